@@ -1,0 +1,97 @@
+"""The geometry of a stack of slices: axis, spacing, thickness, gap, the fine grid and its affine (docs/geometry.md).
+
+Lengths are in mm. Both grids, thick and fine, are centred on the same point of the slice axis, whatever their ratio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+MAX_SHEAR = 0.1  # degrees off orthogonal that count as rounding of the header, not as shear
+
+
+def voxel_spacing(affine: np.ndarray) -> np.ndarray:
+    """Lengths of the three voxel edges, `(3,)` in mm, from a `(4, 4)` affine."""
+    return np.linalg.norm(np.asarray(affine, dtype=float)[:3, :3], axis=0)
+
+
+def shear_angle(affine: np.ndarray) -> float:
+    """Largest deviation of two voxel axes from a right angle, in degrees."""
+    columns = np.asarray(affine, dtype=float)[:3, :3] / voxel_spacing(affine)
+    cosines = (columns.T @ columns)[np.triu_indices(3, k=1)]
+    return float(np.degrees(np.arcsin(np.clip(np.abs(cosines), 0, 1).max())))
+
+
+def slice_axis(spacing: Sequence[float]) -> int:
+    """Array axis along which the slices are stacked: the one with the largest spacing, the last of equals."""
+    spacing = np.asarray(spacing)
+    return int(len(spacing) - 1 - np.argmax(spacing[::-1]))
+
+
+def slice_gap(slice_spacing: float, slice_thickness: float) -> float:
+    """Unmeasured tissue between neighbouring slices, in mm; negative where slices overlap."""
+    return slice_spacing - slice_thickness
+
+
+def fine_count(thick_count: int, slice_spacing: float, target_spacing: float) -> int:
+    """Number of fine slices that cover the thick stack, to the nearest one."""
+    return max(1, round(thick_count * slice_spacing / target_spacing))
+
+
+def centred_positions(count: int, spacing: float, other_count: int, other_spacing: float) -> np.ndarray:
+    """Where the slices of one grid lie, in index units of another grid with the same centre.
+
+    Args:
+        count: slices of this grid.
+        spacing: of this grid, in mm.
+        other_count: slices of the other grid.
+        other_spacing: of the other grid, in mm.
+
+    Returns:
+        `(count,)` positions, 0 at the centre of the other grid's first slice.
+    """
+    return (np.arange(count) - (count - 1) / 2) * (spacing / other_spacing) + (other_count - 1) / 2
+
+
+def nearest_index(fine_count: int, target_spacing: float, thick_count: int, slice_spacing: float) -> np.ndarray:
+    """For each fine slice, the thick slice that contains its centre (Eq. S3).
+
+    A centre on the border of two slices goes to the one nearer the middle of the stack, so that flipping commutes.
+
+    Args:
+        fine_count: fine slices.
+        target_spacing: between fine slices, in mm.
+        thick_count: thick slices.
+        slice_spacing: between the centres of thick slices, in mm.
+
+    Returns:
+        `(fine_count,)` integers in `[0, thick_count)`.
+    """
+    position = centred_positions(fine_count, target_spacing, thick_count, slice_spacing)
+    middle = (thick_count - 1) / 2
+    offset = position - middle
+    position = middle + np.sign(offset) * np.maximum(np.abs(offset) - 1e-6, 0)
+    return np.clip(np.floor(position + 0.5), 0, thick_count - 1).astype(int)
+
+
+def fine_affine(affine: np.ndarray, axis: int, thick_count: int, fine_count: int, target_spacing: float) -> np.ndarray:
+    """Affine of the fine grid: same axes and same centre, `target_spacing` along the slice axis.
+
+    Args:
+        affine: `(4, 4)`, voxel of the thick grid -> mm.
+        axis: slice axis.
+        thick_count: slices of the thick grid.
+        fine_count: slices of the fine grid.
+        target_spacing: between fine slices, in mm.
+
+    Returns:
+        `(4, 4)`, voxel of the fine grid -> mm.
+    """
+    fine = np.array(affine, dtype=float)
+    edge = fine[:3, axis].copy()
+    step = edge / np.linalg.norm(edge) * target_spacing
+    fine[:3, axis] = step
+    fine[:3, 3] += edge * (thick_count - 1) / 2 - step * (fine_count - 1) / 2
+    return fine

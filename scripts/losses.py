@@ -1,0 +1,73 @@
+"""The objectives of both stages: Charbonnier + SSIM for the APN; Huber velocity + CETA for the flow."""
+
+from __future__ import annotations
+
+import torch
+from monai.losses import SSIMLoss
+from torch import Tensor, nn
+from torch.nn.functional import huber_loss, mse_loss
+
+from .flow import PathSample, endpoint, target_velocity
+
+INTENSITY_RANGE = 2.0  # images live in [-1, 1] (Sec. S4.3)
+
+
+def charbonnier(prediction: Tensor, target: Tensor, epsilon: float = 1e-3) -> Tensor:
+    """Mean of `sqrt(difference^2 + epsilon^2) - epsilon`: an absolute error that is smooth at 0, and 0 there.
+
+    Charbonnier et al., ICIP 1994.
+    """
+    return (torch.sqrt((prediction - target) ** 2 + epsilon**2) - epsilon).mean()
+
+
+class ReconstructionLoss(nn.Module):
+    """Stage 1: Charbonnier plus `ssim_weight` x (1 - SSIM) (Eq. 5b of `paper_to_code.md`).
+
+    Args:
+        ssim_weight: `lambda_ssim`, 0.5 in the paper.
+    """
+
+    def __init__(self, ssim_weight: float):
+        super().__init__()
+        self.ssim_weight = ssim_weight
+        self.ssim = SSIMLoss(spatial_dims=2, data_range=INTENSITY_RANGE)
+
+    def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """Both `(B, 1, H, W)` in [-1, 1]; returns a scalar."""
+        return charbonnier(prediction, target) + self.ssim_weight * self.ssim(prediction, target)
+
+
+def ceta(v: Tensor, path: PathSample) -> Tensor:
+    """Consistent Endpoint Trajectory Alignment: the endpoints of a pair of thicknesses should be one (Eq. 12).
+
+    Args:
+        v: `(B, 1, H, W)` predicted velocities.
+        path: the batch; pairs are its last `len(partner)` samples and their partners.
+
+    Returns:
+        Mean squared distance over pairs and pixels; 0 without pairs.
+    """
+    pairs = len(path.partner)
+    if pairs == 0:
+        return v.sum() * 0
+    ends = endpoint(path.x0, v)
+    return mse_loss(ends[path.partner], ends[-pairs:])
+
+
+class FlowLoss(nn.Module):
+    """Stage 2: Huber distance to the path's velocity plus `ceta_weight` x CETA (Eqs. 9 and 12).
+
+    Args:
+        delta: threshold of the Huber loss, in units of intensity; 0.1 in the paper.
+        ceta_weight: `lambda_ceta`, 1 in the paper.
+    """
+
+    def __init__(self, delta: float, ceta_weight: float):
+        super().__init__()
+        self.delta = delta
+        self.ceta_weight = ceta_weight
+
+    def forward(self, v: Tensor, path: PathSample) -> Tensor:
+        """`v` is `(B, 1, H, W)`; returns a scalar."""
+        velocity_loss = huber_loss(v, target_velocity(path.x0, path.x1), delta=self.delta)
+        return velocity_loss + self.ceta_weight * ceta(v, path)

@@ -1,0 +1,294 @@
+"""The two networks of DRIFT: U-Nets whose group norms are scaled and shifted by slice thickness, and by flow time.
+
+Sizes, wiring and initialisation follow Sec. S4.1. All modules compile with `torch.jit.script`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+
+import torch
+from monai.networks.nets.diffusion_model_unet import zero_module
+from torch import Tensor, nn
+
+from .flow import euler_step
+
+MIN_THICKNESS = 0.1  # mm; keeps 1/T finite
+
+
+def group_count(channels: int, most: int = 32) -> int:
+    """Largest number of groups, at most `most`, that divides `channels`."""
+    return max(n for n in range(1, most + 1) if channels % n == 0)
+
+
+class AdaGN(nn.Module):
+    """Adaptive group norm `GN(h) * (1 + scale(c)) + shift(c)` (Eq. 4); zero-initialised, so it starts as plain GN.
+
+    Args:
+        channels: channels `C` of the feature map.
+        condition_dim: length of the conditioning vector.
+    """
+
+    def __init__(self, channels: int, condition_dim: int):
+        super().__init__()
+        self.norm = nn.GroupNorm(group_count(channels), channels, affine=False)
+        self.project = nn.Sequential(nn.SiLU(), zero_module(nn.Linear(condition_dim, 2 * channels)))
+
+    def forward(self, h: Tensor, condition: Tensor) -> Tensor:
+        """`h` is `(B, C, H, W)`; `condition` is `(B, condition_dim)`, or `(1, condition_dim)` for the whole batch."""
+        scale, shift = self.project(condition)[:, :, None, None].chunk(2, dim=1)  # each (B or 1, C, 1, 1)
+        return self.norm(h) * (1 + scale) + shift
+
+
+class ResidualBlock(nn.Module):
+    """AdaGN, SiLU, 3 x 3 convolution, twice, around a shortcut (1 x 1 where the channel count changes)."""
+
+    def __init__(self, in_channels: int, out_channels: int, condition_dim: int):
+        super().__init__()
+        self.norm1 = AdaGN(in_channels, condition_dim)
+        self.conv1 = nn.Conv2d(in_channels, out_channels, 3, padding=1)
+        self.norm2 = AdaGN(out_channels, condition_dim)
+        self.conv2 = nn.Conv2d(out_channels, out_channels, 3, padding=1)
+        self.shortcut = nn.Identity() if in_channels == out_channels else nn.Conv2d(in_channels, out_channels, 1)
+        self.act = nn.SiLU()
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        """`x` is `(B, in_channels, H, W)`; returns `(B, out_channels, H, W)`."""
+        h = self.conv1(self.act(self.norm1(x, condition)))
+        h = self.conv2(self.act(self.norm2(h, condition)))
+        return h + self.shortcut(x)
+
+
+class DownBlock(nn.Module):
+    """One encoder level: two residual blocks, then a strided convolution (none at the coarsest level)."""
+
+    def __init__(self, in_channels: int, out_channels: int, condition_dim: int, downsample: bool):
+        super().__init__()
+        self.res_blocks = nn.ModuleList(
+            [ResidualBlock(c, out_channels, condition_dim) for c in (in_channels, out_channels)]
+        )
+        self.downsample = nn.Conv2d(out_channels, out_channels, 3, 2, 1) if downsample else nn.Identity()
+
+    def forward(self, h: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the next level's input and the skip connection, taken before downsampling."""
+        for block in self.res_blocks:
+            h = block(h, condition)
+        return self.downsample(h), h
+
+
+class UpBlock(nn.Module):
+    """One decoder level: bilinear x2 and convolution (none at the coarsest level), the skip, three residual blocks."""
+
+    def __init__(self, in_channels: int, skip_channels: int, out_channels: int, condition_dim: int, upsample: bool):
+        super().__init__()
+        self.upsample = (
+            nn.Sequential(nn.Upsample(scale_factor=2.0, mode="bilinear"), nn.Conv2d(in_channels, in_channels, 3, 1, 1))
+            if upsample
+            else nn.Identity()
+        )
+        widths = (in_channels + skip_channels, out_channels, out_channels)
+        self.res_blocks = nn.ModuleList([ResidualBlock(c, out_channels, condition_dim) for c in widths])
+
+    def forward(self, h: Tensor, skip: Tensor, condition: Tensor) -> Tensor:
+        """`h` comes from the coarser level, `skip` from the encoder's same level."""
+        h = torch.cat([self.upsample(h), skip], dim=1)
+        for block in self.res_blocks:
+            h = block(h, condition)
+        return h
+
+
+class UNet(nn.Module):
+    """2-D U-Net of AdaGN residual blocks; input and output are one-channel images of one shape (Sec. S4.1).
+
+    Args:
+        channels: feature channels from the finest level to the coarsest, such as (96, 192, 384, 768).
+        condition_dim: length of the conditioning vector.
+    """
+
+    def __init__(self, channels: Sequence[int], condition_dim: int):
+        super().__init__()
+        channels = list(channels)
+        last = len(channels) - 1
+        self.stride = 2**last  # height and width must be multiples of it
+        self.conv_in = nn.Conv2d(1, channels[0], 3, padding=1)
+        self.down_blocks = nn.ModuleList(
+            [DownBlock(channels[max(k - 1, 0)], c, condition_dim, k < last) for k, c in enumerate(channels)]
+        )
+        self.mid_block1 = ResidualBlock(channels[-1], channels[-1], condition_dim)
+        self.mid_block2 = ResidualBlock(channels[-1], channels[-1], condition_dim)
+        self.up_blocks = nn.ModuleList(
+            [UpBlock(channels[min(k + 1, last)], c, c, condition_dim, k < last) for k, c in enumerate(channels)][::-1]
+        )
+        self.norm_out = nn.GroupNorm(group_count(channels[0]), channels[0])
+        self.conv_out = nn.Conv2d(channels[0], 1, 3, padding=1)
+        self.act = nn.SiLU()
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        """Args: `x`, `(B, 1, H, W)`; `condition`, `(B or 1, condition_dim)`. Returns `(B, 1, H, W)`.
+
+        Raises:
+            ValueError: if height or width is not a multiple of the coarsest level's stride.
+        """
+        if x.shape[2] % self.stride != 0 or x.shape[3] % self.stride != 0:
+            raise ValueError(f"image is {x.shape[2]} x {x.shape[3]}: pad it to multiples of {self.stride}.")
+        h = self.conv_in(x)
+        skips: list[Tensor] = []
+        for down in self.down_blocks:
+            h, skip = down(h, condition)
+            skips.append(skip)
+        h = self.mid_block2(self.mid_block1(h, condition), condition)
+        for up in self.up_blocks:
+            h = up(h, skips.pop(), condition)
+        return self.conv_out(self.act(self.norm_out(h)))
+
+
+def _mlp(*widths: int) -> nn.Sequential:
+    """Two linear layers with a SiLU between them."""
+    return nn.Sequential(nn.Linear(widths[0], widths[1]), nn.SiLU(), nn.Linear(widths[1], widths[2]))
+
+
+class ThicknessEmbedding(nn.Module):
+    """Input and target slice thickness -> 512-d conditioning vector, through `tau = 1 / T` (Eq. 3)."""
+
+    dim = 512
+
+    def __init__(self):
+        super().__init__()
+        self.embed_input = _mlp(1, 128, 256)
+        self.embed_target = _mlp(1, 128, 256)
+        self.combine = _mlp(512, 512, self.dim)
+
+    def forward(self, thickness: Tensor) -> Tensor:
+        """`thickness` is `(B, 2)`: `[T_i, T_hr]` in mm; returns `(B, 512)`."""
+        tau = 1.0 / thickness.clamp(min=0.1)  # MIN_THICKNESS, written out because TorchScript sees no globals
+        return self.combine(torch.cat([self.embed_input(tau[:, :1]), self.embed_target(tau[:, 1:])], dim=1))
+
+
+class TimeThicknessEmbedding(nn.Module):
+    """Flow time and slice thickness -> 768-d conditioning vector (Eq. 7)."""
+
+    dim = 768
+
+    def __init__(self):
+        super().__init__()
+        self.embed_time = _mlp(256, 512, 256)
+        self.embed_thickness = ThicknessEmbedding()
+        self.combine = _mlp(768, 768, self.dim)
+        frequencies = torch.exp(-math.log(10000.0) * torch.arange(128) / 127)
+        self.register_buffer("frequencies", frequencies, persistent=False)
+
+    def forward(self, thickness: Tensor, t: Tensor) -> Tensor:
+        """`thickness` is `(B, 2)` in mm, `t` is `(B,)` in [0, 1]; returns `(B, 768)`."""
+        angles = t[:, None] * self.frequencies[None, :]
+        time = self.embed_time(torch.cat([angles.sin(), angles.cos()], dim=1))
+        return self.combine(torch.cat([time, self.embed_thickness(thickness)], dim=1))
+
+
+class AnatomicalProjectionNetwork(nn.Module):
+    """Stage 1, the APN: degraded image -> coarse sharp image `z = f(x, c)` (Eq. 5).
+
+    Args:
+        channels: see `UNet`.
+        residual: add the input to the output, so that the network starts as the identity and learns a correction.
+            The paper's networks do not; a small one learns faster so (docs/benchmarks.md).
+    """
+
+    def __init__(self, channels: Sequence[int], residual: bool = False):
+        super().__init__()
+        self.embedding = ThicknessEmbedding()
+        self.unet = UNet(channels, ThicknessEmbedding.dim)
+        self.residual = residual
+        if residual:
+            zero_module(self.unet.conv_out)
+
+    def forward(self, image: Tensor, thickness: Tensor) -> Tensor:
+        """Args: `image`, `(B, 1, H, W)` in [-1, 1]; `thickness`, `(B or 1, 2)` in mm. Returns `(B, 1, H, W)`."""
+        estimate = self.unet(image, self.embedding(thickness))
+        return image + estimate if self.residual else estimate
+
+
+class VelocityNetwork(nn.Module):
+    """Stage 2: velocity `v(s(t); t, c)` of the rectified flow (Eq. 8); zero-initialised, so the flow starts at rest.
+
+    Args:
+        channels: see `UNet`.
+    """
+
+    def __init__(self, channels: Sequence[int]):
+        super().__init__()
+        self.embedding = TimeThicknessEmbedding()
+        self.unet = UNet(channels, TimeThicknessEmbedding.dim)
+        zero_module(self.unet.conv_out)
+
+    def forward(self, xt: Tensor, thickness: Tensor, t: Tensor) -> Tensor:
+        """Args: `xt`, `(B, 1, H, W)`; `thickness`, `(B or 1, 2)` in mm; `t`, `(B or 1,)`. Returns `(B, 1, H, W)`."""
+        return self.unet(xt, self.embedding(thickness, t))
+
+
+class Drift(nn.Module):
+    """Both stages: the APN's estimate, moved along the rectified flow by Euler's method (Eq. 1).
+
+    Args:
+        apn: stage 1, called as `apn(image, thickness)`.
+        velocity: stage 2, called as `velocity(xt, thickness, t)`.
+    """
+
+    def __init__(self, apn: nn.Module, velocity: nn.Module):
+        super().__init__()
+        self.apn = apn
+        self.velocity = velocity
+
+    def forward(self, image: Tensor, thickness: Tensor | None = None, times: Tensor | None = None) -> Tensor:
+        """Sharpens a batch of planes.
+
+        Args:
+            image: `(B, 1, H, W)`, re-gridded to the target spacing, intensities in [-1, 1].
+            thickness: `(B or 1, 2)`, input and target slice thickness in mm. Without it the image is taken to be at
+                the target thickness already, 1 mm.
+            times: `(N + 1,)` Euler times from 0 to 1 (`schedule.euler_times`). Without them, and for `N = 0`, the
+                result is stage 1's.
+
+        Returns:
+            `(B, 1, H, W)`.
+        """
+        if thickness is None:
+            thickness = torch.ones(1, 2, dtype=image.dtype, device=image.device)
+        x = self.apn(image, thickness)
+        if times is not None:
+            for n in range(times.shape[0] - 1):
+                v = self.velocity(x, thickness, times[n : n + 1])
+                x = euler_step(x, v, times[n], times[n + 1])
+        return x
+
+
+def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
+    """Loads a checkpoint's `model` into the network, strictly.
+
+    Args:
+        network: a `Drift` of the size that was trained.
+        path: checkpoint written by training, a dictionary with the key `model`.
+
+    Returns:
+        The same network.
+
+    Raises:
+        ValueError: if the file is missing or no checkpoint, or if a name or shape differs.
+    """
+    if not os.path.isfile(path):
+        raise ValueError(f"weights not found: {path}. Download or train them, or set --ckpt_path.")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)["model"]
+    except Exception as error:  # torch raises many types for a broken file
+        raise ValueError(f"{path} is not a DRIFT checkpoint ({type(error).__name__}). Set --ckpt_path.") from error
+    expected = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+    found = {name: tuple(value.shape) for name, value in state.items()}
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            raise ValueError(
+                f"{path} does not fit this network: {name} is {found.get(name, 'missing')} in the file, "
+                f"{expected.get(name, 'absent')} in the network. Stack the YAML of the weights' size, configs/models/."
+            )
+    network.load_state_dict({name: value.float() for name, value in state.items()})
+    return network

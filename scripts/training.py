@@ -1,0 +1,156 @@
+"""How a batch becomes network arguments in both stages, and the handlers that stock trainers lack."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from ignite.engine import Engine, Events
+from monai.engines import PrepareBatch
+from monai.engines.utils import IterationEvents
+from monai.handlers import CheckpointLoader
+from monai.optimizers import WarmupCosineSchedule
+from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from .flow import PathSample, endpoint_biased, interpolate
+
+
+class ProjectionBatch(PrepareBatch):
+    """Stage 1: degraded planes in, sharp planes out, thickness beside them."""
+
+    def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
+        """Returns `(image, label, (thickness,), {})` on the device."""
+        image, label, thickness = (
+            batchdata[key].to(device, non_blocking=non_blocking) for key in ("image", "label", "thickness")
+        )
+        return image, label, (thickness,), {}
+
+
+class FlowBatch(PrepareBatch):
+    """Stage 2: states on the path from the frozen APN's estimate to the truth, for a thickness and its neighbour.
+
+    Both thicknesses of a CETA pair share the time. They make one batch, so that a step evaluates each network once, on
+    `B + P` planes. The pair's second member is a training sample of the velocity like any other.
+
+    Args:
+        apn: stage 1; put in evaluation mode and frozen.
+        alpha: exponent of the endpoint-biased times, 2 in the paper.
+    """
+
+    def __init__(self, apn: nn.Module, alpha: float):
+        self.apn = apn.eval().requires_grad_(False)
+        self.alpha = alpha
+
+    def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
+        """Returns `(xt, PathSample, (thickness, t), {})` on the device."""
+        batch = {
+            key: batchdata[key].to(device, non_blocking=non_blocking)
+            for key in ("image", "label", "thickness", "proximal", "proximal_thickness")
+        }
+        partner = (batch["proximal_thickness"][:, 0] < batch["thickness"][:, 0]).nonzero()[:, 0]
+        image = torch.cat([batch["image"], batch["proximal"][partner]])
+        thickness = torch.cat([batch["thickness"], batch["proximal_thickness"][partner]])
+        x1 = torch.cat([batch["label"], batch["label"][partner]])
+        t = endpoint_biased(torch.rand(len(batch["image"]), device=x1.device), self.alpha)
+        t = torch.cat([t, t[partner]])
+        with torch.no_grad():
+            x0 = self.apn(image, thickness)
+        xt = interpolate(x0, x1, t)
+        return xt, PathSample(xt, x0, x1, t, partner), (thickness, t), {}
+
+
+def warmup_cosine(optimizer: torch.optim.Optimizer, steps: int, epochs: int) -> WarmupCosineSchedule:
+    """Linear warm-up over 5 % of all steps, then a cosine down to a tenth of the rate (Sec. S4.4).
+
+    Args:
+        optimizer: whose rates are scheduled.
+        steps: in an epoch.
+        epochs: of the training.
+    """
+    total = steps * epochs
+    peak = optimizer.param_groups[0]["lr"]
+    return WarmupCosineSchedule(optimizer, warmup_steps=max(1, total // 20), t_total=total, end_lr=0.1 * peak)
+
+
+class ClipGradient:
+    """Clips the norm of the gradient before each step of the optimiser.
+
+    Args:
+        max_norm: largest norm, 1 in the paper.
+    """
+
+    def __init__(self, max_norm: float):
+        self.max_norm = max_norm
+
+    def attach(self, engine: Engine) -> None:
+        """Called by the trainer."""
+        engine.add_event_handler(IterationEvents.BACKWARD_COMPLETED, self)
+
+    def __call__(self, engine: Engine) -> None:
+        if engine.scaler is not None:
+            engine.scaler.unscale_(engine.optimizer)
+        nn.utils.clip_grad_norm_(engine.network.parameters(), self.max_norm)
+
+
+def moving_average(network: nn.Module, decay: float) -> AveragedModel:
+    """A copy of the network whose weights follow by exponential moving average; it is what validates and ships."""
+    average = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(decay))
+    return average.requires_grad_(False).eval()
+
+
+class UpdateAverage:
+    """Moves the averaged network after each iteration.
+
+    Args:
+        average: of `moving_average`.
+        network: which it follows.
+    """
+
+    def __init__(self, average: AveragedModel, network: nn.Module):
+        self.average = average
+        self.network = network
+
+    def attach(self, engine: Engine) -> None:
+        """Called by the trainer."""
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self)
+
+    def __call__(self, engine: Engine) -> None:
+        self.average.update_parameters(self.network)
+
+
+class Resume:
+    """Continues from the newest checkpoint of a stage, if there is one, when training starts.
+
+    Args:
+        save_dir: where `CheckpointSaver` writes.
+        prefix: its `file_prefix`.
+        load_dict: the objects that it saves.
+    """
+
+    def __init__(self, save_dir: str, prefix: str, load_dict: dict):
+        self.save_dir = Path(save_dir)
+        self.prefix = prefix
+        self.load_dict = load_dict
+
+    def attach(self, engine: Engine) -> None:
+        """Called by the trainer."""
+        engine.add_event_handler(Events.STARTED, self)
+
+    def __call__(self, engine: Engine) -> None:
+        found = list(self.save_dir.glob(f"{self.prefix}_checkpoint_epoch=*.pt"))
+        if not found:
+            return
+        newest = max(found, key=lambda path: int(path.stem.rsplit("=", 1)[1]))
+        engine.logger.info(f"resuming from {newest}")
+        CheckpointLoader(str(newest), self.load_dict, map_location="cpu")(engine)
+
+
+def default_device() -> torch.device:
+    """CUDA when there is one."""
+    return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+
+
+def iteration_loss(output: dict) -> float:
+    """Loss of a trainer's iteration, for the handlers that show it."""
+    return output["loss"].item()
