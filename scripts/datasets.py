@@ -8,6 +8,15 @@ import os
 import re
 from pathlib import Path
 
+import nibabel as nib
+import numpy as np
+import torch
+
+from .errors import InputError
+from .grid import fine_affine
+from .slice_profile import acquire
+
+NIFTI = (".nii", ".nii.gz")
 VALIDATION_SHARE = 0.15  # of subjects, where no datalist says
 
 
@@ -34,7 +43,7 @@ def _from_datalist(path: Path, section: str) -> list[dict]:
 
 
 def _from_tree(root: Path, section: str) -> list[dict]:
-    paths = sorted(p for p in root.rglob("*") if p.name.endswith((".nii", ".nii.gz")))
+    paths = sorted(p for p in root.rglob("*") if p.name.endswith(NIFTI))
     held_out = section == "validation"
     return [
         {"label": str(p), "subject": _subject(p.relative_to(root))}
@@ -57,22 +66,22 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str) -> list[dict]:
         where nothing is said); `subject` and `contrast`, `"unknown"` where nothing is said.
 
     Raises:
-        ValueError: if nothing is found, or a subject stands in both sections.
+        InputError: if nothing is found, or a subject stands in both sections.
     """
     root = Path(dataset_dir)
     if section not in ("training", "validation"):
-        raise ValueError(f"section is {section!r}: expected 'training' or 'validation'.")
+        raise InputError(f"section is {section!r}: expected 'training' or 'validation'.")
     if not root.exists():
-        raise ValueError(f"dataset_dir {root} does not exist. Give a folder of NIfTI volumes or a datalist in JSON.")
+        raise InputError(f"dataset_dir {root} does not exist. Give a folder of NIfTI volumes or a datalist in JSON.")
     read = _from_datalist if root.is_file() else _from_tree
     items = {name: read(root, name) for name in ("training", "validation")}
     shared = {i["subject"] for i in items["training"] if "subject" in i} & {
         i["subject"] for i in items["validation"] if "subject" in i
     }
     if shared:
-        raise ValueError(f"{root}: subjects {sorted(shared)} stand in both training and validation. Split by subject.")
+        raise InputError(f"{root}: subjects {sorted(shared)} stand in both training and validation. Split by subject.")
     if not items[section]:
-        raise ValueError(f"{root}: no volumes for {section}. Add NIfTI files, or list them in a JSON datalist.")
+        raise InputError(f"{root}: no volumes for {section}. Add NIfTI files, or list them in a JSON datalist.")
     return [
         {
             "label": item["label"],
@@ -82,3 +91,65 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str) -> list[dict]:
         }
         for item in items[section]
     ]
+
+
+def scans(source: str | os.PathLike | None, output_dir: str | os.PathLike) -> list[dict]:
+    """Thick-slice scans to rebuild.
+
+    Args:
+        source: a NIfTI file; a folder, searched at any depth, results of earlier runs (`*_sr`) left out; or null for
+            the built-in sample, which is written to `output_dir` first.
+        output_dir: where results will go.
+
+    Returns:
+        Items with `image`, the path; `root`, the folder that results' paths are relative to; and for the sample
+        `truth`, the path of the sharp volume.
+
+    Raises:
+        InputError: if there is no such file or folder, or no NIfTI file in it.
+    """
+    if source is None:
+        return [built_in_sample(output_dir)]
+    path = Path(str(source))
+    if path.is_dir():
+        found = sorted(p for p in path.rglob("*") if p.name.endswith(NIFTI) and not p.name.startswith("."))
+        found = [p for p in found if not p.name.removesuffix(".gz").removesuffix(".nii").endswith("_sr")]
+        if not found:
+            raise InputError(f"{path}: no .nii or .nii.gz file in this folder. Give a scan or a folder of scans.")
+        return [{"image": str(p), "root": str(path)} for p in found]
+    if not path.is_file():
+        raise InputError(f"{path} does not exist. Set --input to a NIfTI file or to a folder of them.")
+    if not path.name.endswith(NIFTI):
+        raise InputError(f"{path} is not named .nii or .nii.gz. Convert it to NIfTI first, with dcm2niix for DICOM.")
+    return [{"image": str(path), "root": str(path.parent)}]
+
+
+def built_in_sample(output_dir: str | os.PathLike, slice_thickness: float = 5.0) -> dict:
+    """Real anatomy that needs no download: the 1 mm ICBM152 T1 template in nilearn's wheel, as an axial thick scan.
+
+    Fonov et al., NeuroImage 54:313-327 (2011).
+
+    Args:
+        output_dir: where `icbm152_truth.nii.gz` and `icbm152.nii.gz`, the thick scan, are written.
+        slice_thickness: of the axial slices, without gap, in mm.
+
+    Returns:
+        An item of `scans`.
+    """
+    from nilearn.datasets import load_mni152_template  # here, because it takes seconds and only the sample needs it
+
+    template = load_mni152_template(resolution=1)
+    data = np.asarray(template.dataobj, dtype=np.float32)
+    inside = np.argwhere(data > 0)
+    low, high = np.maximum(inside.min(0) - 2, 0), np.minimum(inside.max(0) + 3, data.shape)
+    high[2] -= (high[2] - low[2]) % int(slice_thickness)  # whole thick slices: truth and result share one grid
+    truth = template.slicer[tuple(slice(a, b) for a, b in zip(low, high))]
+    sharp = np.asarray(truth.dataobj, dtype=np.float32)
+    thick = acquire(torch.from_numpy(sharp), 2, 1.0, slice_thickness, slice_thickness).numpy()
+    affine = fine_affine(truth.affine, 2, sharp.shape[2], thick.shape[2], slice_thickness)
+    folder = Path(output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {"truth": folder / "icbm152_truth.nii.gz", "image": folder / "icbm152.nii.gz"}
+    nib.save(nib.Nifti1Image(sharp, truth.affine), paths["truth"])
+    nib.save(nib.Nifti1Image(thick, affine), paths["image"])
+    return {**{key: str(path) for key, path in paths.items()}, "root": str(folder)}

@@ -26,7 +26,7 @@ def shear_angle(affine: np.ndarray) -> float:
 
 def slice_axis(spacing: Sequence[float]) -> int:
     """Array axis along which the slices are stacked: the one with the largest spacing, the last of equals."""
-    spacing = np.asarray(spacing)
+    spacing = np.round(spacing, 4)  # headers round
     return int(len(spacing) - 1 - np.argmax(spacing[::-1]))
 
 

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 import torch
-from monai.data import MetaTensor
+from monai.data import DataLoader, Dataset, MetaTensor
+from monai.engines import SupervisedEvaluator
 from monai.inferers import Inferer, SlidingWindowInferer
 from torch import Tensor, nn
+from torch.utils.data import Subset
 
+from .errors import input_error
 from .schedule import N_MAX, ais_steps, euler_times
 
+logger = logging.getLogger("drift")
 
-def acquisition(image: MetaTensor) -> tuple[int, float, float]:
-    """Slice axis, slice thickness and target thickness (mm) from the meta data of one volume, batched or not.
+
+def acquisition(image: MetaTensor) -> tuple[int, float, float, float]:
+    """Slice axis; slice spacing, slice thickness and target thickness (mm) from one volume's meta data, batched or not.
 
     Raises:
         ValueError: if the image does not carry them.
     """
-    keys = ("slice_axis", "slice_thickness", "target_thickness")
+    keys = ("slice_axis", "slice_spacing", "slice_thickness", "target_thickness")
     meta = getattr(image, "meta", {})
     missing = [key for key in keys if key not in meta]
     if missing:
         raise ValueError(f"image meta data lack {missing}: run the bundle's preprocessing, or set them (mm).")
-    axis, thickness, target = (float(np.ravel(meta[key])[0]) for key in keys)  # collated values are 1-element arrays
-    return int(axis), thickness, target
+    axis, *lengths = (float(np.ravel(meta[key])[0]) for key in keys)  # collated values are one-element arrays
+    return int(axis), *lengths
 
 
 class DriftInferer(Inferer):
@@ -70,8 +77,9 @@ class DriftInferer(Inferer):
         """Rebuilds one volume.
 
         Args:
-            inputs: `(1, 1, X, Y, Z)` on the fine grid, in [-1, 1], with `slice_axis`, `slice_thickness` and
-                `target_thickness` (mm) in its meta data.
+            inputs: `(1, 1, X, Y, Z)` on the fine grid, in [-1, 1], with `slice_axis` and, in mm, `slice_spacing`,
+                `slice_thickness` and `target_thickness` in its meta data. A volume whose slices are as thin and as near
+                as the target comes back as it is.
             network: a `Drift`.
 
         Returns:
@@ -82,7 +90,9 @@ class DriftInferer(Inferer):
         """
         if inputs.dim() != 5 or inputs.shape[:2] != (1, 1):
             raise ValueError(f"inputs are {tuple(inputs.shape)}: expected one volume, (1, 1, X, Y, Z).")
-        axis, slice_thickness, target_thickness = acquisition(inputs)
+        axis, slice_spacing, slice_thickness, target_thickness = acquisition(inputs)
+        if max(slice_spacing, slice_thickness) <= target_thickness:
+            return inputs
         volume = inputs.as_tensor()[0, 0]
         thickness = volume.new_tensor([[slice_thickness, target_thickness]])
         times = euler_times(self.step_count(slice_thickness, target_thickness)).to(volume)
@@ -102,3 +112,27 @@ class DriftInferer(Inferer):
             results.append(self.windows(planes, rebuild)[:, 0].movedim((1, 2), (axis, other)))
         result = torch.stack(results).mean(0)[None, None]
         return MetaTensor(result, meta=inputs.meta, applied_operations=inputs.applied_operations)
+
+
+def rebuild_scans(evaluator: SupervisedEvaluator, dataset: Dataset) -> None:
+    """Rebuilds scan by scan; one that fails is named and does not stop the rest.
+
+    Args:
+        evaluator: with the deployed inferer and postprocessing.
+        dataset: of scans, with the deployed preprocessing.
+
+    Raises:
+        SystemExit: with exit code 1, at the end, if a scan failed.
+    """
+    failed = 0
+    for index in range(len(dataset)):
+        evaluator.data_loader = DataLoader(Subset(dataset, [index]), batch_size=1)
+        evaluator.state.epoch_length = 1
+        try:
+            evaluator.run()
+        except Exception as error:
+            failed += 1
+            mistake = input_error(error)
+            logger.error(f"error: {mistake or error}", exc_info=error if mistake is None else None)
+    if failed:
+        raise SystemExit(f"{failed} of {len(dataset)} scans failed.")

@@ -21,7 +21,7 @@ def charbonnier(prediction: Tensor, target: Tensor, epsilon: float = 1e-3) -> Te
 
 
 class ReconstructionLoss(nn.Module):
-    """Stage 1: Charbonnier plus `ssim_weight` x (1 - SSIM) (Eq. 5b of `paper_to_code.md`).
+    """Stage 1: Charbonnier plus `ssim_weight` x (1 - SSIM) (Sec. 3.3).
 
     Args:
         ssim_weight: `lambda_ssim`, 0.5 in the paper.
@@ -34,7 +34,8 @@ class ReconstructionLoss(nn.Module):
 
     def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
         """Both `(B, 1, H, W)` in [-1, 1]; returns a scalar."""
-        return charbonnier(prediction, target) + self.ssim_weight * self.ssim(prediction, target)
+        # SSIM compares means by their ratio, which has no meaning around 0: shift to [0, 2]
+        return charbonnier(prediction, target) + self.ssim_weight * self.ssim(prediction + 1, target + 1)
 
 
 def ceta(v: Tensor, path: PathSample) -> Tensor:

@@ -13,9 +13,8 @@ import torch
 from monai.networks.nets.diffusion_model_unet import zero_module
 from torch import Tensor, nn
 
+from .errors import InputError
 from .flow import euler_step
-
-MIN_THICKNESS = 0.1  # mm; keeps 1/T finite
 
 
 def group_count(channels: int, most: int = 32) -> int:
@@ -33,13 +32,13 @@ class AdaGN(nn.Module):
 
     def __init__(self, channels: int, condition_dim: int):
         super().__init__()
-        self.norm = nn.GroupNorm(group_count(channels), channels, affine=False)
+        self.groups = group_count(channels)
         self.project = nn.Sequential(nn.SiLU(), zero_module(nn.Linear(condition_dim, 2 * channels)))
 
     def forward(self, h: Tensor, condition: Tensor) -> Tensor:
         """`h` is `(B, C, H, W)`; `condition` is `(B, condition_dim)`, or `(1, condition_dim)` for the whole batch."""
         scale, shift = self.project(condition)[:, :, None, None].chunk(2, dim=1)  # each (B or 1, C, 1, 1)
-        return self.norm(h) * (1 + scale) + shift
+        return torch.addcmul(shift, torch.group_norm(h, self.groups), 1 + scale)
 
 
 class ResidualBlock(nn.Module):
@@ -162,7 +161,7 @@ class ThicknessEmbedding(nn.Module):
 
     def forward(self, thickness: Tensor) -> Tensor:
         """`thickness` is `(B, 2)`: `[T_i, T_hr]` in mm; returns `(B, 512)`."""
-        tau = 1.0 / thickness.clamp(min=0.1)  # MIN_THICKNESS, written out because TorchScript sees no globals
+        tau = 1.0 / thickness.clamp(min=0.1)  # mm; keeps tau finite
         return self.combine(torch.cat([self.embed_input(tau[:, :1]), self.embed_target(tau[:, 1:])], dim=1))
 
 
@@ -258,35 +257,35 @@ class Drift(nn.Module):
         x = self.apn(image, thickness)
         if times is not None:
             for n in range(times.shape[0] - 1):
-                v = self.velocity(x, thickness, times[n : n + 1])
+                v = self.velocity(x, thickness, times[n].expand(thickness.shape[0]))
                 x = euler_step(x, v, times[n], times[n + 1])
         return x
 
 
 def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
-    """Loads a checkpoint's `model` into the network, strictly.
+    """Loads a checkpoint into the network, strictly.
 
     Args:
         network: a `Drift` of the size that was trained.
-        path: checkpoint written by training, a dictionary with the key `model`.
+        path: file with the network's state dictionary, as training exports it; any floating-point precision.
 
     Returns:
         The same network.
 
     Raises:
-        ValueError: if the file is missing or no checkpoint, or if a name or shape differs.
+        InputError: if the file is missing or no checkpoint, or if a name or shape differs.
     """
     if not os.path.isfile(path):
-        raise ValueError(f"weights not found: {path}. Download or train them, or set --ckpt_path.")
+        raise InputError(f"weights not found: {path}. Download or train them, or set --ckpt_path.")
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)["model"]
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        found = {name: tuple(value.shape) for name, value in state.items()}
     except Exception as error:  # torch raises many types for a broken file
-        raise ValueError(f"{path} is not a DRIFT checkpoint ({type(error).__name__}). Set --ckpt_path.") from error
+        raise InputError(f"{path} is not a DRIFT checkpoint ({type(error).__name__}). Set --ckpt_path.") from error
     expected = {name: tuple(value.shape) for name, value in network.state_dict().items()}
-    found = {name: tuple(value.shape) for name, value in state.items()}
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
-            raise ValueError(
+            raise InputError(
                 f"{path} does not fit this network: {name} is {found.get(name, 'missing')} in the file, "
                 f"{expected.get(name, 'absent')} in the network. Stack the YAML of the weights' size, configs/models/."
             )

@@ -1,4 +1,4 @@
-"""What a thick slice is: an SLR pulse excites a slice profile, and the scanner integrates the anatomy under it (Sec. S1).
+"""What a thick slice is: an SLR pulse excites a slice profile, and the anatomy is integrated under it (Sec. S1).
 
     pulse -> Bloch simulation -> profile -> kernel on the fine grid -> matrix (thick slices x fine slices)
 
@@ -40,7 +40,8 @@ def slr_profile(time_bandwidth: float = TIME_BANDWIDTH) -> tuple[np.ndarray, np.
         time_bandwidth: time-bandwidth product of the pulse; the larger, the sharper the slice's edges.
 
     Returns:
-        Positions in slice widths (full width at half maximum) from the centre, and |Mxy| there.
+        Positions in slice widths (full width at half maximum) from the centre, and |Mxy| there; the phase that a
+        perfect rephasing leaves is neglected.
 
     Raises:
         ValueError: if `time_bandwidth` is below 2, where no slice is selected.
@@ -51,7 +52,10 @@ def slr_profile(time_bandwidth: float = TIME_BANDWIDTH) -> tuple[np.ndarray, np.
     x = np.linspace(-1.5 * time_bandwidth, 1.5 * time_bandwidth, 3001)  # nominal slice: |x| < time_bandwidth / 2
     a, b = rf.sim.abrm(pulse, x, balanced=True)
     profile = np.abs(2 * np.conj(a) * b)
-    return x / full_width_half_maximum(x, profile), profile
+    z = x / full_width_half_maximum(x, profile)
+    for array in (z, profile):
+        array.setflags(write=False)  # cached
+    return z, profile
 
 
 def _integrate(z: np.ndarray, profile: np.ndarray, width: float, fine_spacing: float) -> np.ndarray:
@@ -168,8 +172,11 @@ def acquire(
         The image with `thick_count` slices along `axis`, centred on the same point.
 
     Raises:
+        TypeError: if the image holds integers.
         ValueError: if a length is not positive.
     """
+    if not volume.is_floating_point():
+        raise TypeError(f"volume is {volume.dtype}: expected floating point. Convert it with .float().")
     matrix = slice_matrix(volume.shape[axis], fine_spacing, slice_thickness, slice_spacing, time_bandwidth)
     return (volume.movedim(axis, -1) @ matrix.T.to(volume)).movedim(-1, axis)
 

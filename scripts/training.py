@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import ignite.distributed as idist
 import torch
+import torch.distributed as dist
 from ignite.engine import Engine, Events
 from monai.engines import PrepareBatch
 from monai.engines.utils import IterationEvents
-from monai.handlers import CheckpointLoader
+from monai.handlers import CheckpointLoader, CheckpointSaver
 from monai.optimizers import WarmupCosineSchedule
-from torch import nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel
 
 from .flow import PathSample, endpoint_biased, interpolate
 
@@ -94,9 +98,20 @@ class ClipGradient:
 
 
 def moving_average(network: nn.Module, decay: float) -> AveragedModel:
-    """A copy of the network whose weights follow by exponential moving average; it is what validates and ships."""
-    average = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(decay))
-    return average.requires_grad_(False).eval()
+    """A copy of the network whose weights follow by exponential moving average; it is what validates and ships.
+
+    The first updates forget faster, `(1 + n) / (10 + n)`, so that the initial weights do not linger.
+
+    Args:
+        network: to be followed.
+        decay: share of the old average that an iteration keeps, once under way.
+    """
+
+    def average(old: Tensor, new: Tensor, count: Tensor) -> Tensor:
+        n = float(count)
+        return torch.lerp(new, old, min(decay, (1 + n) / (10 + n)))
+
+    return AveragedModel(network, avg_fn=average).requires_grad_(False).eval()
 
 
 class UpdateAverage:
@@ -146,11 +161,55 @@ class Resume:
         CheckpointLoader(str(newest), self.load_dict, map_location="cpu")(engine)
 
 
+def iteration_loss(output: dict) -> float:
+    """Loss of a trainer's iteration, for the handlers that show it."""
+    return output["loss"].item()
+
+
+def train_stage(
+    trainer: Engine, resume: Resume, saver: CheckpointSaver, export: CheckpointSaver, follower: bool
+) -> None:
+    """Runs one stage to its end, from its last checkpoint if there is one.
+
+    Args:
+        trainer: of the stage.
+        resume: looks for the checkpoint.
+        saver: writes checkpoints on the way.
+        export: writes the averaged weights at the end.
+        follower: true on all processes but the first, which alone writes.
+    """
+    resume.attach(trainer)
+    if not follower:
+        saver.attach(trainer)
+        export.attach(trainer)
+    trainer.run()
+    idist.barrier()  # the next stage reads what the first process has written
+
+
 def default_device() -> torch.device:
     """CUDA when there is one."""
     return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
 
 
-def iteration_loss(output: dict) -> float:
-    """Loss of a trainer's iteration, for the handlers that show it."""
-    return output["loss"].item()
+def start_process_group() -> None:
+    """Joins the processes that `torchrun` started: NCCL on GPUs, gloo without."""
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+
+
+def local_device() -> torch.device:
+    """This process's own GPU, or the CPU."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    return device
+
+
+def is_follower() -> bool:
+    """Whether this process is not the first."""
+    return dist.get_rank() > 0
+
+
+def distribute(network: nn.Module, device: torch.device) -> DistributedDataParallel:
+    """The network with gradients averaged over processes; starts from the first process's weights."""
+    return DistributedDataParallel(network, device_ids=[device] if device.type == "cuda" else None)

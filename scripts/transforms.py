@@ -2,17 +2,200 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import os
 from collections.abc import Hashable, Mapping
+from pathlib import Path
 
+import nibabel as nib
 import numpy as np
 import torch
 from monai.config import KeysCollection
+from monai.data import MetaTensor, NibabelWriter
 from monai.transforms import MapTransform, RandomizableTransform
 from torch import Tensor
 from torch.nn.functional import interpolate
 
 from . import grid
-from .slice_profile import TIME_BANDWIDTH, degrade
+from .errors import InputError
+from .schedule import ais_steps
+from .slice_profile import TIME_BANDWIDTH, degrade, regrid_nearest
+
+logger = logging.getLogger("drift")
+
+MIN_SLICES = 3  # a slice and its two neighbours: less has no through-plane structure to work with
+
+
+class CheckHeaderd(MapTransform):
+    """Refuses, before anything is read, files that are no 3-D real-valued NIfTI volume on an orthogonal grid.
+
+    Args:
+        keys: paths; an image that a host has loaded already passes through.
+    """
+
+    def __call__(self, data: Mapping[Hashable, object]) -> dict[Hashable, object]:
+        for key in self.key_iterator(data):
+            if isinstance(data[key], (str, Path)):
+                self._check(Path(data[key]))
+        return dict(data)
+
+    def _check(self, path: Path) -> None:
+        try:
+            image = nib.load(path)
+        except Exception as error:  # nibabel raises many types for a broken file
+            raise InputError(f"{path} cannot be read as NIfTI ({error}). Convert or download it again.") from error
+        dtype, shape = image.get_data_dtype(), image.shape
+        if dtype.fields is not None or dtype.kind not in "iuf":
+            raise InputError(f"{path} holds {dtype} voxels: expected one real number each. Save one channel of it.")
+        if len(shape) < 3 or any(n != 1 for n in shape[3:]):
+            raise InputError(f"{path} has shape {shape}: expected a 3-D volume. Save one volume of it.")
+        spacing = grid.voxel_spacing(image.affine)
+        if not (np.isfinite(image.affine).all() and (spacing > 0).all()):
+            raise InputError(f"{path} has voxel edges of {spacing} mm: expected positive lengths. Mend its affine.")
+        shear = grid.shear_angle(image.affine)
+        if shear > grid.MAX_SHEAR:
+            raise InputError(
+                f"{path}: affine is sheared, {shear:.2f} degrees off orthogonal, at most {grid.MAX_SHEAR} is "
+                "supported. Resample to an orthogonal grid first."
+            )
+
+
+def sidecar_thickness(path: Path) -> float | None:
+    """`SliceThickness` (mm) of the BIDS sidecar beside a NIfTI file, None without one.
+
+    Raises:
+        InputError: if the sidecar is no JSON object or its value no number.
+    """
+    sidecar = path.with_name(path.name.removesuffix(".gz").removesuffix(".nii") + ".json")
+    if not sidecar.is_file():
+        return None
+    try:
+        value = json.loads(sidecar.read_text()).get("SliceThickness")
+        return None if value is None else float(value)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise InputError(f"{sidecar}: SliceThickness cannot be read ({error}). Mend it, or remove it.") from error
+
+
+def _length(name: str, value: object) -> float:
+    """A length in mm that the user gave.
+
+    Raises:
+        InputError: if it is not a positive number.
+    """
+    try:
+        length = float(value)
+    except (TypeError, ValueError):
+        length = float("nan")
+    if isinstance(value, bool) or not (np.isfinite(length) and length > 0):
+        raise InputError(f"{name} is {value!r}: expected a positive number of millimetres, such as --{name} 5.")
+    return length
+
+
+class Acquisitiond(MapTransform):
+    """Settles the facts of the acquisition, once, and says where each came from (reading note 4).
+
+    Writes `slice_axis`, and in mm `slice_spacing`, `slice_thickness` and `target_thickness`, to the meta data. What
+    the user gives wins. Otherwise the slice axis is the one with the largest spacing, the thickness is that of the BIDS
+    sidecar, else the slice spacing, and the target is the finer in-plane spacing, within the trained range.
+
+    Args:
+        keys: `(1, X, Y, Z)` volumes with an affine.
+        slice_thickness: in mm, or null.
+        target_thickness: in mm, or null.
+        slice_axis: array axis, 0 to 2, or null.
+        trained_target: smallest and largest target thickness that the weights saw, in mm.
+        trained_thickness: largest slice thickness that the weights saw, in mm.
+    """
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        slice_thickness: float | None,
+        target_thickness: float | None,
+        slice_axis: int | None,
+        trained_target: tuple[float, float],
+        trained_thickness: float,
+    ):
+        super().__init__(keys)
+        self.slice_thickness = None if slice_thickness is None else _length("slice_thickness", slice_thickness)
+        self.target_thickness = None if target_thickness is None else _length("target_thickness", target_thickness)
+        if slice_axis not in (None, 0, 1, 2) or isinstance(slice_axis, bool):
+            raise InputError(f"slice_axis is {slice_axis!r}: expected 0, 1 or 2, an axis of the voxel array.")
+        self.slice_axis = slice_axis
+        self.trained_target = trained_target
+        self.trained_thickness = trained_thickness
+
+    def __call__(self, data: Mapping[Hashable, MetaTensor]) -> dict[Hashable, MetaTensor]:
+        for key in self.key_iterator(data):
+            self._settle(data[key])
+        return dict(data)
+
+    def _settle(self, volume: MetaTensor) -> None:
+        name = str(volume.meta.get("filename_or_obj", "the scan"))
+        spacing = grid.voxel_spacing(volume.affine)
+        axis = grid.slice_axis(spacing) if self.slice_axis is None else self.slice_axis
+        slice_spacing = float(spacing[axis])
+        if volume.shape[1 + axis] < MIN_SLICES:
+            raise InputError(
+                f"{name} has {volume.shape[1 + axis]} slices along axis {axis}: expected {MIN_SLICES} or more. "
+                "Set --slice_axis if the slices lie along another axis."
+            )
+        low, high = self.trained_target
+        target = self.target_thickness
+        if target is None:
+            target = float(np.clip(np.delete(spacing, axis).min(), low, high))
+        elif not low <= target <= high:
+            logger.warning(
+                f"{name}: target {target:g} mm is outside the {low:g} to {high:g} mm that the weights were "
+                "trained for; expect blur or false detail."
+            )
+        thickness, source = self.slice_thickness, "given"
+        if thickness is None:
+            thickness, source = sidecar_thickness(Path(name)), "from the sidecar"
+        if thickness is None:
+            thickness, source = slice_spacing, "taken from the slice spacing"
+        if thickness < target and (source != "taken from the slice spacing" or slice_spacing > 1.01 * target):
+            raise InputError(
+                f"{name}: slice thickness {thickness:g} mm ({source}) is smaller than the target, {target:g} mm. "
+                "Set --slice_thickness to the true thickness or --target_thickness to a smaller one."
+            )
+        if thickness > self.trained_thickness:
+            logger.warning(
+                f"{name}: slices of {thickness:g} mm are thicker than the {self.trained_thickness:g} mm that the "
+                "weights were trained for; expect missing detail."
+            )
+        if max(thickness, slice_spacing) <= 1.01 * target:
+            target = slice_spacing
+            logger.info(f"{name}: slices of {slice_spacing:.3g} mm are at the target already; the scan is copied.")
+        else:
+            logger.info(
+                f"{name}: slices along axis {axis}, {slice_spacing:.3g} mm apart; thickness {thickness:.3g} mm "
+                f"({source}); target {target:.3g} mm; N = {ais_steps(thickness, target)} Euler steps by AIS"
+            )
+        volume.meta.update(
+            slice_axis=axis, slice_spacing=slice_spacing, slice_thickness=thickness, target_thickness=target
+        )
+
+
+class RegridNearestd(MapTransform):
+    """Puts thick slices on the fine grid by nearest neighbour, along the slice axis alone (Eq. S3).
+
+    Args:
+        keys: `(1, X, Y, Z)` volumes with the facts of `Acquisitiond`.
+    """
+
+    def __call__(self, data: Mapping[Hashable, MetaTensor]) -> dict[Hashable, MetaTensor]:
+        result = dict(data)
+        for key in self.key_iterator(result):
+            thick = result[key]
+            axis, spacing, target = (thick.meta[k] for k in ("slice_axis", "slice_spacing", "target_thickness"))
+            count = thick.shape[1 + axis]
+            fine_count = grid.fine_count(count, spacing, target)
+            fine = regrid_nearest(thick.as_tensor(), 1 + axis, spacing, fine_count, target)
+            affine = grid.fine_affine(thick.affine.numpy(), axis, count, fine_count, target)
+            result[key] = MetaTensor(fine, affine=torch.from_numpy(affine), meta=thick.meta)
+        return result
 
 
 class NormalizeIntensityRanged(MapTransform):
@@ -20,6 +203,9 @@ class NormalizeIntensityRanged(MapTransform):
 
     The range is the minimum and the 99.9th percentile; brighter voxels exceed 1. `intensity_range` in the meta data
     keeps it for `RestoreIntensityRanged`. A constant volume becomes -1.
+
+    Raises:
+        InputError: if a voxel is NaN or infinite.
     """
 
     upper_percentile = 99.9
@@ -29,12 +215,49 @@ class NormalizeIntensityRanged(MapTransform):
         for key in self.key_iterator(result):
             volume = result[key]
             values = np.asarray(volume)
+            if not np.isfinite(values).all():
+                name = volume.meta.get("filename_or_obj", "the volume")
+                count = np.count_nonzero(~np.isfinite(values))
+                raise InputError(f"{name} has {count} NaN or infinite voxels: expected none. Mask or mend them first.")
             low, high = float(values.min()), float(np.percentile(values, self.upper_percentile))
             if high <= low:
                 high = max(float(values.max()), low + 1)
             result[key] = (volume - low) * (2 / (high - low)) - 1
             result[key].meta["intensity_range"] = (low, high)
         return result
+
+
+class RestoreIntensityRanged(MapTransform):
+    """Undoes `NormalizeIntensityRanged`: [-1, 1] back to the scan's own units."""
+
+    def __call__(self, data: Mapping[Hashable, MetaTensor]) -> dict[Hashable, MetaTensor]:
+        result = dict(data)
+        for key in self.key_iterator(result):
+            low, high = (float(v) for v in result[key].meta["intensity_range"])
+            result[key] = (result[key] + 1) * ((high - low) / 2) + low
+        return result
+
+
+class ScanWriter(NibabelWriter):
+    """NIfTI with lengths in mm, written to a temporary name and renamed, so that no half-written file remains."""
+
+    @classmethod
+    def create_backend_obj(cls, *args, **kwargs) -> nib.Nifti1Image:
+        """As `NibabelWriter`, with units."""
+        image = super().create_backend_obj(*args, **kwargs)
+        image.header.set_xyzt_units("mm", "sec")
+        return image
+
+    def write(self, filename: str, verbose: bool = False, **kwargs) -> None:
+        """Writes the image that was set, atomically."""
+        path = Path(filename)
+        partial = path.with_name(f".{os.getpid()}-{path.name}")
+        try:
+            super().write(str(partial), verbose, **kwargs)
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+        logger.info(f"wrote {path}")
 
 
 class RandPlaned(RandomizableTransform, MapTransform):
@@ -146,7 +369,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
 class Acquired(MapTransform):
     """Simulates one acquisition of a sharp volume, back on its own grid: the paired input of validation.
 
-    Adds `image` with `slice_axis`, `slice_thickness` and `target_thickness` in its meta data.
+    Adds `image`, whose meta data hold the facts of `Acquisitiond`.
 
     Args:
         keys: one key, a `(1, X, Y, Z)` volume with an affine.
@@ -186,5 +409,10 @@ class Acquired(MapTransform):
                 self.time_bandwidth,
             ).contiguous()
         )
-        image.meta.update(slice_axis=axis, slice_thickness=self.slice_thickness, target_thickness=target)
+        image.meta.update(
+            slice_axis=axis,
+            slice_spacing=self.slice_spacing,
+            slice_thickness=self.slice_thickness,
+            target_thickness=target,
+        )
         return {**data, "image": image}

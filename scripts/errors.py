@@ -1,0 +1,30 @@
+"""What a user did wrong, told in one line."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+
+class InputError(ValueError):
+    """A mistake in what the user gave: its message says what was given, what is allowed and what to do."""
+
+
+def input_error(error: BaseException | None) -> InputError | None:
+    """The `InputError` behind an exception, through the wrappers of transforms and configs; None if there is none."""
+    while error is not None and not isinstance(error, InputError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def report_input_errors() -> None:
+    """From now on an `InputError` that ends the program prints its message alone; other exceptions keep their trace."""
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        mistake = input_error(error)
+        if mistake is None:
+            sys.__excepthook__(kind, error, trace)
+        else:
+            print(f"error: {mistake}", file=sys.stderr)
+
+    sys.excepthook = hook

@@ -1,0 +1,76 @@
+"""What a person looks at: the rebuilt sample beside its truth, in numbers and in a picture."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import torch
+
+#M from . import metrics
+#M from .evaluation import interpolate_slices
+from .grid import slice_axis, voxel_spacing
+
+logger = logging.getLogger("drift")
+
+
+def _read(path: str | Path) -> tuple[torch.Tensor, np.ndarray]:
+    image = nib.load(path)
+    return torch.from_numpy(image.get_fdata(dtype=np.float32)), image.affine
+
+
+def compare_with_truth(items: list[dict], output_dir: str) -> None:
+    """For scans whose truth is known, prints PSNR and SSIM of DRIFT and of cubic interpolation and draws a picture.
+
+    Args:
+        items: of `datasets.scans`; those without `truth` are left out.
+        output_dir: where the results are, and where `NAME_comparison.png` is written.
+    """
+    for item in items:
+        if "truth" not in item:
+            continue
+        name = Path(item["image"]).name.removesuffix(".gz").removesuffix(".nii")
+        thick, affine = _read(item["image"])
+        truth, fine_affine = _read(item["truth"])
+        drift, _ = _read(Path(output_dir) / f"{name}_sr.nii.gz")
+        axis = slice_axis(voxel_spacing(affine))
+        spacing, target = voxel_spacing(affine)[axis], voxel_spacing(fine_affine)[axis]
+        repeated = interpolate_slices(thick, axis, spacing, truth.shape[axis], target, "nearest")
+        cubic = interpolate_slices(thick, axis, spacing, truth.shape[axis], target, "cubic")
+        for label, volume in (("cubic", cubic), ("DRIFT", drift)):
+            psnr, ssim = metrics.psnr(volume, truth), metrics.ssim(volume, truth)
+            logger.info(f"{name}: {label:5s}  PSNR {psnr:.2f} dB  SSIM {ssim:.4f}")
+        path = Path(output_dir) / f"{name}_comparison.png"
+        draw_comparison({"input": repeated, "cubic": cubic, "DRIFT": drift, "truth": truth}, axis, path)
+        logger.info(f"wrote {path}")
+
+
+def draw_comparison(volumes: dict[str, torch.Tensor], axis: int, path: str | Path) -> None:
+    """Draws the two middle planes that contain the slice axis, a column for each volume, at one windowing.
+
+    Args:
+        volumes: name -> `(X, Y, Z)` volume; all on one grid in RAS+ order, the last one sets the windowing.
+        axis: slice axis, drawn upwards.
+        path: PNG to write.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    reference = list(volumes.values())[-1].numpy()
+    low, high = np.percentile(reference, (0.5, 99.8))
+    normals = [a for a in range(3) if a != axis][::-1]
+    figure, panels = plt.subplots(2, len(volumes), figsize=(3.4 * len(volumes), 7), facecolor="black")
+    for column, (name, volume) in enumerate(volumes.items()):
+        for panel, normal in zip(panels[:, column], normals):
+            plane = volume.numpy().take(volume.shape[normal] // 2, axis=normal)
+            upright = plane.T if normal < axis or axis == 2 else plane
+            panel.imshow(upright, cmap="gray", vmin=low, vmax=high, origin="lower", interpolation="nearest")
+            panel.axis("off")
+        panels[0, column].set_title(name, color="white", fontsize=14)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110, facecolor="black")
+    plt.close(figure)

@@ -1,0 +1,215 @@
+"""Laws and hand-computed values of the image quality metrics."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import ndimage
+
+from scripts import metrics
+
+SHAPE = (16, 20, 24)
+
+
+def phantom(seed=0, shape=SHAPE):
+    """Smooth noise in [0, 1], with both ends reached."""
+    volume = ndimage.gaussian_filter(np.random.default_rng(seed).standard_normal(shape), 1.5)
+    return torch.from_numpy((volume - volume.min()) / np.ptp(volume)).float()
+
+
+def sinusoid(cycles, amplitude=1.0, count=64, axis=2):
+    """`cycles` periods over `count` voxels along an axis."""
+    wave = amplitude * torch.sin(2 * math.pi * cycles * torch.arange(count) / count)
+    return wave.expand(12, 14, count).movedim(2, axis).clone()
+
+
+def all_metrics(prediction, truth):
+    bands = metrics.through_plane_bands(5.0, 1.0)
+    return [
+        metrics.psnr(prediction, truth),
+        metrics.psnr(prediction, truth, metrics.head_mask(truth)),
+        metrics.ssim(prediction, truth),
+        metrics.hf_psnr(prediction, truth),
+        metrics.gradient_rmse(prediction, truth, 2),
+        *metrics.power_ratios(prediction, truth, 2, 1.0, bands),
+    ]
+
+
+def test_truth_is_perfect():
+    truth = phantom()
+    assert all_metrics(truth, truth) == [math.inf, math.inf, 1.0, math.inf, 0.0, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(700.0, 0.0), (0.01, 0.0), (700.0, 300.0)])
+def test_intensity_unit_does_not_matter(scale, shift):
+    truth = phantom()
+    prediction = truth + 0.05 * phantom(1)
+    changed = all_metrics(scale * prediction + shift, scale * truth + shift)
+    assert changed == pytest.approx(all_metrics(prediction, truth), rel=1e-4, abs=1e-4)
+
+
+def test_range_is_the_truths():
+    truth = phantom()
+    prediction = truth + 0.1
+    prediction[0, 0, 0] += 1000.0  # would raise the peak of a method that sets its own
+    assert metrics.psnr(prediction, truth) < 0
+
+
+def test_psnr_of_a_known_offset():
+    truth = 50.0 * phantom()
+    assert metrics.psnr(truth + 5.0, truth) == pytest.approx(20.0, abs=1e-3)  # a tenth of the range
+
+
+def test_psnr_counts_masked_voxels_alone_and_keeps_the_peak():
+    truth = phantom()
+    mask = torch.zeros(SHAPE, dtype=torch.bool)
+    mask[3:6, 4:8, 5:9] = True
+    prediction = truth + torch.where(mask, 0.01, 0.5)
+    assert metrics.psnr(prediction, truth, mask) == pytest.approx(40.0, abs=1e-3)
+
+
+def test_ssim_of_constant_slices():
+    """One value a slice leaves the luminance term alone: (2 a b + c) / (a^2 + b^2 + c) with c = 0.01^2."""
+    truth = torch.tensor([0.0, 1.0]).repeat(4)[:, None, None].expand(8, 16, 16).clone()  # only direction 0 is 11 wide
+    luminance = (2 * 1.0 * 0.5 + 1e-4) / (1.0 + 0.25 + 1e-4)
+    assert metrics.ssim(truth / 2, truth) == pytest.approx((1 + luminance) / 2, abs=1e-5)
+
+
+def test_ssim_averages_the_three_directions():
+    truth = phantom()
+    prediction = truth + 0.1 * phantom(1)
+    single = []
+    for axis in range(3):
+        moved = [v.movedim(axis, 0) for v in (prediction, truth)]
+        slices = [metrics.SSIMMetric(2)(p[None, None], t[None, None]).item() for p, t in zip(*moved)]
+        single.append(np.mean(slices))
+    assert metrics.ssim(prediction, truth) == pytest.approx(np.mean(single), abs=1e-6)
+
+
+def test_ssim_needs_slices_as_large_as_its_window():
+    assert math.isnan(metrics.ssim(phantom(0, (10, 10, 30)), phantom(1, (10, 10, 30))))
+
+
+def test_laplacian_agrees_with_scipy():
+    volume = phantom().double()
+    oracle = ndimage.laplace(volume.numpy(), mode="nearest")
+    assert np.allclose(metrics.laplacian(volume).numpy(), oracle, atol=1e-12)
+
+
+def test_hf_psnr_of_a_single_voxel():
+    """Its Laplacian is -6 there and 1 at six neighbours: 42 e^2 / n voxels of squared error."""
+    truth = phantom()
+    prediction = truth.clone()
+    prediction[8, 9, 10] += 0.5
+    expected = -10 * math.log10(42 * 0.25 / truth.numel())
+    assert metrics.hf_psnr(prediction, truth) == pytest.approx(expected, abs=1e-4)
+
+
+def test_hf_psnr_ignores_an_offset():
+    truth = phantom().double()
+    assert metrics.hf_psnr(truth + 0.25, truth) > 200
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_gradient_rmse_of_a_ramp(axis):
+    """A slope of 3 too much on a range of 10, along the slice axis; any slope across it goes unseen."""
+    truth = 10.0 * phantom()
+    ramp = torch.arange(SHAPE[axis], dtype=torch.float32).expand(*(n for a, n in enumerate(SHAPE) if a != axis), -1)
+    prediction = truth + 3.0 * ramp.movedim(2, axis)
+    assert metrics.gradient_rmse(prediction, truth, axis) == pytest.approx(0.3, abs=1e-5)
+    assert metrics.gradient_rmse(prediction, truth, (axis + 1) % 3) == pytest.approx(0.0, abs=1e-5)
+
+
+def test_bands():
+    assert metrics.through_plane_bands(5.0, 1.0) == [(0.1, 0.2), (0.2, 0.25), (0.25, 0.5)]
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize(("cycles", "band"), [(10, 0), (14, 1), (24, 2)])  # of 64 mm: 0.16, 0.22, 0.38 cycles/mm
+def test_power_of_a_sinusoid(axis, cycles, band):
+    truth = sum(sinusoid(c, axis=axis) for c in (10, 14, 24))
+    prediction = truth - 0.9 * sinusoid(cycles, axis=axis)
+    ratios = metrics.power_ratios(prediction, truth, axis, 1.0, metrics.through_plane_bands(5.0, 1.0))
+    expected = [0.0, 0.0, 0.0]
+    expected[band] = -20.0
+    assert ratios == pytest.approx(expected, abs=0.05)
+
+
+def test_power_counts_millimetres():
+    """10 periods in 64 voxels are 0.16 cycles/mm at 1 mm, in the first band, and 0.31 at 0.5 mm, in the second."""
+    truth = sinusoid(10) + 0.03 * torch.randn(12, 14, 64, generator=torch.Generator().manual_seed(0))
+    prediction = truth - 0.9 * sinusoid(10)
+    first = metrics.power_ratios(prediction, truth, 2, 1.0, metrics.through_plane_bands(5.0, 1.0))
+    second = metrics.power_ratios(prediction, truth, 2, 0.5, metrics.through_plane_bands(5.0, 0.5))
+    assert first == pytest.approx([-20.0, 0.0, 0.0], abs=0.3)
+    assert second == pytest.approx([0.0, -20.0, 0.0], abs=0.3)
+
+
+@pytest.mark.parametrize("count", [24, 23])
+@pytest.mark.parametrize("spacing", [0.7, 0.868, 1.0])
+def test_power_agrees_with_plain_loops(count, spacing):
+    prediction, truth = phantom(0, (5, 6, count)), phantom(1, (5, 6, count))
+    expected = []
+    for low, high in metrics.through_plane_bands(3.6, spacing):
+        powers = []
+        for volume in (prediction, truth):
+            lines = volume.double().reshape(-1, count).numpy()
+            power = 0.0
+            for line in lines:
+                spectrum = np.fft.rfft((line - line.mean()) * np.hanning(count))
+                for k, value in enumerate(spectrum):
+                    cycles, start, stop = (round(v, 9) for v in (k / count, low * spacing, high * spacing))  # per voxel
+                    if start <= cycles < stop or cycles == stop == 0.5:
+                        power += abs(value) ** 2
+            powers.append(power)
+        expected.append(10 * np.log10(powers[0] / powers[1]) if powers[1] else math.nan)
+    ratios = metrics.power_ratios(prediction, truth, 2, spacing, metrics.through_plane_bands(3.6, spacing))
+    assert ratios == pytest.approx(expected, abs=1e-6, nan_ok=True)
+
+
+def test_nyquist_belongs_to_the_last_band():
+    alternating = sinusoid(0).add_(torch.tensor([1.0, -1.0]).repeat(32))
+    bands = metrics.through_plane_bands(5.0, 0.9)
+    ratios = metrics.power_ratios(alternating / 10, alternating, 2, 0.9, bands)
+    assert ratios[2] == pytest.approx(-20.0, abs=1e-3)
+
+
+def test_empty_bands_have_no_number():
+    """1/T lies above half Nyquist: nothing is between them."""
+    truth = phantom()
+    ratios = metrics.power_ratios(truth, truth, 2, 1.0, metrics.through_plane_bands(3.0, 1.0))
+    assert math.isnan(ratios[1]) and ratios[0] == ratios[2] == 0.0
+
+
+def test_a_head_cut_by_the_border_does_not_leak():
+    """A ramp from border to border holds nothing near Nyquist, though its ends do not meet."""
+    truth = sinusoid(24) + torch.linspace(0, 20, 64)
+    ratios = metrics.power_ratios(truth - sinusoid(24), truth, 2, 1.0, [(0.25, 0.5)])
+    assert ratios[0] < -30
+
+
+def test_head_mask_is_the_filled_head():
+    grid = torch.stack(torch.meshgrid(*(torch.arange(n) - (n - 1) / 2 for n in (32, 36, 40)), indexing="ij"))
+    radius = grid.square().sum(0).sqrt()
+    truth = torch.where(radius < 14, 100.0, 1.0)
+    truth[radius < 9] = 0.0  # a dark inside
+    truth[0, 0, 0] = 100.0  # a bright speck in the air
+    assert torch.equal(metrics.head_mask(truth), radius < 14)
+    assert torch.equal(metrics.head_mask(truth * 7 + 50), radius < 14)
+
+
+def test_head_mask_fills_what_is_open_at_the_border():
+    grid = torch.stack(torch.meshgrid(*(torch.arange(32) - 15.5 for _ in range(3)), indexing="ij"))
+    radius = grid[:2].square().sum(0).sqrt()  # a tube along the last axis, open at both ends
+    assert torch.equal(metrics.head_mask(((radius < 12) & (radius > 8)).float()), radius < 12)
+
+
+def test_refusals():
+    truth = phantom()
+    with pytest.raises(ValueError, match="one shape"):
+        metrics.psnr(truth[1:], truth)
+    with pytest.raises(ValueError, match="intensity range of 0"):
+        metrics.ssim(truth, torch.zeros(SHAPE))
+    with pytest.raises(ValueError, match="holds no voxel"):
+        metrics.psnr(truth, truth, torch.zeros(SHAPE, dtype=torch.bool))

@@ -1,0 +1,558 @@
+"""Laws and sizes of the networks; a forward pass written from the authors' checkpoint keys is the oracle."""
+
+import math
+import re
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from scripts import networks, schedule
+from tests import paper_values as paper
+
+CHANNELS = (34, 68)  # 17 groups of 2 and of 4 channels; stride 2
+GB = 1e9
+
+
+def perturb(network, seed=0, scale=0.05):
+    """Moves all parameters off their initial values, zeros above all."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter += scale * torch.randn(parameter.shape, generator=generator)
+    return network
+
+
+def drift(channels=CHANNELS, seed=0, residual=False):
+    torch.manual_seed(seed)
+    apn = networks.AnatomicalProjectionNetwork(channels, residual)
+    return perturb(networks.Drift(apn, networks.VelocityNetwork(channels))).eval()
+
+
+def image(batch=2, height=8, width=12, seed=1):
+    return torch.rand(batch, 1, height, width, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+
+
+def thickness(*rows):
+    return torch.tensor(rows)
+
+
+def parameters(network):
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def empty(channels):
+    """Both stages without memory for their weights."""
+    with torch.device("meta"):
+        return networks.Drift(networks.AnatomicalProjectionNetwork(channels), networks.VelocityNetwork(channels))
+
+
+def multiply_accumulates(network, steps, size, operation="aten.convolution"):
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        network(torch.empty(1, 1, size, size), torch.empty(1, 2), torch.empty(steps + 1))
+    counts = counter.get_flop_counts()["Global"]
+    return sum(flops for name, flops in counts.items() if str(name) == operation) / 2
+
+
+# Sizes
+
+
+def test_large_has_the_papers_parameters():
+    network = empty(paper.CHANNELS_LARGE)
+    assert parameters(network.apn) == paper.PARAMETERS_LARGE_APN
+    assert parameters(network.velocity) == paper.PARAMETERS_LARGE_VELOCITY
+    assert parameters(network) == paper.PARAMETERS_LARGE
+
+
+def test_small_has_the_papers_parameters():
+    assert parameters(empty(paper.CHANNELS_SMALL)) == paper.PARAMETERS_SMALL
+
+
+@pytest.mark.parametrize(
+    ("channels", "expected"), [(paper.CHANNELS_LARGE, paper.GMACS_LARGE), (paper.CHANNELS_SMALL, paper.GMACS_SMALL)]
+)
+def test_one_patch_costs_what_the_paper_says(channels, expected):
+    count = multiply_accumulates(empty(channels), 1, paper.PATCH_SIZE)
+    assert count / GB == pytest.approx(expected, abs=paper.GMACS_PRECISION)
+
+
+def test_cost_is_one_apn_and_n_velocities():
+    network = empty(CHANNELS)
+    none, one, many = (multiply_accumulates(network, steps, 4) for steps in (0, 1, 4))
+    assert 0 < none < one
+    assert many - none == 4 * (one - none)
+
+
+def test_conditions_have_the_papers_lengths():
+    assert networks.ThicknessEmbedding.dim == paper.THICKNESS_CONDITION_DIM
+    assert networks.TimeThicknessEmbedding.dim == paper.TIME_CONDITION_DIM
+    assert len(networks.TimeThicknessEmbedding().frequencies) * 2 == paper.TIME_EMBEDDING_DIM
+    assert networks.UNet((1, 1, 1, 1), 1).stride == 2 ** (paper.LEVELS - 1)
+
+
+# Norms
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups"), [(1, 1), (16, 16), (31, 31), (34, 17), (37, 1), (40, 20), (48, 24), (96, 32), (768, 32)]
+)
+def test_groups_are_the_most_that_divide_the_channels(channels, groups):
+    assert networks.group_count(channels, paper.GROUPS) == groups
+
+
+def test_zero_initialised_adagn_is_plain_group_norm():
+    norm = networks.AdaGN(34, 5)
+    h = torch.randn(3, 34, 4, 6, generator=torch.Generator().manual_seed(0))
+    condition = torch.randn(3, 5, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(norm(h, condition), F.group_norm(h, 17))
+
+
+def test_adagn_scales_and_shifts_each_channel():
+    norm = perturb(networks.AdaGN(4, 5), scale=1.0)
+    h = torch.randn(2, 4, 3, 3, generator=torch.Generator().manual_seed(0))
+    condition = torch.randn(2, 5, generator=torch.Generator().manual_seed(1))
+    weight, bias = norm.project[1].weight, norm.project[1].bias
+    result = norm(h, condition)
+    for b in range(2):
+        for c in range(4):  # four groups of one channel
+            centred = h[b, c] - h[b, c].mean()
+            plain = centred / torch.sqrt((centred**2).mean() + 1e-5)
+            scale, shift = ((weight[k] * F.silu(condition[b])).sum() + bias[k] for k in (c, 4 + c))
+            torch.testing.assert_close(result[b, c], plain * (1 + scale) + shift, rtol=1e-4, atol=1e-5)
+
+
+def test_all_adagn_start_at_zero():
+    network = networks.AnatomicalProjectionNetwork(CHANNELS)
+    norms = [module for module in network.modules() if isinstance(module, networks.AdaGN)]
+    assert len(norms) == 2 * (2 * 2 + 2 + 3 * 2)  # two per block: encoder, middle, decoder
+    assert all(not parameter.any() for norm in norms for parameter in norm.parameters())
+
+
+# Shapes
+
+
+@pytest.mark.parametrize(
+    ("channels", "height", "width"),
+    [
+        ((8,), 5, 7),
+        ((8, 64), 6, 10),
+        ((8, 16, 64), 12, 4),
+        ((8, 16, 32, 64), 8, 40),
+        ((8, 16, 32, 64), 24, 16),
+    ],
+)
+def test_shape_is_kept(channels, height, width):
+    network = drift(channels)
+    x = image(2, height, width)
+    assert network(x).shape == x.shape
+    assert network(x[:1], thickness([4.0, 1.0]), schedule.euler_times(2)).shape == x[:1].shape
+
+
+@pytest.mark.parametrize("channels", [(8, 64), (36, 72, 144, 288), (8, 16, 32, 64)])
+def test_the_smallest_image_is_kept_alone_as_in_a_batch(channels):
+    network = drift(channels)
+    stride = 2 ** (len(channels) - 1)
+    x = image(2, stride, stride)
+    batch = network(x)
+    assert batch.shape == x.shape
+    torch.testing.assert_close(network(x[:1]), batch[:1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("height", "width"), [(8, 7), (9, 8), (10, 12), (4, 8), (1, 8)])
+def test_other_sizes_are_named(height, width):
+    network = drift((8, 16, 32, 64))
+    with pytest.raises(ValueError, match=rf"{height} x {width}.*multiples of 8"):
+        network(image(1, height, width))
+
+
+# What the output depends on
+
+
+def test_every_parameter_gets_gradient():
+    network = drift()
+    x = image(2)
+    network(x, thickness([4.0, 1.0]), torch.tensor([0.0, 0.3, 1.0])).square().mean().backward()
+    lacking = [name for name, p in network.named_parameters() if p.grad is None or p.grad.abs().max() < 1e-9]
+    assert lacking == []
+
+
+def test_samples_of_a_batch_do_not_mix():
+    network = drift()
+    x, c, times = image(3), thickness([4.0, 1.0]), schedule.euler_times(2)
+    whole = network(x, c, times)
+    for k in range(3):
+        torch.testing.assert_close(whole[k : k + 1], network(x[k : k + 1], c, times), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("other", [(5.0, 1.0), (4.0, 0.7)])
+def test_output_depends_on_either_thickness_in_either_stage(other):
+    network = drift()
+    x, t = image(), torch.tensor([0.5])
+    a, b = thickness([4.0, 1.0]), thickness(other)
+    assert (network.apn(x, a) - network.apn(x, b)).abs().max() > 1e-4
+    assert (network.velocity(x, a, t) - network.velocity(x, b, t)).abs().max() > 1e-4
+
+
+def test_thickness_order_matters():
+    network = drift()
+    assert (
+        network.apn(image(), thickness([4.0, 1.0])) - network.apn(image(), thickness([1.0, 4.0]))
+    ).abs().max() > 1e-4
+
+
+def test_output_depends_on_time():
+    network = drift()
+    x, c = image(), thickness([4.0, 1.0])
+    values = [network.velocity(x, c, torch.tensor([t])) for t in (0.0, 0.5, 1.0)]
+    assert (values[0] - values[1]).abs().max() > 1e-4
+    assert (values[1] - values[2]).abs().max() > 1e-4
+
+
+def test_thickness_is_held_above_its_least_value():
+    embedding = networks.ThicknessEmbedding()
+    least = embedding(thickness([1.0, paper.MIN_THICKNESS]))
+    assert torch.equal(embedding(thickness([1.0, 0.0])), least)
+    assert not torch.equal(embedding(thickness([1.0, 1.1 * paper.MIN_THICKNESS])), least)
+
+
+@pytest.mark.parametrize("steps", [None, 0, 3])
+def test_one_thickness_serves_the_whole_batch(steps):
+    network = drift()
+    x, c = image(3), thickness([4.0, 1.0])
+    times = None if steps is None else schedule.euler_times(steps)
+    torch.testing.assert_close(network(x, c.repeat(3, 1), times), network(x, c, times), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("steps", [None, 2])
+def test_each_sample_may_have_its_own_thickness(steps):
+    network = drift()
+    x, c = image(2), thickness([4.0, 1.0], [2.0, 0.7])
+    times = None if steps is None else schedule.euler_times(steps)
+    whole = network(x, c, times)
+    for k in range(2):
+        torch.testing.assert_close(whole[k], network(x[k : k + 1], c[k : k + 1], times)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_each_sample_may_have_its_own_time():
+    network = drift()
+    x, c, t = image(2), thickness([4.0, 1.0], [2.0, 0.7]), torch.tensor([0.2, 0.9])
+    whole = network.velocity(x, c, t)
+    for k in range(2):
+        alone = network.velocity(x[k : k + 1], c[k : k + 1], t[k : k + 1])
+        torch.testing.assert_close(whole[k], alone[0], rtol=1e-4, atol=1e-5)
+
+
+# The two stages together
+
+
+def test_an_image_alone_is_at_the_target_thickness_and_takes_no_step():
+    network = drift()
+    times = schedule.euler_times(schedule.ais_steps(1.0, 1.0))
+    assert torch.equal(network(image()), network(image(), thickness([1.0, 1.0]), times))
+
+
+def test_no_steps_give_stage_one():
+    network = drift()
+    x, c = image(), thickness([4.0, 1.0])
+    for times in (None, schedule.euler_times(0)):
+        assert torch.equal(network(x, c, times), network.apn(x, c))
+
+
+def test_steps_are_eulers_method():
+    network = drift()
+    x, c, times = image(), thickness([4.0, 1.0]), (0.0, 0.2, 0.5, 1.0)
+    state = network.apn(x, c)
+    for t, following in pairwise(times):
+        state = state + (following - t) * network.velocity(state, c, torch.tensor([t]))
+    torch.testing.assert_close(network(x, c, torch.tensor(times)), state, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("steps", [1, 13])
+def test_a_new_flow_is_at_rest(steps):
+    network = networks.Drift(networks.AnatomicalProjectionNetwork(CHANNELS), networks.VelocityNetwork(CHANNELS))
+    x, c = image(), thickness([4.0, 1.0])
+    assert torch.equal(network(x, c, schedule.euler_times(steps)), network.apn(x, c))
+
+
+def test_a_new_residual_apn_is_the_identity():
+    network = networks.AnatomicalProjectionNetwork(CHANNELS, residual=True)
+    assert torch.equal(network(image(), thickness([4.0, 1.0])), image())
+
+
+def test_residual_adds_the_input_and_no_parameter():
+    plain, residual = drift().apn, drift(residual=True).apn
+    residual.load_state_dict(plain.state_dict())
+    x, c = image(), thickness([4.0, 1.0])
+    torch.testing.assert_close(residual(x, c), x + plain(x, c))
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_torchscript_agrees_with_eager(residual):
+    network = drift((8, 64), residual=residual)
+    scripted = torch.jit.script(network)
+    x, c = image(), thickness([4.0, 1.0])
+    with torch.no_grad():
+        for arguments in ((x,), (x, c), (x, c, schedule.euler_times(0)), (x, c, schedule.euler_times(3))):
+            torch.testing.assert_close(scripted(*arguments), network(*arguments), rtol=1e-4, atol=1e-5)
+
+
+# Weights
+
+
+def saved(tmp_path, content):
+    path = tmp_path / "model.pt"
+    torch.save(content, path)
+    return path
+
+
+def test_weights_survive_a_round_trip(tmp_path):
+    source, target = drift((8, 64), seed=1), drift((8, 64), seed=2)
+    path = saved(tmp_path, source.state_dict())
+    assert networks.load_weights(target, path) is target
+    for name, value in source.state_dict().items():
+        assert torch.equal(target.state_dict()[name], value)
+    x = image()
+    assert torch.equal(source(x), target(x))
+
+
+def test_half_precision_weights_load_as_single(tmp_path):
+    source, target = drift((8, 64), seed=1), drift((8, 64), seed=2)
+    networks.load_weights(target, saved(tmp_path, source.half().state_dict()))
+    assert all(value.dtype == torch.float32 for value in target.state_dict().values())
+    torch.testing.assert_close(target.state_dict(), source.float().state_dict(), rtol=0, atol=0)
+
+
+def test_missing_weights_are_named(tmp_path):
+    with pytest.raises(ValueError, match=r"not found.*absent\.pt"):
+        networks.load_weights(drift((8, 64)), tmp_path / "absent.pt")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04" + bytes(100)])
+def test_a_broken_file_is_named(tmp_path, content):
+    path = tmp_path / "broken.pt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"broken\.pt is not a DRIFT checkpoint"):
+        networks.load_weights(drift((8, 64)), path)
+
+
+@pytest.mark.parametrize(
+    "content", [{"state_dict": {}}, [1, 2], torch.zeros(3), {}, {"epoch": 7}, {"model": [1]}]
+)
+def test_a_file_with_other_content_is_named(tmp_path, content):
+    with pytest.raises(ValueError, match=r"model\.pt"):
+        networks.load_weights(drift((8, 64)), saved(tmp_path, content))
+
+
+def test_a_file_that_would_run_code_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"model\.pt is not a DRIFT checkpoint"):
+        networks.load_weights(drift((8, 64)), saved(tmp_path, {"model": nn.Linear(1, 1)}))
+
+
+def test_weights_of_another_size_are_refused_and_the_key_is_named(tmp_path):
+    network = drift((8, 64))
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    path = saved(tmp_path, drift((16, 64)).state_dict())
+    with pytest.raises(ValueError, match=r"apn\.unet\.conv_in\.bias|apn\.unet\.conv_out\.weight|apn\.unet\.\S+ is \("):
+        networks.load_weights(network, path)
+    torch.testing.assert_close(network.state_dict(), before, rtol=0, atol=0)
+
+
+def test_a_missing_and_a_surplus_weight_are_named(tmp_path):
+    network = drift((8, 64))
+    state = network.state_dict()
+    without = {name: value for name, value in state.items() if name != "velocity.unet.conv_in.bias"}
+    with pytest.raises(ValueError, match=r"velocity\.unet\.conv_in\.bias is missing"):
+        networks.load_weights(network, saved(tmp_path, without))
+    with pytest.raises(ValueError, match=r"velocity\.extra.*absent"):
+        networks.load_weights(network, saved(tmp_path, {**state, "velocity.extra": torch.zeros(1)}))
+
+
+# The authors' checkpoints
+
+
+def authors_shapes(base, stage):
+    """Keys and shapes of an authors' checkpoint, `{key: shape}`, prefix removed."""
+    shapes = {}
+    condition = 512 if stage == 1 else 768
+
+    def linear(key, inputs, outputs):
+        shapes[f"{key}.weight"], shapes[f"{key}.bias"] = (outputs, inputs), (outputs,)
+
+    def conv(key, inputs, outputs, size=3):
+        shapes[f"{key}.weight"], shapes[f"{key}.bias"] = (outputs, inputs, size, size), (outputs,)
+
+    def block(key, inputs, outputs):
+        linear(f"{key}.norm1.cond_proj.1", condition, 2 * inputs)
+        conv(f"{key}.conv1", inputs, outputs)
+        linear(f"{key}.norm2.cond_proj.1", condition, 2 * outputs)
+        conv(f"{key}.conv2", outputs, outputs)
+        if inputs != outputs:
+            conv(f"{key}.shortcut", inputs, outputs, 1)
+
+    embed = "protocol_embed" if stage == 1 else "cond_embed.protocol_embed"
+    for name in ("tau_lr_embed", "tau_hr_embed"):
+        linear(f"{embed}.{name}.0", 1, 128)
+        linear(f"{embed}.{name}.2", 128, 256)
+    linear(f"{embed}.combine.0", 512, 512)
+    linear(f"{embed}.combine.2", 512, 512)
+    if stage == 2:
+        linear("cond_embed.time_mlp.1", 256, 512)
+        linear("cond_embed.time_mlp.3", 512, 256)
+        linear("cond_embed.combine.0", 768, 768)
+        linear("cond_embed.combine.2", 768, 768)
+
+    conv("conv_in", 1, base)
+    widths = [base, 2 * base, 4 * base, 8 * base]
+    before = base
+    for k, width in enumerate(widths):
+        block(f"down_blocks.{k}.res_blocks.0", before, width)
+        block(f"down_blocks.{k}.res_blocks.1", width, width)
+        if k < 3:
+            conv(f"down_blocks.{k}.downsample", width, width)
+        before = width
+    block("mid_block1", before, before)
+    block("mid_block2", before, before)
+    for k, width in enumerate(reversed(widths)):
+        if k > 0:
+            conv(f"up_blocks.{k}.upsample.1", before, before)
+        block(f"up_blocks.{k}.res_blocks.0", before + width, width)
+        block(f"up_blocks.{k}.res_blocks.1", width, width)
+        block(f"up_blocks.{k}.res_blocks.2", width, width)
+        before = width
+    shapes["norm_out.weight"], shapes["norm_out.bias"] = (base,), (base,)
+    conv("conv_out", base, 1)
+    return shapes
+
+
+def authors_checkpoint(base, stage, seed):
+    """Weights in the authors' format, of a size that keeps activations near one."""
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        key: torch.randn(shape, generator=generator) / math.sqrt(math.prod(shape[1:]) or 1)
+        for key, shape in authors_shapes(base, stage).items()
+    }
+
+
+def authors_forward(w, x, thickness, t=None):
+    """The authors' network, from its keys and conventions alone."""
+
+    def linear(key, h):
+        return F.linear(h, w[f"{key}.weight"], w[f"{key}.bias"])
+
+    def conv(key, h, stride=1, padding=1):
+        return F.conv2d(h, w[f"{key}.weight"], w[f"{key}.bias"], stride=stride, padding=padding)
+
+    def groups(channels):
+        count = min(32, channels)
+        while channels % count:
+            count -= 1
+        return count
+
+    def adagn(key, h, c):
+        scale_shift = linear(f"{key}.cond_proj.1", F.silu(c))
+        channels = h.shape[1]
+        scale, shift = scale_shift[:, :channels, None, None], scale_shift[:, channels:, None, None]
+        return F.group_norm(h, groups(channels)) * (1 + scale) + shift
+
+    def block(key, x, c):
+        h = conv(f"{key}.conv1", F.silu(adagn(f"{key}.norm1", x, c)))
+        h = conv(f"{key}.conv2", F.silu(adagn(f"{key}.norm2", h, c)))
+        return h + (conv(f"{key}.shortcut", x, padding=0) if f"{key}.shortcut.weight" in w else x)
+
+    tau = 1 / torch.clamp(thickness, min=0.1)
+    embed = "protocol_embed" if t is None else "cond_embed.protocol_embed"
+    lr = linear(f"{embed}.tau_lr_embed.2", F.silu(linear(f"{embed}.tau_lr_embed.0", tau[:, 0:1])))
+    hr = linear(f"{embed}.tau_hr_embed.2", F.silu(linear(f"{embed}.tau_hr_embed.0", tau[:, 1:2])))
+    c = linear(f"{embed}.combine.2", F.silu(linear(f"{embed}.combine.0", torch.cat([lr, hr], 1))))
+    if t is not None:
+        f = torch.tensor([math.exp(-k * math.log(10000) / 127) for k in range(128)])
+        angles = t.reshape(-1, 1) * f
+        time = torch.cat([torch.sin(angles), torch.cos(angles)], 1)
+        time = linear("cond_embed.time_mlp.3", F.silu(linear("cond_embed.time_mlp.1", time)))
+        c = linear("cond_embed.combine.2", F.silu(linear("cond_embed.combine.0", torch.cat([time, c], 1))))
+
+    h = conv("conv_in", x)
+    skips = []
+    for k in range(4):
+        h = block(f"down_blocks.{k}.res_blocks.1", block(f"down_blocks.{k}.res_blocks.0", h, c), c)
+        skips.append(h)
+        if k < 3:
+            h = conv(f"down_blocks.{k}.downsample", h, stride=2)
+    h = block("mid_block2", block("mid_block1", h, c), c)
+    for k in range(4):
+        if k > 0:
+            h = F.interpolate(h, scale_factor=2, mode="bilinear", align_corners=False)
+            h = conv(f"up_blocks.{k}.upsample.1", h)
+        h = torch.cat([h, skips[3 - k]], 1)
+        for n in range(3):
+            h = block(f"up_blocks.{k}.res_blocks.{n}", h, c)
+    h = F.group_norm(h, groups(h.shape[1]), w["norm_out.weight"], w["norm_out.bias"])
+    return conv("conv_out", F.silu(h))
+
+
+RENAMES = (  # of an authors' key, in this order; what no rule on embeddings touches belongs to the U-Net
+    (r"^(?!protocol_embed|cond_embed)", "unet."),
+    (r"\.cond_proj\.", ".project."),
+    (r"^cond_embed\.protocol_embed\.", "embedding.embed_thickness."),
+    (r"^cond_embed\.time_mlp\.1", "embedding.embed_time.0"),
+    (r"^cond_embed\.time_mlp\.3", "embedding.embed_time.2"),
+    (r"^cond_embed\.|^protocol_embed\.", "embedding."),
+    (r"\.tau_lr_embed\.", ".embed_input."),
+    (r"\.tau_hr_embed\.", ".embed_target."),
+)
+
+
+def renamed(key):
+    for pattern, replacement in RENAMES:
+        key = re.sub(pattern, replacement, key)
+    return key
+
+
+@pytest.mark.parametrize("base", [48, 64, 96])
+@pytest.mark.parametrize("stage", [1, 2])
+def test_authors_keys_and_shapes_are_ours_renamed(base, stage):
+    network = empty((base, 2 * base, 4 * base, 8 * base))
+    ours = {name: tuple(v.shape) for name, v in (network.apn, network.velocity)[stage - 1].state_dict().items()}
+    assert {renamed(key): shape for key, shape in authors_shapes(base, stage).items()} == ours
+
+
+@pytest.mark.parametrize("base", [8, 36])
+def test_authors_stage_one_gives_the_same_image(base):
+    weights = authors_checkpoint(base, 1, seed=3)
+    apn = networks.AnatomicalProjectionNetwork((base, 2 * base, 4 * base, 8 * base)).eval()
+    apn.load_state_dict({renamed(key): value for key, value in weights.items()})
+    x, c = image(2, 16, 24), thickness([5.0, 0.7], [1.4, 0.7])
+    with torch.no_grad():
+        expected = authors_forward(weights, x, c)
+        torch.testing.assert_close(apn(x, c), expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
+
+
+@pytest.mark.parametrize("base", [8, 36])
+def test_authors_stage_two_gives_the_same_velocity(base):
+    weights = authors_checkpoint(base, 2, seed=4)
+    velocity = networks.VelocityNetwork((base, 2 * base, 4 * base, 8 * base)).eval()
+    velocity.load_state_dict({renamed(key): value for key, value in weights.items()})
+    x, c, t = image(2, 16, 24), thickness([5.0, 0.7], [1.4, 0.7]), torch.tensor([0.3, 1.0])
+    with torch.no_grad():
+        expected = authors_forward(weights, x, c, t)
+        torch.testing.assert_close(velocity(x, c, t), expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
+
+
+def test_authors_checkpoints_run_as_one_network(tmp_path):
+    stages = [authors_checkpoint(8, stage, seed=stage) for stage in (1, 2)]
+    prefixes = ("apn.", "velocity.")
+    state = {
+        p + renamed(key): value for p, weights in zip(prefixes, stages, strict=True) for key, value in weights.items()
+    }
+    network = drift((8, 16, 32, 64))
+    networks.load_weights(network, saved(tmp_path, state)).eval()
+    x, c, steps = image(1, 16, 16), thickness([1.5, 0.7]), 8
+    with torch.no_grad():
+        expected = authors_forward(stages[0], x, c)
+        for n in range(steps):
+            expected = expected + authors_forward(stages[1], expected, c, torch.tensor([n / steps])) / steps
+        result = network(x, c, schedule.euler_times(steps))
+    torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-3 * expected.abs().max().item())
