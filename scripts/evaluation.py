@@ -409,7 +409,8 @@ def evaluate(
             mask = metrics.head_mask(truth)
             noise_sd = noise * metrics.data_range(truth)
             for thickness in thicknesses:
-                a = Acquisition(axis, thickness, spacing_ratio * thickness, truth.shape[axis], float(spacings[axis]))
+                slice_spacing = round(spacing_ratio * thickness, 9)  # 1.2 x 3 mm is 3.6 mm in the tables, too
+                a = Acquisition(axis, thickness, slice_spacing, truth.shape[axis], float(spacings[axis]))
                 if thickness < a.fine_spacing:
                     raise InputError(
                         f"{name} has voxels of {a.fine_spacing:.4g} mm along axis {axis}: slices of {thickness:g} mm "

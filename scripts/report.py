@@ -9,8 +9,8 @@ import nibabel as nib
 import numpy as np
 import torch
 
-#M from . import metrics
-#M from .evaluation import interpolate_slices
+from . import metrics
+from .evaluation import interpolate_slices
 from .grid import slice_axis, voxel_spacing
 
 logger = logging.getLogger("drift")
