@@ -291,3 +291,15 @@ def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
             )
     network.load_state_dict({name: value.float() for name, value in state.items()})
     return network
+
+
+def save_weights(network: nn.Module, path: str | os.PathLike) -> None:
+    """Writes the network's weights in half precision, as they ship; `load_weights` reads them.
+
+    Args:
+        network: to be saved.
+        path: file to write, complete or not at all.
+    """
+    partial = f"{path}.partial"
+    torch.save({name: value.half() for name, value in network.state_dict().items()}, partial)
+    os.replace(partial, path)

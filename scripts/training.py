@@ -161,9 +161,9 @@ class Resume:
         CheckpointLoader(str(newest), self.load_dict, map_location="cpu")(engine)
 
 
-def iteration_loss(output: dict) -> float:
-    """Loss of a trainer's iteration, for the handlers that show it."""
-    return output["loss"].item()
+def iteration_loss(output: dict | list[dict]) -> float:
+    """Loss of a trainer's iteration, for the handlers that show it; decollated outputs repeat it for each sample."""
+    return float((output[0] if isinstance(output, list) else output)["loss"])
 
 
 def train_stage(

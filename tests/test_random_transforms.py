@@ -170,24 +170,24 @@ def test_without_a_range_the_label_is_the_plane_at_its_native_spacing():
 
 
 def test_targets_fill_the_range_evenly():
-    draws = acquisitions(2000, spacing=(0.7, 0.7), target_range=(0.7, 1.3), plane=texture((8, 8)))
+    draws = acquisitions(600, spacing=(0.7, 0.7), target_range=(0.7, 1.3), plane=texture((8, 8)))
     targets = torch.tensor([item["thickness"][1].item() for item in draws])
     edges = torch.linspace(0.7, 1.3, 5)
     counts = torch.histogram(targets, edges).hist / len(targets)
-    torch.testing.assert_close(counts, torch.full((4,), 0.25), atol=0.05, rtol=0)
+    torch.testing.assert_close(counts, torch.full((4,), 0.25), atol=0.06, rtol=0)
 
 
 def test_input_thicknesses_are_uniform_above_the_target():
-    draws = acquisitions(2000, plane=texture((8, 8)))
+    draws = acquisitions(600, plane=texture((8, 8)))
     place_in_range = torch.tensor([(t - r) / (paper.MAX_THICKNESS - r) for t, r in (d["thickness"] for d in draws)])
     counts = torch.histogram(place_in_range, 4, range=(0.0, 1.0)).hist / len(draws)
-    torch.testing.assert_close(counts, torch.full((4,), 0.25), atol=0.05, rtol=0)
+    torch.testing.assert_close(counts, torch.full((4,), 0.25), atol=0.06, rtol=0)
 
 
 @pytest.mark.parametrize("gap", paper.CETA_COVERAGE)
 def test_share_of_ceta_pairs_is_the_papers_coverage(gap):
     """Table 3: the share of (T_hr, 6] whose neighbour at the gap still exceeds T_hr, whole percents."""
-    count = 2000
+    count = 600
     draws = acquisitions(count, gap=gap, plane=texture((4, 4)), spacing=(paper.TARGET_HCP, paper.TARGET_HCP))
     share = np.mean([item["proximal_thickness"][0].item() < item["thickness"][0].item() for item in draws])
     expected = paper.CETA_COVERAGE[gap] / 100

@@ -1,0 +1,95 @@
+"""An InputError reaches the user as one line, through whatever wraps it; nothing else is hidden."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from monai.transforms import Compose
+
+from scripts.errors import InputError, input_error
+
+ROOT = Path(__file__).parents[1]
+MISTAKE = InputError("scan.nii.gz has 2 slices: expected 3 or more. Give another scan.")
+
+
+def raised(function, *args) -> BaseException:
+    with pytest.raises(BaseException) as caught:
+        function(*args)
+    return caught.value
+
+
+def refuse(_=None):
+    raise MISTAKE
+
+
+def wrap_explicitly():
+    try:
+        refuse()
+    except InputError as error:
+        raise RuntimeError("applying transform") from error
+
+
+def wrap_implicitly():
+    try:
+        wrap_explicitly()
+    except RuntimeError:
+        raise KeyError("while cleaning up")  # noqa: B904
+
+
+@pytest.mark.parametrize("function", [refuse, wrap_explicitly, wrap_implicitly])
+def test_the_mistake_is_found_through_every_wrapper(function):
+    assert input_error(raised(function)) is MISTAKE
+
+
+def test_the_mistake_is_found_through_monai_transforms():
+    error = raised(Compose([lambda x: x, refuse]), 1)
+    assert not isinstance(error, InputError)
+    assert input_error(error) is MISTAKE
+
+
+@pytest.mark.parametrize("error", [None, ValueError("x"), KeyError("y"), KeyboardInterrupt()])
+def test_other_exceptions_are_no_mistake_of_the_user(error):
+    assert input_error(error) is None
+
+
+def test_the_outermost_of_two_mistakes_is_told():
+    def twice():
+        try:
+            refuse()
+        except InputError as error:
+            raise InputError("the later one") from error
+
+    assert str(input_error(raised(twice))) == "the later one"
+
+
+def run(body: str) -> subprocess.CompletedProcess:
+    program = f"from scripts.errors import InputError, report_input_errors\nreport_input_errors()\n{body}"
+    return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "raise InputError('slice_axis is 3: expected 0, 1 or 2.')",
+        "try:\n    raise InputError('slice_axis is 3: expected 0, 1 or 2.')\n"
+        "except InputError as error:\n    raise RuntimeError('applying transform') from error",
+    ],
+)
+def test_a_mistake_ends_the_program_with_one_line(body):
+    ended = run(body)
+    assert ended.returncode == 1
+    assert ended.stderr == "error: slice_axis is 3: expected 0, 1 or 2.\n"
+    assert ended.stdout == ""
+
+
+def test_a_fault_of_the_program_keeps_its_trace():
+    ended = run("def broken():\n    return 1 / 0\nbroken()")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("Traceback")
+    assert "in broken" in ended.stderr and ended.stderr.endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_a_run_without_mistake_is_silent():
+    ended = run("pass")
+    assert (ended.returncode, ended.stderr, ended.stdout) == (0, "", "")
