@@ -21,7 +21,7 @@ def charbonnier(prediction: Tensor, target: Tensor, epsilon: float = 1e-3) -> Te
 
 
 class ReconstructionLoss(nn.Module):
-    """Stage 1: Charbonnier plus `ssim_weight` x (1 - SSIM) (Sec. 3.3).
+    """Stage 1: Charbonnier plus `ssim_weight` x (1 - SSIM) (Eq. 5).
 
     Args:
         ssim_weight: `lambda_ssim`, 0.5 in the paper.

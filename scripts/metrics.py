@@ -129,7 +129,7 @@ def hf_psnr(prediction: Tensor, truth: Tensor) -> float:
 
 
 def gradient_rmse(prediction: Tensor, truth: Tensor, axis: int) -> float:
-    """Grad-RMSE, `sqrt(mean((grad_z prediction - grad_z truth)^2))` with the slice axis as z (Sec. S13).
+    """Grad-RMSE, `sqrt(mean((grad_z prediction - grad_z truth)^2))` with the slice axis as z (Eq. S4).
 
     The gradient is the difference of neighbouring slices of the fine grid, in shares of the truth's range per voxel.
 

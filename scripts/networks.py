@@ -23,7 +23,7 @@ def group_count(channels: int, most: int = 32) -> int:
 
 
 class AdaGN(nn.Module):
-    """Adaptive group norm `GN(h) * (1 + scale(c)) + shift(c)` (Eq. 4); zero-initialised, so it starts as plain GN.
+    """Adaptive group norm `GN(h) * (1 + scale(c)) + shift(c)` (Eq. 3); zero-initialised, so it starts as plain GN.
 
     Args:
         channels: channels `C` of the feature map.
@@ -149,7 +149,7 @@ def _mlp(*widths: int) -> nn.Sequential:
 
 
 class ThicknessEmbedding(nn.Module):
-    """Input and target slice thickness -> 512-d conditioning vector, through `tau = 1 / T` (Eq. 3)."""
+    """Input and target slice thickness -> 512-d conditioning vector, through `tau = 1 / T` (Eq. 2)."""
 
     dim = 512
 
@@ -186,7 +186,7 @@ class TimeThicknessEmbedding(nn.Module):
 
 
 class AnatomicalProjectionNetwork(nn.Module):
-    """Stage 1, the APN: degraded image -> coarse sharp image `z = f(x, c)` (Eq. 5).
+    """Stage 1, the APN: degraded image -> coarse sharp image `z = f(x, c)` (Eq. 4).
 
     Args:
         channels: see `UNet`.

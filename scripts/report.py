@@ -48,7 +48,7 @@ def compare_with_truth(items: list[dict], output_dir: str) -> None:
 
 
 def draw_comparison(volumes: dict[str, torch.Tensor], axis: int, path: str | Path) -> None:
-    """Draws the two middle planes that contain the slice axis, a column for each volume, at one windowing.
+    """Draws the two planes near the middle that contain the slice axis, a column for each volume, at one windowing.
 
     Args:
         volumes: name -> `(X, Y, Z)` volume; all on one grid in RAS+ order, the last one sets the windowing.
@@ -66,7 +66,7 @@ def draw_comparison(volumes: dict[str, torch.Tensor], axis: int, path: str | Pat
     figure, panels = plt.subplots(2, len(volumes), figsize=(3.4 * len(volumes), 7), facecolor="black")
     for column, (name, volume) in enumerate(volumes.items()):
         for panel, normal in zip(panels[:, column], normals):
-            plane = volume.numpy().take(volume.shape[normal] // 2, axis=normal)
+            plane = volume.numpy().take(2 * volume.shape[normal] // 5, axis=normal)  # beside the midline
             upright = plane.T if normal < axis or axis == 2 else plane
             panel.imshow(upright, cmap="gray", vmin=low, vmax=high, origin="lower", interpolation="nearest")
             panel.axis("off")

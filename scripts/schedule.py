@@ -12,7 +12,7 @@ N_MAX = 15  # Sec. S7
 
 
 def pad(slice_thickness: float, target_thickness: float) -> float:
-    """Physics-Aware Difficulty: the share of through-plane bandwidth that the thick slice lost (Eq. 14).
+    """Physics-Aware Difficulty: the share of through-plane bandwidth that the thick slice lost (Eq. 13).
 
     Args:
         slice_thickness: thickness of the measured slices, `T_i`, in mm.
@@ -33,7 +33,7 @@ def pad(slice_thickness: float, target_thickness: float) -> float:
 
 
 def ais_steps(slice_thickness: float, target_thickness: float, n_max: int = N_MAX, n_min: int = N_MIN) -> int:
-    """Number of Euler steps `N = clamp(round(N_max * PAD), N_min, N_max)` (Eq. 15).
+    """Number of Euler steps `N = clamp(round(N_max * PAD), N_min, N_max)` (Eq. 14).
 
     Ties round half to even. The product is rounded to nine decimals first, so that 15 * (1 - 0.7 / 4.2) is the
     tie 12.5 that it is on paper, whatever the last bit of the division says.

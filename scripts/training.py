@@ -12,9 +12,9 @@ from ignite.engine import Engine, Events
 from monai.engines import PrepareBatch
 from monai.engines.utils import IterationEvents
 from monai.handlers import CheckpointLoader, CheckpointSaver
-from monai.optimizers import WarmupCosineSchedule
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 from torch.optim.swa_utils import AveragedModel
 
 from .flow import PathSample, endpoint_biased, interpolate
@@ -64,8 +64,8 @@ class FlowBatch(PrepareBatch):
         return xt, PathSample(xt, x0, x1, t, partner), (thickness, t), {}
 
 
-def warmup_cosine(optimizer: torch.optim.Optimizer, steps: int, epochs: int) -> WarmupCosineSchedule:
-    """Linear warm-up over 5 % of all steps, then a cosine down to a tenth of the rate (Sec. S4.4).
+def warmup_cosine(optimizer: torch.optim.Optimizer, steps: int, epochs: int) -> SequentialLR:
+    """Linear warm-up over 5 % of all steps, then a cosine from the peak rate to a tenth of it (Sec. S4.4).
 
     Args:
         optimizer: whose rates are scheduled.
@@ -73,8 +73,11 @@ def warmup_cosine(optimizer: torch.optim.Optimizer, steps: int, epochs: int) -> 
         epochs: of the training.
     """
     total = steps * epochs
+    warmup = max(1, total // 20)
     peak = optimizer.param_groups[0]["lr"]
-    return WarmupCosineSchedule(optimizer, warmup_steps=max(1, total // 20), t_total=total, end_lr=0.1 * peak)
+    rising = LinearLR(optimizer, start_factor=1 / warmup, total_iters=warmup - 1)
+    falling = CosineAnnealingLR(optimizer, T_max=max(1, total - warmup), eta_min=0.1 * peak)
+    return SequentialLR(optimizer, [rising, falling], milestones=[warmup])
 
 
 class ClipGradient:

@@ -166,7 +166,7 @@ class Acquisitiond(MapTransform):
                 "weights were trained for; expect missing detail."
             )
         if max(thickness, slice_spacing) <= 1.01 * target:
-            target = slice_spacing
+            thickness = target = slice_spacing
             logger.info(f"{name}: slices of {slice_spacing:.3g} mm are at the target already; the scan is copied.")
         else:
             logger.info(

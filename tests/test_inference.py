@@ -1,0 +1,514 @@
+"""Laws of the windowed reconstruction, a plain-loop oracle, and scans from file to file."""
+
+import logging
+from itertools import permutations
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from monai.bundle import ConfigParser
+from monai.data import MetaTensor
+from monai.data.utils import compute_importance_map
+from scipy.spatial.transform import Rotation
+from torch import nn
+
+from scripts.inference import DriftInferer, acquisition
+
+CONFIG = "configs/inference.yaml"
+FACTS = {"slice_axis": 2, "slice_spacing": 5.0, "slice_thickness": 4.0, "target_thickness": 1.0}
+
+
+class Pointwise(nn.Module):
+    """`2 x + 1`, whatever the thickness; remembers what it was called with."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def forward(self, image, thickness=None, times=None):
+        self.calls.append((image, thickness, times))
+        return 2 * image + 1
+
+
+class StageOne(nn.Module):
+    """The APN of a `Drift` alone."""
+
+    def __init__(self, drift):
+        super().__init__()
+        self.apn = drift.apn
+
+    def forward(self, image, thickness, times):
+        return self.apn(image, thickness)
+
+
+def volume(shape, seed=0, **facts) -> MetaTensor:
+    """`(1, 1, X, Y, Z)` of smooth-free texture in [-1, 1] with the facts of an acquisition and an oblique affine."""
+    values = 2 * torch.rand((1, 1, *shape), generator=torch.Generator().manual_seed(seed)) - 1
+    affine = torch.eye(4, dtype=torch.float64)
+    affine[:3, :3] = torch.from_numpy(Rotation.from_euler("xyz", [10, 20, -30], degrees=True).as_matrix())
+    affine[:3, 3] = torch.tensor([-90.0, 12.0, 33.0])
+    return MetaTensor(values, affine=affine, meta={**FACTS, **facts})
+
+
+def close(result, expected, tolerance=1e-5):
+    torch.testing.assert_close(torch.as_tensor(result), torch.as_tensor(expected), atol=tolerance, rtol=0)
+
+
+def window_starts(size, roi, overlap):
+    """First pixels of windows at a fixed distance, the last one moved back to end with the image."""
+    if size == roi:
+        return [0]
+    step, starts = int(roi * (1 - overlap)), [0]
+    while starts[-1] + roi < size:
+        starts.append(min(starts[-1] + step, size - roi))
+    return starts
+
+
+@torch.no_grad()
+def rebuild_by_loop(image, drift, other, roi, overlap, steps):
+    """Plane by plane, window by window, step by step; `(X, Y, Z)` in and out."""
+    axis, thickness = FACTS["slice_axis"], torch.tensor([[FACTS["slice_thickness"], FACTS["target_thickness"]]])
+    normal = 3 - axis - other
+    result = torch.zeros_like(image)
+    weights = compute_importance_map((roi, roi), mode="gaussian", sigma_scale=0.125)
+    for k in range(image.shape[normal]):
+        plane = image.select(normal, k)
+        if axis > other:
+            plane = plane.T  # the slice axis first
+        height, width = plane.shape
+        top, left = max(roi - height, 0) // 2, max(roi - width, 0) // 2
+        rows = (torch.arange(max(height, roi)) - top).clamp(0, height - 1)
+        columns = (torch.arange(max(width, roi)) - left).clamp(0, width - 1)
+        padded = plane[rows][:, columns]
+        total, weight = torch.zeros_like(padded), torch.zeros_like(padded)
+        for i in window_starts(padded.shape[0], roi, overlap):
+            for j in window_starts(padded.shape[1], roi, overlap):
+                window = padded[i : i + roi, j : j + roi]
+                if window.max() > window.min():
+                    x = drift.apn(window[None, None], thickness)
+                    for n in range(steps):
+                        x = x + drift.velocity(x, thickness, torch.tensor([n / steps])) / steps
+                    window = x[0, 0]
+                total[i : i + roi, j : j + roi] += weights * window
+                weight[i : i + roi, j : j + roi] += weights
+        plane = (total / weight)[top : top + height, left : left + width]
+        result.select(normal, k).copy_(plane.T if axis > other else plane)
+    return result
+
+
+# --- laws ---
+
+
+@pytest.mark.parametrize("both_planes", [False, True])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("roi", "overlap", "batch"), [(8, 0.0, 1), (8, 0.25, 4), (8, 0.5, 3), (10, 0.8, 64), (13, 0.3, 5), (32, 0.25, 16)]
+)
+def test_a_pointwise_network_gives_the_direct_result(roi, overlap, batch, axis, both_planes):
+    image = volume((19, 13, 22), slice_axis=axis)
+    inferer = DriftInferer(roi, overlap, batch, both_planes)
+    close(inferer(image, Pointwise()), 2 * image.as_tensor() + 1)
+
+
+@pytest.mark.parametrize("both_planes", [False, True])
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_permuting_the_axes_commutes(order, both_planes, drift):
+    image = volume((10, 18, 14))
+    inferer = DriftInferer(16, 0.25, 4, both_planes, n_max=2)
+    permuted = MetaTensor(
+        image.as_tensor().permute(0, 1, *(2 + k for k in order)), meta={**FACTS, "slice_axis": order.index(2)}
+    )
+    expected = inferer(image, drift).as_tensor().permute(0, 1, *(2 + k for k in order))
+    close(inferer(permuted, drift), expected)
+
+
+def test_the_planes_share_no_information(drift):
+    """What changes in one plane stays in it: a volume is rebuilt plane by plane."""
+    image = volume((9, 18, 14))
+    changed = volume((9, 18, 14))
+    changed[0, 0, 4] = 0.3 * changed[0, 0, 4]
+    inferer = DriftInferer(16, n_max=2)
+    before, after = inferer(image, drift).as_tensor()[0, 0], inferer(changed, drift).as_tensor()[0, 0]
+    others = [k for k in range(9) if k != 4]
+    close(after[others], before[others])
+    assert (after[4] - before[4]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("batch", [1, 3, 100])
+def test_windows_per_call_change_nothing(batch, drift):
+    image = volume((6, 22, 20))
+    close(DriftInferer(16, 0.25, batch, n_max=2)(image, drift), DriftInferer(16, 0.25, 16, n_max=2)(image, drift))
+
+
+@pytest.mark.parametrize("shape", [(6, 21, 26), (5, 16, 16), (4, 11, 9), (3, 9, 24)])
+@pytest.mark.parametrize(("overlap", "steps"), [(0.25, 3), (0.5, 1), (0.25, 0)])
+def test_agreement_with_a_plain_loop(shape, overlap, steps, drift):
+    """Larger than a window, one window, smaller than a window, and both at once."""
+    image = volume(shape)
+    other = max((0, 1), key=lambda a: shape[a])
+    expected = rebuild_by_loop(image.as_tensor()[0, 0], drift, other, 16, overlap, steps)
+    result = DriftInferer(16, overlap, 4, steps=steps)(image, drift)
+    assert result.shape == image.shape
+    close(result.as_tensor()[0, 0], expected)
+    assert (result - image).abs().max() > 1e-3  # the network did something
+
+
+def test_both_planes_are_the_mean_of_either(drift):
+    image = volume((17, 19, 21))
+    values = image.as_tensor()[0, 0]
+    single = [rebuild_by_loop(values, drift, other, 16, 0.25, 2) for other in (0, 1)]
+    assert (single[0] - single[1]).abs().max() > 1e-3
+    close(DriftInferer(16, both_planes=True, steps=2)(image, drift).as_tensor()[0, 0], (single[0] + single[1]) / 2)
+
+
+@pytest.mark.parametrize(("shape", "other"), [((17, 19, 21), 1), ((19, 17, 21), 0)])
+def test_one_plane_runs_along_the_longer_in_plane_axis(shape, other, drift):
+    image = volume(shape)
+    expected = rebuild_by_loop(image.as_tensor()[0, 0], drift, other, 16, 0.25, 2)
+    close(DriftInferer(16, steps=2)(image, drift).as_tensor()[0, 0], expected)
+
+
+@pytest.mark.parametrize("value", [-1.0, 0.0, 0.7])
+def test_a_constant_volume_is_untouched_and_costs_no_call(value):
+    image, network = volume((9, 18, 14)), Pointwise()
+    image[:] = value
+    result = DriftInferer(8)(image, network)
+    close(result, image, 1e-6)
+    assert not network.calls
+
+
+def test_constant_windows_are_untouched_and_cost_no_call():
+    """Texture in one plane's corner: the windows that it touches are the only ones that the network sees."""
+    image, network = volume((5, 16, 16)), Pointwise()
+    values = image.as_tensor()[0, 0]
+    corner = values[3, :8, :8].clone()
+    values[:] = -1
+    values[3, :8, :8] = corner
+    result = DriftInferer(8, overlap=0.0)(image, network).as_tensor()[0, 0]
+    assert sum(len(call[0]) for call in network.calls) == 1
+    expected = values.clone()
+    expected[3, :8, :8] = 2 * corner + 1
+    close(result, expected, 1e-6)
+
+
+# --- schedule and conditioning ---
+
+
+@pytest.mark.parametrize(
+    ("thickness", "target", "n_max", "count"),
+    [(5.0, 1.0, 15, 12), (4.0, 1.0, 15, 11), (2.0, 1.0, 15, 8), (5.0, 0.7, 15, 13), (5.0, 1.0, 4, 3), (1.02, 1.0, 15, 0)],
+)
+def test_steps_are_those_of_ais_by_default(thickness, target, n_max, count):
+    inferer, network = DriftInferer(16, n_max=n_max), Pointwise()
+    assert inferer.step_count(thickness, target) == count
+    inferer(volume((4, 18, 14), slice_thickness=thickness, target_thickness=target), network)
+    assert len(network.calls) > 0
+    for _, conditioning, times in network.calls:
+        close(conditioning, torch.tensor([[thickness, target]]), 1e-6)
+        close(times, torch.linspace(0, 1, count + 1) if count else torch.zeros(1), 1e-6)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7])
+def test_given_steps_win_over_ais(steps):
+    network = Pointwise()
+    DriftInferer(16, steps=steps)(volume((4, 18, 14)), network)
+    close(network.calls[0][2], torch.linspace(0, 1, steps + 1), 1e-6)
+
+
+def test_no_steps_are_stage_one_alone(drift):
+    image = volume((6, 20, 18))
+    stage_one = DriftInferer(16, steps=0)(image, drift)
+    close(stage_one, DriftInferer(16, steps=5)(image, StageOne(drift)))
+    assert (stage_one - DriftInferer(16, steps=5)(image, drift)).abs().max() > 1e-3
+
+
+def test_thickness_not_spacing_conditions_the_network(drift):
+    image = volume((4, 18, 14))
+    result = DriftInferer(16, steps=2)(image, drift)
+    close(DriftInferer(16, steps=2)(volume((4, 18, 14), slice_spacing=7.0), drift), result)
+    assert (DriftInferer(16, steps=2)(volume((4, 18, 14), slice_thickness=2.0), drift) - result).abs().max() > 1e-5
+
+
+# --- meta data ---
+
+
+@pytest.mark.parametrize("both_planes", [False, True])
+def test_affine_and_meta_survive(both_planes):
+    image = volume((9, 18, 14), filename_or_obj="scan.nii.gz", intensity_range=(3.0, 900.0))
+    before = {key: value.clone() if hasattr(value, "clone") else value for key, value in image.meta.items()}
+    result = DriftInferer(8, both_planes=both_planes)(image, Pointwise())
+    assert isinstance(result, MetaTensor)
+    np.testing.assert_array_equal(result.affine, image.affine)
+    assert result.meta.keys() == before.keys()
+    for key, value in before.items():
+        np.testing.assert_array_equal(np.asarray(result.meta[key]), np.asarray(value))
+
+
+def test_the_input_is_left_alone(drift):
+    image = volume((9, 18, 14))
+    DriftInferer(8, n_max=2)(image, drift)
+    np.testing.assert_array_equal(image, volume((9, 18, 14)))
+
+
+def test_no_gradient_is_kept(drift):
+    assert not DriftInferer(16, n_max=2)(volume((4, 18, 14)), drift).requires_grad
+
+
+@pytest.mark.parametrize(("spacing", "thickness", "target"), [(1.0, 1.0, 1.0), (0.5, 0.5, 0.7), (0.8, 1.0, 1.0)])
+def test_a_scan_at_its_target_comes_back_as_it_is(spacing, thickness, target):
+    network = Pointwise()
+    facts = {"slice_spacing": spacing, "slice_thickness": thickness, "target_thickness": target}
+    image = volume((9, 18, 14), **facts)
+    result = DriftInferer(8)(image, network)
+    np.testing.assert_array_equal(result, volume((9, 18, 14)))
+    np.testing.assert_array_equal(result.affine, image.affine)
+    assert not network.calls
+
+
+@pytest.mark.parametrize(("spacing", "thickness"), [(5.0, 1.0), (1.0, 4.0)])
+def test_a_gap_or_an_overlap_at_the_target_is_still_rebuilt(spacing, thickness):
+    """Thin slices far apart, and thick slices close together."""
+    image = volume((9, 18, 14), slice_spacing=spacing, slice_thickness=thickness)
+    close(DriftInferer(8)(image, Pointwise()), 2 * image.as_tensor() + 1)
+
+
+def test_facts_of_a_single_and_of_a_batched_volume_are_the_same():
+    expected = (2, 5.0, 4.0, 1.0)
+    assert acquisition(volume((4, 4, 4))) == expected
+    collated = {key: torch.tensor([value]) for key, value in FACTS.items()}
+    result = acquisition(MetaTensor(torch.zeros(1, 1, 4, 4, 4), meta=collated))
+    assert result == expected and isinstance(result[0], int)
+
+
+@pytest.mark.parametrize("key", list(FACTS))
+def test_missing_facts_are_named(key):
+    image = volume((9, 18, 14))
+    del image.meta[key]
+    with pytest.raises(ValueError, match=rf"lack \['{key}'\].*preprocessing"):
+        DriftInferer(8)(image, Pointwise())
+
+
+def test_a_plain_tensor_has_no_facts():
+    with pytest.raises(ValueError, match="slice_axis.*preprocessing"):
+        DriftInferer(8)(torch.zeros(1, 1, 9, 18, 14), Pointwise())
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 9, 18, 14), (1, 2, 9, 18, 14), (1, 9, 18, 14), (1, 1, 18, 14)])
+def test_anything_but_one_volume_is_refused_with_its_shape(shape):
+    image = MetaTensor(torch.zeros(shape), meta=FACTS)
+    with pytest.raises(ValueError, match=r"inputs are \(" + ", ".join(map(str, shape)) + r"\).*one volume"):
+        DriftInferer(8)(image, Pointwise())
+
+
+# --- from file to file ---
+
+
+@pytest.fixture
+def bundle(tmp_path, drift, monkeypatch):
+    """`run` of configs/inference.yaml with a tiny network; returns the folder of results, all they hold."""
+    monkeypatch.chdir(tmp_path)  # nothing may depend on the working folder but bundle_root
+    from pathlib import Path
+
+    root = Path(__file__).parents[1]
+    torch.save(drift.state_dict(), tmp_path / "model.pt")
+
+    def run(source, **given):
+        parser = ConfigParser()
+        parser.read_config(str(root / CONFIG))
+        parser.update(
+            {
+                "bundle_root": str(root),
+                "input": str(source),
+                "output_dir": str(tmp_path / "out"),
+                "ckpt_path": str(tmp_path / "model.pt"),
+                "device": "$torch.device('cpu')",
+                "network_def::apn::channels": [4, 8],
+                "network_def::velocity::channels": [4, 8],
+                "inferer::roi_size": 16,
+                "inferer::n_max": 2,
+                "inferer::progress": False,
+                **given,
+            }
+        )
+        parser.get_parsed_content("run")
+
+    run.out = tmp_path / "out"
+    return run
+
+
+@pytest.fixture
+def log(caplog):
+    caplog.set_level(logging.INFO, logger="drift")
+    return caplog
+
+
+def texture(shape, seed=0):
+    return (1000 * np.random.default_rng(seed).random(shape)).astype(np.float32)
+
+
+def oblique(spacing):
+    affine = np.eye(4)
+    affine[:3, :3] = Rotation.from_euler("xyz", [25, -40, 70], degrees=True).as_matrix() @ np.diag(spacing)
+    affine[:3, 3] = -91.3, 120.7, 33.1
+    return affine
+
+
+def written(folder):
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+
+
+@pytest.mark.parametrize("name", ["scan.nii.gz", "scan.nii"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_scan_is_rebuilt_in_place(axis, name, bundle, write_nifti, log):
+    shape, spacing = np.array([10, 11, 12]), np.array([-1.0, 1.0, 1.0])
+    shape[axis], spacing[axis] = 5, 4.0
+    affine = oblique(spacing)
+    bundle(write_nifti(texture(shape).astype(np.int16), affine, name))
+    (result,) = written(bundle.out)
+    assert result.startswith("scan_sr.nii")
+    image = nib.load(bundle.out / result)
+    expected = shape.copy()
+    expected[axis] = 20
+    assert image.shape == tuple(expected)
+    assert image.get_data_dtype() == np.float32
+    assert image.header.get_xyzt_units()[0] == "mm"
+    np.testing.assert_allclose(image.header.get_zooms(), 1, atol=1e-5)
+    for position in (0, 4):  # first and last slice centre: 1.5 mm beyond the first and last fine centre
+        corner, fine_corner = np.zeros(3), np.zeros(3)
+        corner[axis], fine_corner[axis] = position, 1.5 + 4 * position
+        there = (nib.affines.apply_affine(a, c) for a, c in ((affine, corner), (image.affine, fine_corner)))
+        assert np.linalg.norm(np.subtract(*there)) < 0.01
+    assert np.isfinite(image.get_fdata()).all()
+    assert f"wrote {bundle.out / result}" in log.messages
+
+
+def test_the_result_is_the_networks_in_the_scans_units(bundle, write_nifti, drift):
+    """The deployed chain against arithmetic: range to [-1, 1], copies of slices, the plain loop, and back."""
+    thick = texture((6, 17, 5)) + 200
+    bundle(write_nifti(thick, np.diag([1.0, 1.0, 4.0, 1.0])), **{"inferer::steps": 2})
+    low, high = thick.min(), np.percentile(thick, 99.9)
+    fine = torch.from_numpy((2 * (thick - low) / (high - low) - 1).repeat(4, axis=2))
+    expected = rebuild_by_loop(fine.float(), drift, 1, 16, 0.25, 2).numpy()
+    result = nib.load(bundle.out / "scan_sr.nii.gz").get_fdata()
+    np.testing.assert_allclose(result, (expected + 1) / 2 * (high - low) + low, atol=0.05)
+
+
+@pytest.mark.parametrize("both_planes", [False, True])
+def test_both_planes_can_be_asked_for(both_planes, bundle, write_nifti, drift):
+    thick = texture((16, 17, 5))
+    bundle(write_nifti(thick, np.diag([1.0, 1.0, 4.0, 1.0])), both_planes=both_planes, **{"inferer::steps": 1})
+    low, high = thick.min(), np.percentile(thick, 99.9)
+    fine = torch.from_numpy((2 * (thick - low) / (high - low) - 1).repeat(4, axis=2)).float()
+    planes = [rebuild_by_loop(fine, drift, other, 16, 0.25, 1) for other in ((1, 0) if both_planes else (1,))]
+    expected = torch.stack(planes).mean(0).numpy()
+    result = nib.load(bundle.out / "scan_sr.nii.gz").get_fdata()
+    np.testing.assert_allclose(result, (expected + 1) / 2 * (high - low) + low, atol=0.05)
+
+
+def test_a_scan_smaller_than_a_window_is_rebuilt(bundle, write_nifti):
+    bundle(write_nifti(texture((4, 5, 3)), np.diag([1.0, 1.0, 3.0, 1.0])))
+    assert nib.load(bundle.out / "scan_sr.nii.gz").shape == (4, 5, 9)
+
+
+@pytest.mark.parametrize("value", [0, 300])
+def test_a_constant_scan_passes_through(value, bundle, write_nifti):
+    bundle(write_nifti(np.full((6, 7, 5), value, np.int16), np.diag([1.0, 1.0, 4.0, 1.0])))
+    result = nib.load(bundle.out / "scan_sr.nii.gz")
+    assert result.shape == (6, 7, 20)
+    np.testing.assert_allclose(result.get_fdata(), value, atol=1e-3)
+
+
+@pytest.mark.parametrize("spacing", [0.5, 0.9, 1.0, 1.1])
+@pytest.mark.parametrize("known", [False, True])
+def test_an_isotropic_scan_is_copied(known, spacing, bundle, write_nifti, log):
+    thick, affine = texture((6, 7, 8)), oblique(np.full(3, spacing))
+    bundle(write_nifti(thick, affine), **({"slice_thickness": max(spacing, 0.7)} if known else {}))
+    result = nib.load(bundle.out / "scan_sr.nii.gz")
+    assert "copied" in log.text
+    np.testing.assert_allclose(result.affine, affine, atol=1e-4)
+    np.testing.assert_allclose(result.get_fdata(), thick, atol=1e-2)
+
+
+AXIAL = np.diag([1.0, 1.0, 4.0, 1.0])
+
+
+def nan_scan():
+    bad = texture((6, 7, 5))
+    bad[0, 0, 0] = np.nan
+    return bad
+
+
+def test_one_bad_scan_is_named_and_the_others_are_written(bundle, write_nifti, log, capfd):
+    for name, data in (("a", texture((6, 7, 5))), ("b", nan_scan()), ("c", texture((7, 6, 5)))):
+        path = write_nifti(data, AXIAL, f"scans/{name}.nii.gz")
+    with pytest.raises(SystemExit) as ended:
+        bundle(path.parent)
+    assert ended.value.code == "1 of 3 scans failed."  # Python prints it and exits with 1
+    assert written(bundle.out) == ["a_sr.nii.gz", "c_sr.nii.gz"]
+    (error,) = [r for r in log.records if r.name == "drift" and r.levelno == logging.ERROR]
+    assert error.message.startswith(f"error: {path.parent / 'b.nii.gz'} has 1 NaN")
+    assert error.exc_info is None and "\n" not in error.message
+    assert "Traceback" not in log.text + "".join(capfd.readouterr())
+
+
+def test_a_folder_of_bad_scans_writes_nothing(bundle, write_nifti):
+    for name in "ab":
+        path = write_nifti(nan_scan(), AXIAL, f"scans/{name}.nii.gz")
+    with pytest.raises(SystemExit, match="2 of 2 scans failed"):
+        bundle(path.parent)
+    assert not bundle.out.exists() or written(bundle.out) == []
+
+
+def test_a_truncated_scan_does_not_stop_the_rest(bundle, write_nifti):
+    path = write_nifti(texture((30, 30, 5)), AXIAL, "scans/a.nii.gz")
+    path.write_bytes(path.read_bytes()[:-2000])
+    write_nifti(texture((6, 7, 5)), AXIAL, "scans/b.nii.gz")
+    with pytest.raises(SystemExit, match="1 of 2"):
+        bundle(path.parent)
+    assert written(bundle.out) == ["b_sr.nii.gz"]
+
+
+def test_a_result_that_cannot_be_written_leaves_no_half(bundle, write_nifti):
+    for name in "ab":
+        path = write_nifti(texture((6, 7, 5)), AXIAL, f"scans/{name}.nii.gz")
+    (bundle.out / "a_sr.nii.gz").mkdir(parents=True)  # the name is taken by a folder
+    with pytest.raises(SystemExit, match="1 of 2"):
+        bundle(path.parent)
+    assert written(bundle.out) == ["b_sr.nii.gz"]  # and no temporary name
+
+
+def test_an_older_result_is_replaced(bundle, write_nifti):
+    path = write_nifti(texture((6, 7, 5)), AXIAL)
+    bundle.out.mkdir()
+    (bundle.out / "scan_sr.nii.gz").write_bytes(b"old")
+    bundle(path)
+    assert nib.load(bundle.out / "scan_sr.nii.gz").shape == (6, 7, 20)
+
+
+def test_scans_of_one_name_in_different_folders_do_not_overwrite_each_other(bundle, write_nifti):
+    """A data set with a folder for each subject: as many results as scans."""
+    for seed, subject in enumerate(("sub-1", "sub-2")):
+        write_nifti(texture((6, 7, 5), seed), AXIAL, f"scans/{subject}/T1w.nii.gz")
+    bundle(bundle.out.parent / "scans")
+    results = written(bundle.out)
+    assert len(results) == 2
+    first, second = (nib.load(bundle.out / name).get_fdata() for name in results)
+    assert np.abs(first - second).max() > 1
+
+
+def test_scan_after_scan_keeps_its_own_facts(bundle, write_nifti):
+    """Nothing of one scan leaks into the next: together they give what each gives alone."""
+    paths = [
+        write_nifti(texture((6, 7, 5)), AXIAL, "scans/a.nii.gz"),
+        write_nifti(texture((4, 8, 9), 1) * 7, oblique([3.0, 0.9, 1.0]), "scans/b.nii.gz"),
+    ]
+    bundle(paths[0].parent)
+    together = [nib.load(bundle.out / f"{name}_sr.nii.gz") for name in "ab"]
+    assert [v.shape for v in together] == [(6, 7, 20), (13, 8, 9)]
+    for path, image in zip(paths, together):
+        expected, affine = image.get_fdata(), image.affine.copy()
+        bundle(path, output_dir=str(bundle.out.parent / "alone"))
+        alone = nib.load(bundle.out.parent / "alone" / f"{path.name.split('.')[0]}_sr.nii.gz")
+        np.testing.assert_allclose(alone.get_fdata(), expected, atol=1e-3)
+        np.testing.assert_array_equal(alone.affine, affine)

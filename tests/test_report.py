@@ -1,0 +1,155 @@
+"""The numbers are those of the files, and the picture is the right way up."""
+
+import logging
+import re
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from matplotlib.image import imread
+from scipy.interpolate import CubicSpline
+
+from scripts import metrics
+from scripts.grid import fine_affine
+from scripts.report import compare_with_truth, draw_comparison
+from scripts.slice_profile import acquire
+
+
+@pytest.fixture
+def case(tmp_path, phantom):
+    """A sharp volume, its 4 mm slices and a stand-in for the result, as the bundle leaves them; an item of `scans`."""
+
+    def write(axis=2):
+        affine = np.diag([1.0, 1.0, 1.0, 1.0])
+        affine[:3, 3] = -20, 30, 10
+        thick = acquire(torch.from_numpy(phantom), axis, 1.0, 4.0, 4.0).numpy()
+        result = phantom + 20 * np.random.default_rng(1).standard_normal(phantom.shape).astype(np.float32)
+        thick_affine = fine_affine(affine, axis, phantom.shape[axis], thick.shape[axis], 4.0)
+        for name, data, place in (
+            ("case", thick, thick_affine),
+            ("case_truth", phantom, affine),
+            ("case_sr", result, affine),
+        ):
+            nib.save(nib.Nifti1Image(data, place), tmp_path / f"{name}.nii.gz")
+        return {
+            "image": str(tmp_path / "case.nii.gz"),
+            "truth": str(tmp_path / "case_truth.nii.gz"),
+            "root": str(tmp_path),
+        }
+
+    return write
+
+
+def read(path) -> torch.Tensor:
+    return torch.from_numpy(nib.load(path).get_fdata(dtype=np.float32))
+
+
+def cubic_by_scipy(thick, axis):
+    """Not-a-knot spline through the slice centres, constant beyond the outermost ones; ratio 4."""
+    count = thick.shape[axis]
+    centres = 1.5 + 4.0 * np.arange(count)
+    spline = CubicSpline(centres, thick.double().numpy(), axis=axis)
+    return torch.from_numpy(spline(np.clip(np.arange(4 * count), centres[0], centres[-1]))).float()
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_the_logged_numbers_are_those_of_the_files(axis, case, tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="drift")
+    item = case(axis)
+    compare_with_truth([item], str(tmp_path))
+    truth = read(item["truth"])
+    expected = {"cubic": cubic_by_scipy(read(item["image"]), axis), "DRIFT": read(tmp_path / "case_sr.nii.gz")}
+    lines = [m for m in caplog.messages if "PSNR" in m]
+    assert len(lines) == 2
+    for line, (label, volume) in zip(lines, expected.items()):
+        assert line.startswith("case") and label in line
+        psnr, ssim = map(float, re.search(r"PSNR (\S+) dB\s+SSIM (\S+)$", line).groups())
+        assert psnr == pytest.approx(metrics.psnr(volume, truth), abs=0.0051)
+        assert ssim == pytest.approx(metrics.ssim(volume, truth), abs=0.000051)
+
+
+def test_the_picture_is_written_and_named(case, tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="drift")
+    compare_with_truth([case()], str(tmp_path))
+    path = tmp_path / "case_comparison.png"
+    assert f"wrote {path}" in caplog.messages
+    height, width, _ = imread(path).shape
+    assert width > 1000 and height > 500  # four columns that a person can look at
+
+
+def test_scans_without_truth_are_left_out(case, tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="drift")
+    item = case()
+    del item["truth"]
+    compare_with_truth([item, {"image": "elsewhere.nii.gz", "root": "."}], str(tmp_path))
+    compare_with_truth([], str(tmp_path))
+    assert not caplog.messages and not list(tmp_path.glob("*.png"))
+
+
+def blob(shape, centre, width=3.0):
+    place = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), -1)
+    return torch.from_numpy(np.exp(-0.5 * (((place - centre) / width) ** 2).sum(-1)).astype(np.float32))
+
+
+def gray(path) -> np.ndarray:
+    return imread(path)[..., 0]
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_the_slice_axis_is_drawn_upwards(axis, tmp_path):
+    """The picture of a blob high on the slice axis minus that of a low one: titles cancel, bright stays above dark."""
+    shape = (40, 40, 40)
+    pictures = []
+    for name, place in (("high", 32), ("low", 7)):
+        centre = np.full(3, 20.0)
+        centre[axis] = place
+        draw_comparison({"a": blob(shape, centre), "b": blob(shape, centre)}, axis, tmp_path / f"{name}.png")
+        pictures.append(gray(tmp_path / f"{name}.png"))
+    difference = pictures[0] - pictures[1]
+    height, width = difference.shape
+    for half in (difference[: height // 2], difference[height // 2 :]):
+        for panel in (half[:, : width // 2], half[:, width // 2 :]):
+            bright, dark = (np.argwhere(sign * panel > 0.5).mean(0) for sign in (1, -1))
+            assert bright[0] < dark[0] - 50  # rows count downwards
+            assert abs(bright[1] - dark[1]) < 5
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("normal_index", [0, 1])
+def test_the_two_rows_show_the_two_planes_that_contain_the_slice_axis(normal_index, axis, tmp_path):
+    """A blob beside the middle along one in-plane axis: the plane through the middle that cuts that axis misses it."""
+    others = [a for a in range(3) if a != axis][::-1]
+    missed, across = others[normal_index], others[1 - normal_index]
+    shape = (40, 40, 40)
+    centre = np.full(3, 20.0)
+    centre[missed] = 34
+    picture = {"a": blob(shape, centre), "b": blob(shape, np.full(3, 20.0))}
+    draw_comparison(picture, axis, tmp_path / "blob.png")
+    image = gray(tmp_path / "blob.png")
+    height, width = image.shape
+    panels = [half[half.shape[0] // 6 :, : width // 2] for half in (image[: height // 2], image[height // 2 :])]
+    assert panels[normal_index].max() < 0.3 and panels[1 - normal_index].max() > 0.7
+    column = np.argwhere(panels[1 - normal_index] > 0.5)[:, 1].mean() / panels[0].shape[1]
+    assert column > 0.6  # the in-plane axis `missed` runs to the right in the other plane
+    assert across != missed
+
+
+def test_columns_stand_in_the_order_given_under_one_windowing(tmp_path):
+    shape = (30, 30, 30)
+    reference = blob(shape, np.full(3, 15.0))
+    draw_comparison({"empty": 0 * reference, "half": reference / 2, "truth": reference}, 2, tmp_path / "a.png")
+    image = gray(tmp_path / "a.png")
+    lower = image[image.shape[0] // 2 :]  # the upper half carries the titles
+    columns = [part.max() for part in np.array_split(lower, 3, axis=1)]
+    assert columns[0] < 0.05 and 0.35 < columns[1] < 0.75 and columns[2] > 0.9
+
+
+def test_a_volume_brighter_than_the_reference_is_cut_not_rescaled(tmp_path):
+    reference = blob((30, 30, 30), np.full(3, 15.0))
+    draw_comparison({"a": reference, "b": reference}, 2, tmp_path / "a.png")
+    draw_comparison({"a": 10 * reference, "b": reference}, 2, tmp_path / "b.png")
+    first, second = gray(tmp_path / "a.png"), gray(tmp_path / "b.png")
+    half = first.shape[1] // 2
+    np.testing.assert_array_equal(first[:, half:], second[:, half:])  # the reference's column is the same
+    assert (second[:, :half] >= first[:, :half] - 0.01).all()
