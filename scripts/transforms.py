@@ -243,9 +243,10 @@ class ScanWriter(NibabelWriter):
 
     @classmethod
     def create_backend_obj(cls, *args, **kwargs) -> nib.Nifti1Image:
-        """As `NibabelWriter`, with units."""
+        """As `NibabelWriter`, with units and with the affine in both of the header's places."""
         image = super().create_backend_obj(*args, **kwargs)
         image.header.set_xyzt_units("mm", "sec")
+        image.set_qform(image.affine, int(image.header["sform_code"]))
         return image
 
     def write(self, filename: str, verbose: bool = False, **kwargs) -> None:

@@ -192,7 +192,7 @@ def test_an_empty_data_set_is_refused(section, content, tmp_path):
     ["{", "", "3", '"a.nii.gz"', '{"training": [{"label": "a.nii.gz"}]}', '["a.nii.gz"]', '{"training": "a.nii.gz"}'],
 )
 def test_a_broken_datalist_is_refused_by_name(content, tmp_path):
-    with pytest.raises(InputError, match="list.json") as caught:
+    with pytest.raises(InputError, match=r"list\.json") as caught:
         sharp_volumes(datalist(tmp_path, content), "training")
     assert "\n" not in str(caught.value)
 

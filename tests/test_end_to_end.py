@@ -1,0 +1,238 @@
+"""The commands that people type, each in its own process, on real small files."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from scripts.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
+
+ROOT = Path(__file__).parents[1]
+TIMEOUT = 120  # s
+SHAPE = (20, 12, 8)
+NETWORK = {
+    "network_def": {
+        "_target_": "scripts.networks.Drift",
+        "apn": {"_target_": "scripts.networks.AnatomicalProjectionNetwork", "channels": [4, 8], "residual": True},
+        "velocity": {"_target_": "scripts.networks.VelocityNetwork", "channels": [4, 8]},
+    }
+}
+NANO = {
+    **NETWORK,
+    "num_workers": 0,
+    "patch_size": 32,
+    "stage1_batch_size": 2,
+    "stage2_batch_size": 2,
+    "patches_per_epoch": 8,
+    "stage1_epochs": 1,
+    "stage2_epochs": 1,
+    "checkpoint_interval": 1,
+    "val_interval": 1,
+}
+
+
+def environment():
+    """Where threads do not wait for each other; the repository is found by MONAI alone, not by a path of ours."""
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    return {**kept, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+
+def run(*arguments, cwd=ROOT, launcher=("-m", "monai.bundle")):
+    """Runs a bundle command; returns what came of it."""
+    command = [sys.executable, *launcher, *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=TIMEOUT)
+
+
+def stacked(*files):
+    return "[" + ",".join(f"'{file}'" for file in files) + "]"
+
+
+def write_yaml(path, content):
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def random_weights(path, channels=(4, 8)):
+    torch.manual_seed(0)
+    network = Drift(AnatomicalProjectionNetwork(channels, residual=True), VelocityNetwork(channels))
+    torch.nn.init.normal_(network.velocity.unet.conv_out.weight, std=0.005)
+    torch.save(network.state_dict(), path)
+    return path
+
+
+def oblique():
+    """A tilted stack of 4 mm slices along the last axis, far from the scanner's centre."""
+    a, b = np.radians(20), np.radians(-35)
+    tilt = np.array([[1, 0, 0], [0, np.cos(a), -np.sin(a)], [0, np.sin(a), np.cos(a)]])
+    turn = np.array([[np.cos(b), 0, np.sin(b)], [0, 1, 0], [-np.sin(b), 0, np.cos(b)]])
+    affine = np.eye(4)
+    affine[:3, :3] = tilt @ turn @ np.diag([-1.0, 1.0, 4.0])
+    affine[:3, 3] = (-80.5, 61.2, 17.3)
+    return affine
+
+
+@pytest.fixture(scope="module")
+def scan(phantom):
+    """A thick-slice scan, values 0 to 1000."""
+    return np.ascontiguousarray(phantom[: SHAPE[0], : SHAPE[1], : 4 * SHAPE[2] : 4])
+
+
+@pytest.fixture
+def nano(tmp_path):
+    return write_yaml(tmp_path / "nano.yaml", NANO)
+
+
+@pytest.fixture
+def network(tmp_path):
+    return write_yaml(tmp_path / "network.yaml", NETWORK)
+
+
+def files(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def assert_told_in_one_line(result, *words):
+    assert result.returncode == 1
+    lines = [line for line in result.stderr.splitlines() if line.startswith("error:")]
+    assert len(lines) == 1, result.stderr
+    assert "Traceback" not in result.stderr + result.stdout
+    for word in words:
+        assert word in lines[0]
+
+
+def test_a_thick_scan_comes_out_isotropic_and_in_place(tmp_path, write_nifti, network, scan):
+    path = write_nifti(scan, oblique())
+    out, weights = tmp_path / "out", random_weights(tmp_path / "weights.pt")
+    result = run(
+        *("run", "--config_file", stacked("configs/inference.yaml", network)),
+        *("--input", path, "--output_dir", out, "--ckpt_path", weights),
+    )
+    assert result.returncode == 0, result.stderr
+    assert "Traceback" not in result.stderr + result.stdout
+    assert files(out) == {"scan_sr.nii.gz"}
+    image = nib.load(out / "scan_sr.nii.gz")
+    assert image.shape == (*SHAPE[:2], 4 * SHAPE[2])
+    np.testing.assert_allclose(image.header.get_zooms(), 1.0, atol=1e-5)
+    assert image.header.get_xyzt_units() == ("mm", "sec")
+    assert image.get_data_dtype() == np.float32
+    # 32 slices of 1 mm share their middle with 8 of 4 mm: fine slice k lies at thick slice 3.5 + (k - 15.5) / 4
+    for k in (0, 15, 31):
+        there = image.affine @ [11, 7, k, 1]
+        here = oblique() @ [11, 7, 3.5 + (k - 15.5) / 4, 1]
+        assert np.linalg.norm(there - here) < 0.01
+    values = image.get_fdata()
+    assert np.isfinite(values).all()
+    assert np.corrcoef(values.ravel(), np.repeat(scan, 4, axis=2).ravel())[0, 1] > 0.9
+    assert abs(values.mean() - scan.mean()) < 0.25 * scan.mean(), "in the scan's own units"
+
+
+def test_a_missing_file_is_told_in_one_line(tmp_path, network):
+    out = tmp_path / "out"
+    result = run(
+        *("run", "--config_file", stacked("configs/inference.yaml", network)),
+        *("--input", tmp_path / "absent.nii.gz", "--output_dir", out),
+        *("--ckpt_path", random_weights(tmp_path / "weights.pt")),
+    )
+    assert_told_in_one_line(result, "absent.nii.gz", "--input")
+    assert not out.exists()
+
+
+def test_weights_of_another_size_are_told_in_one_line(tmp_path, write_nifti, network, scan):
+    out, weights = tmp_path / "out", random_weights(tmp_path / "weights.pt", channels=(8, 16))
+    result = run(
+        *("run", "--config_file", stacked("configs/inference.yaml", network)),
+        *("--input", write_nifti(scan, oblique()), "--output_dir", out, "--ckpt_path", weights),
+    )
+    assert_told_in_one_line(result, "weights.pt", "configs/models/")
+    assert not out.exists()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, phantom):
+    """One epoch of both stages on a folder of sharp volumes, by the documented command."""
+    folder = tmp_path_factory.mktemp("trained")
+    for k in range(16):
+        (folder / "data" / f"sub-{k:02}").mkdir(parents=True)
+        volume = np.ascontiguousarray(phantom[k : k + 16, k : k + 20, k : k + 12])
+        nib.save(nib.Nifti1Image(volume, np.eye(4)), folder / "data" / f"sub-{k:02}" / "T1w.nii.gz")
+    nano = write_yaml(folder / "nano.yaml", NANO)
+    result = run(
+        *("run", "training", "--config_file", stacked("configs/train.yaml", nano)),
+        *("--dataset_dir", folder / "data", "--output_dir", folder / "eval"),
+    )
+    return folder, result
+
+
+def test_both_stages_train_by_one_command(trained):
+    folder, result = trained
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "Traceback" not in result.stderr + result.stdout
+    written = {name for name in files(folder / "eval") if "tfevents" not in name}
+    assert written == {"stage1.pt", "model.pt", "stage1_checkpoint_epoch=1.pt", "stage2_checkpoint_epoch=1.pt"}
+    assert {name.split("/")[0] for name in files(folder / "eval") if "tfevents" in name} == {"stage1", "stage2"}
+    stage1, model = (torch.load(folder / "eval" / name, weights_only=True) for name in ("stage1.pt", "model.pt"))
+    assert all(torch.equal(stage1[name], model[name]) for name in stage1 if name.startswith("apn"))
+    assert not all(torch.equal(stage1[name], model[name]) for name in stage1 if name.startswith("velocity"))
+    assert re.search(r"loss", result.stdout + result.stderr), "losses show while it runs"
+    assert re.search(r"psnr", result.stdout + result.stderr)
+
+
+def test_a_folder_goes_on_after_a_bad_scan_from_any_working_directory(trained, tmp_path, scan):
+    """With the weights just trained. Two good scans share their name: neither result may take the other's place."""
+    folder, result = trained
+    assert result.returncode == 0, "training failed"
+    scans, elsewhere = tmp_path / "scans", tmp_path / "elsewhere"
+    thin = np.repeat(scan[:, :, :3], 4, axis=2)  # 1 mm already: copied
+    bad = scan.copy()
+    bad[3, 4, 5] = np.nan
+    for name, volume, affine in (("a", bad, oblique()), ("b", thin, np.eye(4)), ("c", scan, oblique())):
+        (scans / name).mkdir(parents=True)
+        nib.save(nib.Nifti1Image(volume, affine), scans / name / "scan.nii.gz")
+    elsewhere.mkdir()
+    result = run(
+        *("run", "--config_file", stacked(ROOT / "configs/inference.yaml", folder / "nano.yaml")),
+        *("--bundle_root", ROOT, "--input", scans, "--output_dir", "out", "--ckpt_path", folder / "eval" / "model.pt"),
+        *("--logging_file", ROOT / "configs" / "logging.conf", "--meta_file", ROOT / "configs" / "metadata.json"),
+        cwd=elsewhere,
+    )
+    output = result.stderr + result.stdout
+    assert result.returncode == 1
+    assert "Traceback" not in output
+    assert len(re.findall(r"error: .*scan\.nii\.gz.*NaN", output)) == 1
+    assert "1 of 3 scans failed" in result.stderr
+    shapes = {nib.load(elsewhere / name).shape for name in files(elsewhere) if name.endswith("scan_sr.nii.gz")}
+    assert shapes == {thin.shape, (*SHAPE[:2], 4 * SHAPE[2])}, "both scans after the bad one are written"
+    assert all(name.endswith("scan_sr.nii.gz") for name in files(elsewhere))
+    assert files(scans) == {f"{name}/scan.nii.gz" for name in "abc"}, "inputs are left alone"
+
+
+@pytest.mark.slow
+def test_two_processes_train_together(trained, tmp_path):
+    """Gloo on the CPU. The first process alone writes; both end."""
+    folder, _ = trained
+    config = stacked("configs/train.yaml", folder / "nano.yaml", "configs/multi_gpu.yaml")
+    result = run(
+        *("--standalone", "--nproc_per_node=2", "-m", "monai.bundle", "run", "training", "--config_file", config),
+        *("--dataset_dir", folder / "data", "--output_dir", tmp_path / "eval"),
+        launcher=("-m", "torch.distributed.run"),
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    written = {name for name in files(tmp_path / "eval") if "tfevents" not in name}
+    assert written == {"stage1.pt", "model.pt", "stage1_checkpoint_epoch=1.pt", "stage2_checkpoint_epoch=1.pt"}
+    assert len([name for name in files(tmp_path / "eval") if "tfevents" in name]) == len(
+        [name for name in files(folder / "eval") if "tfevents" in name]
+    ), "the first process alone logs"
+    single, double = (torch.load(f / "eval" / "model.pt", weights_only=True) for f in (folder, tmp_path))
+    assert single.keys() == double.keys(), "no name begins with module."
+    checkpoint = torch.load(tmp_path / "eval" / "stage2_checkpoint_epoch=1.pt", weights_only=True)
+    steps = NANO["patches_per_epoch"] // NANO["stage2_batch_size"]
+    assert checkpoint["trainer"]["iteration"] == steps
+    stage1 = torch.load(tmp_path / "eval" / "stage1.pt", weights_only=True)
+    assert all(torch.equal(stage1[name], double[name]) for name in stage1 if name.startswith("apn"))
