@@ -26,30 +26,39 @@ def _subject(path: Path) -> str:
     return match.group(0) if match else re.split(r"[_.]", path.name)[0]
 
 
-def _in_validation(subject: str) -> bool:
-    """Whether a subject is held out; depends on its name alone, so that new volumes never move old ones."""
-    return int(hashlib.sha256(subject.encode()).hexdigest(), 16) % 1000 < 1000 * VALIDATION_SHARE
+def _held_out(subjects: set[str]) -> set[str]:
+    """Subjects for validation: each by its own name, so that new ones never move old ones; at least one."""
+    rank = {subject: int(hashlib.sha256(subject.encode()).hexdigest(), 16) % 1000 for subject in sorted(subjects)}
+    chosen = {subject for subject in rank if rank[subject] < 1000 * VALIDATION_SHARE}
+    return chosen or set(sorted(rank, key=rank.__getitem__)[:1])
 
 
 def _from_datalist(path: Path, section: str) -> list[dict]:
-    content = json.loads(path.read_text())
+    try:
+        content = json.loads(path.read_text())
+    except ValueError as error:
+        raise InputError(f"{path} cannot be read as a JSON datalist ({error}). Mend it.") from error
     if isinstance(content, dict):  # Medical Segmentation Decathlon
         entries = content.get(section, [])
-        entries = [{"image": entry} if isinstance(entry, str) else entry for entry in entries]
     else:  # one list, a `kind` for each entry
+        entries = content
+    if not isinstance(entries, list):
+        raise InputError(f"{path}: {section} is a {type(entries).__name__}: expected a list of volumes. Mend it.")
+    entries = [{"image": entry} if isinstance(entry, str) else entry for entry in entries]
+    for entry in entries:
+        if not isinstance(entry, dict) or not isinstance(entry.get("image"), str):
+            raise InputError(f"{path}: entry {entry!r} names no image: expected a path in its \"image\". Mend it.")
+    if isinstance(content, list):
         kind = {"training": "train", "validation": "val"}[section]
-        entries = [entry for entry in content if entry.get("kind") == kind]
+        entries = [entry for entry in entries if entry.get("kind") == kind]
     return [{**entry, "label": str(path.parent / entry["image"])} for entry in entries]
 
 
 def _from_tree(root: Path, section: str) -> list[dict]:
-    paths = sorted(p for p in root.rglob("*") if p.name.endswith(NIFTI))
-    held_out = section == "validation"
-    return [
-        {"label": str(p), "subject": _subject(p.relative_to(root))}
-        for p in paths
-        if _in_validation(_subject(p.relative_to(root))) == held_out
-    ]
+    paths = sorted(p for p in root.rglob("*") if p.name.endswith(NIFTI) and not p.name.startswith("."))
+    items = [{"label": str(p), "subject": _subject(p.relative_to(root))} for p in paths]
+    held_out = _held_out({item["subject"] for item in items})
+    return [item for item in items if (item["subject"] in held_out) == (section == "validation")]
 
 
 def sharp_volumes(dataset_dir: str | os.PathLike, section: str) -> list[dict]:
@@ -81,7 +90,10 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str) -> list[dict]:
     if shared:
         raise InputError(f"{root}: subjects {sorted(shared)} stand in both training and validation. Split by subject.")
     if not items[section]:
-        raise InputError(f"{root}: no volumes for {section}. Add NIfTI files, or list them in a JSON datalist.")
+        raise InputError(
+            f"{root}: no volumes for {section}. A folder needs NIfTI files of two subjects or more, a datalist needs "
+            "both a training and a validation list."
+        )
     return [
         {
             "label": item["label"],
@@ -93,6 +105,14 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str) -> list[dict]:
     ]
 
 
+def scan_root(source: str | os.PathLike | None) -> str:
+    """Folder that results' paths are relative to: the folder of scans, the folder of the scan; empty for the sample."""
+    if source is None:
+        return ""
+    path = Path(str(source))
+    return str(path if path.is_dir() else path.parent)
+
+
 def scans(source: str | os.PathLike | None, output_dir: str | os.PathLike) -> list[dict]:
     """Thick-slice scans to rebuild.
 
@@ -102,8 +122,7 @@ def scans(source: str | os.PathLike | None, output_dir: str | os.PathLike) -> li
         output_dir: where results will go.
 
     Returns:
-        Items with `image`, the path; `root`, the folder that results' paths are relative to; and for the sample
-        `truth`, the path of the sharp volume.
+        Items with `image`, the path, and for the sample `truth`, the path of the sharp volume.
 
     Raises:
         InputError: if there is no such file or folder, or no NIfTI file in it.
@@ -116,12 +135,12 @@ def scans(source: str | os.PathLike | None, output_dir: str | os.PathLike) -> li
         found = [p for p in found if not p.name.removesuffix(".gz").removesuffix(".nii").endswith("_sr")]
         if not found:
             raise InputError(f"{path}: no .nii or .nii.gz file in this folder. Give a scan or a folder of scans.")
-        return [{"image": str(p), "root": str(path)} for p in found]
+        return [{"image": str(p)} for p in found]
     if not path.is_file():
         raise InputError(f"{path} does not exist. Set --input to a NIfTI file or to a folder of them.")
     if not path.name.endswith(NIFTI):
         raise InputError(f"{path} is not named .nii or .nii.gz. Convert it to NIfTI first, with dcm2niix for DICOM.")
-    return [{"image": str(path), "root": str(path.parent)}]
+    return [{"image": str(path)}]
 
 
 def built_in_sample(output_dir: str | os.PathLike, slice_thickness: float = 5.0) -> dict:
@@ -152,4 +171,4 @@ def built_in_sample(output_dir: str | os.PathLike, slice_thickness: float = 5.0)
     paths = {"truth": folder / "icbm152_truth.nii.gz", "image": folder / "icbm152.nii.gz"}
     nib.save(nib.Nifti1Image(sharp, truth.affine), paths["truth"])
     nib.save(nib.Nifti1Image(thick, affine), paths["image"])
-    return {**{key: str(path) for key, path in paths.items()}, "root": str(folder)}
+    return {key: str(path) for key, path in paths.items()}

@@ -24,7 +24,7 @@ from .errors import InputError
 from .grid import centred_positions, voxel_spacing
 from .inference import DriftInferer
 from .slice_profile import TIME_BANDWIDTH, acquire, regrid_nearest
-from .transforms import CheckHeaderd, NormalizeIntensityRanged, RestoreIntensityRanged
+from .transforms import CheckScand, NormalizeIntensityRanged, RestoreIntensityRanged
 
 logger = logging.getLogger("drift")
 
@@ -59,7 +59,7 @@ def load_volume(path: str) -> tuple[Tensor, np.ndarray]:
     Raises:
         InputError: if the file is no 3-D real-valued volume on an orthogonal grid, or holds NaN or infinite voxels.
     """
-    load = Compose([CheckHeaderd("label"), LoadImaged("label"), EnsureChannelFirstd("label")])
+    load = Compose([CheckScand("label"), LoadImaged("label"), EnsureChannelFirstd("label")])
     volume = load({"label": path})["label"]
     data = volume.as_tensor()[0].float()
     if not torch.isfinite(data).all():

@@ -124,6 +124,8 @@ def rebuild_scans(evaluator: SupervisedEvaluator, dataset: Dataset) -> None:
     Raises:
         SystemExit: with exit code 1, at the end, if a scan failed.
     """
+    evaluator.interrupt_resume_enabled = False  # else ignite skips the scan after a failed one
+    evaluator.logger.setLevel(logging.CRITICAL)  # each failure is told once, below
     failed = 0
     for index in range(len(dataset)):
         evaluator.data_loader = DataLoader(Subset(dataset, [index]), batch_size=1)

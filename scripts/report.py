@@ -66,9 +66,8 @@ def draw_comparison(volumes: dict[str, torch.Tensor], axis: int, path: str | Pat
     figure, panels = plt.subplots(2, len(volumes), figsize=(3.4 * len(volumes), 7), facecolor="black")
     for column, (name, volume) in enumerate(volumes.items()):
         for panel, normal in zip(panels[:, column], normals):
-            plane = volume.numpy().take(2 * volume.shape[normal] // 5, axis=normal)  # beside the midline
-            upright = plane.T if normal < axis or axis == 2 else plane
-            panel.imshow(upright, cmap="gray", vmin=low, vmax=high, origin="lower", interpolation="nearest")
+            plane = volume.movedim((axis, normal), (0, 1))[:, 2 * volume.shape[normal] // 5]  # beside the midline
+            panel.imshow(plane.numpy(), cmap="gray", vmin=low, vmax=high, origin="lower", interpolation="nearest")
             panel.axis("off")
         panels[0, column].set_title(name, color="white", fontsize=14)
     figure.tight_layout()

@@ -27,8 +27,8 @@ logger = logging.getLogger("drift")
 MIN_SLICES = 3  # a slice and its two neighbours: less has no through-plane structure to work with
 
 
-class CheckHeaderd(MapTransform):
-    """Refuses, before anything is read, files that are no 3-D real-valued NIfTI volume on an orthogonal grid.
+class CheckScand(MapTransform):
+    """Refuses files that are no complete 3-D real-valued NIfTI volume on an orthogonal grid.
 
     Args:
         keys: paths; an image that a host has loaded already passes through.
@@ -43,12 +43,14 @@ class CheckHeaderd(MapTransform):
     def _check(self, path: Path) -> None:
         try:
             image = nib.load(path)
+            np.asanyarray(image.dataobj)  # a truncated file shows only here
         except Exception as error:  # nibabel raises many types for a broken file
-            raise InputError(f"{path} cannot be read as NIfTI ({error}). Convert or download it again.") from error
+            reason = " ".join(str(error).split())
+            raise InputError(f"{path} cannot be read as NIfTI ({reason}). Convert or download it again.") from error
         dtype, shape = image.get_data_dtype(), image.shape
         if dtype.fields is not None or dtype.kind not in "iuf":
             raise InputError(f"{path} holds {dtype} voxels: expected one real number each. Save one channel of it.")
-        if len(shape) < 3 or any(n != 1 for n in shape[3:]):
+        if len(shape) < 3 or shape[3:] not in ((), (1,)):
             raise InputError(f"{path} has shape {shape}: expected a 3-D volume. Save one volume of it.")
         spacing = grid.voxel_spacing(image.affine)
         if not (np.isfinite(image.affine).all() and (spacing > 0).all()):
@@ -72,13 +74,13 @@ def sidecar_thickness(path: Path) -> float | None:
         return None
     try:
         value = json.loads(sidecar.read_text()).get("SliceThickness")
-        return None if value is None else float(value)
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, AttributeError) as error:
         raise InputError(f"{sidecar}: SliceThickness cannot be read ({error}). Mend it, or remove it.") from error
+    return None if value is None else _length(f"{sidecar}: SliceThickness", value, "Mend it, or remove it.")
 
 
-def _length(name: str, value: object) -> float:
-    """A length in mm that the user gave.
+def _length(name: str, value: object, remedy: str) -> float:
+    """A length in mm that the user or a sidecar gave.
 
     Raises:
         InputError: if it is not a positive number.
@@ -88,7 +90,7 @@ def _length(name: str, value: object) -> float:
     except (TypeError, ValueError):
         length = float("nan")
     if isinstance(value, bool) or not (np.isfinite(length) and length > 0):
-        raise InputError(f"{name} is {value!r}: expected a positive number of millimetres, such as --{name} 5.")
+        raise InputError(f"{name} is {value!r}: expected a positive number of millimetres. {remedy}")
     return length
 
 
@@ -118,9 +120,12 @@ class Acquisitiond(MapTransform):
         trained_thickness: float,
     ):
         super().__init__(keys)
-        self.slice_thickness = None if slice_thickness is None else _length("slice_thickness", slice_thickness)
-        self.target_thickness = None if target_thickness is None else _length("target_thickness", target_thickness)
-        if slice_axis not in (None, 0, 1, 2) or isinstance(slice_axis, bool):
+        self.slice_thickness = self.target_thickness = None
+        if slice_thickness is not None:
+            self.slice_thickness = _length("slice_thickness", slice_thickness, "Set it as in --slice_thickness 5.")
+        if target_thickness is not None:
+            self.target_thickness = _length("target_thickness", target_thickness, "Set it as in --target_thickness 1.")
+        if slice_axis is not None and (type(slice_axis) is not int or not 0 <= slice_axis <= 2):
             raise InputError(f"slice_axis is {slice_axis!r}: expected 0, 1 or 2, an axis of the voxel array.")
         self.slice_axis = slice_axis
         self.trained_target = trained_target
@@ -155,6 +160,8 @@ class Acquisitiond(MapTransform):
             thickness, source = sidecar_thickness(Path(name)), "from the sidecar"
         if thickness is None:
             thickness, source = slice_spacing, "taken from the slice spacing"
+        if abs(thickness - target) <= 0.01 * target:
+            thickness = target  # headers round
         if thickness < target and (source != "taken from the slice spacing" or slice_spacing > 1.01 * target):
             raise InputError(
                 f"{name}: slice thickness {thickness:g} mm ({source}) is smaller than the target, {target:g} mm. "
@@ -194,7 +201,8 @@ class RegridNearestd(MapTransform):
             fine_count = grid.fine_count(count, spacing, target)
             fine = regrid_nearest(thick.as_tensor(), 1 + axis, spacing, fine_count, target)
             affine = grid.fine_affine(thick.affine.numpy(), axis, count, fine_count, target)
-            result[key] = MetaTensor(fine, affine=torch.from_numpy(affine), meta=thick.meta)
+            meta = {name: value for name, value in thick.meta.items() if name != "affine"}
+            result[key] = MetaTensor(fine, affine=torch.from_numpy(affine), meta=meta)
         return result
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from scripts.datasets import built_in_sample, scans, sharp_volumes
+from scripts.datasets import built_in_sample, scan_root, scans, sharp_volumes
 from scripts.errors import InputError
 from scripts.slice_profile import acquire
 
@@ -183,7 +183,7 @@ def test_a_missing_data_set_is_refused(tmp_path):
 @pytest.mark.parametrize("section", SECTIONS)
 def test_an_empty_data_set_is_refused(section, content, tmp_path):
     path = tmp_path if content is None else datalist(tmp_path, content)
-    with pytest.raises(InputError, match=f"no volumes for {section}.*JSON datalist"):
+    with pytest.raises(InputError, match=f"no volumes for {section}.*datalist"):
         sharp_volumes(path, section)
 
 
@@ -203,7 +203,7 @@ def test_a_broken_datalist_is_refused_by_name(content, tmp_path):
 def test_a_file_is_its_own_scan(tmp_path):
     touch(tmp_path, "a.nii.gz", "b.nii")
     for name in ("a.nii.gz", "b.nii"):
-        assert scans(tmp_path / name, tmp_path / "out") == [{"image": str(tmp_path / name), "root": str(tmp_path)}]
+        assert scans(tmp_path / name, tmp_path / "out") == [{"image": str(tmp_path / name)}]
     assert not (tmp_path / "out").exists()
 
 
@@ -217,7 +217,6 @@ def test_a_folder_is_searched_at_any_depth_without_results_and_hidden_files(tmp_
     touch(tmp_path, *found, "a_sr.nii.gz", "deep/b_sr.nii", ".123-a.nii.gz", "a.json", "x.dcm", "a.nii.gz.part")
     items = scans(tmp_path, tmp_path)
     assert {item["image"] for item in items} == {str(tmp_path / name) for name in found}
-    assert {item["root"] for item in items} == {str(tmp_path)}
     assert all("truth" not in item for item in items)
     assert items == scans(str(tmp_path), tmp_path)
 
@@ -256,7 +255,6 @@ def test_the_sample_is_one_scan_with_its_truth(sample):
     assert item == {
         "truth": str(folder / "icbm152_truth.nii.gz"),
         "image": str(folder / "icbm152.nii.gz"),
-        "root": str(folder),
     }
     assert sorted(p.name for p in folder.iterdir()) == ["icbm152.nii.gz", "icbm152_truth.nii.gz"]
 
@@ -297,3 +295,15 @@ def test_the_sample_takes_another_thickness(tmp_path):
     truth, thick = nib.load(item["truth"]), nib.load(item["image"])
     assert thick.header.get_zooms()[2] == pytest.approx(3)
     assert truth.shape[2] == 3 * thick.shape[2]
+
+
+def test_results_are_relative_to_what_was_given(tmp_path):
+    touch(tmp_path, "sub-1/a.nii.gz")
+    assert scan_root(tmp_path) == str(tmp_path)
+    assert scan_root(tmp_path / "sub-1" / "a.nii.gz") == str(tmp_path / "sub-1")
+    assert scan_root(None) == ""
+
+
+def test_a_few_subjects_are_enough_to_train_and_validate(tmp_path):
+    bids(tmp_path, ["a", "b"])
+    assert len(subjects(tmp_path, "training")) == len(subjects(tmp_path, "validation")) == 1
