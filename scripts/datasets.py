@@ -47,7 +47,7 @@ def _from_datalist(path: Path, section: str) -> list[dict]:
     entries = [{"image": entry} if isinstance(entry, str) else entry for entry in entries]
     for entry in entries:
         if not isinstance(entry, dict) or not isinstance(entry.get("image"), str):
-            raise InputError(f"{path}: entry {entry!r} names no image: expected a path in its \"image\". Mend it.")
+            raise InputError(f'{path}: entry {entry!r} names no image: expected a path in its "image". Mend it.')
     if isinstance(content, list):
         kind = {"training": "train", "validation": "val"}[section]
         entries = [entry for entry in entries if entry.get("kind") == kind]

@@ -68,9 +68,7 @@ def _integrate(z: np.ndarray, profile: np.ndarray, width: float, fine_spacing: f
 
 
 @lru_cache(maxsize=4096)
-def profile_kernel(
-    slice_thickness: float, fine_spacing: float, time_bandwidth: float = TIME_BANDWIDTH
-) -> np.ndarray:
+def profile_kernel(slice_thickness: float, fine_spacing: float, time_bandwidth: float = TIME_BANDWIDTH) -> np.ndarray:
     """Slice profile as weights on the fine grid, `h` in Eq. S1.
 
     The profile's width is set so that the kernel's own full width at half maximum, linear between its samples, is the

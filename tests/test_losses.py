@@ -93,7 +93,7 @@ def test_ssim_means_the_same_at_every_grey_level():
 def test_reconstruction_worked_value():
     x, y = torch.ones(1, 1, 12, 12), torch.zeros(1, 1, 12, 12)
     c1 = (0.01 * 2) ** 2
-    expected = (math.sqrt(1 + EPSILON**2) - EPSILON) + 0.5 * (1 - (4 + c1) / (5 + c1))  # flat images, 2 and 1 when shifted
+    expected = (math.sqrt(1 + EPSILON**2) - EPSILON) + 0.5 * (1 - (4 + c1) / (5 + c1))  # means 2 and 1 when shifted
     assert losses.ReconstructionLoss(0.5)(x, y).item() == pytest.approx(expected, abs=1e-5)
 
 

@@ -338,9 +338,7 @@ def test_a_broken_file_is_named(tmp_path, content):
         networks.load_weights(drift((8, 64)), path)
 
 
-@pytest.mark.parametrize(
-    "content", [{"state_dict": {}}, [1, 2], torch.zeros(3), {}, {"epoch": 7}, {"model": [1]}]
-)
+@pytest.mark.parametrize("content", [{"state_dict": {}}, [1, 2], torch.zeros(3), {}, {"epoch": 7}, {"model": [1]}])
 def test_a_file_with_other_content_is_named(tmp_path, content):
     with pytest.raises(ValueError, match=r"model\.pt"):
         networks.load_weights(drift((8, 64)), saved(tmp_path, content))

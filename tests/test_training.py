@@ -569,7 +569,7 @@ def test_checkpoints_are_complete_and_few(trained):
 @pytest.mark.slow
 def test_a_killed_run_resumes_and_finishes(tmp_path, dataset_dir):
     output_dir, nano = tmp_path / "eval", tmp_path / "nano.yaml"
-    nano.write_text(yaml.safe_dump({**NANO, "stage1_epochs": 60, "stage2_epochs": 2, "patches_per_epoch": 40}))
+    nano.write_text(yaml.safe_dump({**NANO, "stage1_epochs": 20, "stage2_epochs": 2, "patches_per_epoch": 40}))
     command = [
         *(sys.executable, "-m", "monai.bundle", "run", "training"),
         *("--config_file", f"['configs/train.yaml','{nano}']"),
@@ -589,13 +589,14 @@ def test_a_killed_run_resumes_and_finishes(tmp_path, dataset_dir):
         os.killpg(victim.pid, signal.SIGKILL)
         victim.wait(10)
     assert not (output_dir / "model.pt").exists()
+    # killed at the moment when the first checkpoint appeared: what is there must be whole
     epochs = [int(p.stem.rsplit("=", 1)[1]) for p in output_dir.glob("stage1_checkpoint_epoch=*.pt")]
-    assert 0 < max(epochs) < 60
+    assert 0 < max(epochs) < 20
 
     second = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
     assert second.returncode == 0, second.stderr[-2000:]
     assert f"stage1_checkpoint_epoch={max(epochs)}.pt" in second.stdout + second.stderr
-    end = load(output_dir / "stage1_checkpoint_epoch=60.pt")
-    assert end["trainer"]["iteration"] == 600
-    assert end["average"]["n_averaged"].item() == 600
+    end = load(output_dir / "stage1_checkpoint_epoch=20.pt")
+    assert end["trainer"]["iteration"] == 200
+    assert end["average"]["n_averaged"].item() == 200
     assert (output_dir / "model.pt").exists()
