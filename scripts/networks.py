@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from monai.networks.nets.diffusion_model_unet import zero_module
@@ -293,13 +294,23 @@ def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
     return network
 
 
+def write_checkpoint(content: dict, path: str | os.PathLike) -> None:
+    """`torch.save` under a temporary name, then a rename: the file is complete or the old one stays."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{os.getpid()}-{path.name}")
+    try:
+        torch.save(content, partial)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def save_weights(network: nn.Module, path: str | os.PathLike) -> None:
     """Writes the network's weights in half precision, as they ship; `load_weights` reads them.
 
     Args:
         network: to be saved.
-        path: file to write, complete or not at all.
+        path: file to write.
     """
-    partial = f"{path}.partial"
-    torch.save({name: value.half() for name, value in network.state_dict().items()}, partial)
-    os.replace(partial, path)
+    write_checkpoint({name: value.half() for name, value in network.state_dict().items()}, path)

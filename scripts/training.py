@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import ignite.distributed as idist
 import torch
@@ -11,13 +10,15 @@ import torch.distributed as dist
 from ignite.engine import Engine, Events
 from monai.engines import PrepareBatch
 from monai.engines.utils import IterationEvents
-from monai.handlers import CheckpointLoader, CheckpointSaver
+from monai.handlers import CheckpointLoader
+from monai.utils import set_determinism
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 from torch.optim.swa_utils import AveragedModel
 
 from .flow import PathSample, endpoint_biased, interpolate
+from .networks import write_checkpoint
 
 
 class ProjectionBatch(PrepareBatch):
@@ -137,56 +138,64 @@ class UpdateAverage:
         self.average.update_parameters(self.network)
 
 
-class Resume:
-    """Continues from the newest checkpoint of a stage, if there is one, when training starts.
+class Checkpoint:
+    """The state of a stage in one file: written every few epochs and at the end, and read when the stage starts again.
+
+    MONAI's saver writes in place, so that a run killed while it writes could not go on.
 
     Args:
-        save_dir: where `CheckpointSaver` writes.
-        prefix: its `file_prefix`.
-        load_dict: the objects that it saves.
+        path: file.
+        state: name -> object with a state dictionary.
+        interval: epochs between two writes.
     """
 
-    def __init__(self, save_dir: str, prefix: str, load_dict: dict):
-        self.save_dir = Path(save_dir)
-        self.prefix = prefix
-        self.load_dict = load_dict
+    def __init__(self, path: str, state: dict, interval: int):
+        self.path = path
+        self.state = state
+        self.interval = interval
 
-    def attach(self, engine: Engine) -> None:
-        """Called by the trainer."""
-        engine.add_event_handler(Events.STARTED, self)
+    def resume(self, engine: Engine) -> None:
+        """Restores the state, if there is a file."""
+        if os.path.isfile(self.path):
+            engine.logger.info(f"resuming from {self.path}")
+            CheckpointLoader(self.path, self.state, map_location="cpu")(engine)
 
-    def __call__(self, engine: Engine) -> None:
-        found = list(self.save_dir.glob(f"{self.prefix}_checkpoint_epoch=*.pt"))
-        if not found:
-            return
-        newest = max(found, key=lambda path: int(path.stem.rsplit("=", 1)[1]))
-        engine.logger.info(f"resuming from {newest}")
-        CheckpointLoader(str(newest), self.load_dict, map_location="cpu")(engine)
+    def save(self) -> None:
+        """Writes the state."""
+        write_checkpoint({name: item.state_dict() for name, item in self.state.items()}, self.path)
 
 
 def iteration_loss(output: dict | list[dict]) -> float:
     """Loss of a trainer's iteration, for the handlers that show it; decollated outputs repeat it for each sample."""
-    return float((output[0] if isinstance(output, list) else output)["loss"])
+    loss = (output[0] if isinstance(output, list) else output)["loss"]
+    return loss.item() if isinstance(loss, Tensor) else loss
 
 
 def train_stage(
-    trainer: Engine, resume: Resume, saver: CheckpointSaver, export: CheckpointSaver, follower: bool
+    trainer: Engine, checkpoint: Checkpoint, average: AveragedModel, export_path: str, follower: bool
 ) -> None:
-    """Runs one stage to its end, from its last checkpoint if there is one.
+    """Runs one stage to its end, from its last checkpoint if there is one, and exports the averaged network.
 
     Args:
         trainer: of the stage.
-        resume: looks for the checkpoint.
-        saver: writes checkpoints on the way.
-        export: writes the averaged weights at the end.
+        checkpoint: of the stage.
+        average: of `moving_average`.
+        export_path: file for the weights, written when the stage is finished.
         follower: true on all processes but the first, which alone writes.
     """
-    resume.attach(trainer)
+    trainer.add_event_handler(Events.STARTED, checkpoint.resume)
     if not follower:
-        saver.attach(trainer)
-        export.attach(trainer)
+        trainer.add_event_handler(Events.EPOCH_COMPLETED(every=checkpoint.interval), checkpoint.save)
     trainer.run()
+    if not follower and trainer.state.epoch == trainer.state.max_epochs:
+        checkpoint.save()
+        write_checkpoint(average.module.state_dict(), export_path)
     idist.barrier()  # the next stage reads what the first process has written
+
+
+def seed_process(seed: int) -> None:
+    """Seeds every generator; processes of one training draw differently."""
+    set_determinism(seed=seed + idist.get_rank())
 
 
 def default_device() -> torch.device:

@@ -175,7 +175,7 @@ def test_both_stages_train_by_one_command(trained):
     assert result.returncode == 0, result.stderr[-3000:]
     assert "Traceback" not in result.stderr + result.stdout
     written = {name for name in files(folder / "eval") if "tfevents" not in name}
-    assert written == {"stage1.pt", "model.pt", "stage1_checkpoint_epoch=1.pt", "stage2_checkpoint_epoch=1.pt"}
+    assert written == {"stage1.pt", "model.pt", "stage1_checkpoint.pt", "stage2_checkpoint.pt"}
     assert {name.split("/")[0] for name in files(folder / "eval") if "tfevents" in name} == {"stage1", "stage2"}
     stage1, model = (torch.load(folder / "eval" / name, weights_only=True) for name in ("stage1.pt", "model.pt"))
     assert all(torch.equal(stage1[name], model[name]) for name in stage1 if name.startswith("apn"))
@@ -225,13 +225,13 @@ def test_two_processes_train_together(trained, tmp_path):
     )
     assert result.returncode == 0, result.stderr[-3000:]
     written = {name for name in files(tmp_path / "eval") if "tfevents" not in name}
-    assert written == {"stage1.pt", "model.pt", "stage1_checkpoint_epoch=1.pt", "stage2_checkpoint_epoch=1.pt"}
+    assert written == {"stage1.pt", "model.pt", "stage1_checkpoint.pt", "stage2_checkpoint.pt"}
     assert len([name for name in files(tmp_path / "eval") if "tfevents" in name]) == len(
         [name for name in files(folder / "eval") if "tfevents" in name]
     ), "the first process alone logs"
     single, double = (torch.load(f / "eval" / "model.pt", weights_only=True) for f in (folder, tmp_path))
     assert single.keys() == double.keys(), "no name begins with module."
-    checkpoint = torch.load(tmp_path / "eval" / "stage2_checkpoint_epoch=1.pt", weights_only=True)
+    checkpoint = torch.load(tmp_path / "eval" / "stage2_checkpoint.pt", weights_only=True)
     steps = NANO["patches_per_epoch"] // NANO["stage2_batch_size"]
     assert checkpoint["trainer"]["iteration"] == steps
     stage1 = torch.load(tmp_path / "eval" / "stage1.pt", weights_only=True)
