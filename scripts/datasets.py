@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from .errors import InputError
+from .files import whole_file
 from .grid import fine_affine
 from .slice_profile import acquire
 
@@ -166,9 +167,11 @@ def built_in_sample(output_dir: str | os.PathLike, slice_thickness: float = 5.0)
     sharp = np.asarray(truth.dataobj, dtype=np.float32)
     thick = acquire(torch.from_numpy(sharp), 2, 1.0, slice_thickness, slice_thickness).numpy()
     affine = fine_affine(truth.affine, 2, sharp.shape[2], thick.shape[2], slice_thickness)
-    folder = Path(output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = {"truth": folder / "icbm152_truth.nii.gz", "image": folder / "icbm152.nii.gz"}
-    nib.save(nib.Nifti1Image(sharp, truth.affine), paths["truth"])
-    nib.save(nib.Nifti1Image(thick, affine), paths["image"])
+    paths = {
+        "truth": Path(output_dir) / "icbm152_truth.nii.gz",
+        "image": Path(output_dir) / "icbm152.nii.gz",
+    }
+    for key, image in {"truth": (sharp, truth.affine), "image": (thick, affine)}.items():
+        with whole_file(paths[key]) as partial:
+            nib.save(nib.Nifti1Image(*image), partial)
     return {key: str(path) for key, path in paths.items()}

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from . import metrics
 from .errors import InputError
+from .files import whole_file
 from .grid import centred_positions, voxel_spacing
 from .inference import DriftInferer
 from .slice_profile import TIME_BANDWIDTH, acquire, regrid_nearest
@@ -287,16 +288,6 @@ def _finite(value):
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _write(path: Path, text: str) -> None:
-    """Writes a file under a temporary name and renames it, so that no half-written file remains."""
-    partial = path.with_name(f".{os.getpid()}-{path.name}")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def write_tables(output_dir: str | os.PathLike, settings: Mapping, rows: Sequence[Mapping]) -> None:
     """Writes `evaluation.csv`, `evaluation.json` and `evaluation.md`: settings, cases, and mean ± SD.
 
@@ -305,8 +296,6 @@ def write_tables(output_dir: str | os.PathLike, settings: Mapping, rows: Sequenc
         settings: of the evaluation.
         rows: one for each volume, slice axis, thickness and method.
     """
-    folder = Path(output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
     summary = summarise(rows)
     content = _finite({"settings": settings, "rows": rows, "summary": summary})
     about = "\n".join(f"- {key}: {value}" for key, value in settings.items())
@@ -315,9 +304,14 @@ def write_tables(output_dir: str | os.PathLike, settings: Mapping, rows: Sequenc
         f"N counts pairs of a volume and a slice axis. {EN_DASH}: no such frequency on the grid, or one pair alone.\n\n"
         f"## Each volume\n\n{_case_table(rows)}"
     )
-    _write(folder / "evaluation.csv", _csv_table(rows, summary))
-    _write(folder / "evaluation.json", json.dumps(content, indent=1, allow_nan=False) + "\n")
-    _write(folder / "evaluation.md", markdown)
+    tables = {
+        "csv": _csv_table(rows, summary),
+        "json": json.dumps(content, indent=1, allow_nan=False) + "\n",
+        "md": markdown,
+    }
+    for ending, text in tables.items():
+        with whole_file(Path(output_dir) / f"evaluation.{ending}") as partial:
+            partial.write_text(text, encoding="utf-8")
 
 
 def _check_settings(

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from monai.networks.nets.diffusion_model_unet import zero_module
 from torch import Tensor, nn
 
 from .errors import InputError
+from .files import whole_file
 from .flow import euler_step
 
 
@@ -294,18 +294,6 @@ def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
     return network
 
 
-def write_checkpoint(content: dict, path: str | os.PathLike) -> None:
-    """`torch.save` under a temporary name, then a rename: the file is complete or the old one stays."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{os.getpid()}-{path.name}")
-    try:
-        torch.save(content, partial)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def save_weights(network: nn.Module, path: str | os.PathLike) -> None:
     """Writes the network's weights in half precision, as they ship; `load_weights` reads them.
 
@@ -313,4 +301,5 @@ def save_weights(network: nn.Module, path: str | os.PathLike) -> None:
         network: to be saved.
         path: file to write.
     """
-    write_checkpoint({name: value.half() for name, value in network.state_dict().items()}, path)
+    with whole_file(path) as partial:
+        torch.save({name: value.half() for name, value in network.state_dict().items()}, partial)

@@ -11,6 +11,7 @@ import torch
 
 from . import metrics
 from .evaluation import interpolate_slices
+from .files import whole_file
 from .grid import slice_axis, voxel_spacing
 
 logger = logging.getLogger("drift")
@@ -71,5 +72,6 @@ def draw_comparison(volumes: dict[str, torch.Tensor], axis: int, path: str | Pat
             panel.axis("off")
         panels[0, column].set_title(name, color="white", fontsize=14)
     figure.tight_layout()
-    figure.savefig(path, dpi=110, facecolor="black")
+    with whole_file(path) as partial:
+        figure.savefig(partial, dpi=110, facecolor="black")
     plt.close(figure)

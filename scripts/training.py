@@ -17,8 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 from torch.optim.swa_utils import AveragedModel
 
+from .files import whole_file
 from .flow import PathSample, endpoint_biased, interpolate
-from .networks import write_checkpoint
 
 
 class ProjectionBatch(PrepareBatch):
@@ -162,7 +162,8 @@ class Checkpoint:
 
     def save(self) -> None:
         """Writes the state."""
-        write_checkpoint({name: item.state_dict() for name, item in self.state.items()}, self.path)
+        with whole_file(self.path) as partial:
+            torch.save({name: item.state_dict() for name, item in self.state.items()}, partial)
 
 
 def iteration_loss(output: dict | list[dict]) -> float:
@@ -189,7 +190,8 @@ def train_stage(
     trainer.run()
     if not follower and trainer.state.epoch == trainer.state.max_epochs:
         checkpoint.save()
-        write_checkpoint(average.module.state_dict(), export_path)
+        with whole_file(export_path) as partial:
+            torch.save(average.module.state_dict(), partial)
     idist.barrier()  # the next stage reads what the first process has written
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from torch.nn.functional import interpolate
 
 from . import grid
 from .errors import InputError
+from .files import whole_file
 from .schedule import ais_steps
 from .slice_profile import TIME_BANDWIDTH, degrade, regrid_nearest
 
@@ -247,7 +247,7 @@ class RestoreIntensityRanged(MapTransform):
 
 
 class ScanWriter(NibabelWriter):
-    """NIfTI with lengths in mm, written to a temporary name and renamed, so that no half-written file remains."""
+    """NIfTI with lengths in mm, complete or absent."""
 
     @classmethod
     def create_backend_obj(cls, *args, **kwargs) -> nib.Nifti1Image:
@@ -259,14 +259,9 @@ class ScanWriter(NibabelWriter):
 
     def write(self, filename: str, verbose: bool = False, **kwargs) -> None:
         """Writes the image that was set, atomically."""
-        path = Path(filename)
-        partial = path.with_name(f".{os.getpid()}-{path.name}")
-        try:
+        with whole_file(filename) as partial:
             super().write(str(partial), verbose, **kwargs)
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
-        logger.info(f"wrote {path}")
+        logger.info(f"wrote {filename}")
 
 
 class RandPlaned(RandomizableTransform, MapTransform):

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 MODULES = {path.stem: ast.parse(path.read_text()) for path in sorted((ROOT / "scripts").glob("*.py"))}
 
 LEVELS = {
-    0: {"__init__", "errors"},
+    0: {"__init__", "errors", "files"},
     1: {"slice_profile", "grid", "schedule", "flow"},
     2: {"losses", "networks", "metrics", "consistency", "dicom"},
     3: {"transforms", "training", "inference", "datasets", "report", "evaluation"},

@@ -1,0 +1,28 @@
+"""Files that are complete or absent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike) -> Iterator[Path]:
+    """A temporary path in the same folder, renamed to `path` if the block succeeds and removed if it does not.
+
+    Args:
+        path: file to write; its folder is made if missing.
+
+    Yields:
+        The path to write to; it ends like `path`, which tells many writers the format.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{os.getpid()}-{path.name}")
+    try:
+        yield partial
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
