@@ -143,7 +143,7 @@ def rebuild(
     }
     unit = NormalizeIntensityRanged("image")({"image": MetaTensor(thick[None], meta=facts)})["image"]
     fine = regrid_nearest(unit.as_tensor(), 1 + axis, spacing, acquisition.fine_count, acquisition.fine_spacing)
-    result = inferer(MetaTensor(fine[None], meta=unit.meta).to(device), network)
+    result = inferer(MetaTensor(fine[None].to(device), meta=unit.meta), network)
     return RestoreIntensityRanged("pred")({"pred": result})["pred"].as_tensor()[0, 0].to(thick)
 
 
@@ -391,7 +391,7 @@ def evaluate(
         "time_bandwidth": time_bandwidth,
         "slab": slab,
     }
-    _check_settings(**settings)
+    _check_settings(thicknesses, axes, spacing_ratio, noise, seed, time_bandwidth, slab)
     generator = torch.Generator().manual_seed(seed)
     network.eval()
     rows: list[dict] = []

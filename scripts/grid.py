@@ -5,14 +5,13 @@ Lengths are in mm. Both grids, thick and fine, are centred on the same point of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 MAX_SHEAR = 0.1  # degrees off orthogonal that count as rounding of the header, not as shear
 
 
-def voxel_spacing(affine: np.ndarray) -> np.ndarray:
+def voxel_spacing(affine: ArrayLike) -> np.ndarray:
     """Lengths of the three voxel edges, `(3,)` in mm, from a `(4, 4)` affine."""
     return np.linalg.norm(np.asarray(affine, dtype=float)[:3, :3], axis=0)
 
@@ -24,10 +23,10 @@ def shear_angle(affine: np.ndarray) -> float:
     return float(np.degrees(np.arcsin(np.clip(np.abs(cosines), 0, 1).max())))
 
 
-def slice_axis(spacing: Sequence[float]) -> int:
+def slice_axis(spacing: ArrayLike) -> int:
     """Array axis along which the slices are stacked: the one with the largest spacing, the last of equals."""
-    spacing = np.round(spacing, 4)  # headers round
-    return int(len(spacing) - 1 - np.argmax(spacing[::-1]))
+    edges = np.round(np.asarray(spacing), 4)  # headers round
+    return int(len(edges) - 1 - np.argmax(edges[::-1]))
 
 
 def slice_gap(slice_spacing: float, slice_thickness: float) -> float:

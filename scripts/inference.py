@@ -29,8 +29,10 @@ def acquisition(image: MetaTensor) -> tuple[int, float, float, float]:
     missing = [key for key in keys if key not in meta]
     if missing:
         raise ValueError(f"image meta data lack {missing}: run the bundle's preprocessing, or set them (mm).")
-    axis, *lengths = (float(np.ravel(meta[key])[0]) for key in keys)  # collated values are one-element arrays
-    return int(axis), *lengths
+    axis, spacing, thickness, target = (
+        float(np.ravel(meta[key])[0]) for key in keys
+    )  # collated values are one-element arrays
+    return int(axis), spacing, thickness, target
 
 
 class DriftInferer(Inferer):
@@ -73,7 +75,7 @@ class DriftInferer(Inferer):
         return ais_steps(slice_thickness, target_thickness, self.n_max) if self.steps is None else self.steps
 
     @torch.no_grad()
-    def __call__(self, inputs: MetaTensor, network: nn.Module) -> Tensor:
+    def __call__(self, inputs: MetaTensor, network: nn.Module) -> MetaTensor:  # type: ignore[override]  # all hosts pass
         """Rebuilds one volume.
 
         Args:
@@ -109,7 +111,8 @@ class DriftInferer(Inferer):
         results = []
         for other in others if self.both_planes else others[:1]:
             planes = volume.movedim((axis, other), (1, 2))[:, None]  # (normal, 1, slice axis, other)
-            results.append(self.windows(planes, rebuild)[:, 0].movedim((1, 2), (axis, other)))
+            rebuilt = self.windows(planes, rebuild)[:, 0]  # type: ignore[call-overload]  # MONAI: or a tuple
+            results.append(rebuilt.movedim((1, 2), (axis, other)))
         result = torch.stack(results).mean(0)[None, None]
         return MetaTensor(result, meta=inputs.meta, applied_operations=inputs.applied_operations)
 

@@ -61,7 +61,7 @@ def psnr(prediction: Tensor, truth: Tensor, mask: Tensor | None = None) -> float
         if not mask.any():
             raise ValueError("mask holds no voxel: expected one or more. Check the truth that it was made from.")
         prediction, truth = prediction[mask], truth[mask]
-    return PSNRMetric(max_val=peak)(prediction.double()[None, None], truth.double()[None, None]).item()
+    return PSNRMetric(max_val=peak)(prediction.double()[None, None], truth.double()[None, None]).item()  # type: ignore[union-attr]  # MONAI: or a list
 
 
 def ssim(prediction: Tensor, truth: Tensor) -> float:
@@ -89,7 +89,7 @@ def ssim(prediction: Tensor, truth: Tensor) -> float:
     for normal in range(3):
         pair = [v.movedim(normal, 0)[:, None].contiguous() for v in (unit_prediction, unit_truth)]  # (slices, 1, H, W)
         if min(pair[0].shape[2:]) >= SSIM_WINDOW:
-            directions.append(metric(*pair).double().mean().item())
+            directions.append(metric(*pair).double().mean().item())  # type: ignore[union-attr]  # MONAI: or a list
     return float(np.mean(directions)) if directions else math.nan
 
 
@@ -125,7 +125,7 @@ def hf_psnr(prediction: Tensor, truth: Tensor) -> float:
     """
     _check(prediction, truth)
     filtered = [laplacian(v.double())[None, None] for v in (prediction, truth)]
-    return PSNRMetric(max_val=data_range(truth))(*filtered).item()
+    return PSNRMetric(max_val=data_range(truth))(*filtered).item()  # type: ignore[union-attr]  # MONAI: or a list
 
 
 def gradient_rmse(prediction: Tensor, truth: Tensor, axis: int) -> float:

@@ -170,6 +170,7 @@ class TimeThicknessEmbedding(nn.Module):
     """Flow time and slice thickness -> 768-d conditioning vector (Eq. 7)."""
 
     dim = 768
+    frequencies: Tensor
 
     def __init__(self):
         super().__init__()

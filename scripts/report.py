@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -18,7 +19,7 @@ logger = logging.getLogger("drift")
 
 
 def _read(path: str | Path) -> tuple[torch.Tensor, np.ndarray]:
-    image = nib.load(path)
+    image: Any = nib.load(path)  # nibabel declares a type without voxels
     return torch.from_numpy(image.get_fdata(dtype=np.float32)), image.affine
 
 

@@ -8,7 +8,7 @@ import ignite.distributed as idist
 import torch
 import torch.distributed as dist
 from ignite.engine import Engine, Events
-from monai.engines import PrepareBatch
+from monai.engines import PrepareBatch, SupervisedTrainer
 from monai.engines.utils import IterationEvents
 from monai.handlers import CheckpointLoader
 from monai.utils import set_determinism
@@ -95,7 +95,7 @@ class ClipGradient:
         """Called by the trainer."""
         engine.add_event_handler(IterationEvents.BACKWARD_COMPLETED, self)
 
-    def __call__(self, engine: Engine) -> None:
+    def __call__(self, engine: SupervisedTrainer) -> None:
         if engine.scaler is not None:
             engine.scaler.unscale_(engine.optimizer)
         nn.utils.clip_grad_norm_(engine.network.parameters(), self.max_norm)
@@ -111,7 +111,7 @@ def moving_average(network: nn.Module, decay: float) -> AveragedModel:
         decay: share of the old average that an iteration keeps, once under way.
     """
 
-    def average(old: Tensor, new: Tensor, count: Tensor) -> Tensor:
+    def average(old: Tensor, new: Tensor, count: Tensor | int) -> Tensor:
         n = float(count)
         return torch.lerp(new, old, min(decay, (1 + n) / (10 + n)))
 
@@ -158,7 +158,8 @@ class Checkpoint:
         """Restores the state, if there is a file."""
         if os.path.isfile(self.path):
             engine.logger.info(f"resuming from {self.path}")
-            CheckpointLoader(self.path, self.state, map_location="cpu")(engine)
+            # MONAI declares a dictionary alone, torch takes a name as well
+            CheckpointLoader(self.path, self.state, map_location="cpu")(engine)  # type: ignore[arg-type]
 
     def save(self) -> None:
         """Writes the state."""

@@ -6,11 +6,12 @@ import json
 import logging
 from collections.abc import Hashable, Mapping
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
 import torch
-from monai.config import KeysCollection
+from monai.config import KeysCollection, PathLike
 from monai.data import MetaTensor, NibabelWriter
 from monai.transforms import MapTransform, RandomizableTransform
 from torch import Tensor
@@ -34,7 +35,7 @@ class CheckScand(MapTransform):
         keys: paths; an image that a host has loaded already passes through.
     """
 
-    def __call__(self, data: Mapping[Hashable, object]) -> dict[Hashable, object]:
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         for key in self.key_iterator(data):
             if isinstance(data[key], (str, Path)):
                 self._check(Path(data[key]))
@@ -42,7 +43,7 @@ class CheckScand(MapTransform):
 
     def _check(self, path: Path) -> None:
         try:
-            image = nib.load(path)
+            image: Any = nib.load(path)  # nibabel declares a type without voxels
             np.asanyarray(image.dataobj)  # a truncated file shows only here
         except Exception as error:  # nibabel raises many types for a broken file
             reason = " ".join(str(error).split())
@@ -79,7 +80,7 @@ def sidecar_thickness(path: Path) -> float | None:
     return None if value is None else _length(f"{sidecar}: SliceThickness", value, "Mend it, or remove it.")
 
 
-def _length(name: str, value: object, remedy: str) -> float:
+def _length(name: str, value: Any, remedy: str) -> float:
     """A length in mm that the user or a sidecar gave.
 
     Raises:
@@ -218,7 +219,7 @@ class NormalizeIntensityRanged(MapTransform):
 
     upper_percentile = 99.9
 
-    def __call__(self, data: Mapping[Hashable, Tensor]) -> dict[Hashable, Tensor]:
+    def __call__(self, data: Mapping[Hashable, MetaTensor]) -> dict[Hashable, MetaTensor]:
         result = dict(data)
         for key in self.key_iterator(result):
             volume = result[key]
@@ -230,7 +231,8 @@ class NormalizeIntensityRanged(MapTransform):
             low, high = float(values.min()), float(np.percentile(values, self.upper_percentile))
             if high <= low:
                 high = max(float(values.max()), low + 1)
-            result[key] = (volume - low) * (2 / (high - low)) - 1
+            # torch declares that arithmetic on a MetaTensor gives a Tensor
+            result[key] = (volume - low) * (2 / (high - low)) - 1  # type: ignore[assignment]
             result[key].meta["intensity_range"] = (low, high)
         return result
 
@@ -242,7 +244,8 @@ class RestoreIntensityRanged(MapTransform):
         result = dict(data)
         for key in self.key_iterator(result):
             low, high = (float(v) for v in result[key].meta["intensity_range"])
-            result[key] = (result[key] + 1) * ((high - low) / 2) + low
+            # torch declares that arithmetic on a MetaTensor gives a Tensor
+            result[key] = (result[key] + 1) * ((high - low) / 2) + low  # type: ignore[assignment]
         return result
 
 
@@ -250,14 +253,14 @@ class ScanWriter(NibabelWriter):
     """NIfTI with lengths in mm, complete or absent."""
 
     @classmethod
-    def create_backend_obj(cls, *args, **kwargs) -> nib.Nifti1Image:
+    def create_backend_obj(cls, *args, **kwargs) -> nib.Nifti1Image:  # type: ignore[override]  # MONAI says an array
         """As `NibabelWriter`, with units and with the affine in both of the header's places."""
         image = super().create_backend_obj(*args, **kwargs)
         image.header.set_xyzt_units("mm", "sec")
         image.set_qform(image.affine, int(image.header["sform_code"]))
         return image
 
-    def write(self, filename: str, verbose: bool = False, **kwargs) -> None:
+    def write(self, filename: PathLike, verbose: bool = False, **kwargs) -> None:
         """Writes the image that was set, atomically."""
         with whole_file(filename) as partial:
             super().write(str(partial), verbose, **kwargs)
@@ -278,13 +281,14 @@ class RandPlaned(RandomizableTransform, MapTransform):
         MapTransform.__init__(self, keys)
         RandomizableTransform.__init__(self, prob=1.0)
 
-    def randomize(self, shape: tuple[int, ...], sharp_axes: tuple[int, ...]) -> None:
+    # MONAI declares one argument
+    def randomize(self, shape: tuple[int, ...], sharp_axes: tuple[int, ...]) -> None:  # type: ignore[override]
         """Draws the slice axis, the plane's other axis and its index."""
         self._axis, self._other = (int(a) for a in self.R.permutation(sharp_axes)[:2])
         self._normal = 3 - self._axis - self._other
         self._index = int(self.R.randint(shape[self._normal]))
 
-    def __call__(self, data: Mapping[Hashable, Tensor]) -> dict[Hashable, Tensor]:
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         (key,) = self.keys
         volume = data[key]
         self.randomize(volume.shape[1:], data["sharp_axes"])
@@ -342,7 +346,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
         # uniform on the half-open interval (T_hr, max]: 1 - [0, 1) is (0, 1]
         self._thickness = self._target + (1 - float(self.R.random_sample())) * (self.max_thickness - self._target)
 
-    def __call__(self, data: Mapping[Hashable, Tensor]) -> dict[Hashable, Tensor]:
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         (key,) = self.keys
         spacing = data["spacing"]
         self.randomize(spacing)
@@ -397,7 +401,7 @@ class Acquired(MapTransform):
         self.slice_spacing = slice_thickness if slice_spacing is None else slice_spacing
         self.time_bandwidth = time_bandwidth
 
-    def __call__(self, data: Mapping[Hashable, Tensor]) -> dict[Hashable, Tensor]:
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         (key,) = self.keys
         volume = data[key]
         axis = data["sharp_axes"][self.axis]
