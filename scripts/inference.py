@@ -29,9 +29,8 @@ def acquisition(image: MetaTensor) -> tuple[int, float, float, float]:
     missing = [key for key in keys if key not in meta]
     if missing:
         raise ValueError(f"image meta data lack {missing}: run the bundle's preprocessing, or set them (mm).")
-    axis, spacing, thickness, target = (
-        float(np.ravel(meta[key])[0]) for key in keys
-    )  # collated values are one-element arrays
+    # collated values are one-element arrays
+    axis, spacing, thickness, target = (float(np.ravel(meta[key])[0]) for key in keys)
     return int(axis), spacing, thickness, target
 
 
@@ -74,8 +73,9 @@ class DriftInferer(Inferer):
         """Euler steps for a scan; thicknesses in mm."""
         return ais_steps(slice_thickness, target_thickness, self.n_max) if self.steps is None else self.steps
 
+    # hosts pass these two alone; MONAI declares *args and **kwargs as well
     @torch.no_grad()
-    def __call__(self, inputs: MetaTensor, network: nn.Module) -> MetaTensor:  # type: ignore[override]  # all hosts pass
+    def __call__(self, inputs: MetaTensor, network: nn.Module) -> MetaTensor:  # type: ignore[override]
         """Rebuilds one volume.
 
         Args:

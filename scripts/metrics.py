@@ -61,7 +61,8 @@ def psnr(prediction: Tensor, truth: Tensor, mask: Tensor | None = None) -> float
         if not mask.any():
             raise ValueError("mask holds no voxel: expected one or more. Check the truth that it was made from.")
         prediction, truth = prediction[mask], truth[mask]
-    return PSNRMetric(max_val=peak)(prediction.double()[None, None], truth.double()[None, None]).item()  # type: ignore[union-attr]  # MONAI: or a list
+    pair = prediction.double()[None, None], truth.double()[None, None]
+    return PSNRMetric(max_val=peak)(*pair).item()  # type: ignore[union-attr]  # MONAI: or a list
 
 
 def ssim(prediction: Tensor, truth: Tensor) -> float:

@@ -170,14 +170,14 @@ class TimeThicknessEmbedding(nn.Module):
     """Flow time and slice thickness -> 768-d conditioning vector (Eq. 7)."""
 
     dim = 768
-    frequencies: Tensor
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.embed_time = _mlp(256, 512, 256)
         self.embed_thickness = ThicknessEmbedding()
         self.combine = _mlp(768, 768, self.dim)
         frequencies = torch.exp(-math.log(10000.0) * torch.arange(128) / 127)
+        self.frequencies: Tensor  # here, since TorchScript cannot read it on the class
         self.register_buffer("frequencies", frequencies, persistent=False)
 
     def forward(self, thickness: Tensor, t: Tensor) -> Tensor:
