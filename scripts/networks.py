@@ -193,7 +193,7 @@ class AnatomicalProjectionNetwork(nn.Module):
     Args:
         channels: see `UNet`.
         residual: add the input to the output, so that the network starts as the identity and learns a correction.
-            The paper's networks do not; a small one learns faster so (docs/benchmarks.md).
+            The paper's networks do not.
     """
 
     def __init__(self, channels: Sequence[int], residual: bool = False):
