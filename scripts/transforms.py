@@ -406,21 +406,14 @@ class Acquired(MapTransform):
         volume = data[key]
         axis = data["sharp_axes"][self.axis]
         target = float(grid.voxel_spacing(volume.affine)[axis])
-        image = volume.clone()
-        image.set_(
-            degrade(
-                volume.as_tensor(),
-                1 + axis,
-                target,
-                self.slice_thickness,
-                self.slice_spacing,
-                self.time_bandwidth,
-            ).contiguous()
+        image = degrade(
+            volume.as_tensor(), 1 + axis, target, self.slice_thickness, self.slice_spacing, self.time_bandwidth
         )
-        image.meta.update(
-            slice_axis=axis,
-            slice_spacing=self.slice_spacing,
-            slice_thickness=self.slice_thickness,
-            target_thickness=target,
-        )
-        return {**data, "image": image}
+        facts = {
+            "slice_axis": axis,
+            "slice_spacing": self.slice_spacing,
+            "slice_thickness": self.slice_thickness,
+            "target_thickness": target,
+        }
+        meta = {name: value for name, value in volume.meta.items() if name != "affine"} | facts
+        return {**data, "image": MetaTensor(image, affine=volume.affine, meta=meta)}
