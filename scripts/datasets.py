@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import nibabel as nib
@@ -104,6 +106,35 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str) -> list[dict]:
         }
         for item in items[section]
     ]
+
+
+def label_maps(label_dir: str | os.PathLike | None) -> list[dict]:
+    """Label maps that contrasts are synthesised from (`contrast.RandTissueContrastd`).
+
+    Args:
+        label_dir: a folder with NIfTI files at any depth; null for none.
+
+    Returns:
+        Items as those of `sharp_volumes`, their contrast `"synthetic"`.
+
+    Raises:
+        InputError: if there is no such folder, or no NIfTI file in it.
+    """
+    if label_dir is None:
+        return []
+    root = Path(label_dir)
+    paths = sorted(p for p in root.rglob("*") if p.name.endswith(NIFTI) and not p.name.startswith("."))
+    if not paths:
+        raise InputError(
+            f"label_dir {root}: no .nii or .nii.gz file there. Give a folder of label maps, or leave it out."
+        )
+    return [{"label": str(p), "sharp_axes": (0, 1, 2), "subject": p.name, "contrast": "synthetic"} for p in paths]
+
+
+def contrast_weights(items: Sequence[Mapping]) -> list[float]:
+    """Weights for drawing items so that rare contrasts are not drowned: `1 / sqrt(n)`, `n` of the item's contrast."""
+    count = Counter(item["contrast"] for item in items)
+    return [count[item["contrast"]] ** -0.5 for item in items]
 
 
 def scan_root(source: str | os.PathLike | None) -> str:

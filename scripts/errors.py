@@ -17,6 +17,24 @@ def input_error(error: BaseException | None) -> InputError | None:
     return error
 
 
+def flag(name: str, value: object) -> bool:
+    """A switch as a config or the command line writes it: `True`, `true`, `False` or `false`.
+
+    The command line hands `true` on as text, which Python would take for true, and `false` as well.
+
+    Args:
+        name: of the option.
+        value: of the option.
+
+    Raises:
+        InputError: if it is neither true nor false.
+    """
+    text = str(value).lower()
+    if text not in ("true", "false"):
+        raise InputError(f"{name} is {value!r}: expected true or false. Set it as in --{name} true.")
+    return text == "true"
+
+
 def report_input_errors() -> None:
     """From now on an `InputError` that ends the program prints its message alone; other exceptions keep their trace."""
 

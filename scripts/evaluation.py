@@ -24,7 +24,7 @@ from .errors import InputError
 from .files import whole_file
 from .grid import centred_positions, voxel_spacing
 from .inference import DriftInferer
-from .slice_profile import TIME_BANDWIDTH, acquire, regrid_nearest
+from .slice_profile import SLR, Profile, acquire, regrid_nearest, slice_profile
 from .transforms import CheckScand, NormalizeIntensityRanged, RestoreIntensityRanged
 
 logger = logging.getLogger("drift")
@@ -320,7 +320,7 @@ def _check_settings(
     spacing_ratio: float,
     noise: float,
     seed: int,
-    time_bandwidth: float,
+    profile: Profile,
     slab: int | None,
 ) -> None:
     """Refuses what `evaluate` cannot do, before the first volume is read."""
@@ -336,8 +336,10 @@ def _check_settings(
         raise InputError(f"noise is {noise}: expected a share of the intensity range, 0 or more. Set --noise.")
     if not isinstance(seed, int):
         raise InputError(f"seed is {seed!r}: expected a whole number. Set --seed.")
-    if not 2 <= time_bandwidth < math.inf:
-        raise InputError(f"time_bandwidth is {time_bandwidth}: expected 2 or more. Set it to 4.0, a common pulse's.")
+    try:
+        slice_profile(profile)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{error} Set --profile.") from error
     if slab is not None and not (isinstance(slab, int) and slab >= 1):
         raise InputError(f"slab is {slab!r}: expected a number of slices, or null for whole volumes. Set --slab.")
 
@@ -352,7 +354,7 @@ def evaluate(
     spacing_ratio: float = 1.0,
     noise: float = 0.0,
     seed: int = 0,
-    time_bandwidth: float = TIME_BANDWIDTH,
+    profile: Profile = SLR,
     slab: int | None = None,
     device: torch.device | str = "cpu",
 ) -> dict:
@@ -370,7 +372,7 @@ def evaluate(
         spacing_ratio: slice spacing / slice thickness; above 1 for gaps, below for overlap.
         noise: standard deviation of Gaussian noise in the thick slices, as a share of the truth's intensity range.
         seed: of the noise.
-        time_bandwidth: of the slice profile.
+        profile: of the slices, see `slice_profile.slice_profile`.
         slab: number of central slices kept along the last axis that is not degraded; null for all.
         device: of the network.
 
@@ -388,10 +390,10 @@ def evaluate(
         "spacing_ratio": spacing_ratio,
         "noise": noise,
         "seed": seed,
-        "time_bandwidth": time_bandwidth,
+        "profile": profile,
         "slab": slab,
     }
-    _check_settings(thicknesses, axes, spacing_ratio, noise, seed, time_bandwidth, slab)
+    _check_settings(thicknesses, axes, spacing_ratio, noise, seed, profile, slab)
     generator = torch.Generator().manual_seed(seed)
     network.eval()
     rows: list[dict] = []
@@ -410,7 +412,7 @@ def evaluate(
                         f"{name} has voxels of {a.fine_spacing:.4g} mm along axis {axis}: slices of {thickness:g} mm "
                         "cannot be simulated, expected thicker ones. Set --thicknesses."
                     )
-                thick = acquire(truth, axis, a.fine_spacing, thickness, a.slice_spacing, time_bandwidth)
+                thick = acquire(truth, axis, a.fine_spacing, thickness, a.slice_spacing, profile)
                 thick = thick + noise_sd * torch.randn(thick.shape, generator=generator)
                 case = (name, item["subject"], item["contrast"], axis, thickness, a.slice_spacing, a.fine_spacing)
                 for method, steps, prediction in reconstructions(thick, a, network, inferers, device):

@@ -54,7 +54,9 @@ def centred_positions(count: int, spacing: float, other_count: int, other_spacin
     return (np.arange(count) - (count - 1) / 2) * (spacing / other_spacing) + (other_count - 1) / 2
 
 
-def nearest_index(fine_count: int, target_spacing: float, thick_count: int, slice_spacing: float) -> np.ndarray:
+def nearest_index(
+    fine_count: int, target_spacing: float, thick_count: int, slice_spacing: float, shift: float = 0.0
+) -> np.ndarray:
     """For each fine slice, the thick slice that contains its centre (Eq. S3).
 
     A centre on the border of two slices goes to the one nearer the middle of the stack, so that flipping commutes.
@@ -64,11 +66,12 @@ def nearest_index(fine_count: int, target_spacing: float, thick_count: int, slic
         target_spacing: between fine slices, in mm.
         thick_count: thick slices.
         slice_spacing: between the centres of thick slices, in mm.
+        shift: of the thick slices from their centred place, in mm.
 
     Returns:
         `(fine_count,)` integers in `[0, thick_count)`.
     """
-    position = centred_positions(fine_count, target_spacing, thick_count, slice_spacing)
+    position = centred_positions(fine_count, target_spacing, thick_count, slice_spacing) - shift / slice_spacing
     middle = (thick_count - 1) / 2
     offset = position - middle
     position = middle + np.sign(offset) * np.maximum(np.abs(offset) - 1e-6, 0)

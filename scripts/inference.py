@@ -12,7 +12,7 @@ from monai.inferers import Inferer, SlidingWindowInferer
 from torch import Tensor, nn
 from torch.utils.data import Subset
 
-from .errors import input_error
+from .errors import flag, input_error
 from .schedule import N_MAX, ais_steps, euler_times
 
 logger = logging.getLogger("drift")
@@ -62,7 +62,7 @@ class DriftInferer(Inferer):
         progress: bool = False,
     ):
         super().__init__()
-        self.both_planes = both_planes
+        self.both_planes = flag("both_planes", both_planes)
         self.steps = steps
         self.n_max = n_max
         self.windows = SlidingWindowInferer(

@@ -177,6 +177,53 @@ def _line_power(volume: Tensor, axis: int) -> Tensor:
     return torch.fft.rfft(lines * window).abs().square().sum((0, 1))
 
 
+def power_density(volume: Tensor, axis: int, spacing: float) -> tuple[Tensor, Tensor]:
+    """Power spectrum along an axis, averaged over its lines, per unit of frequency.
+
+    It compares directions of one scan whose voxels differ in size: an ideal scan of isotropic tissue has one density in
+    all of them.
+
+    Args:
+        volume: `(X, Y, Z)`.
+        axis: along which.
+        spacing: along it, in mm.
+
+    Returns:
+        Frequencies in cycles/mm, from 0 to Nyquist, and the density there, in squared intensity times mm.
+    """
+    count = volume.shape[axis]
+    frequencies = torch.fft.rfftfreq(count, d=spacing, dtype=torch.float64, device=volume.device)
+    lines = volume.numel() / count
+    window_power = torch.hann_window(count, periodic=False, dtype=torch.float64).square().sum().item()
+    return frequencies, _line_power(volume, axis) * (spacing / (lines * window_power))
+
+
+def directional_power_ratio(volume: Tensor, axis: int, spacings: Sequence[float], band: tuple[float, float]) -> float:
+    """Power along the slice axis over power along the in-plane axes, in dB: 0 is as sharp through the slices as within.
+
+    Args:
+        volume: `(X, Y, Z)`.
+        axis: slice axis.
+        spacings: of the three axes, in mm.
+        band: lower and upper frequency in cycles/mm.
+
+    Returns:
+        `10 log10` of the ratio of the mean densities in the band, the mean of both in-plane axes below the line.
+
+    Raises:
+        ValueError: if an axis has no frequency in the band.
+    """
+    density = []
+    for a in range(3):
+        frequencies, power = power_density(volume, a, spacings[a])
+        inside = (frequencies >= band[0]) & (frequencies < band[1])
+        if not inside.any():
+            raise ValueError(f"axis {a} has no frequency in {band} cycles/mm: expected a wider band.")
+        density.append(power[inside].mean())
+    in_plane = [density[a] for a in range(3) if a != axis]
+    return 10 * (density[axis] / torch.stack(in_plane).mean()).log10().item()
+
+
 def power_ratios(
     prediction: Tensor, truth: Tensor, axis: int, spacing: float, bands: Sequence[tuple[float, float]]
 ) -> list[float]:

@@ -1,4 +1,4 @@
-"""What a thick slice is: an SLR pulse excites a slice profile, and the anatomy is integrated under it (Sec. S1).
+"""What a thick slice is: a pulse excites a slice profile, and the anatomy is integrated under it (Sec. S1).
 
     pulse -> Bloch simulation -> profile -> kernel on the fine grid -> matrix (thick slices x fine slices)
 
@@ -8,6 +8,7 @@ The acquisition of a stack is linear and acts along the slice axis alone, so it 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,7 +18,9 @@ from torch import Tensor
 
 from .grid import centred_positions, nearest_index
 
-TIME_BANDWIDTH = 4.0  # dimensionless; a common clinical 2-D excitation
+# Which profile: the time-bandwidth product of an SLR pulse, or a shape by its name
+Profile = float | Literal["gaussian", "rectangular"]
+SLR = 4.0  # dimensionless; a common clinical 2-D excitation
 
 
 def full_width_half_maximum(z: np.ndarray, profile: np.ndarray) -> float:
@@ -31,7 +34,7 @@ def full_width_half_maximum(z: np.ndarray, profile: np.ndarray) -> float:
 
 
 @lru_cache(maxsize=64)
-def slr_profile(time_bandwidth: float = TIME_BANDWIDTH) -> tuple[np.ndarray, np.ndarray]:
+def slr_profile(time_bandwidth: float = SLR) -> tuple[np.ndarray, np.ndarray]:
     """Magnitude slice profile of a 90 degree, linear-phase SLR excitation pulse, by Bloch simulation.
 
     Pauly et al., IEEE Trans. Med. Imaging 10:53-65 (1991).
@@ -58,9 +61,37 @@ def slr_profile(time_bandwidth: float = TIME_BANDWIDTH) -> tuple[np.ndarray, np.
     return z, profile
 
 
-def _integrate(z: np.ndarray, profile: np.ndarray, width: float, fine_spacing: float) -> np.ndarray:
+@lru_cache(maxsize=64)
+def slice_profile(profile: Profile) -> tuple[np.ndarray, np.ndarray]:
+    """Magnitude of the transverse magnetisation across a slice.
+
+    Args:
+        profile: time-bandwidth product of an SLR pulse, the paper's profile; `"gaussian"`, which a short Gaussian pulse
+            excites; or `"rectangular"`, the ideal.
+
+    Returns:
+        Positions in slice widths (full width at half maximum) from the centre, and the magnitude there.
+
+    Raises:
+        ValueError: if there is no such profile.
+    """
+    if not isinstance(profile, str):
+        return slr_profile(profile)
+    if profile not in ("gaussian", "rectangular"):
+        raise ValueError(
+            f"slice profile is {profile!r}: expected the time-bandwidth product of an SLR pulse, such as 4, "
+            "'gaussian' or 'rectangular'."
+        )
+    z = np.linspace(-2, 2, 4001)
+    magnitude = 2.0 ** (-4 * z**2) if profile == "gaussian" else (np.abs(z) <= 0.5).astype(float)
+    for array in (z, magnitude):
+        array.setflags(write=False)  # cached
+    return z, magnitude
+
+
+def _integrate(z: np.ndarray, magnitude: np.ndarray, width: float, fine_spacing: float) -> np.ndarray:
     """Integrals of the profile, stretched to `width` mm, over the voxels of the fine grid; odd length, sum 1."""
-    cumulative = np.concatenate([[0.0], np.cumsum((profile[1:] + profile[:-1]) / 2 * np.diff(z))])
+    cumulative = np.concatenate([[0.0], np.cumsum((magnitude[1:] + magnitude[:-1]) / 2 * np.diff(z))])
     reach = int(np.ceil(z[-1] * width / fine_spacing - 0.5))
     edges = (np.arange(-reach, reach + 2) - 0.5) * fine_spacing / width
     weights = np.diff(np.interp(edges, z, cumulative))
@@ -68,7 +99,7 @@ def _integrate(z: np.ndarray, profile: np.ndarray, width: float, fine_spacing: f
 
 
 @lru_cache(maxsize=4096)
-def profile_kernel(slice_thickness: float, fine_spacing: float, time_bandwidth: float = TIME_BANDWIDTH) -> np.ndarray:
+def profile_kernel(slice_thickness: float, fine_spacing: float, profile: Profile = SLR) -> np.ndarray:
     """Slice profile as weights on the fine grid, `h` in Eq. S1.
 
     The profile's width is set so that the kernel's own full width at half maximum, linear between its samples, is the
@@ -77,7 +108,7 @@ def profile_kernel(slice_thickness: float, fine_spacing: float, time_bandwidth: 
     Args:
         slice_thickness: in mm.
         fine_spacing: of the grid, in mm. Slices no thicker than it give the identity.
-        time_bandwidth: see `slr_profile`.
+        profile: see `slice_profile`.
 
     Returns:
         Weights of odd length, symmetric, sum 1.
@@ -90,10 +121,10 @@ def profile_kernel(slice_thickness: float, fine_spacing: float, time_bandwidth: 
     ratio = slice_thickness / fine_spacing
     if ratio <= 1 + 1e-6:
         return np.ones(1)
-    z, profile = slr_profile(time_bandwidth)
+    z, magnitude = slice_profile(profile)
 
     def kernel(width: float) -> np.ndarray:
-        return np.pad(_integrate(z, profile, width, 1.0), 1)
+        return np.pad(_integrate(z, magnitude, width, 1.0), 1)
 
     def excess(width: float) -> float:
         weights = kernel(width)
@@ -114,7 +145,8 @@ def slice_matrix(
     fine_spacing: float,
     slice_thickness: float,
     slice_spacing: float,
-    time_bandwidth: float = TIME_BANDWIDTH,
+    profile: Profile = SLR,
+    shift: float = 0.0,
 ) -> Tensor:
     """The acquisition as a matrix: convolution with the profile (Eq. S1), then centred linear resampling (Eq. S2).
 
@@ -123,7 +155,8 @@ def slice_matrix(
         fine_spacing: in mm.
         slice_thickness: full width at half maximum of the profile, in mm.
         slice_spacing: between slice centres, in mm; more than the thickness is a gap, less an overlap.
-        time_bandwidth: see `slr_profile`.
+        profile: see `slice_profile`.
+        shift: of the whole stack along the slice axis from its centred place, in mm.
 
     Returns:
         `(thick_count, fine_count)` float tensor whose rows sum to 1.
@@ -133,7 +166,7 @@ def slice_matrix(
     """
     if not slice_spacing > 0:
         raise ValueError(f"slice spacing is {slice_spacing} mm: expected a positive length.")
-    kernel = profile_kernel(slice_thickness, fine_spacing, time_bandwidth)
+    kernel = profile_kernel(slice_thickness, fine_spacing, profile)
     reach = len(kernel) // 2
     padded = np.pad(np.arange(fine_count), reach, mode="symmetric")  # which voxel stands at each padded place
     columns = np.lib.stride_tricks.sliding_window_view(padded, len(kernel))  # (fine_count, taps)
@@ -141,7 +174,8 @@ def slice_matrix(
     np.add.at(blur, (np.arange(fine_count)[:, None], columns), kernel[None, :])
 
     count = thick_count(fine_count, fine_spacing, slice_spacing)
-    position = np.clip(centred_positions(count, slice_spacing, fine_count, fine_spacing), 0, fine_count - 1)
+    position = centred_positions(count, slice_spacing, fine_count, fine_spacing) + shift / fine_spacing
+    position = np.clip(position, 0, fine_count - 1)
     below = np.floor(position).astype(int)
     above = np.minimum(below + 1, fine_count - 1)
     weight = (position - below)[:, None]
@@ -154,7 +188,8 @@ def acquire(
     fine_spacing: float,
     slice_thickness: float,
     slice_spacing: float,
-    time_bandwidth: float = TIME_BANDWIDTH,
+    profile: Profile = SLR,
+    shift: float = 0.0,
 ) -> Tensor:
     """Thick slices of a sharp image.
 
@@ -164,10 +199,11 @@ def acquire(
         fine_spacing: of the image along `axis`, in mm.
         slice_thickness: in mm.
         slice_spacing: in mm.
-        time_bandwidth: see `slr_profile`.
+        profile: see `slice_profile`.
+        shift: of the whole stack along `axis` from its centred place, in mm.
 
     Returns:
-        The image with `thick_count` slices along `axis`, centred on the same point.
+        The image with `thick_count` slices along `axis`, centred on the same point but for the shift.
 
     Raises:
         TypeError: if the image holds integers.
@@ -175,11 +211,13 @@ def acquire(
     """
     if not volume.is_floating_point():
         raise TypeError(f"volume is {volume.dtype}: expected floating point. Convert it with .float().")
-    matrix = slice_matrix(volume.shape[axis], fine_spacing, slice_thickness, slice_spacing, time_bandwidth)
+    matrix = slice_matrix(volume.shape[axis], fine_spacing, slice_thickness, slice_spacing, profile, shift)
     return (volume.movedim(axis, -1) @ matrix.T.to(volume)).movedim(-1, axis)
 
 
-def regrid_nearest(thick: Tensor, axis: int, slice_spacing: float, fine_count: int, fine_spacing: float) -> Tensor:
+def regrid_nearest(
+    thick: Tensor, axis: int, slice_spacing: float, fine_count: int, fine_spacing: float, shift: float = 0.0
+) -> Tensor:
     """Thick slices on the fine grid by nearest neighbour, which shows the stair steps (Eq. S3).
 
     Args:
@@ -188,8 +226,9 @@ def regrid_nearest(thick: Tensor, axis: int, slice_spacing: float, fine_count: i
         slice_spacing: of the thick slices, in mm.
         fine_count: slices of the fine grid.
         fine_spacing: of the fine grid, in mm.
+        shift: of the thick slices along `axis` from their centred place, in mm.
     """
-    index = nearest_index(fine_count, fine_spacing, thick.shape[axis], slice_spacing)
+    index = nearest_index(fine_count, fine_spacing, thick.shape[axis], slice_spacing, shift)
     return thick.index_select(axis, torch.from_numpy(index).to(thick.device))
 
 
@@ -199,11 +238,12 @@ def degrade(
     fine_spacing: float,
     slice_thickness: float,
     slice_spacing: float,
-    time_bandwidth: float = TIME_BANDWIDTH,
+    profile: Profile = SLR,
+    shift: float = 0.0,
 ) -> Tensor:
     """The network's input for a sharp image: thick slices, back on the image's own grid (Eqs. S1-S3).
 
     Arguments and errors as `acquire`; the result has the shape of `volume`.
     """
-    thick = acquire(volume, axis, fine_spacing, slice_thickness, slice_spacing, time_bandwidth)
-    return regrid_nearest(thick, axis, slice_spacing, volume.shape[axis], fine_spacing)
+    thick = acquire(volume, axis, fine_spacing, slice_thickness, slice_spacing, profile, shift)
+    return regrid_nearest(thick, axis, slice_spacing, volume.shape[axis], fine_spacing, shift)

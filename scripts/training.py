@@ -11,12 +11,14 @@ from ignite.engine import Engine, Events
 from monai.engines import PrepareBatch, SupervisedTrainer
 from monai.engines.utils import IterationEvents
 from monai.handlers import CheckpointLoader
+from monai.inferers import Inferer, SimpleInferer
 from monai.utils import set_determinism
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 from torch.optim.swa_utils import AveragedModel
 
+from .errors import flag
 from .files import whole_file
 from .flow import PathSample, endpoint_biased, interpolate
 
@@ -32,6 +34,25 @@ class ProjectionBatch(PrepareBatch):
         return image, label, (thickness,), {}
 
 
+class PrecisionInferer(SimpleInferer):
+    """Calls the network, in bfloat16 where autocasting allows it; its weights and what it returns stay in float32.
+
+    MONAI's engines autocast on CUDA alone.
+
+    Args:
+        bfloat16: false for float32 throughout.
+    """
+
+    def __init__(self, bfloat16: bool):
+        super().__init__()
+        self.bfloat16 = flag("bfloat16", bfloat16)
+
+    def __call__(self, inputs: Tensor, network: nn.Module, *args, **kwargs) -> Tensor:  # type: ignore[override]
+        """Arguments as the network's, its first one first."""
+        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.bfloat16):
+            return network(inputs, *args, **kwargs).float()
+
+
 class FlowBatch(PrepareBatch):
     """Stage 2: states on the path from the frozen APN's estimate to the truth, for a thickness and its neighbour.
 
@@ -40,11 +61,13 @@ class FlowBatch(PrepareBatch):
 
     Args:
         apn: stage 1; put in evaluation mode and frozen.
+        inferer: how it is called.
         alpha: exponent of the endpoint-biased times, 2 in the paper.
     """
 
-    def __init__(self, apn: nn.Module, alpha: float):
+    def __init__(self, apn: nn.Module, inferer: Inferer, alpha: float):
         self.apn = apn.eval().requires_grad_(False)
+        self.inferer = inferer
         self.alpha = alpha
 
     def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
@@ -60,7 +83,7 @@ class FlowBatch(PrepareBatch):
         t = endpoint_biased(torch.rand(len(batch["image"]), device=x1.device), self.alpha)
         t = torch.cat([t, t[partner]])
         with torch.no_grad():
-            x0 = self.apn(image, thickness)
+            x0 = self.inferer(image, self.apn, thickness)
         xt = interpolate(x0, x1, t)
         return xt, PathSample(xt, x0, x1, t, partner), (thickness, t), {}
 
@@ -96,8 +119,6 @@ class ClipGradient:
         engine.add_event_handler(IterationEvents.BACKWARD_COMPLETED, self)
 
     def __call__(self, engine: SupervisedTrainer) -> None:
-        if engine.scaler is not None:
-            engine.scaler.unscale_(engine.optimizer)
         nn.utils.clip_grad_norm_(engine.network.parameters(), self.max_norm)
 
 

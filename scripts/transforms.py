@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from . import grid
 from .errors import InputError
 from .files import whole_file
 from .schedule import ais_steps
-from .slice_profile import TIME_BANDWIDTH, degrade, regrid_nearest
+from .slice_profile import SLR, Profile, acquire, degrade, regrid_nearest
 
 logger = logging.getLogger("drift")
 
@@ -293,75 +293,124 @@ class RandPlaned(RandomizableTransform, MapTransform):
         volume = data[key]
         self.randomize(volume.shape[1:], data["sharp_axes"])
         spacing = grid.voxel_spacing(volume.affine)
-        plane = volume.as_tensor().select(1 + self._normal, self._index)  # (1, two axes in array order)
+        plane = volume.as_tensor().select(1 + self._normal, self._index).float()  # (1, two axes in array order)
         if self._axis > self._other:
             plane = plane.transpose(1, 2)
         return {key: plane, "spacing": (float(spacing[self._axis]), float(spacing[self._other]))}
 
 
-class RandAcquired(RandomizableTransform, MapTransform):
-    """Draws an acquisition and simulates it on a sharp plane: the training pair of both stages (Sec. 3.1).
+class RandResampled(RandomizableTransform, MapTransform):
+    """Draws a voxel size and resamples a plane to it: target thickness, pixel size and head size vary.
 
-    Adds `image`, the degraded plane; `thickness`, `[T_i, T_hr]` in mm; `proximal` and `proximal_thickness`, the same
-    plane at `T_j = T_i - gap`, for CETA. Where `T_j` would not exceed `T_hr`, `proximal` repeats `image` at `T_i`,
-    which tells `FlowBatch` to leave the pair out.
+    Scans are often interpolated in plane, so the pixels may become finer than they were; the target thickness may not,
+    since the plane is the truth along that axis. `spacing` in the data is updated.
 
     Args:
         keys: one key, a `(1, H, W)` plane whose first axis is the slice axis; `spacing` in the data, in mm.
+        target_range: `T_hr` is uniform in this range, in mm, but never finer than the plane.
+        pixel_range: the other edge is uniform in this range, in mm, for half of the planes, `T_hr` for the others.
+        size_range: the spacing is first multiplied by a factor uniform in this range, as if the head were larger or
+            smaller.
+    """
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        target_range: tuple[float, float],
+        pixel_range: tuple[float, float],
+        size_range: tuple[float, float],
+    ):
+        MapTransform.__init__(self, keys)
+        RandomizableTransform.__init__(self, prob=1.0)
+        self.target_range = target_range
+        self.pixel_range = pixel_range
+        self.size_range = size_range
+
+    def randomize(self, spacing: tuple[float, float]) -> None:  # type: ignore[override]  # MONAI declares Any
+        """Draws the head's size and both edges of the new pixels."""
+        self._native = np.array(spacing) * self.R.uniform(*self.size_range)
+        low, high = self.target_range
+        target = max(self._native[0], self.R.uniform(min(max(low, self._native[0]), high), high))
+        pixel = self.R.uniform(*self.pixel_range) if self.R.random_sample() < 0.5 else target
+        self._spacing = (float(target), float(pixel))
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        (key,) = self.keys
+        self.randomize(data["spacing"])
+        plane = data[key]
+        size = [max(1, round(n * s / new)) for n, s, new in zip(plane.shape[1:], self._native, self._spacing)]
+        resampled = interpolate(plane[None], size=size, mode="bicubic", antialias=True)[0]
+        return {**data, key: resampled, "spacing": self._spacing}
+
+
+class RandAcquired(RandomizableTransform, MapTransform):
+    """Draws an acquisition and simulates it on a sharp plane: the training pair of both stages (Sec. 3.1).
+
+    The slices are stacked along the plane's first axis, and its spacing along that axis is the target thickness `T_hr`.
+    Adds `image`, the degraded plane; `thickness`, `[T_i, T_hr]` in mm; `proximal` and `proximal_thickness`, the same
+    plane at `T_j = T_i - gap`, for CETA. Where `T_j` would not exceed `T_hr`, `proximal` repeats `image` at `T_i`,
+    which tells `FlowBatch` to leave the pair out. The defaults are the paper's.
+
+    Args:
+        keys: one key, a `(1, H, W)` plane in [0, 1]; `spacing` in the data, in mm.
         max_thickness: `T_i` is uniform in `(T_hr, max_thickness]` mm.
-        target_range: the plane is resampled to a `T_hr` uniform in this range, in mm, never finer than it is;
-            null keeps the plane as it is, `T_hr` its native spacing (the paper's setting).
-        size_range: the spacing is first multiplied by a factor uniform in this range, as if the head were
-            larger or smaller; (1, 1) for none.
-        gap: `Delta T` of CETA in mm.
-        time_bandwidth: of the slice profile.
+        ceta_gap: `Delta T` of CETA in mm.
+        profiles: of which one is drawn, see `slice_profile.slice_profile`.
+        spacing_ratio: slice spacing / slice thickness is uniform in this range for half of the stacks, else 1.
+        max_shift: the stack lies off its centred place by a length uniform up to this share of `T_hr`, either way.
+        max_gain: slices differ in gain by a standard deviation uniform up to this share, for half of the stacks; for
+            half of those it alternates between odd and even slices, as interleaved acquisitions do.
+        max_noise: standard deviation of the Rician noise in the thick slices, uniform up to this share of the intensity
+            range, for half of the stacks.
     """
 
     def __init__(
         self,
         keys: KeysCollection,
         max_thickness: float,
-        target_range: tuple[float, float] | None = None,
-        size_range: tuple[float, float] = (1.0, 1.0),
-        gap: float = 1.0,
-        time_bandwidth: float = TIME_BANDWIDTH,
+        ceta_gap: float = 1.0,
+        profiles: Sequence[Profile] = (SLR,),
+        spacing_ratio: tuple[float, float] = (1.0, 1.0),
+        max_shift: float = 0.0,
+        max_gain: float = 0.0,
+        max_noise: float = 0.0,
     ):
         MapTransform.__init__(self, keys)
         RandomizableTransform.__init__(self, prob=1.0)
         self.max_thickness = max_thickness
-        self.target_range = target_range
-        self.size_range = size_range
-        self.gap = gap
-        self.time_bandwidth = time_bandwidth
+        self.ceta_gap = ceta_gap
+        self.profiles = profiles
+        self.spacing_ratio = spacing_ratio
+        self.max_shift = max_shift
+        self.max_gain = max_gain
+        self.max_noise = max_noise
 
-    def randomize(self, spacing: tuple[float, float]) -> None:
-        """Draws head size, target thickness and input thickness."""
-        self._size = float(self.R.uniform(*self.size_range))
-        native = spacing[0] * self._size
-        if self.target_range is None:
-            self._target = native
-        else:
-            low, high = self.target_range
-            self._target = max(native, float(self.R.uniform(min(max(low, native), high), high)))
+    def _half_of_the_time(self, largest: float) -> float:
+        """Uniform in [0, largest], or 0."""
+        value = float(self.R.uniform(0, largest))
+        return value if self.R.random_sample() < 0.5 else 0.0
+
+    def randomize(self, target: float) -> None:  # type: ignore[override]  # MONAI declares Any
+        """Draws how the stack is acquired."""
         # uniform on the half-open interval (T_hr, max]: 1 - [0, 1) is (0, 1]
-        self._thickness = self._target + (1 - float(self.R.random_sample())) * (self.max_thickness - self._target)
+        self._thickness = target + (1 - float(self.R.random_sample())) * (self.max_thickness - target)
+        ratio = float(self.R.uniform(*self.spacing_ratio))
+        self._ratio = ratio if self.R.random_sample() < 0.5 else 1.0
+        self._profile = self.profiles[self.R.randint(len(self.profiles))]
+        self._shift = float(self.R.uniform(-1, 1)) * self.max_shift * target
+        self._gain = self._half_of_the_time(self.max_gain)
+        self._interleaved = bool(self.R.random_sample() < 0.5)
+        self._noise = self._half_of_the_time(self.max_noise)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         (key,) = self.keys
-        spacing = data["spacing"]
-        self.randomize(spacing)
-        label = data[key]
-        if self.target_range is not None:
-            size = [max(1, round(n * s * self._size / self._target)) for n, s in zip(label.shape[1:], spacing)]
-            label = interpolate(label[None], size=size, mode="bicubic", antialias=True)[0]
-        target, thick = self._target, self._thickness
-        image = self._degrade(label, thick)
-        proximal_thick = thick - self.gap
-        proximal = image
-        if proximal_thick > target:
-            proximal = self._degrade(label, proximal_thick)
-        else:
-            proximal_thick = thick
+        label, target = data[key], data["spacing"][0]
+        self.randomize(target)
+        thick = proximal_thick = self._thickness
+        image = proximal = self._degrade(label, target, thick)
+        if thick - self.ceta_gap > target:
+            proximal_thick = thick - self.ceta_gap
+            proximal = self._degrade(label, target, proximal_thick)
         return {
             key: label,
             "image": image,
@@ -370,8 +419,18 @@ class RandAcquired(RandomizableTransform, MapTransform):
             "proximal_thickness": torch.tensor([proximal_thick, target]),
         }
 
-    def _degrade(self, plane: Tensor, thickness: float) -> Tensor:
-        return degrade(plane, 1, self._target, thickness, thickness, self.time_bandwidth)
+    def _degrade(self, plane: Tensor, target: float, thickness: float) -> Tensor:
+        spacing = max(self._ratio * thickness, target)  # slices nearer than the target would leave nothing to do
+        thick = acquire(plane, 1, target, thickness, spacing, self._profile, self._shift)
+        if self._gain:
+            gain = self.R.normal(size=thick.shape[1])
+            if self._interleaved:
+                gain = np.where(np.arange(len(gain)) % 2, gain[:1], -gain[:1])
+            thick = thick * torch.from_numpy(1 + self._gain * gain).float()[:, None]
+        if self._noise:
+            real, imaginary = torch.from_numpy(self.R.normal(scale=self._noise, size=(2, *thick.shape))).float()
+            thick = torch.hypot(thick + real, imaginary)
+        return regrid_nearest(thick, 1, spacing, plane.shape[1], target, self._shift)
 
 
 class Acquired(MapTransform):
@@ -384,7 +443,7 @@ class Acquired(MapTransform):
         slice_thickness: in mm.
         axis: index into the item's `sharp_axes`, which is the slice axis.
         slice_spacing: in mm; null for no gap.
-        time_bandwidth: of the slice profile.
+        profile: of the slices, see `slice_profile.slice_profile`.
     """
 
     def __init__(
@@ -393,22 +452,20 @@ class Acquired(MapTransform):
         slice_thickness: float,
         axis: int = 0,
         slice_spacing: float | None = None,
-        time_bandwidth: float = TIME_BANDWIDTH,
+        profile: Profile = SLR,
     ):
         super().__init__(keys)
         self.slice_thickness = slice_thickness
         self.axis = axis
         self.slice_spacing = slice_thickness if slice_spacing is None else slice_spacing
-        self.time_bandwidth = time_bandwidth
+        self.profile = profile
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         (key,) = self.keys
         volume = data[key]
         axis = data["sharp_axes"][self.axis]
         target = float(grid.voxel_spacing(volume.affine)[axis])
-        image = degrade(
-            volume.as_tensor(), 1 + axis, target, self.slice_thickness, self.slice_spacing, self.time_bandwidth
-        )
+        image = degrade(volume.as_tensor(), 1 + axis, target, self.slice_thickness, self.slice_spacing, self.profile)
         facts = {
             "slice_axis": axis,
             "slice_spacing": self.slice_spacing,

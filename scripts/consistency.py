@@ -1,0 +1,140 @@
+"""Does the result agree with what was measured: acquire it again with the slice model and compare, or project it.
+
+The acquisition is `y = A x` along the slice axis alone, `x` the result's fine slices, `y` the measured thick ones and
+`A` the small matrix of `slice_profile.slice_matrix`. The model must be told how the slices were acquired: with another
+profile or another gap the difference holds the model's error as well, and the projection puts it into the result.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .grid import fine_count
+from .metrics import head_mask
+from .slice_profile import SLR, Profile, slice_matrix, thick_count
+
+REGULARISATION = 0.01  # lambda of `project`
+
+
+def _matrix(
+    result: Tensor,
+    measured: Tensor,
+    axis: int,
+    fine_spacing: float,
+    slice_thickness: float,
+    slice_spacing: float,
+    profile: Profile,
+) -> Tensor:
+    """`A`, one row for each measured slice: `(thick slices, fine slices)`; arguments and errors as `difference`."""
+    if not result.is_floating_point():
+        raise TypeError(f"result is {result.dtype}: expected floating point. Convert it with .float().")
+    fine, thick = result.shape[axis], measured.shape[axis]
+    covering = thick_count(fine, fine_spacing, slice_spacing)
+    shapes = [[n for a, n in enumerate(v.shape) if a != axis % v.dim()] for v in (result, measured)]
+    fits = covering == thick or (covering > thick and fine_count(thick, slice_spacing, fine_spacing) == fine)
+    if shapes[0] != shapes[1] or not fits:
+        raise ValueError(
+            f"result is {tuple(result.shape)} at {fine_spacing:g} mm along axis {axis}, the measured scan "
+            f"{tuple(measured.shape)} at {slice_spacing:g} mm: expected one field of view. Check the axis and spacings."
+        )
+    # A fine grid rounded up reaches past the last slice, where `slice_matrix` would put one more: the stack is moved so
+    # that its first slices are the measured ones.
+    shift = (covering - thick) * slice_spacing / 2
+    return slice_matrix(fine, fine_spacing, slice_thickness, slice_spacing, profile, shift)[:thick]
+
+
+def _apply(matrix: Tensor, volume: Tensor, axis: int) -> Tensor:
+    return (volume.movedim(axis, -1) @ matrix.T.to(volume)).movedim(-1, axis)
+
+
+def difference(
+    result: Tensor,
+    measured: Tensor,
+    axis: int,
+    fine_spacing: float,
+    slice_thickness: float,
+    slice_spacing: float,
+    profile: Profile = SLR,
+) -> Tensor:
+    """The map: what the scanner would have measured of the result, less what it did measure, `A x - y`.
+
+    Args:
+        result: `(X, Y, Z)` on the fine grid.
+        measured: `(X, Y, Z)` with thick slices along `axis`, in the units of `result`.
+        axis: slice axis.
+        fine_spacing: of the result along `axis`, in mm.
+        slice_thickness: of the measured slices, in mm.
+        slice_spacing: between their centres, in mm; more than the thickness is a gap, less an overlap.
+        profile: of the measured slices, see `slice_profile.slice_profile`.
+
+    Returns:
+        `(X, Y, Z)` on the grid of `measured`, in the same units.
+
+    Raises:
+        TypeError: if the result holds integers.
+        ValueError: if the two do not cover one field of view, or a length is not positive.
+    """
+    matrix = _matrix(result, measured, axis, fine_spacing, slice_thickness, slice_spacing, profile)
+    return _apply(matrix, result, axis) - measured.to(result)
+
+
+def relative_rmse(difference: Tensor, measured: Tensor) -> float:
+    """The number: RMS of the difference over the head, divided by the RMS of the measured intensities there.
+
+    The head is `metrics.head_mask` of the measured slices, and zero intensity is no signal. 0 is full agreement; the
+    noise of the scan and what the slice model gets wrong both count.
+
+    Args:
+        difference: `(X, Y, Z)`, of the function of that name.
+        measured: `(X, Y, Z)`.
+
+    Raises:
+        ValueError: if the measured scan is constant, or has NaN or infinite voxels.
+    """
+    head = head_mask(measured)
+    error, signal = (volume[head].double().square().mean().sqrt() for volume in (difference, measured))
+    return (error / signal).item()
+
+
+def project(
+    result: Tensor,
+    measured: Tensor,
+    axis: int,
+    fine_spacing: float,
+    slice_thickness: float,
+    slice_spacing: float,
+    profile: Profile = SLR,
+    regularisation: float = REGULARISATION,
+) -> Tensor:
+    """Moves the result onto the measurement by the smallest change, `x + A^T (A A^T + lambda I)^-1 (y - A x)`.
+
+    This minimises `|x' - x|^2 + |A x' - y|^2 / lambda`: the most likely volume where the result's errors and the
+    scan's noise are both white, and lambda is the variance of the noise over that of the errors.
+
+    Args:
+        result: `(X, Y, Z)` on the fine grid.
+        measured: `(X, Y, Z)` with thick slices along `axis`, in the units of `result`.
+        axis: slice axis.
+        fine_spacing: of the result along `axis`, in mm.
+        slice_thickness: of the measured slices, in mm.
+        slice_spacing: between their centres, in mm.
+        profile: of the measured slices.
+        regularisation: lambda. The default takes the noise for a tenth of the result's errors: a slice of 3 to 5 fine
+            ones, whose `A A^T` is about 1/3 to 1/5, is met to a few percent, and patterns that overlapping slices
+            hardly see are not amplified. 0 meets the measurement exactly, or as nearly as the model can.
+
+    Returns:
+        `(X, Y, Z)` on the fine grid.
+
+    Raises:
+        TypeError: if the result holds integers.
+        ValueError: as `difference`, or if the regularisation is negative.
+    """
+    if not regularisation >= 0:
+        raise ValueError(f"regularisation is {regularisation}: expected 0 or more. 0.01 suits most scans.")
+    matrix = _matrix(result, measured, axis, fine_spacing, slice_thickness, slice_spacing, profile).double()
+    normal = matrix @ matrix.T + regularisation * torch.eye(len(matrix), dtype=torch.float64)
+    # pseudo-inverse: overlapping slices can be linearly dependent, and lambda may be 0
+    gain = matrix.T @ torch.linalg.pinv(normal, rtol=1e-9, hermitian=True)
+    return result + _apply(gain, measured.to(result) - _apply(matrix, result, axis), axis)

@@ -1,0 +1,105 @@
+"""Contrasts that the training scans do not show: intensity curves on real scans, and synthesis from label maps."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from monai.config import KeysCollection
+from monai.networks.layers import GaussianFilter
+from monai.transforms import MapTransform, RandomizableTransform
+from scipy.interpolate import PchipInterpolator
+
+
+class RandIntensityCurved(RandomizableTransform, MapTransform):
+    """Maps intensities through a random smooth curve, often not monotone, so that tissues change their order.
+
+    The curve runs through values uniform in [0, 1] at equal distances, the largest stretched to 1; 0 stays 0, so that
+    air stays dark. Brighter voxels than 1 get the value at 1. (MONAI's RandHistogramShift keeps the order of tissues.)
+
+    Args:
+        keys: images in [0, 1]; all get one curve.
+        prob: share of the images that are changed.
+        control_points: number of values, with that of air.
+    """
+
+    def __init__(self, keys: KeysCollection, prob: float, control_points: int = 5):
+        MapTransform.__init__(self, keys)
+        RandomizableTransform.__init__(self, prob)
+        self.control_points = control_points
+
+    def randomize(self, data: Any = None) -> None:
+        """Draws whether, and which curve."""
+        super().randomize(None)
+        values = self.R.uniform(size=self.control_points - 1)
+        self._values = np.concatenate([[0.0], values / values.max()])
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        result = dict(data)
+        self.randomize()
+        if self._do_transform:
+            at = np.linspace(0, 1, 256)
+            curve = PchipInterpolator(np.linspace(0, 1, self.control_points), self._values)(at)
+            for key in self.key_iterator(result):
+                result[key] = torch.from_numpy(np.interp(result[key], at, curve)).float()
+        return result
+
+
+class RandTissueContrastd(RandomizableTransform, MapTransform):
+    """Synthesises a scan from a label map: every label gets a random intensity and texture.
+
+    After Billot et al., Science Advances 9:eadd3607 (2023) (SynthSR), whose generative model this follows: a Gaussian
+    for each label, its mean and standard deviation uniform; here the deviations are correlated between neighbours, as
+    those of tissue are, and the image is slightly blurred, as voxels that two tissues share are.
+
+    Args:
+        keys: label maps of integers, `(1, H, W)`; replaced by images in [0, 1] or a little beyond.
+        brain_labels: labels up to this value are brain, 0 is air.
+        brain_only: share of the images from which all but the brain is removed.
+        max_deviation: within a tissue, the standard deviation is uniform up to this.
+        texture_range: width of the deviations' Gaussian correlation, uniform in this range of pixels.
+        blur_range: width of the Gaussian blur, uniform in this range of pixels.
+    """
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        brain_labels: int,
+        brain_only: float,
+        max_deviation: float,
+        texture_range: tuple[float, float],
+        blur_range: tuple[float, float],
+    ):
+        MapTransform.__init__(self, keys)
+        RandomizableTransform.__init__(self, prob=1.0)
+        self.brain_labels = brain_labels
+        self.brain_only = brain_only
+        self.max_deviation = max_deviation
+        self.texture_range = texture_range
+        self.blur_range = blur_range
+
+    def randomize(self, shape: Sequence[int], labels: int) -> None:  # type: ignore[override]  # MONAI declares Any
+        """Draws intensities for `labels` labels, and texture and blur for a plane of this shape."""
+        self._mean = self.R.uniform(size=labels)
+        self._mean[0] = 0.0  # air
+        self._deviation = self.R.uniform(0, self.max_deviation, size=labels)
+        self._deviation[0] *= 0.1
+        self._noise = self.R.normal(size=shape)
+        self._texture = float(self.R.uniform(*self.texture_range))
+        self._blur = float(self.R.uniform(*self.blur_range))
+        self._strip = bool(self.R.random_sample() < self.brain_only)
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        result = dict(data)
+        for key in self.key_iterator(result):
+            labels = torch.as_tensor(result[key]).long()
+            self.randomize(tuple(labels.shape), int(labels.max()) + 1)
+            if self._strip:
+                labels = labels.where(labels <= self.brain_labels, 0)
+            mean, deviation = (torch.from_numpy(v).float()[labels] for v in (self._mean, self._deviation))
+            texture = GaussianFilter(2, self._texture)(torch.from_numpy(self._noise).float()[None])[0]
+            image = mean + deviation * texture / texture.std().clamp(min=1e-6)
+            result[key] = GaussianFilter(2, self._blur)(image[None])[0].clamp(min=0)
+        return result
