@@ -14,7 +14,7 @@ from .grid import fine_count
 from .metrics import head_mask
 from .slice_profile import SLR, Profile, slice_matrix, thick_count
 
-REGULARISATION = 0.01  # lambda of `project`
+REGULARISATION = 0.1  # lambda of `project`
 
 
 def _matrix(
@@ -30,18 +30,16 @@ def _matrix(
     if not result.is_floating_point():
         raise TypeError(f"result is {result.dtype}: expected floating point. Convert it with .float().")
     fine, thick = result.shape[axis], measured.shape[axis]
-    covering = thick_count(fine, fine_spacing, slice_spacing)
-    shapes = [[n for a, n in enumerate(v.shape) if a != axis % v.dim()] for v in (result, measured)]
-    fits = covering == thick or (covering > thick and fine_count(thick, slice_spacing, fine_spacing) == fine)
-    if shapes[0] != shapes[1] or not fits:
+    in_plane = [volume.movedim(axis, -1).shape[:-1] for volume in (result, measured)]
+    # either grid may have been chosen to cover the other
+    fits = fine_count(thick, slice_spacing, fine_spacing) == fine
+    fits = fits or thick_count(fine, fine_spacing, slice_spacing) == thick
+    if in_plane[0] != in_plane[1] or not fits:
         raise ValueError(
             f"result is {tuple(result.shape)} at {fine_spacing:g} mm along axis {axis}, the measured scan "
             f"{tuple(measured.shape)} at {slice_spacing:g} mm: expected one field of view. Check the axis and spacings."
         )
-    # A fine grid rounded up reaches past the last slice, where `slice_matrix` would put one more: the stack is moved so
-    # that its first slices are the measured ones.
-    shift = (covering - thick) * slice_spacing / 2
-    return slice_matrix(fine, fine_spacing, slice_thickness, slice_spacing, profile, shift)[:thick]
+    return slice_matrix(fine, fine_spacing, slice_thickness, slice_spacing, profile, count=thick)
 
 
 def _apply(matrix: Tensor, volume: Tensor, axis: int) -> Tensor:
@@ -82,17 +80,19 @@ def difference(
 def relative_rmse(difference: Tensor, measured: Tensor) -> float:
     """The number: RMS of the difference over the head, divided by the RMS of the measured intensities there.
 
-    The head is `metrics.head_mask` of the measured slices, and zero intensity is no signal. 0 is full agreement; the
-    noise of the scan and what the slice model gets wrong both count.
+    Zero intensity is no signal. The head is `metrics.head_mask` of the measured slices, with negative values, left in
+    air by noise or resampling, taken for zero. 0 is full agreement; a result that is rightly free of the scan's noise
+    has that noise as difference, and a slice model that is wrong counts as well.
 
     Args:
         difference: `(X, Y, Z)`, of the function of that name.
         measured: `(X, Y, Z)`.
 
     Raises:
-        ValueError: if the measured scan is constant, or has NaN or infinite voxels.
+        ValueError: if the measured scan is constant or nowhere positive, or has NaN or infinite voxels.
     """
-    head = head_mask(measured)
+    measured = measured.to(difference)
+    head = head_mask(measured.clamp(min=0))
     error, signal = (volume[head].double().square().mean().sqrt() for volume in (difference, measured))
     return (error / signal).item()
 
@@ -113,16 +113,10 @@ def project(
     scan's noise are both white, and lambda is the variance of the noise over that of the errors.
 
     Args:
-        result: `(X, Y, Z)` on the fine grid.
-        measured: `(X, Y, Z)` with thick slices along `axis`, in the units of `result`.
-        axis: slice axis.
-        fine_spacing: of the result along `axis`, in mm.
-        slice_thickness: of the measured slices, in mm.
-        slice_spacing: between their centres, in mm.
-        profile: of the measured slices.
-        regularisation: lambda. The default takes the noise for a tenth of the result's errors: a slice of 3 to 5 fine
-            ones, whose `A A^T` is about 1/3 to 1/5, is met to a few percent, and patterns that overlapping slices
-            hardly see are not amplified. 0 meets the measurement exactly, or as nearly as the model can.
+        regularisation: lambda; the other arguments are those of `difference`. The default takes the noise for a third
+            of the result's errors, such as 1 % and 3 % of the range. `A A^T` is about 1/n for contiguous slices of n
+            fine ones, so a third of the misfit stays at n = 5, and patterns that the slices hardly see, where noise and
+            a wrong profile would be amplified, are left alone. 0 meets the measurement as nearly as the model can.
 
     Returns:
         `(X, Y, Z)` on the fine grid.
@@ -132,7 +126,7 @@ def project(
         ValueError: as `difference`, or if the regularisation is negative.
     """
     if not regularisation >= 0:
-        raise ValueError(f"regularisation is {regularisation}: expected 0 or more. 0.01 suits most scans.")
+        raise ValueError(f"regularisation is {regularisation}: expected 0 or more. 0.1 suits most scans.")
     matrix = _matrix(result, measured, axis, fine_spacing, slice_thickness, slice_spacing, profile).double()
     normal = matrix @ matrix.T + regularisation * torch.eye(len(matrix), dtype=torch.float64)
     # pseudo-inverse: overlapping slices can be linearly dependent, and lambda may be 0

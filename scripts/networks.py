@@ -38,8 +38,10 @@ class AdaGN(nn.Module):
 
     def forward(self, h: Tensor, condition: Tensor) -> Tensor:
         """`h` is `(B, C, H, W)`; `condition` is `(B, condition_dim)`, or `(1, condition_dim)` for the whole batch."""
-        scale, shift = self.project(condition)[:, :, None, None].chunk(2, dim=1)  # each (B or 1, C, 1, 1)
-        return torch.addcmul(shift, torch.group_norm(h, self.groups), 1 + scale)
+        scale, shift = self.project(condition).chunk(2, dim=1)  # each (B or 1, C)
+        if condition.shape[0] == 1:  # one thickness for all windows: the norm's own affine map, a pass less over `h`
+            return torch.group_norm(h, self.groups, 1 + scale[0], shift[0])
+        return torch.addcmul(shift[:, :, None, None], torch.group_norm(h, self.groups), 1 + scale[:, :, None, None])
 
 
 class ResidualBlock(nn.Module):

@@ -61,7 +61,6 @@ def slr_profile(time_bandwidth: float = SLR) -> tuple[np.ndarray, np.ndarray]:
     return z, profile
 
 
-@lru_cache(maxsize=64)
 def slice_profile(profile: Profile) -> tuple[np.ndarray, np.ndarray]:
     """Magnitude of the transverse magnetisation across a slice.
 
@@ -75,12 +74,12 @@ def slice_profile(profile: Profile) -> tuple[np.ndarray, np.ndarray]:
     Raises:
         ValueError: if there is no such profile.
     """
-    if not isinstance(profile, str):
-        return slr_profile(profile)
+    if isinstance(profile, (int, float)) and not isinstance(profile, bool) and 2 <= profile <= 32:
+        return slr_profile(float(profile))
     if profile not in ("gaussian", "rectangular"):
         raise ValueError(
-            f"slice profile is {profile!r}: expected the time-bandwidth product of an SLR pulse, such as 4, "
-            "'gaussian' or 'rectangular'."
+            f"slice profile is {profile!r}: expected 'gaussian' or 'rectangular', or the time-bandwidth product of an "
+            "SLR pulse, 2 to 32; 4 is common."
         )
     z = np.linspace(-2, 2, 4001)
     magnitude = 2.0 ** (-4 * z**2) if profile == "gaussian" else (np.abs(z) <= 0.5).astype(float)
@@ -147,6 +146,7 @@ def slice_matrix(
     slice_spacing: float,
     profile: Profile = SLR,
     shift: float = 0.0,
+    count: int | None = None,
 ) -> Tensor:
     """The acquisition as a matrix: convolution with the profile (Eq. S1), then centred linear resampling (Eq. S2).
 
@@ -157,9 +157,10 @@ def slice_matrix(
         slice_spacing: between slice centres, in mm; more than the thickness is a gap, less an overlap.
         profile: see `slice_profile`.
         shift: of the whole stack along the slice axis from its centred place, in mm.
+        count: of thick slices; null for as many as cover the fine grid.
 
     Returns:
-        `(thick_count, fine_count)` float tensor whose rows sum to 1.
+        `(count, fine_count)` float tensor whose rows sum to 1.
 
     Raises:
         ValueError: if a length is not positive.
@@ -173,7 +174,8 @@ def slice_matrix(
     blur = np.zeros((fine_count, fine_count))
     np.add.at(blur, (np.arange(fine_count)[:, None], columns), kernel[None, :])
 
-    count = thick_count(fine_count, fine_spacing, slice_spacing)
+    if count is None:
+        count = thick_count(fine_count, fine_spacing, slice_spacing)
     position = centred_positions(count, slice_spacing, fine_count, fine_spacing) + shift / fine_spacing
     position = np.clip(position, 0, fine_count - 1)
     below = np.floor(position).astype(int)

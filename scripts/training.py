@@ -21,6 +21,7 @@ from torch.optim.swa_utils import AveragedModel
 from .errors import flag
 from .files import whole_file
 from .flow import PathSample, endpoint_biased, interpolate
+from .networks import load_weights
 
 
 class ProjectionBatch(PrepareBatch):
@@ -192,6 +193,12 @@ def iteration_loss(output: dict | list[dict]) -> float:
     """Loss of a trainer's iteration, for the handlers that show it; decollated outputs repeat it for each sample."""
     loss = (output[0] if isinstance(output, list) else output)["loss"]
     return loss.item() if isinstance(loss, Tensor) else loss
+
+
+def start_from(network: nn.Module, ckpt_path: str | None) -> None:
+    """Loads the weights that a training starts from, if there are any; see `networks.load_weights`."""
+    if ckpt_path is not None:
+        load_weights(network, ckpt_path)
 
 
 def train_stage(

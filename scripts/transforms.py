@@ -306,9 +306,11 @@ class RandResampled(RandomizableTransform, MapTransform):
     since the plane is the truth along that axis. `spacing` in the data is updated.
 
     Args:
-        keys: one key, a `(1, H, W)` plane whose first axis is the slice axis; `spacing` in the data, in mm.
+        keys: one key, a `(1, H, W)` plane, not negative, whose first axis is the slice axis; `spacing` in the data, in
+            mm.
         target_range: `T_hr` is uniform in this range, in mm, but never finer than the plane.
-        pixel_range: the other edge is uniform in this range, in mm, for half of the planes, `T_hr` for the others.
+        pixel_range: the other edge is uniform in this range, in mm, for half of the planes, `T_hr` for the others; null
+            for `T_hr` in all.
         size_range: the spacing is first multiplied by a factor uniform in this range, as if the head were larger or
             smaller.
     """
@@ -317,7 +319,7 @@ class RandResampled(RandomizableTransform, MapTransform):
         self,
         keys: KeysCollection,
         target_range: tuple[float, float],
-        pixel_range: tuple[float, float],
+        pixel_range: tuple[float, float] | None,
         size_range: tuple[float, float],
     ):
         MapTransform.__init__(self, keys)
@@ -331,7 +333,8 @@ class RandResampled(RandomizableTransform, MapTransform):
         self._native = np.array(spacing) * self.R.uniform(*self.size_range)
         low, high = self.target_range
         target = max(self._native[0], self.R.uniform(min(max(low, self._native[0]), high), high))
-        pixel = self.R.uniform(*self.pixel_range) if self.R.random_sample() < 0.5 else target
+        low, high = self.pixel_range or (target, target)
+        pixel = self.R.uniform(low, high) if self.R.random_sample() < 0.5 else target
         self._spacing = (float(target), float(pixel))
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
@@ -340,7 +343,8 @@ class RandResampled(RandomizableTransform, MapTransform):
         plane = data[key]
         size = [max(1, round(n * s / new)) for n, s, new in zip(plane.shape[1:], self._native, self._spacing)]
         resampled = interpolate(plane[None], size=size, mode="bicubic", antialias=True)[0]
-        return {**data, key: resampled, "spacing": self._spacing}
+        label = resampled.clamp(min=0)  # bicubic undershoots beside bright edges
+        return {**data, key: label, "spacing": self._spacing}
 
 
 class RandAcquired(RandomizableTransform, MapTransform):
@@ -401,16 +405,18 @@ class RandAcquired(RandomizableTransform, MapTransform):
         self._gain = self._half_of_the_time(self.max_gain)
         self._interleaved = bool(self.R.random_sample() < 0.5)
         self._noise = self._half_of_the_time(self.max_noise)
+        self._seed = int(self.R.randint(2**31))  # of the gains and the noise, whose number depends on the slices'
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         (key,) = self.keys
         label, target = data[key], data["spacing"][0]
         self.randomize(target)
         thick = proximal_thick = self._thickness
-        image = proximal = self._degrade(label, target, thick)
+        generator = np.random.default_rng(self._seed)
+        image = proximal = self._degrade(label, target, thick, generator)
         if thick - self.ceta_gap > target:
             proximal_thick = thick - self.ceta_gap
-            proximal = self._degrade(label, target, proximal_thick)
+            proximal = self._degrade(label, target, proximal_thick, generator)
         return {
             key: label,
             "image": image,
@@ -419,16 +425,16 @@ class RandAcquired(RandomizableTransform, MapTransform):
             "proximal_thickness": torch.tensor([proximal_thick, target]),
         }
 
-    def _degrade(self, plane: Tensor, target: float, thickness: float) -> Tensor:
+    def _degrade(self, plane: Tensor, target: float, thickness: float, generator: np.random.Generator) -> Tensor:
         spacing = max(self._ratio * thickness, target)  # slices nearer than the target would leave nothing to do
         thick = acquire(plane, 1, target, thickness, spacing, self._profile, self._shift)
         if self._gain:
-            gain = self.R.normal(size=thick.shape[1])
+            gain = generator.normal(size=thick.shape[1])
             if self._interleaved:
                 gain = np.where(np.arange(len(gain)) % 2, gain[:1], -gain[:1])
             thick = thick * torch.from_numpy(1 + self._gain * gain).float()[:, None]
         if self._noise:
-            real, imaginary = torch.from_numpy(self.R.normal(scale=self._noise, size=(2, *thick.shape))).float()
+            real, imaginary = torch.from_numpy(generator.normal(scale=self._noise, size=(2, *thick.shape))).float()
             thick = torch.hypot(thick + real, imaginary)
         return regrid_nearest(thick, 1, spacing, plane.shape[1], target, self._shift)
 

@@ -13,7 +13,7 @@ LEVELS = {
     0: {"__init__", "errors", "files"},
     1: {"slice_profile", "grid", "schedule", "flow"},
     2: {"losses", "networks", "metrics", "consistency", "dicom"},
-    3: {"transforms", "training", "inference", "datasets", "report", "evaluation"},
+    3: {"transforms", "contrast", "training", "inference", "datasets", "report", "evaluation"},
 }
 LEVEL_OF = {name: level for level, names in LEVELS.items() for name in names}
 STRANGERS = {"bundle", "tests", "monailabel", "holoscan", "yaml", "scripts"}  # scripts: imports are relative inside

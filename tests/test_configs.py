@@ -30,8 +30,20 @@ SIZES = {"large": paper.PARAMETERS_LARGE, "small": paper.PARAMETERS_SMALL}
 SHARED = {"imports", "bundle_root", "dataset_dir", "output_dir", "device", "network_def", "network", "initialize"}
 TRAINING = {
     *("seed", "follower", "num_workers", "patch_size", "stage1_batch_size", "stage2_batch_size", "patches_per_epoch"),
-    *("stage1_epochs", "stage2_epochs", "stage1_learning_rate", "stage2_learning_rate", "average_decay", "amp"),
-    *("val_interval", "checkpoint_interval", "max_thickness", "target_range", "size_range", "ceta_gap"),
+    *("stage1_epochs", "stage2_epochs", "stage1_learning_rate", "stage2_learning_rate", "average_decay", "bfloat16"),
+    *(
+        "val_interval",
+        "checkpoint_interval",
+        "label_dir",
+        "ckpt_path",
+        "curve_share",
+        "bias_share",
+        "bias_range",
+        "scale_range",
+        "shift_range",
+    ),
+    *("max_thickness", "target_range", "pixel_range", "size_range", "profiles", "spacing_ratio", "max_shift"),
+    *("max_gain", "max_noise", "ceta_gap"),
     *("train", "refine", "validate", "stage1", "stage2", "training", "ship"),
 }
 DEPLOYED = {"both_planes", "ckpt_path", "weights", "inferer", "run"}
@@ -43,7 +55,7 @@ KNOWN = {
     "train.yaml": SHARED | TRAINING,
     "evaluate.yaml": SHARED
     | DEPLOYED
-    | {"thicknesses", "spacing_ratio", "axes", "noise", "seed", "time_bandwidth", "slab", "sw_batch_size", "section"}
+    | {"thicknesses", "spacing_ratio", "axes", "noise", "seed", "profile", "slab", "sw_batch_size", "section"}
     | {"stage1_inferer", "volumes"},
     "multi_gpu.yaml": {"device", "follower", "initialize", "finalize"},
     "paper.yaml": TRAINING,
@@ -293,8 +305,12 @@ def test_a_stacked_size_replaces_the_network_whole(size):
 # The paper's numbers
 
 
-def transform(name, config, section="train#preprocessing"):
-    return [t for t in config[section]["transforms"] if t["_target_"].rsplit(".", 1)[-1] == name]
+def kind(item):
+    return item["_target_"].rsplit(".", 1)[-1]
+
+
+def transform(name, config, section="train#acquisition"):
+    return [t for t in config[section]["transforms"] if kind(t) == name]
 
 
 def test_training_uses_the_papers_objectives():
@@ -309,23 +325,35 @@ def test_training_uses_the_papers_objectives():
 def test_training_uses_the_papers_data():
     config = parser("train.yaml")
     assert config["patch_size"] == paper.PATCH_SIZE
-    assert config["max_thickness"] == paper.MAX_THICKNESS
     assert [flip["prob"] for flip in transform("RandFlipd", config)] == [paper.FLIP_PROBABILITY] * 2
     assert sorted(flip["spatial_axis"] for flip in transform("RandFlipd", config)) == [0, 1]
-    (scale,) = transform("RandScaleIntensityd", config)
-    assert (1 - scale["factors"], 1 + scale["factors"]) == pytest.approx(paper.INTENSITY_SCALE)
-    (shift,) = transform("RandShiftIntensityd", config)
-    assert (-shift["offsets"], shift["offsets"]) == pytest.approx(paper.INTENSITY_SHIFT)
-    assert scale["prob"] == shift["prob"] == 1.0
+    (scale,) = transform("ScaleIntensityRanged", config)
+    assert (scale["a_min"], scale["a_max"]) == (0.0, 1.0)
+    assert (scale["b_min"], scale["b_max"]) == paper.INTENSITY_RANGE
+    assert not scale.get("clip", False), "bright voxels stay brighter than 1"
 
 
 def test_pairs_share_every_augmentation():
     """Each transform after the acquisition is drawn once for image, label and proximal image."""
-    config = parser("train.yaml")
-    names = [t["_target_"].rsplit(".", 1)[-1] for t in config["train#preprocessing#transforms"]]
-    after = config["train#preprocessing#transforms"][names.index("RandAcquired") + 1 :]
-    assert after
+    transforms = parser("train.yaml")["train#acquisition#transforms"]
+    place = [kind(t) for t in transforms].index("RandAcquired")
+    before, after = transforms[: place + 1], transforms[place + 1 :]
+    assert before and after
+    assert all(t["keys"] == "label" for t in before)
     assert all(t["keys"] == ["image", "label", "proximal"] for t in after)
+
+
+def test_contrasts_change_before_the_acquisition():
+    """A scanner measures thick slices of an anatomy that has its contrast already; curves do not commute with that."""
+    config = parser("train.yaml")
+    for section, contrasts in (
+        ("preprocessing", {"RandHistogramShiftd", "RandIntensityCurved"}),
+        ("label_preprocessing", {"RandTissueContrastd"}),
+    ):
+        *transforms, last = config[f"train#{section}#transforms"]
+        assert last == "@train#acquisition"
+        kinds = [kind(t) for t in transforms]
+        assert contrasts <= set(kinds[kinds.index("RandPlaned") + 1 :]), "what precedes the plane is cached"
 
 
 @pytest.mark.parametrize("stage", ["train", "refine"])
@@ -346,8 +374,33 @@ def test_paper_yaml_is_the_papers_training():
     assert config["stage1_epochs"] == config["stage2_epochs"] == paper.EPOCHS
     assert config["stage1_learning_rate"] == paper.STAGE1_LEARNING_RATE
     assert config["stage2_learning_rate"] == paper.STAGE2_LEARNING_RATE
-    assert config["target_range"] is None
+    assert config["max_thickness"] == paper.MAX_THICKNESS
+
+
+def test_paper_yaml_simulates_the_papers_acquisition_and_no_other_contrast():
+    """What paper.yaml gives the transforms is what they take by themselves, and augmentations beyond it are off."""
+    config = parser("train.yaml", "paper.yaml")
+    (item,) = transform("RandAcquired", config)
+    given = {key: config[value[1:]] for key, value in item.items() if str(value).startswith("@")}
+    defaults = inspect.signature(located(item["_target_"])).parameters
+    for key in ("profiles", "spacing_ratio", "max_shift", "max_gain", "max_noise", "ceta_gap"):
+        default = defaults[key].default
+        assert given[key] == (list(default) if isinstance(default, tuple) else default), key
+    assert config["curve_share"] == config["bias_share"] == 0
     assert config["size_range"] == [1.0, 1.0]
+    assert config["label_dir"] is None
+
+
+def test_shares_and_ranges_are_ranges():
+    config = parser("train.yaml")
+    for name in ("curve_share", "bias_share", "max_gain", "max_noise", "max_shift"):
+        assert 0 <= config[name] <= 1, name
+    for name in ("bias_range", "target_range", "pixel_range", "size_range", "spacing_ratio"):
+        low, high = config[name]
+        assert low < high, name
+    profile = located("scripts.slice_profile.slice_profile")
+    for name in config["profiles"]:
+        assert profile(name)
 
 
 @pytest.mark.parametrize(
@@ -379,6 +432,11 @@ def test_inference_warns_beyond_what_training_covers():
     assert inference["trained_thickness"] == train["max_thickness"]
 
 
+def test_simulated_acquisitions_are_named_alike_in_training_and_evaluation():
+    assert parser("evaluate.yaml")["profile"] in parser("train.yaml")["profiles"]
+    assert parser("evaluate.yaml")["profile"] == located("scripts.slice_profile.SLR")
+
+
 def test_stages_differ_in_nothing_but_what_they_train():
     config = parser("train.yaml")
 
@@ -395,6 +453,11 @@ def test_stages_differ_in_nothing_but_what_they_train():
     assert inferer("evaluator") == {**shipped, "steps": 0}, "stage 1 alone takes no Euler step"
     assert inferer("refined_evaluator") == shipped
     assert config["train#optimizer#weight_decay"] == config["refine#optimizer#weight_decay"]
+    assert config["train#trainer#inferer"] == config["refine#trainer#inferer"]
+    assert config["refine#trainer#prepare_batch#inferer"] == "@train#inferer", (
+        "the frozen APN in one precision with all"
+    )
+    assert config["train#dataloader#sampler"] == config["refine#dataloader#sampler"]
     for stage in ("train", "refine"):
         assert set(config[f"{stage}#state"]) == {"network", "average", "optimizer", "lr_scheduler", "trainer"}
         assert all(value == f"@{stage}#{key}" for key, value in config[f"{stage}#state"].items() if key != "network")
@@ -531,6 +594,7 @@ def test_multi_gpu_overrides_what_train_defines():
     assert stacked["refine#trainer#network"]["network"] == train["refine#trainer#network"]
     assert stacked["train#trainer#optimizer"] == train["train#trainer#optimizer"], "the rest of the trainer stays"
     assert stacked["validate#dataloader#sampler"]["dataset"] == "@validate#dataset"
+    assert "@train#weights" in stacked["train#sampler"]["weights"], "contrasts keep their shares"
 
 
 def test_multi_gpu_initialises_as_train_does_and_joins_the_processes_before_the_seed():
@@ -566,3 +630,10 @@ def test_yaml_files_have_the_ending_that_hosts_look_for():
 @pytest.mark.parametrize("file", FILES)
 def test_files_say_what_they_are(file):
     assert (CONFIGS / file).read_text().startswith("# ")
+
+
+def test_the_papers_intensities_are_scaled_and_shifted_as_it_says():
+    parser = ConfigParser()
+    parser.read_config([str(ROOT / "configs" / file) for file in ("train.yaml", "paper.yaml")])
+    assert [1 + bound for bound in parser.config["scale_range"]] == pytest.approx(paper.INTENSITY_SCALE)
+    assert tuple(parser.config["shift_range"]) == paper.INTENSITY_SHIFT

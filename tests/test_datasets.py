@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from scripts.datasets import built_in_sample, scan_root, scans, sharp_volumes
+from scripts.datasets import built_in_sample, contrast_weights, label_maps, scan_root, scans, sharp_volumes
 from scripts.errors import InputError
 from scripts.slice_profile import acquire
 
@@ -195,6 +195,47 @@ def test_a_broken_datalist_is_refused_by_name(content, tmp_path):
     with pytest.raises(InputError, match=r"list\.json") as caught:
         sharp_volumes(datalist(tmp_path, content), "training")
     assert "\n" not in str(caught.value)
+
+
+# --- label maps and how often each contrast is drawn ---
+
+
+def test_label_maps_are_found_at_any_depth_as_one_contrast_of_their_own(tmp_path):
+    bids(tmp_path / "scans", range(20))
+    touch(tmp_path / "maps", "b.nii.gz", "deep/a.nii", "deep/.hidden.nii", "names.json")
+    items = label_maps(tmp_path / "maps")
+    assert {item["label"] for item in items} == {str(tmp_path / "maps" / name) for name in ("b.nii.gz", "deep/a.nii")}
+    assert {(item["contrast"], item["sharp_axes"]) for item in items} == {("synthetic", (0, 1, 2))}
+    assert items == label_maps(str(tmp_path / "maps"))
+    (volume, *_) = sharp_volumes(tmp_path / "scans", "training")
+    assert all(item.keys() == volume.keys() for item in items)
+
+
+def test_label_maps_are_optional():
+    assert label_maps(None) == []
+
+
+@pytest.mark.parametrize("folder", [".", "nowhere"])
+def test_a_folder_without_label_maps_is_refused_by_name(folder, tmp_path):
+    touch(tmp_path, "map.mgz")
+    with pytest.raises(InputError, match=r"label_dir .*: no .nii or .nii.gz file there.*label maps"):
+        label_maps(tmp_path / folder)
+
+
+def test_a_contrast_is_drawn_as_often_as_the_root_of_its_number():
+    """Four times as many volumes of a contrast are drawn twice as often together, and each half as often."""
+    contrasts = ["T1w"] * 16 + ["FLAIR"] * 4 + ["T2w"]
+    weights = np.array(contrast_weights([{"contrast": contrast} for contrast in contrasts], []))
+    np.testing.assert_allclose(weights[[0, 16, 20]], [1 / 4, 1 / 2, 1])
+    assert [weights[np.array(contrasts) == c].sum() for c in ("T1w", "FLAIR", "T2w")] == pytest.approx([4, 2, 1])
+    shuffled = np.random.default_rng(0).permutation(len(contrasts))
+    again = contrast_weights([{"contrast": contrasts[k]} for k in shuffled], [])
+    np.testing.assert_array_equal(again, weights[shuffled])
+
+
+def test_one_contrast_is_drawn_evenly():
+    assert len(set(contrast_weights([{"contrast": "unknown"}] * 7, []))) == 1
+    assert contrast_weights([], []) == []
 
 
 # --- scans ---

@@ -178,6 +178,21 @@ def test_files_to_tables(volumes, inferers, tmp_path):
     assert "\N{EN DASH}" in markdown and "nan" not in markdown
 
 
+def test_other_profiles_are_other_slices(volumes, tmp_path):
+    """The case by hand again, for one profile after the other."""
+    truth = torch.from_numpy(nib.load(volumes[0]["label"]).get_fdata(dtype=np.float32))
+    found = set()
+    for profile in (4.0, 2.5, "gaussian", "rectangular"):
+        result = evaluation.evaluate(volumes[:1], tiny_drift(), {}, tmp_path / "out", [5.0], profile=profile)
+        stored = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+        assert stored["settings"]["profile"] == profile
+        thick = slice_profile.acquire(truth, 1, SPACING, 5.0, 5.0, profile)
+        cubic = evaluation.interpolate_slices(thick, 1, 5.0, truth.shape[1], SPACING, "cubic")
+        assert result["rows"][2]["psnr"] == pytest.approx(metrics.psnr(cubic, truth), abs=1e-4)
+        found.add(result["rows"][2]["psnr"])
+    assert len(found) == 4
+
+
 def test_all_sharp_axes_gaps_and_noise(volumes, tmp_path):
     def run(**options):
         network, out = tiny_drift(), tmp_path / "out"
@@ -200,7 +215,11 @@ def test_all_sharp_axes_gaps_and_noise(volumes, tmp_path):
         ({"spacing_ratio": 0}, "spacing_ratio is 0"),
         ({"noise": -0.1}, "noise is -0.1"),
         ({"seed": None}, "seed is None"),
-        ({"time_bandwidth": 1.0}, "time_bandwidth is 1.0"),
+        ({"profile": 1.0}, r"slice profile is 1.0:.*--profile"),
+        ({"profile": "hamming"}, r"slice profile is 'hamming'.*'gaussian' or 'rectangular'.*--profile"),
+        ({"profile": math.nan}, r"slice profile is nan:.*--profile"),
+        ({"profile": math.inf}, r"slice profile is inf:.*--profile"),
+        ({"profile": None}, r"profile is None.*--profile"),
         ({"slab": 0}, "slab is 0"),
     ],
 )

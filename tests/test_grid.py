@@ -40,11 +40,11 @@ def world(affine, axis, position):
     return (affine @ index)[:3]
 
 
-def nearest_by_loop(fine_count, target_spacing, thick_count, slice_spacing):
+def nearest_by_loop(fine_count, target_spacing, thick_count, slice_spacing, shift=0.0):
     """The thick slice with the nearest centre, the one nearer the middle of the stack on ties, slice by slice."""
     index = []
     for j in range(fine_count):
-        place = (j - (fine_count - 1) / 2) * target_spacing  # mm from the middle
+        place = (j - (fine_count - 1) / 2) * target_spacing - shift  # mm from the middle of the thick stack
         centres = [(i - (thick_count - 1) / 2) * slice_spacing for i in range(thick_count)]
         index.append(
             min(range(thick_count), key=lambda i: (round(abs(place - centres[i]), 4), round(abs(centres[i]), 4), -i))
@@ -142,12 +142,20 @@ def test_regrid_at_slice_centres_is_the_identity(stack):
             assert index[round(position)] == i
 
 
+@pytest.mark.parametrize("shift", [0.0, 0.31, -0.77, 40.0])
 @pytest.mark.parametrize("stack", STACKS + COARSER)
-def test_nearest_index_agrees_with_a_plain_loop(stack):
+def test_nearest_index_agrees_with_a_plain_loop(stack, shift):
     thick, slice_spacing, target = stack
     fine = grid.fine_count(thick, slice_spacing, target)
-    expected = nearest_by_loop(fine, target, thick, slice_spacing)
-    np.testing.assert_array_equal(grid.nearest_index(fine, target, thick, slice_spacing), expected)
+    expected = nearest_by_loop(fine, target, thick, slice_spacing, shift)
+    np.testing.assert_array_equal(grid.nearest_index(fine, target, thick, slice_spacing, shift), expected)
+
+
+@pytest.mark.parametrize("slices", [-2, 1, 3])
+def test_a_stack_shifted_by_whole_slices_numbers_them_anew(slices):
+    centred = grid.nearest_index(50, 0.7, 7, 5.0)
+    shifted = grid.nearest_index(50, 0.7, 7, 5.0, slices * 5.0)
+    np.testing.assert_array_equal(shifted, np.clip(centred - slices, 0, 6))
 
 
 def test_stair_steps_of_an_integer_ratio_are_equal_blocks():

@@ -9,8 +9,10 @@ from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from monai.transforms import Compose
 
-from scripts.slice_profile import degrade
-from scripts.transforms import Acquired, RandAcquired, RandPlaned
+from scripts.errors import input_error
+from scripts.grid import nearest_index
+from scripts.slice_profile import degrade, thick_count
+from scripts.transforms import Acquired, RandAcquired, RandPlaned, RandResampled
 from tests import paper_values as paper
 
 ROOT = Path(__file__).parents[1]
@@ -86,35 +88,146 @@ def test_the_same_seed_draws_the_same_planes_and_another_does_not():
     )
 
 
-# Acquisitions
+# Voxel sizes
 
 
 def texture(shape=(40, 36), seed=0):
-    return torch.rand(1, *shape, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+    return torch.rand(1, *shape, generator=torch.Generator().manual_seed(seed))
 
 
-def acquisitions(count=200, seed=0, spacing=(0.7, 0.7), plane=None, **options):
-    transform = RandAcquired("label", max_thickness=paper.MAX_THICKNESS, **options)
+RANGES = {"target_range": (0.7, 1.3), "pixel_range": (0.5, 1.3), "size_range": (0.85, 1.15)}
+
+
+def resampled(count=60, seed=0, spacing=(0.7, 0.7), plane=None, **ranges):
+    transform = RandResampled("label", **{**RANGES, **ranges})
     transform.set_random_state(seed)
     plane = texture() if plane is None else plane
     return [transform({"label": plane, "spacing": spacing}) for _ in range(count)]
 
 
+@pytest.mark.parametrize("spacing", [(0.7, 0.7), (1.2, 0.6), (1.6, 1.0)])
+def test_the_new_spacing_is_that_of_the_new_size(spacing):
+    """Size times spacing is the head's extent, to half a pixel."""
+    for item in resampled(spacing=spacing, size_range=(1.0, 1.0)):
+        for direction in (0, 1):
+            new, before = item["spacing"][direction], texture().shape[1 + direction] * spacing[direction]
+            assert abs(item["label"].shape[1 + direction] * new - before) <= new / 2 + 1e-6
+
+
+def test_the_head_grows_by_one_factor_in_both_directions_within_its_range():
+    plane, spacing = texture((200, 160)), (0.7, 0.9)
+    factors = []
+    for item in resampled(spacing=spacing, plane=plane):
+        sizes = zip(item["label"].shape[1:], item["spacing"], plane.shape[1:], spacing)
+        rows, columns = (new * edge / (old * before) for new, edge, old, before in sizes)
+        assert rows == pytest.approx(columns, abs=0.012)  # half a pixel each
+        factors.append(rows)
+    low, high = RANGES["size_range"]
+    assert low - 0.006 <= min(factors) < low + 0.03
+    assert high - 0.03 < max(factors) <= high + 0.006
+
+
+@pytest.mark.parametrize("target_range", [(0.7, 1.3), (0.9, 0.9)])
+@pytest.mark.parametrize("native", [0.5, 0.8, 1.25, 1.3, 1.6])
+@pytest.mark.parametrize("size_range", [(1.0, 1.0), (0.85, 1.15)])
+def test_the_target_is_never_finer_than_the_plane(native, target_range, size_range):
+    plane = texture((64, 48))
+    low, high = target_range
+    for item in resampled(spacing=(native, 0.7), target_range=target_range, size_range=size_range, plane=plane):
+        target = item["spacing"][0]
+        assert item["label"].shape[1] <= plane.shape[1]
+        assert target >= max(low, native * size_range[0]) - 1e-6
+        assert target <= max(high, native * size_range[1]) + 1e-6
+
+
+def test_targets_fill_the_range_evenly():
+    draws = resampled(600, plane=texture((8, 8)), size_range=(1.0, 1.0))
+    targets = torch.tensor([item["spacing"][0] for item in draws])
+    counts = torch.histogram(targets, torch.linspace(0.7, 1.3, 5)).hist / len(targets)
+    torch.testing.assert_close(counts, torch.full((4,), 0.25), atol=0.06, rtol=0)
+
+
+def test_half_of_the_pixels_are_square_and_the_others_fill_their_range():
+    edges = np.array([item["spacing"] for item in resampled(600, plane=texture((8, 8)))])
+    square = edges[:, 0] == edges[:, 1]
+    assert square.mean() == pytest.approx(0.5, abs=0.07)
+    counts, _ = np.histogram(edges[~square, 1], 4, RANGES["pixel_range"])
+    np.testing.assert_allclose(counts / (~square).sum(), 0.25, atol=0.08)
+
+
+def test_tissue_stays_in_its_place():
+    """A plane that holds its pixels' distance from the middle, in mm, holds it on the new grid as well."""
+    rows, columns = (torch.arange(n) - (n - 1) / 2 for n in (60, 50))
+    plane = 100 + 0.8 * rows[:, None] + 0.6 * columns  # planes are not negative
+    for item in resampled(20, spacing=(0.8, 0.6), plane=plane[None], size_range=(1.0, 1.0)):
+        height, width = item["label"].shape[1:]
+        y, x = (np.arange(n) - (n - 1) / 2 for n in (height, width))
+        expected = 100 + item["spacing"][0] * y[:, None] + item["spacing"][1] * x
+        inside = np.s_[5:-5, 5:-5]  # bicubic weights reach over the border
+        half_a_pixel_each = sum(item["spacing"]) / 2
+        assert np.abs(item["label"][0].numpy() - expected)[inside].max() <= half_a_pixel_each
+
+
+def test_at_its_own_spacing_a_plane_stays_as_it_is():
+    same = {"target_range": (0.7, 0.7), "pixel_range": (0.7, 0.7), "size_range": (1.0, 1.0)}
+    for item in resampled(4, **same):
+        torch.testing.assert_close(item["label"], texture())
+        assert item["spacing"] == pytest.approx((0.7, 0.7))
+
+
+def test_resampling_leaves_the_other_data_alone():
+    plane = texture()
+    item = RandResampled("label", **RANGES)({"label": plane, "spacing": (0.7, 0.7), "subject": "s1"})
+    assert item["subject"] == "s1"
+    assert torch.equal(plane, texture())
+
+
+def test_the_same_seed_resamples_alike_and_another_does_not():
+    first, same, other = (resampled(5, seed) for seed in (3, 3, 4))
+    assert all(torch.equal(a["label"], b["label"]) and a["spacing"] == b["spacing"] for a, b in zip(first, same))
+    assert not any(a["spacing"] == b["spacing"] for a, b in zip(first, other))
+
+
+# Acquisitions
+
+VARIED = {
+    "profiles": [2.5, "gaussian", "rectangular"],
+    "spacing_ratio": (0.8, 1.4),
+    "max_shift": 0.5,
+    "max_gain": 0.03,
+    "max_noise": 0.03,
+}
+CLEAN = {**VARIED, "max_gain": 0.0, "max_noise": 0.0}
+NATIVE = 0.7  # mm, the target where nothing else is said
+
+
+def drawn(count=200, seed=0, spacing=(NATIVE, NATIVE), plane=None, **options):
+    """Pairs of an acquired item and the transform, which still holds what it drew for it."""
+    transform = RandAcquired("label", max_thickness=paper.MAX_THICKNESS, **options)
+    transform.set_random_state(seed)
+    plane = texture() if plane is None else plane
+    for _ in range(count):
+        yield transform({"label": plane, "spacing": spacing}), transform
+
+
+def acquisitions(count=200, seed=0, **options):
+    return [item for item, _ in drawn(count, seed, **options)]
+
+
 SETTINGS = {
-    "paper": {},
-    "paper, anisotropic": {"spacing": (1.2, 0.7)},
-    "range": {"target_range": (0.7, 1.3)},
-    "range and size": {"target_range": (0.7, 1.3), "size_range": (0.85, 1.15)},
-    "coarser than the range": {"target_range": (0.7, 1.3), "spacing": (1.6, 1.0)},
+    "isotropic": {},
+    "anisotropic": {"spacing": (1.2, 0.7)},
+    "coarse": {"spacing": (1.6, 1.0)},
 }
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_image_is_the_label_degraded(setting):
-    for item in acquisitions(20, **SETTINGS[setting]):
-        thick, target = item["thickness"].tolist()
-        expected = degrade(item["label"], 1, target, thick, thick)
-        torch.testing.assert_close(item["image"], expected, atol=1e-4, rtol=0)
+    """The defaults are the paper's acquisition and nothing more."""
+    for item, transform in drawn(20, **SETTINGS[setting]):
+        thick, target = transform._thickness, SETTINGS[setting].get("spacing", (NATIVE,))[0]
+        assert item["thickness"].tolist() == pytest.approx([thick, target])
+        assert torch.equal(item["image"], degrade(item["label"], 1, target, thick, thick))
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -142,39 +255,12 @@ def test_input_thickness_lies_above_the_target_and_within_the_largest(setting):
         assert target < thick <= paper.MAX_THICKNESS
 
 
-@pytest.mark.parametrize("target_range", [(0.7, 1.3), (0.9, 0.9)])
-@pytest.mark.parametrize("native", [0.5, 0.8, 1.25, 1.3, 1.6])
-@pytest.mark.parametrize("size_range", [(1.0, 1.0), (0.85, 1.15)])
-def test_the_label_is_never_finer_than_it_was_measured(native, target_range, size_range):
-    plane = texture((64, 48))
-    low, high = target_range
-    for item in acquisitions(
-        60, spacing=(native, native), target_range=target_range, size_range=size_range, plane=plane
-    ):
-        target = item["thickness"][1].item()
-        assert all(new <= old for new, old in zip(item["label"].shape, plane.shape))
-        assert target >= native * size_range[0] - 1e-6
-        assert target >= low - 1e-6
-        assert target <= max(high, native * size_range[1]) + 1e-6
-        # the head's size in mm over its size before is the drawn factor: its rows cover it to half a voxel
-        factor = item["label"].shape[1] * target / (plane.shape[1] * native)
-        slack = 0.5 * target / (plane.shape[1] * native) + 1e-6
-        assert size_range[0] - slack <= factor <= size_range[1] + slack
-
-
-def test_without_a_range_the_label_is_the_plane_at_its_native_spacing():
+@pytest.mark.parametrize("options", [{}, VARIED], ids=["paper", "varied"])
+def test_the_label_and_its_spacing_are_left_alone(options):
     plane = texture()
-    for item in acquisitions(10, spacing=(0.7, 0.9), plane=plane):
-        assert torch.equal(item["label"], plane)
+    for item in acquisitions(10, spacing=(0.7, 0.9), plane=plane, **options):
+        assert torch.equal(item["label"], texture())
         assert item["thickness"][1].item() == pytest.approx(0.7, abs=1e-6)
-
-
-def test_targets_fill_the_range_evenly():
-    draws = acquisitions(600, spacing=(0.7, 0.7), target_range=(0.7, 1.3), plane=texture((8, 8)))
-    targets = torch.tensor([item["thickness"][1].item() for item in draws])
-    edges = torch.linspace(0.7, 1.3, 5)
-    counts = torch.histogram(targets, edges).hist / len(targets)
-    torch.testing.assert_close(counts, torch.full((4,), 0.25), atol=0.06, rtol=0)
 
 
 def test_input_thicknesses_are_uniform_above_the_target():
@@ -188,14 +274,98 @@ def test_input_thicknesses_are_uniform_above_the_target():
 def test_share_of_ceta_pairs_is_the_papers_coverage(gap):
     """Table 3: the share of (T_hr, 6] whose neighbour at the gap still exceeds T_hr, whole percents."""
     count = 600
-    draws = acquisitions(count, gap=gap, plane=texture((4, 4)), spacing=(paper.TARGET_HCP, paper.TARGET_HCP))
+    draws = acquisitions(count, ceta_gap=gap, plane=texture((4, 4)), spacing=(paper.TARGET_HCP, paper.TARGET_HCP))
     share = np.mean([item["proximal_thickness"][0].item() < item["thickness"][0].item() for item in draws])
     expected = paper.CETA_COVERAGE[gap] / 100
     assert abs(share - expected) < 3 * np.sqrt(expected * (1 - expected) / count) + 0.005
 
 
-def test_the_same_seed_draws_the_same_acquisitions_and_another_does_not():
-    options = {"target_range": (0.7, 1.3), "size_range": (0.85, 1.15)}
+def test_both_members_of_a_pair_are_of_one_kind_of_stack():
+    """Profile, shift and the ratio of spacing to thickness are drawn once; slices never lie nearer than the target."""
+    for item, stack in drawn(60, **CLEAN):
+        for image, thickness in (("image", "thickness"), ("proximal", "proximal_thickness")):
+            thick = item[thickness][0].item()
+            spacing = max(stack._ratio * thick, NATIVE)
+            expected = degrade(item["label"], 1, NATIVE, thick, spacing, stack._profile, stack._shift)
+            torch.testing.assert_close(item[image], expected, atol=1e-4, rtol=0)
+
+
+def test_stacks_vary_within_what_was_asked_for():
+    low, high = CLEAN["spacing_ratio"]
+    stacks = [(s._profile, s._ratio, s._shift) for _, s in drawn(600, plane=texture((4, 4)), **CLEAN)]
+    profiles, ratios, shifts = ([stack[k] for stack in stacks] for k in range(3))
+    for profile in CLEAN["profiles"]:
+        assert profiles.count(profile) / len(profiles) == pytest.approx(1 / 3, abs=0.06)
+    assert ratios.count(1.0) / len(ratios) == pytest.approx(0.5, abs=0.06)
+    counts, _ = np.histogram([ratio for ratio in ratios if ratio != 1.0], 4, (low, high))
+    np.testing.assert_allclose(counts / sum(counts), 0.25, atol=0.08)
+    assert min(ratios) >= low and max(ratios) <= high
+    counts, _ = np.histogram(shifts, 4, (-0.5 * NATIVE, 0.5 * NATIVE))
+    np.testing.assert_allclose(counts / len(shifts), 0.25, atol=0.06)
+
+
+def gains(item):
+    """Factor of each thick slice: rows of one slice share it, and columns do."""
+    thick = item["thickness"][0].item()
+    factors = (item["image"] / degrade(item["label"], 1, NATIVE, thick, thick))[0]
+    torch.testing.assert_close(factors, factors[:, :1].expand_as(factors), atol=1e-3, rtol=0)
+    count = thick_count(len(factors), NATIVE, thick)
+    slices = nearest_index(len(factors), NATIVE, count, thick)
+    of_slice = [factors[slices == k].mean(1) for k in range(count)]
+    assert all(rows.max() - rows.min() < 1e-3 for rows in of_slice)
+    return np.array([rows.mean().item() for rows in of_slice])
+
+
+def test_each_slice_has_one_gain_which_alternates_where_acquisitions_interleave():
+    largest, count = 0.1, 300
+    independent, interleaved = [], []
+    for item in acquisitions(count, plane=texture() + 0.5, max_gain=largest):
+        factors = gains(item) - 1
+        if np.abs(factors).max() < 1e-3:
+            continue
+        sums = np.abs(factors[1:] + factors[:-1])
+        (interleaved if sums.max() < 1e-3 else independent).append(factors)
+    assert len(independent) / count == pytest.approx(0.25, abs=0.08)
+    assert len(interleaved) / count == pytest.approx(0.25, abs=0.08)
+    for kind in (independent, interleaved):
+        # standard deviations uniform up to the largest have this root mean square
+        rms = np.sqrt(np.mean([np.mean(factors**2) for factors in kind]))
+        assert rms == pytest.approx(largest / np.sqrt(3), rel=0.25)
+
+
+def test_noise_in_air_has_rayleighs_mean_and_is_never_negative():
+    silent = 0
+    for item, stack in drawn(30, plane=torch.zeros(1, 40, 2000), max_noise=0.05):
+        silent += stack._noise == 0
+        assert stack._noise <= 0.05
+        for image in (item["image"], item["proximal"]):
+            assert (image >= 0).all()
+            assert image.mean().item() == pytest.approx(stack._noise * np.sqrt(np.pi / 2), rel=0.03, abs=1e-9)
+    assert 8 <= silent <= 22, "half of the stacks have none"
+
+
+def test_noise_in_bright_tissue_is_nearly_gaussian_and_the_same_within_a_slice():
+    for item, stack in drawn(20, plane=torch.ones(1, 40, 2000), max_noise=0.05):
+        image, thick = item["image"][0], item["thickness"][0].item()
+        assert len(torch.unique_consecutive(image, dim=0)) <= thick_count(len(image), NATIVE, thick)
+        if stack._noise > 1e-3:
+            noise = torch.unique_consecutive(image, dim=0) - 1
+            assert noise.std().item() == pytest.approx(stack._noise, rel=0.05)
+            assert noise.mean().item() == pytest.approx(stack._noise**2 / 2, abs=0.05 * stack._noise)
+
+
+def test_members_of_a_pair_have_their_own_noise():
+    pairs = 0
+    for item, stack in drawn(30, plane=torch.zeros(1, 40, 2000), max_noise=0.05):
+        if stack._noise and item["proximal_thickness"][0] < item["thickness"][0]:
+            pairs += 1
+            rows = torch.stack([item["image"][0, 20], item["proximal"][0, 20]])
+            assert abs(torch.corrcoef(rows)[0, 1]) < 0.1
+    assert pairs > 3
+
+
+@pytest.mark.parametrize("options", [{}, VARIED], ids=["paper", "varied"])
+def test_the_same_seed_draws_the_same_acquisitions_and_another_does_not(options):
     first, same, other = (acquisitions(5, seed, **options) for seed in (3, 3, 4))
     for a, b in zip(first, same):
         assert all(torch.equal(a[key], b[key]) for key in a)
@@ -203,16 +373,16 @@ def test_the_same_seed_draws_the_same_acquisitions_and_another_does_not():
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("slice_spacing", [None, 5.0])
-def test_the_validation_input_is_the_volume_degraded_along_its_sharp_axis(axis, slice_spacing):
+@pytest.mark.parametrize(("slice_spacing", "options"), [(None, {}), (5.0, {"profile": "gaussian"})])
+def test_the_validation_input_is_the_volume_degraded_along_its_sharp_axis(axis, slice_spacing, options):
     volume = MetaTensor(
         texture((24, 20)).expand(22, 24, 20).clone()[None],
         affine=torch.diag(torch.tensor([0.8, 0.9, 1.1, 1.0], dtype=torch.float64)),
     )
     volume += torch.linspace(-1, 1, 22)[None, :, None, None] * torch.linspace(1, -1, 20)
     before = volume.clone()
-    item = Acquired("label", 4.0, slice_spacing=slice_spacing)({"label": volume, "sharp_axes": (axis,)})
-    expected = degrade(volume.as_tensor(), 1 + axis, SPACING[axis], 4.0, slice_spacing or 4.0)
+    item = Acquired("label", 4.0, slice_spacing=slice_spacing, **options)({"label": volume, "sharp_axes": (axis,)})
+    expected = degrade(volume.as_tensor(), 1 + axis, SPACING[axis], 4.0, slice_spacing or 4.0, **options)
     torch.testing.assert_close(item["image"].as_tensor(), expected)
     assert torch.equal(item["label"], before), "the truth is left alone"
     torch.testing.assert_close(item["image"].affine, volume.affine)
@@ -224,16 +394,17 @@ def test_the_validation_input_is_the_volume_degraded_along_its_sharp_axis(axis, 
 # The whole preprocessing of train.yaml
 
 
-def preprocessing(patch_size, seed=0, **overrides):
+def preprocessing(patch_size, seed=0, files=("train.yaml",), section="preprocessing", **overrides):
     parser = ConfigParser()
-    parser.read_config(str(ROOT / "configs" / "train.yaml"))
+    parser.read_config([str(ROOT / "configs" / file) for file in files])
     parser.update({"patch_size": patch_size, "bundle_root": str(ROOT), **overrides})
-    transform = parser.get_parsed_content("train#preprocessing")
+    transform = parser.get_parsed_content(f"train#{section}")
     assert isinstance(transform, Compose)
     return transform.set_random_state(seed)
 
 
-AS_IN_THE_PAPER = {"target_range": None, "size_range": [1.0, 1.0]}
+PAPER = ("train.yaml", "paper.yaml")
+UNRESAMPLED = {"target_range": [0.7, 0.7], "pixel_range": [0.7, 0.7]}
 
 
 @pytest.fixture(scope="module")
@@ -246,9 +417,22 @@ def cube(tmp_path_factory, phantom):
     return {"label": str(path), "sharp_axes": (0, 1, 2)}
 
 
-def test_the_image_stays_the_degraded_label_through_flips_scales_and_shifts(cube):
+@pytest.fixture(scope="module")
+def label_map(tmp_path_factory):
+    """Boxes of labels inside each other: air, two tissues of the brain, and one label beyond those."""
+    import nibabel as nib
+
+    labels = np.zeros((40, 40, 40), np.int16)
+    for margin, label in ((4, 502), (8, 3), (14, 2)):
+        labels[margin:-margin, margin:-margin, margin:-margin] = label
+    path = tmp_path_factory.mktemp("label_map") / "map-00.nii.gz"
+    nib.save(nib.Nifti1Image(labels, np.eye(4)), path)
+    return {"label": str(path), "sharp_axes": (0, 1, 2)}
+
+
+def test_the_image_stays_the_degraded_label_through_flips_and_scales(cube):
     """Degradation is linear, keeps constants and commutes with flips: shared augmentation keeps the relation."""
-    transform = preprocessing(40, **AS_IN_THE_PAPER)
+    transform = preprocessing(40, files=PAPER, **UNRESAMPLED)
     pairs = 0
     for _ in range(20):
         item = transform(cube)
@@ -261,43 +445,45 @@ def test_the_image_stays_the_degraded_label_through_flips_scales_and_shifts(cube
     assert pairs > 0
 
 
-def test_patches_are_the_labels_planes_flipped_scaled_and_shifted_within_the_papers_bounds(cube):
+def test_patches_are_the_labels_planes_flipped_and_dimmed_above_the_air(cube):
+    """The volume's minimum is air and becomes -1; a factor on the way to 1 leaves it there."""
     import nibabel as nib
 
     volume = np.asarray(nib.load(cube["label"]).dataobj)
     low, high = volume.min(), np.percentile(volume, 99.9)
-    volume = (volume - low) * (2 / (high - low)) - 1
+    volume = (volume - low) / (high - low)
     candidates = np.concatenate([np.moveaxis(volume, a, 0) for a in range(3)])  # every plane of the cube
     candidates = np.stack([candidates, candidates.transpose(0, 2, 1)])
-    transform = preprocessing(40, **AS_IN_THE_PAPER)
-    flips, factors, offsets = set(), [], []
-    for _ in range(40):
-        label = transform(cube)["label"][0].numpy()
+    transform = preprocessing(40, files=PAPER, shift_range=[0.0, 0.0], **UNRESAMPLED)
+    low, high = (bound - 1 for bound in paper.INTENSITY_SCALE)
+    flips, factors = set(), []
+    for _ in range(60):
+        label = (transform(cube)["label"][0].numpy() + 1) / 2
         found = False
         for flip in [(), (0,), (1,), (0, 1)]:
             planes = np.flip(candidates, tuple(2 + f for f in flip))
-            factor = label.std() / planes.std((2, 3))
-            residual = label - factor[..., None, None] * planes
-            residual = residual.std((2, 3))
+            factor = label.mean() / planes.mean((2, 3))
+            residual = np.abs(label - factor[..., None, None] * planes).max((2, 3))
             best = np.unravel_index(residual.argmin(), residual.shape)
-            if residual[best] < 1e-4:
+            if residual[best] < 2e-3:  # volumes are kept in half precision
                 found = True
                 flips.add(flip)
                 factors.append(factor[best])
-                offsets.append((label - factor[best] * planes[best]).mean())
         assert found
     assert flips == {(), (0,), (1,), (0, 1)}
-    bounds = np.array([factors, offsets]), np.array([paper.INTENSITY_SCALE, paper.INTENSITY_SHIFT])
-    assert (bounds[0].min(1) >= bounds[1][:, 0] - 1e-3).all()
-    assert (bounds[0].max(1) <= bounds[1][:, 1] + 1e-3).all()
-    assert (np.ptp(bounds[0], axis=1) > 0.5 * np.ptp(bounds[1], axis=1)).all(), "the bounds are used"
+    factors = np.array(factors)
+    kept = np.abs(factors - 1) < 1e-3
+    assert kept.mean() == pytest.approx(0.5, abs=0.2)
+    assert (factors >= 1 + low - 1e-3).all() and (factors <= 1 + high + 1e-3).all()
+    assert np.ptp(factors[~kept]) > 0.5 * (high - low), "the bounds are used"
 
 
+@pytest.mark.parametrize("section", ["preprocessing", "label_preprocessing"])
 @pytest.mark.parametrize("patch_size", [24, 64])
-def test_patches_have_their_size_and_are_plain_tensors(cube, patch_size):
-    transform = preprocessing(patch_size)
-    for _ in range(5):
-        item = transform(cube)
+def test_patches_have_their_size_and_are_plain_tensors(cube, label_map, patch_size, section):
+    transform = preprocessing(patch_size, section=section)
+    for _ in range(10):
+        item = transform({"preprocessing": cube, "label_preprocessing": label_map}[section])
         for key in ("image", "label", "proximal"):
             assert type(item[key]) is torch.Tensor
             assert item[key].shape == (1, patch_size, patch_size)
@@ -305,9 +491,23 @@ def test_patches_have_their_size_and_are_plain_tensors(cube, patch_size):
         assert item["thickness"].shape == item["proximal_thickness"].shape == (2,)
 
 
-def test_the_same_seed_gives_the_same_patches(cube):
-    first, same, other = (preprocessing(32, seed) for seed in (1, 1, 2))
+@pytest.mark.parametrize("section", ["preprocessing", "label_preprocessing"])
+def test_the_same_seed_gives_the_same_patches(cube, label_map, section):
+    item = {"preprocessing": cube, "label_preprocessing": label_map}[section]
+    first, same, other = (preprocessing(32, seed, section=section) for seed in (1, 1, 2))
     for _ in range(3):
-        a, b, c = first(cube), same(cube), other(cube)
+        a, b, c = first(item), same(item), other(item)
         assert all(torch.equal(a[key], b[key]) for key in ("image", "label", "proximal", "thickness"))
         assert not torch.equal(a["label"], c["label"])
+
+
+def test_a_volume_with_nan_is_refused_by_name(tmp_path, phantom):
+    """One such volume would spoil the weights in silence."""
+    import nibabel as nib
+
+    volume = phantom[:16, :16, :16].copy()
+    volume[3, 4, 5] = np.nan
+    nib.save(nib.Nifti1Image(volume, np.eye(4)), tmp_path / "sub-07.nii.gz")
+    with pytest.raises(Exception) as caught:
+        preprocessing(16)({"label": str(tmp_path / "sub-07.nii.gz"), "sharp_axes": (0, 1, 2)})
+    assert "sub-07.nii.gz has 1 NaN" in str(input_error(caught.value))

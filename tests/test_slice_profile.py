@@ -1,5 +1,7 @@
 """Laws of the slice profile and of thick-slice acquisition, with a Bloch simulation and plain loops as oracles."""
 
+from math import erf
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from sigpy.mri import rf
 from scripts import grid, slice_profile
 
 TIME_BANDWIDTHS = [2.0, 3.0, 4.0, 6.0, 10.0]
+PROFILES = [*TIME_BANDWIDTHS, "gaussian", "rectangular"]
 
 # (fine slices, fine spacing, slice thickness, slice spacing), mm: plain, non-integer, gap, overlap, a single slice, ...
 ACQUISITIONS = [
@@ -57,6 +60,27 @@ def pulse(time_bandwidth):
     return rf.slr.dzrf(n=256, tb=time_bandwidth, ptype="ex", ftype="ls", d1=0.01, d2=0.01, cancel_alpha_phs=False)
 
 
+def share(profile, z):
+    """Integral up to `z` of a shape that is one wide at half its maximum and one in area."""
+    if profile == "rectangular":
+        return min(max(z, -0.5), 0.5) + 0.5
+    return (1 + erf(2 * np.sqrt(np.log(2)) * z)) / 2
+
+
+def shape_over_voxels(profile, ratio, reach):
+    """The shape's integrals over voxels, stretched until they are `ratio` wide at half their maximum."""
+
+    def weights(width):
+        edges = [share(profile, (k - 0.5) / width) for k in range(-reach, reach + 2)]
+        return np.diff(edges) / (edges[-1] - edges[0])
+
+    low, high = 0.5, 2 * ratio
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if half_width(weights(middle)) < ratio else (low, middle)
+    return weights(low)
+
+
 def line(count, seed=0):
     return torch.randn(count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
@@ -76,34 +100,35 @@ def acquire_by_loop(volume, axis, fine_spacing, slice_thickness, slice_spacing):
     return np.moveaxis(result, -1, axis)
 
 
-@pytest.mark.parametrize("time_bandwidth", TIME_BANDWIDTHS)
+@pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("fine_spacing", [0.5, 0.7, 0.9, 1.0, 1.25])
-def test_kernel_is_as_wide_as_the_slice_is_thick(fine_spacing, time_bandwidth):
-    for thickness in (1.3, 1.5, 2.0, 2.5, 3.0, 3.3, 4.2, 5.0, 5.6, 6.5, 10.0):
-        kernel = slice_profile.profile_kernel(thickness, fine_spacing, time_bandwidth)
-        assert half_width(kernel) * fine_spacing == pytest.approx(thickness, rel=0.02)
+def test_kernel_is_as_wide_as_the_slice_is_thick(fine_spacing, profile):
+    for ratio in (1.05, 1.2, 1.43, 1.5, 2.0, 2.5, 3.0, 3.7, 4.2, 5.0, 6.5, 8.0, 20.0):
+        kernel = slice_profile.profile_kernel(ratio * fine_spacing, fine_spacing, profile)
+        assert half_width(kernel) == pytest.approx(ratio, rel=1e-3)
 
 
-@pytest.mark.parametrize("time_bandwidth", TIME_BANDWIDTHS)
-@pytest.mark.parametrize("ratio", [0.5, 1.0, 1.01, 1.5, 2.0, 3.7, 8.0])
-def test_kernel_is_symmetric_with_odd_length_and_sum_one(ratio, time_bandwidth):
-    kernel = slice_profile.profile_kernel(ratio * 0.7, 0.7, time_bandwidth)
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 1.01, 1.05, 1.5, 2.0, 3.7, 8.0])
+def test_kernel_is_symmetric_with_odd_length_and_sum_one(ratio, profile):
+    kernel = slice_profile.profile_kernel(ratio * 0.7, 0.7, profile)
     assert len(kernel) % 2 == 1
     assert kernel.sum() == pytest.approx(1, abs=1e-12)
     assert (kernel >= 0).all()
     np.testing.assert_array_equal(kernel, kernel[::-1])
 
 
-def test_kernel_depends_on_the_ratio_of_lengths_alone():
-    np.testing.assert_allclose(
-        slice_profile.profile_kernel(4.2, 0.7), slice_profile.profile_kernel(6.0, 1.0), atol=1e-4
-    )
+@pytest.mark.parametrize("profile", PROFILES)
+def test_kernel_depends_on_the_ratio_of_lengths_alone(profile):
+    kernels = [slice_profile.profile_kernel(*lengths, profile) for lengths in ((4.2, 0.7), (6.0, 1.0))]
+    np.testing.assert_allclose(*kernels, atol=1e-4)
 
 
-def test_kernel_spreads_as_slices_thicken():
+@pytest.mark.parametrize("profile", PROFILES)
+def test_kernel_spreads_as_slices_thicken(profile):
     spread = []
     for thickness in np.arange(1.0, 8.0, 0.05):
-        kernel = slice_profile.profile_kernel(float(thickness), 1.0)
+        kernel = slice_profile.profile_kernel(float(thickness), 1.0, profile)
         spread.append(np.sum(kernel * (np.arange(len(kernel)) - len(kernel) // 2) ** 2))
     assert (np.diff(spread) > 0).all()
 
@@ -161,6 +186,31 @@ def test_profile_is_one_slice_wide(time_bandwidth):
     np.testing.assert_allclose(profile, profile[::-1], atol=1e-6)
 
 
+@pytest.mark.parametrize("profile", ["gaussian", "rectangular"])
+@pytest.mark.parametrize("ratio", [1.05, 1.5, 2.0, 3.3, 5.0, 8.0])
+def test_shapes_are_integrated_over_voxels_in_closed_form(ratio, profile):
+    kernel = slice_profile.profile_kernel(ratio, 1.0, profile)
+    np.testing.assert_allclose(kernel, shape_over_voxels(profile, ratio, len(kernel) // 2), atol=1e-3)
+
+
+def test_a_whole_number_of_voxels_is_averaged_by_the_ideal_profile():
+    kernel = slice_profile.profile_kernel(5.0, 1.0, "rectangular")
+    np.testing.assert_allclose(kernel[kernel > 1e-3], np.full(5, 0.2), atol=1e-3)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_profile_is_one_slice_wide_wherever_it_comes_from(profile):
+    z, magnitude = slice_profile.slice_profile(profile)
+    assert half_width(magnitude) * (z[1] - z[0]) == pytest.approx(1, abs=2e-3)
+    np.testing.assert_allclose(z, -z[::-1], atol=1e-9)
+
+
+@pytest.mark.parametrize("time_bandwidth", TIME_BANDWIDTHS)
+def test_a_number_is_the_pulses_time_bandwidth_product(time_bandwidth):
+    for array, expected in zip(slice_profile.slice_profile(time_bandwidth), slice_profile.slr_profile(time_bandwidth)):
+        np.testing.assert_array_equal(array, expected)
+
+
 def test_larger_time_bandwidth_sharpens_the_edges():
     def edge(time_bandwidth):
         z, profile = slice_profile.slr_profile(time_bandwidth)
@@ -176,9 +226,11 @@ def test_width_of_a_triangle():
     assert slice_profile.full_width_half_maximum(z, np.array([0.0, 0.0, 3.0, 0.0, 0.0])) == pytest.approx(2)
 
 
+@pytest.mark.parametrize("profile", ["gaussian", "rectangular"])
+@pytest.mark.parametrize("shift", [0.0, 0.35, -0.8])
 @pytest.mark.parametrize("acquisition", ACQUISITIONS)
-def test_matrix_rows_sum_to_one(acquisition):
-    matrix = slice_profile.slice_matrix(*acquisition)
+def test_matrix_rows_sum_to_one(acquisition, shift, profile):
+    matrix = slice_profile.slice_matrix(*acquisition, profile, shift)
     fine, fine_spacing, _, slice_spacing = acquisition
     assert matrix.shape == (slice_profile.thick_count(fine, fine_spacing, slice_spacing), fine)
     torch.testing.assert_close(matrix.sum(1), torch.ones(len(matrix)))
@@ -193,11 +245,12 @@ def test_acquisition_is_linear(function, acquisition):
     torch.testing.assert_close(combined, 2 * function(a, 0, *lengths) - 3 * function(b, 0, *lengths))
 
 
+@pytest.mark.parametrize(("profile", "shift"), [(4.0, 0.0), ("gaussian", 0.35), ("rectangular", -2.5)])
 @pytest.mark.parametrize("acquisition", ACQUISITIONS)
 @pytest.mark.parametrize("function", [slice_profile.acquire, slice_profile.degrade])
-def test_acquisition_keeps_constants(function, acquisition):
+def test_acquisition_keeps_constants(function, acquisition, profile, shift):
     fine, *lengths = acquisition
-    result = function(torch.full((fine, 3), 7.0, dtype=torch.float64), 0, *lengths)
+    result = function(torch.full((fine, 3), 7.0, dtype=torch.float64), 0, *lengths, profile, shift)
     torch.testing.assert_close(result, torch.full_like(result, 7.0), rtol=1e-6, atol=0)
 
 
@@ -234,12 +287,51 @@ def test_whole_slice_shift_commutes(fine, fine_spacing, slice_thickness, slice_s
         torch.testing.assert_close(moved, function(volume, 0, *lengths).roll(shift)[border:-border])
 
 
+SHIFTED = [(1.0, 4.0, 4.0), (0.7, 4.2, 4.2), (1.0, 3.0, 5.0), (1.0, 6.0, 3.0), (0.9, 3.3, 3.3)]
+
+
+@pytest.mark.parametrize("profile", [4.0, "gaussian", "rectangular"])
+@pytest.mark.parametrize("voxels", [-7, -1, 1, 3])
+@pytest.mark.parametrize("lengths", SHIFTED)
+def test_shifting_the_stack_by_whole_voxels_is_translating_the_anatomy_back(lengths, voxels, profile):
+    volume, shift = line(120), voxels * lengths[0]
+    back = volume.roll(-voxels)
+    thick = slice_profile.acquire(volume, 0, *lengths, profile, shift)
+    torch.testing.assert_close(thick[8:-8], slice_profile.acquire(back, 0, *lengths, profile)[8:-8])
+    fine = slice_profile.degrade(volume, 0, *lengths, profile, shift)
+    torch.testing.assert_close(fine[30:-30], slice_profile.degrade(back, 0, *lengths, profile).roll(voxels)[30:-30])
+
+
+@pytest.mark.parametrize("shift", [-1.3, 0.25, 0.5])
+@pytest.mark.parametrize("lengths", SHIFTED)
+def test_a_shifted_stack_shows_tissue_where_it_is(lengths, shift):
+    """Slices of a ramp hold their own place, shift and all; back on the grid they lie within half a slice of it."""
+    ramp = torch.arange(120, dtype=torch.float64) * lengths[0]
+    _, _, slice_spacing = lengths
+    thick = slice_profile.acquire(ramp, 0, *lengths, shift=shift)
+    place = (np.arange(len(thick)) - (len(thick) - 1) / 2) * slice_spacing + 119 / 2 * lengths[0] + shift
+    np.testing.assert_allclose(thick[8:-8], place[8:-8], atol=1e-4)
+    fine = slice_profile.degrade(ramp, 0, *lengths, shift=shift)
+    assert (fine - ramp).abs()[30:-30].max() <= slice_spacing / 2 + 1e-4
+
+
 @pytest.mark.parametrize("acquisition", ACQUISITIONS)
-def test_acquisition_commutes_with_flips(acquisition):
+def test_no_shift_is_the_centred_stack(acquisition):
+    fine, *lengths = acquisition
+    volume = line(fine)
+    for function in (slice_profile.acquire, slice_profile.degrade):
+        assert torch.equal(function(volume, 0, *lengths, shift=0.0), function(volume, 0, *lengths))
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.35])
+@pytest.mark.parametrize("acquisition", ACQUISITIONS)
+def test_acquisition_commutes_with_flips(acquisition, shift):
+    """A stack that lies off the centre lies as far off on the other side."""
     fine, *lengths = acquisition
     volume = line(fine)
     torch.testing.assert_close(
-        slice_profile.acquire(volume.flip(0), 0, *lengths), slice_profile.acquire(volume, 0, *lengths).flip(0)
+        slice_profile.acquire(volume.flip(0), 0, *lengths, shift=shift),
+        slice_profile.acquire(volume, 0, *lengths, shift=-shift).flip(0),
     )
 
 
@@ -367,3 +459,9 @@ def test_nan_is_refused(length):
 def test_impossible_time_bandwidth_is_named(time_bandwidth):
     with pytest.raises(ValueError, match=f"time-bandwidth product is {time_bandwidth}"):
         slice_profile.slr_profile(time_bandwidth)
+
+
+@pytest.mark.parametrize("name", ["hamming", "Gaussian", ""])
+def test_an_unknown_profile_is_refused_with_what_is_allowed(name):
+    with pytest.raises(ValueError, match=f"slice profile is '{name}'.*'gaussian' or 'rectangular'.*SLR"):
+        slice_profile.profile_kernel(4.0, 1.0, name)
