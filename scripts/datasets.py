@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 from collections import Counter
@@ -14,12 +15,18 @@ import nibabel as nib
 import numpy as np
 import torch
 
+from . import bids, dicom
 from .errors import InputError
 from .files import whole_file
 from .grid import fine_affine
 from .slice_profile import acquire
+from .transforms import ITK
+
+logger = logging.getLogger("drift")
 
 NIFTI = (".nii", ".nii.gz")
+VOLUMES = (*NIFTI, ".mgz", *ITK)
+THIN = 1.3  # mm; scans of voxels no longer than this need no rebuilding: the largest trained target
 VALIDATION_SHARE = 0.15  # of subjects, where no datalist says
 
 
@@ -146,42 +153,109 @@ def contrast_weights(volumes: Sequence[Mapping], label_maps: Sequence[Mapping]) 
     return [count[item["contrast"]] ** -0.5 for item in items]
 
 
-def scan_root(source: str | os.PathLike | None) -> str:
-    """Folder that results' paths are relative to: the folder of scans, the folder of the scan; empty for the sample."""
-    if source is None:
-        return ""
-    path = Path(str(source))
-    return str(path if path.is_dir() else path.parent)
+def _stem(name: str) -> str:
+    """A file's name without its ending."""
+    return next(name.removesuffix(ending) for ending in sorted(VOLUMES, key=len, reverse=True) if name.endswith(ending))
 
 
-def scans(source: str | os.PathLike | None, output_dir: str | os.PathLike) -> list[dict]:
+def _volume(path: Path, result: Path) -> dict:
+    sources = [path, *bids.sidecars(path)]
+    if path.suffix in (".nhdr", ".mhd"):  # header and data apart
+        sources += sorted(p for p in path.parent.glob(_stem(path.name) + ".*") if p != path and p.suffix != ".json")
+    return {"image": str(path), "name": str(path), "sources": [str(p) for p in sources], "result": str(result)}
+
+
+def _dicom(source: Sequence[Path], output_dir: Path) -> list[dict]:
+    """The thick series among DICOM files; those that are skipped are named."""
+    series, _ = dicom.find_series(source)
+    items = []
+    for one in series:
+        if one.skipped:
+            logger.info(f"{one.name} is skipped: {one.skipped}")
+            continue
+        sources = sorted({str(path) for path, _ in one.images})
+        result = str(output_dir / f"{one.name}_sr")
+        items.append({"image": one, "name": one.name, "sources": sources, "result": result})
+    return items
+
+
+def _folder(root: Path, output_dir: Path) -> list[dict]:
+    """Every volume and every thick DICOM series in a folder, at any depth; results of earlier runs left out."""
+    volumes, others = [], []
+    for path in sorted(p for p in root.rglob("*") if p.is_file() and not p.name.startswith(".")):
+        if not path.name.endswith(VOLUMES):
+            others.append(path)
+        elif not _stem(path.name).endswith("_sr"):
+            volumes.append(path)
+    items = [_volume(p, output_dir / p.relative_to(root).with_name(_stem(p.name) + "_sr")) for p in volumes]
+    return items + _dicom([p for p in others if dicom.is_dicom(p)], output_dir)
+
+
+def _dataset(root: Path, output_dir: Path) -> list[dict]:
+    """The thick anatomical scans of a BIDS dataset."""
+    items = []
+    for path in bids.anatomical_scans(root):
+        try:
+            edges = nib.load(path).header.get_zooms()[:3]  # type: ignore[attr-defined]  # nibabel declares a base type
+            thin = max(edges) <= THIN
+        except Exception:  # told when its turn comes
+            thin = False
+        if thin:
+            logger.info(f"{path} is skipped: no voxel edge is longer than {THIN} mm.")
+            continue
+        folder = output_dir / path.parent.relative_to(root)
+        items.append({**_volume(path, folder / bids.derivative_name(path.name)), "dataset": str(root)})
+    return items
+
+
+def scans(source: str | os.PathLike | Sequence[str] | None, output_dir: str | os.PathLike) -> list[dict]:
     """Thick-slice scans to rebuild.
 
     Args:
-        source: a NIfTI file; a folder, searched at any depth, results of earlier runs (`*_sr`) left out; or null for
-            the built-in sample, which is written to `output_dir` first.
+        source: a scan, NIfTI, MGZ, NRRD or MetaImage; a folder of scans and DICOM series, searched at any depth,
+            results of earlier runs (`*_sr`) left out; a BIDS dataset, of which the thick anatomical scans are taken; a
+            list of scans or of DICOM files; or null for the built-in sample, which is written to `output_dir` first.
         output_dir: where results will go.
 
     Returns:
-        Items with `image`, the path, and for the sample `truth`, the path of the sharp volume.
+        Items with `image`, the path or the `dicom.Series`; `name`, for people; `sources`, all its files; `result`, the
+        path of the result without its ending; for the sample `truth`, the path of the sharp volume; and for a BIDS
+        dataset `dataset`, its root.
 
     Raises:
-        InputError: if there is no such file or folder, or no NIfTI file in it.
+        InputError: if there is no such file or folder, no scan in it, or two scans have one result.
     """
+    folder = Path(output_dir)
     if source is None:
         return [built_in_sample(output_dir)]
-    path = Path(str(source))
-    if path.is_dir():
-        found = sorted(p for p in path.rglob("*") if p.name.endswith(NIFTI) and not p.name.startswith("."))
-        found = [p for p in found if not p.name.removesuffix(".gz").removesuffix(".nii").endswith("_sr")]
-        if not found:
-            raise InputError(f"{path}: no .nii or .nii.gz file in this folder. Give a scan or a folder of scans.")
-        return [{"image": str(p)} for p in found]
-    if not path.is_file():
-        raise InputError(f"{path} does not exist. Set --input to a NIfTI file or to a folder of them.")
-    if not path.name.endswith(NIFTI):
-        raise InputError(f"{path} is not named .nii or .nii.gz. Convert it to NIfTI first, with dcm2niix for DICOM.")
-    return [{"image": str(path)}]
+    given = [Path(s) for s in source] if isinstance(source, (list, tuple)) else [Path(str(source))]
+    items: list[dict] = []
+    files: list[Path] = []
+    for path in given:
+        if path.is_dir():
+            items += _dataset(path, folder) if (path / bids.DESCRIPTION).is_file() else _folder(path, folder)
+        elif not path.is_file():
+            raise InputError(f"{path} does not exist. Set --input to a scan, a folder, or a list of them.")
+        elif path.name.endswith(VOLUMES):
+            items.append(_volume(path, folder / f"{_stem(path.name)}_sr"))
+        elif dicom.is_dicom(path):
+            files.append(path)
+        else:
+            raise InputError(
+                f"{path} is no scan that can be read: expected a name ending in {', '.join(VOLUMES)}, or DICOM. Unpack "
+                "or convert it first."
+            )
+    items += _dicom(files, folder) if files else []
+    if not items:
+        raise InputError(
+            f"{source}: no thick-slice scan was found. Expected files ending in {', '.join(VOLUMES)}, or DICOM series."
+        )
+    by_result: dict[str, str] = {}
+    for item in items:
+        other = by_result.setdefault(item["result"], item["name"])
+        if other != item["name"]:
+            raise InputError(f"{other} and {item['name']} would have one result, {item['result']}. Rename one of them.")
+    return items
 
 
 def built_in_sample(output_dir: str | os.PathLike, slice_thickness: float = 5.0) -> dict:
@@ -214,4 +288,5 @@ def built_in_sample(output_dir: str | os.PathLike, slice_thickness: float = 5.0)
     for key, image in {"truth": (sharp, truth.affine), "image": (thick, affine)}.items():
         with whole_file(paths[key]) as partial:
             nib.save(nib.Nifti1Image(*image), partial)
-    return {key: str(path) for key, path in paths.items()}
+    item = _volume(paths["image"], Path(output_dir) / "icbm152_sr")
+    return {**item, "truth": str(paths["truth"])}

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from monai.data import MetaTensor
-from monai.transforms import Compose, EnsureChannelFirstd, LoadImaged
 from scipy.interpolate import make_interp_spline
 from torch import Tensor, nn
 
@@ -25,7 +24,7 @@ from .files import whole_file
 from .grid import centred_positions, voxel_spacing
 from .inference import DriftInferer
 from .slice_profile import SLR, Profile, acquire, regrid_nearest, slice_profile
-from .transforms import CheckScand, NormalizeIntensityRanged, RestoreIntensityRanged
+from .transforms import LoadScand, NormalizeIntensityRanged, RestoreIntensityRanged
 
 logger = logging.getLogger("drift")
 
@@ -60,8 +59,7 @@ def load_volume(path: str) -> tuple[Tensor, np.ndarray]:
     Raises:
         InputError: if the file is no 3-D real-valued volume on an orthogonal grid, or holds NaN or infinite voxels.
     """
-    load = Compose([CheckScand("label"), LoadImaged("label"), EnsureChannelFirstd("label")])
-    volume = load({"label": path})["label"]
+    volume = LoadScand("label")({"label": path})["label"]
     data = volume.as_tensor()[0].float()
     if not torch.isfinite(data).all():
         raise InputError(f"{path} has NaN or infinite voxels: expected none. Mask or mend them first.")
@@ -336,10 +334,7 @@ def _check_settings(
         raise InputError(f"noise is {noise}: expected a share of the intensity range, 0 or more. Set --noise.")
     if not isinstance(seed, int):
         raise InputError(f"seed is {seed!r}: expected a whole number. Set --seed.")
-    try:
-        slice_profile(profile)
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{error} Set --profile.") from error
+    slice_profile(profile)
     if slab is not None and not (isinstance(slab, int) and slab >= 1):
         raise InputError(f"slab is {slab!r}: expected a number of slices, or null for whole volumes. Set --slab.")
 

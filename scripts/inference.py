@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-
 import numpy as np
 import torch
-from monai.data import DataLoader, Dataset, MetaTensor
-from monai.engines import SupervisedEvaluator
+from monai.data import MetaTensor
 from monai.inferers import Inferer, SlidingWindowInferer
 from torch import Tensor, nn
-from torch.utils.data import Subset
 
-from .errors import flag, input_error
+from .errors import flag
 from .schedule import N_MAX, ais_steps, euler_times
-
-logger = logging.getLogger("drift")
 
 
 def acquisition(image: MetaTensor) -> tuple[int, float, float, float]:
@@ -85,7 +79,7 @@ class DriftInferer(Inferer):
             network: a `Drift`.
 
         Returns:
-            The volume, same shape and meta data.
+            The volume, same shape and meta data, with `steps`, the number of Euler steps, among them.
 
         Raises:
             ValueError: if the batch holds more than one volume or the meta data are missing.
@@ -94,10 +88,11 @@ class DriftInferer(Inferer):
             raise ValueError(f"inputs are {tuple(inputs.shape)}: expected one volume, (1, 1, X, Y, Z).")
         axis, slice_spacing, slice_thickness, target_thickness = acquisition(inputs)
         if max(slice_spacing, slice_thickness) <= target_thickness:
-            return inputs
+            return MetaTensor(inputs, meta={**inputs.meta, "steps": 0})
         volume = inputs.as_tensor()[0, 0]
         thickness = volume.new_tensor([[slice_thickness, target_thickness]])
-        times = euler_times(self.step_count(slice_thickness, target_thickness)).to(volume)
+        steps = self.step_count(slice_thickness, target_thickness)
+        times = euler_times(steps).to(volume)
 
         def rebuild(windows: Tensor) -> Tensor:
             flat = windows.flatten(1)
@@ -114,30 +109,5 @@ class DriftInferer(Inferer):
             rebuilt = self.windows(planes, rebuild)[:, 0]  # type: ignore[call-overload]  # MONAI: or a tuple
             results.append(rebuilt.movedim((1, 2), (axis, other)))
         result = torch.stack(results).mean(0)[None, None]
-        return MetaTensor(result, meta=inputs.meta, applied_operations=inputs.applied_operations)
-
-
-def rebuild_scans(evaluator: SupervisedEvaluator, dataset: Dataset) -> None:
-    """Rebuilds scan by scan; one that fails is named and does not stop the rest.
-
-    Args:
-        evaluator: with the deployed inferer and postprocessing.
-        dataset: of scans, with the deployed preprocessing.
-
-    Raises:
-        SystemExit: with exit code 1, at the end, if a scan failed.
-    """
-    evaluator.interrupt_resume_enabled = False  # else ignite skips the scan after a failed one
-    evaluator.logger.setLevel(logging.CRITICAL)  # each failure is told once, below
-    failed = 0
-    for index in range(len(dataset)):
-        evaluator.data_loader = DataLoader(Subset(dataset, [index]), batch_size=1)
-        evaluator.state.epoch_length = 1
-        try:
-            evaluator.run()
-        except Exception as error:
-            failed += 1
-            mistake = input_error(error)
-            logger.error(f"error: {mistake or error}", exc_info=error if mistake is None else None)
-    if failed:
-        raise SystemExit(f"{failed} of {len(dataset)} scans failed.")
+        meta = {**inputs.meta, "steps": steps}
+        return MetaTensor(result, meta=meta, applied_operations=inputs.applied_operations)

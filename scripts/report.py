@@ -239,7 +239,7 @@ def compare_with_truth(items: list[dict], output_dir: str) -> None:
         name = Path(item["image"]).name.removesuffix(".gz").removesuffix(".nii")
         thick, affine = _read(item["image"])
         truth, fine_affine = _read(item["truth"])
-        drift, _ = _read(Path(output_dir) / f"{name}_sr.nii.gz")
+        drift, _ = _read(item["result"] + ".nii.gz")
         axis = slice_axis(voxel_spacing(affine))
         spacing, target = voxel_spacing(affine)[axis], voxel_spacing(fine_affine)[axis]
         repeated = interpolate_slices(thick, axis, spacing, truth.shape[axis], target, "nearest")

@@ -16,6 +16,7 @@ from scipy.optimize import brentq
 from sigpy.mri import rf
 from torch import Tensor
 
+from .errors import InputError
 from .grid import centred_positions, nearest_index
 
 # Which profile: the time-bandwidth product of an SLR pulse, or a shape by its name
@@ -72,12 +73,12 @@ def slice_profile(profile: Profile) -> tuple[np.ndarray, np.ndarray]:
         Positions in slice widths (full width at half maximum) from the centre, and the magnitude there.
 
     Raises:
-        ValueError: if there is no such profile.
+        InputError: if there is no such profile.
     """
     if isinstance(profile, (int, float)) and not isinstance(profile, bool) and 2 <= profile <= 32:
         return slr_profile(float(profile))
     if profile not in ("gaussian", "rectangular"):
-        raise ValueError(
+        raise InputError(
             f"slice profile is {profile!r}: expected 'gaussian' or 'rectangular', or the time-bandwidth product of an "
             "SLR pulse, 2 to 32; 4 is common."
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
@@ -11,73 +10,102 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 import torch
-from monai.config import KeysCollection, PathLike
-from monai.data import MetaTensor, NibabelWriter
-from monai.transforms import MapTransform, RandomizableTransform
+from monai.config import KeysCollection
+from monai.data import MetaTensor
+from monai.transforms import LoadImage, MapTransform, RandomizableTransform
+from monai.utils import optional_import
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from . import grid
+from . import bids, dicom, grid
 from .errors import InputError
-from .files import whole_file
 from .schedule import ais_steps
 from .slice_profile import SLR, Profile, acquire, degrade, regrid_nearest
 
 logger = logging.getLogger("drift")
+_, has_itk = optional_import("itk")
+
+ITK = (".nrrd", ".nhdr", ".mha", ".mhd")  # read by ITK
 
 MIN_SLICES = 3  # a slice and its two neighbours: less has no through-plane structure to work with
 
 
-class CheckScand(MapTransform):
-    """Refuses files that are no complete 3-D real-valued NIfTI volume on an orthogonal grid.
+class LoadScand(MapTransform):
+    """Reads scans and refuses what is no complete 3-D volume of real numbers on an orthogonal grid.
 
     Args:
-        keys: paths; an image that a host has loaded already passes through.
+        keys: path of a NIfTI or MGZ file, read by nibabel; of an NRRD or MetaImage file, read by ITK; or a
+            `dicom.Series`. An image that a host has loaded already passes, once it is checked. Each becomes a
+            `(1, X, Y, Z)` float32 volume with an affine; what a DICOM header says of the slice thickness (mm) is
+            `header_thickness` in its meta data.
     """
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        for key in self.key_iterator(data):
-            if isinstance(data[key], (str, Path)):
-                self._check(Path(data[key]))
-        return dict(data)
+        result = dict(data)
+        for key in self.key_iterator(result):
+            source = result[key]
+            if isinstance(source, dicom.Series):
+                result[key] = self._series(source)
+            elif isinstance(source, (str, Path)):
+                path = Path(source)
+                result[key] = self._itk(path) if path.name.endswith(ITK) else self._nibabel(path)
+            self._check_grid(result[key])
+        return result
 
-    def _check(self, path: Path) -> None:
+    def _series(self, series: dicom.Series) -> MetaTensor:
+        volume = dicom.read_series(series)
+        meta = {"filename_or_obj": series.name, "header_thickness": volume.slice_thickness}
+        return MetaTensor(torch.from_numpy(volume.array)[None], affine=torch.from_numpy(volume.affine), meta=meta)
+
+    def _itk(self, path: Path) -> MetaTensor:
+        if not has_itk:
+            raise InputError(f"{path} needs ITK. Install it with pip install '.[itk]', or convert the scan to NIfTI.")
+        try:
+            volume = LoadImage("ITKReader", ensure_channel_first=True)(path)
+        except Exception as error:  # ITK raises RuntimeError with a page of text
+            raise InputError(f"{path} cannot be read by ITK. Convert or download it again.") from error
+        if volume.dim() != 4 or volume.shape[0] != 1:
+            raise InputError(f"{path} has shape {tuple(volume.shape)}: expected a 3-D volume. Save one volume of it.")
+        return volume
+
+    def _nibabel(self, path: Path) -> MetaTensor:
         try:
             image: Any = nib.load(path)  # nibabel declares a type without voxels
             np.asanyarray(image.dataobj)  # a truncated file shows only here
         except Exception as error:  # nibabel raises many types for a broken file
             reason = " ".join(str(error).split())
-            raise InputError(f"{path} cannot be read as NIfTI ({reason}). Convert or download it again.") from error
+            raise InputError(f"{path} cannot be read ({reason}). Convert or download it again.") from error
         dtype, shape = image.get_data_dtype(), image.shape
         if dtype.fields is not None or dtype.kind not in "iuf":
             raise InputError(f"{path} holds {dtype} voxels: expected one real number each. Save one channel of it.")
         if len(shape) < 3 or shape[3:] not in ((), (1,)):
             raise InputError(f"{path} has shape {shape}: expected a 3-D volume. Save one volume of it.")
-        spacing = grid.voxel_spacing(image.affine)
-        if not (np.isfinite(image.affine).all() and (spacing > 0).all()):
-            raise InputError(f"{path} has voxel edges of {spacing} mm: expected positive lengths. Mend its affine.")
-        shear = grid.shear_angle(image.affine)
+        return LoadImage("NibabelReader", ensure_channel_first=True)(path)
+
+    def _check_grid(self, volume: MetaTensor) -> None:
+        name = volume.meta.get("filename_or_obj", "the scan")
+        affine = np.asarray(volume.affine)
+        spacing = grid.voxel_spacing(affine)
+        if not (np.isfinite(affine).all() and (spacing > 0).all()):
+            raise InputError(f"{name} has voxel edges of {spacing} mm: expected positive lengths. Mend its affine.")
+        shear = grid.shear_angle(affine)
         if shear > grid.MAX_SHEAR:
             raise InputError(
-                f"{path}: affine is sheared, {shear:.2f} degrees off orthogonal, at most {grid.MAX_SHEAR} is "
+                f"{name}: affine is sheared, {shear:.2f} degrees off orthogonal, at most {grid.MAX_SHEAR} is "
                 "supported. Resample to an orthogonal grid first."
             )
 
 
-def sidecar_thickness(path: Path) -> float | None:
-    """`SliceThickness` (mm) of the BIDS sidecar beside a NIfTI file, None without one.
+def sidecar_thickness(path: Path) -> tuple[float | None, str]:
+    """`SliceThickness` (mm) of the sidecars of a NIfTI file, and from where; None without one.
 
     Raises:
-        InputError: if the sidecar is no JSON object or its value no number.
+        InputError: if a sidecar is no JSON object or its value no number.
     """
-    sidecar = path.with_name(path.name.removesuffix(".gz").removesuffix(".nii") + ".json")
-    if not sidecar.is_file():
-        return None
-    try:
-        value = json.loads(sidecar.read_text()).get("SliceThickness")
-    except (ValueError, AttributeError) as error:
-        raise InputError(f"{sidecar}: SliceThickness cannot be read ({error}). Mend it, or remove it.") from error
-    return None if value is None else _length(f"{sidecar}: SliceThickness", value, "Mend it, or remove it.")
+    value, sidecar = bids.sidecar_value(path, "SliceThickness")
+    if value is None:
+        return None, ""
+    return _length(f"{sidecar}: SliceThickness", value, "Mend it, or remove it."), f"the sidecar {sidecar}"
 
 
 def _length(name: str, value: Any, remedy: str) -> float:
@@ -98,9 +126,10 @@ def _length(name: str, value: Any, remedy: str) -> float:
 class Acquisitiond(MapTransform):
     """Settles the facts of the acquisition, once, and says where each came from (reading note 4).
 
-    Writes `slice_axis`, and in mm `slice_spacing`, `slice_thickness` and `target_thickness`, to the meta data. What
-    the user gives wins. Otherwise the slice axis is the one with the largest spacing, the thickness is that of the BIDS
-    sidecar, else the slice spacing, and the target is the finer in-plane spacing, within the trained range.
+    Writes `slice_axis`, and in mm `slice_spacing`, `slice_thickness` and `target_thickness`, to the meta data; besides,
+    for people, `assumed`, where each came from, and `warnings`. What the user gives wins. Otherwise the slice axis is
+    the one with the largest spacing, the thickness is that of the DICOM header or the BIDS sidecar, else the slice
+    spacing, and the target is the finer in-plane spacing, within the trained range.
 
     Args:
         keys: `(1, X, Y, Z)` volumes with an affine.
@@ -139,6 +168,7 @@ class Acquisitiond(MapTransform):
 
     def _settle(self, volume: MetaTensor) -> None:
         name = str(volume.meta.get("filename_or_obj", "the scan"))
+        warnings: list[str] = []
         spacing = grid.voxel_spacing(volume.affine)
         axis = grid.slice_axis(spacing) if self.slice_axis is None else self.slice_axis
         slice_spacing = float(spacing[axis])
@@ -152,38 +182,60 @@ class Acquisitiond(MapTransform):
         if target is None:
             target = float(np.clip(np.delete(spacing, axis).min(), low, high))
         elif not low <= target <= high:
-            logger.warning(
-                f"{name}: target {target:g} mm is outside the {low:g} to {high:g} mm that the weights were "
-                "trained for; expect blur or false detail."
+            warnings.append(
+                f"target {target:g} mm is outside the {low:g} to {high:g} mm that the weights were trained for; expect "
+                "blur or false detail."
             )
-        thickness, source = self.slice_thickness, "given"
+        thickness, source = self._header_thickness(volume, name)
+        if self.slice_thickness is not None:
+            if thickness is not None and abs(thickness - self.slice_thickness) > 0.01 * thickness:
+                warnings.append(
+                    f"slice thickness {self.slice_thickness:g} mm is given and used; {source} says {thickness:g} mm."
+                )
+            thickness, source = self.slice_thickness, "given"
+        from_spacing = thickness is None
         if thickness is None:
-            thickness, source = sidecar_thickness(Path(name)), "from the sidecar"
-        if thickness is None:
-            thickness, source = slice_spacing, "taken from the slice spacing"
+            thickness, source = slice_spacing, "the slice spacing, for want of better"
         if abs(thickness - target) <= 0.01 * target:
             thickness = target  # headers round
-        if thickness < target and (source != "taken from the slice spacing" or slice_spacing > 1.01 * target):
+        if thickness < target and (not from_spacing or slice_spacing > 1.01 * target):
             raise InputError(
                 f"{name}: slice thickness {thickness:g} mm ({source}) is smaller than the target, {target:g} mm. "
                 "Set --slice_thickness to the true thickness or --target_thickness to a smaller one."
             )
         if thickness > self.trained_thickness:
-            logger.warning(
-                f"{name}: slices of {thickness:g} mm are thicker than the {self.trained_thickness:g} mm that the "
-                "weights were trained for; expect missing detail."
+            warnings.append(
+                f"slices of {thickness:g} mm are thicker than the {self.trained_thickness:g} mm that the weights were "
+                "trained for; expect missing detail."
             )
+        for warning in warnings:
+            logger.warning(f"{name}: {warning}")
         if max(thickness, slice_spacing) <= 1.01 * target:
             thickness = target = slice_spacing
             logger.info(f"{name}: slices of {slice_spacing:.3g} mm are at the target already; the scan is copied.")
         else:
             logger.info(
                 f"{name}: slices along axis {axis}, {slice_spacing:.3g} mm apart; thickness {thickness:.3g} mm "
-                f"({source}); target {target:.3g} mm; N = {ais_steps(thickness, target)} Euler steps by AIS"
+                f"(from {source}); target {target:.3g} mm; N = {ais_steps(thickness, target)} Euler steps by AIS"
             )
         volume.meta.update(
-            slice_axis=axis, slice_spacing=slice_spacing, slice_thickness=thickness, target_thickness=target
+            slice_axis=axis,
+            slice_spacing=slice_spacing,
+            slice_thickness=thickness,
+            target_thickness=target,
+            warnings=warnings,
+            assumed={
+                "slice_axis": "the largest spacing" if self.slice_axis is None else "given",
+                "slice_thickness": source,
+                "target_thickness": "the finer in-plane spacing" if self.target_thickness is None else "given",
+            },
         )
+
+    def _header_thickness(self, volume: MetaTensor, name: str) -> tuple[float | None, str]:
+        """Slice thickness (mm) that came with the scan, None without one; and from where."""
+        if volume.meta.get("header_thickness") is not None:
+            return float(volume.meta["header_thickness"]), "the DICOM header"
+        return sidecar_thickness(Path(name))
 
 
 class RegridNearestd(MapTransform):
@@ -247,24 +299,6 @@ class RestoreIntensityRanged(MapTransform):
             # torch declares that arithmetic on a MetaTensor gives a Tensor
             result[key] = (result[key] + 1) * ((high - low) / 2) + low  # type: ignore[assignment]
         return result
-
-
-class ScanWriter(NibabelWriter):
-    """NIfTI with lengths in mm, complete or absent."""
-
-    @classmethod
-    def create_backend_obj(cls, *args, **kwargs) -> nib.Nifti1Image:  # type: ignore[override]  # MONAI says an array
-        """As `NibabelWriter`, with units and with the affine in both of the header's places."""
-        image = super().create_backend_obj(*args, **kwargs)
-        image.header.set_xyzt_units("mm", "sec")
-        image.set_qform(image.affine, int(image.header["sform_code"]))
-        return image
-
-    def write(self, filename: PathLike, verbose: bool = False, **kwargs) -> None:
-        """Writes the image that was set, atomically."""
-        with whole_file(filename) as partial:
-            super().write(str(partial), verbose, **kwargs)
-        logger.info(f"wrote {filename}")
 
 
 class RandPlaned(RandomizableTransform, MapTransform):

@@ -1,0 +1,100 @@
+"""BIDS: which scans of a dataset have thick slices, what their sidecars say, and the derivative that results form.
+
+Gorgolewski et al., Sci. Data 3:160044 (2016).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from .errors import InputError
+from .files import whole_file
+
+DESCRIPTION = "dataset_description.json"
+VERSION = "1.9.0"  # of BIDS, whose derivatives results follow
+
+
+def dataset_root(path: str | os.PathLike) -> Path | None:
+    """The BIDS dataset that a file or folder belongs to, None outside of one."""
+    path = Path(path).absolute()
+    return next((folder for folder in (path, *path.parents) if (folder / DESCRIPTION).is_file()), None)
+
+
+def anatomical_scans(root: Path) -> list[Path]:
+    """NIfTI files in the `anat` folders of the subjects of a dataset, derivatives left out; sorted."""
+    return sorted(p for p in root.glob("sub-*/**/anat/sub-*.nii*") if p.name.endswith((".nii", ".nii.gz")))
+
+
+def _parts(name: str) -> tuple[set[str], str]:
+    """Entities, such as `sub-01`, and suffix, such as `T2w`, of a file name without its ending."""
+    *entities, suffix = name.split("_")
+    return set(entities), suffix
+
+
+def sidecars(path: str | os.PathLike) -> list[Path]:
+    """JSON sidecars of a NIfTI file, nearest first; in a BIDS dataset also those it inherits from upper folders."""
+    path = Path(path)
+    stem = path.name.removesuffix(".gz").removesuffix(".nii")
+    beside = path.with_name(stem + ".json")
+    found = [beside] if beside.is_file() else []
+    root = dataset_root(path)
+    if root is not None:
+        entities, suffix = _parts(stem)
+        folder = path.absolute().parent
+        while True:
+            for candidate in sorted(folder.glob(f"*{suffix}.json")):
+                theirs, kind = _parts(candidate.stem)
+                if kind == suffix and theirs < entities and candidate.is_file():
+                    found.append(candidate)
+            if folder == root:
+                break
+            folder = folder.parent
+    return found
+
+
+def sidecar_value(path: str | os.PathLike, name: str) -> tuple[Any, Path | None]:
+    """What the nearest sidecar of a NIfTI file that knows it says, and which one it is; None and None without.
+
+    Raises:
+        InputError: if a sidecar is no JSON object.
+    """
+    for sidecar in sidecars(path):
+        try:
+            value = json.loads(sidecar.read_text(encoding="utf-8")).get(name)
+        except (ValueError, AttributeError) as error:
+            raise InputError(f"{sidecar}: {name} cannot be read ({error}). Mend it, or remove it.") from error
+        if value is not None:
+            return value, sidecar
+    return None, None
+
+
+def derivative_name(name: str) -> str:
+    """Name of a scan's derivative without its ending: `sub-01_T2w.nii.gz` becomes `sub-01_desc-sr_T2w`."""
+    *entities, suffix = name.removesuffix(".gz").removesuffix(".nii").split("_")
+    return "_".join([*entities, "desc-sr", suffix])
+
+
+def write_description(folder: str | os.PathLike, source: Path, version: str) -> None:
+    """Makes a folder of results a BIDS derivative.
+
+    Args:
+        folder: of the results.
+        source: root of the dataset they come from.
+        version: of the bundle.
+    """
+    content = {
+        "Name": "DRIFT: through-plane super-resolution",
+        "BIDSVersion": VERSION,
+        "DatasetType": "derivative",
+        "GeneratedBy": [{"Name": "DRIFT", "Version": version}],
+        "DatasetLinks": {"raw": os.path.relpath(source, folder)},
+    }
+    for name, text in (
+        (DESCRIPTION, json.dumps(content, indent=1) + "\n"),
+        (".bidsignore", "summary.csv\n**/*.html\n"),
+    ):
+        with whole_file(Path(folder) / name) as partial:
+            partial.write_text(text, encoding="utf-8")
