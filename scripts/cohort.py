@@ -249,7 +249,9 @@ def rebuild_scans(evaluator: SupervisedEvaluator, dataset: Dataset, output: Outp
             logger.info(f"{index + 1} of {len(dataset)}: {item['name']} {outcome}, {record['Summary']['result']}")
             rows.append({**record["Summary"], "outcome": outcome})
         except Exception as error:
-            mistake = input_error(error)
+            mistake = (
+                error if isinstance(error, OSError) else input_error(error)
+            )  # a full disk, a folder without rights
             logger.error(f"error: {mistake or error}", exc_info=error if mistake is None else None)
             rows.append({"input": item["name"], "outcome": "failed", "warnings": str(mistake or error)})
         _write_summary(Path(output.folder) / "summary.csv", rows)

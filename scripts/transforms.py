@@ -27,8 +27,6 @@ _, has_itk = optional_import("itk")
 
 ITK = (".nrrd", ".nhdr", ".mha", ".mhd")  # read by ITK
 
-MIN_SLICES = 3  # a slice and its two neighbours: less has no through-plane structure to work with
-
 
 class LoadScand(MapTransform):
     """Reads scans and refuses what is no complete 3-D volume of real numbers on an orthogonal grid.
@@ -172,9 +170,9 @@ class Acquisitiond(MapTransform):
         spacing = grid.voxel_spacing(volume.affine)
         axis = grid.slice_axis(spacing) if self.slice_axis is None else self.slice_axis
         slice_spacing = float(spacing[axis])
-        if volume.shape[1 + axis] < MIN_SLICES:
+        if volume.shape[1 + axis] < grid.MIN_SLICES:
             raise InputError(
-                f"{name} has {volume.shape[1 + axis]} slices along axis {axis}: expected {MIN_SLICES} or more. "
+                f"{name} has {volume.shape[1 + axis]} slices along axis {axis}: expected {grid.MIN_SLICES} or more. "
                 "Set --slice_axis if the slices lie along another axis."
             )
         low, high = self.trained_target
