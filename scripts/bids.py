@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from .errors import InputError
-from .files import whole_file
+from .files import NIFTI, stem, whole_file
 
 DESCRIPTION = "dataset_description.json"
+WEIGHTED = {"T1w", "T2w", "PDw", "T2starw", "FLAIR", "inplaneT1", "inplaneT2", "PDT2", "PD", "T2star", "FLASH", "angio"}
+NOT_MAGNITUDE = {"part-phase", "part-real", "part-imag"}
 VERSION = "1.9.0"  # of BIDS, whose derivatives results follow
 
 
@@ -24,8 +26,11 @@ def dataset_root(path: str | os.PathLike) -> Path | None:
 
 
 def anatomical_scans(root: Path) -> list[Path]:
-    """NIfTI files in the `anat` folders of the subjects of a dataset, derivatives left out; sorted."""
-    return sorted(p for p in root.glob("sub-*/**/anat/sub-*.nii*") if p.name.endswith((".nii", ".nii.gz")))
+    """Magnitude images of the subjects of a dataset that show anatomy, no maps, masks or derivatives; sorted."""
+    scans = (p for p in root.glob("sub-*/**/anat/sub-*") if p.name.endswith(NIFTI))
+    return sorted(
+        p for p in scans if _parts(stem(p.name))[1] in WEIGHTED and not NOT_MAGNITUDE & _parts(stem(p.name))[0]
+    )
 
 
 def _parts(name: str) -> tuple[set[str], str]:
@@ -37,17 +42,17 @@ def _parts(name: str) -> tuple[set[str], str]:
 def sidecars(path: str | os.PathLike) -> list[Path]:
     """JSON sidecars of a NIfTI file, nearest first; in a BIDS dataset also those it inherits from upper folders."""
     path = Path(path)
-    stem = path.name.removesuffix(".gz").removesuffix(".nii")
-    beside = path.with_name(stem + ".json")
+    name = stem(path.name)
+    beside = path.with_name(name + ".json")
     found = [beside] if beside.is_file() else []
     root = dataset_root(path)
     if root is not None:
-        entities, suffix = _parts(stem)
+        entities, suffix = _parts(name)
         folder = path.absolute().parent
         while True:
             for candidate in sorted(folder.glob(f"*{suffix}.json")):
                 theirs, kind = _parts(candidate.stem)
-                if kind == suffix and theirs < entities and candidate.is_file():
+                if kind == suffix and theirs <= entities and candidate.is_file() and candidate not in found:
                     found.append(candidate)
             if folder == root:
                 break
@@ -64,7 +69,7 @@ def sidecar_value(path: str | os.PathLike, name: str) -> tuple[Any, Path | None]
     for sidecar in sidecars(path):
         try:
             value = json.loads(sidecar.read_text(encoding="utf-8")).get(name)
-        except (ValueError, AttributeError) as error:
+        except (ValueError, AttributeError, RecursionError) as error:
             raise InputError(f"{sidecar}: {name} cannot be read ({error}). Mend it, or remove it.") from error
         if value is not None:
             return value, sidecar
@@ -73,7 +78,7 @@ def sidecar_value(path: str | os.PathLike, name: str) -> tuple[Any, Path | None]
 
 def derivative_name(name: str) -> str:
     """Name of a scan's derivative without its ending: `sub-01_T2w.nii.gz` becomes `sub-01_desc-sr_T2w`."""
-    *entities, suffix = name.removesuffix(".gz").removesuffix(".nii").split("_")
+    *entities, suffix = stem(name).split("_")
     return "_".join([*entities, "desc-sr", suffix])
 
 

@@ -113,7 +113,7 @@ def _write_nifti(path: Path, result: MetaTensor) -> None:
 
 def _source(item: Mapping, path: str) -> str:
     """A source's path; within a BIDS dataset its URI, whose `raw` is in the derivative's description."""
-    return f"bids:raw:{Path(path).relative_to(item['dataset']).as_posix()}" if "dataset" in item else path
+    return f"bids:raw:{Path(path).absolute().relative_to(item['dataset']).as_posix()}" if "dataset" in item else path
 
 
 def _facts(meta: Mapping[str, Any], steps: int, profile: Profile) -> list[tuple[str, str, str]]:
@@ -172,6 +172,7 @@ def _write(item: Mapping, measured: MetaTensor, result: MetaTensor, output: Outp
         "Sources": [_source(item, path) for path in item["sources"]],
         "SliceThickness": target,
         "SpacingBetweenSlices": target,
+        **({"SkullStripped": False} if "dataset" in item else {}),
         "Results": written,
         **key,
         "Facts": {name: [value, source] for name, value, source in facts},
@@ -223,38 +224,41 @@ def rebuild_scans(evaluator: SupervisedEvaluator, dataset: Dataset, output: Outp
     """
     evaluator.interrupt_resume_enabled = False  # else ignite skips the scan after a failed one
     evaluator.logger.setLevel(logging.CRITICAL)  # each failure is told once, below
-    settings = {
-        **output.settings,
-        "format": output.format,
-        "consistency": output.consistency,
-        "profile": output.profile,
-    }
-    settings["report"] = output.report
+    own = {name: getattr(output, name) for name in ("format", "consistency", "profile", "report")}
+    settings = {**output.settings, **own}
+    summary = Path(output.folder) / "summary.csv"
     key = {"WeightsSHA256": sha256([output.weights]), "Version": output.version, "Settings": settings}
-    for dataset_root in {item["dataset"] for item in dataset.data if "dataset" in item}:
-        bids.write_description(output.folder, Path(dataset_root), output.version)
     rows: list[dict] = []
+    try:  # before hours of work, not after
+        _write_summary(summary, rows)
+        for root in {item["dataset"] for item in dataset.data if "dataset" in item}:
+            bids.write_description(output.folder, Path(root), output.version)
+    except OSError as error:
+        raise InputError(f"output_dir {output.folder} cannot be written ({error}). Choose another one.") from error
     for index, item in enumerate(dataset.data):
         start, stem = time.perf_counter(), Path(item["result"])
         try:
-            own = {**key, "InputSHA256": sha256(item["sources"])}
+            scan_key = {**key, "InputSHA256": sha256(item["sources"])}
             if output.format == "dicom" and not isinstance(item["image"], dicom.Series):
                 raise InputError(f"{item['name']} is not DICOM. Leave out --output_format dicom for it.")
-            record, outcome = complete(stem, own), "complete already"
+            record, outcome = complete(stem, scan_key), "complete already"
             if record is None:
                 outcome = "rebuilt"
                 _record_path(stem).unlink(missing_ok=True)  # from here on the old result does not count
                 measured, result = _rebuild(item, index, dataset, evaluator)
-                record = _write(item, measured, result, output, own, start)
+                record = _write(item, measured, result, output, scan_key, start)
             logger.info(f"{index + 1} of {len(dataset)}: {item['name']} {outcome}, {record['Summary']['result']}")
             rows.append({**record["Summary"], "outcome": outcome})
         except Exception as error:
-            mistake = (
-                error if isinstance(error, OSError) else input_error(error)
-            )  # a full disk, a folder without rights
+            mistake = input_error(error)
+            if isinstance(error, OSError):  # a full disk, a folder without rights
+                mistake = InputError(f"{item['name']}: {error}. Check the disk and the rights to the folders.")
             logger.error(f"error: {mistake or error}", exc_info=error if mistake is None else None)
             rows.append({"input": item["name"], "outcome": "failed", "warnings": str(mistake or error)})
-        _write_summary(Path(output.folder) / "summary.csv", rows)
+        try:
+            _write_summary(summary, rows)
+        except OSError as error:
+            logger.warning(f"{summary} cannot be written ({error}).")
     failed = sum(row["outcome"] == "failed" for row in rows)
     if failed:
         raise SystemExit(f"{failed} of {len(rows)} scans failed.")

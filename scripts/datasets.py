@@ -17,15 +17,12 @@ import torch
 
 from . import bids, dicom
 from .errors import InputError
-from .files import whole_file
+from .files import NIFTI, VOLUMES, stem, whole_file
 from .grid import fine_affine
 from .slice_profile import acquire
-from .transforms import ITK
 
 logger = logging.getLogger("drift")
 
-NIFTI = (".nii", ".nii.gz")
-VOLUMES = (*NIFTI, ".mgz", *ITK)
 THIN = 1.3  # mm; scans of voxels no longer than this need no rebuilding: the largest trained target
 VALIDATION_SHARE = 0.15  # of subjects, where no datalist says
 
@@ -153,19 +150,14 @@ def contrast_weights(volumes: Sequence[Mapping], label_maps: Sequence[Mapping]) 
     return [count[item["contrast"]] ** -0.5 for item in items]
 
 
-def _stem(name: str) -> str:
-    """A file's name without its ending."""
-    return next(name.removesuffix(ending) for ending in sorted(VOLUMES, key=len, reverse=True) if name.endswith(ending))
-
-
 def _volume(path: Path, result: Path) -> dict:
     sources = [path, *bids.sidecars(path)]
     if path.suffix in (".nhdr", ".mhd"):  # header and data apart
-        sources += sorted(p for p in path.parent.glob(_stem(path.name) + ".*") if p != path and p.suffix != ".json")
+        sources += sorted(p for p in path.parent.glob(stem(path.name) + ".*") if p != path and p.suffix != ".json")
     return {"image": str(path), "name": str(path), "sources": [str(p) for p in sources], "result": str(result)}
 
 
-def _dicom(source: Sequence[Path], output_dir: Path) -> list[dict]:
+def _dicom(source: Path | Sequence[Path], output_dir: Path) -> list[dict]:
     """The thick series among DICOM files; those that are skipped are named."""
     series, _ = dicom.find_series(source)
     items = []
@@ -179,20 +171,36 @@ def _dicom(source: Sequence[Path], output_dir: Path) -> list[dict]:
     return items
 
 
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be read ({error.strerror}). Ask for the right to read it.") from error
+
+
 def _folder(root: Path, output_dir: Path) -> list[dict]:
     """Every volume and every thick DICOM series in a folder, at any depth; results of earlier runs left out."""
-    volumes, others = [], []
-    for path in sorted(p for p in root.rglob("*") if p.is_file() and not p.name.startswith(".")):
-        if not path.name.endswith(VOLUMES):
-            others.append(path)
-        elif not _stem(path.name).endswith("_sr"):
-            volumes.append(path)
-    items = [_volume(p, output_dir / p.relative_to(root).with_name(_stem(p.name) + "_sr")) for p in volumes]
-    return items + _dicom([p for p in others if dicom.is_dicom(p)], output_dir)
+
+    def unreadable(error: OSError) -> None:
+        logger.warning(f"{error.filename} is left out: it cannot be read ({error.strerror}).")
+
+    volumes = []
+    for folder, folders, names in os.walk(root, onerror=unreadable):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if name.endswith(VOLUMES) and not name.startswith(".") and not stem(name).endswith("_sr"):
+                volumes.append(Path(folder, name))
+    items = [_volume(p, output_dir / p.relative_to(root).with_name(stem(p.name) + "_sr")) for p in volumes]
+    return items + _dicom(root, output_dir)
 
 
 def _dataset(root: Path, output_dir: Path) -> list[dict]:
     """The thick anatomical scans of a BIDS dataset."""
+    if output_dir.resolve() == root.resolve():
+        raise InputError(
+            f"output_dir {output_dir} is the dataset itself: expected a folder of its own. Choose one such as "
+            f"{root / 'derivatives' / 'drift'}."
+        )
     items = []
     for path in bids.anatomical_scans(root):
         try:
@@ -204,7 +212,7 @@ def _dataset(root: Path, output_dir: Path) -> list[dict]:
             logger.info(f"{path} is skipped: no voxel edge is longer than {THIN} mm.")
             continue
         folder = output_dir / path.parent.relative_to(root)
-        items.append({**_volume(path, folder / bids.derivative_name(path.name)), "dataset": str(root)})
+        items.append({**_volume(path, folder / bids.derivative_name(path.name)), "dataset": str(root.absolute())})
     return items
 
 
@@ -233,11 +241,12 @@ def scans(source: str | os.PathLike | Sequence[str] | None, output_dir: str | os
     files: list[Path] = []
     for path in given:
         if path.is_dir():
-            items += _dataset(path, folder) if (path / bids.DESCRIPTION).is_file() else _folder(path, folder)
+            read = _dataset if bids.DESCRIPTION in _names(path) else _folder
+            items += read(path, folder)
         elif not path.is_file():
             raise InputError(f"{path} does not exist. Set --input to a scan, a folder, or a list of them.")
         elif path.name.endswith(VOLUMES):
-            items.append(_volume(path, folder / f"{_stem(path.name)}_sr"))
+            items.append(_volume(path, folder / f"{stem(path.name)}_sr"))
         elif dicom.is_dicom(path):
             files.append(path)
         else:

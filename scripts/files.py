@@ -1,4 +1,4 @@
-"""Files that are complete or absent."""
+"""Files: which ones hold volumes, and ones that are complete or absent."""
 
 from __future__ import annotations
 
@@ -6,6 +6,18 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+NIFTI = (".nii", ".nii.gz")
+ITK = (".nrrd", ".nhdr", ".mha", ".mhd")  # read by ITK
+VOLUMES = (*NIFTI, ".mgz", *ITK)
+
+
+def stem(name: str) -> str:
+    """A volume file's name without its ending."""
+    for ending in sorted(VOLUMES, key=len, reverse=True):
+        if name.endswith(ending):
+            return name.removesuffix(ending)
+    return name
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 MIN_SLICES = 3  # a slice and its two neighbours: less has no through-plane structure to work with
+MAX_SPACING = 20.0  # mm; no slices of a head lie farther apart
 MAX_SHEAR = 0.1  # degrees off orthogonal that count as rounding of the header, not as shear
 
 

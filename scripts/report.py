@@ -63,9 +63,12 @@ def _ras(volume: MetaTensor) -> tuple[np.ndarray, np.ndarray]:
     return array, spacing[np.argsort(orientation[:, 0])]
 
 
-def _plane(array: np.ndarray, spacing: np.ndarray, normal: int) -> tuple[np.ndarray, tuple[float, float]]:
-    """The middle plane as it hangs, first row on top; its height and width in mm."""
-    plane = array.take(array.shape[normal] // 2, axis=normal).T[::-1]
+def _plane(
+    array: np.ndarray, spacing: np.ndarray, normal: int, offset: float = 0.0
+) -> tuple[np.ndarray, tuple[float, float]]:
+    """The plane nearest to `offset` mm from the centre, as it hangs, first row on top; its height and width in mm."""
+    index = round((array.shape[normal] - 1) / 2 + offset / spacing[normal])
+    plane = array.take(min(max(index, 0), array.shape[normal] - 1), axis=normal).T[::-1]
     height, width = (n * s for n, s in zip(plane.shape, np.delete(spacing, normal)[::-1]))
     return plane[:, ::-1], (height, width)  # right and front come to the left
 
@@ -84,7 +87,9 @@ def _views(measured: MetaTensor, result: MetaTensor, window: tuple[float, float]
     screen, paper = [], []
     scale = WIDTH / max(n * s for n, s in zip(after[0].shape, after[1]))
     for normal, name, letters in VIEWS:
-        (old, _), (new, (height, width)) = (_plane(*volume, normal) for volume in (before, after))
+        count = before[0].shape[normal]
+        offset = (count // 2 - (count - 1) / 2) * before[1][normal]  # where a measured slice lies: both show one place
+        (old, _), (new, (height, width)) = (_plane(*volume, normal, offset) for volume in (before, after))
         pictures = [_png(plane, *window) for plane in (old, new)]
         size = f"width:{width * scale:.0f}px;height:{height * scale:.0f}px"
         places = ("left:4px;top:48%", "right:4px;top:48%", "left:50%;top:2px", "left:50%;bottom:2px")
@@ -192,6 +197,12 @@ def write_page(
     window = (float(low), float(high))
     number, difference = consistency
     alerts = "".join(f'<p class="warning">{html.escape(text)}</p>' for text in warnings) or "<p>None.</p>"
+    agreement = "Not known: the scan is constant."
+    if not np.isnan(number):
+        agreement = (
+            "The rebuilt scan, acquired again by the slice model, differs from the measured slices by "
+            f"<b>{100 * number:.2f} %</b> (root mean square, inside the head, relative to the signal)."
+        )
     content = f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{name}</title><style>{STYLE}</style></head><body>
 <h1>{name}</h1>
@@ -209,8 +220,7 @@ left.</p>
 result is as sharp through the slices as within; that does not say that its detail is right.</p>
 {_spectrum(measured, result, axis)}
 <h2>Agreement with the measurement</h2>
-<p>The rebuilt scan, acquired again by the slice model, differs from the measured slices by
-<b>{100 * number:.2f} %</b> (root mean square, inside the head, relative to the signal).</p>
+<p>{agreement}</p>
 <p class="note">Below: the difference on the measured grid, black to white: &plusmn; a tenth of the window. Noise that
 the result is free of shows here as well.</p>
 {_difference(MetaTensor(difference, affine=measured.affine), window)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
@@ -19,13 +20,12 @@ from torch.nn.functional import interpolate
 
 from . import bids, dicom, grid
 from .errors import InputError
+from .files import ITK
 from .schedule import ais_steps
 from .slice_profile import SLR, Profile, acquire, degrade, regrid_nearest
 
 logger = logging.getLogger("drift")
 _, has_itk = optional_import("itk")
-
-ITK = (".nrrd", ".nhdr", ".mha", ".mhd")  # read by ITK
 
 
 class LoadScand(MapTransform):
@@ -52,7 +52,9 @@ class LoadScand(MapTransform):
 
     def _series(self, series: dicom.Series) -> MetaTensor:
         volume = dicom.read_series(series)
-        meta = {"filename_or_obj": series.name, "header_thickness": volume.slice_thickness}
+        meta: dict[str, Any] = {"filename_or_obj": series.name}
+        if volume.slice_thickness is not None:
+            meta["header_thickness"] = volume.slice_thickness
         return MetaTensor(torch.from_numpy(volume.array)[None], affine=torch.from_numpy(volume.affine), meta=meta)
 
     def _itk(self, path: Path) -> MetaTensor:
@@ -68,24 +70,39 @@ class LoadScand(MapTransform):
 
     def _nibabel(self, path: Path) -> MetaTensor:
         try:
-            image: Any = nib.load(path)  # nibabel declares a type without voxels
-            np.asanyarray(image.dataobj)  # a truncated file shows only here
+            if path.suffix in (".gz", ".mgz"):
+                with gzip.open(path) as file:
+                    while file.read(1 << 20):  # to the end, where the checksum is
+                        pass
+            image: Any = nib.load(path.absolute())  # nibabel takes a leading ~ for a home, and declares no voxels
+            array = np.asanyarray(image.dataobj)
+            unit = image.header.get_xyzt_units()[0] if isinstance(image, nib.Nifti1Image) else "mm"
         except Exception as error:  # nibabel raises many types for a broken file
             reason = " ".join(str(error).split())
             raise InputError(f"{path} cannot be read ({reason}). Convert or download it again.") from error
-        dtype, shape = image.get_data_dtype(), image.shape
+        dtype, shape = image.get_data_dtype(), tuple(int(n) for n in image.shape)
         if dtype.fields is not None or dtype.kind not in "iuf":
             raise InputError(f"{path} holds {dtype} voxels: expected one real number each. Save one channel of it.")
-        if len(shape) < 3 or shape[3:] not in ((), (1,)):
+        if len(shape) < 3 or 0 in shape or any(n != 1 for n in shape[3:]):
             raise InputError(f"{path} has shape {shape}: expected a 3-D volume. Save one volume of it.")
-        return LoadImage("NibabelReader", ensure_channel_first=True)(path)
+        if unit not in ("mm", "unknown"):
+            raise InputError(f"{path} states its lengths in {unit}s: expected mm. Scale its affine and save it in mm.")
+        with np.errstate(over="ignore"):  # told as infinite, later
+            volume = torch.from_numpy(array.reshape(1, *shape[:3]).astype(np.float32))
+        return MetaTensor(volume, affine=torch.from_numpy(image.affine), meta={"filename_or_obj": str(path)})
 
     def _check_grid(self, volume: MetaTensor) -> None:
         name = volume.meta.get("filename_or_obj", "the scan")
         affine = np.asarray(volume.affine)
+        if not np.isfinite(affine).all():
+            raise InputError(f"{name} has NaN or infinity in its affine: expected numbers. Mend its header.")
         spacing = grid.voxel_spacing(affine)
-        if not (np.isfinite(affine).all() and (spacing > 0).all()):
-            raise InputError(f"{name} has voxel edges of {spacing} mm: expected positive lengths. Mend its affine.")
+        if not ((spacing > 0) & (spacing <= grid.MAX_SPACING)).all():
+            edges = ", ".join(f"{edge:.4g}" for edge in spacing)
+            raise InputError(
+                f"{name} has voxel edges of {edges} mm: expected positive lengths of at most {grid.MAX_SPACING} mm. "
+                "Mend its header."
+            )
         shear = grid.shear_angle(affine)
         if shear > grid.MAX_SHEAR:
             raise InputError(
@@ -184,7 +201,12 @@ class Acquisitiond(MapTransform):
                 f"target {target:g} mm is outside the {low:g} to {high:g} mm that the weights were trained for; expect "
                 "blur or false detail."
             )
-        thickness, source = self._header_thickness(volume, name)
+        try:
+            thickness, source = self._header_thickness(volume, name)
+        except InputError:
+            if self.slice_thickness is None:
+                raise
+            thickness, source = None, ""  # a broken sidecar does not matter where the user knows better
         if self.slice_thickness is not None:
             if thickness is not None and abs(thickness - self.slice_thickness) > 0.01 * thickness:
                 warnings.append(

@@ -1,12 +1,18 @@
 """Real tiny networks and real small files that several tests share."""
 
+import logging
+from pathlib import Path
+
 import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from monai.bundle import ConfigParser
 from scipy.ndimage import gaussian_filter
 
 from scripts.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
+
+ROOT = Path(__file__).parents[1]
 
 torch.set_num_threads(1)  # small tensors: threads only wait for each other
 
@@ -40,3 +46,43 @@ def write_nifti(tmp_path):
         return path
 
     return write
+
+
+@pytest.fixture
+def bundle(tmp_path, drift, monkeypatch):
+    """`run` of configs/inference.yaml with a tiny network, from another working folder; results lie in `out`."""
+    monkeypatch.chdir(tmp_path)
+    torch.save(drift.state_dict(), tmp_path / "model.pt")
+
+    def run(source, **given):
+        parser = ConfigParser()
+        parser.read_config(str(ROOT / "configs" / "inference.yaml"))
+        parser.read_meta(str(ROOT / "configs" / "metadata.json"))
+        parser.update(
+            {
+                "bundle_root": str(ROOT),
+                "input": [str(one) for one in source] if isinstance(source, list) else str(source),
+                "output_dir": str(tmp_path / "out"),
+                "ckpt_path": str(tmp_path / "model.pt"),
+                "device": "$torch.device('cpu')",
+                "network_def::apn::channels": [4, 8],
+                "network_def::velocity::channels": [4, 8],
+                "inferer::roi_size": 16,
+                "inferer::n_max": 2,
+                "inferer::progress": False,
+                **given,
+            }
+        )
+        parser.get_parsed_content("run")
+
+    run.out = tmp_path / "out"
+    run.weights = tmp_path / "model.pt"
+    return run
+
+
+@pytest.fixture
+def log(caplog):
+    """What the bundle says; MONAI's readers have remarks of their own, depending on what is installed."""
+    caplog.set_level(logging.INFO, logger="drift")
+    with caplog.filtering(logging.Filter("drift")):
+        yield caplog

@@ -12,8 +12,9 @@ MODULES = {path.stem: ast.parse(path.read_text()) for path in sorted((ROOT / "sc
 LEVELS = {
     0: {"__init__", "errors", "files"},
     1: {"slice_profile", "grid", "schedule", "flow"},
-    2: {"losses", "networks", "metrics", "consistency", "dicom"},
+    2: {"losses", "networks", "metrics", "consistency", "dicom", "bids"},
     3: {"transforms", "contrast", "training", "inference", "datasets", "report", "evaluation"},
+    4: {"cohort"},
 }
 LEVEL_OF = {name: level for level, names in LEVELS.items() for name in names}
 STRANGERS = {"bundle", "tests", "monailabel", "holoscan", "yaml", "scripts"}  # scripts: imports are relative inside

@@ -51,6 +51,7 @@ KNOWN = {
     "inference.yaml": SHARED
     | DEPLOYED
     | {"input", "slice_thickness", "target_thickness", "slice_axis", "trained_target", "trained_thickness"}
+    | {"output_format", "report", "consistency", "profile", "output"}
     | {"preprocessing", "postprocessing", "scans", "dataset", "dataloader", "evaluator"},
     "train.yaml": SHARED | TRAINING,
     "evaluate.yaml": SHARED
@@ -104,6 +105,7 @@ def expressions(file):
 def parser(*files, **overrides):
     result = ConfigParser()
     result.read_config([str(CONFIGS / file) if isinstance(file, str) else str(file) for file in files])
+    result.read_meta(str(CONFIGS / "metadata.json"))
     result.update({"bundle_root": str(ROOT), **overrides})
     return result
 

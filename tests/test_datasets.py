@@ -1,13 +1,14 @@
 """Which volumes are found, how subjects are split, and what the built-in sample is."""
 
 import json
+from pathlib import Path
 
 import nibabel as nib
 import numpy as np
 import pytest
 import torch
 
-from scripts.datasets import built_in_sample, contrast_weights, label_maps, scan_root, scans, sharp_volumes
+from scripts.datasets import built_in_sample, contrast_weights, label_maps, scans, sharp_volumes
 from scripts.errors import InputError
 from scripts.slice_profile import acquire
 
@@ -241,11 +242,26 @@ def test_one_contrast_is_drawn_evenly():
 # --- scans ---
 
 
-def test_a_file_is_its_own_scan(tmp_path):
-    touch(tmp_path, "a.nii.gz", "b.nii")
-    for name in ("a.nii.gz", "b.nii"):
-        assert scans(tmp_path / name, tmp_path / "out") == [{"image": str(tmp_path / name)}]
+@pytest.mark.parametrize("name", ["a.nii.gz", "b.nii", "c.mgz", "d.nrrd", "e.mha", "f.x.nii.gz"])
+def test_a_file_is_its_own_scan_with_its_result_in_the_output_folder(name, tmp_path):
+    path = str(touch(tmp_path, name) / name)
+    (item,) = scans(path, tmp_path / "out")
+    stem = {"f.x.nii.gz": "f.x"}.get(name, name[0])
+    result = str(tmp_path / "out" / f"{stem}_sr")
+    assert item == {"image": path, "name": path, "sources": [path], "result": result}
     assert not (tmp_path / "out").exists()
+
+
+def test_the_sources_of_a_scan_are_all_its_files(tmp_path):
+    """What a second run must find unchanged: the voxels, and what says how thick the slices are."""
+    touch(tmp_path, "a.nii.gz", "a.json", "b.json", "c.nhdr", "c.raw.gz", "d.mhd", "d.raw", "other.raw")
+    sources = {scan: scans(tmp_path / scan, tmp_path)[0]["sources"] for scan in ("a.nii.gz", "c.nhdr", "d.mhd")}
+    names = {scan: [Path(p).name for p in paths] for scan, paths in sources.items()}
+    assert names == {
+        "a.nii.gz": ["a.nii.gz", "a.json"],
+        "c.nhdr": ["c.nhdr", "c.raw.gz"],
+        "d.mhd": ["d.mhd", "d.raw"],
+    }
 
 
 def test_a_single_file_may_be_a_result(tmp_path):
@@ -258,7 +274,7 @@ def test_a_folder_is_searched_at_any_depth_without_results_and_hidden_files(tmp_
     touch(tmp_path, *found, "a_sr.nii.gz", "deep/b_sr.nii", ".123-a.nii.gz", "a.json", "x.dcm", "a.nii.gz.part")
     items = scans(tmp_path, tmp_path)
     assert {item["image"] for item in items} == {str(tmp_path / name) for name in found}
-    assert all("truth" not in item for item in items)
+    assert all("truth" not in item and "dataset" not in item for item in items)
     assert items == scans(str(tmp_path), tmp_path)
 
 
@@ -266,11 +282,11 @@ def test_a_folder_is_searched_at_any_depth_without_results_and_hidden_files(tmp_
     ("files", "source", "message"),
     [
         ([], "nowhere.nii.gz", r"nowhere.nii.gz does not exist.*--input"),
-        ([], ".", r"no .nii or .nii.gz file in this folder"),
-        (["x.dcm", "a_sr.nii.gz"], ".", r"no .nii or .nii.gz file in this folder"),
-        (["scan.dcm"], "scan.dcm", r"scan.dcm is not named .nii or .nii.gz.*Convert.*dcm2niix"),
-        (["scan.nii.zip"], "scan.nii.zip", r"not named .nii or .nii.gz"),
-        (["nii"], "nii", r"not named .nii or .nii.gz"),
+        ([], ".", r"no thick-slice scan was found\..*\.nii\.gz.*DICOM"),
+        (["x.dcm", "a_sr.nii.gz"], ".", r"no thick-slice scan was found"),
+        (["scan.dcm"], "scan.dcm", r"scan.dcm is no scan that can be read.*DICOM.*convert"),
+        (["scan.nii.zip"], "scan.nii.zip", r"scan.nii.zip is no scan.*Unpack"),
+        (["nii"], "nii", r"nii is no scan that can be read"),
     ],
 )
 def test_what_is_no_scan_is_refused(files, source, message, tmp_path):
@@ -293,9 +309,13 @@ def sample(tmp_path_factory):
 
 def test_the_sample_is_one_scan_with_its_truth(sample):
     folder, item, _, _ = sample
+    image = str(folder / "icbm152.nii.gz")
     assert item == {
         "truth": str(folder / "icbm152_truth.nii.gz"),
-        "image": str(folder / "icbm152.nii.gz"),
+        "image": image,
+        "name": image,
+        "sources": [image],
+        "result": str(folder / "icbm152_sr"),
     }
     assert sorted(p.name for p in folder.iterdir()) == ["icbm152.nii.gz", "icbm152_truth.nii.gz"]
 
@@ -338,11 +358,38 @@ def test_the_sample_takes_another_thickness(tmp_path):
     assert truth.shape[2] == 3 * thick.shape[2]
 
 
-def test_results_are_relative_to_what_was_given(tmp_path):
-    touch(tmp_path, "sub-1/a.nii.gz")
-    assert scan_root(tmp_path) == str(tmp_path)
-    assert scan_root(tmp_path / "sub-1" / "a.nii.gz") == str(tmp_path / "sub-1")
-    assert scan_root(None) == ""
+def test_results_lie_as_the_scans_of_a_folder_do(tmp_path):
+    touch(tmp_path, "in/a.nii.gz", "in/sub-1/a.nii.gz", "in/sub-1/deep/b.mgz")
+    results = {item["result"] for item in scans(tmp_path / "in", tmp_path / "out")}
+    assert results == {str(tmp_path / "out" / name) for name in ("a_sr", "sub-1/a_sr", "sub-1/deep/b_sr")}
+
+
+def test_a_list_holds_files_and_folders(tmp_path):
+    touch(tmp_path, "a.nii.gz", "in/b.nii", "in/deep/c.nii.gz")
+    items = scans([str(tmp_path / "a.nii.gz"), str(tmp_path / "in")], tmp_path / "out")
+    assert [Path(item["image"]).name for item in items] == ["a.nii.gz", "b.nii", "c.nii.gz"]
+    assert [Path(item["result"]).relative_to(tmp_path / "out").as_posix() for item in items] == [
+        "a_sr",
+        "b_sr",
+        "deep/c_sr",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "source"),
+    [(["a.nii", "a.nii.gz"], "."), (["a.nii.gz", "a.mgz"], "."), (["x/a.nii.gz", "y/a.nii.gz"], None)],
+)
+def test_two_scans_with_one_result_are_refused_by_name(names, source, tmp_path):
+    touch(tmp_path / "in", *names)
+    given = tmp_path / "in" / source if source else [str(tmp_path / "in" / name) for name in names]
+    with pytest.raises(InputError, match="would have one result") as caught:
+        scans(given, tmp_path / "out")
+    assert all(name in str(caught.value) for name in names) and "Rename" in str(caught.value)
+
+
+def test_one_scan_given_twice_is_one_result(tmp_path):
+    path = str(touch(tmp_path, "a.nii.gz") / "a.nii.gz")
+    assert {item["result"] for item in scans([path, path], tmp_path / "out")} == {str(tmp_path / "out" / "a_sr")}
 
 
 def test_a_few_subjects_are_enough_to_train_and_validate(tmp_path):

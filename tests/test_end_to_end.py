@@ -1,5 +1,6 @@
 """The commands that people type, each in its own process, on real small files."""
 
+import csv
 import os
 import re
 import subprocess
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from pydicom import dcmread
 
 from scripts.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
+from tests.test_dicom import mr_slices, save
 
 ROOT = Path(__file__).parents[1]
 TIMEOUT = 120  # s
@@ -116,7 +119,7 @@ def test_a_thick_scan_comes_out_isotropic_and_in_place(tmp_path, write_nifti, ne
     )
     assert result.returncode == 0, result.stderr
     assert "Traceback" not in result.stderr + result.stdout
-    assert files(out) == {"scan_sr.nii.gz"}
+    assert files(out) == {"scan_sr.nii.gz", "scan_sr.json", "summary.csv"}
     image = nib.load(out / "scan_sr.nii.gz")
     assert image.shape == (*SHAPE[:2], 4 * SHAPE[2])
     np.testing.assert_allclose(image.header.get_zooms(), 1.0, atol=1e-5)
@@ -131,6 +134,26 @@ def test_a_thick_scan_comes_out_isotropic_and_in_place(tmp_path, write_nifti, ne
     assert np.isfinite(values).all()
     assert np.corrcoef(values.ravel(), np.repeat(scan, 4, axis=2).ravel())[0, 1] > 0.9
     assert abs(values.mean() - scan.mean()) < 0.25 * scan.mean(), "in the scan's own units"
+
+
+def test_a_series_comes_out_as_a_series_with_a_page_and_is_not_done_twice(tmp_path, network):
+    """Options as the command line gives them: true and names are text there."""
+    voxels = (1000 * np.random.default_rng(0).random((12, 10, 6))).astype(np.uint16)
+    series, out = save(tmp_path / "dicom", mr_slices(voxels)), tmp_path / "out"
+    command = (
+        *("run", "--config_file", stacked("configs/inference.yaml", network), "--input", series, "--output_dir", out),
+        *("--output_format", "dicom", "--report", "true", "--consistency", "project", "--profile", "gaussian"),
+        *("--ckpt_path", random_weights(tmp_path / "weights.pt")),
+    )
+    first, second = run(*command), run(*command)
+    for result in (first, second):
+        assert result.returncode == 0, result.stderr
+        assert "Traceback" not in result.stderr + result.stdout
+    (name,) = (path.name for path in out.iterdir() if path.is_dir())
+    images = [dcmread(path) for path in sorted((out / name).iterdir())]
+    assert len(images) == round(6 * 4.8 / 0.8) and {image.ImageType[0] for image in images} == {"DERIVED"}
+    assert {path.name for path in out.iterdir()} == {name, f"{name}.json", f"{name}.html", "summary.csv"}
+    assert "rebuilt" in first.stderr + first.stdout and "complete already" in second.stderr + second.stdout
 
 
 def test_a_missing_file_is_told_in_one_line(tmp_path, network):
@@ -207,9 +230,14 @@ def test_a_folder_goes_on_after_a_bad_scan_from_any_working_directory(trained, t
     assert "Traceback" not in output
     assert len(re.findall(r"error: .*scan\.nii\.gz.*NaN", output)) == 1
     assert "1 of 3 scans failed" in result.stderr
-    shapes = {nib.load(elsewhere / name).shape for name in files(elsewhere) if name.endswith("scan_sr.nii.gz")}
+    assert files(elsewhere / "out") == {
+        *("summary.csv", "b/scan_sr.nii.gz", "b/scan_sr.json", "c/scan_sr.nii.gz", "c/scan_sr.json")
+    }
+    shapes = {nib.load(elsewhere / "out" / name / "scan_sr.nii.gz").shape for name in "bc"}
     assert shapes == {thin.shape, (*SHAPE[:2], 4 * SHAPE[2])}, "both scans after the bad one are written"
-    assert all(name.endswith("scan_sr.nii.gz") for name in files(elsewhere))
+    with open(elsewhere / "out" / "summary.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["outcome"] for row in rows] == ["failed", "rebuilt", "rebuilt"]
     assert files(scans) == {f"{name}/scan.nii.gz" for name in "abc"}, "inputs are left alone"
 
 

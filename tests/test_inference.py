@@ -1,14 +1,11 @@
 """Laws of the windowed reconstruction, a plain-loop oracle, and scans from file to file."""
 
-import logging
 from itertools import permutations
-from pathlib import Path
 
 import nibabel as nib
 import numpy as np
 import pytest
 import torch
-from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from monai.data.utils import compute_importance_map
 from scipy.spatial.transform import Rotation
@@ -16,7 +13,6 @@ from torch import nn
 
 from scripts.inference import DriftInferer, acquisition
 
-ROOT = Path(__file__).parents[1]
 FACTS = {"slice_axis": 2, "slice_spacing": 5.0, "slice_thickness": 4.0, "target_thickness": 1.0}
 
 
@@ -209,7 +205,8 @@ def test_constant_windows_are_untouched_and_cost_no_call():
 def test_steps_are_those_of_ais_by_default(thickness, target, n_max, count):
     inferer, network = DriftInferer(16, n_max=n_max), Pointwise()
     assert inferer.step_count(thickness, target) == count
-    inferer(volume((4, 18, 14), slice_thickness=thickness, target_thickness=target), network)
+    result = inferer(volume((4, 18, 14), slice_thickness=thickness, target_thickness=target), network)
+    assert result.meta["steps"] == count
     assert len(network.calls) > 0
     for _, conditioning, times in network.calls:
         close(conditioning, torch.tensor([[thickness, target]]), 1e-6)
@@ -244,10 +241,10 @@ def test_thickness_not_spacing_conditions_the_network(drift):
 def test_affine_and_meta_survive(both_planes):
     image = volume((9, 18, 14), filename_or_obj="scan.nii.gz", intensity_range=(3.0, 900.0))
     before = {key: value.clone() if hasattr(value, "clone") else value for key, value in image.meta.items()}
-    result = DriftInferer(8, both_planes=both_planes)(image, Pointwise())
+    result = DriftInferer(8, both_planes=both_planes, steps=3)(image, Pointwise())
     assert isinstance(result, MetaTensor)
     np.testing.assert_array_equal(result.affine, image.affine)
-    assert result.meta.keys() == before.keys()
+    assert result.meta.keys() == {*before, "steps"} and result.meta["steps"] == 3
     for key, value in before.items():
         np.testing.assert_array_equal(np.asarray(result.meta[key]), np.asarray(value))
 
@@ -270,7 +267,7 @@ def test_a_scan_at_its_target_comes_back_as_it_is(spacing, thickness, target):
     result = DriftInferer(8)(image, network)
     np.testing.assert_array_equal(result, volume((9, 18, 14)))
     np.testing.assert_array_equal(result.affine, image.affine)
-    assert not network.calls
+    assert not network.calls and result.meta["steps"] == 0
 
 
 @pytest.mark.parametrize(("spacing", "thickness"), [(5.0, 1.0), (1.0, 4.0)])
@@ -311,42 +308,6 @@ def test_anything_but_one_volume_is_refused_with_its_shape(shape):
 # --- from file to file ---
 
 
-@pytest.fixture
-def bundle(tmp_path, drift, monkeypatch):
-    """`run` of configs/inference.yaml with a tiny network, from another working folder; results lie in `out`."""
-    monkeypatch.chdir(tmp_path)
-    torch.save(drift.state_dict(), tmp_path / "model.pt")
-
-    def run(source, **given):
-        parser = ConfigParser()
-        parser.read_config(str(ROOT / "configs" / "inference.yaml"))
-        parser.update(
-            {
-                "bundle_root": str(ROOT),
-                "input": str(source),
-                "output_dir": str(tmp_path / "out"),
-                "ckpt_path": str(tmp_path / "model.pt"),
-                "device": "$torch.device('cpu')",
-                "network_def::apn::channels": [4, 8],
-                "network_def::velocity::channels": [4, 8],
-                "inferer::roi_size": 16,
-                "inferer::n_max": 2,
-                "inferer::progress": False,
-                **given,
-            }
-        )
-        parser.get_parsed_content("run")
-
-    run.out = tmp_path / "out"
-    return run
-
-
-@pytest.fixture
-def log(caplog):
-    caplog.set_level(logging.INFO, logger="drift")
-    return caplog
-
-
 def texture(shape, seed=0):
     return (1000 * np.random.default_rng(seed).random(shape)).astype(np.float32)
 
@@ -358,10 +319,6 @@ def oblique(spacing):
     return affine
 
 
-def written(folder):
-    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
-
-
 @pytest.mark.parametrize("name", ["scan.nii.gz", "scan.nii"])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_a_scan_is_rebuilt_in_place(axis, name, bundle, write_nifti, log):
@@ -369,9 +326,7 @@ def test_a_scan_is_rebuilt_in_place(axis, name, bundle, write_nifti, log):
     shape[axis], spacing[axis] = 5, 4.0
     affine = oblique(spacing)
     bundle(write_nifti(texture(shape).astype(np.int16), affine, name))
-    (result,) = written(bundle.out)
-    assert result.startswith("scan_sr.nii")
-    image = nib.load(bundle.out / result)
+    image = nib.load(bundle.out / "scan_sr.nii.gz")
     expected = shape.copy()
     expected[axis] = 20
     assert image.shape == tuple(expected)
@@ -384,7 +339,7 @@ def test_a_scan_is_rebuilt_in_place(axis, name, bundle, write_nifti, log):
         there = (nib.affines.apply_affine(a, c) for a, c in ((affine, corner), (image.affine, fine_corner)))
         assert np.linalg.norm(np.subtract(*there)) < 0.01
     assert np.isfinite(image.get_fdata()).all()
-    assert f"wrote {bundle.out / result}" in log.messages
+    assert any("scan_sr.nii.gz" in message for message in log.messages)
 
 
 def test_the_result_is_the_networks_in_the_scans_units(bundle, write_nifti, drift):
@@ -434,93 +389,10 @@ def test_an_isotropic_scan_is_copied(known, spacing, bundle, write_nifti, log):
     np.testing.assert_allclose(result.get_fdata(), thick, atol=1e-2)
 
 
-AXIAL = np.diag([1.0, 1.0, 4.0, 1.0])
-
-
-def nan_scan():
-    bad = texture((6, 7, 5))
-    bad[0, 0, 0] = np.nan
-    return bad
-
-
-def test_one_bad_scan_is_named_and_the_others_are_written(bundle, write_nifti, log, capfd):
-    for name, data in (("a", texture((6, 7, 5))), ("b", nan_scan()), ("c", texture((7, 6, 5)))):
-        path = write_nifti(data, AXIAL, f"scans/{name}.nii.gz")
-    with pytest.raises(SystemExit) as ended:
-        bundle(path.parent)
-    assert ended.value.code == "1 of 3 scans failed."  # Python prints it and exits with 1
-    assert written(bundle.out) == ["a_sr.nii.gz", "c_sr.nii.gz"]
-    (error,) = [r for r in log.records if r.name == "drift" and r.levelno == logging.ERROR]
-    assert error.message.startswith(f"error: {path.parent / 'b.nii.gz'} has 1 NaN")
-    assert error.exc_info is None and "\n" not in error.message
-    assert "Traceback" not in log.text + "".join(capfd.readouterr())
-
-
-def test_a_mistake_is_told_once(bundle, write_nifti, log):
-    """One clear line for each bad scan, not one for each engine and transform that it went through."""
-    with pytest.raises(SystemExit):
-        bundle(write_nifti(nan_scan(), AXIAL))
-    assert len([r for r in log.records if r.levelno >= logging.ERROR]) == 1
-
-
-@pytest.mark.parametrize("bad", ["a", "b", "c", "ab"])
-def test_every_good_scan_is_rebuilt_wherever_the_bad_ones_stand(bad, bundle, write_nifti):
-    for name in "abcd":
-        path = write_nifti(nan_scan() if name in bad else texture((6, 7, 5)), AXIAL, f"scans/{name}.nii.gz")
-    with pytest.raises(SystemExit, match=f"{len(bad)} of 4 scans failed"):
-        bundle(path.parent)
-    assert written(bundle.out) == [f"{name}_sr.nii.gz" for name in "abcd" if name not in bad]
-
-
-def test_a_folder_of_bad_scans_writes_nothing(bundle, write_nifti):
-    for name in "ab":
-        path = write_nifti(nan_scan(), AXIAL, f"scans/{name}.nii.gz")
-    with pytest.raises(SystemExit, match="2 of 2 scans failed"):
-        bundle(path.parent)
-    assert not bundle.out.exists() or written(bundle.out) == []
-
-
-def test_a_truncated_scan_does_not_stop_the_rest(bundle, write_nifti):
-    path = write_nifti(texture((30, 30, 5)), AXIAL, "scans/a.nii.gz")
-    path.write_bytes(path.read_bytes()[:-2000])
-    write_nifti(texture((6, 7, 5)), AXIAL, "scans/b.nii.gz")
-    with pytest.raises(SystemExit, match="1 of 2"):
-        bundle(path.parent)
-    assert written(bundle.out) == ["b_sr.nii.gz"]
-
-
-def test_a_result_that_cannot_be_written_leaves_no_half(bundle, write_nifti):
-    for name in "ab":
-        path = write_nifti(texture((6, 7, 5)), AXIAL, f"scans/{name}.nii.gz")
-    (bundle.out / "a_sr.nii.gz").mkdir(parents=True)  # the name is taken by a folder
-    with pytest.raises(SystemExit, match="1 of 2"):
-        bundle(path.parent)
-    assert written(bundle.out) == ["b_sr.nii.gz"]  # and no temporary name
-
-
-def test_an_older_result_is_replaced(bundle, write_nifti):
-    path = write_nifti(texture((6, 7, 5)), AXIAL)
-    bundle.out.mkdir()
-    (bundle.out / "scan_sr.nii.gz").write_bytes(b"old")
-    bundle(path)
-    assert nib.load(bundle.out / "scan_sr.nii.gz").shape == (6, 7, 20)
-
-
-def test_scans_of_one_name_in_different_folders_do_not_overwrite_each_other(bundle, write_nifti):
-    """A data set with a folder for each subject: as many results as scans."""
-    for seed, subject in enumerate(("sub-1", "sub-2")):
-        write_nifti(texture((6, 7, 5), seed), AXIAL, f"scans/{subject}/T1w.nii.gz")
-    bundle(bundle.out.parent / "scans")
-    results = written(bundle.out)
-    assert len(results) == 2
-    first, second = (nib.load(bundle.out / name).get_fdata() for name in results)
-    assert np.abs(first - second).max() > 1
-
-
 def test_scan_after_scan_keeps_its_own_facts(bundle, write_nifti):
     """Nothing of one scan leaks into the next: together they give what each gives alone."""
     paths = [
-        write_nifti(texture((6, 7, 5)), AXIAL, "scans/a.nii.gz"),
+        write_nifti(texture((6, 7, 5)), np.diag([1.0, 1.0, 4.0, 1.0]), "scans/a.nii.gz"),
         write_nifti(texture((4, 8, 9), 1) * 7, oblique([3.0, 0.9, 1.0]), "scans/b.nii.gz"),
     ]
     bundle(paths[0].parent)

@@ -1,18 +1,29 @@
 """The numbers are those of the files, and the picture is the right way up."""
 
+import base64
+import html
+import io
+import json
 import logging
 import re
+import shutil
+import subprocess
+import tempfile
+from itertools import permutations, product
 
 import nibabel as nib
 import numpy as np
 import pytest
 import torch
 from matplotlib.image import imread
+from monai.data import MetaTensor
+from PIL import Image
 from scipy.interpolate import CubicSpline
+from scipy.spatial.transform import Rotation
 
 from scripts import metrics
 from scripts.grid import fine_affine
-from scripts.report import compare_with_truth, draw_comparison
+from scripts.report import compare_with_truth, draw_comparison, write_page
 from scripts.slice_profile import acquire
 
 
@@ -35,7 +46,7 @@ def case(tmp_path, phantom):
         return {
             "image": str(tmp_path / "case.nii.gz"),
             "truth": str(tmp_path / "case_truth.nii.gz"),
-            "root": str(tmp_path),
+            "result": str(tmp_path / "case_sr"),
         }
 
     return write
@@ -82,7 +93,7 @@ def test_scans_without_truth_are_left_out(case, tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="drift")
     item = case()
     del item["truth"]
-    compare_with_truth([item, {"image": "elsewhere.nii.gz", "root": "."}], str(tmp_path))
+    compare_with_truth([item, {"image": "elsewhere.nii.gz", "result": "elsewhere_sr"}], str(tmp_path))
     compare_with_truth([], str(tmp_path))
     assert not caplog.messages and not list(tmp_path.glob("*.png"))
 
@@ -155,3 +166,263 @@ def test_a_volume_brighter_than_the_reference_is_cut_not_rescaled(tmp_path):
     half = first.shape[1] // 2
     np.testing.assert_array_equal(first[:, half:], second[:, half:])  # the reference's column is the same
     assert (second[:, :half] >= first[:, :half] - 0.01).all()
+
+
+# --- the page of a scan ---
+
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --hide-scrollbars --enable-logging=stderr --window-size=1400,2600"
+).split()
+CHROMIUM = shutil.which("chromium")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+FACTS = [("slice axis", "2", "the largest spacing"), ("slice thickness", "4 mm", "given")]
+PROVENANCE = {"scan": "in/case.nii.gz", "weights": "0123abcd", "version": "0.1.0", "slice_thickness": "None"}
+
+
+def volume_at(array, affine):
+    return MetaTensor(torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32)), affine=torch.from_numpy(affine))
+
+
+def page(path, measured, result, axis=2, number=0.0123, facts=FACTS, warnings=(), provenance=PROVENANCE):
+    """Writes the page of two volumes and returns its text."""
+    difference = 0.01 * measured.as_tensor()
+    write_page(path, measured, result, axis, facts, (number, difference), list(warnings), provenance)
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def pair(phantom):
+    """4 mm slices of the phantom and a stand-in for the result."""
+    fine = np.diag([1.0, 1.0, 1.0, 1.0])
+    fine[:3, 3] = -20, -22, 5
+    thick = acquire(torch.from_numpy(phantom), 2, 1.0, 4.0, 4.0).numpy()
+    return volume_at(thick, fine_affine(fine, 2, 48, 12, 4.0)), volume_at(phantom, fine)
+
+
+LINKS = re.compile(r"""\b(?:src|srcset|href|xlink:href|action|poster|data)\s*=\s*["']([^"']*)|url\(\s*["']?([^)"']*)""")
+
+
+def loads(text):
+    """What a browser would fetch for a page."""
+    found = [first or second for first, second in LINKS.findall(text)]
+    return [link for link in found if not link.startswith(("data:", "#"))]
+
+
+def test_a_page_needs_no_other_file_and_no_network(pair, tmp_path):
+    text = page(tmp_path / "a.html", *pair)
+    assert loads(text) == [] and "@import" not in text and "fetch(" not in text
+    names = re.sub(r'xmlns(:\w+)?="[^"]*"|<metadata>.*?</metadata>|<!DOCTYPE[^>]*>', "", text, flags=re.S)
+    assert not re.search(r"(https?|file|ftp):", names)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.html"]
+    assert loads('<img src="a.png"><a href="http://x">') == ["a.png", "http://x"], "a link would be found"
+
+
+def test_a_page_says_what_came_in_and_out_and_what_was_assumed(pair, tmp_path):
+    text = page(tmp_path / "case_sr.html", *pair, warnings=["thicker than trained", "another"])
+    assert "<title>case_sr</title>" in text
+    for cell in ("40 x 44 x 12", "1 x 1 x 4", "40 x 44 x 48", "1 x 1 x 1", *sum(FACTS, ()), *PROVENANCE.values()):
+        assert f"<td>{cell}</td>" in text
+    assert text.count("<td>-0.50, -0.50, 28.50</td>") == 2, "both grids have one centre"
+    assert '<p class="warning">thicker than trained</p><p class="warning">another</p>' in text
+    assert "<b>1.23 %</b>" in text and "estimated by a network, not measured" in text and "not for diagnosis" in text
+    assert "<svg" in text and text.count("<img") == 2 * 3 + 2 * 3 + 3  # for the screen, for paper, the map
+    assert "None." in page(tmp_path / "b.html", *pair)
+
+
+def test_what_the_user_gave_is_text_and_never_markup(pair, tmp_path):
+    evil = '<script>alert("1")</script><img src=x onerror=alert(1)>&amp;'
+    plain = page(tmp_path / "a.html", *pair)
+    text = page(
+        tmp_path / "<b>a&b.html", *pair, facts=[(evil, evil, evil)], warnings=[evil], provenance={evil: evil, "b": evil}
+    )
+    assert "<script>alert" not in text and "<img src=x" not in text and "<b>a&b" not in text
+    assert text.count(html.escape(evil)) == 7 and "<title>&lt;b&gt;a&amp;b</title>" in text
+    assert text.count("<script>") == plain.count("<script>") == 1
+
+
+def test_a_page_is_whole_or_absent(pair, tmp_path):
+    (tmp_path / "a.html").mkdir()  # the name is taken
+    with pytest.raises(OSError):
+        page(tmp_path / "a.html", *pair)
+    (tmp_path / "a.html").rmdir()
+    assert list(tmp_path.iterdir()) == []
+
+
+def pictures(text):
+    """(alternative text, pixels) of each picture of a page."""
+    for encoded, alt in re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="([^"]*)"', text):
+        yield alt, np.asarray(Image.open(io.BytesIO(base64.b64decode(encoded))))
+
+
+def octant(shape, affine):
+    """Bright where the patient is right, front and top of the volume's centre; the middle itself is bright too."""
+    index = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), -1)
+    place = (index - (np.array(shape) - 1) / 2) @ affine[:3, :3].T
+    return 1000.0 * (place > -0.6).all(-1)
+
+
+def assert_bright_at_upper_left(pixels):
+    rows, columns = np.array_split(pixels > 127, 2), np.array_split(pixels > 127, 2, axis=1)
+    assert rows[0].mean() > 0.3 and columns[0].mean() > 0.3
+    assert rows[1].mean() < 0.2 and columns[1].mean() < 0.2
+
+
+AXES = [
+    np.diag([*signs, 1.0]) @ np.eye(4)[:, [*order, 3]]
+    for order in permutations(range(3))
+    for signs in product([1, -1], repeat=3)
+]
+
+
+@pytest.mark.parametrize("tilt", [0, 8])
+def test_right_front_and_top_hang_where_the_letters_say_for_any_order_and_sign_of_the_axes(tilt, tmp_path):
+    """The patient's right at the left, the front at the top or, from the side, at the left; 48 orders, also tilted."""
+    turn = np.eye(4)
+    turn[:3, :3] = Rotation.from_euler("xyz", [tilt, -tilt, tilt / 2], degrees=True).as_matrix()
+    for k, axes in enumerate(AXES):
+        affine = turn @ axes @ np.diag([1.0, 1.0, 3.0, 1.0])
+        thick_shape, fine_shape = (13, 15, 7), (13, 15, 21)
+        fine = fine_affine(affine, 2, 7, 21, 1.0)
+        text = page(
+            tmp_path / f"{k}.html",
+            volume_at(octant(thick_shape, affine), affine),
+            volume_at(octant(fine_shape, fine), fine),
+        )
+        shown = dict(list(pictures(text))[:6])
+        assert list(shown) == [f"{v}, {w}" for v in ("axial", "coronal", "sagittal") for w in ("measured", "rebuilt")]
+        for what, pixels in shown.items():
+            if tilt == 0:
+                assert_bright_at_upper_left(pixels)
+            elif "rebuilt" in what:  # the middle planes cut the octant obliquely
+                assert (np.argwhere(pixels > 127).mean(0) < 0.45 * np.array(pixels.shape)).all()
+
+
+def test_letters_name_the_sides_of_each_plane(pair, tmp_path):
+    text = page(tmp_path / "a.html", *pair)
+    sides = ("left:4px", "right:4px", "top:2px", "bottom:2px")
+    figures = text.split('<div class="pair"')[1:]
+    for figure, letters in zip(figures, ("RLAP", "RLSI", "APSI")):
+        found = {
+            re.search("|".join(sides), style)[0]: letter
+            for style, letter in re.findall(r'<span style="([^"]*)">(\w)', figure)
+        }
+        assert "".join(found[side] for side in sides) == letters
+
+
+def test_pictures_have_the_proportions_of_the_patient(tmp_path):
+    """Width and height in mm, whatever the voxel edges: 60 x 40 x 24 mm."""
+    affine = np.diag([-1.5, 0.5, 3.0, 1.0])
+    measured = volume_at(octant((40, 80, 8), affine), affine)
+    fine = fine_affine(affine, 2, 8, 24, 1.0)
+    text = page(tmp_path / "a.html", measured, volume_at(octant((40, 80, 24), fine), fine))
+    sizes = re.findall(r'class="pair" style="width:(\d+)px;height:(\d+)px"', text)
+    ratios = [int(width) / int(height) for width, height in sizes]
+    assert ratios == pytest.approx([60 / 40, 60 / 24, 40 / 24], rel=0.01)
+
+
+def test_before_and_after_have_one_window(tmp_path):
+    """A result twice as bright shows twice as bright, up to white."""
+    ramp = np.tile(np.linspace(0, 1000, 16)[:, None, None], (1, 16, 16))
+    text = page(tmp_path / "a.html", volume_at(ramp, np.eye(4)), volume_at(ramp / 2, np.eye(4)))
+    shown = dict(list(pictures(text))[:6])
+    before, after = (shown[f"axial, {what}"].astype(float) for what in ("measured", "rebuilt"))
+    np.testing.assert_allclose(after, before / 2, atol=2)
+    assert before.max() > 250
+
+
+@pytest.mark.parametrize("count", [7, 8])
+@pytest.mark.parametrize("spacing", [3.0, 8.0])
+def test_before_and_after_show_the_same_place(spacing, count, tmp_path):
+    """Intensity tells the height: both axial planes lie within half a fine voxel of each other."""
+    affine = np.diag([1.0, 1.0, spacing, 1.0])
+    fine_count = round(count * spacing)
+    fine = fine_affine(affine, 2, count, fine_count, 1.0)
+    volumes = []
+    for n, a in ((count, affine), (fine_count, fine)):
+        height = a[2, 3] + a[2, 2] * np.arange(n)
+        volumes.append(volume_at(np.broadcast_to(height, (16, 16, n)), a))
+    low, high = np.percentile(volumes[0].numpy(), (0.5, 99.7))
+    shown = dict(list(pictures(page(tmp_path / "a.html", *volumes)))[:2])
+    first, second = (low + (high - low) * shown[f"axial, {what}"].mean() / 255 for what in ("measured", "rebuilt"))
+    assert abs(first - second) <= 0.5 + (high - low) / 128
+
+
+def test_the_map_is_grey_where_nothing_differs_and_bright_where_the_result_has_more(tmp_path):
+    ramp = np.tile(np.linspace(0, 1000, 16)[:, None, None], (1, 16, 16))
+    measured = volume_at(ramp, np.eye(4))
+    difference = torch.zeros(16, 16, 16)
+    difference[8:] = 50.0  # half of a tenth of the window; x grows to the patient's right, at the left
+    write_page(tmp_path / "a.html", measured, measured, 2, FACTS, (0.1, difference), [], PROVENANCE)
+    axial = list(pictures((tmp_path / "a.html").read_text()))[12][1]
+    assert np.abs(axial[:, 8:].astype(int) - 127).max() <= 1 and np.abs(axial[:, :8].astype(int) - 191).max() <= 2
+
+
+@pytest.mark.parametrize("value", [0.0, 300.0])
+def test_a_constant_scan_has_a_page(value, tmp_path):
+    volume = volume_at(np.full((6, 7, 5), value), np.diag([1.0, 1.0, 4.0, 1.0]))
+    assert "<svg" in page(tmp_path / "a.html", volume, volume)
+
+
+# --- in a browser ---
+
+
+def chromium(tmp_path, file, *options):
+    """Output and console messages of a headless run; no profile of an earlier one."""
+    profile = tempfile.mkdtemp(dir=tmp_path)
+    command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", *options, file.as_uri()]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True, cwd=tmp_path)
+    return result.stdout, [line for line in result.stderr.splitlines() if "CONSOLE" in line]
+
+
+@needs_chromium
+def test_a_browser_shows_the_page_without_a_complaint(pair, tmp_path):
+    page(tmp_path / "a.html", *pair, warnings=["thicker than trained"])
+    _, console = chromium(tmp_path, tmp_path / "a.html", f"--screenshot={tmp_path / 'a.png'}")
+    assert console == []
+    shot = np.asarray(Image.open(tmp_path / "a.png").convert("L"))
+    assert shot.shape == (2600, 1400)
+    counts = np.bincount(shot.ravel(), minlength=256)
+    assert counts[:64].sum() > 0.005 * shot.size and (counts > 0).sum() > 100, "text, and pictures with many greys"
+    (tmp_path / "bad.html").write_text("<script>console.error('x'); nothing()</script>")
+    assert len(chromium(tmp_path, tmp_path / "bad.html", "--dump-dom")[1]) == 2, "a complaint would be noticed"
+
+
+MEASURE = """<script>
+for (const slider of document.querySelectorAll('input[type=range]')) { slider.value = CUT; slider.oninput(); }
+const boxes = [...document.querySelectorAll('.pair')].map(p => p.getBoundingClientRect());
+document.title = JSON.stringify(boxes.map(b => [b.left, b.top, b.width, b.height]));
+</script></body>"""
+
+
+@needs_chromium
+@pytest.mark.parametrize("cut", [25, 80])
+def test_the_slider_uncovers_measured_slices_at_its_left_and_the_result_at_its_right(cut, tmp_path):
+    """A dark measurement under a bright result, as a person sees them."""
+    dark = np.zeros((24, 24, 24))
+    dark[1::2, 1::2, 1::2] = 1000.0  # sets the window, and misses the middle planes, whose index is 12
+    bright = np.full((24, 24, 24), 1000.0)
+    text = page(tmp_path / "a.html", volume_at(dark, np.eye(4)), volume_at(bright, np.eye(4)))
+    (tmp_path / "a.html").write_text(text.replace("</body>", MEASURE.replace("CUT", str(cut))), encoding="utf-8")
+    dom, console = chromium(tmp_path, tmp_path / "a.html", "--dump-dom")
+    assert console == []
+    boxes = json.loads(html.unescape(re.search("<title>(.*?)</title>", dom)[1]))
+    chromium(tmp_path, tmp_path / "a.html", f"--screenshot={tmp_path / 'a.png'}")
+    shot = np.asarray(Image.open(tmp_path / "a.png").convert("L"))
+    assert len(boxes) == 3
+    for left, top, width, height in boxes:
+        row = shot[int(top + 0.75 * height), int(left) + 1 : int(left + width) - 1] > 127
+        edge = int(cut / 100 * len(row))
+        assert row[: edge - 3].mean() < 0.1 and row[edge + 3 :].mean() > 0.9
+
+
+@needs_chromium
+def test_on_paper_both_pictures_stand_side_by_side(pair, tmp_path):
+    page(tmp_path / "a.html", *pair)
+    _, console = chromium(
+        tmp_path, tmp_path / "a.html", f"--print-to-pdf={tmp_path / 'a.pdf'}", "--no-pdf-header-footer"
+    )
+    content = (tmp_path / "a.pdf").read_bytes()
+    assert console == [] and content.startswith(b"%PDF")
+    assert 1 <= len(re.findall(rb"/Type\s*/Page\b", content)) <= 5
+    assert len(re.findall(rb"/Subtype\s*/Image", content)) >= 9, "measured and rebuilt in three planes, and the map"

@@ -15,13 +15,7 @@ from monai.data import MetaTensor
 from scipy.spatial.transform import Rotation
 
 from scripts.errors import InputError, input_error
-from scripts.transforms import (
-    CheckScand,
-    NormalizeIntensityRanged,
-    RestoreIntensityRanged,
-    ScanWriter,
-    sidecar_thickness,
-)
+from scripts.transforms import LoadScand, NormalizeIntensityRanged, RestoreIntensityRanged, sidecar_thickness
 
 CONFIG = Path(__file__).parents[1] / "configs" / "inference.yaml"
 LOW, HIGH = 0.7, 1.3  # mm; trained_target
@@ -31,12 +25,17 @@ ORDERS = list(itertools.permutations(range(3)))
 STACKS = [(6, 5.0, 1.0), (7, 5.5, 0.9), (8, 3.3, 0.6), (9, 2.0, 1.0)]
 
 
-def door(path, **given):
-    """The preprocessing of configs/inference.yaml, as `monai.bundle run` builds it, on one file."""
+def door_for(image, **given):
+    """The preprocessing of configs/inference.yaml, as `monai.bundle run` builds it, on one image."""
     parser = ConfigParser()
     parser.read_config(str(CONFIG))
     parser.update(given)
-    return parser.get_parsed_content("preprocessing")({"image": str(path)})["image"]
+    return parser.get_parsed_content("preprocessing")({"image": image})["image"]
+
+
+def door(path, **given):
+    """The same on one file."""
+    return door_for(str(path), **given)
 
 
 def refusal(function, *args, **kwargs) -> str:
@@ -48,14 +47,6 @@ def refusal(function, *args, **kwargs) -> str:
         raise AssertionError("expected an InputError in the chain of exceptions") from caught.value
     assert "\n" not in str(mistake)
     return str(mistake)
-
-
-@pytest.fixture
-def log(caplog):
-    """What the bundle says; MONAI's readers have remarks of their own, depending on what is installed."""
-    caplog.set_level(logging.INFO, logger="drift")
-    with caplog.filtering(logging.Filter("drift")):
-        yield caplog
 
 
 def facts(volume):
@@ -206,7 +197,7 @@ def test_a_worked_scan(write_nifti, log):
         {"slice_axis": 2, "slice_spacing": 3.6, "slice_thickness": 3.6, "target_thickness": 1.2}
     )
     (line,) = log.messages
-    assert "axis 2" in line and "3.6 mm (taken from the slice spacing)" in line and "target 1.2 mm" in line
+    assert "axis 2" in line and "3.6 mm (from the slice spacing" in line and "target 1.2 mm" in line
     assert "N = 10 Euler steps" in line  # 15 (1 - 1.2 / 3.6)
 
 
@@ -231,9 +222,9 @@ def add_sidecar(path, text):
         (3, 4, 3, "given"),
         (3, None, 3, "given"),
         ("3.5", 4, 3.5, "given"),
-        (None, 4, 4, "from the sidecar"),
-        (None, 4.25, 4.25, "from the sidecar"),
-        (None, None, 5, "taken from the slice spacing"),
+        (None, 4, 4, "the sidecar"),
+        (None, 4.25, 4.25, "the sidecar"),
+        (None, None, 5, "the slice spacing"),
     ],
 )
 def test_thickness_is_the_users_else_the_sidecars_else_the_spacing(given, sidecar, thickness, source, scan, log):
@@ -242,24 +233,58 @@ def test_thickness_is_the_users_else_the_sidecars_else_the_spacing(given, sideca
     result = door(scan, slice_thickness=given)
     assert result.meta["slice_thickness"] == pytest.approx(thickness)
     assert result.meta["slice_spacing"] == pytest.approx(5)  # three numbers: spacing is no thickness
-    (line,) = log.messages
-    assert f"thickness {thickness:.3g} mm ({source})" in line and str(scan) in line
+    line = log.messages[-1]
+    assert f"thickness {thickness:.3g} mm (from {source}" in line and str(scan) in line
+    assert result.meta["assumed"]["slice_thickness"].startswith(source)
+
+
+@pytest.mark.parametrize(("given", "warns"), [(3, True), (4.0, False), (4.01, False), (4.1, True), (6, True)])
+def test_a_thickness_that_contradicts_the_sidecar_warns_and_wins(given, warns, scan, log):
+    result = door(add_sidecar(scan, {"SliceThickness": 4}), slice_thickness=given)
+    assert result.meta["slice_thickness"] == pytest.approx(given)
+    said = [r.message for r in log.records if r.levelno == logging.WARNING]
+    assert len(said) == len(result.meta["warnings"]) == warns
+    for line, kept in zip(said, result.meta["warnings"]):
+        assert line == f"{scan}: {kept}"
+        assert f"{given:g} mm is given and used" in line and "scan.json says 4 mm" in line
+
+
+def test_the_thickness_of_a_dicom_header_is_used_and_named(log):
+    facts = {"filename_or_obj": "series", "header_thickness": 4.0}
+    volume = MetaTensor(torch.rand(1, 6, 7, 5), affine=torch.from_numpy(AXIAL), meta=facts)
+    result = door_for(volume)
+    assert result.meta["slice_thickness"] == 4.0 and result.meta["slice_spacing"] == 5.0
+    assert result.meta["assumed"]["slice_thickness"] == "the DICOM header"
+    assert "thickness 4 mm (from the DICOM header)" in log.messages[-1]
+
+
+def test_a_dicom_header_without_thickness_leaves_the_spacing():
+    facts = {"filename_or_obj": "series", "header_thickness": None}
+    volume = MetaTensor(torch.rand(1, 6, 7, 5), affine=torch.from_numpy(AXIAL), meta=facts)
+    assert door_for(volume).meta["slice_thickness"] == pytest.approx(5)
 
 
 @pytest.mark.parametrize("name", ["a.nii.gz", "a.nii", "sub-01_acq-x.y_T2w.nii.gz"])
 def test_a_sidecar_has_the_name_of_its_scan(name, tmp_path):
     path = tmp_path / name
-    assert sidecar_thickness(path) is None
+    assert sidecar_thickness(path) == (None, "")
     stem = name.removesuffix(".gz").removesuffix(".nii")
     (tmp_path / f"{stem}.json").write_text('{"SliceThickness": 4.5}')
     (tmp_path / "b.json").write_text('{"SliceThickness": 9}')
-    assert sidecar_thickness(path) == 4.5
+    assert sidecar_thickness(path) == (4.5, f"the sidecar {tmp_path / stem}.json")
+
+
+@pytest.mark.parametrize("ending", ["mgz", "nrrd", "mha"])
+def test_scans_of_other_formats_have_sidecars_as_well(ending, tmp_path):
+    """dcm2niix writes one beside NRRD files too."""
+    (tmp_path / "a.json").write_text('{"SliceThickness": 4.5}')
+    assert sidecar_thickness(tmp_path / f"a.{ending}")[0] == 4.5
 
 
 def test_a_sidecar_without_thickness_leaves_the_spacing(scan, log):
     result = door(add_sidecar(scan, {"EchoTime": 0.1}))
     assert result.meta["slice_thickness"] == pytest.approx(5)
-    assert "taken from the slice spacing" in log.text
+    assert "from the slice spacing" in log.text
 
 
 @pytest.mark.parametrize(
@@ -293,13 +318,13 @@ def test_a_target_inside_the_trained_range_is_used_without_warning(target, scan,
     assert [r.levelno for r in log.records] == [logging.INFO]
 
 
-@pytest.mark.parametrize(("thickness", "warns"), [(5.9, False), (6.0, False), (6.5, True), (10.0, True)])
+@pytest.mark.parametrize(("thickness", "warns"), [(6.9, False), (7.0, False), (7.5, True), (10.0, True)])
 def test_slices_thicker_than_trained_warn(thickness, warns, scan, log):
     assert door(scan, slice_thickness=thickness).meta["slice_thickness"] == thickness
     warnings = [r.message for r in log.records if r.levelno == logging.WARNING]
     assert len(warnings) == warns
     for warning in warnings:
-        assert f"{thickness:g} mm" in warning and "6 mm" in warning and "expect" in warning
+        assert f"{thickness:g} mm" in warning and "7 mm" in warning and "expect" in warning
 
 
 @pytest.mark.parametrize(("thickness", "what"), [(7.0, "overlap"), (5.0, "contiguous"), (3.0, "gap")])
@@ -457,7 +482,7 @@ def test_a_missing_file_is_refused(tmp_path):
 def test_a_file_that_is_no_nifti_is_refused(content, name, tmp_path):
     path = tmp_path / name
     path.write_bytes(content)
-    assert re.search(rf"{re.escape(str(path))} cannot be read as NIfTI .*\. Convert", refusal(door, path))
+    assert re.search(rf"{re.escape(str(path))} cannot be read \(.*\)\. Convert", refusal(door, path))
 
 
 @pytest.mark.parametrize("share", [0.02, 0.5, 0.97])
@@ -537,7 +562,7 @@ def test_voxel_edges_that_are_no_length_are_refused(value, write_nifti):
     content[312:328] = np.array([0, 0, value, 0], "<f4").tobytes()  # srow_z of the sform
     path.write_bytes(content)
     text = refusal(door, path)
-    assert str(path) in text and "positive lengths" in text
+    assert str(path) in text and ("positive lengths" in text or "infinity in its affine" in text)
 
 
 @pytest.mark.parametrize("value", [0, -1, "-5", "abc", "", float("nan"), "nan", float("inf"), True, [5], {}])
@@ -608,32 +633,58 @@ def test_the_users_thickness_makes_a_broken_sidecar_irrelevant(scan):
     assert door(add_sidecar(scan, "{"), slice_thickness=4).meta["slice_thickness"] == 4
 
 
-def test_an_image_that_a_host_has_loaded_passes_the_header_check():
-    data = {"image": MetaTensor(torch.zeros(1, 4, 4, 4)), "name": "x"}
-    assert CheckScand("image")(data)["image"] is data["image"]
+def test_an_image_that_a_host_has_loaded_passes_once_it_is_checked():
+    data = {"image": MetaTensor(torch.zeros(1, 4, 4, 4), affine=torch.from_numpy(AXIAL)), "name": "x"}
+    assert LoadScand("image")(data)["image"] is data["image"]
+    data["image"].affine[0, 2] = 1.0
+    assert "sheared" in refusal(LoadScand("image"), data)
 
 
-# --- results ---
+# --- other formats ---
 
 
-def test_a_written_scan_is_complete_and_leaves_nothing_else(tmp_path, phantom):
-    affine = random_affine(np.array([1.0, 0.9, 1.0]), 4)
-    writer = ScanWriter(output_dtype=np.float32)
-    writer.set_data_array(phantom, channel_dim=None)
-    writer.set_metadata({"affine": affine}, resample=False)
-    writer.write(str(tmp_path / "a.nii.gz"))
-    image = nib.load(tmp_path / "a.nii.gz")
-    np.testing.assert_array_equal(image.get_fdata(), phantom)
-    np.testing.assert_allclose(image.affine, affine, atol=1e-4)
-    assert image.header.get_xyzt_units()[0] == "mm"
-    assert [p.name for p in tmp_path.iterdir()] == ["a.nii.gz"]
+def save_nifti(path, thick, affine):
+    nib.save(nib.Nifti1Image(thick, affine), path.with_name("reference.nii.gz"))
+    return path.with_name("reference.nii.gz")
 
 
-def test_a_write_that_fails_leaves_nothing(tmp_path, phantom):
-    (tmp_path / "a.nii.gz").mkdir()  # a folder has the name already
-    writer = ScanWriter(output_dtype=np.float32)
-    writer.set_data_array(phantom, channel_dim=None)
-    writer.set_metadata({"affine": np.eye(4)}, resample=False)
-    with pytest.raises(OSError):
-        writer.write(str(tmp_path / "a.nii.gz"))
-    assert [p.name for p in tmp_path.iterdir()] == ["a.nii.gz"]
+@pytest.mark.parametrize("seed", range(3))
+def test_mgz_is_nifti_in_another_wrapping(seed, tmp_path):
+    spacing = np.array([1.0, 1.0, 1.0])
+    spacing[seed] = 4.0
+    thick, affine = texture((6, 7, 5), seed), random_affine(spacing, seed)
+    nib.save(nib.MGHImage(thick, affine), tmp_path / "scan.mgz")
+    assert_same_place(tmp_path / "scan.mgz", thick, affine)
+
+
+@pytest.mark.parametrize("ending", ["nrrd", "nhdr", "mha", "mhd"])
+@pytest.mark.parametrize("seed", range(3))
+def test_nrrd_and_metaimage_are_nifti_in_another_wrapping(seed, ending, tmp_path):
+    itk = pytest.importorskip("itk")
+    spacing = np.array([1.0, 1.0, 1.0])
+    spacing[seed] = 4.0
+    thick, affine = texture((6, 7, 5), seed), random_affine(spacing, seed)
+    image = itk.image_from_array(np.ascontiguousarray(thick.T))
+    lps = np.diag([-1, -1, 1, 1]) @ affine
+    image.SetOrigin(lps[:3, 3].tolist())
+    image.SetSpacing(spacing.tolist())
+    image.SetDirection(itk.matrix_from_array(lps[:3, :3] / spacing))
+    itk.imwrite(image, str(tmp_path / f"scan.{ending}"))
+    assert_same_place(tmp_path / f"scan.{ending}", thick, affine)
+
+
+def assert_same_place(path, thick, affine):
+    """What the door makes of a file is what it makes of the NIfTI file of the same voxels."""
+    result, expected = door(path), door(save_nifti(path, thick, affine))
+    np.testing.assert_allclose(result.affine.numpy(), expected.affine.numpy(), atol=1e-4)
+    np.testing.assert_allclose(in_units(result), in_units(expected), atol=1e-4)
+    assert {k: facts(result)[k] for k in facts(result)} == pytest.approx(facts(expected))
+
+
+@pytest.mark.parametrize("ending", ["nrrd", "mha"])
+@pytest.mark.parametrize("content", [b"", b"NRRD0004\ntype: float\n", b"patient,age\n1,2\n"])
+def test_a_broken_file_of_another_format_is_refused(content, ending, tmp_path):
+    pytest.importorskip("itk")
+    path = tmp_path / f"scan.{ending}"
+    path.write_bytes(content)
+    assert str(path) in refusal(door, path)
