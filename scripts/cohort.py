@@ -149,7 +149,7 @@ def _write(item: Mapping, measured: MetaTensor, result: MetaTensor, output: Outp
     """Writes the result, its page and, last, its record; returns the record."""
     stem, meta = Path(item["result"]), measured.meta
     axis, spacing, thickness = (meta[name] for name in ("slice_axis", "slice_spacing", "slice_thickness"))
-    target, warnings = float(voxel_spacing(result.affine)[axis]), list(meta["warnings"] or [])
+    target, warnings = round(float(voxel_spacing(result.affine)[axis]), 6), list(meta["warnings"] or [])
     slices = (axis, target, thickness, spacing, output.profile)
     steps = int(result.meta["steps"])
     if output.consistency == "project":
@@ -180,8 +180,8 @@ def _write(item: Mapping, measured: MetaTensor, result: MetaTensor, output: Outp
             "input": str(item["name"]),
             "result": str(stem.with_name(written[0])),
             "slice_axis": axis,
-            "slice_thickness": thickness,
-            "slice_spacing": spacing,
+            "slice_thickness": round(thickness, 6),
+            "slice_spacing": round(spacing, 6),
             "target_thickness": target,
             "steps": steps,
             "seconds": round(time.perf_counter() - start, 1),
