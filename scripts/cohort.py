@@ -247,7 +247,11 @@ def rebuild_scans(evaluator: SupervisedEvaluator, dataset: Dataset, output: Outp
                 _record_path(stem).unlink(missing_ok=True)  # from here on the old result does not count
                 measured, result = _rebuild(item, index, dataset, evaluator)
                 record = _write(item, measured, result, output, scan_key, start)
-            logger.info(f"{index + 1} of {len(dataset)}: {item['name']} {outcome}, {record['Summary']['result']}")
+            told = record["Summary"]
+            logger.info(
+                f"{index + 1} of {len(dataset)}: {item['name']} {outcome}, {told['steps']} Euler steps, "
+                f"{told['seconds']:g} s: {told['result']}"
+            )
             rows.append({**record["Summary"], "outcome": outcome})
         except Exception as error:
             mistake = input_error(error)

