@@ -262,5 +262,5 @@ def test_the_command(volumes, tmp_path):
     )
     workflow.initialize()
     (result,) = workflow.run()
-    assert [row["steps"] for row in result["rows"]] == [None, None, None, 0, 12]  # round(15 (1 - 0.9 / 4)) = 12
+    assert [row["steps"] for row in result["rows"]] == [None, None, None, 0, 3]  # round(4 (1 - 0.9 / 4)) = 3
     assert (tmp_path / "out" / "evaluation.md").exists()
