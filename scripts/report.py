@@ -39,7 +39,7 @@ table { border-collapse: collapse } td, th { padding: .25em .9em .25em 0; text-a
 tr { border-bottom: 1px solid #ddd }
 .note { color: #555; max-width: 60em } .warning { color: #a33 }
 .views { display: flex; flex-wrap: wrap; gap: 1.2em }
-figure { margin: 0 } figcaption { font-size: .85em; color: #555 }
+figure { margin: 0; width: min-content } figcaption { font-size: .85em; color: #555 }
 .pair { position: relative; background: #000; overflow: hidden }
 .pair img { position: absolute; inset: 0; width: 100%; height: 100%; image-rendering: pixelated }
 .pair img + img { clip-path: inset(0 0 0 var(--cut, 50%)) }
