@@ -131,7 +131,7 @@ def _facts(meta: Mapping[str, Any], steps: int, profile: Profile) -> list[tuple[
     ]
 
 
-def _rebuild(item: Mapping, index: int, dataset: Dataset, evaluator: SupervisedEvaluator) -> tuple[MetaTensor, ...]:
+def _rebuild(index: int, dataset: Dataset, evaluator: SupervisedEvaluator) -> tuple[MetaTensor, ...]:
     """The measured slices and the rebuilt volume, each `(X, Y, Z)`, of one scan."""
     evaluator.data_loader = DataLoader(Subset(dataset, [index]), batch_size=1)
     evaluator.state.epoch_length = 1
@@ -245,7 +245,7 @@ def rebuild_scans(evaluator: SupervisedEvaluator, dataset: Dataset, output: Outp
             if record is None:
                 outcome = "rebuilt"
                 _record_path(stem).unlink(missing_ok=True)  # from here on the old result does not count
-                measured, result = _rebuild(item, index, dataset, evaluator)
+                measured, result = _rebuild(index, dataset, evaluator)
                 record = _write(item, measured, result, output, scan_key, start)
             told = record["Summary"]
             logger.info(

@@ -61,8 +61,12 @@ def _from_datalist(path: Path, section: str) -> list[dict]:
     return [{**entry, "label": str(path.parent / entry["image"])} for entry in entries]
 
 
+def _nifti_files(root: Path) -> list[Path]:
+    return sorted(p for p in root.rglob("*") if p.name.endswith(NIFTI) and not p.name.startswith("."))
+
+
 def _from_tree(root: Path, section: str) -> list[dict]:
-    paths = sorted(p for p in root.rglob("*") if p.name.endswith(NIFTI) and not p.name.startswith("."))
+    paths = _nifti_files(root)
     items = [{"label": str(p), "subject": _subject(p.relative_to(root))} for p in paths]
     held_out = _held_out({item["subject"] for item in items})
     return [item for item in items if (item["subject"] in held_out) == (section == "validation")]
@@ -127,7 +131,7 @@ def label_maps(label_dir: str | os.PathLike | None) -> list[dict]:
     if label_dir is None:
         return []
     root = Path(label_dir)
-    paths = sorted(p for p in root.rglob("*") if p.name.endswith(NIFTI) and not p.name.startswith("."))
+    paths = _nifti_files(root)
     if not paths:
         raise InputError(
             f"label_dir {root}: no .nii or .nii.gz file there. Give a folder of label maps, or leave it out."
@@ -159,7 +163,7 @@ def _volume(path: Path, result: Path) -> dict:
 
 def _dicom(source: Path | Sequence[Path], output_dir: Path) -> list[dict]:
     """The thick series among DICOM files; those that are skipped are named."""
-    series, _ = dicom.find_series(source)
+    series, _ = dicom.find_series(source, THIN)
     items = []
     for one in series:
         if one.skipped:
