@@ -26,6 +26,9 @@ def group_count(channels: int, most: int = 32) -> int:
 class AdaGN(nn.Module):
     """Adaptive group norm `GN(h) * (1 + scale(c)) + shift(c)` (Eq. 3); zero-initialised, so it starts as plain GN.
 
+    What `c` says to all norms of a U-Net is computed first, as one vector, the modulation: it is the same for all
+    windows of a volume.
+
     Args:
         channels: channels `C` of the feature map.
         condition_dim: length of the conditioning vector.
@@ -34,12 +37,13 @@ class AdaGN(nn.Module):
     def __init__(self, channels: int, condition_dim: int):
         super().__init__()
         self.groups = group_count(channels)
-        self.project = nn.Sequential(nn.SiLU(), zero_module(nn.Linear(condition_dim, 2 * channels)))
+        self.first, self.size = 0, 2 * channels  # its share of the modulation; `UNet` sets the first index
+        self.project = nn.Sequential(nn.SiLU(), zero_module(nn.Linear(condition_dim, self.size)))
 
-    def forward(self, h: Tensor, condition: Tensor) -> Tensor:
-        """`h` is `(B, C, H, W)`; `condition` is `(B, condition_dim)`, or `(1, condition_dim)` for the whole batch."""
-        scale, shift = self.project(condition).chunk(2, dim=1)  # each (B or 1, C)
-        if condition.shape[0] == 1:  # one thickness for all windows: the norm's own affine map, a pass less over `h`
+    def forward(self, h: Tensor, modulation: Tensor) -> Tensor:
+        """`h` is `(B, C, H, W)`; `modulation`, of `UNet.modulation`, has a row for each image or one for all."""
+        scale, shift = modulation[:, self.first : self.first + self.size].chunk(2, dim=1)  # each (B or 1, C)
+        if modulation.shape[0] == 1:  # one thickness for all windows: the norm's own affine map, a pass less over `h`
             return torch.group_norm(h, self.groups, 1 + scale[0], shift[0])
         return torch.addcmul(shift[:, :, None, None], torch.group_norm(h, self.groups), 1 + scale[:, :, None, None])
 
@@ -56,10 +60,14 @@ class ResidualBlock(nn.Module):
         self.shortcut = nn.Identity() if in_channels == out_channels else nn.Conv2d(in_channels, out_channels, 1)
         self.act = nn.SiLU()
 
-    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+    def modulation(self, condition: Tensor) -> Tensor:
+        """The share of both norms in `UNet.modulation`."""
+        return torch.cat([self.norm1.project(condition), self.norm2.project(condition)], dim=1)
+
+    def forward(self, x: Tensor, modulation: Tensor) -> Tensor:
         """`x` is `(B, in_channels, H, W)`; returns `(B, out_channels, H, W)`."""
-        h = self.conv1(self.act(self.norm1(x, condition)))
-        h = self.conv2(self.act(self.norm2(h, condition)))
+        h = self.conv1(self.act(self.norm1(x, modulation)))
+        h = self.conv2(self.act(self.norm2(h, modulation)))
         return h + self.shortcut(x)
 
 
@@ -73,10 +81,10 @@ class DownBlock(nn.Module):
         )
         self.downsample = nn.Conv2d(out_channels, out_channels, 3, 2, 1) if downsample else nn.Identity()
 
-    def forward(self, h: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, h: Tensor, modulation: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the next level's input and the skip connection, taken before downsampling."""
         for block in self.res_blocks:
-            h = block(h, condition)
+            h = block(h, modulation)
         return self.downsample(h), h
 
 
@@ -93,11 +101,11 @@ class UpBlock(nn.Module):
         widths = (in_channels + skip_channels, out_channels, out_channels)
         self.res_blocks = nn.ModuleList([ResidualBlock(c, out_channels, condition_dim) for c in widths])
 
-    def forward(self, h: Tensor, skip: Tensor, condition: Tensor) -> Tensor:
+    def forward(self, h: Tensor, skip: Tensor, modulation: Tensor) -> Tensor:
         """`h` comes from the coarser level, `skip` from the encoder's same level."""
         h = torch.cat([self.upsample(h), skip], dim=1)
         for block in self.res_blocks:
-            h = block(h, condition)
+            h = block(h, modulation)
         return h
 
 
@@ -126,9 +134,25 @@ class UNet(nn.Module):
         self.norm_out = nn.GroupNorm(group_count(channels[0]), channels[0])
         self.conv_out = nn.Conv2d(channels[0], 1, 3, padding=1)
         self.act = nn.SiLU()
+        first = 0
+        for norm in self.modules():
+            if isinstance(norm, AdaGN):
+                norm.first, first = first, first + norm.size
 
-    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
-        """Args: `x`, `(B, 1, H, W)`; `condition`, `(B or 1, condition_dim)`. Returns `(B, 1, H, W)`.
+    def modulation(self, condition: Tensor) -> Tensor:
+        """Scale and shift of every norm for a condition, `(B or 1, condition_dim)`: `(B or 1, M)`, in order of use."""
+        shares: list[Tensor] = []
+        for down in self.down_blocks:
+            for block in down.res_blocks:  # type: ignore[union-attr]  # a ModuleList
+                shares.append(block.modulation(condition))
+        shares += [self.mid_block1.modulation(condition), self.mid_block2.modulation(condition)]
+        for up in self.up_blocks:
+            for block in up.res_blocks:  # type: ignore[union-attr]  # a ModuleList
+                shares.append(block.modulation(condition))
+        return torch.cat(shares, dim=1)
+
+    def forward(self, x: Tensor, modulation: Tensor) -> Tensor:
+        """Args: `x`, `(B, 1, H, W)`; `modulation`, `(B or 1, M)`. Returns `(B, 1, H, W)`.
 
         Raises:
             ValueError: if height or width is not a multiple of the coarsest level's stride.
@@ -138,11 +162,11 @@ class UNet(nn.Module):
         h = self.conv_in(x)
         skips: list[Tensor] = []
         for down in self.down_blocks:
-            h, skip = down(h, condition)
+            h, skip = down(h, modulation)
             skips.append(skip)
-        h = self.mid_block2(self.mid_block1(h, condition), condition)
+        h = self.mid_block2(self.mid_block1(h, modulation), modulation)
         for up in self.up_blocks:
-            h = up(h, skips.pop(), condition)
+            h = up(h, skips.pop(), modulation)
         return self.conv_out(self.act(self.norm_out(h)))
 
 
@@ -206,10 +230,18 @@ class AnatomicalProjectionNetwork(nn.Module):
         if residual:
             zero_module(self.unet.conv_out)
 
+    def modulation(self, thickness: Tensor) -> Tensor:
+        """`UNet.modulation` for `thickness`, `(B or 1, 2)` in mm."""
+        return self.unet.modulation(self.embedding(thickness))
+
+    def project(self, image: Tensor, modulation: Tensor) -> Tensor:
+        """The coarse sharp image, for a modulation in place of the thickness."""
+        estimate = self.unet(image, modulation)
+        return image + estimate if self.residual else estimate
+
     def forward(self, image: Tensor, thickness: Tensor) -> Tensor:
         """Args: `image`, `(B, 1, H, W)` in [-1, 1]; `thickness`, `(B or 1, 2)` in mm. Returns `(B, 1, H, W)`."""
-        estimate = self.unet(image, self.embedding(thickness))
-        return image + estimate if self.residual else estimate
+        return self.project(image, self.modulation(thickness))
 
 
 class VelocityNetwork(nn.Module):
@@ -225,23 +257,49 @@ class VelocityNetwork(nn.Module):
         self.unet = UNet(channels, TimeThicknessEmbedding.dim)
         zero_module(self.unet.conv_out)
 
+    def modulation(self, thickness: Tensor, t: Tensor) -> Tensor:
+        """`UNet.modulation` for `thickness`, `(B or 1, 2)` in mm, and `t`, `(B or 1,)`."""
+        return self.unet.modulation(self.embedding(thickness, t))
+
     def forward(self, xt: Tensor, thickness: Tensor, t: Tensor) -> Tensor:
         """Args: `xt`, `(B, 1, H, W)`; `thickness`, `(B or 1, 2)` in mm; `t`, `(B or 1,)`. Returns `(B, 1, H, W)`."""
-        return self.unet(xt, self.embedding(thickness, t))
+        return self.unet(xt, self.modulation(thickness, t))
 
 
 class Drift(nn.Module):
     """Both stages: the APN's estimate, moved along the rectified flow by Euler's method (Eq. 1).
 
     Args:
-        apn: stage 1, called as `apn(image, thickness)`.
-        velocity: stage 2, called as `velocity(xt, thickness, t)`.
+        apn: stage 1, an `AnatomicalProjectionNetwork`.
+        velocity: stage 2, a `VelocityNetwork`.
     """
 
-    def __init__(self, apn: nn.Module, velocity: nn.Module):
+    def __init__(self, apn: AnatomicalProjectionNetwork, velocity: VelocityNetwork):
         super().__init__()
         self.apn = apn
         self.velocity = velocity
+
+    def modulations(self, thickness: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
+        """What thickness and time say to the norms; the windows of a volume share it.
+
+        Args:
+            thickness: `(B or 1, 2)`, input and target slice thickness in mm.
+            times: `(N + 1,)` Euler times.
+
+        Returns:
+            The APN's modulation, `(B or 1, M)`, and the velocity network's at each step, `(N, B or 1, M')`.
+        """
+        rows, steps = thickness.shape[0], times.shape[0] - 1
+        t = times[:-1].repeat_interleave(rows)
+        velocity = self.velocity.modulation(thickness.repeat(steps, 1), t)
+        return self.apn.modulation(thickness), velocity.reshape(steps, rows, velocity.shape[1])
+
+    def integrate(self, image: Tensor, apn_modulation: Tensor, velocity_modulations: Tensor, times: Tensor) -> Tensor:
+        """Both stages for given modulations; arguments and result otherwise as `forward`."""
+        x = self.apn.project(image, apn_modulation)
+        for n in range(times.shape[0] - 1):
+            x = euler_step(x, self.velocity.unet(x, velocity_modulations[n]), times[n], times[n + 1])
+        return x
 
     def forward(self, image: Tensor, thickness: Tensor | None = None, times: Tensor | None = None) -> Tensor:
         """Sharpens a batch of planes.
@@ -258,12 +316,10 @@ class Drift(nn.Module):
         """
         if thickness is None:
             thickness = torch.ones(1, 2, dtype=image.dtype, device=image.device)
-        x = self.apn(image, thickness)
-        if times is not None:
-            for n in range(times.shape[0] - 1):
-                v = self.velocity(x, thickness, times[n].expand(thickness.shape[0]))
-                x = euler_step(x, v, times[n], times[n + 1])
-        return x
+        if times is None:
+            times = torch.zeros(1, dtype=image.dtype, device=image.device)
+        apn_modulation, velocity_modulations = self.modulations(thickness, times)
+        return self.integrate(image, apn_modulation, velocity_modulations, times)
 
 
 def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:

@@ -11,7 +11,9 @@ from monai.data.utils import compute_importance_map
 from scipy.spatial.transform import Rotation
 from torch import nn
 
-from scripts.inference import DriftInferer, acquisition
+from scripts import networks
+from scripts.errors import InputError
+from scripts.inference import DriftInferer, acquisition, in_parts, signal_box
 
 FACTS = {"slice_axis": 2, "slice_spacing": 5.0, "slice_thickness": 4.0, "target_thickness": 1.0}
 
@@ -21,22 +23,22 @@ class Pointwise(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.calls = []
+        self.conditions, self.calls = [], []
 
-    def forward(self, image, thickness=None, times=None):
-        self.calls.append((image, thickness, times))
+    def modulations(self, thickness, times):
+        self.conditions.append((thickness, times))
+        return thickness, times
+
+    def integrate(self, image, apn_modulation, velocity_modulations, times):
+        self.calls.append((image, apn_modulation, times))
         return 2 * image + 1
 
 
-class StageOne(nn.Module):
+class StageOne(networks.Drift):
     """The APN of a `Drift` alone."""
 
-    def __init__(self, drift):
-        super().__init__()
-        self.apn = drift.apn
-
-    def forward(self, image, thickness, times):
-        return self.apn(image, thickness)
+    def integrate(self, image, apn_modulation, velocity_modulations, times):
+        return self.apn.project(image, apn_modulation)
 
 
 def volume(shape, seed=0, **facts) -> MetaTensor:
@@ -81,13 +83,10 @@ def rebuild_by_loop(image, drift, other, roi, overlap, steps):
         total, weight = torch.zeros_like(padded), torch.zeros_like(padded)
         for i in window_starts(padded.shape[0], roi, overlap):
             for j in window_starts(padded.shape[1], roi, overlap):
-                window = padded[i : i + roi, j : j + roi]
-                if window.max() > window.min():
-                    x = drift.apn(window[None, None], thickness)
-                    for n in range(steps):
-                        x = x + drift.velocity(x, thickness, torch.tensor([n / steps])) / steps
-                    window = x[0, 0]
-                total[i : i + roi, j : j + roi] += weights * window
+                x = drift.apn(padded[i : i + roi, j : j + roi][None, None], thickness)
+                for n in range(steps):
+                    x = x + drift.velocity(x, thickness, torch.tensor([n / steps])) / steps
+                total[i : i + roi, j : j + roi] += weights * x[0, 0]
                 weight[i : i + roi, j : j + roi] += weights
         plane = (total / weight)[top : top + height, left : left + width]
         result.select(normal, k).copy_(plane.T if axis > other else plane)
@@ -165,27 +164,114 @@ def test_one_plane_runs_along_the_longer_in_plane_axis(shape, other, drift):
     close(DriftInferer(16, steps=2)(image, drift).as_tensor()[0, 0], expected)
 
 
-@pytest.mark.parametrize("value", [-1.0, 0.0, 0.7])
-def test_a_constant_volume_is_untouched_and_costs_no_call(value):
-    image, network = volume((9, 18, 14)), Pointwise()
-    image[:] = value
-    result = DriftInferer(8)(image, network)
-    close(result, image, 1e-6)
-    assert not network.calls
+def head_in_air(shape, box, noise=0.0):
+    """Texture in a box, with air around it."""
+    image = volume(shape)
+    head = image.as_tensor()[0, 0][box].clone() * 0.2 + 0.3
+    generator = torch.Generator().manual_seed(3)
+    image.as_tensor()[:] = -1 + noise * torch.rand(image.shape, generator=generator)
+    image.as_tensor()[0, 0][box] = head
+    return image
 
 
-def test_constant_windows_are_untouched_and_cost_no_call():
-    """Texture in one plane's corner: the windows that it touches are the only ones that the network sees."""
-    image, network = volume((5, 16, 16)), Pointwise()
-    values = image.as_tensor()[0, 0]
-    corner = values[3, :8, :8].clone()
-    values[:] = -1
-    values[3, :8, :8] = corner
-    result = DriftInferer(8, overlap=0.0)(image, network).as_tensor()[0, 0]
-    assert sum(len(call[0]) for call in network.calls) == 1
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_the_box_holds_the_head_with_air_around_it_and_no_more(noise):
+    head = (slice(40, 61), slice(3, 30), slice(20, 44))
+    box = signal_box(head_in_air((90, 64, 70), head, noise).as_tensor()[0, 0])
+    for found, true, size in zip(box, head, (90, 64, 70)):
+        assert found.start <= max(true.start - 8, 0) and found.start >= max(true.start - 16, 0)
+        assert found.stop >= min(true.stop + 8, size) and found.stop <= min(true.stop + 16, size)
+
+
+def test_air_keeps_its_input_and_costs_nothing():
+    head = (slice(40, 61), slice(3, 30), slice(20, 44))
+    image, network = head_in_air((90, 64, 70), head, 0.1), Pointwise()
+    values, box = image.as_tensor()[0, 0], signal_box(image.as_tensor()[0, 0])
     expected = values.clone()
-    expected[3, :8, :8] = 2 * corner + 1
-    close(result, expected, 1e-6)
+    expected[box] = 2 * values[box] + 1
+    close(DriftInferer(16)(image, network).as_tensor()[0, 0], expected)
+    assert sum(call[0].numel() for call in network.calls) < values.numel()
+
+
+def test_inside_the_box_nothing_depends_on_the_air_outside(drift):
+    """The head alone, cut out by hand, gives the same."""
+    image = head_in_air((30, 64, 50), (slice(9, 20), slice(20, 40), slice(17, 33)))
+    values = image.as_tensor()[0, 0]
+    box = signal_box(values)
+    result = DriftInferer(16, steps=2)(image, drift).as_tensor()[0, 0]
+    close(result[box], rebuild_by_loop(values[box], drift, 1, 16, 0.25, 2))
+    assert (result[box] - values[box]).abs().max() > 1e-3
+
+
+def test_air_alone_is_untouched_and_costs_no_call():
+    image, network = volume((9, 18, 14)), Pointwise()
+    image.as_tensor()[:] = -1
+    result = DriftInferer(8)(image, network)
+    assert torch.equal(result.as_tensor(), image.as_tensor())
+    assert not network.calls and result.meta["steps"] == 11
+
+
+def test_a_volume_without_air_is_its_own_box():
+    assert signal_box(volume((19, 33, 70)).as_tensor()[0, 0]) == (slice(0, 19), slice(0, 33), slice(0, 70))
+
+
+# --- batches, windows and precision ---
+
+
+def test_conditioning_is_computed_once_for_a_volume():
+    network = Pointwise()
+    DriftInferer(8, sw_batch_size=2, both_planes=True)(volume((19, 33, 40)), network)
+    assert len(network.conditions) == 1 and len(network.calls) > 50
+
+
+@pytest.mark.parametrize("both_planes", [False, True])
+def test_whole_planes_are_windows_as_large_as_the_box(both_planes, drift):
+    """Sides that are no multiples of 8 are padded with copies of their edge."""
+    image = volume((5, 13, 21))
+    inferer = DriftInferer(None, steps=2, both_planes=both_planes)
+    values, thickness = image.as_tensor()[0, 0], torch.tensor([[4.0, 1.0]])
+    results = []
+    for other in (1, 0) if both_planes else (1,):
+        planes = values.movedim((2, other), (1, 2))
+        height, width = planes.shape[1:]
+        top, left = -height % 8 // 2, -width % 8 // 2
+        pad = (left, -width % 8 - left, top, -height % 8 - top)
+        padded = nn.functional.pad(planes[:, None], pad, mode="replicate")
+        with torch.no_grad():
+            sharp = drift(padded, thickness, torch.tensor([0.0, 0.5, 1.0]))[:, 0]
+        results.append(sharp[:, top : top + height, left : left + width].movedim((1, 2), (2, other)))
+    close(inferer(image, drift).as_tensor()[0, 0], torch.stack(results).mean(0))
+
+
+def test_calls_that_exceed_a_gpus_memory_are_repeated_in_halves(caplog):
+    sizes = []
+
+    def small_gpu(windows):
+        sizes.append(len(windows))
+        if len(windows) > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return 2 * windows
+
+    windows = torch.randn(11, 1, 4, 4)
+    assert torch.equal(in_parts(small_gpu, windows), 2 * windows)
+    assert sizes == [11, 6, 3, 3, 5, 3, 2]
+    assert "does not hold 11 windows" in caplog.text
+
+
+def test_a_window_that_exceeds_a_gpus_memory_is_an_error_that_says_what_to_do():
+    def full_gpu(windows):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(InputError, match=r"does not hold one window.*roi_size.*CUDA_VISIBLE_DEVICES"):
+        in_parts(full_gpu, torch.zeros(4, 1, 4, 4))
+
+
+def test_bfloat16_is_close_to_float32_and_returns_float32(drift):
+    image = volume((5, 18, 21))
+    exact = DriftInferer(16, steps=2)(image, drift)
+    coarse = DriftInferer(16, steps=2, bfloat16=True)(image, drift)
+    assert coarse.dtype == torch.float32
+    assert 0 < (coarse - exact).abs().max() < 0.1
 
 
 # --- schedule and conditioning ---
@@ -223,7 +309,7 @@ def test_given_steps_win_over_ais(steps):
 def test_no_steps_are_stage_one_alone(drift):
     image = volume((6, 20, 18))
     stage_one = DriftInferer(16, steps=0)(image, drift)
-    close(stage_one, DriftInferer(16, steps=5)(image, StageOne(drift)))
+    close(stage_one, DriftInferer(16, steps=5)(image, StageOne(drift.apn, drift.velocity)))
     assert (stage_one - DriftInferer(16, steps=5)(image, drift)).abs().max() > 1e-3
 
 

@@ -107,7 +107,7 @@ def test_zero_initialised_adagn_is_plain_group_norm():
     norm = networks.AdaGN(34, 5)
     h = torch.randn(3, 34, 4, 6, generator=torch.Generator().manual_seed(0))
     condition = torch.randn(3, 5, generator=torch.Generator().manual_seed(1))
-    assert torch.equal(norm(h, condition), F.group_norm(h, 17))
+    assert torch.equal(norm(h, norm.project(condition)), F.group_norm(h, 17))
 
 
 def test_adagn_scales_and_shifts_each_channel():
@@ -115,7 +115,7 @@ def test_adagn_scales_and_shifts_each_channel():
     h = torch.randn(2, 4, 3, 3, generator=torch.Generator().manual_seed(0))
     condition = torch.randn(2, 5, generator=torch.Generator().manual_seed(1))
     weight, bias = norm.project[1].weight, norm.project[1].bias
-    result = norm(h, condition)
+    result = norm(h, norm.project(condition))
     for b in range(2):
         for c in range(4):  # four groups of one channel
             centred = h[b, c] - h[b, c].mean()
@@ -130,8 +130,9 @@ def test_one_condition_for_the_batch_is_that_condition_for_each_image(channels):
     norm = perturb(networks.AdaGN(channels, 5), scale=0.5)
     h = torch.randn(3, channels, 6, 7, generator=torch.Generator().manual_seed(0))
     condition = torch.randn(1, 5, generator=torch.Generator().manual_seed(1))
-    expected = norm(h, condition.expand(3, -1))
-    assert (norm(h, condition) - expected).abs().max() < 1e-6 * expected.abs().max()
+    modulation = norm.project(condition)
+    expected = norm(h, modulation.expand(3, -1))
+    assert (norm(h, modulation) - expected).abs().max() < 1e-6 * expected.abs().max()
 
 
 def test_all_adagn_start_at_zero():
@@ -139,6 +140,28 @@ def test_all_adagn_start_at_zero():
     norms = [module for module in network.modules() if isinstance(module, networks.AdaGN)]
     assert len(norms) == 2 * (2 * 2 + 2 + 3 * 2)  # two per block: encoder, middle, decoder
     assert all(not parameter.any() for norm in norms for parameter in norm.parameters())
+
+
+def test_the_modulation_holds_each_norms_scale_and_shift_where_the_norm_looks():
+    unet = perturb(networks.UNet((8, 16, 24), 5))
+    condition = torch.randn(2, 5, generator=torch.Generator().manual_seed(0))
+    modulation = unet.modulation(condition)
+    norms = [module for module in unet.modules() if isinstance(module, networks.AdaGN)]
+    assert modulation.shape == (2, sum(norm.project[1].out_features for norm in norms))
+    for norm in norms:
+        torch.testing.assert_close(modulation[:, norm.first : norm.first + norm.size], norm.project(condition))
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_modulations_of_a_volume_serve_its_windows(steps, rows):
+    network, x, times = drift(), image(3), schedule.euler_times(steps)
+    c = thickness([4.0, 1.0], [2.0, 0.7], [5.0, 1.0])[:rows]
+    apn, velocity = network.modulations(c, times)
+    assert velocity.shape[:2] == (steps, rows)
+    for n in range(steps):
+        torch.testing.assert_close(velocity[n], network.velocity.modulation(c, times[n].expand(rows)))
+    torch.testing.assert_close(network.integrate(x, apn, velocity, times), network(x, c, times))
 
 
 # Shapes
