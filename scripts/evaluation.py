@@ -16,13 +16,14 @@ import numpy as np
 import torch
 from monai.data import MetaTensor
 from scipy.interpolate import make_interp_spline
-from torch import Tensor, nn
+from torch import Tensor
 
 from . import metrics
 from .errors import InputError
 from .files import whole_file
 from .grid import centred_positions, voxel_spacing
 from .inference import DriftInferer
+from .networks import Drift
 from .slice_profile import SLR, Profile, acquire, regrid_nearest, slice_profile
 from .transforms import LoadScand, NormalizeIntensityRanged, RestoreIntensityRanged
 
@@ -118,7 +119,7 @@ class Acquisition:
 
 
 def rebuild(
-    thick: Tensor, acquisition: Acquisition, network: nn.Module, inferer: DriftInferer, device: torch.device | str
+    thick: Tensor, acquisition: Acquisition, network: Drift, inferer: DriftInferer, device: torch.device | str
 ) -> Tensor:
     """Thick slices through the network, in the steps and the order of `configs/inference.yaml`.
 
@@ -148,7 +149,7 @@ def rebuild(
 def reconstructions(
     thick: Tensor,
     acquisition: Acquisition,
-    network: nn.Module,
+    network: Drift,
     inferers: Mapping[str, DriftInferer],
     device: torch.device | str,
 ) -> Iterator[tuple[str, int | None, Tensor]]:
@@ -341,7 +342,7 @@ def _check_settings(
 
 def evaluate(
     volumes: Sequence[Mapping],
-    network: nn.Module,
+    network: Drift,
     inferers: Mapping[str, DriftInferer],
     output_dir: str | os.PathLike,
     thicknesses: Sequence[float],

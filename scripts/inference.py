@@ -41,6 +41,18 @@ def acquisition(image: MetaTensor) -> tuple[int, float, float, float]:
     return int(axis), spacing, thickness, target
 
 
+def window_size(speed: str) -> int | None:
+    """Edge of the windows in pixels for each value of the option `speed`; None for whole planes.
+
+    Raises:
+        InputError: if there is no such value.
+    """
+    sizes = {"paper": 128, "fast": None}  # Sec. S4.5; docs/benchmarks.md
+    if speed not in sizes:
+        raise InputError(f"speed is {speed!r}: expected {' or '.join(sizes)}. Set --speed.")
+    return sizes[speed]
+
+
 def signal_box(volume: Tensor) -> tuple[slice, ...]:
     """The smallest box with everything that shows signal, and 8 to 16 voxels of air around it.
 

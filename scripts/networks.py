@@ -143,11 +143,11 @@ class UNet(nn.Module):
         """Scale and shift of every norm for a condition, `(B or 1, condition_dim)`: `(B or 1, M)`, in order of use."""
         shares: list[Tensor] = []
         for down in self.down_blocks:
-            for block in down.res_blocks:  # type: ignore[union-attr]  # a ModuleList
+            for block in down.res_blocks:
                 shares.append(block.modulation(condition))
         shares += [self.mid_block1.modulation(condition), self.mid_block2.modulation(condition)]
         for up in self.up_blocks:
-            for block in up.res_blocks:  # type: ignore[union-attr]  # a ModuleList
+            for block in up.res_blocks:
                 shares.append(block.modulation(condition))
         return torch.cat(shares, dim=1)
 

@@ -53,7 +53,7 @@ def main():
         mask = metrics.head_mask(truth)
         values = []
         for both, per_plane in ((False, False), (True, False), (False, True)):
-            inferer = DriftInferer(sw_batch_size=4, both_planes=both, steps=options.steps)
+            inferer = DriftInferer(both_planes=both, steps=options.steps)
             values.append(metrics.psnr(rebuild(thick, a, network, inferer, per_plane), truth, mask))
         print(f"| {item['subject']} | " + " | ".join(f"{v:.2f}" for v in values) + " |", flush=True)
 

@@ -71,7 +71,7 @@ def main():
     config.read_config("configs/inference.yaml")
     network = load_weights(config.get_parsed_content("network_def"), options.ckpt_path).eval()
     network = network.to(memory_format=torch.channels_last)
-    inferer = DriftInferer(sw_batch_size=4)
+    inferer = DriftInferer()
     print(
         "| volume | spacing (mm) | slices | profile | lambda | PSNR (dB) | PSNR in head (dB) | relative RMSE (%) |\n"
         "|---|---|---|---|---|---|---|---|"

@@ -58,11 +58,11 @@ def main():
     config = ConfigParser()
     config.read_config("configs/inference.yaml")
     network = load_weights(config.get_parsed_content("network_def"), options.ckpt_path)
-    inferers = {f"N = {n}": DriftInferer(sw_batch_size=4, steps=n) for n in [0, *options.steps]}
+    inferers = {f"N = {n}": DriftInferer(steps=n) for n in [0, *options.steps]}
     results = evaluate(
         sharp_volumes(options.dataset_dir, "validation"),
         network.to(memory_format=torch.channels_last),
-        inferers | {"AIS": DriftInferer(sw_batch_size=4)},
+        inferers | {"AIS": DriftInferer()},
         options.output_dir,
         options.thicknesses,
         slab=options.slab,

@@ -70,6 +70,7 @@ def bundle(tmp_path, drift, monkeypatch):
                 "inferer::roi_size": 16,
                 "inferer::n_max": 2,
                 "inferer::progress": False,
+                "bfloat16": False,  # the same numbers on every processor
                 **given,
             }
         )

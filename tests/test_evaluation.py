@@ -114,11 +114,15 @@ def test_rebuild_with_the_identity_is_nearest_neighbour(axis):
     thick = 500 + 300 * torch.randn(6, 6, 6, generator=torch.Generator().manual_seed(0))
     acquisition = evaluation.Acquisition(axis, 4.0, 4.0, 21, 1.1)
 
-    def identity(image, thickness, times):
-        assert thickness.tolist() == [[4.0, pytest.approx(1.1)]] and len(times) == 12  # round(15 (1 - 1.1/4)) = 11
-        return image
+    class Identity(torch.nn.Module):
+        def modulations(self, thickness, times):
+            assert thickness.tolist() == [[4.0, pytest.approx(1.1)]] and len(times) == 12  # round(15 (1 - 1.1/4)) = 11
+            return thickness, times
 
-    result = evaluation.rebuild(thick, acquisition, identity, DriftInferer(roi_size=16), "cpu")
+        def integrate(self, image, apn_modulation, velocity_modulations, times):
+            return image
+
+    result = evaluation.rebuild(thick, acquisition, Identity(), DriftInferer(roi_size=16), "cpu")
     assert torch.allclose(result, slice_profile.regrid_nearest(thick, axis, 4.0, 21, 1.1), atol=1e-2)
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from scripts import networks
 from scripts.errors import InputError
-from scripts.inference import DriftInferer, acquisition, in_parts, signal_box
+from scripts.inference import DriftInferer, acquisition, in_parts, signal_box, window_size
 
 FACTS = {"slice_axis": 2, "slice_spacing": 5.0, "slice_thickness": 4.0, "target_thickness": 1.0}
 
@@ -241,6 +241,12 @@ def test_whole_planes_are_windows_as_large_as_the_box(both_planes, drift):
             sharp = drift(padded, thickness, torch.tensor([0.0, 0.5, 1.0]))[:, 0]
         results.append(sharp[:, top : top + height, left : left + width].movedim((1, 2), (2, other)))
     close(inferer(image, drift).as_tensor()[0, 0], torch.stack(results).mean(0))
+
+
+def test_speeds_are_windows_and_others_are_refused_by_name():
+    assert window_size("paper") == 128 and window_size("fast") is None
+    with pytest.raises(InputError, match=r"speed is 'quick': expected paper or fast.*--speed"):
+        window_size("quick")
 
 
 def test_calls_that_exceed_a_gpus_memory_are_repeated_in_halves(caplog):

@@ -1,0 +1,235 @@
+"""Speed and memory of inference: the tables of docs/benchmarks.md.
+
+python -m tests.bench_speed networks    windows per second and FLOP/s against the machine's convolution ceiling
+python -m tests.bench_speed volumes     seconds and peak memory against voxels, and against a plain loop
+python -m tests.bench_speed command     the whole command, from file to file, on a head of 256 x 256 x 30 voxels
+
+Volumes are noise from edge to edge, so that nothing is skipped, except for `command`, where a head stands in air.
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import torch
+from monai.bundle import ConfigParser
+from monai.data import MetaTensor
+from torch.profiler import ProfilerActivity, profile, schedule
+from torch.utils.flop_counter import FlopCounterMode
+
+from scripts.inference import DriftInferer
+from scripts.networks import load_weights
+from scripts.schedule import ais_steps, euler_times
+from scripts.training import default_device
+
+WINDOW, STRIDE = 128, 96
+
+
+def network(size="tiny", device="cpu"):
+    """The deployed network; other sizes than tiny have random weights."""
+    config = ConfigParser()
+    config.read_config(["configs/inference.yaml", f"configs/models/{size}.yaml"])
+    result = config.get_parsed_content("network_def")
+    if size == "tiny":
+        load_weights(result, "models/model.pt")
+    return result.to(device, memory_format=torch.channels_last).eval()
+
+
+def seconds(function, device, repeats=5):
+    """Median over repeats, after one warm-up."""
+    times = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        function()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return sorted(times[1:])[repeats // 2]
+
+
+def flops(function):
+    """Floating-point operations of convolutions and matrix products."""
+    with FlopCounterMode(display=False) as counter:
+        function()
+    return counter.get_total_flops()
+
+
+def ceiling(device, bfloat16):
+    """FLOP/s of the fastest of some large convolutions, channels last."""
+    best = 0.0
+    dtype = torch.bfloat16 if bfloat16 else torch.float32
+    for channels, edge in ((64, 128), (128, 64), (256, 32)):
+        convolution = torch.nn.Conv2d(channels, channels, 3, padding=1, device=device, dtype=dtype)
+        convolution.to(memory_format=torch.channels_last)
+        x = torch.randn(8, channels, edge, edge, device=device, dtype=dtype).to(memory_format=torch.channels_last)
+        call = partial(convolution, x)
+        best = max(best, flops(call) / seconds(call, device))
+    return best
+
+
+def convolution_share(function):
+    """Share of the CPU time that a call spends in convolutions."""
+    with profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=0, warmup=1, active=2)) as profiler:
+        for _ in range(3):
+            function()
+            profiler.step()
+    own = {event.key: event.self_cpu_time_total for event in profiler.key_averages()}
+    total = sum(time for name, time in own.items() if name.startswith("aten::"))
+    return sum(time for name, time in own.items() if "convolution" in name) / total
+
+
+@torch.no_grad()
+def bench_networks(device):
+    """Each network, size and precision on batches of windows."""
+    print("| size | network | precision | windows/s | GFLOP/s | of the ceiling | convolutions alone, of the ceiling |")
+    print("|---|---|---|---|---|---|---|")
+    c, t = torch.tensor([[5.0, 1.0]], device=device), torch.zeros(1, device=device)
+    tops = {bf16: ceiling(device, bf16) for bf16 in (False, True)}
+    for size, batch in (("tiny", 8), ("small", 2), ("large", 1)):
+        drift = network(size, device)
+        x = torch.randn(batch, 1, WINDOW, WINDOW, device=device)
+        for name, call in (("APN", partial(drift.apn, x, c)), ("velocity", partial(drift.velocity, x, c, t))):
+            work = flops(call)
+            for bfloat16, precision in ((False, "float32"), (True, "bfloat16")):
+                with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
+                    took = seconds(call, device)
+                    share = convolution_share(call) if device.type == "cpu" else float("nan")
+                rate, top = work / took, tops[bfloat16]
+                alone = rate / share / top
+                print(
+                    f"| {size} | {name} | {precision} | {batch / took:.1f} | {rate / 1e9:.0f} | {rate / top:.0%} "
+                    f"| {alone:.0%} |",
+                    flush=True,
+                )
+    print(f"\nceiling: {tops[False] / 1e9:.0f} GFLOP/s in float32, {tops[True] / 1e9:.0f} in bfloat16")
+
+
+def starts(size):
+    """First pixels of the windows along an axis."""
+    return [*range(0, max(size - WINDOW, 0), STRIDE), max(size - WINDOW, 0)]
+
+
+@torch.no_grad()
+def plain_loop(drift, planes, thickness, steps):
+    """Window by window, in float32, nothing shared, nothing skipped; seconds for the planes."""
+    begin = time.perf_counter()
+    for plane in planes:
+        result, weight = torch.zeros_like(plane), torch.zeros_like(plane)
+        for i in starts(plane.shape[0]):
+            for j in starts(plane.shape[1]):
+                there = (slice(i, i + WINDOW), slice(j, j + WINDOW))
+                result[there] += drift(plane[there][None, None], thickness, euler_times(steps))[0, 0]
+                weight[there] += 1
+        result /= weight
+    return time.perf_counter() - begin
+
+
+def case(options):
+    """One volume in a process of its own: seconds, peak memory and, if asked, the plain loop's seconds."""
+    device = default_device()
+    shape = options["shape"]
+    volume = 2 * torch.rand(1, 1, *shape) - 1
+    facts = {"slice_axis": 2, "slice_spacing": options["T"], "slice_thickness": options["T"], "target_thickness": 1.0}
+    drift = network(options["size"], device)
+    inferer = DriftInferer(options["roi"], n_max=options["n_max"], bfloat16=options["bfloat16"])
+    image = MetaTensor(volume, meta=facts).to(device)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.perf_counter()
+    inferer(image, drift)
+    took = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    result = {"seconds": took, "peak": peak / 2**20, "before": before / 2**20}
+    if options.get("plain_planes"):
+        plain = network(options["size"], "cpu").to(memory_format=torch.contiguous_format)
+        planes = volume[0, 0, : options["plain_planes"]].transpose(1, 2)
+        steps = ais_steps(options["T"], 1.0, options["n_max"])
+        loop = plain_loop(plain, planes, torch.tensor([[options["T"], 1.0]]), steps)
+        result["plain"] = loop / options["plain_planes"] * shape[0]
+    print(json.dumps(result))
+
+
+def bench_volumes(edges, planes):
+    """Sizes, thicknesses, windows and precision, each in a process of its own."""
+    head, base = [256, 256, 150], {"T": 5.0, "size": "tiny", "roi": WINDOW, "n_max": 4, "bfloat16": False}
+    cases = [{"shape": [edge] * 3} for edge in edges]
+    cases += [{"shape": [256, 256, depth]} for depth in (75, 300)]
+    cases += [
+        {"shape": head, "plain_planes": planes},
+        {"shape": head, "bfloat16": True},
+        {"shape": head, "roi": None},
+        {"shape": head, "roi": None, "bfloat16": True},
+        {"shape": head, "T": 3.0},
+        {"shape": head, "n_max": 15, "plain_planes": planes},
+    ]
+    print("| voxels | T (mm) | N | windows | precision | seconds | us/voxel | peak (GiB) | plain loop / this |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for settings in cases:
+        options = base | settings
+        command = [sys.executable, "-m", "tests.bench_speed", "case", json.dumps(options)]
+        result = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        ratio = f"{result['plain'] / result['seconds']:.1f}" if "plain" in result else ""
+        print(
+            f"| {' x '.join(map(str, options['shape']))} | {options['T']:g} "
+            f"| {ais_steps(options['T'], 1.0, options['n_max'])} | {options['roi'] or 'whole planes'} "
+            f"| {'bfloat16' if options['bfloat16'] else 'float32'} | {result['seconds']:.0f} "
+            f"| {1e6 * result['seconds'] / np.prod(options['shape']):.1f} | {result['peak']:.2f} | {ratio} |",
+            flush=True,
+        )
+
+
+def head_in_air(shape):
+    """A textured ellipsoid of 150 x 200 mm that fills the slices' stack, in noisy air."""
+    generator = np.random.default_rng(0)
+    axes = np.meshgrid(*(np.linspace(-1, 1, n) for n in shape), indexing="ij")
+    radius = sum((a / r) ** 2 for a, r in zip(axes, (150 / 256, 200 / 256, 1.05)))
+    return (20 * generator.random(shape) + 800 * (radius < 1) * (0.5 + 0.5 * generator.random(shape))).astype(np.int16)
+
+
+def bench_command(overrides):
+    """`python -m monai.bundle run` on a scan, with its peak memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        scan = Path(folder) / "head.nii.gz"
+        nib.save(nib.Nifti1Image(head_in_air((256, 256, 30)), np.diag([1.0, 1.0, 5.0, 1.0])), scan)
+        command = [sys.executable, "-m", "monai.bundle", "run", "--config_file", "configs/inference.yaml"]
+        command += ["--input", str(scan), "--output_dir", folder, *overrides]
+        start = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        took = time.perf_counter() - start
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    print(f"| 256 x 256 x 30, 5 to 1 mm | {' '.join(overrides) or 'as shipped'} | {took:.0f} s | {peak:.2f} GiB |")
+
+
+def main():
+    """Runs one bench."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["networks", "volumes", "command", "case"])
+    parser.add_argument("options", nargs=argparse.REMAINDER, help="command: overrides of configs/inference.yaml")
+    parser.add_argument("--edges", type=int, nargs="+", default=[128, 192, 256])
+    parser.add_argument("--plain_planes", type=int, default=8, help="planes that the plain loop is timed on")
+    arguments = parser.parse_args()
+    if arguments.what == "case":
+        return case(json.loads(arguments.options[0]))
+    threads = torch.get_num_threads()
+    print(
+        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {threads} threads, {default_device()}"
+    )
+    if arguments.what == "networks":
+        bench_networks(default_device())
+    elif arguments.what == "volumes":
+        bench_volumes(arguments.edges, arguments.plain_planes)
+    else:
+        bench_command(arguments.options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Quality and time against window size, overlap, planes and precision: the table of docs/benchmarks.md and its plot.
+
+python -m tests.bench_windows DATASET_DIR OUTPUT_DIR [--thicknesses 3 5] [--slab 24] [--volumes 2]
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import matplotlib
+import torch
+from monai.bundle import ConfigParser
+
+from scripts.datasets import sharp_volumes
+from scripts.evaluation import evaluate
+from scripts.inference import DriftInferer
+from scripts.networks import load_weights
+
+METHODS = {  # name -> how it differs from the paper's windows
+    "128, overlap 64": {"overlap": 0.5},
+    "128, overlap 32": {},
+    "128, overlap 16": {"overlap": 0.125},
+    "128, overlap 0": {"overlap": 0.0},
+    "96, overlap 24": {"roi_size": 96},
+    "192, overlap 48": {"roi_size": 192},
+    "whole planes": {"roi_size": None},
+    "128, overlap 32, bfloat16": {"bfloat16": True},
+    "whole planes, bfloat16": {"roi_size": None, "bfloat16": True},
+}
+
+
+class TimedInferer(DriftInferer):
+    """Adds up its own seconds."""
+
+    seconds = 0.0
+
+    def __call__(self, inputs, network):
+        """As `DriftInferer`."""
+        start = time.perf_counter()
+        result = super().__call__(inputs, network)
+        self.seconds += time.perf_counter() - start
+        return result
+
+
+def draw(rows, path):
+    """Seconds against PSNR in the head: a panel for each contrast and thickness."""
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    groups = list(dict.fromkeys(row[:2] for row in rows))
+    figure, panels = plt.subplots(1, len(groups), figsize=(5 * len(groups), 4), squeeze=False)
+    for panel, group in zip(panels[0], groups):
+        for _, _, name, seconds, entry in (row for row in rows if row[:2] == group):
+            panel.plot(seconds, entry["psnr_head"]["mean"], "o")
+            panel.annotate(name, (seconds, entry["psnr_head"]["mean"]), fontsize=7)
+        panel.set(title=f"{group[0]}, {group[1]:g} mm", xlabel="time over that of 128, overlap 32")
+    panels[0, 0].set_ylabel("PSNR in head (dB)")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def main():
+    """Writes the tables of `evaluate` and `windows.png`, and prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("dataset_dir")
+    parser.add_argument("output_dir")
+    parser.add_argument("--ckpt_path", default="models/model.pt")
+    parser.add_argument("--thicknesses", type=float, nargs="+", default=[3.0, 5.0])
+    parser.add_argument("--slab", type=int, default=24)
+    parser.add_argument("--volumes", type=int)
+    parser.add_argument("--n_max", type=int, default=4)
+    options = parser.parse_args()
+    config = ConfigParser()
+    config.read_config("configs/inference.yaml")
+    network = load_weights(config.get_parsed_content("network_def"), options.ckpt_path)
+    network = network.to(memory_format=torch.channels_last)
+    volumes = sharp_volumes(options.dataset_dir, "validation")[: options.volumes]
+    rows = []
+    for thickness in options.thicknesses:
+        inferers = {name: TimedInferer(n_max=options.n_max, **settings) for name, settings in METHODS.items()}
+        folder = Path(options.output_dir) / f"{thickness:g}"
+        summary = evaluate(volumes, network, inferers, folder, [thickness], slab=options.slab)["summary"]
+        unit = inferers["128, overlap 32"].seconds
+        rows += [
+            (e["contrast"], thickness, e["method"], inferers[e["method"]].seconds / unit, e)
+            for e in summary
+            if e["method"] in inferers
+        ]
+    columns = {"psnr_head": 2, "ssim": 4, "grad_rmse": 4, "power_low": 1, "power_middle": 1, "power_high": 1}
+    print("| contrast | T (mm) | windows | time | " + " | ".join(columns) + " |")
+    print("|---" * (4 + len(columns)) + "|")
+    for contrast, thickness, name, seconds, e in rows:
+        values = " | ".join(f"{e[key]['mean']:.{decimals}f}" for key, decimals in columns.items())
+        print(f"| {contrast} | {thickness:g} | {name} | {seconds:.2f} | {values} |")
+    draw(rows, Path(options.output_dir) / "windows.png")
+
+
+if __name__ == "__main__":
+    main()
