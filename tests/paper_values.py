@@ -6,6 +6,7 @@ CHANNELS_SMALL = (48, 96, 192, 384)  # C = 48, settled in READING-NOTES.md
 PARAMETERS_LARGE_APN = 127_920_801  # Sec. S4.1 prints 127.9 M
 PARAMETERS_LARGE_VELOCITY = 139_047_841  # Sec. S4.1 prints 139.0 M
 PARAMETERS_LARGE = 266_968_642  # Sec. S4.1 and Table S1 print 266.9 M, cut off rather than rounded
+PARAMETERS_BASE = 130_899_074  # C = 64, the authors' checkpoint format
 PARAMETERS_SMALL = 80_847_778  # Table S1 prints 80.9 M, 80.8 rounded
 
 # Multiply-accumulates of the convolutions, in 1e9, one 128 x 128 patch, both stages once; one decimal (Table S1)

@@ -24,7 +24,7 @@ CONFIGS = ROOT / "configs"
 SCHEMA = ROOT.parent / "shared" / "schema" / "meta_schema_20240725.json"
 FILES = sorted(str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*.yaml"))
 COMPLETE = ["inference.yaml", "train.yaml", "evaluate.yaml"]  # what people run; the others are stacked on these
-SIZES = {"large": paper.PARAMETERS_LARGE, "small": paper.PARAMETERS_SMALL}
+SIZES = {"large": paper.PARAMETERS_LARGE, "base": paper.PARAMETERS_BASE, "small": paper.PARAMETERS_SMALL}
 
 # Every top-level key that a file may have: MONAI passes over a misspelt one in silence.
 SHARED = {"imports", "bundle_root", "dataset_dir", "output_dir", "device", "network_def", "network", "initialize"}

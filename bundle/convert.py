@@ -1,0 +1,204 @@
+"""The two checkpoints of the paper's authors become one weights file of this bundle.
+
+    python bundle/convert.py drift_hcp_stage1.ckpt drift_hcp_stage2.ckpt --output models/drift_hcp.pt
+
+The authors license their weights for academic research only. They are not part of this bundle, and neither is what this
+command makes of them: keep it to yourself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from monai.bundle import ConfigParser
+from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from scripts.errors import InputError, report_input_errors
+from scripts.files import whole_file
+
+ROOT = Path(__file__).resolve().parents[1]
+SIZES = ("small", "base", "large")  # as the authors name them, and configs/models/ too
+STAGES = ("apn.", "velocity.")  # this bundle's names of stage 1, of stage 2
+FROZEN = "stage1."  # before stage 1's names in a stage 2 checkpoint that holds the frozen stage 1 too
+RENAMES = (  # parts of this bundle's names: the authors', one after the other
+    ("apn.embedding.", "model.protocol_embed."),
+    ("velocity.embedding.", "rf_model.cond_embed."),
+    ("apn.unet.", "model."),
+    ("velocity.unet.", "rf_model."),
+    (".embed_thickness.", ".protocol_embed."),
+    (".embed_input.", ".tau_lr_embed."),
+    (".embed_target.", ".tau_hr_embed."),
+    (".embed_time.0.", ".time_mlp.1."),
+    (".embed_time.2.", ".time_mlp.3."),
+    (".project.", ".cond_proj."),
+)
+
+
+def authors_name(name: str) -> str:
+    """What the authors call one of this bundle's weights: `apn.unet.conv_in.bias` is `model.conv_in.bias`."""
+    for ours, theirs in RENAMES:
+        name = name.replace(ours, theirs)
+    return name
+
+
+def empty_network(size: str) -> nn.Module:
+    """The `Drift` of one of `SIZES`, without memory for its weights."""
+    parser = ConfigParser()
+    parser.read_config(str(ROOT / "configs" / "models" / f"{size}.yaml"))
+    with torch.device("meta"):
+        return parser.get_parsed_content("network_def")
+
+
+def read_checkpoint(path: Path) -> tuple[str, dict[str, Tensor]]:
+    """Size and weights of a checkpoint; nothing in it is executed.
+
+    Args:
+        path: a Lightning checkpoint of the authors.
+
+    Returns:
+        One of `SIZES`; the content of `state_dict`.
+
+    Raises:
+        InputError: if the file is missing, holds more than tensors and plain values, or names no such size.
+    """
+    if not path.is_file():
+        raise InputError(f"checkpoint not found: {path}. Give the authors' files of stage 1 and stage 2.")
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many types for a broken file
+        code = re.search(r"GLOBAL (\S+)", str(error))
+        reason = f"loading it would execute {code[1]}" if code else f"it cannot be read ({type(error).__name__})"
+        raise InputError(
+            f"{path} is refused: {reason}. Only tensors and plain values are read. Download the authors' file again."
+        ) from error
+    match checkpoint:
+        case {"hyper_parameters": {"model_config": size}, "state_dict": dict(weights)}:
+            pass
+        case _:
+            raise InputError(
+                f"{path} is no checkpoint of the authors: expected state_dict and hyper_parameters.model_config in it. "
+                "Give their file as it was downloaded."
+            )
+    if size not in SIZES:
+        raise InputError(f"{path} is of size {size!r}: expected one of {', '.join(SIZES)}. Other sizes are not known.")
+    return size, weights
+
+
+def _some(faults: Sequence[str], shown: int = 3) -> str:
+    more = f" and {len(faults) - shown} more" if len(faults) > shown else ""
+    return ", ".join(faults[:shown]) + more
+
+
+def check_weights(path: Path, stage: str, found: Mapping[str, Tensor], expected: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuses weights whose names or shapes are not the expected ones.
+
+    Args:
+        path: of the checkpoint, for the message.
+        stage: what the checkpoint should be, for the message.
+        found: weights of the checkpoint.
+        expected: shape of each weight.
+
+    Raises:
+        InputError: that names what is missing, unexpected and of another shape or kind.
+    """
+
+    def form(value: object) -> object:
+        if isinstance(value, Tensor):
+            return tuple(value.shape) if value.is_floating_point() else value.dtype
+        return type(value).__name__
+
+    faults = {
+        "missing": [name for name in expected if name not in found],
+        "unexpected": [str(name) for name in found if name not in expected],
+        "of another shape": [
+            f"{name} {form(found[name])} instead of {shape}"
+            for name, shape in expected.items()
+            if name in found and form(found[name]) != shape
+        ],
+    }
+    if any(faults.values()):
+        told = "; ".join(f"{kind}: {_some(names)}" for kind, names in faults.items() if names)
+        raise InputError(f"{path} is not {stage}: {told}. Give the authors' stage 1 first, then their stage 2.")
+
+
+def convert(stage1: Path, stage2: Path) -> tuple[str, dict[str, Tensor]]:
+    """The authors' checkpoints as one state dictionary of this bundle.
+
+    Args:
+        stage1: the authors' checkpoint of stage 1.
+        stage2: that of stage 2; if it also holds the stage 1 that it was trained on, that must be the one of `stage1`.
+
+    Returns:
+        The size, one of `SIZES`; the state dictionary of a `Drift` of that size, float32.
+
+    Raises:
+        InputError: if a checkpoint cannot be read or is not of the authors' format, or if the two do not belong
+            together.
+    """
+    size, first = read_checkpoint(stage1)
+    other, second = read_checkpoint(stage2)
+    if size != other:
+        raise InputError(f"{stage1} is of size {size}, {stage2} of size {other}. Give two files of one size.")
+    shapes = {name: tuple(value.shape) for name, value in empty_network(size).state_dict().items()}
+    expected1, expected2 = (
+        {authors_name(name): shape for name, shape in shapes.items() if name.startswith(ours)} for ours in STAGES
+    )
+    check_weights(stage1, f"stage 1 of size {size}", first, expected1)
+    frozen = any(str(name).startswith(FROZEN) for name in second)
+    copy = {FROZEN + name: shape for name, shape in expected1.items()} if frozen else {}
+    check_weights(stage2, f"stage 2 of size {size}", second, {**expected2, **copy})
+    differing = [FROZEN + name for name in expected1 if copy and not torch.equal(second[FROZEN + name], first[name])]
+    if differing:
+        raise InputError(
+            f"{stage2} was trained on another stage 1 than {stage1}: {_some(differing)} differ. "
+            "Give two files that belong together."
+        )
+    both = {**first, **second}
+    return size, {name: both[authors_name(name)].float() for name in shapes}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command.
+
+    Args:
+        arguments: of the command line.
+
+    Raises:
+        InputError: as `convert`, or if the output cannot be written.
+        SystemExit: with exit code 2, if the arguments are not as the help says.
+    """
+    parser = argparse.ArgumentParser(description="Converts the checkpoints of the paper's authors for this bundle.")
+    parser.add_argument("stage1", type=Path, help="their checkpoint of stage 1, such as drift_hcp_stage1.ckpt")
+    parser.add_argument("stage2", type=Path, help="their checkpoint of stage 2, such as drift_hcp_stage2.ckpt")
+    parser.add_argument("--output", type=Path, required=True, help="weights to write, such as models/drift_hcp.pt")
+    given = parser.parse_args(arguments)
+    if given.output.resolve() in (given.stage1.resolve(), given.stage2.resolve()):
+        raise InputError(f"--output is {given.output}, one of the checkpoints. Give it another name.")
+    size, weights = convert(given.stage1, given.stage2)
+    try:
+        with whole_file(given.output) as partial:
+            torch.save(weights, partial)
+    except (OSError, RuntimeError) as error:  # torch raises RuntimeError on a full disk
+        raise InputError(f"{given.output} cannot be written ({type(error).__name__}). Set another --output.") from error
+    written = shlex.quote(os.path.relpath(given.output.resolve(), ROOT))
+    print(
+        f"Wrote {given.output}, size {size}. For academic research only, by the authors' licence: do not pass it on.\n"
+        "In the bundle's folder:\n"
+        f"python -m monai.bundle run --config_file \"['configs/inference.yaml','configs/models/{size}.yaml']\" \\\n"
+        f"  --ckpt_path {written} --inferer::n_max 15 --target_thickness 0.7 --trained_thickness 6.0 \\\n"
+        "  --input scan.nii.gz --output_dir out"
+    )
+
+
+if __name__ == "__main__":
+    report_input_errors()
+    main()
