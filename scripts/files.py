@@ -1,9 +1,10 @@
-"""Files: which ones hold volumes, and ones that are complete or absent."""
+"""Files: which ones hold volumes, ones that are complete or absent, and hashes."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -38,3 +39,13 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def sha256(paths: Sequence[str | os.PathLike]) -> str:
+    """Hash of the files' content, in their order."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()

@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from monai.networks.nets.diffusion_model_unet import zero_module
 from torch import Tensor, nn
 
 from .errors import InputError
-from .files import whole_file
+from .files import sha256, whole_file
 from .flow import euler_step
 
 
@@ -327,16 +328,21 @@ def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
 
     Args:
         network: a `Drift` of the size that was trained.
-        path: file with the network's state dictionary, as training exports it; any floating-point precision.
+        path: file with the network's state dictionary, as training exports it; any floating-point precision. If a file
+            of the same name and `.sha256` stands beside it, as in the bundle's package, it holds the hash that the
+            weights must have.
 
     Returns:
         The same network.
 
     Raises:
-        InputError: if the file is missing or no checkpoint, or if a name or shape differs.
+        InputError: if the file is missing, no checkpoint or not of its hash, or if a name or shape differs.
     """
     if not os.path.isfile(path):
         raise InputError(f"weights not found: {path}. Download or train them, or set --ckpt_path.")
+    recorded = Path(f"{path}.sha256")
+    if recorded.is_file() and recorded.read_text().split()[:1] != [sha256([path])]:
+        raise InputError(f"{path} differs from {recorded}. Download it again; if you replaced it, delete the .sha256.")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
         found = {name: tuple(value.shape) for name, value in state.items()}
@@ -360,5 +366,6 @@ def save_weights(network: nn.Module, path: str | os.PathLike) -> None:
         network: to be saved.
         path: file to write.
     """
+    Path(f"{path}.sha256").unlink(missing_ok=True)  # of the weights that stood there
     with whole_file(path) as partial:
         torch.save({name: value.half() for name, value in network.state_dict().items()}, partial)

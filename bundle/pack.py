@@ -1,0 +1,99 @@
+"""Packs the bundle as the MONAI model zoo lays it out.
+
+python bundle/pack.py OUT [--weights_url URL]
+
+writes OUT/drift_mri_superresolution.zip, byte for byte the same from the same files. The weights travel with their
+SHA-256, which is checked when they are loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # run as a file
+
+from scripts.errors import InputError, report_input_errors  # noqa: E402
+from scripts.files import whole_file  # noqa: E402
+
+NAME = "drift_mri_superresolution"
+CONTENT = (
+    *("LICENSE", "README.md", "pyproject.toml"),
+    *("configs/metadata.json", "configs/logging.conf", "configs/*.yaml", "configs/models/*.yaml", "scripts/*.py"),
+    *("docs/*.md", "docs/*.txt", "docs/*.png", "docs/*.svg"),
+)
+WEIGHTS = "models/model.pt"
+
+
+def content(root: Path, weights_url: str | None = None) -> dict[str, bytes]:
+    """What the package holds, by path inside it.
+
+    Args:
+        root: folder of the bundle.
+        weights_url: where the weights will be found. With it they stay out, and `large_files.yml` tells
+            `monai.bundle download_large_files` their address and hash.
+
+    Raises:
+        InputError: if something of the list is missing.
+    """
+    files: dict[str, bytes] = {}
+    for pattern in (*CONTENT, WEIGHTS):
+        found = [path for path in root.glob(pattern) if path.is_file()]
+        if not found:
+            raise InputError(
+                f"{root} has no {pattern}: expected a whole copy of the bundle. Get or train what is missing."
+            )
+        files |= {path.relative_to(root).as_posix(): path.read_bytes() for path in found}
+    digest = hashlib.sha256(files[WEIGHTS]).hexdigest()
+    files[f"{WEIGHTS}.sha256"] = f"{digest}  {Path(WEIGHTS).name}\n".encode()  # as `sha256sum --check` reads it
+    if weights_url is not None:
+        del files[WEIGHTS]
+        entry = {"path": WEIGHTS, "url": weights_url, "hash_val": digest, "hash_type": "sha256"}
+        files["large_files.yml"] = json.dumps({"large_files": [entry]}, indent=2).encode()  # JSON is YAML
+    return files
+
+
+def pack(out: Path, root: Path = ROOT, weights_url: str | None = None) -> Path:
+    """Writes the package.
+
+    Args:
+        out: folder to write to; made if missing.
+        root, weights_url: see `content`.
+
+    Returns:
+        The package's path.
+
+    Raises:
+        InputError: see `content`.
+    """
+    files = content(root, weights_url)
+    package = Path(out) / f"{NAME}.zip"
+    with whole_file(package) as partial, zipfile.ZipFile(partial, "w") as archive:
+        for name in sorted(files):
+            entry = zipfile.ZipInfo(f"{NAME}/{name}", date_time=(1980, 1, 1, 0, 0, 0))
+            entry.create_system = 3  # Unix, wherever it is packed
+            entry.external_attr = 0o644 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, files[name])
+    return package
+
+
+def main() -> None:
+    """The command."""
+    report_input_errors()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="folder to write the package to")
+    parser.add_argument(
+        "--weights_url", help="leave the weights out; large_files.yml names this address and their hash"
+    )
+    options = parser.parse_args()
+    print(pack(options.out, weights_url=options.weights_url))
+
+
+if __name__ == "__main__":
+    main()

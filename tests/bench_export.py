@@ -1,0 +1,73 @@
+"""Processor time of the exported networks beside the eager one, on one CPU thread: the table of docs/exports.md.
+
+python -m tests.bench_export model.ts model.onnx [--planes 4] [--size 128] [--steps 0 3] [--rounds 5]
+
+The files are made as docs/exports.md says. Rounds take turns, so that other load slows all three alike.
+"""
+
+import argparse
+import statistics
+import time
+
+import onnxruntime
+import torch
+from monai.bundle import ConfigParser
+
+from scripts.networks import load_weights
+from scripts.schedule import euler_times
+
+THICKNESS = torch.tensor([[5.0, 1.0]])  # mm
+
+
+def runners(options):
+    """By name, what takes the same image, thickness and times."""
+    config = ConfigParser()
+    config.read_config("configs/inference.yaml")
+    eager = load_weights(config.get_parsed_content("network_def"), options.ckpt_path).eval()
+    eager = eager.to(memory_format=torch.channels_last)  # as inference.yaml has it
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(options.onnx, settings, providers=["CPUExecutionProvider"])
+
+    def onnx(*tensors):
+        values = {value.name: tensor.numpy() for value, tensor in zip(session.get_inputs(), tensors)}
+        return torch.from_numpy(session.run(None, values)[0])
+
+    return {"eager": eager, "TorchScript": torch.jit.load(options.torchscript).eval(), "ONNX Runtime": onnx}
+
+
+@torch.no_grad()
+def main():
+    """Prints the table: median processor seconds, ratio to eager of the same round, largest difference from eager."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("torchscript")
+    parser.add_argument("onnx")
+    parser.add_argument("--ckpt_path", default="models/model.pt")
+    parser.add_argument("--planes", type=int, default=4)
+    parser.add_argument("--size", type=int, default=128)
+    parser.add_argument("--steps", type=int, nargs="+", default=[0, 3])
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    image = 2 * torch.rand(options.planes, 1, options.size, options.size) - 1
+    networks = runners(options)
+    print("| N | network | s | times eager's | largest difference |\n| --- | --- | --- | --- | --- |")
+    for steps in options.steps:
+        inputs = (image, THICKNESS, euler_times(steps))
+        for _ in range(2):  # TorchScript optimises in its first two calls
+            results = {name: network(*inputs) for name, network in networks.items()}
+        seconds = {name: [] for name in networks}
+        for _ in range(options.rounds):
+            for name, network in networks.items():
+                start = time.process_time()
+                network(*inputs)
+                seconds[name].append(time.process_time() - start)
+        for name in networks:
+            ratio = statistics.median(a / b for a, b in zip(seconds[name], seconds["eager"]))
+            difference = (results[name] - results["eager"]).abs().max()
+            print(f"| {steps} | {name} | {statistics.median(seconds[name]):.2f} | {ratio:.2f} | {difference:.0e} |")
+
+
+if __name__ == "__main__":
+    main()
