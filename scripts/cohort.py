@@ -7,15 +7,14 @@ only if all three are what they were.
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import logging
 import math
-import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,11 @@ import numpy as np
 from ignite.engine import Events
 from monai.data import DataLoader, Dataset, MetaTensor
 from monai.engines import SupervisedEvaluator
-from torch.utils.data import Subset
 
 from . import bids, dicom
 from .consistency import difference, project, relative_rmse
 from .errors import InputError, flag, input_error
-from .files import whole_file
+from .files import sha256, whole_file
 from .grid import voxel_spacing
 from .report import write_page
 from .schedule import pad
@@ -40,16 +38,6 @@ logger = logging.getLogger("drift")
 SUMMARY = (
     "input result outcome slice_axis slice_thickness slice_spacing target_thickness steps seconds consistency warnings"
 ).split()
-
-
-def sha256(paths: Sequence[str | os.PathLike]) -> str:
-    """Hash of the files' content, in their order."""
-    digest = hashlib.sha256()
-    for path in paths:
-        with open(path, "rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()
 
 
 @dataclass
@@ -82,6 +70,13 @@ class Output:
                 raise InputError(f"{name} is {getattr(self, name)!r}: expected {' or '.join(allowed)}.")
         self.report = flag("report", self.report)
         slice_profile(self.profile)
+
+    @cached_property
+    def key(self) -> dict[str, Any]:
+        """What the record of a complete result says of how it was made."""
+        own = {name: getattr(self, name) for name in ("format", "consistency", "profile", "report")}
+        settings = {**self.settings, **own}
+        return {"WeightsSHA256": sha256([self.weights]), "Version": self.version, "Settings": settings}
 
 
 def _record_path(stem: Path) -> Path:
@@ -131,9 +126,11 @@ def _facts(meta: Mapping[str, Any], steps: int, profile: Profile) -> list[tuple[
     ]
 
 
-def _rebuild(index: int, dataset: Dataset, evaluator: SupervisedEvaluator) -> tuple[MetaTensor, ...]:
+def _rebuild(item: Mapping, dataset: Dataset, evaluator: SupervisedEvaluator) -> tuple[MetaTensor, ...]:
     """The measured slices and the rebuilt volume, each `(X, Y, Z)`, of one scan."""
-    evaluator.data_loader = DataLoader(Subset(dataset, [index]), batch_size=1)
+    evaluator.interrupt_resume_enabled = False  # else ignite skips the scan after a failed one
+    evaluator.logger.setLevel(logging.CRITICAL)  # a failure is told once, by `rebuild_scan`
+    evaluator.data_loader = DataLoader(Dataset([item], dataset.transform), batch_size=1)
     evaluator.state.epoch_length = 1
     kept: dict[str, MetaTensor] = {}
 
@@ -209,10 +206,76 @@ def _write_summary(path: Path, rows: Sequence[Mapping]) -> None:
         partial.write_text(text.getvalue(), encoding="utf-8")
 
 
+def rebuild_scan(item: Mapping, dataset: Dataset, evaluator: SupervisedEvaluator, output: Output) -> dict:
+    """Rebuilds a scan, unless it is complete. Writes the result, if asked its page, and last its record.
+
+    Args:
+        item: of `datasets.scans`.
+        dataset: with the deployed preprocessing.
+        evaluator: with the deployed inferer and postprocessing.
+        output: what is written.
+
+    Returns:
+        The scan's row of `summary.csv`; a scan that fails is told of and has a row that says why.
+    """
+    start, stem = time.perf_counter(), Path(item["result"])
+    try:
+        key = {**output.key, "InputSHA256": sha256(item["sources"])}
+        if output.format == "dicom" and not isinstance(item["image"], dicom.Series):
+            raise InputError(f"{item['name']} is not DICOM. Leave out --output_format dicom for it.")
+        record, outcome = complete(stem, key), "complete already"
+        if record is None:
+            outcome = "rebuilt"
+            _record_path(stem).unlink(missing_ok=True)  # from here on the old result does not count
+            measured, result = _rebuild(item, dataset, evaluator)
+            record = _write(item, measured, result, output, key, start)
+        return {**record["Summary"], "outcome": outcome}
+    except Exception as error:
+        mistake = input_error(error)
+        if isinstance(error, OSError):  # a full disk, a folder without rights
+            mistake = InputError(f"{item['name']}: {error}. Check the disk and the rights to the folders.")
+        logger.error(f"error: {mistake or error}", exc_info=error if mistake is None else None)
+        return {"input": item["name"], "outcome": "failed", "warnings": str(mistake or error)}
+
+
+def summarise(rows: Iterable[tuple[int, Mapping]], items: Sequence[Mapping], output: Output) -> None:
+    """Writes `summary.csv`, in the order of the items and anew after each scan, and tells how the work goes on.
+
+    Args:
+        rows: (index of the item, row of `rebuild_scan`), in the order in which scans are done.
+        items: of `datasets.scans`.
+        output: what is written.
+
+    Raises:
+        InputError: if the folder cannot be written.
+        SystemExit: with exit code 1, at the end, if a scan failed.
+    """
+    summary = Path(output.folder) / "summary.csv"
+    done: dict[int, Mapping] = {}
+    try:  # before hours of work, not after
+        _write_summary(summary, [])
+        for root in {item["dataset"] for item in items if "dataset" in item}:
+            bids.write_description(output.folder, Path(root), output.version)
+    except OSError as error:
+        raise InputError(f"output_dir {output.folder} cannot be written ({error}). Choose another one.") from error
+    for index, row in rows:
+        done[index] = row
+        if row["outcome"] != "failed":
+            logger.info(
+                f"{len(done)} of {len(items)}: {row['input']} {row['outcome']}, {row['steps']} Euler steps, "
+                f"{row['seconds']:g} s: {row['result']}"
+            )
+        try:
+            _write_summary(summary, [done[index] for index in sorted(done)])
+        except OSError as error:
+            logger.warning(f"{summary} cannot be written ({error}).")
+    failed = sum(row["outcome"] == "failed" for row in done.values())
+    if failed:
+        raise SystemExit(f"{failed} of {len(done)} scans failed.")
+
+
 def rebuild_scans(evaluator: SupervisedEvaluator, dataset: Dataset, output: Output) -> None:
     """Rebuilds scan by scan; one that fails is named and does not stop the rest, one that is complete is left alone.
-
-    Writes, for each scan, the result, if asked its page, and last its record; and `summary.csv`, anew after each scan.
 
     Args:
         evaluator: with the deployed inferer and postprocessing.
@@ -220,49 +283,8 @@ def rebuild_scans(evaluator: SupervisedEvaluator, dataset: Dataset, output: Outp
         output: what is written.
 
     Raises:
+        InputError: if the output folder cannot be written.
         SystemExit: with exit code 1, at the end, if a scan failed.
     """
-    evaluator.interrupt_resume_enabled = False  # else ignite skips the scan after a failed one
-    evaluator.logger.setLevel(logging.CRITICAL)  # each failure is told once, below
-    own = {name: getattr(output, name) for name in ("format", "consistency", "profile", "report")}
-    settings = {**output.settings, **own}
-    summary = Path(output.folder) / "summary.csv"
-    key = {"WeightsSHA256": sha256([output.weights]), "Version": output.version, "Settings": settings}
-    rows: list[dict] = []
-    try:  # before hours of work, not after
-        _write_summary(summary, rows)
-        for root in {item["dataset"] for item in dataset.data if "dataset" in item}:
-            bids.write_description(output.folder, Path(root), output.version)
-    except OSError as error:
-        raise InputError(f"output_dir {output.folder} cannot be written ({error}). Choose another one.") from error
-    for index, item in enumerate(dataset.data):
-        start, stem = time.perf_counter(), Path(item["result"])
-        try:
-            scan_key = {**key, "InputSHA256": sha256(item["sources"])}
-            if output.format == "dicom" and not isinstance(item["image"], dicom.Series):
-                raise InputError(f"{item['name']} is not DICOM. Leave out --output_format dicom for it.")
-            record, outcome = complete(stem, scan_key), "complete already"
-            if record is None:
-                outcome = "rebuilt"
-                _record_path(stem).unlink(missing_ok=True)  # from here on the old result does not count
-                measured, result = _rebuild(index, dataset, evaluator)
-                record = _write(item, measured, result, output, scan_key, start)
-            told = record["Summary"]
-            logger.info(
-                f"{index + 1} of {len(dataset)}: {item['name']} {outcome}, {told['steps']} Euler steps, "
-                f"{told['seconds']:g} s: {told['result']}"
-            )
-            rows.append({**record["Summary"], "outcome": outcome})
-        except Exception as error:
-            mistake = input_error(error)
-            if isinstance(error, OSError):  # a full disk, a folder without rights
-                mistake = InputError(f"{item['name']}: {error}. Check the disk and the rights to the folders.")
-            logger.error(f"error: {mistake or error}", exc_info=error if mistake is None else None)
-            rows.append({"input": item["name"], "outcome": "failed", "warnings": str(mistake or error)})
-        try:
-            _write_summary(summary, rows)
-        except OSError as error:
-            logger.warning(f"{summary} cannot be written ({error}).")
-    failed = sum(row["outcome"] == "failed" for row in rows)
-    if failed:
-        raise SystemExit(f"{failed} of {len(rows)} scans failed.")
+    rows = ((index, rebuild_scan(item, dataset, evaluator, output)) for index, item in enumerate(dataset.data))
+    summarise(rows, dataset.data, output)
