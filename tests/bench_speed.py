@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from monai.bundle import ConfigParser
 from monai.data import MetaTensor
-from torch.profiler import ProfilerActivity, profile, schedule
+from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from scripts.inference import DriftInferer
@@ -79,10 +79,9 @@ def ceiling(device, bfloat16):
 
 def convolution_share(function):
     """Share of the CPU time that a call spends in convolutions."""
-    with profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=0, warmup=1, active=2)) as profiler:
-        for _ in range(3):
-            function()
-            profiler.step()
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        function()
+        function()
     own = {event.key: event.self_cpu_time_total for event in profiler.key_averages()}
     total = sum(time for name, time in own.items() if name.startswith("aten::"))
     return sum(time for name, time in own.items() if "convolution" in name) / total
