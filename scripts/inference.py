@@ -41,13 +41,13 @@ def acquisition(image: MetaTensor) -> tuple[int, float, float, float]:
     return int(axis), spacing, thickness, target
 
 
-def window_size(speed: str) -> int | None:
-    """Edge of the windows in pixels for each value of the option `speed`; None for whole planes.
+def window_size(speed: str) -> int:
+    """Edge of the largest windows, in pixels, for each value of the option `speed`; 512 holds the planes of most heads.
 
     Raises:
         InputError: if there is no such value.
     """
-    sizes = {"paper": 128, "fast": None}  # Sec. S4.5; docs/benchmarks.md
+    sizes = {"paper": 128, "fast": 512}  # Sec. S4.5; docs/benchmarks.md
     if speed not in sizes:
         raise InputError(f"speed is {speed!r}: expected {' or '.join(sizes)}. Set --speed.")
     return sizes[speed]
@@ -97,7 +97,7 @@ class DriftInferer(Inferer):
     network sees the box around the head (`signal_box`). The air outside keeps its input.
 
     Args:
-        roi_size: edge of the square windows, in pixels; null for whole planes.
+        roi_size: edge of the square windows, in pixels. Along a side that is shorter, windows are as long as the side.
         overlap: of neighbouring windows, as a share of `roi_size`; 0.25 of 128 is 32 pixels.
         sw_batch_size: windows per network call; null for 8 on a CPU, and on a GPU for what fits in half of its free
             memory. Calls that run out of a GPU's memory are repeated in halves.
@@ -111,7 +111,7 @@ class DriftInferer(Inferer):
 
     def __init__(
         self,
-        roi_size: int | None = 128,
+        roi_size: int = 128,
         overlap: float = 0.25,
         sw_batch_size: int | None = None,
         both_planes: bool = False,
@@ -179,10 +179,7 @@ class DriftInferer(Inferer):
 
     def _rebuild(self, planes: Tensor, sharpen: Callable[[Tensor], Tensor]) -> Tensor:
         """`(P, 1, H, W)` planes through `sharpen`, window by window."""
-        if self.roi_size is None:
-            roi = tuple(-(-n // BLOCK) * BLOCK for n in planes.shape[2:])
-        else:
-            roi = (self.roi_size, self.roi_size)
+        roi = tuple(min(self.roi_size, -(-n // BLOCK) * BLOCK) for n in planes.shape[2:])
         windows_per_call = self.sw_batch_size or self._windows_per_call(planes.new_zeros(1, 1, *roi), sharpen)
         cut_and_blend = SlidingWindowInferer(
             roi, windows_per_call, self.overlap, mode="gaussian", padding_mode="replicate", progress=self.progress

@@ -234,12 +234,12 @@ def default_device() -> torch.device:
     return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
 
 
-def fast_bfloat16(device: torch.device) -> bool:
+def fast_bfloat16(device: torch.device | str) -> bool:
     """Whether the device computes in bfloat16 by itself, and so faster: GPUs since Ampere, CPUs with such instructions.
 
     Elsewhere bfloat16 is emulated and several times slower than float32.
     """
-    if device.type == "cuda":
+    if torch.device(device).type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     capabilities = torch.cpu.get_capabilities()
     return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))

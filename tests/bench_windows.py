@@ -23,9 +23,9 @@ METHODS = {  # name -> how it differs from the paper's windows
     "128, overlap 0": {"overlap": 0.0},
     "96, overlap 24": {"roi_size": 96},
     "192, overlap 48": {"roi_size": 192},
-    "whole planes": {"roi_size": None},
+    "whole planes": {"roi_size": 512},
     "128, overlap 32, bfloat16": {"bfloat16": True},
-    "whole planes, bfloat16": {"roi_size": None, "bfloat16": True},
+    "whole planes, bfloat16": {"roi_size": 512, "bfloat16": True},
 }
 
 

@@ -408,7 +408,8 @@ def test_shares_and_ranges_are_ranges():
 @pytest.mark.parametrize("file", ["inference.yaml", "evaluate.yaml"])
 def test_windows_are_the_papers(file):
     config = parser(file)
-    assert config.get_parsed_content("inferer::roi_size") == paper.WINDOW
+    assert config.get_parsed_content("inferer").roi_size == paper.WINDOW
+    assert parser(file, speed="fast").get_parsed_content("inferer").roi_size > 2 * paper.WINDOW
     assert config["inferer"]["overlap"] * paper.WINDOW == paper.WINDOW_OVERLAP
 
 
