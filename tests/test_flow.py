@@ -13,33 +13,33 @@ from scripts import flow, networks, schedule
 class Identity(nn.Module):
     """A stage 1 that returns its image."""
 
-    def forward(self, image, thickness):
+    def modulation(self, thickness):
+        return thickness
+
+    def project(self, image, modulation):
         return image
 
 
-class Constant(nn.Module):
-    """A velocity that is one image at all times and states."""
+class Field(nn.Module):
+    """A velocity that is a given function of state and time."""
 
-    def __init__(self, v):
+    def __init__(self, velocity):
         super().__init__()
-        self.v = v
+        self.velocity = velocity
 
-    def forward(self, xt, thickness, t):
-        return self.v
+    def modulation(self, thickness, t):
+        return t[:, None]
 
-
-class Decay(nn.Module):
-    """The velocity `v = -x`, whose flow ends at `x / e`."""
-
-    def forward(self, xt, thickness, t):
-        return -xt
+    def unet(self, xt, modulation):
+        return self.velocity(xt, modulation[:, 0])
 
 
-class Clock(nn.Module):
-    """The velocity `v = t`."""
+def constant(v):
+    return Field(lambda xt, t: v)
 
-    def forward(self, xt, thickness, t):
-        return t.view(-1, 1, 1, 1).expand_as(xt)
+
+decay = Field(lambda xt, t: -xt)  # its flow ends at x / e
+clock = Field(lambda xt, t: t.view(-1, 1, 1, 1).expand_as(xt))
 
 
 def images(count=2, seed=0, dtype=torch.float64):
@@ -95,19 +95,19 @@ def test_an_euler_step_of_no_length_does_not_move():
 @pytest.mark.parametrize("steps", [1, 2, 3, 8, 13, 15])
 def test_euler_is_exact_on_constant_fields(steps):
     x, v = images(seed=1), images(seed=2)
-    torch.testing.assert_close(integrate(Constant(v), x, schedule.euler_times(steps)), x + v, rtol=0, atol=1e-6)
+    torch.testing.assert_close(integrate(constant(v), x, schedule.euler_times(steps)), x + v, rtol=0, atol=1e-6)
 
 
 def test_euler_is_exact_on_constant_fields_for_uneven_times():
     x, v = images(seed=1), images(seed=2)
     times = torch.tensor([0.0, 0.1, 0.15, 0.8, 1.0], dtype=torch.float64)
-    torch.testing.assert_close(integrate(Constant(v), x, times), x + v)
+    torch.testing.assert_close(integrate(constant(v), x, times), x + v)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5, 15])
 def test_euler_on_decay_is_the_power_it_should_be(steps):
     x = images()
-    result = integrate(Decay(), x, schedule.euler_times(steps))
+    result = integrate(decay, x, schedule.euler_times(steps))
     torch.testing.assert_close(result, x * (1 - 1 / steps) ** steps, rtol=0, atol=1e-6)
 
 
@@ -116,20 +116,20 @@ def test_euler_converges_with_first_order():
     exact = x * math.exp(-1)
     counts = (10, 20, 40, 80, 160)
     times = [torch.linspace(0, 1, count + 1, dtype=torch.float64) for count in counts]
-    errors = [(integrate(Decay(), x, t) - exact).abs().max().item() for t in times]
+    errors = [(integrate(decay, x, t) - exact).abs().max().item() for t in times]
     for coarse, fine in pairwise(errors):
         assert coarse / fine == pytest.approx(2, rel=0.06)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 4, 15])
 def test_velocity_is_taken_at_the_start_of_each_step(steps):
-    result = integrate(Clock(), torch.zeros(2, 1, 4, 6, dtype=torch.float64), schedule.euler_times(steps))
+    result = integrate(clock, torch.zeros(2, 1, 4, 6, dtype=torch.float64), schedule.euler_times(steps))
     torch.testing.assert_close(result, torch.full_like(result, (steps - 1) / (2 * steps)), rtol=0, atol=1e-6)
 
 
 def test_no_times_and_no_steps_do_not_move():
     x = images()
-    drift = networks.Drift(Identity(), Constant(images(seed=3)))
+    drift = networks.Drift(Identity(), constant(images(seed=3)))
     for times in (None, schedule.euler_times(0)):
         assert torch.equal(drift(x, torch.ones(1, 2, dtype=x.dtype), times), x)
 
