@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import ignite.distributed as idist
 import torch
@@ -13,6 +14,7 @@ from monai.engines.utils import IterationEvents
 from monai.handlers import CheckpointLoader
 from monai.inferers import Inferer, SimpleInferer
 from monai.utils import set_determinism
+from PIL import Image
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
@@ -187,6 +189,29 @@ class Checkpoint:
         """Writes the state."""
         with whole_file(self.path) as partial:
             torch.save({name: item.state_dict() for name, item in self.state.items()}, partial)
+
+
+class ValidationPicture:
+    """A picture of each validation: the middle plane of its last volume as input, result and truth.
+
+    Args:
+        folder: for the pictures, named by their epochs.
+    """
+
+    def __init__(self, folder: str):
+        self.folder = Path(folder)
+
+    def attach(self, engine: Engine) -> None:
+        """Called by the evaluator."""
+        engine.add_event_handler(Events.EPOCH_COMPLETED, self)
+
+    def __call__(self, engine: Engine) -> None:
+        output: dict = engine.state.output[-1]  # type: ignore[assignment, index]  # ignite declares a number
+        volumes = [output[key][0] for key in ("image", "pred", "label")]  # each (X, Y, Z) in [-1, 1]
+        planes = torch.cat([volume[..., volume.shape[-1] // 2].rot90() for volume in volumes], dim=1)
+        grey = (127.5 * (planes.clamp(-1, 1) + 1)).byte().cpu().numpy()
+        with whole_file(self.folder / f"{engine.state.epoch:04}.png") as partial:
+            Image.fromarray(grey).save(partial)
 
 
 def iteration_loss(output: dict | list[dict]) -> float:

@@ -1,0 +1,39 @@
+"""A training logged to MLflow: both stages with parameters, curves and pictures."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.test_end_to_end import NANO, run, stacked, write_yaml
+
+mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed: pip install '.[tracking]'")
+
+
+def test_both_stages_are_logged(tmp_path, write_nifti, phantom):
+    for k in range(16):
+        write_nifti(np.ascontiguousarray(phantom[k : k + 16, k : k + 20, k : k + 12]), name=f"data/sub-{k:02}.nii.gz")
+    nano = write_yaml(tmp_path / "nano.yaml", {**NANO, "stage1_epochs": 2, "stage2_epochs": 2})
+    out = tmp_path / "eval"
+    result = run(
+        *("run", "training", "--config_file", stacked("configs/train.yaml", nano), "--dataset_dir", tmp_path / "data"),
+        *("--output_dir", out, "--tracking", "configs/mlflow.yaml", "--stage2_learning_rate", "0.0005"),
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    client = mlflow.MlflowClient(f"sqlite:///{out}/mlruns.db")
+    (experiment,) = (e for e in client.search_experiments() if e.name == "drift")
+    runs = {logged.info.run_name: logged for logged in client.search_runs(experiment.experiment_id)}
+    assert set(runs) == {str(out / "stage1"), str(out / "stage2")}
+    steps = NANO["patches_per_epoch"] // NANO["stage1_batch_size"]
+    for stage in ("stage1", "stage2"):
+        logged = runs[str(out / stage)]
+        assert logged.info.status == "FINISHED"
+        for name, value in (("patch_size", "32"), ("max_epochs", "2"), ("stage2_learning_rate", "0.0005")):
+            assert logged.data.params[name] == value
+        curves = {name: client.get_metric_history(logged.info.run_id, name) for name in ("loss", "lr_group_0", "psnr")}
+        assert [point.step for point in curves["loss"]] == list(range(1, 2 * steps + 1))
+        assert [point.step for point in curves["psnr"]] == [1, 2]
+        assert all(np.isfinite(point.value) for curve in curves.values() for point in curve)
+        assert [file.path for file in client.list_artifacts(logged.info.run_id)] == ["0001.png", "0002.png"]
+        picture = np.asarray(Image.open(client.download_artifacts(logged.info.run_id, "0002.png", tmp_path)), float)
+        image, pred, label = np.split(picture, 3, axis=1)
+        assert np.abs(image - label).max() > 0 and np.corrcoef(pred.ravel(), label.ravel())[0, 1] > 0.5
