@@ -1,0 +1,137 @@
+"""A cohort of scans over the machines of a Ray cluster: what configs/inference.yaml does, by many workers.
+
+    python bundle/ray_cohort.py --input FOLDER --output_dir OUT [--address HOST:PORT] [any option of the bundle]
+
+Each worker is an actor with a GPU, or with two cores where the cluster has no GPU, and holds a network of its own. One
+that dies is started again; its scan goes to the next one that is idle. docs/scale.md says how to make a cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import fire
+import ray
+from monai.bundle import ConfigWorkflow
+from ray.exceptions import RayError
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from scripts.cohort import rebuild_scan, summarise
+from scripts.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[1]
+TRIES = 3  # of a scan whose worker dies
+
+logger = logging.getLogger("drift")
+
+
+def workflow(**options: Any) -> ConfigWorkflow:
+    """The bundle's inference, initialised, with options as `python -m monai.bundle run` takes them."""
+    options = {"config_file": str(ROOT / "configs" / "inference.yaml"), "bundle_root": str(ROOT), **options}
+    result = ConfigWorkflow(workflow_type="inference", **options)
+    result.initialize()
+    return result
+
+
+@ray.remote(max_restarts=-1)
+class Worker:
+    """One network, and the scans that it is given.
+
+    Args:
+        folder: to which relative paths refer, the same on all machines.
+        options: of `workflow`.
+    """
+
+    def __init__(self, folder: str, options: Mapping[str, Any]):
+        os.chdir(folder)
+        parser = workflow(**{"inferer::progress": False, **options, "scans": []}).parser
+        self.parts = [parser.get_parsed_content(name) for name in ("dataset", "evaluator", "output")]
+
+    def rebuild(self, item: Mapping) -> dict:
+        """An item of `datasets.scans` -> its row of the summary."""
+        return rebuild_scan(item, *self.parts)
+
+
+def start_workers(folder: str, options: Mapping[str, Any]) -> list:
+    """As many workers as the cluster has room for.
+
+    Raises:
+        InputError: if it has room for none.
+    """
+    machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    for need, resource, share in (({"num_gpus": 1}, "GPU", 1), ({"num_cpus": 2}, "CPU", 2)):
+        count = sum(int(machine.get(resource, 0) // share) for machine in machines)
+        if count:
+            return [Worker.options(**need).remote(folder, options) for _ in range(count)]
+    raise InputError(f"The cluster has {machines}: expected a GPU or two cores on a machine. Add one.")
+
+
+def rows(workers: Sequence, items: Sequence[Mapping]) -> Iterator[tuple[int, dict]]:
+    """Gives each idle worker the next scan; yields (index of the item, its row) as scans are done.
+
+    The scan of a worker that dies waits again. A worker without work makes room for one that lost its machine.
+
+    Raises:
+        InputError: if no worker can start.
+    """
+
+    def started(worker: Any) -> Any:  # for the first time or again
+        return worker.__ray_ready__.options(max_task_retries=-1).remote()
+
+    waiting, tries, left = deque(range(len(items))), Counter[int](), len(items)
+    running = {started(worker): (worker, None) for worker in workers}
+    while left:
+        if not running:
+            raise InputError("No worker could start. Give every machine the same files and packages as this one.")
+        (done,), _ = ray.wait(list(running))
+        worker, index = running.pop(done)
+        try:
+            row, alive = ray.get(done), True
+        except RayError as error:
+            if index is None:
+                logger.warning(f"A worker could not start: {error}")
+                continue
+            name = items[index]["name"]
+            logger.warning(f"{name}: its worker died, try {tries[index]} of {TRIES}: {error}")
+            why = f"{name}: its worker died {TRIES} times, perhaps for want of memory. Do it elsewhere."
+            row, alive = {"input": name, "outcome": "failed", "warnings": why}, False
+            running[started(worker)] = worker, None
+        if not alive and tries[index] < TRIES:
+            waiting.append(index)
+        elif index is not None:
+            left -= 1
+            yield index, row
+        if alive and waiting:
+            index = waiting.popleft()
+            tries[index] += 1
+            running[worker.rebuild.remote(items[index])] = worker, index
+        elif alive:
+            ray.kill(worker)
+
+
+def main(input: str | Sequence[str], address: str | None = None, **options: Any) -> None:
+    """Rebuilds the scans.
+
+    Args:
+        input: as the bundle takes it.
+        address: of the cluster; null for the one that this machine belongs to, or else this machine alone.
+        options: any other of the bundle, such as output_dir.
+    """
+    options = {**options, "input": input}
+    parser = workflow(**options).parser
+    checked = ("scans", "output", "preprocessing", "inferer", "weights")  # mistakes are told here, not by workers
+    items, output, *_ = (parser.get_parsed_content(name) for name in checked)
+    ray.init(address, runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}})
+    summarise(rows(start_workers(os.getcwd(), options), items), items, output)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to Ray's makers
+    fire.Fire(main)
