@@ -1,0 +1,137 @@
+"""MONAI Label app: the bundle over REST. A thick-slice scan in, the isotropic scan on its own grid out."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fastapi import HTTPException
+from monai.bundle import ConfigParser
+from monailabel.interfaces.app import MONAILabelApp
+from monailabel.interfaces.exception import MONAILabelException
+from monailabel.interfaces.tasks.infer_v2 import InferTask, InferType
+from monailabel.transform.writer import Writer
+
+ENDINGS = (".nii.gz", ".nii", ".nrrd")
+NUMBERS = {"slice_thickness": float, "target_thickness": float, "slice_axis": int}
+FACTS = "slice_axis slice_spacing slice_thickness target_thickness steps assumed warnings".split()
+
+
+def bundle_options(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of the bundle that a request gives; what it leaves out or empty keeps the bundle's default.
+
+    Never text: the config language would run one that begins with `$`.
+
+    Raises:
+        InputError: if one is no number, or `both_planes` neither true nor false.
+    """
+    from scripts.errors import InputError, flag
+
+    given: dict[str, Any] = {}
+    for name, number in NUMBERS.items():
+        value = request.get(name, "")
+        if value not in ("", None):
+            try:
+                given[name] = number(str(value))
+            except ValueError as error:
+                raise InputError(f"{name} is {value!r}: expected a number, or nothing for the default.") from error
+    if request.get("both_planes", "") not in ("", None):
+        given["both_planes"] = flag("both_planes", request["both_planes"])
+    return given
+
+
+class Rebuild(InferTask):
+    """Rebuilds one scan as `configs/inference.yaml` says.
+
+    Args:
+        bundle: folder of the bundle, importable.
+    """
+
+    def __init__(self, bundle: Path):
+        self.bundle = bundle
+        config = self._config_with({})
+        self.network = config.get_parsed_content("network")
+        self.device = config.get_parsed_content("device")
+        options = {**dict.fromkeys(NUMBERS, ""), "both_planes": False}  # what clients show, empty for the default
+        super().__init__(InferType.OTHERS, None, 3, config["_meta_"]["description"], options)
+
+    def _config_with(self, options: Mapping[str, Any]) -> ConfigParser:
+        config = ConfigParser()
+        config.read_config(self.bundle / "configs" / "inference.yaml")
+        config.read_meta(self.bundle / "configs" / "metadata.json")
+        config.update({"bundle_root": str(self.bundle), "inferer::progress": False, **options})
+        return config
+
+    def is_valid(self) -> bool:
+        """Whether clients may use it: weights that cannot be loaded stop the server's start."""
+        return True
+
+    def __call__(self, request: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Rebuilds the scan that a request names.
+
+        Args:
+            request: `image`, path of a scan or a folder with one DICOM series; options of the bundle;
+                `result_extension`, `.nii.gz` if it is left out.
+
+        Returns:
+            Path of a new float32 volume in the scan's intensity units, and what was taken for its acquisition (lengths
+            in mm).
+
+        Raises:
+            InputError: if the scan or an option is not what is expected.
+        """
+        from scripts.datasets import scans
+        from scripts.errors import InputError
+
+        start = time.perf_counter()
+        ending = request.get("result_extension") or ENDINGS[0]
+        if ending not in ENDINGS:
+            raise InputError(f"result_extension is {ending!r}: expected {', '.join(ENDINGS)}.")
+        config = self._config_with(bundle_options(request))
+        preprocessing, inferer, postprocessing = (
+            config.get_parsed_content(name) for name in ("preprocessing", "inferer", "postprocessing")
+        )
+        if not request["image"]:
+            raise InputError("the studies have no image of that name. GET /datastore/?output=all lists them.")
+        found = scans(request["image"], "")
+        if len(found) != 1:
+            raise InputError(f"{request['image']} holds {len(found)} scans: expected one. Send them one by one.")
+        image = preprocessing({"image": found[0]["image"]})["image"]
+        pred = postprocessing({"pred": inferer(image[None].to(self.device), self.network)[0]})["pred"]
+        volume = {"pred": pred[0].cpu(), "result_extension": ending, "result_dtype": "float32"}
+        path, _ = Writer()(volume)
+        return path, {**{name: pred.meta[name] for name in FACTS}, "seconds": round(time.perf_counter() - start, 1)}
+
+
+class DriftApp(MONAILabelApp):
+    """The app: one model, `drift`, of the bundle at `--conf bundle FOLDER`, else of the one that the app lies in."""
+
+    def __init__(self, app_dir: str, studies: str, conf: Mapping[str, str]):
+        self.bundle = Path(conf.get("bundle") or Path(__file__).parents[2]).resolve()
+        if not (self.bundle / "configs" / "inference.yaml").is_file():
+            raise ValueError(f"{self.bundle} has no configs/inference.yaml. Set --conf bundle to the bundle.")
+        sys.path.insert(0, str(self.bundle))
+        super().__init__(app_dir, studies, conf, "DRIFT", "Thick-slice brain MRI to isotropic resolution")
+
+    def init_infers(self) -> dict[str, InferTask]:
+        """The model."""
+        return {"drift": Rebuild(self.bundle)}
+
+    def infer(self, request: Mapping[str, Any], datastore: Any = None) -> dict[str, Any]:
+        """Runs the model; a mistake of the user's is answered by status 400 and what to do.
+
+        Raises:
+            HTTPException: for such a mistake.
+        """
+        from scripts.errors import input_error
+
+        try:
+            return super().infer(request, datastore)
+        except Exception as error:
+            told = error.msg if isinstance(error, MONAILabelException) else input_error(error)
+            if told is None:
+                raise
+            raise HTTPException(400, str(told)) from error
