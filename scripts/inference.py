@@ -22,7 +22,7 @@ logger = logging.getLogger("drift")
 BLOCK = 8  # voxels; edge of the blocks whose mean tells air from head, and the U-Nets' stride
 AIR = -0.9  # of [-1, 1]: a block whose mean is above holds signal
 MOST_WINDOWS = 256  # in a call, on a GPU
-WINDOWS_ON_CPU = 8
+PIXELS_ON_CPU = 8 * 128**2  # in a call; eight of the paper's windows
 
 
 def acquisition(image: MetaTensor) -> tuple[int, float, float, float]:
@@ -42,7 +42,7 @@ def acquisition(image: MetaTensor) -> tuple[int, float, float, float]:
 
 
 def window_size(speed: str) -> int:
-    """Edge of the largest windows, in pixels, for each value of the option `speed`; 512 holds the planes of most heads.
+    """Edge of the largest windows, in pixels, for each value of the option `speed`; 512 holds whole planes of heads.
 
     Raises:
         InputError: if there is no such value.
@@ -99,8 +99,8 @@ class DriftInferer(Inferer):
     Args:
         roi_size: edge of the square windows, in pixels. Along a side that is shorter, windows are as long as the side.
         overlap: of neighbouring windows, as a share of `roi_size`; 0.25 of 128 is 32 pixels.
-        sw_batch_size: windows per network call; null for 8 on a CPU, and on a GPU for what fits in half of its free
-            memory. Calls that run out of a GPU's memory are repeated in halves.
+        sw_batch_size: windows per network call; null on a CPU for as many as have 8 x 128 x 128 pixels, and on a GPU
+            for what fits in half of its free memory. Calls that run out of a GPU's memory are repeated in halves.
         both_planes: rebuild in the planes along either in-plane axis and average. Otherwise the planes along the
             longer in-plane axis are used.
         steps: Euler steps; null for AIS, 0 for stage 1 alone.
@@ -191,7 +191,7 @@ class DriftInferer(Inferer):
         """See `sw_batch_size`."""
         device = window.device
         if device.type != "cuda":
-            return WINDOWS_ON_CPU
+            return max(1, PIXELS_ON_CPU // window.numel())
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
         sharpen(window)

@@ -287,7 +287,7 @@ def test_a_failure_that_is_not_mended_fails_again(folder, bundle, write_nifti):
         {"slice_thickness": 3},
         {"target_thickness": 0.9},
         {"slice_axis": 2},
-        {"both_planes": True},
+        {"both_planes": False},
         {"consistency": "project"},
         {"profile": "gaussian"},
         {"report": True},

@@ -426,24 +426,14 @@ def test_a_scan_is_rebuilt_in_place(axis, name, bundle, write_nifti, log):
     assert any("scan_sr.nii.gz" in message for message in log.messages)
 
 
-def test_the_result_is_the_networks_in_the_scans_units(bundle, write_nifti, drift):
+@pytest.mark.parametrize(("options", "others"), [({}, (1, 0)), ({"both_planes": False}, (1,))])
+def test_the_result_is_the_networks_in_the_scans_units(options, others, bundle, write_nifti, drift):
     """The deployed chain against arithmetic: range to [-1, 1], copies of slices, the plain loop, and back."""
-    thick = texture((3, 17, 5)) + 200
-    bundle(write_nifti(thick, np.diag([1.0, 1.0, 4.0, 1.0])), **{"inferer::steps": 2})
-    low, high = thick.min(), np.percentile(thick, 99.9)
-    fine = torch.from_numpy((2 * (thick - low) / (high - low) - 1).repeat(4, axis=2))
-    expected = rebuild_by_loop(fine.float(), drift, 1, 16, 0.25, 2).numpy()
-    result = nib.load(bundle.out / "scan_sr.nii.gz").get_fdata()
-    np.testing.assert_allclose(result, (expected + 1) / 2 * (high - low) + low, atol=0.05)
-
-
-@pytest.mark.parametrize("both_planes", [False, True])
-def test_both_planes_can_be_asked_for(both_planes, bundle, write_nifti, drift):
-    thick = texture((5, 7, 5))
-    bundle(write_nifti(thick, np.diag([1.0, 1.0, 4.0, 1.0])), both_planes=both_planes, **{"inferer::steps": 1})
+    thick = texture((5, 17, 5)) + 200
+    bundle(write_nifti(thick, np.diag([1.0, 1.0, 4.0, 1.0])), **options, **{"inferer::steps": 2})
     low, high = thick.min(), np.percentile(thick, 99.9)
     fine = torch.from_numpy((2 * (thick - low) / (high - low) - 1).repeat(4, axis=2)).float()
-    planes = [rebuild_by_loop(fine, drift, other, 16, 0.25, 1) for other in ((1, 0) if both_planes else (1,))]
+    planes = [rebuild_by_loop(fine, drift, other, 16, 0.25, 2) for other in others]
     expected = torch.stack(planes).mean(0).numpy()
     result = nib.load(bundle.out / "scan_sr.nii.gz").get_fdata()
     np.testing.assert_allclose(result, (expected + 1) / 2 * (high - low) + low, atol=0.05)

@@ -55,7 +55,10 @@ class Rebuild(InferTask):
         config = self._config_with({})
         self.network = config.get_parsed_content("network")
         self.device = config.get_parsed_content("device")
-        options = {**dict.fromkeys(NUMBERS, ""), "both_planes": False}  # what clients show, empty for the default
+        options = {
+            **dict.fromkeys(NUMBERS, ""),
+            "both_planes": config["both_planes"],
+        }  # shown by clients; empty: the default
         super().__init__(InferType.OTHERS, None, 3, config["_meta_"]["description"], options)
 
     def _config_with(self, options: Mapping[str, Any]) -> ConfigParser:
