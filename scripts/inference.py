@@ -170,11 +170,12 @@ class DriftInferer(Inferer):
                     return network.integrate(windows, *modulations, times).float()
 
             others = sorted((a for a in range(3) if a != axis), key=lambda a: -volume.shape[a])
-            rebuilt = []
-            for other in others if self.both_planes else others[:1]:
+            families = others if self.both_planes else others[:1]
+            mean = torch.zeros_like(head)
+            for other in families:
                 planes = head.movedim((axis, other), (1, 2))[:, None]  # (normal, 1, slice axis, other)
-                rebuilt.append(self._rebuild(planes, sharpen)[:, 0].movedim((1, 2), (axis, other)))
-            head.copy_(torch.stack(rebuilt).mean(0))
+                mean += self._rebuild(planes, sharpen)[:, 0].movedim((1, 2), (axis, other)) / len(families)
+            head.copy_(mean)
         return MetaTensor(result, meta={**inputs.meta, "steps": steps}, applied_operations=inputs.applied_operations)
 
     def _rebuild(self, planes: Tensor, sharpen: Callable[[Tensor], Tensor]) -> Tensor:

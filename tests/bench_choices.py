@@ -5,16 +5,14 @@ python -m tests.bench_choices DATASET_DIR [--thickness 5] [--volumes 3] [--steps
 
 import argparse
 
-import torch
-from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 
 from scripts import evaluation, metrics
 from scripts.datasets import sharp_volumes
 from scripts.evaluation import Acquisition, load_volume
 from scripts.inference import DriftInferer
-from scripts.networks import load_weights
 from scripts.slice_profile import acquire, regrid_nearest
+from tests.bench_common import shipped_network
 
 
 def rebuild(thick, a, network, inferer, per_plane):
@@ -40,10 +38,7 @@ def main():
     parser.add_argument("--volumes", type=int, default=3)
     parser.add_argument("--steps", type=int, default=0)
     options = parser.parse_args()
-    config = ConfigParser()
-    config.read_config("configs/inference.yaml")
-    network = load_weights(config.get_parsed_content("network_def"), options.ckpt_path).eval()
-    network = network.to(memory_format=torch.channels_last)
+    network = shipped_network(options.ckpt_path)
     print("| volume | planes along the longer axis | both, averaged | scaled plane by plane |\n|---|---|---|---|")
     for item in sharp_volumes(options.dataset_dir, "validation")[-options.volumes :]:
         truth, spacing = load_volume(item["label"])

@@ -27,10 +27,10 @@ from monai.data import MetaTensor
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from scripts.inference import DriftInferer
+from scripts.inference import DriftInferer, window_size
 from scripts.networks import load_weights
 from scripts.schedule import ais_steps, euler_times
-from scripts.training import default_device
+from scripts.training import default_device, fast_bfloat16
 
 WINDOW, STRIDE = 128, 96
 
@@ -140,7 +140,7 @@ def case(options):
     volume = 2 * torch.rand(1, 1, *shape) - 1
     facts = {"slice_axis": 2, "slice_spacing": options["T"], "slice_thickness": options["T"], "target_thickness": 1.0}
     drift = network(options["size"], device)
-    inferer = DriftInferer(options["roi"], n_max=options["n_max"], bfloat16=options["bfloat16"])
+    inferer = DriftInferer(**{key: options[key] for key in ("roi_size", "both_planes", "n_max", "bfloat16")})
     image = MetaTensor(volume, meta=facts).to(device)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
@@ -153,33 +153,36 @@ def case(options):
         planes = volume[0, 0, : options["plain_planes"]].transpose(1, 2)
         steps = ais_steps(options["T"], 1.0, options["n_max"])
         loop = plain_loop(plain, planes, torch.tensor([[options["T"], 1.0]]), steps)
-        result["plain"] = loop / options["plain_planes"] * shape[0]
+        families = 2 if options["both_planes"] else 1  # the first two edges are the same
+        result["plain"] = loop / options["plain_planes"] * shape[0] * families
     print(json.dumps(result))
 
 
 def bench_volumes(edges, planes):
     """Sizes, thicknesses, windows and precision, each in a process of its own."""
-    head, base = [256, 256, 150], {"T": 5.0, "size": "tiny", "roi": WINDOW, "n_max": 4, "bfloat16": False}
-    cases = [{"shape": [edge] * 3} for edge in edges]
-    cases += [{"shape": [256, 256, depth]} for depth in (75, 300)]
+    paper = {"T": 5.0, "size": "tiny", "roi_size": WINDOW, "n_max": 4, "both_planes": False, "bfloat16": False}
+    shipped = paper | {"roi_size": window_size("fast"), "both_planes": True, "bfloat16": fast_bfloat16("cpu")}
+    head = {"shape": [256, 256, 150]}
+    cases = [shipped | {"shape": [edge] * 3} for edge in edges]
+    cases += [shipped | {"shape": [256, 256, depth]} for depth in (75, 300)]
     cases += [
-        {"shape": head, "plain_planes": planes},
-        {"shape": head, "bfloat16": True},
-        {"shape": head, "roi": 512},
-        {"shape": head, "roi": 512, "bfloat16": True},
-        {"shape": head, "T": 3.0},
-        {"shape": head, "n_max": 15, "plain_planes": planes},
+        shipped | head | {"plain_planes": planes},
+        shipped | head | {"T": 3.0},
+        shipped | head | {"both_planes": False},
+        shipped | head | {"both_planes": False, "bfloat16": False},
+        paper | head | {"bfloat16": True},
+        paper | head | {"plain_planes": planes},
     ]
-    print("| voxels | T (mm) | N | windows | precision | seconds | us/voxel | peak (GiB) | plain loop / this |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for settings in cases:
-        options = base | settings
+    print("| voxels | T (mm) | N | families | windows | precision | seconds | us/voxel | peak (GiB) | plain / this |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for options in cases:
         command = [sys.executable, "-m", "tests.bench_speed", "case", json.dumps(options)]
         result = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
         ratio = f"{result['plain'] / result['seconds']:.1f}" if "plain" in result else ""
         print(
             f"| {' x '.join(map(str, options['shape']))} | {options['T']:g} "
-            f"| {ais_steps(options['T'], 1.0, options['n_max'])} | {options['roi']} "
+            f"| {ais_steps(options['T'], 1.0, options['n_max'])} | {2 if options['both_planes'] else 1} "
+            f"| {'paper' if options['roi_size'] == WINDOW else 'whole'} "
             f"| {'bfloat16' if options['bfloat16'] else 'float32'} | {result['seconds']:.0f} "
             f"| {1e6 * result['seconds'] / np.prod(options['shape']):.1f} | {result['peak']:.2f} | {ratio} |",
             flush=True,

@@ -1,22 +1,21 @@
 """Quality against the number of Euler steps: the sweep of docs/benchmarks.md, its table and its plot.
 
-python -m tests.bench_steps DATASET_DIR OUTPUT_DIR [--thicknesses 3 5] [--steps 1 2 4 8 15] [--slab 8]
+python -m tests.bench_steps DATASET_DIR OUTPUT_DIR [--thicknesses 3 5] [--steps 1 2 3 4 6] [--slab 64] [--volumes 0 6]
 
-`Heun` is the second-order method of that name at the same number of network evaluations, two for a step.
+Whole planes of both families, as deployed; `one family`: the planes along the longer axis alone. `Heun` is the
+second-order method of that name, of both families, two network evaluations for a step.
 """
 
-import argparse
 from pathlib import Path
 
-import matplotlib
 import torch
-from monai.bundle import ConfigParser
 
-from scripts.datasets import sharp_volumes
 from scripts.evaluation import evaluate
 from scripts.flow import euler_step
-from scripts.inference import DriftInferer
-from scripts.networks import Drift, load_weights
+from scripts.inference import DriftInferer, window_size
+from scripts.networks import Drift
+from scripts.training import fast_bfloat16
+from tests.bench_common import held_out, panels, shipped_network, sweep_parser
 
 BANDS = {"power_low": "1/2T to 1/T", "power_middle": "1/T to half Nyquist", "power_high": "half Nyquist to Nyquist"}
 
@@ -47,60 +46,49 @@ class HeunInferer(DriftInferer):
 
 
 def draw(summary, path):
-    """Power deficit against PSNR in the head: a panel for each contrast and thickness, a line for each band."""
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    groups = sorted({(e["contrast"], e["slice_thickness"]) for e in summary}, reverse=True)
-    figure, panels = plt.subplots(1, len(groups), figsize=(4.2 * len(groups), 4), squeeze=False)
-    for panel, (contrast, thickness) in zip(panels[0], groups):
+    """Power deficit against PSNR in the head: a panel for each contrast and thickness."""
+    groups = list(dict.fromkeys((e["contrast"], e["slice_thickness"]) for e in summary))
+    figure, axes = panels(groups, 4.4)
+    for panel, (contrast, thickness) in zip(axes[0], groups):
         rows = [e for e in summary if (e["contrast"], e["slice_thickness"]) == (contrast, thickness)]
-        sweep = [e for e in rows if e["method"].startswith("N = ")]
-        (ais,) = [e for e in rows if e["method"] == "AIS"]
-        for band, name in BANDS.items():
-            if not sweep[0][band]["n"]:
-                continue
-            line = [(e["psnr_head"]["mean"], e[band]["mean"]) for e in sweep]
-            (drawn,) = panel.plot(*zip(*line), "o-", label=name)
-            panel.plot(ais["psnr_head"]["mean"], ais[band]["mean"], "*", ms=13, color=drawn.get_color())
-            heun = [e for e in rows if e["method"].startswith("Heun")]
-            panel.plot(*zip(*((e["psnr_head"]["mean"], e[band]["mean"]) for e in heun)), "x--", color=drawn.get_color())
-            for e, point in zip(sweep, line):
-                panel.annotate(e["method"].removeprefix("N = "), point, xytext=(3, 4), textcoords="offset points")
-        panel.set(title=f"{contrast}, {thickness:g} mm (star: AIS, cross: Heun)", xlabel="PSNR in head (dB)")
-        panel.axhline(0, color="grey", lw=0.5)
-    panels[0, 0].set_ylabel("power / true power (dB)")
-    panels[0, 0].legend(fontsize=8)
+        band = "power_middle" if rows[0]["power_middle"]["n"] else "power_high"
+        for name, style in (("both, N = ", "o-"), ("one family, N = ", "s-"), ("Heun, N = ", "x--"), ("AIS", "*")):
+            found = [e for e in rows if e["method"].startswith(name)]
+            line = [(e["psnr_head"]["mean"], e[band]["mean"]) for e in found]
+            panel.plot(*zip(*line), style, ms=13 if name == "AIS" else 5, label=name.removesuffix(", N = "))
+            for e, point in zip(found, line):
+                panel.annotate(e["method"].removeprefix(name), point, xytext=(3, 4), textcoords="offset points")
+        panel.set(title=f"{contrast}, {thickness:g} mm: {BANDS[band]}", xlabel="PSNR in head (dB)")
+    axes[0, 0].set_ylabel("power / true power (dB)")
+    axes[0, 0].legend(fontsize=8)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 
 
 def main():
-    """Writes the tables of `evaluate` and `steps.png`."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("dataset_dir")
-    parser.add_argument("output_dir")
-    parser.add_argument("--ckpt_path", default="models/model.pt")
-    parser.add_argument("--thicknesses", type=float, nargs="+", default=[3.0, 5.0])
-    parser.add_argument("--steps", type=int, nargs="+", default=[1, 2, 4, 8, 15])
-    parser.add_argument("--slab", type=int, default=8)
-    parser.add_argument("--n_max", type=int, default=4, help="of AIS")
-    parser.add_argument("--volumes", type=int)
+    """Writes the tables of `evaluate` and `steps.png`, and prints a table."""
+    parser = sweep_parser(__doc__, slab=64)
+    parser.add_argument("--steps", type=int, nargs="+", default=[1, 2, 3, 4, 6])
     options = parser.parse_args()
-    config = ConfigParser()
-    config.read_config("configs/inference.yaml")
-    network = load_weights(config.get_parsed_content("network_def"), options.ckpt_path)
-    inferers = {f"N = {n}": DriftInferer(steps=n) for n in [0, *options.steps]}
-    inferers |= {f"Heun, {n} evaluations": HeunInferer(steps=n // 2) for n in options.steps if n % 2 == 0}
-    results = evaluate(
-        sharp_volumes(options.dataset_dir, "validation")[: options.volumes],
-        network.to(memory_format=torch.channels_last),
-        inferers | {"AIS": DriftInferer(n_max=options.n_max)},
-        options.output_dir,
-        options.thicknesses,
-        slab=options.slab,
-    )
-    draw(results["summary"], Path(options.output_dir) / "steps.png")
+    deployed = {"roi_size": window_size("fast"), "both_planes": True, "bfloat16": fast_bfloat16("cpu")}
+    inferers = {f"both, N = {n}": DriftInferer(steps=n, **deployed) for n in [0, *options.steps]}
+    inferers |= {
+        f"one family, N = {n}": DriftInferer(steps=n, **{**deployed, "both_planes": False}) for n in [0, *options.steps]
+    }
+    inferers |= {f"Heun, N = {n}": HeunInferer(steps=n // 2, **deployed) for n in options.steps if n % 2 == 0}
+    inferers["AIS"] = DriftInferer(n_max=options.n_max, **deployed)
+    network = shipped_network(options.ckpt_path)
+    folder = Path(options.output_dir)
+    summary = evaluate(held_out(options), network, inferers, folder, options.thicknesses, slab=options.slab)["summary"]
+    print("| contrast | T (mm) | method | N | over cubic (dB) | " + " | ".join(BANDS.values()) + " |")
+    print("|---" * (5 + len(BANDS)) + "|")
+    for e in summary:
+        group = [o for o in summary if all(o[key] == e[key] for key in ("contrast", "slice_thickness"))]
+        (cubic,) = (o["psnr_head"]["mean"] for o in group if o["method"] == "cubic spline")
+        bands = " | ".join(f"{e[band]['mean']:.1f}" for band in BANDS)
+        gain = e["psnr_head"]["mean"] - cubic
+        print(f"| {e['contrast']} | {e['slice_thickness']:g} | {e['method']} | {e['n']} | {gain:+.2f} | {bands} |")
+    draw([e for e in summary if e["method"] in inferers], folder / "steps.png")
 
 
 if __name__ == "__main__":

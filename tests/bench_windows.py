@@ -1,20 +1,16 @@
 """Quality and time against window size, overlap, planes and precision: the table of docs/benchmarks.md and its plot.
 
-python -m tests.bench_windows DATASET_DIR OUTPUT_DIR [--thicknesses 3 5] [--slab 24] [--volumes 2]
+python -m tests.bench_windows DATASET_DIR OUTPUT_DIR [--thicknesses 3 5] [--slab 24] [--volumes 0 6]
+
+One family of planes; the time is that of this process, so run nothing else.
 """
 
-import argparse
 import time
 from pathlib import Path
 
-import matplotlib
-import torch
-from monai.bundle import ConfigParser
-
-from scripts.datasets import sharp_volumes
 from scripts.evaluation import evaluate
 from scripts.inference import DriftInferer
-from scripts.networks import load_weights
+from tests.bench_common import held_out, panels, shipped_network, sweep_parser
 
 METHODS = {  # name -> how it differs from the paper's windows
     "128, overlap 64": {"overlap": 0.5},
@@ -44,37 +40,22 @@ class TimedInferer(DriftInferer):
 
 def draw(rows, path):
     """Seconds against PSNR in the head: a panel for each contrast and thickness."""
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
     groups = list(dict.fromkeys(row[:2] for row in rows))
-    figure, panels = plt.subplots(1, len(groups), figsize=(5 * len(groups), 4), squeeze=False)
-    for panel, group in zip(panels[0], groups):
+    figure, axes = panels(groups, 5)
+    for panel, group in zip(axes[0], groups):
         for _, _, name, seconds, entry in (row for row in rows if row[:2] == group):
             panel.plot(seconds, entry["psnr_head"]["mean"], "o")
             panel.annotate(name, (seconds, entry["psnr_head"]["mean"]), fontsize=7)
         panel.set(title=f"{group[0]}, {group[1]:g} mm", xlabel="time over that of 128, overlap 32")
-    panels[0, 0].set_ylabel("PSNR in head (dB)")
+    axes[0, 0].set_ylabel("PSNR in head (dB)")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 
 
 def main():
     """Writes the tables of `evaluate` and `windows.png`, and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("dataset_dir")
-    parser.add_argument("output_dir")
-    parser.add_argument("--ckpt_path", default="models/model.pt")
-    parser.add_argument("--thicknesses", type=float, nargs="+", default=[3.0, 5.0])
-    parser.add_argument("--slab", type=int, default=24)
-    parser.add_argument("--volumes", type=int)
-    parser.add_argument("--n_max", type=int, default=4)
-    options = parser.parse_args()
-    config = ConfigParser()
-    config.read_config("configs/inference.yaml")
-    network = load_weights(config.get_parsed_content("network_def"), options.ckpt_path)
-    network = network.to(memory_format=torch.channels_last)
-    volumes = sharp_volumes(options.dataset_dir, "validation")[: options.volumes]
+    options = sweep_parser(__doc__, slab=24).parse_args()
+    network, volumes = shipped_network(options.ckpt_path), held_out(options)
     rows = []
     for thickness in options.thicknesses:
         inferers = {name: TimedInferer(n_max=options.n_max, **settings) for name, settings in METHODS.items()}
