@@ -1,9 +1,10 @@
 """Training samples per second, and where a step's time goes: the table of docs/benchmarks.md.
 
-python -m tests.bench_training DATASET_DIR [--iterations 8] [overrides of configs/train.yaml, such as --label_dir=DIR]
+python -m tests.bench_training DATASET_DIR [--iterations 16] [overrides of configs/train.yaml, such as --label_dir=DIR]
 
-For each stage: samples/s of the data loader alone, of the networks alone (forward, loss, backward and optimiser on one
-batch that lies ready), and of the trainer as it runs. A naive loop that reads and degrades a whole volume for each
+For each stage: samples/s of the data loader alone and of the trainer as it runs; the share of its step that the
+networks take (forward, loss, backward, optimiser, average of the weights), while the loader's worker uses the same
+cores; and samples/s of the networks when it does not. A naive loop that reads and degrades a whole volume for each
 patch is timed beside them.
 """
 
@@ -16,6 +17,7 @@ import torch
 import yaml
 from ignite.engine import Events
 from monai.bundle import ConfigParser
+from monai.engines.utils import IterationEvents
 from monai.transforms import RandSpatialCrop
 
 from scripts.evaluation import load_volume
@@ -42,29 +44,33 @@ def loader_rate(loader, iterations):
 
 
 def trainer_rate(trainer, iterations):
-    """Samples per second of the trainer, and of its networks alone on the last batch, as medians over iterations."""
-    ends, kept = [], {}
+    """Samples per second of the trainer, the networks' share of its time, and samples per second of them alone."""
+    starts, shares = [], []
 
-    @trainer.on(Events.ITERATION_COMPLETED)
-    def note(engine):
-        ends.append(time.perf_counter())
-        kept["batch"] = engine.state.batch
-        if len(ends) > iterations:
+    @trainer.on(Events.ITERATION_STARTED)
+    def start(engine):
+        starts.append(time.perf_counter())
+        if len(starts) > iterations + 1:
             engine.terminate()
 
+    @trainer.on(IterationEvents.MODEL_COMPLETED)
+    def end_of_networks(engine):
+        shares.append(time.perf_counter() - starts[-1])
+
     trainer.run()
-    whole = sorted(b - a for a, b in itertools.pairwise(ends))[iterations // 2]
-    batch, size = kept["batch"], len(kept["batch"]["image"])
-    alone = []
+    whole = [b - a for a, b in itertools.pairwise(starts)][1:]  # without the first
+    share = sum(shares[1 : 1 + len(whole)]) / sum(whole)
+    batch, alone = next(iter(trainer.data_loader)), []
+    size = len(batch["image"])
     for _ in range(iterations):
-        start = time.perf_counter()
+        begin = time.perf_counter()
         inputs, targets, args, kwargs = trainer.prepare_batch(batch, trainer.state.device)
         loss = trainer.loss_function(trainer.inferer(inputs, trainer.network, *args, **kwargs), targets)
         trainer.optimizer.zero_grad()
         loss.backward()
         trainer.optimizer.step()
-        alone.append(time.perf_counter() - start)
-    return size / whole, size / sorted(alone)[iterations // 2]
+        alone.append(time.perf_counter() - begin)
+    return size * len(whole) / sum(whole), share, size / sorted(alone)[iterations // 2]
 
 
 def naive_rate(volumes, patch_size, count):
@@ -84,20 +90,20 @@ def main():
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dataset_dir")
-    parser.add_argument("--iterations", type=int, default=8)
+    parser.add_argument("--iterations", type=int, default=16)
     options, rest = parser.parse_known_args()
     overrides = {
         name: yaml.safe_load(value) for name, value in (argument.lstrip("-").split("=", 1) for argument in rest)
     }
     print(f"{torch.get_num_threads()} threads")
-    print("| stage | loader alone (samples/s) | networks alone | trainer | networks' share of a step |")
+    print("| stage | loader alone (samples/s) | trainer | networks' share of a step | networks alone |")
     print("|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         config = parsed({"dataset_dir": options.dataset_dir, "output_dir": folder, "val_interval": 10**6, **overrides})
         for name, section in (("stage 1", "train"), ("stage 2", "refine")):
             loader = loader_rate(config.get_parsed_content(f"{section}#dataloader"), options.iterations)
-            whole, alone = trainer_rate(config.get_parsed_content(f"{section}#trainer"), options.iterations)
-            print(f"| {name} | {loader:.1f} | {alone:.2f} | {whole:.2f} | {whole / alone:.0%} |", flush=True)
+            whole, share, alone = trainer_rate(config.get_parsed_content(f"{section}#trainer"), options.iterations)
+            print(f"| {name} | {loader:.0f} | {whole:.1f} | {share:.0%} | {alone:.1f} |", flush=True)
         volumes, patch = config.get_parsed_content("train#volumes"), config["patch_size"]
     print(f"\nnaive loop, loading alone: {naive_rate(volumes, patch, options.iterations):.2f} samples/s")
 

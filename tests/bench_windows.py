@@ -43,11 +43,11 @@ def draw(rows, path):
     groups = list(dict.fromkeys(row[:2] for row in rows))
     figure, axes = panels(groups, 5)
     for panel, group in zip(axes[0], groups):
-        for _, _, name, seconds, entry in (row for row in rows if row[:2] == group):
-            panel.plot(seconds, entry["psnr_head"]["mean"], "o")
-            panel.annotate(name, (seconds, entry["psnr_head"]["mean"]), fontsize=7)
+        for (_, _, name, seconds, entry), marker in zip((row for row in rows if row[:2] == group), "o^vs<>*DP"):
+            panel.plot(seconds, entry["psnr_head"]["mean"], marker, ms=8, alpha=0.7, label=name)
         panel.set(title=f"{group[0]}, {group[1]:g} mm", xlabel="time over that of 128, overlap 32")
     axes[0, 0].set_ylabel("PSNR in head (dB)")
+    axes[0, -1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5))
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 
