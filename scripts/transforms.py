@@ -419,6 +419,9 @@ class RandAcquired(RandomizableTransform, MapTransform):
             half of those it alternates between odd and even slices, as interleaved acquisitions do.
         max_noise: standard deviation of the Rician noise in the thick slices, uniform up to this share of the intensity
             range, for half of the stacks.
+
+    Raises:
+        InputError: if `ceta_gap` is text, as the command line's `null` is.
     """
 
     def __init__(
@@ -434,6 +437,8 @@ class RandAcquired(RandomizableTransform, MapTransform):
     ):
         MapTransform.__init__(self, keys)
         RandomizableTransform.__init__(self, prob=1.0)
+        if isinstance(ceta_gap, str):
+            raise InputError(f"ceta_gap is {ceta_gap!r}: expected millimetres, or None for no pairs. Set --ceta_gap.")
         self.max_thickness = max_thickness
         self.ceta_gap = ceta_gap
         self.profiles = profiles

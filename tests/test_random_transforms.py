@@ -9,7 +9,7 @@ from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from monai.transforms import Compose
 
-from scripts.errors import input_error
+from scripts.errors import InputError, input_error
 from scripts.grid import nearest_index
 from scripts.slice_profile import degrade, thick_count
 from scripts.transforms import Acquired, RandAcquired, RandPlaned, RandResampled
@@ -278,6 +278,12 @@ def test_share_of_ceta_pairs_is_the_papers_coverage(gap):
     share = np.mean([item["proximal_thickness"][0].item() < item["thickness"][0].item() for item in draws])
     expected = paper.CETA_COVERAGE[gap] / 100
     assert abs(share - expected) < 3 * np.sqrt(expected * (1 - expected) / count) + 0.005
+
+
+def test_a_gap_in_words_is_told():
+    """`--ceta_gap null` arrives as text."""
+    with pytest.raises(InputError, match=r"ceta_gap is 'null': expected millimetres, or None for no pairs"):
+        RandAcquired("label", paper.MAX_THICKNESS, ceta_gap="null")
 
 
 def test_both_members_of_a_pair_are_of_one_kind_of_stack():
