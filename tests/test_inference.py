@@ -286,7 +286,7 @@ def test_the_shipped_network_on_a_real_scan_agrees_with_the_plain_loop():
     thick = acquire(truth, FACTS["slice_axis"], 1.0, FACTS["slice_thickness"], FACTS["slice_spacing"])
     fine = regrid_nearest(thick, FACTS["slice_axis"], FACTS["slice_spacing"], truth.shape[2], 1.0)
     low, span = fine.min(), fine.max() - fine.min()
-    image = MetaTensor((2 * (fine - low) / span - 1)[None, None], meta=FACTS)
+    image = MetaTensor((2 * (fine - low) / span - 1)[None, None], meta={**FACTS})
     drift = shipped_network()
     exact = DriftInferer(steps=2)(image, drift)[0, 0]
     expected = image.as_tensor()[0, 0].clone()
