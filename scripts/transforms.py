@@ -411,7 +411,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
     Args:
         keys: one key, a `(1, H, W)` plane in [0, 1]; `spacing` in the data, in mm.
         max_thickness: `T_i` is uniform in `(T_hr, max_thickness]` mm.
-        ceta_gap: `Delta T` of CETA in mm; null for no pairs.
+        ceta_gap: `Delta T` of CETA in mm; 0 for no pairs.
         profiles: of which one is drawn, see `slice_profile.slice_profile`.
         spacing_ratio: slice spacing / slice thickness is uniform in this range for half of the stacks, else 1.
         max_shift: the stack lies off its centred place by a length uniform up to this share of `T_hr`, either way.
@@ -421,14 +421,14 @@ class RandAcquired(RandomizableTransform, MapTransform):
             range, for half of the stacks.
 
     Raises:
-        InputError: if `ceta_gap` is text, as the command line's `null` is.
+        InputError: if `ceta_gap` is no length.
     """
 
     def __init__(
         self,
         keys: KeysCollection,
         max_thickness: float,
-        ceta_gap: float | None = 1.0,
+        ceta_gap: float = 1.0,
         profiles: Sequence[Profile] = (SLR,),
         spacing_ratio: tuple[float, float] = (1.0, 1.0),
         max_shift: float = 0.0,
@@ -437,8 +437,8 @@ class RandAcquired(RandomizableTransform, MapTransform):
     ):
         MapTransform.__init__(self, keys)
         RandomizableTransform.__init__(self, prob=1.0)
-        if isinstance(ceta_gap, str):
-            raise InputError(f"ceta_gap is {ceta_gap!r}: expected millimetres, or None for no pairs. Set --ceta_gap.")
+        if not isinstance(ceta_gap, int | float) or not ceta_gap >= 0:
+            raise InputError(f"ceta_gap is {ceta_gap!r}: expected millimetres, or 0 for no pairs. Set --ceta_gap.")
         self.max_thickness = max_thickness
         self.ceta_gap = ceta_gap
         self.profiles = profiles
@@ -472,7 +472,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
         thick = proximal_thick = self._thickness
         generator = np.random.default_rng(self._seed)
         image = proximal = self._degrade(label, target, thick, generator)
-        if self.ceta_gap is not None and thick - self.ceta_gap > target:
+        if self.ceta_gap > 0 and thick - self.ceta_gap > target:
             proximal_thick = thick - self.ceta_gap
             proximal = self._degrade(label, target, proximal_thick, generator)
         return {

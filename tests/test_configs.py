@@ -325,6 +325,12 @@ def test_training_uses_the_papers_objectives():
     assert config["ceta_gap"] == paper.CETA_GAP
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/README.md", "docs/benchmarks.md", "configs/train.yaml"])
+def test_no_documented_option_is_none(page):
+    """MONAI's runner drops options that are None, and `null` arrives as text."""
+    assert re.findall(r"--[\w:#]+[ =](?:None|null)\b", (ROOT / page).read_text()) == []
+
+
 def test_training_uses_the_papers_data():
     config = parser("train.yaml")
     assert config["patch_size"] == paper.PATCH_SIZE

@@ -280,10 +280,17 @@ def test_share_of_ceta_pairs_is_the_papers_coverage(gap):
     assert abs(share - expected) < 3 * np.sqrt(expected * (1 - expected) / count) + 0.005
 
 
-def test_a_gap_in_words_is_told():
+def test_no_gap_no_pairs():
+    for item in acquisitions(40, ceta_gap=0, plane=texture((8, 8))):
+        assert torch.equal(item["proximal_thickness"], item["thickness"])
+        assert torch.equal(item["proximal"], item["image"])
+
+
+@pytest.mark.parametrize("gap", ["null", None, -1.0, float("nan")])
+def test_a_gap_that_is_no_length_is_told(gap):
     """`--ceta_gap null` arrives as text."""
-    with pytest.raises(InputError, match=r"ceta_gap is 'null': expected millimetres, or None for no pairs"):
-        RandAcquired("label", paper.MAX_THICKNESS, ceta_gap="null")
+    with pytest.raises(InputError, match=rf"ceta_gap is {gap!r}: expected millimetres, or 0 for no pairs"):
+        RandAcquired("label", paper.MAX_THICKNESS, ceta_gap=gap)
 
 
 def test_both_members_of_a_pair_are_of_one_kind_of_stack():
