@@ -36,6 +36,7 @@ TRAINING = {
         "checkpoint_interval",
         "label_dir",
         "ckpt_path",
+        "ssim_weight",
         "curve_share",
         "bias_share",
         "bias_range",
