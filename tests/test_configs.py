@@ -318,8 +318,9 @@ def transform(name, config, section="train#acquisition"):
 
 
 def test_training_uses_the_papers_objectives():
-    config = parser("train.yaml", "paper.yaml")
-    assert config.get_parsed_content("train#loss").ssim_weight == paper.SSIM_WEIGHT
+    stacked = parser("train.yaml", "paper.yaml")
+    assert stacked.get_parsed_content("train#loss").ssim_weight == paper.SSIM_WEIGHT
+    config = parser("train.yaml")
     assert config["refine#loss#delta"] == paper.HUBER_DELTA
     assert config["refine#loss#ceta_weight"] == paper.CETA_WEIGHT
     assert config["refine#trainer#prepare_batch#alpha"] == paper.ENDPOINT_ALPHA
