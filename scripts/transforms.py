@@ -356,10 +356,11 @@ class RandResampled(RandomizableTransform, MapTransform):
     """Draws a voxel size and resamples a plane to it: target thickness, pixel size and head size vary.
 
     Scans are often interpolated in plane, so the pixels may become finer than they were; the target thickness may not,
-    since the plane is the truth along that axis. `spacing` in the data is updated.
+    since the plane is the truth along that axis. Empty pixels stay empty, and do not darken their neighbours. `spacing`
+    in the data is updated.
 
     Args:
-        keys: one key, a `(1, H, W)` plane, not negative, whose first axis is the slice axis; `spacing` in the data, in
+        keys: one key, a `(1, H, W)` plane, not negative, 0 where it is empty, whose first axis is the slice axis; `spacing` in the data, in
             mm.
         target_range: `T_hr` is uniform in this range, in mm, but never finer than the plane.
         pixel_range: the other edge is uniform in this range, in mm, for half of the planes, `T_hr` for the others; null
@@ -395,8 +396,10 @@ class RandResampled(RandomizableTransform, MapTransform):
         self.randomize(data["spacing"])
         plane = data[key]
         size = [max(1, round(n * s / new)) for n, s, new in zip(plane.shape[1:], self._native, self._spacing)]
-        resampled = interpolate(plane[None], size=size, mode="bicubic", antialias=True)[0]
-        label = resampled.clamp(min=0)  # bicubic undershoots beside bright edges
+        filled = (plane > 0).to(plane)  # a scan without skull ends at a hard edge, which the filter would soften
+        values, coverage = interpolate(torch.stack([plane, filled]), size=size, mode="bicubic", antialias=True)
+        # bicubic undershoots beside bright edges
+        label = (values / coverage.clamp(min=0.5)).clamp(min=0) * (coverage >= 0.5)
         return {**data, key: label, "spacing": self._spacing}
 
 

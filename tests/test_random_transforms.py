@@ -175,6 +175,18 @@ def test_at_its_own_spacing_a_plane_stays_as_it_is():
         assert item["spacing"] == pytest.approx((0.7, 0.7))
 
 
+def test_the_edge_of_a_masked_head_stays_hard():
+    """No pixel of a new size lies between the brain's intensity and the empty ones around it."""
+    brain = torch.zeros(1, 60, 50)
+    brain[:, 15:45, 10:40] = 0.5
+    for item in resampled(40, plane=brain):
+        label = item["label"]
+        assert torch.equal(label > 0, label > 0.45)
+        assert label.max() < 0.6  # a filter's overshoot at most
+        height, width = ((label[0] > 0).any(side).sum().item() for side in (1, 0))
+        assert abs(height - 0.5 * label.shape[1]) <= 1 and abs(width - 0.6 * label.shape[2]) <= 1
+
+
 def test_resampling_leaves_the_other_data_alone():
     plane = texture()
     item = RandResampled("label", **RANGES)({"label": plane, "spacing": (0.7, 0.7), "subject": "s1"})
