@@ -25,7 +25,7 @@ from monai.data import DataLoader, Dataset, MetaTensor
 from monai.engines import SupervisedEvaluator
 
 from . import bids, dicom
-from .consistency import difference, project, relative_rmse
+from .consistency import difference, relative_rmse
 from .errors import InputError, flag, input_error
 from .files import sha256, whole_file
 from .grid import voxel_spacing
@@ -47,8 +47,7 @@ class Output:
     Attributes:
         folder: where `summary.csv` goes; results go where the items say.
         format: `"nifti"`, or `"dicom"` for scans that came as DICOM.
-        consistency: `"measure"`, or `"project"` to move results onto the measurement (`consistency.project`).
-        profile: of the measured slices, for both.
+        profile: of the measured slices, for the agreement with them.
         report: whether each scan gets a page.
         settings: what else changes results: name -> plain value.
         weights: file that the network was loaded from.
@@ -57,7 +56,6 @@ class Output:
 
     folder: str
     format: str
-    consistency: str
     profile: Profile
     report: bool
     settings: Mapping[str, Any]
@@ -65,16 +63,15 @@ class Output:
     version: str
 
     def __post_init__(self) -> None:
-        for name, allowed in (("format", ("nifti", "dicom")), ("consistency", ("measure", "project"))):
-            if getattr(self, name) not in allowed:
-                raise InputError(f"{name} is {getattr(self, name)!r}: expected {' or '.join(allowed)}.")
+        if self.format not in ("nifti", "dicom"):
+            raise InputError(f"format is {self.format!r}: expected nifti or dicom.")
         self.report = flag("report", self.report)
         slice_profile(self.profile)
 
     @cached_property
     def key(self) -> dict[str, Any]:
         """What the record of a complete result says of how it was made."""
-        own = {name: getattr(self, name) for name in ("format", "consistency", "profile", "report")}
+        own = {name: getattr(self, name) for name in ("format", "profile", "report")}
         settings = {**self.settings, **own}
         return {"WeightsSHA256": sha256([self.weights]), "Version": self.version, "Settings": settings}
 
@@ -149,8 +146,6 @@ def _write(item: Mapping, measured: MetaTensor, result: MetaTensor, output: Outp
     target, warnings = round(float(voxel_spacing(result.affine)[axis]), 6), list(meta["warnings"] or [])
     slices = (axis, target, thickness, spacing, output.profile)
     steps = int(result.meta["steps"])
-    if output.consistency == "project":
-        result = MetaTensor(project(result.as_tensor(), measured.as_tensor(), *slices), meta=result.meta)
     gap = difference(result.as_tensor(), measured.as_tensor(), *slices)
     try:
         number = relative_rmse(gap, measured.as_tensor())

@@ -1,4 +1,4 @@
-"""Does the result agree with what was measured: acquire it again with the slice model and compare, or project it.
+"""Does the result agree with what was measured: acquire it again with the slice model and compare, or reconcile it.
 
 The acquisition is `y = A x` along the slice axis alone, `x` the result's fine slices, `y` the measured thick ones and
 `A` the small matrix of `slice_profile.slice_matrix`. The model must be told how the slices were acquired: with another
@@ -7,14 +7,16 @@ profile or another gap the difference holds the model's error as well, and the p
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from scipy import ndimage
 from torch import Tensor
 
 from .grid import fine_count
 from .metrics import head_mask
 from .slice_profile import SLR, Profile, slice_matrix, thick_count
 
-REGULARISATION = 0.1  # lambda of `project`
+RESULT_ERROR = 0.02  # of a voxel of the result, standard deviation as a share of the head's range (docs/benchmarks.md)
 
 
 def _matrix(
@@ -97,6 +99,24 @@ def relative_rmse(difference: Tensor, measured: Tensor) -> float:
     return (error / signal).item()
 
 
+def noise_sd(measured: Tensor, axis: int) -> float:
+    """Standard deviation of the noise in measured slices, in their units: what a mask that is blind to ramps leaves.
+
+    Immerkaer, Comput. Vis. Image Underst. 64:300-302 (1996), with the median in place of the mean, which edges would
+    raise. It takes the noise of neighbouring pixels for independent: in scans that were interpolated in plane it finds
+    less than there is.
+
+    Args:
+        measured: `(X, Y, Z)`, not constant.
+        axis: slice axis.
+    """
+    second_difference = np.array([1.0, -2.0, 1.0])
+    mask = np.expand_dims(np.outer(second_difference, second_difference), axis % 3)
+    response = ndimage.convolve(measured.cpu().float().numpy(), mask, mode="nearest")
+    inside = head_mask(measured.clamp(min=0)).cpu().numpy()
+    return float(np.median(np.abs(response[inside]))) / (0.6745 * np.linalg.norm(mask))  # median of |N(0, 1)|
+
+
 def project(
     result: Tensor,
     measured: Tensor,
@@ -105,7 +125,8 @@ def project(
     slice_thickness: float,
     slice_spacing: float,
     profile: Profile = SLR,
-    regularisation: float = REGULARISATION,
+    *,
+    regularisation: float,
 ) -> Tensor:
     """Moves the result onto the measurement by the smallest change, `x + A^T (A A^T + lambda I)^-1 (y - A x)`.
 
@@ -113,10 +134,9 @@ def project(
     scan's noise are both white, and lambda is the variance of the noise over that of the errors.
 
     Args:
-        regularisation: lambda; the other arguments are those of `difference`. The default takes the noise for a third
-            of the result's errors, such as 1 % and 3 % of the range. `A A^T` is about 1/n for contiguous slices of n
-            fine ones, so a third of the misfit stays at n = 5, and patterns that the slices hardly see, where noise and
-            a wrong profile would be amplified, are left alone. 0 meets the measurement as nearly as the model can.
+        regularisation: lambda; the other arguments are those of `difference`. `A A^T` is about 1/n for contiguous
+            slices of n fine ones; patterns that the slices hardly see, where noise and a wrong profile would be
+            amplified, are left alone. 0 meets the measurement as nearly as the model can.
 
     Returns:
         `(X, Y, Z)` on the fine grid.
@@ -126,9 +146,49 @@ def project(
         ValueError: as `difference`, or if the regularisation is negative.
     """
     if not regularisation >= 0:
-        raise ValueError(f"regularisation is {regularisation}: expected 0 or more. 0.1 suits most scans.")
+        raise ValueError(f"regularisation is {regularisation}: expected 0 or more.")
     matrix = _matrix(result, measured, axis, fine_spacing, slice_thickness, slice_spacing, profile).double()
     normal = matrix @ matrix.T + regularisation * torch.eye(len(matrix), dtype=torch.float64)
     # pseudo-inverse: overlapping slices can be linearly dependent, and lambda may be 0
     gain = matrix.T @ torch.linalg.pinv(normal, rtol=1e-9, hermitian=True)
     return result + _apply(gain, measured.to(result) - _apply(matrix, result, axis), axis)
+
+
+def reconcile(
+    result: Tensor,
+    measured: Tensor,
+    axis: int,
+    fine_spacing: float,
+    slice_thickness: float,
+    slice_spacing: float,
+    profile: Profile = SLR,
+) -> Tensor:
+    """The projection as a real scan bears it: the slices' gains are fitted, and noise is left in the measurement.
+
+    Each measured slice is first multiplied by what brings it nearest to the result, as interleaved slices differ in
+    gain by a few percent and would show as bands. Lambda is the variance of the scan's noise, `noise_sd`, over that of
+    the result's errors, `RESULT_ERROR` of the scan's 99.9th percentile.
+
+    Args:
+        result, measured, axis, fine_spacing, slice_thickness, slice_spacing, profile: as `difference`; zero intensity
+            is no signal.
+
+    Returns:
+        `(X, Y, Z)` on the fine grid; the result itself where the measured scan is constant or nowhere positive.
+
+    Raises:
+        TypeError: if the result holds integers.
+        ValueError: as `difference`.
+    """
+    lengths = (axis, fine_spacing, slice_thickness, slice_spacing, profile)
+    surplus = difference(result, measured, *lengths)
+    if measured.max() <= max(measured.min().item(), 0):
+        return result
+    in_slice = [a for a in range(3) if a != axis % 3]
+    slices = measured.to(result)
+    energy = slices.square().sum(in_slice, keepdim=True).clamp(min=torch.finfo(slices.dtype).tiny)
+    slices = slices * (1 + (surplus * slices).sum(in_slice, keepdim=True) / energy)
+    values = measured.cpu().numpy()
+    error_sd = RESULT_ERROR * float(np.percentile(values, 99.9) or values.max())
+    regularisation = (noise_sd(measured, axis) / error_sd) ** 2
+    return project(result, slices, *lengths, regularisation=regularisation)

@@ -19,6 +19,7 @@ from scipy.interpolate import make_interp_spline
 from torch import Tensor
 
 from . import metrics
+from .consistency import reconcile
 from .errors import InputError
 from .files import whole_file
 from .grid import centred_positions, voxel_spacing
@@ -119,7 +120,12 @@ class Acquisition:
 
 
 def rebuild(
-    thick: Tensor, acquisition: Acquisition, network: Drift, inferer: DriftInferer, device: torch.device | str
+    thick: Tensor,
+    acquisition: Acquisition,
+    network: Drift,
+    inferer: DriftInferer,
+    device: torch.device | str,
+    consistency: str = "project",
 ) -> Tensor:
     """Thick slices through the network, in the steps and the order of `configs/inference.yaml`.
 
@@ -129,6 +135,8 @@ def rebuild(
         network: a `Drift` on `device`.
         inferer: how a volume goes through it.
         device: of the network.
+        consistency: `"project"` to reconcile the result with the slices, whose profile is taken for `SLR`, whatever it
+            was; `"measure"` for the network's own.
 
     Returns:
         `(X, Y, Z)` on the fine grid, in the units of `thick`.
@@ -143,7 +151,10 @@ def rebuild(
     unit = NormalizeIntensityRanged("image")({"image": MetaTensor(thick[None], meta=facts)})["image"]
     fine = regrid_nearest(unit.as_tensor(), 1 + axis, spacing, acquisition.fine_count, acquisition.fine_spacing)
     result = inferer(MetaTensor(fine[None].to(device), meta=unit.meta), network)
-    return RestoreIntensityRanged("pred")({"pred": result})["pred"].as_tensor()[0, 0].to(thick)
+    volume = RestoreIntensityRanged("pred")({"pred": result})["pred"].as_tensor()[0, 0].to(thick)
+    if consistency == "measure":
+        return volume
+    return reconcile(volume, thick, axis, acquisition.fine_spacing, acquisition.slice_thickness, spacing)
 
 
 def reconstructions(
@@ -152,6 +163,7 @@ def reconstructions(
     network: Drift,
     inferers: Mapping[str, DriftInferer],
     device: torch.device | str,
+    consistency: str,
 ) -> Iterator[tuple[str, int | None, Tensor]]:
     """Rebuilds thick slices by each method in turn; arguments as `rebuild` and `evaluate`.
 
@@ -164,7 +176,7 @@ def reconstructions(
         yield name, None, volume
     for name, inferer in inferers.items():
         steps = inferer.step_count(a.slice_thickness, a.fine_spacing)
-        yield name, steps, rebuild(thick, acquisition, network, inferer, device)
+        yield name, steps, rebuild(thick, acquisition, network, inferer, device, consistency)
 
 
 def measure(prediction: Tensor, truth: Tensor, mask: Tensor, acquisition: Acquisition) -> dict[str, float]:
@@ -321,6 +333,7 @@ def _check_settings(
     seed: int,
     profile: Profile,
     slab: int | None,
+    consistency: str,
 ) -> None:
     """Refuses what `evaluate` cannot do, before the first volume is read."""
     if not thicknesses or not all(0 < t < math.inf for t in thicknesses):
@@ -338,6 +351,8 @@ def _check_settings(
     slice_profile(profile)
     if slab is not None and not (isinstance(slab, int) and slab >= 1):
         raise InputError(f"slab is {slab!r}: expected a number of slices, or null for whole volumes. Set --slab.")
+    if consistency not in ("measure", "project"):
+        raise InputError(f"consistency is {consistency!r}: expected measure or project. Set --consistency.")
 
 
 def evaluate(
@@ -352,6 +367,7 @@ def evaluate(
     seed: int = 0,
     profile: Profile = SLR,
     slab: int | None = None,
+    consistency: str = "project",
     device: torch.device | str = "cpu",
 ) -> dict:
     """Degrades sharp volumes, rebuilds them by every method and compares them with what they were.
@@ -370,6 +386,7 @@ def evaluate(
         seed: of the noise.
         profile: of the slices, see `slice_profile.slice_profile`.
         slab: number of central slices kept along the last axis that is not degraded; null for all.
+        consistency: of the networks' results with the slices, see `rebuild`.
         device: of the network.
 
     Returns:
@@ -388,8 +405,9 @@ def evaluate(
         "seed": seed,
         "profile": profile,
         "slab": slab,
+        "consistency": consistency,
     }
-    _check_settings(thicknesses, axes, spacing_ratio, noise, seed, profile, slab)
+    _check_settings(thicknesses, axes, spacing_ratio, noise, seed, profile, slab, consistency)
     generator = torch.Generator().manual_seed(seed)
     network.eval()
     rows: list[dict] = []
@@ -411,7 +429,7 @@ def evaluate(
                 thick = acquire(truth, axis, a.fine_spacing, thickness, a.slice_spacing, profile)
                 thick = thick + noise_sd * torch.randn(thick.shape, generator=generator)
                 case = (name, item["subject"], item["contrast"], axis, thickness, a.slice_spacing, a.fine_spacing)
-                for method, steps, prediction in reconstructions(thick, a, network, inferers, device):
+                for method, steps, prediction in reconstructions(thick, a, network, inferers, device, consistency):
                     if not torch.isfinite(prediction).all():
                         raise ValueError(
                             f"{method} made NaN or infinite voxels of {name} at {thickness:g} mm: expected none. "

@@ -13,7 +13,7 @@ INTENSITY_RANGE = 2.0  # images live in [-1, 1] (Sec. S4.3)
 
 
 def charbonnier(prediction: Tensor, target: Tensor, epsilon: float = 1e-3) -> Tensor:
-    """Mean of `sqrt(difference^2 + epsilon^2) - epsilon`: an absolute error that is smooth at 0, and 0 there.
+    """Mean of `sqrt(difference^2 + epsilon^2) - epsilon`: squared below `epsilon`, absolute far above it.
 
     Charbonnier et al., ICIP 1994.
     """
@@ -25,17 +25,20 @@ class ReconstructionLoss(nn.Module):
 
     Args:
         ssim_weight: `lambda_ssim`, 0.5 in the paper.
+        epsilon: of Charbonnier, in units of intensity; the paper has none. What minimises a squared error is the mean,
+            an absolute one the median.
     """
 
-    def __init__(self, ssim_weight: float):
+    def __init__(self, ssim_weight: float, epsilon: float = 1e-3):
         super().__init__()
+        self.epsilon = epsilon
         self.ssim_weight = ssim_weight
         self.ssim = SSIMLoss(spatial_dims=2, data_range=INTENSITY_RANGE)
 
     def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
         """Both `(B, 1, H, W)` in [-1, 1]; returns a scalar."""
         # SSIM compares means by their ratio, which has no meaning around 0: shift to [0, 2]
-        return charbonnier(prediction, target) + self.ssim_weight * self.ssim(prediction + 1, target + 1)
+        return charbonnier(prediction, target, self.epsilon) + self.ssim_weight * self.ssim(prediction + 1, target + 1)
 
 
 def ceta(v: Tensor, path: PathSample) -> Tensor:

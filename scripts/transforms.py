@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from . import bids, dicom, grid
+from .consistency import reconcile
 from .errors import InputError
 from .files import ITK
 from .slice_profile import SLR, Profile, acquire, degrade, regrid_nearest
@@ -320,6 +321,45 @@ class RestoreIntensityRanged(MapTransform):
         return result
 
 
+class ReconcileSlicesd(MapTransform):
+    """Moves a rebuilt volume onto its measured slices, as far as their noise and gains allow (`consistency.reconcile`).
+
+    A scan that was isotropic, whose slices are as thin and as near as the target, stays as it is.
+
+    Args:
+        keys: `(1, X, Y, Z)` on the fine grid with its affine, in the scan's own units.
+        measured_key: `(1, X, Y, Z)`, the slices, with the meta data of `Acquisitiond`.
+        consistency: `"project"`; `"measure"` leaves all as it is.
+        profile: of the slices, see `slice_profile.slice_profile`.
+
+    Raises:
+        InputError: if `consistency` is neither.
+    """
+
+    def __init__(self, keys: KeysCollection, measured_key: str, consistency: str, profile: Profile):
+        super().__init__(keys)
+        if consistency not in ("measure", "project"):
+            raise InputError(f"consistency is {consistency!r}: expected measure or project. Set --consistency.")
+        self.measured_key = measured_key
+        self.consistency = consistency
+        self.profile = profile
+
+    def __call__(self, data: Mapping[Hashable, MetaTensor]) -> dict[Hashable, MetaTensor]:
+        result = dict(data)
+        if self.consistency == "measure":
+            return result
+        measured = result[self.measured_key]
+        names = ("slice_axis", "slice_spacing", "slice_thickness", "target_thickness")
+        axis, spacing, thickness, target = (measured.meta[name] for name in names)
+        for key in self.key_iterator(result):
+            if max(spacing, thickness) > target:
+                volume, fine = result[key], float(grid.voxel_spacing(result[key].affine)[axis])
+                slices = measured.as_tensor()[0]
+                moved = reconcile(volume.as_tensor()[0], slices, axis, fine, thickness, spacing, self.profile)
+                result[key] = MetaTensor(moved[None], meta=volume.meta, applied_operations=volume.applied_operations)
+        return result
+
+
 class RandPlaned(RandomizableTransform, MapTransform):
     """Draws a slice axis and a plane that contains it, both sharp; the slice axis becomes the plane's first axis.
 
@@ -360,8 +400,8 @@ class RandResampled(RandomizableTransform, MapTransform):
     in the data is updated.
 
     Args:
-        keys: one key, a `(1, H, W)` plane, not negative, 0 where it is empty, whose first axis is the slice axis; `spacing` in the data, in
-            mm.
+        keys: one key, a `(1, H, W)` plane, not negative, 0 where it is empty, whose first axis is the slice axis;
+            `spacing` in the data, in mm.
         target_range: `T_hr` is uniform in this range, in mm, but never finer than the plane.
         pixel_range: the other edge is uniform in this range, in mm, for half of the planes, `T_hr` for the others; null
             for `T_hr` in all.

@@ -1,13 +1,14 @@
 """Laws of the comparison with the measured slices and of the projection onto them; dense least squares as oracle."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from scripts import consistency, grid, metrics, slice_profile
-from scripts.consistency import difference, project, relative_rmse
+from scripts import grid, metrics, slice_profile
+from scripts.consistency import RESULT_ERROR, difference, noise_sd, project, reconcile, relative_rmse
 
 # (thick slices, fine spacing, slice thickness, slice spacing), mm: plain, non-integer with the fine grid rounded down,
 # rounded up, gap, gap and non-integer, overlap, a single slice
@@ -22,6 +23,7 @@ SCANS = [
 ]
 ROUNDED_UP = (9, 0.8, 3.3, 3.3)  # 37 fine slices, 29.6 mm, of 29.7; 8 of them 26.4
 AXIS = 2
+projected = partial(project, regularisation=0.1)
 
 
 def fine_volume(scan, seed=0, dtype=torch.float64):
@@ -94,7 +96,7 @@ def test_result_that_degrades_to_the_measurement_agrees(scan):
     assert (difference(x, y, AXIS, *scan[1:]) == 0).all()
     assert relative_rmse(torch.zeros_like(y), y) == 0
     torch.testing.assert_close(project(x, y, AXIS, *scan[1:], regularisation=0), x)
-    torch.testing.assert_close(project(x, y, AXIS, *scan[1:]), x)
+    torch.testing.assert_close(projected(x, y, AXIS, *scan[1:]), x)
 
 
 @pytest.mark.parametrize(("thickness", "slice_spacing"), [(4.0, 4.0), (3.0, 4.0), (6.0, 4.0)])
@@ -157,7 +159,7 @@ def test_larger_lambda_moves_less(scan):
 def test_map_and_projection_are_linear(scan):
     lengths = scan[1:]
     (x1, x2), (y1, y2) = ([make(scan, seed) for seed in (2, 3)] for make in (fine_volume, thick_volume))
-    for function in (difference, project):
+    for function in (difference, projected):
         combined = function(2 * x1 - 3 * x2, 2 * y1 - 3 * y2, AXIS, *lengths)
         expected = 2 * function(x1, y1, AXIS, *lengths) - 3 * function(x2, y2, AXIS, *lengths)
         torch.testing.assert_close(combined, expected)
@@ -166,14 +168,14 @@ def test_map_and_projection_are_linear(scan):
 @pytest.mark.parametrize("scan", SCANS)
 def test_projection_keeps_constants(scan):
     x, y = fine_volume(scan), thick_volume(scan)
-    constant = project(torch.full_like(x, 7.0), torch.full_like(y, 7.0), AXIS, *scan[1:])
+    constant = projected(torch.full_like(x, 7.0), torch.full_like(y, 7.0), AXIS, *scan[1:])
     torch.testing.assert_close(constant, torch.full_like(x, 7.0), rtol=1e-6, atol=0)
     torch.testing.assert_close(
-        project(x + 7, y + 7, AXIS, *scan[1:]), project(x, y, AXIS, *scan[1:]) + 7, rtol=0, atol=1e-6
+        projected(x + 7, y + 7, AXIS, *scan[1:]), projected(x, y, AXIS, *scan[1:]) + 7, rtol=0, atol=1e-6
     )
 
 
-@pytest.mark.parametrize("function", [difference, project])
+@pytest.mark.parametrize("function", [difference, projected])
 @pytest.mark.parametrize("scan", [*SCANS, ROUNDED_UP])
 def test_flips_commute(function, scan):
     x, y = fine_volume(scan), thick_volume(scan)
@@ -182,7 +184,7 @@ def test_flips_commute(function, scan):
         torch.testing.assert_close(function(x.flip(axis), y.flip(axis), AXIS, *scan[1:]), expected.flip(axis))
 
 
-@pytest.mark.parametrize("function", [difference, project])
+@pytest.mark.parametrize("function", [difference, projected])
 @pytest.mark.parametrize("order", [(0, 2, 1), (1, 2, 0), (2, 1, 0)])
 def test_axis_permutation_commutes(function, order):
     scan = SCANS[4]
@@ -244,7 +246,7 @@ def test_projection_of_a_noiseless_scan_never_leads_away_from_the_truth(scan):
     torch.testing.assert_close(  # Pythagoras: the change is orthogonal to what the slices do not see
         (exact - truth).square().sum(), (x - truth).square().sum() - (exact - x).square().sum()
     )
-    nearest = project(x, y, AXIS, *scan[1:])
+    nearest = projected(x, y, AXIS, *scan[1:])
     assert (exact - truth).norm() < (nearest - truth).norm() < (x - truth).norm()
 
 
@@ -254,8 +256,8 @@ def test_lambda_bounds_what_overlapping_slices_amplify(profile):
     scan = (40, 1.0, 6.0, 3.0)
     x, y = fine_volume(scan), thick_volume(scan)
     residual = difference(x, y, AXIS, *scan[1:], profile).norm(dim=-1)
-    for regularisation in (0.01, consistency.REGULARISATION):
-        change = (project(x, y, AXIS, *scan[1:], profile, regularisation) - x).norm(dim=-1)
+    for regularisation in (0.01, 0.1):
+        change = (project(x, y, AXIS, *scan[1:], profile, regularisation=regularisation) - x).norm(dim=-1)
         assert (change <= residual / (2 * regularisation**0.5)).all()
     unbounded = (project(x, y, AXIS, *scan[1:], profile, regularisation=0) - x).norm(dim=-1)
     assert (unbounded > 10 * residual).any()
@@ -274,7 +276,7 @@ def test_measured_integers_are_welcome():
     scan = SCANS[0]
     y = (100 * thick_volume(scan)).to(torch.int16)
     x = fine_volume(scan, dtype=torch.float32)
-    for function in (difference, project):
+    for function in (difference, projected):
         torch.testing.assert_close(function(x, y, AXIS, *scan[1:]), function(x, y.float(), AXIS, *scan[1:]))
 
 
@@ -282,12 +284,12 @@ def test_arguments_are_left_as_they_are():
     scan = SCANS[1]
     x, y = fine_volume(scan), thick_volume(scan)
     kept = x.clone(), y.clone()
-    project(x, y, AXIS, *scan[1:])
+    projected(x, y, AXIS, *scan[1:])
     relative_rmse(difference(x, y, AXIS, *scan[1:]), y)
     assert torch.equal(x, kept[0]) and torch.equal(y, kept[1])
 
 
-@pytest.mark.parametrize("function", [difference, project])
+@pytest.mark.parametrize("function", [difference, projected])
 def test_what_cannot_be_compared_is_refused(function):
     x, y = torch.zeros(4, 5, 24), torch.zeros(4, 5, 6)
     with pytest.raises(TypeError, match=r"int16.*float"):
@@ -315,11 +317,132 @@ def test_constant_scan_has_no_number():
         relative_rmse(torch.zeros(4, 5, 6), torch.zeros(4, 5, 6))
 
 
+# --- as a real scan bears it ---
+
+
+def acquired(truth, slice_spacing=4.0, noise=0.0, seed=0):
+    """Slices of a head along the last axis and Gaussian noise of a standard deviation in its units."""
+    y = slice_profile.acquire(truth, 2, 1.0, slice_spacing, slice_spacing)
+    return y + noise * torch.randn(y.shape, generator=torch.Generator().manual_seed(seed))
+
+
+def smooth(volume):
+    """A result that misses detail along the slice axis."""
+    return slice_profile.acquire(volume, 2, 1.0, 3.0, 1.0)
+
+
+LENGTHS = (2, 1.0, 4.0, 4.0)
+
+
+@pytest.mark.parametrize("sd", [5.0, 20.0, 60.0])
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+def test_the_noise_of_slices_is_found(sd, axis):
+    """Of a cylinder of tissue, whose slices lie along any axis; its edge counts as a little noise."""
+    rows, columns = torch.meshgrid(torch.linspace(-1.2, 1.2, 160), torch.linspace(-1.2, 1.2, 180), indexing="ij")
+    tissue = torch.where(rows**2 + columns**2 < 1, 500.0, 0.0)[..., None].expand(160, 180, 24)
+    found = noise_sd(acquired(tissue, noise=sd).movedim(2, axis), axis)
+    assert 0.98 * sd < found < 1.15 * sd
+
+
+def test_ramps_and_edges_of_tissue_are_no_noise():
+    rows, columns = torch.arange(40.0)[:, None, None], torch.arange(36.0)[:, None]
+    ramp = (200 + 3 * rows + 5 * columns).expand(40, 36, 6)
+    assert noise_sd(ramp, 2) == pytest.approx(0, abs=1e-3)
+    edges = torch.where((rows > 10) & (rows < 30), 800.0, 200.0).expand(40, 36, 6)
+    assert noise_sd(edges, 2) == pytest.approx(0, abs=1e-3)
+
+
+def test_noise_is_counted_in_the_scans_units_and_in_the_head():
+    y = acquired(head(), noise=20.0)
+    assert noise_sd(0.01 * y, 2) == pytest.approx(0.01 * noise_sd(y, 2), rel=1e-4)
+    air = torch.where(metrics.head_mask(y.clamp(min=0)), y, 0.0)
+    assert noise_sd(air, 2) == pytest.approx(noise_sd(y, 2), rel=0.1)
+
+
+def test_reconciling_is_the_projection_for_the_noise_that_there_is():
+    truth = head()
+    x, y = smooth(truth), acquired(truth, noise=10.0)
+    level = torch.quantile(y.double(), 0.999).item()
+    energy = y.square().sum((0, 1))
+    fitted = y * (slice_profile.acquire(x, 2, 1.0, 4.0, 4.0) * y).sum((0, 1)) / energy
+    regularisation = (noise_sd(y, 2) / (RESULT_ERROR * level)) ** 2
+    expected = project(x, fitted, *LENGTHS, regularisation=regularisation)
+    torch.testing.assert_close(reconcile(x, y, *LENGTHS), expected, rtol=1e-4, atol=0.1)
+
+
+@pytest.mark.parametrize("slice_spacing", [3.0, 5.0])
+def test_a_noiseless_scan_brings_the_result_nearer_to_the_truth(slice_spacing):
+    tissue = torch.where(head((40, 44, 60)) > 0, 500.0, 0.0)
+    truth = tissue * (1 + 0.2 * torch.sin(0.8 * torch.arange(60.0)))  # layers, which are no noise within a slice
+    x, y = smooth(truth), acquired(truth, slice_spacing)
+    result = reconcile(x, y, 2, 1.0, slice_spacing, slice_spacing)
+    assert (result - truth).norm() < 0.97 * (x - truth).norm()
+
+
+@pytest.mark.parametrize("gains", [[0.97, 1.03], [0.9, 1.0], [1.0, 1.05, 1.0, 0.98, 1.0]])
+def test_gains_of_slices_do_not_become_bands(gains):
+    """Where the slices differ from the result in gain alone nothing is moved; the projection would move it."""
+    truth = head()
+    y = acquired(truth) * torch.tensor(gains).repeat(10)[: truth.shape[2] // 4]
+    moved, projected_onto = reconcile(truth, y, *LENGTHS) - truth, projected(truth, y, *LENGTHS) - truth
+    assert moved.abs().max() < 0.02 * projected_onto.abs().max()
+
+
+def test_little_noise_enters_the_result():
+    """White noise of 5 % of the head's range: reconciling moves a perfect result by a small part of it."""
+    truth = head()
+    y = acquired(truth, noise=50.0)
+    moved, blind = reconcile(truth, y, *LENGTHS) - truth, project(truth, y, *LENGTHS, regularisation=0) - truth
+    assert moved.square().mean().sqrt() < 0.1 * 50
+    assert moved.norm() < 0.1 * blind.norm()
+
+
+def test_more_noise_moves_less_of_the_same_misfit():
+    truth = head()
+    x, changes = smooth(truth), []
+    for noise in (0.0, 10.0, 40.0):
+        y = acquired(truth, noise=noise)
+        changes.append(((reconcile(x, y, *LENGTHS) - x) * (truth - x)).sum().item())  # along the error
+    assert changes[0] > 1.1 * changes[1] > 1.1**2 * changes[2] > 0
+
+
+def test_reconciling_does_not_depend_on_the_unit():
+    truth = head()
+    x, y = smooth(truth), acquired(truth, noise=10.0)
+    torch.testing.assert_close(
+        reconcile(1e-3 * x, 1e-3 * y, *LENGTHS), 1e-3 * reconcile(x, y, *LENGTHS), rtol=1e-3, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("order", [(0, 2, 1), (2, 0, 1), (2, 1, 0)])
+def test_any_axis_can_be_the_slice_axis(order):
+    truth = head()
+    x, y = smooth(truth), acquired(truth, noise=10.0)
+    expected = reconcile(x, y, *LENGTHS).permute(order)
+    for axis in (order.index(2), order.index(2) - 3):
+        torch.testing.assert_close(
+            reconcile(x.permute(order), y.permute(order), axis, *LENGTHS[1:]), expected, rtol=1e-4, atol=0.05
+        )
+
+
+@pytest.mark.parametrize("value", [0.0, 7.0, -3.0])
+def test_a_scan_without_a_head_leaves_the_result_as_it_is(value):
+    x, y = torch.rand(4, 5, 24), torch.full((4, 5, 6), value)
+    assert torch.equal(reconcile(x, y, *LENGTHS), x)
+    assert torch.equal(reconcile(x, -torch.rand(4, 5, 6), *LENGTHS), x)
+
+
+def test_slices_without_signal_and_a_lone_bright_voxel_are_welcome():
+    y = torch.zeros(32, 32, 6)
+    y[16, 16, 3] = 1.0
+    assert torch.isfinite(reconcile(torch.rand(32, 32, 24), y, *LENGTHS)).all()
+
+
 @pytest.mark.gpu
 def test_gpu_agrees():
     scan = SCANS[1]
     x, y = fine_volume(scan), thick_volume(scan)
-    for function in (difference, project):
+    for function in (difference, projected):
         result = function(x.cuda(), y.cuda(), AXIS, *scan[1:])
         assert result.is_cuda
         torch.testing.assert_close(result.cpu(), function(x, y, AXIS, *scan[1:]))

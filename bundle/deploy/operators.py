@@ -120,9 +120,9 @@ class Rebuilding(Operator):
         """Rebuilds one series."""
         series, start = op_input.receive("series"), time.perf_counter()
         with noted(self.failures, series.name):
-            image = self.preprocessing({"image": series})["image"]
-            pred = self.inferer(image[None].to(self.device), self.network)[0]
-            volume: MetaTensor = self.postprocessing({"pred": pred})["pred"][0].cpu()
+            scan = self.preprocessing({"image": series})
+            scan["pred"] = self.inferer(scan["image"][None].to(self.device), self.network)[0]
+            volume: MetaTensor = self.postprocessing(scan)["pred"][0].cpu()
             op_output.emit((series, volume), "result")
             logger.info(
                 f"{series.name} rebuilt, {int(volume.meta['steps'])} Euler steps, {time.perf_counter() - start:.1f} s"

@@ -102,8 +102,9 @@ class Rebuild(InferTask):
         found = scans(request["image"], "")
         if len(found) != 1:
             raise InputError(f"{request['image']} holds {len(found)} scans: expected one. Send them one by one.")
-        image = preprocessing({"image": found[0]["image"]})["image"]
-        pred = postprocessing({"pred": inferer(image[None].to(self.device), self.network)[0]})["pred"]
+        scan = preprocessing({"image": found[0]["image"]})
+        scan["pred"] = inferer(scan["image"][None].to(self.device), self.network)[0]
+        pred = postprocessing(scan)["pred"]
         volume = {"pred": pred[0].cpu(), "result_extension": ending, "result_dtype": "float32"}
         path, _ = Writer()(volume)
         return path, {**{name: pred.meta[name] for name in FACTS}, "seconds": round(time.perf_counter() - start, 1)}
