@@ -12,11 +12,23 @@ import torch
 from scipy import ndimage
 from torch import Tensor
 
+from .errors import InputError
 from .grid import fine_count
 from .metrics import head_mask
 from .slice_profile import SLR, Profile, slice_matrix, thick_count
 
 RESULT_ERROR = 0.02  # of a voxel of the result, standard deviation as a share of the head's range (docs/benchmarks.md)
+
+
+def projects(consistency: str) -> bool:
+    """Whether results are moved onto the measurement, for each value of the option `consistency`.
+
+    Raises:
+        InputError: if there is no such value.
+    """
+    if consistency not in ("measure", "project"):
+        raise InputError(f"consistency is {consistency!r}: expected measure or project. Set --consistency.")
+    return consistency == "project"
 
 
 def _matrix(

@@ -19,7 +19,7 @@ from scipy.interpolate import make_interp_spline
 from torch import Tensor
 
 from . import metrics
-from .consistency import reconcile
+from .consistency import projects, reconcile
 from .errors import InputError
 from .files import whole_file
 from .grid import centred_positions, voxel_spacing
@@ -152,7 +152,7 @@ def rebuild(
     fine = regrid_nearest(unit.as_tensor(), 1 + axis, spacing, acquisition.fine_count, acquisition.fine_spacing)
     result = inferer(MetaTensor(fine[None].to(device), meta=unit.meta), network)
     volume = RestoreIntensityRanged("pred")({"pred": result})["pred"].as_tensor()[0, 0].to(thick)
-    if consistency == "measure":
+    if not projects(consistency):
         return volume
     return reconcile(volume, thick, axis, acquisition.fine_spacing, acquisition.slice_thickness, spacing)
 
@@ -351,8 +351,7 @@ def _check_settings(
     slice_profile(profile)
     if slab is not None and not (isinstance(slab, int) and slab >= 1):
         raise InputError(f"slab is {slab!r}: expected a number of slices, or null for whole volumes. Set --slab.")
-    if consistency not in ("measure", "project"):
-        raise InputError(f"consistency is {consistency!r}: expected measure or project. Set --consistency.")
+    projects(consistency)
 
 
 def evaluate(

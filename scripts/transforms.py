@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from . import bids, dicom, grid
-from .consistency import reconcile
+from .consistency import projects, reconcile
 from .errors import InputError
 from .files import ITK
 from .slice_profile import SLR, Profile, acquire, degrade, regrid_nearest
@@ -331,32 +331,28 @@ class ReconcileSlicesd(MapTransform):
         measured_key: `(1, X, Y, Z)`, the slices, with the meta data of `Acquisitiond`.
         consistency: `"project"`; `"measure"` leaves all as it is.
         profile: of the slices, see `slice_profile.slice_profile`.
-
-    Raises:
-        InputError: if `consistency` is neither.
     """
 
     def __init__(self, keys: KeysCollection, measured_key: str, consistency: str, profile: Profile):
         super().__init__(keys)
-        if consistency not in ("measure", "project"):
-            raise InputError(f"consistency is {consistency!r}: expected measure or project. Set --consistency.")
         self.measured_key = measured_key
-        self.consistency = consistency
+        self.projects = projects(consistency)
         self.profile = profile
 
     def __call__(self, data: Mapping[Hashable, MetaTensor]) -> dict[Hashable, MetaTensor]:
         result = dict(data)
-        if self.consistency == "measure":
+        if not self.projects:
             return result
         measured = result[self.measured_key]
         names = ("slice_axis", "slice_spacing", "slice_thickness", "target_thickness")
         axis, spacing, thickness, target = (measured.meta[name] for name in names)
+        if max(spacing, thickness) <= target:
+            return result
         for key in self.key_iterator(result):
-            if max(spacing, thickness) > target:
-                volume, fine = result[key], float(grid.voxel_spacing(result[key].affine)[axis])
-                slices = measured.as_tensor()[0]
-                moved = reconcile(volume.as_tensor()[0], slices, axis, fine, thickness, spacing, self.profile)
-                result[key] = MetaTensor(moved[None], meta=volume.meta, applied_operations=volume.applied_operations)
+            volume, fine = result[key], float(grid.voxel_spacing(result[key].affine)[axis])
+            slices = measured.as_tensor()[0]
+            moved = reconcile(volume.as_tensor()[0], slices, axis, fine, thickness, spacing, self.profile)
+            result[key] = MetaTensor(moved[None], meta=volume.meta, applied_operations=volume.applied_operations)
         return result
 
 

@@ -57,7 +57,7 @@ KNOWN = {
     "train.yaml": SHARED | TRAINING,
     "evaluate.yaml": SHARED
     | DEPLOYED
-    | {"thicknesses", "spacing_ratio", "axes", "noise", "seed", "profile", "slab", "section"}
+    | {"thicknesses", "spacing_ratio", "axes", "noise", "seed", "profile", "slab", "section", "consistency"}
     | {"stage1_inferer", "volumes"},
     "multi_gpu.yaml": {"device", "follower", "initialize", "finalize"},
     "paper.yaml": TRAINING,

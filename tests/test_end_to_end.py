@@ -142,7 +142,7 @@ def test_a_series_comes_out_as_a_series_with_a_page_and_is_not_done_twice(tmp_pa
     series, out = save(tmp_path / "dicom", mr_slices(voxels)), tmp_path / "out"
     command = (
         *("run", "--config_file", stacked("configs/inference.yaml", network), "--input", series, "--output_dir", out),
-        *("--output_format", "dicom", "--report", "true", "--consistency", "project", "--profile", "gaussian"),
+        *("--output_format", "dicom", "--report", "true", "--consistency", "measure", "--profile", "gaussian"),
         *("--ckpt_path", random_weights(tmp_path / "weights.pt")),
     )
     first, second = run(*command), run(*command)

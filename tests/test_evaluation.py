@@ -12,7 +12,7 @@ import torch
 from monai.bundle import ConfigWorkflow
 from scipy import ndimage
 
-from scripts import evaluation, grid, metrics, slice_profile
+from scripts import consistency, evaluation, grid, metrics, slice_profile
 from scripts.errors import InputError
 from scripts.inference import DriftInferer
 from scripts.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
@@ -111,7 +111,8 @@ def test_slab_is_central_and_across_the_slice_axis():
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_rebuild_with_the_identity_is_nearest_neighbour(axis):
     """The intensity map is undone, axis and grid are kept."""
-    thick = 500 + 300 * torch.randn(6, 6, 6, generator=torch.Generator().manual_seed(0))
+    ramps = 10.0 * torch.arange(6)[:, None] + 20.0 * torch.arange(6)[:, None, None]  # no noise within a slice
+    thick = (torch.tensor([100.0, 900.0, 300.0, 800.0, 100.0, 600.0]) + ramps).movedim(2, axis)
     acquisition = evaluation.Acquisition(axis, 4.0, 4.0, 21, 1.1)
 
     class Identity(torch.nn.Module):
@@ -122,8 +123,12 @@ def test_rebuild_with_the_identity_is_nearest_neighbour(axis):
         def integrate(self, image, apn_modulation, velocity_modulations, times):
             return image
 
-    result = evaluation.rebuild(thick, acquisition, Identity(), DriftInferer(roi_size=16), "cpu")
-    assert torch.allclose(result, slice_profile.regrid_nearest(thick, axis, 4.0, 21, 1.1), atol=1e-2)
+    nearest = slice_profile.regrid_nearest(thick, axis, 4.0, 21, 1.1)
+    result = evaluation.rebuild(thick, acquisition, Identity(), DriftInferer(roi_size=16), "cpu", "measure")
+    assert torch.allclose(result, nearest, atol=1e-2)
+    deployed = evaluation.rebuild(thick, acquisition, Identity(), DriftInferer(roi_size=16), "cpu")
+    expected = consistency.reconcile(nearest, thick, axis, 1.1, 4.0, 4.0)
+    assert torch.allclose(deployed, expected, atol=1e-2) and (expected - nearest).abs().max() > 1
 
 
 def test_summary_is_numpys_and_counts_what_exists():
@@ -225,6 +230,7 @@ def test_all_sharp_axes_gaps_and_noise(volumes, tmp_path):
         ({"profile": math.inf}, r"slice profile is inf:.*2 to 32"),
         ({"profile": None}, r"profile is None.*2 to 32"),
         ({"slab": 0}, "slab is 0"),
+        ({"consistency": "off"}, "consistency is 'off': expected measure or project"),
     ],
 )
 def test_refusals(volumes, tmp_path, options, message):

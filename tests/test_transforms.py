@@ -14,8 +14,15 @@ from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from scipy.spatial.transform import Rotation
 
+from scripts.consistency import reconcile
 from scripts.errors import InputError, input_error
-from scripts.transforms import LoadScand, NormalizeIntensityRanged, RestoreIntensityRanged, sidecar_thickness
+from scripts.transforms import (
+    LoadScand,
+    NormalizeIntensityRanged,
+    ReconcileSlicesd,
+    RestoreIntensityRanged,
+    sidecar_thickness,
+)
 
 CONFIG = Path(__file__).parents[1] / "configs" / "inference.yaml"
 LOW, HIGH = 0.7, 1.3  # mm; trained_target
@@ -467,6 +474,48 @@ def test_normalisation_is_of_the_thick_scan_not_of_its_copies(write_nifti):
     thick = texture((6, 7, 5)) * np.array([1, 9, 2, 3, 4], np.float32)
     low, high = door(write_nifti(thick, np.diag([0.9, 0.9, 5.5, 1.0]))).meta["intensity_range"]
     assert (low, high) == pytest.approx((thick.min(), np.percentile(thick, 99.9)))
+
+
+# --- reconciling with the slices ---
+
+
+def door_and_back(path, **given):
+    """What the deployed steps make of a file, without the network: the re-gridded slices, moved onto the slices."""
+    parser = ConfigParser()
+    parser.read_config(str(CONFIG))
+    parser.update(given)
+    data = parser.get_parsed_content("preprocessing")({"image": str(path)})
+    data["pred"] = data["image"]
+    return data, parser.get_parsed_content("postprocessing")(data)["pred"]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_deployed_steps_end_with_reconciling(order, write_nifti):
+    edges = np.array([1.0, 1.0, 5.0])[list(order)]
+    ramps = 100 + np.arange(20.0)[:, None, None] * [[-3, 9, 4, -5, 8, -1]] * np.ones((1, 18, 1))  # no noise in a slice
+    path = write_nifti(ramps.astype(np.float32).transpose(order), np.diag([*edges, 1.0]))
+    data, result = door_and_back(path)
+    nearest, axis = in_units(data["image"]), order.index(2)
+    expected = reconcile(torch.from_numpy(nearest), data["measured"].as_tensor()[0], axis, 1.0, 5.0, 5.0)
+    torch.testing.assert_close(result.as_tensor()[0], expected, rtol=1e-5, atol=1e-3)
+    assert np.abs(expected.numpy() - nearest).max() > 1
+    assert result.meta["slice_axis"] == axis
+    np.testing.assert_allclose(result.affine, data["image"].affine)
+
+
+def test_without_the_projection_the_volume_stays_as_it_is(write_nifti):
+    data, result = door_and_back(write_nifti(texture((20, 18, 6)), AXIAL), consistency="measure")
+    np.testing.assert_allclose(result.numpy()[0], in_units(data["image"]), rtol=1e-6)
+
+
+def test_an_isotropic_scan_is_not_moved(write_nifti):
+    data, result = door_and_back(write_nifti(texture((20, 18, 16)), np.eye(4)), slice_axis=2)
+    np.testing.assert_allclose(result.numpy()[0], in_units(data["image"]), rtol=1e-6)
+
+
+def test_consistency_is_one_of_two():
+    with pytest.raises(InputError, match="consistency is 'off': expected measure or project"):
+        ReconcileSlicesd("pred", "measured", "off", 4.0)
 
 
 # --- bad input ---
