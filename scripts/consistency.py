@@ -17,7 +17,7 @@ from .grid import fine_count
 from .metrics import head_mask
 from .slice_profile import SLR, Profile, slice_matrix, thick_count
 
-RESULT_ERROR = 0.02  # of a voxel of the result, standard deviation as a share of the head's range (docs/benchmarks.md)
+RESULT_ERROR = 0.02  # standard deviation, as a share of the scan's 99.9th percentile (docs/benchmarks.md)
 
 
 def projects(consistency: str) -> bool:
@@ -126,7 +126,7 @@ def noise_sd(measured: Tensor, axis: int) -> float:
     mask = np.expand_dims(np.outer(second_difference, second_difference), axis % 3)
     response = ndimage.convolve(measured.cpu().float().numpy(), mask, mode="nearest")
     inside = head_mask(measured.clamp(min=0)).cpu().numpy()
-    return float(np.median(np.abs(response[inside]))) / (0.6745 * np.linalg.norm(mask))  # median of |N(0, 1)|
+    return float(np.median(np.abs(response[inside])) / (0.6745 * np.linalg.norm(mask)))  # median of |N(0, 1)|
 
 
 def project(

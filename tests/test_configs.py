@@ -36,6 +36,7 @@ TRAINING = {
         "checkpoint_interval",
         "label_dir",
         "ckpt_path",
+        "charbonnier_epsilon",
         "ssim_weight",
         "curve_share",
         "bias_share",
@@ -319,7 +320,8 @@ def transform(name, config, section="train#acquisition"):
 
 def test_training_uses_the_papers_objectives():
     stacked = parser("train.yaml", "paper.yaml")
-    assert stacked.get_parsed_content("train#loss").ssim_weight == paper.SSIM_WEIGHT
+    loss = stacked.get_parsed_content("train#loss")
+    assert loss.ssim_weight == paper.SSIM_WEIGHT and loss.epsilon < 0.01  # absolute errors
     config = parser("train.yaml")
     assert config["refine#loss#delta"] == paper.HUBER_DELTA
     assert config["refine#loss#ceta_weight"] == paper.CETA_WEIGHT
