@@ -119,7 +119,7 @@ def _facts(meta: Mapping[str, Any], steps: int, profile: Profile) -> list[tuple[
         ("gap", f"{spacing - thickness:.4g} mm", "spacing less thickness; negative for overlap"),
         ("target thickness", f"{target:.4g} mm", meta["assumed"]["target_thickness"]),
         ("Euler steps N", str(steps), f"AIS, PAD = {pad(thickness, target):.3f}"),
-        ("slice profile, for the agreement below", shape, "the option profile"),
+        ("slice profile", shape, "the option profile"),
     ]
 
 
