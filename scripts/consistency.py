@@ -197,10 +197,10 @@ def reconcile(
     if measured.max() <= max(measured.min().item(), 0):
         return result
     in_slice = [a for a in range(3) if a != axis % 3]
-    slices = measured.to(result)
+    slices = measured.to(result).double()  # whose squares neither overflow nor vanish
     energy = slices.square().sum(in_slice, keepdim=True).clamp(min=torch.finfo(slices.dtype).tiny)
     slices = slices * (1 + (surplus * slices).sum(in_slice, keepdim=True) / energy)
     values = measured.cpu().numpy()
     error_sd = RESULT_ERROR * float(np.percentile(values, 99.9) or values.max())
     regularisation = (noise_sd(measured, axis) / error_sd) ** 2
-    return project(result, slices, *lengths, regularisation=regularisation)
+    return project(result, slices.to(result), *lengths, regularisation=regularisation)

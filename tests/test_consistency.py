@@ -406,12 +406,19 @@ def test_more_noise_moves_less_of_the_same_misfit():
     assert changes[0] > 1.1 * changes[1] > 1.1**2 * changes[2] > 0
 
 
-def test_reconciling_does_not_depend_on_the_unit():
+@pytest.mark.parametrize("unit", [1e-30, 1e-3, 1e19, 1e30])
+def test_reconciling_does_not_depend_on_the_unit(unit):
     truth = head()
     x, y = smooth(truth), acquired(truth, noise=10.0)
     torch.testing.assert_close(
-        reconcile(1e-3 * x, 1e-3 * y, *LENGTHS), 1e-3 * reconcile(x, y, *LENGTHS), rtol=1e-3, atol=1e-4
+        reconcile(unit * x, unit * y, *LENGTHS) / unit, reconcile(x, y, *LENGTHS), rtol=1e-3, atol=0.1
     )
+
+
+@pytest.mark.parametrize("shape", [(1, 20), (20, 1), (1, 1)])
+def test_a_scan_of_one_row_is_reconciled(shape):
+    y = torch.rand(*shape, 6, generator=torch.Generator().manual_seed(0))
+    assert torch.isfinite(reconcile(y.repeat_interleave(4, 2), y, *LENGTHS)).all()
 
 
 @pytest.mark.parametrize("order", [(0, 2, 1), (2, 0, 1), (2, 1, 0)])

@@ -456,7 +456,8 @@ def test_a_scan_is_rebuilt_in_place(axis, name, bundle, write_nifti, log):
 def test_the_result_is_the_networks_in_the_scans_units(options, others, bundle, write_nifti, drift):
     """The deployed chain against arithmetic: range to [-1, 1], copies of slices, the plain loop, and back."""
     thick = texture((5, 17, 5)) + 200
-    bundle(write_nifti(thick, np.diag([1.0, 1.0, 4.0, 1.0])), **options, **{"inferer::steps": 2})
+    own = {"inferer::steps": 2, "consistency": "measure"}
+    bundle(write_nifti(thick, np.diag([1.0, 1.0, 4.0, 1.0])), **options, **own)
     low, high = thick.min(), np.percentile(thick, 99.9)
     fine = torch.from_numpy((2 * (thick - low) / (high - low) - 1).repeat(4, axis=2)).float()
     planes = [rebuild_by_loop(fine, drift, other, 16, 0.25, 2) for other in others]
