@@ -22,6 +22,7 @@ from . import bids, dicom, grid
 from .consistency import projects, reconcile
 from .errors import InputError
 from .files import ITK
+from .inference import acquisition
 from .slice_profile import SLR, Profile, acquire, degrade, regrid_nearest
 
 logger = logging.getLogger("drift")
@@ -344,8 +345,7 @@ class ReconcileSlicesd(MapTransform):
         if not self.projects:
             return result
         measured = result[self.measured_key]
-        names = ("slice_axis", "slice_spacing", "slice_thickness", "target_thickness")
-        axis, spacing, thickness, target = (measured.meta[name] for name in names)
+        axis, spacing, thickness, target = acquisition(measured)
         if max(spacing, thickness) <= target:
             return result
         for key in self.key_iterator(result):

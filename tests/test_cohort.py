@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from scripts.cohort import SUMMARY, Output, complete, sha256
+from scripts.consistency import reconcile
 from scripts.errors import InputError, input_error
 from tests.test_dicom import images_of, mr_slices, save
 
@@ -502,6 +503,8 @@ def test_projection_is_the_default_and_brings_the_result_nearer_to_the_measureme
     after = nib.load(bundle.out / "scan_sr.nii.gz")
     assert number(bundle.out) < measured
     assert after.shape == before.shape and np.abs(after.get_fdata() - before).max() > 1
+    expected = reconcile(torch.from_numpy(before), torch.from_numpy(ramps), 2, 1.0, 4.0, 4.0)
+    np.testing.assert_allclose(after.get_fdata(), expected, atol=0.05)
 
 
 @pytest.mark.parametrize("profile", [2.5, "gaussian", "rectangular"])
