@@ -3,13 +3,12 @@
 python bundle/pack.py OUT [--weights_url URL]
 
 writes OUT/drift_mri_superresolution.zip, byte for byte the same from the same files. The weights travel with their
-SHA-256, which is checked when they are loaded.
+card, whose hash is checked when they are loaded.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import sys
 import zipfile
@@ -20,6 +19,7 @@ sys.path.insert(0, str(ROOT))  # run as a file
 
 from scripts.errors import InputError, report_input_errors  # noqa: E402
 from scripts.files import whole_file  # noqa: E402
+from scripts.weights import card_path, check_card  # noqa: E402
 
 NAME = "drift_mri_superresolution"
 CONTENT = (
@@ -39,21 +39,20 @@ def content(root: Path, weights_url: str | None = None) -> dict[str, bytes]:
             `monai.bundle download_large_files` their address and hash.
 
     Raises:
-        InputError: if something of the list is missing.
+        InputError: if something of the list is missing, or the card is not that of the weights.
     """
     files: dict[str, bytes] = {}
-    for pattern in (*CONTENT, WEIGHTS):
+    for pattern in (*CONTENT, WEIGHTS, card_path(WEIGHTS).as_posix()):
         found = [path for path in root.glob(pattern) if path.is_file()]
         if not found:
             raise InputError(
                 f"{root} has no {pattern}: expected a whole copy of the bundle. Get or train what is missing."
             )
         files |= {path.relative_to(root).as_posix(): path.read_bytes() for path in found}
-    digest = hashlib.sha256(files[WEIGHTS]).hexdigest()
-    files[f"{WEIGHTS}.sha256"] = f"{digest}  {Path(WEIGHTS).name}\n".encode()  # as `sha256sum --check` reads it
+    card = check_card(root / WEIGHTS)
     if weights_url is not None:
         del files[WEIGHTS]
-        entry = {"path": WEIGHTS, "url": weights_url, "hash_val": digest, "hash_type": "sha256"}
+        entry = {"path": WEIGHTS, "url": weights_url, "hash_val": card.sha256, "hash_type": "sha256"}
         files["large_files.yml"] = json.dumps({"large_files": [entry]}, indent=2).encode()  # JSON is YAML
     return files
 

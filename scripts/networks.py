@@ -6,16 +6,12 @@ Sizes, wiring and initialisation follow Sec. S4.1. All modules compile with `tor
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from monai.networks.nets.diffusion_model_unet import zero_module
 from torch import Tensor, nn
 
-from .errors import InputError
-from .files import sha256, whole_file
 from .flow import euler_step
 
 
@@ -321,51 +317,3 @@ class Drift(nn.Module):
             times = torch.zeros(1, dtype=image.dtype, device=image.device)
         apn_modulation, velocity_modulations = self.modulations(thickness, times)
         return self.integrate(image, apn_modulation, velocity_modulations, times)
-
-
-def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
-    """Loads a checkpoint into the network, strictly.
-
-    Args:
-        network: a `Drift` of the size that was trained.
-        path: file with the network's state dictionary, as training exports it; any floating-point precision. If a file
-            of the same name and `.sha256` stands beside it, as in the bundle's package, it holds the hash that the
-            weights must have.
-
-    Returns:
-        The same network.
-
-    Raises:
-        InputError: if the file is missing, no checkpoint or not of its hash, or if a name or shape differs.
-    """
-    if not os.path.isfile(path):
-        raise InputError(f"weights not found: {path}. Download or train them, or set --ckpt_path.")
-    recorded = Path(f"{path}.sha256")
-    if recorded.is_file() and recorded.read_text().split()[:1] != [sha256([path])]:
-        raise InputError(f"{path} differs from {recorded}. Download it again; if you replaced it, delete the .sha256.")
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        found = {name: tuple(value.shape) for name, value in state.items()}
-    except Exception as error:  # torch raises many types for a broken file
-        raise InputError(f"{path} is not a DRIFT checkpoint ({type(error).__name__}). Set --ckpt_path.") from error
-    expected = {name: tuple(value.shape) for name, value in network.state_dict().items()}
-    for name in sorted(expected.keys() | found.keys()):
-        if expected.get(name) != found.get(name):
-            raise InputError(
-                f"{path} does not fit this network: {name} is {found.get(name, 'missing')} in the file, "
-                f"{expected.get(name, 'absent')} in the network. Stack the YAML of the weights' size, configs/models/."
-            )
-    network.load_state_dict({name: value.float() for name, value in state.items()})
-    return network
-
-
-def save_weights(network: nn.Module, path: str | os.PathLike) -> None:
-    """Writes the network's weights in half precision, as they ship; `load_weights` reads them.
-
-    Args:
-        network: to be saved.
-        path: file to write.
-    """
-    Path(f"{path}.sha256").unlink(missing_ok=True)  # of the weights that stood there
-    with whole_file(path) as partial:
-        torch.save({name: value.half() for name, value in network.state_dict().items()}, partial)

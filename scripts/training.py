@@ -23,7 +23,7 @@ from torch.optim.swa_utils import AveragedModel
 from .errors import flag
 from .files import whole_file
 from .flow import PathSample, endpoint_biased, interpolate
-from .networks import load_weights
+from .weights import load_weights
 
 
 class ProjectionBatch(PrepareBatch):
@@ -221,7 +221,7 @@ def iteration_loss(output: dict | list[dict]) -> float:
 
 
 def start_from(network: nn.Module, ckpt_path: str | None) -> None:
-    """Loads the weights that a training starts from, if there are any; see `networks.load_weights`."""
+    """Loads the weights that a training starts from, if there are any; see `weights.load_weights`."""
     if ckpt_path is not None:
         load_weights(network, ckpt_path)
 

@@ -7,7 +7,7 @@ import torch
 from monai.bundle import ConfigParser
 
 from scripts.datasets import sharp_volumes
-from scripts.networks import load_weights
+from scripts.weights import load_weights
 
 
 def shipped_network(ckpt_path="models/model.pt"):

@@ -19,9 +19,9 @@ from scripts.consistency import difference, project, reconcile, relative_rmse
 from scripts.datasets import sharp_volumes
 from scripts.evaluation import Acquisition, central_slab, load_volume, rebuild
 from scripts.inference import DriftInferer, window_size
-from scripts.networks import load_weights
 from scripts.slice_profile import SLR, acquire
 from scripts.training import fast_bfloat16
+from scripts.weights import load_weights
 
 GAP = 0.25  # of the slice thickness
 

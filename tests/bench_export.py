@@ -13,8 +13,8 @@ import onnxruntime
 import torch
 from monai.bundle import ConfigParser
 
-from scripts.networks import load_weights
 from scripts.schedule import euler_times
+from scripts.weights import load_weights
 
 THICKNESS = torch.tensor([[5.0, 1.0]])  # mm
 

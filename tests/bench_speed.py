@@ -28,9 +28,9 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from scripts.inference import DriftInferer, window_size
-from scripts.networks import load_weights
 from scripts.schedule import ais_steps, euler_times
 from scripts.training import default_device, fast_bfloat16
+from scripts.weights import load_weights
 
 WINDOW, STRIDE = 128, 96
 

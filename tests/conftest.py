@@ -11,8 +11,10 @@ from monai.bundle import ConfigParser
 from scipy.ndimage import gaussian_filter
 
 from scripts.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
+from scripts.weights import Card, write_card
 
 ROOT = Path(__file__).parents[1]
+CARD = Card("0.5.0", "tiny", (0.7, 1.3), (0.5, 1.3), 7.0, (0.8, 1.4), 4)  # what the weights of tests claim
 
 torch.set_num_threads(1)  # small tensors: threads only wait for each other
 
@@ -53,6 +55,7 @@ def bundle(tmp_path, drift, monkeypatch):
     """`run` of configs/inference.yaml with a tiny network, from another working folder; results lie in `out`."""
     monkeypatch.chdir(tmp_path)
     torch.save(drift.state_dict(), tmp_path / "model.pt")
+    write_card(tmp_path / "model.pt", CARD)
 
     def run(source, **given):
         parser = ConfigParser()

@@ -9,6 +9,7 @@ import pydoc
 import re
 import sys
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -45,10 +46,10 @@ TRAINING = {
         "shift_range",
     ),
     *("max_thickness", "target_range", "pixel_range", "size_range", "profiles", "spacing_ratio", "max_shift"),
-    *("max_gain", "max_noise", "ceta_gap"),
+    *("max_gain", "max_noise", "ceta_gap", "n_max", "size", "card"),
     *("train", "refine", "validate", "stage1", "stage2", "training", "ship"),
 }
-DEPLOYED = {"speed", "bfloat16", "both_planes", "ckpt_path", "weights", "inferer", "run"}
+DEPLOYED = {"speed", "bfloat16", "both_planes", "ckpt_path", "card", "weights", "inferer", "run"}
 KNOWN = {
     "inference.yaml": SHARED
     | DEPLOYED
@@ -195,7 +196,7 @@ def test_numbers_are_numbers(file):
 
 @pytest.mark.parametrize("file", FILES)
 def test_top_level_keys_are_known(file):
-    known = {"network_def"} if file.startswith("models/") else KNOWN.get(file, KNOWN["train.yaml"])
+    known = {"size", "network_def"} if file.startswith("models/") else KNOWN.get(file, KNOWN["train.yaml"])
     keys = {key for key in raw(file) if "::" not in key and "#" not in key}
     assert keys <= known, f"misspelt, or to be added to this test: {sorted(keys - known)}"
 
@@ -437,6 +438,20 @@ def test_evaluation_rebuilds_as_inference_does():
     assert evaluated == {k: v for k, v in shipped.items() if k not in {"sw_batch_size", "progress"}}
 
 
+def test_the_shipped_card_says_what_train_yaml_trains_for():
+    card = json.loads((ROOT / "models" / "model.json").read_text())
+    trained = asdict(parser("train.yaml").get_parsed_content("card"))
+    for name in ("size", "target_range", "pixel_range", "max_thickness", "spacing_ratio", "n_max"):
+        assert card[name] == (list(trained[name]) if isinstance(trained[name], tuple) else trained[name])
+
+
+def test_the_papers_training_writes_a_card_of_the_papers_ranges():
+    card = parser("train.yaml", "paper.yaml", "models/large.yaml").get_parsed_content("card")
+    assert card.size == "large" and card.n_max == paper.N_MAX
+    assert card.pixel_range == card.target_range and card.spacing_ratio == (1, 1)
+    assert card.max_thickness == paper.MAX_THICKNESS
+
+
 def test_inference_warns_beyond_what_training_covers():
     inference, train = raw("inference.yaml"), raw("train.yaml")
     assert inference["trained_target"] == train["target_range"]
@@ -462,7 +477,8 @@ def test_stages_differ_in_nothing_but_what_they_train():
 
     shipped = {"_target_": "scripts.inference.DriftInferer"}
     assert inferer("evaluator") == {**shipped, "steps": 0}, "stage 1 alone takes no Euler step"
-    assert inferer("refined_evaluator") == {**shipped, "n_max": raw("inference.yaml")["inferer"]["n_max"]}
+    assert inferer("refined_evaluator") == {**shipped, "n_max": "@n_max"}
+    assert config["n_max"] == raw("inference.yaml")["inferer"]["n_max"]
     assert config["train#optimizer#weight_decay"] == config["refine#optimizer#weight_decay"]
     assert config["train#trainer#inferer"] == config["refine#trainer#inferer"]
     assert config["refine#trainer#prepare_batch#inferer"] == "@train#inferer", (

@@ -27,8 +27,8 @@ from torch.nn.functional import conv2d, group_norm, interpolate, linear, silu
 from bundle import convert
 from scripts.errors import InputError
 from scripts.inference import DriftInferer
-from scripts.networks import load_weights
 from scripts.schedule import euler_times
+from scripts.weights import load_weights
 from tests import paper_values as paper
 
 ROOT = Path(__file__).parents[1]

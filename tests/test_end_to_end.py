@@ -15,6 +15,8 @@ import yaml
 from pydicom import dcmread
 
 from scripts.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
+from scripts.weights import write_card
+from tests.conftest import CARD
 from tests.test_dicom import mr_slices, save
 
 ROOT = Path(__file__).parents[1]
@@ -67,6 +69,7 @@ def random_weights(path, channels=(4, 8)):
     network = Drift(AnatomicalProjectionNetwork(channels, residual=True), VelocityNetwork(channels))
     torch.nn.init.normal_(network.velocity.unet.conv_out.weight, std=0.005)
     torch.save(network.state_dict(), path)
+    write_card(path, CARD)
     return path
 
 

@@ -4,7 +4,6 @@ from itertools import pairwise
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -328,72 +327,3 @@ def test_torchscript_agrees_with_eager(residual):
     with torch.no_grad():
         for arguments in ((x,), (x, c), (x, c, schedule.euler_times(0)), (x, c, schedule.euler_times(3))):
             torch.testing.assert_close(scripted(*arguments), network(*arguments), rtol=1e-4, atol=1e-5)
-
-
-# Weights
-
-
-def saved(tmp_path, content):
-    path = tmp_path / "model.pt"
-    torch.save(content, path)
-    return path
-
-
-def test_weights_survive_a_round_trip(tmp_path):
-    source, target = drift((8, 64), seed=1), drift((8, 64), seed=2)
-    path = saved(tmp_path, source.state_dict())
-    assert networks.load_weights(target, path) is target
-    for name, value in source.state_dict().items():
-        assert torch.equal(target.state_dict()[name], value)
-    x = image()
-    assert torch.equal(source(x), target(x))
-
-
-def test_half_precision_weights_load_as_single(tmp_path):
-    source, target = drift((8, 64), seed=1), drift((8, 64), seed=2)
-    networks.load_weights(target, saved(tmp_path, source.half().state_dict()))
-    assert all(value.dtype == torch.float32 for value in target.state_dict().values())
-    torch.testing.assert_close(target.state_dict(), source.float().state_dict(), rtol=0, atol=0)
-
-
-def test_missing_weights_are_named(tmp_path):
-    with pytest.raises(ValueError, match=r"not found.*absent\.pt"):
-        networks.load_weights(drift((8, 64)), tmp_path / "absent.pt")
-
-
-@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04" + bytes(100)])
-def test_a_broken_file_is_named(tmp_path, content):
-    path = tmp_path / "broken.pt"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"broken\.pt is not a DRIFT checkpoint"):
-        networks.load_weights(drift((8, 64)), path)
-
-
-@pytest.mark.parametrize("content", [{"state_dict": {}}, [1, 2], torch.zeros(3), {}, {"epoch": 7}, {"model": [1]}])
-def test_a_file_with_other_content_is_named(tmp_path, content):
-    with pytest.raises(ValueError, match=r"model\.pt"):
-        networks.load_weights(drift((8, 64)), saved(tmp_path, content))
-
-
-def test_a_file_that_would_run_code_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"model\.pt is not a DRIFT checkpoint"):
-        networks.load_weights(drift((8, 64)), saved(tmp_path, {"model": nn.Linear(1, 1)}))
-
-
-def test_weights_of_another_size_are_refused_and_the_key_is_named(tmp_path):
-    network = drift((8, 64))
-    before = {name: value.clone() for name, value in network.state_dict().items()}
-    path = saved(tmp_path, drift((16, 64)).state_dict())
-    with pytest.raises(ValueError, match=r"apn\.unet\.conv_in\.bias|apn\.unet\.conv_out\.weight|apn\.unet\.\S+ is \("):
-        networks.load_weights(network, path)
-    torch.testing.assert_close(network.state_dict(), before, rtol=0, atol=0)
-
-
-def test_a_missing_and_a_surplus_weight_are_named(tmp_path):
-    network = drift((8, 64))
-    state = network.state_dict()
-    without = {name: value for name, value in state.items() if name != "velocity.unet.conv_in.bias"}
-    with pytest.raises(ValueError, match=r"velocity\.unet\.conv_in\.bias is missing"):
-        networks.load_weights(network, saved(tmp_path, without))
-    with pytest.raises(ValueError, match=r"velocity\.extra.*absent"):
-        networks.load_weights(network, saved(tmp_path, {**state, "velocity.extra": torch.zeros(1)}))

@@ -21,6 +21,8 @@ from monai.bundle import download_large_files
 
 from bundle.pack import NAME, WEIGHTS, content, pack
 from scripts.errors import InputError
+from scripts.files import sha256
+from scripts.weights import read_card
 from tests.test_end_to_end import NANO, assert_told_in_one_line, files, random_weights, run
 
 ROOT = Path(__file__).parents[1]
@@ -96,7 +98,7 @@ def test_the_package_holds_nothing_else(copy):
         (copy / stray).write_text("stray")
     assert content(copy) == clean
     assert {name.split("/")[0] for name in clean} == set(TOP)
-    assert [name for name in clean if name.startswith("models/")] == [WEIGHTS, f"{WEIGHTS}.sha256"]
+    assert [name for name in clean if name.startswith("models/")] == [WEIGHTS, "models/model.json"]
 
 
 def test_the_same_files_give_the_same_package(copy, tmp_path):
@@ -111,13 +113,20 @@ def test_the_same_files_give_the_same_package(copy, tmp_path):
     assert pack(tmp_path / "third", copy).read_bytes() != first
 
 
-def test_the_weights_travel_with_their_hash(package, tmp_path):
+def test_the_weights_travel_with_their_card(package, tmp_path):
     with zipfile.ZipFile(package) as archive:
         archive.extractall(tmp_path)
-    digest, name = (tmp_path / NAME / f"{WEIGHTS}.sha256").read_text().split()
-    weights = (tmp_path / NAME / WEIGHTS).read_bytes()
-    assert name == "model.pt" and digest == hashlib.sha256(weights).hexdigest()
-    assert weights == (ROOT / WEIGHTS).read_bytes()
+    packed = tmp_path / NAME / WEIGHTS
+    assert read_card(packed) == read_card(ROOT / WEIGHTS)
+    assert read_card(packed).sha256 == sha256([packed]) == sha256([ROOT / WEIGHTS])
+
+
+def test_weights_that_are_not_their_cards_are_not_packed(copy, tmp_path):
+    with open(copy / WEIGHTS, "ab") as file:
+        file.write(b"more")
+    with pytest.raises(InputError, match=r"model\.pt differs from its card"):
+        pack(tmp_path / "out", copy)
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_is_missing_is_named_and_nothing_is_written(copy, tmp_path):
