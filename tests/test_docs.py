@@ -1,0 +1,86 @@
+"""The pages name what is there: links, files, functions, tests, options."""
+
+import ast
+import re
+from pathlib import Path
+from pydoc import locate
+
+import pytest
+from monai.bundle import ConfigParser
+
+ROOT = Path(__file__).parents[1]
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text()
+    for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("bundle/*/README.md")))
+}
+MAP = PAGES["docs/paper_to_code.md"]
+OPTIONS = {key for path in ROOT.glob("configs/*.yaml") for key in ConfigParser.load_config_file(path)}
+MONAIS_OPTIONS = {"config_file", "meta_file", "filepath", "ckpt_file", "use_trace", "tracking", "runner_id"}
+ENDINGS = "py|yaml|json|conf|md|sh|txt|png|svg"
+
+
+def functions_of(path):
+    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
+
+
+TESTS = {path.stem: functions_of(path) for path in ROOT.glob("tests/test_*.py")}
+
+
+def named(pattern, text):
+    return sorted(set(re.findall(pattern, text)))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_somewhere(page):
+    for target in named(r"\]\((?!https?:)([^)#]+)", PAGES[page]):
+        assert (ROOT / page).parent.joinpath(target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_of_the_bundle_that_a_page_names_exists(page):
+    for name in named(rf"\b((?:scripts|configs|docs|bundle|tests)/[\w./-]+\.(?:{ENDINGS}))\b", PAGES[page]):
+        assert (ROOT / name).is_file(), name
+    for module in named(r"-m (tests[\w.]+)", PAGES[page]):
+        assert (ROOT / f"{module.replace('.', '/')}.py").is_file(), module
+    for name in named(r"\b(scripts(?:\.\w+)+)", PAGES[page]):
+        assert locate(name) is not None, name
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_option_that_a_page_names_is_known(page):
+    commands = [
+        command.split("monai.bundle run")[1]
+        for block in re.findall(r"```bash\n(.*?)```", PAGES[page], re.DOTALL)
+        for command in block.replace("\\\n", " ").splitlines()
+        if "monai.bundle run" in command
+    ]
+    rows = [line for line in PAGES[page].splitlines() if line.startswith("| `--")]
+    for option in named(r"--([a-z]\w*)", "\n".join(commands + rows)):
+        assert option in OPTIONS | MONAIS_OPTIONS, option
+
+
+def test_every_function_of_the_map_exists():
+    """`module.function` or `module.Class.method`, of `scripts/`."""
+    names = named(r"`([a-z]\w*(?:\.\w+)+)`", MAP)
+    names = [name for name in names if not re.fullmatch(rf".*\.(?:{ENDINGS})", name)]
+    assert len(names) > 40
+    for name in names:
+        assert locate(f"scripts.{name}") is not None, name
+
+
+def test_every_test_of_the_map_exists():
+    """`test_file: test_name` holds until the next file of the same line; without a file, the name stands anywhere."""
+    count = 0
+    for line in MAP.splitlines():
+        file = None
+        for stated, name in re.findall(r"`(?:(test_\w+): )?(test_\w+)`", line):
+            file = stated or file
+            assert name in (TESTS[file] if file else set().union(*TESTS.values())), f"{file}: {name}"
+            count += 1
+    assert count > 60
+
+
+def test_every_equation_of_the_paper_is_in_the_map():
+    numbered = MAP.split("## Numbered equations")[1].split("\n## ")[0]
+    equations = re.findall(r"^\| (S?\d+) \|.*`test_", numbered, re.MULTILINE)
+    assert equations == [*map(str, range(1, 15)), "S1", "S2", "S3", "S4"]
