@@ -12,12 +12,13 @@ import torch
 from scipy import ndimage
 from torch import Tensor
 
+from .acquisition import Acquisition
 from .errors import InputError
-from .grid import fine_count
+from .intensity import intensity_range
 from .metrics import head_mask
-from .slice_profile import SLR, Profile, slice_matrix, thick_count
+from .slice_profile import acquire, along_slices, slice_matrix
 
-RESULT_ERROR = 0.02  # standard deviation, as a share of the scan's 99.9th percentile (docs/benchmarks.md)
+RESULT_ERROR = 0.02  # standard deviation, as a share of the range of the scan's tissue (docs/benchmarks.md)
 
 
 def projects(consistency: str) -> bool:
@@ -31,64 +32,28 @@ def projects(consistency: str) -> bool:
     return consistency == "project"
 
 
-def _matrix(
-    result: Tensor,
-    measured: Tensor,
-    axis: int,
-    fine_spacing: float,
-    slice_thickness: float,
-    slice_spacing: float,
-    profile: Profile,
-) -> Tensor:
-    """`A`, one row for each measured slice: `(thick slices, fine slices)`; arguments and errors as `difference`."""
-    if not result.is_floating_point():
-        raise TypeError(f"result is {result.dtype}: expected floating point. Convert it with .float().")
-    fine, thick = result.shape[axis], measured.shape[axis]
-    in_plane = [volume.movedim(axis, -1).shape[:-1] for volume in (result, measured)]
-    # either grid may have been chosen to cover the other
-    fits = fine_count(thick, slice_spacing, fine_spacing) == fine
-    fits = fits or thick_count(fine, fine_spacing, slice_spacing) == thick
-    if in_plane[0] != in_plane[1] or not fits:
-        raise ValueError(
-            f"result is {tuple(result.shape)} at {fine_spacing:g} mm along axis {axis}, the measured scan "
-            f"{tuple(measured.shape)} at {slice_spacing:g} mm: expected one field of view. Check the axis and spacings."
-        )
-    return slice_matrix(fine, fine_spacing, slice_thickness, slice_spacing, profile, count=thick)
-
-
-def _apply(matrix: Tensor, volume: Tensor, axis: int) -> Tensor:
-    return (volume.movedim(axis, -1) @ matrix.T.to(volume)).movedim(-1, axis)
-
-
-def difference(
-    result: Tensor,
-    measured: Tensor,
-    axis: int,
-    fine_spacing: float,
-    slice_thickness: float,
-    slice_spacing: float,
-    profile: Profile = SLR,
-) -> Tensor:
+def difference(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Tensor:
     """The map: what the scanner would have measured of the result, less what it did measure, `A x - y`.
 
     Args:
         result: `(X, Y, Z)` on the fine grid.
-        measured: `(X, Y, Z)` with thick slices along `axis`, in the units of `result`.
-        axis: slice axis.
-        fine_spacing: of the result along `axis`, in mm.
-        slice_thickness: of the measured slices, in mm.
-        slice_spacing: between their centres, in mm; more than the thickness is a gap, less an overlap.
-        profile: of the measured slices, see `slice_profile.slice_profile`.
+        measured: `(X, Y, Z)`, the slices, in the units of `result`.
+        acquisition: of the slices.
 
     Returns:
         `(X, Y, Z)` on the grid of `measured`, in the same units.
 
     Raises:
         TypeError: if the result holds integers.
-        ValueError: if the two do not cover one field of view, or a length is not positive.
+        ValueError: if the two are not on the grids of the acquisition.
     """
-    matrix = _matrix(result, measured, axis, fine_spacing, slice_thickness, slice_spacing, profile)
-    return _apply(matrix, result, axis) - measured.to(result)
+    again = acquire(result, acquisition)
+    if again.shape != measured.shape:
+        raise ValueError(
+            f"result is {tuple(result.shape)}, the measured scan {tuple(measured.shape)}: expected one field of view. "
+            "Check the acquisition."
+        )
+    return again - measured.to(result)
 
 
 def relative_rmse(difference: Tensor, measured: Tensor) -> float:
@@ -129,78 +94,59 @@ def noise_sd(measured: Tensor, axis: int) -> float:
     return float(np.median(np.abs(response[inside])) / (0.6745 * np.linalg.norm(mask)))  # median of |N(0, 1)|
 
 
-def project(
-    result: Tensor,
-    measured: Tensor,
-    axis: int,
-    fine_spacing: float,
-    slice_thickness: float,
-    slice_spacing: float,
-    profile: Profile = SLR,
-    *,
-    regularisation: float,
-) -> Tensor:
+def project(result: Tensor, measured: Tensor, acquisition: Acquisition, regularisation: float) -> Tensor:
     """Moves the result onto the measurement by the smallest change, `x + A^T (A A^T + lambda I)^-1 (y - A x)`.
 
     This minimises `|x' - x|^2 + |A x' - y|^2 / lambda`: the most likely volume where the result's errors and the
     scan's noise are both white, and lambda is the variance of the noise over that of the errors.
 
     Args:
-        regularisation: lambda; the other arguments are those of `difference`. `A A^T` is about 1/n for contiguous
-            slices of n fine ones; patterns that the slices hardly see, where noise and a wrong profile would be
-            amplified, are left alone. 0 meets the measurement as nearly as the model can.
+        result, measured, acquisition: as `difference`.
+        regularisation: lambda. `A A^T` is about 1/n for contiguous slices of n fine ones; patterns that the slices
+            hardly see, where noise and a wrong profile would be amplified, are left alone. 0 meets the measurement as
+            nearly as the model can.
 
     Returns:
         `(X, Y, Z)` on the fine grid.
 
     Raises:
-        TypeError: if the result holds integers.
+        TypeError: as `difference`.
         ValueError: as `difference`, or if the regularisation is negative.
     """
     if not regularisation >= 0:
         raise ValueError(f"regularisation is {regularisation}: expected 0 or more.")
-    matrix = _matrix(result, measured, axis, fine_spacing, slice_thickness, slice_spacing, profile).double()
+    surplus = difference(result, measured, acquisition)
+    matrix = slice_matrix(acquisition).double()
     normal = matrix @ matrix.T + regularisation * torch.eye(len(matrix), dtype=torch.float64)
     # pseudo-inverse: overlapping slices can be linearly dependent, and lambda may be 0
     gain = matrix.T @ torch.linalg.pinv(normal, rtol=1e-9, hermitian=True)
-    return result + _apply(gain, measured.to(result) - _apply(matrix, result, axis), axis)
+    return result - along_slices(gain, surplus, acquisition)
 
 
-def reconcile(
-    result: Tensor,
-    measured: Tensor,
-    axis: int,
-    fine_spacing: float,
-    slice_thickness: float,
-    slice_spacing: float,
-    profile: Profile = SLR,
-) -> Tensor:
+def reconcile(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Tensor:
     """The projection as a real scan bears it: the slices' gains are fitted, and noise is left in the measurement.
 
     Each measured slice is first multiplied by what brings it nearest to the result, as interleaved slices differ in
     gain by a few percent and would show as bands. Lambda is the variance of the scan's noise, `noise_sd`, over that of
-    the result's errors, `RESULT_ERROR` of the scan's 99.9th percentile.
+    the result's errors, `RESULT_ERROR` of its tissue's range.
 
     Args:
-        result, measured, axis, fine_spacing, slice_thickness, slice_spacing, profile: as `difference`; zero intensity
-            is no signal.
+        result, measured, acquisition: as `difference`; zero intensity is no signal.
 
     Returns:
         `(X, Y, Z)` on the fine grid; the result itself where the measured scan is constant or nowhere positive.
 
     Raises:
-        TypeError: if the result holds integers.
-        ValueError: as `difference`.
+        TypeError, ValueError: as `difference`.
     """
-    lengths = (axis, fine_spacing, slice_thickness, slice_spacing, profile)
-    surplus = difference(result, measured, *lengths)
+    surplus = difference(result, measured, acquisition)
     if measured.max() <= max(measured.min().item(), 0):
         return result
-    in_slice = [a for a in range(3) if a != axis % 3]
+    axis = acquisition.slice_axis
+    in_slice = [a for a in range(3) if a != axis]
     slices = measured.to(result).double()  # whose squares neither overflow nor vanish
     energy = slices.square().sum(in_slice, keepdim=True).clamp(min=torch.finfo(slices.dtype).tiny)
     slices = slices * (1 + (surplus * slices).sum(in_slice, keepdim=True) / energy)
-    values = measured.cpu().numpy()
-    error_sd = RESULT_ERROR * float(np.percentile(values, 99.9) or values.max())
-    regularisation = (noise_sd(measured, axis) / error_sd) ** 2
-    return project(result, slices.to(result), *lengths, regularisation=regularisation)
+    low, high, _ = intensity_range(measured)
+    error_sd = RESULT_ERROR * (high - low)
+    return project(result, slices.to(result), acquisition, (noise_sd(measured, axis) / error_sd) ** 2)

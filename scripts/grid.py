@@ -1,4 +1,4 @@
-"""The geometry of a stack of slices: axis, spacing, thickness, gap, the fine grid and its affine (docs/geometry.md).
+"""The geometry of a stack of slices: axes, counts, positions, the fine grid and its affine (docs/geometry.md).
 
 Lengths are in mm. Both grids, thick and fine, are centred on the same point of the slice axis, whatever their ratio.
 """
@@ -6,6 +6,7 @@ Lengths are in mm. Both grids, thick and fine, are centred on the same point of 
 from __future__ import annotations
 
 import numpy as np
+from nibabel.orientations import io_orientation
 from numpy.typing import ArrayLike
 
 MIN_SLICES = 3  # a slice and its two neighbours: less has no through-plane structure to work with
@@ -25,20 +26,34 @@ def shear_angle(affine: np.ndarray) -> float:
     return float(np.degrees(np.arcsin(np.clip(np.abs(cosines), 0, 1).max())))
 
 
+def canonical(affine: ArrayLike) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """How a volume is brought into RAS+ order, the nearest to it that transposing and flipping reach.
+
+    Args:
+        affine: `(4, 4)`, voxel -> mm.
+
+    Returns:
+        The array axes that become X, Y and Z, and those of X, Y and Z that are then flipped.
+    """
+    orientation = io_orientation(np.asarray(affine, dtype=float))
+    axes = tuple(int(a) for a in np.argsort(orientation[:, 0]))
+    return axes, tuple(k for k, a in enumerate(axes) if orientation[a, 1] < 0)
+
+
 def slice_axis(spacing: ArrayLike) -> int:
     """Array axis along which the slices are stacked: the one with the largest spacing, the last of equals."""
     edges = np.round(np.asarray(spacing), 4)  # headers round
     return int(len(edges) - 1 - np.argmax(edges[::-1]))
 
 
-def slice_gap(slice_spacing: float, slice_thickness: float) -> float:
-    """Unmeasured tissue between neighbouring slices, in mm; negative where slices overlap."""
-    return slice_spacing - slice_thickness
-
-
 def fine_count(thick_count: int, slice_spacing: float, target_spacing: float) -> int:
     """Number of fine slices that cover the thick stack, to the nearest one."""
     return max(1, round(thick_count * slice_spacing / target_spacing))
+
+
+def thick_count(fine_count: int, fine_spacing: float, slice_spacing: float) -> int:
+    """Number of thick slices that cover the fine grid."""
+    return max(1, int(np.ceil(fine_count * fine_spacing / slice_spacing - 1e-6)))
 
 
 def centred_positions(count: int, spacing: float, other_count: int, other_spacing: float) -> np.ndarray:

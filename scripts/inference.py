@@ -1,11 +1,10 @@
-"""A whole volume through the network: planes that contain the slice axis, sliding windows, averaging."""
+"""A measured stack of slices through the networks: the one way from thick slices to the rebuilt volume."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from monai.data import MetaTensor
 from monai.inferers import Inferer, SlidingWindowInferer
@@ -13,7 +12,12 @@ from monai.transforms.utils import generate_spatial_bounding_box
 from torch import Tensor
 from torch.nn.functional import avg_pool3d
 
+from . import grid
+from .acquisition import Acquisition
+from .consistency import projects, reconcile
 from .errors import InputError, flag
+from .intensity import intensity_range
+from .interpolation import interpolate
 from .networks import Drift
 from .schedule import N_MAX, ais_steps, euler_times
 
@@ -23,22 +27,7 @@ BLOCK = 8  # voxels; edge of the blocks whose mean tells air from head, and the 
 AIR = -0.9  # of [-1, 1]: a block whose mean is above holds signal
 MOST_WINDOWS = 256  # in a call, on a GPU
 PIXELS_ON_CPU = 8 * 128**2  # in a call; eight of the paper's windows
-
-
-def acquisition(image: MetaTensor) -> tuple[int, float, float, float]:
-    """Slice axis; slice spacing, slice thickness and target thickness (mm) from one volume's meta data, batched or not.
-
-    Raises:
-        ValueError: if the image does not carry them.
-    """
-    keys = ("slice_axis", "slice_spacing", "slice_thickness", "target_thickness")
-    meta = getattr(image, "meta", {})
-    missing = [key for key in keys if key not in meta]
-    if missing:
-        raise ValueError(f"image meta data lack {missing}: run the bundle's preprocessing, or set them (mm).")
-    # collated values are one-element arrays
-    axis, spacing, thickness, target = (float(np.ravel(meta[key])[0]) for key in keys)
-    return int(axis), spacing, thickness, target
+FLIPS = ((), (2,), (3,), (2, 3))  # of planes (B, 1, H, W)
 
 
 def window_size(speed: str) -> int:
@@ -91,10 +80,14 @@ def in_parts(sharpen: Callable[[Tensor], Tensor], windows: Tensor) -> Tensor:
 
 
 class DriftInferer(Inferer):
-    """Rebuilds a re-gridded volume plane by plane with Gaussian-weighted sliding windows (Secs. 3.6, S4.5).
+    """Rebuilds a stack of thick slices (Secs. 3.6, S4.5): all that lies between a scan and its result.
 
-    Every window of a volume shares one Euler schedule, which depends on thickness alone, and one conditioning. The
-    network sees the box around the head (`signal_box`). The air outside keeps its input.
+    The stack is brought into RAS+ order, so that the result does not depend on how the scan is stored; its tissue's
+    intensities become [-1, 1]; the slices are put on the fine grid by nearest neighbour. The networks then sharpen the
+    planes that contain the slice axis, by Gaussian-weighted sliding windows; all windows share one Euler schedule and
+    one conditioning, which depend on thickness alone. They see the box around the head (`signal_box`); the air outside
+    and what lies beyond tissue (`intensity.IntensityRange`) keep their input. Last, the result is reconciled with the
+    slices, and where the scan has no negative intensity it has none either.
 
     Args:
         roi_size: edge of the square windows, in pixels. Along a side that is shorter, windows are as long as the side.
@@ -103,9 +96,11 @@ class DriftInferer(Inferer):
             for what fits in half of its free memory. Calls that run out of a GPU's memory are repeated in halves.
         both_planes: rebuild in the planes along either in-plane axis and average. Otherwise the planes along the
             longer in-plane axis are used.
+        flips: average over the planes and their three mirror images, in four times the time.
         steps: Euler steps; null for AIS, 0 for stage 1 alone.
         n_max: most steps of AIS.
         bfloat16: convolutions in bfloat16; weights, sums of windows and the result stay in float32.
+        consistency: `"project"` to reconcile the result with the slices; `"measure"` for the networks' own.
         progress: show a progress bar.
     """
 
@@ -115,9 +110,11 @@ class DriftInferer(Inferer):
         overlap: float = 0.25,
         sw_batch_size: int | None = None,
         both_planes: bool = False,
+        flips: bool = False,
         steps: int | None = None,
         n_max: int = N_MAX,
         bfloat16: bool = False,
+        consistency: str = "project",
         progress: bool = False,
     ):
         super().__init__()
@@ -125,60 +122,97 @@ class DriftInferer(Inferer):
         self.overlap = overlap
         self.sw_batch_size = sw_batch_size
         self.both_planes = flag("both_planes", both_planes)
+        self.flips = flag("flips", flips)
         self.steps = steps
         self.n_max = n_max
         self.bfloat16 = flag("bfloat16", bfloat16)
+        self.projects = projects(consistency)
         self.progress = progress
 
-    def step_count(self, slice_thickness: float, target_thickness: float) -> int:
-        """Euler steps for a scan; thicknesses in mm."""
-        return ais_steps(slice_thickness, target_thickness, self.n_max) if self.steps is None else self.steps
+    def step_count(self, acquisition: Acquisition) -> int:
+        """Euler steps for a stack."""
+        if acquisition.at_target or self.steps is not None:
+            return self.steps or 0
+        return ais_steps(acquisition.slice_thickness, acquisition.target_spacing, self.n_max)
 
     # hosts pass these two alone; MONAI declares *args and **kwargs as well
     @torch.no_grad()
     def __call__(self, inputs: MetaTensor, network: Drift) -> MetaTensor:  # type: ignore[override]
-        """Rebuilds one volume.
+        """Rebuilds one stack.
 
         Args:
-            inputs: `(1, 1, X, Y, Z)` on the fine grid, in [-1, 1], with `slice_axis` and, in mm, `slice_spacing`,
-                `slice_thickness` and `target_thickness` in its meta data. A volume whose slices are as thin and as near
-                as the target comes back as it is.
+            inputs: `(1, 1, X, Y, Z)`, the measured slices in their own units, with their affine and their acquisition
+                (`Acquisition.attach`) in the meta data.
             network: on the device of the inputs.
 
         Returns:
-            The volume, same shape and meta data, with `steps`, the number of Euler steps, among them.
+            `(1, 1, X', Y', Z')` on the fine grid with its affine, float32, in the units of the scan, on the CPU;
+            `steps`, the number of Euler steps, is in its meta data. A stack that is at the target comes back as it is.
 
         Raises:
-            ValueError: if the batch holds more than one volume or the meta data are missing.
-            InputError: if a GPU's memory does not hold one window.
+            ValueError: if the batch holds more than one stack or no acquisition.
+            InputError: if the weights give NaN, or a GPU's memory does not hold one window.
         """
         if inputs.dim() != 5 or inputs.shape[:2] != (1, 1):
             raise ValueError(f"inputs are {tuple(inputs.shape)}: expected one volume, (1, 1, X, Y, Z).")
-        axis, slice_spacing, slice_thickness, target_thickness = acquisition(inputs)
-        if max(slice_spacing, slice_thickness) <= target_thickness:
-            return MetaTensor(inputs, meta={**inputs.meta, "steps": 0})
-        result = inputs.as_tensor().clone()
-        volume = result[0, 0]
-        head = volume[signal_box(volume)]
-        steps = self.step_count(slice_thickness, target_thickness)
-        if head.numel():
-            times = euler_times(steps).to(volume)
-            modulations = network.modulations(volume.new_tensor([[slice_thickness, target_thickness]]), times)
+        stored, steps = Acquisition.of(inputs), 0
+        affine = inputs.affine.reshape(4, 4).double().cpu().numpy()
+        result = inputs.as_tensor()[0, 0].cpu().float()
+        if not stored.at_target:
+            axes, flipped = grid.canonical(affine)
+            acquisition = stored.moved(axes, flipped)
+            steps = self.step_count(acquisition)
+            measured = result.permute(axes).flip(flipped).contiguous()
+            rebuilt = self._rebuild(measured, acquisition, steps, network, inputs.device)
+            result = rebuilt.flip(flipped).permute([axes.index(a) for a in range(3)]).contiguous()
+            affine = grid.fine_affine(
+                affine, stored.slice_axis, stored.slice_count, stored.fine_count, stored.target_spacing
+            )
+        meta = {name: value for name, value in inputs.meta.items() if name != "affine"} | {"steps": steps}
+        batched = torch.from_numpy(affine)[None] if inputs.affine.dim() == 3 else torch.from_numpy(affine)
+        return MetaTensor(result[None, None], affine=batched, meta=meta)
 
-            def sharpen(windows: Tensor) -> Tensor:
-                with torch.autocast(windows.device.type, torch.bfloat16, enabled=self.bfloat16):
-                    return network.integrate(windows, *modulations, times).float()
+    def _rebuild(
+        self, measured: Tensor, acquisition: Acquisition, steps: int, network: Drift, device: torch.device
+    ) -> Tensor:
+        """`(X, Y, Z)` slices in RAS+ order and the scan's units -> `(X', Y', Z')`."""
+        scale = intensity_range(measured)
+        tissue = scale.tissue(measured)
+        volume = interpolate(scale.to_unit(tissue), acquisition, "nearest")
+        box = signal_box(volume)
+        if volume[box].numel():
+            lengths = (acquisition.slice_thickness, acquisition.target_spacing)
+            sharp = self._sharpen(volume[box].to(device), acquisition.slice_axis, lengths, steps, network).cpu()
+            if not torch.isfinite(sharp).all():
+                raise InputError("the weights give NaN or infinite voxels: they are broken. Set --ckpt_path to others.")
+            volume[box] = sharp
+        result = scale.to_scan(volume) + interpolate(measured - tissue, acquisition, "nearest")
+        if self.projects:
+            result = reconcile(result, measured, acquisition)
+        return result.clamp(min=0) if measured.min() >= 0 else result
 
-            others = sorted((a for a in range(3) if a != axis), key=lambda a: -volume.shape[a])
-            families = others if self.both_planes else others[:1]
-            mean = torch.zeros_like(head)
-            for other in families:
-                planes = head.movedim((axis, other), (1, 2))[:, None]  # (normal, 1, slice axis, other)
-                mean += self._rebuild(planes, sharpen)[:, 0].movedim((1, 2), (axis, other)) / len(families)
-            head.copy_(mean)
-        return MetaTensor(result, meta={**inputs.meta, "steps": steps}, applied_operations=inputs.applied_operations)
+    def _sharpen(
+        self, head: Tensor, slice_axis: int, thicknesses: tuple[float, float], steps: int, network: Drift
+    ) -> Tensor:
+        """`(X, Y, Z)` on the fine grid in [-1, 1] through the networks; both families of planes, or one."""
+        times = euler_times(steps).to(head)
+        modulations = network.modulations(head.new_tensor([thicknesses]), times)
+        flips = FLIPS if self.flips else FLIPS[:1]
 
-    def _rebuild(self, planes: Tensor, sharpen: Callable[[Tensor], Tensor]) -> Tensor:
+        def sharpen(windows: Tensor) -> Tensor:
+            with torch.autocast(windows.device.type, torch.bfloat16, enabled=self.bfloat16):
+                views = [network.integrate(windows.flip(f), *modulations, times).float().flip(f) for f in flips]
+            return torch.stack(views).mean(0) if self.flips else views[0]
+
+        others = sorted((a for a in range(3) if a != slice_axis), key=lambda a: -head.shape[a])
+        families = others if self.both_planes else others[:1]
+        mean = torch.zeros_like(head)
+        for other in families:
+            planes = head.movedim((slice_axis, other), (1, 2))[:, None]  # (normal, 1, slice axis, other)
+            mean += self._planes(planes, sharpen)[:, 0].movedim((1, 2), (slice_axis, other)) / len(families)
+        return mean
+
+    def _planes(self, planes: Tensor, sharpen: Callable[[Tensor], Tensor]) -> Tensor:
         """`(P, 1, H, W)` planes through `sharpen`, window by window."""
         roi = tuple(min(self.roi_size, -(-n // BLOCK) * BLOCK) for n in planes.shape[2:])
         windows_per_call = self.sw_batch_size or self._windows_per_call(planes.new_zeros(1, 1, *roi), sharpen)
@@ -199,3 +233,21 @@ class DriftInferer(Inferer):
         one = torch.cuda.max_memory_allocated(device) - before
         free = torch.cuda.mem_get_info(device)[0]
         return int(min(max(free // 2 // one, 1), MOST_WINDOWS))
+
+
+def rebuild(measured: MetaTensor, network: Drift, inferer: Inferer, device: torch.device | str) -> MetaTensor:
+    """One scan through the networks; every host calls this.
+
+    Args:
+        measured: `(1, X, Y, Z)`, what the bundle's preprocessing gives.
+        network: on the device.
+        inferer: a `DriftInferer`.
+        device: of the network.
+
+    Returns:
+        `(1, X', Y', Z')` on the CPU, see `DriftInferer`.
+
+    Raises:
+        ValueError, InputError: as the inferer.
+    """
+    return inferer(measured[None].to(device), network)[0]

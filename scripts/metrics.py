@@ -17,8 +17,10 @@ from scipy import ndimage
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .intensity import intensity_range
+
 SSIM_WINDOW = 11  # pixels; MONAI's, and Wang et al.'s
-HEAD_THRESHOLD = 0.1  # of the truth's range up to its 99.9th percentile
+HEAD_THRESHOLD = 0.1  # of the range of the truth's tissue
 
 
 def _check(prediction: Tensor, truth: Tensor) -> None:
@@ -263,7 +265,7 @@ def power_ratios(
 def head_mask(truth: Tensor) -> Tensor:
     """Voxels of the head, from the truth alone: PSNR over a field of view that is half air says little about anatomy.
 
-    Brighter than a tenth of the range from the minimum to the 99.9th percentile; holes filled slice by slice in each
+    Brighter than a tenth of the range of tissue (`intensity.intensity_range`); holes filled slice by slice in each
     direction, since skull and sinuses reach the border of the field of view; the largest connected part of it.
 
     Args:
@@ -276,11 +278,8 @@ def head_mask(truth: Tensor) -> Tensor:
         ValueError: if the truth is constant.
     """
     data_range(truth)
-    values = truth.cpu().numpy()
-    low, high = float(values.min()), float(np.percentile(values, 99.9))
-    if high <= low:  # fewer than one voxel in a thousand is not background
-        high = float(values.max())
-    inside = values > low + HEAD_THRESHOLD * (high - low)
+    low, high, _ = intensity_range(truth)
+    inside = truth.cpu().numpy() > low + HEAD_THRESHOLD * (high - low)
     cross = ndimage.generate_binary_structure(3, 1)
     for normal in range(3):
         in_slice = cross.copy()

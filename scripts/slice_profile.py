@@ -8,7 +8,6 @@ The acquisition of a stack is linear and acts along the slice axis alone, so it 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 import torch
@@ -16,12 +15,9 @@ from scipy.optimize import brentq
 from sigpy.mri import rf
 from torch import Tensor
 
+from .acquisition import SLR, Acquisition, Profile
 from .errors import InputError
-from .grid import centred_positions, nearest_index
-
-# Which profile: the time-bandwidth product of an SLR pulse, or a shape by its name
-Profile = float | Literal["gaussian", "rectangular"]
-SLR = 4.0  # dimensionless; a common clinical 2-D excitation
+from .grid import centred_positions
 
 
 def full_width_half_maximum(z: np.ndarray, profile: np.ndarray) -> float:
@@ -134,119 +130,56 @@ def profile_kernel(slice_thickness: float, fine_spacing: float, profile: Profile
     return (weights + weights[::-1]) / 2
 
 
-def thick_count(fine_count: int, fine_spacing: float, slice_spacing: float) -> int:
-    """Number of thick slices that cover the fine grid."""
-    return max(1, int(np.ceil(fine_count * fine_spacing / slice_spacing - 1e-6)))
-
-
 @lru_cache(maxsize=256)
-def slice_matrix(
-    fine_count: int,
-    fine_spacing: float,
-    slice_thickness: float,
-    slice_spacing: float,
-    profile: Profile = SLR,
-    shift: float = 0.0,
-    count: int | None = None,
-) -> Tensor:
+def slice_matrix(acquisition: Acquisition) -> Tensor:
     """The acquisition as a matrix: convolution with the profile (Eq. S1), then centred linear resampling (Eq. S2).
 
-    Args:
-        fine_count: slices of the fine grid, padded symmetrically at both ends.
-        fine_spacing: in mm.
-        slice_thickness: full width at half maximum of the profile, in mm.
-        slice_spacing: between slice centres, in mm; more than the thickness is a gap, less an overlap.
-        profile: see `slice_profile`.
-        shift: of the whole stack along the slice axis from its centred place, in mm.
-        count: of thick slices; null for as many as cover the fine grid.
+    The fine slices are continued symmetrically beyond both ends.
 
     Returns:
-        `(count, fine_count)` float tensor whose rows sum to 1.
-
-    Raises:
-        ValueError: if a length is not positive.
+        `(slice_count, fine_count)` float tensor whose rows sum to 1.
     """
-    if not slice_spacing > 0:
-        raise ValueError(f"slice spacing is {slice_spacing} mm: expected a positive length.")
-    kernel = profile_kernel(slice_thickness, fine_spacing, profile)
+    a = acquisition
+    kernel = profile_kernel(a.slice_thickness, a.target_spacing, a.profile)
     reach = len(kernel) // 2
-    padded = np.pad(np.arange(fine_count), reach, mode="symmetric")  # which voxel stands at each padded place
+    padded = np.pad(np.arange(a.fine_count), reach, mode="symmetric")  # which voxel stands at each padded place
     columns = np.lib.stride_tricks.sliding_window_view(padded, len(kernel))  # (fine_count, taps)
-    blur = np.zeros((fine_count, fine_count))
-    np.add.at(blur, (np.arange(fine_count)[:, None], columns), kernel[None, :])
+    blur = np.zeros((a.fine_count, a.fine_count))
+    np.add.at(blur, (np.arange(a.fine_count)[:, None], columns), kernel[None, :])
 
-    if count is None:
-        count = thick_count(fine_count, fine_spacing, slice_spacing)
-    position = centred_positions(count, slice_spacing, fine_count, fine_spacing) + shift / fine_spacing
-    position = np.clip(position, 0, fine_count - 1)
+    position = centred_positions(a.slice_count, a.slice_spacing, a.fine_count, a.target_spacing)
+    position = np.clip(position + a.shift / a.target_spacing, 0, a.fine_count - 1)
     below = np.floor(position).astype(int)
-    above = np.minimum(below + 1, fine_count - 1)
+    above = np.minimum(below + 1, a.fine_count - 1)
     weight = (position - below)[:, None]
     return torch.from_numpy((1 - weight) * blur[below] + weight * blur[above]).float()
 
 
-def acquire(
-    volume: Tensor,
-    axis: int,
-    fine_spacing: float,
-    slice_thickness: float,
-    slice_spacing: float,
-    profile: Profile = SLR,
-    shift: float = 0.0,
-) -> Tensor:
+def along_slices(matrix: Tensor, image: Tensor, acquisition: Acquisition) -> Tensor:
+    """A matrix applied along the slice axis of an image, whose last three dimensions are X, Y and Z."""
+    dim = acquisition.dim(image)
+    return (image.movedim(dim, -1) @ matrix.T.to(image)).movedim(-1, dim)
+
+
+def acquire(image: Tensor, acquisition: Acquisition) -> Tensor:
     """Thick slices of a sharp image.
 
     Args:
-        volume: image of any shape.
-        axis: axis to be degraded; the others are left as they are.
-        fine_spacing: of the image along `axis`, in mm.
-        slice_thickness: in mm.
-        slice_spacing: in mm.
-        profile: see `slice_profile`.
-        shift: of the whole stack along `axis` from its centred place, in mm.
+        image: on the fine grid; its last three dimensions are X, Y and Z.
+        acquisition: of the slices.
 
     Returns:
-        The image with `thick_count` slices along `axis`, centred on the same point but for the shift.
+        The image with `slice_count` slices along the slice axis.
 
     Raises:
         TypeError: if the image holds integers.
-        ValueError: if a length is not positive.
+        ValueError: if it has not the slices of the fine grid.
     """
-    if not volume.is_floating_point():
-        raise TypeError(f"volume is {volume.dtype}: expected floating point. Convert it with .float().")
-    matrix = slice_matrix(volume.shape[axis], fine_spacing, slice_thickness, slice_spacing, profile, shift)
-    return (volume.movedim(axis, -1) @ matrix.T.to(volume)).movedim(-1, axis)
-
-
-def regrid_nearest(
-    thick: Tensor, axis: int, slice_spacing: float, fine_count: int, fine_spacing: float, shift: float = 0.0
-) -> Tensor:
-    """Thick slices on the fine grid by nearest neighbour, which shows the stair steps (Eq. S3).
-
-    Args:
-        thick: image with thick slices along `axis`.
-        axis: slice axis.
-        slice_spacing: of the thick slices, in mm.
-        fine_count: slices of the fine grid.
-        fine_spacing: of the fine grid, in mm.
-        shift: of the thick slices along `axis` from their centred place, in mm.
-    """
-    index = nearest_index(fine_count, fine_spacing, thick.shape[axis], slice_spacing, shift)
-    return thick.index_select(axis, torch.from_numpy(index).to(thick.device))
-
-
-def degrade(
-    volume: Tensor,
-    axis: int,
-    fine_spacing: float,
-    slice_thickness: float,
-    slice_spacing: float,
-    profile: Profile = SLR,
-    shift: float = 0.0,
-) -> Tensor:
-    """The network's input for a sharp image: thick slices, back on the image's own grid (Eqs. S1-S3).
-
-    Arguments and errors as `acquire`; the result has the shape of `volume`.
-    """
-    thick = acquire(volume, axis, fine_spacing, slice_thickness, slice_spacing, profile, shift)
-    return regrid_nearest(thick, axis, slice_spacing, volume.shape[axis], fine_spacing, shift)
+    if not image.is_floating_point():
+        raise TypeError(f"image is {image.dtype}: expected floating point. Convert it with .float().")
+    if image.shape[acquisition.dim(image)] != acquisition.fine_count:
+        raise ValueError(
+            f"image is {tuple(image.shape)}: expected {acquisition.fine_count} slices along its axis "
+            f"{acquisition.dim(image)}. Check the acquisition."
+        )
+    return along_slices(slice_matrix(acquisition), image, acquisition)
