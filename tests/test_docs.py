@@ -65,7 +65,10 @@ def test_every_function_of_the_map_exists():
     names = [name for name in names if not re.fullmatch(rf".*\.(?:{ENDINGS})", name)]
     assert len(names) > 40
     for name in names:
-        assert locate(f"scripts.{name}") is not None, name
+        found = locate(f"scripts.{name}")
+        assert found is not None, name
+        home = getattr(found, "__module__", None) or found.__name__
+        assert home.startswith(f"scripts.{name.split('.')[0]}"), f"{name} is in {home}"
 
 
 def test_every_test_of_the_map_exists():
