@@ -55,7 +55,7 @@ class Worker:
         self.parts = [parser.get_parsed_content(name) for name in ("dataset", "evaluator", "output")]
 
     def rebuild(self, item: Mapping) -> dict:
-        """An item of `datasets.scans` -> its row of the summary."""
+        """An item of `scans.scans` -> its row of the summary."""
         return rebuild_scan(item, *self.parts)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,12 @@ from .files import NIFTI, stem, whole_file
 DESCRIPTION = "dataset_description.json"
 WEIGHTED = {"T1w", "T2w", "PDw", "T2starw", "FLAIR", "inplaneT1", "inplaneT2", "PDT2", "PD", "T2star", "FLASH", "angio"}
 NOT_MAGNITUDE = {"part-phase", "part-real", "part-imag"}
+NOT_ANATOMY = re.compile(  # last part of a name
+    r"(deface)?mask|(.*\+)?[ad]?seg|probseg|labels?|.*map|phase(diff|[12])?|magnitude[12]?|epi|bold|cbv|sbref|dwi|asl|"
+    "m0scan",
+    re.IGNORECASE,
+)
+IGNORED = "summary.csv\n**/*.html\n"  # what a derivative holds beside BIDS
 VERSION = "1.9.0"  # of BIDS, whose derivatives results follow
 
 
@@ -25,12 +32,30 @@ def dataset_root(path: str | os.PathLike) -> Path | None:
     return next((folder for folder in (path, *path.parents) if (folder / DESCRIPTION).is_file()), None)
 
 
+def by_drift(folder: str | os.PathLike) -> bool:
+    """Whether a folder is a dataset that DRIFT wrote."""
+    try:
+        content = json.loads(Path(folder, DESCRIPTION).read_text(encoding="utf-8"))
+        return any(tool["Name"] == "DRIFT" for tool in content["GeneratedBy"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):  # none, or not one of ours
+        return False
+
+
+def is_foreign(folder: str | os.PathLike) -> bool:
+    """Whether a folder is a dataset that something else than DRIFT wrote."""
+    return os.path.lexists(Path(folder, DESCRIPTION)) and not by_drift(folder)
+
+
+def shows_anatomy(name: str) -> bool:
+    """False for names of masks, label and parameter maps, phases, and functional or diffusion series; BIDS or not."""
+    entities, suffix = _parts(stem(name))
+    return not (NOT_ANATOMY.fullmatch(suffix) or NOT_MAGNITUDE & entities)
+
+
 def anatomical_scans(root: Path) -> list[Path]:
     """Magnitude images of the subjects of a dataset that show anatomy, no maps, masks or derivatives; sorted."""
     scans = (p for p in root.glob("sub-*/**/anat/sub-*") if p.name.endswith(NIFTI))
-    return sorted(
-        p for p in scans if _parts(stem(p.name))[1] in WEIGHTED and not NOT_MAGNITUDE & _parts(stem(p.name))[0]
-    )
+    return sorted(p for p in scans if _parts(stem(p.name))[1] in WEIGHTED and shows_anatomy(p.name))
 
 
 def _parts(name: str) -> tuple[set[str], str]:
@@ -89,7 +114,17 @@ def write_description(folder: str | os.PathLike, source: Path, version: str) -> 
         folder: of the results.
         source: root of the dataset they come from.
         version: of the bundle.
+
+    Raises:
+        InputError: if the folder is another dataset, whose files would be lost.
     """
+    folder = Path(folder)
+    ignore = folder / ".bidsignore"
+    if is_foreign(folder) or (ignore.is_file() and not by_drift(folder) and ignore.read_text("utf-8") != IGNORED):
+        raise InputError(
+            f"output_dir {folder} is a dataset that DRIFT did not write: expected a new folder, or one of its own. "
+            "Choose another one."
+        )
     content = {
         "Name": "DRIFT: through-plane super-resolution",
         "BIDSVersion": VERSION,
@@ -97,9 +132,6 @@ def write_description(folder: str | os.PathLike, source: Path, version: str) -> 
         "GeneratedBy": [{"Name": "DRIFT", "Version": version}],
         "DatasetLinks": {"raw": os.path.relpath(source, folder)},
     }
-    for name, text in (
-        (DESCRIPTION, json.dumps(content, indent=1) + "\n"),
-        (".bidsignore", "summary.csv\n**/*.html\n"),
-    ):
-        with whole_file(Path(folder) / name) as partial:
+    for path, text in ((folder / DESCRIPTION, json.dumps(content, indent=1) + "\n"), (ignore, IGNORED)):
+        with whole_file(path) as partial:
             partial.write_text(text, encoding="utf-8")

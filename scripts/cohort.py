@@ -205,7 +205,7 @@ def rebuild_scan(item: Mapping, dataset: Dataset, evaluator: SupervisedEvaluator
     """Rebuilds a scan, unless it is complete. Writes the result, if asked its page, and last its record.
 
     Args:
-        item: of `datasets.scans`.
+        item: of `scans.scans`.
         dataset: with the deployed preprocessing.
         evaluator: with the deployed inferer and postprocessing.
         output: what is written.
@@ -238,7 +238,7 @@ def summarise(rows: Iterable[tuple[int, Mapping]], items: Sequence[Mapping], out
 
     Args:
         rows: (index of the item, row of `rebuild_scan`), in the order in which scans are done.
-        items: of `datasets.scans`.
+        items: of `scans.scans`.
         output: what is written.
 
     Raises:
@@ -274,7 +274,7 @@ def rebuild_scans(evaluator: SupervisedEvaluator, dataset: Dataset, output: Outp
 
     Args:
         evaluator: with the deployed inferer and postprocessing.
-        dataset: of the items of `datasets.scans`, with the deployed preprocessing.
+        dataset: of the items of `scans.scans`, with the deployed preprocessing.
         output: what is written.
 
     Raises:

@@ -1,29 +1,18 @@
-"""Which volumes: the training set and its split by subject, the scans to rebuild, and the built-in sample."""
+"""Which volumes to learn from: sharp ones and their split by subject, label maps, and how often each is drawn."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import nibabel as nib
-import numpy as np
-import torch
-
-from . import bids, dicom
 from .errors import InputError
-from .files import NIFTI, VOLUMES, stem, whole_file
-from .grid import fine_affine
-from .slice_profile import acquire
+from .files import NIFTI
 
-logger = logging.getLogger("drift")
-
-THIN = 1.3  # mm; scans of voxels no longer than this need no rebuilding: the largest trained target
 VALIDATION_SHARE = 0.15  # of subjects, where no datalist says
 
 
@@ -152,154 +141,3 @@ def contrast_weights(volumes: Sequence[Mapping], label_maps: Sequence[Mapping]) 
     items = [*volumes, *label_maps]
     count = Counter(item["contrast"] for item in items)
     return [count[item["contrast"]] ** -0.5 for item in items]
-
-
-def _volume(path: Path, result: Path) -> dict:
-    sources = [path, *bids.sidecars(path)]
-    if path.suffix in (".nhdr", ".mhd"):  # header and data apart
-        sources += sorted(p for p in path.parent.glob(stem(path.name) + ".*") if p != path and p.suffix != ".json")
-    return {"image": str(path), "name": str(path), "sources": [str(p) for p in sources], "result": str(result)}
-
-
-def _dicom(source: Path | Sequence[Path], output_dir: Path) -> list[dict]:
-    """The thick series among DICOM files; those that are skipped are named."""
-    series, _ = dicom.find_series(source, THIN)
-    items = []
-    for one in series:
-        if one.skipped:
-            logger.info(f"{one.name} is skipped: {one.skipped}")
-            continue
-        sources = sorted({str(path) for path, _ in one.images})
-        result = str(output_dir / f"{one.name}_sr")
-        items.append({"image": one, "name": one.name, "sources": sources, "result": result})
-    return items
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be read ({error.strerror}). Ask for the right to read it.") from error
-
-
-def _folder(root: Path, output_dir: Path) -> list[dict]:
-    """Every volume and every thick DICOM series in a folder, at any depth; results of earlier runs left out."""
-
-    def unreadable(error: OSError) -> None:
-        logger.warning(f"{error.filename} is left out: it cannot be read ({error.strerror}).")
-
-    volumes = []
-    for folder, folders, names in os.walk(root, onerror=unreadable):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            if name.endswith(VOLUMES) and not name.startswith(".") and not stem(name).endswith("_sr"):
-                volumes.append(Path(folder, name))
-    items = [_volume(p, output_dir / p.relative_to(root).with_name(stem(p.name) + "_sr")) for p in volumes]
-    return items + _dicom(root, output_dir)
-
-
-def _dataset(root: Path, output_dir: Path) -> list[dict]:
-    """The thick anatomical scans of a BIDS dataset."""
-    if output_dir.resolve() == root.resolve():
-        raise InputError(
-            f"output_dir {output_dir} is the dataset itself: expected a folder of its own. Choose one such as "
-            f"{root / 'derivatives' / 'drift'}."
-        )
-    items = []
-    for path in bids.anatomical_scans(root):
-        try:
-            edges = nib.load(path).header.get_zooms()[:3]  # type: ignore[attr-defined]  # nibabel declares a base type
-            thin = max(edges) <= THIN
-        except Exception:  # told when its turn comes
-            thin = False
-        if thin:
-            logger.info(f"{path} is skipped: no voxel edge is longer than {THIN} mm.")
-            continue
-        folder = output_dir / path.parent.relative_to(root)
-        items.append({**_volume(path, folder / bids.derivative_name(path.name)), "dataset": str(root.absolute())})
-    return items
-
-
-def scans(source: str | os.PathLike | Sequence[str] | None, output_dir: str | os.PathLike) -> list[dict]:
-    """Thick-slice scans to rebuild.
-
-    Args:
-        source: a scan, NIfTI, MGZ, NRRD or MetaImage; a folder of scans and DICOM series, searched at any depth,
-            results of earlier runs (`*_sr`) left out; a BIDS dataset, of which the thick anatomical scans are taken; a
-            list of scans or of DICOM files; or null for the built-in sample, which is written to `output_dir` first.
-        output_dir: where results will go.
-
-    Returns:
-        Items with `image`, the path or the `dicom.Series`; `name`, for people; `sources`, all its files; `result`, the
-        path of the result without its ending; for the sample `truth`, the path of the sharp volume; and for a BIDS
-        dataset `dataset`, its root.
-
-    Raises:
-        InputError: if there is no such file or folder, no scan in it, or two scans have one result.
-    """
-    folder = Path(output_dir)
-    if source is None:
-        return [built_in_sample(output_dir)]
-    given = [Path(s) for s in source] if isinstance(source, (list, tuple)) else [Path(str(source))]
-    items: list[dict] = []
-    files: list[Path] = []
-    for path in given:
-        if path.is_dir():
-            read = _dataset if bids.DESCRIPTION in _names(path) else _folder
-            items += read(path, folder)
-        elif not path.is_file():
-            raise InputError(f"{path} does not exist. Set --input to a scan, a folder, or a list of them.")
-        elif path.name.endswith(VOLUMES):
-            items.append(_volume(path, folder / f"{stem(path.name)}_sr"))
-        elif dicom.is_dicom(path):
-            files.append(path)
-        else:
-            raise InputError(
-                f"{path} is no scan that can be read: expected a name ending in {', '.join(VOLUMES)}, or DICOM. Unpack "
-                "or convert it first."
-            )
-    items += _dicom(files, folder) if files else []
-    if not items:
-        raise InputError(
-            f"{source}: no thick-slice scan was found. Expected files ending in {', '.join(VOLUMES)}, or DICOM series."
-        )
-    by_result: dict[str, str] = {}
-    for item in items:
-        other = by_result.setdefault(item["result"], item["name"])
-        if other != item["name"]:
-            raise InputError(f"{other} and {item['name']} would have one result, {item['result']}. Rename one of them.")
-    return items
-
-
-def built_in_sample(output_dir: str | os.PathLike, slice_thickness: float = 5.0) -> dict:
-    """Real anatomy that needs no download: the 1 mm ICBM152 T1 template in nilearn's wheel, as an axial thick scan.
-
-    Fonov et al., NeuroImage 54:313-327 (2011).
-
-    Args:
-        output_dir: where `icbm152_truth.nii.gz` and `icbm152.nii.gz`, the thick scan, are written.
-        slice_thickness: of the axial slices, without gap, in mm.
-
-    Returns:
-        An item of `scans`.
-    """
-    from nilearn.datasets import load_mni152_template  # here, because it takes seconds and only the sample needs it
-
-    template = load_mni152_template(resolution=1)
-    data = np.asarray(template.dataobj, dtype=np.float32)
-    inside = np.argwhere(data > 0)
-    low, high = np.maximum(inside.min(0) - 2, 0), np.minimum(inside.max(0) + 3, data.shape)
-    high[2] -= (high[2] - low[2]) % int(slice_thickness)  # whole thick slices: truth and result share one grid
-    truth = template.slicer[tuple(slice(a, b) for a, b in zip(low, high))]
-    sharp = np.asarray(truth.dataobj, dtype=np.float32)
-    thick = acquire(torch.from_numpy(sharp), 2, 1.0, slice_thickness, slice_thickness).numpy()
-    affine = fine_affine(truth.affine, 2, sharp.shape[2], thick.shape[2], slice_thickness)
-    paths = {
-        "truth": Path(output_dir) / "icbm152_truth.nii.gz",
-        "image": Path(output_dir) / "icbm152.nii.gz",
-    }
-    for key, image in {"truth": (sharp, truth.affine), "image": (thick, affine)}.items():
-        with whole_file(paths[key]) as partial:
-            nib.save(nib.Nifti1Image(*image), partial)
-    item = _volume(paths["image"], Path(output_dir) / "icbm152_sr")
-    return {**item, "truth": str(paths["truth"])}

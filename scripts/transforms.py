@@ -2,95 +2,46 @@
 
 from __future__ import annotations
 
-import gzip
 import logging
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import nibabel as nib
 import numpy as np
 import torch
 from monai.config import KeysCollection
 from monai.data import MetaTensor
-from monai.transforms import LoadImage, MapTransform
-from monai.utils import optional_import
+from monai.transforms import MapTransform
 
-from . import bids, dicom, grid
+from . import bids, grid
 from .acquisition import ROUNDING, SLR, Acquisition, Profile, length, settle
 from .errors import InputError, flag
-from .files import ITK
 from .interpolation import resample
+from .readers import ScanReader
 from .slice_profile import slice_profile
 from .weights import Card
 
 logger = logging.getLogger("drift")
-_, has_itk = optional_import("itk")
 
 
 class LoadScand(MapTransform):
     """Reads scans and refuses what is no complete 3-D volume of real numbers on an orthogonal grid.
 
     Args:
-        keys: path of a NIfTI or MGZ file, read by nibabel; of an NRRD or MetaImage file, read by ITK; or a
-            `dicom.Series`. An image that a host has loaded already passes, once it is checked. Each becomes a
-            `(1, X, Y, Z)` float32 volume with an affine; what a DICOM header says of the slice thickness (mm) is
-            `header_thickness` in its meta data.
+        keys: what `readers.ScanReader` reads, which becomes a `(1, X, Y, Z)` float32 volume with an affine and the
+            reader's meta data. An image that a host has loaded already passes, once it is checked.
     """
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        result = dict(data)
+        result, reader = dict(data), ScanReader()
         for key in self.key_iterator(result):
-            source = result[key]
-            if isinstance(source, dicom.Series):
-                result[key] = self._series(source)
-            elif isinstance(source, (str, Path)):
-                path = Path(source)
-                result[key] = self._itk(path) if path.name.endswith(ITK) else self._nibabel(path)
+            if not isinstance(result[key], MetaTensor):
+                array, meta = reader.get_data(reader.read(result[key]))
+                affine = torch.from_numpy(meta.pop("affine"))
+                result[key] = MetaTensor(torch.from_numpy(array)[None], affine=affine, meta=meta)
             self._check_grid(result[key])
         return result
-
-    def _series(self, series: dicom.Series) -> MetaTensor:
-        volume = dicom.read_series(series)
-        meta: dict[str, Any] = {"filename_or_obj": series.name}
-        if volume.slice_thickness is not None:
-            meta["header_thickness"] = volume.slice_thickness
-        return MetaTensor(torch.from_numpy(volume.array)[None], affine=torch.from_numpy(volume.affine), meta=meta)
-
-    def _itk(self, path: Path) -> MetaTensor:
-        if not has_itk:
-            raise InputError(f"{path} needs ITK. Install it with pip install '.[itk]', or convert the scan to NIfTI.")
-        try:
-            volume = LoadImage("ITKReader", ensure_channel_first=True)(path)
-        except Exception as error:  # ITK raises RuntimeError with a page of text
-            raise InputError(f"{path} cannot be read by ITK. Convert or download it again.") from error
-        if volume.dim() != 4 or volume.shape[0] != 1:
-            raise InputError(f"{path} has shape {tuple(volume.shape)}: expected a 3-D volume. Save one volume of it.")
-        return volume
-
-    def _nibabel(self, path: Path) -> MetaTensor:
-        try:
-            if path.suffix in (".gz", ".mgz"):
-                with gzip.open(path) as file:
-                    while file.read(1 << 20):  # to the end, where the checksum is
-                        pass
-            image: Any = nib.load(path.absolute())  # nibabel takes a leading ~ for a home, and declares no voxels
-            array = np.asanyarray(image.dataobj)
-            unit = image.header.get_xyzt_units()[0] if isinstance(image, nib.Nifti1Image) else "mm"
-        except Exception as error:  # nibabel raises many types for a broken file
-            reason = " ".join(str(error).split())
-            raise InputError(f"{path} cannot be read ({reason}). Convert or download it again.") from error
-        dtype, shape = image.get_data_dtype(), tuple(int(n) for n in image.shape)
-        if dtype.fields is not None or dtype.kind not in "iuf":
-            raise InputError(f"{path} holds {dtype} voxels: expected one real number each. Save one channel of it.")
-        if len(shape) < 3 or 0 in shape or any(n != 1 for n in shape[3:]):
-            raise InputError(f"{path} has shape {shape}: expected a 3-D volume. Save one volume of it.")
-        if unit not in ("mm", "unknown"):
-            raise InputError(f"{path} states its lengths in {unit}s: expected mm. Scale its affine and save it in mm.")
-        with np.errstate(over="ignore"):  # told as infinite, later
-            volume = torch.from_numpy(array.reshape(1, *shape[:3]).astype(np.float32))
-        return MetaTensor(volume, affine=torch.from_numpy(image.affine), meta={"filename_or_obj": str(path)})
 
     def _check_grid(self, volume: MetaTensor) -> None:
         name = volume.meta.get("filename_or_obj", "the scan")

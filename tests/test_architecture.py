@@ -12,8 +12,8 @@ MODULES = {path.stem: ast.parse(path.read_text()) for path in sorted((ROOT / "sc
 LEVELS = {
     0: {"__init__", "errors", "files"},
     1: {"slice_profile", "grid", "schedule", "flow"},
-    2: {"losses", "networks", "weights", "metrics", "consistency", "dicom", "bids"},
-    3: {"transforms", "contrast", "training", "inference", "datasets", "report", "evaluation"},
+    2: {"losses", "networks", "weights", "metrics", "consistency", "dicom", "bids", "readers"},
+    3: {"transforms", "contrast", "training", "inference", "datasets", "scans", "sample", "report", "evaluation"},
     4: {"cohort"},
 }
 LEVEL_OF = {name: level for level, names in LEVELS.items() for name in names}

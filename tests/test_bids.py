@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from scripts import bids
-from scripts.datasets import scans
 from scripts.errors import InputError, input_error
-from scripts.transforms import sidecar_thickness
+from scripts.scans import scans
 
 VALIDATOR = shutil.which("bids-validator-deno", path=Path(sys.executable).parent) or shutil.which("bids-validator-deno")
+THIN = 1.3  # mm
 THICK = np.diag([1.0, 1.0, 5.0, 1.0])
 SCAN = "sub-01/ses-a/anat/sub-01_ses-a_acq-tse_T2w.nii.gz"
 
@@ -109,11 +109,6 @@ def test_a_relative_path_inherits_as_an_absolute_one(tmp_path, monkeypatch):
     assert bids.sidecar_value(SCAN, "SliceThickness")[0] == 4
 
 
-def test_the_thickness_of_a_scan_is_inherited_and_its_source_named(tmp_path):
-    root = write(tmp_path, **{"T2w.json": {"SliceThickness": 4.5}})
-    assert sidecar_thickness(root / SCAN) == (4.5, f"the sidecar {root / 'T2w.json'}")
-
-
 @pytest.mark.parametrize("content", ["{", "[4]", "4", "", "null"])
 def test_a_broken_inherited_sidecar_is_named(content, tmp_path):
     root = write(tmp_path, **{"T2w.json": content})
@@ -139,7 +134,7 @@ def test_the_thick_anatomical_scans_of_a_dataset_are_taken(tmp_path, caplog):
         add_scan(root, name)
     add_scan(root, "sub-01/anat/sub-01_T1w.nii.gz", np.diag([1.3, 1.0, 1.0, 1.0]))
     (root / "sub-01/anat/sub-01_T2w.json").write_text("{}")
-    items = scans(root, out)
+    items = scans(root, out, THIN)
     assert [item["image"] for item in items] == [str(root / name) for name in taken]
     assert [Path(item["result"]).relative_to(out).as_posix() for item in items] == [
         "sub-01/anat/sub-01_desc-sr_T2w",
@@ -153,7 +148,7 @@ def test_the_thick_anatomical_scans_of_a_dataset_are_taken(tmp_path, caplog):
 def test_a_scan_that_cannot_be_read_is_taken_so_that_it_is_told(tmp_path):
     root = write(tmp_path)
     add_scan(root, "sub-01/anat/sub-01_T2w.nii.gz").write_bytes(b"")
-    assert len(scans(root, tmp_path / "out")) == 1
+    assert len(scans(root, tmp_path / "out", THIN)) == 1
 
 
 @pytest.mark.parametrize("name", ["sub-01_mod-T2w_defacemask", "sub-01_part-phase_T2w", "sub-01_part-imag_T2starw"])
@@ -161,13 +156,13 @@ def test_masks_and_phases_are_no_scans_to_rebuild(name, tmp_path):
     root = write(tmp_path)
     add_scan(root, "sub-01/anat/sub-01_T2w.nii.gz")
     add_scan(root, f"sub-01/anat/{name}.nii.gz")
-    assert [Path(item["image"]).name for item in scans(root, tmp_path / "out")] == ["sub-01_T2w.nii.gz"]
+    assert [Path(item["image"]).name for item in scans(root, tmp_path / "out", THIN)] == ["sub-01_T2w.nii.gz"]
 
 
 def test_a_dataset_without_thick_scans_is_told(tmp_path):
     add_scan(write(tmp_path), "sub-01/anat/sub-01_T1w.nii.gz", np.eye(4))
     with pytest.raises(InputError, match="no thick-slice scan was found"):
-        scans(tmp_path, tmp_path / "out")
+        scans(tmp_path, tmp_path / "out", THIN)
 
 
 # --- the derivative ---

@@ -1,16 +1,12 @@
-"""Which volumes are found, how subjects are split, and what the built-in sample is."""
+"""Which volumes are learnt from, how subjects are split, and how often each contrast is drawn."""
 
 import json
-from pathlib import Path
 
-import nibabel as nib
 import numpy as np
 import pytest
-import torch
 
-from scripts.datasets import built_in_sample, contrast_weights, label_maps, scans, sharp_volumes
+from scripts.datasets import contrast_weights, label_maps, sharp_volumes
 from scripts.errors import InputError
-from scripts.slice_profile import acquire
 
 SECTIONS = ("training", "validation")
 
@@ -99,6 +95,11 @@ def test_volumes_of_a_tree_are_sharp_along_all_axes_and_in_a_fixed_order(tmp_pat
     assert {item["sharp_axes"] for item in items} == {(0, 1, 2)}
     assert [item["label"] for item in items] == sorted(item["label"] for item in items)
     assert items == sharp_volumes(str(tmp_path), "training")
+
+
+def test_a_few_subjects_are_enough_to_train_and_validate(tmp_path):
+    bids(tmp_path, ["a", "b"])
+    assert len(subjects(tmp_path, "training")) == len(subjects(tmp_path, "validation")) == 1
 
 
 # --- datalists ---
@@ -237,161 +238,3 @@ def test_a_contrast_is_drawn_as_often_as_the_root_of_its_number():
 def test_one_contrast_is_drawn_evenly():
     assert len(set(contrast_weights([{"contrast": "unknown"}] * 7, []))) == 1
     assert contrast_weights([], []) == []
-
-
-# --- scans ---
-
-
-@pytest.mark.parametrize("name", ["a.nii.gz", "b.nii", "c.mgz", "d.nrrd", "e.mha", "f.x.nii.gz"])
-def test_a_file_is_its_own_scan_with_its_result_in_the_output_folder(name, tmp_path):
-    path = str(touch(tmp_path, name) / name)
-    (item,) = scans(path, tmp_path / "out")
-    stem = {"f.x.nii.gz": "f.x"}.get(name, name[0])
-    result = str(tmp_path / "out" / f"{stem}_sr")
-    assert item == {"image": path, "name": path, "sources": [path], "result": result}
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_sources_of_a_scan_are_all_its_files(tmp_path):
-    """What a second run must find unchanged: the voxels, and what says how thick the slices are."""
-    touch(tmp_path, "a.nii.gz", "a.json", "b.json", "c.nhdr", "c.raw.gz", "d.mhd", "d.raw", "other.raw")
-    sources = {scan: scans(tmp_path / scan, tmp_path)[0]["sources"] for scan in ("a.nii.gz", "c.nhdr", "d.mhd")}
-    names = {scan: [Path(p).name for p in paths] for scan, paths in sources.items()}
-    assert names == {
-        "a.nii.gz": ["a.nii.gz", "a.json"],
-        "c.nhdr": ["c.nhdr", "c.raw.gz"],
-        "d.mhd": ["d.mhd", "d.raw"],
-    }
-
-
-def test_a_single_file_may_be_a_result(tmp_path):
-    touch(tmp_path, "a_sr.nii.gz")
-    assert len(scans(tmp_path / "a_sr.nii.gz", tmp_path)) == 1
-
-
-def test_a_folder_is_searched_at_any_depth_without_results_and_hidden_files(tmp_path):
-    found = ["a.nii.gz", "deep/er/b.nii", "deep/a.nii.gz", "sr/c.nii.gz", "d_sr_2.nii.gz", "sr.nii.gz"]
-    touch(tmp_path, *found, "a_sr.nii.gz", "deep/b_sr.nii", ".123-a.nii.gz", "a.json", "x.dcm", "a.nii.gz.part")
-    items = scans(tmp_path, tmp_path)
-    assert {item["image"] for item in items} == {str(tmp_path / name) for name in found}
-    assert all("truth" not in item and "dataset" not in item for item in items)
-    assert items == scans(str(tmp_path), tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("files", "source", "message"),
-    [
-        ([], "nowhere.nii.gz", r"nowhere.nii.gz does not exist.*--input"),
-        ([], ".", r"no thick-slice scan was found\..*\.nii\.gz.*DICOM"),
-        (["x.dcm", "a_sr.nii.gz"], ".", r"no thick-slice scan was found"),
-        (["scan.dcm"], "scan.dcm", r"scan.dcm is no scan that can be read.*DICOM.*convert"),
-        (["scan.nii.zip"], "scan.nii.zip", r"scan.nii.zip is no scan.*Unpack"),
-        (["nii"], "nii", r"nii is no scan that can be read"),
-    ],
-)
-def test_what_is_no_scan_is_refused(files, source, message, tmp_path):
-    touch(tmp_path, *files)
-    with pytest.raises(InputError, match=message) as caught:
-        scans(tmp_path / source, tmp_path / "out")
-    assert "\n" not in str(caught.value)
-    assert not (tmp_path / "out").exists()
-
-
-# --- the built-in sample ---
-
-
-@pytest.fixture(scope="module")
-def sample(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sample") / "new" / "out"
-    (item,) = scans(None, folder)
-    return folder, item, nib.load(item["truth"]), nib.load(item["image"])
-
-
-def test_the_sample_is_one_scan_with_its_truth(sample):
-    folder, item, _, _ = sample
-    image = str(folder / "icbm152.nii.gz")
-    assert item == {
-        "truth": str(folder / "icbm152_truth.nii.gz"),
-        "image": image,
-        "name": image,
-        "sources": [image],
-        "result": str(folder / "icbm152_sr"),
-    }
-    assert sorted(p.name for p in folder.iterdir()) == ["icbm152.nii.gz", "icbm152_truth.nii.gz"]
-
-
-def test_the_sample_is_five_millimetres_thick_and_axial(sample):
-    _, _, truth, thick = sample
-    np.testing.assert_allclose(truth.header.get_zooms(), (1, 1, 1), atol=1e-6)
-    np.testing.assert_allclose(thick.header.get_zooms(), (1, 1, 5), atol=1e-6)
-    assert nib.aff2axcodes(thick.affine) == ("R", "A", "S")
-    assert truth.shape == (*thick.shape[:2], 5 * thick.shape[2])  # one grid with the result
-
-
-def test_sample_and_truth_share_their_centre(sample):
-    _, _, truth, thick = sample
-    centres = [nib.affines.apply_affine(v.affine, (np.array(v.shape) - 1) / 2) for v in (truth, thick)]
-    np.testing.assert_allclose(*centres, atol=1e-4)
-
-
-def test_the_sample_is_the_truth_acquired_in_thick_slices(sample):
-    _, _, truth, thick = sample
-    sharp = torch.from_numpy(truth.get_fdata(dtype=np.float32))
-    expected = acquire(sharp, 2, 1.0, 5.0, 5.0).numpy()
-    np.testing.assert_allclose(thick.get_fdata(dtype=np.float32), expected, atol=1e-5 * float(sharp.max()))
-
-
-def test_the_sample_holds_the_whole_head(sample):
-    _, _, truth, thick = sample
-    data = truth.get_fdata(dtype=np.float32)
-    assert data.dtype == thick.get_fdata(dtype=np.float32).dtype and np.isfinite(data).all()
-    occupied = np.argwhere(data > 0)
-    assert (occupied.min(0)[:2] == 2).all()  # a margin of two voxels, so that nothing is cut
-    assert (np.array(data.shape)[:2] - occupied.max(0)[:2] == 3).all()
-    assert 1.2e6 < (data > 0.2 * data.max()).sum() < 2.5e6  # mm^3 of brain: an adult's
-
-
-def test_the_sample_takes_another_thickness(tmp_path):
-    item = built_in_sample(tmp_path, slice_thickness=3.0)
-    truth, thick = nib.load(item["truth"]), nib.load(item["image"])
-    assert thick.header.get_zooms()[2] == pytest.approx(3)
-    assert truth.shape[2] == 3 * thick.shape[2]
-
-
-def test_results_lie_as_the_scans_of_a_folder_do(tmp_path):
-    touch(tmp_path, "in/a.nii.gz", "in/sub-1/a.nii.gz", "in/sub-1/deep/b.mgz")
-    results = {item["result"] for item in scans(tmp_path / "in", tmp_path / "out")}
-    assert results == {str(tmp_path / "out" / name) for name in ("a_sr", "sub-1/a_sr", "sub-1/deep/b_sr")}
-
-
-def test_a_list_holds_files_and_folders(tmp_path):
-    touch(tmp_path, "a.nii.gz", "in/b.nii", "in/deep/c.nii.gz")
-    items = scans([str(tmp_path / "a.nii.gz"), str(tmp_path / "in")], tmp_path / "out")
-    assert [Path(item["image"]).name for item in items] == ["a.nii.gz", "b.nii", "c.nii.gz"]
-    assert [Path(item["result"]).relative_to(tmp_path / "out").as_posix() for item in items] == [
-        "a_sr",
-        "b_sr",
-        "deep/c_sr",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("names", "source"),
-    [(["a.nii", "a.nii.gz"], "."), (["a.nii.gz", "a.mgz"], "."), (["x/a.nii.gz", "y/a.nii.gz"], None)],
-)
-def test_two_scans_with_one_result_are_refused_by_name(names, source, tmp_path):
-    touch(tmp_path / "in", *names)
-    given = tmp_path / "in" / source if source else [str(tmp_path / "in" / name) for name in names]
-    with pytest.raises(InputError, match="would have one result") as caught:
-        scans(given, tmp_path / "out")
-    assert all(name in str(caught.value) for name in names) and "Rename" in str(caught.value)
-
-
-def test_one_scan_given_twice_is_one_result(tmp_path):
-    path = str(touch(tmp_path, "a.nii.gz") / "a.nii.gz")
-    assert {item["result"] for item in scans([path, path], tmp_path / "out")} == {str(tmp_path / "out" / "a_sr")}
-
-
-def test_a_few_subjects_are_enough_to_train_and_validate(tmp_path):
-    bids(tmp_path, ["a", "b"])
-    assert len(subjects(tmp_path, "training")) == len(subjects(tmp_path, "validation")) == 1

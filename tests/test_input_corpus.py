@@ -40,7 +40,7 @@ from pydicom.encaps import encapsulate
 from pydicom.fileset import FileSet
 from scipy.spatial.transform import Rotation
 
-from scripts import transforms
+from scripts import readers
 from scripts.errors import input_error
 from scripts.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
 from tests.test_dicom import ORIGIN, PIXEL, enhanced, mr_slices, save
@@ -322,7 +322,7 @@ def in_its_folder(name: str) -> Maker:
 
 
 def without_itk() -> None:
-    transforms.has_itk = False
+    readers.has_itk = False
 
 
 # --- makers: other formats ---

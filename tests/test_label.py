@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import requests
 
-from scripts.datasets import built_in_sample
+from scripts.sample import built_in_sample
 from tests.test_dicom import ORIENTATIONS, mr_slices, save
 from tests.test_end_to_end import ROOT, environment, oblique, run
 

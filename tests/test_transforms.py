@@ -256,7 +256,7 @@ def test_a_thickness_that_contradicts_the_sidecar_warns_and_wins(given, warns, s
 
 
 def test_the_thickness_of_a_dicom_header_is_used_and_named(log):
-    facts = {"filename_or_obj": "series", "header_thickness": 4.0}
+    facts = {"filename_or_obj": "series", "stated": {"slice_thickness": [4.0, "the DICOM header"]}}
     volume = MetaTensor(torch.rand(1, 6, 7, 5), affine=torch.from_numpy(AXIAL), meta=facts)
     result = door_for(volume)
     assert result.meta["slice_thickness"] == 4.0 and result.meta["slice_spacing"] == 5.0
@@ -265,7 +265,7 @@ def test_the_thickness_of_a_dicom_header_is_used_and_named(log):
 
 
 def test_a_dicom_header_without_thickness_leaves_the_spacing():
-    facts = {"filename_or_obj": "series", "header_thickness": None}
+    facts = {"filename_or_obj": "series", "stated": {}}
     volume = MetaTensor(torch.rand(1, 6, 7, 5), affine=torch.from_numpy(AXIAL), meta=facts)
     assert door_for(volume).meta["slice_thickness"] == pytest.approx(5)
 

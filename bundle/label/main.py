@@ -86,8 +86,8 @@ class Rebuild(InferTask):
         Raises:
             InputError: if the scan or an option is not what is expected.
         """
-        from scripts.datasets import scans
         from scripts.errors import InputError
+        from scripts.scans import scans
 
         start = time.perf_counter()
         ending = request.get("result_extension") or ENDINGS[0]
@@ -99,7 +99,7 @@ class Rebuild(InferTask):
         )
         if not request["image"]:
             raise InputError("the studies have no image of that name. GET /datastore/?output=all lists them.")
-        found = scans(request["image"], "")
+        found = scans(request["image"], "", max(config.get_parsed_content("card").target_range))
         if len(found) != 1:
             raise InputError(f"{request['image']} holds {len(found)} scans: expected one. Send them one by one.")
         scan = preprocessing({"image": found[0]["image"]})
