@@ -18,7 +18,8 @@ SLR = 4.0  # dimensionless; a common clinical 2-D excitation
 
 SHORTEST, LONGEST = 0.2, grid.MAX_SPACING  # mm; of slice thickness and target
 ROUNDING = 1.01  # headers round: lengths within this factor are one
-PLAUSIBLE = 0.5  # of the largest spacing; a header that names an axis of finer spacing is stale
+PLAUSIBLE = 0.5  # of the largest spacing; slices that overlap more do not occur
+GUESSED = "the largest spacing"
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Acquisition:
 
     def attach(self, volume: Any) -> None:
         """Writes the value into a `MetaTensor`'s meta data, in plain types, which batches can hold."""
-        volume.meta["acquisition"] = asdict(self) | {"sources": dict(self.sources), "warnings": "\n".join(self.warnings)}
+        volume.meta["acquisition"] = asdict(self) | {"warnings": "\n".join(self.warnings)}
 
     @classmethod
     def of(cls, volume: Any) -> Acquisition:
@@ -193,6 +194,10 @@ def settle(
             "blur or false detail."
         )
     thickness, source = _thickness(slice_spacing, stated, slice_thickness, warnings)
+    if axis_source == GUESSED and thickness > slice_spacing and pixels.max() > 0.8 * slice_spacing:
+        warnings.append(
+            f"the slices overlap and voxels are nearly cubes: that axis {axis} is the slices' is a guess. Set --slice_axis."
+        )
     if abs(thickness - target) <= (ROUNDING - 1) * target:
         thickness = target
     if max(thickness, slice_spacing) <= ROUNDING * target:
@@ -234,7 +239,7 @@ def _axis(
             f"{source} names axis {axis}, whose spacing of {spacing[axis]:.3g} mm is no slice spacing: the axis of the "
             "largest spacing is taken."
         )
-    return grid.slice_axis(spacing), "the largest spacing"
+    return grid.slice_axis(spacing), GUESSED
 
 
 def _thickness(
@@ -273,7 +278,7 @@ def _beyond_training(
     low, high = spacing_ratio
     if not low <= ROUNDING * spacing / thickness or not spacing / thickness <= ROUNDING * high:
         told.append(
-            f"slices of {thickness:.3g} mm lie {spacing:.3g} mm apart, {spacing / thickness:.2f} times their thickness; "
-            f"the weights were trained for {low:g} to {high:g}."
+            f"slices of {thickness:.3g} mm lie {spacing:.3g} mm apart, {spacing / thickness:.2f} times their "
+            f"thickness; the weights were trained for {low:g} to {high:g}."
         )
     return told

@@ -1,4 +1,4 @@
-"""Which intensities of a scan are tissue: the range that the networks see, deaf to padding, undershoot and hot spots."""
+"""Which intensities of a scan are tissue: a range that is deaf to padding, undershoot and hot spots."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def intensity_range(volume: Tensor) -> IntensityRange:
     """The range of a scan's tissue; one for all its slices, since one for each would show as bands (reading note 3).
 
     Magnitude images have no negative intensities: where fewer than one voxel in a hundred is negative, as padding and
-    the undershoot of splines are, the range begins at 0, or at the smallest intensity above; elsewhere, as in scans that
-    were standardised, at the 0.1th percentile. It ends at the 99.9th percentile of the voxels up to the ceiling, which
-    is 5 times the head's typical intensity, the median of all voxels above the mean.
+    the undershoot of splines are, the range begins at 0, or at the smallest intensity above. Elsewhere, as in scans
+    that were standardised, it begins at the 0.1th percentile. It ends at the 99.9th percentile of the voxels up to the
+    ceiling, which is 5 times the head's typical intensity, the median of all voxels above the mean.
 
     Args:
         volume: of any shape, finite.

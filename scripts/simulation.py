@@ -204,9 +204,8 @@ class RandAcquired(RandomizableTransform, MapTransform):
 
     def _degrade(self, plane: Tensor, target: float, thickness: float, generator: np.random.Generator) -> Tensor:
         spacing = max(self._ratio * thickness, target)  # slices nearer than the target would leave nothing to do
-        acquisition = Acquisition.of_truth(
-            1, plane.shape[1], target, thickness, spacing, self._profile, self._shift  # a plane is a volume of X = 1
-        )
+        # a plane is a volume of X = 1
+        acquisition = Acquisition.of_truth(1, plane.shape[1], target, thickness, spacing, self._profile, self._shift)
         thick = acquire(plane, acquisition)
         if self._gain:
             gain = generator.normal(size=thick.shape[1])
