@@ -132,6 +132,9 @@ def write_description(folder: str | os.PathLike, source: Path, version: str) -> 
         "GeneratedBy": [{"Name": "DRIFT", "Version": version}],
         "DatasetLinks": {"raw": os.path.relpath(source, folder)},
     }
-    for path, text in ((folder / DESCRIPTION, json.dumps(content, indent=1) + "\n"), (ignore, IGNORED)):
+    texts = {folder / DESCRIPTION: json.dumps(content, indent=1) + "\n"}
+    if not ignore.exists():  # it may hold lines of the user's
+        texts[ignore] = IGNORED
+    for path, text in texts.items():
         with whole_file(path) as partial:
             partial.write_text(text, encoding="utf-8")

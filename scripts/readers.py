@@ -156,4 +156,4 @@ def _stated(image: SpatialImage | dicom.Volume) -> dict[str, list]:
 def _header(image: nib.Nifti1Image) -> dict[str, int | str]:
     """Fields of a NIfTI header that hold for the rebuilt scan as they stand."""
     fields = {name: int(image.header[name]) for name in ("sform_code", "qform_code", "dim_info", "xyzt_units")}
-    return {**fields, "descrip": bytes(image.header["descrip"]).decode("ascii", "ignore")}
+    return {**fields, "descrip": image.header["descrip"].item().decode("ascii", "ignore")}

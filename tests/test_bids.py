@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import shutil
 import subprocess
 import sys
@@ -66,11 +65,13 @@ SIDECARS = [
 
 
 @pytest.mark.parametrize(("name", "speaks"), SIDECARS)
-def test_a_sidecar_speaks_of_scans_below_it_that_have_its_suffix_and_its_entities(name, speaks, tmp_path):
+def test_a_sidecar_speaks_of_scans_below_it_that_have_its_suffix_and_its_entities(name, speaks, tmp_path, monkeypatch):
     root = write(tmp_path, **{name: {"SliceThickness": 4}})
     expected = (4, root / name) if speaks else (None, None)
     assert bids.sidecar_value(root / SCAN, "SliceThickness") == expected
     assert bids.sidecars(root / SCAN) == [root / name] * speaks
+    monkeypatch.chdir(root)
+    assert bids.sidecar_value(SCAN, "SliceThickness")[0] == expected[0], "a relative path inherits as an absolute one"
 
 
 @pytest.mark.parametrize("nearest", range(4))
@@ -101,12 +102,6 @@ def test_nothing_is_inherited_from_above_the_dataset(tmp_path):
     write(tmp_path, **{"T2w.json": {"SliceThickness": 9}})
     assert bids.dataset_root(root / SCAN) == root
     assert bids.sidecar_value(root / SCAN, "SliceThickness") == (None, None)
-
-
-def test_a_relative_path_inherits_as_an_absolute_one(tmp_path, monkeypatch):
-    root = write(tmp_path, **{"T2w.json": {"SliceThickness": 4}})
-    monkeypatch.chdir(root)
-    assert bids.sidecar_value(SCAN, "SliceThickness")[0] == 4
 
 
 @pytest.mark.parametrize("content", ["{", "[4]", "4", "", "null"])
@@ -186,6 +181,37 @@ def test_the_description_says_what_made_the_derivative_and_where_its_sources_are
     assert content["DatasetType"] == "derivative"
     assert content["GeneratedBy"] == [{"Name": "DRIFT", "Version": "0.1.0"}]
     assert (out / content["DatasetLinks"]["raw"]).resolve() == root.resolve()
+
+
+FOREIGN = '{"Name": "mine", "BIDSVersion": "1.9.0", "GeneratedBy": [{"Name": "fMRIPrep"}]}'
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("dataset_description.json", text) for text in (FOREIGN, '{"Name": "mine"}', "{", "[]", '{"GeneratedBy": 3}')]
+    + [(".bidsignore", "*.tmp\n")],
+)
+def test_another_dataset_is_never_overwritten(name, content, tmp_path):
+    """Defect 13."""
+    out = write(tmp_path / "out", **{name: content})
+    if name == ".bidsignore":
+        (out / "dataset_description.json").unlink()
+    before = tree(out)
+    assert bids.is_foreign(out) == (name != ".bidsignore")
+    with pytest.raises(InputError, match="out is a dataset that DRIFT did not write: expected a new folder"):
+        bids.write_description(out, tmp_path / "ds", "0.1.0")
+    assert tree(out) == before
+
+
+def test_its_own_dataset_is_written_again_and_lines_of_the_users_stay(tmp_path):
+    out = tmp_path / "out"
+    assert not bids.is_foreign(out)
+    bids.write_description(out, tmp_path / "ds", "0.1.0")
+    assert not bids.is_foreign(out) and bids.by_drift(out)
+    (out / ".bidsignore").write_text("mine\n")
+    bids.write_description(out, tmp_path / "ds", "0.2.0")
+    assert "0.2.0" in (out / "dataset_description.json").read_text()
+    assert (out / ".bidsignore").read_text() == "mine\n"
 
 
 @pytest.fixture
@@ -268,7 +294,7 @@ def test_a_dataset_given_by_another_name_is_the_same(dataset, bundle, tmp_path, 
     """Relative, with a slash at its end, and through a link."""
     (tmp_path / "link").symlink_to(dataset)
     monkeypatch.chdir(tmp_path)
-    for name in ("ds", "ds" + os.sep, "link"):
+    for name in ("ds", "ds/", "link"):
         bundle(name, output_dir=str(tmp_path / "out" / name[:2]))
         record = json.loads((tmp_path / "out" / name[:2] / "sub-01/anat/sub-01_desc-sr_T2w.json").read_text())
         assert record["Sources"][0] == "bids:raw:sub-01/anat/sub-01_T2w.nii.gz"

@@ -2,12 +2,28 @@
 
 from pathlib import Path
 
+import nibabel as nib
+import numpy as np
 import pytest
 
 from scripts.errors import InputError
 from scripts.scans import scans
 
 THIN = 1.3  # mm
+
+
+VOXELS = np.random.default_rng(0).integers(0, 1000, (8, 9, 6)).astype(np.int16)
+
+
+def add(path, spacing=(1, 1, 5), voxels=VOXELS):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nib.save(nib.Nifti1Image(voxels, np.diag([*map(float, spacing), 1.0])), path)
+    return path
+
+
+def names(source, out="nowhere", thin=THIN):
+    """Of the scans that are taken."""
+    return [Path(item["image"]).name for item in scans(source, out, thin)]
 
 
 def touch(root, *names):
@@ -106,3 +122,132 @@ def test_two_scans_with_one_result_are_refused_by_name(names, source, tmp_path):
 def test_one_scan_given_twice_is_one_result(tmp_path):
     path = str(touch(tmp_path, "a.nii.gz") / "a.nii.gz")
     assert {item["result"] for item in scans([path, path], tmp_path / "out", THIN)} == {str(tmp_path / "out" / "a_sr")}
+
+
+# --- names are names ---
+
+
+@pytest.mark.parametrize("source", ["", [""], ["a.nii.gz", ""]])
+def test_an_empty_name_is_not_the_folder_that_one_is_in(source, tmp_path, monkeypatch):
+    """Defect 11: `--input "$FILE"` with FILE unset rebuilt all scans of the working folder."""
+    add(tmp_path / "a.nii.gz")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"--input is empty: expected a scan, a folder, or a list"):
+        scans(source, tmp_path / "out", THIN)
+
+
+@pytest.mark.parametrize("start", ["$", "%", "@", "~", "#", "-", "$(touch x)", "'", '"', "['a']", "{a}", "*", "2024"])
+@pytest.mark.parametrize("make", [lambda name: name, lambda name: [name]])
+def test_any_name_is_a_name(start, make, tmp_path, monkeypatch):
+    add(tmp_path / f"{start}scan.nii.gz")
+    monkeypatch.chdir(tmp_path)
+    (item,) = scans(make(f"{start}scan.nii.gz"), "out", THIN)
+    assert (item["image"], item["result"]) == (f"{start}scan.nii.gz", f"out/{start}scan_sr")
+
+
+# --- which volumes of a folder are scans to rebuild: one rule ---
+
+
+def plain(root):
+    return root, root / "scan.nii.gz"
+
+
+def dataset(root):
+    root.mkdir(exist_ok=True)
+    (root / "dataset_description.json").write_text('{"Name": "x", "BIDSVersion": "1.9.0"}')
+    return root, root / "sub-1/anat/sub-1_T2w.nii.gz"
+
+
+@pytest.mark.parametrize("kind", [plain, dataset])
+@pytest.mark.parametrize(
+    ("spacing", "thickness", "taken"),
+    [
+        ((1, 1, 5), None, True),
+        ((1, 1, 1.3), None, False),
+        ((1.3, 1.3, 1.0), None, False),
+        ((1, 1, 1.35), None, True),
+        ((4, 1, 1), None, True),
+        ((1, 1, 1), 2.0, True),  # overlapping slices are thick
+        ((1, 1, 1.3), 1.3, False),
+        ((1, 1, 5), 1.0, True),  # thin slices far apart
+        ((1, 1, 1), "broken", True),  # told when its turn comes
+    ],
+)
+def test_thick_is_one_rule_of_spacing_and_known_thickness(spacing, thickness, taken, kind, tmp_path, log):
+    """Defect 16."""
+    root, path = kind(tmp_path)
+    add(path, spacing)
+    add(path.with_name("sub-1_acq-x_T2w.nii.gz"))
+    if thickness is not None:
+        path.with_name(path.name.replace(".nii.gz", ".json")).write_text(f'{{"SliceThickness": "{thickness}"}}')
+    assert (path.name in names(root)) == taken
+    assert any(f"{path} is skipped: no voxel edge is longer than 1.3 mm" in m for m in log.messages) != taken
+    assert names(path) == [path.name], "a scan given by name is taken"
+
+
+@pytest.mark.parametrize("kind", [plain, dataset])
+def test_spacing_is_that_of_the_affine(kind, tmp_path):
+    """Defect 16: `pixdim` says 1 mm where the affine says 5."""
+    root, path = kind(tmp_path)
+    add(path.with_suffix("").with_suffix(".nii"))
+    path = path.with_suffix("").with_suffix(".nii")
+    content = bytearray(path.read_bytes())
+    content[80:92] = np.ones(3, "<f4").tobytes()  # pixdim[1] to [3]
+    path.write_bytes(content)
+    assert nib.load(path).header.get_zooms() == (1, 1, 1) and names(root) == [path.name]
+
+
+def test_what_is_thin_is_what_the_weights_were_trained_for(tmp_path):
+    add(tmp_path / "a.nii.gz", (1, 1, 1.8))
+    assert names(tmp_path, thin=1.7) == ["a.nii.gz"]
+    with pytest.raises(InputError, match="no thick-slice scan"):
+        names(tmp_path, thin=2.0)
+
+
+NOT_SCANS = (
+    "mask brain_mask T2w_seg sub-1_dseg x_labels sub-1_label-GM_probseg sub-1_T1map sub-1_task-rest_bold a_aseg "
+)
+NOT_SCANS += (
+    "sub-1_dwi sub-1_phasediff sub-1_part-phase_T2w sub-1_mod-T2w_defacemask aparc+aseg sub-1_magnitude1 x_MASK"
+)
+
+
+@pytest.mark.parametrize("name", NOT_SCANS.split())
+def test_masks_maps_and_series_by_their_names_are_skipped_with_a_line(name, tmp_path, log):
+    add(tmp_path / "scan_T2w.nii.gz")
+    path = add(tmp_path / f"{name}.nii.gz")
+    assert names(tmp_path) == ["scan_T2w.nii.gz"]
+    assert [m for m in log.messages if f"{path} is skipped: its name says" in m]
+    assert names(path) == [path.name]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32])
+@pytest.mark.parametrize(("count", "taken"), [(1, False), (2, False), (40, False), (300, True)])
+def test_volumes_of_few_whole_numbers_are_label_maps(count, taken, dtype, tmp_path, log):
+    voxels = (VOXELS % count).astype(dtype) if count < 256 or dtype != np.uint8 else VOXELS.astype(np.uint8)
+    path = add(tmp_path / "a.nii.gz", voxels=voxels)
+    add(tmp_path / "scan.nii.gz")
+    assert names(tmp_path) == ["a.nii.gz"] * taken + ["scan.nii.gz"]
+    assert any(f"{path} is skipped: a mask or a label map: it holds" in m for m in log.messages) != taken
+    assert names(path) == ["a.nii.gz"]
+
+
+def test_few_values_that_are_not_whole_are_a_scan(tmp_path):
+    add(tmp_path / "a.nii.gz", voxels=(VOXELS % 7 / 4).astype(np.float32))
+    assert names(tmp_path) == ["a.nii.gz"]
+
+
+@pytest.mark.parametrize("tool", ["DRIFT", "another"])
+def test_datasets_that_drift_wrote_are_left_out(tool, tmp_path):
+    add(tmp_path / "scan.nii.gz")
+    add(tmp_path / "derivatives/sr/sub-1/anat/sub-1_desc-sr_T2w.nii.gz")
+    description = f'{{"Name": "x", "GeneratedBy": [{{"Name": "{tool}"}}]}}'
+    (tmp_path / "derivatives/sr/dataset_description.json").write_text(description)
+    assert names(tmp_path) == ["scan.nii.gz"] + ["sub-1_desc-sr_T2w.nii.gz"] * (tool != "DRIFT")
+
+
+def test_a_header_that_names_a_file_elsewhere_is_taken_so_that_it_is_told(tmp_path):
+    """Defect 12: the other scans of the folder go on, and no file but the header is read for the hash."""
+    add(tmp_path / "scan.nii.gz")
+    (tmp_path / "a.mhd").write_text("NDims = 3\nElementDataFile = /etc/hostname\n")
+    assert [str(tmp_path / "a.mhd")] in [item["sources"] for item in scans(tmp_path, "out", THIN)]
