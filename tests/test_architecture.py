@@ -13,8 +13,8 @@ LEVELS = {
     0: {"__init__", "errors", "files"},
     1: {"slice_profile", "grid", "schedule", "flow"},
     2: {"losses", "networks", "weights", "metrics", "consistency", "dicom", "bids", "readers"},
-    3: {"transforms", "contrast", "training", "inference", "datasets", "scans", "sample", "report", "evaluation"},
-    4: {"cohort"},
+    3: {"transforms", "contrast", "training", "inference", "datasets", "scans", "sample", "report"},
+    4: {"cohort", "evaluation", "tables"},
 }
 LEVEL_OF = {name: level for level, names in LEVELS.items() for name in names}
 STRANGERS = {"bundle", "tests", "monailabel", "holoscan", "yaml", "scripts"}  # scripts: imports are relative inside

@@ -59,8 +59,8 @@ KNOWN = {
     "train.yaml": SHARED | TRAINING,
     "evaluate.yaml": SHARED
     | DEPLOYED
-    | {"thicknesses", "spacing_ratio", "axes", "noise", "seed", "profile", "slab", "section", "consistency"}
-    | {"stage1_inferer", "volumes"},
+    | {"thicknesses", "spacing_ratio", "axes", "noise", "seed", "profile", "slab", "consistency"}
+    | {"flips", "stage1_inferer", "methods", "volumes"},
     "multi_gpu.yaml": {"device", "follower", "initialize", "finalize"},
     "paper.yaml": TRAINING,
     "mlflow.yaml": {"handlers_id", "configs"},

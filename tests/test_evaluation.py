@@ -1,40 +1,40 @@
-"""Laws of the interpolation methods, and the paired evaluation from NIfTI files to tables."""
+"""The paired evaluation, from NIfTI files to rows: methods, acquisitions, refusals and the command."""
 
-import csv
 import json
 import math
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import nibabel as nib
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-from monai.bundle import ConfigWorkflow
-from scipy import ndimage
+from monai.bundle import ConfigParser
+from monai.data import MetaTensor
+from scipy.ndimage import gaussian_filter
 
-from scripts import consistency, evaluation, grid, metrics, slice_profile
+from scripts import evaluation, metrics
+from scripts.acquisition import SLR, Acquisition
 from scripts.errors import InputError
 from scripts.inference import DriftInferer
-from scripts.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
+from scripts.interpolation import interpolate
+from scripts.slice_profile import acquire
+from scripts.weights import write_card
+from tests.conftest import CARD
 
 ROOT = Path(__file__).parents[1]
-SPACING = 0.9  # mm
+SPACING = 0.875  # mm; a float32 number, as affines hold
+CUBIC = {"cubic spline": partial(interpolate, method="cubic")}
 
 
-def write_phantom(path, seed, spacing=SPACING, shape=(30, 26, 24)):
+def write_phantom(path, seed, shape=(30, 26, 24)):
     """A smooth blob in air, in a NIfTI file."""
-    noise = ndimage.gaussian_filter(np.random.default_rng(seed).standard_normal(shape), 1.0)
+    noise = gaussian_filter(np.random.default_rng(seed).standard_normal(shape), 1.0)
     place = np.stack(np.meshgrid(*(np.linspace(-1, 1, n) for n in shape), indexing="ij"))
     head = 800.0 * (np.square(place).sum(0) < 0.8) * (1 + noise / np.abs(noise).max())
-    nib.save(nib.Nifti1Image(head.astype(np.float32), np.diag([spacing, spacing, spacing, 1.0])), path)
-
-
-def tiny_drift():
-    """Random weights, last layers included, so that both stages change the image."""
-    torch.manual_seed(0)
-    drift = Drift(AnatomicalProjectionNetwork((4, 8)), VelocityNetwork((4, 8)))
-    torch.nn.init.normal_(drift.velocity.unet.conv_out.weight, std=0.1)
-    return drift
+    nib.save(nib.Nifti1Image(head.astype(np.float32), np.diag([SPACING, SPACING, SPACING, 1.0])), path)
 
 
 @pytest.fixture
@@ -43,234 +43,185 @@ def volumes(tmp_path):
     for seed, contrast in enumerate(("T1w", "T1w", "FLAIR")):
         path = tmp_path / f"sub-{seed}_{contrast}.nii.gz"
         write_phantom(path, seed)
-        item = {"label": str(path), "sharp_axes": (1, 2), "subject": f"sub-{seed}", "contrast": contrast}
-        items.append(item)
+        items.append({"label": str(path), "sharp_axes": (1, 2), "subject": f"sub-{seed}", "contrast": contrast})
     return items
 
 
 @pytest.fixture
-def inferers():
-    return {"stage 1": DriftInferer(roi_size=32, steps=0), "DRIFT": DriftInferer(roi_size=32, n_max=3)}
+def measured(tmp_path):
+    """`evaluate` at 5 mm, with other options where they are given; its rows."""
+    return partial(evaluation.evaluate, output_dir=tmp_path / "out", thicknesses=[5.0])
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("method", ["linear", "cubic"])
-def test_ramps_are_exact_between_centres(axis, method):
-    """Thick slices that hold their own position give every fine slice its own, up to the outermost centres."""
-    centres = grid.centred_positions(7, 4.0, 33, 0.9)
-    thick = torch.from_numpy(centres).expand(3, 5, 7).movedim(2, axis)
-    fine = evaluation.interpolate_slices(thick, axis, 4.0, 33, 0.9, method)
-    expected = torch.arange(33, dtype=torch.float64).clamp(centres[0], centres[-1]).expand(3, 5, 33)
-    assert torch.allclose(fine, expected.movedim(2, axis), atol=1e-9)
+def by_hand(item, thickness, profile=SLR):
+    """PSNR of the cubic spline along axis 1."""
+    truth = torch.from_numpy(nib.load(item["label"]).get_fdata(dtype=np.float32))
+    acquisition = Acquisition.of_truth(1, truth.shape[1], SPACING, thickness, profile=profile)
+    return metrics.psnr(interpolate(acquire(truth, acquisition), acquisition, "cubic"), truth)
 
 
-def test_cubic_is_exact_for_cubics_and_linear_is_not():
-    centres = torch.from_numpy(grid.centred_positions(8, 4.0, 29, 1.0))
-    truth = (torch.arange(29, dtype=torch.float64) / 10) ** 3
-    inside = slice(math.ceil(centres[0]), math.floor(centres[-1]) + 1)
-    thick = ((centres / 10) ** 3).expand(2, 2, 8)
-    error = {
-        method: (evaluation.interpolate_slices(thick, 2, 4.0, 29, 1.0, method) - truth)[..., inside].abs().max()
-        for method in ("linear", "cubic")
-    }
-    assert error["cubic"] < 1e-9 < 1e-2 < error["linear"]
-
-
-def test_linear_agrees_with_numpy():
-    thick = torch.randn(4, 6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    fine = evaluation.interpolate_slices(thick, 1, 5.0, 31, 1.0, "linear")
-    centres = grid.centred_positions(6, 5.0, 31, 1.0)
-    for i, k in np.ndindex(4, 5):
-        assert np.allclose(fine[i, :, k], np.interp(np.arange(31), centres, thick[i, :, k]))
-
-
-def test_nearest_is_the_networks_input():
-    thick = torch.randn(4, 6, 5, generator=torch.Generator().manual_seed(0))
-    expected = slice_profile.regrid_nearest(thick, 1, 5.0, 31, 1.0)
-    assert torch.equal(evaluation.interpolate_slices(thick, 1, 5.0, 31, 1.0, "nearest"), expected)
-
-
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_few_slices_lower_the_degree(count):
-    thick = torch.full((3, 3, count), 7.0)
-    assert torch.allclose(evaluation.interpolate_slices(thick, 2, 5.0, 12, 1.0, "cubic"), torch.tensor(7.0))
-
-
-def test_unknown_method():
-    with pytest.raises(ValueError, match=r"'sinc'.*expected 'nearest', 'linear' or 'cubic'"):
-        evaluation.interpolate_slices(torch.zeros(3, 3, 3), 2, 5.0, 12, 1.0, "sinc")
-
-
-def test_slab_is_central_and_across_the_slice_axis():
-    volume = torch.arange(7 * 8 * 9.0).reshape(7, 8, 9)
-    assert torch.equal(evaluation.central_slab(volume, 0, 3), volume[:, :, 3:6])
-    assert torch.equal(evaluation.central_slab(volume, 2, 4), volume[:, 2:6])
-    assert torch.equal(evaluation.central_slab(volume, 1, 99), volume)
-
-
-@pytest.mark.parametrize("axis", [0, 1, 2])
-def test_rebuild_with_the_identity_is_nearest_neighbour(axis):
-    """The intensity map is undone, axis and grid are kept."""
-    ramps = 10.0 * torch.arange(6)[:, None] + 20.0 * torch.arange(6)[:, None, None]  # no noise within a slice
-    thick = (torch.tensor([100.0, 900.0, 300.0, 800.0, 100.0, 600.0]) + ramps).movedim(2, axis)
-    acquisition = evaluation.Acquisition(axis, 4.0, 4.0, 21, 1.1)
-
-    class Identity(torch.nn.Module):
-        def modulations(self, thickness, times):
-            assert thickness.tolist() == [[4.0, pytest.approx(1.1)]] and len(times) == 12  # round(15 (1 - 1.1/4)) = 11
-            return thickness, times
-
-        def integrate(self, image, apn_modulation, velocity_modulations, times):
-            return image
-
-    nearest = slice_profile.regrid_nearest(thick, axis, 4.0, 21, 1.1)
-    result = evaluation.rebuild(thick, acquisition, Identity(), DriftInferer(roi_size=16), "cpu", "measure")
-    assert torch.allclose(result, nearest, atol=1e-2)
-    deployed = evaluation.rebuild(thick, acquisition, Identity(), DriftInferer(roi_size=16), "cpu")
-    expected = consistency.reconcile(nearest, thick, axis, 1.1, 4.0, 4.0)
-    assert torch.allclose(deployed, expected, atol=1e-2) and (expected - nearest).abs().max() > 1
-
-
-def test_summary_is_numpys_and_counts_what_exists():
-    numbers = {"A": [1.0, 2.0, 4.0], "B": [5.0]}
-    rows = [
-        {"slice_thickness": 3.0, "slice_spacing": 3.0, "contrast": contrast, "method": "linear"}
-        | dict.fromkeys(evaluation.METRICS, value)
-        | {"power_middle": math.nan if value < 3 else value}
-        for contrast, values in numbers.items()
-        for value in values
-    ]
-    first, second = evaluation.summarise(rows)
-    assert first["n"] == 3 and first["psnr"] == {"mean": np.mean(numbers["A"]), "sd": np.std([1, 2, 4], ddof=1), "n": 3}
-    assert first["power_middle"]["n"] == 1 and first["power_middle"]["mean"] == 4.0
-    assert second["psnr"]["mean"] == 5.0 and math.isnan(second["psnr"]["sd"])
-    table = evaluation.summary_table([first, second])
-    assert "| 2.33 ± 1.53 |" in table and "| 4.0 ± \N{EN DASH} (N = 1) |" in table and "nan" not in table
-
-
-def test_files_to_tables(volumes, inferers, tmp_path):
-    thicknesses = [3.0, 5.0]  # at 0.9 mm, 1/3 lies above half Nyquist, 1/5 below
-    result = evaluation.evaluate(volumes, tiny_drift(), inferers, tmp_path / "out", thicknesses)
-    methods = ["nearest neighbour", "linear", "cubic spline", "stage 1", "DRIFT"]
-    rows, summary = result["rows"], result["summary"]
-    assert [row["method"] for row in rows] == 6 * methods
-    assert {row["slice_axis"] for row in rows} == {1}
-    assert [row["steps"] for row in rows[:10]] == [None, None, None, 0, 2, None, None, None, 0, 2]
-    assert len({row["psnr"] for row in rows}) == len(rows)  # every method of every case is another volume
-    assert all(math.isnan(row["power_middle"]) == (row["slice_thickness"] == 3.0) for row in rows)
-
-    # one case by hand
-    truth = torch.from_numpy(nib.load(volumes[0]["label"]).get_fdata(dtype=np.float32))
-    thick = slice_profile.acquire(truth, 1, SPACING, 5.0, 5.0)
-    cubic = evaluation.interpolate_slices(thick, 1, 5.0, truth.shape[1], SPACING, "cubic")
-    assert rows[7]["psnr"] == pytest.approx(metrics.psnr(cubic, truth), abs=1e-4)
-
-    # the three files say the same, and only they are there
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [f"evaluation.{e}" for e in ("csv", "json", "md")]
-    stored = json.loads((tmp_path / "out" / "evaluation.json").read_text())
-    assert stored["rows"][7]["psnr"] == rows[7]["psnr"] and stored["rows"][0]["power_middle"] is None
-    assert stored["settings"]["thicknesses"] == thicknesses and len(stored["summary"]) == len(summary) == 20
-    with open(tmp_path / "out" / "evaluation.csv", newline="") as file:
-        table = list(csv.DictReader(file))
-    assert [line["statistic"] for line in table] == ["value"] * 30 + ["mean", "sd"] * 20
-    t1w = [row for row in rows if (row["contrast"], row["method"], row["slice_thickness"]) == ("T1w", "DRIFT", 5.0)]
-    chosen = [line for line in table if (line["contrast"], line["method"]) == ("T1w", "DRIFT")]
-    mean, sd = (
-        next(c for c in chosen if c["statistic"] == s and c["slice_thickness"] == "5.0") for s in ("mean", "sd")
+@pytest.mark.parametrize("profile", [4.0, 2.5, "gaussian", "rectangular"])
+def test_a_case_by_hand(volumes, measured, tmp_path, profile):
+    (row,) = measured(volumes[:1], CUBIC, profile=profile).to_dict("records")
+    assert row["psnr"] == pytest.approx(by_hand(volumes[0], 5.0, profile), abs=1e-4)
+    assert (profile == SLR) == (row["psnr"] == pytest.approx(by_hand(volumes[0], 5.0), abs=1e-3))
+    assert (row["volume"], row["slice_axis"], row["target_thickness"]) == (
+        "sub-0_T1w.nii.gz",
+        1,
+        pytest.approx(SPACING),
     )
-    for key in evaluation.METRICS:
-        values = [row[key] for row in t1w]
-        assert mean["n"] == "2" and float(mean[key]) == pytest.approx(np.mean(values))
-        assert float(sd[key]) == pytest.approx(np.std(values, ddof=1))
-    markdown = (tmp_path / "out" / "evaluation.md").read_text(encoding="utf-8")
-    assert f"{float(mean['psnr']):.2f} ± {float(sd['psnr']):.2f}" in markdown
-    assert "\N{EN DASH}" in markdown and "nan" not in markdown
+    assert json.loads((tmp_path / "out" / "evaluation.json").read_text())["settings"]["profile"] == profile
 
 
-def test_other_profiles_are_other_slices(volumes, tmp_path):
-    """The case by hand again, for one profile after the other."""
+def test_every_volume_thickness_and_method_is_a_row(volumes, measured, drift):
+    methods = CUBIC | {
+        name: partial(evaluation.by_networks, network=drift, inferer=DriftInferer(roi_size=32, **steps), device="cpu")
+        for name, steps in {"stage 1": {"steps": 0}, "DRIFT": {"n_max": 3}}.items()
+    }
+    rows = measured(volumes, methods, thicknesses=[3.0, 5.0])
+    assert list(rows["method"]) == 6 * list(methods) and list(rows["slice_thickness"][::3]) == 3 * [3.0, 5.0]
+    assert list(rows["steps"][:6].fillna(-1)) == [-1, 0, 2, -1, 0, 2]
+    assert rows["psnr"].nunique() == len(rows)  # every method of every case is another volume
+    assert (rows["power_middle"].isna() == (rows["slice_thickness"] == 3.0)).all()  # 1/3 lies above half Nyquist
+
+
+def test_methods_are_given_slices_their_place_and_what_a_header_says(volumes, measured):
+    """All but the profile, which no header states; and a copy, so that none spoils the next one's slices."""
+    seen = []
+
+    def method(thick, acquisition):
+        seen.append((thick.clone(), acquisition))
+        thick *= 0
+        return interpolate(thick, acquisition, "nearest")
+
+    measured(volumes[:1], {"a": method, "b": method}, spacing_ratio=1.2, profile="rectangular")
+    (thick, a), (again, _) = seen
+    assert a == Acquisition.of_truth(1, 26, SPACING, 5.0, 6.0) == Acquisition.of(thick)
     truth = torch.from_numpy(nib.load(volumes[0]["label"]).get_fdata(dtype=np.float32))
-    found = set()
-    for profile in (4.0, 2.5, "gaussian", "rectangular"):
-        result = evaluation.evaluate(volumes[:1], tiny_drift(), {}, tmp_path / "out", [5.0], profile=profile)
-        stored = json.loads((tmp_path / "out" / "evaluation.json").read_text())
-        assert stored["settings"]["profile"] == profile
-        thick = slice_profile.acquire(truth, 1, SPACING, 5.0, 5.0, profile)
-        cubic = evaluation.interpolate_slices(thick, 1, 5.0, truth.shape[1], SPACING, "cubic")
-        assert result["rows"][2]["psnr"] == pytest.approx(metrics.psnr(cubic, truth), abs=1e-4)
-        found.add(result["rows"][2]["psnr"])
-    assert len(found) == 4
+    expected = acquire(truth, replace(a, profile="rectangular"))
+    assert torch.allclose(thick.as_tensor()[0], expected) and torch.equal(thick, again)
+    assert np.linalg.norm(np.asarray(thick.affine)[:3, 1]) == pytest.approx(6.0)
 
 
-def test_all_sharp_axes_gaps_and_noise(volumes, tmp_path):
+@pytest.mark.parametrize("volume", [torch.zeros(1, 30, 4, 24), torch.full((1, 30, 26, 24), math.nan)])
+def test_what_is_no_finite_volume_on_the_grid_of_the_truth_is_refused(volumes, measured, tmp_path, volume):
+    with pytest.raises(InputError, match=r"mine made a volume of \(1, 30, .* of sub-0_T1w.nii.gz at 5 mm"):
+        measured(volumes, {"mine": lambda thick, acquisition: volume})
+    assert not (tmp_path / "out").exists()
+
+
+def test_all_sharp_axes_gaps_and_noise(volumes, measured):
     def run(**options):
-        network, out = tiny_drift(), tmp_path / "out"
-        result = evaluation.evaluate(volumes[:1], network, {}, out, [4.0], axes="all", slab=12, **options)
-        return [(row["slice_axis"], row["slice_spacing"], row["psnr"]) for row in result["rows"]]
+        return measured(volumes[:1], CUBIC, thicknesses=[4.0], axes="all", slab=12, **options)
 
     plain, gaps, noisy = run(), run(spacing_ratio=1.25), run(noise=0.05, seed=1)
-    assert [axis for axis, _, _ in plain] == [1, 1, 1, 2, 2, 2]
-    assert {spacing for _, spacing, _ in plain} == {4.0} and {spacing for _, spacing, _ in gaps} == {5.0}
-    assert all(worse[2] < better[2] for better, worse in zip(plain, noisy))
-    assert noisy == run(noise=0.05, seed=1) != run(noise=0.05, seed=2)
+    assert list(plain["slice_axis"]) == [1, 2] and set(plain["slice_spacing"]) == {4.0}
+    assert set(gaps["slice_spacing"]) == {5.0} and set(gaps["slice_thickness"]) == {4.0}
+    assert (noisy["psnr"] < plain["psnr"]).all() and (gaps["psnr"] < plain["psnr"]).all()
+    assert noisy.equals(run(noise=0.05, seed=1)) and not noisy.equals(run(noise=0.05, seed=2))
+
+
+def test_a_slab_is_central_and_across_the_slice_axis():
+    volume = MetaTensor(torch.arange(7 * 8 * 9.0).reshape(1, 7, 8, 9), affine=torch.eye(4))
+    slab = evaluation.central_slab(volume, 0, 3)
+    assert torch.equal(slab.as_tensor(), volume.as_tensor()[..., 3:6]) and slab.affine[2, 3] == 3
+    assert torch.equal(evaluation.central_slab(volume, 2, 4).as_tensor(), volume.as_tensor()[:, :, 2:6])
+    assert all(evaluation.central_slab(volume, 1, count).shape == volume.shape for count in (99, None))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"thicknesses": []}, "thicknesses are"),
-        ({"thicknesses": [0.5]}, r"sub-0_T1w.nii.gz has voxels of 0.9 mm along axis 1: slices of 0.5 mm"),
+        ({"thicknesses": []}, "thicknesses are none"),
+        ({"thicknesses": ["thin"]}, "thicknesses is 'thin': expected 0.2 to 20 mm"),
+        ({"thicknesses": [0.5]}, r"sub-0_T1w.nii.gz has voxels of 0.875 mm along axis 1: slices of 0.5 mm"),
+        ({"methods": {}}, "methods are none"),
+        ({"methods": {"mine": "my_module"}}, "methods::mine is 'my_module': expected a callable"),
         ({"axes": "second"}, "axes is 'second': expected first or all"),
         ({"spacing_ratio": 0}, "spacing_ratio is 0"),
         ({"noise": -0.1}, "noise is -0.1"),
+        ({"noise": "much"}, "noise is 'much'"),
         ({"seed": None}, "seed is None"),
         ({"profile": 1.0}, r"slice profile is 1.0:.*2 to 32"),
         ({"profile": "hamming"}, r"slice profile is 'hamming'.*'gaussian' or 'rectangular'"),
         ({"profile": math.nan}, r"slice profile is nan:.*2 to 32"),
-        ({"profile": math.inf}, r"slice profile is inf:.*2 to 32"),
         ({"profile": None}, r"profile is None.*2 to 32"),
         ({"slab": 0}, "slab is 0"),
-        ({"consistency": "off"}, "consistency is 'off': expected measure or project"),
+        ({"slab": 8.5}, "slab is 8.5"),
     ],
 )
-def test_refusals(volumes, tmp_path, options, message):
-    options = {"thicknesses": [5.0]} | options
+def test_refusals(volumes, measured, tmp_path, options, message):
     with pytest.raises(InputError, match=message):
-        evaluation.evaluate(volumes, tiny_drift(), {}, tmp_path / "out", **options)
+        measured(volumes, **{"methods": CUBIC, **options})
     assert not (tmp_path / "out").exists()
 
 
-def test_nan_is_not_averaged_away(volumes, inferers, tmp_path):
-    drift = tiny_drift()
-    torch.nn.init.constant_(drift.apn.unet.conv_out.bias, math.nan)
-    with pytest.raises(ValueError, match=r"stage 1 made NaN .* at 5 mm"):
-        evaluation.evaluate(volumes, drift, inferers, tmp_path / "out", [5.0])
+def test_volumes_with_nan_are_refused(volumes, measured, write_nifti):
+    path = write_nifti(np.full((8, 8, 8), math.nan, np.float32), name="broken.nii.gz")
+    with pytest.raises(InputError, match=r"broken.nii.gz has NaN or infinite voxels"):
+        measured([volumes[0] | {"label": str(path)}], CUBIC)
 
 
-def test_the_command(volumes, tmp_path):
-    """`configs/evaluate.yaml` as people run it, with tiny weights."""
-    torch.save(tiny_drift().state_dict(), tmp_path / "model.pt")
-    listed = [{"image": Path(v["label"]).name, "kind": "val", **v} for v in volumes[:1]]
-    (tmp_path / "list.json").write_text(json.dumps(listed))
-    workflow = ConfigWorkflow(
-        config_file=str(ROOT / "configs" / "evaluate.yaml"),
-        logging_file=False,
-        workflow_type="train",
-        bundle_root=str(ROOT),
-        dataset_dir=str(tmp_path / "list.json"),
-        output_dir=str(tmp_path / "out"),
-        ckpt_path=str(tmp_path / "model.pt"),
-        device="cpu",
-        thicknesses=[4.0],
-        **{
-            "network_def#apn#channels": [4, 8],
-            "network_def#apn#residual": False,
-            "network_def#velocity#channels": [4, 8],
-            "inferer#roi_size": 32,
-            "stage1_inferer#roi_size": 32,
-        },
+# The command
+
+
+@pytest.fixture
+def config(volumes, drift, tmp_path):
+    """`configs/evaluate.yaml` with tiny weights, and the files that are stacked on it."""
+
+    def parser(*stacked, **given):
+        torch.save(drift.state_dict(), tmp_path / "model.pt")
+        write_card(tmp_path / "model.pt", CARD)
+        listed = [{"image": Path(v["label"]).name, "kind": "val", **v} for v in volumes[:1]]
+        (tmp_path / "list.json").write_text(json.dumps(listed))
+        config = ConfigParser()
+        config.read_config([str(ROOT / "configs" / "evaluate.yaml"), *map(str, stacked)])
+        options = {
+            "bundle_root": str(ROOT),
+            "dataset_dir": str(tmp_path / "list.json"),
+            "output_dir": str(tmp_path / "out"),
+            "ckpt_path": str(tmp_path / "model.pt"),
+            "device": "cpu",
+            "thicknesses": [4.0],
+            "network_def::apn::channels": [4, 8],
+            "network_def::velocity::channels": [4, 8],
+        }
+        config.update(options | given)
+        return config
+
+    return parser
+
+
+def test_the_command(config, volumes, tmp_path):
+    (rows,) = config().get_parsed_content("run")
+    assert list(rows["method"]) == ["nearest neighbour", "linear", "cubic spline", "stage 1", "DRIFT"]
+    assert list(rows["steps"].fillna(-1)) == [-1, -1, -1, 0, 3]  # round(4 (1 - 0.875 / 4)) = 3
+    assert rows["psnr"].nunique() == 5 and rows["psnr"][2] == pytest.approx(by_hand(volumes[0], 4.0), abs=1e-4)
+    settings = json.loads((tmp_path / "out" / "evaluation.json").read_text())["settings"]
+    assert settings["consistency"] == "project" and settings["weights"] == str(tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize("inferer", ["inferer", "stage1_inferer"])
+def test_results_are_reconciled_by_default_as_those_of_the_command_are(config, inferer):
+    assert config().get_parsed_content(inferer).projects
+    assert not config(consistency="measure").get_parsed_content(inferer).projects
+    with pytest.raises(Exception) as error:
+        config(consistency="off").get_parsed_content(inferer)
+    assert "expected measure or project" in str(error.getrepr(style="value"))
+
+
+def test_a_method_of_ones_own_is_one_entry(config, tmp_path, monkeypatch):
+    """A function in a module of one's own, and the entry as evaluate.yaml shows it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_module.py").write_text(
+        "from scripts.interpolation import interpolate\n\n\n"
+        "def my_function(thick, acquisition, strength):\n"
+        "    return strength * interpolate(thick, acquisition, 'linear')\n"
     )
-    workflow.initialize()
-    (result,) = workflow.run()
-    assert [row["steps"] for row in result["rows"]] == [None, None, None, 0, 3]  # round(4 (1 - 0.9 / 4)) = 3
-    assert (tmp_path / "out" / "evaluation.md").exists()
+    comment = (ROOT / "configs" / "evaluate.yaml").read_text()
+    entry = next(line for line in comment.splitlines() if line.startswith("#   methods::mine"))
+    (tmp_path / "mine.yaml").write_text(entry.removeprefix("#   ") + "\n")
+    (rows,) = config(tmp_path / "mine.yaml", **{"methods::DRIFT::_disabled_": True}).get_parsed_content("run")
+    psnr = rows.set_index("method")["psnr"]
+    assert list(psnr.index) == ["nearest neighbour", "linear", "cubic spline", "stage 1", "mine"]
+    assert psnr["mine"] < psnr["linear"] and pd.isna(rows["steps"][4])
