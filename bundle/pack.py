@@ -24,7 +24,7 @@ from scripts.weights import card_path, check_card  # noqa: E402
 NAME = "drift_mri_superresolution"
 CONTENT = (
     *("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml"),
-    *("configs/metadata.json", "configs/logging.conf", "configs/*.yaml", "configs/models/*.yaml", "scripts/*.py"),
+    *("configs/metadata.json", "configs/logging.conf", "configs/*.yaml", "configs/models/*.yaml", "scripts/**/*.py"),
     *("docs/*.md", "docs/*.txt", "docs/*.png", "docs/*.svg"),
 )
 WEIGHTS = "models/model.pt"

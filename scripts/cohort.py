@@ -152,8 +152,10 @@ def _write(item: Mapping, measured: MetaTensor, result: MetaTensor, output: Outp
     except ValueError:  # no head: the scan is constant
         number = math.nan
     if output.format == "dicom":
-        header = dicom.read_series(item["image"]).header
-        dicom.write_series(stem, result.as_tensor().numpy(), np.asarray(result.affine), header, output.version)
+        header, settings = dicom.read_series(item["image"]).header, json.dumps(key, sort_keys=True, default=str)
+        dicom.write_series(
+            stem, result.as_tensor().numpy(), np.asarray(result.affine), header, output.version, settings
+        )
         written = [stem.name]
     else:
         written = [stem.name + ".nii.gz"]

@@ -12,6 +12,7 @@ from scipy.ndimage import gaussian_filter
 
 from scripts.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
 from scripts.weights import Card, write_card
+from tests.dicom_files import SHAPE
 
 ROOT = Path(__file__).parents[1]
 CARD = Card("0.5.0", "tiny", (0.7, 1.3), (0.5, 1.3), 7.0, (0.8, 1.4), 4)  # what the weights of tests claim
@@ -25,6 +26,12 @@ def phantom() -> np.ndarray:
     volume = gaussian_filter(np.random.default_rng(0).random((40, 44, 48)), 1.5)
     volume = (volume - volume.min()) / (volume.max() - volume.min())
     return (1000 * volume).astype(np.float32)
+
+
+@pytest.fixture
+def voxels() -> np.ndarray:
+    """A volume for DICOM series, each voxel with its own value."""
+    return np.random.default_rng(0).permutation(np.prod(SHAPE)).reshape(SHAPE).astype(np.uint16)
 
 
 @pytest.fixture

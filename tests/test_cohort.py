@@ -18,7 +18,7 @@ import torch
 from scripts.cohort import SUMMARY, Output, complete, sha256
 from scripts.consistency import reconcile
 from scripts.errors import InputError, input_error
-from tests.test_dicom import images_of, mr_slices, save
+from tests.dicom_files import images_of, mr_slices, save
 
 AXIAL = np.diag([1.0, 1.0, 4.0, 1.0])
 

@@ -14,7 +14,7 @@ from pydicom.pixels import apply_modality_lut
 from scipy.ndimage import gaussian_filter
 
 from scripts.dicom import find_series, read_series
-from tests.test_dicom import DCM2NIIX, ORIENTATIONS, images_of, mr_slices, save, through_dcm2niix
+from tests.dicom_files import DCM2NIIX, ORIENTATIONS, images_of, mr_slices, save, through_dcm2niix
 from tests.test_end_to_end import NETWORK, ROOT, assert_told_in_one_line, environment, random_weights, run, write_yaml
 
 DEPLOY = ROOT / "bundle" / "deploy"

@@ -17,7 +17,7 @@ from pydicom import dcmread
 from scripts.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
 from scripts.weights import write_card
 from tests.conftest import CARD
-from tests.test_dicom import mr_slices, save
+from tests.dicom_files import mr_slices, save
 
 ROOT = Path(__file__).parents[1]
 TIMEOUT = 120  # s

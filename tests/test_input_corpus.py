@@ -43,7 +43,7 @@ from scipy.spatial.transform import Rotation
 from scripts import readers
 from scripts.errors import input_error
 from scripts.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
-from tests.test_dicom import ORIGIN, PIXEL, enhanced, mr_slices, save
+from tests.dicom_files import ORIGIN, PIXEL, enhanced, mr_slices, save
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "docs" / "input_corpus.md"

@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from scripts.sample import built_in_sample
-from tests.test_dicom import ORIENTATIONS, mr_slices, save
+from tests.dicom_files import ORIENTATIONS, mr_slices, save
 from tests.test_end_to_end import ROOT, environment, oblique, run
 
 PYTHON = os.environ.get("DRIFT_LABEL_PYTHON")

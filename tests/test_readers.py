@@ -15,7 +15,7 @@ from scripts.dicom import find_series
 from scripts.errors import InputError
 from scripts.readers import ScanReader, data_file
 from scripts.transforms import LoadScand
-from tests.test_dicom import mr_slices, save
+from tests.dicom_files import mr_slices, save
 
 AXIAL = np.diag([1.0, 1.0, 5.0, 1.0])
 VOXELS = np.random.default_rng(0).random((6, 7, 5)).astype(np.float32)

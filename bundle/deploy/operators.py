@@ -152,4 +152,4 @@ class Writing(Operator):
         with noted(self.failures, series.name):
             header = dicom.read_series(series).header
             affine, folder = np.asarray(volume.affine), self.folder / f"{series.name}_sr"
-            dicom.write_series(folder, volume.as_tensor().numpy(), affine, header, self.version)
+            dicom.write_series(folder, volume.as_tensor().numpy(), affine, header, self.version, "deployed")

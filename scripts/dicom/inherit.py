@@ -1,0 +1,75 @@
+"""What a derived series takes over from its source: a list of what is allowed, and only what holds for all slices."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+from pydicom import Dataset
+from pydicom.sr.codedict import codes
+
+from .headers import code, decimal, element, numbers, value
+
+INHERITED = " ".join(  # what still holds for a rebuilt series, by module (PS3.3, A.4.3); nothing else is copied
+    [
+        # Patient
+        "PatientName PatientID IssuerOfPatientID PatientBirthDate PatientSex OtherPatientIDsSequence",
+        "PatientIdentityRemoved DeidentificationMethod DeidentificationMethodCodeSequence",
+        # General Study, Patient Study
+        "StudyInstanceUID StudyDate StudyTime StudyID AccessionNumber IssuerOfAccessionNumberSequence",
+        "ReferringPhysicianName StudyDescription ProcedureCodeSequence PatientAge PatientSize PatientWeight",
+        # General Series, Frame of Reference
+        "SeriesNumber SeriesDescription BodyPartExamined Laterality PatientPosition ProtocolName",
+        "RequestAttributesSequence FrameOfReferenceUID PositionReferenceIndicator",
+        # General Equipment: the scanner; what rebuilt the series is added as contributing equipment
+        "Manufacturer ManufacturerModelName DeviceSerialNumber SoftwareVersions InstitutionName InstitutionAddress",
+        "InstitutionalDepartmentName StationName ContributingEquipmentSequence",
+        # General Acquisition, General Image, Contrast/Bolus, SOP Common
+        "AcquisitionDate AcquisitionTime PhotometricInterpretation VOILUTFunction BurnedInAnnotation",
+        "RecognizableVisualFeatures LossyImageCompression ContrastBolusAgent ContrastBolusAgentSequence",
+        "ContrastBolusRoute ContrastBolusVolume SpecificCharacterSet TimezoneOffsetFromUTC",
+        # MR Image
+        "ScanningSequence SequenceVariant SequenceName ScanOptions MRAcquisitionType AngioFlag RepetitionTime EchoTime",
+        "InversionTime EchoNumbers EchoTrainLength FlipAngle VariableFlipAngleFlag NumberOfAverages PixelBandwidth",
+        "ImagingFrequency ImagedNucleus MagneticFieldStrength ReceiveCoilName TransmitCoilName",
+    ]
+).split()
+ONCE_IS_ENOUGH = {"BurnedInAnnotation": "YES", "RecognizableVisualFeatures": "YES", "LossyImageCompression": "01"}
+
+
+def inherited(headers: list[Dataset], indices: list[int], part: int) -> Dataset:
+    """What a series derived from these images inherits: allowed attributes that have one value in all of them.
+
+    Args:
+        headers: classic, of the slices in their order.
+        indices: of the frames in their files.
+        part: number of the volume in its series; it makes the series' number, so that two echoes have two.
+    """
+    common = Dataset()
+    for keyword in INHERITED:
+        found = [element(header, keyword) for header in headers]
+        once = [one for one in found if one is not None and one.value == ONCE_IS_ENOUGH.get(keyword)]
+        first = once[0] if once else found[0]
+        if first is not None and (once or all(first == other for other in found[1:])):
+            common.add(copy.deepcopy(first))
+    common.remove_private_tags()  # those inside sequences
+    if "SpecificCharacterSet" not in common and any("SpecificCharacterSet" in header for header in headers):
+        common.SpecificCharacterSet = "ISO_IR 192"
+    pair = ("WindowCenter", "WindowWidth")
+    windows = [[numbers(header, k, np.size(value(header, k)))[0] for k in pair] for header in headers]
+    if np.isfinite(windows).all():  # one for all slices: they will be scrolled through
+        common.WindowCenter, common.WindowWidth = map(decimal, np.median(windows, axis=0))
+    common.RescaleSlope = decimal(min(abs(value(header, "RescaleSlope", 1)) for header in headers))
+    intercepts = {value(header, "RescaleIntercept", 0) for header in headers}
+    common.RescaleIntercept = decimal(intercepts.pop() if len(intercepts) == 1 else 0)
+    common.SeriesNumber = 1000 * part + common.get("SeriesNumber", 0) % 1000000
+    common.SourceImageSequence = []
+    for instance in dict.fromkeys(header.SOPInstanceUID for header in headers):  # a multi-frame image stands once
+        item = Dataset()
+        item.ReferencedSOPClassUID, item.ReferencedSOPInstanceUID = headers[0].SOPClassUID, instance
+        if "NumberOfFrames" in headers[0]:
+            frames = [index + 1 for index, header in zip(indices, headers) if header.SOPInstanceUID == instance]
+            item.ReferencedFrameNumber = sorted(frames)
+        item.PurposeOfReferenceCodeSequence = code(codes.DCM.SourceImageForImageProcessingOperation)
+        common.SourceImageSequence.append(item)
+    return common
