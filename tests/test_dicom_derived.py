@@ -142,6 +142,7 @@ def test_the_series_says_what_it_is_and_what_it_comes_from(tmp_path, voxels):
     for fact in ("estimated, not measured", "DRIFT 1.2.3", "acquisition of type 2D"):
         assert fact in image.DerivationDescription
     (tool,) = image.ContributingEquipmentSequence
+    assert image.MRAcquisitionType == "3D" and "ManufacturerModelName" not in tool
     assert tool.Manufacturer == "DRIFT" and "DRIFT 1.2.3" in tool.ContributionDescription
     assert tool.PurposeOfReferenceCodeSequence[0].CodeValue == "109102"
     referenced = {item.ReferencedSOPInstanceUID for item in image.SourceImageSequence}

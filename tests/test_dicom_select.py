@@ -116,6 +116,14 @@ def test_volumes_that_nothing_tells_apart_are_skipped_and_cost_no_other_series(t
     np.testing.assert_array_equal(read_only(tmp_path).array, voxels)
 
 
+def test_copies_of_one_series_are_that_series(tmp_path, voxels):
+    """As on a disc that holds its files twice: their UIDs are the same."""
+    images = mr_slices(voxels)
+    for name in "ab":
+        save(tmp_path / name, images)
+    np.testing.assert_array_equal(read_only(tmp_path).array, voxels)
+
+
 @pytest.mark.parametrize("fact", ["PatientID", "PatientName", "StudyInstanceUID"])
 def test_two_people_or_studies_under_one_series_uid_stay_apart(tmp_path, voxels, fact):
     inverted = voxels.max() - voxels

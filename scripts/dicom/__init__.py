@@ -5,9 +5,9 @@ Positions and orientations of DICOM are LPS, affines here are RAS as in NIfTI; l
 lie along its last array axis, whatever the spacings are: DICOM says which axis that is.
 """
 
-from .headers import Series, is_dicom
+from .headers import is_dicom
 from .read import Volume, read_series
-from .select import find_series
+from .select import Series, find_series
 from .write import write_series
 
 __all__ = ["Series", "Volume", "find_series", "is_dicom", "read_series", "write_series"]

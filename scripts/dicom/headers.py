@@ -36,23 +36,6 @@ VOLUME_KEYS = (  # what may tell volumes of one series apart, the most telling f
 ).split()
 
 
-@dataclass(frozen=True)
-class Series:
-    """Images that form one volume, or that are skipped for one reason.
-
-    Attributes:
-        name: for people and for files; the same in every run.
-        images: (path, index of the frame in the file) of each image, in the order found.
-        skipped: why they are not rebuilt; None if they are taken.
-        part: its number among the volumes that share a SeriesInstanceUID, from 1.
-    """
-
-    name: str
-    images: tuple[tuple[Path, int], ...]
-    skipped: str | None = None
-    part: int = 1
-
-
 @dataclass(frozen=True, eq=False)
 class Frame:
     """What the header of one image says. One that is unfit may have no place.

@@ -14,10 +14,10 @@ from pydicom.pixels import apply_modality_lut
 
 from .. import grid
 from ..errors import InputError
-from .headers import SAME_PLACE, Frame, Series, classic_headers, numbers, quiet, reason
+from .headers import SAME_PLACE, Frame, classic_headers, numbers, quiet, reason
 from .inherit import inherited
 from .policies import unfit
-from .select import places
+from .select import Series, places
 
 logger = logging.getLogger("drift")
 

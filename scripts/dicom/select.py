@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from pydicom.tag import Tag
 from .. import grid
 from ..errors import InputError
 from . import policies
-from .headers import SAME_PLACE, VOLUME_KEYS, Frame, Series, classic_headers, is_dicom, quiet, reason
+from .headers import SAME_PLACE, VOLUME_KEYS, Frame, classic_headers, is_dicom, quiet, reason
 
 logger = logging.getLogger("drift")
 
@@ -29,6 +30,23 @@ SEARCHED = [  # what is read of a file to find out what it is
     ),
     *map(Tag, "SharedFunctionalGroupsSequence PerFrameFunctionalGroupsSequence".split()),
 ]
+
+
+@dataclass(frozen=True)
+class Series:
+    """Images that form one volume, or that are skipped for one reason.
+
+    Attributes:
+        name: for people and for files; the same in every run.
+        images: (path, index of the frame in the file) of each image, in the order found.
+        skipped: why they are not rebuilt; None if they are taken.
+        part: its number among the volumes that share a SeriesInstanceUID, from 1.
+    """
+
+    name: str
+    images: tuple[tuple[Path, int], ...]
+    skipped: str | None = None
+    part: int = 1
 
 
 def _files(source: str | os.PathLike | Sequence[str | os.PathLike]) -> list[Path]:
