@@ -1,5 +1,7 @@
 """Laws and a worked example of slice geometry."""
 
+from itertools import permutations, product
+
 import numpy as np
 import pytest
 
@@ -235,10 +237,24 @@ def test_a_stack_has_at_least_one_fine_slice():
     assert grid.fine_count(1, 0.2, 1.0) == 1
 
 
-@pytest.mark.parametrize(("spacing", "thickness", "gap"), [(5.0, 4.0, 1.0), (3.0, 4.0, -1.0), (3.3, 3.3, 0.0)])
-def test_gap_and_thickness_make_the_spacing(spacing, thickness, gap):
-    assert grid.slice_gap(spacing, thickness) == pytest.approx(gap, abs=1e-12)
-    assert grid.slice_gap(spacing, thickness) + thickness == pytest.approx(spacing, abs=1e-12)
+@pytest.mark.parametrize(
+    ("fine", "fine_spacing", "slice_spacing", "thick"),
+    [(24, 1.0, 4.0, 6), (25, 1.0, 4.0, 7), (320, 0.7, 5.6, 40), (30, 0.7, 2.1, 10), (3, 1.0, 6.0, 1)],
+)
+def test_thick_slices_cover_the_fine_grid(fine, fine_spacing, slice_spacing, thick):
+    assert grid.thick_count(fine, fine_spacing, slice_spacing) == thick
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+@pytest.mark.parametrize("signs", list(product([1, -1], repeat=3)))
+@pytest.mark.parametrize("angles", [(0, 0, 0), (14, -20, 17)])
+def test_canonical_order_is_the_one_whose_axes_run_right_anterior_and_superior(order, signs, angles):
+    """All 48 orders in which a volume may be stored; a tilt of less than 45 degrees does not change them."""
+    affine = affine_of((0.9, 1.1, 5.0), angles)[:, [*order, 3]] @ np.diag([*signs, 1])
+    axes, flipped = grid.canonical(affine)
+    directions = affine[:3, list(axes)] * np.where(np.isin(range(3), flipped), -1, 1)
+    assert (np.diag(directions) > 0).all()
+    np.testing.assert_allclose(directions, rotation(*angles) * (0.9, 1.1, 5.0), atol=1e-12)
 
 
 @pytest.mark.parametrize("angles", [(0, 0, 0), (25, -40, 70), (90, 0, 90)])

@@ -1,27 +1,15 @@
-"""Laws of the slice profile and of thick-slice acquisition, with a Bloch simulation and plain loops as oracles."""
+"""Laws of the slice profile and its kernel, with a Bloch simulation and closed forms as oracles."""
 
 from math import erf
 
 import numpy as np
 import pytest
-import torch
 from sigpy.mri import rf
 
-from scripts import grid, slice_profile
+from scripts import slice_profile
 
 TIME_BANDWIDTHS = [2.0, 3.0, 4.0, 6.0, 10.0]
 PROFILES = [*TIME_BANDWIDTHS, "gaussian", "rectangular"]
-
-# (fine slices, fine spacing, slice thickness, slice spacing), mm: plain, non-integer, gap, overlap, a single slice, ...
-ACQUISITIONS = [
-    (24, 1.0, 4.0, 4.0),
-    (41, 0.7, 5.0, 5.0),
-    (30, 0.9, 3.3, 3.3),
-    (36, 1.0, 3.0, 4.5),
-    (36, 1.0, 6.0, 3.0),
-    (5, 1.0, 6.0, 6.0),
-    (20, 1.0, 1.0, 2.0),
-]
 
 
 def half_width(weights):
@@ -81,31 +69,12 @@ def shape_over_voxels(profile, ratio, reach):
     return weights(low)
 
 
-def line(count, seed=0):
-    return torch.randn(count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def acquire_by_loop(volume, axis, fine_spacing, slice_thickness, slice_spacing):
-    """Thick slices, line by line: pad symmetrically, convolve, interpolate linearly at the slice centres."""
-    kernel = slice_profile.profile_kernel(slice_thickness, fine_spacing)
-    reach = len(kernel) // 2
-    volume = np.moveaxis(volume, axis, -1)
-    fine = volume.shape[-1]
-    thick = max(1, int(np.ceil(round(fine * fine_spacing / slice_spacing, 6))))
-    centres = [((i - (thick - 1) / 2) * slice_spacing) / fine_spacing + (fine - 1) / 2 for i in range(thick)]
-    result = np.zeros((*volume.shape[:-1], thick))
-    for place in np.ndindex(volume.shape[:-1]):
-        blurred = np.convolve(np.pad(volume[place], reach, mode="symmetric"), kernel, mode="valid")
-        result[place] = np.interp(centres, np.arange(fine), blurred)
-    return np.moveaxis(result, -1, axis)
-
-
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("fine_spacing", [0.5, 0.7, 0.9, 1.0, 1.25])
 def test_kernel_is_as_wide_as_the_slice_is_thick(fine_spacing, profile):
     for ratio in (1.05, 1.2, 1.43, 1.5, 2.0, 2.5, 3.0, 3.7, 4.2, 5.0, 6.5, 8.0, 20.0):
         kernel = slice_profile.profile_kernel(ratio * fine_spacing, fine_spacing, profile)
-        assert half_width(kernel) == pytest.approx(ratio, rel=1e-3)
+        assert half_width(kernel) == pytest.approx(ratio, abs=5e-5)  # voxels
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -134,16 +103,8 @@ def test_kernel_spreads_as_slices_thicken(profile):
 
 
 @pytest.mark.parametrize("thickness", [0.2, 0.999, 1.0])
-def test_a_slice_as_thin_as_the_grid_is_the_identity(thickness):
+def test_the_kernel_of_a_slice_as_thin_as_the_grid_is_one_voxel(thickness):
     np.testing.assert_array_equal(slice_profile.profile_kernel(thickness, 1.0), [1.0])
-    torch.testing.assert_close(slice_profile.slice_matrix(12, 1.0, thickness, 1.0), torch.eye(12), rtol=0, atol=0)
-    volume = line(24).reshape(2, 12)
-    torch.testing.assert_close(slice_profile.degrade(volume, 1, 1.0, thickness, 1.0), volume)
-
-
-def test_thin_limit_is_continuous():
-    matrix = slice_profile.slice_matrix(12, 1.0, 1.001, 1.0)
-    torch.testing.assert_close(matrix, torch.eye(12), rtol=0, atol=0.01)
 
 
 @pytest.mark.parametrize("time_bandwidth", TIME_BANDWIDTHS)
@@ -226,233 +187,17 @@ def test_width_of_a_triangle():
     assert slice_profile.full_width_half_maximum(z, np.array([0.0, 0.0, 3.0, 0.0, 0.0])) == pytest.approx(2)
 
 
-@pytest.mark.parametrize("profile", ["gaussian", "rectangular"])
-@pytest.mark.parametrize("shift", [0.0, 0.35, -0.8])
-@pytest.mark.parametrize("acquisition", ACQUISITIONS)
-def test_matrix_rows_sum_to_one(acquisition, shift, profile):
-    matrix = slice_profile.slice_matrix(*acquisition, profile, shift)
-    fine, fine_spacing, _, slice_spacing = acquisition
-    assert matrix.shape == (slice_profile.thick_count(fine, fine_spacing, slice_spacing), fine)
-    torch.testing.assert_close(matrix.sum(1), torch.ones(len(matrix)))
-
-
-@pytest.mark.parametrize("acquisition", ACQUISITIONS)
-@pytest.mark.parametrize("function", [slice_profile.acquire, slice_profile.degrade])
-def test_acquisition_is_linear(function, acquisition):
-    fine, *lengths = acquisition
-    a, b = line(fine, 1), line(fine, 2)
-    combined = function(2 * a - 3 * b, 0, *lengths)
-    torch.testing.assert_close(combined, 2 * function(a, 0, *lengths) - 3 * function(b, 0, *lengths))
-
-
-@pytest.mark.parametrize(("profile", "shift"), [(4.0, 0.0), ("gaussian", 0.35), ("rectangular", -2.5)])
-@pytest.mark.parametrize("acquisition", ACQUISITIONS)
-@pytest.mark.parametrize("function", [slice_profile.acquire, slice_profile.degrade])
-def test_acquisition_keeps_constants(function, acquisition, profile, shift):
-    fine, *lengths = acquisition
-    result = function(torch.full((fine, 3), 7.0, dtype=torch.float64), 0, *lengths, profile, shift)
-    torch.testing.assert_close(result, torch.full_like(result, 7.0), rtol=1e-6, atol=0)
-
-
-@pytest.mark.parametrize("acquisition", ACQUISITIONS)
-@pytest.mark.parametrize("axis", [0, 1, 2])
-def test_acquisition_agrees_with_a_plain_loop(acquisition, axis):
-    fine, *lengths = acquisition
-    shape = [2, 3, 4]
-    shape[axis] = fine
-    volume = line(int(np.prod(shape))).reshape(shape)
-    expected = acquire_by_loop(volume.numpy(), axis, *lengths)
-    np.testing.assert_allclose(slice_profile.acquire(volume, axis, *lengths).numpy(), expected, atol=1e-6)
+def test_a_kernel_is_computed_once():
+    first = slice_profile.profile_kernel(3.21, 0.77)
+    assert slice_profile.profile_kernel(3.21, 0.77) is first
 
 
 @pytest.mark.parametrize(
-    ("fine", "fine_spacing", "slice_thickness", "slice_spacing", "thick_shift"),
-    [
-        (120, 1.0, 4.0, 4.0, 1),
-        (120, 1.0, 4.0, 4.0, 3),
-        (118, 1.0, 4.0, 4.0, 1),
-        (120, 1.0, 3.0, 5.0, 1),
-        (120, 1.0, 6.0, 3.0, 2),
-        (120, 0.7, 4.2, 4.2, 1),
-        (121, 1.0, 2.5, 2.5, 2),  # 121: no fine slice lies on the border of two thick ones, where the middle decides
-    ],
+    ("thickness", "fine_spacing"), [(0.0, 1.0), (-2.5, 1.0), (3.0, 0.0), (3.0, -0.7), (float("nan"), 1.0)]
 )
-def test_whole_slice_shift_commutes(fine, fine_spacing, slice_thickness, slice_spacing, thick_shift):
-    fine_shift = round(thick_shift * slice_spacing / fine_spacing)
-    volume = line(fine)
-    lengths = (fine_spacing, slice_thickness, slice_spacing)
-    for function, shift in ((slice_profile.acquire, thick_shift), (slice_profile.degrade, fine_shift)):
-        border = shift + (5 if function is slice_profile.acquire else 20)
-        moved = function(volume.roll(fine_shift), 0, *lengths)[border:-border]
-        torch.testing.assert_close(moved, function(volume, 0, *lengths).roll(shift)[border:-border])
-
-
-SHIFTED = [(1.0, 4.0, 4.0), (0.7, 4.2, 4.2), (1.0, 3.0, 5.0), (1.0, 6.0, 3.0), (0.9, 3.3, 3.3)]
-
-
-@pytest.mark.parametrize("profile", [4.0, "gaussian", "rectangular"])
-@pytest.mark.parametrize("voxels", [-7, -1, 1, 3])
-@pytest.mark.parametrize("lengths", SHIFTED)
-def test_shifting_the_stack_by_whole_voxels_is_translating_the_anatomy_back(lengths, voxels, profile):
-    volume, shift = line(120), voxels * lengths[0]
-    back = volume.roll(-voxels)
-    thick = slice_profile.acquire(volume, 0, *lengths, profile, shift)
-    torch.testing.assert_close(thick[8:-8], slice_profile.acquire(back, 0, *lengths, profile)[8:-8])
-    fine = slice_profile.degrade(volume, 0, *lengths, profile, shift)
-    torch.testing.assert_close(fine[30:-30], slice_profile.degrade(back, 0, *lengths, profile).roll(voxels)[30:-30])
-
-
-@pytest.mark.parametrize("shift", [-1.3, 0.25, 0.5])
-@pytest.mark.parametrize("lengths", SHIFTED)
-def test_a_shifted_stack_shows_tissue_where_it_is(lengths, shift):
-    """Slices of a ramp hold their own place, shift and all; back on the grid they lie within half a slice of it."""
-    ramp = torch.arange(120, dtype=torch.float64) * lengths[0]
-    _, _, slice_spacing = lengths
-    thick = slice_profile.acquire(ramp, 0, *lengths, shift=shift)
-    place = (np.arange(len(thick)) - (len(thick) - 1) / 2) * slice_spacing + 119 / 2 * lengths[0] + shift
-    np.testing.assert_allclose(thick[8:-8], place[8:-8], atol=1e-4)
-    fine = slice_profile.degrade(ramp, 0, *lengths, shift=shift)
-    assert (fine - ramp).abs()[30:-30].max() <= slice_spacing / 2 + 1e-4
-
-
-@pytest.mark.parametrize("acquisition", ACQUISITIONS)
-def test_no_shift_is_the_centred_stack(acquisition):
-    fine, *lengths = acquisition
-    volume = line(fine)
-    for function in (slice_profile.acquire, slice_profile.degrade):
-        assert torch.equal(function(volume, 0, *lengths, shift=0.0), function(volume, 0, *lengths))
-
-
-@pytest.mark.parametrize("shift", [0.0, 0.35])
-@pytest.mark.parametrize("acquisition", ACQUISITIONS)
-def test_acquisition_commutes_with_flips(acquisition, shift):
-    """A stack that lies off the centre lies as far off on the other side."""
-    fine, *lengths = acquisition
-    volume = line(fine)
-    torch.testing.assert_close(
-        slice_profile.acquire(volume.flip(0), 0, *lengths, shift=shift),
-        slice_profile.acquire(volume, 0, *lengths, shift=-shift).flip(0),
-    )
-
-
-@pytest.mark.parametrize("function", [slice_profile.acquire, slice_profile.degrade])
-@pytest.mark.parametrize("order", [(0, 2, 1), (1, 2, 0), (2, 1, 0)])
-def test_acquisition_commutes_with_axis_permutation(function, order):
-    volume = line(3 * 4 * 30).reshape(3, 4, 30)
-    expected = function(volume, 2, 0.9, 3.3, 4.0).permute(order)
-    torch.testing.assert_close(function(volume.permute(order), order.index(2), 0.9, 3.3, 4.0), expected)
-    torch.testing.assert_close(function(volume.permute(order), order.index(2) - 3, 0.9, 3.3, 4.0), expected)
-
-
-def test_acquisition_commutes_with_adding_dimensions():
-    volume = line(30)
-    single = slice_profile.acquire(volume, 0, 1.0, 4.0, 4.0)
-    batch = slice_profile.acquire(volume.expand(2, 1, 5, 30), 3, 1.0, 4.0, 4.0)
-    torch.testing.assert_close(batch, single.expand(2, 1, 5, -1))
-
-
-def test_gap_tissue_is_not_measured():
-    matrix = slice_profile.slice_matrix(36, 1.0, 3.0, 12.0)  # centres at 5.5, 17.5, 29.5
-    torch.testing.assert_close(matrix[:, [11, 12, 23, 24]], torch.zeros(3, 4), rtol=0, atol=1e-3)
-    assert (matrix[:, [5, 6]].sum(0) > 0.2).all()
-
-
-def test_overlapping_slices_share_tissue():
-    shared = slice_profile.slice_matrix(36, 1.0, 6.0, 3.0)[:, 12:24]
-    apart = slice_profile.slice_matrix(36, 1.0, 3.0, 3.0)[:, 12:24]
-    assert ((shared > 0.05).sum(0) >= 2).all()
-    assert ((apart > 0.05).sum(0) < 3).all()
-    torch.testing.assert_close(shared.sum(0), torch.full((12,), 1 / 3), rtol=0.1, atol=0)  # each is seen as much
-
-
-def test_profile_follows_thickness_and_grid_follows_spacing():
-    thin, thick = (slice_profile.slice_matrix(60, 1.0, thickness, 5.0)[6].double() for thickness in (2.0, 5.0))
-    assert thin.shape == thick.shape
-    centre = (torch.arange(60) * thin).sum().item()
-    assert centre == pytest.approx((torch.arange(60) * thick).sum().item(), abs=1e-4)
-    assert (thin > 0.01).sum() < (thick > 0.01).sum()
-
-
-@pytest.mark.parametrize(
-    ("fine", "fine_spacing", "slice_spacing", "thick"),
-    [(24, 1.0, 4.0, 6), (25, 1.0, 4.0, 7), (320, 0.7, 5.6, 40), (30, 0.7, 2.1, 10), (3, 1.0, 6.0, 1)],
-)
-def test_thick_slices_cover_the_fine_grid(fine, fine_spacing, slice_spacing, thick):
-    assert slice_profile.thick_count(fine, fine_spacing, slice_spacing) == thick
-
-
-@pytest.mark.parametrize("acquisition", ACQUISITIONS)
-def test_degrade_is_acquisition_then_stair_steps(acquisition):
-    fine, fine_spacing, thickness, slice_spacing = acquisition
-    volume = line(fine * 2).reshape(fine, 2)
-    thick = slice_profile.acquire(volume, 0, fine_spacing, thickness, slice_spacing)
-    result = slice_profile.degrade(volume, 0, fine_spacing, thickness, slice_spacing)
-    assert result.shape == volume.shape
-    for j, i in enumerate(grid.nearest_index(fine, fine_spacing, len(thick), slice_spacing)):
-        assert torch.equal(result[j], thick[i])
-
-
-def test_degraded_image_has_stair_steps():
-    result = slice_profile.degrade(torch.arange(24.0), 0, 1.0, 4.0, 4.0).reshape(6, 4)
-    assert (result == result[:, :1]).all()
-    torch.testing.assert_close(result[1:-1, 0], torch.tensor([5.5, 9.5, 13.5, 17.5]), rtol=0, atol=1e-2)
-
-
-def test_regrid_keeps_every_thick_slice():
-    thick = line(7 * 3).reshape(7, 3)
-    fine = slice_profile.regrid_nearest(thick, 0, 5.0, 50, 0.7)
-    assert fine.shape == (50, 3)
-    assert torch.equal(torch.unique_consecutive(fine, dim=0), thick)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_acquisition_keeps_the_dtype(dtype):
-    assert slice_profile.degrade(torch.zeros(12, dtype=dtype), 0, 1.0, 4.0, 4.0).dtype == dtype
-
-
-def test_gradient_flows_through_acquisition():
-    volume = line(16).requires_grad_()
-    assert torch.autograd.gradcheck(lambda v: slice_profile.degrade(v, 0, 1.0, 3.0, 4.0), volume)
-
-
-def test_an_integer_image_is_refused_or_measured_never_zeroed():
-    volume = torch.full((12,), 100, dtype=torch.int16)
-    try:
-        result = slice_profile.acquire(volume, 0, 1.0, 4.0, 4.0)
-    except (TypeError, ValueError):
-        return
-    torch.testing.assert_close(result.double(), torch.full((3,), 100.0, dtype=torch.float64), rtol=0.01, atol=0)
-
-
-def test_kernel_and_matrix_are_computed_once():
-    for function, arguments in (
-        (slice_profile.profile_kernel, (3.21, 0.77)),
-        (slice_profile.slice_matrix, (9, 1, 2, 2)),
-    ):
-        first = function(*arguments)
-        hits = function.cache_info().hits
-        assert function(*arguments) is first
-        assert function.cache_info().hits == hits + 1
-
-
-@pytest.mark.parametrize(("thickness", "fine_spacing"), [(0.0, 1.0), (-2.5, 1.0), (3.0, 0.0), (3.0, -0.7)])
 def test_impossible_length_is_named(thickness, fine_spacing):
     with pytest.raises(ValueError, match=f"{thickness} mm.*{fine_spacing} mm"):
         slice_profile.profile_kernel(thickness, fine_spacing)
-
-
-@pytest.mark.parametrize("slice_spacing", [0.0, -4.5])
-def test_impossible_slice_spacing_is_named(slice_spacing):
-    with pytest.raises(ValueError, match=f"slice spacing is {slice_spacing} mm"):
-        slice_profile.acquire(torch.zeros(12), 0, 1.0, 4.0, slice_spacing)
-
-
-@pytest.mark.parametrize("length", [float("nan")])
-def test_nan_is_refused(length):
-    with pytest.raises(ValueError, match="nan"):
-        slice_profile.profile_kernel(length, 1.0)
-    with pytest.raises(ValueError, match="nan"):
-        slice_profile.slice_matrix(12, 1.0, 4.0, length)
 
 
 @pytest.mark.parametrize("time_bandwidth", [1.9, 0.0, -4.0])
