@@ -194,18 +194,21 @@ def settle(
             "blur or false detail."
         )
     thickness, source = _thickness(slice_spacing, stated, slice_thickness, warnings)
+    thin = max(thickness, slice_spacing) <= ROUNDING * target
+    implausible = slice_thickness is None and slice_spacing < PLAUSIBLE * spacing.max()
+    if slice_axis is not None and (thin or implausible) and spacing.max() > ROUNDING * target:
+        raise InputError(
+            f"{name}: slice_axis is {axis}, along which voxels are {slice_spacing:.3g} mm, no thick slices' spacing: "
+            f"expected their axis, such as {grid.slice_axis(spacing)}. Leave out --slice_axis."
+        )
     if axis_source == GUESSED and thickness > slice_spacing and pixels.max() > 0.8 * slice_spacing:
         warnings.append(
-            f"the slices overlap and voxels are nearly cubes: that axis {axis} is the slices' is a guess. Set --slice_axis."
+            f"the slices overlap and voxels are nearly cubes: that axis {axis} is the slices' is a guess. "
+            "Set --slice_axis."
         )
     if abs(thickness - target) <= (ROUNDING - 1) * target:
         thickness = target
-    if max(thickness, slice_spacing) <= ROUNDING * target:
-        if slice_axis is not None and spacing.max() > ROUNDING * target:
-            raise InputError(
-                f"{name}: slice_axis is {axis}, along which voxels are {slice_spacing:.3g} mm, as thin as the target: "
-                f"expected the axis of the thick slices, such as {grid.slice_axis(spacing)}. Leave out --slice_axis."
-            )
+    if thin:
         thickness = target = slice_spacing
         target_source = "the slice spacing: nothing is to be rebuilt"
     elif thickness < target:

@@ -86,8 +86,8 @@ class DriftInferer(Inferer):
     intensities become [-1, 1]; the slices are put on the fine grid by nearest neighbour. The networks then sharpen the
     planes that contain the slice axis, by Gaussian-weighted sliding windows; all windows share one Euler schedule and
     one conditioning, which depend on thickness alone. They see the box around the head (`signal_box`); the air outside
-    and what lies beyond tissue (`intensity.IntensityRange`) keep their input. Last, the result is reconciled with the
-    slices, and where the scan has no negative intensity it has none either.
+    keeps its input. The result is reconciled with the slices, and where the scan has no negative tissue it has none
+    either. What lies beyond tissue (`intensity.IntensityRange`) is laid on last, as it was.
 
     Args:
         roi_size: edge of the square windows, in pixels. Along a side that is shorter, windows are as long as the side.
@@ -186,10 +186,12 @@ class DriftInferer(Inferer):
             if not torch.isfinite(sharp).all():
                 raise InputError("the weights give NaN or infinite voxels: they are broken. Set --ckpt_path to others.")
             volume[box] = sharp
-        result = scale.to_scan(volume) + interpolate(measured - tissue, acquisition, "nearest")
+        result = scale.to_scan(volume)
         if self.projects:
-            result = reconcile(result, measured, acquisition)
-        return result.clamp(min=0) if measured.min() >= 0 else result
+            result = reconcile(result, tissue, acquisition)
+        if scale.low >= 0:
+            result = result.clamp(min=0)
+        return result + interpolate(measured - tissue, acquisition, "nearest")
 
     def _sharpen(
         self, head: Tensor, slice_axis: int, thicknesses: tuple[float, float], steps: int, network: Drift

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
+
+from .errors import InputError
 
 UPPER_PERCENTILE = 99.9
 BRIGHTEST = 5.0  # times the head's typical intensity; of 54 scans none has a voxel in 20,000 above it
@@ -25,8 +28,13 @@ class IntensityRange(NamedTuple):
     ceiling: float
 
     def tissue(self, volume: Tensor) -> Tensor:
-        """The volume without what lies beyond tissue: clipped to `[low, ceiling]`."""
-        return volume.clamp(self.low, self.ceiling)
+        """The volume without what lies beyond tissue: raised to `low`, and typical where it is above the ceiling.
+
+        Bright spots that were cut off at the ceiling would still be the strongest contrast in their planes, and change
+        what networks make of the tissue around them.
+        """
+        typical = self.low + (self.ceiling - self.low) / BRIGHTEST
+        return volume.clamp(min=self.low).where(volume <= self.ceiling, typical)
 
     def to_unit(self, volume: Tensor) -> Tensor:
         """Intensities mapped linearly, `[low, high]` to `[-1, 1]` (Sec. S4.3), without clipping."""
@@ -35,6 +43,17 @@ class IntensityRange(NamedTuple):
     def to_scan(self, unit: Tensor) -> Tensor:
         """Undoes `to_unit`."""
         return (unit + 1) * ((self.high - self.low) / 2) + self.low
+
+
+def check_finite(volume: Tensor, name: str) -> None:
+    """Refuses voxels that are no numbers, which would spread over a result, or over weights in training.
+
+    Raises:
+        InputError: if a voxel is NaN or infinite.
+    """
+    count = int((~torch.isfinite(volume)).sum())
+    if count:
+        raise InputError(f"{name} has {count} NaN or infinite voxels: expected none. Mask or mend them first.")
 
 
 def intensity_range(volume: Tensor) -> IntensityRange:
@@ -60,4 +79,4 @@ def intensity_range(volume: Tensor) -> IntensityRange:
     high = float(np.percentile(values[values <= ceiling], UPPER_PERCENTILE)) if typical > 0 else low
     if high <= low:  # fewer than one voxel in a thousand is not background
         high = ceiling = max(float(values.max()), low + 1)
-    return IntensityRange(float(low), high, max(ceiling, high))
+    return IntensityRange(float(low), high, float(max(ceiling, high)))

@@ -17,6 +17,7 @@ from monai.transforms import MapTransform
 from . import bids, grid
 from .acquisition import ROUNDING, SLR, Acquisition, Profile, length, settle
 from .errors import InputError, flag
+from .intensity import check_finite
 from .interpolation import resample
 from .readers import ScanReader
 from .slice_profile import slice_profile
@@ -26,7 +27,7 @@ logger = logging.getLogger("drift")
 
 
 class LoadScand(MapTransform):
-    """Reads scans and refuses what is no complete 3-D volume of real numbers on an orthogonal grid.
+    """Reads scans and refuses what is no complete 3-D volume of finite numbers on an orthogonal grid.
 
     Args:
         keys: what `readers.ScanReader` reads, which becomes a `(1, X, Y, Z)` float32 volume with an affine and the
@@ -40,11 +41,12 @@ class LoadScand(MapTransform):
                 array, meta = reader.get_data(reader.read(result[key]))
                 affine = torch.from_numpy(meta.pop("affine"))
                 result[key] = MetaTensor(torch.from_numpy(array)[None], affine=affine, meta=meta)
-            self._check_grid(result[key])
+            self._check(result[key])
         return result
 
-    def _check_grid(self, volume: MetaTensor) -> None:
-        name = volume.meta.get("filename_or_obj", "the scan")
+    def _check(self, volume: MetaTensor) -> None:
+        name = str(volume.meta.get("filename_or_obj", "the scan"))
+        check_finite(volume, name)
         affine = np.asarray(volume.affine)
         if not np.isfinite(affine).all():
             raise InputError(f"{name} has NaN or infinity in its affine: expected numbers. Mend its header.")
