@@ -163,6 +163,14 @@ def test_a_cut_slice_at_the_end_is_not_lost_without_a_word(tmp_path, voxels, cap
     assert re.match(rf"{series.name}: .*{name} cannot be read, and may hold slices of it", told)
 
 
+def test_a_page_that_came_instead_of_a_slice_is_told_and_notes_are_not(tmp_path, voxels, caplog):
+    save(tmp_path, mr_slices(voxels)[:5])
+    (tmp_path / "notes.txt").write_text("seen")
+    assert len(taken(tmp_path)[0].images) == 5 and not caplog.text
+    (tmp_path / "005.dcm").write_text("<html>404</html>")
+    assert len(taken(tmp_path)[0].images) == 5 and "005.dcm cannot be read" in caplog.text
+
+
 def test_a_slice_that_was_not_fetched_is_not_lost_without_a_word(tmp_path, voxels, caplog):
     save(tmp_path, mr_slices(voxels))
     (tmp_path / "005").unlink()
