@@ -158,7 +158,7 @@ def test_refusals(volumes, measured, tmp_path, options, message):
 
 def test_volumes_with_nan_are_refused(volumes, measured, write_nifti):
     path = write_nifti(np.full((8, 8, 8), math.nan, np.float32), name="broken.nii.gz")
-    with pytest.raises(InputError, match=r"broken.nii.gz has NaN or infinite voxels"):
+    with pytest.raises(InputError, match=r"broken.nii.gz has 512 NaN or infinite voxels"):
         measured([volumes[0] | {"label": str(path)}], CUBIC)
 
 

@@ -1,6 +1,6 @@
 """Training samples per second, and where a step's time goes: the table of docs/benchmarks.md.
 
-python -m tests.bench_training DATASET_DIR [--iterations 16] [overrides of configs/train.yaml, such as --label_dir=DIR]
+python -m tests.benchmarks.training DATASET_DIR [--iterations 16] [--label_dir=DIR and other overrides of train.yaml]
 
 For each stage: samples/s of the data loader alone and of the trainer as it runs; the share of its step that the
 networks take (forward, loss, backward, optimiser, average of the weights), while the loader's worker uses the same
@@ -20,8 +20,10 @@ from monai.bundle import ConfigParser
 from monai.engines.utils import IterationEvents
 from monai.transforms import RandSpatialCrop
 
-from scripts.evaluation import load_volume
-from scripts.slice_profile import degrade
+from scripts.acquisition import Acquisition
+from scripts.evaluation import read_volume
+from scripts.grid import voxel_spacing
+from scripts.interpolation import degrade
 
 
 def parsed(overrides):
@@ -78,11 +80,12 @@ def naive_rate(volumes, patch_size, count):
     crop = RandSpatialCrop((patch_size, patch_size), random_size=False)
     start = time.perf_counter()
     for item in itertools.islice(itertools.cycle(volumes), count):
-        volume, spacings = load_volume(item["label"])
+        volume = read_volume(item["label"])
         axis = item["sharp_axes"][0]
-        degraded = degrade(volume, axis, float(spacings[axis]), 5.0, 5.0)
+        spacing = float(voxel_spacing(volume.affine)[axis])
+        degraded = degrade(volume.as_tensor()[0], Acquisition.of_truth(axis, volume.shape[1 + axis], spacing, 5.0))
         other = next(a for a in range(3) if a != axis)
-        crop(degraded.movedim((axis, other), (1, 2))[volume.shape[3 - axis - other] // 2][None])
+        crop(degraded.movedim((axis, other), (1, 2))[degraded.shape[3 - axis - other] // 2][None])
     return count / (time.perf_counter() - start)
 
 
@@ -100,9 +103,10 @@ def main():
     print("|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         config = parsed({"dataset_dir": options.dataset_dir, "output_dir": folder, "val_interval": 10**6, **overrides})
-        for name, section in (("stage 1", "train"), ("stage 2", "refine")):
-            loader = loader_rate(config.get_parsed_content(f"{section}#dataloader"), options.iterations)
-            whole, share, alone = trainer_rate(config.get_parsed_content(f"{section}#trainer"), options.iterations)
+        for name, section in (("stage 1", "train"), ("stage 2", "stage2")):
+            trainer = config.get_parsed_content(f"{section}#trainer")
+            loader = loader_rate(trainer.data_loader, options.iterations)
+            whole, share, alone = trainer_rate(trainer, options.iterations)
             print(f"| {name} | {loader:.0f} | {whole:.1f} | {share:.0%} | {alone:.1f} |", flush=True)
         volumes, patch = config.get_parsed_content("train#volumes"), config["patch_size"]
     print(f"\nnaive loop, loading alone: {naive_rate(volumes, patch, options.iterations):.2f} samples/s")

@@ -1,6 +1,6 @@
 """Quality and time against window size, overlap, planes and precision: the table of docs/benchmarks.md and its plot.
 
-python -m tests.bench_windows DATASET_DIR OUTPUT_DIR [--thicknesses 3 5] [--slab 24] [--volumes 0 6]
+python -m tests.benchmarks.windows DATASET_DIR OUTPUT_DIR [--thicknesses 3 5] [--slab 24] [--volumes 0 6]
 
 One family of planes; the time is that of this process, so run nothing else.
 """
@@ -10,9 +10,11 @@ from pathlib import Path
 
 from scripts.evaluation import evaluate
 from scripts.inference import DriftInferer
-from tests.bench_common import held_out, panels, shipped_network, sweep_parser
+from scripts.tables import summarise
+from tests.benchmarks import deployed, held_out, method, panels, shipped_network, sweep_parser
 
-METHODS = {  # name -> how it differs from the paper's windows
+PAPER = {"roi_size": 128, "both_planes": False, "bfloat16": False}
+WINDOWS = {  # name -> how it differs from the paper's windows
     "128, overlap 64": {"overlap": 0.5},
     "128, overlap 32": {},
     "128, overlap 16": {"overlap": 0.125},
@@ -43,8 +45,8 @@ def draw(rows, path):
     groups = list(dict.fromkeys(row[:2] for row in rows))
     figure, axes = panels(groups, 5)
     for panel, group in zip(axes[0], groups):
-        for (_, _, name, seconds, entry), marker in zip((row for row in rows if row[:2] == group), "o^vs<>*DP"):
-            panel.plot(seconds, entry["psnr_head"]["mean"], marker, ms=8, alpha=0.7, label=name)
+        for (_, _, name, seconds, line), marker in zip((row for row in rows if row[:2] == group), "o^vs<>*DP"):
+            panel.plot(seconds, line["psnr_head", "mean"], marker, ms=8, alpha=0.7, label=name)
         panel.set(title=f"{group[0]}, {group[1]:g} mm", xlabel="time over that of 128, overlap 32")
     axes[0, 0].set_ylabel("PSNR in head (dB)")
     axes[0, -1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5))
@@ -58,20 +60,22 @@ def main():
     network, volumes = shipped_network(options.ckpt_path), held_out(options)
     rows = []
     for thickness in options.thicknesses:
-        inferers = {name: TimedInferer(n_max=options.n_max, **settings) for name, settings in METHODS.items()}
+        inferers = {
+            name: deployed(**{"_target_": TimedInferer, **PAPER, **settings}) for name, settings in WINDOWS.items()
+        }
+        methods = {name: method(network, inferer) for name, inferer in inferers.items()}
         folder = Path(options.output_dir) / f"{thickness:g}"
-        summary = evaluate(volumes, network, inferers, folder, [thickness], slab=options.slab)["summary"]
+        table = summarise(evaluate(volumes, methods, folder, [thickness], slab=options.slab))
         unit = inferers["128, overlap 32"].seconds
         rows += [
-            (e["contrast"], thickness, e["method"], inferers[e["method"]].seconds / unit, e)
-            for e in summary
-            if e["method"] in inferers
+            (contrast, thickness, name, inferers[name].seconds / unit, line)
+            for (_, _, contrast, name), line in table.iterrows()
         ]
     columns = {"psnr_head": 2, "ssim": 4, "grad_rmse": 4, "power_low": 1, "power_middle": 1, "power_high": 1}
     print("| contrast | T (mm) | windows | time | " + " | ".join(columns) + " |")
     print("|---" * (4 + len(columns)) + "|")
-    for contrast, thickness, name, seconds, e in rows:
-        values = " | ".join(f"{e[key]['mean']:.{decimals}f}" for key, decimals in columns.items())
+    for contrast, thickness, name, seconds, line in rows:
+        values = " | ".join(f"{line[key, 'mean']:.{decimals}f}" for key, decimals in columns.items())
         print(f"| {contrast} | {thickness:g} | {name} | {seconds:.2f} | {values} |")
     draw(rows, Path(options.output_dir) / "windows.png")
 

@@ -1,6 +1,6 @@
 """Processor time of the exported networks beside the eager one, on one CPU thread: the table of docs/exports.md.
 
-python -m tests.bench_export model.ts model.onnx [--planes 4] [--size 128] [--steps 0 3] [--rounds 5]
+python -m tests.benchmarks.export model.ts model.onnx [--planes 4] [--size 128] [--steps 0 3] [--rounds 5]
 
 The files are made as docs/exports.md says. Rounds take turns, so that other load slows all three alike.
 """
@@ -11,20 +11,15 @@ import time
 
 import onnxruntime
 import torch
-from monai.bundle import ConfigParser
 
 from scripts.schedule import euler_times
-from scripts.weights import load_weights
+from tests.benchmarks import CKPT_PATH, shipped_network
 
 THICKNESS = torch.tensor([[5.0, 1.0]])  # mm
 
 
 def runners(options):
     """By name, what takes the same image, thickness and times."""
-    config = ConfigParser()
-    config.read_config("configs/inference.yaml")
-    eager = load_weights(config.get_parsed_content("network_def"), options.ckpt_path).eval()
-    eager = eager.to(memory_format=torch.channels_last)  # as inference.yaml has it
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(options.onnx, settings, providers=["CPUExecutionProvider"])
@@ -33,7 +28,11 @@ def runners(options):
         values = {value.name: tensor.numpy() for value, tensor in zip(session.get_inputs(), tensors)}
         return torch.from_numpy(session.run(None, values)[0])
 
-    return {"eager": eager, "TorchScript": torch.jit.load(options.torchscript).eval(), "ONNX Runtime": onnx}
+    return {
+        "eager": shipped_network(options.ckpt_path),
+        "TorchScript": torch.jit.load(options.torchscript).eval(),
+        "ONNX Runtime": onnx,
+    }
 
 
 @torch.no_grad()
@@ -42,7 +41,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("torchscript")
     parser.add_argument("onnx")
-    parser.add_argument("--ckpt_path", default="models/model.pt")
+    parser.add_argument("--ckpt_path", default=CKPT_PATH)
     parser.add_argument("--planes", type=int, default=4)
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--steps", type=int, nargs="+", default=[0, 3])

@@ -1,8 +1,8 @@
 """Speed and memory of inference: the tables of docs/benchmarks.md.
 
-python -m tests.bench_speed networks    windows per second and FLOP/s against the machine's convolution ceiling
-python -m tests.bench_speed volumes     seconds and peak memory against voxels, and against a plain loop
-python -m tests.bench_speed command     the whole command, from file to file, on a head of 256 x 256 x 30 voxels
+python -m tests.benchmarks.speed networks    windows per second and FLOP/s against the machine's convolution ceiling
+python -m tests.benchmarks.speed volumes     seconds and peak memory against voxels, and against a plain loop
+python -m tests.benchmarks.speed command     the whole command, from file to file, on a head of 256 x 256 x 30 voxels
 
 Volumes are noise from edge to edge, so that nothing is skipped, except for `command`, where a head stands in air.
 """
@@ -22,27 +22,22 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import torch
-from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from scripts.inference import DriftInferer, window_size
+from scripts.acquisition import Acquisition
+from scripts.inference import rebuild, window_size
 from scripts.schedule import ais_steps, euler_times
 from scripts.training import default_device, fast_bfloat16
-from scripts.weights import load_weights
+from tests.benchmarks import CKPT_PATH, deployed, shipped_network
 
 WINDOW, STRIDE = 128, 96
 
 
 def network(size="tiny", device="cpu"):
     """The deployed network; other sizes than tiny have random weights."""
-    config = ConfigParser()
-    config.read_config(["configs/inference.yaml", f"configs/models/{size}.yaml"])
-    result = config.get_parsed_content("network_def")
-    if size == "tiny":
-        load_weights(result, "models/model.pt")
-    return result.to(device, memory_format=torch.channels_last).eval()
+    return shipped_network(CKPT_PATH if size == "tiny" else None, size).to(device)
 
 
 def seconds(function, device, repeats=5):
@@ -88,7 +83,7 @@ def convolution_share(function):
 
 
 @torch.no_grad()
-def bench_networks(device):
+def time_networks(device):
     """Each network, size and precision on batches of windows."""
     print("| size | network | precision | windows/s | GFLOP/s | of the ceiling | convolutions alone, of the ceiling |")
     print("|---|---|---|---|---|---|---|")
@@ -137,20 +132,20 @@ def case(options):
     """One volume in a process of its own: seconds, peak memory and, if asked, the plain loop's seconds."""
     device = default_device()
     shape = options["shape"]
-    volume = 2 * torch.rand(1, 1, *shape) - 1
-    facts = {"slice_axis": 2, "slice_spacing": options["T"], "slice_thickness": options["T"], "target_thickness": 1.0}
+    acquisition = Acquisition.of_truth(2, shape[2], 1.0, options["T"])
+    scan = MetaTensor(1000 * torch.rand(1, *shape[:2], acquisition.slice_count), affine=torch.eye(4))
+    acquisition.attach(scan)
     drift = network(options["size"], device)
-    inferer = DriftInferer(**{key: options[key] for key in ("roi_size", "both_planes", "n_max", "bfloat16")})
-    image = MetaTensor(volume, meta=facts).to(device)
+    inferer = deployed(**{key: options[key] for key in ("roi_size", "both_planes", "n_max", "bfloat16")})
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
-    inferer(image, drift)
+    rebuild(scan, drift, inferer, device)
     took = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     result = {"seconds": took, "peak": peak / 2**20, "before": before / 2**20}
     if options.get("plain_planes"):
         plain = network(options["size"], "cpu").to(memory_format=torch.contiguous_format)
-        planes = volume[0, 0, : options["plain_planes"]].transpose(1, 2)
+        planes = 2 * torch.rand(options["plain_planes"], *shape[1:]) - 1
         steps = ais_steps(options["T"], 1.0, options["n_max"])
         loop = plain_loop(plain, planes, torch.tensor([[options["T"], 1.0]]), steps)
         families = 2 if options["both_planes"] else 1  # the first two edges are the same
@@ -158,7 +153,7 @@ def case(options):
     print(json.dumps(result))
 
 
-def bench_volumes(edges, planes):
+def time_volumes(edges, planes):
     """Sizes, thicknesses, windows and precision, each in a process of its own."""
     paper = {"T": 5.0, "size": "tiny", "roi_size": WINDOW, "n_max": 4, "both_planes": False, "bfloat16": False}
     shipped = paper | {"roi_size": window_size("fast"), "both_planes": True, "bfloat16": fast_bfloat16("cpu")}
@@ -176,7 +171,7 @@ def bench_volumes(edges, planes):
     print("| voxels | T (mm) | N | families | windows | precision | seconds | us/voxel | peak (GiB) | plain / this |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for options in cases:
-        command = [sys.executable, "-m", "tests.bench_speed", "case", json.dumps(options)]
+        command = [sys.executable, "-m", "tests.benchmarks.speed", "case", json.dumps(options)]
         result = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
         ratio = f"{result['plain'] / result['seconds']:.1f}" if "plain" in result else ""
         print(
@@ -197,7 +192,7 @@ def head_in_air(shape):
     return (20 * generator.random(shape) + 800 * (radius < 1) * (0.5 + 0.5 * generator.random(shape))).astype(np.int16)
 
 
-def bench_command(overrides):
+def time_command(overrides):
     """`python -m monai.bundle run` on a scan, with its peak memory."""
     with tempfile.TemporaryDirectory() as folder:
         scan = Path(folder) / "head.nii.gz"
@@ -212,7 +207,7 @@ def bench_command(overrides):
 
 
 def main():
-    """Runs one bench."""
+    """Prints one table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["networks", "volumes", "command", "case"])
     parser.add_argument("options", nargs=argparse.REMAINDER, help="command: overrides of configs/inference.yaml")
@@ -226,11 +221,11 @@ def main():
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {threads} threads, {default_device()}"
     )
     if arguments.what == "networks":
-        bench_networks(default_device())
+        time_networks(default_device())
     elif arguments.what == "volumes":
-        bench_volumes(arguments.edges, arguments.plain_planes)
+        time_volumes(arguments.edges, arguments.plain_planes)
     else:
-        bench_command(arguments.options)
+        time_command(arguments.options)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,75 @@
+"""Real thick-slice scans, for which no truth exists: through-plane sharpness before and after, and a picture.
+
+python -m tests.benchmarks.thick SCANS PICTURE [--slab 24]
+
+SCANS is a folder of axial scans. Of each, the coronal slab behind the middle is rebuilt by configs/inference.yaml: it
+shows the brain without the face, and what the whole scan would show there.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import matplotlib
+import nibabel as nib
+import numpy as np
+from PIL import Image
+
+from scripts.acquisition import Acquisition
+from scripts.grid import voxel_spacing
+from scripts.inference import rebuild
+from scripts.interpolation import interpolate
+from scripts.metrics import directional_power_ratio
+from tests.benchmarks import deployed, preprocessing, shipped_network
+
+LEFT_RIGHT, FRONT_BACK, SLICE = range(3)  # axes of an axial scan in RAS+ order
+
+
+def coronal_slab(path, count, folder):
+    """The slab behind the middle, as preprocessing gives it."""
+    scan = nib.as_closest_canonical(nib.load(path))
+    start = int(0.42 * scan.shape[FRONT_BACK]) - count // 2
+    nib.save(scan.slicer[:, start : start + count], Path(folder) / path.name)
+    return preprocessing()({"image": str(Path(folder) / path.name)})["image"]
+
+
+def main():
+    """Prints a table and draws the picture."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scans", type=Path)
+    parser.add_argument("picture", type=Path)
+    parser.add_argument("--slab", type=int, default=24)
+    options = parser.parse_args()
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    network, inferer, rows = shipped_network(), deployed(), []
+    print("| scan | slices (mm) | cubic spline (dB) | DRIFT (dB) |\n|---|---|---|---|")
+    for path in sorted(options.scans.glob("*.nii*")):
+        with tempfile.TemporaryDirectory() as folder:
+            measured = coronal_slab(path, options.slab, folder)
+        a, name = Acquisition.of(measured), path.name.removesuffix(".gz").removesuffix(".nii")
+        rebuilt = rebuild(measured, network, inferer, "cpu")
+        spacing, result = voxel_spacing(rebuilt.affine), rebuilt.as_tensor()[0]
+        nearest, cubic = (interpolate(measured.as_tensor()[0], a, method) for method in ("nearest", "cubic"))
+        band = (1 / (2 * a.slice_spacing), 1 / (2 * max(spacing)))  # thick slices cannot hold it, the grid can
+        ratios = [directional_power_ratio(v, SLICE, LEFT_RIGHT, spacing, band) for v in (cubic, result)]
+        print(f"| {name} | {a.slice_spacing:.2g} | {ratios[0]:.1f} | {ratios[1]:.1f} |", flush=True)
+        rows.append((name, spacing, (nearest, cubic, result)))
+
+    figure, panels = plt.subplots(len(rows), 3, figsize=(12, 3.4 * len(rows)), facecolor="black", squeeze=False)
+    for line, (name, spacing, volumes) in zip(panels, rows):
+        low, high = np.percentile(volumes[0], (0.5, 99.7))
+        for panel, volume, title in zip(line, volumes, (f"{name}: measured", "cubic spline", "DRIFT")):
+            plane = volume[:, options.slab // 2].T
+            aspect = spacing[SLICE] / spacing[LEFT_RIGHT]
+            panel.imshow(plane, cmap="gray", vmin=low, vmax=high, origin="lower", aspect=aspect)
+            panel.set_title(title, color="white", fontsize=9)
+            panel.axis("off")
+    figure.tight_layout()
+    figure.savefig(options.picture, dpi=100, facecolor="black")
+    Image.open(options.picture).convert("L").save(options.picture, optimize=True)  # nothing has a colour: half the size
+
+
+if __name__ == "__main__":
+    main()
