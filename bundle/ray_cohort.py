@@ -28,7 +28,6 @@ from scripts.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[1]
 TRIES = 3  # of a scan whose worker dies
-PARTS = ("preprocessing", "network", "inferer", "device", "output")  # of the config, as `rebuild_scan` takes them
 
 logger = logging.getLogger("drift")
 
@@ -52,8 +51,8 @@ class Worker:
 
     def __init__(self, folder: str, options: Mapping[str, Any]):
         os.chdir(folder)
-        parser = workflow(**{"inferer::progress": False, **options}).parser
-        self.parts = [parser.get_parsed_content(name) for name in PARTS]
+        parser = workflow(**{"inferer::progress": False, **options, "scans": []}).parser
+        self.parts = [parser.get_parsed_content(name) for name in ("dataset", "evaluator", "output")]
 
     def rebuild(self, item: Mapping) -> dict:
         """An item of `scans.scans` -> its row of the summary."""
@@ -127,9 +126,10 @@ def main(input: str | Sequence[str], address: str | None = None, **options: Any)
     """
     options = {**options, "input": input}
     parser = workflow(**options).parser
-    items, *parts = (parser.get_parsed_content(name) for name in ("scans", *PARTS))  # mistakes are told before work
+    checked = ("scans", "output", "preprocessing", "inferer", "weights")  # mistakes are told here, not by workers
+    items, output, *_ = (parser.get_parsed_content(name) for name in checked)
     ray.init(address, runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}})
-    summarise(rows(start_workers(os.getcwd(), options), items), items, parts[-1])
+    summarise(rows(start_workers(os.getcwd(), options), items), items, output)
 
 
 if __name__ == "__main__":

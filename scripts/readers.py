@@ -76,24 +76,23 @@ def data_file(path: Path) -> Path | None:
     Raises:
         InputError: if the header names several files, or one outside of its own folder.
     """
-    field = rb"^[ \t]*data ?file[ \t]*:" if path.suffix in (".nrrd", ".nhdr") else rb"ElementDataFile\s*[=:]"
+    nrrd = path.suffix in (".nrrd", ".nhdr")
+    field = rb"^[ \t]*data ?file[ \t]*:" if nrrd else rb"ElementDataFile\s*[=:]"
     try:
         header = path.read_bytes().replace(b"\r", b"\n")
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}). Ask for the right to read it.") from error
     names = [os.fsdecode(name).strip() for name in re.findall(field + rb"([^\n]*)", header, re.I | re.M)]
-    if path.suffix in (".mha", ".mhd") and names and set(names) <= {"LOCAL", "Local", "local"}:
+    if not names or (not nrrd and set(names) <= {"LOCAL", "Local", "local"}):
         return None
-    if not names:
-        return None
-    name = names[0].removeprefix("./")
-    beside = path.with_name(name) if name and not {*name} & {*"/\\%\0"} and name not in (".", "..") else None
-    if len(names) > 1 or beside is None or name.startswith("LIST") or beside.resolve().parent != path.parent.resolve():
+    place = path.parent / names[0]
+    one_name = len(names) == 1 and re.fullmatch(r"(\./)?(?!LIST)[^/\\%\0]+", names[0])  # no list, no pattern
+    if not one_name or os.path.dirname(os.path.realpath(place)) != os.path.realpath(path.parent):
         raise InputError(
             f"{path} takes its voxels from {', '.join(names)}: expected one file in its own folder. Save header and "
             "voxels in one file."
         )
-    return beside
+    return place
 
 
 def _by_itk(path: Path) -> SpatialImage:

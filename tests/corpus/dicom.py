@@ -1,0 +1,154 @@
+"""DICOM series, whole and broken."""
+
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+from pydicom import uid
+from pydicom.dataset import FileMetaDataset
+from pydicom.encaps import encapsulate
+from pydicom.fileset import FileSet
+
+from tests.corpus.given import AXIAL, NONE_FOUND, SCAN, Given, Maker, folder_of, nifti
+from tests.dicom_files import ORIGIN, PIXEL, enhanced, mr_slices, save
+
+VOXELS = np.random.default_rng(0).permutation(12 * 10 * 6).reshape(12, 10, 6).astype(np.uint16)
+DICOM_AFFINE = np.diag([-PIXEL[1], -PIXEL[0], 4.8, 1.0])
+DICOM_AFFINE[:3, 3] = ORIGIN * [-1, -1, 1]
+SERIES = (VOXELS, DICOM_AFFINE)
+
+
+def dicom(change=lambda images: images, scans=(SERIES,), syntax=uid.ExplicitVRLittleEndian, **attributes) -> Maker:
+    """A classic series of six slices, 4.8 mm apart and 4 mm thick."""
+
+    def make(folder: Path) -> Given:
+        images = change(mr_slices(VOXELS, **attributes))
+        save(folder / "dicom", images, syntax)
+        return Given(folder / "dicom", list(scans))
+
+    return make
+
+
+def without(index: int):
+    return lambda images: images[:index] + images[index + 1 :]
+
+
+def moved(index: int, distance: float):
+    def change(images):
+        position = images[index].ImagePositionPatient
+        images[index].ImagePositionPatient = [position[0], position[1], float(position[2]) + distance]
+        return images
+
+    return change
+
+
+def repeated(images):
+    copy = mr_slices(VOXELS)[2]
+    return [*images, copy]
+
+
+def compressed(images):
+    for image in images:
+        image.file_meta = FileMetaDataset()
+        image.file_meta.TransferSyntaxUID = uid.ExplicitVRLittleEndian
+        image.compress(uid.RLELossless)
+    return images
+
+
+def opaque(images):
+    """Pixels that no decoder here can read."""
+    for image in images:
+        image.PixelData = encapsulate([b"\0" * 100])
+        image["PixelData"].is_undefined_length = True
+    return images
+
+
+def one_file(maker: Maker, name: str | None = None) -> Maker:
+    """Of a series, one file alone."""
+
+    def make(folder: Path) -> Given:
+        path = maker(folder).source / "000"
+        return Given(path.rename(path.with_name(name)) if name else path)
+
+    return make
+
+
+def cut_one(folder: Path) -> Given:
+    given = dicom(scans=())(folder)
+    path = given.source / "002"
+    path.write_bytes(path.read_bytes()[:-100])
+    return given
+
+
+def without_preamble(folder: Path) -> Given:
+    given = dicom(scans=())(folder)
+    for path in given.source.iterdir():
+        path.write_bytes(path.read_bytes()[132:])
+    return given
+
+
+def zipped(folder: Path) -> Given:
+    given = dicom(scans=())(folder)
+    with zipfile.ZipFile(folder / "dicom.zip", "w") as archive:
+        for path in given.source.iterdir():
+            archive.write(path, path.name)
+    shutil.rmtree(given.source)
+    return Given(folder / "dicom.zip")
+
+
+def with_index(source: str) -> Maker:
+    """A series with its DICOMDIR."""
+
+    def make(folder: Path) -> Given:
+        images = mr_slices(VOXELS, StudyID="1", AccessionNumber="", StudyDescription="")
+        files = FileSet()
+        for path in save(folder / "loose", images).iterdir():
+            files.add(path)
+        files.write(folder / "set")
+        shutil.rmtree(folder / "loose")
+        return Given(folder / "set" / source, [] if source else [SERIES])
+
+    return make
+
+
+def multi_frame(folder: Path) -> Given:
+    save(folder / "dicom", [enhanced(mr_slices(VOXELS))])
+    return Given(folder / "dicom", [SERIES])
+
+
+def file_list(folder: Path) -> Given:
+    given = dicom()(folder)
+    return Given(sorted(given.source.iterdir(), reverse=True), given.scans)
+
+
+CORPUS: list[tuple[str, Maker, str]] = [
+    # DICOM
+    ("a DICOM series", dicom(), "correct"),
+    ("DICOM files in a list, in any order", file_list, "correct"),
+    ("an enhanced multi-frame image", multi_frame, "correct"),
+    ("DICOM with instance numbers of another order", dicom(InstanceNumber=lambda k: 99 - k), "correct"),
+    ("DICOM without SliceThickness", dicom(SliceThickness=None), "correct"),
+    ("DICOM with a thickness of 0", dicom(SliceThickness=0), "correct"),
+    ("DICOM with a slice repeated", dicom(repeated), "correct"),
+    ("DICOM without a slice", dicom(without(2), scans=()), "1 of 6 slices missing"),
+    ("DICOM with a slice out of place", dicom(moved(2, 1.0), scans=()), "unevenly"),
+    ("DICOM with a tilted gantry", dicom(step=[0, 0.5, 4.8], scans=()), "sheared"),
+    ("DICOM without positions", dicom(ImagePositionPatient=None, scans=()), NONE_FOUND),
+    ("DICOM without orientations", dicom(ImageOrientationPatient=None, scans=()), NONE_FOUND),
+    ("DICOM without pixel spacing", dicom(PixelSpacing=None, scans=()), NONE_FOUND),
+    ("DICOM without series", dicom(SeriesInstanceUID=None, scans=()), NONE_FOUND),
+    ("DICOM with a slope of 0", dicom(RescaleSlope=0, RescaleIntercept=0, scans=()), NONE_FOUND),
+    ("a localizer", dicom(ImageType=["ORIGINAL", "PRIMARY", "LOCALIZER"], scans=()), NONE_FOUND),
+    ("CT", dicom(Modality="CT", scans=()), NONE_FOUND),
+    ("one DICOM image", one_file(dicom(scans=())), NONE_FOUND),
+    ("DICOM cut within its pixels", cut_one, "002 cannot be read"),
+    ("DICOM without its preamble", without_preamble, NONE_FOUND),
+    ("compressed DICOM with a decoder", dicom(compressed, syntax=uid.RLELossless), "correct"),
+    ("compressed DICOM without a decoder", dicom(opaque, scans=(), syntax=uid.MPEG2MPML), NONE_FOUND),
+    ("a zip file of DICOM images", zipped, "dicom.zip is no scan.*Unpack"),
+    ("a DICOMDIR alone", with_index("DICOMDIR"), "DICOMDIR"),
+    ("a folder with a DICOMDIR", with_index(""), "correct"),
+    ("DICOM and NIfTI in one folder", folder_of(dicom(), nifti()), "correct"),
+    ("NIfTI in, DICOM asked for", nifti(output_format="dicom", truth=(SCAN, AXIAL)), "scan.nii.gz is not DICOM"),
+]
