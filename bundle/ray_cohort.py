@@ -28,6 +28,7 @@ from scripts.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[1]
 TRIES = 3  # of a scan whose worker dies
+PARTS = ("preprocessing", "network", "inferer", "device", "output")  # of the config, as `rebuild_scan` takes them
 
 logger = logging.getLogger("drift")
 
@@ -51,8 +52,8 @@ class Worker:
 
     def __init__(self, folder: str, options: Mapping[str, Any]):
         os.chdir(folder)
-        parser = workflow(**{"inferer::progress": False, **options, "scans": []}).parser
-        self.parts = [parser.get_parsed_content(name) for name in ("dataset", "evaluator", "output")]
+        parser = workflow(**{"inferer::progress": False, **options}).parser
+        self.parts = [parser.get_parsed_content(name) for name in PARTS]
 
     def rebuild(self, item: Mapping) -> dict:
         """An item of `scans.scans` -> its row of the summary."""
@@ -126,10 +127,9 @@ def main(input: str | Sequence[str], address: str | None = None, **options: Any)
     """
     options = {**options, "input": input}
     parser = workflow(**options).parser
-    checked = ("scans", "output", "preprocessing", "inferer", "weights")  # mistakes are told here, not by workers
-    items, output, *_ = (parser.get_parsed_content(name) for name in checked)
+    items, *parts = (parser.get_parsed_content(name) for name in ("scans", *PARTS))  # mistakes are told before work
     ray.init(address, runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}})
-    summarise(rows(start_workers(os.getcwd(), options), items), items, output)
+    summarise(rows(start_workers(os.getcwd(), options), items), items, parts[-1])
 
 
 if __name__ == "__main__":

@@ -19,11 +19,17 @@ from tests.test_end_to_end import NETWORK, ROOT, assert_told_in_one_line, enviro
 
 DEPLOY = ROOT / "bundle" / "deploy"
 PYTHON = os.environ.get("DRIFT_DEPLOY_PYTHON")
-needs_sdk = pytest.mark.skipif(
+without_sdk = pytest.mark.skipif(
     PYTHON is None,
     reason="needs the App SDK: python -m venv DIR && DIR/bin/pip install -r bundle/deploy/requirements.txt, then set "
     "DRIFT_DEPLOY_PYTHON to DIR/bin/python",
 )
+
+
+def needs_sdk(test):
+    return pytest.mark.extra(without_sdk(test))
+
+
 TIMEOUT = 600  # s
 SERIES = {"SeriesInstanceUID": "1.2.3.6", "SeriesNumber": 8, "SeriesDescription": "flair"}
 

@@ -78,10 +78,10 @@ def server(folder):
             process.wait()
 
 
-def ask(server, image="", output="image", file=None, model="drift", **params):
+def ask(server, name="", output="image", file=None, model="drift", **params):
     url = f"{server}/infer/{model}"
     files = {"file": open(file, "rb")} if file else None
-    query, data = {"image": image, "output": output}, {"params": json.dumps(params)}
+    query, data = {"image": name, "output": output}, {"params": json.dumps(params)}
     return requests.post(url, params=query, data=data, files=files, timeout=TIMEOUT)
 
 
@@ -140,26 +140,27 @@ def test_an_option_changes_the_result(options, server, by_name, tmp_path):
 
 def test_empty_options_are_the_bundles_own_and_no_request_outlives_itself(server, by_name, tmp_path):
     options = requests.get(f"{server}/info/", timeout=10).json()["models"]["drift"]["config"]
-    assert list(options) == ["slice_thickness", "target_thickness", "slice_axis", "both_planes"]
+    assert list(options) == ["slice_thickness", "target_thickness", "slice_axis", "both_planes", "isotropic", "flips"]
     assert_same(saved(ask(server, "scan", **options), tmp_path / "sr.nii.gz"), by_name)
 
 
 def test_the_answer_says_what_was_taken_for_the_acquisition(server):
     facts = ask(server, "small", output="json", target_thickness=0.9).json()  # 3.5 mm: its sidecar
-    assert [facts[name] for name in ("slice_axis", "slice_thickness", "target_thickness")] == [2, 3.5, 0.9]
+    assert [facts[name] for name in ("slice_axis", "slice_thickness", "target_spacing")] == [2, 3.5, 0.9]
     assert facts["slice_spacing"] == pytest.approx(4)
-    assert "small.json" in facts["assumed"]["slice_thickness"]
-    assert facts["assumed"]["target_thickness"] == "given"
+    assert "small.json" in facts["sources"]["slice_thickness"]
+    assert facts["sources"]["target_spacing"] == "given"
     assert facts["steps"] > 0
 
 
-def test_a_folder_with_one_dicom_series_is_rebuilt(server, tmp_path):
-    voxels = (np.random.default_rng(0).random((14, 12, 6)) * 1000).astype(np.uint16)
-    save(tmp_path / "series", mr_slices(voxels, ORIENTATIONS["oblique"]))
-    result = saved(ask(server, str(tmp_path / "series")), tmp_path / "sr.nii.gz")
-    assert_same(result, own(tmp_path / "series", tmp_path / "own"))
-    save(tmp_path / "series" / "b", mr_slices(voxels, ORIENTATIONS["oblique"], SeriesInstanceUID="1.2.3.9"))
-    answer = ask(server, str(tmp_path / "series"))
+def test_a_folder_with_one_dicom_series_is_rebuilt(server, folder, tmp_path):
+    voxels, series = (np.random.default_rng(0).random((14, 12, 6)) * 1000).astype(np.uint16), folder / "studies/series"
+    save(series, mr_slices(voxels, ORIENTATIONS["oblique"]))
+    result = saved(ask(server, "series"), tmp_path / "sr.nii.gz")
+    assert_same(result, own(series, tmp_path / "own"))
+    assert_same(saved(ask(server, str(series)), tmp_path / "sr2.nii.gz"), result)
+    save(series / "b", mr_slices(voxels, ORIENTATIONS["oblique"], SeriesInstanceUID="1.2.3.9"))
+    answer = ask(server, "series")
     assert (answer.status_code, "2 scans" in answer.text) == (400, True)
 
 
@@ -184,14 +185,15 @@ def test_monai_labels_own_client_gets_the_scan(server, tmp_path):
     ("params", "words"),
     [
         ({"slice_thickness": "thick"}, "slice_thickness is 'thick': expected a number"),
-        ({"slice_thickness": -1}, "slice_thickness is -1.0: expected a positive number of millimetres"),
+        ({"slice_thickness": -1}, "slice_thickness is -1.0: expected 0.2 to 20 mm"),
         ({"slice_thickness": True}, "slice_thickness is True: expected a number"),
         ({"slice_thickness": 0.5}, "slice thickness 0.5 mm (given) is smaller than the target"),
-        ({"target_thickness": "nan"}, "target_thickness is nan: expected a positive number"),
+        ({"target_thickness": "nan"}, "target_thickness is nan: expected 0.2 to 20 mm"),
         ({"target_thickness": [1]}, "target_thickness is [1]: expected a number"),
         ({"slice_axis": 3}, "slice_axis is 3: expected 0, 1 or 2"),
         ({"slice_axis": "1.5"}, "slice_axis is '1.5': expected a number"),
         ({"both_planes": "maybe"}, "both_planes is 'maybe': expected true or false"),
+        ({"isotropic": "maybe"}, "isotropic is 'maybe': expected true or false"),
         ({"result_extension": ".png"}, "result_extension is '.png': expected .nii.gz, .nii, .nrrd"),
     ],
 )
@@ -206,6 +208,34 @@ def test_a_request_runs_no_code(option, server, tmp_path):
     expression = f"$__import__('pathlib').Path({str(tmp_path / 'ran')!r}).touch()"
     ask(server, "small", **{option: expression})
     assert not (tmp_path / "ran").exists()
+
+
+HEADERS = {  # of 16 x 16 x 6 bytes that lie elsewhere
+    "scan.nhdr": "NRRD0004\ntype: uint8\ndimension: 3\nsizes: 16 16 6\nspacings: 1 1 4\nencoding: raw\ndata file: {}\n",
+    "scan.nrrd": "NRRD0004\ntype: uint8\ndimension: 3\nsizes: 16 16 6\nspacings: 1 1 4\nencoding: raw\nDATAFILE: {}\n",
+    "scan.mhd": "ObjectType = Image\nNDims = 3\nDimSize = 16 16 6\nElementSpacing = 1 1 4\nElementType = MET_UCHAR\n"
+    "ElementDataFile = {}\n",
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_a_header_that_is_sent_reads_no_file_of_the_server(name, server, tmp_path):
+    """Its bytes would come back as an image."""
+    secret = tmp_path / "secret"
+    secret.write_bytes(bytes(range(256)) * 6)
+    for data in (secret, os.path.relpath(secret, "/tmp"), os.path.relpath(secret, "/tmp/folder")):
+        (tmp_path / name).write_text(HEADERS[name].format(data))
+        answer = ask(server, file=tmp_path / name)
+        assert (answer.status_code, "one file in its own folder" in answer.json()["detail"]) == (400, True)
+
+
+@pytest.mark.parametrize("outside", ["studies/../other.nii.gz", "../other.nii.gz", "{folder}/other.nii.gz"])
+@pytest.mark.parametrize("place", ["query", "params"])
+def test_a_scan_outside_of_the_studies_is_not_opened(place, outside, server, folder):
+    shutil.copy(folder / "studies" / "small.nii.gz", folder / "other.nii.gz")
+    path = outside.format(folder=folder)
+    answer = ask(server, path) if place == "query" else ask(server, "small", **{"image": path})
+    assert (answer.status_code, "no image of that name" in answer.text) == (400, True)
 
 
 def test_an_image_that_is_not_there_is_told(server):

@@ -8,20 +8,22 @@ import socket
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import nibabel as nib
 import numpy as np
 import pytest
 
+from scripts.sample import built_in_sample
+
 pytest.importorskip("ray", reason="ray is not installed: pip install '.[ray]'")
 
 ROOT = Path(__file__).parents[1]
-THICK = ROOT.parent / "shared" / "data" / "thick"
 TIMEOUT = 900  # s; for machines that do other work
 OPTIONS = ("--input", "../scans", "--output_dir", "out", "--inferer::roi_size", "32")  # small windows for small scans
 
-pytestmark = pytest.mark.skipif(not THICK.exists(), reason="the shared data are not here")
+pytestmark = pytest.mark.extra
 
 
 def environment():
@@ -55,13 +57,13 @@ def plain(folder):
 
 @pytest.fixture
 def scans(tmp_path):
-    """The middles of real thick-slice scans, and one that cannot be rebuilt."""
+    """Six crops of a thick scan of a real head, and a scan that cannot be rebuilt."""
     folder = tmp_path / "scans"
     folder.mkdir()
-    for path in sorted(THICK.glob("*.nii.gz"))[:6]:
-        image = nib.load(path)
-        x, y, z = (n // 2 for n in image.shape)
-        nib.save(image.slicer[x - 16 : x + 16, y - 16 : y + 16, z - 4 : z + 4], folder / path.name)
+    image = nib.load(built_in_sample(tmp_path)["image"])
+    for number, corner in enumerate(product((40, 72), (50, 82, 114))):
+        crop = image.slicer[tuple(slice(at, at + 32) for at in corner) + (slice(10, 18),)]
+        nib.save(crop, folder / f"{number}.nii.gz")
     bad = np.full((16, 16, 4), np.nan, np.float32)
     nib.save(nib.Nifti1Image(bad, np.diag([1.0, 1.0, 4.0, 1.0])), folder / "bad.nii.gz")
     return folder

@@ -36,29 +36,20 @@ def calls():
 # Metadata
 
 
-@pytest.fixture
-def schema():
-    pytest.importorskip("jsonschema")
-    if not SCHEMA.is_file():
-        pytest.skip(f"no {SCHEMA}: put the schema that metadata.json names there")
-    return str(SCHEMA)
-
-
-def test_metadata_is_what_the_zoo_wants(schema):
+def test_metadata_is_what_the_zoo_wants():
     assert metadata()["schema"].endswith(SCHEMA.name)
-    verify_metadata(meta_file=FILES["meta_file"], filepath=schema)
+    verify_metadata(meta_file=FILES["meta_file"], filepath=str(SCHEMA))
 
 
-def test_that_lacking_metadata_would_be_noticed(schema, tmp_path):
+def test_that_lacking_metadata_would_be_noticed(tmp_path):
     lacking = {key: value for key, value in metadata().items() if key != "numpy_version"}
     (tmp_path / "metadata.json").write_text(json.dumps(lacking))
     with pytest.raises(ValueError, match="numpy_version"):
-        verify_metadata(meta_file=str(tmp_path / "metadata.json"), filepath=schema)
+        verify_metadata(meta_file=str(tmp_path / "metadata.json"), filepath=str(SCHEMA))
 
 
 def test_files_are_formatted_as_the_zoo_wants():
     """Python in 120 columns; JSON with an indent of 4, keys in their order."""
-    pytest.importorskip("ruff")
     for command in (["check"], ["format", "--check"]):
         result = subprocess.run(
             [sys.executable, "-m", "ruff", *command, "scripts", "bundle"], cwd=ROOT, text=True, capture_output=True
@@ -71,7 +62,6 @@ def test_files_are_formatted_as_the_zoo_wants():
 @pytest.mark.slow
 def test_every_stated_version_is_at_the_package_index():
     """As the zoo installs them, name==version."""
-    pytest.importorskip("pip")
     look_up = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--ignore-installed"]
     if subprocess.run([*look_up, "pip"], capture_output=True).returncode:
         pytest.skip("no package index can be reached")
@@ -147,6 +137,7 @@ def onnx():
     return load
 
 
+@pytest.mark.extra
 def test_monais_onnx_export_gives_the_eager_result_for_an_image_alone(tmp_path, weights, drift, onnx):
     exported = str(tmp_path / "model.onnx")
     shape = [1, 1, 32, 32]
@@ -161,6 +152,7 @@ def documented(language):
     return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "docs" / "exports.md").read_text(), re.M | re.S)
 
 
+@pytest.mark.extra
 def test_documented_onnx_export_gives_the_eager_result_for_any_number_of_steps(tmp_path, onnx):
     """The documented code, with the weights that ship."""
     for name in ("configs", "models", "scripts"):

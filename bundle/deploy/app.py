@@ -49,21 +49,32 @@ class DriftApplication(Application):
         """Makes the operators of the bundle's parts and links them."""
         from operators import Rebuilding, Selection, Writing  # here: they import the bundle's scripts
 
+        from scripts.files import sha256
+
+        config = self.bundle / "configs" / "inference.yaml"
         parser = ConfigParser()
-        parser.read_config(str(self.bundle / "configs" / "inference.yaml"))
+        parser.read_config(str(config))
         parser.read_meta(str(self.bundle / "configs" / "metadata.json"))
         parser["bundle_root"] = str(self.bundle)
-        parts = {
-            name: parser.get_parsed_content(name)
-            for name in ("device", "preprocessing", "network", "inferer", "postprocessing")
-        }
+        parts = {name: parser.get_parsed_content(name) for name in ("device", "preprocessing", "network", "inferer")}
+        card, weights = (parser.get_parsed_content(name) for name in ("card", "ckpt_path"))
         source, target = Path(self.context.input_path), Path(self.context.output_path)
         selection = Selection(
-            self, BooleanCondition(self, name="more"), folder=source, failures=self.failures, name="selection"
+            self,
+            BooleanCondition(self, name="more"),
+            folder=source,
+            thin=max(card.target_range),
+            failures=self.failures,
+            name="selection",
         )
         rebuilding = Rebuilding(self, **parts, failures=self.failures, name="rebuilding")
         writing = Writing(
-            self, folder=target, version=parser["_meta_"]["version"], failures=self.failures, name="writing"
+            self,
+            folder=target,
+            version=parser["_meta_"]["version"],
+            key=sha256([config, weights]),
+            failures=self.failures,
+            name="writing",
         )
         self.add_flow(selection, rebuilding, {("series", "series")})
         self.add_flow(rebuilding, writing, {("result", "result")})

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from monai.data import MetaTensor
 from monai.deploy.core import ExecutionContext, Fragment, InputContext, Operator, OperatorSpec, OutputContext
 from monai.inferers import Inferer
 from monai.transforms import Compose
 
 from scripts import dicom
 from scripts.errors import InputError, input_error
+from scripts.inference import rebuild
 
 logger = logging.getLogger("drift")
 
@@ -38,13 +38,17 @@ def noted(failures: list[str], name: str) -> Iterator[None]:
         failures.append(str(mistake or f"{name}: {error}. Check the disk and the rights to the folders."))
 
 
-def thick_series(folder: Path) -> list[dicom.Series]:
+def thick_series(folder: Path, thin: float) -> list[dicom.Series]:
     """The thick 2-D MR series of a folder, at any depth; those that are skipped are named.
+
+    Args:
+        folder: searched.
+        thin: slices no thicker and no farther apart than this, in mm, need no rebuilding.
 
     Raises:
         InputError: if there is none.
     """
-    found, _ = dicom.find_series(folder)
+    found, _ = dicom.find_series(folder, thin)
     for series in found:
         if series.skipped:
             logger.info(f"{series.name} is skipped: {series.skipped}")
@@ -60,12 +64,12 @@ class Selection(Operator):
 
     Args:
         more: condition that lets this operator run.
-        folder: searched at any depth.
+        folder, thin: see `thick_series`.
         failures: what could not be done is added to it.
     """
 
-    def __init__(self, fragment: Fragment, more: Any, *, folder: Path, failures: list[str], name: str):
-        self.more, self.folder, self.failures = more, folder, failures
+    def __init__(self, fragment: Fragment, more: Any, *, folder: Path, thin: float, failures: list[str], name: str):
+        self.more, self.folder, self.thin, self.failures = more, folder, thin, failures
         self.left: list[dicom.Series] = []
         super().__init__(fragment, more, name=name)
 
@@ -76,7 +80,7 @@ class Selection(Operator):
     def start(self) -> None:
         """Searches the folder."""
         with noted(self.failures, str(self.folder)):
-            self.left = thick_series(self.folder)
+            self.left = thick_series(self.folder, self.thin)
         if not self.left:
             self.more.disable_tick()
 
@@ -88,10 +92,10 @@ class Selection(Operator):
 
 
 class Rebuilding(Operator):
-    """Reads a series and rebuilds it: preprocessing, network, inferer and postprocessing of the bundle.
+    """Reads a series and rebuilds it.
 
     Args:
-        device, preprocessing, network, inferer, postprocessing: parts of `configs/inference.yaml`, under their names.
+        device, preprocessing, network, inferer: parts of `configs/inference.yaml`, under their names.
         failures: what could not be done is added to it.
     """
 
@@ -103,12 +107,11 @@ class Rebuilding(Operator):
         preprocessing: Compose,
         network: torch.nn.Module,
         inferer: Inferer,
-        postprocessing: Compose,
         failures: list[str],
         name: str,
     ):
-        self.device, self.network, self.inferer, self.failures = device, network, inferer, failures
-        self.preprocessing, self.postprocessing = preprocessing, postprocessing
+        self.device, self.preprocessing, self.network, self.inferer = device, preprocessing, network, inferer
+        self.failures = failures
         super().__init__(fragment, name=name)
 
     def setup(self, spec: OperatorSpec) -> None:
@@ -120,9 +123,8 @@ class Rebuilding(Operator):
         """Rebuilds one series."""
         series, start = op_input.receive("series"), time.perf_counter()
         with noted(self.failures, series.name):
-            scan = self.preprocessing({"image": series})
-            scan["pred"] = self.inferer(scan["image"][None].to(self.device), self.network)[0]
-            volume: MetaTensor = self.postprocessing(scan)["pred"][0].cpu()
+            measured = self.preprocessing({"image": series})["image"]
+            volume = rebuild(measured, self.network, self.inferer, self.device)[0]
             op_output.emit((series, volume), "result")
             logger.info(
                 f"{series.name} rebuilt, {int(volume.meta['steps'])} Euler steps, {time.perf_counter() - start:.1f} s"
@@ -135,11 +137,12 @@ class Writing(Operator):
     Args:
         folder: of the results.
         version: of the bundle.
+        key: names settings and weights, on which the UIDs depend.
         failures: what could not be done is added to it.
     """
 
-    def __init__(self, fragment: Fragment, *, folder: Path, version: str, failures: list[str], name: str):
-        self.folder, self.version, self.failures = folder, version, failures
+    def __init__(self, fragment: Fragment, *, folder: Path, version: str, key: str, failures: list[str], name: str):
+        self.folder, self.version, self.key, self.failures = folder, version, key, failures
         super().__init__(fragment, name=name)
 
     def setup(self, spec: OperatorSpec) -> None:
@@ -151,5 +154,5 @@ class Writing(Operator):
         series, volume = op_input.receive("result")
         with noted(self.failures, series.name):
             header = dicom.read_series(series).header
-            affine, folder = np.asarray(volume.affine), self.folder / f"{series.name}_sr"
-            dicom.write_series(folder, volume.as_tensor().numpy(), affine, header, self.version, "deployed")
+            array, affine = volume.as_tensor().numpy(), np.asarray(volume.affine)
+            dicom.write_series(self.folder / f"{series.name}_sr", array, affine, header, self.version, self.key)

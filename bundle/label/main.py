@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from monailabel.transform.writer import Writer
 
 ENDINGS = (".nii.gz", ".nii", ".nrrd")
 NUMBERS = {"slice_thickness": float, "target_thickness": float, "slice_axis": int}
-FACTS = "slice_axis slice_spacing slice_thickness target_thickness steps assumed warnings".split()
+FLAGS = ("both_planes", "isotropic", "flips")
 
 
 def bundle_options(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -26,7 +29,7 @@ def bundle_options(request: Mapping[str, Any]) -> dict[str, Any]:
     Never text: the config language would run one that begins with `$`.
 
     Raises:
-        InputError: if one is no number, or `both_planes` neither true nor false.
+        InputError: if one is no number, or no true or false.
     """
     from scripts.errors import InputError, flag
 
@@ -38,8 +41,7 @@ def bundle_options(request: Mapping[str, Any]) -> dict[str, Any]:
                 given[name] = number(str(value))
             except ValueError as error:
                 raise InputError(f"{name} is {value!r}: expected a number, or nothing for the default.") from error
-    if request.get("both_planes", "") not in ("", None):
-        given["both_planes"] = flag("both_planes", request["both_planes"])
+    given |= {name: flag(name, request[name]) for name in FLAGS if request.get(name, "") not in ("", None)}
     return given
 
 
@@ -55,10 +57,8 @@ class Rebuild(InferTask):
         config = self._config_with({})
         self.network = config.get_parsed_content("network")
         self.device = config.get_parsed_content("device")
-        options = {
-            **dict.fromkeys(NUMBERS, ""),
-            "both_planes": config["both_planes"],
-        }  # shown by clients; empty: the default
+        # shown by clients; empty: the default
+        options = {**dict.fromkeys(NUMBERS, ""), **{name: config[name] for name in FLAGS}}
         super().__init__(InferType.OTHERS, None, 3, config["_meta_"]["description"], options)
 
     def _config_with(self, options: Mapping[str, Any]) -> ConfigParser:
@@ -86,7 +86,9 @@ class Rebuild(InferTask):
         Raises:
             InputError: if the scan or an option is not what is expected.
         """
+        from scripts.acquisition import Acquisition
         from scripts.errors import InputError
+        from scripts.inference import rebuild
         from scripts.scans import scans
 
         start = time.perf_counter()
@@ -94,20 +96,19 @@ class Rebuild(InferTask):
         if ending not in ENDINGS:
             raise InputError(f"result_extension is {ending!r}: expected {', '.join(ENDINGS)}.")
         config = self._config_with(bundle_options(request))
-        preprocessing, inferer, postprocessing = (
-            config.get_parsed_content(name) for name in ("preprocessing", "inferer", "postprocessing")
+        preprocessing, inferer, card = (
+            config.get_parsed_content(name) for name in ("preprocessing", "inferer", "card")
         )
         if not request["image"]:
             raise InputError("the studies have no image of that name. GET /datastore/?output=all lists them.")
-        found = scans(request["image"], "", max(config.get_parsed_content("card").target_range))
+        found = scans(request["image"], "", max(card.target_range))
         if len(found) != 1:
             raise InputError(f"{request['image']} holds {len(found)} scans: expected one. Send them one by one.")
-        scan = preprocessing({"image": found[0]["image"]})
-        scan["pred"] = inferer(scan["image"][None].to(self.device), self.network)[0]
-        pred = postprocessing(scan)["pred"]
-        volume = {"pred": pred[0].cpu(), "result_extension": ending, "result_dtype": "float32"}
-        path, _ = Writer()(volume)
-        return path, {**{name: pred.meta[name] for name in FACTS}, "seconds": round(time.perf_counter() - start, 1)}
+        measured = preprocessing({"image": found[0]["image"]})["image"]
+        result = rebuild(measured, self.network, inferer, self.device)
+        path, _ = Writer()({"pred": result[0], "result_extension": ending, "result_dtype": "float32"})
+        facts = {**asdict(Acquisition.of(result)), "steps": int(result.meta["steps"])}
+        return path, {**facts, "seconds": round(time.perf_counter() - start, 1)}
 
 
 class DriftApp(MONAILabelApp):
@@ -118,6 +119,8 @@ class DriftApp(MONAILabelApp):
         if not (self.bundle / "configs" / "inference.yaml").is_file():
             raise ValueError(f"{self.bundle} has no configs/inference.yaml. Set --conf bundle to the bundle.")
         sys.path.insert(0, str(self.bundle))
+        self.sent = tempfile.TemporaryDirectory(prefix="drift-label-")
+        tempfile.tempdir = self.sent.name  # the server puts there what clients send, and results
         super().__init__(app_dir, studies, conf, "DRIFT", "Thick-slice brain MRI to isotropic resolution")
 
     def init_infers(self) -> dict[str, InferTask]:
@@ -127,13 +130,24 @@ class DriftApp(MONAILabelApp):
     def infer(self, request: Mapping[str, Any], datastore: Any = None) -> dict[str, Any]:
         """Runs the model; a mistake of the user's is answered by status 400 and what to do.
 
+        Args:
+            request: its `image` is a name in the studies, or a path within them or of a file that was sent. MONAI Label
+                alone would open any file of the server's.
+            datastore: of the studies, if not the app's own.
+
         Raises:
             HTTPException: for such a mistake.
         """
         from scripts.errors import input_error
 
+        image = str(request.get("image", ""))
+        path = os.path.abspath(os.path.join(self.studies, image))  # a link in the studies may lead out of them
+        if any(Path(path).is_relative_to(root) for root in (self.studies, self.sent.name)) and os.path.exists(path):
+            image = path
+        else:
+            image = (datastore or self.datastore()).get_image_uri(image)
         try:
-            return super().infer(request, datastore)
+            return super().infer({**request, "image": image}, datastore)
         except Exception as error:
             told = error.msg if isinstance(error, MONAILabelException) else input_error(error)
             if told is None:
