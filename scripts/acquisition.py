@@ -123,6 +123,11 @@ class Acquisition:
         return replace(self, slice_axis=axis, shift=-self.shift if axis in flipped else self.shift)
 
 
+def is_thin(spacing: float, thickness: float | None, pixel: float, thin: float) -> bool:
+    """Whether slices need no rebuilding: neither farther apart nor known to be thicker than `thin` or pixels, mm."""
+    return max(spacing, thickness or 0.0) <= ROUNDING * max(thin, pixel)
+
+
 def length(name: str, value: Any, remedy: str) -> float:
     """A length in mm that the user or a header gave.
 

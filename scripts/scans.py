@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from . import bids, dicom
-from .acquisition import ROUNDING
+from .acquisition import is_thin
 from .errors import InputError
 from .files import ITK, VOLUMES, stem
 from .grid import voxel_spacing
@@ -22,11 +22,6 @@ logger = logging.getLogger("drift")
 FEW_VALUES = 64  # whole numbers in a mask or a label map, at most; scans have more
 
 
-def is_thin(spacing: float, thickness: float | None, thin: float) -> bool:
-    """Whether slices need no rebuilding: neither their spacing nor their known thickness is above `thin`, all in mm."""
-    return max(spacing, thickness or 0.0) <= ROUNDING * thin
-
-
 def _unfit(path: Path, thin: float) -> str | None:
     """Why a volume of a folder is not rebuilt; None for scans, and for broken files, which their turn comes to tell."""
     if not bids.shows_anatomy(path.name):
@@ -34,8 +29,9 @@ def _unfit(path: Path, thin: float) -> str | None:
     try:
         _, image = ScanReader().read(path)
         thickness, _ = bids.sidecar_value(path, "SliceThickness")
-        if is_thin(float(voxel_spacing(image.affine).max()), thickness and float(thickness), thin):
-            return f"no voxel edge is longer than {thin:g} mm and its slices are not known to be thicker"
+        _, pixel, spacing = sorted(map(float, voxel_spacing(image.affine)))
+        if is_thin(spacing, None if thickness is None else float(thickness), pixel, thin):
+            return f"thin or isotropic already: slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm"
         values = np.unique(np.asanyarray(image.dataobj))
         if len(values) <= FEW_VALUES and np.array_equal(values, np.rint(values)):
             return f"a mask or a label map: it holds {len(values)} whole numbers. Give it by name if it is a scan"
@@ -118,8 +114,8 @@ def scans(
 ) -> list[dict]:
     """Thick-slice scans to rebuild.
 
-    A scan that is given by name is always taken. Of what folders hold, thin scans (`is_thin`), masks and label maps are
-    skipped with a line that says why.
+    A scan that is given by name is always taken. Of what folders hold, thin scans (`acquisition.is_thin`), masks and
+    label maps are skipped with a line that says why.
 
     Args:
         source: a scan, NIfTI, MGZ, NRRD or MetaImage; a folder of scans and DICOM series, searched at any depth,

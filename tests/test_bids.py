@@ -137,7 +137,7 @@ def test_the_thick_anatomical_scans_of_a_dataset_are_taken(tmp_path, caplog):
     ]
     assert {item["dataset"] for item in items} == {str(root)}
     assert items[0]["sources"] == [str(root / taken[0]), str(root / "sub-01/anat/sub-01_T2w.json")]
-    assert any("sub-01_T1w.nii.gz is skipped" in m and "1.3 mm" in m for m in caplog.messages)
+    assert any("sub-01_T1w.nii.gz is skipped" in m and "slices 1.3 mm apart" in m for m in caplog.messages)
 
 
 def test_a_scan_that_cannot_be_read_is_taken_so_that_it_is_told(tmp_path):

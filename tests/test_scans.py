@@ -167,6 +167,10 @@ def dataset(root):
         ((1.3, 1.3, 1.0), None, False),
         ((1, 1, 1.35), None, True),
         ((4, 1, 1), None, True),
+        ((3, 3, 3), None, False),  # isotropic, if coarse
+        ((3, 2, 3), None, False),
+        ((3, 3, 3), 5.0, True),
+        ((2, 3, 3.5), None, True),
         ((1, 1, 1), 2.0, True),  # overlapping slices are thick
         ((1, 1, 1.3), 1.3, False),
         ((1, 1, 5), 1.0, True),  # thin slices far apart
@@ -181,7 +185,7 @@ def test_thick_is_one_rule_of_spacing_and_known_thickness(spacing, thickness, ta
     if thickness is not None:
         path.with_name(path.name.replace(".nii.gz", ".json")).write_text(f'{{"SliceThickness": "{thickness}"}}')
     assert (path.name in names(root)) == taken
-    assert any(f"{path} is skipped: no voxel edge is longer than 1.3 mm" in m for m in log.messages) != taken
+    assert any(f"{path} is skipped: thin or isotropic already: slices" in m for m in log.messages) != taken
     assert names(path) == [path.name], "a scan given by name is taken"
 
 

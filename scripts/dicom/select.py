@@ -13,6 +13,7 @@ from pydicom import dcmread, uid
 from pydicom.tag import Tag
 
 from .. import grid
+from ..acquisition import is_thin
 from ..errors import InputError
 from . import policies
 from .headers import SAME_PLACE, VOLUME_KEYS, Frame, classic_headers, is_dicom, quiet, reason
@@ -218,7 +219,7 @@ def _unfit_stack(frames: list[Frame], thin: float) -> str | None:
     spacing, pixel = _spacing(frames), float(frames[0].plane[6:].max())
     if not spacing:
         return f"fewer than {grid.MIN_SLICES} slices"
-    if max(spacing, np.nan_to_num(frames[0].thickness)) <= max(thin, 1.01 * pixel):
+    if is_thin(spacing, float(np.nan_to_num(frames[0].thickness)), pixel, thin):
         return f"thin or isotropic already: slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm"
     at_once = int(np.median([len({frame.instance for frame in place}) for place in places(frames)]))
     if at_once > 1:
