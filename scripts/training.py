@@ -1,4 +1,4 @@
-"""How a batch becomes network arguments in both stages, and the handlers that stock trainers lack."""
+"""How a batch becomes network arguments in both stages, the handlers that stock trainers lack, and where they run."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import ignite.distributed as idist
 import torch
 import torch.distributed as dist
 from ignite.engine import Engine, Events
+from ignite.handlers import EMAHandler
 from monai.engines import PrepareBatch, SupervisedTrainer
 from monai.engines.utils import IterationEvents
-from monai.handlers import CheckpointLoader
 from monai.inferers import Inferer, SimpleInferer
 from monai.utils import set_determinism
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
-from torch.optim.swa_utils import AveragedModel
 
+from . import interpolation
+from .acquisition import Acquisition
 from .errors import flag
 from .files import whole_file
 from .flow import PathSample, endpoint_biased, interpolate
-from .weights import load_weights
 
 
 class ProjectionBatch(PrepareBatch):
@@ -125,70 +125,29 @@ class ClipGradient:
         nn.utils.clip_grad_norm_(engine.network.parameters(), self.max_norm)
 
 
-def moving_average(network: nn.Module, decay: float) -> AveragedModel:
-    """A copy of the network whose weights follow by exponential moving average; it is what validates and ships.
+class Average(EMAHandler):
+    """Exponential moving average of a network's weights, in `ema_model`; it is what validates and ships.
 
-    The first updates forget faster, `(1 + n) / (10 + n)`, so that the initial weights do not linger.
+    The first updates forget faster, down to `(1 + n) / (10 + n)` kept, so that the initial weights do not linger. That
+    is a function of the trainer's own count, so that a resumed training goes on as it was.
 
     Args:
         network: to be followed.
         decay: share of the old average that an iteration keeps, once under way.
     """
 
-    def average(old: Tensor, new: Tensor, count: Tensor | int) -> Tensor:
-        n = float(count)
-        return torch.lerp(new, old, min(decay, (1 + n) / (10 + n)))
+    def __init__(self, network: nn.Module, decay: float):
+        super().__init__(network, momentum=1 - decay)
 
-    return AveragedModel(network, avg_fn=average).requires_grad_(False).eval()
-
-
-class UpdateAverage:
-    """Moves the averaged network after each iteration.
-
-    Args:
-        average: of `moving_average`.
-        network: which it follows.
-    """
-
-    def __init__(self, average: AveragedModel, network: nn.Module):
-        self.average = average
-        self.network = network
-
-    def attach(self, engine: Engine) -> None:
+    def attach(self, engine: Engine) -> None:  # type: ignore[override]  # one name and one event serve
         """Called by the trainer."""
-        engine.add_event_handler(Events.ITERATION_COMPLETED, self)
+        engine.add_event_handler(Events.ITERATION_STARTED, self.set_momentum)
+        super().attach(engine, warn_if_exists=False)
 
-    def __call__(self, engine: Engine) -> None:
-        self.average.update_parameters(self.network)
-
-
-class Checkpoint:
-    """The state of a stage in one file: written every few epochs and at the end, and read when the stage starts again.
-
-    MONAI's saver writes in place, so that a run killed while it writes could not go on.
-
-    Args:
-        path: file.
-        state: name -> object with a state dictionary.
-        interval: epochs between two writes.
-    """
-
-    def __init__(self, path: str, state: dict, interval: int):
-        self.path = path
-        self.state = state
-        self.interval = interval
-
-    def resume(self, engine: Engine) -> None:
-        """Restores the state, if there is a file."""
-        if os.path.isfile(self.path):
-            engine.logger.info(f"resuming from {self.path}")
-            # MONAI declares a dictionary alone, torch takes a name as well
-            CheckpointLoader(self.path, self.state, map_location="cpu")(engine)  # type: ignore[arg-type]
-
-    def save(self) -> None:
-        """Writes the state."""
-        with whole_file(self.path) as partial:
-            torch.save({name: item.state_dict() for name, item in self.state.items()}, partial)
+    def set_momentum(self, engine: Engine) -> None:
+        """Sets the share of the new weights for the iteration that begins."""
+        momentum = max(self.momentum, 9 / (9 + engine.state.iteration))
+        engine.state.ema_momentum = momentum  # type: ignore[attr-defined]  # whence ignite takes it
 
 
 class ValidationPicture:
@@ -207,9 +166,10 @@ class ValidationPicture:
 
     def __call__(self, engine: Engine) -> None:
         output: dict = engine.state.output[-1]  # type: ignore[assignment, index]  # ignite declares a number
-        volumes = [output[key][0] for key in ("image", "pred", "label")]  # each (X, Y, Z) in [-1, 1]
+        measured = interpolation.interpolate(output["image"].cpu(), Acquisition.of(output["image"]), "nearest")
+        volumes = [volume[0] for volume in (measured, output["pred"], output["label"])]  # each (X, Y, Z) in [0, 1]
         planes = torch.cat([volume[..., volume.shape[-1] // 2].rot90() for volume in volumes], dim=1)
-        grey = (127.5 * (planes.clamp(-1, 1) + 1)).byte().cpu().numpy()
+        grey = (255 * planes.clamp(0, 1)).byte().numpy()
         with whole_file(self.folder / f"{engine.state.epoch:04}.png") as partial:
             Image.fromarray(grey).save(partial)
 
@@ -218,35 +178,6 @@ def iteration_loss(output: dict | list[dict]) -> float:
     """Loss of a trainer's iteration, for the handlers that show it; decollated outputs repeat it for each sample."""
     loss = (output[0] if isinstance(output, list) else output)["loss"]
     return loss.item() if isinstance(loss, Tensor) else loss
-
-
-def start_from(network: nn.Module, ckpt_path: str | None) -> None:
-    """Loads the weights that a training starts from, if there are any; see `weights.load_weights`."""
-    if ckpt_path is not None:
-        load_weights(network, ckpt_path)
-
-
-def train_stage(
-    trainer: Engine, checkpoint: Checkpoint, average: AveragedModel, export_path: str, follower: bool
-) -> None:
-    """Runs one stage to its end, from its last checkpoint if there is one, and exports the averaged network.
-
-    Args:
-        trainer: of the stage.
-        checkpoint: of the stage.
-        average: of `moving_average`.
-        export_path: file for the weights, written when the stage is finished.
-        follower: true on all processes but the first, which alone writes.
-    """
-    trainer.add_event_handler(Events.STARTED, checkpoint.resume)
-    if not follower:
-        trainer.add_event_handler(Events.EPOCH_COMPLETED(every=checkpoint.interval), checkpoint.save)
-    trainer.run()
-    if not follower and trainer.state.epoch == trainer.state.max_epochs:
-        checkpoint.save()
-        with whole_file(export_path) as partial:
-            torch.save(average.module.state_dict(), partial)
-    idist.barrier()  # the next stage reads what the first process has written
 
 
 def seed_process(seed: int) -> None:

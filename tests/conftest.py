@@ -1,5 +1,6 @@
 """Real tiny networks and real small files that several tests share."""
 
+import json
 import logging
 from pathlib import Path
 
@@ -32,6 +33,18 @@ def phantom() -> np.ndarray:
 def voxels() -> np.ndarray:
     """A volume for DICOM series, each voxel with its own value."""
     return np.random.default_rng(0).permutation(np.prod(SHAPE)).reshape(SHAPE).astype(np.uint16)
+
+
+@pytest.fixture(scope="session")
+def dataset_dir(tmp_path_factory, phantom) -> Path:
+    """A datalist of two volumes to train on and one to validate with, 1 mm."""
+    folder = tmp_path_factory.mktemp("data")
+    for k in range(3):
+        volume = (phantom, phantom[::-1], phantom[:24, :24, :4])[k]
+        nib.save(nib.Nifti1Image(np.ascontiguousarray(volume), np.eye(4)), folder / f"{k}.nii.gz")
+    sections = {"training": [{"image": "0.nii.gz"}, {"image": "1.nii.gz"}], "validation": [{"image": "2.nii.gz"}]}
+    (folder / "dataset.json").write_text(json.dumps(sections))
+    return folder / "dataset.json"
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ LEVELS = {
     0: {"__init__", "errors", "files"},
     1: {"slice_profile", "grid", "acquisition", "interpolation", "intensity", "schedule", "flow"},
     2: {"losses", "networks", "weights", "metrics", "consistency", "dicom", "bids", "readers"},
-    3: {"transforms", "simulation", "contrast", "training", "inference", "datasets", "scans", "sample", "report"},
-    4: {"cohort", "evaluation", "tables"},
+    3: {"transforms", "simulation", "contrast", "training", "stage", "inference", "datasets", "scans", "sample"},
+    4: {"cohort", "evaluation", "tables", "report"},
 }
 LEVEL_OF = {name: level for level, names in LEVELS.items() for name in names}
 STRANGERS = {"bundle", "tests", "monailabel", "holoscan", "yaml", "scripts"}  # scripts: imports are relative inside

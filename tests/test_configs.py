@@ -18,7 +18,9 @@ import yaml
 from monai.bundle import ConfigParser, ConfigWorkflow
 from monai.bundle.config_item import ComponentLocator
 
+from scripts.weights import save_weights
 from tests import paper_values as paper
+from tests.conftest import CARD
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = ROOT / "configs"
@@ -47,7 +49,7 @@ TRAINING = {
     ),
     *("max_thickness", "target_range", "pixel_range", "size_range", "profiles", "spacing_ratio", "max_shift"),
     *("max_gain", "max_noise", "ceta_gap", "n_max", "size", "card"),
-    *("train", "refine", "validate", "stage1", "stage2", "training", "ship"),
+    *("settings", "train", "validate", "stage", "stage1", "stage2", "training", "ship"),
 }
 DEPLOYED = {"speed", "bfloat16", "both_planes", "ckpt_path", "card", "weights", "inferer", "run"}
 KNOWN = {
@@ -248,6 +250,15 @@ def targets(item, path=""):
             yield from targets(value, f"{path}#{index}")
 
 
+def inherited(item, config):
+    """A component whose `_target_` is a reference is that one, with more arguments."""
+    while item["_target_"].startswith("@"):
+        base = config[item["_target_"][1:]]
+        item = {**base, **item, "_target_": base["_target_"]}
+        item.pop("_mode_")
+    return item
+
+
 def located(name):
     module = ComponentLocator().get_component_module_name(name)
     if isinstance(module, list):
@@ -258,7 +269,10 @@ def located(name):
 @pytest.mark.parametrize("file", FILES)
 def test_components_exist_and_take_their_arguments(file):
     reserved = {"_target_", "_disabled_", "_requires_", "_desc_", "_mode_"}
+    config = parser(*([file] if file in COMPLETE else ["train.yaml", file]))
+    config.update(config.get("configs", {}))
     for path, item in targets(raw(file)):
+        item = inherited(item, config)
         component = located(item["_target_"])
         assert callable(component), f"{path}: {item['_target_']} cannot be found"
         given = {key: None for key in item if key not in reserved}
@@ -321,12 +335,12 @@ def transform(name, config, section="train#acquisition"):
 
 def test_training_uses_the_papers_objectives():
     stacked = parser("train.yaml", "paper.yaml")
-    loss = stacked.get_parsed_content("train#loss")
+    loss = stacked.get_parsed_content("train#trainer#loss_function")
     assert loss.ssim_weight == paper.SSIM_WEIGHT and loss.epsilon < 0.01  # absolute errors
     config = parser("train.yaml")
-    assert config["refine#loss#delta"] == paper.HUBER_DELTA
-    assert config["refine#loss#ceta_weight"] == paper.CETA_WEIGHT
-    assert config["refine#trainer#prepare_batch#alpha"] == paper.ENDPOINT_ALPHA
+    assert config["stage2#trainer#loss_function#delta"] == paper.HUBER_DELTA
+    assert config["stage2#trainer#loss_function#ceta_weight"] == paper.CETA_WEIGHT
+    assert config["stage2#trainer#prepare_batch#alpha"] == paper.ENDPOINT_ALPHA
     assert config["ceta_gap"] == paper.CETA_GAP
 
 
@@ -367,19 +381,21 @@ def test_contrasts_change_before_the_acquisition():
     ):
         *transforms, last = config[f"train#{section}#transforms"]
         assert last == "@train#acquisition"
+        assert transforms.pop(0) == "@train#loading"
         kinds = [kind(t) for t in transforms]
         assert contrasts <= set(kinds[kinds.index("RandPlaned") + 1 :]), "what precedes the plane is cached"
 
 
-@pytest.mark.parametrize("stage", ["train", "refine"])
-def test_training_uses_the_papers_optimiser(stage):
+@pytest.mark.parametrize("trainer", ["train#trainer", "stage2#trainer"])
+def test_training_uses_the_papers_optimiser(trainer):
     config = parser("train.yaml")
-    optimizer = config[f"{stage}#optimizer"]
+    optimizer = inherited(config[trainer]["optimizer"], config)
     assert optimizer["_target_"] == "torch.optim.AdamW"
     assert optimizer["weight_decay"] == paper.WEIGHT_DECAY
     assert tuple(optimizer.get("betas", (0.9, 0.999))) == paper.ADAMW_BETAS
-    (clip,) = [h for h in config[f"{stage}#handlers"] if h["_target_"].endswith("ClipGradient")]
-    assert clip["max_norm"] == paper.GRADIENT_CLIP
+    handlers = config[trainer]["train_handlers"]
+    assert {"_target_": "@stage#clip"} in (config[handlers[1:]] if isinstance(handlers, str) else handlers)
+    assert config["stage#clip#max_norm"] == paper.GRADIENT_CLIP
 
 
 def test_paper_yaml_is_the_papers_training():
@@ -452,42 +468,38 @@ def test_the_papers_training_writes_a_card_of_the_papers_ranges():
     assert card.max_thickness == paper.MAX_THICKNESS
 
 
-def test_inference_warns_beyond_what_training_covers():
-    inference, train = raw("inference.yaml"), raw("train.yaml")
-    assert inference["trained_target"] == train["target_range"]
-    assert inference["trained_thickness"] == train["max_thickness"]
-
-
 def test_simulated_acquisitions_are_named_alike_in_training_and_evaluation():
     assert parser("evaluate.yaml")["profile"] in parser("train.yaml")["profiles"]
     assert parser("evaluate.yaml")["profile"] == located("scripts.slice_profile.SLR")
 
 
 def test_stages_differ_in_nothing_but_what_they_train():
+    """All that is not said of one stage is said once, under `stage`."""
     config = parser("train.yaml")
-
-    def kinds(stage):
-        return [h["_target_"] for h in config[f"{stage}#handlers"]]
-
-    assert kinds("train") == kinds("refine")
-
-    def inferer(evaluator):
-        found = config[f"validate#{evaluator}#inferer"]
-        return config[found[1:]] if isinstance(found, str) else found
-
+    first, second = config["train#trainer"], config["stage2#trainer"]
+    assert set(first) == set(second)
+    assert first["_target_"] == second["_target_"] == "@stage#trainer"
+    assert config["train#handlers"] == second["train_handlers"]
+    for key in ("train_data_loader", "optimizer"):
+        assert first[key]["_target_"] == second[key]["_target_"] and first[key].keys() == second[key].keys()
+    assert second["prepare_batch"]["inferer"] == "@train#inferer", "the frozen APN in one precision with all"
     shipped = {"_target_": "scripts.inference.DriftInferer"}
-    assert inferer("evaluator") == {**shipped, "steps": 0}, "stage 1 alone takes no Euler step"
-    assert inferer("refined_evaluator") == {**shipped, "n_max": "@n_max"}
-    assert config["n_max"] == raw("inference.yaml")["inferer"]["n_max"]
-    assert config["train#optimizer#weight_decay"] == config["refine#optimizer#weight_decay"]
-    assert config["train#trainer#inferer"] == config["refine#trainer#inferer"]
-    assert config["refine#trainer#prepare_batch#inferer"] == "@train#inferer", (
-        "the frozen APN in one precision with all"
-    )
-    assert config["train#dataloader#sampler"] == config["refine#dataloader#sampler"]
-    for stage in ("train", "refine"):
-        assert set(config[f"{stage}#state"]) == {"network", "average", "optimizer", "lr_scheduler", "trainer"}
-        assert all(value == f"@{stage}#{key}" for key, value in config[f"{stage}#state"].items() if key != "network")
+    assert config["validate#inferer"] == {**shipped, "steps": 0}, "stage 1 alone takes no Euler step"
+    assert config["stage2#evaluator#inferer"] == {**shipped, "n_max": "@n_max"}
+    assert config["validate#evaluator"].keys() == config["stage2#evaluator"].keys()
+    assert config["stage1"].keys() == config["stage2"].keys()
+
+
+def test_every_option_that_changes_the_result_is_in_the_key_of_the_checkpoints():
+    """The key has the data and what differs between stages from the trainer itself."""
+    config = raw("train.yaml")
+    free = {"device", "output_dir", "follower", "num_workers", "bfloat16", "val_interval", "checkpoint_interval"}
+    data = {"dataset_dir", "label_dir", "ckpt_path", "bundle_root", "size", "n_max"}
+    names = list(config)
+    options = set(names[names.index("bundle_root") : names.index("network_def")])
+    staged = {name for name in options if name.startswith(("stage1_", "stage2_"))}
+    assert options - free - data - staged == set(config["settings"]) - {"data"}
+    assert all(value == f"@{name}" for name, value in config["settings"].items() if name != "data")
 
 
 # Versions
@@ -581,7 +593,7 @@ def workflow(tmp_path, monkeypatch):
 def test_inference_has_the_properties_that_monai_expects(workflow, tmp_path, write_nifti, phantom):
     scan = write_nifti(phantom[:, :, ::4].copy())
     network = parser("inference.yaml").get_parsed_content("network_def")
-    torch.save(network.state_dict(), tmp_path / "model.pt")
+    save_weights(network, tmp_path / "model.pt", CARD)
     bundle = workflow("inference.yaml", "inference", input=str(scan), ckpt_path=str(tmp_path / "model.pt"))
     assert not bundle.check_properties()
 
@@ -608,7 +620,7 @@ def test_multi_gpu_overrides_what_train_defines():
             assert name in train, f"train.yaml has no {name}"
     stacked = parser("train.yaml", "multi_gpu.yaml")
     assert stacked["train#trainer#network"]["network"] == train["train#trainer#network"]
-    assert stacked["refine#trainer#network"]["network"] == train["refine#trainer#network"]
+    assert stacked["stage2#trainer#network"]["network"] == train["stage2#trainer#network"]
     assert stacked["train#trainer#optimizer"] == train["train#trainer#optimizer"], "the rest of the trainer stays"
     assert stacked["validate#dataloader#sampler"]["dataset"] == "@validate#dataset"
     assert "@train#weights" in stacked["train#sampler"]["weights"], "contrasts keep their shares"

@@ -1,0 +1,191 @@
+"""A stage of training, either one: what its stock trainer gets, its seeds, its checkpoint, its exported weights."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import ignite.distributed as idist
+import numpy as np
+import torch
+from ignite.engine import Engine, Events
+from ignite.handlers import DiskSaver
+from monai.data import DataLoader
+from monai.data.utils import set_rnd
+from monai.engines import SupervisedEvaluator, SupervisedTrainer
+from monai.handlers import LrScheduleHandler, TensorBoardStatsHandler, ValidationHandler
+from monai.utils import set_determinism
+from torch import nn
+
+from .errors import InputError
+from .files import sha256, whole_file
+from .training import Average, iteration_loss, warmup_cosine
+from .weights import Card, load_weights, write_card
+
+logger = logging.getLogger("drift")
+
+
+def data_key(volumes: Sequence[Mapping], label_maps: Sequence[Mapping]) -> str:
+    """Tells training data apart: by what is said of each file, its name, size and time of change.
+
+    Args:
+        volumes: of `datasets.sharp_volumes`.
+        label_maps: of `datasets.label_maps`.
+    """
+
+    def known(item: Mapping) -> dict:
+        found = os.stat(item["label"])
+        return {**item, "label": [os.path.basename(item["label"]), found.st_size, int(found.st_mtime)]}
+
+    text = json.dumps([[known(item) for item in items] for items in (volumes, label_maps)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+class Checkpoint:
+    """The state of a stage in one file, with the key of the training that wrote it.
+
+    Args:
+        path: of the file; it is complete or absent.
+        key: what the result depends on: name -> value, both text.
+        state: name -> object with a state dictionary.
+    """
+
+    def __init__(self, path: Path, key: Mapping[str, str], state: Mapping):
+        self.path = path
+        self.key = dict(key)
+        self.state = state
+        self.saver = DiskSaver(path.parent, require_empty=False)  # writes in the first process alone
+
+    def resume(self) -> None:
+        """Restores the state, if there is a file.
+
+        Raises:
+            InputError: if the file cannot be read, or has another key; what differs is named.
+        """
+        if not self.path.is_file():
+            return
+        try:
+            found = torch.load(self.path, map_location="cpu", weights_only=True)
+        except Exception as error:  # torch raises many types for a broken file
+            raise InputError(
+                f"{self.path} cannot be read ({type(error).__name__}). Delete it to train anew."
+            ) from error
+        old = found.get("key", {})
+        names = sorted(name for name in {*old, *self.key} if old.get(name) != self.key.get(name))
+        if names:
+            told = "; ".join(f"{name} was {old.get(name)}, is {self.key.get(name)}" for name in names)
+            raise InputError(
+                f"{self.path} is of another training: {told if old else 'it has no key'}. "
+                "Set another --output_dir, or delete the file to train anew."
+            )
+        for name, item in self.state.items():
+            item.load_state_dict(found[name])
+
+    def save(self) -> None:
+        """Writes the state."""
+        self.saver({"key": self.key, **{name: s.state_dict() for name, s in self.state.items()}}, self.path.name)
+
+
+def seed_epoch(engine: Engine, *entropy: int) -> None:
+    """Seeds every generator for the epoch that begins, so that a resumed training draws what it would have drawn.
+
+    Args:
+        engine: trainer; workers of its `DataLoader` take their seeds from this process.
+        entropy: what the seed depends on, beside the epoch and the process.
+    """
+    seed = int(np.random.SeedSequence([*entropy, idist.get_rank(), engine.state.epoch]).generate_state(1)[0])
+    set_determinism(seed=seed)
+    set_rnd(engine.data_loader.dataset, seed=seed)  # type: ignore[attr-defined]  # a trainer of MONAI
+
+
+def train_stage(
+    name: str,
+    part: str,
+    start: str | None,
+    export: str,
+    trainer: SupervisedTrainer,
+    evaluator: SupervisedEvaluator,
+    network: nn.Module,
+    settings: Mapping,
+    card: Card,
+    output_dir: str,
+    average_decay: float,
+    val_interval: int,
+    checkpoint_interval: int,
+) -> None:
+    """Trains a stage to its end, from its last checkpoint if there is one, and exports the averaged network.
+
+    Writes the weights with their card, NAME_checkpoint.pt and NAME, a folder for TensorBoard, into `output_dir`.
+
+    Args:
+        name: of the stage.
+        part: of the network, that the trainer trains.
+        start: weights of the whole network to start from; None for those that it has.
+        export: file name for the averaged network's weights.
+        trainer: stock; it gets what all stages have: seeds, schedule, average, validation, curves and checkpoints.
+        evaluator: stock; its network becomes the averaged one.
+        network: a `Drift`.
+        settings: all that change the result, `seed` among them.
+        card: of the exported weights.
+        output_dir: folder to write to.
+        average_decay: see `Average`.
+        val_interval: epochs between two validations.
+        checkpoint_interval: epochs between two checkpoints.
+
+    Raises:
+        InputError: if the start weights cannot be loaded, or if the checkpoint is broken or of another training: other
+            data, settings or start weights.
+    """
+    folder, first, epochs = Path(output_dir), idist.get_rank() == 0, trainer.state.max_epochs
+    loader: DataLoader = trainer.data_loader  # type: ignore[assignment]
+    if start is not None:
+        load_weights(network, start)
+    trained, averaged = getattr(network, part), evaluator.network
+    average = Average(trained, average_decay)
+    averaged.load_state_dict(network.state_dict())
+    setattr(averaged, part, average.ema_model)
+    schedule = warmup_cosine(trainer.optimizer, len(loader), epochs)
+    checkpoint = Checkpoint(
+        folder / f"{name}_checkpoint.pt",
+        {
+            **{option: str(value) for option, value in settings.items()},
+            f"{name}_epochs": str(epochs),
+            f"{name}_batch_size": str(loader.batch_size),
+            f"{name}_learning_rate": str(trainer.optimizer.defaults["lr"]),
+            "start weights": "random" if start is None else sha256([start])[:12],
+            "parameters": str(sum(parameter.numel() for parameter in network.parameters())),
+            "processes": str(idist.get_world_size()),
+        },
+        {  # of the trained part alone: the key says on what it builds
+            "network": trained,
+            "average": average.ema_model,
+            "optimizer": trainer.optimizer,
+            "lr_scheduler": schedule,
+            "trainer": trainer,
+        },
+    )
+    checkpoint.resume()
+    if trainer.state.epoch == epochs:
+        logger.info(f"{name} is complete after {epochs} epochs: {folder / export}")
+    else:
+        logger.info(f"{name}: {trainer.state.epoch} of {epochs} epochs are done")
+        trainer.add_event_handler(Events.EPOCH_STARTED, seed_epoch, settings["seed"], *name.encode())
+        LrScheduleHandler(schedule, print_lr=False, epoch_level=False).attach(trainer)  # type: ignore[arg-type]
+        average.attach(trainer)
+        ValidationHandler(val_interval, evaluator).attach(trainer)
+        if first:
+            curves = str(folder / name)
+            TensorBoardStatsHandler(log_dir=curves, tag_name="loss", output_transform=iteration_loss).attach(trainer)
+            TensorBoardStatsHandler(log_dir=curves, iteration_log=False).attach(evaluator)
+        due = Events.EPOCH_COMPLETED(lambda _, epoch: epoch % checkpoint_interval == 0 or epoch == epochs)
+        trainer.add_event_handler(due, checkpoint.save)
+        trainer.run()
+    if first and trainer.state.epoch == epochs:
+        with whole_file(folder / export) as partial, open(partial, "wb") as file:  # given a name, torch would store it
+            torch.save(averaged.state_dict(), file)
+        write_card(folder / export, card)
+    idist.barrier()  # the next stage reads what the first process has written

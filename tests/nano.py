@@ -1,0 +1,116 @@
+"""A training of both stages so small that tests can run it: `configs/train.yaml` on crops, with tiny networks."""
+
+import sys
+from pathlib import Path
+
+import torch
+import yaml
+from ignite.engine import Events
+from monai.bundle import ConfigWorkflow
+
+from scripts.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
+
+ROOT = Path(__file__).parents[1]
+TRAINERS = {"stage1": "train#trainer", "stage2": "stage2#trainer"}
+SETTINGS = {
+    "network_def": {
+        "_target_": "scripts.networks.Drift",
+        "apn": {"_target_": "scripts.networks.AnatomicalProjectionNetwork", "channels": [8, 16], "residual": True},
+        "velocity": {"_target_": "scripts.networks.VelocityNetwork", "channels": [8, 16]},
+    },
+    "num_workers": 0,
+    "patch_size": 32,
+    "stage1_batch_size": 4,
+    "stage2_batch_size": 4,
+    "patches_per_epoch": 8,
+    "stage1_epochs": 3,
+    "stage2_epochs": 3,
+    "stage2_learning_rate": 5.0e-3,
+    "average_decay": 0.9,
+    "val_interval": 1000,
+    "checkpoint_interval": 1,
+    "bfloat16": False,
+}
+
+
+def workflow(output_dir, dataset_dir, run_id, **overrides):
+    """`configs/train.yaml` with tiny settings, ready to run."""
+    nano = output_dir.parent / f"{output_dir.name}.yaml"
+    nano.write_text(yaml.safe_dump(SETTINGS))
+    result = ConfigWorkflow(
+        config_file=[str(ROOT / "configs" / "train.yaml"), str(nano)],
+        meta_file=str(ROOT / "configs" / "metadata.json"),
+        logging_file=False,
+        run_id=run_id,
+        bundle_root=str(ROOT),
+        dataset_dir=str(dataset_dir),
+        output_dir=str(output_dir),
+        **overrides,
+    )
+    path, hook = list(sys.path), sys.excepthook
+    result.initialize()
+    sys.path[:], sys.excepthook = path, hook  # initialize changes the interpreter
+    return result
+
+
+def content(workflow, name):
+    return workflow.parser.get_parsed_content(name)
+
+
+class Stop(Exception):
+    """Ends a training from outside, between two iterations."""
+
+
+def run_stage(output_dir, dataset_dir, run_id, stop_after=None, **overrides):
+    """Runs a stage, to its end or until after so many epochs.
+
+    Returns:
+        The trainer, and for each of its iterations the learning rate and the batch's labels.
+    """
+    bundle = workflow(output_dir, dataset_dir, run_id, **overrides)
+    trainer = content(bundle, TRAINERS[run_id])
+    trace = {}
+
+    def stop(engine):
+        if engine.state.epoch > stop_after:
+            raise Stop
+
+    def record(engine):
+        labels = engine.state.batch["label"]
+        trace[engine.state.iteration] = (engine.optimizer.param_groups[0]["lr"], torch.as_tensor(labels).clone())
+
+    if stop_after is not None:
+        trainer.add_event_handler(Events.EPOCH_STARTED, stop)
+    trainer.add_event_handler(Events.ITERATION_STARTED, record)
+    try:
+        bundle.run()
+    except (Stop, RuntimeError):
+        if trainer.state.epoch == 0 or stop_after is None:
+            raise
+    return trainer, trace
+
+
+def network(seed=0):
+    """The network of `SETTINGS`."""
+    torch.manual_seed(seed)
+    return Drift(AnatomicalProjectionNetwork((8, 16), True), VelocityNetwork((8, 16)))
+
+
+def load(path):
+    return torch.load(path, weights_only=True)
+
+
+def same(a, b, prefix=""):
+    return all(torch.equal(a[name], b[name]) for name in a if name.startswith(prefix))
+
+
+def planes_seen(network):
+    """Records how many planes each call of a network gets; an observation, nothing is replaced."""
+    seen = []
+
+    def record(module, inputs, output):
+        if module is network:  # its copies, such as the averaged network, bear the hook too
+            seen.append(len(inputs[0]))
+
+    network.register_forward_hook(record)
+    return seen
