@@ -105,8 +105,8 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "input",
         nargs="+",
-        help="a scan (NIfTI, MGZ, NRRD, MetaImage), a DICOM file, a folder of scans and DICOM series at any depth, or a "
-        "BIDS dataset",
+        help="a scan (NIfTI, MGZ, NRRD, MetaImage), DICOM files, a folder of scans and DICOM series at any depth, or "
+        "a BIDS dataset",
     )
     result.add_argument("-o", "--output_dir", required=True, metavar="OUT", help="folder of the results")
     for name, how in OPTIONS.items():
@@ -117,7 +117,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def overrides(options: argparse.Namespace) -> dict[str, Any]:
-    """Options as `ConfigWorkflow` takes them. Paths become absolute: MONAI evaluates texts that begin with `$`, `@`, `%`.
+    """Options as `ConfigWorkflow` takes them; paths are absolute, since MONAI evaluates what begins with `$`, `@`, `%`.
 
     Raises:
         SystemExit: if a path is empty.

@@ -1,0 +1,111 @@
+"""`drift-mri`: what it takes, what it refuses, and that the configs know every option."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+from monai.bundle import ConfigParser
+
+from drift_mri.command import OPTIONS, overrides, parser, version
+
+ROOT = Path(__file__).parents[1]
+
+
+def drift_mri(*arguments, folder):
+    """The command in another folder, as from a shell."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", "from drift_mri.command import main; main()", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def save_scan(path, shape=(24, 24, 6), seed=0):
+    values = np.zeros(shape, dtype=np.float32)
+    values[4:-4, 4:-4] = np.random.default_rng(seed).uniform(100, 900, (shape[0] - 8, shape[1] - 8, shape[2]))
+    nib.save(nib.Nifti1Image(values, np.diag([1.0, 1.0, 5.0, 1.0])), path)
+
+
+def test_every_option_is_one_of_the_config():
+    config = ConfigParser()
+    config.read_config(ROOT / "configs" / "inference.yaml")
+    assert set(OPTIONS) <= set(config.get().keys())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["scan.nii", "-o", "out", "--slice_thicknes", "3"], "--slice_thicknes"),
+        (["scan.nii", "-o", "out", "--slice_thickness", "thick"], "thick"),
+        (["scan.nii", "-o", "out", "--slice_axis", "3"], "--slice_axis"),
+        (["scan.nii", "-o", "out", "--speed", "slow"], "slow"),
+        (["", "-o", "out"], "input is empty"),
+        (["scan.nii", "-o", ""], "output_dir is empty"),
+        (["scan.nii"], "-o"),
+        ([], "input"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(arguments, told, capsys):
+    with pytest.raises(SystemExit) as stop:
+        overrides(parser().parse_args(arguments))
+    message = capsys.readouterr().err
+    assert stop.value.code == 2
+    assert told in message and message.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["$a", "@b", "%c", "2024_01_15", "#", "~", "a'b\"c", "1e3"])
+def test_any_name_is_taken_as_it_is(name, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    given = overrides(parser().parse_args([name, "-o", name]))
+    assert given == {"input": [str(tmp_path / name)], "output_dir": str(tmp_path / name)}
+
+
+def test_help_lists_every_option_and_version_is_the_bundles(capsys):
+    for word in ("--help", "--version"):
+        with pytest.raises(SystemExit) as stop:
+            parser().parse_args([word])
+        assert stop.value.code == 0
+    told = capsys.readouterr().out
+    assert all(f"--{name}" in told for name in OPTIONS)
+    assert version() in told
+
+
+def test_from_another_folder_with_odd_names_and_hyphens(tmp_path):
+    save_scan(tmp_path / "$(touch gone).nii.gz")
+    done = drift_mri("$(touch gone).nii.gz", "-o", "2024_01_15", "--slice-thickness", "4", "--report", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = nib.load(tmp_path / "2024_01_15" / "$(touch gone)_sr.nii.gz")
+    assert result.shape == (24, 24, 30)
+    assert "Warning" not in done.stderr and not (tmp_path / "gone").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"$(touch gone).nii.gz", "2024_01_15"}
+
+
+def test_a_mistake_in_the_data_is_one_line(tmp_path):
+    done = drift_mri("nothing.nii.gz", "-o", "out", folder=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupt_ends_in_one_line(tmp_path):
+    """As Ctrl-C does: nothing half-written stays, and the exit code is the shell's for it."""
+    save_scan(tmp_path / "scan.nii.gz", shape=(160, 160, 20))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    code = (
+        "import _thread, logging\n"
+        "from drift_mri.command import main\n"
+        "class Stop(logging.Handler):\n"
+        "    def emit(self, record):\n"
+        "        _thread.interrupt_main()\n"
+        "logging.getLogger('drift').addHandler(Stop())\n"
+        "main(['scan.nii.gz', '-o', 'out'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("interrupted: ")
+    assert "Traceback" not in done.stderr
+    assert not list((tmp_path / "out").rglob("*.nii.gz"))
