@@ -109,11 +109,11 @@ class Acquisition:
         if facts is None:
             raise ValueError("the image carries no acquisition: run the bundle's preprocessing, or attach one.")
 
-        def plain(value: Any) -> Any:  # collation makes tensors of numbers and lists of texts
+        def plain(value: Any) -> Any:  # collation makes tensors of numbers, lists of texts and nothing of {}
             return value[0] if isinstance(value, list) else value.item() if hasattr(value, "item") else value
 
         found = {name.name: plain(facts[name.name]) for name in fields(cls) if name.name != "sources"}
-        found["sources"] = {name: plain(source) for name, source in facts["sources"].items()}
+        found["sources"] = {name: plain(source) for name, source in (facts["sources"] or {}).items()}
         found["warnings"] = tuple(found["warnings"].split("\n")) if found["warnings"] else ()
         return cls(**found)
 

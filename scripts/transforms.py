@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,15 +110,12 @@ class SettleAcquisitiond(MapTransform):
         for key in self.key_iterator(result):
             volume = result[key]
             acquisition = self._settle(volume)
-            if self.isotropic:
-                volume = self._cubes(volume, acquisition)
-                acquisition = replace(self._settle(volume, acquisition.target_spacing), sources=acquisition.sources)
-            self._tell(str(volume.meta.get("filename_or_obj", "the scan")), volume, acquisition)
-            acquisition.attach(volume)
-            result[key] = volume
+            result[key] = self._cubes(volume, acquisition) if self.isotropic else volume
+            self._tell(volume, result[key], acquisition)
+            acquisition.attach(result[key])
         return result
 
-    def _settle(self, volume: MetaTensor, target: float | None = None) -> Acquisition:
+    def _settle(self, volume: MetaTensor) -> Acquisition:
         name = str(volume.meta.get("filename_or_obj", "the scan"))
         return settle(
             volume.affine,
@@ -126,11 +123,11 @@ class SettleAcquisitiond(MapTransform):
             self._stated(volume, Path(name)),
             name=name,
             slice_thickness=self.slice_thickness,
-            target_thickness=self.target_thickness if target is None else target,
+            target_thickness=self.target_thickness,
             slice_axis=self.slice_axis,
             profile=self.profile,
             target_range=self.card.target_range,
-            pixel_range=self.card.pixel_range,
+            pixel_range=(0, math.inf) if self.isotropic else self.card.pixel_range,  # which the target is in
             max_thickness=self.card.max_thickness,
             spacing_ratio=self.card.spacing_ratio,
         )
@@ -165,12 +162,13 @@ class SettleAcquisitiond(MapTransform):
         return MetaTensor(array, affine=torch.from_numpy(affine), meta=meta)
 
     @staticmethod
-    def _tell(name: str, volume: MetaTensor, acquisition: Acquisition) -> None:
-        a = acquisition
+    def _tell(scan: MetaTensor, volume: MetaTensor, acquisition: Acquisition) -> None:
+        name, a = str(scan.meta.get("filename_or_obj", "the scan")), acquisition
         for warning in a.warnings:
             logger.warning(f"{name}: {warning}")
         if a.at_target:
-            logger.info(f"{name}: slices of {a.slice_spacing:.3g} mm are at the target already; the scan is copied.")
+            what = "copied" if torch.allclose(scan.affine, volume.affine) else "resampled in plane"
+            logger.info(f"{name}: slices of {a.slice_spacing:.3g} mm are at the target already; the scan is {what}.")
             return
         edges = grid.voxel_spacing(volume.affine)
         edges[a.slice_axis] = a.target_spacing

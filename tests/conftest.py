@@ -11,6 +11,7 @@ import torch
 from monai.bundle import ConfigParser
 from scipy.ndimage import gaussian_filter
 
+from scripts.errors import input_error
 from scripts.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
 from scripts.weights import Card, write_card
 from tests.dicom_files import SHAPE
@@ -55,6 +56,42 @@ def drift() -> Drift:
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.05)
     return network.eval()
+
+
+@pytest.fixture(scope="session")
+def identity() -> Drift:
+    """Both networks untrained: they change nothing."""
+    return Drift(AnatomicalProjectionNetwork((4, 8), residual=True), VelocityNetwork((4, 8))).eval()
+
+
+@pytest.fixture(scope="session")
+def door():
+    """The preprocessing of configs/inference.yaml, as `monai.bundle run` builds it, on one path or image."""
+
+    def run(image, **given):
+        parser = ConfigParser()
+        parser.read_config(str(ROOT / "configs" / "inference.yaml"))
+        parser.update({"card": CARD, **given})
+        image = image if isinstance(image, torch.Tensor) else str(image)
+        return parser.get_parsed_content("preprocessing")({"image": image})["image"]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def refusal():
+    """The one line that a call ends with; any other exception fails the test."""
+
+    def run(function, *args, **kwargs) -> str:
+        with pytest.raises(Exception) as caught:
+            function(*args, **kwargs)
+        mistake = input_error(caught.value)
+        if mistake is None:
+            raise AssertionError("expected an InputError in the chain of exceptions") from caught.value
+        assert "\n" not in str(mistake)
+        return str(mistake)
+
+    return run
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from scripts import grid, metrics
 from scripts.acquisition import SLR, Acquisition
 from scripts.consistency import difference, project, relative_rmse
 from scripts.slice_profile import acquire, profile_kernel
+from tests.volumes import head
 
 # (thick slices, fine spacing, slice thickness, slice spacing), mm: plain, non-integer with the fine grid rounded down,
 # rounded up, gap, gap and non-integer, overlap, a single slice
@@ -60,15 +61,6 @@ def dense_matrix(scan, profile=SLR):
             for k, value in enumerate(kernel):
                 matrix[i, mirror[j + k]] += weight * value
     return matrix
-
-
-def head(shape=(24, 26, 40)):
-    """A textured ellipsoid in air, values 0 to about 1000."""
-    axes = torch.meshgrid(*(torch.linspace(-1.2, 1.2, n) for n in shape), indexing="ij")
-    inside = sum(a.square() for a in axes) < 1
-    texture = torch.rand(shape, generator=torch.Generator().manual_seed(0))
-    texture = torch.nn.functional.avg_pool3d(texture[None, None], 3, stride=1, padding=1)[0, 0]
-    return torch.where(inside, 400 + 1000 * (texture - 0.2), 0.0)
 
 
 @pytest.mark.parametrize("profile", [4.0, "rectangular"])

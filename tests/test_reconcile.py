@@ -10,8 +10,9 @@ from scripts.acquisition import Acquisition
 from scripts.consistency import difference, noise_sd, project, projects, reconcile, relative_rmse
 from scripts.errors import InputError
 from scripts.slice_profile import acquire
-from tests.test_consistency import HEAD, SCANS, fine_volume, head, of, thick_volume
+from tests.test_consistency import HEAD, SCANS, fine_volume, of, thick_volume
 from tests.test_projection import projected
+from tests.volumes import head
 
 PROFILES = [4.0, "gaussian", "rectangular"]
 

@@ -1,0 +1,48 @@
+"""Small volumes and affines that several tests share."""
+
+import numpy as np
+import torch
+from monai.data import MetaTensor
+from scipy.spatial.transform import Rotation
+
+from scripts.acquisition import Acquisition
+from scripts.simulation import simulate
+
+
+def texture(shape, seed=0) -> np.ndarray:
+    """Uniform noise in [0, 1), float32."""
+    return np.random.default_rng(seed).random(shape).astype(np.float32)
+
+
+def head(shape=(24, 26, 40)) -> torch.Tensor:
+    """A textured ellipsoid in air, values 0 to about 1000."""
+    axes = torch.meshgrid(*(torch.linspace(-1.2, 1.2, n) for n in shape), indexing="ij")
+    inside = sum(a.square() for a in axes) < 1
+    noise = torch.rand(shape, generator=torch.Generator().manual_seed(0))
+    noise = torch.nn.functional.avg_pool3d(noise[None, None], 3, stride=1, padding=1)[0, 0]
+    return torch.where(inside, 400 + 1000 * (noise - 0.2), 0.0)
+
+
+def scan_of(truth, thickness=5.0, **others) -> MetaTensor:
+    """`(1, X, Y, Z)`: slices of a volume of 1 mm voxels along its last axis, as the preprocessing gives them."""
+    acquisition = Acquisition.of_truth(2, truth.shape[2], 1.0, thickness, **others)
+    return simulate(MetaTensor(truth[None], affine=torch.eye(4, dtype=torch.float64)), acquisition)
+
+
+def random_affine(spacing, seed) -> np.ndarray:
+    """Rotated, mirrored and far from the scanner's centre."""
+    rng = np.random.default_rng(seed)
+    affine = np.eye(4)
+    affine[:3, :3] = Rotation.random(random_state=seed).as_matrix() @ np.diag(rng.choice([-1, 1], 3) * spacing)
+    affine[:3, 3] = rng.uniform(-150, 150, 3)
+    return affine
+
+
+def place(affine, index) -> np.ndarray:
+    """World coordinates in mm of indices `(n, 3)`."""
+    return np.asarray(index) @ affine[:3, :3].T + affine[:3, 3]
+
+
+def indices(shape) -> np.ndarray:
+    """`(n, 3)`, those of all voxels, in the order of `ravel`."""
+    return np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), -1).reshape(-1, 3)
