@@ -48,20 +48,25 @@ def dataset_dir(tmp_path_factory, phantom) -> Path:
     return folder / "dataset.json"
 
 
+def untrained() -> Drift:
+    """Both networks at four and eight channels, which change nothing yet."""
+    return Drift(AnatomicalProjectionNetwork((4, 8), residual=True), VelocityNetwork((4, 8))).eval()
+
+
 @pytest.fixture
 def drift() -> Drift:
     """Both networks at four and eight channels, with random weights everywhere."""
     torch.manual_seed(0)
-    network = Drift(AnatomicalProjectionNetwork((4, 8), residual=True), VelocityNetwork((4, 8)))
+    network = untrained()
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.05)
-    return network.eval()
+    return network
 
 
 @pytest.fixture(scope="session")
 def identity() -> Drift:
     """Both networks untrained: they change nothing."""
-    return Drift(AnatomicalProjectionNetwork((4, 8), residual=True), VelocityNetwork((4, 8))).eval()
+    return untrained()
 
 
 @pytest.fixture(scope="session")

@@ -46,3 +46,16 @@ def place(affine, index) -> np.ndarray:
 def indices(shape) -> np.ndarray:
     """`(n, 3)`, those of all voxels, in the order of `ravel`."""
     return np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), -1).reshape(-1, 3)
+
+
+def noise_stack(shape, seed=0, axis=2, spacing=5.0, thickness=4.0, target=1.0, **meta) -> MetaTensor:
+    """`(1, 1, X, Y, Z)`: thick slices of noise from 0 to 1000, without air, on an oblique grid in RAS+ order."""
+    values = 1000 * torch.rand((1, 1, *shape), generator=torch.Generator().manual_seed(seed))
+    edges = np.ones(3)
+    edges[axis] = spacing
+    affine = np.eye(4)
+    affine[:3, :3] = Rotation.from_euler("xyz", [10, 20, -30], degrees=True).as_matrix() * edges
+    affine[:3, 3] = -90, 12, 33
+    volume = MetaTensor(values, affine=torch.from_numpy(affine), meta=meta)
+    Acquisition.stack(axis, shape[axis], spacing, thickness, target).attach(volume)
+    return volume

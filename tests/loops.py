@@ -1,0 +1,69 @@
+"""The networks plane by plane, window by window, step by step: the plain oracle of `DriftInferer`."""
+
+import numpy as np
+import torch
+from monai.data.utils import compute_importance_map
+
+from tests.test_grid import nearest_by_loop
+
+
+def window_starts(size, roi, overlap):
+    """First pixels of windows at a fixed distance, the last one moved back to end with the image."""
+    if size == roi:
+        return [0]
+    step, starts = int(roi * (1 - overlap)), [0]
+    while starts[-1] + roi < size:
+        starts.append(min(starts[-1] + step, size - roi))
+    return starts
+
+
+@torch.no_grad()
+def plane_by_loop(plane, drift, thickness, roi, overlap, steps, flips):
+    """`(H, W)` in and out, the slice axis first."""
+    height, width = plane.shape
+    tall, wide = (min(roi, -(-n // 8) * 8) for n in (height, width))  # shorter sides: the next multiple of 8
+    top, left = max(tall - height, 0) // 2, max(wide - width, 0) // 2
+    rows = (torch.arange(max(height, tall)) - top).clamp(0, height - 1)
+    columns = (torch.arange(max(width, wide)) - left).clamp(0, width - 1)
+    padded = plane[rows][:, columns]
+    total, weight = torch.zeros_like(padded), torch.zeros_like(padded)
+    weights = compute_importance_map((tall, wide), mode="gaussian", sigma_scale=0.125)
+    for i in window_starts(padded.shape[0], tall, overlap):
+        for j in window_starts(padded.shape[1], wide, overlap):
+            for flip in flips:
+                x = padded[i : i + tall, j : j + wide].flip(flip)[None, None]
+                x = drift.apn(x, thickness)
+                for n in range(steps):
+                    x = x + drift.velocity(x, thickness, torch.tensor([n / steps])) / steps
+                total[i : i + tall, j : j + wide] += weights * x[0, 0].flip(flip)
+                weight[i : i + tall, j : j + wide] += weights
+    return (total / weight)[top : top + height, left : left + width]
+
+
+def sharpened_by_loop(image, acquisition, drift, other, roi, overlap, steps, flips=((),)):
+    """`(X, Y, Z)` on the fine grid in [-1, 1], in the planes along the slice axis and another one."""
+    a = acquisition
+    thickness, normal = torch.tensor([[a.slice_thickness, a.target_spacing]]), 3 - a.slice_axis - other
+    result = torch.zeros_like(image)
+    for k in range(image.shape[normal]):
+        plane = image.select(normal, k)
+        turned = a.slice_axis > other
+        sharp = plane_by_loop(plane.T if turned else plane, drift, thickness, roi, overlap, steps, flips)
+        result.select(normal, k).copy_(sharp.T if turned else sharp)
+    return result
+
+
+def in_unit(measured, acquisition):
+    """Slices without air in [-1, 1] on the fine grid, and their range."""
+    a = acquisition
+    index = nearest_by_loop(a.fine_count, a.target_spacing, a.slice_count, a.slice_spacing, a.shift)
+    low, high = max(measured.min().item(), 0), float(np.percentile(measured.double(), 99.9))
+    fine = measured.index_select(a.slice_axis, torch.from_numpy(index))
+    return 2 * (fine - low) / (high - low) - 1, low, high
+
+
+def rebuilt_by_loop(measured, acquisition, drift, others, roi=16, overlap=0.25, steps=2, flips=((),)):
+    """`(X, Y, Z)` slices of noise without air in RAS+ order -> the networks' own result, in the scan's units."""
+    unit, low, high = in_unit(measured, acquisition)
+    planes = [sharpened_by_loop(unit, acquisition, drift, other, roi, overlap, steps, flips) for other in others]
+    return ((torch.stack(planes).mean(0) + 1) / 2 * (high - low) + low).clamp(min=0)
