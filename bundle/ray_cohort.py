@@ -1,7 +1,8 @@
 """A cohort of scans over the machines of a Ray cluster: what configs/inference.yaml does, by many workers.
 
-    python bundle/ray_cohort.py --input FOLDER --output_dir OUT [--address HOST:PORT] [any option of the bundle]
+    python bundle/ray_cohort.py --input FOLDER --output_dir OUT [any option of the bundle]
 
+The cluster is the one at RAY_ADDRESS, HOST:PORT, or the one that this machine belongs to, or else this machine alone.
 Each worker is an actor with a GPU, or with two cores where the cluster has no GPU, and holds a network of its own. One
 that dies is started again; its scan goes to the next one that is idle. docs/scale.md says how to make a cluster.
 """
@@ -24,9 +25,11 @@ from ray.exceptions import RayError
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from scripts.cohort import rebuild_scan, summarise
-from scripts.errors import InputError
+from scripts.errors import InputError, report_input_errors
+from scripts.options import PROGRAM, check_options
 
 ROOT = Path(__file__).resolve().parents[1]
+CONFIG = str(ROOT / "configs" / "inference.yaml")
 TRIES = 3  # of a scan whose worker dies
 PARTS = ("preprocessing", "network", "inferer", "device", "output")  # of the config, as `rebuild_scan` takes them
 
@@ -35,7 +38,7 @@ logger = logging.getLogger("drift")
 
 def workflow(**options: Any) -> ConfigWorkflow:
     """The bundle's inference, initialised, with options as `python -m monai.bundle run` takes them."""
-    options = {"config_file": str(ROOT / "configs" / "inference.yaml"), "bundle_root": str(ROOT), **options}
+    options = {"config_file": CONFIG, "bundle_root": str(ROOT), **options}
     result = ConfigWorkflow(workflow_type="inference", **options)
     result.initialize()
     return result
@@ -117,21 +120,24 @@ def rows(workers: Sequence, items: Sequence[Mapping]) -> Iterator[tuple[int, dic
             ray.kill(worker)
 
 
-def main(input: str | Sequence[str], address: str | None = None, **options: Any) -> None:
+def main(**options: Any) -> None:
     """Rebuilds the scans.
 
     Args:
-        input: as the bundle takes it.
-        address: of the cluster; null for the one that this machine belongs to, or else this machine alone.
-        options: any other of the bundle, such as output_dir.
+        options: of the bundle, such as input and output_dir.
+
+    Raises:
+        InputError: if there is no such option, or a value is not what is expected.
+        SystemExit: with exit code 1, at the end, if a scan failed.
     """
-    options = {**options, "input": input}
+    check_options([str(Path(*PROGRAM)), "run", "--config_file", CONFIG, *sys.argv[1:]])
     parser = workflow(**options).parser
     items, *parts = (parser.get_parsed_content(name) for name in ("scans", *PARTS))  # mistakes are told before work
-    ray.init(address, runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}})
+    ray.init(runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}})
     summarise(rows(start_workers(os.getcwd(), options), items), items, parts[-1])
 
 
 if __name__ == "__main__":
+    report_input_errors()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to Ray's makers
     fire.Fire(main)

@@ -26,16 +26,17 @@ OPTIONS = ("--input", "../scans", "--output_dir", "out", "--inferer::roi_size", 
 pytestmark = pytest.mark.extra
 
 
-def environment():
+def environment(**variables):
     """Workers as urgent as the tests: Ray makes them the last ones to run."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "RAY_worker_niceness": "0"}
+    own = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "RAY_worker_niceness": "0"}
+    return {**os.environ, **own, **variables}
 
 
-def start(*command, cwd=None):
+def start(*command, cwd=None, **variables):
     return subprocess.Popen(
         [sys.executable, *map(str, command)],
         cwd=cwd,
-        env=environment(),
+        env=environment(**variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -63,7 +64,7 @@ def scans(tmp_path):
     image = nib.load(built_in_sample(tmp_path)["image"])
     for number, corner in enumerate(product((40, 72), (50, 82, 114))):
         crop = image.slicer[tuple(slice(at, at + 32) for at in corner) + (slice(10, 18),)]
-        nib.save(crop, folder / f"{number}.nii.gz")
+        nib.save(crop, folder / f"head{number}.nii.gz")
     bad = np.full((16, 16, 4), np.nan, np.float32)
     nib.save(nib.Nifti1Image(bad, np.diag([1.0, 1.0, 4.0, 1.0])), folder / "bad.nii.gz")
     return folder
@@ -125,7 +126,7 @@ def test_every_scan_is_done_once_though_a_worker_is_killed(scans, cluster, tmp_p
     assert code == 1 and "1 of 7 scans failed" in said, said
     folder = tmp_path / "ray"
     folder.mkdir()
-    process = start(ROOT / "bundle" / "ray_cohort.py", "--address", address, *OPTIONS, cwd=folder)
+    process = start(ROOT / "bundle" / "ray_cohort.py", *OPTIONS, cwd=folder, RAY_ADDRESS=address)
     wait_for(lambda: records(folder), process)
     time.sleep(0.2)  # into a scan, not at its end
     killed, before = wait_for(lambda: busy(session), process)[0], len(records(folder))
@@ -147,7 +148,17 @@ def test_every_scan_is_done_once_though_a_worker_is_killed(scans, cluster, tmp_p
     assert [row["outcome"] for row in table(folder)] == ["failed"] + 6 * ["complete already"], said
 
 
-def test_a_mistake_is_told_in_one_line_before_any_cluster_is_sought(tmp_path):
-    process = start(ROOT / "bundle" / "ray_cohort.py", "--input", "absent.nii.gz", cwd=tmp_path)
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        (("--input", "absent.nii.gz"), "absent.nii.gz does not exist"),
+        (("--input", ".", "--slice_thicknes", "3"), "--slice_thicknes is no option. Did you mean --slice_thickness?"),
+        (("--input", "$print(1)"), "$print(1) begins with $"),
+        (("--input", "2024_01_15"), "Write it as ./2024_01_15."),
+    ],
+)
+def test_a_mistake_is_told_in_one_line_before_any_cluster_is_sought(typed, words, tmp_path):
+    process = start(ROOT / "bundle" / "ray_cohort.py", *typed, cwd=tmp_path)
     said, _ = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 1 and "error: absent.nii.gz does not exist" in said and "Traceback" not in said
+    assert process.returncode == 1 and "Traceback" not in said
+    assert len(lines := [line for line in said.splitlines() if line.startswith("error: ")]) == 1 and words in lines[0]
