@@ -19,17 +19,11 @@ from tests.test_end_to_end import NETWORK, ROOT, assert_told_in_one_line, enviro
 
 DEPLOY = ROOT / "bundle" / "deploy"
 PYTHON = os.environ.get("DRIFT_DEPLOY_PYTHON")
-without_sdk = pytest.mark.skipif(
+needs_sdk = pytest.mark.skipif(
     PYTHON is None,
     reason="needs the App SDK: python -m venv DIR && DIR/bin/pip install -r bundle/deploy/requirements.txt, then set "
     "DRIFT_DEPLOY_PYTHON to DIR/bin/python",
 )
-
-
-def needs_sdk(test):
-    return pytest.mark.extra(without_sdk(test))
-
-
 TIMEOUT = 600  # s
 SERIES = {"SeriesInstanceUID": "1.2.3.6", "SeriesNumber": 8, "SeriesDescription": "flair"}
 
@@ -121,6 +115,21 @@ def test_results_are_new_derived_series_of_the_study(results, study):
     for keyword in ("StudyInstanceUID", "FrameOfReferenceUID", "PatientID"):
         assert {image[keyword].value for image in images + sources} == {sources[0][keyword].value}
     assert {(*image.ImageType[:2], image.Modality) for image in images} == {("DERIVED", "SECONDARY", "MR")}
+
+
+@needs_sdk
+def test_the_same_series_comes_again_and_another_one_with_other_settings(results, study, models, tmp_path):
+    def uids(folder):
+        return {image.SOPInstanceUID for image in images_of(folder)}
+
+    (earlier,) = results[0].glob("007-t2_tse*")
+    shutil.copytree(models, tmp_path / "other")
+    path = tmp_path / "other" / "drift" / "configs" / "inference.yaml"
+    path.write_text(path.read_text() + "flips: true\n")  # the last one counts
+    for bundle, same in ((models, True), (tmp_path / "other", False)):
+        result = deploy("-i", study / "a", "-o", tmp_path / f"out{same}", "-m", bundle, cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        assert (uids(tmp_path / f"out{same}" / earlier.name) == uids(earlier)) is same
 
 
 @needs_sdk

@@ -23,8 +23,6 @@ ROOT = Path(__file__).parents[1]
 TIMEOUT = 900  # s; for machines that do other work
 OPTIONS = ("--input", "../scans", "--output_dir", "out", "--inferer::roi_size", "32")  # small windows for small scans
 
-pytestmark = pytest.mark.extra
-
 
 def environment(**variables):
     """Workers as urgent as the tests: Ray makes them the last ones to run."""

@@ -137,7 +137,6 @@ def onnx():
     return load
 
 
-@pytest.mark.extra
 def test_monais_onnx_export_gives_the_eager_result_for_an_image_alone(tmp_path, weights, drift, onnx):
     exported = str(tmp_path / "model.onnx")
     shape = [1, 1, 32, 32]
@@ -152,7 +151,6 @@ def documented(language):
     return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "docs" / "exports.md").read_text(), re.M | re.S)
 
 
-@pytest.mark.extra
 def test_documented_onnx_export_gives_the_eager_result_for_any_number_of_steps(tmp_path, onnx):
     """The documented code, with the weights that ship."""
     for name in ("configs", "models", "scripts"):
