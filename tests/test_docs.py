@@ -2,11 +2,15 @@
 
 import ast
 import re
+import shlex
 from pathlib import Path
 from pydoc import locate
 
 import pytest
 from monai.bundle import ConfigParser
+
+from drift_mri.command import OPTIONS as COMMAND_OPTIONS
+from drift_mri.command import parser as command_parser
 
 ROOT = Path(__file__).parents[1]
 PAGES = {
@@ -57,6 +61,15 @@ def test_every_option_that_a_page_names_is_known(page):
     rows = [line for line in PAGES[page].splitlines() if line.startswith("| `--")]
     for option in named(r"--([a-z]\w*)", "\n".join(commands + rows)):
         assert option in OPTIONS | MONAIS_OPTIONS, option
+
+
+def test_the_command_takes_what_the_readme_shows():
+    lines = re.findall(r"^drift-mri (.*)$", PAGES["README.md"], re.MULTILINE)
+    options = re.findall(r"^\| `(--.*?)` \|", PAGES["README.md"], re.MULTILINE)
+    assert len(lines) >= 3
+    assert {option.split()[0].removeprefix("--") for option in options} == {*COMMAND_OPTIONS, "size"}
+    for line in [*lines, *(f"scan.nii.gz -o out {option}" for option in options)]:
+        command_parser().parse_args(shlex.split(line, comments=True))
 
 
 def test_every_function_of_the_map_exists():
