@@ -25,6 +25,7 @@ NAME = "drift_mri_superresolution"
 CONTENT = (
     *("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml"),
     *("configs/metadata.json", "configs/logging.conf", "configs/*.yaml", "configs/models/*.yaml", "scripts/**/*.py"),
+    "drift_mri/*.py",
     *("docs/*.md", "docs/*.txt", "docs/*.png", "docs/*.svg"),
 )
 WEIGHTS = "models/model.pt"

@@ -26,7 +26,7 @@ from scripts.weights import read_card
 from tests.test_end_to_end import NANO, assert_told_in_one_line, files, random_weights, run
 
 ROOT = Path(__file__).parents[1]
-TOP = ("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "configs", "docs", "models", "scripts")
+TOP = ("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "configs", "docs", "drift_mri", "models", "scripts")
 STRAY = (
     *("scripts/__pycache__/flow.cpython-311.pyc", "configs/.ipynb_checkpoints/train.yaml", "docs/.DS_Store"),
     *("models/last.pt", "eval/model.pt", "out/scan_sr.nii.gz", "tests/test_flow.py", ".git/config", "docs/notes.md~"),
