@@ -13,6 +13,7 @@ MODULES = {  # by dotted name inside scripts; a package inside, such as dicom, i
     for path in sorted(SCRIPTS.rglob("*.py"))
 }
 PACKAGES = {name.split(".")[0] for name in MODULES if "." in name}
+PACKAGES = sorted({path.parent for path in (ROOT / "scripts").rglob("*.py")})
 
 LEVELS = {
     0: {"__init__", "errors", "files"},
@@ -164,6 +165,10 @@ def test_exceptions_are_not_swallowed(module):
             assert not all(isinstance(statement, ast.Pass) for statement in node.body)
 
 
-def test_scripts_are_not_installed():
+def test_scripts_are_not_installed_but_carried():
+    """A module called scripts would collide with others'; the command's package holds the bundle as data."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert project["tool"]["setuptools"]["packages"] == []
+    packages = project["tool"]["setuptools"]["packages"]
+    assert all(package.split(".")[0] == "drift_mri" for package in packages)
+    carried = {package.removeprefix("drift_mri.bundle.") for package in packages if ".bundle.scripts" in package}
+    assert carried == {folder.relative_to(ROOT).as_posix().replace("/", ".") for folder in PACKAGES}
