@@ -44,10 +44,16 @@ def _from_datalist(path: Path, section: str) -> list[dict]:
     for entry in entries:
         if not isinstance(entry, dict) or not isinstance(entry.get("image"), str):
             raise InputError(f'{path}: entry {entry!r} names no image: expected a path in its "image". Mend it.')
+        if not isinstance(entry.get("lesions", ""), str):
+            raise InputError(f"{path}: entry {entry!r} has lesions that are no path. Mend it.")
     if isinstance(content, list):
         kind = {"training": "train", "validation": "val"}[section]
         entries = [entry for entry in entries if entry.get("kind") == kind]
-    return [{**entry, "label": str(path.parent / entry["image"])} for entry in entries]
+    names = {"image": "label", "lesions": "lesions"}
+    return [
+        entry | {name: str(path.parent / entry[key]) for key, name in names.items() if key in entry}
+        for entry in entries
+    ]
 
 
 def _nifti_files(root: Path) -> list[Path]:
@@ -72,7 +78,8 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str) -> list[dict]:
 
     Returns:
         Items with `label`, the path; `sharp_axes`, the array axes along which the volume is truly sharp (all three
-        where nothing is said); `subject` and `contrast`, `"unknown"` where nothing is said.
+        where nothing is said); `subject` and `contrast`, `"unknown"` where nothing is said; `lesions`, the path of a
+        mask, where the datalist names one.
 
     Raises:
         InputError: if nothing is found, or a subject stands in both sections.
@@ -101,6 +108,7 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str) -> list[dict]:
             "subject": item.get("subject", "unknown"),
             "contrast": item.get("contrast", "unknown"),
         }
+        | {key: item[key] for key in ("lesions",) if key in item}
         for item in items[section]
     ]
 

@@ -6,7 +6,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from monai.transforms import CenterSpatialCrop
 from monai.utils import convert_to_tensor
 from torch import Tensor
 
-from . import metrics
+from . import metrics, spectra
 from .acquisition import SLR, Acquisition, Profile, length
 from .errors import InputError
 from .grid import voxel_spacing
@@ -30,6 +30,8 @@ from .tables import CASE, summarise, summary_table, write_tables
 from .transforms import LoadScand
 
 logger = logging.getLogger("drift")
+
+SMALL_LESION = 60  # voxels; less is small
 
 # Thick slices (1, X, Y, Z) with affine and acquisition, and that acquisition -> (1, X', Y', Z') on its fine grid
 Method = Callable[[MetaTensor, Acquisition], Tensor]
@@ -51,6 +53,23 @@ def read_volume(path: str | os.PathLike) -> MetaTensor:
     return LoadScand("label")({"label": path})["label"]
 
 
+def read_lesion_sizes(item: Mapping, volume: MetaTensor) -> MetaTensor | None:
+    """How large the lesion of each voxel is (`metrics.lesion_sizes`), `(1, X, Y, Z)`; null without a mask of lesions.
+
+    Raises:
+        InputError: if the mask is not on the grid of the volume.
+    """
+    if "lesions" not in item:
+        return None
+    mask = read_volume(item["lesions"])
+    if mask.shape != volume.shape or not torch.allclose(mask.affine, volume.affine, atol=1e-3):
+        raise InputError(
+            f"{item['lesions']} is not on the grid of {item['label']}: expected shape and affine of the volume. "
+            "Resample the mask, or take it out of the datalist."
+        )
+    return MetaTensor(metrics.lesion_sizes(mask.as_tensor()[0])[None], affine=mask.affine)
+
+
 def central_slab(volume: MetaTensor, slice_axis: int, count: int | None) -> MetaTensor:
     """The `count` central slices along the last axis that is not degraded, for quick runs; null for all."""
     size = [-1, -1, -1]
@@ -58,31 +77,50 @@ def central_slab(volume: MetaTensor, slice_axis: int, count: int | None) -> Meta
     return CenterSpatialCrop(size)(volume)  # type: ignore[return-value]  # MONAI: Tensor
 
 
-def measure(prediction: Tensor, truth: Tensor, mask: Tensor, acquisition: Acquisition) -> dict[str, float]:
-    """All metrics of one rebuilt volume.
+@dataclass(frozen=True)
+class Truth:
+    """A sharp volume and what it is measured with, all `(X, Y, Z)` and from the truth alone.
 
-    Args:
-        prediction: `(X, Y, Z)`.
-        truth: `(X, Y, Z)`.
-        mask: `(X, Y, Z)` bool, the head.
-        acquisition: that the volume was rebuilt from.
-
-    Returns:
-        The keys of `METRICS`.
+    Attributes:
+        volume: float.
+        head: bool.
+        flat: bool, tissue without edges.
+        lesion_sizes: in voxels, 0 outside of lesions; null where no mask is known.
     """
-    axis, spacing = acquisition.slice_axis, acquisition.target_spacing
-    bands = metrics.through_plane_bands(acquisition.slice_thickness, spacing)
-    low, middle, high = metrics.power_ratios(prediction, truth, axis, spacing, bands)
-    return {
-        "psnr": metrics.psnr(prediction, truth),
-        "psnr_head": metrics.psnr(prediction, truth, mask),
-        "ssim": metrics.ssim(prediction, truth),
-        "hf_psnr": metrics.hf_psnr(prediction, truth),
-        "grad_rmse": metrics.gradient_rmse(prediction, truth, axis),
-        "power_low": low,
-        "power_middle": middle,
-        "power_high": high,
-    }
+
+    volume: Tensor
+    head: Tensor
+    flat: Tensor
+    lesion_sizes: Tensor | None
+
+    @classmethod
+    def of(cls, sharp: MetaTensor, lesion_sizes: MetaTensor | None) -> Truth:
+        """Of a sharp volume `(1, X, Y, Z)` and its lesions."""
+        volume = sharp.as_tensor()[0]
+        sizes = None if lesion_sizes is None else lesion_sizes.as_tensor()[0]
+        return cls(volume, metrics.head_mask(volume), metrics.flat_tissue(volume), sizes)
+
+    def measure(self, prediction: Tensor, acquisition: Acquisition) -> dict[str, float]:
+        """The keys of `tables.METRICS` for a volume `(X, Y, Z)` that was rebuilt from an acquisition."""
+        axis, spacing, truth = acquisition.slice_axis, acquisition.target_spacing, self.volume
+        bands = spectra.through_plane_bands(acquisition.slice_thickness, spacing)
+        low, middle, high = spectra.power_ratios(prediction, truth, axis, spacing, bands)
+        kept = {"lesions": math.nan, "small_lesions": math.nan}
+        if self.lesion_sizes is not None:
+            for name, below in {"lesions": math.inf, "small_lesions": SMALL_LESION}.items():
+                kept[name] = metrics.lesion_contrast_kept(prediction, truth, self.lesion_sizes, below)
+        return {
+            "psnr": metrics.psnr(prediction, truth),
+            "psnr_head": metrics.psnr(prediction, truth, self.head),
+            "ssim": metrics.ssim(prediction, truth),
+            "hf_psnr": metrics.hf_psnr(prediction, truth),
+            "grad_rmse": metrics.gradient_rmse(prediction, truth, axis),
+            "power_low": low,
+            "power_middle": middle,
+            "power_high": high,
+            "step_ratio": metrics.step_ratio(prediction, acquisition, self.flat),
+            **kept,
+        }
 
 
 def _check(
@@ -137,7 +175,7 @@ def evaluate(
     whatever they are: no header states the profile.
 
     Args:
-        volumes: items of `datasets.sharp_volumes`.
+        volumes: items of `datasets.sharp_volumes`; `lesions`, the path of a mask, where lesions are to be measured.
         methods: name -> how thick slices become a volume; one that says its number of `steps`, in the meta data of its
             result, has it in the tables.
         output_dir: where the tables are written.
@@ -174,11 +212,11 @@ def evaluate(
     table = pd.DataFrame()
     for item in volumes:
         name, volume = Path(item["label"]).name, read_volume(item["label"])
+        lesion_sizes = read_lesion_sizes(item, volume)
         for axis in item["sharp_axes"] if axes == "all" else item["sharp_axes"][:1]:
             sharp, fine_spacing = central_slab(volume, axis, slab), float(voxel_spacing(volume.affine)[axis])
-            truth = sharp.as_tensor()[0]
-            mask = metrics.head_mask(truth)
-            noise_sd = noise * metrics.data_range(truth)
+            truth = Truth.of(sharp, lesion_sizes if lesion_sizes is None else central_slab(lesion_sizes, axis, slab))
+            noise_sd = noise * metrics.data_range(truth.volume)
             for thickness in thicknesses:
                 if thickness < fine_spacing:
                     raise InputError(
@@ -186,7 +224,7 @@ def evaluate(
                         "cannot be simulated, expected thicker ones. Set --thicknesses."
                     )
                 spacing = round(spacing_ratio * thickness, 9)  # 1.2 x 3 mm is 3.6 mm in the tables, too
-                a = Acquisition.of_truth(axis, truth.shape[axis], fine_spacing, thickness, spacing, profile)
+                a = Acquisition.of_truth(axis, sharp.shape[1 + axis], fine_spacing, thickness, spacing, profile)
                 thick = simulate(sharp, a)
                 thick.add_(noise_sd * torch.randn(thick.shape, generator=generator))
                 told = replace(a, profile=SLR)
@@ -194,13 +232,13 @@ def evaluate(
                 case = (name, item["subject"], item["contrast"], axis, thickness, spacing, fine_spacing)
                 for label, method in methods.items():
                     result = method(thick.clone(), told)
-                    prediction = convert_to_tensor(result, device="cpu", track_meta=False).to(truth)
+                    prediction = convert_to_tensor(result, device="cpu", track_meta=False).to(truth.volume)
                     if prediction.shape != sharp.shape or not torch.isfinite(prediction).all():
                         raise InputError(
                             f"{label} made a volume of {tuple(prediction.shape)} of {name} at {thickness:g} mm: "
                             f"expected {tuple(sharp.shape)}, all finite. Mend the method, or leave it out."
                         )
-                    quality = measure(prediction[0], truth, mask, a)
+                    quality = truth.measure(prediction[0], a)
                     steps = getattr(result, "meta", {}).get("steps")
                     rows.append(dict(zip(CASE, (*case, label, steps))) | quality)
                     logger.info(f"{name} axis {axis}, {thickness:g} mm, {label}: PSNR {quality['psnr']:.2f} dB")

@@ -8,7 +8,6 @@ constant to both, changes nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -17,13 +16,22 @@ from scipy import ndimage
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .acquisition import Acquisition
+from .grid import nearest_index
 from .intensity import intensity_range
 
 SSIM_WINDOW = 11  # pixels; MONAI's, and Wang et al.'s
 HEAD_THRESHOLD = 0.1  # of the range of the truth's tissue
+FLAT_SCALE = 2.0  # voxels; standard deviation of the Gaussian that gradients are taken with
+RING = 2  # voxels; width of the surroundings that a lesion is seen against
 
 
-def _check(prediction: Tensor, truth: Tensor) -> None:
+def check_pair(prediction: Tensor, truth: Tensor) -> None:
+    """Refuses what is not two volumes on one grid.
+
+    Raises:
+        ValueError: if shapes differ, or are not `(X, Y, Z)`.
+    """
     if prediction.shape != truth.shape or truth.dim() != 3:
         raise ValueError(
             f"prediction is {tuple(prediction.shape)}, truth {tuple(truth.shape)}: expected two volumes (X, Y, Z) of "
@@ -57,7 +65,7 @@ def psnr(prediction: Tensor, truth: Tensor, mask: Tensor | None = None) -> float
     Raises:
         ValueError: if shapes differ, the truth is constant, or the mask is empty.
     """
-    _check(prediction, truth)
+    check_pair(prediction, truth)
     peak = data_range(truth)
     if mask is not None:
         if not mask.any():
@@ -83,7 +91,7 @@ def ssim(prediction: Tensor, truth: Tensor) -> float:
     Raises:
         ValueError: if shapes differ or the truth is constant.
     """
-    _check(prediction, truth)
+    check_pair(prediction, truth)
     low, extent = truth.min(), data_range(truth)
     # float32, as MONAI computes; after the map its cancellation in E[x^2] - E[x]^2 does not matter
     unit_prediction, unit_truth = (((v.double() - low) / extent).float() for v in (prediction, truth))
@@ -126,7 +134,7 @@ def hf_psnr(prediction: Tensor, truth: Tensor) -> float:
     Raises:
         ValueError: if shapes differ or the truth is constant.
     """
-    _check(prediction, truth)
+    check_pair(prediction, truth)
     filtered = [laplacian(v.double())[None, None] for v in (prediction, truth)]
     return PSNRMetric(max_val=data_range(truth))(*filtered).item()  # type: ignore[union-attr]  # MONAI: or a list
 
@@ -144,122 +152,9 @@ def gradient_rmse(prediction: Tensor, truth: Tensor, axis: int) -> float:
     Raises:
         ValueError: if shapes differ or the truth is constant.
     """
-    _check(prediction, truth)
+    check_pair(prediction, truth)
     error = (prediction.double() - truth.double()).diff(dim=axis) / data_range(truth)
     return error.square().mean().sqrt().item()
-
-
-def through_plane_bands(slice_thickness: float, spacing: float) -> list[tuple[float, float]]:
-    """Frequency bands above what thick slices can hold, from the easiest to rebuild to the hardest.
-
-    From the Nyquist frequency of contiguous slices to the first zero of a box of their thickness, `1/(2T)` to `1/T`;
-    from there to half the fine grid's Nyquist frequency; from half of it to all of it.
-
-    Args:
-        slice_thickness: `T` in mm.
-        spacing: of the fine grid, in mm.
-
-    Returns:
-        Lower and upper edges in cycles/mm. A band is empty where its lower edge is not below its upper.
-    """
-    nyquist = 1 / (2 * spacing)
-    first_zero = 1 / slice_thickness
-    return [(first_zero / 2, first_zero), (first_zero, nyquist / 2), (nyquist / 2, nyquist)]
-
-
-def _line_power(volume: Tensor, axis: int) -> Tensor:
-    """Power at each frequency along an axis, summed over its lines; `(count // 2 + 1,)`.
-
-    Without the window, a head that is cut off at the field of view's border is a step between the line's two ends, and
-    its spectrum covers the frequencies of interest.
-    """
-    lines = volume.double().movedim(axis, -1)
-    lines = lines - lines.mean(-1, keepdim=True)
-    window = torch.hann_window(lines.shape[-1], periodic=False, dtype=lines.dtype, device=lines.device)
-    return torch.fft.rfft(lines * window).abs().square().sum((0, 1))
-
-
-def power_density(volume: Tensor, axis: int, spacing: float) -> tuple[Tensor, Tensor]:
-    """Power spectrum along an axis, averaged over its lines, per unit of frequency.
-
-    It compares directions of one scan whose voxels differ in size: an ideal scan of isotropic tissue has one density in
-    all of them.
-
-    Args:
-        volume: `(X, Y, Z)`.
-        axis: along which.
-        spacing: along it, in mm.
-
-    Returns:
-        Frequencies in cycles/mm, from 0 to Nyquist, and the density there, in squared intensity times mm.
-    """
-    count = volume.shape[axis]
-    frequencies = torch.fft.rfftfreq(count, d=spacing, dtype=torch.float64, device=volume.device)
-    lines = volume.numel() / count
-    window_power = torch.hann_window(count, periodic=False, dtype=torch.float64).square().sum().item()
-    return frequencies, _line_power(volume, axis) * (spacing / (lines * window_power))
-
-
-def directional_power_ratio(
-    volume: Tensor, axis: int, reference: int, spacings: Sequence[float], band: tuple[float, float]
-) -> float:
-    """Power along the slice axis over power along an in-plane axis, in dB: 0 is as sharp through slices as within.
-
-    Args:
-        volume: `(X, Y, Z)`.
-        axis: slice axis.
-        reference: in-plane axis.
-        spacings: of the three axes, in mm.
-        band: lower and upper frequency in cycles/mm.
-
-    Returns:
-        `10 log10` of the ratio of the mean densities in the band.
-
-    Raises:
-        ValueError: if an axis has no frequency in the band.
-    """
-    densities = []
-    for a in (axis, reference):
-        frequencies, density = power_density(volume, a, spacings[a])
-        inside = (frequencies >= band[0]) & (frequencies < band[1])
-        if not inside.any():
-            raise ValueError(f"axis {a} has no frequency in {band} cycles/mm: expected a wider band.")
-        densities.append(density[inside].mean())
-    return 10 * (densities[0] / densities[1]).log10().item()
-
-
-def power_ratios(
-    prediction: Tensor, truth: Tensor, axis: int, spacing: float, bands: Sequence[tuple[float, float]]
-) -> list[float]:
-    """Through-plane power of a volume relative to the truth's, `10 log10(P_prediction / P_truth)` in each band.
-
-    `P` is the power spectrum along the slice axis, Hann-windowed, summed over all lines and over the band. 0 dB is as
-    much detail as the truth has, right or wrong; less is blur, more is noise or steps.
-
-    Args:
-        prediction: `(X, Y, Z)`.
-        truth: `(X, Y, Z)`.
-        axis: slice axis.
-        spacing: along it, in mm.
-        bands: lower and upper edges in cycles/mm; a band holds its lower edge, and its upper one only at Nyquist.
-
-    Returns:
-        dB for each band; NaN for one without a frequency of the discrete spectrum.
-
-    Raises:
-        ValueError: if shapes differ.
-    """
-    _check(prediction, truth)
-    count = truth.shape[axis]
-    cycles = torch.fft.rfftfreq(count, dtype=torch.float64, device=truth.device)  # cycles per voxel, 0 to 0.5
-    power, reference = _line_power(prediction, axis), _line_power(truth, axis)
-    ratios = []
-    for low, high in bands:
-        below = 1.0 if high * spacing > 0.5 - 1e-9 else high * spacing - 1e-9  # Nyquist belongs to the last band
-        inside = (cycles >= low * spacing - 1e-9) & (cycles < below)
-        ratio = power[inside].sum() / reference[inside].sum()  # 0 / 0 is NaN
-        ratios.append(10 * ratio.log10().item())
-    return ratios
 
 
 def head_mask(truth: Tensor) -> Tensor:
@@ -288,3 +183,82 @@ def head_mask(truth: Tensor) -> Tensor:
     parts, _ = ndimage.label(inside)
     largest = np.bincount(parts.ravel())[1:].argmax() + 1
     return torch.from_numpy(parts == largest).to(truth.device)
+
+
+def flat_tissue(reference: Tensor) -> Tensor:
+    """The half of the head where intensity changes least, by its gradient's magnitude: edges would hide a step.
+
+    Args:
+        reference: `(X, Y, Z)`, the truth, or where there is none a volume without steps, such as the cubic spline's.
+
+    Returns:
+        `(X, Y, Z)` bool.
+
+    Raises:
+        ValueError: if the reference is constant.
+    """
+    head = head_mask(reference)
+    gradient = torch.from_numpy(ndimage.gaussian_gradient_magnitude(reference.double().cpu().numpy(), FLAT_SCALE))
+    return head & (gradient.to(head.device) <= gradient[head.cpu()].median().item())
+
+
+def step_ratio(volume: Tensor, acquisition: Acquisition, flat: Tensor) -> float:
+    """How much of the measured slices still shows: neighbouring planes differ more across their borders than inside.
+
+    Args:
+        volume: `(X, Y, Z)` on the fine grid.
+        acquisition: of the slices.
+        flat: `(X, Y, Z)` bool, see `flat_tissue`; a difference counts where both its voxels lie there.
+
+    Returns:
+        Mean absolute difference of neighbouring planes on either side of a border of measured slices, over that of
+        planes in one slice. 1 shows no trace; infinite for stair steps; NaN where there is nothing to compare.
+    """
+    a = acquisition
+    slices = nearest_index(a.fine_count, a.target_spacing, a.slice_count, a.slice_spacing, a.shift)
+    border = torch.from_numpy(np.diff(slices) != 0)
+    differences = volume.double().movedim(a.slice_axis, -1).diff(dim=-1).abs()
+    inside = flat.movedim(a.slice_axis, -1)
+    both = inside[..., 1:] & inside[..., :-1]
+    across, within = (differences[..., there][both[..., there]].mean() for there in (border, ~border))
+    return (across / within).item()
+
+
+def lesion_sizes(mask: Tensor) -> Tensor:
+    """How many voxels the lesion has that a voxel belongs to; voxels of a lesion touch, if only at a corner.
+
+    Args:
+        mask: `(X, Y, Z)`, above 0 in lesions.
+
+    Returns:
+        `(X, Y, Z)` integers, 0 outside.
+    """
+    labels, _ = ndimage.label(mask.cpu().numpy() > 0, np.ones((3, 3, 3)))
+    sizes = np.bincount(labels.ravel())
+    sizes[0] = 0
+    return torch.from_numpy(sizes[labels]).to(mask.device)
+
+
+def lesion_contrast_kept(prediction: Tensor, truth: Tensor, sizes: Tensor, below: float = math.inf) -> float:
+    """Contrast of the lesions over theirs in the truth; 1 where they stand out as they did, 0 where they are gone.
+
+    The contrast is the mean inside less the mean of the ring of two voxels around them, other lesions left out.
+
+    Args:
+        prediction: `(X, Y, Z)`.
+        truth: `(X, Y, Z)`.
+        sizes: `(X, Y, Z)`, see `lesion_sizes`.
+        below: only lesions of fewer voxels count.
+
+    Returns:
+        The ratio; NaN where there is no such lesion.
+
+    Raises:
+        ValueError: if shapes differ.
+    """
+    check_pair(prediction, truth)
+    inside = (sizes > 0) & (sizes < below)
+    near = torch.from_numpy(ndimage.binary_dilation(inside.cpu().numpy(), iterations=RING)).to(inside.device)
+    ring = near & (sizes == 0)
+    kept, whole = (volume[inside].double().mean() - volume[ring].double().mean() for volume in (prediction, truth))
+    return (kept / whole).item()

@@ -16,7 +16,7 @@ from nibabel.orientations import apply_orientation, io_orientation
 from PIL import Image
 from torch import Tensor
 
-from . import metrics
+from . import spectra
 from .files import whole_file
 from .grid import voxel_spacing
 
@@ -113,11 +113,11 @@ def _spectrum(measured: MetaTensor, result: MetaTensor, axis: int) -> str:
 
     edges = [voxel_spacing(volume.affine) for volume in (measured, result)]
     curves = {
-        "through the slices, measured": metrics.power_density(measured.as_tensor(), axis, edges[0][axis]),
-        "through the slices, rebuilt": metrics.power_density(result.as_tensor(), axis, edges[1][axis]),
+        "through the slices, measured": spectra.power_density(measured.as_tensor(), axis, edges[0][axis]),
+        "through the slices, rebuilt": spectra.power_density(result.as_tensor(), axis, edges[1][axis]),
     }
     for other in (a for a in range(3) if a != axis):
-        curves[f"within the slices, axis {other}"] = metrics.power_density(result.as_tensor(), other, edges[1][other])
+        curves[f"within the slices, axis {other}"] = spectra.power_density(result.as_tensor(), other, edges[1][other])
     figure, panel = plt.subplots(figsize=(7, 3.2))
     for (name, (frequencies, power)), style in zip(curves.items(), ("k--", "C1-", "C0-", "C2-")):
         panel.plot(frequencies[1:], 10 * np.log10(power[1:].clamp(min=1e-12)), style, lw=1.2, label=name)

@@ -24,6 +24,9 @@ METRICS = {
     "power_low": ("power 1/2T to 1/T (dB)", 1),
     "power_middle": ("power 1/T to half Nyquist (dB)", 1),
     "power_high": ("power half Nyquist to Nyquist (dB)", 1),
+    "step_ratio": ("step ratio", 2),
+    "lesions": ("lesion contrast kept", 2),
+    "small_lesions": ("of small lesions", 2),
 }
 CASE = {  # what a row is about -> its heading
     "volume": "volume",

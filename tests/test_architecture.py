@@ -18,7 +18,7 @@ PACKAGES = sorted({path.parent for path in (ROOT / "scripts").rglob("*.py")})
 LEVELS = {
     0: {"__init__", "errors", "files"},
     1: {"slice_profile", "grid", "acquisition", "interpolation", "intensity", "schedule", "flow"},
-    2: {"losses", "networks", "weights", "metrics", "consistency", "dicom", "bids", "readers"},
+    2: {"losses", "networks", "weights", "metrics", "spectra", "consistency", "dicom", "bids", "readers"},
     3: {"transforms", "simulation", "contrast", "training", "stage", "inference", "datasets", "scans", "sample"},
     4: {"cohort", "evaluation", "tables", "report"},
 }

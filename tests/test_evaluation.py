@@ -129,6 +129,40 @@ def test_a_slab_is_central_and_across_the_slice_axis():
     assert all(evaluation.central_slab(volume, 1, count).shape == volume.shape for count in (99, None))
 
 
+def write_lesions(path, shape=(30, 26, 24), spacing=SPACING):
+    """One of 64 voxels, of which 32 lie in the 12 central slices along the last axis, and one of 8."""
+    mask = np.zeros(shape, np.uint8)
+    mask[10:14, 10:14, 4:8] = mask[18:20, 12:14, 12:14] = 1
+    nib.save(nib.Nifti1Image(mask, np.diag([spacing, spacing, spacing, 1.0])), path)
+    return str(path)
+
+
+def test_lesions_and_steps_are_measured(volumes, measured, tmp_path):
+    """Where a mask is known; a lesion that the slab cuts is as large as it was."""
+    volumes[1]["lesions"] = write_lesions(tmp_path / "lesions.nii.gz")
+    methods = CUBIC | {"nearest": partial(interpolate, method="nearest")}
+    rows = measured(volumes[:2], methods, slab=12).set_index(["subject", "method"])
+    assert rows.loc["sub-0", ["lesions", "small_lesions"]].isna().all(None)
+    truth = torch.from_numpy(nib.load(volumes[1]["label"]).get_fdata(dtype=np.float32)[:, :, 6:18])
+    sizes = torch.zeros(truth.shape)
+    sizes[10:14, 10:14, :2], sizes[18:20, 12:14, 6:8] = 64, 8
+    acquisition = Acquisition.of_truth(1, 26, SPACING, 5.0)
+    cubic = interpolate(acquire(truth, acquisition), acquisition, "cubic")
+    for name, below in (("lesions", math.inf), ("small_lesions", 60)):
+        expected = metrics.lesion_contrast_kept(cubic, truth, sizes, below)
+        assert rows.loc[("sub-1", "cubic spline"), name] == pytest.approx(expected, abs=1e-4)
+    assert (rows.xs("nearest", level="method")["step_ratio"] == math.inf).all()
+    expected = metrics.step_ratio(cubic, acquisition, metrics.flat_tissue(truth))
+    assert rows.loc[("sub-1", "cubic spline"), "step_ratio"] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("other", [{"shape": (30, 26, 25)}, {"spacing": 1.0}])
+def test_lesions_on_another_grid_are_refused(volumes, measured, tmp_path, other):
+    item = volumes[0] | {"lesions": write_lesions(tmp_path / "lesions.nii.gz", **other)}
+    with pytest.raises(InputError, match=r"lesions.nii.gz is not on the grid of .*sub-0_T1w.nii.gz"):
+        measured([item], CUBIC)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -172,7 +206,9 @@ def config(volumes, drift, tmp_path):
     def parser(*stacked, **given):
         torch.save(drift.state_dict(), tmp_path / "model.pt")
         write_card(tmp_path / "model.pt", CARD)
-        listed = [{"image": Path(v["label"]).name, "kind": "val", **v} for v in volumes[:1]]
+        write_lesions(tmp_path / "lesions.nii.gz")
+        names = {"kind": "val", "lesions": "lesions.nii.gz"}
+        listed = [{"image": Path(v["label"]).name, **names, **v} for v in volumes[:1]]
         (tmp_path / "list.json").write_text(json.dumps(listed))
         config = ConfigParser()
         config.read_config([str(ROOT / "configs" / "evaluate.yaml"), *map(str, stacked)])
@@ -197,6 +233,7 @@ def test_the_command(config, volumes, tmp_path):
     assert list(rows["method"]) == ["nearest neighbour", "linear", "cubic spline", "stage 1", "DRIFT"]
     assert list(rows["steps"].fillna(-1)) == [-1, -1, -1, 0, 3]  # round(4 (1 - 0.875 / 4)) = 3
     assert rows["psnr"].nunique() == 5 and rows["psnr"][2] == pytest.approx(by_hand(volumes[0], 4.0), abs=1e-4)
+    assert rows["lesions"].notna().all()
     settings = json.loads((tmp_path / "out" / "evaluation.json").read_text())["settings"]
     assert settings["consistency"] == "project" and settings["weights"] == str(tmp_path / "model.pt")
 

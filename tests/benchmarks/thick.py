@@ -1,4 +1,4 @@
-"""Real thick-slice scans, for which no truth exists: through-plane sharpness before and after, and a picture.
+"""Real thick-slice scans, for which no truth exists: through-plane sharpness, traces of the slices, and a picture.
 
 python -m tests.benchmarks.thick SCANS PICTURE [--slab 24]
 
@@ -19,7 +19,8 @@ from scripts.acquisition import Acquisition
 from scripts.grid import voxel_spacing
 from scripts.inference import rebuild
 from scripts.interpolation import interpolate
-from scripts.metrics import directional_power_ratio
+from scripts.metrics import flat_tissue, step_ratio
+from scripts.spectra import directional_power_ratio
 from tests.benchmarks import deployed, preprocessing, shipped_network
 
 LEFT_RIGHT, FRONT_BACK, SLICE = range(3)  # axes of an axial scan in RAS+ order
@@ -44,7 +45,8 @@ def main():
     from matplotlib import pyplot as plt
 
     network, inferer, rows = shipped_network(), deployed(), []
-    print("| scan | slices (mm) | cubic spline (dB) | DRIFT (dB) |\n|---|---|---|---|")
+    print("| scan | slices (mm) | cubic spline (dB) | DRIFT (dB) | cubic spline's step ratio | DRIFT's |")
+    print("|---|---|---|---|---|---|")
     for path in sorted(options.scans.glob("*.nii*")):
         with tempfile.TemporaryDirectory() as folder:
             measured = coronal_slab(path, options.slab, folder)
@@ -54,7 +56,9 @@ def main():
         nearest, cubic = (interpolate(measured.as_tensor()[0], a, method) for method in ("nearest", "cubic"))
         band = (1 / (2 * a.slice_spacing), 1 / (2 * max(spacing)))  # thick slices cannot hold it, the grid can
         ratios = [directional_power_ratio(v, SLICE, LEFT_RIGHT, spacing, band) for v in (cubic, result)]
-        print(f"| {name} | {a.slice_spacing:.2g} | {ratios[0]:.1f} | {ratios[1]:.1f} |", flush=True)
+        flat = flat_tissue(cubic)
+        numbers = [f"{ratio:.1f}" for ratio in (*ratios, *(step_ratio(v, a, flat) for v in (cubic, result)))]
+        print(f"| {name} | {a.slice_spacing:.2g} | " + " | ".join(numbers) + " |", flush=True)
         rows.append((name, spacing, (nearest, cubic, result)))
 
     figure, panels = plt.subplots(len(rows), 3, figsize=(12, 3.4 * len(rows)), facecolor="black", squeeze=False)
