@@ -13,7 +13,6 @@ MODULES = {  # by dotted name inside scripts; a package inside, such as dicom, i
     for path in sorted(SCRIPTS.rglob("*.py"))
 }
 PACKAGES = {name.split(".")[0] for name in MODULES if "." in name}
-PACKAGES = sorted({path.parent for path in (ROOT / "scripts").rglob("*.py")})
 
 LEVELS = {
     0: {"__init__", "errors", "files"},
@@ -170,5 +169,6 @@ def test_scripts_are_not_installed_but_carried():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = project["tool"]["setuptools"]["packages"]
     assert all(package.split(".")[0] == "drift_mri" for package in packages)
+    folders = {path.parent for path in (ROOT / "scripts").rglob("*.py")}
     carried = {package.removeprefix("drift_mri.bundle.") for package in packages if ".bundle.scripts" in package}
-    assert carried == {folder.relative_to(ROOT).as_posix().replace("/", ".") for folder in PACKAGES}
+    assert carried == {folder.relative_to(ROOT).as_posix().replace("/", ".") for folder in folders}
