@@ -1,0 +1,143 @@
+"""The door: what was typed is what is done, or it is refused before anything is evaluated or written."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts.errors import InputError
+from scripts.options import PATHS, check_options
+from tests.test_end_to_end import environment
+
+ROOT = Path(__file__).parents[1]
+PROGRAM = "/anywhere/site-packages/monai/bundle/__main__.py"
+CONFIG = ("--config_file", str(ROOT / "configs" / "inference.yaml"))
+TRAIN = ("--config_file", f"['{ROOT}/configs/train.yaml', '{ROOT}/configs/models/small.yaml']")
+
+
+def check(*typed, config=CONFIG):
+    check_options([PROGRAM, "run", *config, *typed])
+
+
+def refusal(*typed, config=CONFIG):
+    with pytest.raises(InputError) as caught:
+        check(*typed, config=config)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("typed", "nearest"),
+    [
+        (("--slice_thicknes", "3"), "--slice_thickness"),
+        (("--slice_thicknes=3",), "--slice_thickness"),
+        (("--reprot",), "--report"),
+        (("-reprot",), "--report"),
+        (("--noreprot",), "--report"),
+        (("--infere::n_max", "5"), "--inferer"),
+        (("--infere#n_max", "5"), "--inferer"),
+        (("--meta_fil", "x.json"), "--meta_file"),
+        (("--input", "a.nii", "--outputdir", "out"), "--output_dir"),
+    ],
+)
+def test_a_misspelt_option_is_refused_with_the_nearest_one(typed, nearest):
+    assert f"Did you mean {nearest}?" in refusal(*typed)
+
+
+def test_an_option_unlike_any_other_is_refused():
+    assert refusal("--zzzz", "1").startswith("--zzzz is no option.")
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ("--slice_thickness", "3", "--input", "scan.nii.gz", "--output_dir", "2024"),
+        ("--inferer::n_max", "5", "--inferer#steps=2", "--_meta_::version", "1"),
+        ("--input", "['a b.nii', \"c$.nii\"]", "--report", "--device", "$torch.device('cpu')"),
+        ("run", "initialize", "--report"),
+        ("--report", "true", "--noreport", "--logging_file", "x.conf", "--output-dir", "out"),
+        ("--slice_axis", "-1", "--input=./$x", "--ckpt_path", "/2024/$a", "--", "--verbose"),
+    ],
+)
+def test_what_is_known_passes(typed):
+    check(*typed)
+
+
+def test_files_that_are_stacked_and_those_of_tracking_bring_their_names():
+    check("stage1", "--size", "'small'", "--train#trainer#max_epochs", "2", config=TRAIN)
+    tracking = ("--tracking", str(ROOT / "configs" / "mlflow.yaml"), "--experiment_name", "x")
+    check("stage1", *tracking, config=TRAIN)
+    assert "experiment_name" in refusal("stage1", "--experiment_name", "x", config=TRAIN)
+    assert "Did you mean stage1?" in refusal("stage_1", config=TRAIN)
+
+
+def test_options_of_a_file_count_as_typed(tmp_path):
+    path = tmp_path / "options.yaml"
+    path.write_text(f"config_file: {CONFIG[1]}\nslice_thicknes: 3\n")
+    assert "--slice_thickness" in refusal("--args_file", str(path), config=())
+    path.write_text(f"config_file: {CONFIG[1]}\nslice_thickness: 3\n")
+    check("--args_file", str(path), config=())
+
+
+@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize("text", ["$print(1)", "@device", "%scan.nii.gz"])
+def test_a_path_that_would_be_evaluated_is_refused_with_the_remedy(text, name):
+    config = CONFIG if name not in ("dataset_dir", "label_dir") else TRAIN
+    assert f"Write it as ./{text}." in refusal(f"--{name}", text, config=config)
+    check(f"--{name}", f"./{text}", config=config)
+
+
+def test_one_of_a_list_that_would_be_evaluated_is_refused():
+    assert "--input $b.nii begins with $" in refusal("--input", "['a.nii', '$b.nii']")
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [("2024_01_15", "20240115"), ("1e5", "100000.0"), ("a,b", "('a', 'b')"), ("a#1", "'a'"), ("0x10", "16")],
+)
+def test_a_path_that_python_reads_as_something_else_is_refused_with_the_remedy(text, read):
+    message = refusal("--input", text)
+    assert f"would be read as {read}" in message and f"Write it as ./{text}." in message
+    check("--input", f"./{text}")
+
+
+def test_names_of_a_list_are_texts():
+    assert "in quotes" in refusal("--input", "[2024_01_15, b]")
+    assert "would be read as None" in refusal("--input", "None")
+
+
+@pytest.mark.parametrize(
+    "typed", [("--input", ""), ("--input=",), ("--input",), ("--output_dir", ""), ("--input", "['']")]
+)
+def test_an_empty_path_is_refused(typed):
+    assert "is empty" in refusal(*typed)
+
+
+@pytest.mark.parametrize(
+    "argv", [["pytest", "--x"], [PROGRAM, "verify_metadata", "--x"], ["bundle/pack.py", "run", "--x"]]
+)
+def test_other_programs_are_not_looked_at(argv):
+    check_options(argv)
+
+
+def run(*typed, cwd):
+    command = [sys.executable, "-m", "monai.bundle", "run", "--config_file", ROOT / "configs" / "inference.yaml"]
+    return subprocess.run(
+        [*map(str, command), "--bundle_root", str(ROOT), *typed],
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_the_command_refuses_before_it_evaluates_or_writes_anything(tmp_path):
+    """A name that is code is not run; a misspelt option does not rebuild the sample."""
+    evil = run("--input", "$open('ran', 'w')", "--output_dir", "out", cwd=tmp_path)
+    assert evil.returncode == 1 and "error: --input $open('ran', 'w') begins with $" in evil.stderr
+    assert "Traceback" not in evil.stderr + evil.stdout
+    misspelt = run("--slice_thicknes", "3", cwd=tmp_path)
+    assert misspelt.returncode == 1 and "error: --slice_thicknes is no option." in misspelt.stderr
+    assert list(tmp_path.iterdir()) == []
