@@ -24,8 +24,8 @@ from scripts.weights import card_path, check_card  # noqa: E402
 NAME = "drift_mri_superresolution"
 CONTENT = (
     *("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml"),
-    *("configs/metadata.json", "configs/logging.conf", "configs/*.yaml", "configs/models/*.yaml", "scripts/**/*.py"),
-    "drift_mri/*.py",
+    *("configs/metadata.json", "configs/logging.conf", "configs/*.yaml", "configs/models/*.yaml"),
+    *("scripts/**/*.py", "scripts/*.html", "drift_mri/*.py"),
     *("docs/*.md", "docs/*.txt", "docs/*.png", "docs/*.svg"),
 )
 WEIGHTS = "models/model.pt"

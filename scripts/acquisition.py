@@ -20,6 +20,7 @@ SHORTEST, LONGEST = 0.2, grid.MAX_SPACING  # mm; of slice thickness and target
 ROUNDING = 1.01  # headers round: lengths within this factor are one
 PLAUSIBLE = 0.5  # of the largest spacing; slices that overlap more do not occur
 GUESSED = "the largest spacing"
+GUESS = "the slice spacing, for want of better"  # where a slice thickness came from that nobody stated
 
 
 @dataclass(frozen=True)
@@ -258,7 +259,7 @@ def _thickness(
         if thickness is not None and abs(thickness - given) > (ROUNDING - 1) * thickness:
             warnings.append(f"slice thickness {given:g} mm is given and used; {source} says {thickness:g} mm.")
         return given, "given"
-    return (spacing, "the slice spacing, for want of better") if thickness is None else (float(thickness), source)
+    return (spacing, GUESS) if thickness is None else (float(thickness), source)
 
 
 def _beyond_training(

@@ -34,11 +34,8 @@ def dataset_root(path: str | os.PathLike) -> Path | None:
 
 def by_drift(folder: str | os.PathLike) -> bool:
     """Whether a folder is a dataset that DRIFT wrote."""
-    try:
-        content = json.loads(Path(folder, DESCRIPTION).read_text(encoding="utf-8"))
-        return any(tool["Name"] == "DRIFT" for tool in content["GeneratedBy"])
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):  # none, or not one of ours
-        return False
+    tools = _description(Path(folder)).get("GeneratedBy")
+    return isinstance(tools, list) and any(isinstance(tool, dict) and tool.get("Name") == "DRIFT" for tool in tools)
 
 
 def is_foreign(folder: str | os.PathLike) -> bool:
@@ -101,10 +98,46 @@ def sidecar_value(path: str | os.PathLike, name: str) -> tuple[Any, Path | None]
     return None, None
 
 
+def skull_stripped(path: str | os.PathLike) -> bool | None:
+    """Whether a scan shows the brain alone: as its sidecars say; raw datasets hold what was scanned; else not known.
+
+    Raises:
+        InputError: if a sidecar is no JSON object.
+    """
+    value, _ = sidecar_value(path, "SkullStripped")
+    root = dataset_root(path)
+    if value is None and root is not None and _description(root).get("DatasetType", "raw") == "raw":
+        return False
+    return value
+
+
+def _description(root: Path) -> dict:
+    """What a dataset says of itself; empty if that cannot be read."""
+    try:
+        content = json.loads((root / DESCRIPTION).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def derivative_name(name: str) -> str:
     """Name of a scan's derivative without its ending: `sub-01_T2w.nii.gz` becomes `sub-01_desc-sr_T2w`."""
     *entities, suffix = stem(name).split("_")
     return "_".join([*entities, "desc-sr", suffix])
+
+
+def check_folder(folder: str | os.PathLike) -> None:
+    """Makes sure that results may go into a folder.
+
+    Raises:
+        InputError: if it is a dataset that something else than DRIFT wrote.
+    """
+    ignore = Path(folder, ".bidsignore")
+    if is_foreign(folder) or (ignore.is_file() and not by_drift(folder) and ignore.read_text("utf-8") != IGNORED):
+        raise InputError(
+            f"output_dir {folder} is a dataset that DRIFT did not write: expected a new folder, or one of its own. "
+            "Choose another one."
+        )
 
 
 def write_description(folder: str | os.PathLike, source: Path, version: str) -> None:
@@ -116,15 +149,10 @@ def write_description(folder: str | os.PathLike, source: Path, version: str) -> 
         version: of the bundle.
 
     Raises:
-        InputError: if the folder is another dataset, whose files would be lost.
+        InputError: see `check_folder`.
     """
-    folder = Path(folder)
-    ignore = folder / ".bidsignore"
-    if is_foreign(folder) or (ignore.is_file() and not by_drift(folder) and ignore.read_text("utf-8") != IGNORED):
-        raise InputError(
-            f"output_dir {folder} is a dataset that DRIFT did not write: expected a new folder, or one of its own. "
-            "Choose another one."
-        )
+    check_folder(folder)
+    ignore = Path(folder, ".bidsignore")
     content = {
         "Name": "DRIFT: through-plane super-resolution",
         "BIDSVersion": VERSION,
@@ -132,7 +160,7 @@ def write_description(folder: str | os.PathLike, source: Path, version: str) -> 
         "GeneratedBy": [{"Name": "DRIFT", "Version": version}],
         "DatasetLinks": {"raw": os.path.relpath(source, folder)},
     }
-    texts = {folder / DESCRIPTION: json.dumps(content, indent=1) + "\n"}
+    texts = {Path(folder, DESCRIPTION): json.dumps(content, indent=1) + "\n"}
     if not ignore.exists():  # it may hold lines of the user's
         texts[ignore] = IGNORED
     for path, text in texts.items():

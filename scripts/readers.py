@@ -152,7 +152,9 @@ def _stated(image: SpatialImage | dicom.Volume) -> dict[str, list]:
     return {name: [value, source] for name, value in facts.items() if value is not None}
 
 
-def _header(image: nib.Nifti1Image) -> dict[str, int | str]:
+def _header(image: nib.Nifti1Image) -> dict[str, int]:
     """Fields of a NIfTI header that hold for the rebuilt scan as they stand."""
     fields = {name: int(image.header[name]) for name in ("sform_code", "qform_code", "dim_info", "xyzt_units")}
-    return {**fields, "descrip": image.header["descrip"].item().decode("ascii", "ignore")}
+    if not np.allclose(image.get_qform(), image.affine, atol=1e-3):  # it says another place, which is not carried on
+        fields["qform_code"] = fields["sform_code"]
+    return fields

@@ -190,11 +190,13 @@ def default_device() -> torch.device:
     return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
 
 
-def fast_bfloat16(device: torch.device | str) -> bool:
+def fast_bfloat16(device: torch.device | str, given: bool | None = None) -> bool:
     """Whether the device computes in bfloat16 by itself, and so faster: GPUs since Ampere, CPUs with such instructions.
 
-    Elsewhere bfloat16 is emulated and several times slower than float32.
+    Elsewhere bfloat16 is emulated and several times slower than float32. What the user has given wins.
     """
+    if given is not None:
+        return flag("bfloat16", given)
     if torch.device(device).type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     capabilities = torch.cpu.get_capabilities()

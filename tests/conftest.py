@@ -14,7 +14,8 @@ from scipy.ndimage import gaussian_filter
 from scripts.errors import input_error
 from scripts.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
 from scripts.weights import Card, write_card
-from tests.dicom_files import SHAPE
+from tests.cohort_files import AXIAL, texture
+from tests.dicom_files import SHAPE, mr_slices, save
 
 ROOT = Path(__file__).parents[1]
 CARD = Card("0.5.0", "tiny", (0.7, 1.3), (0.5, 1.3), 7.0, (0.8, 1.4), 4)  # what the weights of tests claim
@@ -126,7 +127,7 @@ def bundle(tmp_path, drift, monkeypatch):
         parser.update(
             {
                 "bundle_root": str(ROOT),
-                "input": [str(one) for one in source] if isinstance(source, list) else str(source),
+                "input": [str(one) for one in source] if isinstance(source, list) else source and str(source),
                 "output_dir": str(tmp_path / "out"),
                 "ckpt_path": str(tmp_path / "model.pt"),
                 "device": "$torch.device('cpu')",
@@ -152,3 +153,23 @@ def log(caplog):
     caplog.set_level(logging.INFO, logger="drift")
     with caplog.filtering(logging.Filter("drift")):
         yield caplog
+
+
+@pytest.fixture
+def scan(write_nifti):
+    """A NIfTI file of 4 mm slices."""
+    return write_nifti(texture(), AXIAL)
+
+
+@pytest.fixture
+def folder(write_nifti):
+    """Three good scans."""
+    for seed, name in enumerate("abc"):
+        path = write_nifti(texture(seed=seed), AXIAL, f"scans/{name}.nii.gz")
+    return path.parent
+
+
+@pytest.fixture
+def series(tmp_path):
+    """A folder with a DICOM series of thick slices."""
+    return save(tmp_path / "dicom", mr_slices((1000 * np.random.default_rng(0).random((12, 10, 6))).astype(np.uint16)))

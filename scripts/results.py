@@ -1,0 +1,139 @@
+"""A result on disk: its voxels, the record that says how they were made, and whether both are whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import torch
+from monai.data import MetaTensor, NibabelReader, PydicomReader
+
+from . import bids, dicom
+from .acquisition import Acquisition
+from .files import sha256, whole_file
+from .schedule import pad
+
+
+def beside(stem: Path, ending: str) -> Path:
+    """A file of the result `stem`, which is a path without its ending."""
+    return stem.with_name(stem.name + ending)
+
+
+def state(path: Path) -> dict[str, Any]:
+    """Size in bytes and hash of a file, or of all files of a folder in the order of their names; empty if missing."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    if not path.exists():
+        return {}
+    return {"Bytes": sum(file.stat().st_size for file in files), "SHA256": sha256(files)}
+
+
+def complete(stem: Path, key: Mapping[str, Any]) -> dict | None:
+    """The record of a result that needs no second run: same input, settings and weights, and its voxels unharmed.
+
+    Its page may be missing or harmed; then it is not in the record.
+
+    Args:
+        stem: path of the result without its ending.
+        key: what the record must say.
+    """
+    try:
+        record = json.loads(beside(stem, ".json").read_text(encoding="utf-8"))
+        same = all(record[name] == value for name, value in key.items())
+        (result, *page) = record["Results"].items()
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):  # none yet, or not one of ours
+        return None
+    whole = [(name, was) for name, was in (result, *page) if state(stem.parent / name) == was]
+    return {**record, "Results": dict(whole)} if same and result in whole else None
+
+
+def write_nifti(path: Path, result: MetaTensor, header: Mapping[str, Any]) -> None:
+    """Writes a rebuilt volume, float32.
+
+    Args:
+        path: file to write.
+        result: `(X, Y, Z)` with its affine.
+        header: fields of the scan's own header that hold for the result as well, see `readers`; empty if it has none.
+    """
+    image = nib.Nifti1Image(np.asarray(result.as_tensor(), dtype=np.float32), np.asarray(result.affine))
+    codes = [int(header.get(name, 0)) for name in ("sform_code", "qform_code")]
+    default = max(codes) or int(image.header["sform_code"])
+    image.set_sform(image.affine, codes[0] or default)
+    image.set_qform(image.affine, codes[1] or default)
+    for name in ("dim_info", "xyzt_units"):
+        image.header[name] = header.get(name, 0)
+    length, duration = image.header.get_xyzt_units()
+    image.header.set_xyzt_units("mm", duration if length == "mm" else "sec")
+    with whole_file(path) as partial:
+        nib.save(image, partial)
+
+
+def read(path: Path) -> MetaTensor:
+    """The `(X, Y, Z)` volume of a result: a NIfTI file, or a folder with a DICOM series."""
+    reader = PydicomReader() if path.is_dir() else NibabelReader()
+    array, meta = reader.get_data(reader.read(path))
+    return MetaTensor(torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32)), affine=meta["affine"])
+
+
+def _source(item: Mapping, path: str) -> str:
+    """A source's path; within a BIDS dataset its URI, whose `raw` is in the derivative's description."""
+    return f"bids:raw:{Path(path).absolute().relative_to(item['dataset']).as_posix()}" if "dataset" in item else path
+
+
+def _facts(acquisition: Acquisition, steps: int) -> dict[str, tuple[str, str]]:
+    """What was taken for the acquisition: name -> value, and where it came from."""
+    a = acquisition
+    shape = a.profile if isinstance(a.profile, str) else f"SLR pulse, time-bandwidth product {a.profile:g}"
+    return {
+        "slice axis": (str(a.slice_axis), a.sources["slice_axis"]),
+        "slice spacing": (f"{a.slice_spacing:.4g} mm", a.sources["slice_spacing"]),
+        "slice thickness": (f"{a.slice_thickness:.4g} mm", a.sources["slice_thickness"]),
+        "gap": (f"{a.gap:.4g} mm", "spacing less thickness; negative for overlap"),
+        "target thickness": (f"{a.target_spacing:.4g} mm", a.sources["target_spacing"]),
+        "Euler steps N": (str(steps), f"AIS, PAD = {pad(a.slice_thickness, a.target_spacing):.3f}"),
+        "slice profile": (shape, "the option profile"),
+    }
+
+
+def describe(
+    item: Mapping, path: Path, measured: MetaTensor, result: MetaTensor, agreement: float | None
+) -> dict[str, Any]:
+    """What the record says of a result: what it is, what it was made from, and what was taken for the acquisition.
+
+    Args:
+        item: of `scans.scans`.
+        path: of the result.
+        measured: `(X, Y, Z)` slices with their acquisition.
+        result: of `inference.rebuild`.
+        agreement: `consistency.relative_rmse`; None for a constant scan.
+    """
+    acquisition, steps = Acquisition.of(measured), int(result.meta["steps"])
+    target = round(acquisition.target_spacing, 6)
+    what = "Super-resolved along the slice axis by DRIFT: detail is estimated, not measured."
+    if acquisition.at_target:
+        what = "Copied by DRIFT: the slices are at the target already."
+    stripped = None if isinstance(item["image"], dicom.Series) else bids.skull_stripped(item["image"])
+    return {
+        "Description": what,
+        "Sources": [_source(item, source) for source in item["sources"]],
+        "SliceThickness": target,
+        "SpacingBetweenSlices": target,
+        **({} if stripped is None else {"SkullStripped": stripped}),
+        "Facts": _facts(acquisition, steps),
+        "Warnings": acquisition.warnings,
+        "Agreement": agreement,
+        "Summary": {
+            "input": str(item["name"]),
+            "result": str(path),
+            "slice_axis": acquisition.slice_axis,
+            "slice_thickness": round(acquisition.slice_thickness, 6),
+            "slice_spacing": round(acquisition.slice_spacing, 6),
+            "target_thickness": target,
+            "steps": steps,
+            "consistency": agreement,
+            "warnings": " | ".join(acquisition.warnings),
+        },
+    }

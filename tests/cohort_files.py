@@ -1,0 +1,39 @@
+"""What several tests of cohorts share: small scans, and how to look at the folder of a run."""
+
+import csv
+import json
+
+import numpy as np
+
+AXIAL = np.diag([1.0, 1.0, 4.0, 1.0])
+
+
+def texture(shape=(6, 7, 5), seed=0):
+    return (1000 * np.random.default_rng(seed).random(shape)).astype(np.float32)
+
+
+def nan_scan():
+    bad = texture()
+    bad[0, 0, 0] = np.nan
+    return bad
+
+
+def results(folder):
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*.nii.gz"))
+
+
+def hidden(folder):
+    return [p.name for p in folder.rglob(".*")]
+
+
+def summary(folder):
+    with open(folder / "summary.csv", newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def outcomes(folder):
+    return [row["outcome"] for row in summary(folder)]
+
+
+def record(folder, name="scan"):
+    return json.loads((folder / f"{name}_sr.json").read_text(encoding="utf-8"))

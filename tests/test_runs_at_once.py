@@ -1,0 +1,107 @@
+"""Runs that are killed, and two runs into one folder: nothing partial counts as complete, and no work is done twice."""
+
+import logging
+import multiprocessing
+import signal
+import time
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from tests.cohort_files import AXIAL, hidden, outcomes, results, summary, texture
+
+
+@pytest.fixture
+def many(write_nifti):
+    """Eight scans, each of them some windows long."""
+    for k in range(8):
+        path = write_nifti(texture((20, 20, 6), seed=k), AXIAL, f"scans/{k}.nii.gz")
+    return path.parent
+
+
+@pytest.fixture
+def expected(many, bundle):
+    """The results of a run that nobody disturbs: name -> voxels."""
+    bundle(many, output_dir=str(bundle.out.parent / "undisturbed"))
+    return voxels(bundle.out.parent / "undisturbed")
+
+
+def voxels(folder):
+    names = [name for name in results(folder) if not name.startswith(".")]
+    return {name: np.asarray(nib.load(folder / name).dataobj) for name in names}
+
+
+def start(function, *args, **kwargs):
+    """In a process of its own, forked: it needs no second start of Python."""
+    process = multiprocessing.get_context("fork").Process(target=function, args=args, kwargs=kwargs)
+    process.start()
+    return process
+
+
+def assert_same(found, expected):
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, expected[name])
+
+
+def recorded(folder):
+    return [path.name.removesuffix(".json") for path in folder.glob("[!.]*_sr.json")]
+
+
+def test_nothing_partial_is_taken_for_complete_after_kill_9(many, expected, bundle):
+    """Killed again and again, each time a little later in a scan: what has a record is whole, and nothing is lost."""
+    killed = done = 0
+    for delay in (0, 10, 20, 30, 40, 50, 60):  # ms after the next record
+        process = start(bundle, many)
+        while process.is_alive() and len(recorded(bundle.out)) <= done:
+            time.sleep(0.001)
+        time.sleep(delay / 1000)
+        process.kill()
+        process.join()
+        killed += process.exitcode == -signal.SIGKILL
+        names = recorded(bundle.out)
+        assert len(names) >= done, "what is done stays done"
+        done = len(names)
+        for name in names:
+            array = np.asarray(nib.load(bundle.out / f"{name}.nii.gz").dataobj)
+            np.testing.assert_array_equal(array, expected[f"{name}.nii.gz"])
+        if (bundle.out / "summary.csv").is_file():
+            assert set(outcomes(bundle.out)) <= {"rebuilt", "complete already"}
+    assert killed >= 3
+    bundle(many)
+    assert len(summary(bundle.out)) == 8 and "failed" not in outcomes(bundle.out)
+    assert outcomes(bundle.out).count("complete already") == done
+    found = voxels(bundle.out)
+    assert found.keys() == expected.keys()
+    assert_same(found, expected)
+
+
+def run_and_log(bundle, source, path):
+    logger = logging.getLogger("drift")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(logging.FileHandler(path))
+    bundle(source)
+
+
+def test_two_runs_at_once_on_one_folder_do_every_scan_once(many, expected, bundle, tmp_path):
+    logs = [tmp_path / "first.log", tmp_path / "second.log"]
+    runs = [start(run_and_log, bundle, many, path) for path in logs]
+    for process in runs:
+        process.join(120)
+    assert [process.exitcode for process in runs] == [0, 0]
+    said = "".join(path.read_text() for path in logs)
+    assert said.count(" rebuilt, ") == said.count(" complete already, ") == 8 and "another run is at it" in said
+    found = voxels(bundle.out)
+    assert found.keys() == expected.keys() and hidden(bundle.out) == []
+    assert_same(found, expected)
+    assert len(summary(bundle.out)) == 8
+
+
+def test_two_runs_at_once_on_two_scans_keep_both_rows(many, bundle):
+    """The jobs of a cluster: one folder, a scan for each."""
+    paths = sorted(many.iterdir())
+    runs = [start(bundle, path) for path in paths[:4]]
+    for process in runs:
+        process.join(120)
+    assert [process.exitcode for process in runs] == [0] * 4
+    assert sorted(row["input"] for row in summary(bundle.out)) == [str(path) for path in paths[:4]]
