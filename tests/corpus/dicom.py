@@ -2,6 +2,7 @@
 
 import shutil
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from pydicom.dataset import FileMetaDataset
 from pydicom.encaps import encapsulate
 from pydicom.fileset import FileSet
 
-from tests.corpus.given import AXIAL, NONE_FOUND, SCAN, Given, Maker, folder_of, nifti
+from tests.corpus.given import NONE_FOUND, Given, Maker, folder_of, nifti
 from tests.dicom_files import ORIGIN, PIXEL, enhanced, mr_slices, save
 
 VOXELS = np.random.default_rng(0).permutation(12 * 10 * 6).reshape(12, 10, 6).astype(np.uint16)
@@ -122,6 +123,11 @@ def file_list(folder: Path) -> Given:
     return Given(sorted(given.source.iterdir(), reverse=True), given.scans)
 
 
+def as_dicom(maker: Maker) -> Maker:
+    """Asks for DICOM, so that no NIfTI file must come."""
+    return lambda folder: replace(maker(folder), scans=[], options={"output_format": "dicom"})
+
+
 CORPUS: list[tuple[str, Maker, str]] = [
     # DICOM
     ("a DICOM series", dicom(), "correct"),
@@ -150,5 +156,6 @@ CORPUS: list[tuple[str, Maker, str]] = [
     ("a DICOMDIR alone", with_index("DICOMDIR"), "DICOMDIR"),
     ("a folder with a DICOMDIR", with_index(""), "correct"),
     ("DICOM and NIfTI in one folder", folder_of(dicom(), nifti()), "correct"),
-    ("NIfTI in, DICOM asked for", nifti(output_format="dicom", truth=(SCAN, AXIAL)), "scan.nii.gz is not DICOM"),
+    ("NIfTI in, DICOM asked for", as_dicom(nifti()), "No scan came as DICOM"),
+    ("DICOM and NIfTI in one folder, DICOM asked for", as_dicom(folder_of(dicom(), nifti())), "correct"),
 ]

@@ -107,8 +107,9 @@ def _child(given: Given, folder: Path, channel, screen: int) -> None:
     trace, ending = "", None
     try:
         rebuild(given, folder)
-    except SystemExit:
-        pass  # the errors were told one by one
+    except SystemExit as end:
+        if all(level < logging.ERROR for level, *_ in memory.said):  # else they were told one by one
+            ending = str(end)
     except BaseException as error:
         mistake = input_error(error)
         ending, trace = (str(mistake), "") if mistake else (None, traceback.format_exc()[-1500:])
