@@ -117,7 +117,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def overrides(options: argparse.Namespace) -> dict[str, Any]:
-    """Options as `ConfigWorkflow` takes them; paths are absolute, since MONAI evaluates what begins with `$`, `@`, `%`.
+    """Options as `ConfigWorkflow` takes them; paths are `Path`s, since MONAI reads `$`, `@`, `%` and `#` in texts.
 
     Raises:
         SystemExit: if a path is empty.
@@ -127,8 +127,8 @@ def overrides(options: argparse.Namespace) -> dict[str, Any]:
         texts = value if name == "input" else [value] if name in PATHS else []
         if not all(texts):
             parser().error(f"{name} is empty: expected a path")
-    given["input"] = [str(Path(path).absolute()) for path in given["input"]]
-    return given | {name: str(Path(given[name]).absolute()) for name in PATHS if name in given}
+    given["input"] = [Path(path).absolute() for path in given["input"]]
+    return given | {name: Path(given[name]).absolute() for name in PATHS if name in given}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

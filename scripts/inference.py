@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 
 import torch
@@ -11,6 +12,7 @@ from monai.inferers import Inferer, SlidingWindowInferer
 from monai.transforms.utils import generate_spatial_bounding_box
 from torch import Tensor
 from torch.nn.functional import avg_pool3d
+from tqdm.auto import tqdm
 
 from . import grid
 from .acquisition import Acquisition
@@ -101,7 +103,7 @@ class DriftInferer(Inferer):
         n_max: most steps of AIS.
         bfloat16: convolutions in bfloat16; weights, sums of windows and the result stay in float32.
         consistency: `"project"` to reconcile the result with the slices; `"measure"` for the networks' own.
-        progress: show a progress bar.
+        progress: show a progress bar, where there is a terminal.
     """
 
     def __init__(
@@ -208,20 +210,36 @@ class DriftInferer(Inferer):
 
         others = sorted((a for a in range(3) if a != slice_axis), key=lambda a: -head.shape[a])
         families = others if self.both_planes else others[:1]
+        count = sum(head.numel() // (head.shape[slice_axis] * head.shape[other]) for other in families)
         mean = torch.zeros_like(head)
-        for other in families:
-            planes = head.movedim((slice_axis, other), (1, 2))[:, None]  # (normal, 1, slice axis, other)
-            mean += self._planes(planes, sharpen)[:, 0].movedim((1, 2), (slice_axis, other)) / len(families)
+        hidden = None if self.progress else True  # null hides it where there is no terminal
+        with tqdm(total=count, desc="planes", leave=False, disable=hidden) as bar:
+            for other in families:
+                planes = head.movedim((slice_axis, other), (1, 2))[:, None]  # (normal, 1, slice axis, other)
+                sharp = self._planes(planes, sharpen, bar)[:, 0].movedim((1, 2), (slice_axis, other))
+                mean += sharp / len(families)
         return mean
 
-    def _planes(self, planes: Tensor, sharpen: Callable[[Tensor], Tensor]) -> Tensor:
+    def _planes(self, planes: Tensor, sharpen: Callable[[Tensor], Tensor], bar: tqdm) -> Tensor:
         """`(P, 1, H, W)` planes through `sharpen`, window by window."""
         roi = tuple(min(self.roi_size, -(-n // BLOCK) * BLOCK) for n in planes.shape[2:])
         windows_per_call = self.sw_batch_size or self._windows_per_call(planes.new_zeros(1, 1, *roi), sharpen)
+        steps = [max(int(edge * (1 - self.overlap)), 1) for edge in roi]  # as MONAI lays them
+        windows_per_plane = math.prod(-(-max(n - r, 0) // s) + 1 for n, r, s in zip(planes.shape[2:], roi, steps))
+        done = before = bar.n
+
+        def counted(windows: Tensor) -> Tensor:
+            nonlocal done
+            done += len(windows) / windows_per_plane
+            bar.update(int(done + 1e-6) - bar.n)
+            return in_parts(sharpen, windows)
+
         cut_and_blend = SlidingWindowInferer(
-            roi, windows_per_call, self.overlap, mode="gaussian", padding_mode="replicate", progress=self.progress
+            roi, windows_per_call, self.overlap, mode="gaussian", padding_mode="replicate"
         )
-        return cut_and_blend(planes, lambda windows: in_parts(sharpen, windows))  # type: ignore[return-value]
+        result = cut_and_blend(planes, counted)
+        bar.update(before + len(planes) - bar.n)
+        return result  # type: ignore[return-value]  # MONAI: or several
 
     @staticmethod
     def _windows_per_call(window: Tensor, sharpen: Callable[[Tensor], Tensor]) -> int:

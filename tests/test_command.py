@@ -59,7 +59,7 @@ def test_what_is_wrong_is_told_in_one_line(arguments, told, capsys):
 def test_any_name_is_taken_as_it_is(name, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     given = overrides(parser().parse_args([name, "-o", name]))
-    assert given == {"input": [str(tmp_path / name)], "output_dir": str(tmp_path / name)}
+    assert given == {"input": [tmp_path / name], "output_dir": tmp_path / name}
 
 
 def test_help_lists_every_option_and_version_is_the_bundles(capsys):
@@ -73,13 +73,15 @@ def test_help_lists_every_option_and_version_is_the_bundles(capsys):
 
 
 def test_from_another_folder_with_odd_names_and_hyphens(tmp_path):
-    save_scan(tmp_path / "$(touch gone).nii.gz")
-    done = drift_mri("$(touch gone).nii.gz", "-o", "2024_01_15", "--slice-thickness", "4", "--report", folder=tmp_path)
+    save_scan(tmp_path / "$(touch gone) #1.nii.gz")
+    done = drift_mri(
+        "$(touch gone) #1.nii.gz", "-o", "2024_01_15", "--slice-thickness", "4", "--report", folder=tmp_path
+    )
     assert done.returncode == 0, done.stderr
-    result = nib.load(tmp_path / "2024_01_15" / "$(touch gone)_sr.nii.gz")
+    result = nib.load(tmp_path / "2024_01_15" / "$(touch gone) #1_sr.nii.gz")
     assert result.shape == (24, 24, 30)
     assert "Warning" not in done.stderr and not (tmp_path / "gone").exists()
-    assert {path.name for path in tmp_path.iterdir()} == {"$(touch gone).nii.gz", "2024_01_15"}
+    assert {path.name for path in tmp_path.iterdir()} == {"$(touch gone) #1.nii.gz", "2024_01_15"}
 
 
 def test_a_mistake_in_the_data_is_one_line(tmp_path):
