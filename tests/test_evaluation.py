@@ -121,6 +121,19 @@ def test_all_sharp_axes_gaps_and_noise(volumes, measured):
     assert noisy.equals(run(noise=0.05, seed=1)) and not noisy.equals(run(noise=0.05, seed=2))
 
 
+def test_noise_is_a_share_of_the_range_of_the_truth(volumes, measured):
+    seen = []
+
+    def method(thick, acquisition):
+        seen.append(thick.as_tensor())
+        return interpolate(thick, acquisition, "nearest")
+
+    for noise in (0.0, 0.05):
+        measured(volumes[:1], {"mine": method}, noise=noise)
+    extent = np.ptp(nib.load(volumes[0]["label"]).get_fdata())
+    assert (seen[1] - seen[0]).std().item() == pytest.approx(0.05 * extent, rel=0.05)
+
+
 def test_a_slab_is_central_and_across_the_slice_axis():
     volume = MetaTensor(torch.arange(7 * 8 * 9.0).reshape(1, 7, 8, 9), affine=torch.eye(4))
     slab = evaluation.central_slab(volume, 0, 3)
@@ -130,9 +143,9 @@ def test_a_slab_is_central_and_across_the_slice_axis():
 
 
 def write_lesions(path, shape=(30, 26, 24), spacing=SPACING):
-    """One of 64 voxels, of which 32 lie in the 12 central slices along the last axis, and one of 8."""
+    """One of 64 voxels, of which 32 lie in the 12 central slices along the last axis, and one of 48."""
     mask = np.zeros(shape, np.uint8)
-    mask[10:14, 10:14, 4:8] = mask[18:20, 12:14, 12:14] = 1
+    mask[10:14, 10:14, 4:8] = mask[17:21, 12:16, 12:15] = 1
     nib.save(nib.Nifti1Image(mask, np.diag([spacing, spacing, spacing, 1.0])), path)
     return str(path)
 
@@ -145,7 +158,7 @@ def test_lesions_and_steps_are_measured(volumes, measured, tmp_path):
     assert rows.loc["sub-0", ["lesions", "small_lesions"]].isna().all(None)
     truth = torch.from_numpy(nib.load(volumes[1]["label"]).get_fdata(dtype=np.float32)[:, :, 6:18])
     sizes = torch.zeros(truth.shape)
-    sizes[10:14, 10:14, :2], sizes[18:20, 12:14, 6:8] = 64, 8
+    sizes[10:14, 10:14, :2], sizes[17:21, 12:16, 6:9] = 64, 48
     acquisition = Acquisition.of_truth(1, 26, SPACING, 5.0)
     cubic = interpolate(acquire(truth, acquisition), acquisition, "cubic")
     for name, below in (("lesions", math.inf), ("small_lesions", 60)):

@@ -127,6 +127,12 @@ def test_head_mask_is_the_filled_head():
     assert torch.equal(metrics.head_mask(truth * 7 + 50), radius < 14)
 
 
+def test_the_head_begins_at_a_tenth_of_its_range():
+    truth = torch.zeros(20, 20, 20)
+    truth[5:15, 5:15, 5:10], truth[5:15, 5:15, 10:12], truth[5:15, 5:15, 3:5] = 100.0, 11.0, 9.0
+    assert torch.equal(metrics.head_mask(truth), truth > 10)
+
+
 def test_head_mask_fills_what_is_open_at_the_border():
     grid = torch.stack(torch.meshgrid(*(torch.arange(32) - 15.5 for _ in range(3)), indexing="ij"))
     radius = grid[:2].square().sum(0).sqrt()  # a tube along the last axis, open at both ends
