@@ -1,4 +1,4 @@
-"""The two checkpoints of the paper's authors become one weights file of this bundle.
+"""The two checkpoints of the paper's authors become one weights file of this bundle, with its card.
 
     python bundle/convert.py drift_hcp_stage1.ckpt drift_hcp_stage2.ckpt --output models/drift_hcp.pt
 
@@ -24,8 +24,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from scripts.errors import InputError, report_input_errors
 from scripts.files import whole_file
+from scripts.weights import Card, write_card
 
 ROOT = Path(__file__).resolve().parents[1]
+HCP_VOXEL = (0.7, 0.7)  # mm; of the authors' training volumes, and their one target thickness (Sec. 4.1)
+MAX_THICKNESS = 6.0  # mm (Sec. S4.3)
+N_MAX = 15  # Euler steps (Sec. 3.6)
 SIZES = ("small", "base", "large")  # as the authors name them, and configs/models/ too
 STAGES = ("apn.", "velocity.")  # this bundle's names of stage 1, of stage 2
 FROZEN = "stage1."  # before stage 1's names in a stage 2 checkpoint that holds the frozen stage 1 too
@@ -183,10 +187,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if given.output.resolve() in (given.stage1.resolve(), given.stage2.resolve()):
         raise InputError(f"--output is {given.output}, one of the checkpoints. Give it another name.")
+    if given.output.suffix != ".pt":
+        raise InputError(f"--output is {given.output}: expected a name in .pt. The card gets the same one in .json.")
     size, weights = convert(given.stage1, given.stage2)
     try:
         with whole_file(given.output) as partial:
             torch.save(weights, partial)
+        write_card(given.output, Card("the authors'", size, HCP_VOXEL, HCP_VOXEL, MAX_THICKNESS, (1.0, 1.0), N_MAX))
     except (OSError, RuntimeError) as error:  # torch raises RuntimeError on a full disk
         raise InputError(f"{given.output} cannot be written ({type(error).__name__}). Set another --output.") from error
     written = shlex.quote(os.path.relpath(given.output.resolve(), ROOT))
@@ -194,8 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"Wrote {given.output}, size {size}. For academic research only, by the authors' licence: do not pass it on.\n"
         "In the bundle's folder:\n"
         f"python -m monai.bundle run --config_file \"['configs/inference.yaml','configs/models/{size}.yaml']\" \\\n"
-        f"  --ckpt_path {written} --inferer::n_max 15 --target_thickness 0.7 --trained_thickness 6.0 \\\n"
-        "  --input scan.nii.gz --output_dir out"
+        f"  --ckpt_path {written} --input scan.nii.gz --output_dir out"
     )
 
 

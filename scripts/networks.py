@@ -73,9 +73,8 @@ class DownBlock(nn.Module):
 
     def __init__(self, in_channels: int, out_channels: int, condition_dim: int, downsample: bool):
         super().__init__()
-        self.res_blocks = nn.ModuleList(
-            [ResidualBlock(c, out_channels, condition_dim) for c in (in_channels, out_channels)]
-        )
+        widths = (in_channels, out_channels)
+        self.res_blocks = nn.ModuleList([ResidualBlock(c, out_channels, condition_dim) for c in widths])
         self.downsample = nn.Conv2d(out_channels, out_channels, 3, 2, 1) if downsample else nn.Identity()
 
     def forward(self, h: Tensor, modulation: Tensor) -> tuple[Tensor, Tensor]:
@@ -90,11 +89,10 @@ class UpBlock(nn.Module):
 
     def __init__(self, in_channels: int, skip_channels: int, out_channels: int, condition_dim: int, upsample: bool):
         super().__init__()
-        self.upsample = (
-            nn.Sequential(nn.Upsample(scale_factor=2.0, mode="bilinear"), nn.Conv2d(in_channels, in_channels, 3, 1, 1))
-            if upsample
-            else nn.Identity()
-        )
+        self.upsample = nn.Sequential()
+        if upsample:
+            self.upsample.append(nn.Upsample(scale_factor=2.0, mode="bilinear"))
+            self.upsample.append(nn.Conv2d(in_channels, in_channels, 3, 1, 1))
         widths = (in_channels + skip_channels, out_channels, out_channels)
         self.res_blocks = nn.ModuleList([ResidualBlock(c, out_channels, condition_dim) for c in widths])
 
@@ -120,14 +118,12 @@ class UNet(nn.Module):
         last = len(channels) - 1
         self.stride = 2**last  # height and width must be multiples of it
         self.conv_in = nn.Conv2d(1, channels[0], 3, padding=1)
-        self.down_blocks = nn.ModuleList(
-            [DownBlock(channels[max(k - 1, 0)], c, condition_dim, k < last) for k, c in enumerate(channels)]
-        )
+        downs = [DownBlock(channels[max(k - 1, 0)], c, condition_dim, k < last) for k, c in enumerate(channels)]
+        self.down_blocks = nn.ModuleList(downs)
         self.mid_block1 = ResidualBlock(channels[-1], channels[-1], condition_dim)
         self.mid_block2 = ResidualBlock(channels[-1], channels[-1], condition_dim)
-        self.up_blocks = nn.ModuleList(
-            [UpBlock(channels[min(k + 1, last)], c, c, condition_dim, k < last) for k, c in enumerate(channels)][::-1]
-        )
+        ups = [UpBlock(channels[min(k + 1, last)], c, c, condition_dim, k < last) for k, c in enumerate(channels)]
+        self.up_blocks = nn.ModuleList(ups[::-1])
         self.norm_out = nn.GroupNorm(group_count(channels[0]), channels[0])
         self.conv_out = nn.Conv2d(channels[0], 1, 3, padding=1)
         self.act = nn.SiLU()
@@ -242,11 +238,7 @@ class AnatomicalProjectionNetwork(nn.Module):
 
 
 class VelocityNetwork(nn.Module):
-    """Stage 2: velocity `v(s(t); t, c)` of the rectified flow (Eq. 8); zero-initialised, so the flow starts at rest.
-
-    Args:
-        channels: see `UNet`.
-    """
+    """Stage 2: velocity `v(s(t); t, c)` of the rectified flow (Eq. 8); zero-initialised, so the flow starts at rest."""
 
     def __init__(self, channels: Sequence[int]):
         super().__init__()
@@ -264,12 +256,7 @@ class VelocityNetwork(nn.Module):
 
 
 class Drift(nn.Module):
-    """Both stages: the APN's estimate, moved along the rectified flow by Euler's method (Eq. 1).
-
-    Args:
-        apn: stage 1, an `AnatomicalProjectionNetwork`.
-        velocity: stage 2, a `VelocityNetwork`.
-    """
+    """Both stages: the APN's estimate, moved along the rectified flow by Euler's method (Eq. 1)."""
 
     def __init__(self, apn: AnatomicalProjectionNetwork, velocity: VelocityNetwork):
         super().__init__()
@@ -277,11 +264,7 @@ class Drift(nn.Module):
         self.velocity = velocity
 
     def modulations(self, thickness: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
-        """What thickness and time say to the norms; the windows of a volume share it.
-
-        Args:
-            thickness: `(B or 1, 2)`, input and target slice thickness in mm.
-            times: `(N + 1,)` Euler times.
+        """What `thickness` and `times`, as in `forward`, say to the norms; the windows of a volume share it.
 
         Returns:
             The APN's modulation, `(B or 1, M)`, and the velocity network's at each step, `(N, B or 1, M')`.
@@ -299,7 +282,7 @@ class Drift(nn.Module):
         return x
 
     def forward(self, image: Tensor, thickness: Tensor | None = None, times: Tensor | None = None) -> Tensor:
-        """Sharpens a batch of planes.
+        """Sharpens a batch of planes; returns `(B, 1, H, W)`.
 
         Args:
             image: `(B, 1, H, W)`, re-gridded to the target spacing, intensities in [-1, 1].
@@ -307,9 +290,6 @@ class Drift(nn.Module):
                 the target thickness already, 1 mm.
             times: `(N + 1,)` Euler times from 0 to 1 (`schedule.euler_times`). Without them, and for `N = 0`, the
                 result is stage 1's.
-
-        Returns:
-            `(B, 1, H, W)`.
         """
         if thickness is None:
             thickness = torch.ones(1, 2, dtype=image.dtype, device=image.device)

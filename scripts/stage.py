@@ -102,90 +102,110 @@ def seed_epoch(engine: Engine, *entropy: int) -> None:
     set_rnd(engine.data_loader.dataset, seed=seed)  # type: ignore[attr-defined]  # a trainer of MONAI
 
 
-def train_stage(
-    name: str,
-    part: str,
-    start: str | None,
-    export: str,
-    trainer: SupervisedTrainer,
-    evaluator: SupervisedEvaluator,
-    network: nn.Module,
-    settings: Mapping,
-    card: Card,
-    output_dir: str,
-    average_decay: float,
-    val_interval: int,
-    checkpoint_interval: int,
-) -> None:
-    """Trains a stage to its end, from its last checkpoint if there is one, and exports the averaged network.
-
-    Writes the weights with their card, NAME_checkpoint.pt and NAME, a folder for TensorBoard, into `output_dir`.
+class Training:
+    """What all stages of a training share; called with what one has of its own, it trains that one.
 
     Args:
-        name: of the stage.
-        part: of the network, that the trainer trains.
-        start: weights of the whole network to start from; None for those that it has.
-        export: file name for the averaged network's weights.
-        trainer: stock; it gets what all stages have: seeds, schedule, average, validation, curves and checkpoints.
-        evaluator: stock; its network becomes the averaged one.
         network: a `Drift`.
+        averaged: its copy, which becomes the average that validates and ships.
         settings: all that change the result, `seed` among them.
         card: of the exported weights.
         output_dir: folder to write to.
         average_decay: see `Average`.
         val_interval: epochs between two validations.
         checkpoint_interval: epochs between two checkpoints.
-
-    Raises:
-        InputError: if the start weights cannot be loaded, or if the checkpoint is broken or of another training: other
-            data, settings or start weights.
     """
-    folder, first, epochs = Path(output_dir), idist.get_rank() == 0, trainer.state.max_epochs
-    loader: DataLoader = trainer.data_loader  # type: ignore[assignment]
-    if start is not None:
-        load_weights(network, start)
-    trained, averaged = getattr(network, part), evaluator.network
-    average = Average(trained, average_decay)
-    averaged.load_state_dict(network.state_dict())
-    setattr(averaged, part, average.ema_model)
-    schedule = warmup_cosine(trainer.optimizer, len(loader), epochs)
-    checkpoint = Checkpoint(
-        folder / f"{name}_checkpoint.pt",
-        {
-            **{option: str(value) for option, value in settings.items()},
+
+    def __init__(
+        self,
+        network: nn.Module,
+        averaged: nn.Module,
+        settings: Mapping,
+        card: Card,
+        output_dir: str,
+        average_decay: float,
+        val_interval: int,
+        checkpoint_interval: int,
+    ):
+        self.network = network
+        self.averaged = averaged
+        self.settings = settings
+        self.card = card
+        self.folder = Path(output_dir)
+        self.average_decay = average_decay
+        self.val_interval = val_interval
+        self.checkpoint_interval = checkpoint_interval
+
+    def __call__(
+        self,
+        name: str,
+        part: str,
+        start: str | None,
+        export: str,
+        trainer: SupervisedTrainer,
+        evaluator: SupervisedEvaluator,
+    ) -> None:
+        """Trains a stage to its end, from its last checkpoint if there is one, and exports the averaged network.
+
+        Writes the weights with their card, NAME_checkpoint.pt and NAME, a folder for TensorBoard.
+
+        Args:
+            name: of the stage.
+            part: of the network, that the trainer trains.
+            start: weights of the whole network to start from; None for those that it has.
+            export: file name for the averaged network's weights.
+            trainer: stock; it gets seeds, schedule, average, validation, curves and checkpoints.
+            evaluator: stock, of the averaged network.
+
+        Raises:
+            InputError: if the start weights cannot be loaded, or if the checkpoint is broken or of another training:
+                other data, settings or start weights.
+        """
+        if start is not None:
+            load_weights(self.network, start)
+        self.averaged.load_state_dict(self.network.state_dict())
+        trained, epochs = getattr(self.network, part), trainer.state.max_epochs
+        average = Average(trained, self.average_decay)
+        setattr(self.averaged, part, average.ema_model)
+        loader: DataLoader = trainer.data_loader  # type: ignore[assignment]
+        schedule = warmup_cosine(trainer.optimizer, len(loader), epochs)
+        key = {
+            **{option: str(value) for option, value in self.settings.items()},
             f"{name}_epochs": str(epochs),
             f"{name}_batch_size": str(loader.batch_size),
             f"{name}_learning_rate": str(trainer.optimizer.defaults["lr"]),
             "start weights": "random" if start is None else sha256([start])[:12],
-            "parameters": str(sum(parameter.numel() for parameter in network.parameters())),
+            "parameters": str(sum(parameter.numel() for parameter in self.network.parameters())),
             "processes": str(idist.get_world_size()),
-        },
-        {  # of the trained part alone: the key says on what it builds
+        }
+        state = {  # of the trained part alone: the key says on what it builds
             "network": trained,
             "average": average.ema_model,
             "optimizer": trainer.optimizer,
             "lr_scheduler": schedule,
             "trainer": trainer,
-        },
-    )
-    checkpoint.resume()
-    if trainer.state.epoch == epochs:
-        logger.info(f"{name} is complete after {epochs} epochs: {folder / export}")
-    else:
-        logger.info(f"{name}: {trainer.state.epoch} of {epochs} epochs are done")
-        trainer.add_event_handler(Events.EPOCH_STARTED, seed_epoch, settings["seed"], *name.encode())
-        LrScheduleHandler(schedule, print_lr=False, epoch_level=False).attach(trainer)  # type: ignore[arg-type]
-        average.attach(trainer)
-        ValidationHandler(val_interval, evaluator).attach(trainer)
-        if first:
-            curves = str(folder / name)
-            TensorBoardStatsHandler(log_dir=curves, tag_name="loss", output_transform=iteration_loss).attach(trainer)
-            TensorBoardStatsHandler(log_dir=curves, iteration_log=False).attach(evaluator)
-        due = Events.EPOCH_COMPLETED(lambda _, epoch: epoch % checkpoint_interval == 0 or epoch == epochs)
-        trainer.add_event_handler(due, checkpoint.save)
-        trainer.run()
-    if first and trainer.state.epoch == epochs:
-        with whole_file(folder / export) as partial, open(partial, "wb") as file:  # given a name, torch would store it
-            torch.save(averaged.state_dict(), file)
-        write_card(folder / export, card)
-    idist.barrier()  # the next stage reads what the first process has written
+        }
+        checkpoint = Checkpoint(self.folder / f"{name}_checkpoint.pt", key, state)
+        checkpoint.resume()
+        if trainer.state.epoch == epochs:
+            logger.info(f"{name} is complete after {epochs} epochs: {self.folder / export}")
+        else:
+            logger.info(f"{name}: {trainer.state.epoch} of {epochs} epochs are done")
+            trainer.add_event_handler(Events.EPOCH_STARTED, seed_epoch, self.settings["seed"], *name.encode())
+            LrScheduleHandler(schedule, print_lr=False, epoch_level=False).attach(trainer)  # type: ignore[arg-type]
+            average.attach(trainer)
+            ValidationHandler(self.val_interval, evaluator).attach(trainer)
+            if idist.get_rank() == 0:
+                curves = str(self.folder / name)
+                TensorBoardStatsHandler(log_dir=curves, tag_name="loss", output_transform=iteration_loss).attach(
+                    trainer
+                )
+                TensorBoardStatsHandler(log_dir=curves, iteration_log=False).attach(evaluator)
+            due = Events.EPOCH_COMPLETED(lambda _, epoch: epoch % self.checkpoint_interval == 0 or epoch == epochs)
+            trainer.add_event_handler(due, checkpoint.save)
+            trainer.run()
+        if idist.get_rank() == 0 and trainer.state.epoch == epochs:
+            with whole_file(self.folder / export) as partial, open(partial, "wb") as file:  # torch stores given names
+                torch.save(self.averaged.state_dict(), file)
+            write_card(self.folder / export, self.card)
+        idist.barrier()  # the next stage reads what the first process has written

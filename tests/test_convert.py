@@ -26,9 +26,8 @@ from torch.nn.functional import conv2d, group_norm, interpolate, linear, silu
 
 from bundle import convert
 from scripts.errors import InputError
-from scripts.inference import DriftInferer
-from scripts.schedule import euler_times
-from scripts.weights import load_weights
+from scripts.schedule import ais_steps, euler_times
+from scripts.weights import load_weights, read_card
 from tests import paper_values as paper
 
 ROOT = Path(__file__).parents[1]
@@ -305,7 +304,7 @@ def test_stage_two_gives_the_authors_velocity(converted, network):
 def test_both_stages_give_the_authors_result(converted, network, slice_thickness):
     x, thickness = image(2), torch.tensor([[slice_thickness, paper.TARGET_HCP]])
     steps = paper.AIS_STEPS[slice_thickness]
-    assert steps == DriftInferer(n_max=paper.N_MAX).step_count(slice_thickness, paper.TARGET_HCP)
+    assert steps == ais_steps(slice_thickness, paper.TARGET_HCP, paper.N_MAX)
     pair = thickness.expand(2, 2)
     state = forward(converted[0], "model.", x, pair)
     for n in range(steps):
@@ -323,7 +322,22 @@ def test_every_weight_is_written_as_it_is_and_nothing_else(converted, network):
     for name, value in written.items():
         assert value.dtype == torch.float32
         assert torch.equal(value, {**first, **second}[convert.authors_name(name)])
-    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    assert {file.name for file in path.parent.iterdir()} == {path.name, "drift_hcp.json"}
+
+
+def test_the_card_says_what_the_authors_trained_for(converted):
+    card = read_card(converted[2])
+    assert card.target_range == card.pixel_range == (paper.TARGET_HCP, paper.TARGET_HCP)
+    assert (card.max_thickness, card.n_max, card.size) == (paper.MAX_THICKNESS, paper.N_MAX, "small")
+    assert card.spacing_ratio == (1, 1), "no gaps"
+
+
+@pytest.mark.parametrize("name", ["drift_hcp.json", "drift_hcp"])
+def test_weights_that_their_card_would_overwrite_are_refused(narrow, converted, tmp_path, name):
+    paths = write(tmp_path / "1.ckpt", converted[0]), write(tmp_path / "2.ckpt", converted[1])
+    with pytest.raises(InputError, match=rf"--output is .*{name}: expected a name in \.pt"):
+        narrow.main([*map(str, paths), "--output", str(tmp_path / name)])
+    assert not (tmp_path / name).exists()
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
@@ -531,9 +545,9 @@ def test_a_checkpoint_is_not_overwritten(narrow, tmp_path):
         assert Path(path).read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["folder", "file/model.pt"])
+@pytest.mark.parametrize("name", ["folder.pt", "file/model.pt"])
 def test_an_output_that_cannot_be_written_is_told_and_leaves_nothing(narrow, converted, tmp_path, name):
-    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder.pt").mkdir()
     (tmp_path / "file").write_text("kept")
     before = sorted(tmp_path.rglob("*"))
     paths = write(tmp_path / "1.ckpt", converted[0]), write(tmp_path / "2.ckpt", converted[1])

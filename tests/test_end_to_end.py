@@ -41,6 +41,10 @@ NANO = {
     "checkpoint_interval": 1,
     "val_interval": 1,
 }
+WRITTEN = {
+    *("stage1.pt", "stage1.json", "model.pt", "model.json"),
+    *("stage1_checkpoint.pt", "stage2_checkpoint.pt"),
+}
 
 
 def environment():
@@ -201,7 +205,7 @@ def test_both_stages_train_by_one_command(trained):
     assert result.returncode == 0, result.stderr[-3000:]
     assert "Traceback" not in result.stderr + result.stdout
     written = {name for name in files(folder / "eval") if "tfevents" not in name}
-    assert written == {"stage1.pt", "model.pt", "stage1_checkpoint.pt", "stage2_checkpoint.pt"}
+    assert written == WRITTEN
     assert {name.split("/")[0] for name in files(folder / "eval") if "tfevents" in name} == {"stage1", "stage2"}
     stage1, model = (torch.load(folder / "eval" / name, weights_only=True) for name in ("stage1.pt", "model.pt"))
     assert all(torch.equal(stage1[name], model[name]) for name in stage1 if name.startswith("apn"))
@@ -256,7 +260,7 @@ def test_two_processes_train_together(trained, tmp_path):
     )
     assert result.returncode == 0, result.stderr[-3000:]
     written = {name for name in files(tmp_path / "eval") if "tfevents" not in name}
-    assert written == {"stage1.pt", "model.pt", "stage1_checkpoint.pt", "stage2_checkpoint.pt"}
+    assert written == WRITTEN
     assert len([name for name in files(tmp_path / "eval") if "tfevents" in name]) == len(
         [name for name in files(folder / "eval") if "tfevents" in name]
     ), "the first process alone logs"

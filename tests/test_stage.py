@@ -17,6 +17,7 @@ from scripts.errors import InputError, input_error
 from scripts.stage import Checkpoint, data_key
 from tests import nano
 from tests.nano import ROOT, load, run_stage, same
+from tests.test_end_to_end import assert_told_in_one_line, run
 
 KEY = {"seed": "0", "data": "abc"}
 
@@ -202,6 +203,15 @@ def test_another_stage_one_is_not_given_the_velocity_of_the_old_one(finished, da
     assert not same(load(folder / "stage1.pt"), load(finished / "stage1.pt"))
     message = refusal(folder, dataset_dir, "training", stage1_epochs=2)
     assert "stage2_checkpoint.pt is of another training: start weights was" in message
+
+
+def test_a_misspelt_option_of_a_training_is_refused(tmp_path, dataset_dir):
+    result = run(
+        *("run", "training", "--config_file", "configs/train.yaml", "--dataset_dir", dataset_dir),
+        *("--output_dir", tmp_path / "eval", "--stage1_epoch", 1),
+    )
+    assert_told_in_one_line(result, "stage1_epoch", "stage1_epochs")
+    assert not (tmp_path / "eval").exists()
 
 
 @pytest.mark.slow
