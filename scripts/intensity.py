@@ -11,6 +11,7 @@ from torch import Tensor
 from .errors import InputError
 
 UPPER_PERCENTILE = 99.9
+HOT_PERCENTILE = 96.0  # hot spots are smaller than the rest, heads are larger
 BRIGHTEST = 5.0  # times the head's typical intensity; of 54 scans none has a voxel in 20,000 above it
 
 
@@ -62,7 +63,8 @@ def intensity_range(volume: Tensor) -> IntensityRange:
     Magnitude images have no negative intensities: where fewer than one voxel in a hundred is negative, as padding and
     the undershoot of splines are, the range begins at 0, or at the smallest intensity above. Elsewhere, as in scans
     that were standardised, it begins at the 0.1th percentile. It ends at the 99.9th percentile of the voxels up to the
-    ceiling, which is 5 times the head's typical intensity, the median of all voxels above the mean.
+    ceiling, which is 5 times the head's typical intensity, the median of all voxels above the mean of those that are
+    clipped at the 96th percentile, which hot spots do not reach.
 
     Args:
         volume: of any shape, finite.
@@ -71,9 +73,9 @@ def intensity_range(volume: Tensor) -> IntensityRange:
         A range with `low < high <= ceiling`; of a constant volume it begins at the constant.
     """
     values = np.asarray(volume.detach().cpu(), dtype=np.float64).ravel()
-    darkest, dark, hundredth = np.percentile(values, (0, 100 - UPPER_PERCENTILE, 1))
+    darkest, dark, hundredth, hot = np.percentile(values, (0, 100 - UPPER_PERCENTILE, 1, HOT_PERCENTILE))
     low = max(darkest, 0.0) if hundredth >= 0 else dark
-    bright = values[values > values.mean()]
+    bright = values[values > np.minimum(values, hot).mean()]
     typical = float(np.median(bright)) - low if len(bright) else 0.0
     ceiling = low + BRIGHTEST * typical
     high = float(np.percentile(values[values <= ceiling], UPPER_PERCENTILE)) if typical > 0 else low
