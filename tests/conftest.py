@@ -54,14 +54,19 @@ def untrained() -> Drift:
     return Drift(AnatomicalProjectionNetwork((4, 8), residual=True), VelocityNetwork((4, 8))).eval()
 
 
-@pytest.fixture
-def drift() -> Drift:
-    """Both networks at four and eight channels, with random weights everywhere."""
+def random_network() -> Drift:
+    """The same with random weights everywhere."""
     torch.manual_seed(0)
     network = untrained()
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.05)
     return network
+
+
+@pytest.fixture
+def drift() -> Drift:
+    """Both networks at four and eight channels, with random weights everywhere."""
+    return random_network()
 
 
 @pytest.fixture(scope="session")
