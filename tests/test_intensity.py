@@ -165,13 +165,13 @@ def test_the_undershoot_of_splines_changes_nothing_else(clean, result_of):
     assert (result[~away] < 0).any() and (result[away] >= 0).all()
 
 
-@pytest.mark.parametrize("box", [(5, 5, 3), (13, 13, 7)], ids=["0.3 %", "3 %"])
+@pytest.mark.parametrize("box", [(6, 6, 3), (12, 12, 6)], ids=["0.3 %", "3 %"])
 def test_a_hot_spot_leaves_the_rest_of_the_head_as_it_comes_without(box, clean, result_of):
     """25 times brighter. The networks see that a piece is gone, so that its neighbourhood changes, by less and less."""
     hot = torch.zeros_like(slices(clean), dtype=torch.bool)
     hot[tuple(slice((n - edge) // 2, (n + edge) // 2) for n, edge in zip(hot.shape, box))] = True
     share = hot.float().mean().item()
-    assert share == pytest.approx(0.003 if box[2] == 3 else 0.03, rel=0.3)
+    assert share == pytest.approx(0.0033 if box[2] == 3 else 0.027, rel=0.05)
     heated = torch.where(hot, 25 * slices(clean), slices(clean))
     result, distance = result_of(heated), distance_from(hot, clean)
     change, extent = (result - result_of.of_clean).abs() / clean.max(), distance > 10

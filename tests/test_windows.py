@@ -12,8 +12,8 @@ from tests.loops import in_unit, sharpened_by_loop
 from tests.test_inference import OWN, Pointwise, arrays, close, doubled, of_box
 from tests.volumes import noise_stack
 
-BOX = (slice(40, 61), slice(3, 30), slice(4, 9))  # of the thick grid
-FINE = (*BOX[:2], slice(20, 45))
+BOX = (slice(30, 71), slice(3, 40), slice(4, 10))  # of the thick grid
+FINE = (*BOX[:2], slice(20, 50))
 
 
 def head_in_air(shape, box, noise=0.0):
@@ -56,7 +56,7 @@ def test_air_keeps_its_input_and_costs_nothing():
 
 def test_inside_the_box_nothing_depends_on_the_air_outside(drift):
     """The head alone, cut out by hand, gives the same."""
-    image = head_in_air((30, 64, 10), (slice(9, 20), slice(20, 40), slice(4, 7)))
+    image = head_in_air((24, 40, 9), (slice(9, 15), slice(18, 26), slice(4, 6)))
     unit, low, high = in_unit(*arrays(image))
     box = signal_box(unit)
     result = of_box(DriftInferer(16, steps=2, **OWN)(image, drift))
