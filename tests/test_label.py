@@ -203,7 +203,7 @@ def test_a_bad_option_is_told(params, words, server):
     assert answer.json()["detail"].startswith(words) or words in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("option", ["slice_thickness", "target_thickness", "slice_axis", "both_planes", "bundle_root"])
+@pytest.mark.parametrize("option", "image slice_thickness slice_axis flips result_extension bundle_root".split())
 def test_a_request_runs_no_code(option, server, tmp_path):
     expression = f"$__import__('pathlib').Path({str(tmp_path / 'ran')!r}).touch()"
     ask(server, "small", **{option: expression})
