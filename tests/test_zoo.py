@@ -12,7 +12,8 @@ import torch
 from monai.bundle import ConfigParser, ckpt_export, onnx_export, verify_metadata, verify_net_in_out
 
 from scripts.schedule import euler_times
-from tests.test_configs import CONFIGS, ROOT, SCHEMA, metadata, stated_versions
+from tests.config_files import CONFIGS, ROOT, SCHEMA
+from tests.test_versions import metadata, stated_versions
 
 FILES = {"meta_file": str(CONFIGS / "metadata.json"), "config_file": str(CONFIGS / "inference.yaml")}
 TINY = {"network_def#apn#channels": [4, 8], "network_def#velocity#channels": [4, 8]}  # of the fixture `drift`

@@ -1,0 +1,166 @@
+"""The files of `configs/`, read for the tests: raw, stacked, and their components."""
+
+import ast
+import pydoc
+import re
+from pathlib import Path
+
+import yaml
+from monai.bundle import ConfigParser
+from monai.bundle.config_item import ComponentLocator
+
+from tests import paper_values as paper
+
+ROOT = Path(__file__).parents[1]
+CONFIGS = ROOT / "configs"
+SCHEMA = Path(__file__).parent / "meta_schema_20240725.json"  # the model zoo's, which metadata.json names
+FILES = sorted(str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*.yaml"))
+COMPLETE = ["inference.yaml", "train.yaml", "evaluate.yaml"]  # what people run; the others are stacked on these
+SIZES = {"large": paper.PARAMETERS_LARGE, "base": paper.PARAMETERS_BASE, "small": paper.PARAMETERS_SMALL}
+
+# Every top-level key that a file may have: MONAI passes over a misspelt one in silence.
+SHARED = {"imports", "bundle_root", "dataset_dir", "output_dir", "device", "network_def", "network", "initialize"}
+TRAINING = {
+    *("seed", "follower", "num_workers", "patch_size", "stage1_batch_size", "stage2_batch_size", "patches_per_epoch"),
+    *("stage1_epochs", "stage2_epochs", "stage1_learning_rate", "stage2_learning_rate", "average_decay", "bfloat16"),
+    *(
+        "val_interval",
+        "checkpoint_interval",
+        "label_dir",
+        "ckpt_path",
+        "charbonnier_epsilon",
+        "ssim_weight",
+        "curve_share",
+        "bias_share",
+        "bias_range",
+        "scale_range",
+        "shift_range",
+    ),
+    *("max_thickness", "target_range", "pixel_range", "size_range", "profiles", "spacing_ratio", "max_shift"),
+    *("max_gain", "max_noise", "ceta_gap", "n_max", "size", "card"),
+    *("averaged", "settings", "train", "validate", "stage", "stage1", "stage2", "training", "ship"),
+}
+DEPLOYED = {"speed", "bfloat16", "both_planes", "ckpt_path", "card", "weights", "inferer", "run"}
+KNOWN = {
+    "inference.yaml": SHARED
+    | DEPLOYED
+    | {"input", "slice_thickness", "target_thickness", "slice_axis", "isotropic", "flips"}
+    | {"output_format", "report", "consistency", "profile", "output"}
+    | {"preprocessing", "postprocessing", "scans", "dataset", "dataloader", "evaluator"},
+    "train.yaml": SHARED | TRAINING,
+    "evaluate.yaml": SHARED
+    | DEPLOYED
+    | {"thicknesses", "spacing_ratio", "axes", "noise", "seed", "profile", "slab", "consistency"}
+    | {"flips", "stage1_inferer", "methods", "volumes"},
+    "multi_gpu.yaml": {"device", "follower", "initialize", "finalize"},
+    "paper.yaml": TRAINING,
+    "mlflow.yaml": {"handlers_id", "configs"},
+}
+HOST_IDS = {  # that Label, Deploy, the zoo's checks or the documented commands look up
+    "inference.yaml": "bundle_root device dataset_dir output_dir network_def network preprocessing inferer "
+    "postprocessing dataset evaluator initialize run input slice_thickness target_thickness slice_axis ckpt_path",
+    "train.yaml": "bundle_root device dataset_dir output_dir network_def network val_interval train#dataset "
+    "train#dataset#data train#inferer train#handlers train#trainer train#trainer#max_epochs validate#dataset "
+    "validate#handlers validate#evaluator initialize stage1 stage2 training",
+    "evaluate.yaml": "bundle_root device dataset_dir output_dir network_def network inferer initialize run",
+}
+
+
+class UniqueKeys(yaml.SafeLoader):
+    """YAML takes the last of two equal keys in silence; this loader does not."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [key.value for key, _ in node.value]
+        assert len(keys) == len(set(keys)), f"a key stands twice: {sorted({k for k in keys if keys.count(k) > 1})}"
+        return super().construct_mapping(node, deep)
+
+
+def raw(file):
+    return yaml.load((CONFIGS / file).read_text(), UniqueKeys)
+
+
+def leaves(item, path=""):
+    """(id, value) of everything that is neither mapping nor list."""
+    if isinstance(item, dict | list):
+        pairs = item.items() if isinstance(item, dict) else enumerate(item)
+        for key, value in pairs:
+            yield from leaves(value, f"{path}#{key}" if path else str(key))
+    else:
+        yield path, item
+
+
+def strings(file):
+    return [(path, value) for path, value in leaves(raw(file)) if isinstance(value, str)]
+
+
+def expressions(file):
+    return [(path, value[1:]) for path, value in strings(file) if value.startswith("$")]
+
+
+def parser(*files, **overrides):
+    result = ConfigParser()
+    result.read_config([str(CONFIGS / file) if isinstance(file, str) else str(file) for file in files])
+    result.read_meta(str(CONFIGS / "metadata.json"))
+    result.update({"bundle_root": str(ROOT), **overrides})
+    return result
+
+
+REFERENCE = re.compile(r"@(?:\w|::|#)+")
+WIRING = (
+    *(ast.Module, ast.Expr, ast.Import, ast.alias, ast.Load, ast.Name, ast.Attribute, ast.Call, ast.keyword),
+    *(ast.Constant, ast.List, ast.Tuple),
+)
+
+
+def complaint(expression):
+    """Why a `$` expression is more than wiring; None if it is not."""
+    tree = ast.parse(REFERENCE.sub("reference", expression))
+    if len(tree.body) != 1:
+        return "expected one statement"
+    for node in ast.walk(tree):
+        if not isinstance(node, WIRING):
+            return f"{type(node).__name__} computes: give it a name in scripts/"
+    if re.search(r"\bscripts\b", expression):
+        return "scripts in a $ string: hosts evaluate these without it; use _target_"
+    return None
+
+
+def references(file):
+    return [(path, name[1:]) for path, text in strings(file) for name in REFERENCE.findall(text)]
+
+
+def targets(item, path=""):
+    if isinstance(item, dict):
+        if "_target_" in item:
+            yield path, item
+        for key, value in item.items():
+            yield from targets(value, f"{path}#{key}" if path else str(key))
+    elif isinstance(item, list):
+        for index, value in enumerate(item):
+            yield from targets(value, f"{path}#{index}")
+
+
+def inherited(item, config):
+    """A component whose `_target_` is a reference is that one, with more arguments."""
+    while item["_target_"].startswith("@"):
+        base = config[item["_target_"][1:]]
+        if "_mode_" not in base:  # an object that is called
+            return {**item, "_target_": f"{base['_target_']}.__call__", "self": None}
+        item = {**base, **item, "_target_": base["_target_"]}
+        item.pop("_mode_")
+    return item
+
+
+def located(name):
+    module = ComponentLocator().get_component_module_name(name)
+    if isinstance(module, list):
+        module = module[0]
+    return pydoc.locate(f"{module}.{name}" if module else name)
+
+
+def kind(item):
+    return item["_target_"].rsplit(".", 1)[-1]
+
+
+def transform(name, config, section="train#acquisition"):
+    return [t for t in config[section]["transforms"] if kind(t) == name]
