@@ -68,7 +68,6 @@ class Output:
     def __post_init__(self) -> None:
         if self.format not in ("nifti", "dicom"):
             raise InputError(f"format is {self.format!r}: expected nifti or dicom.")
-        self.folder = str(self.folder)  # the command line makes a number of 2024
         self.report = flag("report", self.report)
         bids.check_folder(self.folder)
         _read_summary(Path(self.folder) / "summary.csv")

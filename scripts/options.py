@@ -103,7 +103,7 @@ def _check_path(name: str, text: str, value: Any) -> None:
     listed = isinstance(value, list | tuple) and text[0] in "[("
     if listed and not all(isinstance(one, str) for one in value):
         raise InputError(f"--{name} {text} is read as {value}: expected names in quotes, as in \"['a.nii', 'b.nii']\".")
-    if not listed and text[:1] not in ("'", '"') and (value is None or str(value) != text):
+    if not listed and text[:1] not in ("'", '"') and value != text:
         raise InputError(f"--{name} {text} would be read as {value!r}. Write it as ./{text}.")
     for one in value if listed else [str(value)]:
         if not one:

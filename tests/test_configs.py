@@ -121,7 +121,10 @@ def test_complete_files_use_all_that_they_define(file):
 def test_the_bundle_root_is_on_the_path_before_anything_of_scripts_is_named(file):
     steps = raw(file)["initialize"]
     assert steps[:2] == ["$import sys", "$sys.path.insert(0, @bundle_root)"]
-    assert steps[2] == {"_target_": "scripts.errors.report_input_errors"}
+    assert [step["_target_"] for step in steps[2:4]] == [
+        "scripts.errors.report_input_errors",
+        "scripts.options.check_options",
+    ]
 
 
 # Components
