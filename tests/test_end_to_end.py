@@ -3,6 +3,7 @@
 import csv
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.conftest import CARD
 from tests.dicom_files import mr_slices, save
 
 ROOT = Path(__file__).parents[1]
+SECOND_DEVICE = ROOT.parent / "shared" / "tools" / "second-device" / "second_device.py"  # no CPU, and needs no GPU
 TIMEOUT = 120  # s
 SHAPE = (20, 12, 8)
 NETWORK = {
@@ -29,6 +31,7 @@ NETWORK = {
         "velocity": {"_target_": "scripts.networks.VelocityNetwork", "channels": [4, 8]},
     }
 }
+WRITTEN = {"stage1.pt", "stage1.json", "stage1_checkpoint.pt", "model.pt", "model.json", "stage2_checkpoint.pt"}
 NANO = {
     **NETWORK,
     "num_workers": 0,
@@ -219,10 +222,10 @@ def test_a_folder_goes_on_after_a_bad_scan_from_any_working_directory(trained, t
     folder, result = trained
     assert result.returncode == 0, "training failed"
     scans, elsewhere = tmp_path / "scans", tmp_path / "elsewhere"
-    thin = np.repeat(scan[:, :, :3], 4, axis=2)  # 1 mm already: copied
+    short = scan[:, :, :5]
     bad = scan.copy()
     bad[3, 4, 5] = np.nan
-    for name, volume, affine in (("a", bad, oblique()), ("b", thin, np.eye(4)), ("c", scan, oblique())):
+    for name, volume, affine in (("a", bad, oblique()), ("b", short, np.diag([1.0, 1, 4, 1])), ("c", scan, oblique())):
         (scans / name).mkdir(parents=True)
         nib.save(nib.Nifti1Image(volume, affine), scans / name / "scan.nii.gz")
     elsewhere.mkdir()
@@ -241,11 +244,29 @@ def test_a_folder_goes_on_after_a_bad_scan_from_any_working_directory(trained, t
         *("summary.csv", "b/scan_sr.nii.gz", "b/scan_sr.json", "c/scan_sr.nii.gz", "c/scan_sr.json")
     }
     shapes = {nib.load(elsewhere / "out" / name / "scan_sr.nii.gz").shape for name in "bc"}
-    assert shapes == {thin.shape, (*SHAPE[:2], 4 * SHAPE[2])}, "both scans after the bad one are written"
+    assert shapes == {(*SHAPE[:2], 4 * 5), (*SHAPE[:2], 4 * SHAPE[2])}, "both scans after the bad one are written"
     with open(elsewhere / "out" / "summary.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["outcome"] for row in rows] == ["failed", "rebuilt", "rebuilt"]
     assert files(scans) == {f"{name}/scan.nii.gz" for name in "abc"}, "inputs are left alone"
+
+
+@pytest.mark.slow  # a minute where the device is built first
+@pytest.mark.skipif(
+    not SECOND_DEVICE.is_file() or not (shutil.which("c++") and shutil.which("ninja")),
+    reason="the second device is not here, or nothing to build it with",
+)
+def test_a_result_is_written_on_another_device_than_the_cpu(tmp_path, write_nifti, network, scan):
+    command = (
+        *("run", "--config_file", stacked("configs/inference.yaml", network), "--input", write_nifti(scan, oblique())),
+        *("--ckpt_path", random_weights(tmp_path / "weights.pt"), "--bfloat16", "false", "--report", "true"),
+    )
+    elsewhere = ("--device", "$torch.device('privateuseone:0')", "--output_dir", tmp_path / "elsewhere")
+    result = run(*command, *elsewhere, launcher=(SECOND_DEVICE, "-m", "monai.bundle"))
+    assert result.returncode == 0 and "Traceback" not in result.stderr + result.stdout
+    assert run(*command, "--output_dir", tmp_path / "here").returncode == 0
+    images = [nib.load(tmp_path / name / "scan_sr.nii.gz").get_fdata() for name in ("elsewhere", "here")]
+    np.testing.assert_allclose(*images, atol=0.01)
 
 
 @pytest.mark.slow
