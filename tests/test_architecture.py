@@ -25,8 +25,6 @@ LEVEL_OF = {name: level for level, names in LEVELS.items() for name in names}
 STRANGERS = {"bundle", "tests", "monailabel", "holoscan", "yaml", "scripts"}  # scripts: imports are relative inside
 NO_INPUT_OUTPUT = {"os", "pathlib", "io", "json", "csv", "nibabel", "tempfile", "shutil", "subprocess", "socket"}
 MOST_LINES = 300
-TO_BE_SPLIT = {"scripts/networks.py", "tests/test_networks.py", "tests/test_results.py", "tests/test_pack.py"}
-TO_BE_SPLIT |= {"tests/test_convert.py", "tests/test_configs.py"}
 NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "base"}
 
 
@@ -177,7 +175,7 @@ def test_no_file_has_two_jobs(folder):
         if path.suffix in kinds and "site-packages" not in path.parts
     }
     assert lengths, f"{folder} holds no file"
-    assert not {name: lines for name, lines in lengths.items() if lines > MOST_LINES and name not in TO_BE_SPLIT}
+    assert not {name: lines for name, lines in lengths.items() if lines > MOST_LINES}
 
 
 def test_scripts_are_not_installed_but_carried():
