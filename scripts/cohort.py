@@ -132,8 +132,8 @@ def _read_summary(path: Path) -> list[dict]:
 def _add_to_summary(path: Path, rows: Sequence[Mapping]) -> None:
     """Writes the rows below those of earlier runs, which they replace where input or result is the same."""
     with _alone(path):
-        inputs, results = {row["input"] for row in rows}, {row["result"] for row in rows if "result" in row}
-        earlier = [r for r in _read_summary(path) if r["input"] not in inputs and r["result"] not in results]
+        names, paths = {row["input"] for row in rows}, {row["result"] for row in rows if "result" in row}
+        earlier = [row for row in _read_summary(path) if row["input"] not in names and row["result"] not in paths]
         text = io.StringIO()
         writer = csv.DictWriter(text, SUMMARY, lineterminator="\n")
         writer.writeheader()
@@ -165,7 +165,7 @@ def _rebuild_or_complete(
     record = results.complete(stem, key)
     outcome = "rebuilt" if record is None else "page written"
     if record is not None and (page.name in record["Results"] or not output.report):
-        return {**record["Summary"], "outcome": "complete already"}
+        return _row(item, record, "complete already")
     if record is None:
         for path in (beside(stem, ".json"), page):  # from here on the old result does not count
             path.unlink(missing_ok=True)
@@ -174,11 +174,11 @@ def _rebuild_or_complete(
     if record is None:
         result: MetaTensor = rebuild(measured, network, inferer, device)[0]  # type: ignore[assignment]  # of one, one
     else:
-        result = results.read(Path(record["Summary"]["result"]))
+        result = results.read(stem.parent / next(iter(record["Results"])))
     gap = difference(result.as_tensor(), scan.as_tensor(), Acquisition.of(scan))
     if record is None:
         path = _write(item, result, measured.meta.get("header", {}), output, key)
-        record = results.describe(item, path, scan, result, _share(gap, scan))
+        record = results.describe(item, scan, result, _share(gap, scan))
         record |= {**key, "Version": output.version, "Device": str(device), "Bfloat16": inferer.bfloat16}
         record["Results"] = {path.name: state(path)}
         record["Summary"]["seconds"] = round(time.perf_counter() - start, 1)
@@ -187,7 +187,13 @@ def _rebuild_or_complete(
         record["Results"][page.name] = state(page)
     with whole_file(beside(stem, ".json")) as partial:
         partial.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    return {**record["Summary"], "outcome": outcome}
+    return _row(item, record, outcome)
+
+
+def _row(item: Mapping, record: Mapping, outcome: str) -> dict:
+    """Of `summary.csv`, with today's names: folders may have moved since the record was written."""
+    result = Path(item["result"]).parent / next(iter(record["Results"]))
+    return {"input": str(item["name"]), "result": str(result), **record["Summary"], "outcome": outcome}
 
 
 def rebuild_scan(

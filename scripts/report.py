@@ -133,7 +133,7 @@ def write_page(
     acquisition = Acquisition.of(measured)
     low, high = np.percentile(np.asarray(measured.as_tensor()), (0.5, 99.7))
     window = (float(low), float(high))
-    provenance = {"scan": record["Summary"]["input"], "weights": record["WeightsSHA256"], "version": record["Version"]}
+    provenance = {"scan": record["Sources"][0], "weights": record["WeightsSHA256"], "version": record["Version"]}
     templates = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )

@@ -98,14 +98,11 @@ def _facts(acquisition: Acquisition, steps: int) -> dict[str, tuple[str, str]]:
     }
 
 
-def describe(
-    item: Mapping, path: Path, measured: MetaTensor, result: MetaTensor, agreement: float | None
-) -> dict[str, Any]:
+def describe(item: Mapping, measured: MetaTensor, result: MetaTensor, agreement: float | None) -> dict[str, Any]:
     """What the record says of a result: what it is, what it was made from, and what was taken for the acquisition.
 
     Args:
         item: of `scans.scans`.
-        path: of the result.
         measured: `(X, Y, Z)` slices with their acquisition.
         result: of `inference.rebuild`.
         agreement: `consistency.relative_rmse`; None for a constant scan.
@@ -114,7 +111,7 @@ def describe(
     target = round(acquisition.target_spacing, 6)
     what = "Super-resolved along the slice axis by DRIFT: detail is estimated, not measured."
     if acquisition.at_target:
-        what = "Copied by DRIFT: the slices are at the target already."
+        what = "Not rebuilt: the slices are at the target of DRIFT already."
     stripped = None if isinstance(item["image"], dicom.Series) else bids.skull_stripped(item["image"])
     return {
         "Description": what,
@@ -126,8 +123,6 @@ def describe(
         "Warnings": acquisition.warnings,
         "Agreement": agreement,
         "Summary": {
-            "input": str(item["name"]),
-            "result": str(path),
             "slice_axis": acquisition.slice_axis,
             "slice_thickness": round(acquisition.slice_thickness, 6),
             "slice_spacing": round(acquisition.slice_spacing, 6),

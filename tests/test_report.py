@@ -26,7 +26,7 @@ RECORD = {
     "WeightsSHA256": "0123abcd",
     "Version": "0.1.0",
     "Settings": {"slice_thickness": None},
-    "Summary": {"input": "in/case.nii.gz"},
+    "Sources": ["in/case.nii.gz"],
 }
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from scripts import bids
 from scripts.acquisition import Acquisition
 from scripts.consistency import reconcile
 from tests.cohort_files import AXIAL, record, summary, texture
@@ -61,7 +62,9 @@ def test_a_place_that_the_result_does_not_have_is_not_named(tmp_path, bundle):
 
 def test_a_copied_scan_is_not_called_super_resolved(write_nifti, bundle):
     bundle(write_nifti(texture((6, 7, 8)), np.eye(4)))
-    assert "Copied" in record(bundle.out)["Description"] and "uper-resolved" not in record(bundle.out)["Description"]
+    assert (
+        "Not rebuilt" in record(bundle.out)["Description"] and "uper-resolved" not in record(bundle.out)["Description"]
+    )
     assert record(bundle.out)["Facts"]["target thickness"] == ["1 mm", "the slice spacing: nothing is to be rebuilt"]
 
 
@@ -72,6 +75,12 @@ def test_a_record_says_of_the_skull_what_the_scans_sidecar_says(said, stripped, 
     scan.with_name("scan.json").write_text(json.dumps(said))
     bundle(scan)
     assert record(bundle.out).get("SkullStripped") is stripped
+
+
+@pytest.mark.parametrize(("kind", "stripped"), [('"raw"', False), ('"derivative"', None), ("null", None)])
+def test_a_raw_dataset_holds_what_was_scanned_and_of_others_it_is_not_known(kind, stripped, tmp_path):
+    (tmp_path / "dataset_description.json").write_text(f'{{"Name": "x", "DatasetType": {kind}}}')
+    assert bids.skull_stripped(tmp_path / "sub-1_T2w.nii.gz") is stripped
 
 
 def number(folder):

@@ -4,6 +4,7 @@ import json
 import os
 
 import nibabel as nib
+import numpy as np
 import pytest
 import torch
 
@@ -12,6 +13,7 @@ from scripts.results import complete, state
 from scripts.weights import write_card
 from tests.cohort_files import AXIAL, nan_scan, outcomes, record, summary, texture
 from tests.conftest import CARD
+from tests.test_report import pictures
 
 
 def test_a_second_run_skips_what_is_complete(folder, bundle):
@@ -163,8 +165,11 @@ def test_a_page_is_added_to_a_complete_result_without_the_networks(form, series,
     assert outcomes(bundle.out) == ["page written"]
     assert {p: p.stat().st_mtime_ns for p in before} == before
     assert [{**row, "outcome": "rebuilt"} for row in summary(bundle.out)] == first
-    (page,) = bundle.out.glob("*.html")
-    assert "Super-resolved" in page.read_text(encoding="utf-8")
+    both = bundle.out.with_name("both")
+    bundle(series, output_format=form, report=True, output_dir=str(both))
+    pages = [next(folder.glob("*.html")).read_text(encoding="utf-8") for folder in (bundle.out, both)]
+    for (_, found), (_, expected) in zip(*map(pictures, pages), strict=True):
+        assert np.abs(found.astype(int) - expected).max() <= (0 if form == "nifti" else 3), "DICOM holds integers"
 
 
 def test_an_old_page_does_not_outlive_its_result(scan, bundle):
@@ -217,3 +222,11 @@ def test_a_machine_that_chooses_another_precision_redoes_nothing(scan, bundle):
     assert outcomes(bundle.out) == ["complete already"] and record(bundle.out)["Bfloat16"] is False
     bundle(scan, bfloat16="true")
     assert outcomes(bundle.out) == ["rebuilt"] and record(bundle.out)["Bfloat16"] is True
+
+
+def test_a_folder_that_has_moved_is_complete_where_it_is_now(scan, bundle):
+    bundle(scan)
+    moved = bundle.out.rename(bundle.out.with_name("moved"))
+    for outcome in ("page written", "complete already"):
+        bundle(scan, output_dir=str(moved), report=True)
+        assert outcomes(moved) == [outcome] and summary(moved)[0]["result"] == str(moved / "scan_sr.nii.gz")
