@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 from monai.data import MetaTensor
 from torch import Tensor
 
-from . import bids, dicom, results
+from . import bids, dicom, overview, results
 from .acquisition import Acquisition
 from .consistency import difference, relative_rmse
 from .errors import InputError, flag, input_error
@@ -38,8 +38,10 @@ from .results import beside, state
 logger = logging.getLogger("drift")
 
 SUMMARY = (
-    "input result outcome slice_axis slice_thickness slice_spacing target_thickness steps seconds consistency warnings"
+    "input result outcome slice_axis slice_thickness slice_spacing target_thickness steps seconds consistency "
+    "step_ratio warnings"
 ).split()
+INDEX_PAUSE = 10.0  # seconds between two writings of the index, which is megabytes where scans are many
 
 
 @dataclass
@@ -71,6 +73,7 @@ class Output:
         self.report = flag("report", self.report)
         bids.check_folder(self.folder)
         _read_summary(Path(self.folder) / "summary.csv")
+        overview.check_folder(self.folder)
 
     @cached_property
     def key(self) -> dict[str, Any]:
@@ -124,13 +127,14 @@ def _read_summary(path: Path) -> list[dict]:
             rows = list(reader)
     except (OSError, ValueError, csv.Error) as error:
         raise InputError(f"{path} cannot be read ({error}). Move it, or choose another output_dir.") from error
-    if reader.fieldnames not in (None, SUMMARY):
+    earlier = [name for name in SUMMARY if name != "step_ratio"]  # 0.5
+    if reader.fieldnames not in (None, SUMMARY, earlier):
         raise InputError(f"{path} is none that DRIFT wrote, and would be lost. Move it, or choose another output_dir.")
     return rows
 
 
-def _add_to_summary(path: Path, rows: Sequence[Mapping]) -> None:
-    """Writes the rows below those of earlier runs, which they replace where input or result is the same."""
+def _add_to_summary(path: Path, rows: Sequence[Mapping], index: bool) -> None:
+    """Writes the rows, and the index if asked, below those of earlier runs, unless input or result is the same."""
     with _alone(path):
         names, paths = {row["input"] for row in rows}, {row["result"] for row in rows if "result" in row}
         earlier = [row for row in _read_summary(path) if row["input"] not in names and row["result"] not in paths]
@@ -140,6 +144,8 @@ def _add_to_summary(path: Path, rows: Sequence[Mapping]) -> None:
         writer.writerows([*earlier, *rows])
         with whole_file(path) as partial:
             partial.write_text(text.getvalue(), encoding="utf-8")
+        if index:
+            overview.write_index(path.parent, [*earlier, *rows])
 
 
 def _write(item: Mapping, result: MetaTensor, header: Mapping, output: Output, key: Mapping) -> Path:
@@ -230,7 +236,7 @@ def rebuild_scan(
 
 
 def summarise(rows: Iterable[tuple[int, Mapping]], items: Sequence[Mapping], output: Output) -> None:
-    """Keeps `summary.csv`, in the order of the items and anew after each scan, and tells how the work goes on.
+    """Keeps `summary.csv` and `index.html`, in the order of the items, and tells how the work goes on.
 
     Args:
         rows: (index of the item, row of `rebuild_scan`), in the order in which scans are done.
@@ -243,8 +249,9 @@ def summarise(rows: Iterable[tuple[int, Mapping]], items: Sequence[Mapping], out
     """
     summary = Path(output.folder) / "summary.csv"
     done: dict[int, Mapping] = {}
+    written = -math.inf
     try:  # before hours of work, not after
-        _add_to_summary(summary, [])
+        _add_to_summary(summary, [], index=False)
         for root in {item["dataset"] for item in items if "dataset" in item}:
             bids.write_description(output.folder, Path(root), output.version)
     except OSError as error:
@@ -256,8 +263,11 @@ def summarise(rows: Iterable[tuple[int, Mapping]], items: Sequence[Mapping], out
                 f"{len(done)} of {len(items)}: {row['input']} {row['outcome']}, {row['steps']} Euler steps, "
                 f"{row['seconds']:g} s: {row['result']}"
             )
+        now = time.monotonic()
+        due = len(done) == len(items) or now - written >= INDEX_PAUSE
+        written = now if due else written
         try:
-            _add_to_summary(summary, [done[index] for index in sorted(done)])
+            _add_to_summary(summary, [done[index] for index in sorted(done)], due)
         except (OSError, InputError) as error:
             logger.warning(f"{summary} cannot be written ({error}).")
     failed, skipped = (sum(row["outcome"] == outcome for row in done.values()) for outcome in ("failed", "skipped"))

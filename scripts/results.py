@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,12 @@ from monai.data import MetaTensor, NibabelReader, PydicomReader
 from . import bids, dicom
 from .acquisition import Acquisition
 from .files import sha256, whole_file
+from .interpolation import interpolate
+from .metrics import flat_tissue, step_ratio
+from .overview import glance
 from .schedule import pad
+
+LARGEST_STEP_RATIO = 1000.0  # stands for infinity, which JSON does not know
 
 
 def beside(stem: Path, ending: str) -> Path:
@@ -98,6 +104,20 @@ def _facts(acquisition: Acquisition, steps: int) -> dict[str, tuple[str, str]]:
     }
 
 
+def _step_ratio(measured: MetaTensor, result: MetaTensor) -> float | None:
+    """`metrics.step_ratio` of the middle third, in flat tissue of the cubic spline; None where it has no number."""
+    acquisition = Acquisition.of(measured)
+    across = (acquisition.slice_axis + 1) % 3
+    count = result.shape[across]
+    third = [volume.as_tensor().narrow(across, count // 3, -(-count // 3)) for volume in (measured, result)]
+    try:
+        flat = flat_tissue(interpolate(third[0], acquisition, "cubic"))
+    except ValueError:  # constant
+        return None
+    number = step_ratio(third[1], acquisition, flat)
+    return None if math.isnan(number) else round(min(number, LARGEST_STEP_RATIO), 4)
+
+
 def describe(item: Mapping, measured: MetaTensor, result: MetaTensor, agreement: float | None) -> dict[str, Any]:
     """What the record says of a result: what it is, what it was made from, and what was taken for the acquisition.
 
@@ -122,6 +142,7 @@ def describe(item: Mapping, measured: MetaTensor, result: MetaTensor, agreement:
         "Facts": _facts(acquisition, steps),
         "Warnings": acquisition.warnings,
         "Agreement": agreement,
+        "Overview": glance(measured, result),
         "Summary": {
             "slice_axis": acquisition.slice_axis,
             "slice_thickness": round(acquisition.slice_thickness, 6),
@@ -129,6 +150,7 @@ def describe(item: Mapping, measured: MetaTensor, result: MetaTensor, agreement:
             "target_thickness": target,
             "steps": steps,
             "consistency": agreement,
+            "step_ratio": _step_ratio(measured, result),
             "warnings": " | ".join(acquisition.warnings),
         },
     }

@@ -19,9 +19,9 @@ from tests.dicom_files import images_of
 
 def test_a_scan_leaves_its_result_its_record_and_a_summary(scan, bundle):
     bundle(scan)
-    assert {p.name for p in bundle.out.iterdir()} == {"scan_sr.nii.gz", "scan_sr.json", "summary.csv"}
+    assert {p.name for p in bundle.out.iterdir()} == {"scan_sr.nii.gz", "scan_sr.json", "index.html", "summary.csv"}
     bundle(scan, report=True)
-    names = {"scan_sr.nii.gz", "scan_sr.json", "scan_sr.html", "summary.csv"}
+    names = {"scan_sr.nii.gz", "scan_sr.json", "scan_sr.html", "index.html", "summary.csv"}
     assert {p.name for p in bundle.out.iterdir()} == names
     assert list(record(bundle.out)["Results"]) == ["scan_sr.nii.gz", "scan_sr.html"]
 
@@ -50,7 +50,7 @@ def test_the_summary_has_a_row_for_each_scan_and_a_column_for_each_fact(write_ni
     first, second, third = summary(bundle.out)
     assert list(first) == SUMMARY
     expected = "input result outcome slice_axis slice_thickness slice_spacing target_thickness steps seconds"
-    assert set(f"{expected} consistency warnings".split()) == set(SUMMARY)
+    assert set(f"{expected} consistency step_ratio warnings".split()) == set(SUMMARY)
     assert first["input"] == str(good) and first["result"] == str(bundle.out / "a, b_sr.nii.gz")
     assert [first[k] for k in ("slice_axis", "slice_thickness", "slice_spacing", "target_thickness", "steps")] == [
         *("2", "4.0", "4.0", "1.0", "2")
@@ -263,4 +263,4 @@ def test_weights_that_give_nan_are_told_of_and_write_nothing(scan, bundle, log):
     with pytest.raises(SystemExit, match="1 of 1"):
         bundle(scan)
     assert_told_without_a_trace(log, "NaN", "--ckpt_path")
-    assert {p.name for p in bundle.out.iterdir()} == {"summary.csv"}
+    assert {p.name for p in bundle.out.iterdir()} == {"index.html", "summary.csv"}

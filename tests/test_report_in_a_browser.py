@@ -26,10 +26,10 @@ def pair(phantom):
     return slices_and_truth(phantom)
 
 
-def chromium(tmp_path, file, *options):
+def chromium(tmp_path, file, *options, fragment=""):
     """Output and console messages of a headless run; no profile of an earlier one."""
     profile = tempfile.mkdtemp(dir=tmp_path)
-    command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", *options, file.as_uri()]
+    command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", *options, f"{file.as_uri()}#{fragment}"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True, cwd=tmp_path)
     return result.stdout, [line for line in result.stderr.splitlines() if "CONSOLE" in line]
 
