@@ -73,7 +73,7 @@ def test_an_index_has_every_scan_with_links_that_lead_there(write_nifti, bundle)
     for name, stem in (("b.nii.gz", "b"), ("sub/a #1 é?%20.nii.gz", "sub/a #1 é?%20")):
         assert [unquote(link) for link in named[name]["links"]] == [f"{stem}_sr.html", f"{stem}_sr.nii.gz"]
         assert all((bundle.out / unquote(link)).is_file() for link in named[name]["links"])
-        assert len(named[name]["pictures"]) == 2 and "6 \u00d7 7 \u00d7 20" in named[name]["text"]
+        assert len(named[name]["pictures"]) == 2 and "6\u00d77\u00d720" in named[name]["text"]
     (failed,) = (row for row in rows if row["outcome"] == "failed")
     assert "c.nii.gz has 1 NaN" in failed["text"] and failed["links"] == failed["pictures"] == []
     assert str(bundle.out.parent) not in page(bundle.out), "no folder of this machine"
