@@ -25,7 +25,7 @@ NAME = "drift_mri_superresolution"
 CONTENT = (
     *("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml"),
     *("configs/metadata.json", "configs/logging.conf", "configs/*.yaml", "configs/models/*.yaml"),
-    *("scripts/**/*.py", "scripts/*.html", "drift_mri/*.py"),
+    *("scripts/**/*.py", "scripts/*.html", "scripts/*.js", "drift_mri/*.py"),
     *("docs/*.md", "docs/*.txt", "docs/*.png", "docs/*.svg"),
 )
 WEIGHTS = "models/model.pt"

@@ -77,7 +77,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "report": {
         "action": "store_true",
-        "help": "a page for each scan: geometry, before and after, spectra, agreement with the measurement",
+        "help": "a page for each scan, to scroll through: measured, cubic and rebuilt, geometry, spectra, agreement "
+        "with the measurement",
+    },
+    "anonymous": {
+        "action": "store_true",
+        "help": "leave the scan's name, date and series out of its page",
     },
     "ckpt_path": {
         "metavar": "FILE",

@@ -51,7 +51,7 @@ class Output:
     Attributes:
         folder: where `summary.csv` goes; results go where the items say.
         format: `"nifti"`, or `"dicom"`; scans that did not come as DICOM are skipped then.
-        report: whether each scan gets a page.
+        report, anonymous: whether each scan gets a page, and whether it leaves out what names the scan.
         settings: what changes results, as the user gave it: name -> plain value.
         weights: file that the network was loaded from.
         version: of the bundle.
@@ -63,6 +63,7 @@ class Output:
     folder: str
     format: str
     report: bool
+    anonymous: bool
     settings: Mapping[str, Any]
     weights: str
     version: str
@@ -70,7 +71,7 @@ class Output:
     def __post_init__(self) -> None:
         if self.format not in ("nifti", "dicom"):
             raise InputError(f"format is {self.format!r}: expected nifti or dicom.")
-        self.report = flag("report", self.report)
+        self.report, self.anonymous = flag("report", self.report), flag("anonymous", self.anonymous)
         bids.check_folder(self.folder)
         _read_summary(Path(self.folder) / "summary.csv")
         overview.check_folder(self.folder)
@@ -168,7 +169,7 @@ def _rebuild_or_complete(
     start, stem = time.perf_counter(), Path(item["result"])
     key = {**output.key, "InputSHA256": sha256(item["sources"])}
     page = beside(stem, ".html")
-    record = results.complete(stem, key)
+    record = results.complete(stem, key, output.anonymous)
     outcome = "rebuilt" if record is None else "page written"
     if record is not None and (page.name in record["Results"] or not output.report):
         return _row(item, record, "complete already")
@@ -189,8 +190,8 @@ def _rebuild_or_complete(
         record["Results"] = {path.name: state(path)}
         record["Summary"]["seconds"] = round(time.perf_counter() - start, 1)
     if output.report:
-        write_page(page, scan, result, gap, record)
-        record["Results"][page.name] = state(page)
+        write_page(page, scan, result, gap, record, output.anonymous)
+        record |= {"Anonymous": output.anonymous, "Results": {**record["Results"], page.name: state(page)}}
     with whole_file(beside(stem, ".json")) as partial:
         partial.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return _row(item, record, outcome)

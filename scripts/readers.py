@@ -55,7 +55,8 @@ class ScanReader(ImageReader):
         Returns:
             `(X, Y, Z)` float32, and `affine`, voxel -> mm, RAS; `filename_or_obj`, the scan's name; `stated`, what the
             file says of the acquisition: `slice_axis`, of the array, and `slice_thickness`, in mm, each with its source
-            and only where it is known; for NIfTI `header`, what holds for a result as well.
+            and only where it is known; for NIfTI `header`, what holds for a result as well; for DICOM `series`, its
+            description, and its `date`.
 
         Raises:
             InputError: if the voxels cannot be read, or are no volume of real numbers.
@@ -65,6 +66,9 @@ class ScanReader(ImageReader):
         meta = {"filename_or_obj": name, "affine": image.affine, "stated": _stated(image)}
         if isinstance(image, nib.Nifti1Image):
             meta["header"] = _header(image)
+        if isinstance(image, dicom.Volume):
+            named = {"series": "SeriesDescription", "date": "StudyDate"}
+            meta["series"] = {name: str(image.header.get(keyword) or "") for name, keyword in named.items()}
         return array, {**meta, "original_channel_dim": "no_channel"}
 
 

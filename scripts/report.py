@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,38 +13,23 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from monai.data import MetaTensor
-from nibabel.orientations import apply_orientation, io_orientation
 from PIL import Image
 from torch import Tensor
 
-from . import spectra
+from . import spectra, viewer
 from .acquisition import GUESS, Acquisition
 from .files import whole_file
 from .grid import voxel_spacing
 
-WIDTH = 420  # pixels on the screen of the widest view
-
-# What each plane of a volume in RAS+ order shows: normal axis, its name, letters at left, right, top and bottom. The
-# patient's right is on the left, as radiologists hang films.
-VIEWS = ((2, "axial", "RLAP"), (1, "coronal", "RLSI"), (0, "sagittal", "APSI"))
+# What each plane of a volume in RAS+ order shows: its name, and the axes normal to it, across it and upwards. Both of
+# these grow to the left and to the top: the patient's right is on the left, as radiologists hang films.
+VIEWS = (("axial", 2, 0, 1), ("coronal", 1, 0, 2), ("sagittal", 0, 1, 2))
 
 
-def _ras(volume: MetaTensor) -> tuple[np.ndarray, np.ndarray]:
-    """The volume `(X, Y, Z)` in the array order closest to RAS+, and its voxel edges in mm."""
-    orientation = io_orientation(np.asarray(volume.affine))
-    array = apply_orientation(np.asarray(volume.as_tensor()), orientation)
-    spacing = voxel_spacing(volume.affine)
-    return array, spacing[np.argsort(orientation[:, 0])]
-
-
-def _plane(
-    array: np.ndarray, spacing: np.ndarray, normal: int, offset: float = 0.0
-) -> tuple[np.ndarray, tuple[float, float]]:
-    """The plane nearest to `offset` mm from the centre, as it hangs, first row on top; its width and height in mm."""
+def _plane(array: np.ndarray, spacing: np.ndarray, normal: int, offset: float = 0.0) -> np.ndarray:
+    """The plane nearest to `offset` mm from the centre, as it hangs, first row on top."""
     index = round((array.shape[normal] - 1) / 2 + offset / spacing[normal])
-    plane = array.take(min(max(index, 0), array.shape[normal] - 1), axis=normal).T[::-1]
-    height, width = (n * s for n, s in zip(plane.shape, np.delete(spacing, normal)[::-1]))
-    return plane[:, ::-1], (width, height)  # right and front come to the left
+    return array.take(min(max(index, 0), array.shape[normal] - 1), axis=normal).T[::-1, ::-1]
 
 
 def _png(plane: np.ndarray, low: float, high: float) -> str:
@@ -54,31 +40,25 @@ def _png(plane: np.ndarray, low: float, high: float) -> str:
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
 
 
-def _views(measured: MetaTensor, result: MetaTensor, window: tuple[float, float]) -> list[dict[str, Any]]:
-    """Three planes through the centre, which both grids share, before and after; sizes in pixels of the screen."""
-    before, after = _ras(measured), _ras(result)
-    scale = WIDTH / max(n * s for n, s in zip(after[0].shape, after[1]))
-    views = []
-    for normal, name, letters in VIEWS:
-        count = before[0].shape[normal]
-        offset = (count // 2 - (count - 1) / 2) * before[1][normal]  # where a measured slice lies: both show one place
-        (old, _), (new, (width, height)) = (_plane(*volume, normal, offset) for volume in (before, after))
-        pictures = {"measured": _png(old, *window), "rebuilt": _png(new, *window)}
-        views.append({"name": name, "letters": letters, "width": scale * width, "height": scale * height, **pictures})
-    return views
-
-
-def _differences(difference: MetaTensor, window: tuple[float, float]) -> list[dict[str, Any]]:
-    """The map of what the rebuilt scan, acquired again, has more or less than the measurement."""
-    array, spacing = _ras(difference)
-    largest = (window[1] - window[0]) / 10
-    scale = WIDTH / 1.6 / max(n * s for n, s in zip(array.shape, spacing))
-    views = []
-    for normal, name, _ in VIEWS:
-        plane, (width, height) = _plane(array, spacing, normal)
-        picture = _png(plane, -largest, largest)
-        views.append({"name": name, "picture": picture, "width": scale * width, "height": scale * height})
-    return views
+def _pictures(name: str, volume: MetaTensor, place: MetaTensor, low: float, high: float) -> list[dict[str, Any]]:
+    """Three planes where the middle slices of `place` lie, whose centre is the volume's; sizes in mm, the sides."""
+    array, affine = viewer.ras(volume)
+    slices, slice_affine = viewer.ras(place)
+    spacing, slice_spacing, sides = voxel_spacing(affine), voxel_spacing(slice_affine), viewer.sides(affine)
+    pictures: list[dict[str, Any]] = []
+    for view, normal, across, up in VIEWS:
+        count = slices.shape[normal]
+        plane = _plane(array, spacing, normal, (count // 2 - (count - 1) / 2) * slice_spacing[normal])
+        pictures.append(
+            {
+                "name": f"{view}, {name}",
+                "source": _png(plane, low, high),
+                "width": plane.shape[1] * spacing[across],
+                "height": plane.shape[0] * spacing[up],
+                "sides": [sides[across][1], sides[across][0], sides[up][1], sides[up][0]],  # left, right, top, bottom
+            }
+        )
+    return pictures
 
 
 def _spectrum(measured: MetaTensor, result: MetaTensor, axis: int) -> str:
@@ -104,7 +84,8 @@ def _spectrum(measured: MetaTensor, result: MetaTensor, axis: int) -> str:
     stream = io.StringIO()
     figure.savefig(stream, format="svg")
     plt.close(figure)
-    return stream.getvalue()[stream.getvalue().index("<svg") :]
+    picture = stream.getvalue()[stream.getvalue().index("<svg") :]
+    return re.sub(r'<metadata>.*?</metadata>| xmlns(:\w+)?="[^"]*"', "", picture, flags=re.DOTALL)  # HTML needs neither
 
 
 def _geometry(name: str, volume: MetaTensor) -> tuple[str, str, str, str]:
@@ -118,10 +99,20 @@ def _geometry(name: str, volume: MetaTensor) -> tuple[str, str, str, str]:
     )
 
 
+def _date(text: str) -> str:
+    """A date of a DICOM header as people write it; as it is where it is none."""
+    return re.sub(r"^(\d{4})\.?(\d\d)\.?(\d\d)$", r"\1-\2-\3", text)
+
+
 def write_page(
-    path: str | os.PathLike, measured: MetaTensor, result: MetaTensor, difference: Tensor, record: Mapping[str, Any]
+    path: str | os.PathLike,
+    measured: MetaTensor,
+    result: MetaTensor,
+    difference: Tensor,
+    record: Mapping[str, Any],
+    anonymous: bool = False,
 ) -> None:
-    """Writes one self-contained HTML file about a rebuilt scan, from `page.html`; it needs no network.
+    """Writes one self-contained HTML file about a rebuilt scan, from `page.html` and `page.js`; it needs no network.
 
     Args:
         path: file to write.
@@ -129,24 +120,45 @@ def write_page(
         result: `(X, Y, Z)` on the fine grid with its affine, in the same units.
         difference: `(X, Y, Z)`, the map of `consistency.difference`.
         record: of the result, see `cohort`.
+        anonymous: leave out what names the scan: its files, date and series.
     """
     acquisition = Acquisition.of(measured)
-    low, high = np.percentile(np.asarray(measured.as_tensor()), (0.5, 99.7))
-    window = (float(low), float(high))
-    provenance = {"scan": record["Sources"][0], "weights": record["WeightsSHA256"], "version": record["Version"]}
+    facts, volumes = viewer.pack(measured, result)
+    percentiles = np.percentile(np.asarray(measured.as_tensor()), (0.5, 99))
+    low, high = percentiles.clip(facts["low"], facts["high"]).tolist()  # without hot spots
+    largest = (high - low) / 10
+    series = measured.meta.get("series")  # DICOM
+    names = [Path(source).name for source in record["Sources"]]
+    provenance = {"weights": record["WeightsSHA256"], "version": record["Version"], **record["Settings"]}
+    identity = {"file": names[0]} if series is None else {**series, "date": _date(series["date"])}
+
+    def told(text: str) -> str:
+        for name in names if anonymous else ():
+            text = text.replace(name, "(not named)")
+        return text
+
     templates = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     content = templates.get_template("page.html").render(
-        name=Path(path).name.removesuffix(".html"),
+        name="A rebuilt scan" if anonymous else Path(path).name.removesuffix(".html"),
+        identity={} if anonymous else {name: value for name, value in identity.items() if value},
         record=record,
+        told=told,
         guess=None if acquisition.at_target else GUESS,
-        window=window,
+        window=(low, high),
         geometry=[_geometry("measured", measured), _geometry("rebuilt", result)],
-        views=_views(measured, result, window),
+        viewer={**facts, "window": (low, high)},
+        volumes=volumes,
+        planes=[
+            _pictures("measured", measured, measured, low, high),
+            _pictures("rebuilt", result, measured, low, high),
+        ],
         spectrum=_spectrum(measured, result, acquisition.slice_axis),
-        differences=_differences(MetaTensor(difference, affine=measured.affine), window),
-        provenance=[*provenance.items(), *record["Settings"].items()],
+        differences=_pictures(
+            "difference", MetaTensor(difference, affine=measured.affine), measured, -largest, largest
+        ),
+        provenance=provenance.items(),
     )
     with whole_file(path) as partial:
         partial.write_text(content, encoding="utf-8")

@@ -37,14 +37,15 @@ def state(path: Path) -> dict[str, Any]:
     return {"Bytes": sum(file.stat().st_size for file in files), "SHA256": sha256(files)}
 
 
-def complete(stem: Path, key: Mapping[str, Any]) -> dict | None:
+def complete(stem: Path, key: Mapping[str, Any], anonymous: bool = False) -> dict | None:
     """The record of a result that needs no second run: same input, settings and weights, and its voxels unharmed.
 
-    Its page may be missing or harmed; then it is not in the record.
+    Its page may be missing, harmed, or say more or less of the scan than it is to; then it is not in the record.
 
     Args:
         stem: path of the result without its ending.
         key: what the record must say.
+        anonymous: whether the page leaves out what names the scan.
     """
     try:
         record = json.loads(beside(stem, ".json").read_text(encoding="utf-8"))
@@ -52,7 +53,8 @@ def complete(stem: Path, key: Mapping[str, Any]) -> dict | None:
         (result, *page) = record["Results"].items()
     except (OSError, ValueError, TypeError, KeyError, AttributeError):  # none yet, or not one of ours
         return None
-    whole = [(name, was) for name, was in (result, *page) if state(stem.parent / name) == was]
+    fit = (result, *page) if record.get("Anonymous", False) == anonymous else (result,)
+    whole = [(name, was) for name, was in fit if state(stem.parent / name) == was]
     return {**record, "Results": dict(whole)} if same and result in whole else None
 
 

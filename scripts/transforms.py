@@ -138,9 +138,9 @@ class SettleAcquisitiond(MapTransform):
         if "slice_thickness" not in stated:
             try:
                 value, sidecar = bids.sidecar_value(path, "SliceThickness")
-                if value is not None:
+                if sidecar is not None:
                     thickness = length(f"{sidecar}: SliceThickness", value, "Mend it, or remove it.")
-                    stated["slice_thickness"] = thickness, f"the sidecar {sidecar}"
+                    stated["slice_thickness"] = thickness, f"the sidecar {sidecar.name}"
             except InputError:
                 if self.slice_thickness is None:  # a broken sidecar does not matter where the user knows better
                     raise

@@ -1,4 +1,4 @@
-"""The page as a browser shows it: no complaint, a slider that uncovers, and paper."""
+"""The page as a browser shows it: no complaint, volumes to scroll through by hand, and paper."""
 
 import html
 import json
@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.test_report import page, slices_and_truth, volume_at
+from scripts import viewer
+from scripts.report import write_page
+from tests.test_report import RECORD, page, slices_and_truth, volume_at
+from tests.test_viewer import AXES, scan, turned, unpack
 
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
@@ -19,6 +22,7 @@ FLAGS = (
 ).split()
 CHROMIUM = shutil.which("chromium")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+pytestmark = needs_chromium
 
 
 @pytest.fixture
@@ -29,12 +33,45 @@ def pair(phantom):
 def chromium(tmp_path, file, *options, fragment=""):
     """Output and console messages of a headless run; no profile of an earlier one."""
     profile = tempfile.mkdtemp(dir=tmp_path)
-    command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", *options, f"{file.as_uri()}#{fragment}"]
+    address = f"{file.as_uri()}#{fragment}"
+    command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "--virtual-time-budget=20000", *options, address]
     result = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True, cwd=tmp_path)
     return result.stdout, [line for line in result.stderr.splitlines() if "CONSOLE" in line]
 
 
-@needs_chromium
+# What a person does and sees. `sums` are of the pixels of each canvas; `done` ends with what the test gets.
+HANDS = """<script>(async () => {
+const viewer = document.getElementById('viewer'), told = {}, all = s => [...document.querySelectorAll(s)];
+for (let n = 0; n < 500 && !viewer.dataset.ready; n++) await new Promise(done => setTimeout(done, 20));
+const pixels = canvas => {
+  const copy = Object.assign(document.createElement('canvas'), {width: canvas.width, height: canvas.height});
+  const pen = copy.getContext('2d', {willReadFrequently: true});
+  pen.drawImage(canvas, 0, 0);
+  return pen.getImageData(0, 0, canvas.width, canvas.height).data;
+};
+const sums = () => all('.panels canvas').map(c => pixels(c).reduce((sum, p, i) => (sum * 31 + p) % 1000003, 7));
+const place = () => document.querySelector('.place').textContent;
+const pick = (name, value) => document.querySelector(`[name=${name}][value=${value}]`).click();
+const wheel = (k, by, more) => all('.panels canvas')[k].dispatchEvent(new WheelEvent('wheel', {deltaY: by, ...more}));
+const key = (key, k = 0) => all('.panels canvas')[k].dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
+const mouse = (kind, x, y, more) => all('.panels canvas')[0].dispatchEvent(new PointerEvent('pointer' + kind,
+  {clientX: x, clientY: y, pointerId: 1, pointerType: 'mouse', bubbles: true, ...more}));
+const click = (k, x, y) => { const b = all('.panels canvas')[k].getBoundingClientRect();
+  all('.panels canvas')[k].dispatchEvent(new MouseEvent('click', {clientX: b.left + x * b.width,
+    clientY: b.top + y * b.height, bubbles: true})); };
+DO
+document.title = JSON.stringify(told);
+})();</script></body>"""
+
+
+def by_hand(tmp_path, text, actions, *options):
+    """What `actions`, which may use `HANDS`, left in `told`."""
+    (tmp_path / "hand.html").write_text(text.replace("</body>", HANDS.replace("DO", actions)), encoding="utf-8")
+    dom, console = chromium(tmp_path, tmp_path / "hand.html", "--dump-dom", *options)
+    assert console == []
+    return json.loads(html.unescape(re.search("<title>(.*?)</title>", dom)[1]))
+
+
 def test_a_browser_shows_the_page_without_a_complaint(pair, tmp_path):
     page(tmp_path / "a.html", *pair, Warnings=["thicker than trained"])
     _, console = chromium(tmp_path, tmp_path / "a.html", f"--screenshot={tmp_path / 'a.png'}")
@@ -47,41 +84,157 @@ def test_a_browser_shows_the_page_without_a_complaint(pair, tmp_path):
     assert len(chromium(tmp_path, tmp_path / "bad.html", "--dump-dom")[1]) == 2, "a complaint would be noticed"
 
 
-MEASURE = """<script>
-for (const slider of document.querySelectorAll('input[type=range]')) { slider.value = CUT; slider.oninput(); }
-const boxes = [...document.querySelectorAll('.pair')].map(p => p.getBoundingClientRect());
-document.title = JSON.stringify(boxes.map(b => [b.left, b.top, b.width, b.height]));
-</script></body>"""
+def test_all_ways_to_scroll_move_one_crosshair_and_change_the_picture(pair, tmp_path):
+    actions = """
+    told.places = [place()]; told.sums = [sums()];
+    const note = () => { told.places.push(place()); told.sums.push(sums()); };
+    wheel(0, -120); note();
+    key('ArrowUp', 0); note();
+    key('PageDown', 1); note();
+    const slider = all('.panels input')[2]; slider.value = 3; slider.oninput(); note();
+    click(0, 0.3, 0.4); note();
+    key('0'); note();
+    """
+    told = by_hand(tmp_path, page(tmp_path / "a.html", *pair), actions)
+    places = [[float(n) for n in re.findall(r" ([\d.]+)(?:,| mm)", text)[:3]] for text in told["places"]]
+    letters = [re.findall(r"\b([RLAPIS]) \d", text) for text in told["places"]]
+    signed = [[n if letter in "RAS" else -n for n, letter in zip(*both)] for both in zip(places, letters, strict=True)]
+    moved = np.diff(signed, axis=0)
+    np.testing.assert_allclose(moved[:3], [[0, 0, 1], [0, 0, 1], [0, -10, 0]], atol=1e-6)
+    assert (moved[3] != 0).tolist() == [True, False, False] and (moved[4] != 0).tolist() == [True, True, False]
+    assert signed[6] == signed[0]
+    sums = np.array(told["sums"])
+    assert (sums[1:6] != sums[:5]).all(axis=1)[[0, 1, 2, 3]].all(), "the crosshair moves in every plane"
+    assert (sums[6] == sums[0]).all()
 
 
-@needs_chromium
-@pytest.mark.parametrize("cut", [25, 80])
-def test_the_slider_uncovers_measured_slices_at_its_left_and_the_result_at_its_right(cut, tmp_path):
-    """A dark measurement under a bright result, as a person sees them."""
-    dark = np.zeros((24, 24, 24))
-    dark[1::2, 1::2, 1::2] = 1000.0  # sets the window, and misses the middle planes, whose index is 12
-    bright = np.full((24, 24, 24), 1000.0)
-    text = page(tmp_path / "a.html", volume_at(dark, np.eye(4)), volume_at(bright, np.eye(4)))
-    (tmp_path / "a.html").write_text(text.replace("</body>", MEASURE.replace("CUT", str(cut))), encoding="utf-8")
-    dom, console = chromium(tmp_path, tmp_path / "a.html", "--dump-dom")
-    assert console == []
-    boxes = json.loads(html.unescape(re.search("<title>(.*?)</title>", dom)[1]))
-    chromium(tmp_path, tmp_path / "a.html", f"--screenshot={tmp_path / 'a.png'}")
-    shot = np.asarray(Image.open(tmp_path / "a.png").convert("L"))
-    assert len(boxes) == 3
-    for left, top, width, height in boxes:
-        row = shot[int(top + 0.75 * height), int(left) + 1 : int(left + width) - 1] > 127
-        edge = int(cut / 100 * len(row))
-        assert row[: edge - 3].mean() < 0.1 and row[edge + 3 :].mean() > 0.9
+def test_each_volume_is_shown_and_space_blinks(pair, tmp_path):
+    actions = """
+    key('c');
+    for (const k of '1234') { key(k); told[k] = sums(); }
+    key('3'); key(' '); told.blink = sums(); key(' '); told.back = sums();
+    pick('volume', 'all'); told.all = sums();
+    pick('plane', 'coronal'); told.coronal = sums().length; told.titles = all('.panels canvas').map(c => c.ariaLabel);
+    """
+    told = by_hand(tmp_path, page(tmp_path / "a.html", *pair), actions)
+    for k in range(3):
+        assert len({told[volume][k] for volume in "1234"}) == 4
+    assert told["blink"] == told["1"] and told["back"] == told["3"]
+    assert len(told["all"]) == 12 and told["coronal"] == 4
+    volumes = ("measured", "cubic", "rebuilt", "difference")
+    assert all(
+        title.startswith(f"coronal plane, {volume},") for title, volume in zip(told["titles"], volumes, strict=True)
+    )
 
 
-@needs_chromium
-def test_on_paper_both_pictures_stand_side_by_side(pair, tmp_path):
+def test_level_and_window_follow_the_right_button_and_the_sliders(pair, tmp_path):
+    actions = """
+    const values = () => ['level', 'width'].map(name => +document.querySelector(`[name=${name}]`).value);
+    told.values = [values()]; told.sums = [sums()];
+    const note = () => { told.values.push(values()); told.sums.push(sums()); };
+    mouse('down', 100, 100, {button: 2, buttons: 2}); mouse('move', 60, 70, {buttons: 2}); mouse('up', 60, 70); note();
+    const level = document.querySelector('[name=level]'); level.value = 300; level.oninput(); note();
+    key('+'); key('+'); told.zoomed = sums();
+    mouse('down', 100, 100, {buttons: 1, shiftKey: true}); mouse('move', 140, 90, {buttons: 1, shiftKey: true});
+    mouse('up', 140, 90); told.panned = sums();
+    document.querySelector('[name=reset]').click(); note();
+    """
+    told = by_hand(tmp_path, page(tmp_path / "a.html", *pair), actions)
+    (level, width), (brighter, narrower), (set_level, _), last = told["values"]
+    assert brighter > level and narrower < width and abs(set_level - 300) < 5 and last == [level, width]
+    assert told["sums"][0] == told["sums"][3]
+    seen = [*told["sums"][:3], told["zoomed"], told["panned"]]
+    assert all(a[0] != b[0] for n, a in enumerate(seen) for b in seen[:n])
+
+
+@pytest.mark.parametrize(("k", "axis"), [(0, 2), (13, 0), (29, 1)])
+def test_the_script_unpacks_what_was_packed(k, axis, tmp_path):
+    """What it says of a place are the intensities there."""
+    shape, spacing = np.roll((24, 20, 9), axis - 2), np.roll((3.0, 4.0, 8.0), axis - 2)
+    measured, result = scan(turned(AXES[k], 10, -10, 5), tuple(shape), tuple(spacing), axis=axis)
+    facts, packed = viewer.pack(measured, result)
+    write_page(tmp_path / "a.html", measured, result, 0 * measured.as_tensor(), RECORD)
+    generator = np.random.default_rng(k)
+    places = [generator.integers(0, facts["shape"]).tolist() for _ in range(12)]
+    actions = f"""
+    told.texts = {json.dumps(places)}.map(([x, y, z]) => {{
+      [z, y, x].forEach((at, k) => {{ const s = all('.panels input')[k]; s.value = at; s.oninput(); }});
+      return place();
+    }});
+    """
+    told = by_hand(tmp_path, (tmp_path / "a.html").read_text(encoding="utf-8"), actions)
+    volumes = unpack(facts, packed)
+    for index, text in zip(places, told["texts"], strict=True):
+        mm = np.array(facts["affine"]) @ [*index, 1]
+        sides = zip(mm, ("LR", "PA", "IS"), strict=True)
+        where = ", ".join(f"{letters[int(n >= 0)]} {abs(n):.1f}" for n, letters in sides)
+        assert text.split(" mm: ")[0] == where
+        shown = [float(number) for number in re.findall(r"(?:measured|cubic|rebuilt) ([\d.e+-]+)", text)]
+        greys = [facts["low"] + (facts["high"] - facts["low"]) * int(v[tuple(index)]) / 255 for v in volumes]
+        assert shown == pytest.approx(greys, rel=0.006, abs=0.01)
+
+
+@pytest.mark.parametrize("k", [0, 21, 38])
+def test_the_patients_left_front_and_top_are_drawn_at_the_right_the_top_or_left_and_the_top(k, tmp_path):
+    """A ball on the patient's left, in front and above, in an oblique scan of any order of axes."""
+    measured, _ = scan(turned(AXES[k], 15, -12, 18), (40, 40, 40), (2.0, 2.0, 2.0), 2.0)
+    grid = np.stack(np.meshgrid(*map(np.arange, measured.shape), indexing="ij"), -1)
+    affine = measured.affine.numpy()
+    place = grid @ affine[:3, :3].T + affine[:3, 3]
+    ball = 300.0 * (np.square(place - [-14.0, 11.0, 12.0]).sum(-1) < 144) + 200 * (np.square(place).sum(-1) < 900)
+    actions = """
+    key('c');
+    told.halves = all('.panels canvas').map((canvas, n) => {
+      const slider = all('.panels input')[n]; let best = [0, 0, 0, 0];
+      for (let i = 0; i <= +slider.max; i++) {
+        slider.value = i; slider.oninput();
+        const data = pixels(canvas), [w, h] = [canvas.width, canvas.height]; let sums = [0, 0, 0, 0];
+        for (let y = 30; y < h - 45; y += 3) for (let x = 30; x < w - 30; x += 3) {  // without letters and bar
+          const bright = data[4 * (y * w + x)] > 200;
+          sums[x < w / 2 ? 0 : 1] += bright; sums[y < h / 2 ? 2 : 3] += bright;
+        }
+        if (sums[0] + sums[1] > best[0] + best[1]) best = sums;
+      }
+      return best;
+    });
+    """
+    text = page(tmp_path / "a.html", volume_at(ball, affine), volume_at(ball, affine))
+    (axial, coronal, sagittal) = by_hand(tmp_path, text, actions)["halves"]
+    for left, right, top, bottom in (axial, coronal):
+        assert right > 5 * left and top > 2 * bottom
+    left, right, top, bottom = sagittal
+    assert left > 2 * right and top > 2 * bottom
+
+
+def test_without_a_way_to_unpack_a_sentence_says_so_and_the_middle_planes_are_there(pair, tmp_path):
+    text = page(tmp_path / "a.html", *pair)
+    old = text.replace("<head>", "<head><script>delete window.DecompressionStream</script>")
+    broken = text.replace('id="volumes">', 'id="volumes">AAAA')
+    for content, told in ((old, "has no DecompressionStream"), (broken, "are broken")):
+        (tmp_path / "a.html").write_text(content, encoding="utf-8")
+        dom, console = chromium(tmp_path, tmp_path / "a.html", "--dump-dom")
+        assert console == [] and "<canvas" not in dom and dom.count("<img") == 9
+        assert told in re.search('class="status">(.*?)</p>', dom, re.S)[1]
+
+
+def test_on_a_narrow_screen_views_stack_and_nothing_is_cut_off(pair, tmp_path):
+    actions = """
+    told.boxes = all('.panels canvas').map(c => c.getBoundingClientRect()).map(b => [b.left, b.top, b.right]);
+    told.widths = [innerWidth, document.documentElement.scrollWidth];
+    pick('volume', 'all'); told.widths.push(document.documentElement.scrollWidth);
+    """
+    told = by_hand(tmp_path, page(tmp_path / "a.html", *pair), actions, "--window-size=500,900")
+    lefts, tops, rights = zip(*told["boxes"])
+    assert len(set(lefts)) == 1 and len(set(tops)) == 3 and max(rights) <= told["widths"][0]
+    assert told["widths"] == 3 * [500]
+
+
+def test_on_paper_the_middle_planes_stand_and_nothing_to_scroll(pair, tmp_path):
     page(tmp_path / "a.html", *pair)
     _, console = chromium(
         tmp_path, tmp_path / "a.html", f"--print-to-pdf={tmp_path / 'a.pdf'}", "--no-pdf-header-footer"
     )
     content = (tmp_path / "a.pdf").read_bytes()
     assert console == [] and content.startswith(b"%PDF")
-    assert 1 <= len(re.findall(rb"/Type\s*/Page\b", content)) <= 5
-    assert len(re.findall(rb"/Subtype\s*/Image", content)) >= 9, "measured and rebuilt in three planes, and the map"
+    assert 1 <= len(re.findall(rb"/Type\s*/Page\b", content)) <= 4
+    assert len(re.findall(rb"/Subtype\s*/Image", content)) == 9, "before and after in three planes, and the map"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import nibabel as nib
 import numpy as np
@@ -170,6 +171,20 @@ def test_a_page_is_added_to_a_complete_result_without_the_networks(form, series,
     pages = [next(folder.glob("*.html")).read_text(encoding="utf-8") for folder in (bundle.out, both)]
     for (_, found), (_, expected) in zip(*map(pictures, pages), strict=True):
         assert np.abs(found.astype(int) - expected).max() <= (0 if form == "nifti" else 3), "DICOM holds integers"
+
+
+def test_a_page_that_names_what_it_is_not_to_is_written_again(series, bundle):
+    """Date and series come from the DICOM header."""
+    bundle(series, report=True)
+    (page,) = bundle.out.glob("*_sr.html")
+    for anonymous, outcome in ((True, "page written"), (True, "complete already"), (False, "page written")):
+        before = page.read_text(encoding="utf-8")
+        idle = {"inferer::_target_": "tests.test_second_runs.Idle"}
+        bundle(series, report=True, anonymous=anonymous, **idle)
+        text = page.read_text(encoding="utf-8")
+        assert outcomes(bundle.out) == [outcome] and (text == before) == (outcome == "complete already")
+        assert ("series: t2 tse. date: 2024-05-06." in text) != anonymous
+        assert bool(re.search("t2[ _]tse|2024.05.06", text)) != anonymous
 
 
 def test_an_old_page_does_not_outlive_its_result(scan, bundle):
