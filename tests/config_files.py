@@ -45,7 +45,7 @@ KNOWN = {
     "inference.yaml": SHARED
     | DEPLOYED
     | {"input", "slice_thickness", "target_thickness", "slice_axis", "isotropic", "flips"}
-    | {"output_format", "report", "consistency", "profile", "output"}
+    | {"output_format", "report", "anonymous", "consistency", "profile", "output"}
     | {"preprocessing", "postprocessing", "scans", "dataset", "dataloader", "evaluator"},
     "train.yaml": SHARED | TRAINING,
     "evaluate.yaml": SHARED

@@ -157,6 +157,7 @@ def test_a_scan_that_did_not_come_as_dicom_is_skipped_where_dicom_is_asked_for(s
         ({"output_format": "nrrd"}, "format is 'nrrd': expected nifti or dicom"),
         ({"consistency": "off"}, "consistency is 'off': expected measure or project"),
         ({"report": "maybe"}, "report is 'maybe': expected true or false"),
+        ({"anonymous": "maybe"}, "anonymous is 'maybe': expected true or false"),
         ({"profile": "box"}, "slice profile is 'box'"),
         ({"profile": 1}, "slice profile is 1"),
         ({"profile": True}, "slice profile is True"),
