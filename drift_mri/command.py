@@ -15,6 +15,7 @@ from . import BUNDLE
 
 HYPHENS = re.compile(r"(?<=^--)[\w-]+")  # in an option's name they are as good as underscores
 PATHS = ("output_dir", "ckpt_path")
+LISTS = ("input", "include", "exclude", "participant_label")
 SIZES = sorted(path.stem for path in (BUNDLE / "configs" / "models").glob("*.yaml"))
 
 
@@ -71,6 +72,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "PROFILE",
         "help": "slice profile: gaussian, rectangular, or a pulse's time-bandwidth product (default: 4, an SLR pulse)",
     },
+    "dtype": {
+        "choices": ("float32", "int16"),
+        "help": "voxels of NIfTI results: float32 (default), or int16, scaled, in a fifth of the space, right to half a "
+        "step",
+    },
     "output_format": {
         "choices": ("nifti", "dicom"),
         "help": "NIfTI (default), or a derived MR series for scans that came as DICOM",
@@ -84,11 +90,46 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "action": "store_true",
         "help": "leave the scan's name, date and series out of its page",
     },
+    "include": {
+        "action": "extend",
+        "nargs": "+",
+        "metavar": "PATTERN",
+        "help": "take only scans whose path within the folder, or whose series' name, matches one of these shell "
+        "patterns, such as '*T2w*'",
+    },
+    "exclude": {
+        "action": "extend",
+        "nargs": "+",
+        "metavar": "PATTERN",
+        "help": "leave out scans that match one of these",
+    },
+    "participant_label": {
+        "action": "extend",
+        "nargs": "+",
+        "metavar": "LABEL",
+        "help": "take only these participants of a BIDS dataset, with or without sub-",
+    },
+    "dry_run": {
+        "action": "store_true",
+        "help": "list what would be done with which scan, and about how long it takes, and write nothing",
+    },
     "ckpt_path": {
         "metavar": "FILE",
         "help": "weights, with their card FILE.json beside them (default: the shipped ones)",
     },
 }
+
+
+SIZE = {"choices": SIZES, "help": "of the network that --ckpt_path holds (default: tiny)"}
+
+
+def table() -> str:
+    """The options as README.md shows them, in Markdown."""
+    lines = ["| option | what |", "| --- | --- |"]
+    for name, how in {**OPTIONS, "size": SIZE}.items():
+        values = how.get("metavar") or ",".join(map(str, how.get("choices", ())))
+        lines.append(f"| `{f'--{name} {values}'.strip()}` | {how['help']} |")
+    return "\n".join(lines) + "\n"
 
 
 class Parser(argparse.ArgumentParser):
@@ -116,7 +157,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("-o", "--output_dir", required=True, metavar="OUT", help="folder of the results")
     for name, how in OPTIONS.items():
         result.add_argument(f"--{name}", default=None, **how)
-    result.add_argument("--size", choices=SIZES, help="of the network that --ckpt_path holds (default: tiny)")
+    result.add_argument("--size", **SIZE)
     result.add_argument("--version", action="version", version=f"drift-mri {version()}")
     return result
 
@@ -129,11 +170,12 @@ def overrides(options: argparse.Namespace) -> dict[str, Any]:
     """
     given = {name: value for name, value in vars(options).items() if value is not None and name != "size"}
     for name, value in given.items():
-        texts = value if name == "input" else [value] if name in PATHS else []
+        texts = value if name in LISTS else [value] if name in PATHS else []
         if not all(texts):
-            parser().error(f"{name} is empty: expected a path")
-    given["input"] = [Path(path).absolute() for path in given["input"]]
-    return given | {name: Path(given[name]).absolute() for name in PATHS if name in given}
+            parser().error(f"{name} is empty: expected a {'path' if name in ('input', *PATHS) else 'pattern or label'}")
+    lists = {name: [Path(text) for text in given[name]] for name in LISTS if name in given}
+    lists["input"] = [path.absolute() for path in lists["input"]]
+    return given | lists | {name: Path(given[name]).absolute() for name in PATHS if name in given}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -223,6 +223,11 @@ def settle(
             "Set --slice_thickness to the true thickness or --target_thickness to a smaller one."
         )
     else:
+        if source == GUESS:
+            warnings.append(
+                f"nothing states the slice thickness: the slice spacing, {slice_spacing:.3g} mm, is taken for it. Set "
+                "--slice_thickness where slices have gaps or overlap."
+            )
         warnings += _beyond_training(thickness, slice_spacing, pixels, pixel_range, max_thickness, spacing_ratio)
     sources = {
         "slice_axis": axis_source,

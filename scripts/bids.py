@@ -22,8 +22,20 @@ NOT_ANATOMY = re.compile(  # last part of a name
     "m0scan",
     re.IGNORECASE,
 )
+SCANNER = (  # of a sidecar, what holds for the rebuilt scan too: not its slices, their order or times
+    "Modality MagneticFieldStrength Manufacturer ManufacturersModelName SoftwareVersions InstitutionName StationName "
+    "BodyPart BodyPartExamined MRAcquisitionType ScanningSequence SequenceVariant SequenceName PulseSequenceType "
+    "ReceiveCoilName ReceiveCoilActiveElements RepetitionTime EchoTime InversionTime FlipAngle EchoTrainLength "
+    "NumberOfAverages PixelBandwidth ImagingFrequency ContrastBolusIngredient SeriesDescription ProtocolName"
+).split()
 IGNORED = "summary.csv\n**/*.html\n"  # what a derivative holds beside BIDS
 VERSION = "1.9.0"  # of BIDS, whose derivatives results follow
+README = """The thick-slice anatomical scans of the dataset {name}, rebuilt by DRIFT {version}.
+
+Each scan SUFFIX has become desc-sr_SUFFIX, on a fine grid along its slice axis. The detail is estimated by networks, not
+measured. It is for research, not for diagnosis. The JSON file beside each scan says what it was made from, with which
+settings, and how it agrees with the measured slices; summary.csv has a line for each.
+"""
 
 
 def dataset_root(path: str | os.PathLike) -> Path | None:
@@ -98,6 +110,16 @@ def sidecar_value(path: str | os.PathLike, name: str) -> tuple[Any, Path | None]
     return None, None
 
 
+def scanner(path: str | os.PathLike) -> dict[str, Any]:
+    """What the sidecars of a scan say of how it was acquired, as far as that holds for the rebuilt scan too.
+
+    Raises:
+        InputError: if a sidecar is no JSON object.
+    """
+    found = {name: sidecar_value(path, name)[0] for name in SCANNER}
+    return {name: value for name, value in found.items() if value is not None}
+
+
 def skull_stripped(path: str | os.PathLike) -> bool | None:
     """Whether a scan shows the brain alone: as its sidecars say; raw datasets hold what was scanned; else not known.
 
@@ -141,7 +163,7 @@ def check_folder(folder: str | os.PathLike) -> None:
 
 
 def write_description(folder: str | os.PathLike, source: Path, version: str) -> None:
-    """Makes a folder of results a BIDS derivative.
+    """Makes a folder of results a BIDS derivative, with the authors of its source; a README that is there stays.
 
     Args:
         folder: of the results.
@@ -153,14 +175,19 @@ def write_description(folder: str | os.PathLike, source: Path, version: str) -> 
     """
     check_folder(folder)
     ignore = Path(folder, ".bidsignore")
+    origin = _description(source)
+    authors = origin.get("Authors")
     content = {
         "Name": "DRIFT: through-plane super-resolution",
         "BIDSVersion": VERSION,
         "DatasetType": "derivative",
+        **({"Authors": authors} if authors else {}),
         "GeneratedBy": [{"Name": "DRIFT", "Version": version}],
         "DatasetLinks": {"raw": os.path.relpath(source, folder)},
     }
     texts = {Path(folder, DESCRIPTION): json.dumps(content, indent=1) + "\n"}
+    if not list(Path(folder).glob("README*")):
+        texts[Path(folder, "README")] = README.format(name=origin.get("Name", source.name), version=version)
     if not ignore.exists():  # it may hold lines of the user's
         texts[ignore] = IGNORED
     for path, text in texts.items():

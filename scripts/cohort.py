@@ -6,14 +6,11 @@ written: a result counts as complete only if all of them are what they were.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,9 +18,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
 from monai.data import MetaTensor
 from torch import Tensor
+from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
 
 from . import bids, dicom, overview, results
 from .acquisition import Acquisition
@@ -34,13 +32,10 @@ from .inference import DriftInferer, rebuild
 from .networks import Drift
 from .report import write_page
 from .results import beside, state
+from .summary import add_rows, alone, read_rows
 
 logger = logging.getLogger("drift")
 
-SUMMARY = (
-    "input result outcome slice_axis slice_thickness slice_spacing target_thickness steps seconds consistency "
-    "step_ratio warnings"
-).split()
 INDEX_PAUSE = 10.0  # seconds between two writings of the index, which is megabytes where scans are many
 
 
@@ -51,6 +46,7 @@ class Output:
     Attributes:
         folder: where `summary.csv` goes; results go where the items say.
         format: `"nifti"`, or `"dicom"`; scans that did not come as DICOM are skipped then.
+        dtype: of NIfTI voxels, `"float32"`, or `"int16"`, scaled, in a fifth of the space.
         report, anonymous: whether each scan gets a page, and whether it leaves out what names the scan.
         settings: what changes results, as the user gave it: name -> plain value.
         weights: file that the network was loaded from.
@@ -62,6 +58,7 @@ class Output:
 
     folder: str
     format: str
+    dtype: str
     report: bool
     anonymous: bool
     settings: Mapping[str, Any]
@@ -71,38 +68,33 @@ class Output:
     def __post_init__(self) -> None:
         if self.format not in ("nifti", "dicom"):
             raise InputError(f"format is {self.format!r}: expected nifti or dicom.")
+        if self.dtype not in results.DTYPES:
+            raise InputError(f"dtype is {self.dtype!r}: expected {' or '.join(results.DTYPES)}. Set --dtype.")
+        if self.format == "dicom" and self.dtype != "float32":
+            raise InputError(f"dtype is {self.dtype}, of NIfTI: DICOM has integers of its own. Leave out --dtype.")
         self.report, self.anonymous = flag("report", self.report), flag("anonymous", self.anonymous)
         bids.check_folder(self.folder)
-        _read_summary(Path(self.folder) / "summary.csv")
+        read_rows(Path(self.folder) / "summary.csv")
         overview.check_folder(self.folder)
 
     @cached_property
-    def key(self) -> dict[str, Any]:
-        """What the record of a complete result says of how it was made, whatever machine made it.
+    def made(self) -> dict[str, Any]:
+        """What the records of this run say of how results were made, whatever machine made them.
 
         Of the version it holds the first two numbers: the third changes no result. What a setting that was left open
         becomes on a machine, such as bfloat16, is not in it.
         """
         release = ".".join(self.version.split(".")[:2])
-        settings = {**self.settings, "format": self.format}
+        settings = {**self.settings, "format": self.format, "dtype": self.dtype}
         return {"WeightsSHA256": sha256([self.weights]), "Release": release, "Settings": settings}
 
+    def key(self, item: Mapping) -> dict[str, Any]:
+        """What the record of a scan's result says where that is complete.
 
-@contextmanager
-def _alone(path: Path, name: str = "") -> Iterator[None]:
-    """While no other process has it: of two runs into a folder, the second finds done what the first has done."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path.with_name(f".{path.name}.lock"))
-    try:
-        lock.acquire(blocking=not name)
-    except Timeout:
-        logger.info(f"{name}: another run is at it; waiting for its end.")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        Path(lock.lock_file).unlink(missing_ok=True)  # whoever waits for it sees that and makes another
-        lock.release()
+        Args:
+            item: of `scans.scans`.
+        """
+        return {**self.made, "InputSHA256": sha256(item["sources"])}
 
 
 def _share(gap: Tensor, measured: MetaTensor) -> float | None:
@@ -114,47 +106,12 @@ def _share(gap: Tensor, measured: MetaTensor) -> float | None:
     return None if math.isnan(number) else round(number, 5)
 
 
-def _read_summary(path: Path) -> list[dict]:
-    """Rows of earlier runs.
-
-    Raises:
-        InputError: if the file is another program's, or cannot be read.
-    """
-    if not path.exists():
-        return []
-    try:
-        with open(path, newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            rows = list(reader)
-    except (OSError, ValueError, csv.Error) as error:
-        raise InputError(f"{path} cannot be read ({error}). Move it, or choose another output_dir.") from error
-    earlier = [name for name in SUMMARY if name != "step_ratio"]  # 0.5
-    if reader.fieldnames not in (None, SUMMARY, earlier):
-        raise InputError(f"{path} is none that DRIFT wrote, and would be lost. Move it, or choose another output_dir.")
-    return rows
-
-
-def _add_to_summary(path: Path, rows: Sequence[Mapping], index: bool) -> None:
-    """Writes the rows, and the index if asked, below those of earlier runs, unless input or result is the same."""
-    with _alone(path):
-        names, paths = {row["input"] for row in rows}, {row["result"] for row in rows if "result" in row}
-        earlier = [row for row in _read_summary(path) if row["input"] not in names and row["result"] not in paths]
-        text = io.StringIO()
-        writer = csv.DictWriter(text, SUMMARY, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows([*earlier, *rows])
-        with whole_file(path) as partial:
-            partial.write_text(text.getvalue(), encoding="utf-8")
-        if index:
-            overview.write_index(path.parent, [*earlier, *rows])
-
-
 def _write(item: Mapping, result: MetaTensor, header: Mapping, output: Output, key: Mapping) -> Path:
     """Writes the result; returns its path."""
     stem = Path(item["result"])
     if output.format == "nifti":
         path = beside(stem, ".nii.gz")
-        results.write_nifti(path, result, header)
+        results.write_nifti(path, result, header, output.dtype)
         return path
     array, affine = result.as_tensor().numpy(), np.asarray(result.affine)
     source = dicom.read_series(item["image"]).header
@@ -167,7 +124,7 @@ def _rebuild_or_complete(
 ) -> dict:
     """What `rebuild_scan` does with a scan that can be read and written."""
     start, stem = time.perf_counter(), Path(item["result"])
-    key = {**output.key, "InputSHA256": sha256(item["sources"])}
+    key = output.key(item)
     page = beside(stem, ".html")
     record = results.complete(stem, key, output.anonymous)
     outcome = "rebuilt" if record is None else "page written"
@@ -186,6 +143,7 @@ def _rebuild_or_complete(
     if record is None:
         path = _write(item, result, measured.meta.get("header", {}), output, key)
         record = results.describe(item, scan, result, _share(gap, scan))
+        record["Facts"] |= results.rounding(path)
         record |= {**key, "Version": output.version, "Device": str(device), "Bfloat16": inferer.bfloat16}
         record["Results"] = {path.name: state(path)}
         record["Summary"]["seconds"] = round(time.perf_counter() - start, 1)
@@ -226,7 +184,7 @@ def rebuild_scan(
         logger.warning(f"{name} is skipped: it is not DICOM. Leave out --output_format dicom for it.")
         return {"input": name, "outcome": "skipped", "warnings": "not DICOM"}
     try:
-        with _alone(Path(item["result"]), name):
+        with alone(Path(item["result"]), name):
             return _rebuild_or_complete(item, preprocessing, network, inferer, device, output)
     except Exception as error:
         mistake = input_error(error)
@@ -252,7 +210,7 @@ def summarise(rows: Iterable[tuple[int, Mapping]], items: Sequence[Mapping], out
     done: dict[int, Mapping] = {}
     written = -math.inf
     try:  # before hours of work, not after
-        _add_to_summary(summary, [], index=False)
+        add_rows(summary, [], index=False)
         for root in {item["dataset"] for item in items if "dataset" in item}:
             bids.write_description(output.folder, Path(root), output.version)
     except OSError as error:
@@ -268,7 +226,7 @@ def summarise(rows: Iterable[tuple[int, Mapping]], items: Sequence[Mapping], out
         due = len(done) == len(items) or now - written >= INDEX_PAUSE
         written = now if due else written
         try:
-            _add_to_summary(summary, [done[index] for index in sorted(done)], due)
+            add_rows(summary, [done[index] for index in sorted(done)], due)
         except (OSError, InputError) as error:
             logger.warning(f"{summary} cannot be written ({error}).")
     failed, skipped = (sum(row["outcome"] == outcome for row in done.values()) for outcome in ("failed", "skipped"))
@@ -296,5 +254,12 @@ def rebuild_scans(
         InputError: if the output folder cannot be written.
         SystemExit: with exit code 1, at the end, if a scan failed or all were skipped.
     """
-    rows = (rebuild_scan(item, preprocessing, network, inferer, device, output) for item in items)
-    summarise(enumerate(rows), items, output)
+    hidden = None if len(items) > 1 else True  # null hides it where there is no terminal
+    with logging_redirect_tqdm(), tqdm(items, desc="scans", unit="scan", disable=hidden) as bar:
+
+        def rows() -> Iterator[dict]:
+            for item in bar:
+                bar.set_postfix_str(Path(str(item["name"])).name)
+                yield rebuild_scan(item, preprocessing, network, inferer, device, output)
+
+        summarise(enumerate(rows()), items, output)

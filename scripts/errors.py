@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from types import TracebackType
 
+INTERRUPTED = "interrupted: what is complete stays; the same command goes on from there."
+
 
 class InputError(ValueError):
     """A mistake in what the user gave: its message says what was given, what is allowed and what to do."""
@@ -36,10 +38,16 @@ def flag(name: str, value: object) -> bool:
 
 
 def report_input_errors() -> None:
-    """From now on an `InputError` that ends the program prints its message alone; other exceptions keep their trace."""
+    """From now on an `InputError` that ends the program prints its message alone, and Ctrl-C `INTERRUPTED`.
+
+    Other exceptions keep their trace.
+    """
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         mistake = input_error(error)
+        if isinstance(error, KeyboardInterrupt):
+            print(INTERRUPTED, file=sys.stderr)
+            raise SystemExit(130)
         if mistake is None:
             sys.__excepthook__(kind, error, trace)
         else:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 NIFTI = (".nii", ".nii.gz")
 ITK = (".nrrd", ".nhdr", ".mha", ".mhd")  # read by ITK
-VOLUMES = (*NIFTI, ".mgz", *ITK)
+ANALYZE = (".hdr", ".img")  # a pair of header and voxels, of Analyze 7.5 or NIfTI
+VOLUMES = (*NIFTI, ".mgz", ".mgh", *ANALYZE, *ITK)
 
 
 def stem(name: str) -> str:

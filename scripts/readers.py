@@ -1,4 +1,4 @@
-"""Scans as MONAI reads them: NIfTI, MGZ, NRRD, MetaImage and DICOM series; what cannot be a scan is refused."""
+"""Scans as MONAI reads them: NIfTI, MGZ, Analyze, NRRD, MetaImage, DICOM series; what is no scan is refused."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ from .files import ITK, VOLUMES
 
 itk, has_itk = optional_import("itk")
 
+UNSURE = (
+    "Analyze files do not say which side is the patient's left: it is taken that their rows run from right to left. "
+    "Check it, and convert the scan to NIfTI."
+)
+
 
 class ScanReader(ImageReader):
     """Reads one complete 3-D volume of real numbers and what its file says of it, in the two steps of MONAI."""
@@ -30,10 +35,10 @@ class ScanReader(ImageReader):
         return all(isinstance(one, dicom.Series) or str(one).endswith(VOLUMES) for one in ensure_tuple(filename))
 
     def read(self, data: Any, **kwargs: Any) -> tuple[str, Any]:
-        """Opens a scan; the voxels of NIfTI and MGZ files are not read yet.
+        """Opens a scan; the voxels of NIfTI, MGZ and Analyze files are not read yet.
 
         Args:
-            data: path of a NIfTI or MGZ file, read by nibabel; of an NRRD or MetaImage file, read by ITK; or a
+            data: path of a NIfTI, MGZ or Analyze file, read by nibabel; of an NRRD or MetaImage file, read by ITK; or a
                 `dicom.Series`.
             kwargs: none.
 
@@ -55,8 +60,8 @@ class ScanReader(ImageReader):
         Returns:
             `(X, Y, Z)` float32, and `affine`, voxel -> mm, RAS; `filename_or_obj`, the scan's name; `stated`, what the
             file says of the acquisition: `slice_axis`, of the array, and `slice_thickness`, in mm, each with its source
-            and only where it is known; for NIfTI `header`, what holds for a result as well; for DICOM `series`, its
-            description, and its `date`.
+            and only where it is known; for NIfTI `header`, what holds for a result as well; for Analyze
+            `warning`; for DICOM `series`, its description, and its `date`.
 
         Raises:
             InputError: if the voxels cannot be read, or are no volume of real numbers.
@@ -64,12 +69,22 @@ class ScanReader(ImageReader):
         name, image = img
         array = image.array if isinstance(image, dicom.Volume) else _voxels(name, image)
         meta = {"filename_or_obj": name, "affine": image.affine, "stated": _stated(image)}
-        if isinstance(image, nib.Nifti1Image):
+        if isinstance(image, nib.Nifti1Pair):
             meta["header"] = _header(image)
         if isinstance(image, dicom.Volume):
             named = {"series": "SeriesDescription", "date": "StudyDate"}
             meta["series"] = {name: str(image.header.get(keyword) or "") for name, keyword in named.items()}
         return array, {**meta, "original_channel_dim": "no_channel"}
+
+
+def is_header(path: Path) -> bool:
+    """Whether a file named `.hdr` is the header of an Analyze or NIfTI volume: it begins with its own length."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(4)
+    except OSError:
+        return True  # told when its turn comes
+    return any(int.from_bytes(start, order) in (348, 540) for order in ("little", "big"))
 
 
 def data_file(path: Path) -> Path | None:
@@ -131,7 +146,7 @@ def _voxels(name: str, image: Any) -> np.ndarray:
     if len(shape) < 3 or 0 in shape or any(n != 1 for n in shape[3:]):
         raise InputError(f"{name} has shape {shape}: expected a 3-D volume. Save one volume of it.")
     try:
-        unit = image.header.get_xyzt_units()[0] if isinstance(image, nib.Nifti1Image) else "mm"
+        unit = image.header.get_xyzt_units()[0] if isinstance(image, nib.Nifti1Pair) else "mm"
         if name.endswith((".gz", ".mgz")):
             with gzip.open(name) as file:
                 while file.read(1 << 20):  # to the end, where the checksum is
@@ -151,12 +166,12 @@ def _stated(image: SpatialImage | dicom.Volume) -> dict[str, list]:
         facts = {"slice_axis": 2, "slice_thickness": image.slice_thickness}
         source = "the DICOM header"
     else:
-        axis = image.header.get_dim_info()[2] if isinstance(image, nib.Nifti1Image) else None
+        axis = image.header.get_dim_info()[2] if isinstance(image, nib.Nifti1Pair) else None
         facts, source = {"slice_axis": axis}, "the NIfTI header (dim_info)"
     return {name: [value, source] for name, value in facts.items() if value is not None}
 
 
-def _header(image: nib.Nifti1Image) -> dict[str, int]:
+def _header(image: nib.Nifti1Pair) -> dict[str, int]:
     """Fields of a NIfTI header that hold for the rebuilt scan as they stand."""
     fields = {name: int(image.header[name]) for name in ("sform_code", "qform_code", "dim_info", "xyzt_units")}
     if not np.allclose(image.get_qform(), image.affine, atol=1e-3):  # it says another place, which is not carried on

@@ -21,6 +21,7 @@ from .metrics import flat_tissue, step_ratio
 from .overview import glance
 from .schedule import pad
 
+DTYPES = ("float32", "int16")  # of NIfTI voxels
 LARGEST_STEP_RATIO = 1000.0  # stands for infinity, which JSON does not know
 
 
@@ -58,15 +59,17 @@ def complete(stem: Path, key: Mapping[str, Any], anonymous: bool = False) -> dic
     return {**record, "Results": dict(whole)} if same and result in whole else None
 
 
-def write_nifti(path: Path, result: MetaTensor, header: Mapping[str, Any]) -> None:
-    """Writes a rebuilt volume, float32.
+def write_nifti(path: Path, result: MetaTensor, header: Mapping[str, Any], dtype: str = "float32") -> None:
+    """Writes a rebuilt volume.
 
     Args:
         path: file to write.
         result: `(X, Y, Z)` with its affine.
         header: fields of the scan's own header that hold for the result as well, see `readers`; empty if it has none.
+        dtype: of the voxels, one of `DTYPES`; integers are scaled, and right to half a step.
     """
     image = nib.Nifti1Image(np.asarray(result.as_tensor(), dtype=np.float32), np.asarray(result.affine))
+    image.set_data_dtype(dtype)
     codes = [int(header.get(name, 0)) for name in ("sform_code", "qform_code")]
     default = max(codes) or int(image.header["sform_code"])
     image.set_sform(image.affine, codes[0] or default)
@@ -120,6 +123,15 @@ def _step_ratio(measured: MetaTensor, result: MetaTensor) -> float | None:
     return None if math.isnan(number) else round(min(number, LARGEST_STEP_RATIO), 4)
 
 
+def rounding(path: Path) -> dict[str, tuple[str, str]]:
+    """What the record says of a result of integers: that it is rounded; nothing of others."""
+    image: Any = None if path.is_dir() else nib.load(path)
+    if image is None or image.get_data_dtype().kind == "f":
+        return {}
+    step = float(image.dataobj.slope)
+    return {"voxels": (str(image.get_data_dtype()), f"the option dtype; intensities are right to {step / 2:.3g}")}
+
+
 def describe(item: Mapping, measured: MetaTensor, result: MetaTensor, agreement: float | None) -> dict[str, Any]:
     """What the record says of a result: what it is, what it was made from, and what was taken for the acquisition.
 
@@ -141,6 +153,7 @@ def describe(item: Mapping, measured: MetaTensor, result: MetaTensor, agreement:
         "SliceThickness": target,
         "SpacingBetweenSlices": target,
         **({} if stripped is None else {"SkullStripped": stripped}),
+        **({} if isinstance(item["image"], dicom.Series) else bids.scanner(item["image"])),
         "Facts": _facts(acquisition, steps),
         "Warnings": acquisition.warnings,
         "Agreement": agreement,

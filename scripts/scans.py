@@ -11,10 +11,11 @@ import numpy as np
 
 from . import bids, dicom
 from .acquisition import is_thin
-from .errors import InputError
-from .files import ITK, VOLUMES, stem
+from .choice import Choice
+from .errors import InputError, flag
+from .files import ANALYZE, ITK, VOLUMES, stem
 from .grid import voxel_spacing
-from .readers import ScanReader, data_file
+from .readers import ScanReader, data_file, is_header
 from .sample import built_in_sample
 
 logger = logging.getLogger("drift")
@@ -24,6 +25,8 @@ FEW_VALUES = 64  # whole numbers in a mask or a label map, at most; scans have m
 
 def _unfit(path: Path, thin: float) -> str | None:
     """Why a volume of a folder is not rebuilt; None for scans, and for broken files, which their turn comes to tell."""
+    if path.name.endswith(ANALYZE) and not is_header(path):
+        return "it is no header of a volume"
     if not bids.shows_anatomy(path.name):
         return "its name says that it shows no anatomy but a mask, a map, or a functional or diffusion series"
     try:
@@ -41,19 +44,22 @@ def _unfit(path: Path, thin: float) -> str | None:
 
 
 def _volume(path: Path, result: Path) -> dict:
+    data = [path.with_suffix(ending) for ending in (".img", ".mat")] if path.suffix == ".hdr" else []
     try:
-        data = data_file(path) if path.name.endswith(ITK) else None
+        data += [data_file(path)] if path.name.endswith(ITK) else []
     except InputError:  # told by the reader
-        data = None
-    sources = [path, *([data] if data else []), *bids.sidecars(path)]
+        data = []
+    sources = [path, *(one for one in data if one and one.is_file()), *bids.sidecars(path)]
     return {"image": str(path), "name": str(path), "sources": [str(p) for p in sources], "result": str(result)}
 
 
-def _dicom(source: Path | Sequence[Path], output_dir: Path, thin: float) -> list[dict]:
+def _dicom(source: Path | Sequence[Path], output_dir: Path, thin: float, choice: Choice) -> list[dict]:
     """The thick series among DICOM files; those that are skipped are named."""
     series, _ = dicom.find_series(source, thin)
     items = []
     for one in series:
+        if not choice.takes(one.name):
+            continue
         if one.skipped:
             logger.info(f"{one.name} is skipped: {one.skipped}")
             continue
@@ -79,7 +85,7 @@ def _fit(paths: Sequence[Path], thin: float) -> list[Path]:
     return [path for path in paths if not reasons[path]]
 
 
-def _folder(root: Path, output_dir: Path, thin: float) -> list[dict]:
+def _folder(root: Path, output_dir: Path, thin: float, choice: Choice) -> list[dict]:
     """The thick scans and the thick DICOM series in a folder, at any depth; results of earlier runs left out."""
 
     def unreadable(error: OSError) -> None:
@@ -91,26 +97,33 @@ def _folder(root: Path, output_dir: Path, thin: float) -> list[dict]:
         for name in sorted(names):
             if name.endswith(VOLUMES) and not name.startswith(".") and not stem(name).endswith("_sr"):
                 volumes.append(Path(folder, name))
+    volumes = [path for path in volumes if path.suffix != ".img" and choice.takes(path.relative_to(root).as_posix())]
     items = [_volume(p, output_dir / p.relative_to(root).with_name(stem(p.name) + "_sr")) for p in _fit(volumes, thin)]
-    return items + _dicom(root, output_dir, thin)
+    return items + _dicom(root, output_dir, thin, choice)
 
 
-def _dataset(root: Path, output_dir: Path, thin: float) -> list[dict]:
+def _dataset(root: Path, output_dir: Path, thin: float, choice: Choice) -> list[dict]:
     """The thick anatomical scans of a BIDS dataset."""
     if output_dir.resolve() == root.resolve():
         raise InputError(
             f"output_dir {output_dir} is the dataset itself: expected a folder of its own. Choose one such as "
             f"{root / 'derivatives' / 'drift'}."
         )
-    items = []
-    for path in _fit(bids.anatomical_scans(root), thin):
+    items, names = [], {path: path.relative_to(root) for path in bids.anatomical_scans(root)}
+    for path in _fit([path for path, name in names.items() if choice.takes(name.as_posix(), name.parts[0])], thin):
         folder = output_dir / path.parent.relative_to(root)
         items.append({**_volume(path, folder / bids.derivative_name(path.name)), "dataset": str(root.absolute())})
     return items
 
 
 def scans(
-    source: str | os.PathLike | Sequence[str | os.PathLike] | None, output_dir: str | os.PathLike, thin: float
+    source: str | os.PathLike | Sequence[str | os.PathLike] | None,
+    output_dir: str | os.PathLike,
+    thin: float,
+    include: str | Sequence[str] | None = None,
+    exclude: str | Sequence[str] | None = None,
+    participant_label: str | Sequence[str] | None = None,
+    dry_run: bool = False,
 ) -> list[dict]:
     """Thick-slice scans to rebuild.
 
@@ -118,12 +131,14 @@ def scans(
     label maps are skipped with a line that says why.
 
     Args:
-        source: a scan, NIfTI, MGZ, NRRD or MetaImage; a folder of scans and DICOM series, searched at any depth,
+        source: a scan, NIfTI, MGZ, Analyze, NRRD or MetaImage; a folder of scans and DICOM series, searched at any depth,
             results of earlier runs (`*_sr`, datasets that DRIFT wrote) left out; a BIDS dataset, of which the
             anatomical scans are taken; a list of scans or of DICOM files; or null for the built-in sample, which is
             written to `output_dir` first.
         output_dir: where results will go.
         thin: slices no thicker and no farther apart than this, in mm, need no rebuilding: the largest trained target.
+        include, exclude, participant_label: which of them are taken, see `Choice`.
+        dry_run: nothing may be written, the sample neither.
 
     Returns:
         Items with `image`, the path or the `dicom.Series`; `name`, for people; `sources`, all its files; `result`, the
@@ -131,10 +146,14 @@ def scans(
         dataset `dataset`, its root.
 
     Raises:
-        InputError: if there is no such file or folder, no scan in it, or two scans have one result.
+        InputError: if there is no such file or folder, no scan in it, none that is wanted, or two scans have one
+            result.
     """
-    folder = Path(output_dir)
+    folder, choice = Path(output_dir), Choice(include, exclude, participant_label)
     if source is None:
+        if flag("dry_run", dry_run):
+            raise InputError("--dry_run lists the scans of --input, and there is none. Set it to a scan or a folder.")
+        choice.check()
         return [built_in_sample(output_dir)]
     given = list(source) if isinstance(source, list | tuple) else [source]
     if "" in given:
@@ -142,13 +161,15 @@ def scans(
     items: list[dict] = []
     files: list[Path] = []
     for path in map(Path, map(str, given)):
+        if path.suffix == ".img" and path.with_suffix(".hdr").is_file():
+            path = path.with_suffix(".hdr")
         if path.is_dir():
             read = _dataset if bids.DESCRIPTION in _names(path) else _folder
-            items += read(path, folder, thin)
+            items += read(path, folder, thin, choice)
         elif not path.is_file():
             raise InputError(f"{path} does not exist. Set --input to a scan, a folder, or a list of them.")
         elif path.name.endswith(VOLUMES):
-            items.append(_volume(path, folder / f"{stem(path.name)}_sr"))
+            items += [_volume(path, folder / f"{stem(path.name)}_sr")] * choice.takes(path.name)
         elif dicom.is_dicom(path):
             files.append(path)
         else:
@@ -156,7 +177,8 @@ def scans(
                 f"{path} is no scan that can be read: expected a name ending in {', '.join(VOLUMES)}, or DICOM. Unpack "
                 "or convert it first."
             )
-    items += _dicom(files, folder, thin) if files else []
+    items += _dicom(files, folder, thin, choice) if files else []
+    choice.check()
     if not items:
         raise InputError(
             f"{source}: no thick-slice scan was found. Expected files ending in {', '.join(VOLUMES)}, or DICOM series."

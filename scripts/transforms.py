@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ class SettleAcquisitiond(MapTransform):
 
     def _settle(self, volume: MetaTensor) -> Acquisition:
         name = str(volume.meta.get("filename_or_obj", "the scan"))
-        return settle(
+        acquisition = settle(
             volume.affine,
             tuple(volume.shape[1:]),
             self._stated(volume, Path(name)),
@@ -131,6 +132,8 @@ class SettleAcquisitiond(MapTransform):
             max_thickness=self.card.max_thickness,
             spacing_ratio=self.card.spacing_ratio,
         )
+        told = [volume.meta["warning"]] if "warning" in volume.meta else []  # by the reader
+        return replace(acquisition, warnings=(*told, *acquisition.warnings))
 
     def _stated(self, volume: MetaTensor, path: Path) -> dict[str, tuple[Any, str]]:
         """What the reader found in the header, else in the sidecars."""

@@ -45,7 +45,8 @@ KNOWN = {
     "inference.yaml": SHARED
     | DEPLOYED
     | {"input", "slice_thickness", "target_thickness", "slice_axis", "isotropic", "flips"}
-    | {"output_format", "report", "anonymous", "consistency", "profile", "output"}
+    | {"output_format", "report", "anonymous", "consistency", "profile", "output", "dtype", "dry_run"}
+    | {"include", "exclude", "participant_label"}
     | {"preprocessing", "postprocessing", "scans", "dataset", "dataloader", "evaluator"},
     "train.yaml": SHARED | TRAINING,
     "evaluate.yaml": SHARED

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from scripts.cohort import SUMMARY
 from scripts.errors import input_error
 from scripts.files import sha256
+from scripts.summary import COLUMNS
 from scripts.weights import write_card
 from tests.cohort_files import AXIAL, hidden, nan_scan, outcomes, record, results, summary, texture
 from tests.conftest import CARD
@@ -48,16 +48,16 @@ def test_the_summary_has_a_row_for_each_scan_and_a_column_for_each_fact(write_ni
     with pytest.raises(SystemExit):
         bundle(good.parent)
     first, second, third = summary(bundle.out)
-    assert list(first) == SUMMARY
+    assert list(first) == COLUMNS
     expected = "input result outcome slice_axis slice_thickness slice_spacing target_thickness steps seconds"
-    assert set(f"{expected} consistency step_ratio warnings".split()) == set(SUMMARY)
+    assert set(f"{expected} consistency step_ratio warnings".split()) == set(COLUMNS)
     assert first["input"] == str(good) and first["result"] == str(bundle.out / "a, b_sr.nii.gz")
     assert [first[k] for k in ("slice_axis", "slice_thickness", "slice_spacing", "target_thickness", "steps")] == [
         *("2", "4.0", "4.0", "1.0", "2")
     ]
     assert float(first["seconds"]) >= 0 and 0 < float(first["consistency"]) < 1 and first["warnings"] == ""
     assert second["input"] == str(bad) and second["outcome"] == "failed" and "has 1 NaN" in second["warnings"]
-    assert all(second[k] == "" for k in SUMMARY if k not in ("input", "outcome", "warnings"))
+    assert all(second[k] == "" for k in COLUMNS if k not in ("input", "outcome", "warnings"))
     assert third["input"] == str(warned) and third["slice_axis"] == "0" and "thicker than" in third["warnings"]
 
 
