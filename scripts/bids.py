@@ -32,9 +32,9 @@ IGNORED = "summary.csv\n**/*.html\n"  # what a derivative holds beside BIDS
 VERSION = "1.9.0"  # of BIDS, whose derivatives results follow
 README = """The thick-slice anatomical scans of the dataset {name}, rebuilt by DRIFT {version}.
 
-Each scan SUFFIX has become desc-sr_SUFFIX, on a fine grid along its slice axis. The detail is estimated by networks, not
-measured. It is for research, not for diagnosis. The JSON file beside each scan says what it was made from, with which
-settings, and how it agrees with the measured slices; summary.csv has a line for each.
+Each scan SUFFIX has become desc-sr_SUFFIX, on a fine grid along its slice axis. The detail is estimated by networks,
+not measured. It is for research, not for diagnosis. The JSON file beside each scan says what it was made from, with
+which settings, and how it agrees with the measured slices; summary.csv has a line for each.
 """
 
 

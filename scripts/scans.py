@@ -44,7 +44,9 @@ def _unfit(path: Path, thin: float) -> str | None:
 
 
 def _volume(path: Path, result: Path) -> dict:
-    data = [path.with_suffix(ending) for ending in (".img", ".mat")] if path.suffix == ".hdr" else []
+    data: list[Path | None] = []
+    if path.suffix == ".hdr":
+        data = [path.with_suffix(ending) for ending in (".img", ".mat")]  # which SPM writes beside them
     try:
         data += [data_file(path)] if path.name.endswith(ITK) else []
     except InputError:  # told by the reader
@@ -131,8 +133,8 @@ def scans(
     label maps are skipped with a line that says why.
 
     Args:
-        source: a scan, NIfTI, MGZ, Analyze, NRRD or MetaImage; a folder of scans and DICOM series, searched at any depth,
-            results of earlier runs (`*_sr`, datasets that DRIFT wrote) left out; a BIDS dataset, of which the
+        source: a scan, NIfTI, MGZ, Analyze, NRRD or MetaImage; a folder of scans and DICOM series, searched at any
+            depth, results of earlier runs (`*_sr`, datasets that DRIFT wrote) left out; a BIDS dataset, of which the
             anatomical scans are taken; a list of scans or of DICOM files; or null for the built-in sample, which is
             written to `output_dir` first.
         output_dir: where results will go.

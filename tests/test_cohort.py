@@ -43,6 +43,7 @@ def test_the_record_says_what_was_done_with_what(scan, bundle):
 
 def test_the_summary_has_a_row_for_each_scan_and_a_column_for_each_fact(write_nifti, bundle):
     good = write_nifti(texture(), AXIAL, "scans/a, b.nii.gz")  # a comma in its name
+    good.with_name("a, b.json").write_text('{"SliceThickness": 4}')
     bad = write_nifti(nan_scan(), AXIAL, "scans/c.nii.gz")
     warned = write_nifti(texture((5, 6, 7)), np.diag([8.5, 1.0, 1.0, 1.0]), "scans/d\u00e9.nii")
     with pytest.raises(SystemExit):
