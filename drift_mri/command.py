@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import re
 import sys
 import warnings
@@ -196,6 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from monai.bundle import ConfigWorkflow  # here: it takes seconds, which --help need not
 
         configs = BUNDLE / "configs"
+        logging.getLogger("monai.bundle.workflows").setLevel(logging.WARNING)  # it tells where that file is
         files = [configs / "inference.yaml", *([configs / "models" / f"{options.size}.yaml"] if options.size else [])]
         workflow = ConfigWorkflow(
             workflow_type="inference",
@@ -208,7 +210,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         workflow.run()
         workflow.finalize()
     except KeyboardInterrupt:
-        print("interrupted: what is complete stays; the same command goes on from there.", file=sys.stderr)
+        from scripts.errors import INTERRUPTED
+
+        print(INTERRUPTED, file=sys.stderr)
         raise SystemExit(130) from None
     except Exception as error:
         from scripts.errors import input_error
