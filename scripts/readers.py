@@ -21,6 +21,7 @@ from .files import ITK, VOLUMES
 
 itk, has_itk = optional_import("itk")
 
+ANALYZE_IMAGES = (nib.AnalyzeImage, nib.Spm99AnalyzeImage, nib.Spm2AnalyzeImage)  # NIfTI's pairs are derived of them
 UNSURE = (
     "Analyze files do not say which side is the patient's left: it is taken that their rows run from right to left. "
     "Check it, and convert the scan to NIfTI."
@@ -74,6 +75,8 @@ class ScanReader(ImageReader):
         if isinstance(image, dicom.Volume):
             named = {"series": "SeriesDescription", "date": "StudyDate"}
             meta["series"] = {name: str(image.header.get(keyword) or "") for name, keyword in named.items()}
+        elif type(image) in ANALYZE_IMAGES and not Path(name).with_suffix(".mat").is_file():  # where SPM says it
+            meta["warning"] = UNSURE
         return array, {**meta, "original_channel_dim": "no_channel"}
 
 

@@ -15,6 +15,7 @@ from monai.data import MetaTensor, NibabelReader, PydicomReader
 
 from . import bids, dicom
 from .acquisition import Acquisition
+from .errors import InputError
 from .files import sha256, whole_file
 from .interpolation import interpolate
 from .metrics import flat_tissue, step_ratio
@@ -123,6 +124,17 @@ def _step_ratio(measured: MetaTensor, result: MetaTensor) -> float | None:
     return None if math.isnan(number) else round(min(number, LARGEST_STEP_RATIO), 4)
 
 
+def _said(image: str | dicom.Series) -> dict[str, Any]:
+    """What sidecars say that holds for the result too; nothing where one is broken, which the user knew better than."""
+    if isinstance(image, dicom.Series):
+        return {}
+    try:
+        stripped = bids.skull_stripped(image)
+        return {**({} if stripped is None else {"SkullStripped": stripped}), **bids.scanner(image)}
+    except InputError:
+        return {}
+
+
 def rounding(path: Path) -> dict[str, tuple[str, str]]:
     """What the record says of a result of integers: that it is rounded; nothing of others."""
     image: Any = None if path.is_dir() else nib.load(path)
@@ -146,14 +158,12 @@ def describe(item: Mapping, measured: MetaTensor, result: MetaTensor, agreement:
     what = "Super-resolved along the slice axis by DRIFT: detail is estimated, not measured."
     if acquisition.at_target:
         what = "Not rebuilt: the slices are at the target of DRIFT already."
-    stripped = None if isinstance(item["image"], dicom.Series) else bids.skull_stripped(item["image"])
     return {
         "Description": what,
         "Sources": [_source(item, source) for source in item["sources"]],
         "SliceThickness": target,
         "SpacingBetweenSlices": target,
-        **({} if stripped is None else {"SkullStripped": stripped}),
-        **({} if isinstance(item["image"], dicom.Series) else bids.scanner(item["image"])),
+        **_said(item["image"]),
         "Facts": _facts(acquisition, steps),
         "Warnings": acquisition.warnings,
         "Agreement": agreement,

@@ -11,7 +11,7 @@ import torch
 from scripts import bids
 from scripts.acquisition import Acquisition
 from scripts.consistency import reconcile
-from tests.cohort_files import AXIAL, record, summary, texture
+from tests.cohort_files import AXIAL, outcomes, record, summary, texture
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -133,3 +133,30 @@ def test_the_page_says_what_the_record_says(scan, bundle):
     assert f"{100 * content['Summary']['consistency']:.2f}"[:4] in page
     assert content["WeightsSHA256"] in page and content["Version"] in page
     assert content["Summary"]["warnings"] in page
+
+
+@pytest.mark.parametrize("offset", [0, -500, 30000])
+def test_integers_are_right_to_half_a_step_which_the_record_says(offset, write_nifti, bundle):
+    scan = write_nifti(texture((24, 24, 6)) + offset, AXIAL)
+    bundle(scan)
+    exact = nib.load(bundle.out / "scan_sr.nii.gz").get_fdata()
+    bundle(scan, dtype="int16")
+    image = nib.load(bundle.out / "scan_sr.nii.gz")
+    assert image.get_data_dtype() == np.int16 and outcomes(bundle.out) == ["rebuilt"]
+    half = float(image.dataobj.slope) / 2
+    assert half == pytest.approx(np.ptp(exact) / (2 * 65535), rel=0.01)
+    assert np.abs(image.get_fdata() - exact).max() <= half + 1e-6 * np.abs(exact).max()
+    kind, said = record(bundle.out)["Facts"]["voxels"]
+    assert kind == "int16" and said.endswith(f"right to {half:.3g}")
+    bundle(scan)
+    assert "voxels" not in record(bundle.out)["Facts"] and outcomes(bundle.out) == ["rebuilt"]
+
+
+def test_a_constant_scan_may_be_integers(write_nifti, bundle):
+    bundle(write_nifti(np.full((6, 7, 5), 7.25, np.float32), AXIAL), dtype="int16")
+    np.testing.assert_allclose(nib.load(bundle.out / "scan_sr.nii.gz").get_fdata(), 7.25, rtol=1e-6)
+
+
+def test_a_type_that_is_none_or_of_dicom_is_refused(scan, bundle, refusal):
+    assert "dtype is 'int8': expected float32 or int16" in refusal(bundle, scan, dtype="int8")
+    assert "Leave out --dtype" in refusal(bundle, scan, dtype="int16", output_format="dicom")
