@@ -128,8 +128,8 @@ def table() -> str:
     """The options as README.md shows them, in Markdown."""
     lines = ["| option | what |", "| --- | --- |"]
     for name, how in {**OPTIONS, "size": SIZE}.items():
-        values = how.get("metavar") or ",".join(map(str, how.get("choices", ())))
-        lines.append(f"| `{f'--{name} {values}'.strip()}` | {how['help']} |")
+        values = how.get("metavar") or " or ".join(map(str, how.get("choices", ())))
+        lines.append(f"| `{f'--{name} {values}'.strip()}` | {how['help']} |".replace("*", r"\*"))
     return "\n".join(lines) + "\n"
 
 

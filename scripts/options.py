@@ -23,6 +23,7 @@ from .errors import InputError
 PROGRAM = ("monai", "bundle", "__main__.py")
 OPTIONS = [name for name in inspect.signature(run).parameters if name != "override"]  # of MONAI's runner
 PATHS = ("input", "dataset_dir", "label_dir", "output_dir", "ckpt_path")
+PATTERNS = ("include", "exclude", "participant_label")
 EVALUATED = ("$", "@", "%")  # a text that begins so is code, a reference or a file to a config
 
 
@@ -52,9 +53,9 @@ def check_options(argv: Sequence[str] | None = None) -> None:
     for name in ("run_id", "init_id", "final_id"):
         if name in values and _root(values[name]) not in known:
             raise InputError(f"{values[name]} is nothing that can be run.{_nearest(_root(values[name]), known)}")
-    for name in PATHS:
+    for name in (*PATHS, *PATTERNS):
         if name in texts:
-            _check_path(name, texts[name], values[name])
+            _check_text(name, texts[name], values[name])
 
 
 def _texts(typed: Sequence[str]) -> dict[str, str]:
@@ -69,7 +70,7 @@ def _texts(typed: Sequence[str]) -> dict[str, str]:
         name, equals, text = word.lstrip("-").partition("=")
         name = name.replace("-", "_")
         if not equals and (not words or _is_flag(words[0])):
-            text = "" if name in PATHS else "True"
+            text = "" if name in (*PATHS, *PATTERNS) else "True"
             name = name if name in OPTIONS else name.removeprefix("no")
         elif not equals:
             text = words.pop(0)
@@ -99,14 +100,17 @@ def _nearest(name: str, known: Collection[str], prefix: str = "") -> str:
     return f" Did you mean {prefix}{found[0]}?" if found else " Look up the top-level names of the config file."
 
 
-def _check_path(name: str, text: str, value: Any) -> None:
+def _check_text(name: str, text: str, value: Any) -> None:
+    kind, as_text = ("path", f"./{text}") if name in PATHS else ("pattern or label", f"\"['{text}']\"")
     listed = isinstance(value, list | tuple) and text[0] in "[("
     if listed and not all(isinstance(one, str) for one in value):
         raise InputError(f"--{name} {text} is read as {value}: expected names in quotes, as in \"['a.nii', 'b.nii']\".")
-    if not listed and text[:1] not in ("'", '"') and value != text:
-        raise InputError(f"--{name} {text} would be read as {value!r}. Write it as ./{text}.")
+    number = name in PATTERNS and type(value) is int and str(value) == text  # a label
+    if not listed and text[:1] not in ("'", '"') and value != text and not number:
+        raise InputError(f"--{name} {text} would be read as {value!r}. Write it as {as_text}.")
     for one in value if listed else [str(value)]:
         if not one:
-            raise InputError(f"--{name} is empty: expected a path. Leave it out, or give . for this folder.")
+            raise InputError(f"--{name} is empty: expected a {kind}. Leave it out, or give . for this folder.")
         if one.startswith(EVALUATED):
-            raise InputError(f"--{name} {one} begins with {one[0]}, which MONAI would evaluate. Write it as ./{one}.")
+            plain = f"./{one}" if name in PATHS else f"[{one[0]}]{one[1:]}"  # to a shell pattern the same
+            raise InputError(f"--{name} {one} begins with {one[0]}, which MONAI would evaluate. Write it as {plain}.")

@@ -152,6 +152,7 @@ def list_scans(
                 total += seconds
     finally:
         logger.setLevel(level)
-    told = f"{len(rows)} scans, about {_duration(total)} in all; the times are estimates. Nothing was written.\n"
+    count = f"{len(rows)} scan{'s' * (len(rows) != 1)}"
+    told = f"{count}, about {_duration(total)} in all; the times are estimates. Nothing was written.\n"
     sys.stdout.write(_table(rows) + told)
     raise SystemExit(0)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from monai.bundle import ConfigParser
 
-from drift_mri.command import OPTIONS, overrides, parser, version
+from drift_mri.command import OPTIONS, overrides, parser, table, version
 
 ROOT = Path(__file__).parents[1]
 
@@ -72,6 +72,25 @@ def test_help_lists_every_option_and_version_is_the_bundles(capsys):
     assert version() in told
 
 
+def test_the_options_of_the_readme_are_those_of_the_help():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert table() in text
+    assert text.index("pip install .\ndrift-mri scan.nii.gz -o out") < text.index("python -m monai.bundle run --config")
+
+
+def test_patterns_and_labels_may_be_several_and_of_any_letters(tmp_path):
+    words = "a -o out --include $x @y --include *.nii --exclude %z --participant_label 01 sub-02".split()
+    given = overrides(parser().parse_args(words))
+    texts = {name: list(map(str, given[name])) for name in ("include", "exclude", "participant_label")}
+    assert texts == {"include": ["$x", "@y", "*.nii"], "exclude": ["%z"], "participant_label": ["01", "sub-02"]}
+    save_scan(tmp_path / "$x.nii.gz")
+    save_scan(tmp_path / "b.nii.gz")
+    done = drift_mri(".", "-o", "out", "--include", "$x*", "--dry_run", folder=tmp_path)
+    assert done.returncode == 0 and done.stderr == ""
+    assert "$x.nii.gz" in done.stdout and "b.nii.gz" not in done.stdout and "1 scan, about" in done.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {"$x.nii.gz", "b.nii.gz"}
+
+
 def test_from_another_folder_with_odd_names_and_hyphens(tmp_path):
     save_scan(tmp_path / "$(touch gone) #1.nii.gz")
     done = drift_mri(
@@ -89,25 +108,3 @@ def test_a_mistake_in_the_data_is_one_line(tmp_path):
     assert done.returncode == 1
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
-
-
-def test_an_interrupt_ends_in_one_line(tmp_path):
-    """As Ctrl-C does: nothing half-written stays, and the exit code is the shell's for it."""
-    save_scan(tmp_path / "scan.nii.gz", shape=(160, 160, 20))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    code = (
-        "import _thread, logging\n"
-        "from drift_mri.command import main\n"
-        "class Stop(logging.Handler):\n"
-        "    def emit(self, record):\n"
-        "        _thread.interrupt_main()\n"
-        "logging.getLogger('drift').addHandler(Stop())\n"
-        "main(['scan.nii.gz', '-o', 'out'])\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 130, done.stderr
-    assert done.stderr.splitlines()[-1].startswith("interrupted: ")
-    assert "Traceback" not in done.stderr
-    assert not list((tmp_path / "out").rglob("*.nii.gz"))

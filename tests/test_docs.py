@@ -9,7 +9,6 @@ from pydoc import locate
 import pytest
 from monai.bundle import ConfigParser
 
-from drift_mri.command import OPTIONS as COMMAND_OPTIONS
 from drift_mri.command import parser as command_parser
 
 ROOT = Path(__file__).parents[1]
@@ -65,10 +64,8 @@ def test_every_option_that_a_page_names_is_known(page):
 
 def test_the_command_takes_what_the_readme_shows():
     lines = re.findall(r"^drift-mri (.*)$", PAGES["README.md"], re.MULTILINE)
-    options = re.findall(r"^\| `(--.*?)` \|", PAGES["README.md"], re.MULTILINE)
     assert len(lines) >= 3
-    assert {option.split()[0].removeprefix("--") for option in options} == {*COMMAND_OPTIONS, "size"}
-    for line in [*lines, *(f"scan.nii.gz -o out {option}" for option in options)]:
+    for line in lines:
         command_parser().parse_args(shlex.split(line, comments=True))
 
 

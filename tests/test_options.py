@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts.errors import InputError
-from scripts.options import PATHS, check_options
+from scripts.options import PATHS, PATTERNS, check_options
 from tests.test_end_to_end import environment
 
 ROOT = Path(__file__).parents[1]
@@ -111,6 +111,20 @@ def test_a_path_that_python_reads_as_something_else_is_refused_with_the_remedy(t
     message = refusal("--input", text)
     assert f"would be read as {read}" in message and f"Write it as ./{text}." in message
     check("--input", f"./{text}")
+
+
+@pytest.mark.parametrize("text", ["*T2w*", "sub-01/*", "?.nii", "['*a*', 'b']", "01", "1"])
+def test_patterns_and_labels_pass(text):
+    for name in PATTERNS:
+        check(f"--{name}", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [("10,11", "['10,11']"), ("1e3", "['1e3']"), ("$*", "[$]*"), ("@a", "[@]a"), ("", "expected a pattern")],
+)
+def test_patterns_that_would_be_read_as_something_else_are_refused_with_the_remedy(text, remedy):
+    assert remedy in refusal("--include", text)
 
 
 def test_names_of_a_list_are_texts():
