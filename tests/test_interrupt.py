@@ -38,13 +38,14 @@ def test_an_interrupt_leaves_what_is_complete_and_nothing_else(name, tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # shells' background jobs ignore it
     ) as process:
         for line in process.stdout:
             if "b.nii.gz: slices along axis" in line:
                 break
         assert list((tmp_path / "out").glob(".*.lock")), "it is at work"
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=300)
     assert process.returncode == 130, errors
     assert errors.splitlines()[-1].startswith("interrupted: what is complete stays") and "Traceback" not in errors
     assert name == "monai" or errors.count("\n") == 1
