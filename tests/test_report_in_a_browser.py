@@ -52,7 +52,8 @@ const pixels = canvas => {
 const sums = () => all('.panels canvas').map(c => pixels(c).reduce((sum, p, i) => (sum * 31 + p) % 1000003, 7));
 const place = () => document.querySelector('.place').textContent;
 const pick = (name, value) => document.querySelector(`[name=${name}][value=${value}]`).click();
-const wheel = (k, by, more) => all('.panels canvas')[k].dispatchEvent(new WheelEvent('wheel', {deltaY: by, ...more}));
+const wheel = (k, by) => !all('.panels canvas')[k].dispatchEvent(
+  new WheelEvent('wheel', {deltaY: by, bubbles: true, cancelable: true}));
 const key = (key, k = 0) => all('.panels canvas')[k].dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
 const mouse = (kind, x, y, more) => all('.panels canvas')[0].dispatchEvent(new PointerEvent('pointer' + kind,
   {clientX: x, clientY: y, pointerId: 1, pointerType: 'mouse', bubbles: true, ...more}));
@@ -88,7 +89,7 @@ def test_all_ways_to_scroll_move_one_crosshair_and_change_the_picture(pair, tmp_
     actions = """
     told.places = [place()]; told.sums = [sums()];
     const note = () => { told.places.push(place()); told.sums.push(sums()); };
-    wheel(0, -120); note();
+    told.kept = wheel(0, -120); note();
     key('ArrowUp', 0); note();
     key('PageDown', 1); note();
     const slider = all('.panels input')[2]; slider.value = 3; slider.oninput(); note();
@@ -101,8 +102,10 @@ def test_all_ways_to_scroll_move_one_crosshair_and_change_the_picture(pair, tmp_
     signed = [[n if letter in "RAS" else -n for n, letter in zip(*both)] for both in zip(places, letters, strict=True)]
     moved = np.diff(signed, axis=0)
     np.testing.assert_allclose(moved[:3], [[0, 0, 1], [0, 0, 1], [0, -10, 0]], atol=1e-6)
-    assert (moved[3] != 0).tolist() == [True, False, False] and (moved[4] != 0).tolist() == [True, True, False]
-    assert signed[6] == signed[0]
+    assert (moved[3] != 0).tolist() == [True, False, False]
+    at_click = np.subtract(signed[5], [0.0, 0.0, signed[4][2]])  # of the widest and the highest plane, from the middle
+    np.testing.assert_allclose(at_click, [0.2 * 44 - 0.5, 0.1 * 48 - 0.5, 0], atol=0.51)
+    assert signed[6] == signed[0] and told["kept"], "the wheel moves the planes, not the page"
     sums = np.array(told["sums"])
     assert (sums[1:6] != sums[:5]).all(axis=1)[[0, 1, 2, 3]].all(), "the crosshair moves in every plane"
     assert (sums[6] == sums[0]).all()
@@ -147,10 +150,24 @@ def test_level_and_window_follow_the_right_button_and_the_sliders(pair, tmp_path
     assert all(a[0] != b[0] for n, a in enumerate(seen) for b in seen[:n])
 
 
+def test_the_difference_is_orange_where_the_result_is_brighter_and_blue_where_it_is_darker(tmp_path):
+    ramp = np.tile(np.linspace(0, 1000, 24), (24, 24, 1)).transpose(2, 0, 1)
+    brighter = ramp + np.where(np.arange(24) < 12, 100, -100)  # below, above
+    actions = """
+    key('c'); key('4');
+    const canvas = all('.panels canvas')[1], data = pixels(canvas);
+    told.colours = [0.3, 0.7].map(y => 4 * (Math.round(y * canvas.height) * canvas.width + (canvas.width >> 1)))
+      .map(p => [...data.slice(p, p + 3)]);
+    """
+    text = page(tmp_path / "a.html", volume_at(ramp, np.eye(4)), volume_at(brighter, np.eye(4)))
+    above, below = by_hand(tmp_path, text, actions)["colours"]
+    assert above[2] > 2 * above[0] > 0 and below[0] > 2 * below[2] > 0
+
+
 @pytest.mark.parametrize(("k", "axis"), [(0, 2), (13, 0), (29, 1)])
 def test_the_script_unpacks_what_was_packed(k, axis, tmp_path):
     """What it says of a place are the intensities there."""
-    shape, spacing = np.roll((24, 20, 9), axis - 2), np.roll((3.0, 4.0, 8.0), axis - 2)
+    shape, spacing = np.roll((24, 20, 13), axis - 2), np.roll((3.0, 4.0, 8.0), axis - 2)
     measured, result = scan(turned(AXES[k], 10, -10, 5), tuple(shape), tuple(spacing), axis=axis)
     facts, packed = viewer.pack(measured, result)
     write_page(tmp_path / "a.html", measured, result, 0 * measured.as_tensor(), RECORD)
@@ -204,6 +221,40 @@ def test_the_patients_left_front_and_top_are_drawn_at_the_right_the_top_or_left_
         assert right > 5 * left and top > 2 * bottom
     left, right, top, bottom = sagittal
     assert left > 2 * right and top > 2 * bottom
+
+
+SPY = """<head><script>const drawn = new Map();  // what is written and filled in white on each canvas, and where
+for (const name of ['fillText', 'fillRect']) {
+  const original = CanvasRenderingContext2D.prototype[name];
+  CanvasRenderingContext2D.prototype[name] = function (...given) {
+    if (this.fillStyle === '#000000' && name === 'fillRect') drawn.set(this.canvas, []);  // the background
+    if (name === 'fillText' || this.fillStyle === '#ffffff') drawn.get(this.canvas).push([name, ...given]);
+    return original.apply(this, given);
+  };
+}</script>"""
+
+
+def test_letters_stand_at_the_sides_that_they_name_and_the_bar_is_as_long_as_it_says(tmp_path):
+    """In an oblique scan; how long a millimetre is on the canvas tells a click."""
+    measured, result = scan(turned(AXES[21], 0, 0, 25), (40, 40, 40), (2.0, 2.0, 2.0), 2.0)
+    actions = """
+    told.drawn = all('.panels canvas').map(c => [c.width, c.height, drawn.get(c)]);
+    click(2, 0.2, 0.5); told.from = place(); click(2, 0.7, 0.5); told.to = place();
+    """
+    text = page(tmp_path / "a.html", measured, result).replace("<head>", SPY)
+    told = by_hand(tmp_path, text, actions)
+    expected = (("RA", "LP", "AL", "PR"), ("RA", "LP", "S", "I"), ("AL", "PR", "S", "I"))  # left, right, top, bottom
+    for (width, height, calls), letters in zip(told["drawn"], expected, strict=True):
+        texts = {text: (x / width, y / height) for name, text, x, y, *_ in calls if name == "fillText"}
+        for letter, (x, y) in zip(letters, ((0, 0.5), (1, 0.5), (0.5, 0), (0.5, 1)), strict=True):
+            assert texts[letter] == pytest.approx((x, y), abs=0.03)
+    places = [[float(n) * (1 if s in "RAS" else -1) for s, n in re.findall(r"(\w) ([\d.]+)", told[k])[:3]]
+              for k in ("from", "to")]  # fmt: skip
+    width, _, calls = told["drawn"][2]
+    pixels_per_mm = 0.5 * width / np.linalg.norm(np.subtract(*places))
+    bar = max(length for name, _, _, length, *_ in calls if name == "fillRect")
+    (said,) = (text for name, text, *_ in calls if name == "fillText" and re.fullmatch(r"\d+ mm", text))
+    assert int(said[:-3]) % 10 == 0 and bar / pixels_per_mm == pytest.approx(int(said[:-3]), rel=0.08)
 
 
 def test_without_a_way_to_unpack_a_sentence_says_so_and_the_middle_planes_are_there(pair, tmp_path):
