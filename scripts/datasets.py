@@ -136,16 +136,19 @@ def label_maps(label_dir: str | os.PathLike | None) -> list[dict]:
     return [{"label": str(p), "sharp_axes": (0, 1, 2), "subject": p.name, "contrast": "synthetic"} for p in paths]
 
 
-def contrast_weights(volumes: Sequence[Mapping], label_maps: Sequence[Mapping]) -> list[float]:
-    """Weights for drawing items so that rare contrasts are not drowned: `1 / sqrt(n)`, `n` of the item's contrast.
+def contrast_weights(
+    volumes: Sequence[Mapping], label_maps: Sequence[Mapping], shares: Mapping[str, float]
+) -> list[float]:
+    """Weights for drawing items so that each contrast has its share, however many volumes show it.
 
     Args:
         volumes: items of `sharp_volumes`.
-        label_maps: items of `label_maps`.
+        label_maps: items of `label_maps`; their contrast is `"synthetic"`.
+        shares: contrast -> how often it is drawn, relative to the others; 1 for those that are not named.
 
     Returns:
         One weight for each item, the volumes first.
     """
     items = [*volumes, *label_maps]
     count = Counter(item["contrast"] for item in items)
-    return [count[item["contrast"]] ** -0.5 for item in items]
+    return [shares.get(item["contrast"], 1.0) / count[item["contrast"]] for item in items]
