@@ -30,6 +30,7 @@ TRAINING = {
         "ckpt_path",
         "charbonnier_epsilon",
         "ssim_weight",
+        "contrast_shares",
         "curve_share",
         "bias_share",
         "bias_range",

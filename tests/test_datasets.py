@@ -224,17 +224,17 @@ def test_a_folder_without_label_maps_is_refused_by_name(folder, tmp_path):
         label_maps(tmp_path / folder)
 
 
-def test_a_contrast_is_drawn_as_often_as_the_root_of_its_number():
-    """Four times as many volumes of a contrast are drawn twice as often together, and each half as often."""
+def test_each_contrast_has_its_share_however_many_volumes_show_it():
     contrasts = ["T1w"] * 16 + ["FLAIR"] * 4 + ["T2w"]
-    weights = np.array(contrast_weights([{"contrast": contrast} for contrast in contrasts], []))
-    np.testing.assert_allclose(weights[[0, 16, 20]], [1 / 4, 1 / 2, 1])
-    assert [weights[np.array(contrasts) == c].sum() for c in ("T1w", "FLAIR", "T2w")] == pytest.approx([4, 2, 1])
+    shares = {"T1w": 1, "FLAIR": 3}  # and 1 for T2w, which is not named
+    weights = np.array(contrast_weights([{"contrast": contrast} for contrast in contrasts], [], shares))
+    assert [weights[np.array(contrasts) == c].sum() for c in ("T1w", "FLAIR", "T2w")] == pytest.approx([1, 3, 1])
+    assert len(set(weights[:16])) == 1, "volumes of a contrast are drawn evenly"
     shuffled = np.random.default_rng(0).permutation(len(contrasts))
-    again = contrast_weights([{"contrast": contrasts[k]} for k in shuffled], [])
+    again = contrast_weights([{"contrast": contrasts[k]} for k in shuffled], [], shares)
     np.testing.assert_array_equal(again, weights[shuffled])
 
 
 def test_one_contrast_is_drawn_evenly():
-    assert len(set(contrast_weights([{"contrast": "unknown"}] * 7, []))) == 1
-    assert contrast_weights([], []) == []
+    assert len(set(contrast_weights([{"contrast": "unknown"}] * 7, [], {}))) == 1
+    assert contrast_weights([], [], {}) == []

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from monai.bundle import ConfigParser
+from monai.data import CacheDataset
 from monai.transforms import Compose
 
 from scripts.acquisition import Acquisition
@@ -47,6 +48,19 @@ def label_map(tmp_path_factory):
     path = tmp_path_factory.mktemp("label_map") / "map-00.nii.gz"
     nib.save(nib.Nifti1Image(labels, np.eye(4)), path)
     return {"label": str(path), "sharp_axes": (0, 1, 2)}
+
+
+@pytest.mark.parametrize("section", ["preprocessing", "label_preprocessing"])
+def test_volumes_are_read_once(section, cube, label_map):
+    """The cache holds the volume itself: a patch reads no file."""
+    cached = CacheDataset(
+        [cube if section == "preprocessing" else label_map], preprocessing(40, section=section), progress=False
+    )
+    Path(cached.data[0]["label"]).rename(moved := Path(cached.data[0]["label"] + ".moved"))
+    try:
+        assert cached[0]["image"].shape == (1, 40, 40)
+    finally:
+        moved.rename(cached.data[0]["label"])
 
 
 def test_the_image_stays_the_degraded_label_through_flips_and_scales(cube):
