@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from scripts.cohort import rebuild_scan, summarise
 from scripts.errors import InputError, report_input_errors
 from scripts.options import PROGRAM, check_options
+from scripts.plan import list_scans
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = str(ROOT / "configs" / "inference.yaml")
@@ -128,11 +129,12 @@ def main(**options: Any) -> None:
 
     Raises:
         InputError: if there is no such option, or a value is not what is expected.
-        SystemExit: with exit code 1, at the end, if a scan failed.
+        SystemExit: with exit code 1, at the end, if a scan failed; with 0 after a dry run.
     """
     check_options([str(Path(*PROGRAM)), "run", "--config_file", CONFIG, *sys.argv[1:]])
     parser = workflow(**options).parser
     items, *parts = (parser.get_parsed_content(name) for name in ("scans", *PARTS))  # mistakes are told before work
+    list_scans(parser.get_parsed_content("dry_run"), *parts, items)
     ray.init(runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}})
     summarise(rows(start_workers(os.getcwd(), options), items), items, parts[-1])
 

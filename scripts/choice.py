@@ -48,6 +48,7 @@ class Choice:
         self.names: list[str] = []  # of all scans that were asked for
         self.present: set[str] = set()  # participants
         self.taken = 0
+        self.skipped: list[str] = []  # those that are wanted but cannot be rebuilt, and why
 
     def takes(self, name: str, participant: str | None = None) -> bool:
         """Whether a scan is wanted.
@@ -63,6 +64,11 @@ class Choice:
         wanted = wanted and (not self.participants or participant in self.participants)
         self.taken += wanted
         return wanted
+
+    def skip(self, name: str, why: str) -> None:
+        """Tells why a scan that is wanted is not rebuilt."""
+        self.skipped.append(f"{name} is skipped: {why}.")
+        logger.info(self.skipped[-1])
 
     def check(self) -> None:
         """Tells how many scans were not wanted, once all were asked for.

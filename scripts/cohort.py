@@ -46,7 +46,7 @@ class Output:
     Attributes:
         folder: where `summary.csv` goes; results go where the items say.
         format: `"nifti"`, or `"dicom"`; scans that did not come as DICOM are skipped then.
-        dtype: of NIfTI voxels, `"float32"`, or `"int16"`, scaled, in a fifth of the space.
+        dtype: of NIfTI voxels, `"float32"`, or `"int16"`, scaled, in half the space.
         report, anonymous: whether each scan gets a page, and whether it leaves out what names the scan.
         settings: what changes results, as the user gave it: name -> plain value.
         weights: file that the network was loaded from.

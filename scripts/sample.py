@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from pathlib import Path
@@ -27,7 +28,8 @@ def built_in_sample(output_dir: str | os.PathLike, slice_thickness: float = 5.0)
     Fonov et al., NeuroImage 54:313-327 (2011).
 
     Args:
-        output_dir: where `icbm152_truth.nii.gz` and `icbm152.nii.gz`, the thick scan, are written.
+        output_dir: where `icbm152_truth.nii.gz` and `icbm152.nii.gz`, the thick scan, are written, and the sidecar that
+            states its slice thickness.
         slice_thickness: of the axial slices, without gap, in mm.
 
     Returns:
@@ -49,8 +51,10 @@ def built_in_sample(output_dir: str | os.PathLike, slice_thickness: float = 5.0)
     for key, image in {"truth": (sharp, truth.affine), "image": (thick, affine)}.items():
         with whole_file(paths[key]) as partial:
             nib.save(nib.Nifti1Image(*image), partial)
-    path, result = str(paths["image"]), str(Path(output_dir, "icbm152_sr"))
-    return {"image": path, "name": path, "sources": [path], "result": result, "truth": str(paths["truth"])}
+    path, sidecar, result = (str(Path(output_dir, name)) for name in ("icbm152.nii.gz", "icbm152.json", "icbm152_sr"))
+    with whole_file(sidecar) as partial:
+        partial.write_text(json.dumps({"SliceThickness": slice_thickness}) + "\n", encoding="utf-8")
+    return {"image": path, "name": path, "sources": [path, sidecar], "result": result, "truth": str(paths["truth"])}
 
 
 def _read(path: str | Path) -> tuple[torch.Tensor, np.ndarray]:

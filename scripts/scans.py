@@ -63,7 +63,7 @@ def _dicom(source: Path | Sequence[Path], output_dir: Path, thin: float, choice:
         if not choice.takes(one.name):
             continue
         if one.skipped:
-            logger.info(f"{one.name} is skipped: {one.skipped}")
+            choice.skip(one.name, one.skipped)
             continue
         sources = sorted({str(path) for path, _ in one.images})
         result = str(output_dir / f"{one.name}_sr")
@@ -78,12 +78,12 @@ def _names(folder: Path) -> list[str]:
         raise InputError(f"{folder} cannot be read ({error.strerror}). Ask for the right to read it.") from error
 
 
-def _fit(paths: Sequence[Path], thin: float) -> list[Path]:
+def _fit(paths: Sequence[Path], thin: float, choice: Choice) -> list[Path]:
     """Those of a folder's volumes that are rebuilt; the others are named."""
     reasons = {path: _unfit(path, thin) for path in paths}
     for path, reason in reasons.items():
         if reason:
-            logger.info(f"{path} is skipped: {reason}.")
+            choice.skip(str(path), reason)
     return [path for path in paths if not reasons[path]]
 
 
@@ -100,7 +100,10 @@ def _folder(root: Path, output_dir: Path, thin: float, choice: Choice) -> list[d
             if name.endswith(VOLUMES) and not name.startswith(".") and not stem(name).endswith("_sr"):
                 volumes.append(Path(folder, name))
     volumes = [path for path in volumes if path.suffix != ".img" and choice.takes(path.relative_to(root).as_posix())]
-    items = [_volume(p, output_dir / p.relative_to(root).with_name(stem(p.name) + "_sr")) for p in _fit(volumes, thin)]
+    items = [
+        _volume(p, output_dir / p.relative_to(root).with_name(stem(p.name) + "_sr"))
+        for p in _fit(volumes, thin, choice)
+    ]
     return items + _dicom(root, output_dir, thin, choice)
 
 
@@ -112,7 +115,8 @@ def _dataset(root: Path, output_dir: Path, thin: float, choice: Choice) -> list[
             f"{root / 'derivatives' / 'drift'}."
         )
     items, names = [], {path: path.relative_to(root) for path in bids.anatomical_scans(root)}
-    for path in _fit([path for path, name in names.items() if choice.takes(name.as_posix(), name.parts[0])], thin):
+    wanted = [path for path, name in names.items() if choice.takes(name.as_posix(), name.parts[0])]
+    for path in _fit(wanted, thin, choice):
         folder = output_dir / path.parent.relative_to(root)
         items.append({**_volume(path, folder / bids.derivative_name(path.name)), "dataset": str(root.absolute())})
     return items
@@ -183,7 +187,8 @@ def scans(
     choice.check()
     if not items:
         raise InputError(
-            f"{source}: no thick-slice scan was found. Expected files ending in {', '.join(VOLUMES)}, or DICOM series."
+            f"{source}: no thick-slice scan was found. Expected files ending in {', '.join(VOLUMES)}, or DICOM series. "
+            + " ".join(choice.skipped[:1])
         )
     by_result: dict[str, str] = {}
     for item in items:

@@ -1,5 +1,6 @@
 """The built-in sample is what it says, the numbers are those of the files, and the picture is the right way up."""
 
+import json
 import logging
 import re
 
@@ -34,10 +35,11 @@ def test_the_sample_is_one_scan_with_its_truth(sample):
         "truth": str(folder / "icbm152_truth.nii.gz"),
         "image": image,
         "name": image,
-        "sources": [image],
+        "sources": [image, str(folder / "icbm152.json")],
         "result": str(folder / "icbm152_sr"),
     }
-    assert sorted(p.name for p in folder.iterdir()) == ["icbm152.nii.gz", "icbm152_truth.nii.gz"]
+    assert sorted(p.name for p in folder.iterdir()) == ["icbm152.json", "icbm152.nii.gz", "icbm152_truth.nii.gz"]
+    assert json.loads((folder / "icbm152.json").read_text()) == {"SliceThickness": 5.0}
 
 
 def test_the_sample_is_five_millimetres_thick_and_axial(sample):

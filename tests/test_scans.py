@@ -5,9 +5,12 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
+from pydicom import uid
+from pydicom.encaps import encapsulate
 
 from scripts.errors import InputError
 from scripts.scans import scans
+from tests.dicom_files import mr_slices, save
 
 THIN = 1.3  # mm
 
@@ -199,6 +202,22 @@ def test_spacing_is_that_of_the_affine(kind, tmp_path):
     content[80:92] = np.ones(3, "<f4").tobytes()  # pixdim[1] to [3]
     path.write_bytes(content)
     assert nib.load(path).header.get_zooms() == (1, 1, 1) and names(root) == [path.name]
+
+
+def test_where_nothing_is_left_the_reason_is_told(tmp_path):
+    """Of series that need a decoder it is how to get one."""
+    add(tmp_path / "thin.nii.gz", (1, 1, 1))
+    with pytest.raises(InputError, match=r"no thick-slice scan .* DICOM series\. .*thin\.nii\.gz is skipped: thin or"):
+        names(tmp_path)
+    opaque = mr_slices(np.random.default_rng(0).integers(0, 1000, (12, 10, 6)).astype(np.uint16))
+    for image in opaque:
+        image.file_meta.TransferSyntaxUID = uid.MPEG2MPML  # which nothing decodes
+        image.PixelData = encapsulate([b"\0" * 64])
+        image["PixelData"].is_undefined_length = True
+    with pytest.raises(
+        InputError, match=r"is skipped: compressed as MPEG2 .* needs a decoder: pip install python-gdcm"
+    ):
+        names(save(tmp_path / "dicom", opaque))
 
 
 def test_what_is_thin_is_what_the_weights_were_trained_for(tmp_path):
