@@ -75,8 +75,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "dtype": {
         "choices": ("float32", "int16"),
-        "help": "voxels of NIfTI results: float32 (default), or int16, scaled, in half the space, right to half "
-        "a step",
+        "help": "voxels of NIfTI results: float32 (default), or int16, scaled, in half the space, right to half a step",
     },
     "output_format": {
         "choices": ("nifti", "dicom"),
