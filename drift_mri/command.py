@@ -1,4 +1,4 @@
-"""`drift-mri`: thick-slice brain MRI scans to isotropic ones, from any folder. It runs configs/inference.yaml."""
+"""`drift-mri`: Thick-slice brain MRI scans to isotropic ones, from any folder. It runs configs/inference.yaml."""
 
 from __future__ import annotations
 
@@ -151,8 +151,8 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "input",
         nargs="+",
-        help="a scan (NIfTI, MGZ, NRRD, MetaImage), DICOM files, a folder of scans and DICOM series at any depth, or "
-        "a BIDS dataset",
+        help="a scan (NIfTI, MGZ, MGH, Analyze, NRRD, MetaImage), DICOM files, a folder of scans and DICOM series at "
+        "any depth, or a BIDS dataset",
     )
     result.add_argument("-o", "--output_dir", required=True, metavar="OUT", help="folder of the results")
     for name, how in OPTIONS.items():

@@ -287,7 +287,7 @@ def _beyond_training(
         edges = " x ".join(f"{pixel:.3g}" for pixel in pixels)
         told.append(
             f"pixels of {edges} mm are outside the {low:g} to {high:g} mm that the weights were trained for; "
-            "--isotropic true resamples them to the target."
+            "--isotropic resamples them to the target."
         )
     low, high = spacing_ratio
     if not low <= ROUNDING * spacing / thickness or not spacing / thickness <= ROUNDING * high:

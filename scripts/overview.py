@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 import math
 import os
@@ -19,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from monai.data import MetaTensor
 from PIL import Image
 
+from . import planes
 from .acquisition import Acquisition
 from .errors import InputError
 from .files import stem, whole_file
@@ -31,36 +30,29 @@ GREYS = 64  # of a thumbnail: more would only be noise in the file
 FAR = 3.5  # standard deviations from the median that make an outlier; Iglewicz and Hoaglin, 1993
 MIN_COHORT = 5  # scans: of fewer none can be told to stand out
 ABSOLUTE = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:[\\/]|/)(?:[^\s\\/:'\"|]+[\\/])+")  # folders that begin at a root
-PLANES = ("sagittal", "coronal", "axial")  # by normal axis of RAS+
 
 
-def _thumbnail(volume: MetaTensor, axis: int, normal: int, window: tuple[float, float]) -> str:
-    """A plane as it hangs, the patient's right or front on the left, as a grey PNG in a data URL.
+def _thumbnail(volume: MetaTensor, axis: int, normal: int, low: float, high: float) -> str:
+    """A plane as it hangs, beside the midline and behind the face, in true proportions, as a small picture.
 
     Args:
         volume: `(X, Y, Z)`.
-        axis: slice axis of the array; its voxels are drawn as blocks where they are larger than pixels.
+        axis: slice axis of RAS+; its voxels are drawn as blocks where they are larger than pixels.
         normal: of RAS+.
-        window: intensities that are black and white.
+        low, high: intensities that are black and white.
     """
-    axes, flipped = canonical(volume.affine)
-    array = np.flip(np.asarray(volume.as_tensor()).transpose(axes), flipped)
-    edges = np.delete(voxel_spacing(volume.affine)[list(axes)], normal)
-    plane = array.take(2 * array.shape[normal] // 5, axis=normal)  # beside the midline, behind the face
-    left_right, up = plane.shape * edges
-    scale = SIDE / max(left_right, up)
-    width, height = (max(1, round(length * scale)) for length in (left_right, up))
-    unit = np.clip((plane.T[::-1, ::-1] - window[0]) / max(window[1] - window[0], 1e-12), 0, 1)
-    picture = Image.fromarray(np.ascontiguousarray(unit, dtype=np.float32))
-    vertical = axes.index(axis) == max(a for a in range(3) if a != normal)
-    across = (width, picture.height) if vertical else (picture.width, height)
-    picture = picture.resize(across, Image.Resampling.BILINEAR)  # which averages where it shrinks
+    array, affine = planes.ras(volume)
+    plane = planes.shades(planes.hang(array, normal, 2 * array.shape[normal] // 5), low, high)
+    up, across = plane.shape * np.delete(voxel_spacing(affine), normal)[::-1]  # mm
+    scale = SIDE / max(up, across)
+    width, height = (max(1, round(length * scale)) for length in (across, up))
+    picture = Image.fromarray(np.ascontiguousarray(plane, dtype=np.float32))
+    vertical = axis == max(a for a in range(3) if a != normal)
+    within = (width, picture.height) if vertical else (picture.width, height)
+    picture = picture.resize(within, Image.Resampling.BILINEAR)  # which averages where it shrinks
     pixels = height / picture.height if vertical else width / picture.width
     picture = picture.resize((width, height), Image.Resampling.NEAREST if pixels > 1 else Image.Resampling.BILINEAR)
-    grey = np.rint(np.asarray(picture) * (GREYS - 1)) * (255 / (GREYS - 1))
-    stream = io.BytesIO()
-    Image.fromarray(grey.astype(np.uint8)).save(stream, "PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
+    return planes.png(np.rint(np.asarray(picture) * (GREYS - 1)) / (GREYS - 1))
 
 
 def glance(measured: MetaTensor, result: MetaTensor) -> dict[str, Any]:
@@ -74,12 +66,12 @@ def glance(measured: MetaTensor, result: MetaTensor) -> dict[str, Any]:
         `voxels` of the result; `plane`, the name of one that contains the slice axis; `before` and `after`, data URLs
         of that plane at one window and in true proportions.
     """
-    axis = Acquisition.of(measured).slice_axis
-    stacked = canonical(measured.affine)[0].index(axis)
-    normal = 0 if stacked == 1 else 1
-    low, high = np.percentile(np.asarray(measured.as_tensor()), (0.5, 99.7))
-    before, after = (_thumbnail(volume, axis, normal, (float(low), float(high))) for volume in (measured, result))
-    return {"voxels": list(result.shape), "plane": PLANES[normal], "before": before, "after": after}
+    axis = canonical(measured.affine)[0].index(Acquisition.of(measured).slice_axis)
+    normal = 0 if axis == 1 else 1
+    low, high = planes.window(measured)
+    before, after = (_thumbnail(volume, axis, normal, low, high) for volume in (measured, result))
+    (name,) = (view for view, n, *_ in planes.VIEWS if n == normal)
+    return {"voxels": list(result.shape), "plane": name, "before": before, "after": after}
 
 
 def outliers(values: Sequence[float | None]) -> tuple[float, list[bool]]:

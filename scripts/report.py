@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import os
 import re
@@ -13,46 +12,28 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from monai.data import MetaTensor
-from PIL import Image
 from torch import Tensor
 
-from . import spectra, viewer
+from . import planes, spectra, viewer
 from .acquisition import GUESS, Acquisition
 from .files import whole_file
 from .grid import voxel_spacing
 
-# What each plane of a volume in RAS+ order shows: its name, and the axes normal to it, across it and upwards. Both of
-# these grow to the left and to the top: the patient's right is on the left, as radiologists hang films.
-VIEWS = (("axial", 2, 0, 1), ("coronal", 1, 0, 2), ("sagittal", 0, 1, 2))
-
-
-def _plane(array: np.ndarray, spacing: np.ndarray, normal: int, offset: float = 0.0) -> np.ndarray:
-    """The plane nearest to `offset` mm from the centre, as it hangs, first row on top."""
-    index = round((array.shape[normal] - 1) / 2 + offset / spacing[normal])
-    return array.take(min(max(index, 0), array.shape[normal] - 1), axis=normal).T[::-1, ::-1]
-
-
-def _png(plane: np.ndarray, low: float, high: float) -> str:
-    """A grey picture as a data URL."""
-    grey = np.clip((plane - low) / max(high - low, 1e-12), 0, 1) * 255
-    stream = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(grey.astype(np.uint8))).save(stream, "PNG")
-    return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
-
 
 def _pictures(name: str, volume: MetaTensor, place: MetaTensor, low: float, high: float) -> list[dict[str, Any]]:
     """Three planes where the middle slices of `place` lie, whose centre is the volume's; sizes in mm, the sides."""
-    array, affine = viewer.ras(volume)
-    slices, slice_affine = viewer.ras(place)
-    spacing, slice_spacing, sides = voxel_spacing(affine), voxel_spacing(slice_affine), viewer.sides(affine)
+    array, affine = planes.ras(volume)
+    slices, slice_affine = planes.ras(place)
+    spacing, slice_spacing, sides = voxel_spacing(affine), voxel_spacing(slice_affine), planes.sides(affine)
     pictures: list[dict[str, Any]] = []
-    for view, normal, across, up in VIEWS:
+    for view, normal, across, up in planes.VIEWS:
         count = slices.shape[normal]
-        plane = _plane(array, spacing, normal, (count // 2 - (count - 1) / 2) * slice_spacing[normal])
+        offset = (count // 2 - (count - 1) / 2) * slice_spacing[normal]  # mm, from the centre that both have
+        plane = planes.hang(array, normal, round((array.shape[normal] - 1) / 2 + offset / spacing[normal]))
         pictures.append(
             {
                 "name": f"{view}, {name}",
-                "source": _png(plane, low, high),
+                "source": planes.png(planes.shades(plane, low, high)),
                 "width": plane.shape[1] * spacing[across],
                 "height": plane.shape[0] * spacing[up],
                 "sides": [sides[across][1], sides[across][0], sides[up][1], sides[up][0]],  # left, right, top, bottom
@@ -124,8 +105,7 @@ def write_page(
     """
     acquisition = Acquisition.of(measured)
     facts, volumes = viewer.pack(measured, result)
-    percentiles = np.percentile(np.asarray(measured.as_tensor()), (0.5, 99))
-    low, high = percentiles.clip(facts["low"], facts["high"]).tolist()  # without hot spots
+    low, high = planes.window(measured)
     largest = (high - low) / 10
     series = measured.meta.get("series")  # DICOM
     names = [Path(source).name for source in record["Sources"]]

@@ -173,7 +173,7 @@ def scans(
             read = _dataset if bids.DESCRIPTION in _names(path) else _folder
             items += read(path, folder, thin, choice)
         elif not path.is_file():
-            raise InputError(f"{path} does not exist. Set --input to a scan, a folder, or a list of them.")
+            raise InputError(f"{path} does not exist. Set the input to a scan, a folder, or a list of them.")
         elif path.name.endswith(VOLUMES):
             items += [_volume(path, folder / f"{stem(path.name)}_sr")] * choice.takes(path.name)
         elif dicom.is_dicom(path):

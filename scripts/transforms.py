@@ -180,5 +180,5 @@ class SettleAcquisitiond(MapTransform):
             f"{name}: slices along axis {a.slice_axis} ({a.sources['slice_axis']}), {a.slice_spacing:.3g} mm apart; "
             f"thickness {a.slice_thickness:.3g} mm (from {a.sources['slice_thickness']}); result voxels "
             + " x ".join(f"{edge:.3g}" for edge in edges)
-            + (" mm" if cubes else " mm (--isotropic true makes cubes of them)")
+            + (" mm" if cubes else " mm (--isotropic makes cubes of them)")
         )

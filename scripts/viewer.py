@@ -17,37 +17,11 @@ from .grid import canonical, nearest_index, voxel_spacing
 from .intensity import intensity_range
 from .interpolation import interpolate
 from .metrics import head_mask
+from .planes import ras, sides
 
 MARGIN = 10.0  # mm; of air around the head
 LARGEST = 13_000_000  # bytes of packed volumes: a page stays below 20 MB, in base64 and with its pictures
 ONE = 4096  # of the weights, which are integers, so that every machine comes to the same
-OBLIQUE = 0.25  # cosine from which a second or third letter is named, about 15 degrees
-SIDES = ("LR", "PA", "IS")  # where the patient's x, y and z come from and go to
-
-
-def ras(volume: MetaTensor) -> tuple[np.ndarray, np.ndarray]:
-    """The volume `(X, Y, Z)` in the array order closest to RAS+, and its affine `(4, 4)`, voxel -> mm."""
-    affine = np.asarray(volume.affine, dtype=float)
-    axes, flipped = canonical(affine)
-    array = np.ascontiguousarray(np.flip(np.asarray(volume.as_tensor()).transpose(axes), flipped))
-    affine = affine[:, [*axes, 3]]
-    for axis in flipped:
-        affine[:3, 3] += affine[:3, axis] * (array.shape[axis] - 1)
-        affine[:3, axis] *= -1
-    return array, affine
-
-
-def sides(affine: np.ndarray) -> list[tuple[str, str]]:
-    """The patient's sides where each axis of a volume in RAS+ order begins and ends, such as `("L", "R")`.
-
-    Of an oblique axis more letters than one, as PS3.3 (C.7.6.1.1.1) has it: `RA` is mostly right, and in front.
-    """
-    names = []
-    for column in (affine[:3, :3] / voxel_spacing(affine)).T:
-        order = [k for k in np.argsort(-np.abs(column)) if abs(column[k]) >= OBLIQUE]
-        ends = ["".join(SIDES[k][int((column[k] > 0) == end)] for k in order) for end in (False, True)]
-        names.append((ends[0], ends[1]))
-    return names
 
 
 def _box(measured: np.ndarray, spacing: np.ndarray) -> list[tuple[int, int]]:

@@ -20,6 +20,7 @@ from scripts.dicom import find_series, read_series, write_series
 REAL = Path(__file__).parents[2] / "shared" / "data" / "dicom" / "siemens-2d-t1-sagittal-hfs"
 DCM2NIIX = shutil.which("dcm2niix", path=Path(sys.executable).parent) or shutil.which("dcm2niix")
 SHAPE = (12, 10, 6)  # columns, rows, slices
+THIN = 1.3  # mm
 PIXEL = [0.9, 0.8]  # mm between rows, between columns
 ORIGIN = np.array([-31.5, 12.25, 7.0])
 ORIENTATIONS = {
@@ -127,8 +128,8 @@ def enhanced(images):
     return whole
 
 
-def taken(source, **options):
-    return [one for one in find_series(source, **options)[0] if one.skipped is None]
+def taken(source):
+    return [one for one in find_series(source, THIN)[0] if one.skipped is None]
 
 
 def read_only(source):
@@ -136,9 +137,9 @@ def read_only(source):
     return read_series(series)
 
 
-def verdict(source, **options):
+def verdict(source):
     """Why the only series is skipped."""
-    ((series,), _) = find_series(source, **options)
+    ((series,), _) = find_series(source, THIN)
     return series.skipped
 
 

@@ -20,7 +20,8 @@ LEVELS = {
     2: {"losses", "networks", "weights", "metrics", "spectra", "consistency", "dicom", "bids", "readers"},
     3: {"transforms", "simulation", "contrast", "training", "stage", "inference", "datasets", "scans", "sample"}
     | {"choice"},
-    4: {"cohort", "summary", "plan", "results", "report", "viewer", "overview", "evaluation", "tables", "options"},
+    4: {"cohort", "summary", "plan", "results", "report", "viewer", "planes", "overview", "evaluation", "tables"}
+    | {"options"},
 }
 LEVEL_OF = {name: level for level, names in LEVELS.items() for name in names}
 STRANGERS = {"bundle", "tests", "monailabel", "holoscan", "yaml", "scripts"}  # scripts: imports are relative inside

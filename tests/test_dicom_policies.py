@@ -8,7 +8,7 @@ from pydicom.pixels import get_decoder
 
 from scripts.dicom import find_series, read_series
 from scripts.errors import InputError
-from tests.dicom_files import enhanced, mr_slices, read_only, save, verdict
+from tests.dicom_files import THIN, enhanced, mr_slices, read_only, save, verdict
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_anatomy_of_the_head_is_taken(tmp_path, voxels, attributes):
 
 def test_a_map_among_the_frames_of_a_multi_frame_image_is_skipped(tmp_path, voxels):
     images = mr_slices(voxels) + mr_slices(voxels, ImageType=["DERIVED", "PRIMARY", "DIFFUSION", "ADC"])
-    skipped, taken_one = find_series(save(tmp_path, [enhanced(images)]))[0]
+    skipped, taken_one = find_series(save(tmp_path, [enhanced(images)]), THIN)[0]
     assert skipped.skipped == "parametric maps, not anatomy: ADC" and len(skipped.images) == 6
     np.testing.assert_array_equal(read_series(taken_one).array, voxels)
 

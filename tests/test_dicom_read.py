@@ -11,7 +11,7 @@ from pydicom.pixels import get_encoder
 from scripts import grid
 from scripts.dicom import find_series, read_series
 from scripts.errors import InputError
-from tests.dicom_files import ORIENTATIONS, SHAPE, enhanced, mr_slices, read_only, save, world
+from tests.dicom_files import ORIENTATIONS, SHAPE, THIN, enhanced, mr_slices, read_only, save, world
 
 # --- geometry ---
 
@@ -202,6 +202,6 @@ def test_a_truncated_file_is_named(tmp_path, voxels):
 
 
 def test_a_skipped_series_is_not_read(tmp_path, voxels):
-    ((series,), _) = find_series(save(tmp_path, mr_slices(voxels[:, :, :2])))
+    ((series,), _) = find_series(save(tmp_path, mr_slices(voxels[:, :, :2])), THIN)
     with pytest.raises(InputError, match="was skipped: fewer than 3 slices"):
         read_series(series)

@@ -15,7 +15,18 @@ from pydicom import Dataset, uid
 from scripts import grid
 from scripts.dicom import find_series, is_dicom, read_series, write_series
 from scripts.errors import InputError
-from tests.dicom_files import ONE_MORE_AXIAL, ORIENTATIONS, SHAPE, enhanced, mr_slices, read_only, save, taken, verdict
+from tests.dicom_files import (
+    ONE_MORE_AXIAL,
+    ORIENTATIONS,
+    SHAPE,
+    THIN,
+    enhanced,
+    mr_slices,
+    read_only,
+    save,
+    taken,
+    verdict,
+)
 
 
 def test_two_slices_are_too_few(tmp_path, voxels):
@@ -64,7 +75,7 @@ def test_stacks_of_like_orientation_are_two_volumes(tmp_path, voxels):
 def test_one_stray_image_does_not_cost_the_stack(tmp_path, voxels):
     images = mr_slices(voxels) + mr_slices(voxels[:, :, :1], ORIENTATIONS["sagittal"])
     np.testing.assert_array_equal(read_only(save(tmp_path, images)).array, voxels)
-    assert [len(one.images) for one in find_series(tmp_path)[0] if one.skipped] == [1]
+    assert [len(one.images) for one in find_series(tmp_path, THIN)[0] if one.skipped] == [1]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +121,7 @@ def test_volumes_that_nothing_tells_apart_are_skipped_and_cost_no_other_series(t
     """As in arterial spin labelling and functional series of some scanners."""
     save(tmp_path / "asl", [i for t in range(count) for i in mr_slices(voxels + t, SeriesInstanceUID="1.2.9")])
     save(tmp_path / "t2", mr_slices(voxels))
-    skipped = [one for one in find_series(tmp_path)[0] if one.skipped]
+    skipped = [one for one in find_series(tmp_path, THIN)[0] if one.skipped]
     assert [one.skipped.partition(",")[0] for one in skipped] == [f"{count} images at each place"]
     assert "ASL" in skipped[0].skipped and len(skipped[0].images) == 6 * count
     np.testing.assert_array_equal(read_only(tmp_path).array, voxels)
@@ -142,7 +153,7 @@ def test_a_broken_file_is_named_and_costs_no_other_series(tmp_path, voxels):
     save(tmp_path, mr_slices(voxels))
     (tmp_path / "zz").write_bytes(b"\0" * 128 + b"DICM" + b"\x08\x00\x60\x00XX\xff\xff" * 5)
     (tmp_path / "zzz").write_bytes(b"\0" * 128 + b"DICM")
-    series, strangers = find_series(tmp_path)
+    series, strangers = find_series(tmp_path, THIN)
     assert strangers == 0
     assert [one.name for one in series if one.skipped] == ["zz", "zzz"]
     assert all("cannot be read as DICOM" in one.skipped for one in series if one.skipped)
@@ -186,7 +197,7 @@ def test_gzipped_files_are_told_with_what_to_do(tmp_path, voxels, caplog):
     assert len(taken(tmp_path)[0].images) == 5
     assert re.search(r"1 gzipped files such as .*005.dcm.gz are left out. Unpack them with gunzip", caplog.text)
     with pytest.raises(InputError, match=r"005.dcm.gz is gzipped. Unpack it with gunzip"):
-        find_series(tmp_path / "005.dcm.gz")
+        find_series(tmp_path / "005.dcm.gz", THIN)
 
 
 def test_other_files_are_counted_and_hidden_ones_are_not_seen(tmp_path, voxels):
@@ -196,7 +207,7 @@ def test_other_files_are_counted_and_hidden_ones_are_not_seen(tmp_path, voxels):
     (tmp_path / "empty").touch()
     (tmp_path / "circle").symlink_to(tmp_path)
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    series, strangers = find_series(tmp_path)
+    series, strangers = find_series(tmp_path, THIN)
     assert [len(one.images) for one in series] == [6] and strangers == 3
 
 
@@ -217,13 +228,13 @@ def test_zip_files_indexes_and_absent_files_have_clear_messages(tmp_path, voxels
     index.SOPClassUID, index.SOPInstanceUID = uid.MediaStorageDirectoryStorage, "1.2"
     save(tmp_path / "disc", [index], names=["DICOMDIR"])
     with pytest.raises(InputError, match=r"scan.zip is a zip file. Unpack it"):
-        find_series(tmp_path / "scan.zip")
+        find_series(tmp_path / "scan.zip", THIN)
     with pytest.raises(InputError, match="DICOMDIR is an index"):
-        find_series(tmp_path / "disc" / "DICOMDIR")
+        find_series(tmp_path / "disc" / "DICOMDIR", THIN)
     with pytest.raises(InputError, match="nowhere does not exist"):
-        find_series(tmp_path / "nowhere")
-    assert find_series(tmp_path / "disc") == ([], 1)
-    assert find_series([]) == ([], 0)
+        find_series(tmp_path / "nowhere", THIN)
+    assert find_series(tmp_path / "disc", THIN) == ([], 1)
+    assert find_series([], THIN) == ([], 0)
 
 
 def test_only_dicom_bears_its_mark(tmp_path, voxels):

@@ -173,7 +173,7 @@ def test_a_missing_file_is_told_in_one_line(tmp_path, network):
         *("--input", tmp_path / "absent.nii.gz", "--output_dir", out),
         *("--ckpt_path", random_weights(tmp_path / "weights.pt")),
     )
-    assert_told_in_one_line(result, "absent.nii.gz", "--input")
+    assert_told_in_one_line(result, "absent.nii.gz does not exist", "the input")
     assert not out.exists()
 
 

@@ -160,3 +160,14 @@ def test_a_mistake_is_told_in_one_line_before_any_cluster_is_sought(typed, words
     said, _ = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 1 and "Traceback" not in said
     assert len(lines := [line for line in said.splitlines() if line.startswith("error: ")]) == 1 and words in lines[0]
+
+
+def test_a_dry_run_lists_the_scans_and_starts_no_cluster(tmp_path):
+    values = np.random.default_rng(0).uniform(100, 900, (24, 24, 6)).astype(np.float32)
+    nib.save(nib.Nifti1Image(values, np.diag([1.0, 1.0, 5.0, 1.0])), tmp_path / "scan.nii.gz")
+    command = (ROOT / "bundle" / "ray_cohort.py", "--input", "scan.nii.gz", "--output_dir", "out", "--dry_run")
+    process = start(*command, cwd=tmp_path, RAY_ADDRESS="127.0.0.1:1")  # where nobody answers
+    said, _ = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, said
+    assert "rebuilt  scan.nii.gz" in said and "Nothing was written." in said
+    assert [path.name for path in tmp_path.iterdir()] == ["scan.nii.gz"]

@@ -77,7 +77,7 @@ def test_a_folder_is_searched_at_any_depth_without_results_and_hidden_files(tmp_
 @pytest.mark.parametrize(
     ("files", "source", "message"),
     [
-        ([], "nowhere.nii.gz", r"nowhere.nii.gz does not exist.*--input"),
+        ([], "nowhere.nii.gz", r"nowhere.nii.gz does not exist.*the input"),
         ([], ".", r"no thick-slice scan was found\..*\.nii\.gz.*DICOM"),
         (["x.dcm", "a_sr.nii.gz"], ".", r"no thick-slice scan was found"),
         (["scan.dcm"], "scan.dcm", r"scan.dcm is no scan that can be read.*DICOM.*convert"),

@@ -201,7 +201,7 @@ def test_an_isotropic_result_is_one_of_cubes_in_its_place(spacing, edge, axis, d
     door(path)
     without = np.where(np.arange(3) == slices, edge, spacing)
     if max(spacing) > 0.7:
-        told = " x ".join(f"{length:.3g}" for length in without) + " mm (--isotropic true makes cubes of them)"
+        told = " x ".join(f"{length:.3g}" for length in without) + " mm (--isotropic makes cubes of them)"
         assert log.messages[-1].endswith(told)
 
 

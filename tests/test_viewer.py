@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.spatial.transform import Rotation
 
-from scripts import viewer
+from scripts import planes, viewer
 from scripts.acquisition import Acquisition
 from scripts.grid import fine_affine, voxel_spacing
 from scripts.interpolation import interpolate
@@ -148,13 +148,13 @@ def test_a_page_of_a_large_scan_is_below_20_megabytes_and_says_what_it_leaves_ou
 )
 def test_sides_are_those_of_the_patient_with_more_letters_where_oblique(degrees, expected):
     measured, _ = scan(turned(np.eye(4), *degrees))
-    assert viewer.sides(measured.affine.numpy()) == expected
+    assert planes.sides(measured.affine.numpy()) == expected
 
 
 @pytest.mark.parametrize("axes", AXES[::5])
 def test_ras_keeps_every_voxel_where_it_is(axes):
     measured, _ = scan(turned(axes, 12, -20, 30))
-    array, affine = viewer.ras(measured)
+    array, affine = planes.ras(measured)
     columns = affine[:3, :3] / voxel_spacing(affine)
     assert (columns.diagonal() > 0.7).all()
     for index in np.random.default_rng(0).integers(0, array.shape, (20, 3)):

@@ -88,7 +88,7 @@ def _may_be_cut(path: Path) -> bool:
 
 
 @quiet()
-def find_series(source: str | os.PathLike | Sequence[str | os.PathLike], thin: float = 1.3) -> tuple[list[Series], int]:
+def find_series(source: str | os.PathLike | Sequence[str | os.PathLike], thin: float) -> tuple[list[Series], int]:
     """Groups DICOM files into volumes and says which of them are stacks of thick MR slices.
 
     Files are grouped by patient, study and SeriesInstanceUID. What cannot be part of a stack is set apart, by reason
