@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from monai.data import MetaTensor
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
@@ -28,8 +28,7 @@ from .acquisition import Acquisition
 from .consistency import difference, relative_rmse
 from .errors import InputError, flag, input_error
 from .files import sha256, whole_file
-from .inference import DriftInferer, rebuild
-from .networks import Drift
+from .inference import StackInferer, rebuild
 from .report import write_page
 from .results import beside, state
 from .summary import add_rows, alone, read_rows
@@ -49,6 +48,7 @@ class Output:
         dtype: of NIfTI voxels, `"float32"`, or `"int16"`, scaled, in half the space.
         report, anonymous: whether each scan gets a page, and whether it leaves out what names the scan.
         settings: what changes results, as the user gave it: name -> plain value.
+        inferer: whose settings change them too.
         weights: file that the network was loaded from.
         version: of the bundle.
 
@@ -62,6 +62,7 @@ class Output:
     report: bool
     anonymous: bool
     settings: Mapping[str, Any]
+    inferer: StackInferer
     weights: str
     version: str
 
@@ -85,7 +86,7 @@ class Output:
         becomes on a machine, such as bfloat16, is not in it.
         """
         release = ".".join(self.version.split(".")[:2])
-        settings = {**self.settings, "format": self.format, "dtype": self.dtype}
+        settings = {**self.settings, **self.inferer.settings, "format": self.format, "dtype": self.dtype}
         return {"WeightsSHA256": sha256([self.weights]), "Release": release, "Settings": settings}
 
     def key(self, item: Mapping) -> dict[str, Any]:
@@ -120,7 +121,12 @@ def _write(item: Mapping, result: MetaTensor, header: Mapping, output: Output, k
 
 
 def _rebuild_or_complete(
-    item: Mapping, preprocessing: Callable, network: Drift, inferer: DriftInferer, device: torch.device, output: Output
+    item: Mapping,
+    preprocessing: Callable,
+    network: nn.Module,
+    inferer: StackInferer,
+    device: torch.device,
+    output: Output,
 ) -> dict:
     """What `rebuild_scan` does with a scan that can be read and written."""
     start, stem = time.perf_counter(), Path(item["result"])
@@ -162,7 +168,12 @@ def _row(item: Mapping, record: Mapping, outcome: str) -> dict:
 
 
 def rebuild_scan(
-    item: Mapping, preprocessing: Callable, network: Drift, inferer: DriftInferer, device: torch.device, output: Output
+    item: Mapping,
+    preprocessing: Callable,
+    network: nn.Module,
+    inferer: StackInferer,
+    device: torch.device,
+    output: Output,
 ) -> dict:
     """Rebuilds a scan, unless it is complete. Writes the result, if asked its page, and last its record.
 
@@ -238,8 +249,8 @@ def summarise(rows: Iterable[tuple[int, Mapping]], items: Sequence[Mapping], out
 
 def rebuild_scans(
     preprocessing: Callable,
-    network: Drift,
-    inferer: DriftInferer,
+    network: nn.Module,
+    inferer: StackInferer,
     device: torch.device,
     output: Output,
     items: Sequence[Mapping],

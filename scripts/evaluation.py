@@ -16,14 +16,13 @@ from monai.data import MetaTensor
 from monai.inferers import Inferer
 from monai.transforms import CenterSpatialCrop
 from monai.utils import convert_to_tensor
-from torch import Tensor
+from torch import Tensor, nn
 
 from . import metrics, spectra
 from .acquisition import SLR, Acquisition, Profile, length
 from .errors import InputError
 from .grid import voxel_spacing
 from .inference import rebuild
-from .networks import Drift
 from .simulation import simulate
 from .slice_profile import slice_profile
 from .tables import CASE, summarise, summary_table, write_tables
@@ -38,7 +37,7 @@ Method = Callable[[MetaTensor, Acquisition], Tensor]
 
 
 def by_networks(
-    thick: MetaTensor, acquisition: Acquisition, network: Drift, inferer: Inferer, device: torch.device | str
+    thick: MetaTensor, acquisition: Acquisition, network: nn.Module, inferer: Inferer, device: torch.device | str
 ) -> MetaTensor:
     """The method that ships, `inference.rebuild`; the slices carry their acquisition."""
     return rebuild(thick, network, inferer, device)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 from monai.data import MetaTensor
+from torch import nn
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
@@ -19,10 +20,10 @@ from . import dicom, results
 from .acquisition import Acquisition
 from .cohort import Output
 from .errors import flag, input_error
-from .inference import DriftInferer, rebuild, signal_box
+from .inference import StackInferer, rebuild
 from .intensity import intensity_range
 from .interpolation import interpolate
-from .networks import Drift
+from .windows import signal_box
 
 logger = logging.getLogger("drift")
 
@@ -45,7 +46,7 @@ class Stopwatch:
         network, inferer, device: see `inference.rebuild`.
     """
 
-    def __init__(self, network: Drift, inferer: DriftInferer, device: torch.device):
+    def __init__(self, network: nn.Module, inferer: StackInferer, device: torch.device):
         self.parts = network, inferer, device
         self.rates: dict[int, float] = {}  # steps -> seconds per voxel of a family of planes
 
@@ -122,8 +123,8 @@ def _table(rows: Sequence[Mapping[str, str]]) -> str:
 def list_scans(
     dry_run: bool,
     preprocessing: Callable,
-    network: Drift,
-    inferer: DriftInferer,
+    network: nn.Module,
+    inferer: StackInferer,
     device: torch.device,
     output: Output,
     items: Sequence[Mapping],

@@ -48,28 +48,30 @@ class RandPlaned(RandomizableTransform, MapTransform):
 
     Args:
         keys: one key, a `(1, X, Y, Z)` volume with an affine; `sharp_axes` in the data names the axes to choose from.
+        planes: how many neighbouring planes make the first axis of the result.
     """
 
-    def __init__(self, keys: KeysCollection):
+    def __init__(self, keys: KeysCollection, planes: int = 1):
         MapTransform.__init__(self, keys)
         RandomizableTransform.__init__(self, prob=1.0)
+        self.planes = planes
 
     # MONAI declares one argument
     def randomize(self, shape: tuple[int, ...], sharp_axes: tuple[int, ...]) -> None:  # type: ignore[override]
         """Draws the slice axis, the plane's other axis and its index."""
         self._axis, self._other = (int(a) for a in self.R.permutation(sharp_axes)[:2])
         self._normal = 3 - self._axis - self._other
-        self._index = int(self.R.randint(shape[self._normal]))
+        self._index = int(self.R.randint(max(shape[self._normal] - self.planes, 0) + 1))
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         (key,) = self.keys
         volume = data[key]
         self.randomize(volume.shape[1:], data["sharp_axes"])
         spacing = grid.voxel_spacing(volume.affine)
-        plane = volume.as_tensor().select(1 + self._normal, self._index).float()  # (1, two axes in array order)
-        if self._axis > self._other:
-            plane = plane.transpose(1, 2)
-        return {key: plane, "spacing": (float(spacing[self._axis]), float(spacing[self._other]))}
+        count = min(self.planes, volume.shape[1 + self._normal])
+        planes = volume.as_tensor()[0].narrow(self._normal, self._index, count).float()
+        planes = planes.permute(self._normal, self._axis, self._other)
+        return {key: planes, "spacing": (float(spacing[self._axis]), float(spacing[self._other]))}
 
 
 class RandResampled(RandomizableTransform, MapTransform):
@@ -134,6 +136,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
     Args:
         keys: one key, a `(1, H, W)` plane in [0, 1]; `spacing` in the data, in mm.
         max_thickness: `T_i` is uniform in `(T_hr, max_thickness]` mm.
+        min_thickness: in mm, `T_i` is uniform from it on; null for `T_hr`.
         ceta_gap: `Delta T` of CETA in mm; 0 for no pairs.
         profiles: of which one is drawn, see `slice_profile.slice_profile`.
         spacing_ratio: slice spacing / slice thickness is uniform in this range for half of the stacks, else 1.
@@ -144,7 +147,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
             range, for half of the stacks.
 
     Raises:
-        InputError: if `ceta_gap` is no length.
+        InputError: if `ceta_gap` or `min_thickness` is none that it may be.
     """
 
     def __init__(
@@ -152,6 +155,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
         keys: KeysCollection,
         max_thickness: float,
         ceta_gap: float = 1.0,
+        min_thickness: float | None = None,
         profiles: Sequence[Profile] = (SLR,),
         spacing_ratio: tuple[float, float] = (1.0, 1.0),
         max_shift: float = 0.0,
@@ -162,6 +166,12 @@ class RandAcquired(RandomizableTransform, MapTransform):
         RandomizableTransform.__init__(self, prob=1.0)
         if not isinstance(ceta_gap, int | float) or not ceta_gap >= 0:
             raise InputError(f"ceta_gap is {ceta_gap!r}: expected millimetres, or 0 for no pairs. Set --ceta_gap.")
+        if min_thickness is not None and not 0 < min_thickness <= max_thickness:
+            raise InputError(
+                f"min_thickness is {min_thickness!r}: expected millimetres, at most max_thickness, {max_thickness}. "
+                "Set --min_thickness."
+            )
+        self.min_thickness = min_thickness
         self.max_thickness = max_thickness
         self.ceta_gap = ceta_gap
         self.profiles = profiles
@@ -178,7 +188,8 @@ class RandAcquired(RandomizableTransform, MapTransform):
     def randomize(self, target: float) -> None:  # type: ignore[override]  # MONAI declares Any
         """Draws how the stack is acquired."""
         # uniform on the half-open interval (T_hr, max]: 1 - [0, 1) is (0, 1]
-        self._thickness = target + (1 - float(self.R.random_sample())) * (self.max_thickness - target)
+        least = max(target, self.min_thickness or 0.0)
+        self._thickness = least + (1 - float(self.R.random_sample())) * (self.max_thickness - least)
         ratio = float(self.R.uniform(*self.spacing_ratio))
         self._ratio = ratio if self.R.random_sample() < 0.5 else 1.0
         self._profile = self.profiles[self.R.randint(len(self.profiles))]

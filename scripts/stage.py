@@ -106,7 +106,7 @@ class Training:
     """What all stages of a training share; called with what one has of its own, it trains that one.
 
     Args:
-        network: a `Drift`.
+        network: a `Drift`, or a baseline.
         averaged: its copy, which becomes the average that validates and ships.
         settings: all that change the result, `seed` among them.
         card: of the exported weights.
@@ -151,7 +151,7 @@ class Training:
 
         Args:
             name: of the stage.
-            part: of the network, that the trainer trains.
+            part: of the network, that the trainer trains; empty for the whole.
             start: weights of the whole network to start from; None for those that it has.
             export: file name for the averaged network's weights.
             trainer: stock; it gets seeds, schedule, average, validation, curves and checkpoints.
@@ -164,9 +164,9 @@ class Training:
         if start is not None:
             load_weights(self.network, start)
         self.averaged.load_state_dict(self.network.state_dict())
-        trained, epochs = getattr(self.network, part), trainer.state.max_epochs
+        trained, epochs = self.network.get_submodule(part), trainer.state.max_epochs
         average = Average(trained, self.average_decay)
-        setattr(self.averaged, part, average.ema_model)
+        average.ema_model = self.averaged.get_submodule(part).eval().requires_grad_(False)
         loader: DataLoader = trainer.data_loader  # type: ignore[assignment]
         schedule = warmup_cosine(trainer.optimizer, len(loader), epochs)
         key = {

@@ -16,6 +16,7 @@ CONFIGS = ROOT / "configs"
 SCHEMA = Path(__file__).parent / "meta_schema_20240725.json"  # the model zoo's, which metadata.json names
 FILES = sorted(str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*.yaml"))
 COMPLETE = ["inference.yaml", "train.yaml", "evaluate.yaml"]  # what people run; the others are stacked on these
+BASELINES = [file for file in FILES if file.startswith("baselines/")]
 SIZES = {"large": paper.PARAMETERS_LARGE, "base": paper.PARAMETERS_BASE, "small": paper.PARAMETERS_SMALL}
 
 # Every top-level key that a file may have: MONAI passes over a misspelt one in silence.
@@ -38,7 +39,8 @@ TRAINING = {
         "shift_range",
     ),
     *("max_thickness", "target_range", "pixel_range", "size_range", "profiles", "spacing_ratio", "max_shift"),
-    *("max_gain", "max_noise", "ceta_gap", "n_max", "size", "card"),
+    *("max_gain", "max_noise", "ceta_gap", "n_max", "size", "card", "planes", "min_thickness"),
+    *("trained", "prepare_batch", "loss_function", "inferer", "pairs"),
     *("averaged", "settings", "train", "validate", "stage", "stage1", "stage2", "training", "ship"),
 }
 DEPLOYED = {"speed", "bfloat16", "both_planes", "ckpt_path", "card", "weights", "inferer", "run"}
@@ -56,7 +58,9 @@ KNOWN = {
     | {"flips", "stage1_inferer", "methods", "volumes"},
     "multi_gpu.yaml": {"device", "follower", "initialize", "finalize"},
     "paper.yaml": TRAINING,
+    "baselines": SHARED | TRAINING | {"both_planes", "flips", "speed", "consistency", "methods"},
     "mlflow.yaml": {"handlers_id", "configs"},
+    "models": {"size", "network_def"},
 }
 HOST_IDS = {  # that Label, Deploy, the zoo's checks or the documented commands look up
     "inference.yaml": "bundle_root device dataset_dir output_dir network_def network preprocessing inferer "
@@ -164,5 +168,5 @@ def kind(item):
     return item["_target_"].rsplit(".", 1)[-1]
 
 
-def transform(name, config, section="train#acquisition"):
+def transform(name, config, section="pairs"):
     return [t for t in config[section]["transforms"] if kind(t) == name]

@@ -19,7 +19,7 @@ LEVELS = {
     1: {"slice_profile", "grid", "acquisition", "interpolation", "intensity", "schedule", "flow"},
     2: {"losses", "networks", "weights", "metrics", "spectra", "consistency", "dicom", "bids", "readers"},
     3: {"transforms", "simulation", "contrast", "training", "stage", "inference", "datasets", "scans", "sample"}
-    | {"choice"},
+    | {"choice", "windows", "baselines"},
     4: {"cohort", "summary", "plan", "results", "report", "viewer", "planes", "overview", "evaluation", "tables"}
     | {"options"},
 }

@@ -42,11 +42,12 @@ def test_training_uses_the_papers_data():
 
 def test_pairs_share_every_augmentation():
     """Each transform after the acquisition is drawn once for image, label and proximal image."""
-    transforms = parser("train.yaml")["train#acquisition#transforms"]
-    place = [kind(t) for t in transforms].index("RandAcquired")
-    before, after = transforms[: place + 1], transforms[place + 1 :]
+    config = parser("train.yaml")
+    *before, last = config["train#acquisition#transforms"]
+    acquired, *after = config["pairs#transforms"]
+    assert last == "@pairs" and kind(acquired) == "RandAcquired"
     assert before and after
-    assert all(t["keys"] == "label" for t in before)
+    assert all(t["keys"] == "label" for t in (*before, acquired))
     assert all(t["keys"] == ["image", "label", "proximal"] for t in after)
 
 
@@ -101,7 +102,15 @@ def test_paper_yaml_simulates_the_papers_acquisition_and_no_other_contrast():
 
 def test_paper_yaml_names_the_options_in_which_it_is_not_the_papers():
     text = (CONFIGS / "paper.yaml").read_text()
-    papers = {"data", "seed", "patch_size", "ceta_gap", "bias_range"}  # bias_range: without effect at a share of 0
+    papers = {
+        "data",
+        "seed",
+        "patch_size",
+        "planes",
+        "min_thickness",
+        "ceta_gap",
+        "bias_range",
+    }  # bias_range: without effect at a share of 0
     left = set(raw("train.yaml")["settings"]) - set(raw("paper.yaml")) - papers
     header = text[: text.index("\nstage1_batch_size")]
     assert left == {"target_range", "average_decay", "patches_per_epoch"}
@@ -172,7 +181,7 @@ def test_stages_differ_in_nothing_but_what_they_train():
         assert first[key]["_target_"] == second[key]["_target_"] and first[key].keys() == second[key].keys()
     assert second["prepare_batch"]["inferer"] == "@train#inferer", "the frozen APN in one precision with all"
     shipped = {"_target_": "scripts.inference.DriftInferer"}
-    assert config["validate#inferer"] == {**shipped, "steps": 0}, "stage 1 alone takes no Euler step"
+    assert config["inferer"] == {**shipped, "steps": 0}, "stage 1 alone takes no Euler step"
     assert config["stage2#evaluator#inferer"] == {**shipped, "n_max": "@n_max"}
     assert config["validate#evaluator"].keys() == config["stage2#evaluator"].keys()
     assert config["stage1"].keys() == config["stage2"].keys()

@@ -7,7 +7,8 @@ from torch import nn
 
 from scripts.acquisition import Acquisition
 from scripts.errors import InputError
-from scripts.inference import DriftInferer, in_parts, signal_box, window_size
+from scripts.inference import DriftInferer
+from scripts.windows import in_parts, signal_box, window_size
 from tests.loops import in_unit, sharpened_by_loop
 from tests.test_inference import OWN, Pointwise, arrays, close, doubled, of_box
 from tests.volumes import noise_stack

@@ -27,9 +27,10 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from scripts.acquisition import Acquisition
-from scripts.inference import rebuild, window_size
+from scripts.inference import rebuild
 from scripts.schedule import ais_steps, euler_times
 from scripts.training import default_device, fast_bfloat16
+from scripts.windows import window_size
 from tests.benchmarks import CKPT_PATH, deployed, shipped_network
 
 WINDOW, STRIDE = 128, 96

@@ -1,0 +1,1 @@
+"""The methods that DRIFT is compared with: a module for each network or family, a YAML for each in its configs."""

@@ -1,0 +1,59 @@
+"""Each baseline so small that tests can run it: its YAML stacked on the deployed ones, with a tiny network."""
+
+import sys
+from pathlib import Path
+
+import yaml
+from monai.bundle import ConfigWorkflow
+
+ROOT = Path(__file__).parents[1]
+TRAINED = {  # as tests.nano
+    "num_workers": 0,
+    "patches_per_epoch": 8,
+    "stage1_epochs": 2,
+    "val_interval": 1000,
+    "checkpoint_interval": 1,
+    "average_decay": 0.9,
+}
+TINY = {  # name of the YAML -> what makes its network and its batches tiny
+    "swinir": {
+        "network_def::channels": 8,
+        "network_def::depths": [2],
+        "network_def::heads": 2,
+        "patch_size": 32,
+        "stage1_learning_rate": 5.0e-3,
+    },
+}
+
+
+def workflow(base, name, folder, run_id="run", **overrides):
+    """`configs/BASE.yaml` with the YAML of a baseline and tiny settings, initialised."""
+    tiny = folder / f"{name}.yaml"
+    tiny.parent.mkdir(parents=True, exist_ok=True)
+    tiny.write_text(yaml.safe_dump({**TINY[name], **(TRAINED if base == "train" else {})}))
+    result = ConfigWorkflow(
+        config_file=[
+            str(ROOT / "configs" / f"{base}.yaml"),
+            str(ROOT / "configs/baselines" / f"{name}.yaml"),
+            str(tiny),
+        ],
+        meta_file=str(ROOT / "configs" / "metadata.json"),
+        logging_file=False,
+        run_id=run_id,
+        bundle_root=str(ROOT),
+        device="$torch.device('cpu')",
+        bfloat16=False,
+        **overrides,
+    )
+    path, hook = list(sys.path), sys.excepthook
+    result.initialize()
+    sys.path[:], sys.excepthook = path, hook  # initialize changes the interpreter
+    return result
+
+
+def train(name, output_dir, dataset_dir, **overrides):
+    """Trains it; returns the workflow."""
+    given = {"dataset_dir": str(dataset_dir), "output_dir": str(output_dir), **overrides}
+    result = workflow("train", name, output_dir.parent / "tiny", "training", **given)
+    result.run()
+    return result
