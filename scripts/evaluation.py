@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -230,7 +231,9 @@ def evaluate(
                 told.attach(thick)
                 case = (name, item["subject"], item["contrast"], axis, thickness, spacing, fine_spacing)
                 for label, method in methods.items():
+                    start = time.perf_counter()
                     result = method(thick.clone(), told)
+                    took = time.perf_counter() - start
                     prediction = convert_to_tensor(result, device="cpu", track_meta=False).to(truth.volume)
                     if prediction.shape != sharp.shape or not torch.isfinite(prediction).all():
                         raise InputError(
@@ -239,7 +242,7 @@ def evaluate(
                         )
                     quality = truth.measure(prediction[0], a)
                     steps = getattr(result, "meta", {}).get("steps")
-                    rows.append(dict(zip(CASE, (*case, label, steps))) | quality)
+                    rows.append(dict(zip(CASE, (*case, label, steps))) | quality | {"seconds": took})
                     logger.info(f"{name} axis {axis}, {thickness:g} mm, {label}: PSNR {quality['psnr']:.2f} dB")
         table = pd.DataFrame(rows).astype({"slice_axis": "Int64", "steps": "Int64"})
         write_tables(output_dir, settings, table)

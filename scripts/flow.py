@@ -15,14 +15,16 @@ class PathSample(NamedTuple):
     """A batch of points on straight paths, all that the losses of stage 2 need.
 
     The first samples of the batch have thickness `T_i`; those from `len(xt) - len(partner)` on are the same anatomy at
-    `T_j = T_i - 1 mm`, and `partner` names the index of each one's `T_i` sample (Sec. 3.5).
+    `T_j = T_i - 1 mm`, and `partner` names the index of each one's `T_i` sample (Sec. 3.5). Where CETA has a time of
+    its own (Sec. S12), its pairs come behind all of those, first the `T_i` then the `T_j`, and are for CETA alone.
 
     Attributes:
         xt: `(B, 1, H, W)` states `s(t)`.
         x0: `(B, 1, H, W)` coarse estimates `z` of the frozen APN.
         x1: `(B, 1, H, W)` targets `y`.
         t: `(B,)` times in [0, 1].
-        partner: `(P,)` indices into the batch, `P < B`; empty without CETA.
+        partner: `(P,)` indices into the batch, of the partners of its last `P` samples; empty without CETA.
+        beside: how many of the last samples are for CETA alone.
     """
 
     xt: Tensor
@@ -30,6 +32,7 @@ class PathSample(NamedTuple):
     x1: Tensor
     t: Tensor
     partner: Tensor
+    beside: int = 0
 
 
 def interpolate(x0: Tensor, x1: Tensor, t: Tensor) -> Tensor:

@@ -73,5 +73,7 @@ class FlowLoss(nn.Module):
 
     def forward(self, v: Tensor, path: PathSample) -> Tensor:
         """`v` is `(B, 1, H, W)`; returns a scalar."""
-        velocity_loss = huber_loss(v, target_velocity(path.x0, path.x1), delta=self.delta)
+        count = len(v) - path.beside
+        target = target_velocity(path.x0[:count], path.x1[:count])
+        velocity_loss = huber_loss(v[:count], target, delta=self.delta)
         return velocity_loss + self.ceta_weight * ceta(v, path)

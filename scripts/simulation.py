@@ -125,6 +125,19 @@ class RandResampled(RandomizableTransform, MapTransform):
         return {**data, key: label, "spacing": self._spacing}
 
 
+def ceta_coverage(gap: float | str, target: float, max_thickness: float) -> float:
+    """Share of the thicknesses `(T_hr, max]` that CETA's pairs cover, `1 - E|T_i - T_j| / (max - T_hr)` (Tab. 3).
+
+    For a fixed gap it is the share that has a partner; two independent draws lie a third of the range apart.
+
+    Args:
+        gap: see `RandAcquired`.
+        target: `T_hr` in mm.
+        max_thickness: in mm.
+    """
+    return 2 / 3 if gap == "random" else max(0.0, 1 - float(gap) / (max_thickness - target))
+
+
 class RandAcquired(RandomizableTransform, MapTransform):
     """Draws an acquisition and simulates it on a sharp plane: the training pair of both stages (Sec. 3.1).
 
@@ -137,7 +150,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
         keys: one key, a `(1, H, W)` plane in [0, 1]; `spacing` in the data, in mm.
         max_thickness: `T_i` is uniform in `(T_hr, max_thickness]` mm.
         min_thickness: in mm, `T_i` is uniform from it on; null for `T_hr`.
-        ceta_gap: `Delta T` of CETA in mm; 0 for no pairs.
+        ceta_gap: `Delta T` of CETA in mm; 0 for no pairs; `"random"` draws `T_j` as `T_i` is drawn (Tab. 3).
         profiles: of which one is drawn, see `slice_profile.slice_profile`.
         spacing_ratio: slice spacing / slice thickness is uniform in this range for half of the stacks, else 1.
         max_shift: the stack lies off its centred place by a length uniform up to this share of `T_hr`, either way.
@@ -154,7 +167,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
         self,
         keys: KeysCollection,
         max_thickness: float,
-        ceta_gap: float = 1.0,
+        ceta_gap: float | str = 1.0,
         min_thickness: float | None = None,
         profiles: Sequence[Profile] = (SLR,),
         spacing_ratio: tuple[float, float] = (1.0, 1.0),
@@ -164,8 +177,10 @@ class RandAcquired(RandomizableTransform, MapTransform):
     ):
         MapTransform.__init__(self, keys)
         RandomizableTransform.__init__(self, prob=1.0)
-        if not isinstance(ceta_gap, int | float) or not ceta_gap >= 0:
-            raise InputError(f"ceta_gap is {ceta_gap!r}: expected millimetres, or 0 for no pairs. Set --ceta_gap.")
+        if ceta_gap != "random" and not (isinstance(ceta_gap, int | float) and ceta_gap >= 0):
+            raise InputError(
+                f"ceta_gap is {ceta_gap!r}: expected millimetres, 0 for no pairs, or random. Set --ceta_gap."
+            )
         if min_thickness is not None and not 0 < min_thickness <= max_thickness:
             raise InputError(
                 f"min_thickness is {min_thickness!r}: expected millimetres, at most max_thickness, {max_thickness}. "
@@ -185,11 +200,14 @@ class RandAcquired(RandomizableTransform, MapTransform):
         value = float(self.R.uniform(0, largest))
         return value if self.R.random_sample() < 0.5 else 0.0
 
+    def _drawn_thickness(self, target: float) -> float:
+        """Uniform on the half-open interval `(T_hr, max]`, since 1 - [0, 1) is (0, 1]."""
+        least = max(target, self.min_thickness or 0.0)
+        return least + (1 - float(self.R.random_sample())) * (self.max_thickness - least)
+
     def randomize(self, target: float) -> None:  # type: ignore[override]  # MONAI declares Any
         """Draws how the stack is acquired."""
-        # uniform on the half-open interval (T_hr, max]: 1 - [0, 1) is (0, 1]
-        least = max(target, self.min_thickness or 0.0)
-        self._thickness = least + (1 - float(self.R.random_sample())) * (self.max_thickness - least)
+        self._thickness = self._proximal = self._drawn_thickness(target)
         ratio = float(self.R.uniform(*self.spacing_ratio))
         self._ratio = ratio if self.R.random_sample() < 0.5 else 1.0
         self._profile = self.profiles[self.R.randint(len(self.profiles))]
@@ -198,23 +216,25 @@ class RandAcquired(RandomizableTransform, MapTransform):
         self._interleaved = bool(self.R.random_sample() < 0.5)
         self._noise = self._half_of_the_time(self.max_noise)
         self._seed = int(self.R.randint(2**31))  # of the gains and the noise, whose number depends on the slices'
+        if self.ceta_gap == "random":
+            self._proximal = self._drawn_thickness(target)
+        elif self._thickness - self.ceta_gap > target:
+            self._proximal = self._thickness - self.ceta_gap
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         (key,) = self.keys
         label, target = data[key], data["spacing"][0]
         self.randomize(target)
-        thick = proximal_thick = self._thickness
         generator = np.random.default_rng(self._seed)
-        image = proximal = self._degrade(label, target, thick, generator)
-        if self.ceta_gap > 0 and thick - self.ceta_gap > target:
-            proximal_thick = thick - self.ceta_gap
-            proximal = self._degrade(label, target, proximal_thick, generator)
+        image = proximal = self._degrade(label, target, self._thickness, generator)
+        if self._proximal != self._thickness:
+            proximal = self._degrade(label, target, self._proximal, generator)
         return {
             key: label,
             "image": image,
-            "thickness": torch.tensor([thick, target]),
+            "thickness": torch.tensor([self._thickness, target]),
             "proximal": proximal,
-            "proximal_thickness": torch.tensor([proximal_thick, target]),
+            "proximal_thickness": torch.tensor([self._proximal, target]),
         }
 
     def _degrade(self, plane: Tensor, target: float, thickness: float, generator: np.random.Generator) -> Tensor:

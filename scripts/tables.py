@@ -27,6 +27,7 @@ METRICS = {
     "step_ratio": ("step ratio", 2),
     "lesions": ("lesion contrast kept", 2),
     "small_lesions": ("of small lesions", 2),
+    "seconds": ("seconds", 1),
 }
 CASE = {  # what a row is about -> its heading
     "volume": "volume",

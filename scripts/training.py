@@ -21,7 +21,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 
 from . import interpolation
 from .acquisition import Acquisition
-from .errors import flag
+from .errors import InputError, flag
 from .files import whole_file
 from .flow import PathSample, endpoint_biased, interpolate
 
@@ -66,12 +66,20 @@ class FlowBatch(PrepareBatch):
         apn: stage 1; put in evaluation mode and frozen.
         inferer: how it is called.
         alpha: exponent of the endpoint-biased times, 2 in the paper.
+        ceta_time: at which CETA compares endpoints (Sec. S12), for two more planes of each pair; null for the times of
+            the flow's states, which cost nothing.
+
+    Raises:
+        InputError: if `ceta_time` is no time.
     """
 
-    def __init__(self, apn: nn.Module, inferer: Inferer, alpha: float):
+    def __init__(self, apn: nn.Module, inferer: Inferer, alpha: float, ceta_time: float | None = None):
+        if ceta_time is not None and not (isinstance(ceta_time, int | float) and 0 <= ceta_time <= 1):
+            raise InputError(f"ceta_time is {ceta_time!r}: expected a time in [0, 1], or null. Set --ceta_time.")
         self.apn = apn.eval().requires_grad_(False)
         self.inferer = inferer
         self.alpha = alpha
+        self.ceta_time = ceta_time
 
     def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
         """Returns `(xt, PathSample, (thickness, t), {})` on the device."""
@@ -79,7 +87,7 @@ class FlowBatch(PrepareBatch):
             key: batchdata[key].to(device, non_blocking=non_blocking)
             for key in ("image", "label", "thickness", "proximal", "proximal_thickness")
         }
-        partner = (batch["proximal_thickness"][:, 0] < batch["thickness"][:, 0]).nonzero()[:, 0]
+        partner = (batch["proximal_thickness"][:, 0] != batch["thickness"][:, 0]).nonzero()[:, 0]
         image = torch.cat([batch["image"], batch["proximal"][partner]])
         thickness = torch.cat([batch["thickness"], batch["proximal_thickness"][partner]])
         x1 = torch.cat([batch["label"], batch["label"][partner]])
@@ -87,8 +95,15 @@ class FlowBatch(PrepareBatch):
         t = torch.cat([t, t[partner]])
         with torch.no_grad():
             x0 = self.inferer(image, self.apn, thickness)
+        beside = 0
+        if self.ceta_time is not None:
+            first, beside = len(t), 2 * len(partner)
+            again = torch.cat([partner, torch.arange(len(batch["image"]), first, device=x1.device)])
+            x0, x1, thickness = (torch.cat([whole, whole[again]]) for whole in (x0, x1, thickness))
+            t = torch.cat([t, t.new_full((beside,), self.ceta_time)])
+            partner = torch.arange(first, first + len(partner), device=x1.device)
         xt = interpolate(x0, x1, t)
-        return xt, PathSample(xt, x0, x1, t, partner), (thickness, t), {}
+        return xt, PathSample(xt, x0, x1, t, partner, beside), (thickness, t), {}
 
 
 def warmup_cosine(optimizer: torch.optim.Optimizer, steps: int, epochs: int) -> SequentialLR:

@@ -39,8 +39,8 @@ TRAINING = {
         "shift_range",
     ),
     *("max_thickness", "target_range", "pixel_range", "size_range", "profiles", "spacing_ratio", "max_shift"),
-    *("max_gain", "max_noise", "ceta_gap", "n_max", "size", "card", "planes", "min_thickness"),
-    *("trained", "prepare_batch", "loss_function", "inferer", "pairs"),
+    *("max_gain", "max_noise", "alpha", "ceta_gap", "ceta_weight", "ceta_time", "n_max", "size", "card"),
+    *("planes", "min_thickness", "trained", "prepare_batch", "loss_function", "inferer", "pairs"),
     *("averaged", "settings", "train", "validate", "stage", "stage1", "stage2", "training", "ship"),
 }
 DEPLOYED = {"speed", "bfloat16", "both_planes", "ckpt_path", "card", "weights", "inferer", "run"}

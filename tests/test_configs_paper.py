@@ -17,8 +17,8 @@ def test_training_uses_the_papers_objectives():
     assert loss.ssim_weight == paper.SSIM_WEIGHT and loss.epsilon < 0.01  # absolute errors
     config = parser("train.yaml")
     assert config["stage2#trainer#loss_function#delta"] == paper.HUBER_DELTA
-    assert config["stage2#trainer#loss_function#ceta_weight"] == paper.CETA_WEIGHT
-    assert config["stage2#trainer#prepare_batch#alpha"] == paper.ENDPOINT_ALPHA
+    assert config["ceta_weight"] == paper.CETA_WEIGHT and config["ceta_time"] is None
+    assert config["alpha"] == paper.ENDPOINT_ALPHA
     assert config["ceta_gap"] == paper.CETA_GAP
 
 
@@ -102,7 +102,7 @@ def test_paper_yaml_simulates_the_papers_acquisition_and_no_other_contrast():
 
 def test_paper_yaml_names_the_options_in_which_it_is_not_the_papers():
     text = (CONFIGS / "paper.yaml").read_text()
-    papers = {"data", "seed", "patch_size", "planes", "min_thickness", "ceta_gap"}
+    papers = {"data", "seed", "patch_size", "planes", "min_thickness", "alpha", "ceta_gap", "ceta_weight", "ceta_time"}
     papers |= {"bias_range"}  # without effect at a share of 0
     left = set(raw("train.yaml")["settings"]) - set(raw("paper.yaml")) - papers
     header = text[: text.index("\nstage1_batch_size")]

@@ -136,7 +136,7 @@ def test_no_times_and_no_steps_do_not_move():
 
 def test_path_sample_is_immutable():
     sample = flow.PathSample(*(torch.zeros(1) for _ in range(5)))
-    assert sample._fields == ("xt", "x0", "x1", "t", "partner")
+    assert sample._fields == ("xt", "x0", "x1", "t", "partner", "beside")
     with pytest.raises(AttributeError):
         sample.t = torch.ones(1)
 

@@ -9,7 +9,7 @@ from scripts import grid
 from scripts.acquisition import Acquisition
 from scripts.errors import InputError
 from scripts.interpolation import degrade
-from scripts.simulation import RandAcquired, Simulated, UnitIntensityd, simulate
+from scripts.simulation import RandAcquired, Simulated, UnitIntensityd, ceta_coverage, simulate
 from scripts.slice_profile import acquire
 from tests import paper_values as paper
 from tests.test_simulation import texture
@@ -110,6 +110,23 @@ def test_share_of_ceta_pairs_is_the_papers_coverage(gap):
     assert abs(share - expected) < 3 * np.sqrt(expected * (1 - expected) / count) + 0.005
 
 
+@pytest.mark.parametrize(("gap", "percent"), [*paper.CETA_COVERAGE.items(), (9.0, 0)])
+def test_coverage_of_a_gap_is_the_papers(gap, percent):
+    assert round(100 * ceta_coverage(gap, paper.TARGET_HCP, paper.MAX_THICKNESS)) == percent
+
+
+def test_random_pairs_are_of_two_thicknesses_drawn_alike_and_leave_their_mean_distance_uncovered():
+    draws = acquisitions(900, ceta_gap="random", plane=texture((4, 4)))
+    extent = paper.MAX_THICKNESS - NATIVE
+    first, second = (torch.stack([d[k][0] for d in draws]) for k in ("thickness", "proximal_thickness"))
+    assert abs((first < second).float().mean() - 0.5) < 0.05
+    for thickness in (first, second):
+        counts = torch.histogram((thickness - NATIVE) / extent, 4, range=(0.0, 1.0)).hist / len(draws)
+        torch.testing.assert_close(counts, torch.full((4,), 0.25), atol=0.06, rtol=0)
+    uncovered = (first - second).abs().mean().item() / extent
+    assert 1 - uncovered == pytest.approx(ceta_coverage("random", NATIVE, paper.MAX_THICKNESS), abs=0.03)
+
+
 def test_no_gap_no_pairs():
     for item in acquisitions(40, ceta_gap=0, plane=texture((8, 8))):
         assert torch.equal(item["proximal_thickness"], item["thickness"])
@@ -119,7 +136,7 @@ def test_no_gap_no_pairs():
 @pytest.mark.parametrize("gap", ["null", None, -1.0, float("nan")])
 def test_a_gap_that_is_no_length_is_told(gap):
     """`--ceta_gap null` arrives as text."""
-    with pytest.raises(InputError, match=rf"ceta_gap is {gap!r}: expected millimetres, or 0 for no pairs"):
+    with pytest.raises(InputError, match=rf"ceta_gap is {gap!r}: expected millimetres, 0 for no pairs, or random"):
         RandAcquired("label", paper.MAX_THICKNESS, ceta_gap=gap)
 
 
