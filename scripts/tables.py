@@ -69,7 +69,7 @@ def _mean_sd(mean: float, sd: float, n: int, decimals: int, of: int) -> str:
     return text if n == of else f"{text} (N = {n})"
 
 
-def _markdown(table: Mapping[str, Sequence[str]]) -> str:
+def markdown(table: Mapping[str, Sequence[str]]) -> str:
     """A table of heading -> column, without the columns that hold no number at all."""
     columns = {heading: texts for heading, texts in table.items() if any(text != EN_DASH for text in texts)}
     lines = [columns, ["---"] * len(columns), *zip(*columns.values())]
@@ -84,7 +84,7 @@ def summary_table(summary: pd.DataFrame) -> str:
     for key, (heading, decimals) in METRICS.items():
         lines = zip(*(summary[key][statistic] for statistic in ("mean", "sd", "n")), count)
         table[heading] = [_mean_sd(mean, sd, n, decimals, of) for mean, sd, n, of in lines]
-    return _markdown(table)
+    return markdown(table)
 
 
 def _case_table(rows: pd.DataFrame) -> str:
@@ -94,7 +94,7 @@ def _case_table(rows: pd.DataFrame) -> str:
     table = {heading: [text(value) for value in rows[key]] for key, heading in CASE.items() if key != "subject"}
     for key, (heading, decimals) in METRICS.items():
         table[heading] = [_number(value, decimals) for value in rows[key]]
-    return _markdown(table)
+    return markdown(table)
 
 
 def _csv(rows: pd.DataFrame, summary: pd.DataFrame) -> str:

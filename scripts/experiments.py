@@ -1,0 +1,132 @@
+"""The paper's tables and figures, each by its name: what it costs, what it trains and evaluates, what it writes."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import ignite.distributed as idist
+import pandas as pd
+
+from .comparison import compare, comparison_table, plain_table
+from .errors import InputError
+from .figures import save
+from .files import whole_file
+from .tables import markdown
+from .variants import Bench, Run
+
+logger = logging.getLogger("drift")
+
+Spec = Mapping[str, Any]  # an entry of `experiments` in configs/reproduce.yaml
+
+
+def reproduce(experiment: str | Sequence[str] | None, experiments: Mapping[str, Spec], bench: Callable[[], Bench]) -> None:
+    """Does experiments, or lists them.
+
+    Writes NAME.md, .csv and .json, a table, and NAME.png and .svg, a figure.
+
+    Args:
+        experiment: a name, several, or `"all"`; null to list what there is.
+        experiments: name -> entry, see `configs/reproduce.yaml`.
+        bench: makes what they share.
+
+    Raises:
+        InputError: if there is no such experiment, or whatever its parts refuse.
+    """
+    shared = bench()
+    if experiment is None:
+        logger.info(f"--experiment NAME does one of these, all does all:\n{_listed(experiments, shared)}")
+        return
+    names = list(experiments) if experiment == "all" else [experiment] if isinstance(experiment, str) else experiment
+    for name in names:
+        if name not in experiments:
+            near = get_close_matches(str(name), experiments, 1)
+            raise InputError(
+                f"{name!r} is no experiment.{f' Did you mean {near[0]}?' if near else ''} "
+                f"Set --experiment to {', '.join(experiments)} or all."
+            )
+    specs = [experiments[name] for name in names]
+    logger.info(_told(", ".join(names), specs, shared))
+    for spec in specs:
+        for _, _, _, run in shared.variants(spec):
+            if run is not None:
+                shared.train(run)
+    if idist.get_rank() == 0:  # the other processes are done: evaluation takes one
+        for name in names:
+            _report(name, experiments[name], shared)
+
+
+def _runs(specs: Sequence[Spec], bench: Bench) -> list[Run]:
+    """Trainings of experiments, what they build on before them, each once."""
+    runs = [run for spec in specs for *_, run in bench.variants(spec) if run is not None]
+    once = {json.dumps(run.content()): run for last in runs for run in (last.start, last) if run is not None}
+    return list(once.values())
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds > 5400 else f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
+
+
+def _patches(runs: Sequence[Run], bench: Bench) -> dict[str, int]:
+    return {stage: sum(bench.patches(run) for run in runs if run.stage == stage) for stage in ("stage1", "stage2")}
+
+
+def _told(names: str, specs: Sequence[Spec], bench: Bench) -> str:
+    """What is still to be trained, and about how long it takes."""
+    runs = [run for run in _runs(specs, bench) if not bench.exported(run).is_file()]
+    if not runs:
+        return f"{names}: nothing to train"
+    rates = {stage: bench.seconds_per_patch(next(r for r in runs if r.stage == stage)) for stage in {r.stage for r in runs}}
+    patches = _patches(runs, bench)
+    parts = [f"{patches[s]:,} patches of {s} at {rate:.3f} s" for s, rate in sorted(rates.items())]
+    took = _duration(sum(patches[stage] * rate for stage, rate in rates.items()))
+    return f"{names}: {len(runs)} trainings, {' and '.join(parts)} each: about {took} on this machine, then evaluations"
+
+
+def _listed(experiments: Mapping[str, Spec], bench: Bench) -> str:
+    """A table of the experiments: the paper's section, what they show, what they train and evaluate."""
+    lines: dict[str, list[str]] = {k: [] for k in ("experiment", "section", "what", "trainings", "patches", "evaluations")}
+    for name, spec in experiments.items():
+        runs = _runs([spec], bench)
+        told = (name, spec["section"], spec["about"], len(runs), sum(_patches(runs, bench).values()), len(bench.variants(spec)))
+        for column, value in zip(lines.values(), told):
+            column.append(str(value))
+    return markdown(lines)
+
+
+def _report(name: str, spec: Spec, bench: Bench) -> None:
+    """Evaluates, compares, writes and draws."""
+    rows = spec["measure"](bench) if "measure" in spec else bench.rows(spec)
+    if "table" in spec:
+        table = compare(rows, **spec["table"])
+        text, flat = comparison_table(table), table.copy()
+        flat.columns = [f"{metric} {statistic}" for metric, statistic in table.columns]
+        flat = flat.reset_index()
+    else:
+        flat = spec["analysis"](rows) if "analysis" in spec else rows
+        text = plain_table(flat)
+    about = {
+        "paper": spec["section"], "size": bench.size, "patches of a variant": bench.budget, "first seed": bench.seed,
+        "data": str(bench.data), "training": bench.training,
+        "evaluation": {**bench.evaluation, **spec.get("evaluation", {})},
+    }  # fmt: skip
+    lines = "\n".join(f"- {key}: {value}" for key, value in about.items())
+    note = f"\n{spec['note']}\n" if "note" in spec else ""
+    content = {"experiment": name, "about": about, "table": flat, "rows": rows}
+    contents = {
+        "md": f"# {name}: {spec['about']}\n\n{lines}\n\n{text}{note}",
+        "csv": flat.to_csv(index=False, lineterminator="\n"),
+        "json": pd.Series(
+            {**content, "table": flat.to_dict("records"), "rows": rows.to_dict("records")}
+        ).to_json(indent=1, double_precision=15) + "\n",
+    }  # fmt: skip
+    for ending, written in contents.items():
+        with whole_file(bench.output / f"{name}.{ending}") as partial:
+            partial.write_text(written, encoding="utf-8")
+    if "figure" in spec:
+        save(spec["figure"](rows), bench.output / name)
+    logger.info(f"wrote {bench.output / name}.md, .csv and .json\n{text}")

@@ -1,0 +1,292 @@
+"""Variants of the method: how each is trained and evaluated, once, in folders keyed by all that the result depends on.
+
+Two experiments that need the same find it there, and a command that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import ignite.distributed as idist
+import pandas as pd
+import torch
+from filelock import FileLock, Timeout
+from monai.bundle import ConfigParser
+
+from .datasets import label_maps, sharp_volumes
+from .errors import InputError
+from .files import sha256, whole_file
+from .stage import data_key
+from .tables import METRICS
+from .training import seed_process
+
+logger = logging.getLogger("drift")
+
+EXPORT = {"stage1": "stage1.pt", "stage2": "model.pt"}  # what a stage of train.yaml writes at its end
+TRAINER = {"stage1": "train#trainer", "stage2": "stage2#trainer"}
+
+
+def _key(*content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Waits for another run that is at work in a folder; processes of one training are at work together."""
+    if idist.get_world_size() > 1:
+        yield
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder.with_name(f".{folder.name}.lock"))
+    try:
+        lock.acquire(timeout=0.1)
+    except Timeout:
+        logger.info(f"waiting for another run that is at work in {folder}")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@dataclass(frozen=True)
+class Run:
+    """One stage of training.
+
+    Attributes:
+        stage: run id of `configs/train.yaml`.
+        settings: id of `configs/train.yaml` -> value.
+        files: config files stacked on it.
+        start: the stage that it builds on; null for random weights.
+        length: in budgets.
+    """
+
+    stage: str
+    settings: Mapping[str, Any]
+    files: tuple[str, ...] = ()
+    start: Run | None = None
+    length: float = 1.0
+
+    def content(self) -> list:
+        """All that tells it from others, of the same data and budget."""
+        start = None if self.start is None else self.start.content()
+        return [self.stage, dict(self.settings), list(self.files), start, self.length]
+
+
+class Bench:
+    """What the experiments share: the bundle, the data, the budget, and the folder of what they make.
+
+    Args:
+        bundle_root: where `configs/` lies.
+        dataset_dir: see `datasets.sharp_volumes`.
+        output_dir: where trainings, evaluations and results are kept.
+        ckpt_path: weights of sweeps that need no training.
+        size: of the networks, as in `configs/models/`.
+        budget: patches that a stage of a variant sees.
+        stage1_length: budgets of a stage 1, which variants share.
+        seed: the first one.
+        seeds: how many; null for as many as the experiment says.
+        training: id of `configs/train.yaml` -> value, for all trainings.
+        evaluation: id of `configs/evaluate.yaml` -> value, for all evaluations.
+        files: config files stacked on both.
+        label_dir: see `datasets.label_maps`.
+
+    Raises:
+        InputError: if the size is unknown, or a number is none or too small.
+    """
+
+    def __init__(
+        self,
+        bundle_root: str | os.PathLike,
+        dataset_dir: str | os.PathLike | None,
+        output_dir: str | os.PathLike,
+        ckpt_path: str | os.PathLike,
+        size: str,
+        budget: int,
+        stage1_length: float,
+        seed: int,
+        seeds: int | None,
+        training: Mapping[str, Any],
+        evaluation: Mapping[str, Any],
+        files: Sequence[str | os.PathLike] = (),
+        label_dir: str | os.PathLike | None = None,
+    ):
+        self.configs = Path(bundle_root).absolute() / "configs"
+        sizes = sorted(path.stem for path in (self.configs / "models").glob("*.yaml"))
+        if size not in sizes:
+            raise InputError(f"size is {size!r}: expected {', '.join(sizes)}. Set --size.")
+        for name, value, least in (("budget", budget, 1), ("seeds", seeds, 1), ("seed", seed, 0)):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+                raise InputError(f"{name} is {value!r}: expected a whole number, {least} or more. Set --{name}.")
+        self.data = None if dataset_dir is None else Path(dataset_dir).absolute()  # none is needed to list experiments
+        self.labels = None if label_dir is None else Path(label_dir).absolute()
+        self.output = Path(output_dir).absolute()
+        self.weights = Path(ckpt_path).absolute()
+        self.size, self.budget, self.stage1_length = size, budget, float(stage1_length)
+        self.seed, self.seeds = seed, seeds
+        self.training, self.evaluation = dict(training), dict(evaluation)
+        self.files = tuple(str(Path(file).absolute()) for file in files)
+
+    def _data(self) -> Path:
+        if self.data is None:
+            raise InputError("dataset_dir is not given. Set --dataset_dir to a folder of sharp volumes or a datalist.")
+        return self.data
+
+    @cached_property
+    def volumes(self) -> list[dict]:
+        """Those that evaluations take."""
+        return sharp_volumes(self._data(), "validation")
+
+    @cached_property
+    def training_key(self) -> str:
+        """Tells training data apart."""
+        return data_key(sharp_volumes(self._data(), "training"), label_maps(self.labels))
+
+    def config(self, file: str, files: Sequence[str], settings: Mapping[str, Any]) -> ConfigParser:
+        """A config of the bundle under the size, more files and settings."""
+        stacked = [self.configs / file, self.configs / "models" / f"{self.size}.yaml", *self.files]
+        stacked += [self.configs / name for name in files]
+        if file == "train.yaml" and idist.get_world_size() > 1:
+            stacked.append(self.configs / "multi_gpu.yaml")
+        parser = ConfigParser()
+        parser.read_config([str(path) for path in stacked])
+        parser.read_meta(str(self.configs / "metadata.json"))
+        parser.update({"bundle_root": str(self.configs.parent), "dataset_dir": str(self._data()), **settings})
+        return parser
+
+    # Trainings
+
+    def variants(self, spec: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any], int, Run | None]]:
+        """Name, content, seed and training of each variant of an experiment, each seed; sweeps have the shipped one."""
+        seeds = range(self.seed, self.seed + (self.seeds or spec.get("seeds", 1)))
+        named = spec.get("variants") or {"shipped": {"shipped": True}}
+        return [
+            (name, variant, seed, None if variant.get("shipped") else self.run(variant, seed))
+            for name, variant in named.items()
+            for seed in (seeds[:1] if variant.get("shipped") else seeds)
+        ]
+
+    def run(self, variant: Mapping[str, Any], seed: int) -> Run:
+        """Stage 2 of a variant, on its stage 1: that one has the first seed always, so that all share it."""
+        files = tuple(variant.get("files", ()))
+        start = None
+        if variant.get("stage1", {}) is not None:
+            settings = {**self.training, "seed": self.seed, **variant.get("stage1", {})}
+            start = Run("stage1", settings, files, length=variant.get("stage1_length", self.stage1_length))
+        settings = {**self.training, "seed": seed, **variant.get("network", {}), **variant.get("stage2", {})}
+        return Run("stage2", settings, files, start, variant.get("length", 1.0))
+
+    def folder(self, run: Run) -> Path:
+        """Where a stage is trained."""
+        shared = [self.training_key, self.size, self.budget, list(self.files), idist.get_world_size()]
+        return self.output / "trainings" / f"{run.stage}-{_key(run.content(), shared)}"
+
+    def exported(self, run: Run) -> Path:
+        """Its weights; they exist once it is complete."""
+        return self.folder(run) / EXPORT[run.stage]
+
+    def patches(self, run: Run) -> int:
+        """How many a stage sees, in all processes."""
+        return max(1, round(self.budget * run.length))
+
+    def stage(self, run: Run) -> ConfigParser:
+        """The config of a stage."""
+        folder = self.folder(run)
+        start = None if run.start is None else str(self.exported(run.start))
+        parser = self.config("train.yaml", run.files, {**run.settings, "output_dir": str(folder)})
+        each = max(1, self.patches(run) // idist.get_world_size())
+        epoch = min(int(parser["patches_per_epoch"]), each)
+        if epoch < (batch := int(parser[f"{run.stage}_batch_size"])):
+            raise InputError(f"budget is {self.budget}: expected {batch} patches, one batch, or more. Set --budget.")
+        labels = None if self.labels is None else str(self.labels)
+        parser.update({"patches_per_epoch": epoch, f"{run.stage}_epochs": max(1, each // epoch), "label_dir": labels})
+        parser[f"{run.stage}::start"] = start
+        return parser
+
+    def train(self, run: Run) -> Path:
+        """Trains a stage and what it builds on, where they are not complete; returns the weights."""
+        if run.start is not None:
+            self.train(run.start)
+        weights = self.exported(run)
+        with _alone(self.folder(run)):
+            if not weights.is_file():
+                with whole_file(self.folder(run) / "settings.json") as partial:
+                    partial.write_text(json.dumps(run.content(), indent=1) + "\n", encoding="utf-8")
+                seed_process(run.settings["seed"])
+                self.stage(run).get_parsed_content(run.stage)
+        return weights
+
+    def seconds_per_patch(self, run: Run) -> float:
+        """Of a training step on this machine, without the optimiser; the loader works beside it."""
+        parser = self.stage(run)
+        trainer = TRAINER[run.stage]
+        device, inferer = parser.get_parsed_content("device"), parser.get_parsed_content("train#inferer")
+        prepare, loss = (parser.get_parsed_content(f"{trainer}#{name}") for name in ("prepare_batch", "loss_function"))
+        drift = parser.get_parsed_content("network")
+        network = drift.apn if run.stage == "stage1" else drift.velocity
+        count, edge = int(parser[f"{run.stage}_batch_size"]), int(parser["patch_size"])
+        gap = parser["ceta_gap"] if run.stage == "stage2" else 0
+        planes = {name: 2 * torch.rand(count, 1, edge, edge) - 1 for name in ("image", "label", "proximal")}
+        thickness = torch.tensor([[5.0, 1.0]]).repeat(count, 1)
+        batch = {**planes, "thickness": thickness, "proximal_thickness": thickness - (1.0 if gap else 0.0)}
+        for _ in range(2):  # the first one warms up
+            begin = time.perf_counter()
+            inputs, targets, arguments, _ = prepare(batch, device)
+            loss(inferer(inputs, network, *arguments), targets).backward()
+            if torch.device(device).type == "cuda":
+                torch.cuda.synchronize()
+        return (time.perf_counter() - begin) / count
+
+    # Evaluations
+
+    def evaluate(self, weights: Path, variant: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[pd.DataFrame, Path]:
+        """Rows of `evaluation.evaluate` for weights, and the folder of its tables; made once.
+
+        Args:
+            weights: to be evaluated.
+            variant: of an experiment; its `files`, `network` and `evaluation`.
+            spec: the experiment; its `methods`, those of `configs/evaluate.yaml` that count, `steps`, further methods
+                called `N = steps`, and `evaluation`, ids of `configs/evaluate.yaml` -> value.
+        """
+        files = tuple(variant.get("files", ()))
+        network, given = variant.get("network", {}), {**spec.get("evaluation", {}), **variant.get("evaluation", {})}
+        settings = {**self.evaluation, **given, **network}
+        methods, steps = list(spec.get("methods", ["DRIFT"])), list(spec.get("steps", []))
+        content = [sha256([weights]), settings, list(files), list(self.files), methods, steps, self.size]
+        folder = self.output / "evaluations" / _key(content, data_key(self.volumes, []))
+        with _alone(folder):
+            if not folder.is_dir():
+                partial = folder.with_name(f".{folder.name}")
+                paths = {"ckpt_path": str(weights), "output_dir": str(partial)}
+                parser = self.config("evaluate.yaml", files, {**settings, **paths})
+                known = parser["methods"]
+                drift = known.get("DRIFT", {})
+                chosen = {name: known[name] for name in methods}
+                chosen |= {f"N = {n}": {**drift, "inferer": {**parser["inferer"], "steps": n}} for n in steps}
+                parser["methods"] = chosen
+                parser.get_parsed_content("run")
+                os.replace(partial, folder)
+        rows = pd.DataFrame(json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))["rows"])
+        return rows.astype({name: float for name in METRICS if name in rows}), folder
+
+    def rows(self, spec: Mapping[str, Any]) -> pd.DataFrame:
+        """All rows of an experiment; `label` says which variant, or which method where it is not the variant's own."""
+        tables = []
+        for name, variant, seed, run in self.variants(spec):
+            rows, folder = self.evaluate(self.weights if run is None else self.exported(run), variant, spec)
+            own = rows["method"].eq("DRIFT") & ("variants" in spec)
+            told = {"seed": seed, "value": variant.get("value", math.nan), "folder": str(folder)}
+            tables.append(rows.assign(label=rows["method"].mask(own, name), **told))
+        return pd.concat(tables, ignore_index=True)
+
