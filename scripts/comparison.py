@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
 from .errors import InputError
-from .tables import CASE, METRICS, markdown
+from .tables import CASE, EN_DASH, METRICS, markdown
 
 PAIR = ["volume", "slice_axis"]  # one of these under two labels makes a pair
 HEADINGS = {**CASE, "label": "variant", "value": "value"}
 
 
 def compare(
-    rows: pd.DataFrame, by: Sequence[str] = ("label",), columns: Sequence[str] = ("psnr_head",), against: str | None = None
+    rows: pd.DataFrame,
+    by: Sequence[str] = ("label",),
+    columns: Sequence[str] = ("psnr_head",),
+    against: str | None = None,
 ) -> pd.DataFrame:
     """Means of an experiment, over what the table does not tell apart.
 
@@ -27,15 +30,17 @@ def compare(
 
     Returns:
         A row for each group in order of appearance, columns are pairs of a metric and: `mean`; `sd`, over volumes;
-        `seeds`, SD over seeds of the mean; `n`, number of volumes (and axes); `difference` from `against` with its `difference_sd`
-        over volumes and `difference_seeds` over seeds. NaN where there is but one.
+        `seeds`, SD over seeds of the mean; `n`, number of volumes (and axes); `difference` from `against`,
+        `difference_sd` over volumes and `difference_seeds` over seeds. NaN where there is but one.
 
     Raises:
         InputError: if no row has the label to compare with.
     """
     by, columns = list(by), [name for name in columns if name in rows and rows[name].notna().any()]
     if against is not None and against not in set(rows["label"]):
-        raise InputError(f"nothing is called {against!r}: expected one of {sorted(set(rows['label']))}. Mend the table.")
+        raise InputError(
+            f"nothing is called {against!r}: expected one of {sorted(set(rows['label']))}. Mend the table."
+        )
     cases = rows.groupby([*by, "seed", *PAIR], sort=False)[columns].mean()
     parts = {"": cases}
     if against is not None:
@@ -57,32 +62,31 @@ def compare(
             statistics["n"] = volumes.count()
         for statistic, table in statistics.items():
             for name in columns:
-                summary[name, "_".join(filter(None, (part, statistic))) or "mean"] = table[name].reindex(order)
+                summary[name, f"{part}_{statistic}".strip("_") or "mean"] = table[name].reindex(order)
     return pd.DataFrame(summary)[columns]
 
 
-def comparison_table(summary: pd.DataFrame, headings: Mapping[str, str] | None = None) -> str:
-    """Markdown of `compare`: mean ± SD over volumes, and below it the difference ± SD over volumes (± SD over seeds)."""
+def comparison_table(summary: pd.DataFrame) -> str:
+    """Markdown of `compare`: the means, and below them the differences; ± SD over volumes [SD over seeds]."""
+    parts = [""] + ["difference"] * ("difference" in summary.columns.get_level_values(1))
+    return "\n".join(_table(summary, part) for part in parts)
+
+
+def _table(summary: pd.DataFrame, part: str) -> str:
     keys = summary.index.to_frame(index=False)
-    names = {**HEADINGS, **(headings or {})}
-    table = {names.get(key, key): [_text(value) for value in keys[key]] for key in keys}
+    table = {HEADINGS.get(key, key): [_text(value) for value in keys[key]] for key in keys}
     for name in summary.columns.get_level_values(0).unique():
         heading, decimals = METRICS.get(name, (name, 3))
-        part = summary[name]
-        table[heading] = [_spread(m, sd, decimals) for m, sd in zip(part["mean"], part["sd"])]
-        if part["seeds"].notna().any():
-            table[f"{heading}, SD of seeds"] = [_spread(sd, math.nan, decimals + 1) for sd in part["seeds"]]
-        if "difference" in part:
-            table[f"{heading}, difference"] = [
-                _spread(m, sd, decimals + 1, "+") for m, sd in zip(part["difference"], part["difference_sd"])
-            ]
-        if "difference_seeds" in part and part["difference_seeds"].notna().any():
-            table[f"{heading}, difference, SD of seeds"] = [
-                _spread(sd, math.nan, decimals + 1) for sd in part["difference_seeds"]
-            ]
-    first = summary.columns.get_level_values(0)[0]
-    table["N"] = [_text(n) for n in summary[first]["n"]]
-    return markdown(table)
+        mean, sd, seeds = (summary[name, key] for key in _keys(part))
+        sign, decimals = ("+", decimals + 1) if part else ("", decimals)
+        cells = [_spread(*values, decimals, sign) for values in zip(mean, sd, seeds)]
+        table[f"{heading}, {part}" if part else heading] = cells
+        count = summary[name, "n"]
+    return markdown({**table, "N": [str(n) for n in count]})
+
+
+def _keys(part: str) -> list[str]:
+    return [part or "mean", *(f"{part}_{statistic}".strip("_") for statistic in ("sd", "seeds"))]
 
 
 def plain_table(table: pd.DataFrame) -> str:
@@ -94,8 +98,9 @@ def _text(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _spread(mean: float, sd: float, decimals: int, sign: str = "") -> str:
+def _spread(mean: float, sd: float, seeds: float, decimals: int, sign: str) -> str:
     if math.isnan(mean):
-        return "\N{EN DASH}"
+        return EN_DASH
     text = f"{mean:{sign}.{decimals}f}"
-    return text if math.isnan(sd) else f"{text} ± {sd:.{decimals}f}"
+    text += "" if math.isnan(sd) else f" ± {sd:.{decimals}f}"
+    return text if math.isnan(seeds) else f"{text} [{seeds:.{decimals + 1}f}]"

@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 import ignite.distributed as idist
@@ -24,7 +23,9 @@ logger = logging.getLogger("drift")
 Spec = Mapping[str, Any]  # an entry of `experiments` in configs/reproduce.yaml
 
 
-def reproduce(experiment: str | Sequence[str] | None, experiments: Mapping[str, Spec], bench: Callable[[], Bench]) -> None:
+def reproduce(
+    experiment: str | Sequence[str] | None, experiments: Mapping[str, Spec], bench: Callable[[], Bench]
+) -> None:
     """Does experiments, or lists them.
 
     Writes NAME.md, .csv and .json, a table, and NAME.png and .svg, a figure.
@@ -68,7 +69,13 @@ def _runs(specs: Sequence[Spec], bench: Bench) -> list[Run]:
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} h" if seconds > 5400 else f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
+    return (
+        f"{seconds / 3600:.1f} h"
+        if seconds > 5400
+        else f"{seconds / 60:.0f} min"
+        if seconds > 90
+        else f"{seconds:.0f} s"
+    )
 
 
 def _patches(runs: Sequence[Run], bench: Bench) -> dict[str, int]:
@@ -80,7 +87,9 @@ def _told(names: str, specs: Sequence[Spec], bench: Bench) -> str:
     runs = [run for run in _runs(specs, bench) if not bench.exported(run).is_file()]
     if not runs:
         return f"{names}: nothing to train"
-    rates = {stage: bench.seconds_per_patch(next(r for r in runs if r.stage == stage)) for stage in {r.stage for r in runs}}
+    rates = {
+        stage: bench.seconds_per_patch(next(r for r in runs if r.stage == stage)) for stage in {r.stage for r in runs}
+    }
     patches = _patches(runs, bench)
     parts = [f"{patches[s]:,} patches of {s} at {rate:.3f} s" for s, rate in sorted(rates.items())]
     took = _duration(sum(patches[stage] * rate for stage, rate in rates.items()))
@@ -89,10 +98,19 @@ def _told(names: str, specs: Sequence[Spec], bench: Bench) -> str:
 
 def _listed(experiments: Mapping[str, Spec], bench: Bench) -> str:
     """A table of the experiments: the paper's section, what they show, what they train and evaluate."""
-    lines: dict[str, list[str]] = {k: [] for k in ("experiment", "section", "what", "trainings", "patches", "evaluations")}
+    lines: dict[str, list[str]] = {
+        k: [] for k in ("experiment", "section", "what", "trainings", "patches", "evaluations")
+    }
     for name, spec in experiments.items():
         runs = _runs([spec], bench)
-        told = (name, spec["section"], spec["about"], len(runs), sum(_patches(runs, bench).values()), len(bench.variants(spec)))
+        told = (
+            name,
+            spec["section"],
+            spec["about"],
+            len(runs),
+            sum(_patches(runs, bench).values()),
+            len(bench.variants(spec)),
+        )
         for column, value in zip(lines.values(), told):
             column.append(str(value))
     return markdown(lines)

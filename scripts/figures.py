@@ -22,8 +22,10 @@ def save(figure: Figure, path: str | os.PathLike) -> None:
             figure.savefig(partial, dpi=120)
 
 
-def curves(rows: pd.DataFrame, x: str, columns: Sequence[str], lines: str | None = None, labels: Sequence[str] | None = None) -> Figure:
-    """A panel for each metric: its mean against a column of the rows; bars show the SD over seeds where there are several.
+def curves(
+    rows: pd.DataFrame, x: str, columns: Sequence[str], lines: str | None = None, labels: Sequence[str] | None = None
+) -> Figure:
+    """A panel for each metric: its mean against a column of the rows; bars are the SD over seeds, where there are some.
 
     Args:
         rows: of an experiment.
@@ -42,7 +44,15 @@ def curves(rows: pd.DataFrame, x: str, columns: Sequence[str], lines: str | None
         for value, part in [("", summary)] if lines is None else summary.groupby(level=lines, sort=False):
             points = part[name].reset_index(x)
             at = points[x] if pd.api.types.is_numeric_dtype(points[x]) else points[x].astype(str)
-            panel.errorbar(at, points["mean"], points["seeds"].fillna(0), fmt="o-", ms=4, capsize=3, label=f"{value:g}" if isinstance(value, float) else value)
+            panel.errorbar(
+                at,
+                points["mean"],
+                points["seeds"].fillna(0),
+                fmt="o-",
+                ms=4,
+                capsize=3,
+                label=f"{value:g}" if isinstance(value, float) else value,
+            )
         panel.set(title=METRICS.get(name, (name,))[0], xlabel=HEADINGS.get(x, x))
         if not pd.api.types.is_numeric_dtype(rows[x]):
             panel.tick_params("x", rotation=30)

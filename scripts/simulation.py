@@ -218,8 +218,8 @@ class RandAcquired(RandomizableTransform, MapTransform):
         self._seed = int(self.R.randint(2**31))  # of the gains and the noise, whose number depends on the slices'
         if self.ceta_gap == "random":
             self._proximal = self._drawn_thickness(target)
-        elif self._thickness - self.ceta_gap > target:
-            self._proximal = self._thickness - self.ceta_gap
+        elif self._thickness - float(self.ceta_gap) > target:
+            self._proximal = self._thickness - float(self.ceta_gap)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         (key,) = self.keys

@@ -289,4 +289,3 @@ class Bench:
             told = {"seed": seed, "value": variant.get("value", math.nan), "folder": str(folder)}
             tables.append(rows.assign(label=rows["method"].mask(own, name), **told))
         return pd.concat(tables, ignore_index=True)
-

@@ -56,6 +56,9 @@ KNOWN = {
     | DEPLOYED
     | {"thicknesses", "spacing_ratio", "axes", "noise", "seed", "profile", "slab", "consistency"}
     | {"flips", "stage1_inferer", "methods", "volumes"},
+    "reproduce.yaml": SHARED
+    | {"label_dir", "ckpt_path", "experiment", "size", "budget", "stage1_length", "seed", "seeds", "files"}
+    | {"training", "evaluation", "experiments", "bench", "run"},
     "multi_gpu.yaml": {"device", "follower", "initialize", "finalize"},
     "paper.yaml": TRAINING,
     "baselines": SHARED | TRAINING | {"both_planes", "flips", "speed", "consistency", "methods"},

@@ -1,0 +1,178 @@
+"""The paper's experiments on two small files with tiny networks: what is made once, refused, written."""
+
+import json
+
+import nibabel as nib
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from scripts.comparison import compare, comparison_table
+from tests.config_files import parser, raw
+from tests.test_end_to_end import NETWORK, random_weights
+
+EXPERIMENTS = raw("reproduce.yaml")["experiments"]
+NANO = {**NETWORK, "num_workers": 0, "stage1_batch_size": 2, "stage2_batch_size": 2, "bfloat16": False}
+PAIR = {  # two variants on one stage 1
+    "section": "none",
+    "about": "a pair",
+    "variants": {"with": {}, "without": {"stage2": {"ceta_weight": 0.0}}},
+    "evaluation": {"thicknesses": [4.0], "slab": 4},
+    "table": {"columns": ["psnr", "lpips"], "against": "without"},
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, phantom):
+    """Two sharp files, small networks and weights of theirs."""
+    folder = tmp_path_factory.mktemp("place")
+    (folder / "data").mkdir()
+    for k in range(2):
+        volume = np.ascontiguousarray((phantom, phantom[::-1])[k][:32, :28, :24])
+        nib.save(nib.Nifti1Image(volume, np.eye(4)), folder / "data" / f"sub-{k}_T1w.nii.gz")
+    (folder / "nano.yaml").write_text(yaml.safe_dump(NANO))
+    random_weights(folder / "weights.pt")
+    return folder
+
+
+def run(place, experiment, **given):
+    """`configs/reproduce.yaml`, as `monai.bundle run` does it."""
+    config = parser(
+        "reproduce.yaml",
+        **{
+            "dataset_dir": str(place / "data"),
+            "output_dir": str(place / "out"),
+            "ckpt_path": str(place / "weights.pt"),
+            "files": [str(place / "nano.yaml")],
+            "experiment": experiment,
+            "budget": 4,
+            "stage1_length": 1,
+            "training::patch_size": 32,
+            **given,
+        },
+    )
+    config.get_parsed_content("run")
+
+
+def times(folder):
+    """Of each file's last change."""
+    return {path.relative_to(folder): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def pair(place):
+    """`PAIR`, done."""
+    run(place, "pair", experiments={"pair": PAIR})
+    return place / "out"
+
+
+def test_variants_share_their_stage_1_and_differ_in_stage_2(pair):
+    stages = sorted(path.name.split("-")[0] for path in (pair / "trainings").iterdir() if path.is_dir())
+    assert stages == ["stage1", "stage2", "stage2"]
+    (apn,) = (torch.load(path, weights_only=True) for path in pair.glob("trainings/*/stage1.pt"))
+    first, second = (torch.load(path, weights_only=True) for path in pair.glob("trainings/*/model.pt"))
+    assert all(torch.equal(apn[name], both[name]) for both in (first, second) for name in apn if name.startswith("apn"))
+    assert not all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_the_table_names_variants_and_what_the_rows_hold(pair):
+    content = json.loads((pair / "pair.json").read_text())
+    assert {row["label"] for row in content["rows"]} == {"with", "without"}
+    assert {row["slice_thickness"] for row in content["rows"]} == {4.0}
+    expected = [row["psnr"] for row in content["rows"]]
+    told = {row["label"]: row for row in content["table"]}
+    assert told["with"]["psnr mean"] == pytest.approx(expected[0])
+    assert told["with"]["psnr difference"] == pytest.approx(expected[0] - expected[1])
+    assert "lpips mean" not in told["with"], "no such column, no such number"
+    assert "| with | " in (pair / "pair.md").read_text()
+    assert list(pd.read_csv(pair / "pair.csv")["label"]) == ["with", "without"]
+
+
+def test_what_is_complete_is_left_alone_and_what_is_half_done_is_done_again(pair, place, log):
+    made = {name: at for name, at in times(pair).items() if name.parts[0] in ("trainings", "evaluations")}
+    (gone, *_) = sorted((pair / "evaluations").glob("[!.]*"))
+    gone.rename(gone.with_name(f".{gone.name}"))  # killed before its end
+    run(place, "pair", experiments={"pair": PAIR})
+    again = times(pair)
+    changed = {name.parts[:2] for name, at in made.items() if again[name] != at and not name.name.endswith(".lock")}
+    assert changed == {("evaluations", gone.name)} and not gone.with_name(f".{gone.name}").exists()
+    assert "nothing to train" in log.text
+
+
+def test_a_sweep_needs_no_training_and_is_drawn(place, log):
+    steps = {**EXPERIMENTS["steps"], "steps": [0, 2], "evaluation": {"thicknesses": [4.0, 6.0], "slab": 4}}
+    steps["figure"] = {**steps["figure"], "columns": ["psnr"]}
+    steps["table"] = {"by": ["slice_thickness", "steps"], "columns": ["psnr"]}
+    run(place, "steps", experiments={"steps": steps})
+    assert "nothing to train" in log.text
+    content = json.loads((place / "out" / "steps.json").read_text())
+    assert [(row["slice_thickness"], row["steps"]) for row in content["table"]] == [(4, 0), (4, 2), (6, 0), (6, 2)]
+    assert (place / "out" / "steps.png").stat().st_size > 1000 and (place / "out" / "steps.svg").is_file()
+
+
+def test_without_a_name_the_experiments_are_listed_and_nothing_is_made(tmp_path, place, log):
+    run(place, None, dataset_dir=None, output_dir=str(tmp_path / "out"))
+    for name, spec in EXPERIMENTS.items():
+        assert f"| {name} | {spec['section']} |" in log.text
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("experiment", "given", "message"),
+    [
+        ("componets", {}, "Did you mean components"),
+        ("steps", {"dataset_dir": None}, "--dataset_dir"),
+        ("steps", {"size": "huge"}, "--size"),
+        ("components", {"budget": 1}, "--budget"),
+        ("components", {"budget": 0}, "--budget"),
+        ("components", {"seeds": "three"}, "--seeds"),
+    ],
+)
+def test_what_cannot_be_done_is_told_before_anything_is_written(tmp_path, place, refusal, experiment, given, message):
+    assert message in refusal(run, place, experiment, **{"output_dir": str(tmp_path / "out"), **given})
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_id_of_a_variant_is_one_of_the_config_that_it_changes():
+    """MONAI makes a key of a misspelt one."""
+    files = {"training": "train.yaml", "stage1": "train.yaml", "stage2": "train.yaml", "network": "train.yaml"}
+    files["evaluation"] = "evaluate.yaml"
+    content = raw("reproduce.yaml")
+    parts = [(name, content[name]) for name in ("training", "evaluation")]
+    for spec in content["experiments"].values():
+        parts.append(("evaluation", spec.get("evaluation", {})))
+        for variant in spec.get("variants", {}).values():
+            parts += [(name, ids or {}) for name, ids in variant.items() if name in files]
+            extra = {*files, "files", "length", "stage1_length", "value", "shipped"}
+            assert set(variant) <= extra
+    assert len(parts) > 5
+    for name, ids in parts:
+        config = parser(files[name])
+        for key in ids:
+            assert key in config, f"{files[name]} has no {key}"
+
+
+def test_differences_are_taken_within_pairs_and_seeds_are_told_apart_from_volumes():
+    table = [
+        {"label": label, "seed": seed, "volume": volume, "slice_axis": 0, "psnr": 10.0 * volume + shift + seed * tilt}
+        for label, shift, tilt in (("a", 0.0, 0.0), ("b", 1.0, 2.0))
+        for seed in (0, 1)
+        for volume in (1, 2, 3)
+    ]
+    summary = compare(pd.DataFrame(table), columns=["psnr"], against="a")["psnr"].loc["b"]
+    assert summary["mean"] == pytest.approx(22.0) and summary["n"] == 3
+    assert summary["sd"] == pytest.approx(10.0), "over volumes, of the mean over seeds"
+    assert summary["seeds"] == pytest.approx(np.std([1, 3], ddof=1))
+    assert summary["difference"] == pytest.approx(2.0) and summary["difference_sd"] == pytest.approx(0, abs=1e-12)
+    assert summary["difference_seeds"] == pytest.approx(np.std([1, 3], ddof=1))
+    assert "+2.000 ± 0.000 [1.4142]" in comparison_table(compare(pd.DataFrame(table), columns=["psnr"], against="a"))
+
+
+def test_experiments_hold_no_names_that_are_no_arguments():
+    known = {"section", "about", "variants", "seeds", "methods", "steps", "evaluation", "table", "figure"}
+    known |= {"measure", "analysis", "note"}
+    for name, spec in EXPERIMENTS.items():
+        assert set(spec) <= known, name
+        assert "table" in spec or "analysis" in spec or "measure" in spec, name
