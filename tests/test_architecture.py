@@ -21,7 +21,8 @@ LEVELS = {
     3: {"transforms", "simulation", "contrast", "training", "stage", "inference", "datasets", "scans", "sample"}
     | {"choice", "windows", "baselines"},
     4: {"cohort", "summary", "plan", "results", "report", "viewer", "planes", "overview", "evaluation", "tables"}
-    | {"options"},
+    | {"options"}
+    | {"variants", "experiments", "comparison", "figures"},
 }
 LEVEL_OF = {name: level for level, names in LEVELS.items() for name in names}
 STRANGERS = {"bundle", "tests", "monailabel", "holoscan", "yaml", "scripts"}  # scripts: imports are relative inside
