@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +22,12 @@ from torch import Tensor, nn
 
 from . import metrics, spectra
 from .acquisition import SLR, Acquisition, Profile, length
+from .appearance import Judges
 from .errors import InputError
 from .grid import voxel_spacing
 from .inference import rebuild
+from .reformats import Reformats, normal_axis
+from .segmentation import Segmenter, agreement
 from .simulation import simulate
 from .slice_profile import slice_profile
 from .tables import CASE, summarise, summary_table, write_tables
@@ -32,6 +36,7 @@ from .transforms import LoadScand
 logger = logging.getLogger("drift")
 
 SMALL_LESION = 60  # voxels; less is small
+TRUTH = "truth"  # among the methods, what metrics without a reference say of the truth itself
 
 # Thick slices (1, X, Y, Z) with affine and acquisition, and that acquisition -> (1, X', Y', Z') on its fine grid
 Method = Callable[[MetaTensor, Acquisition], Tensor]
@@ -42,6 +47,11 @@ def by_networks(
 ) -> MetaTensor:
     """The method that ships, `inference.rebuild`; the slices carry their acquisition."""
     return rebuild(thick, network, inferer, device)
+
+
+def _given(thick: MetaTensor, acquisition: Acquisition, volume: MetaTensor) -> MetaTensor:
+    """The method that knows the volume."""
+    return volume
 
 
 def read_volume(path: str | os.PathLike) -> MetaTensor:
@@ -73,7 +83,7 @@ def read_lesion_sizes(item: Mapping, volume: MetaTensor) -> MetaTensor | None:
 def central_slab(volume: MetaTensor, slice_axis: int, count: int | None) -> MetaTensor:
     """The `count` central slices along the last axis that is not degraded, for quick runs; null for all."""
     size = [-1, -1, -1]
-    size[max(a for a in range(3) if a != slice_axis)] = count or -1
+    size[normal_axis(slice_axis)] = count or -1
     return CenterSpatialCrop(size)(volume)  # type: ignore[return-value]  # MONAI: Tensor
 
 
@@ -147,6 +157,7 @@ def _check(
             raise InputError(f"{name} are none: expected one or more. Set --{name}.")
     for name, method in methods.items():
         expect(callable(method), f"methods::{name}", method, "a callable, (thick slices, acquisition) -> volume")
+    expect(TRUTH not in methods, f"methods::{TRUTH}", "given", "another name, for the truth itself bears this one")
     expect(axes in ("first", "all"), "axes", axes, "first or all, of each volume's sharp axes")
     expect(number(spacing_ratio, 0.01), "spacing_ratio", spacing_ratio, "a positive number, 1.0 for no gap")
     expect(number(noise, 0), "noise", noise, "a share of the intensity range, 0 or more")
@@ -167,6 +178,8 @@ def evaluate(
     seed: int = 0,
     profile: Profile = SLR,
     slab: int | None = None,
+    judges: Judges | None = None,
+    segmenter: Segmenter | None = None,
     about: Mapping | None = None,
 ) -> pd.DataFrame:
     """Degrades sharp volumes, rebuilds them by every method and compares them with what they were.
@@ -186,6 +199,8 @@ def evaluate(
         seed: of the noise.
         profile: of the slices, see `slice_profile.slice_profile`.
         slab: number of central slices kept along the last axis that is not degraded; null for all.
+        judges: what else is measured (`appearance`); with them the truth itself is one more method.
+        segmenter: of the truth and of every result, whose labels are compared; it is given the slab where there is one.
         about: what else the tables shall say, such as how the methods are set.
 
     Returns:
@@ -216,6 +231,9 @@ def evaluate(
         for axis in item["sharp_axes"] if axes == "all" else item["sharp_axes"][:1]:
             sharp, fine_spacing = central_slab(volume, axis, slab), float(voxel_spacing(volume.affine)[axis])
             truth = Truth.of(sharp, lesion_sizes if lesion_sizes is None else central_slab(lesion_sizes, axis, slab))
+            labels = None if segmenter is None else segmenter(sharp, name)
+            reformats = None if judges is None else Reformats.of(truth.volume, axis)
+            known: dict[str, Method] = {} if judges is None else {TRUTH: partial(_given, volume=sharp)}
             noise_sd = noise * metrics.data_range(truth.volume)
             for thickness in thicknesses:
                 if thickness < fine_spacing:
@@ -230,7 +248,7 @@ def evaluate(
                 told = replace(a, profile=SLR)
                 told.attach(thick)
                 case = (name, item["subject"], item["contrast"], axis, thickness, spacing, fine_spacing)
-                for label, method in methods.items():
+                for label, method in {**methods, **known}.items():
                     start = time.perf_counter()
                     result = method(thick.clone(), told)
                     took = time.perf_counter() - start
@@ -241,6 +259,13 @@ def evaluate(
                             f"expected {tuple(sharp.shape)}, all finite. Mend the method, or leave it out."
                         )
                     quality = truth.measure(prediction[0], a)
+                    if judges is not None and reformats is not None:
+                        quality |= judges.paired(prediction[0], truth.volume, reformats)
+                        quality |= judges.no_reference(prediction[0], reformats)
+                    if segmenter is not None and labels is not None:
+                        rebuilt = MetaTensor(prediction, affine=sharp.affine)
+                        found = labels if label == TRUTH else segmenter(rebuilt, f"{label} of {name}")
+                        quality["dice"] = agreement(found, labels, f"{label} of {name}")
                     steps = getattr(result, "meta", {}).get("steps")
                     rows.append(dict(zip(CASE, (*case, label, steps))) | quality | {"seconds": took})
                     logger.info(f"{name} axis {axis}, {thickness:g} mm, {label}: PSNR {quality['psnr']:.2f} dB")

@@ -1,4 +1,4 @@
-"""Files: which ones hold volumes, ones that are complete or absent, and hashes."""
+"""Files: which ones hold volumes, ones that are complete or absent, hashes, and those of installed packages."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 
 NIFTI = (".nii", ".nii.gz")
@@ -50,3 +51,17 @@ def sha256(paths: Sequence[str | os.PathLike]) -> str:
             while block := file.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()
+
+
+def installed_file(package: str, path: str) -> Path | None:
+    """A file of an installed package, which is not imported; null where the package or the file is not there.
+
+    Args:
+        package: as it was installed by name.
+        path: of the file, as the package has it.
+    """
+    try:
+        file = Path(str(metadata.distribution(package).locate_file(path)))
+    except metadata.PackageNotFoundError:
+        return None
+    return file if file.is_file() else None

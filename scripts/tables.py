@@ -27,6 +27,12 @@ METRICS = {
     "step_ratio": ("step ratio", 2),
     "lesions": ("lesion contrast kept", 2),
     "small_lesions": ("of small lesions", 2),
+    "sharpness": ("sharpness", 3),
+    "st_lpips": ("ST-LPIPS", 4),
+    "lpips": ("LPIPS", 4),
+    "brisque": ("BRISQUE", 1),
+    "niqe": ("NIQE", 2),
+    "dice": ("Dice", 3),
     "seconds": ("seconds", 1),
 }
 CASE = {  # what a row is about -> its heading
@@ -43,6 +49,11 @@ CASE = {  # what a row is about -> its heading
 GROUP = ["slice_thickness", "slice_spacing", "contrast", "method"]
 
 
+def measured(table: pd.DataFrame) -> list[str]:
+    """Keys of `METRICS` that rows or their summary hold: not every evaluation measures all."""
+    return [key for key in METRICS if key in table]
+
+
 def summarise(rows: pd.DataFrame) -> pd.DataFrame:
     """Mean and standard deviation of each metric, for each thickness, contrast and method, in order of appearance.
 
@@ -54,7 +65,7 @@ def summarise(rows: pd.DataFrame) -> pd.DataFrame:
         denominator; NaN for one row) or `n`, which counts the rows where the metric exists (a band can be empty on one
         grid and not on another). A PSNR always exists.
     """
-    statistics = rows.groupby(GROUP, sort=False)[list(METRICS)].agg(["mean", "std", "count"])
+    statistics = rows.groupby(GROUP, sort=False)[measured(rows)].agg(["mean", "std", "count"])
     return statistics.rename(columns={"std": "sd", "count": "n"}, level=1)
 
 
@@ -81,7 +92,8 @@ def summary_table(summary: pd.DataFrame) -> str:
     keys, count = summary.index.to_frame(), summary["psnr"]["n"]
     table = {CASE[key]: [f"{value:g}" if isinstance(value, float) else value for value in keys[key]] for key in GROUP}
     table["N"] = [str(n) for n in count]
-    for key, (heading, decimals) in METRICS.items():
+    for key in measured(summary):
+        heading, decimals = METRICS[key]
         lines = zip(*(summary[key][statistic] for statistic in ("mean", "sd", "n")), count)
         table[heading] = [_mean_sd(mean, sd, n, decimals, of) for mean, sd, n, of in lines]
     return markdown(table)
@@ -92,7 +104,8 @@ def _case_table(rows: pd.DataFrame) -> str:
         return EN_DASH if pd.isna(value) else f"{value:.4g}" if isinstance(value, float) else str(value)
 
     table = {heading: [text(value) for value in rows[key]] for key, heading in CASE.items() if key != "subject"}
-    for key, (heading, decimals) in METRICS.items():
+    for key in measured(rows):
+        heading, decimals = METRICS[key]
         table[heading] = [_number(value, decimals) for value in rows[key]]
     return markdown(table)
 
@@ -103,12 +116,12 @@ def _csv(rows: pd.DataFrame, summary: pd.DataFrame) -> str:
     statistics = statistics.rename_axis([*GROUP, "statistic"]).reset_index()
     statistics["n"] = np.repeat(summary["psnr"]["n"].to_numpy(), 2)
     lines = pd.concat([rows.assign(statistic="value", n=1), statistics])
-    return lines.to_csv(columns=["statistic", "n", *CASE, *METRICS], index=False, lineterminator="\n")
+    return lines.to_csv(columns=["statistic", "n", *CASE, *measured(rows)], index=False, lineterminator="\n")
 
 
 def _json(settings: Mapping, rows: pd.DataFrame, summary: pd.DataFrame) -> str:
     """`settings`, `rows` and `summary`; null for NaN and infinity, which JSON cannot say."""
-    groups = pd.DataFrame({key: summary[key].to_dict("records") for key in METRICS}, index=summary.index)
+    groups = pd.DataFrame({key: summary[key].to_dict("records") for key in measured(summary)}, index=summary.index)
     groups.insert(0, "n", summary["psnr"]["n"])
     content = {
         "settings": settings,

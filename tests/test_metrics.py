@@ -221,3 +221,27 @@ def test_the_ring_is_two_voxels_wide():
     far, near = truth.clone(), truth.clone()
     far[8:, 4, 4], near[7, 4, 4] = 0.0, 0.0  # the lesion ends at 5
     assert metrics.lesion_contrast_kept(far, truth, sizes) == 1 < metrics.lesion_contrast_kept(near, truth, sizes)
+
+
+def test_sharpness_falls_along_the_blurred_axis_alone():
+    volume = phantom()
+    blurred = torch.from_numpy(ndimage.gaussian_filter1d(volume.numpy(), 3.0, axis=1))
+    before, after = ([metrics.sharpness(v, axis) for axis in range(3)] for v in (volume, blurred))
+    assert after[1] < 0.7 * before[1] and after[0] > 0.9 * before[0] and after[2] > 0.9 * before[2]
+    assert metrics.sharpness(300 + 700 * volume, 1) == pytest.approx(before[1], abs=1e-3)
+    assert math.isnan(metrics.sharpness(torch.ones(SHAPE), 0))
+
+
+def test_sharpness_by_plain_sums():
+    """Crete et al.: the share of the gradient that a mean over eleven voxels takes away, along the axis."""
+    volume = phantom().double().numpy()
+    kernels = [np.array([1, 2, 1]) / 4, np.array([1, 2, 1]) / 4]
+
+    def gradient(v):
+        for axis, kernel in zip((0, 1), kernels):
+            v = ndimage.convolve1d(v, kernel, axis)
+        return np.abs(ndimage.convolve1d(v, np.array([1, 0, -1]) / 2, 2))[2:-1, 2:-1, 2:-1]
+
+    sharp, blurred = gradient(volume), gradient(ndimage.convolve1d(volume, np.full(11, 1 / 11), 2))
+    lost = np.maximum(sharp - blurred, 0).sum() / sharp.sum()
+    assert metrics.sharpness(torch.from_numpy(volume), 2) == pytest.approx(lost, abs=1e-6)
