@@ -48,7 +48,8 @@ class RandPlaned(RandomizableTransform, MapTransform):
 
     Args:
         keys: one key, a `(1, X, Y, Z)` volume with an affine; `sharp_axes` in the data names the axes to choose from.
-        planes: how many neighbouring planes make the first axis of the result.
+        planes: how many neighbouring planes make the first axis of the result; the last is repeated where there are
+            fewer.
     """
 
     def __init__(self, keys: KeysCollection, planes: int = 1):
@@ -68,8 +69,8 @@ class RandPlaned(RandomizableTransform, MapTransform):
         volume = data[key]
         self.randomize(volume.shape[1:], data["sharp_axes"])
         spacing = grid.voxel_spacing(volume.affine)
-        count = min(self.planes, volume.shape[1 + self._normal])
-        planes = volume.as_tensor()[0].narrow(self._normal, self._index, count).float()
+        index = torch.arange(self._index, self._index + self.planes).clamp(max=volume.shape[1 + self._normal] - 1)
+        planes = volume.as_tensor()[0].index_select(self._normal, index).float()
         planes = planes.permute(self._normal, self._axis, self._other)
         return {key: planes, "spacing": (float(spacing[self._axis]), float(spacing[self._other]))}
 
@@ -237,7 +238,22 @@ class RandAcquired(RandomizableTransform, MapTransform):
             "proximal_thickness": torch.tensor([self._proximal, target]),
         }
 
+    def thick(self, planes: Tensor, target: float) -> tuple[Tensor, Acquisition]:
+        """Draws an acquisition; the thick slices of planes `(N, H, W)` by it, `(N, S, W)`.
+
+        Args:
+            planes: sharp, in [0, 1].
+            target: their edge along the slice axis, in mm.
+        """
+        self.randomize(target)
+        return self._acquired(planes, target, self._thickness, np.random.default_rng(self._seed))
+
     def _degrade(self, plane: Tensor, target: float, thickness: float, generator: np.random.Generator) -> Tensor:
+        return interpolate(*self._acquired(plane, target, thickness, generator), "nearest")
+
+    def _acquired(
+        self, plane: Tensor, target: float, thickness: float, generator: np.random.Generator
+    ) -> tuple[Tensor, Acquisition]:
         spacing = max(self._ratio * thickness, target)  # slices nearer than the target would leave nothing to do
         # a plane is a volume of X = 1
         acquisition = Acquisition.of_truth(1, plane.shape[1], target, thickness, spacing, self._profile, self._shift)
@@ -250,7 +266,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
         if self._noise:
             real, imaginary = torch.from_numpy(generator.normal(scale=self._noise, size=(2, *thick.shape))).float()
             thick = torch.hypot(thick + real, imaginary)
-        return interpolate(thick, acquisition, "nearest")
+        return thick, acquisition
 
 
 class Simulated(MapTransform):

@@ -23,7 +23,21 @@ TINY = {  # name of the YAML -> what makes its network and its batches tiny
         "patch_size": 32,
         "stage1_learning_rate": 5.0e-3,
     },
+    **{
+        name: {
+            "network_def::features": 8,
+            "network_def::blocks": 2,
+            "network_def::hidden": 16,
+            "patch_size": [8, 12],
+            "pairs::transforms::2::queries": 256,
+            "stage1_learning_rate": 5.0e-3,
+        }
+        for name in ("liif", "lte", "arssr", "sainr")
+    },
 }
+for name in ("arssr", "sainr"):
+    TINY[name]["planes"] = 6
+TINY["arssr"] |= {"network_def::layers": 2, "network_def::out_features": 8}
 
 
 def workflow(base, name, folder, run_id="run", **overrides):

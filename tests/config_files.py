@@ -40,7 +40,7 @@ TRAINING = {
     ),
     *("max_thickness", "target_range", "pixel_range", "size_range", "profiles", "spacing_ratio", "max_shift"),
     *("max_gain", "max_noise", "alpha", "ceta_gap", "ceta_weight", "ceta_time", "n_max", "size", "card"),
-    *("planes", "min_thickness", "trained", "prepare_batch", "loss_function", "inferer", "pairs"),
+    *("planes", "min_thickness", "trained", "prepare_batch", "loss_function", "inferer", "pairs", "acquired"),
     *("averaged", "settings", "train", "validate", "stage", "stage1", "stage2", "training", "ship"),
 }
 DEPLOYED = {"speed", "bfloat16", "both_planes", "ckpt_path", "card", "weights", "inferer", "run"}
@@ -172,4 +172,4 @@ def kind(item):
 
 
 def transform(name, config, section="pairs"):
-    return [t for t in config[section]["transforms"] if kind(t) == name]
+    return [t for t in config[section]["transforms"] if isinstance(t, dict) and kind(t) == name]

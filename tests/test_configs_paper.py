@@ -44,10 +44,10 @@ def test_pairs_share_every_augmentation():
     """Each transform after the acquisition is drawn once for image, label and proximal image."""
     config = parser("train.yaml")
     *before, last = config["train#acquisition#transforms"]
-    acquired, *after = config["pairs#transforms"]
-    assert last == "@pairs" and kind(acquired) == "RandAcquired"
+    first, *after = config["pairs#transforms"]
+    assert last == "@pairs" and first == "@acquired" and kind(config["acquired"]) == "RandAcquired"
     assert before and after
-    assert all(t["keys"] == "label" for t in (*before, acquired))
+    assert all(t["keys"] == "label" for t in (*before, config["acquired"]))
     assert all(t["keys"] == ["image", "label", "proximal"] for t in after)
 
 
@@ -89,7 +89,7 @@ def test_paper_yaml_is_the_papers_training():
 def test_paper_yaml_simulates_the_papers_acquisition_and_no_other_contrast():
     """What paper.yaml gives the transforms is what they take by themselves, and augmentations beyond it are off."""
     config = parser("train.yaml", "paper.yaml")
-    (item,) = transform("RandAcquired", config)
+    item = config["acquired"]
     given = {key: config[value[1:]] for key, value in item.items() if str(value).startswith("@")}
     defaults = inspect.signature(located(item["_target_"])).parameters
     for key in ("profiles", "spacing_ratio", "max_shift", "max_gain", "max_noise", "ceta_gap"):
