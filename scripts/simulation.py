@@ -16,28 +16,8 @@ from torch.nn.functional import interpolate as resize
 from . import grid
 from .acquisition import SLR, Acquisition, Profile
 from .errors import InputError
-from .intensity import check_finite, intensity_range
 from .interpolation import interpolate
 from .slice_profile import acquire
-
-
-class UnitIntensityd(MapTransform):
-    """Maps the intensities of a volume's tissue to [0, 1], as `DriftInferer` maps them to [-1, 1].
-
-    Args:
-        keys: volumes; what lies beyond tissue is left out (`intensity.IntensityRange`).
-
-    Raises:
-        InputError: if a voxel is NaN or infinite.
-    """
-
-    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        result = dict(data)
-        for key in self.key_iterator(result):
-            check_finite(result[key], str(getattr(result[key], "meta", {}).get("filename_or_obj", "the volume")))
-            scale = intensity_range(result[key])
-            result[key] = (scale.to_unit(scale.tissue(result[key])) + 1) / 2
-        return result
 
 
 class RandPlaned(RandomizableTransform, MapTransform):

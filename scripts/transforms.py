@@ -18,7 +18,7 @@ from monai.transforms import MapTransform
 from . import bids, grid
 from .acquisition import ROUNDING, SLR, Acquisition, Profile, length, settle
 from .errors import InputError, flag
-from .intensity import check_finite
+from .intensity import check_finite, intensity_range
 from .interpolation import resample
 from .readers import ScanReader
 from .slice_profile import slice_profile
@@ -64,6 +64,25 @@ class LoadScand(MapTransform):
                 f"{name}: affine is sheared, {shear:.2f} degrees off orthogonal, at most {grid.MAX_SHEAR} is "
                 "supported. Resample to an orthogonal grid first."
             )
+
+
+class UnitIntensityd(MapTransform):
+    """Maps the intensities of a volume's tissue to [0, 1], as `StackInferer` maps them to [-1, 1].
+
+    Args:
+        keys: volumes; what lies beyond tissue is left out (`intensity.IntensityRange`).
+
+    Raises:
+        InputError: if a voxel is NaN or infinite.
+    """
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        result = dict(data)
+        for key in self.key_iterator(result):
+            check_finite(result[key], str(getattr(result[key], "meta", {}).get("filename_or_obj", "the volume")))
+            scale = intensity_range(result[key])
+            result[key] = (scale.to_unit(scale.tissue(result[key])) + 1) / 2
+        return result
 
 
 class SettleAcquisitiond(MapTransform):

@@ -9,8 +9,9 @@ from scripts import grid
 from scripts.acquisition import Acquisition
 from scripts.errors import InputError
 from scripts.interpolation import degrade
-from scripts.simulation import RandAcquired, Simulated, UnitIntensityd, ceta_coverage, simulate
+from scripts.simulation import RandAcquired, Simulated, ceta_coverage, simulate
 from scripts.slice_profile import acquire
+from scripts.transforms import UnitIntensityd
 from tests import paper_values as paper
 from tests.test_simulation import texture
 from tests.volumes import head, random_affine
