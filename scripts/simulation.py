@@ -162,7 +162,8 @@ class RandAcquired(RandomizableTransform, MapTransform):
             raise InputError(
                 f"ceta_gap is {ceta_gap!r}: expected millimetres, 0 for no pairs, or random. Set --ceta_gap."
             )
-        if min_thickness is not None and not 0 < min_thickness <= max_thickness:
+        number = isinstance(min_thickness, int | float)
+        if min_thickness is not None and not (number and 0 < min_thickness <= max_thickness):
             raise InputError(
                 f"min_thickness is {min_thickness!r}: expected millimetres, at most max_thickness, {max_thickness}. "
                 "Set --min_thickness."

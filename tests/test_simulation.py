@@ -5,7 +5,8 @@ import pytest
 import torch
 from monai.data import MetaTensor
 
-from scripts.simulation import RandPlaned, RandResampled
+from scripts.errors import InputError
+from scripts.simulation import RandAcquired, RandPlaned, RandResampled
 
 SHAPE = (10, 12, 14)
 SPACING = (0.8, 0.9, 1.1)
@@ -60,6 +61,31 @@ def test_rows_are_the_slice_axis_and_the_spacing_follows_them(sharp_axes):
     for item in planes(sharp_axes):
         places = place(item["label"])
         assert item["spacing"] == pytest.approx((SPACING[axis_of(places, 0)], SPACING[axis_of(places, 1)]), abs=1e-6)
+
+
+def test_neighbouring_planes_come_in_order_and_the_last_is_repeated_where_there_are_fewer():
+    for count in (3, 9):
+        transform = RandPlaned("label", planes=count).set_random_state(0)
+        for item in (transform({"label": coded(), "sharp_axes": (0, 1, 2)}) for _ in range(30)):
+            places = [place(plane[None]) for plane in item["label"]]
+            axis, other = axis_of(places[0], 0), axis_of(places[0], 1)
+            normal = 3 - axis - other
+            index = [int(p[normal, 0, 0]) for p in places]
+            first = index[0]
+            assert len(index) == count and index == [min(first + k, SHAPE[normal] - 1) for k in range(count)]
+            assert first <= max(SHAPE[normal] - count, 0)
+
+
+def test_one_scale_is_one_thickness_and_a_least_one_is_the_least():
+    plane = torch.rand(1, 40, 8, generator=torch.Generator().manual_seed(0))
+    for least, most in ((5.0, 5.0), (4.0, 6.0)):
+        transform = RandAcquired("label", most, min_thickness=least).set_random_state(0)
+        drawn = [transform({"label": plane, "spacing": (1.0, 1.0)})["thickness"][0].item() for _ in range(50)]
+        assert least <= min(drawn) <= max(drawn) <= most
+        assert len(set(drawn)) == (1 if least == most else 50)
+    for wrong in ("null", 8, 0, -1.0):
+        with pytest.raises(InputError, match=r"min_thickness is .*at most max_thickness, 7"):
+            RandAcquired("label", 7, min_thickness=wrong)
 
 
 def test_every_axis_every_plane_and_every_index_is_drawn():
