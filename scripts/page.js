@@ -124,11 +124,12 @@
       write(facts.sides[up][0], W / 2, H - edge, 'center', 'bottom');
       write(volume, edge, edge, 'left', 'top');
       write(`${side(mm[normal], normal)} mm`, W - edge, edge, 'right', 'top');
-      const steps = clamp(Math.floor(W * .3 / (10 * scale)), 1, 10), bar = 10 * scale;  // of 10 mm
+      const unit = 10 * scale < W * .4 ? 10 : 1, bar = unit * scale;  // mm; large voxels leave no room for 10
+      const steps = clamp(Math.floor(W * .3 / bar), 1, 10);
       pen.fillStyle = '#fff';
       pen.fillRect(edge, H - edge - ratio, steps * bar, 2 * ratio);
       for (let k = 0; k <= steps; k++) pen.fillRect(edge + k * bar - ratio / 2, H - edge - 6 * ratio, ratio, 6 * ratio);
-      write(`${10 * steps} mm`, edge, H - edge - 8 * ratio, 'left', 'bottom');
+      write(`${unit * steps} mm`, edge, H - edge - 8 * ratio, 'left', 'bottom');
       canvas.setAttribute('aria-label', `${name} plane, ${volume}, ${side(mm[normal], normal)} mm`);
       slider.value = at[normal];
     }
@@ -240,8 +241,9 @@
       if (fingers.size > 1) {
         const other = [...fingers.values()].find(finger => finger.pointerId !== e.pointerId);
         const apart = finger => Math.hypot(finger.clientX - other.clientX, finger.clientY - other.clientY) + 1;
+        const middle = [0, 1].map(k => (pixel(e)[k] + pixel(other)[k]) / 2);
         pan(dx / 2, dy / 2);
-        enlarge(apart(e) / apart(last), panel);
+        enlarge(apart(e) / apart(last), panel, ...middle);
       } else if (e.pointerType === 'touch') scroll(-6 * dx);
       else if (e.buttons & 2) {
         get('width').value = +get('width').value + dx / 300 * (high - low);

@@ -18,8 +18,8 @@ from PIL import Image
 from scripts import overview
 from scripts.acquisition import Acquisition
 from scripts.errors import input_error
+from tests.browser import chromium, needs_chromium
 from tests.cohort_files import AXIAL, hidden, nan_scan, record, summary, texture
-from tests.test_report_in_a_browser import chromium, needs_chromium
 
 
 class Table(HTMLParser):

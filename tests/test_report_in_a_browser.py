@@ -3,9 +3,6 @@
 import html
 import json
 import re
-import shutil
-import subprocess
-import tempfile
 
 import numpy as np
 import pytest
@@ -13,30 +10,16 @@ from PIL import Image
 
 from scripts import viewer
 from scripts.report import write_page
+from tests.browser import chromium, needs_chromium
 from tests.test_report import RECORD, page, slices_and_truth, volume_at
 from tests.test_viewer import AXES, scan, turned, unpack
 
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --hide-scrollbars --enable-logging=stderr --window-size=1400,2600"
-).split()
-CHROMIUM = shutil.which("chromium")
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 pytestmark = needs_chromium
 
 
 @pytest.fixture
 def pair(phantom):
     return slices_and_truth(phantom)
-
-
-def chromium(tmp_path, file, *options, fragment=""):
-    """Output and console messages of a headless run; no profile of an earlier one."""
-    profile = tempfile.mkdtemp(dir=tmp_path)
-    address = f"{file.as_uri()}#{fragment}"
-    command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "--virtual-time-budget=20000", *options, address]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True, cwd=tmp_path)
-    return result.stdout, [line for line in result.stderr.splitlines() if "CONSOLE" in line]
 
 
 # What a person does and sees. `sums` are of the pixels of each canvas; `done` ends with what the test gets.
@@ -240,6 +223,8 @@ def test_letters_stand_at_the_sides_that_they_name_and_the_bar_is_as_long_as_it_
     actions = """
     told.drawn = all('.panels canvas').map(c => [c.width, c.height, drawn.get(c)]);
     click(2, 0.2, 0.5); told.from = place(); click(2, 0.7, 0.5); told.to = place();
+    for (let n = 0; n < 14; n++) key('+');
+    told.near = all('.panels canvas').map(c => [c.width, c.height, drawn.get(c)]);
     """
     text = page(tmp_path / "a.html", measured, result).replace("<head>", SPY)
     told = by_hand(tmp_path, text, actions)
@@ -252,9 +237,18 @@ def test_letters_stand_at_the_sides_that_they_name_and_the_bar_is_as_long_as_it_
               for k in ("from", "to")]  # fmt: skip
     width, _, calls = told["drawn"][2]
     pixels_per_mm = 0.5 * width / np.linalg.norm(np.subtract(*places))
-    bar = max(length for name, _, _, length, *_ in calls if name == "fillRect")
-    (said,) = (text for name, text, *_ in calls if name == "fillText" and re.fullmatch(r"\d+ mm", text))
-    assert int(said[:-3]) % 10 == 0 and bar / pixels_per_mm == pytest.approx(int(said[:-3]), rel=0.08)
+
+    def bar(width, _, calls):
+        """Its length and what it says, mm."""
+        length = max(length for name, _, _, length, *_ in calls if name == "fillRect")
+        (said,) = (text for name, text, *_ in calls if name == "fillText" and re.fullmatch(r"\d+ mm", text))
+        assert 0.05 * width < length < 0.45 * width
+        return length, int(said[:-3])
+
+    length, said = bar(*told["drawn"][2])
+    assert said % 10 == 0 and length / pixels_per_mm == pytest.approx(said, rel=0.08)
+    near, fewer = bar(*told["near"][2])
+    assert near / fewer == pytest.approx(20 * length / said, rel=0.01), "at the largest zoom"
 
 
 def test_without_a_way_to_unpack_a_sentence_says_so_and_the_middle_planes_are_there(pair, tmp_path):
