@@ -94,9 +94,10 @@ class Browser:
 
     def open(self, file, ready="document.readyState === 'complete'"):
         """Goes to a file, and waits until an expression of JavaScript is true there."""
+        self.evaluate("window.left = true")
         self("Page.navigate", url=file.as_uri())
         for _ in range(600):
-            if self.evaluate(f"location.href !== 'about:blank' && ({ready})"):
+            if self.evaluate(f"!window.left && ({ready})"):
                 return
             time.sleep(0.05)
         raise TimeoutError(f"{file} is not ready")
