@@ -9,6 +9,7 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -120,7 +121,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-SIZE = {"choices": SIZES, "help": "of the network that --ckpt_path holds (default: tiny)"}
+SIZE: dict[str, Any] = {"choices": SIZES, "help": "of the network that --ckpt_path holds (default: tiny)"}
 
 
 def table() -> str:
@@ -134,6 +135,16 @@ def table() -> str:
 
 class Parser(argparse.ArgumentParser):
     """Tells a mistake in one line."""
+
+    def parse_args(self, args=None, namespace=None):  # type: ignore[override, no-untyped-def]
+        """As argparse does, but names what was probably meant."""
+        options, strangers = self.parse_known_args(args, namespace)
+        for stranger in strangers:
+            if not stranger.startswith("-"):
+                self.error(f"{stranger} is one too many: scans stand together, and --report and its like take no value")
+            near = get_close_matches(stranger.partition("=")[0], [f"--{name}" for name in vars(options)], 1)
+            self.error(f"{stranger} is no option{''.join(f'; the nearest is {one}' for one in near)}")
+        return options
 
     def error(self, message: str) -> NoReturn:
         """Exits with code 2."""

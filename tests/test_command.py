@@ -37,7 +37,12 @@ def test_every_option_is_one_of_the_config():
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["scan.nii", "-o", "out", "--slice_thicknes", "3"], "--slice_thicknes"),
+        (
+            ["scan.nii", "-o", "out", "--slice_thicknes", "3"],
+            "--slice_thicknes is no option; the nearest is --slice_th",
+        ),
+        (["scan.nii", "-o", "out", "--qqq"], "--qqq is no option. See drift-mri --help."),
+        (["scan.nii", "-o", "out", "--report", "true"], "true is one too many"),
         (["scan.nii", "-o", "out", "--slice_thickness", "thick"], "thick"),
         (["scan.nii", "-o", "out", "--slice_axis", "3"], "--slice_axis"),
         (["scan.nii", "-o", "out", "--speed", "slow"], "slow"),
