@@ -13,7 +13,7 @@ from . import grid
 from .errors import InputError
 
 # Of slices: the time-bandwidth product of an SLR pulse, or a shape by its name (`slice_profile.slice_profile`)
-Profile = float | Literal["gaussian", "rectangular"]
+Profile = float | Literal["gaussian", "rectangular", "point"]
 SLR = 4.0  # dimensionless; a common clinical 2-D excitation
 
 SHORTEST, LONGEST = 0.2, grid.MAX_SPACING  # mm; of slice thickness and target

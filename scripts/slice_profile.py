@@ -63,7 +63,7 @@ def slice_profile(profile: Profile) -> tuple[np.ndarray, np.ndarray]:
 
     Args:
         profile: time-bandwidth product of an SLR pulse, the paper's profile; `"gaussian"`, which a short Gaussian pulse
-            excites; or `"rectangular"`, the ideal.
+            excites; `"rectangular"`, the ideal; or `"point"`, as thin as the fine grid, which decimation takes.
 
     Returns:
         Positions in slice widths (full width at half maximum) from the centre, and the magnitude there.
@@ -73,13 +73,14 @@ def slice_profile(profile: Profile) -> tuple[np.ndarray, np.ndarray]:
     """
     if isinstance(profile, (int, float)) and not isinstance(profile, bool) and 2 <= profile <= 32:
         return slr_profile(float(profile))
-    if profile not in ("gaussian", "rectangular"):
-        raise InputError(
-            f"slice profile is {profile!r}: expected 'gaussian' or 'rectangular', or the time-bandwidth product of an "
-            "SLR pulse, 2 to 32; 4 is common."
-        )
     z = np.linspace(-2, 2, 4001)
-    magnitude = 2.0 ** (-4 * z**2) if profile == "gaussian" else (np.abs(z) <= 0.5).astype(float)
+    shapes = {"gaussian": 2.0 ** (-4 * z**2), "rectangular": np.abs(z) <= 0.5, "point": np.abs(z) < 1e-4}
+    if profile not in tuple(shapes):  # it may be anything
+        raise InputError(
+            f"slice profile is {profile!r}: expected 'gaussian' or 'rectangular', 'point' for decimated slices, or the "
+            "time-bandwidth product of an SLR pulse, 2 to 32; 4 is common."
+        )
+    magnitude = shapes[profile].astype(float)
     for array in (z, magnitude):
         array.setflags(write=False)  # cached
     return z, magnitude
@@ -103,7 +104,7 @@ def profile_kernel(slice_thickness: float, fine_spacing: float, profile: Profile
 
     Args:
         slice_thickness: in mm.
-        fine_spacing: of the grid, in mm. Slices no thicker than it give the identity.
+        fine_spacing: of the grid, in mm. Slices no thicker than it, and points, give the identity.
         profile: see `slice_profile`.
 
     Returns:
@@ -115,7 +116,7 @@ def profile_kernel(slice_thickness: float, fine_spacing: float, profile: Profile
     if not (slice_thickness > 0 and fine_spacing > 0):
         raise ValueError(f"slice thickness {slice_thickness} mm, fine spacing {fine_spacing} mm: expected both > 0.")
     ratio = slice_thickness / fine_spacing
-    if ratio <= 1 + 1e-6:
+    if ratio <= 1 + 1e-6 or profile == "point":
         return np.ones(1)
     z, magnitude = slice_profile(profile)
 

@@ -34,6 +34,50 @@ TINY = {  # name of the YAML -> what makes its network and its batches tiny
         }
         for name in ("liif", "lte", "arssr", "sainr")
     },
+    "resshift": {
+        "network_def::unet::channels": [8, 16],
+        "network_def::unet::num_res_blocks": 1,
+        "network_def::unet::attention_levels": [False, True],
+        "network_def::unet::norm_num_groups": 4,
+        "network_def::unet::num_head_channels": 8,
+        "network_def::steps": 4,
+        "patch_size": 16,
+        "stage1_learning_rate": 5.0e-3,
+    },
+    "tpdm": {
+        **{
+            f"network_def::{prior}::{name}": value
+            for prior in ("primary", "auxiliary")
+            for name, value in {
+                "channels": [8, 16],
+                "num_res_blocks": 1,
+                "attention_levels": [False, False],
+                "norm_num_groups": 4,
+            }.items()
+        },
+        "inferer::steps": 4,
+        "patch_size": 16,
+        "stage1_learning_rate": 5.0e-3,
+    },
+    "saint": {
+        "network_def::features": 8,
+        "network_def::trunk": [1, 2, 4],
+        "network_def::fusion": [1, 2, 4],
+        "planes": 8,
+        "pairs::transforms::2::width": 8,
+        "stage1_learning_rate": 5.0e-3,
+    },
+    "afcm": {
+        "network_def::generator::channels": [4, 8],
+        "network_def::generator::latent": 8,
+        "network_def::generator::image_code": 8,
+        "network_def::discriminator::channels": 4,
+        "network_def::discriminator::num_layers_d": 1,
+        "planes": 16,
+        "pairs::transforms::2::width": 16,
+        "stage1_batch_size": 2,
+        "stage1_learning_rate": 3.0e-2,
+    },
 }
 for name in ("arssr", "sainr"):
     TINY[name]["planes"] = 6

@@ -1,6 +1,6 @@
 """ArSSR: intensities from features of a 3-D residual dense network and absolute coordinates (Wu et al., 2023).
 
-Wu et al., IEEE J. Biomed. Health Inform. 27:1004-1015 (2023); residual dense network: Zhang et al., CVPR 2018.
+Wu et al., IEEE J. Biomed. Health Inform. 27:1004-1015 (2023).
 """
 
 from __future__ import annotations
@@ -9,57 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .coordinates import between_slices
-
-
-class DenseBlock(nn.Module):
-    """Convolutions that each see all before them, a 1 x 1 x 1 fusion, and a skip.
-
-    Args:
-        features: channels in and out.
-        layers: convolutions, of `features` channels each.
-    """
-
-    def __init__(self, features: int, layers: int):
-        super().__init__()
-        self.convs = nn.ModuleList(nn.Conv3d((1 + k) * features, features, 3, padding=1) for k in range(layers))
-        self.fusion = nn.Conv3d((1 + layers) * features, features, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Same shape in and out."""
-        h = x
-        for conv in self.convs:
-            h = torch.cat([h, conv(h).relu()], 1)
-        return x + self.fusion(h)
-
-
-class ResidualDenseNetwork(nn.Module):
-    """One channel to `out_features`, on the grid of the input.
-
-    Args:
-        features: channels within.
-        blocks: dense blocks.
-        layers: of each.
-        out_features: channels of the result.
-    """
-
-    def __init__(self, features: int, blocks: int, layers: int, out_features: int):
-        super().__init__()
-        self.conv_in = nn.Conv3d(1, features, 3, padding=1)
-        self.conv_second = nn.Conv3d(features, features, 3, padding=1)
-        self.blocks = nn.ModuleList(DenseBlock(features, layers) for _ in range(blocks))
-        self.fusion = nn.Sequential(
-            nn.Conv3d(blocks * features, features, 1), nn.Conv3d(features, features, 3, padding=1)
-        )
-        self.conv_out = nn.Conv3d(features, out_features, 3, padding=1)
-
-    def forward(self, image: Tensor) -> Tensor:
-        """Args: `(B, 1, X, Y, Z)`. Returns `(B, out_features, X, Y, Z)`."""
-        shallow = self.conv_in(image)
-        h, found = self.conv_second(shallow), []
-        for block in self.blocks:
-            h = block(h)
-            found.append(h)
-        return self.conv_out(shallow + self.fusion(torch.cat(found, 1)))
+from .rdn import ResidualDenseNetwork
 
 
 class ArSSR(nn.Module):
@@ -79,7 +29,10 @@ class ArSSR(nn.Module):
         self, features: int, blocks: int, layers: int, out_features: int, hidden: int, last_relu: bool = False
     ):
         super().__init__()
-        self.encoder = ResidualDenseNetwork(features, blocks, layers, out_features)
+        self.encoder = nn.Sequential(
+            ResidualDenseNetwork(3, 1, features, blocks, layers, growth=features),
+            nn.Conv3d(features, out_features, 3, padding=1),
+        )
         width = out_features + 3
         ends = [(width, hidden), (hidden, hidden), (hidden, hidden)]
         first = [nn.Sequential(nn.Linear(*pair), nn.ReLU()) for pair in (*ends, (hidden, width))]
