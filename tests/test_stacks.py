@@ -5,21 +5,16 @@ import pytest
 import torch
 
 from scripts.baselines.stacks import RandStackd
+from scripts.simulation import RandAcquired
 
 RAMP = torch.linspace(0.1, 0.9, 90)[None, :, None].expand(5, 90, 12)  # along the slice axis
 
 
-def draw(seed=0, slab=RAMP, spacing=(1.0, 1.0), **given):
-    settings = {
-        "slices": 8,
-        "targets": 6,
-        "width": 7,
-        "max_thickness": 6.0,
-        "spacing_ratio": (0.8, 1.4),
-        "max_shift": 0.5,
-    }
-    transform = RandStackd("label", **{**settings, **given}).set_random_state(seed)
-    return transform({"label": slab, "spacing": spacing})
+def draw(seed=0, slab=RAMP, slices=8, targets=6, width=7, margin=0.0, **given):
+    settings = {"max_thickness": 6.0, "spacing_ratio": (0.8, 1.4), "max_shift": 0.5}
+    acquired = RandAcquired("label", **{**settings, **given})
+    transform = RandStackd("label", acquired, slices, targets, width, margin).set_random_state(seed)
+    return transform({"label": slab, "spacing": (1.0, 1.0)})
 
 
 @pytest.mark.parametrize("seed", range(6))

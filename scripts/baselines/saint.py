@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from ..acquisition import Acquisition
-from .rdn import ResidualDenseNetwork
 from .coordinates import fine_rows
+from .rdn import ResidualDenseNetwork
 from .stacks import HeadInferer
 
 NEIGHBOURS = 3  # planes that the marginal network sees, and pixels along each side of a filter

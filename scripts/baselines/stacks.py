@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from monai.config import KeysCollection
+from monai.transforms import MapTransform, RandomizableTransform
 from torch import Tensor, nn
 from torch.nn.functional import pad
 from tqdm.auto import tqdm
@@ -57,7 +58,7 @@ class HeadInferer(StackInferer):
         return tqdm(calls, desc=name, leave=False, disable=None if self.progress else True)  # null: as the terminal
 
 
-class RandStackd(RandAcquired):
+class RandStackd(RandomizableTransform, MapTransform):
     """Draws an acquisition, simulates it on neighbouring planes, and cuts out a few measured slices.
 
     Replaces the planes by `image`, `(1, P, W, Z)`, the measured slices; `label`, `(1, P, W, K)`, sharp slices at random
@@ -66,17 +67,25 @@ class RandStackd(RandAcquired):
 
     Args:
         keys: one key, `(P, H, W)` planes in [0, 1], whose second axis is the slice axis; `spacing` in the data, in mm.
+        acquired: draws the acquisition.
         slices: `Z`.
         targets: `K`.
         width: `W`, in pixels, cut out at random; planes that are less wide are filled up with their edge.
         margin: in slice spacings, how far from the outermost of the `Z` slices' outer faces the sharp ones stay.
-        acquired: see `RandAcquired`.
     """
 
     def __init__(
-        self, keys: KeysCollection, slices: int, targets: int, width: int, margin: float = 0.0, **acquired: Any
+        self,
+        keys: KeysCollection,
+        acquired: RandAcquired,
+        slices: int,
+        targets: int,
+        width: int,
+        margin: float = 0.0,
     ):
-        super().__init__(keys, ceta_gap=0.0, **acquired)
+        MapTransform.__init__(self, keys)
+        RandomizableTransform.__init__(self, prob=1.0)
+        self.acquired = acquired
         self.slices = slices
         self.targets = targets
         self.width = width
@@ -85,11 +94,11 @@ class RandStackd(RandAcquired):
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         (key,) = self.keys
         target = data["spacing"][0]
-        self.randomize(target)
         planes = pad(data[key], (0, max(self.width - data[key].shape[2], 0)), mode="replicate")
         left = int(self.R.randint(planes.shape[2] - self.width + 1))
         planes = planes[:, :, left : left + self.width]
-        thick, acquisition = self.acquired(planes, target, self._thickness, np.random.default_rng(self._seed))
+        self.acquired.set_random_state(state=self.R)
+        thick, acquisition = self.acquired.thick(planes, target)
         first = int(self.R.randint(max(acquisition.slice_count - self.slices, 0) + 1))
         chosen = torch.arange(first, first + self.slices).clamp(max=acquisition.slice_count - 1)
         position = fine_rows(acquisition) - first
