@@ -18,6 +18,7 @@ from .intensity import intensity_range
 from .metrics import head_mask
 from .slice_profile import acquire, along_slices, slice_matrix
 
+SMOOTHNESS = 0.75  # slice spacings; over which errors of the result go together, see `project`
 RESULT_ERROR = 0.02  # standard deviation, as a share of the range of the scan's tissue (docs/benchmarks.md)
 
 
@@ -94,17 +95,22 @@ def noise_sd(measured: Tensor, axis: int) -> float:
     return float(np.median(np.abs(response[inside])) / (0.6745 * np.linalg.norm(mask)))  # median of |N(0, 1)|
 
 
-def project(result: Tensor, measured: Tensor, acquisition: Acquisition, regularisation: float) -> Tensor:
-    """Moves the result onto the measurement by the smallest change, `x + A^T (A A^T + lambda I)^-1 (y - A x)`.
+def project(
+    result: Tensor, measured: Tensor, acquisition: Acquisition, regularisation: float, smoothness: float = 0.0
+) -> Tensor:
+    """Moves the result onto the measurement by the smallest change, `x + C A^T (A C A^T + lambda I)^-1 (y - A x)`.
 
-    This minimises `|x' - x|^2 + |A x' - y|^2 / lambda`: the most likely volume where the result's errors and the
-    scan's noise are both white, and lambda is the variance of the noise over that of the errors.
+    With `d = x' - x` this minimises `d^T C^-1 d + |A x' - y|^2 / lambda`: the most likely volume where the scan's noise
+    is white, `C` is the correlation of the result's errors along the slice axis, and lambda is the variance of the
+    noise over that of the errors. Where errors are white, `C = I`, the change has the shape of the slices, and steps.
 
     Args:
         result, measured, acquisition: as `difference`.
         regularisation: lambda. `A A^T` is about 1/n for contiguous slices of n fine ones; patterns that the slices
             hardly see, where noise and a wrong profile would be amplified, are left alone. 0 meets the measurement as
             nearly as the model can.
+        smoothness: standard deviation of the Gaussian that the errors are correlated by, in slice spacings; 0 for white
+            ones.
 
     Returns:
         `(X, Y, Z)` on the fine grid.
@@ -117,9 +123,13 @@ def project(result: Tensor, measured: Tensor, acquisition: Acquisition, regulari
         raise ValueError(f"regularisation is {regularisation}: expected 0 or more.")
     surplus = difference(result, measured, acquisition)
     matrix = slice_matrix(acquisition).double()
-    normal = matrix @ matrix.T + regularisation * torch.eye(len(matrix), dtype=torch.float64)
+    spread = matrix.T  # C A^T
+    if smoothness:
+        place = torch.arange(matrix.shape[1]) * acquisition.target_spacing / (smoothness * acquisition.slice_spacing)
+        spread = torch.exp(-((place[:, None] - place).double() ** 2) / 2) @ spread
+    normal = matrix @ spread + regularisation * torch.eye(len(matrix), dtype=torch.float64)
     # pseudo-inverse: overlapping slices can be linearly dependent, and lambda may be 0
-    gain = matrix.T @ torch.linalg.pinv(normal, rtol=1e-9, hermitian=True)
+    gain = spread @ torch.linalg.pinv(normal, rtol=1e-9, hermitian=True)
     return result - along_slices(gain, surplus, acquisition)
 
 
@@ -127,7 +137,7 @@ def reconcile(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Ten
     """The projection as a real scan bears it: the slices' gains are fitted, and noise is left in the measurement.
 
     Each measured slice is first multiplied by what brings it nearest to the result, as interleaved slices differ in
-    gain by a few percent and would show as bands. Lambda is the variance of the scan's noise, `noise_sd`, over that of
+    gain by a few percent and would show as bands. The change is smooth from slice to slice. Lambda is the variance of the scan's noise, `noise_sd`, over that of
     the result's errors, `RESULT_ERROR` of its tissue's range.
 
     Args:
@@ -149,4 +159,5 @@ def reconcile(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Ten
     slices = slices * (1 + (surplus * slices).sum(in_slice, keepdim=True) / energy)
     low, high, _ = intensity_range(measured)
     error_sd = RESULT_ERROR * (high - low)
-    return project(result, slices.to(result), acquisition, (noise_sd(measured, axis) / error_sd) ** 2)
+    regularisation = (noise_sd(measured, axis) / error_sd) ** 2
+    return project(result, slices.to(result), acquisition, regularisation, SMOOTHNESS)

@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 from . import grid
 from .acquisition import Acquisition
 from .consistency import projects, reconcile
+from .deblocking import deblock
 from .errors import InputError, flag
 from .intensity import intensity_range
 from .interpolation import interpolate
@@ -207,6 +208,7 @@ class DriftInferer(PlaneInferer):
         roi_size, overlap, sw_batch_size, both_planes, flips: see `PlaneInferer`.
         steps: Euler steps; null for AIS, 0 for stage 1 alone.
         n_max: most steps of AIS.
+        deblocked: steps from slice to slice in flat tissue become ramps (`deblocking.deblock`).
         bfloat16, consistency, progress: see `StackInferer`.
     """
 
@@ -219,6 +221,7 @@ class DriftInferer(PlaneInferer):
         flips: bool = False,
         steps: int | None = None,
         n_max: int = N_MAX,
+        deblocked: bool = False,
         bfloat16: bool = False,
         consistency: str = "project",
         progress: bool = False,
@@ -226,13 +229,19 @@ class DriftInferer(PlaneInferer):
         super().__init__(roi_size, overlap, sw_batch_size, both_planes, flips, bfloat16, consistency, progress)
         self.steps = steps
         self.n_max = n_max
-        self.settings |= {"steps": steps, "n_max": n_max}
+        self.deblocked = flag("deblocked", deblocked)
+        self.settings |= {"steps": steps, "n_max": n_max, "deblocked": self.deblocked}
 
     def step_count(self, acquisition: Acquisition) -> int:
         """Euler steps for a stack."""
         if acquisition.at_target or self.steps is not None:
             return self.steps or 0
         return ais_steps(acquisition.slice_thickness, acquisition.target_spacing, self.n_max)
+
+    def fine(self, thick: Tensor, acquisition: Acquisition, network: nn.Module, device: torch.device) -> Tensor:
+        """See `StackInferer.fine`."""
+        volume = super().fine(thick, acquisition, network, device)
+        return deblock(volume, thick, acquisition) if self.deblocked else volume
 
     def sharpener(  # type: ignore[override]  # of one network alone
         self, network: Drift, acquisition: Acquisition, device: torch.device

@@ -186,6 +186,21 @@ def head_mask(truth: Tensor) -> Tensor:
     return torch.from_numpy(parts == largest).to(truth.device)
 
 
+def edge_strength(reference: Tensor, head: Tensor) -> Tensor:
+    """Magnitude of the intensity's gradient, over its median in the head.
+
+    Args:
+        reference: `(X, Y, Z)`.
+        head: `(X, Y, Z)` bool, one voxel or more.
+
+    Returns:
+        `(X, Y, Z)` float32, not negative.
+    """
+    gradient = torch.from_numpy(ndimage.gaussian_gradient_magnitude(reference.float().cpu().numpy(), FLAT_SCALE))
+    gradient = gradient.to(head.device)
+    return gradient / gradient[head].median().clamp(min=torch.finfo(gradient.dtype).tiny)
+
+
 def flat_tissue(reference: Tensor) -> Tensor:
     """The half of the head where intensity changes least, by its gradient's magnitude: edges would hide a step.
 
@@ -199,8 +214,7 @@ def flat_tissue(reference: Tensor) -> Tensor:
         ValueError: if the reference is constant.
     """
     head = head_mask(reference)
-    gradient = torch.from_numpy(ndimage.gaussian_gradient_magnitude(reference.double().cpu().numpy(), FLAT_SCALE))
-    return head & (gradient.to(head.device) <= gradient[head.cpu()].median().item())
+    return head & (edge_strength(reference, head) <= 1)
 
 
 def step_ratio(volume: Tensor, acquisition: Acquisition, flat: Tensor) -> float:

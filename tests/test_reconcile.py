@@ -69,7 +69,7 @@ def by_hand(x, y, acquisition):
     for k in range(y.shape[2]):
         fitted[..., k] *= (again[..., k] * y[..., k]).sum() / y[..., k].square().sum()
     level = torch.quantile(y.double(), 0.999).item() - max(y.min().item(), 0)
-    return project(x, fitted, acquisition, (noise_sd(y, 2) / (0.02 * level)) ** 2)
+    return project(x, fitted, acquisition, (noise_sd(y, 2) / (0.02 * level)) ** 2, 0.75)
 
 
 @pytest.mark.parametrize("noise", [3.0, 30.0])
