@@ -18,7 +18,7 @@ from .intensity import intensity_range
 from .metrics import head_mask
 from .slice_profile import acquire, along_slices, slice_matrix
 
-SMOOTHNESS = 0.75  # slice spacings; over which errors of the result go together, see `project`
+SMOOTHNESS = 0.5  # slice spacings; over which errors of the result go together, see `project`
 RESULT_ERROR = 0.02  # standard deviation, as a share of the range of the scan's tissue (docs/benchmarks.md)
 
 
@@ -137,8 +137,8 @@ def reconcile(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Ten
     """The projection as a real scan bears it: the slices' gains are fitted, and noise is left in the measurement.
 
     Each measured slice is first multiplied by what brings it nearest to the result, as interleaved slices differ in
-    gain by a few percent and would show as bands. The change is smooth from slice to slice. Lambda is the variance of the scan's noise, `noise_sd`, over that of
-    the result's errors, `RESULT_ERROR` of its tissue's range.
+    gain by a few percent and would show as bands. The change is smooth from slice to slice. Lambda is the variance of
+    the scan's noise, `noise_sd`, over that of the result's errors, `RESULT_ERROR` of its tissue's range.
 
     Args:
         result, measured, acquisition: as `difference`; zero intensity is no signal.

@@ -69,7 +69,7 @@ def by_hand(x, y, acquisition):
     for k in range(y.shape[2]):
         fitted[..., k] *= (again[..., k] * y[..., k]).sum() / y[..., k].square().sum()
     level = torch.quantile(y.double(), 0.999).item() - max(y.min().item(), 0)
-    return project(x, fitted, acquisition, (noise_sd(y, 2) / (0.02 * level)) ** 2, 0.75)
+    return project(x, fitted, acquisition, (noise_sd(y, 2) / (0.02 * level)) ** 2, 0.5)
 
 
 @pytest.mark.parametrize("noise", [3.0, 30.0])
@@ -95,7 +95,7 @@ def test_agreement_counts_the_thickness_and_not_the_spacing(thickness):
     assert error.norm() < 0.98 * blind.norm()
 
 
-@pytest.mark.parametrize(("slice_spacing", "share"), [(3.0, 0.97), (5.0, 0.99)])
+@pytest.mark.parametrize(("slice_spacing", "share"), [(3.0, 0.98), (5.0, 0.998)])
 def test_a_noiseless_scan_brings_the_result_nearer_to_the_truth(slice_spacing, share):
     truth, acquisition = layers(), Acquisition.of_truth(2, 60, 1.0, slice_spacing)
     x, y = smooth(truth), acquired(truth, acquisition)

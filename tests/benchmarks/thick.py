@@ -57,7 +57,8 @@ def main():
         band = (1 / (2 * a.slice_spacing), 1 / (2 * max(spacing)))  # thick slices cannot hold it, the grid can
         ratios = [directional_power_ratio(v, SLICE, LEFT_RIGHT, spacing, band) for v in (cubic, result)]
         flat = flat_tissue(cubic)
-        numbers = [f"{ratio:.1f}" for ratio in (*ratios, *(step_ratio(v, a, flat) for v in (cubic, result)))]
+        steps = [step_ratio(v, a, flat) for v in (cubic, result)]
+        numbers = [f"{ratio:.1f}" for ratio in ratios] + [f"{ratio:.2f}" for ratio in steps]
         print(f"| {name} | {a.slice_spacing:.2g} | " + " | ".join(numbers) + " |", flush=True)
         rows.append((name, spacing, (nearest, cubic, result)))
 
