@@ -165,7 +165,7 @@ def join(out, model):
 
 def rehearse(datalist, folder):
     """Everything once, at the smallest size."""
-    pack(datalist, folder / "data", None, 4)
+    pack(datalist, folder / "data", None, 8)
     model, work, out = folder / "nano.yaml", folder / "work", folder / "out"
     model.write_text(yaml.safe_dump(NANO))
     train(folder / "data", work, 4, model, REHEARSAL)
