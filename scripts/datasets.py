@@ -68,13 +68,13 @@ def _from_tree(root: Path, section: str) -> list[dict]:
 
 
 def sharp_volumes(dataset_dir: str | os.PathLike, section: str) -> list[dict]:
-    """Sharp volumes to train on or to validate with.
+    """Sharp volumes to train on, to validate with, or all.
 
     Args:
         dataset_dir: a folder with NIfTI files at any depth, whose subjects are split by name; or a datalist in JSON:
             `{"training": [{"image": "a.nii.gz", "sharp_axes": [0, 1]}, ...], "validation": [...]}` or one list whose
             entries have `"kind": "train"` or `"val"`. Paths are relative to the datalist.
-        section: `"training"` or `"validation"`.
+        section: `"training"`, `"validation"`, or `"all"` for both.
 
     Returns:
         Items with `label`, the path; `sharp_axes`, the array axes along which the volume is truly sharp (all three
@@ -85,8 +85,8 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str) -> list[dict]:
         InputError: if nothing is found, or a subject stands in both sections.
     """
     root = Path(dataset_dir)
-    if section not in ("training", "validation"):
-        raise InputError(f"section is {section!r}: expected 'training' or 'validation'.")
+    if section not in ("training", "validation", "all"):
+        raise InputError(f"section is {section!r}: expected training, validation or all. Set --section.")
     if not root.exists():
         raise InputError(f"dataset_dir {root} does not exist. Give a folder of NIfTI volumes or a datalist in JSON.")
     read = _from_datalist if root.is_file() else _from_tree
@@ -96,6 +96,7 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str) -> list[dict]:
     }
     if shared:
         raise InputError(f"{root}: subjects {sorted(shared)} stand in both training and validation. Split by subject.")
+    items["all"] = items["training"] + items["validation"]
     if not items[section]:
         raise InputError(
             f"{root}: no volumes for {section}. A folder needs NIfTI files of two subjects or more, a datalist needs "

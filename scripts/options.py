@@ -22,7 +22,7 @@ from .errors import InputError
 
 PROGRAM = ("monai", "bundle", "__main__.py")
 OPTIONS = [name for name in inspect.signature(run).parameters if name != "override"]  # of MONAI's runner
-PATHS = ("input", "dataset_dir", "label_dir", "output_dir", "ckpt_path")
+PATHS = ("input", "dataset_dir", "label_dir", "output_dir", "ckpt_path", "segmenter")  # or what begins with one
 PATTERNS = ("include", "exclude", "participant_label")
 EVALUATED = ("$", "@", "%")  # a text that begins so is code, a reference or a file to a config
 

@@ -167,12 +167,19 @@ def test_a_subject_in_both_sections_is_refused_by_name(section, as_kinds, tmp_pa
         sharp_volumes(datalist(tmp_path, content), section)
 
 
+@pytest.mark.parametrize("content", [ENTRIES, KINDS])
+def test_all_is_both_sections(content, tmp_path):
+    root = datalist(tmp_path, content)
+    assert labels(root, "all") == labels(root, "training") | labels(root, "validation")
+    assert len(sharp_volumes(root, "all")) == sum(map(len, ENTRIES.values()))
+
+
 # --- errors ---
 
 
 @pytest.mark.parametrize("section", ["train", "val", "test", ""])
 def test_an_unknown_section_is_refused(section, tmp_path):
-    with pytest.raises(InputError, match=f"section is '{section}'.*'training' or 'validation'"):
+    with pytest.raises(InputError, match=f"section is '{section}'.*training, validation or all"):
         sharp_volumes(tmp_path, section)
 
 

@@ -17,6 +17,7 @@ from scipy.ndimage import gaussian_filter
 
 from scripts import evaluation, metrics
 from scripts.acquisition import SLR, Acquisition
+from scripts.appearance import Judges
 from scripts.errors import InputError
 from scripts.inference import DriftInferer
 from scripts.interpolation import interpolate
@@ -251,6 +252,14 @@ def test_the_command(config, volumes, tmp_path):
     assert rows["lesions"].notna().all()
     settings = json.loads((tmp_path / "out" / "evaluation.json").read_text())["settings"]
     assert settings["consistency"] == "project" and settings["weights"] == str(tmp_path / "model.pt")
+
+
+def test_what_more_is_measured_is_asked_for(config, refusal):
+    assert [config().get_parsed_content(name) for name in ("judges", "segmentation")] == [None, None]
+    more = config(metrics="all", segmenter="python 'my seg.py' {image} {labels}")
+    assert isinstance(more.get_parsed_content("judges"), Judges)
+    assert more.get_parsed_content("segmentation").words == ("python", "my seg.py", "{image}", "{labels}")
+    assert "expected standard or all" in refusal(config(metrics="every").get_parsed_content, "judges")
 
 
 @pytest.mark.parametrize("inferer", ["inferer", "stage1_inferer"])

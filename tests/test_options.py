@@ -15,6 +15,7 @@ from tests.test_end_to_end import environment
 ROOT = Path(__file__).parents[1]
 PROGRAM = "/anywhere/site-packages/monai/bundle/__main__.py"
 CONFIG = ("--config_file", str(ROOT / "configs" / "inference.yaml"))
+EVALUATE = ("--config_file", str(ROOT / "configs" / "evaluate.yaml"))
 TRAIN = ("--config_file", f"['{ROOT}/configs/train.yaml', '{ROOT}/configs/models/small.yaml']")
 
 
@@ -85,7 +86,7 @@ def test_options_of_a_file_count_as_typed(tmp_path):
 @pytest.mark.parametrize("name", PATHS)
 @pytest.mark.parametrize("text", ["$print(1)", "@device", "%scan.nii.gz"])
 def test_a_path_that_would_be_evaluated_is_refused_with_the_remedy(text, name):
-    config = CONFIG if name not in ("dataset_dir", "label_dir") else TRAIN
+    config = {"dataset_dir": TRAIN, "label_dir": TRAIN, "segmenter": EVALUATE}.get(name, CONFIG)
     assert f"Write it as ./{text}." in refusal(f"--{name}", text, config=config)
     check(f"--{name}", f"./{text}", config=config)
 
