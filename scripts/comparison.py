@@ -19,6 +19,7 @@ def compare(
     by: Sequence[str] = ("label",),
     columns: Sequence[str] = ("psnr_head",),
     against: str | None = None,
+    labels: Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """Means of an experiment, over what the table does not tell apart.
 
@@ -27,6 +28,7 @@ def compare(
         by: what the table tells apart.
         columns: metrics; those that the rows do not have are left out.
         against: label that the others are compared with, pair by pair; null for none.
+        labels: rows that count; null for all.
 
     Returns:
         A row for each group in order of appearance, columns are pairs of a metric and: `mean`; `sd`, over volumes;
@@ -36,6 +38,7 @@ def compare(
     Raises:
         InputError: if no row has the label to compare with.
     """
+    rows = rows if labels is None else rows[rows["label"].isin(labels)]
     by, columns = list(by), [name for name in columns if name in rows and rows[name].notna().any()]
     if against is not None and against not in set(rows["label"]):
         raise InputError(

@@ -47,7 +47,7 @@ def _from_datalist(path: Path, section: str) -> list[dict]:
         if not isinstance(entry.get("lesions", ""), str):
             raise InputError(f"{path}: entry {entry!r} has lesions that are no path. Mend it.")
     if isinstance(content, list):
-        kind = {"training": "train", "validation": "val"}[section]
+        kind = {"training": "train", "validation": "val", "thick": "thick"}[section]
         entries = [entry for entry in entries if entry.get("kind") == kind]
     names = {"image": "label", "lesions": "lesions"}
     return [
@@ -112,6 +112,29 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str) -> list[dict]:
         | {key: item[key] for key in ("lesions",) if key in item}
         for item in items[section]
     ]
+
+
+def thick_scans(dataset_dir: str | os.PathLike | None) -> list[dict]:
+    """Real scans of thick slices that a datalist names, `"kind": "thick"` or under `"thick"`; no truth is known of them.
+
+    Args:
+        dataset_dir: a datalist, see `sharp_volumes`.
+
+    Returns:
+        Items with `image`, the path; `subject` and `contrast`, `"unknown"` where nothing is said.
+
+    Raises:
+        InputError: if there is no datalist, or it names no such scan.
+    """
+    root = None if dataset_dir is None else Path(dataset_dir)
+    entries = _from_datalist(root, "thick") if root is not None and root.is_file() else []
+    if not entries:
+        raise InputError(
+            f'{root} names no thick scans: expected a datalist with entries of "kind": "thick", or a list of them under '
+            '"thick". Set --dataset_dir.'
+        )
+    told = {"subject": "unknown", "contrast": "unknown"}
+    return [told | {k: v for k, v in entry.items() if k in told} | {"image": entry["label"]} for entry in entries]
 
 
 def label_maps(label_dir: str | os.PathLike | None) -> list[dict]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 import ignite.distributed as idist
 import pandas as pd
+import torch
 
 from .comparison import compare, comparison_table, plain_table
 from .errors import InputError
@@ -68,6 +70,27 @@ def _runs(specs: Sequence[Spec], bench: Bench) -> list[Run]:
     return list(once.values())
 
 
+def seconds_per_patch(bench: Bench, run: Run) -> float:
+    """Of a training step of either stage on this machine, without the optimiser; the loader works beside it."""
+    parser = bench.stage(run)
+    trainer, part = {"stage1": ("train#trainer", "apn"), "stage2": ("stage2#trainer", "velocity")}[run.stage]
+    device, inferer = parser.get_parsed_content("device"), parser.get_parsed_content("train#inferer")
+    prepare, loss = (parser.get_parsed_content(f"{trainer}#{name}") for name in ("prepare_batch", "loss_function"))
+    network = getattr(parser.get_parsed_content("network"), part)
+    count, edge = int(parser[f"{run.stage}_batch_size"]), int(parser["patch_size"])
+    planes = {name: 2 * torch.rand(count, 1, edge, edge) - 1 for name in ("image", "label", "proximal")}
+    thickness = torch.tensor([[5.0, 1.0]]).repeat(count, 1)
+    near = thickness - (1.0 if parser["ceta_gap"] else 0.0)
+    for _ in range(2):  # the first one warms up
+        begin = time.perf_counter()
+        batch = {**planes, "thickness": thickness, "proximal_thickness": near}
+        inputs, targets, arguments, _ = prepare(batch, device)
+        loss(inferer(inputs, network, *arguments), targets).backward()
+        if torch.device(device).type == "cuda":
+            torch.cuda.synchronize()
+    return (time.perf_counter() - begin) / count
+
+
 def _duration(seconds: float) -> str:
     return (
         f"{seconds / 3600:.1f} h"
@@ -79,7 +102,8 @@ def _duration(seconds: float) -> str:
 
 
 def _patches(runs: Sequence[Run], bench: Bench) -> dict[str, int]:
-    return {stage: sum(bench.patches(run) for run in runs if run.stage == stage) for stage in ("stage1", "stage2")}
+    """Stage -> how many it sees in all."""
+    return {stage: sum(bench.patches(r) for r in runs if r.stage == stage) for stage in sorted({r.stage for r in runs})}
 
 
 def _told(names: str, specs: Sequence[Spec], bench: Bench) -> str:
@@ -87,13 +111,17 @@ def _told(names: str, specs: Sequence[Spec], bench: Bench) -> str:
     runs = [run for run in _runs(specs, bench) if not bench.exported(run).is_file()]
     if not runs:
         return f"{names}: nothing to train"
-    rates = {
-        stage: bench.seconds_per_patch(next(r for r in runs if r.stage == stage)) for stage in {r.stage for r in runs}
-    }
-    patches = _patches(runs, bench)
-    parts = [f"{patches[s]:,} patches of {s} at {rate:.3f} s" for s, rate in sorted(rates.items())]
-    took = _duration(sum(patches[stage] * rate for stage, rate in rates.items()))
-    return f"{names}: {len(runs)} trainings, {' and '.join(parts)} each: about {took} on this machine, then evaluations"
+    parts, took = [], 0.0
+    for stage, patches in _patches(runs, bench).items():
+        if stage == "training":
+            parts.append(f"{patches:,} patches of baselines, which take their own time")
+        else:
+            rate = seconds_per_patch(bench, next(run for run in runs if run.stage == stage))
+            parts.append(f"{patches:,} patches of {stage} at {rate:.3f} s each")
+            took += patches * rate
+    return (
+        f"{names}: {len(runs)} trainings, {', '.join(parts)}: about {_duration(took)} on this machine, then evaluations"
+    )
 
 
 def _listed(experiments: Mapping[str, Spec], bench: Bench) -> str:

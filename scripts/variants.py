@@ -5,12 +5,12 @@ Two experiments that need the same find it there, and a command that was killed 
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import logging
 import math
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,21 +20,21 @@ from typing import Any
 
 import ignite.distributed as idist
 import pandas as pd
-import torch
 from filelock import FileLock, Timeout
 from monai.bundle import ConfigParser
+from monai.data import CacheDataset
 
 from .datasets import label_maps, sharp_volumes
 from .errors import InputError
 from .files import sha256, whole_file
+from .simulation import ceta_coverage
 from .stage import data_key
 from .tables import METRICS
 from .training import seed_process
 
 logger = logging.getLogger("drift")
 
-EXPORT = {"stage1": "stage1.pt", "stage2": "model.pt"}  # what a stage of train.yaml writes at its end
-TRAINER = {"stage1": "train#trainer", "stage2": "stage2#trainer"}
+LENGTHS = {"stage1": "stage1", "stage2": "stage2", "training": "stage1"}  # run id -> whose epochs and batches it has
 
 
 def _key(*content: object) -> str:
@@ -123,9 +123,9 @@ class Bench:
         label_dir: str | os.PathLike | None = None,
     ):
         self.configs = Path(bundle_root).absolute() / "configs"
-        sizes = sorted(path.stem for path in (self.configs / "models").glob("*.yaml"))
-        if size not in sizes:
-            raise InputError(f"size is {size!r}: expected {', '.join(sizes)}. Set --size.")
+        self.sizes = sorted(path.stem for path in (self.configs / "models").glob("*.yaml"))
+        if size not in self.sizes:
+            raise InputError(f"size is {size!r}: expected {', '.join(self.sizes)}. Set --size.")
         for name, value, least in (("budget", budget, 1), ("seeds", seeds, 1), ("seed", seed, 0)):
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
                 raise InputError(f"{name} is {value!r}: expected a whole number, {least} or more. Set --{name}.")
@@ -137,6 +137,8 @@ class Bench:
         self.seed, self.seeds = seed, seeds
         self.training, self.evaluation = dict(training), dict(evaluation)
         self.files = tuple(str(Path(file).absolute()) for file in files)
+        self._exports: dict[tuple, str] = {}
+        self._dataset: CacheDataset | None = None
 
     def _data(self) -> Path:
         if self.data is None:
@@ -153,6 +155,12 @@ class Bench:
         """Tells training data apart."""
         return data_key(sharp_volumes(self._data(), "training"), label_maps(self.labels))
 
+    def of_size(self, size: str) -> Bench:
+        """The same for another size."""
+        other = copy.copy(self)
+        other.size = size
+        return other
+
     def config(self, file: str, files: Sequence[str], settings: Mapping[str, Any]) -> ConfigParser:
         """A config of the bundle under the size, more files and settings."""
         stacked = [self.configs / file, self.configs / "models" / f"{self.size}.yaml", *self.files]
@@ -162,7 +170,7 @@ class Bench:
         parser = ConfigParser()
         parser.read_config([str(path) for path in stacked])
         parser.read_meta(str(self.configs / "metadata.json"))
-        parser.update({"bundle_root": str(self.configs.parent), "dataset_dir": str(self._data()), **settings})
+        parser.update({"bundle_root": str(self.configs.parent), "dataset_dir": str(self.data), **settings})
         return parser
 
     # Trainings
@@ -179,13 +187,15 @@ class Bench:
 
     def run(self, variant: Mapping[str, Any], seed: int) -> Run:
         """Stage 2 of a variant, on its stage 1: that one has the first seed always, so that all share it."""
-        files = tuple(variant.get("files", ()))
+        files, length = tuple(variant.get("files", ())), float(variant.get("length", 1))
+        if variant.get("baseline"):  # one stage, called training
+            return Run("training", {**self.training, "seed": seed, **variant.get("network", {})}, files, None, length)
         start = None
         if variant.get("stage1", {}) is not None:
             settings = {**self.training, "seed": self.seed, **variant.get("stage1", {})}
-            start = Run("stage1", settings, files, length=variant.get("stage1_length", self.stage1_length))
+            start = Run("stage1", settings, files, length=float(variant.get("stage1_length", self.stage1_length)))
         settings = {**self.training, "seed": seed, **variant.get("network", {}), **variant.get("stage2", {})}
-        return Run("stage2", settings, files, start, variant.get("length", 1.0))
+        return Run("stage2", settings, files, start, length)
 
     def folder(self, run: Run) -> Path:
         """Where a stage is trained."""
@@ -194,7 +204,9 @@ class Bench:
 
     def exported(self, run: Run) -> Path:
         """Its weights; they exist once it is complete."""
-        return self.folder(run) / EXPORT[run.stage]
+        if (run.stage, run.files) not in self._exports:
+            self._exports[run.stage, run.files] = self.config("train.yaml", run.files, {})[run.stage]["export"]
+        return self.folder(run) / self._exports[run.stage, run.files]
 
     def patches(self, run: Run) -> int:
         """How many a stage sees, in all processes."""
@@ -207,11 +219,11 @@ class Bench:
         parser = self.config("train.yaml", run.files, {**run.settings, "output_dir": str(folder)})
         each = max(1, self.patches(run) // idist.get_world_size())
         epoch = min(int(parser["patches_per_epoch"]), each)
-        if epoch < (batch := int(parser[f"{run.stage}_batch_size"])):
+        if epoch < (batch := int(parser[f"{LENGTHS[run.stage]}_batch_size"])):
             raise InputError(f"budget is {self.budget}: expected {batch} patches, one batch, or more. Set --budget.")
         labels = None if self.labels is None else str(self.labels)
-        parser.update({"patches_per_epoch": epoch, f"{run.stage}_epochs": max(1, each // epoch), "label_dir": labels})
-        parser[f"{run.stage}::start"] = start
+        epochs = {f"{LENGTHS[run.stage]}_epochs": max(1, each // epoch)}
+        parser.update({"patches_per_epoch": epoch, **epochs, "label_dir": labels, f"{run.stage}::start": start})
         return parser
 
     def train(self, run: Run) -> Path:
@@ -224,34 +236,22 @@ class Bench:
                 with whole_file(self.folder(run) / "settings.json") as partial:
                     partial.write_text(json.dumps(run.content(), indent=1) + "\n", encoding="utf-8")
                 seed_process(run.settings["seed"])
-                self.stage(run).get_parsed_content(run.stage)
+                self._with_loaded_volumes(self.stage(run)).get_parsed_content(run.stage)
         return weights
 
-    def seconds_per_patch(self, run: Run) -> float:
-        """Of a training step on this machine, without the optimiser; the loader works beside it."""
-        parser = self.stage(run)
-        trainer = TRAINER[run.stage]
-        device, inferer = parser.get_parsed_content("device"), parser.get_parsed_content("train#inferer")
-        prepare, loss = (parser.get_parsed_content(f"{trainer}#{name}") for name in ("prepare_batch", "loss_function"))
-        drift = parser.get_parsed_content("network")
-        network = drift.apn if run.stage == "stage1" else drift.velocity
-        count, edge = int(parser[f"{run.stage}_batch_size"]), int(parser["patch_size"])
-        gap = parser["ceta_gap"] if run.stage == "stage2" else 0
-        planes = {name: 2 * torch.rand(count, 1, edge, edge) - 1 for name in ("image", "label", "proximal")}
-        thickness = torch.tensor([[5.0, 1.0]]).repeat(count, 1)
-        batch = {**planes, "thickness": thickness, "proximal_thickness": thickness - (1.0 if gap else 0.0)}
-        for _ in range(2):  # the first one warms up
-            begin = time.perf_counter()
-            inputs, targets, arguments, _ = prepare(batch, device)
-            loss(inferer(inputs, network, *arguments), targets).backward()
-            if torch.device(device).type == "cuda":
-                torch.cuda.synchronize()
-        return (time.perf_counter() - begin) / count
+    def _with_loaded_volumes(self, parser: ConfigParser) -> ConfigParser:
+        """The config with the volumes that an earlier training has loaded, under transforms of its own."""
+        transform = parser.get_parsed_content("train#preprocessing")
+        if self._dataset is None:
+            self._dataset = parser.get_parsed_content("train#dataset")
+        self._dataset.transform = transform  # up to the first random step all variants have the same
+        parser["train#dataset"] = self._dataset
+        return parser
 
     # Evaluations
 
-    def evaluate(self, weights: Path, variant: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[pd.DataFrame, Path]:
-        """Rows of `evaluation.evaluate` for weights, and the folder of its tables; made once.
+    def evaluate(self, weights: Path, variant: Mapping[str, Any], spec: Mapping[str, Any]) -> pd.DataFrame:
+        """Rows of `evaluation.evaluate` for weights; made once.
 
         Args:
             weights: to be evaluated.
@@ -259,10 +259,11 @@ class Bench:
             spec: the experiment; its `methods`, those of `configs/evaluate.yaml` that count, `steps`, further methods
                 called `N = steps`, and `evaluation`, ids of `configs/evaluate.yaml` -> value.
         """
-        files = tuple(variant.get("files", ()))
+        files = (*variant.get("files", ()), *spec.get("files", ()))
         network, given = variant.get("network", {}), {**spec.get("evaluation", {}), **variant.get("evaluation", {})}
         settings = {**self.evaluation, **given, **network}
-        methods, steps = list(spec.get("methods", ["DRIFT"])), list(spec.get("steps", []))
+        methods = list(variant.get("methods", spec.get("methods", ["DRIFT"])))
+        steps = list(spec.get("steps", []))
         content = [sha256([weights]), settings, list(files), list(self.files), methods, steps, self.size]
         folder = self.output / "evaluations" / _key(content, data_key(self.volumes, []))
         with _alone(folder):
@@ -278,14 +279,22 @@ class Bench:
                 parser.get_parsed_content("run")
                 os.replace(partial, folder)
         rows = pd.DataFrame(json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))["rows"])
-        return rows.astype({name: float for name in METRICS if name in rows}), folder
+        return rows.astype({name: float for name in METRICS if name in rows})
+
+    def coverage(self, run: Run | None) -> float:
+        """Of CETA's pairs in a training; NaN where there is none."""
+        if run is None or run.stage != "stage2":
+            return math.nan
+        config = self.config("train.yaml", run.files, run.settings)
+        return ceta_coverage(config["ceta_gap"], sum(config["target_range"]) / 2, config["max_thickness"])
 
     def rows(self, spec: Mapping[str, Any]) -> pd.DataFrame:
         """All rows of an experiment; `label` says which variant, or which method where it is not the variant's own."""
         tables = []
         for name, variant, seed, run in self.variants(spec):
-            rows, folder = self.evaluate(self.weights if run is None else self.exported(run), variant, spec)
+            rows = self.evaluate(self.weights if run is None else self.exported(run), variant, spec)
+            rows = rows[rows["method"] != "truth"]  # what measures without a truth say of the truth
             own = rows["method"].eq("DRIFT") & ("variants" in spec)
-            told = {"seed": seed, "value": variant.get("value", math.nan), "folder": str(folder)}
+            told = {"seed": seed, "value": variant.get("value", math.nan), "coverage": self.coverage(run)}
             tables.append(rows.assign(label=rows["method"].mask(own, name), **told))
         return pd.concat(tables, ignore_index=True)

@@ -23,7 +23,8 @@ LEVELS = {
     | {"choice", "windows", "baselines"},
     4: {"cohort", "summary", "plan", "results", "report", "viewer", "planes", "overview", "evaluation", "tables"}
     | {"options"}
-    | {"variants", "experiments", "comparison", "figures"},
+    | {"variants", "experiments", "comparison", "figures", "pictures"}
+    | {"difficulty", "cost", "unpaired"},
 }
 LEVEL_OF = {name: level for level, names in LEVELS.items() for name in names}
 STRANGERS = {"bundle", "tests", "monailabel", "holoscan", "yaml", "scripts"}  # scripts: imports are relative inside

@@ -1,0 +1,89 @@
+"""What a size costs: parameters, multiply-adds, peak memory, time (Sec. S4.2)."""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+
+import pandas as pd
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from .networks import Drift
+from .variants import Bench
+
+EDGE = 128  # pixels, of the paper's table
+REPEATS = 5
+
+
+def _calls(network: Drift, edge: int = EDGE) -> tuple[Callable, Callable]:
+    """Stage 1, and one evaluation of the velocity, on a plane."""
+    device = next(network.parameters()).device
+    plane, lengths, t = (torch.ones(*shape, device=device) for shape in ((1, 1, edge, edge), (1, 2), (1,)))
+    return torch.no_grad()(partial(network.apn, plane, lengths)), torch.no_grad()(
+        partial(network.velocity, plane, lengths, t)
+    )
+
+
+def multiply_adds(network: Drift, edge: int = EDGE) -> tuple[float, float]:
+    """Of stage 1 and of one evaluation of the velocity on a plane, in 1e9, convolutions and matrix products alone.
+
+    Args:
+        network: on any device, the meta device too.
+        edge: of the square plane, in pixels.
+    """
+    counts = []
+    for call in _calls(network, edge):
+        with FlopCounterMode(display=False) as counter:
+            call()
+        counts.append(counter.get_total_flops() / 2e9)
+    return counts[0], counts[1]
+
+
+def _measured(bench: Bench, size: str) -> tuple[float, float, float, str]:
+    """Seconds of either network, peak memory in MiB and the device, in a process of its own."""
+    config = bench.of_size(size).config("evaluate.yaml", [], {})
+    device = config.get_parsed_content("device")
+    cuda = torch.device(device).type == "cuda"
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    network = config.get_parsed_content("network_def").to(device).eval()
+    seconds = []
+    for call in _calls(network):
+        times = []
+        for _ in range(REPEATS + 1):  # the first one warms up
+            begin = time.perf_counter()
+            call()
+            if cuda:
+                torch.cuda.synchronize()
+            times.append(time.perf_counter() - begin)
+        seconds.append(sorted(times[1:])[REPEATS // 2])
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before
+    return seconds[0], seconds[1], torch.cuda.max_memory_allocated() / 2**20 if cuda else grown, str(device)
+
+
+def costs(bench: Bench) -> pd.DataFrame:
+    """A row for each size of `configs/models/`: what one plane of 128 x 128 pixels takes, with random weights.
+
+    Memory is a GPU's, weights included; on a CPU what the process grows by.
+    """
+    rows = []
+    for size in bench.sizes:
+        config = bench.of_size(size).config("evaluate.yaml", [], {})
+        with torch.device("meta"):
+            network = config.get_parsed_content("network_def")
+        parts = [sum(p.numel() for p in part.parameters()) / 1e6 for part in (network.apn, network.velocity)]
+        work = multiply_adds(network)
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
+            stage1, velocity, peak, device = alone.submit(_measured, bench, size).result()
+        rows.append(
+            {
+                "size": size, "parameters (M)": sum(parts), "stage 1 (M)": parts[0], "velocity (M)": parts[1],
+                "multiply-adds (G)": sum(work), "stage 1 (G)": work[0], "velocity (G)": work[1],
+                "peak memory (MiB)": peak, "stage 1 (s)": stage1, "velocity (s)": velocity, "device": device,
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows)
