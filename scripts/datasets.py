@@ -115,7 +115,7 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str) -> list[dict]:
 
 
 def thick_scans(dataset_dir: str | os.PathLike | None) -> list[dict]:
-    """Real scans of thick slices that a datalist names, `"kind": "thick"` or under `"thick"`; no truth is known of them.
+    """Real scans of thick slices that a datalist names, `"kind": "thick"` or under `"thick"`; they have no truth.
 
     Args:
         dataset_dir: a datalist, see `sharp_volumes`.
@@ -130,8 +130,8 @@ def thick_scans(dataset_dir: str | os.PathLike | None) -> list[dict]:
     entries = _from_datalist(root, "thick") if root is not None and root.is_file() else []
     if not entries:
         raise InputError(
-            f'{root} names no thick scans: expected a datalist with entries of "kind": "thick", or a list of them under '
-            '"thick". Set --dataset_dir.'
+            f'{root} names no thick scans: expected a datalist with entries of "kind": "thick", or a list of them '
+            'under "thick". Set --dataset_dir.'
         )
     told = {"subject": "unknown", "contrast": "unknown"}
     return [told | {k: v for k, v in entry.items() if k in told} | {"image": entry["label"]} for entry in entries]

@@ -190,7 +190,7 @@ def evaluate(
     Args:
         volumes: items of `datasets.sharp_volumes`; `lesions`, the path of a mask, where lesions are to be measured.
         methods: name -> how thick slices become a volume; one that says its number of `steps`, in the meta data of its
-            result, has it in the tables.
+            result, has it in the tables; numbers that it names in `measured` there are columns of the rows.
         output_dir: where the tables are written.
         thicknesses: of the simulated slices, in mm; none below a volume's own spacing.
         axes: `"first"` degrades along the first of a volume's `sharp_axes`, `"all"` along each in turn.
@@ -266,8 +266,9 @@ def evaluate(
                         rebuilt = MetaTensor(prediction, affine=sharp.affine)
                         found = labels if label == TRUTH else segmenter(rebuilt, f"{label} of {name}")
                         quality["dice"] = agreement(found, labels, f"{label} of {name}")
-                    steps = getattr(result, "meta", {}).get("steps")
-                    rows.append(dict(zip(CASE, (*case, label, steps))) | quality | {"seconds": took})
+                    meta = getattr(result, "meta", {})
+                    measured = quality | {"seconds": took} | meta.get("measured", {})
+                    rows.append(dict(zip(CASE, (*case, label, meta.get("steps")))) | measured)
                     logger.info(f"{name} axis {axis}, {thickness:g} mm, {label}: PSNR {quality['psnr']:.2f} dB")
         table = pd.DataFrame(rows).astype({"slice_axis": "Int64", "steps": "Int64"})
         write_tables(output_dir, settings, table)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import re
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 import ignite.distributed as idist
@@ -41,6 +45,7 @@ def reproduce(
         InputError: if there is no such experiment, or whatever its parts refuse.
     """
     shared = bench()
+    experiments = {name: {**spec.get("sweep", {}), **spec} for name, spec in experiments.items()}
     if experiment is None:
         logger.info(f"--experiment NAME does one of these, all does all:\n{_listed(experiments, shared)}")
         return
@@ -53,7 +58,8 @@ def reproduce(
                 f"Set --experiment to {', '.join(experiments)} or all."
             )
     specs = [experiments[name] for name in names]
-    logger.info(_told(", ".join(names), specs, shared))
+    if idist.get_rank() == 0:
+        logger.info(_told(", ".join(names), specs, shared))
     for spec in specs:
         for _, _, _, run in shared.variants(spec):
             if run is not None:
@@ -176,3 +182,32 @@ def _report(name: str, spec: Spec, bench: Bench) -> None:
     if "figure" in spec:
         save(spec["figure"](rows), bench.output / name)
     logger.info(f"wrote {bench.output / name}.md, .csv and .json\n{text}")
+
+
+def fill(page: str | os.PathLike, output_dir: str | os.PathLike) -> None:
+    """Puts results into a page: what stands between `<!-- NAME -->` and `<!-- end -->` becomes NAME's table and figure.
+
+    Blocks of experiments that were not done stay as they are.
+
+    Args:
+        page: Markdown.
+        output_dir: of `reproduce`; figures are copied to a folder beside the page, under the page's name.
+    """
+    page, output = Path(page), Path(output_dir)
+    figures = page.with_suffix("")
+
+    def block(found: re.Match) -> str:
+        name = found[1]
+        if not (output / f"{name}.md").is_file():
+            return found[0]
+        _, about, *rest = (output / f"{name}.md").read_text(encoding="utf-8").rstrip().split("\n\n")
+        parts = [f"<!-- {name} -->", about, *rest]
+        if (output / f"{name}.png").is_file():
+            with whole_file(figures / f"{name}.png") as partial:
+                shutil.copyfile(output / f"{name}.png", partial)
+            parts.append(f"![{name}]({figures.name}/{name}.png)")
+        return "\n\n".join([*parts, "<!-- end -->"])
+
+    text = re.sub(r"<!-- (\w+) -->.*?<!-- end -->", block, page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    with whole_file(page) as partial:
+        partial.write_text(text, encoding="utf-8")

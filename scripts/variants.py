@@ -8,11 +8,10 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import logging
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +19,6 @@ from typing import Any
 
 import ignite.distributed as idist
 import pandas as pd
-from filelock import FileLock, Timeout
 from monai.bundle import ConfigParser
 from monai.data import CacheDataset
 
@@ -29,10 +27,9 @@ from .errors import InputError
 from .files import sha256, whole_file
 from .simulation import ceta_coverage
 from .stage import data_key
+from .summary import alone
 from .tables import METRICS
 from .training import seed_process
-
-logger = logging.getLogger("drift")
 
 LENGTHS = {"stage1": "stage1", "stage2": "stage2", "training": "stage1"}  # run id -> whose epochs and batches it has
 
@@ -41,23 +38,9 @@ def _key(*content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Waits for another run that is at work in a folder; processes of one training are at work together."""
-    if idist.get_world_size() > 1:
-        yield
-        return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder.with_name(f".{folder.name}.lock"))
-    try:
-        lock.acquire(timeout=0.1)
-    except Timeout:
-        logger.info(f"waiting for another run that is at work in {folder}")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
+def _alone(folder: Path) -> AbstractContextManager:
+    """While no other run is at work in a folder; processes of one training are at work together."""
+    return nullcontext() if idist.get_world_size() > 1 else alone(folder, folder.name)
 
 
 @dataclass(frozen=True)
@@ -129,11 +112,13 @@ class Bench:
         for name, value, least in (("budget", budget, 1), ("seeds", seeds, 1), ("seed", seed, 0)):
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
                 raise InputError(f"{name} is {value!r}: expected a whole number, {least} or more. Set --{name}.")
+        if not isinstance(stage1_length, int | float) or not stage1_length > 0:
+            raise InputError(f"stage1_length is {stage1_length!r}: expected a positive number. Set --stage1_length.")
         self.data = None if dataset_dir is None else Path(dataset_dir).absolute()  # none is needed to list experiments
         self.labels = None if label_dir is None else Path(label_dir).absolute()
         self.output = Path(output_dir).absolute()
         self.weights = Path(ckpt_path).absolute()
-        self.size, self.budget, self.stage1_length = size, budget, float(stage1_length)
+        self.size, self.budget, self.stage1_length = size, budget, stage1_length
         self.seed, self.seeds = seed, seeds
         self.training, self.evaluation = dict(training), dict(evaluation)
         self.files = tuple(str(Path(file).absolute()) for file in files)
@@ -188,8 +173,10 @@ class Bench:
     def run(self, variant: Mapping[str, Any], seed: int) -> Run:
         """Stage 2 of a variant, on its stage 1: that one has the first seed always, so that all share it."""
         files, length = tuple(variant.get("files", ())), float(variant.get("length", 1))
-        if variant.get("baseline"):  # one stage, called training
-            return Run("training", {**self.training, "seed": seed, **variant.get("network", {})}, files, None, length)
+        if variant.get("baseline"):  # one stage, called training, and settings of its own
+            own = ConfigParser.load_config_files([str(self.configs / file) for file in files])
+            shared = {name: value for name, value in self.training.items() if name not in own}
+            return Run("training", {**shared, "seed": seed}, files, None, length)
         start = None
         if variant.get("stage1", {}) is not None:
             settings = {**self.training, "seed": self.seed, **variant.get("stage1", {})}

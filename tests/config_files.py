@@ -58,7 +58,7 @@ KNOWN = {
     | {"flips", "stage1_inferer", "methods", "volumes", "metrics", "judges", "segmenter", "segmentation", "section"},
     "reproduce.yaml": SHARED
     | {"label_dir", "ckpt_path", "experiment", "size", "budget", "stage1_length", "seed", "seeds", "files"}
-    | {"training", "evaluation", "segmenter", "tables", "experiments", "bench", "run"},
+    | {"training", "evaluation", "segmenter", "tables", "experiments", "bench", "evidence", "run"},
     "multi_gpu.yaml": {"device", "follower", "initialize", "finalize"},
     "paper.yaml": TRAINING,
     "baselines": SHARED | TRAINING | {"both_planes", "flips", "speed", "consistency", "methods"},

@@ -1,6 +1,7 @@
 """The paper's experiments on two small files with tiny networks: what is made once, refused, written."""
 
 import json
+import sys
 
 import nibabel as nib
 import numpy as np
@@ -10,8 +11,10 @@ import torch
 import yaml
 
 from scripts.comparison import compare, comparison_table
-from tests.config_files import parser, raw
-from tests.test_end_to_end import NETWORK, random_weights
+from scripts.experiments import fill
+from tests.config_files import ROOT, parser, raw
+from tests.test_end_to_end import NETWORK, random_weights, stacked
+from tests.test_end_to_end import run as command
 
 EXPERIMENTS = raw("reproduce.yaml")["experiments"]
 NANO = {**NETWORK, "num_workers": 0, "stage1_batch_size": 2, "stage2_batch_size": 2, "bfloat16": False}
@@ -145,7 +148,7 @@ def test_every_id_of_a_variant_is_one_of_the_config_that_it_changes():
         parts.append(("evaluation", spec.get("evaluation", {})))
         for variant in spec.get("variants", {}).values():
             parts += [(name, ids or {}) for name, ids in variant.items() if name in files]
-            extra = {*files, "files", "length", "stage1_length", "value", "shipped"}
+            extra = {*files, "files", "length", "stage1_length", "value", "shipped", "baseline", "methods"}
             assert set(variant) <= extra
     assert len(parts) > 5
     for name, ids in parts:
@@ -172,7 +175,80 @@ def test_differences_are_taken_within_pairs_and_seeds_are_told_apart_from_volume
 
 def test_experiments_hold_no_names_that_are_no_arguments():
     known = {"section", "about", "variants", "seeds", "methods", "steps", "evaluation", "table", "figure"}
-    known |= {"measure", "analysis", "note"}
+    known |= {"measure", "analysis", "note", "sweep", "files"}
     for name, spec in EXPERIMENTS.items():
+        spec = {**spec.get("sweep", {}), **spec}
         assert set(spec) <= known, name
         assert "table" in spec or "analysis" in spec or "measure" in spec, name
+
+
+def test_results_go_into_their_places_on_a_page(tmp_path):
+    out, page = tmp_path / "out", tmp_path / "page.md"
+    out.mkdir()
+    (out / "steps.md").write_text("# steps: many\n\n- size: tiny\n\n| a |\n| --- |\n| 1 |\n")
+    (out / "steps.png").write_bytes(b"picture")
+    page.write_text("before\n\n<!-- steps -->\nold\n<!-- end -->\n\n<!-- pad -->\nkept\n<!-- end -->\nafter\n")
+    for _ in range(2):  # again, and nothing grows
+        fill(page, out)
+        text = page.read_text()
+        assert text.count("| 1 |") == 1 and "old" not in text and "- size: tiny" in text
+        assert "<!-- pad -->\nkept\n<!-- end -->\nafter\n" in text and text.startswith("before\n")
+        assert "![steps](page/steps.png)" in text and (tmp_path / "page" / "steps.png").read_bytes() == b"picture"
+
+
+def test_every_experiment_has_its_place_on_the_page_of_evidence():
+    page = (ROOT / "docs" / "evidence.md").read_text()
+    for name in EXPERIMENTS:
+        assert f"<!-- {name} -->" in page and f"[`{name}`](#{name})" in page
+
+
+@pytest.mark.slow
+def test_every_experiment_runs_on_two_files(place, tmp_path):
+    """Segmentation by a command that calls everything above the mean one structure; thick scans as a user's own."""
+    scan = nib.load(place / "data" / "sub-1_T1w.nii.gz")
+    nib.save(nib.Nifti1Image(scan.get_fdata()[..., ::4], np.diag([1.0, 1, 4, 1])), tmp_path / "thick.nii.gz")
+    sharp = [str(place / "data" / f"sub-{k}_T1w.nii.gz") for k in range(2)]
+    lists = {"training": sharp[:1], "validation": sharp[1:], "thick": ["thick.nii.gz"]}
+    (tmp_path / "list.json").write_text(
+        json.dumps({name: [{"image": p} for p in paths] for name, paths in lists.items()})
+    )
+    code = "import sys, nibabel as n; i = n.load(sys.argv[1]); d = i.get_fdata(); "
+    code += "n.save(n.Nifti1Image((d > d.mean()).astype('int16'), i.affine), sys.argv[2])"
+    segmenter = f'{sys.executable} -c "{code}" {{image}} {{labels}}'
+    given = {"dataset_dir": str(tmp_path / "list.json"), "output_dir": str(tmp_path / "out"), "segmenter": segmenter}
+    run(place, "all", seeds=1, **given)
+    for name in EXPERIMENTS:
+        assert json.loads((tmp_path / "out" / f"{name}.json").read_text())["table"], name
+        assert (tmp_path / "out" / f"{name}.md").is_file() and (tmp_path / "out" / f"{name}.csv").is_file()
+        assert (tmp_path / "out" / f"{name}.svg").is_file() == ("figure" in EXPERIMENTS[name])
+    before = times(tmp_path / "out" / "trainings")
+    run(place, "all", seeds=1, **given)
+    assert times(tmp_path / "out" / "trainings") == before
+
+
+@pytest.mark.slow
+def test_two_processes_do_an_experiment_together(place, tmp_path):
+    experiment = tmp_path / "pair.yaml"
+    experiment.write_text(yaml.safe_dump({"experiments": {"pair": PAIR}}))
+    config = stacked("configs/reproduce.yaml", "configs/multi_gpu.yaml", experiment)
+    sharp = [{"image": str(place / "data" / f"sub-{k}_T1w.nii.gz")} for k in range(2)]
+    (tmp_path / "list.json").write_text(json.dumps({"training": sharp, "validation": sharp}))  # one for each process
+    result = command(
+        *("--standalone", "--nproc_per_node=2", "-m", "monai.bundle", "run", "--config_file", config),
+        *(
+            "--dataset_dir",
+            tmp_path / "list.json",
+            "--output_dir",
+            tmp_path / "out",
+            "--experiment",
+            "pair",
+            "--budget",
+            "8",
+        ),
+        *("--files", f"['{place / 'nano.yaml'}']", "--training::patch_size", "32", "--stage1_length", "1"),
+        launcher=("-m", "torch.distributed.run"),
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert (tmp_path / "out" / "pair.md").is_file() and (result.stdout + result.stderr).count("wrote ") == 3, (
+        "one process evaluates"
+    )
