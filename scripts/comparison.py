@@ -98,7 +98,9 @@ def plain_table(table: pd.DataFrame) -> str:
 
 
 def _text(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return EN_DASH if math.isnan(value) else f"{value:.4g}"
+    return str(value)
 
 
 def _spread(mean: float, sd: float, seeds: float, decimals: int, sign: str) -> str:

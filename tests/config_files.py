@@ -59,6 +59,7 @@ KNOWN = {
     "reproduce.yaml": SHARED
     | {"label_dir", "ckpt_path", "experiment", "size", "budget", "stage1_length", "seed", "seeds", "files"}
     | {"training", "evaluation", "segmenter", "tables", "experiments", "bench", "evidence", "run"},
+    "difficulty.yaml": set(),
     "multi_gpu.yaml": {"device", "follower", "initialize", "finalize"},
     "paper.yaml": TRAINING,
     "baselines": SHARED | TRAINING | {"both_planes", "flips", "speed", "consistency", "methods"},
@@ -86,6 +87,12 @@ class UniqueKeys(yaml.SafeLoader):
 
 def raw(file):
     return yaml.load((CONFIGS / file).read_text(), UniqueKeys)
+
+
+def stack(file):
+    """A file on what it changes."""
+    below = "evaluate.yaml" if file == "difficulty.yaml" else "train.yaml"
+    return [file] if file in COMPLETE else [below, file]
 
 
 def leaves(item, path=""):

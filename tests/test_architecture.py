@@ -18,7 +18,7 @@ LEVELS = {
     0: {"__init__", "errors", "files"},
     1: {"slice_profile", "grid", "acquisition", "interpolation", "intensity", "schedule", "flow"},
     2: {"losses", "networks", "weights", "metrics", "spectra", "consistency", "dicom", "bids", "readers"}
-    | {"reformats", "perceptual", "naturalness", "appearance", "segmentation", "deblocking"},
+    | {"ablations", "reformats", "perceptual", "naturalness", "appearance", "segmentation", "deblocking"},
     3: {"transforms", "simulation", "contrast", "training", "stage", "inference", "datasets", "scans", "sample"}
     | {"choice", "windows", "baselines"},
     4: {"cohort", "summary", "plan", "results", "report", "viewer", "planes", "overview", "evaluation", "tables"}

@@ -24,6 +24,7 @@ from tests.config_files import (
     parser,
     raw,
     references,
+    stack,
     strings,
     targets,
 )
@@ -103,7 +104,7 @@ def test_ids_that_hosts_look_up_stay(file):
 
 @pytest.mark.parametrize("file", FILES)
 def test_references_point_to_something(file):
-    config = parser(*([file] if file in COMPLETE else ["train.yaml", file]))
+    config = parser(*stack(file))
     config.update(config.get("configs", {}))  # of the settings of --tracking, which MONAI puts there
     assert [(path, name) for path, name in references(file) if name.replace("::", "#") not in config] == []
 
@@ -133,7 +134,7 @@ def test_the_bundle_root_is_on_the_path_before_anything_of_scripts_is_named(file
 @pytest.mark.parametrize("file", FILES)
 def test_components_exist_and_take_their_arguments(file):
     reserved = {"_target_", "_disabled_", "_requires_", "_desc_", "_mode_"}
-    config = parser(*([file] if file in COMPLETE else ["train.yaml", file]))
+    config = parser(*stack(file))
     config.update(config.get("configs", {}))
     for path, item in targets(raw(file)):
         item = inherited(item, config)
