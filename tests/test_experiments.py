@@ -106,8 +106,9 @@ def test_what_is_complete_is_left_alone_and_what_is_half_done_is_done_again(pair
 
 def test_a_sweep_needs_no_training_and_is_drawn(place, log):
     steps = {**EXPERIMENTS["steps"], "steps": [0, 2], "evaluation": {"thicknesses": [4.0, 6.0], "slab": 4}}
-    steps["figure"] = {**steps["figure"], "columns": ["psnr"]}
-    steps["table"] = {"by": ["slice_thickness", "steps"], "columns": ["psnr"]}
+    numbered = ["N = 0", "N = 2"]
+    steps["figure"] = {**steps["figure"], "columns": ["psnr"], "labels": numbered}
+    steps["table"] = {"by": ["slice_thickness", "steps"], "columns": ["psnr"], "labels": numbered}
     run(place, "steps", experiments={"steps": steps})
     assert "nothing to train" in log.text
     content = json.loads((place / "out" / "steps.json").read_text())
