@@ -103,7 +103,7 @@ def _row(item: Mapping, preprocessing: Callable, stopwatch: Stopwatch, output: O
         "target": f"{a.target_spacing:.3g} mm",
         "steps": str(stopwatch.parts[1].step_count(a)),
         "time": "" if done else _duration(seconds),
-        "why": "; ".join(f"{name} from {a.sources[key]}" for name, key in SOURCES.items()),
+        "why": "; ".join(f"{name}: {a.sources[key]}" for name, key in SOURCES.items()),
     }
     return row, seconds
 

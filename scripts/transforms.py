@@ -197,7 +197,7 @@ class SettleAcquisitiond(MapTransform):
         cubes = edges.max() <= ROUNDING * edges.min()
         logger.info(
             f"{name}: slices along axis {a.slice_axis} ({a.sources['slice_axis']}), {a.slice_spacing:.3g} mm apart; "
-            f"thickness {a.slice_thickness:.3g} mm (from {a.sources['slice_thickness']}); result voxels "
+            f"thickness {a.slice_thickness:.3g} mm ({a.sources['slice_thickness']}); result voxels "
             + " x ".join(f"{edge:.3g}" for edge in edges)
             + (" mm" if cubes else " mm (--isotropic makes cubes of them)")
         )

@@ -52,9 +52,9 @@ def test_each_scan_has_its_facts_and_where_they_came_from(dry_run, mixed):
         *("rebuilt", "2", "4 mm", "3 mm", "1 mm", "1"),
     )
     assert a["scan"] == str(mixed / "a.nii.gz") and re.fullmatch(r"\d+ s", a["time"])
-    assert "thickness from the sidecar a.json; target from the finer in-plane spacing" in a["why"]
+    assert "thickness: the sidecar a.json; target: the finer in-plane spacing" in a["why"]
     assert (b["axis"], b["spacing"], b["thickness"], b["steps"]) == ("0", "5 mm", "5 mm", "2")
-    assert "axis from the largest spacing; thickness from the slice spacing, for want of better" in b["why"]
+    assert "axis: the largest spacing; thickness: the slice spacing, for want of better" in b["why"]
     assert c["what"] == "fails" and "has 1 NaN" in c["why"] and c["steps"] == c["time"] == ""
     assert last.startswith("3 scans, about ") and "estimates. Nothing was written." in last
 

@@ -53,7 +53,7 @@ def test_a_worked_scan(door, write_nifti, log):
     assert found.target_spacing == pytest.approx(expected.target_spacing)
     warning, line = log.messages
     assert "nothing states the slice thickness: the slice spacing, 3.6 mm, is taken for it" in warning
-    assert "axis 2 (the largest spacing), 3.6 mm apart" in line and "thickness 3.6 mm (from the slice spacing" in line
+    assert "axis 2 (the largest spacing), 3.6 mm apart" in line and "thickness 3.6 mm (the slice spacing" in line
     assert line.endswith("result voxels 1.2 x 1.2 x 1.2 mm")
 
 
@@ -71,7 +71,7 @@ def test_thickness_is_the_users_else_the_sidecars_else_the_spacing(given, sideca
     found = Acquisition.of(door(scan, slice_thickness=given))
     assert (found.slice_thickness, found.slice_spacing) == (pytest.approx(thickness), pytest.approx(5))
     line = log.messages[-1]
-    assert f"thickness {thickness:.3g} mm (from {source}" in line and str(scan) in line
+    assert f"thickness {thickness:.3g} mm ({source}" in line and str(scan) in line
     assert found.sources["slice_thickness"].startswith(source)
 
 
@@ -90,7 +90,7 @@ def test_what_a_reader_states_wins_over_sidecars(door, log):
     found = Acquisition.of(door(loaded((1.0, 1.0, 0.9), stated=header)))
     assert (found.slice_axis, found.slice_thickness) == (2, 1.8)
     assert found.sources["slice_axis"] == found.sources["slice_thickness"] == "the DICOM header"
-    assert "thickness 1.8 mm (from the DICOM header)" in log.messages[-1]
+    assert "thickness 1.8 mm (the DICOM header)" in log.messages[-1]
 
 
 def test_dim_info_of_a_file_names_the_slice_axis_unless_it_is_stale(door, tmp_path, log):
