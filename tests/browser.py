@@ -116,6 +116,6 @@ class Browser:
         touch("touchEnd")
 
     def picture(self, path, **clip):
-        """Writes what is seen, or the part of it that `clip` says, as PNG."""
-        clip = {"clip": {"scale": 1, **clip}} if clip else {}
+        """Writes what is seen, or the part of the page that `clip` says, as PNG."""
+        clip = {"clip": {"scale": 1, **clip}, "captureBeyondViewport": True} if clip else {}
         path.write_bytes(base64.b64decode(self("Page.captureScreenshot", format="png", **clip)["data"]))

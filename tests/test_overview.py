@@ -240,15 +240,22 @@ def test_a_heading_sorts_numbers_names_and_what_is_empty_last(tmp_path):
 
 
 @needs_chromium
-def test_an_index_needs_no_sideways_scrolling_on_a_telephone(folder, bundle):
+def test_an_index_needs_no_sideways_scrolling_on_any_screen(folder, bundle):
+    """With a scan of a long name, large numbers and a warning, on a telephone and about where its layout changes."""
     bundle(folder)
-    text = page(bundle.out)
-    frame = f'<iframe style="width:400px;height:900px;border:0" srcdoc="{html.escape(text)}"></iframe>'
+    numbers = dict.fromkeys(("slice_thickness", "slice_spacing", "target_thickness"), "0.8984")
+    numbers |= {"consistency": "0.1234", "step_ratio": "12.34", "seconds": "12345", "steps": "3", "slice_axis": "2"}
+    names = {"input": "subject-12345_session-2_T1w.nii.gz", "result": summary(bundle.out)[0]["result"]}
+    rows = [row("x", warnings="nothing states the slice thickness: Set --slice_thickness", **numbers) | names]
+    overview.write_index(bundle.out, [*summary(bundle.out)[1:], *rows])
+    text, widths = page(bundle.out), (400, 1249, 1251)
+    frame = '<iframe style="width:{}px;height:900px;border:0" srcdoc="{}"></iframe>'
     look = (
-        "<script>onload = () => { const d = document.querySelector('iframe').contentDocument; "
-        "document.title = d.documentElement.scrollWidth + ' ' + d.querySelectorAll('img').length }</script>"
+        "<script>onload = () => { document.title = [...document.querySelectorAll('iframe')].map(f => f.contentDocument)"
+        ".map(d => d.documentElement.scrollWidth + ' ' + d.querySelectorAll('img').length) }</script>"
     )
-    (bundle.out / "frame.html").write_text(frame + look, encoding="utf-8")
+    frames = "".join(frame.format(width, html.escape(text)) for width in widths)
+    (bundle.out / "frame.html").write_text(frames + look, encoding="utf-8")
     dom, _ = chromium(bundle.out.parent, bundle.out / "frame.html", "--dump-dom")
-    assert re.search("<title>(.*?)</title>", dom)[1] == "400 6"
+    assert re.search("<title>(.*?)</title>", dom)[1] == ",".join(f"{width} 6" for width in widths)
     assert 'name="viewport"' in text and not re.search(r'(src|href)="(?!data:|\w+_sr)', text), "nothing from elsewhere"

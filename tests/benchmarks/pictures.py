@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 COMMAND = ["scans", "-o", "out", "--report"]
 SLAB = 16  # mm
 SHOWN = 3  # scans that are done in the picture of the terminal
-COLUMNS, ROWS = 118, 24
+COLUMNS, ROWS = 166, 24  # of the terminal
 SLICES = {  # of the slabs: slice axis, thickness and spacing in mm, noise
     "subject-02": (2, 5.0, 6.0, 0.0),
     "subject-03": (0, 4.0, 4.0, 0.0),
@@ -89,8 +89,8 @@ def run(folder):
         except OSError:  # closed at the other end
             break
         text = "\n".join(screen.display)
-        bars = re.findall(r"^(?:scans|planes): .*", text, re.MULTILINE)
-        if f" {SHOWN} of " in text and f" {SHOWN + 1} of " not in text and len(bars) == 2:
+        bars = re.search(r"^scans: .*\nplanes: +(\d+)%", text, re.MULTILINE)
+        if not shown and f" {SHOWN} of " in text and bars and int(bars[1]) >= 40:
             shown = [line.rstrip() for line in screen.display]
     process.wait()
     return "\n".join(shown).rstrip()
