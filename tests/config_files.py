@@ -55,7 +55,18 @@ KNOWN = {
     "evaluate.yaml": SHARED
     | DEPLOYED
     | {"thicknesses", "spacing_ratio", "axes", "noise", "seed", "profile", "slab", "consistency"}
-    | {"flips", "stage1_inferer", "methods", "volumes", "metrics", "judges", "segmenter", "segmentation", "section"},
+    | {
+        "flips",
+        "deblocked",
+        "stage1_inferer",
+        "methods",
+        "volumes",
+        "metrics",
+        "judges",
+        "segmenter",
+        "segmentation",
+        "section",
+    },
     "reproduce.yaml": SHARED
     | {"label_dir", "ckpt_path", "experiment", "size", "budget", "stage1_length", "seed", "seeds", "files"}
     | {"training", "evaluation", "segmenter", "tables", "experiments", "bench", "evidence", "run"},
