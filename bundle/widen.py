@@ -1,6 +1,6 @@
 """Starts a network of twice the channels from trained weights: it computes what they compute, and has room to learn.
 
-    python bundle/widen.py models/model.pt configs/models/tiny.yaml configs/models/wide.yaml --output wide.pt
+    python bundle/widen.py models/model.pt configs/models/tiny.yaml wide.yaml --output wide.pt
 
 The two YAML files hold `network_def` of the old and of the new network, whose stages have as many channels or twice as
 many. Training goes on from the output by `--ckpt_path wide.pt`.

@@ -169,42 +169,38 @@ def _mlp(*widths: int) -> nn.Sequential:
 
 
 class ThicknessEmbedding(nn.Module):
-    """Input and target slice thickness -> conditioning vector, through `tau = 1 / T` (Eq. 2).
+    """Input and target slice thickness -> 512-d conditioning vector, through `tau = 1 / T` (Eq. 2)."""
 
-    Args:
-        dim: length of the vector, a multiple of 4; 512 in the paper.
-    """
+    dim = 512
 
-    def __init__(self, dim: int = 512):
+    def __init__(self):
         super().__init__()
-        self.embed_input = _mlp(1, dim // 4, dim // 2)
-        self.embed_target = _mlp(1, dim // 4, dim // 2)
-        self.combine = _mlp(dim, dim, dim)
+        self.embed_input = _mlp(1, 128, 256)
+        self.embed_target = _mlp(1, 128, 256)
+        self.combine = _mlp(512, 512, self.dim)
 
     def forward(self, thickness: Tensor) -> Tensor:
-        """`thickness` is `(B, 2)`: `[T_i, T_hr]` in mm; returns `(B, dim)`."""
+        """`thickness` is `(B, 2)`: `[T_i, T_hr]` in mm; returns `(B, 512)`."""
         tau = 1.0 / thickness.clamp(min=0.1)  # mm; keeps tau finite
         return self.combine(torch.cat([self.embed_input(tau[:, :1]), self.embed_target(tau[:, 1:])], dim=1))
 
 
 class TimeThicknessEmbedding(nn.Module):
-    """Flow time and slice thickness -> conditioning vector (Eq. 7).
+    """Flow time and slice thickness -> 768-d conditioning vector (Eq. 7)."""
 
-    Args:
-        dim: length of the vector, a multiple of 12, of which a third is time's; 768 in the paper.
-    """
+    dim = 768
 
-    def __init__(self, dim: int = 768) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.embed_time = _mlp(256, 2 * (dim // 3), dim // 3)
-        self.embed_thickness = ThicknessEmbedding(2 * (dim // 3))
-        self.combine = _mlp(dim, dim, dim)
+        self.embed_time = _mlp(256, 512, 256)
+        self.embed_thickness = ThicknessEmbedding()
+        self.combine = _mlp(768, 768, self.dim)
         frequencies = torch.exp(-math.log(10000.0) * torch.arange(128) / 127)
         self.frequencies: Tensor  # here, since TorchScript cannot read it on the class
         self.register_buffer("frequencies", frequencies, persistent=False)
 
     def forward(self, thickness: Tensor, t: Tensor) -> Tensor:
-        """`thickness` is `(B, 2)` in mm, `t` is `(B,)` in [0, 1]; returns `(B, dim)`."""
+        """`thickness` is `(B, 2)` in mm, `t` is `(B,)` in [0, 1]; returns `(B, 768)`."""
         angles = t[:, None] * self.frequencies[None, :]
         time = self.embed_time(torch.cat([angles.sin(), angles.cos()], dim=1))
         return self.combine(torch.cat([time, self.embed_thickness(thickness)], dim=1))
@@ -217,13 +213,12 @@ class AnatomicalProjectionNetwork(nn.Module):
         channels: see `UNet`.
         residual: add the input to the output, so that the network starts as the identity and learns a correction.
             The paper's networks do not.
-        condition_dim: see `ThicknessEmbedding`.
     """
 
-    def __init__(self, channels: Sequence[int], residual: bool = False, condition_dim: int = 512):
+    def __init__(self, channels: Sequence[int], residual: bool = False):
         super().__init__()
-        self.embedding = ThicknessEmbedding(condition_dim)
-        self.unet = UNet(channels, condition_dim)
+        self.embedding = ThicknessEmbedding()
+        self.unet = UNet(channels, ThicknessEmbedding.dim)
         self.residual = residual
         if residual:
             zero_module(self.unet.conv_out)
@@ -243,17 +238,12 @@ class AnatomicalProjectionNetwork(nn.Module):
 
 
 class VelocityNetwork(nn.Module):
-    """Stage 2: velocity `v(s(t); t, c)` of the rectified flow (Eq. 8); zero-initialised, so the flow starts at rest.
+    """Stage 2: velocity `v(s(t); t, c)` of the rectified flow (Eq. 8); zero-initialised, so the flow starts at rest."""
 
-    Args:
-        channels: see `UNet`.
-        condition_dim: see `TimeThicknessEmbedding`.
-    """
-
-    def __init__(self, channels: Sequence[int], condition_dim: int = 768):
+    def __init__(self, channels: Sequence[int]):
         super().__init__()
-        self.embedding = TimeThicknessEmbedding(condition_dim)
-        self.unet = UNet(channels, condition_dim)
+        self.embedding = TimeThicknessEmbedding()
+        self.unet = UNet(channels, TimeThicknessEmbedding.dim)
         zero_module(self.unet.conv_out)
 
     def modulation(self, thickness: Tensor, t: Tensor) -> Tensor:

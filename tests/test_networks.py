@@ -82,22 +82,10 @@ def test_cost_is_one_apn_and_n_velocities():
 
 
 def test_conditions_have_the_papers_lengths():
-    for network, length in (
-        (networks.AnatomicalProjectionNetwork(CHANNELS), paper.THICKNESS_CONDITION_DIM),
-        (networks.VelocityNetwork(CHANNELS), paper.TIME_CONDITION_DIM),
-    ):
-        assert network.unet.mid_block1.norm1.project[1].in_features == length
+    assert networks.ThicknessEmbedding.dim == paper.THICKNESS_CONDITION_DIM
+    assert networks.TimeThicknessEmbedding.dim == paper.TIME_CONDITION_DIM
     assert len(networks.TimeThicknessEmbedding().frequencies) * 2 == paper.TIME_EMBEDDING_DIM
     assert networks.UNet((1, 1, 1, 1), 1).stride == 2 ** (paper.LEVELS - 1)
-
-
-def test_a_narrow_condition_leaves_the_images_path_as_it_is():
-    """What the width of the conditioning changes is the embedding and the norms' projections, not the convolutions."""
-    for kind in (networks.AnatomicalProjectionNetwork, networks.VelocityNetwork):
-        wide, narrow = kind(CHANNELS).state_dict(), kind(CHANNELS, condition_dim=24).state_dict()
-        assert wide.keys() == narrow.keys()
-        changed = {name for name in wide if wide[name].shape != narrow[name].shape}
-        assert changed and all("embed" in name or ".project." in name for name in changed)
 
 
 # Norms
