@@ -125,11 +125,11 @@ def scheduling(
     counts = np.array(sorted(swept.index.get_level_values("steps").unique()))
     pads = pd.Series(_pads(scores))
     exact = [ais_steps(*lengths, n_max) for lengths in zip(scores["slice_thickness"], scores["target_thickness"])]
-    cues = {"PAD": (pd.Series(exact), None)}
-    for name, told in SCORES.items():
-        rank = _ranks(scores, name)
-        cues[f"image: {told}"] = ((n_max * rank).round(), name)
-        cues[f"hybrid: {told}"] = ((n_max * (rank + pads) / 2).round(), name)
+    cues: dict[str, tuple[pd.Series, str | None]] = {"PAD": (pd.Series(exact), None)}
+    for score, told in SCORES.items():
+        rank = _ranks(scores, score)
+        cues[f"image: {told}"] = ((n_max * rank).round(), score)
+        cues[f"hybrid: {told}"] = ((n_max * (rank + pads) / 2).round(), score)
     table = []
     for cue, (steps, name) in cues.items():
         nearest = [int(counts[np.abs(counts - n).argmin()]) for n in steps]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import nibabel as nib
 import pandas as pd
-import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -51,7 +50,7 @@ def rebuilt(
             volume = config.get_parsed_content(f"methods#{name}")(simulate(sharp, acquisition), acquisition)
             with whole_file(path) as partial:
                 nib.save(nib.Nifti1Image(volume[0].numpy(), sharp.affine.numpy()), partial)
-        results[name] = torch.from_numpy(nib.load(path).get_fdata(dtype="float32"))
+        results[name] = read_volume(path).as_tensor()[0].float()
     results["truth"] = sharp.as_tensor()[0].float()
     axes, flipped = grid.canonical(sharp.affine.numpy())
     turned = {name: volume.permute(axes).flip(flipped) for name, volume in results.items()}

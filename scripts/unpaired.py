@@ -10,7 +10,7 @@ import pandas as pd
 from monai.utils import convert_to_tensor
 
 from .acquisition import Acquisition
-from .appearance import judges
+from .appearance import Judges
 from .datasets import thick_scans
 from .interpolation import interpolate
 from .reformats import Reformats
@@ -36,12 +36,13 @@ def no_reference(bench: Bench, methods: Sequence[str]) -> pd.DataFrame:
     """
     deployed = bench.config("inference.yaml", [], {"ckpt_path": str(bench.weights)})
     config = bench.config("evaluate.yaml", [], {"ckpt_path": str(bench.weights)})
-    preprocessing, judge = deployed.get_parsed_content("preprocessing"), judges("all")
+    preprocessing, judge = deployed.get_parsed_content("preprocessing"), Judges.installed()
     rows = []
     for item in thick_scans(bench.data):
         thick = preprocessing({"image": item["image"]})["image"]
         acquisition = Acquisition.of(thick)
-        view = Reformats.of(interpolate(thick, acquisition, "cubic")[0].as_tensor(), acquisition.slice_axis)
+        smooth = convert_to_tensor(interpolate(thick, acquisition, "cubic"), track_meta=False)[0]
+        view = Reformats.of(smooth, acquisition.slice_axis)
         case = {"volume": Path(item["image"]).name, "subject": item["subject"], "contrast": item["contrast"]}
         case |= {"slice_axis": acquisition.slice_axis, "slice_thickness": acquisition.slice_thickness, "seed": 0}
         for name in methods:
