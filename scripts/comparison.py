@@ -11,6 +11,7 @@ from .errors import InputError
 from .tables import CASE, EN_DASH, METRICS, markdown
 
 PAIR = ["volume", "slice_axis"]  # one of these under two labels makes a pair
+OF_LABEL = ("label", "value", "coverage")  # what goes with the label does not tell its cases apart
 HEADINGS = {**CASE, "label": "variant", "value": "value"}
 
 
@@ -47,8 +48,9 @@ def compare(
     cases = rows.groupby([*by, "seed", *PAIR], sort=False)[columns].mean()
     parts = {"": cases}
     if against is not None:
-        others = [level for level in cases.index.names if level != "label"]
+        others = [level for level in cases.index.names if level not in OF_LABEL]
         reference = cases.xs(against, level="label")
+        reference = reference.droplevel([level for level in reference.index.names if level in OF_LABEL])
         if reference.index.get_level_values("seed").nunique() == 1:  # one result, the same for all seeds
             others.remove("seed")
             reference = reference.droplevel("seed")

@@ -32,6 +32,10 @@ def _shown(
     return rows[rows[x].notna()], [name for name in columns if name in rows and rows[name].notna().any()]
 
 
+def _name(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
+
+
 def _draw(panels: Sequence[Axes], rows: pd.DataFrame, x: str, columns: Sequence[str], lines: str | None) -> None:
     """A metric on each panel: means, and bars of the SD over seeds, where there are some."""
     summary = compare(rows, [x] if lines is None else [lines, x], columns)
@@ -40,7 +44,7 @@ def _draw(panels: Sequence[Axes], rows: pd.DataFrame, x: str, columns: Sequence[
             points = part[name].reset_index(x)
             at = points[x] if pd.api.types.is_numeric_dtype(points[x]) else points[x].astype(str)
             bars = points["seeds"].fillna(0)
-            panel.errorbar(at, points["mean"], bars, fmt="o-", ms=4, capsize=3, label=f"{value:g}" if lines else None)
+            panel.errorbar(at, points["mean"], bars, fmt="o-", ms=4, capsize=3, label=_name(value) if lines else None)
         panel.set(title=METRICS.get(name, (name,))[0], xlabel=HEADINGS.get(x, x))
         if not pd.api.types.is_numeric_dtype(rows[x]):
             panel.tick_params("x", rotation=60)
@@ -61,7 +65,7 @@ def curves(
         rows: of an experiment.
         x: column along the horizontal axis; numbers, or names, which stand side by side.
         columns: metrics; those that the rows do not have are left out.
-        lines: numeric column of which each value has a line of its own; null for one line.
+        lines: column of which each value has a line of its own; null for one line.
         labels: rows that are shown; null for all.
     """
     rows, columns = _shown(rows, x, columns, labels)

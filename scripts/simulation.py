@@ -112,11 +112,13 @@ def ceta_coverage(gap: float | str, target: float, max_thickness: float) -> floa
     For a fixed gap it is the share that has a partner; two independent draws lie a third of the range apart.
 
     Args:
-        gap: see `RandAcquired`.
+        gap: see `RandAcquired`; 0 makes no pairs.
         target: `T_hr` in mm.
         max_thickness: in mm.
     """
-    return 2 / 3 if gap == "random" else max(0.0, 1 - float(gap) / (max_thickness - target))
+    if gap == "random":
+        return 2 / 3
+    return max(0.0, 1 - float(gap) / (max_thickness - target)) if gap else 0.0
 
 
 class RandAcquired(RandomizableTransform, MapTransform):

@@ -160,12 +160,19 @@ def test_every_id_of_a_variant_is_one_of_the_config_that_it_changes():
 
 def test_differences_are_taken_within_pairs_and_seeds_are_told_apart_from_volumes():
     table = [
-        {"label": label, "seed": seed, "volume": volume, "slice_axis": 0, "psnr": 10.0 * volume + shift + seed * tilt}
+        {
+            "coverage": shift,
+            "label": label,
+            "seed": seed,
+            "volume": volume,
+            "slice_axis": 0,
+            "psnr": 10.0 * volume + shift + seed * tilt,
+        }
         for label, shift, tilt in (("a", 0.0, 0.0), ("b", 1.0, 2.0))
         for seed in (0, 1)
         for volume in (1, 2, 3)
     ]
-    summary = compare(pd.DataFrame(table), columns=["psnr"], against="a")["psnr"].loc["b"]
+    summary = compare(pd.DataFrame(table), ["label", "coverage"], ["psnr"], against="a")["psnr"].loc["b", 1.0]
     assert summary["mean"] == pytest.approx(22.0) and summary["n"] == 3
     assert summary["sd"] == pytest.approx(10.0), "over volumes, of the mean over seeds"
     assert summary["seeds"] == pytest.approx(np.std([1, 3], ddof=1))

@@ -111,7 +111,7 @@ def test_share_of_ceta_pairs_is_the_papers_coverage(gap):
     assert abs(share - expected) < 3 * np.sqrt(expected * (1 - expected) / count) + 0.005
 
 
-@pytest.mark.parametrize(("gap", "percent"), [*paper.CETA_COVERAGE.items(), (9.0, 0)])
+@pytest.mark.parametrize(("gap", "percent"), [*paper.CETA_COVERAGE.items(), (9.0, 0), (0.0, 0)])
 def test_coverage_of_a_gap_is_the_papers(gap, percent):
     assert round(100 * ceta_coverage(gap, paper.TARGET_HCP, paper.MAX_THICKNESS)) == percent
 
