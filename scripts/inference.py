@@ -208,7 +208,8 @@ class DriftInferer(PlaneInferer):
         roi_size, overlap, sw_batch_size, both_planes, flips: see `PlaneInferer`.
         steps: Euler steps; null for AIS, 0 for stage 1 alone.
         n_max: most steps of AIS.
-        deblocked: steps from slice to slice in flat tissue become ramps (`deblocking.deblock`).
+        deblocked: before a result is reconciled, steps from slice to slice in flat tissue become ramps
+            (`deblocking.deblock`).
         bfloat16, consistency, progress: see `StackInferer`.
     """
 
@@ -241,7 +242,7 @@ class DriftInferer(PlaneInferer):
     def fine(self, thick: Tensor, acquisition: Acquisition, network: nn.Module, device: torch.device) -> Tensor:
         """See `StackInferer.fine`."""
         volume = super().fine(thick, acquisition, network, device)
-        return deblock(volume, thick, acquisition) if self.deblocked else volume
+        return deblock(volume, thick, acquisition) if self.deblocked and self.projects else volume
 
     def sharpener(  # type: ignore[override]  # of one network alone
         self, network: Drift, acquisition: Acquisition, device: torch.device
