@@ -18,7 +18,7 @@ from .intensity import intensity_range
 from .metrics import head_mask
 from .slice_profile import acquire, along_slices, slice_matrix
 
-SMOOTHNESS = 0.5  # slice spacings; over which errors of the result go together, see `project`
+SMOOTHNESS = 0.6  # slice spacings; over which errors of the result go together, see `project`
 RESULT_ERROR = 0.02  # standard deviation, as a share of the range of the scan's tissue (docs/benchmarks.md)
 
 
@@ -110,7 +110,7 @@ def project(
             hardly see, where noise and a wrong profile would be amplified, are left alone. 0 meets the measurement as
             nearly as the model can.
         smoothness: standard deviation of the Gaussian that the errors are correlated by, in slice spacings; 0 for white
-            ones.
+            ones. Slices see as much of either.
 
     Returns:
         `(X, Y, Z)` on the fine grid.
@@ -126,7 +126,8 @@ def project(
     spread = matrix.T  # C A^T
     if smoothness:
         place = torch.arange(matrix.shape[1]) * acquisition.target_spacing / (smoothness * acquisition.slice_spacing)
-        spread = torch.exp(-((place[:, None] - place).double() ** 2) / 2) @ spread
+        spread = torch.exp(-((place[:, None] - place).double() ** 2) / 2) @ matrix.T
+        spread *= (matrix @ matrix.T).trace() / (matrix @ spread).trace()
     normal = matrix @ spread + regularisation * torch.eye(len(matrix), dtype=torch.float64)
     # pseudo-inverse: overlapping slices can be linearly dependent, and lambda may be 0
     gain = spread @ torch.linalg.pinv(normal, rtol=1e-9, hermitian=True)

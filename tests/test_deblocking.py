@@ -32,7 +32,7 @@ def test_steps_of_flat_tissue_become_ramps(axis, spacing):
     result, measured, acquisition = steps(axis, spacing)
     flat = metrics.flat_tissue(interpolate(measured, acquisition, "cubic"))
     assert metrics.step_ratio(result, acquisition, flat) == math.inf
-    assert metrics.step_ratio(deblock(result, measured, acquisition), acquisition, flat) < 1.6
+    assert metrics.step_ratio(deblock(result, measured, acquisition), acquisition, flat) < 2
 
 
 def slab(step, noise):
@@ -53,7 +53,7 @@ def test_a_step_becomes_a_ramp_as_long_as_a_slice():
 def test_a_change_is_at_most_what_noise_explains():
     result, measured, acquisition = slab(5.0, noise=0.5)
     moved = (deblock(result, measured, acquisition) - result).abs().max()
-    assert moved == pytest.approx(3 * noise_sd(measured - measured.min(), 2), rel=1e-4) and moved < 2
+    assert moved == pytest.approx(2.5 * noise_sd(measured - measured.min(), 2), rel=1e-4) and moved < 2
     assert torch.equal(deblock(*slab(5.0, noise=0)), result)
 
 

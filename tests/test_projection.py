@@ -181,7 +181,7 @@ def test_negative_regularisation_is_refused(regularisation):
 def test_a_smooth_change_meets_the_slices_without_their_steps(scan):
     """As the white one it makes the number zero; its second differences are smaller."""
     x, y = fine_volume(scan), thick_volume(scan)
-    white, smooth = (project(x, y, of(scan), 0, smoothness) - x for smoothness in (0, 0.5))
+    white, smooth = (project(x, y, of(scan), 0, smoothness) - x for smoothness in (0, 0.75))
     assert difference(x + smooth, y, of(scan)).abs().max() < 1e-5
     assert smooth.diff(n=2, dim=-1).norm() < 0.8 * white.diff(n=2, dim=-1).norm()
 
@@ -191,11 +191,13 @@ def test_a_smooth_change_is_the_likeliest(regularisation):
     """Of errors that are correlated: the stacked problem of `x + L d`, with `C = L L^T`, line by line."""
     scan = SCANS[0]
     x, y, matrix = fine_volume(scan), thick_volume(scan), dense_matrix(scan)
-    place = np.arange(matrix.shape[1]) * scan[1] / (0.5 * scan[3])
-    values, vectors = np.linalg.eigh(np.exp(-((place[:, None] - place) ** 2) / 2))
+    place = np.arange(matrix.shape[1]) * scan[1] / (0.75 * scan[3])
+    correlation = np.exp(-((place[:, None] - place) ** 2) / 2)
+    correlation *= np.trace(matrix @ matrix.T) / np.trace(matrix @ correlation @ matrix.T)
+    values, vectors = np.linalg.eigh(correlation)
     root = vectors * np.sqrt(values.clip(0))
     stacked = np.vstack([np.sqrt(regularisation) * np.eye(len(root)), matrix @ root])
-    result = project(x, y, of(scan), regularisation, 0.5)
+    result = project(x, y, of(scan), regularisation, 0.75)
     for place in np.ndindex(4, 5):
         line, residual = x[place].numpy(), y[place].numpy() - matrix @ x[place].numpy()
         change = root @ np.linalg.lstsq(stacked, np.concatenate([np.zeros(len(root)), residual]), rcond=None)[0]
