@@ -8,7 +8,7 @@ from torch.nn.functional import interpolate, leaky_relu, softplus
 from scripts.acquisition import Acquisition
 from scripts.baselines.afcm import Afcm, AfcmBatch, AfcmInferer, AfcmLoss, Conditioned, Generator
 from scripts.baselines.alias_free import AliasFreeActivation, Convolution, low_pass
-from scripts.baselines.coordinates import fine_rows
+from scripts.baselines.stacks import fine_rows
 from tests.config_files import parser
 
 

@@ -13,6 +13,7 @@ from scripts.baselines.coordinates import CoordinateInferer, RandQueried, Volume
 from scripts.baselines.liif import LIIF
 from scripts.baselines.lte import LTE
 from scripts.baselines.sainr import SAINR
+from scripts.baselines.stacks import fine_rows
 from scripts.errors import InputError
 from scripts.simulation import RandAcquired
 from tests.volumes import noise_stack
@@ -124,7 +125,7 @@ def test_a_ramp_stays_in_its_place(inferer, axis, spacing, target):
     stack.as_tensor()[:] = torch.from_numpy(ramp(stack)).float()
     result = inferer(queries=100, consistency="measure")(stack, Between())
     error = np.moveaxis(result.as_tensor()[0, 0].numpy() - ramp(result), axis, 0)
-    rows = coordinates.fine_rows(Acquisition.of(stack))
+    rows = fine_rows(Acquisition.of(stack))
     inside = (rows >= 0) & (rows <= 5)
     assert inside.sum() > 5 and np.abs(error[inside]).max() < 2e-3
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from scripts.acquisition import Acquisition
-from scripts.baselines.coordinates import fine_rows
 from scripts.baselines.saint import FilterNetwork, Saint, SaintInferer, places, slabs
+from scripts.baselines.stacks import fine_rows
 from tests.config_files import parser
 
 

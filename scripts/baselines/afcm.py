@@ -19,8 +19,7 @@ from torch.nn.functional import adaptive_avg_pool2d, l1_loss, leaky_relu, pad, s
 
 from ..acquisition import Acquisition
 from .alias_free import GAIN, SLOPE, Convolution, Dense, Layer
-from .coordinates import fine_rows
-from .stacks import HeadInferer
+from .stacks import HeadInferer, fine_rows
 
 
 class Generator(nn.Module):

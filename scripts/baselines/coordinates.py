@@ -22,18 +22,9 @@ from tqdm.auto import tqdm
 
 from ..acquisition import Acquisition
 from ..errors import InputError, flag
-from ..grid import centred_positions
-from ..inference import StackInferer, longer_first
-from ..interpolation import interpolate
+from ..inference import longer_first
 from ..simulation import RandAcquired
-from ..windows import signal_box
-
-
-def fine_rows(acquisition: Acquisition) -> np.ndarray:
-    """Where the fine slices lie among the thick ones, `(fine_count,)`, in slices from the centre of the first."""
-    a = acquisition
-    rows = centred_positions(a.fine_count, a.target_spacing, a.slice_count, a.slice_spacing)
-    return rows - a.shift / a.slice_spacing
+from .stacks import HeadInferer, fine_rows
 
 
 def neighbours(rows: Tensor, count: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -141,11 +132,10 @@ class QueryBatch(PrepareBatch):
         return image, label, tuple(queries), {}
 
 
-class CoordinateInferer(StackInferer):
+class CoordinateInferer(HeadInferer):
     """Asks a network for every voxel of the fine grid, in the planes that contain the slice axis, one by one.
 
     The network encodes thick planes once, `encode(image)`, and answers by `decode(code, image, rows, pixels, ratio)`.
-    It sees all slices within the box around the head (`windows.signal_box`).
 
     Args:
         both_planes: see `PlaneInferer`.
@@ -170,26 +160,19 @@ class CoordinateInferer(StackInferer):
         """Planes `(P, S, W)` as the network takes them, `(B, N, S, W)`: as many images as a call has queries for."""
         return planes[:, None].split(max(self.queries // (fine_count * planes.shape[2]), 1))
 
-    def fine(self, thick: Tensor, acquisition: Acquisition, network: nn.Module, device: torch.device) -> Tensor:
-        """See `StackInferer.fine`."""
-        axis = acquisition.slice_axis
-        volume = interpolate(thick, acquisition, "nearest")
-        box = tuple(slice(None) if a == axis else part for a, part in enumerate(signal_box(volume)))
-        if not volume[box].numel():
-            return volume
-        head = thick[box].to(device)
-        rows = torch.from_numpy(fine_rows(acquisition)).to(device, torch.float32)
+    def head(self, stack: Tensor, acquisition: Acquisition, network: Any) -> Tensor:
+        """See `HeadInferer.head`."""
+        rows = torch.from_numpy(fine_rows(acquisition)).to(stack.device, torch.float32)
         ratio = acquisition.target_spacing / acquisition.slice_spacing
-        others = longer_first(head, axis)[: 1 + self.both_planes]
-        mean = torch.zeros_like(volume[box], device=device)
+        others = longer_first(stack, 2)[: 1 + self.both_planes]
+        mean = stack.new_zeros(*stack.shape[:2], len(rows))
         hidden = None if self.progress else True  # null hides it where there is no terminal
         with tqdm(total=mean.numel() * len(others), desc="voxels", leave=False, disable=hidden, unit_scale=True) as bar:
             for other in others:
-                planes = head.movedim((axis, other), (1, 2))  # (P, S, W)
+                planes = stack.movedim((2, other), (1, 2))  # (P, S, W)
                 sharp = [self._answers(image, rows, ratio, network, bar) for image in self.images(planes, len(rows))]
-                mean += torch.cat(sharp).movedim((1, 2), (axis, other)) / len(others)
-        volume[box] = mean.cpu()
-        return volume
+                mean += torch.cat(sharp).movedim((1, 2), (2, other)) / len(others)
+        return mean
 
     def _answers(self, image: Tensor, rows: Tensor, ratio: float, network: Any, bar: tqdm) -> Tensor:
         """`(B, N, S, W)` -> `(B N, R, W)`, all planes at all rows."""

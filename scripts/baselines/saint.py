@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from ..acquisition import Acquisition
-from .coordinates import fine_rows
 from .rdn import ResidualDenseNetwork
-from .stacks import HeadInferer
+from .stacks import HeadInferer, fine_rows
 
 NEIGHBOURS = 3  # planes that the marginal network sees, and pixels along each side of a filter
 

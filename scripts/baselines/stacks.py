@@ -15,11 +15,18 @@ from torch.nn.functional import pad
 from tqdm.auto import tqdm
 
 from ..acquisition import Acquisition
+from ..grid import centred_positions
 from ..inference import StackInferer
 from ..interpolation import interpolate
 from ..simulation import RandAcquired
 from ..windows import PIXELS_ON_CPU, signal_box
-from .coordinates import fine_rows
+
+
+def fine_rows(acquisition: Acquisition) -> np.ndarray:
+    """Where the fine slices lie among the thick ones, `(fine_count,)`, in slices from the centre of the first."""
+    a = acquisition
+    rows = centred_positions(a.fine_count, a.target_spacing, a.slice_count, a.slice_spacing)
+    return rows - a.shift / a.slice_spacing
 
 
 class HeadInferer(StackInferer):
