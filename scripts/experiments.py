@@ -16,12 +16,14 @@ from typing import Any
 import ignite.distributed as idist
 import pandas as pd
 import torch
+import torch.distributed as dist
 
 from .comparison import compare, comparison_table, plain_table
 from .errors import InputError
 from .figures import save
 from .files import whole_file
 from .tables import markdown
+from .training import start_process_group
 from .variants import Bench, Run
 
 logger = logging.getLogger("drift")
@@ -34,7 +36,8 @@ def reproduce(
 ) -> None:
     """Does experiments, or lists them.
 
-    Writes NAME.md, .csv and .json, a table, and NAME.png and .svg, a figure.
+    Writes NAME.md, .csv and .json, a table, and NAME.png and .svg, a figure. Processes that `torchrun` started train
+    together (`configs/multi_gpu.yaml`); the first one evaluates.
 
     Args:
         experiment: a name, several, or `"all"`; null to list what there is.
@@ -58,6 +61,9 @@ def reproduce(
                 f"Set --experiment to {', '.join(experiments)} or all."
             )
     specs = [experiments[name] for name in names]
+    together = int(os.environ.get("WORLD_SIZE", 1)) > 1  # torchrun
+    if together:
+        start_process_group()
     if idist.get_rank() == 0:
         logger.info(_told(", ".join(names), specs, shared))
     for spec in specs:
@@ -67,6 +73,8 @@ def reproduce(
     if idist.get_rank() == 0:  # the other processes are done: evaluation takes one
         for name in names:
             _report(name, experiments[name], shared)
+    if together:
+        dist.destroy_process_group()
 
 
 def _runs(specs: Sequence[Spec], bench: Bench) -> list[Run]:

@@ -238,7 +238,7 @@ def test_every_experiment_runs_on_two_files(place, tmp_path):
 def test_two_processes_do_an_experiment_together(place, tmp_path):
     experiment = tmp_path / "pair.yaml"
     experiment.write_text(yaml.safe_dump({"experiments": {"pair": PAIR}}))
-    config = stacked("configs/reproduce.yaml", "configs/multi_gpu.yaml", experiment)
+    config = stacked("configs/reproduce.yaml", experiment)
     sharp = [{"image": str(place / "data" / f"sub-{k}_T1w.nii.gz")} for k in range(2)]
     (tmp_path / "list.json").write_text(json.dumps({"training": sharp, "validation": sharp}))  # one for each process
     result = command(
