@@ -107,6 +107,7 @@ def _facts(acquisition: Acquisition, steps: int) -> dict[str, tuple[str, str]]:
         "target thickness": (f"{a.target_spacing:.4g} mm", a.sources["target_spacing"]),
         "Euler steps N": (str(steps), f"AIS, PAD = {pad(a.slice_thickness, a.target_spacing):.3f}"),
         "slice profile": (shape, "the option profile"),
+        **({"pixels": (f"{a.target_spacing:.4g} mm", a.sources["pixels"])} if "pixels" in a.sources else {}),
     }
 
 

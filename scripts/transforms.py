@@ -130,7 +130,12 @@ class SettleAcquisitiond(MapTransform):
         for key in self.key_iterator(result):
             volume = result[key]
             acquisition = self._settle(volume)
-            result[key] = self._cubes(volume, acquisition) if self.isotropic else volume
+            if self.isotropic:
+                result[key] = self._cubes(volume, acquisition)
+                edges = np.delete(grid.voxel_spacing(volume.affine), acquisition.slice_axis)
+                if np.abs(edges / acquisition.target_spacing - 1).max() > ROUNDING - 1:
+                    told = f"resampled from {edges[0]:.4g} x {edges[1]:.4g} mm by the option isotropic"
+                    acquisition = replace(acquisition, sources={**acquisition.sources, "pixels": told})
             self._tell(volume, result[key], acquisition)
             acquisition.attach(result[key])
         return result
