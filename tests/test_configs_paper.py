@@ -141,6 +141,7 @@ def test_evaluation_rebuilds_as_inference_does():
     window = {"roi_size": "@inferer::roi_size"}
     assert {**stage1, "n_max": evaluated["n_max"]} == {**evaluated, **window, "steps": 0}
     assert shipped.pop("bfloat16") == {**raw("evaluate.yaml")[evaluated.pop("bfloat16")[1:]], "given": "@bfloat16"}
+    assert shipped.pop("deblocked") is raw("evaluate.yaml")[evaluated.pop("deblocked")[1:]] is True
     assert evaluated == {k: v for k, v in shipped.items() if k not in {"sw_batch_size", "progress"}}
 
 
