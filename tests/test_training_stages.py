@@ -15,7 +15,7 @@ from tests import nano
 from tests.nano import content, load, planes_seen, same
 
 EPOCHS = 20
-LONG = {"stage1_epochs": EPOCHS, "stage2_epochs": EPOCHS, "checkpoint_interval": 20, "val_interval": EPOCHS}
+LONG = {"stage1_epochs": EPOCHS, "stage2_epochs": 2 * EPOCHS, "checkpoint_interval": 20, "val_interval": EPOCHS}
 
 
 class Trained:
@@ -124,7 +124,7 @@ def test_a_finished_training_says_so_and_changes_nothing(trained, dataset_dir, l
     assert calls == []
     assert {path: path.read_bytes() for path in trained.output_dir.rglob("*") if path.is_file()} == before
     for stage in ("stage1", "stage2"):
-        assert f"{stage} is complete after {EPOCHS} epochs" in log.text
+        assert f"{stage} is complete after {LONG[stage + '_epochs']} epochs" in log.text
 
 
 def test_checkpoints_hold_what_their_stage_trains_and_no_more(trained):
@@ -172,7 +172,9 @@ def label_dir(tmp_path):
 def test_label_maps_train_beside_the_scans_with_their_share(tmp_path, dataset_dir, label_dir):
     bundle = nano.workflow(tmp_path / "eval", dataset_dir, "stage1", label_dir=label_dir, stage1_epochs=1)
     dataset, weights = content(bundle, "train#mixture"), content(bundle, "train#weights")
-    np.testing.assert_allclose(weights, [2**-0.5] * 2 + [3**-0.5] * 3)
+    shares = bundle.parser["contrast_shares"]
+    assert "unknown" not in shares  # so it has a share of 1
+    np.testing.assert_allclose(weights, [1 / 2] * 2 + [shares["synthetic"] / 3] * 3)
     assert len(dataset) == len(weights) == 5
     for k in range(5):
         label = dataset[k]["label"]
