@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 COMMAND = ["scans", "-o", "out", "--report"]
 SLAB = 16  # mm
 SHOWN = 3  # scans that are done in the picture of the terminal
-COLUMNS, ROWS = 176, 24  # of the terminal
+COLUMNS, ROWS = 182, 24  # of the terminal
 SLICES = {  # of the slabs: slice axis, thickness and spacing in mm, noise
     "subject-02": (2, 5.0, 6.0, 0.0),
     "subject-03": (0, 4.0, 4.0, 0.0),
