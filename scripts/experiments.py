@@ -171,7 +171,7 @@ def _report(name: str, spec: Spec, bench: Bench) -> None:
         text = plain_table(flat)
     about = {
         "paper": spec["section"], "size": bench.size, "patches of a variant": bench.budget, "first seed": bench.seed,
-        "data": str(bench.data), "training": bench.training,
+        "data": Path(str(bench.data)).name, "training": bench.training,
         "evaluation": {**bench.evaluation, **spec.get("evaluation", {})},
     }  # fmt: skip
     lines = "\n".join(f"- {key}: {value}" for key, value in about.items())
