@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from monai.metrics import PSNRMetric, SSIMMetric
 from scipy import ndimage
-from skimage.measure import blur_effect
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -252,6 +251,8 @@ def sharpness(volume: Tensor, axis: int) -> float:
     Returns:
         0 to 1, 1 for the sharpest; NaN for a constant volume.
     """
+    from skimage.measure import blur_effect  # here: hosts that rebuild scans read this module, and need no more of it
+
     values = volume.detach().double().cpu().numpy()
     extent = np.ptp(values)
     if not extent:
