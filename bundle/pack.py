@@ -27,7 +27,7 @@ CONTENT = (
     *("configs/metadata.json", "configs/logging.conf", "configs/*.yaml"),
     *("configs/models/*.yaml", "configs/baselines/*.yaml"),
     *("scripts/**/*.py", "scripts/*.html", "scripts/*.js", "drift_mri/*.py"),
-    *("docs/*.md", "docs/*.txt", "docs/*.png", "docs/*.svg"),
+    *("docs/*.md", "docs/*.txt", "docs/*.png", "docs/*.svg", "docs/evidence/*.png"),
 )
 WEIGHTS = "models/model.pt"
 
