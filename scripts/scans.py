@@ -186,10 +186,8 @@ def scans(
     items += _dicom(files, folder, thin, choice) if files else []
     choice.check()
     if not items:
-        raise InputError(
-            f"{source}: no thick-slice scan was found. Expected files ending in {', '.join(VOLUMES)}, or DICOM series. "
-            + " ".join(choice.skipped[:1])
-        )
+        expected = f"no thick-slice scan was found. Expected files ending in {', '.join(VOLUMES)}, or DICOM series."
+        raise InputError(" ".join([f"{source}: {expected}", *choice.skipped[:1]]))
     by_result: dict[str, str] = {}
     for item in items:
         other = by_result.setdefault(item["result"], item["name"])
