@@ -16,7 +16,8 @@ from .evaluation import central_slab, read_volume
 from .files import sha256, stem, whole_file
 from .intensity import intensity_range
 from .simulation import simulate
-from .variants import Bench
+from .stage import data_key
+from .variants import Bench, key
 
 
 def rebuilt(
@@ -42,7 +43,8 @@ def rebuilt(
     spacing = float(grid.voxel_spacing(sharp.affine)[axis])
     acquisition = Acquisition.of_truth(axis, sharp.shape[1 + axis], spacing, thickness)
     config = bench.config("evaluate.yaml", [], {**bench.evaluation, "ckpt_path": str(bench.weights)})
-    folder = bench.output / "volumes" / f"{stem(Path(item['label']).name)}-{sha256([bench.weights])[:12]}"
+    made_by = [sha256([bench.weights]), bench.evaluation, list(bench.files), bench.size]
+    folder = bench.output / "volumes" / f"{stem(Path(item['label']).name)}-{key(made_by, data_key([item], []))}"
     results = {}
     for name in methods:
         path = folder / f"{name.replace(' ', '-')}_{thickness:g}mm_{slab or 'whole'}.nii.gz"

@@ -34,7 +34,8 @@ from .training import seed_process
 LENGTHS = {"stage1": "stage1", "stage2": "stage2", "training": "stage1"}  # run id -> whose epochs and batches it has
 
 
-def _key(*content: object) -> str:
+def key(*content: object) -> str:
+    """Tells results apart by all that they depend on."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -187,7 +188,7 @@ class Bench:
     def folder(self, run: Run) -> Path:
         """Where a stage is trained."""
         shared = [self.training_key, self.size, self.budget, list(self.files), idist.get_world_size()]
-        return self.output / "trainings" / f"{run.stage}-{_key(run.content(), shared)}"
+        return self.output / "trainings" / f"{run.stage}-{key(run.content(), shared)}"
 
     def exported(self, run: Run) -> Path:
         """Its weights; they exist once it is complete."""
@@ -252,7 +253,7 @@ class Bench:
         methods = list(variant.get("methods", spec.get("methods", ["DRIFT"])))
         steps = list(spec.get("steps", []))
         content = [sha256([weights]), settings, list(files), list(self.files), methods, steps, self.size]
-        folder = self.output / "evaluations" / _key(content, data_key(self.volumes, []))
+        folder = self.output / "evaluations" / key(content, data_key(self.volumes, []))
         with _alone(folder):
             if not folder.is_dir():
                 partial = folder.with_name(f".{folder.name}")

@@ -42,6 +42,13 @@ def test_results_are_kept_and_turned_as_the_patient_lies(bench):
     assert all(torch.equal(volumes[name], again[name]) for name in volumes)
 
 
+def test_other_settings_give_results_of_their_own(bench):
+    both, _, _ = pictures.rebuilt(bench, ["DRIFT"], 4.0, 0, None)
+    bench.evaluation = {"both_planes": False}
+    one, _, _ = pictures.rebuilt(bench, ["DRIFT"], 4.0, 0, None)
+    assert len(list(bench.output.rglob("*.nii.gz"))) == 2 and not torch.equal(both["DRIFT"], one["DRIFT"])
+
+
 def test_each_method_has_a_column_and_the_truths_gradient_no_error(bench):
     figure = pictures.reformats(None, lambda: bench, ["linear"], 4.0)
     assert [panel.get_title() for panel in figure.axes[:2]] == ["linear", "truth"] and len(figure.axes) == 6
