@@ -230,7 +230,7 @@ def summarise(rows: Iterable[tuple[int, Mapping]], items: Sequence[Mapping], out
         done[index] = row
         if "result" in row:
             logger.info(
-                f"{len(done)} of {len(items)}: {row['input']} {row['outcome']}, {row['steps']} Euler steps, "
+                f"{len(done)} of {len(items)}: {row['input']} {row['outcome']}, {row['steps']} steps, "
                 f"{row['seconds']:g} s: {row['result']}"
             )
         now = time.monotonic()

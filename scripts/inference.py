@@ -20,7 +20,7 @@ from .errors import InputError, flag
 from .intensity import intensity_range
 from .interpolation import interpolate
 from .networks import Drift
-from .schedule import N_MAX, ais_steps, euler_times
+from .schedule import N_MAX, ais_steps, euler_times, pad
 from .windows import by_windows, signal_box
 
 FLIPS = ((), (2,), (3,), (2, 3))  # of planes (B, 1, H, W)
@@ -57,6 +57,10 @@ class StackInferer(Inferer, ABC):
         """Steps from one state to the next for a stack; 0 for a method that computes its result at once."""
         return 0
 
+    def steps_source(self, acquisition: Acquisition) -> str:
+        """Where the number of steps comes from, for the record."""
+        return "the method"
+
     @abstractmethod
     def fine(self, thick: Tensor, acquisition: Acquisition, network: nn.Module, device: torch.device) -> Tensor:
         """The method: thick slices -> the volume on the fine grid.
@@ -83,7 +87,8 @@ class StackInferer(Inferer, ABC):
 
         Returns:
             `(1, 1, X', Y', Z')` on the fine grid with its affine, float32, in the units of the scan, on the CPU;
-            `steps`, the number of steps, is in its meta data. A stack that is at the target comes back as it is.
+            `steps`, the number of steps, and `steps_source` are in its meta data. A stack that is at the target comes
+            back as it is.
 
         Raises:
             ValueError: if the batch holds more than one stack or no acquisition.
@@ -91,20 +96,22 @@ class StackInferer(Inferer, ABC):
         """
         if inputs.dim() != 5 or inputs.shape[:2] != (1, 1):
             raise ValueError(f"inputs are {tuple(inputs.shape)}: expected one volume, (1, 1, X, Y, Z).")
-        stored, steps = Acquisition.of(inputs), 0
+        stored = Acquisition.of(inputs)
+        steps, source = 0, "none: the slices are at the target"
         affine = inputs.affine.reshape(4, 4).double().cpu().numpy()
         result = inputs.as_tensor()[0, 0].cpu().float()
         if not stored.at_target:
             axes, flipped = grid.canonical(affine)
             acquisition = stored.moved(axes, flipped)
-            steps = self.step_count(acquisition)
+            steps, source = self.step_count(acquisition), self.steps_source(acquisition)
             measured = result.permute(axes).flip(flipped).contiguous()
             rebuilt = self._rebuild(measured, acquisition, network, inputs.device)
             result = rebuilt.flip(flipped).permute([axes.index(a) for a in range(3)]).contiguous()
             affine = grid.fine_affine(
                 affine, stored.slice_axis, stored.slice_count, stored.fine_count, stored.target_spacing
             )
-        meta = {name: value for name, value in inputs.meta.items() if name != "affine"} | {"steps": steps}
+        meta = {name: value for name, value in inputs.meta.items() if name != "affine"}
+        meta |= {"steps": steps, "steps_source": source}
         batched = torch.from_numpy(affine)[None] if inputs.affine.dim() == 3 else torch.from_numpy(affine)
         return MetaTensor(result[None, None], affine=batched, meta=meta)
 
@@ -238,6 +245,12 @@ class DriftInferer(PlaneInferer):
         if acquisition.at_target or self.steps is not None:
             return self.steps or 0
         return ais_steps(acquisition.slice_thickness, acquisition.target_spacing, self.n_max)
+
+    def steps_source(self, acquisition: Acquisition) -> str:
+        """See `StackInferer.steps_source`."""
+        if self.steps is not None:
+            return "the option inferer::steps"
+        return f"AIS, PAD = {pad(acquisition.slice_thickness, acquisition.target_spacing):.3f}"
 
     def fine(self, thick: Tensor, acquisition: Acquisition, network: nn.Module, device: torch.device) -> Tensor:
         """See `StackInferer.fine`."""

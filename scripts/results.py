@@ -20,7 +20,6 @@ from .files import sha256, whole_file
 from .interpolation import interpolate
 from .metrics import flat_tissue, step_ratio
 from .overview import glance
-from .schedule import pad
 
 DTYPES = ("float32", "int16")  # of NIfTI voxels
 LARGEST_STEP_RATIO = 1000.0  # stands for infinity, which JSON does not know
@@ -95,7 +94,7 @@ def _source(item: Mapping, path: str) -> str:
     return f"bids:raw:{Path(path).absolute().relative_to(item['dataset']).as_posix()}" if "dataset" in item else path
 
 
-def _facts(acquisition: Acquisition, steps: int) -> dict[str, tuple[str, str]]:
+def _facts(acquisition: Acquisition, steps: tuple[str, str]) -> dict[str, tuple[str, str]]:
     """What was taken for the acquisition: name -> value, and where it came from."""
     a = acquisition
     shape = a.profile if isinstance(a.profile, str) else f"SLR pulse, time-bandwidth product {a.profile:g}"
@@ -105,7 +104,7 @@ def _facts(acquisition: Acquisition, steps: int) -> dict[str, tuple[str, str]]:
         "slice thickness": (f"{a.slice_thickness:.4g} mm", a.sources["slice_thickness"]),
         "gap": (f"{a.gap:.4g} mm", "spacing less thickness; negative for overlap"),
         "target thickness": (f"{a.target_spacing:.4g} mm", a.sources["target_spacing"]),
-        "Euler steps N": (str(steps), f"AIS, PAD = {pad(a.slice_thickness, a.target_spacing):.3f}"),
+        "steps": steps,
         "slice profile": (shape, "the option profile"),
         **({"pixels": (f"{a.target_spacing:.4g} mm", a.sources["pixels"])} if "pixels" in a.sources else {}),
     }
@@ -165,7 +164,7 @@ def describe(item: Mapping, measured: MetaTensor, result: MetaTensor, agreement:
         "SliceThickness": target,
         "SpacingBetweenSlices": target,
         **_said(item["image"]),
-        "Facts": _facts(acquisition, steps),
+        "Facts": _facts(acquisition, (str(steps), result.meta["steps_source"])),
         "Warnings": acquisition.warnings,
         "Agreement": agreement,
         "Overview": glance(measured, result),

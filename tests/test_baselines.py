@@ -107,6 +107,7 @@ def test_a_scan_is_rebuilt_in_place_twice_the_same(trained, tmp_path, write_nift
     np.testing.assert_allclose(*middles, atol=1e-3)
     record = json.loads((tmp_path / "out" / "scan_sr.json").read_text())
     assert record["Settings"]["consistency"] == "measure"
+    assert record["Facts"]["steps"][1] == "the method"
     assert record["WeightsSHA256"] == read_card(trained.weights).sha256
 
 

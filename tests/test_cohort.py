@@ -37,7 +37,7 @@ def test_the_record_says_what_was_done_with_what(scan, bundle):
     assert facts["slice thickness"] == ["3 mm", "the sidecar scan.json"]
     assert facts["slice spacing"] == ["4 mm", "the affine"] and facts["gap"][0] == "1 mm"
     assert facts["slice axis"] == ["2", "the largest spacing"] and facts["target thickness"] == ["0.8 mm", "given"]
-    assert facts["Euler steps N"] == ["1", "AIS, PAD = 0.733"]  # round(2 x 0.733): the test's n_max is 2
+    assert facts["steps"] == ["1", "AIS, PAD = 0.733"]  # round(2 x 0.733): the test's n_max is 2
     assert "estimated, not measured" in content["Description"]
 
 

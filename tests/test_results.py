@@ -122,6 +122,12 @@ def test_a_scan_at_the_target_agrees_with_itself(write_nifti, bundle):
     bundle(write_nifti(texture((6, 7, 8)), np.eye(4)), report=True)
     assert number(bundle.out) < 1e-3
     assert record(bundle.out)["Summary"]["steps"] == 0
+    assert record(bundle.out)["Facts"]["steps"] == ["0", "none: the slices are at the target"]
+
+
+def test_steps_that_the_user_gave_are_not_said_to_be_those_of_ais(scan, bundle):
+    bundle(scan, **{"inferer::steps": 3})
+    assert record(bundle.out)["Facts"]["steps"] == ["3", "the option inferer::steps"]
 
 
 def test_the_page_says_what_the_record_says(scan, bundle):
