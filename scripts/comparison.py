@@ -96,7 +96,7 @@ def _keys(part: str) -> list[str]:
 
 def plain_table(table: pd.DataFrame) -> str:
     """Markdown of a table of numbers and texts."""
-    return markdown({str(name): [_text(value) for value in table[name]] for name in table})
+    return markdown({METRICS.get(str(name), (str(name),))[0]: [_text(v) for v in table[name]] for name in table})
 
 
 def _text(value: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import cycle
 
 import numpy as np
 import pandas as pd
@@ -96,25 +97,30 @@ def densities(rows: pd.DataFrame, columns: Sequence[str]) -> Figure:
 
 
 def scatter(rows: pd.DataFrame, x: str, y: str, labels: Sequence[str] | None = None) -> Figure:
-    """A point for each label and thickness: the mean of one column against that of another.
+    """The mean of one column against that of another: a marker for each label, a line for each thickness.
 
     Args:
         rows: of an experiment.
         x: column.
-        y: column; where the rows do not have it, the PSNR in the head.
+        y: column, on a logarithmic axis; where the rows do not have it, the PSNR in the head, on a linear one.
         labels: rows that are shown; null for all.
     """
     rows, found = _shown(rows, x, [y], labels)
     y = found[0] if found else "psnr_head"
-    figure = Figure(figsize=(6, 4.5), layout="constrained")
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
     panel = figure.subplots()
-    for thickness, part in rows.groupby("slice_thickness"):
-        means = part.groupby("label", sort=False)[[x, y]].mean()
-        panel.plot(means[x], means[y], "o", label=f"{thickness:g}")
-        for label, (across, up) in zip(means.index, means.to_numpy()):
-            panel.annotate(label, (across, up), xytext=(3, 3), textcoords="offset points", fontsize=7)
+    means = rows.groupby(["slice_thickness", "label"], sort=False)[[x, y]].mean()
+    markers = dict(zip(rows["label"].unique(), cycle("os^vD<>pPXh*8d")))
+    for thickness, part in means.groupby(level=0):
+        part = part.droplevel(0).sort_values(x)
+        (line,) = panel.plot(part[x], part[y], lw=1, label=f"{thickness:g} mm")
+        for label, (across, up) in zip(part.index, part.to_numpy()):
+            panel.plot(across, up, markers[label], color=line.get_color(), ms=5)
+    for label, marker in markers.items():
+        panel.plot([], [], marker, color="grey", ms=5, label=label)
     panel.set(xlabel=METRICS.get(x, (HEADINGS.get(x, x),))[0], ylabel=METRICS.get(y, (y,))[0])
-    panel.legend(title=HEADINGS["slice_thickness"], fontsize=8)
+    panel.set_yscale("log" if found else "linear")
+    figure.legend(loc="outside right upper", fontsize=8)
     return figure
 
 
