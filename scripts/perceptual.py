@@ -72,6 +72,7 @@ class ShiftTolerantLPIPS(nn.Module):
         for k, channels in enumerate((64, 192, 384, 256, 256)):
             linear = nn.ModuleDict({"model": nn.ModuleDict({"1": nn.Conv2d(channels, 1, 1, bias=False)})})
             self.add_module(f"lin{k}", linear)
+        self._reference: tuple[Tensor, list[Tensor]] | None = None
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> ShiftTolerantLPIPS:
@@ -90,8 +91,10 @@ class ShiftTolerantLPIPS(nn.Module):
 
     def forward(self, images: Tensor, references: Tensor) -> Tensor:
         """`sum_l mean_pixels w_l (f_l - g_l)^2`, Eq. 1 of Zhang et al.; `(B,)`, 0 for the same image."""
+        if self._reference is None or not torch.equal(self._reference[0], references):
+            self._reference = references, self.features(references)  # method after method has the same ones
         total = torch.zeros(len(images))
-        for k, (f, g) in enumerate(zip(self.features(images), self.features(references))):
+        for k, (f, g) in enumerate(zip(self.features(images), self._reference[1])):
             linear = getattr(self, f"lin{k}")["model"]["1"]
             total = total + linear((f - g).square()).mean((1, 2, 3))
         return total

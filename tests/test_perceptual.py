@@ -36,6 +36,7 @@ def test_it_is_no_distance_to_itself_symmetric_and_a_mean(metric):
     a, b = images(0), images(1)
     assert mean_distance(metric, a, a) == 0 < mean_distance(metric, a, b)
     assert mean_distance(metric, a, b) == pytest.approx(mean_distance(metric, b, a))
+    assert mean_distance(metric, b, a) == mean_distance(metric, b, a), "whatever was seen before"
     alone = [mean_distance(metric, a[k : k + 1], b[k : k + 1]) for k in range(2)]
     assert mean_distance(metric, a, b) == pytest.approx(sum(alone) / 2)
     many = [x[torch.arange(20) % 2] for x in (a, b)]  # more than a batch
