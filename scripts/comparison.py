@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -19,7 +19,7 @@ def compare(
     rows: pd.DataFrame,
     by: Sequence[str] = ("label",),
     columns: Sequence[str] = ("psnr_head",),
-    against: str | None = None,
+    against: str | Mapping[str, str] | None = None,
     labels: Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """Means of an experiment, over what the table does not tell apart.
@@ -28,7 +28,8 @@ def compare(
         rows: of `evaluation.evaluate`, with `label`, which variant or method, and `seed`.
         by: what the table tells apart.
         columns: metrics; those that the rows do not have are left out.
-        against: label that the others are compared with, pair by pair; null for none.
+        against: label that the others are compared with, pair by pair, or label -> the one that it is compared with,
+            where the others are not; null for none.
         labels: rows that count; null for all.
 
     Returns:
@@ -41,22 +42,21 @@ def compare(
     """
     rows = rows if labels is None else rows[rows["label"].isin(labels)]
     by, columns = list(by), [name for name in columns if name in rows and rows[name].notna().any()]
-    if against is not None and against not in set(rows["label"]):
-        raise InputError(
-            f"nothing is called {against!r}: expected one of {sorted(set(rows['label']))}. Mend the table."
-        )
+    known = list(rows["label"].unique())
+    if isinstance(against, str):
+        against = {name: against for name in known if name != against} or {against: against}
+    references = dict(against or {})
+    for name in {*references, *references.values()}:
+        if name not in known:
+            raise InputError(f"nothing is called {name!r}: expected one of {sorted(known)}. Mend the table.")
     cases = rows.groupby([*by, "seed", *PAIR], sort=False)[columns].mean()
     parts = {"": cases}
-    if against is not None:
-        others = [level for level in cases.index.names if level not in OF_LABEL]
-        reference = cases.xs(against, level="label")
-        reference = reference.droplevel([level for level in reference.index.names if level in OF_LABEL])
-        if reference.index.get_level_values("seed").nunique() == 1:  # one result, the same for all seeds
-            others.remove("seed")
-            reference = reference.droplevel("seed")
-        keys = cases.reset_index()[others]
-        paired = reference.reindex(pd.MultiIndex.from_frame(keys) if len(others) > 1 else keys[others[0]])
-        parts["difference"] = cases - paired.to_numpy()
+    if references:
+        label = cases.index.get_level_values("label")
+        differences = [
+            _less(cases[label == name], cases.xs(other, level="label")) for name, other in references.items()
+        ]
+        parts["difference"] = pd.concat(differences).reindex(cases.index)
     summary = {}
     order = rows.groupby(by, sort=False).size().index
     for part, values in parts.items():
@@ -71,6 +71,17 @@ def compare(
     return pd.DataFrame(summary)[columns]
 
 
+def _less(cases: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
+    """Cases of one label less those of another, pair by pair."""
+    others = [level for level in cases.index.names if level not in OF_LABEL]
+    reference = reference.droplevel([level for level in reference.index.names if level in OF_LABEL])
+    if reference.index.get_level_values("seed").nunique() == 1:  # one result, the same for all seeds
+        others.remove("seed")
+        reference = reference.droplevel("seed")
+    keys = cases.reset_index()[others]
+    return cases - reference.reindex(pd.MultiIndex.from_frame(keys) if len(others) > 1 else keys[others[0]]).to_numpy()
+
+
 def comparison_table(summary: pd.DataFrame) -> str:
     """Markdown of `compare`: the means, and below them the differences; ± SD over volumes [SD over seeds]."""
     parts = [""] + ["difference"] * ("difference" in summary.columns.get_level_values(1))
@@ -78,6 +89,7 @@ def comparison_table(summary: pd.DataFrame) -> str:
 
 
 def _table(summary: pd.DataFrame, part: str) -> str:
+    summary = summary[summary.xs(part or "mean", axis=1, level=1).notna().any(axis=1)]
     keys = summary.index.to_frame(index=False)
     table = {HEADINGS.get(key, key): [_text(value) for value in keys[key]] for key in keys}
     for name in summary.columns.get_level_values(0).unique():
@@ -86,7 +98,7 @@ def _table(summary: pd.DataFrame, part: str) -> str:
         sign, decimals = ("+", decimals + 1) if part else ("", decimals)
         cells = [_spread(*values, decimals, sign) for values in zip(mean, sd, seeds)]
         table[f"{heading}, {part}" if part else heading] = cells
-        count = summary[name, "n"]
+    count = summary.xs("n", axis=1, level=1).max(axis=1)
     return markdown({**table, "N": [str(n) for n in count]})
 
 

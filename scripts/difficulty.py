@@ -102,38 +102,43 @@ def _ranks(scores: pd.DataFrame, name: str) -> pd.Series:
 
 
 def scheduling(
-    rows: pd.DataFrame, columns: Sequence[str] = ("psnr_head", "hf_psnr"), n_max: int = N_MAX
+    rows: pd.DataFrame, columns: Sequence[str] = ("psnr_head", "hf_psnr", "st_lpips"), n_max: int = N_MAX
 ) -> pd.DataFrame:
     """What PAD, the image or both gain as the cue for the number of Euler steps (Tab. S5, Sec. S11).
 
     The paper leaves the mapping open. Here `N = round(n_max x cue)`, where the image's cue is the rank of its score
     among those of the other subjects at all thicknesses, and the hybrid's the mean of that rank and PAD; N is then the
-    nearest that was swept.
+    nearest that was swept. Cues that take fewer steps are better where each step costs quality, whatever they order:
+    so the image also deals out the very numbers that PAD takes, most steps to the largest score, and `fixed` gives all
+    the same number, PAD's mean.
 
     Args:
         rows: of a sweep over `steps`, `N = ...`, and of `scored`, called `image scores`.
-        columns: the quality.
+        columns: the quality; what the rows do not have is left out.
         n_max: most steps.
 
     Returns:
         A row for each cue: mean number of steps and of evaluations of the velocity; mean of the quality; the
         correlation of the score with HF-PSNR within each thickness, the one of largest magnitude.
     """
-    case = ["volume", "slice_axis", "slice_thickness"]
+    case, columns = ["volume", "slice_axis", "slice_thickness"], [name for name in columns if name in rows]
     swept = rows[rows["label"].str.startswith("N = ")].drop_duplicates([*case, "steps"]).set_index([*case, "steps"])
     scores = rows[rows["label"] == "image scores"].reset_index(drop=True)
     counts = np.array(sorted(swept.index.get_level_values("steps").unique()))
     pads = pd.Series(_pads(scores))
     exact = [ais_steps(*lengths, n_max) for lengths in zip(scores["slice_thickness"], scores["target_thickness"])]
     cues: dict[str, tuple[pd.Series, str | None]] = {"PAD": (pd.Series(exact), None)}
+    cues["fixed"] = (pd.Series(np.full(len(exact), np.mean(exact))), None)
     for score, told in SCORES.items():
         rank = _ranks(scores, score)
         cues[f"image: {told}"] = ((n_max * rank).round(), score)
         cues[f"hybrid: {told}"] = ((n_max * (rank + pads) / 2).round(), score)
+        order = scores[score].rank(method="first").astype(int) - 1
+        cues[f"image, PAD's numbers: {told}"] = (pd.Series(np.sort(exact)[order]), score)
     table = []
     for cue, (steps, name) in cues.items():
         nearest = [int(counts[np.abs(counts - n).argmin()]) for n in steps]
-        found = swept.loc[list(zip(*(scores[key] for key in case), nearest)), list(columns)]
+        found = swept.loc[list(zip(*(scores[key] for key in case), nearest)), columns]
         largest = np.nan
         if name is not None:
             quality = swept.xs(int(counts[np.abs(counts - 8).argmin()]), level="steps")["hf_psnr"]

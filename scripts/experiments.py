@@ -52,7 +52,7 @@ def reproduce(
     if experiment is None:
         logger.info(f"--experiment NAME does one of these, all does all:\n{_listed(experiments, shared)}")
         return
-    names = list(experiments) if experiment == "all" else [experiment] if isinstance(experiment, str) else experiment
+    names = list(experiments) if experiment == "all" else [experiment] if isinstance(experiment, str) else [*experiment]
     for name in names:
         if name not in experiments:
             near = get_close_matches(str(name), experiments, 1)
@@ -60,6 +60,11 @@ def reproduce(
                 f"{name!r} is no experiment.{f' Did you mean {near[0]}?' if near else ''} "
                 f"Set --experiment to {', '.join(experiments)} or all."
             )
+    for name in [name for name in names if experiments[name].get("evaluation", {}).get("segmenter", "") is None]:
+        if experiment != "all":
+            raise InputError(f"{name} needs a segmenter. Set --segmenter 'mri_synthseg --i {{image}} --o {{labels}}'.")
+        logger.info(f"{name} is left out: it needs --segmenter")
+        names.remove(name)
     specs = [experiments[name] for name in names]
     together = int(os.environ.get("WORLD_SIZE", 1)) > 1  # torchrun
     if together:

@@ -43,9 +43,10 @@ def _draw(panels: Sequence[Axes], rows: pd.DataFrame, x: str, columns: Sequence[
     for name, panel in zip(columns, panels):
         for value, part in [("", summary)] if lines is None else summary.groupby(level=lines, sort=False):
             points = part[name].reset_index(x)
-            at = points[x] if pd.api.types.is_numeric_dtype(points[x]) else points[x].astype(str)
+            numbers = pd.api.types.is_numeric_dtype(points[x])  # names have no order, so no line joins them
+            at, fmt = (points[x], "o-") if numbers else (points[x].astype(str), "o")
             bars = points["seeds"].fillna(0)
-            panel.errorbar(at, points["mean"], bars, fmt="o-", ms=4, capsize=3, label=_name(value) if lines else None)
+            panel.errorbar(at, points["mean"], bars, fmt=fmt, ms=4, capsize=3, label=_name(value) if lines else None)
         panel.set(title=METRICS.get(name, (name,))[0], xlabel=HEADINGS.get(x, x))
         if not pd.api.types.is_numeric_dtype(rows[x]):
             panel.tick_params("x", rotation=60)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from monai.utils import convert_to_tensor
@@ -19,7 +20,7 @@ from .variants import Bench
 logger = logging.getLogger("drift")
 
 
-def no_reference(bench: Bench, methods: Sequence[str]) -> pd.DataFrame:
+def no_reference(bench: Bench, methods: Sequence[str], settings: Mapping[str, Any]) -> pd.DataFrame:
     """Sharpness, NIQE and BRISQUE of real scans, as far as they are installed.
 
     What is black and white, and which planes count, the cubic spline says, for all methods.
@@ -27,6 +28,7 @@ def no_reference(bench: Bench, methods: Sequence[str]) -> pd.DataFrame:
     Args:
         bench: what experiments share; its data are a datalist that names thick scans.
         methods: of `configs/evaluate.yaml`, with the shipped weights.
+        settings: id of `configs/evaluate.yaml` -> value, how the networks rebuild.
 
     Returns:
         A row for each scan and method.
@@ -35,7 +37,7 @@ def no_reference(bench: Bench, methods: Sequence[str]) -> pd.DataFrame:
         InputError: if the data name no thick scan, or one cannot be read.
     """
     deployed = bench.config("inference.yaml", [], {"ckpt_path": str(bench.weights)})
-    config = bench.config("evaluate.yaml", [], {"ckpt_path": str(bench.weights)})
+    config = bench.config("evaluate.yaml", [], {**settings, "ckpt_path": str(bench.weights)})
     preprocessing, judge = deployed.get_parsed_content("preprocessing"), Judges.installed()
     rows = []
     for item in thick_scans(bench.data):

@@ -67,6 +67,14 @@ def test_each_cue_takes_the_steps_that_it_says():
     assert table.loc["hybrid: mean velocity", "steps"] == np.mean(hybrid)
 
 
+def test_an_image_that_orders_as_pad_does_is_as_good_with_its_numbers():
+    rows = sweep(range(16), lambda subject, thickness, n: thickness * n)
+    table = scheduling(rows).set_index("cue")["psnr_head"]
+    assert table["image, PAD's numbers: mean velocity"] == pytest.approx(table["PAD"])
+    assert table["PAD"] > table["fixed"]
+    assert table["image, PAD's numbers: entropy of the velocity"] < table["fixed"], "the other way round"
+
+
 def test_a_cue_takes_the_nearest_number_that_was_swept():
     table = scheduling(sweep([0, 20], lambda subject, thickness, n: float(n))).set_index("cue")
     assert table.loc["PAD", "steps"] == np.mean([20 if ais_steps(t, 1.0, 15) > 10 else 0 for t in THICK])

@@ -128,6 +128,7 @@ def test_without_a_name_the_experiments_are_listed_and_nothing_is_made(tmp_path,
     [
         ("componets", {}, "Did you mean components"),
         ("steps", {"dataset_dir": None}, "--dataset_dir"),
+        ("segmentation", {}, "--segmenter"),
         ("steps", {"size": "huge"}, "--size"),
         ("components", {"budget": 1}, "--budget"),
         ("components", {"budget": 0}, "--budget"),
@@ -179,6 +180,22 @@ def test_differences_are_taken_within_pairs_and_seeds_are_told_apart_from_volume
     assert summary["difference"] == pytest.approx(2.0) and summary["difference_sd"] == pytest.approx(0, abs=1e-12)
     assert summary["difference_seeds"] == pytest.approx(np.std([1, 3], ddof=1))
     assert "+2.000 ± 0.000 [1.4142]" in comparison_table(compare(pd.DataFrame(table), columns=["psnr"], against="a"))
+
+
+def test_each_variant_may_have_a_reference_of_its_own(refusal):
+    levels = {"base": 0.0, "first": 1.0, "second": 4.0}
+    table = pd.DataFrame(
+        [
+            {"label": label, "seed": 0, "volume": volume, "slice_axis": 0, "psnr": level + volume}
+            for label, level in levels.items()
+            for volume in (1, 2)
+        ]
+    )
+    summary = compare(table, columns=["psnr"], against={"first": "base", "second": "first"})
+    assert list(summary["psnr", "difference"].fillna(-1)) == [-1, 1, 3]
+    differences = comparison_table(summary).split("\n\n")[-1]
+    assert "first" in differences and "base" not in differences, "what is compared with nothing has no row"
+    assert "nothing is called 'third'" in refusal(compare, table, columns=["psnr"], against={"first": "third"})
 
 
 def test_experiments_hold_no_names_that_are_no_arguments():
