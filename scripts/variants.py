@@ -22,6 +22,7 @@ import pandas as pd
 from monai.bundle import ConfigParser
 from monai.data import CacheDataset
 
+from .appearance import Judges
 from .datasets import label_maps, sharp_volumes
 from .errors import InputError
 from .files import sha256, whole_file
@@ -31,6 +32,7 @@ from .summary import alone
 from .tables import METRICS
 from .training import seed_process
 
+PATHS = ("bundle_root", "dataset_dir", "label_dir", "output_dir", "ckpt_path")  # where things lie changes no result
 LENGTHS = {"stage1": "stage1", "stage2": "stage2", "training": "stage1"}  # run id -> whose epochs and batches it has
 
 
@@ -159,6 +161,11 @@ class Bench:
         parser.update({"bundle_root": str(self.configs.parent), "dataset_dir": str(self.data), **settings})
         return parser
 
+    def _defaults(self, file: str, files: Sequence[str]) -> dict:
+        """What a config says beside settings and paths, the bundle's version included: results depend on it, too."""
+        content: Mapping = self.config(file, files, {}).get()
+        return {name: value for name, value in content.items() if name not in PATHS}
+
     # Trainings
 
     def variants(self, spec: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any], int, Run | None]]:
@@ -187,7 +194,7 @@ class Bench:
 
     def folder(self, run: Run) -> Path:
         """Where a stage is trained."""
-        shared = [self.training_key, self.size, self.budget, list(self.files), idist.get_world_size()]
+        shared = [self.training_key, self.budget, self._defaults("train.yaml", run.files), idist.get_world_size()]
         return self.output / "trainings" / f"{run.stage}-{key(run.content(), shared)}"
 
     def exported(self, run: Run) -> Path:
@@ -252,7 +259,9 @@ class Bench:
         settings = {**self.evaluation, **given, **network}
         methods = list(variant.get("methods", spec.get("methods", ["DRIFT"])))
         steps = list(spec.get("steps", []))
-        content = [sha256([weights]), settings, list(files), list(self.files), methods, steps, self.size]
+        content = [sha256([weights]), settings, self._defaults("evaluate.yaml", files), methods, steps]
+        if settings.get("metrics") == "all":
+            content.append([name for name, judge in vars(Judges.installed()).items() if judge is not None])
         folder = self.output / "evaluations" / key(content, data_key(self.volumes, []))
         with _alone(folder):
             if not folder.is_dir():

@@ -104,6 +104,16 @@ def test_what_is_complete_is_left_alone_and_what_is_half_done_is_done_again(pair
     assert "nothing to train" in log.text
 
 
+def test_a_training_is_kept_for_what_its_files_say_not_for_their_names(tmp_path, place):
+    file, folders = tmp_path / "more.yaml", []
+    for size in (16, 24):
+        file.write_text(yaml.safe_dump({**NANO, "stage1_batch_size": size}))
+        bench = parser("reproduce.yaml", dataset_dir=str(place / "data"), files=[str(file)])
+        bench = bench.get_parsed_content("bench")()
+        folders.append(bench.folder(bench.run({}, 0).start))
+    assert folders[0] != folders[1]
+
+
 def test_a_sweep_needs_no_training_and_is_drawn(place, log):
     steps = {**EXPERIMENTS["steps"], "steps": [0, 2], "evaluation": {"thicknesses": [4.0, 6.0], "slab": 4}}
     numbered = ["N = 0", "N = 2"]
