@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
-import resource
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import pandas as pd
 import torch
@@ -18,6 +19,7 @@ from .variants import Bench
 
 EDGE = 128  # pixels, of the paper's table
 REPEATS = 5
+PROCESS = Path("/proc/self")
 
 
 def _calls(network: Drift, edge: int = EDGE) -> tuple[Callable, Callable]:
@@ -44,12 +46,22 @@ def multiply_adds(network: Drift, edge: int = EDGE) -> tuple[float, float]:
     return counts[0], counts[1]
 
 
+def _resident(name: str) -> float:
+    """Memory of this process in MiB, as Linux says it: `VmRSS`, now, or `VmHWM`, at most; NaN on other systems."""
+    if not (PROCESS / "clear_refs").exists():
+        return math.nan
+    lines = dict(line.split(":", 1) for line in (PROCESS / "status").read_text().splitlines())
+    return int(lines[name].split()[0]) / 1024
+
+
 def _measured(bench: Bench, size: str) -> tuple[float, float, float, str]:
     """Seconds of either network, peak memory in MiB and the device, in a process of its own."""
     config = bench.of_size(size).config("evaluate.yaml", [], {})
     device = config.get_parsed_content("device")
     cuda = torch.device(device).type == "cuda"
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    before = _resident("VmRSS")
+    if not cuda and not math.isnan(before):
+        (PROCESS / "clear_refs").write_text("5")  # the peak counts from here on, without that of the imports
     network = config.get_parsed_content("network_def").to(device).eval()
     seconds = []
     for call in _calls(network):
@@ -61,14 +73,14 @@ def _measured(bench: Bench, size: str) -> tuple[float, float, float, str]:
                 torch.cuda.synchronize()
             times.append(time.perf_counter() - begin)
         seconds.append(sorted(times[1:])[REPEATS // 2])
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before
-    return seconds[0], seconds[1], torch.cuda.max_memory_allocated() / 2**20 if cuda else grown, str(device)
+    peak = torch.cuda.max_memory_allocated() / 2**20 if cuda else _resident("VmHWM") - before
+    return seconds[0], seconds[1], peak, str(device)
 
 
 def costs(bench: Bench) -> pd.DataFrame:
     """A row for each size of `configs/models/`: what one plane of 128 x 128 pixels takes, with random weights.
 
-    Memory is a GPU's, weights included; on a CPU what the process grows by.
+    Memory is a GPU's, weights included; on a CPU what the process grows by, on Linux alone.
     """
     rows = []
     for size in bench.sizes:
