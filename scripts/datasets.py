@@ -9,6 +9,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import nibabel as nib
 
 from .errors import InputError
 from .files import NIFTI
@@ -67,7 +70,13 @@ def _from_tree(root: Path, section: str) -> list[dict]:
     return [item for item in items if (item["subject"] in held_out) == (section == "validation")]
 
 
-def sharp_volumes(dataset_dir: str | os.PathLike, section: str) -> list[dict]:
+def _largest_spacing(path: str) -> float:
+    """Of a volume's axes, in mm."""
+    header: Any = nib.load(path).header
+    return max(header.get_zooms()[:3])
+
+
+def sharp_volumes(dataset_dir: str | os.PathLike, section: str, largest_spacing: float | None = None) -> list[dict]:
     """Sharp volumes to train on, to validate with, or all.
 
     Args:
@@ -75,6 +84,8 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str) -> list[dict]:
             `{"training": [{"image": "a.nii.gz", "sharp_axes": [0, 1]}, ...], "validation": [...]}` or one list whose
             entries have `"kind": "train"` or `"val"`. Paths are relative to the datalist.
         section: `"training"`, `"validation"`, or `"all"` for both.
+        largest_spacing: in mm; volumes with a larger one along any axis are left out, for methods that learn from
+            solid pieces and not from planes. Null for none.
 
     Returns:
         Items with `label`, the path; `sharp_axes`, the array axes along which the volume is truly sharp (all three
@@ -102,6 +113,14 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str) -> list[dict]:
             f"{root}: no volumes for {section}. A folder needs NIfTI files of two subjects or more, a datalist needs "
             "both a training and a validation list."
         )
+    chosen = items[section]
+    if largest_spacing is not None:
+        chosen = [item for item in chosen if _largest_spacing(item["label"]) <= largest_spacing]
+        if not chosen:
+            raise InputError(
+                f"{root}: every volume for {section} has voxels above largest_spacing, {largest_spacing:g} mm. "
+                "Give others, or raise it."
+            )
     return [
         {
             "label": item["label"],
@@ -110,7 +129,7 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str) -> list[dict]:
             "contrast": item.get("contrast", "unknown"),
         }
         | {key: item[key] for key in ("lesions",) if key in item}
-        for item in items[section]
+        for item in chosen
     ]
 
 

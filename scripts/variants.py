@@ -127,6 +127,7 @@ class Bench:
         self.files = tuple(str(Path(file).absolute()) for file in files)
         self._exports: dict[tuple, str] = {}
         self._dataset: CacheDataset | None = None
+        self._volumes: list[dict] = []
 
     def _data(self) -> Path:
         if self.data is None:
@@ -182,7 +183,7 @@ class Bench:
         """Stage 2 of a variant, on its stage 1: that one has the first seed always, so that all share it."""
         files, length = tuple(variant.get("files", ())), float(variant.get("length", 1))
         if variant.get("baseline"):  # one stage, called training, and settings of its own
-            own = ConfigParser.load_config_files([str(self.configs / file) for file in files])
+            own = {name for file in files for name in ConfigParser.load_config_file(str(self.configs / file))}
             shared = {name: value for name, value in self.training.items() if name not in own}
             return Run("training", {**shared, "seed": seed}, files, None, length)
         start = None
@@ -235,10 +236,11 @@ class Bench:
         return weights
 
     def _with_loaded_volumes(self, parser: ConfigParser) -> ConfigParser:
-        """The config with the volumes that an earlier training has loaded, under transforms of its own."""
+        """The config with the volumes that the training before it has loaded, where it has the same ones."""
         transform = parser.get_parsed_content("train#preprocessing")
-        if self._dataset is None:
-            self._dataset = parser.get_parsed_content("train#dataset")
+        volumes = parser.get_parsed_content("train#volumes")
+        if self._dataset is None or self._volumes != volumes:
+            self._dataset, self._volumes = parser.get_parsed_content("train#dataset"), volumes
         self._dataset.transform = transform  # up to the first random step all variants have the same
         parser["train#dataset"] = self._dataset
         return parser

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import nibabel as nib
 import numpy as np
@@ -112,6 +113,17 @@ def test_a_training_is_kept_for_what_its_files_say_not_for_their_names(tmp_path,
         bench = bench.get_parsed_content("bench")()
         folders.append(bench.folder(bench.run({}, 0).start))
     assert folders[0] != folders[1]
+
+
+def test_volumes_are_loaded_once_for_all_that_learn_from_the_same(place):
+    bench = parser("reproduce.yaml", dataset_dir=str(place / "data"), files=[str(place / "nano.yaml")], budget=48)
+    bench = bench.get_parsed_content("bench")()
+    run, datasets = bench.run({}, 0).start, []
+    for settings in ({}, {"seed": 1}, {"train::volumes::largest_spacing": 1.5, "train::volumes::section": "all"}):
+        config = bench.stage(replace(run, settings={**run.settings, **settings}))
+        datasets.append(bench._with_loaded_volumes(config).get_parsed_content("train#dataset"))
+    first, second, other = datasets
+    assert first is second and len(other.data) > len(first.data)
 
 
 def test_a_sweep_needs_no_training_and_is_drawn(place, log):

@@ -5,7 +5,7 @@ import torch
 from monai.networks.nets import DiffusionModelUNet
 from torch import nn
 
-from scripts.baselines.tpdm import Tpdm, TpdmBatch, TpdmInferer, block_means, noise_level, predicted
+from scripts.baselines.tpdm import Tpdm, TpdmBatch, TpdmInferer, block_means, corrected, noise_level, predicted
 from tests.config_files import parser
 
 
@@ -60,6 +60,13 @@ def test_training_halves_the_batch_between_the_priors():
 def test_the_last_prediction_takes_all_noise_away():
     x0, noise = torch.rand(2, 1, 4, 4), torch.randn(2, 1, 4, 4)
     torch.testing.assert_close(predicted(x0 + 0.3 * noise, -noise / 0.3, 0.3, 0.0), x0)
+
+
+def test_a_prior_that_has_learned_nothing_moves_planes_by_a_bounded_step():
+    """Its score is nearly 0, to whose inverse the corrector's step is proportional."""
+    noise, level = torch.randn(2, 1, 8, 8), 0.3
+    right, none = (corrected(torch.zeros_like(noise), share * noise / level, noise, level) for share in (1.0, 1e-6))
+    assert right.norm() < none.norm() < 1.01 * 2 * 0.16 * (level**2 + 0.25) ** 0.5 * noise.norm()
 
 
 def test_without_guidance_samples_are_of_the_prior():

@@ -191,8 +191,8 @@ class AfcmInferer(HeadInferer):
         z = torch.randn(a.fine_count, network.generator.latent, generator=generator).to(stack)
         position = torch.from_numpy(fine_rows(a)).to(stack).clamp(0, a.slice_count - 1)
         before = position.floor().long()
-        slices = pad(stack.movedim(-1, 0), (0, 0, 0, 0, 1, 2), value=-1.0)
-        around = before[:, None] + torch.arange(4, device=stack.device)  # among the slices with air at the ends
+        slices = stack.movedim(-1, 0)
+        around = (before[:, None] + torch.arange(-1, 3, device=stack.device)).clamp(0, a.slice_count - 1)
         with torch.autocast(stack.device.type, torch.bfloat16, enabled=self.bfloat16):
             calls = self.parts(a.fine_count, slices[0].numel(), "slices")
             result = [network(slices[around[k]], (position - before)[k], z[k])[:, 0].float() for k in calls]

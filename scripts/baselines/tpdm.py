@@ -23,6 +23,7 @@ from .stacks import HeadInferer
 
 SMALLEST, LARGEST = 0.01, 378.0  # standard deviations of the noise, for intensities in [0, 1]
 SNR = 0.16  # of the corrector's steps
+LARGEST_SD = 0.5  # of pixels in [0, 1]
 PUBLISHED_PIXELS = 6 * 256**2  # of the planes whose joint residual the published guidance weight belongs to
 
 
@@ -69,7 +70,7 @@ class Tpdm(nn.Module):
 
     The published network is an NCSN++ of 61,433,601 parameters, the paper's table says 44.1 M; MONAI's nearest U-Net,
     of channels (128, 256, 256, 256), 3 blocks and no attention, has 45,366,657. Slice axes are drawn at random in
-    training, so both priors see planes of all directions.
+    training, so both priors see planes of all directions along which volumes are sharp.
 
     Args:
         primary: prior of the planes that contain the slice axis.
@@ -118,10 +119,15 @@ class Measurement(NamedTuple):
         return self.strength * gradient
 
 
-def corrected(x: Tensor, score: Tensor, noise: Tensor) -> Tensor:
-    """A step of Langevin dynamics at one level, planes `(P, 1, H, W)`, each with a step size of its own."""
+def corrected(x: Tensor, score: Tensor, noise: Tensor, level: float) -> Tensor:
+    """A step of Langevin dynamics at one level, planes `(P, 1, H, W)`, each with a step size of its own.
+
+    The step is in inverse proportion to the score. Of pixels with a standard deviation s the score has the size of the
+    noise over `sqrt(level^2 + s^2)`, and in [0, 1] s is 0.5 at most: a smaller score, of a prior that has hardly
+    learned, is taken for that one, as steps have no bound otherwise.
+    """
     size, pull = (v.flatten(1).norm(dim=1).view(-1, 1, 1, 1) for v in (noise, score))
-    ratio = SNR * size / pull
+    ratio = SNR * size / torch.maximum(pull, size / math.hypot(level, LARGEST_SD))
     return x + 2 * ratio**2 * score + 2 * ratio * noise
 
 
@@ -214,7 +220,7 @@ class TpdmInferer(HeadInferer):
                     if predicts:
                         moved = predicted(planes[k], score, level, after)
                     else:
-                        moved = corrected(planes[k], score, random[k])
+                        moved = corrected(planes[k], score, random[k], level)
                     parts.append(moved - pull)
                 x = torch.cat(parts)[:, 0].movedim(0, normal)
         return x
