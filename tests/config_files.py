@@ -40,7 +40,17 @@ TRAINING = {
     ),
     *("max_thickness", "target_range", "pixel_range", "size_range", "profiles", "spacing_ratio", "max_shift"),
     *("max_gain", "max_noise", "alpha", "ceta_gap", "ceta_weight", "ceta_time", "n_max", "size", "card"),
-    *("planes", "min_thickness", "trained", "prepare_batch", "loss_function", "inferer", "pairs", "acquired"),
+    *(
+        "planes",
+        "largest_spacing",
+        "min_thickness",
+        "trained",
+        "prepare_batch",
+        "loss_function",
+        "inferer",
+        "pairs",
+        "acquired",
+    ),
     *("averaged", "settings", "train", "validate", "stage", "stage1", "stage2", "training", "ship"),
 }
 DEPLOYED = {"speed", "bfloat16", "both_planes", "ckpt_path", "card", "weights", "inferer", "run"}

@@ -102,7 +102,18 @@ def test_paper_yaml_simulates_the_papers_acquisition_and_no_other_contrast():
 
 def test_paper_yaml_names_the_options_in_which_it_is_not_the_papers():
     text = (CONFIGS / "paper.yaml").read_text()
-    papers = {"data", "seed", "patch_size", "planes", "min_thickness", "alpha", "ceta_gap", "ceta_weight", "ceta_time"}
+    papers = {
+        "data",
+        "seed",
+        "patch_size",
+        "planes",
+        "largest_spacing",
+        "min_thickness",
+        "alpha",
+        "ceta_gap",
+        "ceta_weight",
+        "ceta_time",
+    }
     papers |= {"bias_range"}  # without effect at a share of 0
     left = set(raw("train.yaml")["settings"]) - set(raw("paper.yaml")) - papers
     header = text[: text.index("\nstage1_batch_size")]

@@ -119,7 +119,7 @@ def test_volumes_are_loaded_once_for_all_that_learn_from_the_same(place):
     bench = parser("reproduce.yaml", dataset_dir=str(place / "data"), files=[str(place / "nano.yaml")], budget=48)
     bench = bench.get_parsed_content("bench")()
     run, datasets = bench.run({}, 0).start, []
-    for settings in ({}, {"seed": 1}, {"train::volumes::largest_spacing": 1.5, "train::volumes::section": "all"}):
+    for settings in ({}, {"seed": 1}, {"train::volumes::section": "all"}):
         config = bench.stage(replace(run, settings={**run.settings, **settings}))
         datasets.append(bench._with_loaded_volumes(config).get_parsed_content("train#dataset"))
     first, second, other = datasets
@@ -206,13 +206,8 @@ def test_differences_are_taken_within_pairs_and_seeds_are_told_apart_from_volume
 
 def test_each_variant_may_have_a_reference_of_its_own(refusal):
     levels = {"base": 0.0, "first": 1.0, "second": 4.0}
-    table = pd.DataFrame(
-        [
-            {"label": label, "seed": 0, "volume": volume, "slice_axis": 0, "psnr": level + volume}
-            for label, level in levels.items()
-            for volume in (1, 2)
-        ]
-    )
+    cases = [(label, 0, volume, 0, level + volume) for label, level in levels.items() for volume in (1, 2)]
+    table = pd.DataFrame(cases, columns=["label", "seed", "volume", "slice_axis", "psnr"])
     summary = compare(table, columns=["psnr"], against={"first": "base", "second": "first"})
     assert list(summary["psnr", "difference"].fillna(-1)) == [-1, 1, 3]
     differences = comparison_table(summary).split("\n\n")[-1]
