@@ -12,7 +12,7 @@ from .tables import CASE, EN_DASH, METRICS, markdown
 
 PAIR = ["volume", "slice_axis"]  # one of these under two labels makes a pair
 OF_LABEL = ("label", "value", "coverage")  # what goes with the label does not tell its cases apart
-HEADINGS = {**CASE, "label": "variant", "value": "value"}
+HEADINGS = {**CASE, "label": "variant", "value": "weight"}
 
 
 def compare(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from itertools import cycle
+from textwrap import fill
 
 import numpy as np
 import pandas as pd
@@ -44,12 +45,12 @@ def _draw(panels: Sequence[Axes], rows: pd.DataFrame, x: str, columns: Sequence[
         for value, part in [("", summary)] if lines is None else summary.groupby(level=lines, sort=False):
             points = part[name].reset_index(x)
             numbers = pd.api.types.is_numeric_dtype(points[x])  # names have no order, so no line joins them
-            at, fmt = (points[x], "o-") if numbers else (points[x].astype(str), "o")
+            at, fmt = (points[x], "o-") if numbers else ([fill(str(name), 18) for name in points[x]], "o")
             bars = points["seeds"].fillna(0)
             panel.errorbar(at, points["mean"], bars, fmt=fmt, ms=4, capsize=3, label=_name(value) if lines else None)
         panel.set(title=METRICS.get(name, (name,))[0], xlabel=HEADINGS.get(x, x))
         if not pd.api.types.is_numeric_dtype(rows[x]):
-            panel.tick_params("x", rotation=60)
+            panel.tick_params("x", rotation=90)
     if lines is not None:
         panels[-1].legend(title=HEADINGS.get(lines, lines), fontsize=8)
 
@@ -71,7 +72,8 @@ def curves(
         labels: rows that are shown; null for all.
     """
     rows, columns = _shown(rows, x, columns, labels)
-    figure = Figure(figsize=(4.2 * len(columns), 4), layout="constrained")
+    height = 4 if pd.api.types.is_numeric_dtype(rows[x]) else 5
+    figure = Figure(figsize=(4.2 * len(columns), height), layout="constrained")
     _draw(figure.subplots(1, len(columns), squeeze=False)[0], rows, x, columns, lines)
     return figure
 
@@ -91,7 +93,7 @@ def densities(rows: pd.DataFrame, columns: Sequence[str]) -> Figure:
         first.plot(t, alpha * np.abs(2 * t - 1) ** (alpha - 1), label=f"{alpha:g}")
     first.set(title="density of the times", xlabel="t")
     first.legend(title="alpha", fontsize=8)
-    _draw(panels, rows, "value", columns, None)
+    _draw(panels, rows, "value", columns, "slice_thickness")
     for panel in panels:
         panel.set_xlabel("alpha")
     return figure
