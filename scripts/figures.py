@@ -52,7 +52,7 @@ def _draw(panels: Sequence[Axes], rows: pd.DataFrame, x: str, columns: Sequence[
         if not pd.api.types.is_numeric_dtype(rows[x]):
             panel.tick_params("x", rotation=90)
     if lines is not None:
-        panels[-1].legend(title=HEADINGS.get(lines, lines), fontsize=8)
+        panels[-1].legend(title=HEADINGS.get(lines, lines), fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
 
 
 def curves(
