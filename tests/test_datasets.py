@@ -207,9 +207,6 @@ def test_a_broken_datalist_is_refused_by_name(content, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-# --- label maps and how often each contrast is drawn ---
-
-
 def test_volumes_of_far_planes_are_left_out_where_solid_pieces_are_asked_for(write_nifti, tmp_path, refusal):
     for name, spacing in (("sub-a", 1.0), ("sub-b", 3.3), ("sub-c", 1.2)):
         write_nifti(np.ones((4, 5, 6)), np.diag([0.6, 0.6, spacing, 1]), f"data/{name}_T1w.nii.gz")
@@ -219,6 +216,9 @@ def test_volumes_of_far_planes_are_left_out_where_solid_pieces_are_asked_for(wri
     assert len(sharp_volumes(*given)) == 2
     assert [Path(item["label"]).name for item in sharp_volumes(*given, 1.5)] == ["sub-a_T1w.nii.gz"]
     assert "above largest_spacing, 0.5 mm" in refusal(sharp_volumes, *given, 0.5)
+
+
+# --- label maps and how often each contrast is drawn ---
 
 
 def test_label_maps_are_found_at_any_depth_as_one_contrast_of_their_own(tmp_path):
