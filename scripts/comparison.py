@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
+from scipy import stats
 
 from .errors import InputError
 from .tables import CASE, EN_DASH, METRICS, markdown
@@ -35,7 +37,9 @@ def compare(
     Returns:
         A row for each group in order of appearance, columns are pairs of a metric and: `mean`; `sd`, over volumes;
         `seeds`, SD over seeds of the mean; `n`, number of volumes (and axes); `difference` from `against`,
-        `difference_sd` over volumes and `difference_seeds` over seeds. NaN where there is but one.
+        `difference_sd` over volumes and `difference_seeds` over seeds, `difference_low` and `difference_high`, the ends
+        of its 95 % interval (t distribution): over seeds where there are several, else over people, each person's mean
+        counted once. NaN where there is but one.
 
     Raises:
         InputError: if no row has the label to compare with.
@@ -49,6 +53,7 @@ def compare(
     for name in {*references, *references.values()}:
         if name not in known:
             raise InputError(f"nothing is called {name!r}: expected one of {sorted(known)}. Mend the table.")
+    subjects = rows.drop_duplicates("volume").set_index("volume")["subject"]
     cases = rows.groupby([*by, "seed", *PAIR], sort=False)[columns].mean()
     parts = {"": cases}
     if references:
@@ -63,12 +68,23 @@ def compare(
         volumes = values.groupby([*by, *PAIR], sort=False).mean().groupby(by, sort=False)
         seeds = values.groupby([*by, "seed"], sort=False).mean().groupby(by, sort=False)
         statistics = {"": volumes.mean(), "sd": volumes.std(), "seeds": seeds.std()}
-        if not part:
+        if part:
+            people = values.groupby([*by, values.index.get_level_values("volume").map(subjects)], sort=False).mean()
+            certain = _interval(seeds), _interval(people.groupby(by, sort=False))
+            statistics |= {end: certain[0][end].fillna(certain[1][end]) for end in ("low", "high")}
+        else:
             statistics["n"] = volumes.count()
         for statistic, table in statistics.items():
             for name in columns:
                 summary[name, f"{part}_{statistic}".strip("_") or "mean"] = table[name].reindex(order)
     return pd.DataFrame(summary)[columns]
+
+
+def _interval(groups: pd.api.typing.DataFrameGroupBy) -> dict[str, pd.DataFrame]:
+    """Both ends of the 95 % interval of each group's mean; NaN for one value."""
+    n = groups.count().astype(float)
+    half = groups.std() / np.sqrt(n) * stats.t.ppf(0.975, n - 1)
+    return {"low": groups.mean() - half, "high": groups.mean() + half}
 
 
 def _less(cases: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
@@ -83,7 +99,7 @@ def _less(cases: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
 
 
 def comparison_table(summary: pd.DataFrame) -> str:
-    """Markdown of `compare`: the means, and below them the differences; ± SD over volumes [SD over seeds]."""
+    """Markdown of `compare`: means ± SD over volumes [SD over seeds]; below them differences (95 % interval)."""
     parts = [""] + ["difference"] * ("difference" in summary.columns.get_level_values(1))
     return "\n".join(_table(summary, part) for part in parts)
 
@@ -94,16 +110,14 @@ def _table(summary: pd.DataFrame, part: str) -> str:
     table = {HEADINGS.get(key, key): [_text(value) for value in keys[key]] for key in keys}
     for name in summary.columns.get_level_values(0).unique():
         heading, decimals = METRICS.get(name, (name, 3))
-        mean, sd, seeds = (summary[name, key] for key in _keys(part))
-        sign, decimals = ("+", decimals + 1) if part else ("", decimals)
-        cells = [_spread(*values, decimals, sign) for values in zip(mean, sd, seeds)]
-        table[f"{heading}, {part}" if part else heading] = cells
+        if part:
+            values = (summary[name, f"{part}{end}"] for end in ("", "_low", "_high"))
+            table[f"{heading}, {part}"] = [_difference(*cell) for cell in zip(*values, [decimals + 1] * len(keys))]
+        else:
+            values = (summary[name, statistic] for statistic in ("mean", "sd", "seeds"))
+            table[heading] = [_spread(*cell) for cell in zip(*values, [decimals] * len(keys))]
     count = summary.xs("n", axis=1, level=1).max(axis=1)
     return markdown({**table, "N": [str(n) for n in count]})
-
-
-def _keys(part: str) -> list[str]:
-    return [part or "mean", *(f"{part}_{statistic}".strip("_") for statistic in ("sd", "seeds"))]
 
 
 def plain_table(table: pd.DataFrame) -> str:
@@ -117,9 +131,15 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def _spread(mean: float, sd: float, seeds: float, decimals: int, sign: str) -> str:
+def _spread(mean: float, sd: float, seeds: float, decimals: int) -> str:
     if math.isnan(mean):
         return EN_DASH
-    text = f"{mean:{sign}.{decimals}f}"
-    text += "" if math.isnan(sd) else f" ± {sd:.{decimals}f}"
+    text = f"{mean:.{decimals}f}" + ("" if math.isnan(sd) else f" ± {sd:.{decimals}f}")
     return text if math.isnan(seeds) else f"{text} [{seeds:.{decimals + 1}f}]"
+
+
+def _difference(mean: float, low: float, high: float, decimals: int) -> str:
+    if math.isnan(mean):
+        return EN_DASH
+    text = f"{mean:+.{decimals}f}"
+    return text if math.isnan(low) else f"{text} ({low:+.{decimals}f} to {high:+.{decimals}f})"

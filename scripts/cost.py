@@ -1,4 +1,4 @@
-"""What a size costs: parameters, multiply-adds, peak memory, time (Sec. S4.2)."""
+"""What networks cost: parameters, multiply-adds, peak memory, time (Sec. S4.2), and the minutes of a training."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pandas as pd
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.flop_counter import FlopCounterMode
 
 from .networks import Drift
-from .variants import Bench
+from .variants import Bench, Run
 
 EDGE = 128  # pixels, of the paper's table
 REPEATS = 5
@@ -44,6 +45,24 @@ def multiply_adds(network: Drift, edge: int = EDGE) -> tuple[float, float]:
             call()
         counts.append(counter.get_total_flops() / 2e9)
     return counts[0], counts[1]
+
+
+def training_minutes(bench: Bench, run: Run) -> float:
+    """Of a training and what it builds on, by the curves for TensorBoard: each start's first update to its last."""
+    seconds = 0.0
+    for file in bench.folder(run).glob("*/events.*"):
+        curves = EventAccumulator(str(file), {"scalars": 0})
+        curves.Reload()
+        if "loss" in curves.Tags()["scalars"]:
+            times = [event.wall_time for event in curves.Scalars("loss")]
+            seconds += times[-1] - times[0]
+    return seconds / 60 + (0.0 if run.start is None else training_minutes(bench, run.start))
+
+
+def parameters(weights: Path, stage: str) -> float:
+    """In 1e6, of a file of weights; stage 1 exports the whole network and has learned its own part alone."""
+    state = torch.load(weights, map_location="cpu", weights_only=True)
+    return sum(v.numel() for name, v in state.items() if stage != "stage1" or name.startswith("apn.")) / 1e6
 
 
 def _resident(name: str) -> float:

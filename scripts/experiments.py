@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import re
 import shutil
@@ -11,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 import ignite.distributed as idist
 import pandas as pd
@@ -19,16 +19,17 @@ import torch
 import torch.distributed as dist
 
 from .comparison import compare, comparison_table, plain_table
+from .cost import parameters, training_minutes
 from .errors import InputError
+from .evaluation import TRUTH
 from .figures import save
 from .files import whole_file
+from .simulation import ceta_coverage
 from .tables import markdown
 from .training import start_process_group
-from .variants import Bench, Run
+from .variants import Bench, Run, Spec, methods_of
 
 logger = logging.getLogger("drift")
-
-Spec = Mapping[str, Any]  # an entry of `experiments` in configs/reproduce.yaml
 
 
 def reproduce(
@@ -163,9 +164,39 @@ def _listed(experiments: Mapping[str, Spec], bench: Bench) -> str:
     return markdown(lines)
 
 
+def _coverage(bench: Bench, run: Run | None) -> float:
+    """Of CETA's pairs in a training; NaN where there is none."""
+    if run is None or run.stage != "stage2":
+        return math.nan
+    config = bench.config("train.yaml", run.files, run.settings)
+    return ceta_coverage(config["ceta_gap"], sum(config["target_range"]) / 2, config["max_thickness"])
+
+
+def _rows(spec: Spec, bench: Bench) -> pd.DataFrame:
+    """Of an experiment; `label` says which variant, or which method where it is not the variant's own.
+
+    What a variant cost is said where the table asks for it.
+    """
+    asked, tables = spec.get("table", {}).get("columns", []), []
+    for name, variant, seed, run in bench.variants(spec):
+        weights = bench.weights if run is None else bench.exported(run)
+        rows = bench.evaluate(weights, variant, spec)
+        rows = rows[rows["method"] != TRUTH]  # what measures without a truth say of the truth
+        own = rows["method"].eq(methods_of(variant, spec)[-1]) & ("variants" in spec)
+        rows = rows.assign(seed=seed, value=variant.get("value", math.nan), coverage=_coverage(bench, run))
+        if "minutes" in asked and run is not None:
+            rows["minutes"] = training_minutes(bench, run)
+        if "parameters" in asked:
+            rows["parameters"] = pd.Series(parameters(weights, run.stage if run else "shipped"), rows.index).where(own)
+        if "multiply_adds" in asked:
+            rows["multiply_adds"] = rows["method"].map(bench.work(weights, variant, spec))
+        tables.append(rows.assign(label=rows["method"].mask(own, name)))
+    return pd.concat(tables, ignore_index=True)
+
+
 def _report(name: str, spec: Spec, bench: Bench) -> None:
     """Evaluates, compares, writes and draws."""
-    rows = spec["measure"](bench) if "measure" in spec else bench.rows(spec)
+    rows = spec["measure"](bench) if "measure" in spec else _rows(spec, bench)
     if "table" in spec:
         table = compare(rows, **spec["table"])
         text, flat = comparison_table(table), table.copy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -13,23 +14,22 @@ from torch import Tensor
 from . import grid
 from .acquisition import Acquisition
 from .evaluation import central_slab, read_volume
-from .files import sha256, stem, whole_file
+from .files import stem, whole_file
 from .intensity import intensity_range
 from .simulation import simulate
-from .stage import data_key
-from .variants import Bench, key
+from .variants import Bench, Spec, methods_of
 
 
 def rebuilt(
-    bench: Bench, methods: Sequence[str], thickness: float, index: int, slab: int | None
+    bench: Bench, spec: Spec, thickness: float, index: int, slab: int | None
 ) -> tuple[dict[str, Tensor], int, float]:
-    """One held-out volume, rebuilt by methods of `configs/evaluate.yaml` with the shipped weights, and its truth.
+    """One held-out volume by each method of an experiment, or by each of its variants, and the truth.
 
     Each result is kept as a NIfTI file in `OUTPUT_DIR/volumes`, and made once.
 
     Args:
-        bench: what experiments share.
-        methods: names.
+        bench: what experiments share; variants are trained.
+        spec: `methods`, with the shipped weights, or `variants`.
         thickness: of the slices, mm, along the first sharp axis.
         index: of the volume.
         slab: see `evaluation.central_slab`.
@@ -42,17 +42,20 @@ def rebuilt(
     sharp = central_slab(read_volume(item["label"]), axis, slab)
     spacing = float(grid.voxel_spacing(sharp.affine)[axis])
     acquisition = Acquisition.of_truth(axis, sharp.shape[1 + axis], spacing, thickness)
-    config = bench.config("evaluate.yaml", [], {**bench.evaluation, "ckpt_path": str(bench.weights)})
-    made_by = [sha256([bench.weights]), bench.evaluation, list(bench.files), bench.size]
-    folder = bench.output / "volumes" / f"{stem(Path(item['label']).name)}-{key(made_by, data_key([item], []))}"
     results = {}
-    for name in methods:
-        path = folder / f"{name.replace(' ', '-')}_{thickness:g}mm_{slab or 'whole'}.nii.gz"
-        if not path.is_file():
-            volume = config.get_parsed_content(f"methods#{name}")(simulate(sharp, acquisition), acquisition)
-            with whole_file(path) as partial:
-                nib.save(nib.Nifti1Image(volume[0].numpy(), sharp.affine.numpy()), partial)
-        results[name] = read_volume(path).as_tensor()[0].float()
+    for name, variant, seed, run in bench.variants(spec):
+        made, config = bench.evaluation_of(bench.weights if run is None else bench.exported(run), variant, spec)
+        for method in methods_of(variant, spec) if seed == bench.seed else ():
+            label = name if "variants" in spec and method == methods_of(variant, spec)[-1] else method
+            file = (
+                f"{stem(Path(item['label']).name)}_{method.replace(' ', '-')}_{thickness:g}mm_{slab or 'whole'}.nii.gz"
+            )
+            path = bench.output / "volumes" / made.name / file
+            if not path.is_file():
+                volume = config.get_parsed_content(f"methods#{method}")(simulate(sharp, acquisition), acquisition)
+                with whole_file(path) as partial:
+                    nib.save(nib.Nifti1Image(volume[0].numpy(), sharp.affine.numpy()), partial)
+            results[label] = read_volume(path).as_tensor()[0].float()
     results["truth"] = sharp.as_tensor()[0].float()
     axes, flipped = grid.canonical(sharp.affine.numpy())
     turned = {name: volume.permute(axes).flip(flipped) for name, volume in results.items()}
@@ -88,12 +91,12 @@ def reformats(
     Args:
         rows: of the experiment; the picture does not need them.
         bench: makes what experiments share.
-        methods: see `rebuilt`, as the others.
+        methods: of `configs/evaluate.yaml`; the others as in `rebuilt`.
         thickness: mm.
         index: of the volume.
         slab: slices.
     """
-    volumes, _, top = rebuilt(bench(), methods, thickness, index, slab)
+    volumes, _, top = rebuilt(bench(), {"methods": methods}, thickness, index, slab)
     lines = {
         name: {method: volume.select(normal, volume.shape[normal] // 2) for method, volume in volumes.items()}
         for normal, name in enumerate(("sagittal", "coronal", "axial"))
@@ -114,15 +117,47 @@ def gradients(
     Args:
         rows: of the experiment; the picture does not need them.
         bench: makes what experiments share.
-        methods: see `rebuilt`, as the others.
+        methods: of `configs/evaluate.yaml`; the others as in `rebuilt`.
         thickness: mm.
         index: of the volume.
         slab: slices.
     """
-    volumes, axis, top = rebuilt(bench(), methods, thickness, index, slab)
+    volumes, axis, top = rebuilt(bench(), {"methods": methods}, thickness, index, slab)
     normal = min((a for a in range(3) if a != axis), key=lambda a: volumes["truth"].shape[a])
     planes = {name: volume.select(normal, volume.shape[normal] // 2) for name, volume in volumes.items()}
     slopes = {name: plane.diff(dim=axis - (axis > normal)) for name, plane in planes.items()}
     errors = {name: slope - slopes["truth"] for name, slope in slopes.items()}
     lines = {"plane": planes, "gradient": slopes, "its error": errors}
     return _panels(lines, ["gray", "RdBu_r", "RdBu_r"], [top, top / 4, top / 4])
+
+
+def gallery(
+    rows: pd.DataFrame,
+    bench: Callable[[], Bench],
+    variants: Mapping[str, Spec],
+    thickness: float,
+    index: int = 0,
+    slab: int | None = None,
+    columns: int = 5,
+) -> Figure:
+    """One plane along the slice axis by each variant of an experiment, and of the truth.
+
+    Args:
+        rows: of the experiment; the picture does not need them.
+        bench: makes what experiments share.
+        variants: of the experiment; the others as in `rebuilt`.
+        thickness: mm.
+        index: of the volume.
+        slab: slices.
+        columns: pictures beside each other.
+    """
+    volumes, axis, top = rebuilt(bench(), {"variants": variants}, thickness, index, slab)
+    normal = min((a for a in range(3) if a != axis), key=lambda a: volumes["truth"].shape[a])
+    figure = Figure(figsize=(2.4 * columns, 2.9 * math.ceil(len(volumes) / columns)), layout="constrained")
+    panels = figure.subplots(math.ceil(len(volumes) / columns), columns, squeeze=False).ravel()
+    for panel in panels:
+        panel.set_axis_off()
+    for panel, (name, volume) in zip(panels, volumes.items()):
+        panel.imshow(volume.select(normal, volume.shape[normal] // 2).rot90().numpy(), cmap="gray", vmin=0, vmax=top)
+        panel.set_title(name, fontsize=9)
+    return figure

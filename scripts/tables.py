@@ -34,6 +34,9 @@ METRICS = {
     "niqe": ("NIQE", 2),
     "dice": ("Dice", 3),
     "seconds": ("seconds", 1),
+    "minutes": ("training (min)", 1),  # these three of variants alone, in experiments
+    "parameters": ("parameters (M)", 2),
+    "multiply_adds": ("multiply-adds per voxel (M)", 2),
 }
 CASE = {  # what a row is about -> its heading
     "volume": "volume",

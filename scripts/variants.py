@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -25,20 +24,26 @@ from monai.data import CacheDataset
 from .appearance import Judges
 from .datasets import label_maps, sharp_volumes
 from .errors import InputError
+from .evaluation import work
 from .files import sha256, whole_file
-from .simulation import ceta_coverage
 from .stage import data_key
 from .summary import alone
 from .tables import METRICS
 from .training import seed_process
 
 PATHS = ("bundle_root", "dataset_dir", "label_dir", "output_dir", "ckpt_path")  # where things lie changes no result
+Spec = Mapping[str, Any]  # an experiment of configs/reproduce.yaml, or a variant of one
 LENGTHS = {"stage1": "stage1", "stage2": "stage2", "training": "stage1"}  # run id -> whose epochs and batches it has
 
 
 def key(*content: object) -> str:
     """Tells results apart by all that they depend on."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def methods_of(variant: Spec, spec: Spec) -> list[str]:
+    """Those of `configs/evaluate.yaml` that count; the last one is the variant's own."""
+    return list(variant.get("methods", spec.get("methods", ["DRIFT"])))
 
 
 def _alone(folder: Path) -> AbstractContextManager:
@@ -169,7 +174,7 @@ class Bench:
 
     # Trainings
 
-    def variants(self, spec: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any], int, Run | None]]:
+    def variants(self, spec: Spec) -> list[tuple[str, Spec, int, Run | None]]:
         """Name, content, seed and training of each variant of an experiment, each seed; sweeps have the shipped one."""
         seeds = range(self.seed, self.seed + (self.seeds or spec.get("seeds", 1)))
         named = spec.get("variants") or {"shipped": {"shipped": True}}
@@ -179,17 +184,19 @@ class Bench:
             for seed in (seeds[:1] if variant.get("shipped") else seeds)
         ]
 
-    def run(self, variant: Mapping[str, Any], seed: int) -> Run:
-        """Stage 2 of a variant, on its stage 1: that one has the first seed always, so that all share it."""
+    def run(self, variant: Spec, seed: int) -> Run:
+        """The last stage of a variant; its stage 1 has the first seed always, so that all share it."""
         files, length = tuple(variant.get("files", ())), float(variant.get("length", 1))
         if variant.get("baseline"):  # one stage, called training, and settings of its own
             own = {name for file in files for name in ConfigParser.load_config_file(str(self.configs / file))}
             shared = {name: value for name, value in self.training.items() if name not in own}
-            return Run("training", {**shared, "seed": seed}, files, None, length)
+            return Run("training", {**shared, "seed": seed, **variant.get("stage1", {})}, files, None, length)
         start = None
         if variant.get("stage1", {}) is not None:
             settings = {**self.training, "seed": self.seed, **variant.get("stage1", {})}
             start = Run("stage1", settings, files, length=float(variant.get("stage1_length", self.stage1_length)))
+            if variant.get("stage2", {}) is None:
+                return start
         settings = {**self.training, "seed": seed, **variant.get("network", {}), **variant.get("stage2", {})}
         return Run("stage2", settings, files, start, length)
 
@@ -247,53 +254,47 @@ class Bench:
 
     # Evaluations
 
-    def evaluate(self, weights: Path, variant: Mapping[str, Any], spec: Mapping[str, Any]) -> pd.DataFrame:
+    def evaluation_of(self, weights: Path, variant: Spec, spec: Spec) -> tuple[Path, ConfigParser]:
+        """Folder of what `evaluate` makes, and the config that makes it there or elsewhere."""
+        files = (*variant.get("files", ()), *spec.get("files", ()))
+        network, given = variant.get("network", {}), {**spec.get("evaluation", {}), **variant.get("evaluation", {})}
+        settings, steps = {**self.evaluation, **given, **network}, list(spec.get("steps", []))
+        methods = methods_of(variant, spec)
+        content = [sha256([weights]), settings, self._defaults("evaluate.yaml", files), methods, steps]
+        if settings.get("metrics") == "all":
+            content.append([name for name, judge in vars(Judges.installed()).items() if judge is not None])
+        parser = self.config("evaluate.yaml", files, {**settings, "ckpt_path": str(weights)})
+        known, drift = parser["methods"], parser["methods"].get("DRIFT", {})
+        chosen = {name: known[name] for name in methods}
+        chosen |= {f"N = {n}": {**drift, "inferer": {**parser["inferer"], "steps": n}} for n in steps}
+        parser["methods"] = chosen
+        return self.output / "evaluations" / key(content, data_key(self.volumes, [])), parser
+
+    def evaluate(self, weights: Path, variant: Spec, spec: Spec) -> pd.DataFrame:
         """Rows of `evaluation.evaluate` for weights; made once.
 
         Args:
             weights: to be evaluated.
-            variant: of an experiment; its `files`, `network` and `evaluation`.
+            variant: of an experiment; its `files`, `network`, `methods` and `evaluation`.
             spec: the experiment; its `methods`, those of `configs/evaluate.yaml` that count, `steps`, further methods
                 called `N = steps`, and `evaluation`, ids of `configs/evaluate.yaml` -> value.
         """
-        files = (*variant.get("files", ()), *spec.get("files", ()))
-        network, given = variant.get("network", {}), {**spec.get("evaluation", {}), **variant.get("evaluation", {})}
-        settings = {**self.evaluation, **given, **network}
-        methods = list(variant.get("methods", spec.get("methods", ["DRIFT"])))
-        steps = list(spec.get("steps", []))
-        content = [sha256([weights]), settings, self._defaults("evaluate.yaml", files), methods, steps]
-        if settings.get("metrics") == "all":
-            content.append([name for name, judge in vars(Judges.installed()).items() if judge is not None])
-        folder = self.output / "evaluations" / key(content, data_key(self.volumes, []))
+        folder, parser = self.evaluation_of(weights, variant, spec)
         with _alone(folder):
             if not folder.is_dir():
                 partial = folder.with_name(f".{folder.name}")
-                paths = {"ckpt_path": str(weights), "output_dir": str(partial)}
-                parser = self.config("evaluate.yaml", files, {**settings, **paths})
-                known = parser["methods"]
-                drift = known.get("DRIFT", {})
-                chosen = {name: known[name] for name in methods}
-                chosen |= {f"N = {n}": {**drift, "inferer": {**parser["inferer"], "steps": n}} for n in steps}
-                parser["methods"] = chosen
+                parser.update({"output_dir": str(partial)})
                 parser.get_parsed_content("run")
                 os.replace(partial, folder)
         rows = pd.DataFrame(json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))["rows"])
         return rows.astype({name: float for name in METRICS if name in rows})
 
-    def coverage(self, run: Run | None) -> float:
-        """Of CETA's pairs in a training; NaN where there is none."""
-        if run is None or run.stage != "stage2":
-            return math.nan
-        config = self.config("train.yaml", run.files, run.settings)
-        return ceta_coverage(config["ceta_gap"], sum(config["target_range"]) / 2, config["max_thickness"])
-
-    def rows(self, spec: Mapping[str, Any]) -> pd.DataFrame:
-        """All rows of an experiment; `label` says which variant, or which method where it is not the variant's own."""
-        tables = []
-        for name, variant, seed, run in self.variants(spec):
-            rows = self.evaluate(self.weights if run is None else self.exported(run), variant, spec)
-            rows = rows[rows["method"] != "truth"]  # what measures without a truth say of the truth
-            own = rows["method"].eq("DRIFT") & ("variants" in spec)
-            told = {"seed": seed, "value": variant.get("value", math.nan), "coverage": self.coverage(run)}
-            tables.append(rows.assign(label=rows["method"].mask(own, name), **told))
-        return pd.concat(tables, ignore_index=True)
+    def work(self, weights: Path, variant: Spec, spec: Spec) -> dict[str, float]:
+        """Method -> its `evaluation.work` on the first held-out volume; counted once, after `evaluate`."""
+        folder, parser = self.evaluation_of(weights, variant, spec)
+        with _alone(folder):
+            if not (folder / "work.json").is_file():
+                counted = {n: work(m, self.volumes[0]) for n, m in parser.get_parsed_content("methods").items()}
+                with whole_file(folder / "work.json") as partial:
+                    partial.write_text(json.dumps(counted, indent=1) + "\n", encoding="utf-8")
+        return json.loads((folder / "work.json").read_text(encoding="utf-8"))

@@ -11,7 +11,6 @@ import pytest
 import torch
 import yaml
 
-from scripts.comparison import compare, comparison_table
 from scripts.experiments import fill
 from tests.config_files import ROOT, parser, raw
 from tests.test_end_to_end import NETWORK, random_weights, stacked
@@ -60,6 +59,11 @@ def run(place, experiment, **given):
     config.get_parsed_content("run")
 
 
+def nano():
+    """The small networks."""
+    return parser("train.yaml", **NANO).get_parsed_content("network_def")
+
+
 def times(folder):
     """Of each file's last change."""
     return {path.relative_to(folder): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
@@ -103,6 +107,23 @@ def test_what_is_complete_is_left_alone_and_what_is_half_done_is_done_again(pair
     changed = {name.parts[:2] for name, at in made.items() if again[name] != at and not name.name.endswith(".lock")}
     assert changed == {("evaluations", gone.name)} and not gone.with_name(f".{gone.name}").exists()
     assert "nothing to train" in log.text
+
+
+def test_stage_1_alone_needs_no_stage_2_and_says_what_it_cost(pair, place):
+    """It is the one that the pair's variants build on."""
+    made = set(pair.glob("trainings/*"))
+    alone = {"stage2": None, "evaluation": {"inferer::steps": 0}}
+    columns = ["psnr", "minutes", "parameters", "multiply_adds"]
+    spec = {**PAIR, "variants": {"alone": alone, "with": {}}, "table": {"columns": columns}}
+    run(place, "alone", experiments={"alone": spec})
+    assert set(pair.glob("trainings/*")) == made
+    first, both = json.loads((pair / "alone.json").read_text())["table"]
+    assert both["minutes mean"] >= first["minutes mean"] > 0
+    sizes = {part: sum(p.numel() for p in module.parameters()) / 1e6 for part, module in nano().named_children()}
+    assert first["parameters mean"] == pytest.approx(sizes["apn"])
+    assert both["parameters mean"] == pytest.approx(sum(sizes.values()))
+    assert both["multiply_adds mean"] > first["multiply_adds mean"] > 0
+    assert len(list(pair.glob("evaluations/*/work.json"))) == 2
 
 
 def test_a_training_is_kept_for_what_its_files_say_not_for_their_names(tmp_path, place):
@@ -179,40 +200,6 @@ def test_every_id_of_a_variant_is_one_of_the_config_that_it_changes():
         config = parser(files[name])
         for key in ids:
             assert key in config, f"{files[name]} has no {key}"
-
-
-def test_differences_are_taken_within_pairs_and_seeds_are_told_apart_from_volumes():
-    table = [
-        {
-            "coverage": shift,
-            "label": label,
-            "seed": seed,
-            "volume": volume,
-            "slice_axis": 0,
-            "psnr": 10.0 * volume + shift + seed * tilt,
-        }
-        for label, shift, tilt in (("a", 0.0, 0.0), ("b", 1.0, 2.0))
-        for seed in (0, 1)
-        for volume in (1, 2, 3)
-    ]
-    summary = compare(pd.DataFrame(table), ["label", "coverage"], ["psnr"], against="a")["psnr"].loc["b", 1.0]
-    assert summary["mean"] == pytest.approx(22.0) and summary["n"] == 3
-    assert summary["sd"] == pytest.approx(10.0), "over volumes, of the mean over seeds"
-    assert summary["seeds"] == pytest.approx(np.std([1, 3], ddof=1))
-    assert summary["difference"] == pytest.approx(2.0) and summary["difference_sd"] == pytest.approx(0, abs=1e-12)
-    assert summary["difference_seeds"] == pytest.approx(np.std([1, 3], ddof=1))
-    assert "+2.000 ± 0.000 [1.4142]" in comparison_table(compare(pd.DataFrame(table), columns=["psnr"], against="a"))
-
-
-def test_each_variant_may_have_a_reference_of_its_own(refusal):
-    levels = {"base": 0.0, "first": 1.0, "second": 4.0}
-    cases = [(label, 0, volume, 0, level + volume) for label, level in levels.items() for volume in (1, 2)]
-    table = pd.DataFrame(cases, columns=["label", "seed", "volume", "slice_axis", "psnr"])
-    summary = compare(table, columns=["psnr"], against={"first": "base", "second": "first"})
-    assert list(summary["psnr", "difference"].fillna(-1)) == [-1, 1, 3]
-    differences = comparison_table(summary).split("\n\n")[-1]
-    assert "first" in differences and "base" not in differences, "what is compared with nothing has no row"
-    assert "nothing is called 'third'" in refusal(compare, table, columns=["psnr"], against={"first": "third"})
 
 
 def test_experiments_hold_no_names_that_are_no_arguments():

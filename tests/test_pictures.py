@@ -27,7 +27,7 @@ def bench(place, tmp_path):  # noqa: F811
 
 
 def test_results_are_kept_and_turned_as_the_patient_lies(bench):
-    volumes, axis, top = pictures.rebuilt(bench, ["linear", "DRIFT"], 4.0, 0, None)
+    volumes, axis, top = pictures.rebuilt(bench, {"methods": ["linear", "DRIFT"]}, 4.0, 0, None)
     assert list(volumes) == ["linear", "DRIFT", "truth"]
     (item,) = bench.volumes
     image = nib.as_closest_canonical(nib.load(item["label"]))
@@ -37,15 +37,15 @@ def test_results_are_kept_and_turned_as_the_patient_lies(bench):
     assert 0 < top <= volumes["truth"].max()
     kept = sorted(bench.output.rglob("*.nii.gz"))
     before = [path.stat().st_mtime_ns for path in kept]
-    again, _, _ = pictures.rebuilt(bench, ["linear", "DRIFT"], 4.0, 0, None)
+    again, _, _ = pictures.rebuilt(bench, {"methods": ["linear", "DRIFT"]}, 4.0, 0, None)
     assert len(kept) == 2 and before == [path.stat().st_mtime_ns for path in kept]
     assert all(torch.equal(volumes[name], again[name]) for name in volumes)
 
 
 def test_other_settings_give_results_of_their_own(bench):
-    both, _, _ = pictures.rebuilt(bench, ["DRIFT"], 4.0, 0, None)
+    both, _, _ = pictures.rebuilt(bench, {"methods": ["DRIFT"]}, 4.0, 0, None)
     bench.evaluation = {"both_planes": False}
-    one, _, _ = pictures.rebuilt(bench, ["DRIFT"], 4.0, 0, None)
+    one, _, _ = pictures.rebuilt(bench, {"methods": ["DRIFT"]}, 4.0, 0, None)
     assert len(list(bench.output.rglob("*.nii.gz"))) == 2 and not torch.equal(both["DRIFT"], one["DRIFT"])
 
 
@@ -57,3 +57,11 @@ def test_each_method_has_a_column_and_the_truths_gradient_no_error(bench):
     assert len(shown) == 6 and np.all(shown[5] == 0) and np.any(shown[4] != 0)
     truth, slope = shown[1], shown[3]
     assert sum(abs(a - b) for a, b in zip(truth.shape, slope.shape)) == 1, "differences along one axis"
+
+
+def test_a_gallery_shows_each_variant_by_its_name_and_leaves_the_rest_empty(bench):
+    variants = {"interpolated": {"shipped": True, "methods": ["linear", "cubic spline"]}, "ours": {"shipped": True}}
+    figure = pictures.gallery(None, lambda: bench, variants, 4.0, slab=4, columns=3)
+    assert [panel.get_title() for panel in figure.axes] == ["linear", "interpolated", "ours", "truth", "", ""]
+    shown = [panel.images[0].get_array() for panel in figure.axes if panel.images]
+    assert len(shown) == 4 and all(not np.array_equal(plane, shown[-1]) for plane in shown[:-1])
