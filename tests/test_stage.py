@@ -88,22 +88,22 @@ def test_a_checkpoint_without_a_key_is_refused(tmp_path):
         Checkpoint(path, KEY, {"network": linear(2.0)}).resume()
 
 
-def test_data_are_told_apart_by_their_files_and_by_what_is_said_of_them(tmp_path):
-    path = tmp_path / "a.nii"
+def test_data_are_told_apart_by_what_their_files_hold_and_by_what_is_said_of_them(tmp_path):
+    path, copied = tmp_path / "a.nii", tmp_path / "moved" / "b.nii"
     path.write_bytes(b"1234")
-    item = {"label": str(path), "sharp_axes": (0, 1, 2)}
+    copied.parent.mkdir()
+    copied.write_bytes(b"1234")
+    os.utime(copied, (1, 1))
+    item = {"label": str(path), "sharp_axes": (0, 1, 2), "lesions": str(path)}
     first = data_key([item], [])
-    shutil.copytree(tmp_path, tmp_path / "moved", copy_function=shutil.copy2)
-    assert data_key([{**item, "label": str(tmp_path / "moved" / "a.nii")}], []) == first
+    assert data_key([{**item, "label": str(copied), "lesions": str(copied)}], []) == first, "the same data elsewhere"
     assert data_key([{**item, "sharp_axes": (0, 1)}], []) != first
     assert data_key([], [item]) != first
     assert data_key([item, item], []) != first
-    os.utime(path, (1, 1))
-    changed = data_key([item], [])
-    assert changed != first
-    path.write_bytes(b"12345")
-    os.utime(path, (1, 1))
-    assert data_key([item], []) not in (first, changed)
+    copied.write_bytes(b"1243")
+    os.utime(copied, (path.stat().st_atime, path.stat().st_mtime))
+    changed = data_key([{**item, "label": str(copied)}], [])
+    assert changed != first and changed != data_key([{**item, "lesions": str(copied)}], [])
 
 
 # Trainings that were stopped
@@ -190,7 +190,7 @@ def test_other_start_weights_are_refused(finished, dataset_dir, tmp_path):
 def test_other_data_are_refused(finished, dataset_dir, tmp_path):
     other = tmp_path / "data"
     shutil.copytree(dataset_dir.parent, other)
-    os.utime(other / "0.nii.gz", (1, 1))
+    shutil.copy(other / "1.nii.gz", other / "0.nii.gz")
     assert "data was" in refusal(finished, other / dataset_dir.name, "training")
 
 
