@@ -14,6 +14,7 @@ from .tables import CASE, EN_DASH, METRICS, markdown
 
 PAIR = ["volume", "slice_axis"]  # one of these under two labels makes a pair
 OF_LABEL = ("label", "value", "coverage")  # what goes with the label does not tell its cases apart
+COSTS = ("seconds", "minutes", "parameters", "multiply_adds")  # no quality, of which differences would be told
 HEADINGS = {**CASE, "label": "variant", "value": "weight"}
 
 
@@ -109,6 +110,8 @@ def _table(summary: pd.DataFrame, part: str) -> str:
     keys = summary.index.to_frame(index=False)
     table = {HEADINGS.get(key, key): [_text(value) for value in keys[key]] for key in keys}
     for name in summary.columns.get_level_values(0).unique():
+        if part and name in COSTS:
+            continue
         heading, decimals = METRICS.get(name, (name, 3))
         if part:
             values = (summary[name, f"{part}{end}"] for end in ("", "_low", "_high"))

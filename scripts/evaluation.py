@@ -19,7 +19,6 @@ from monai.inferers import Inferer
 from monai.transforms import CenterSpatialCrop
 from monai.utils import convert_to_tensor
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from . import metrics, spectra
 from .acquisition import SLR, Acquisition, Profile, length
@@ -132,23 +131,6 @@ class Truth:
             "step_ratio": metrics.step_ratio(prediction, acquisition, self.flat),
             **kept,
         }
-
-
-def work(method: Method, item: Mapping) -> float:
-    """Multiply-adds of a whole method for each voxel that it makes, in 1e6; convolutions and matrix products alone.
-
-    Args:
-        method: of the paired evaluation.
-        item: of `datasets.sharp_volumes`; 16 of its slices are degraded to 5 mm.
-    """
-    volume, axis = read_volume(item["label"]), item["sharp_axes"][0]
-    sharp, spacing = central_slab(volume, axis, 16), float(voxel_spacing(volume.affine)[axis])
-    acquisition = Acquisition.of_truth(axis, sharp.shape[1 + axis], spacing, 5.0)
-    thick = simulate(sharp, acquisition)
-    acquisition.attach(thick)
-    with FlopCounterMode(display=False) as counter:
-        method(thick, acquisition)
-    return counter.get_total_flops() / 2e6 / sharp.numel()
 
 
 def _check(

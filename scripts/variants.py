@@ -24,12 +24,12 @@ from monai.data import CacheDataset
 from .appearance import Judges
 from .datasets import label_maps, sharp_volumes
 from .errors import InputError
-from .evaluation import work
 from .files import sha256, whole_file
 from .stage import data_key
 from .summary import alone
 from .tables import METRICS
 from .training import seed_process
+from .work import work
 
 PATHS = ("bundle_root", "dataset_dir", "label_dir", "output_dir", "ckpt_path")  # where things lie changes no result
 Spec = Mapping[str, Any]  # an experiment of configs/reproduce.yaml, or a variant of one
@@ -290,7 +290,7 @@ class Bench:
         return rows.astype({name: float for name in METRICS if name in rows})
 
     def work(self, weights: Path, variant: Spec, spec: Spec) -> dict[str, float]:
-        """Method -> its `evaluation.work` on the first held-out volume; counted once, after `evaluate`."""
+        """Method -> its `work.work` on the first held-out volume; counted once, after `evaluate`."""
         folder, parser = self.evaluation_of(weights, variant, spec)
         with _alone(folder):
             if not (folder / "work.json").is_file():

@@ -10,7 +10,7 @@ import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from scripts.cost import PROCESS, multiply_adds, training_minutes
-from scripts.evaluation import work
+from scripts.work import work
 from tests import paper_values as paper
 from tests.config_files import ROOT, parser
 
@@ -32,10 +32,19 @@ def test_the_work_of_a_method_is_that_of_its_convolutions_for_each_voxel(tmp_pat
     nib.save(nib.Nifti1Image(np.random.default_rng(0).random((24, 30, 40), np.float32), np.eye(4)), tmp_path / "a.nii")
 
     def method(thick, acquisition):
-        fine = torch.nn.functional.interpolate(thick.as_tensor()[None], size=(24, 30, 16))
+        fine = torch.nn.functional.interpolate(torch.as_tensor(thick)[None], size=(24, 30, 16))
         return torch.nn.functional.conv3d(fine, torch.ones(1, 1, 3, 3, 3), padding=1)[0]
 
-    assert work(method, {"label": tmp_path / "a.nii", "sharp_axes": [0]}) == pytest.approx(27e-6)
+    def guided(thick, acquisition):
+        with torch.enable_grad():
+            thick = thick.as_tensor().clone().requires_grad_()
+            made = method(thick, acquisition)
+            torch.autograd.grad(made.sum(), thick)
+        return made
+
+    item = {"label": tmp_path / "a.nii", "sharp_axes": [0]}
+    assert work(torch.inference_mode()(method), item) == pytest.approx(27e-6)
+    assert work(guided, item) == pytest.approx(54e-6), "there and back"
 
 
 def test_minutes_of_a_training_leave_out_what_lies_between_its_starts(tmp_path):
