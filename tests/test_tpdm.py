@@ -5,12 +5,21 @@ import torch
 from monai.networks.nets import DiffusionModelUNet
 from torch import nn
 
-from scripts.baselines.tpdm import Tpdm, TpdmBatch, TpdmInferer, block_means, corrected, noise_level, predicted
+from scripts.baselines.tpdm import (
+    LARGEST_SD,
+    Tpdm,
+    TpdmBatch,
+    TpdmInferer,
+    block_means,
+    corrected,
+    noise_level,
+    predicted,
+)
 from tests.config_files import parser
 
 
 class Gaussian(nn.Module):
-    """The noise in planes whose pixels are independent, N(mean, sd^2)."""
+    """The noise in planes whose pixels are independent, N(mean, sd^2), less what the prior guesses."""
 
     def __init__(self, mean, sd):
         super().__init__()
@@ -18,7 +27,8 @@ class Gaussian(nn.Module):
 
     def forward(self, x, timesteps):
         level = noise_level(timesteps / 1000).view(-1, 1, 1, 1)
-        return level * ((x + 1) / 2 - self.mean) / (level**2 + self.sd**2)
+        planes = (x + 1) / 2
+        return level * (planes - self.mean) / (level**2 + self.sd**2) - planes * level / (level**2 + LARGEST_SD**2)
 
 
 def exact(mean=0.5, sd=0.2):
@@ -67,6 +77,18 @@ def test_a_prior_that_has_learned_nothing_moves_planes_by_a_bounded_step():
     noise, level = torch.randn(2, 1, 8, 8), 0.3
     right, none = (corrected(torch.zeros_like(noise), share * noise / level, noise, level) for share in (1.0, 1e-6))
     assert right.norm() < none.norm() < 1.01 * 2 * 0.16 * (level**2 + 0.25) ** 0.5 * noise.norm()
+
+
+def test_priors_that_have_learned_nothing_make_volumes_of_the_size_of_images():
+    """MONAI's U-Net begins with zeros; its noise grows to 378."""
+    small = DiffusionModelUNet(
+        2, 1, 1, channels=(8, 8), num_res_blocks=1, attention_levels=(False, False), norm_num_groups=4
+    )
+    matrix = block_means(4, 32)
+    y = torch.rand(8, 24, 8, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        volume = TpdmInferer(steps=10, strength=20.0).sample(Tpdm(small, small), y, matrix)
+    assert volume.abs().max() < 3
 
 
 def test_without_guidance_samples_are_of_the_prior():

@@ -43,7 +43,10 @@ def noise_level(t: Tensor) -> Tensor:
 
 
 class Prior(nn.Module):
-    """One unconditional 2-D prior: what of a noisy plane is noise.
+    """One unconditional 2-D prior: what of a noisy plane is noise, the best linear guess and what a U-Net adds to it.
+
+    The guess is that for independent pixels of a standard deviation of 0.5. A network that has to learn it from nothing
+    is wrong by a few percent for long, and a few percent of the largest noise, 378, is no image.
 
     Args:
         unet: `(x, timesteps) -> noise`, from one channel to one.
@@ -62,7 +65,9 @@ class Prior(nn.Module):
         """
         height, width = x.shape[2:]
         filled = pad(2 * x - 1, (0, -width % BLOCK, 0, -height % BLOCK), mode="replicate")
-        return self.unet(filled, timesteps=1000 * t)[:, :, :height, :width]
+        level = noise_level(t).view(-1, 1, 1, 1)
+        guess = x * level / (level**2 + LARGEST_SD**2)
+        return guess + self.unet(filled, timesteps=1000 * t)[:, :, :height, :width]
 
 
 class Tpdm(nn.Module):
