@@ -31,15 +31,16 @@ from scripts.plan import list_scans
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = str(ROOT / "configs" / "inference.yaml")
+ENVIRONMENT = {"env_vars": {"PYTHONPATH": str(ROOT)}}  # of the workers
 TRIES = 3  # of a scan whose worker dies
 PARTS = ("preprocessing", "network", "inferer", "device", "output")  # of the config, as `rebuild_scan` takes them
 
 logger = logging.getLogger("drift")
 
 
-def workflow(**options: Any) -> ConfigWorkflow:
-    """The bundle's inference, initialised, with options as `python -m monai.bundle run` takes them."""
-    options = {"config_file": CONFIG, "bundle_root": str(ROOT), **options}
+def workflow(config: str = CONFIG, **options: Any) -> ConfigWorkflow:
+    """A config of the bundle, initialised, with options as `python -m monai.bundle run` takes them."""
+    options = {"config_file": config, "bundle_root": str(ROOT), **options}
     result = ConfigWorkflow(workflow_type="inference", **options)
     result.initialize()
     return result
@@ -64,18 +65,27 @@ class Worker:
         return rebuild_scan(item, *self.parts)
 
 
-def start_workers(folder: str, options: Mapping[str, Any]) -> list:
-    """As many workers as the cluster has room for.
+def room() -> tuple[dict[str, int], int]:
+    """What a worker has, and how many the cluster has room for.
 
     Raises:
         InputError: if it has room for none.
     """
     machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     for need, resource, share in (({"num_gpus": 1}, "GPU", 1), ({"num_cpus": 2}, "CPU", 2)):
-        count = sum(int(machine.get(resource, 0) // share) for machine in machines)
-        if count:
-            return [Worker.options(**need).remote(folder, options) for _ in range(count)]
+        if count := sum(int(machine.get(resource, 0) // share) for machine in machines):
+            return need, count
     raise InputError(f"The cluster has {machines}: expected a GPU or two cores on a machine. Add one.")
+
+
+def start_workers(folder: str, options: Mapping[str, Any]) -> list:
+    """As many workers as the cluster has room for.
+
+    Raises:
+        InputError: if it has room for none.
+    """
+    need, count = room()
+    return [Worker.options(**need).remote(folder, options) for _ in range(count)]
 
 
 def rows(workers: Sequence, items: Sequence[Mapping]) -> Iterator[tuple[int, dict]]:
@@ -135,7 +145,7 @@ def main(**options: Any) -> None:
     parser = workflow(**options).parser
     items, *parts = (parser.get_parsed_content(name) for name in ("scans", *PARTS))  # mistakes are told before work
     list_scans(parser.get_parsed_content("dry_run"), *parts, items)
-    ray.init(runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}})
+    ray.init(runtime_env=ENVIRONMENT)
     summarise(rows(start_workers(os.getcwd(), options), items), items, parts[-1])
 
 

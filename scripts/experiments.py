@@ -49,42 +49,55 @@ def reproduce(
         InputError: if there is no such experiment, or whatever its parts refuse.
     """
     shared = bench()
-    experiments = {name: {**spec.get("sweep", {}), **spec} for name, spec in experiments.items()}
     if experiment is None:
-        logger.info(f"--experiment NAME does one of these, all does all:\n{_listed(experiments, shared)}")
+        logger.info(f"--experiment NAME does one of these, all does all:\n{_listed(entries(experiments), shared)}")
         return
-    names = list(experiments) if experiment == "all" else [experiment] if isinstance(experiment, str) else [*experiment]
-    for name in names:
-        if name not in experiments:
-            near = get_close_matches(str(name), experiments, 1)
-            raise InputError(
-                f"{name!r} is no experiment.{f' Did you mean {near[0]}?' if near else ''} "
-                f"Set --experiment to {', '.join(experiments)} or all."
-            )
-    for name in [name for name in names if experiments[name].get("evaluation", {}).get("segmenter", "") is None]:
-        if experiment != "all":
-            raise InputError(f"{name} needs a segmenter. Set --segmenter 'mri_synthseg --i {{image}} --o {{labels}}'.")
-        logger.info(f"{name} is left out: it needs --segmenter")
-        names.remove(name)
-    specs = [experiments[name] for name in names]
+    chosen = choose(experiment, experiments)
+    names, specs = list(chosen), list(chosen.values())
     together = int(os.environ.get("WORLD_SIZE", 1)) > 1  # torchrun
     if together:
         start_process_group()
     if idist.get_rank() == 0:
         logger.info(_told(", ".join(names), specs, shared))
-    for spec in specs:
-        for _, _, _, run in shared.variants(spec):
-            if run is not None:
-                shared.train(run)
+    for run in trainings(specs, shared):
+        shared.train(run)
     if idist.get_rank() == 0:  # the other processes are done: evaluation takes one
-        for name in names:
-            _report(name, experiments[name], shared)
+        for name, spec in chosen.items():
+            _report(name, spec, shared)
     if together:
         dist.destroy_process_group()
 
 
-def _runs(specs: Sequence[Spec], bench: Bench) -> list[Run]:
-    """Trainings of experiments, what they build on before them, each once."""
+def entries(experiments: Mapping[str, Spec]) -> dict[str, Spec]:
+    """Of `configs/reproduce.yaml`, with what several share."""
+    return {name: {**spec.get("sweep", {}), **spec} for name, spec in experiments.items()}
+
+
+def choose(experiment: str | Sequence[str], experiments: Mapping[str, Spec]) -> dict[str, Spec]:
+    """Name -> entry of those asked for; of all, those that need a segmenter and have none are left out.
+
+    Raises:
+        InputError: if there is no such experiment, or it needs a segmenter.
+    """
+    known = entries(experiments)
+    names = list(known) if experiment == "all" else [experiment] if isinstance(experiment, str) else [*experiment]
+    for name in names:
+        if name not in known:
+            near = get_close_matches(str(name), known, 1)
+            raise InputError(
+                f"{name!r} is no experiment.{f' Did you mean {near[0]}?' if near else ''} "
+                f"Set --experiment to {', '.join(known)} or all."
+            )
+    for name in [name for name in names if known[name].get("evaluation", {}).get("segmenter", "") is None]:
+        if experiment != "all":
+            raise InputError(f"{name} needs a segmenter. Set --segmenter 'mri_synthseg --i {{image}} --o {{labels}}'.")
+        logger.info(f"{name} is left out: it needs --segmenter")
+        names.remove(name)
+    return {name: known[name] for name in names}
+
+
+def trainings(specs: Sequence[Spec], bench: Bench) -> list[Run]:
+    """Of experiments, what they build on before them, each once."""
     runs = [run for spec in specs for *_, run in bench.variants(spec) if run is not None]
     once = {json.dumps(run.content()): run for last in runs for run in (last.start, last) if run is not None}
     return list(once.values())
@@ -128,7 +141,7 @@ def _patches(runs: Sequence[Run], bench: Bench) -> dict[str, int]:
 
 def _told(names: str, specs: Sequence[Spec], bench: Bench) -> str:
     """What is still to be trained, and about how long it takes."""
-    runs = [run for run in _runs(specs, bench) if not bench.exported(run).is_file()]
+    runs = [run for run in trainings(specs, bench) if not bench.exported(run).is_file()]
     if not runs:
         return f"{names}: nothing to train"
     parts, took = [], 0.0
@@ -150,7 +163,7 @@ def _listed(experiments: Mapping[str, Spec], bench: Bench) -> str:
         k: [] for k in ("experiment", "section", "what", "trainings", "patches", "evaluations")
     }
     for name, spec in experiments.items():
-        runs = _runs([spec], bench)
+        runs = trainings([spec], bench)
         told = (
             name,
             spec["section"],

@@ -14,8 +14,10 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
+import yaml
 
 from scripts.sample import built_in_sample
+from tests.test_experiments import NANO, place  # noqa: F401  # a fixture
 
 pytest.importorskip("ray", reason="ray is not installed: pip install '.[ray]'")
 
@@ -171,3 +173,47 @@ def test_a_dry_run_lists_the_scans_and_starts_no_cluster(tmp_path):
     assert process.returncode == 0, said
     assert "rebuilt  scan.nii.gz" in said and "Nothing was written." in said
     assert [path.name for path in tmp_path.iterdir()] == ["scan.nii.gz"]
+
+
+EXPERIMENT = {  # two variants on one stage 1
+    "section": "none",
+    "about": "a pair",
+    "variants": {"with": {}, "without": {"stage2": {"ceta_weight": 0.0}}},
+    "evaluation": {"thicknesses": [4.0], "slab": 4},
+    "table": {"columns": ["psnr"], "against": "without"},
+}
+
+
+def test_trainings_of_an_experiment_are_spread_and_their_table_is_that_of_the_plain_command(cluster, place, tmp_path):  # noqa: F811
+    """They are seeded one by one: where they run changes nothing."""
+    address, _ = cluster
+    (tmp_path / "nano.yaml").write_text(yaml.safe_dump({**NANO, "device": "cpu"}))
+    given = ("--dataset_dir", place / "data", "--experiment", "pair", "--experiments::pair", json.dumps(EXPERIMENT))
+    given += (
+        "--budget",
+        8,
+        "--stage1_length",
+        1,
+        "--training::patch_size",
+        32,
+        "--files",
+        f"['{tmp_path / 'nano.yaml'}']",
+    )
+    process = start(
+        ROOT / "bundle" / "ray_experiments.py", *given, "--output_dir", "ray", cwd=tmp_path, RAY_ADDRESS=address
+    )
+    said, _ = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0 and "nothing to train" in said, said
+    config = ROOT / "configs" / "reproduce.yaml"
+    command = ("-m", "monai.bundle", "run", "--config_file", config, "--bundle_root", ROOT)
+    process = start(*command, *given, "--output_dir", "plain", cwd=tmp_path)
+    said, _ = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0 and "3 trainings" in said, said
+    assert (tmp_path / "ray" / "pair.md").read_text() == (tmp_path / "plain" / "pair.md").read_text()
+
+
+def test_a_misspelt_experiment_is_told_before_any_cluster_is_sought(place, tmp_path):  # noqa: F811
+    command = (ROOT / "bundle" / "ray_experiments.py", "--dataset_dir", place / "data", "--experiment", "componets")
+    process = start(*command, cwd=tmp_path, RAY_ADDRESS="127.0.0.1:1")
+    said, _ = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 1 and "Did you mean components" in said and "Traceback" not in said

@@ -1,0 +1,77 @@
+"""Experiments over the machines of a Ray cluster: their trainings side by side, then what configs/reproduce.yaml does.
+
+    python bundle/ray_experiments.py --experiment NAME --dataset_dir DIR --output_dir OUT [any option of reproduce.yaml]
+
+The cluster is found as by bundle/ray_cohort.py. A training has a GPU, or two cores where the cluster has no GPU; one
+whose worker dies goes on elsewhere from its last checkpoint. Evaluation, tables and figures are made where the command
+is given.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import fire
+import ray
+from ray.exceptions import RayTaskError
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bundle.ray_cohort import ENVIRONMENT, ROOT, TRIES, room, workflow
+from scripts.errors import InputError, report_input_errors
+from scripts.experiments import choose, trainings
+from scripts.options import PROGRAM, check_options
+from scripts.variants import Bench, Run
+
+CONFIG = str(ROOT / "configs" / "reproduce.yaml")
+
+
+def planned(options: Mapping[str, Any]) -> tuple[Bench, list[Run]]:
+    """The trainings of the experiments that the options choose, what they build on before them."""
+    parser = workflow(CONFIG, **options).parser
+    bench = parser.get_parsed_content("bench")()
+    if not parser["experiment"]:
+        raise InputError("experiment is not given. Set --experiment to a name, a list of names, or all.")
+    return bench, trainings(list(choose(parser["experiment"], parser["experiments"]).values()), bench)
+
+
+@ray.remote(max_retries=TRIES - 1)
+def train(folder: str, options: Mapping[str, Any], index: int) -> None:
+    """One of the planned trainings, on files that all machines have at the same places."""
+    os.chdir(folder)
+    bench, runs = planned(options)
+    bench.train(runs[index])
+
+
+def main(**options: Any) -> None:
+    """Does the experiments.
+
+    Args:
+        options: of configs/reproduce.yaml, such as experiment, dataset_dir and output_dir.
+
+    Raises:
+        InputError: if there is no such option or experiment, a value is not what is expected, or a training refuses.
+    """
+    check_options([str(Path(*PROGRAM)), "run", "--config_file", CONFIG, *sys.argv[1:]])
+    bench, runs = planned(options)
+    missing = [index for index, run in enumerate(runs) if not bench.exported(run).is_file()]  # mistakes are told here
+    if missing:
+        ray.init(runtime_env=ENVIRONMENT)
+        start = train.options(**room()[0]).remote
+        try:
+            for first in (True, False):  # what others build on, then the others
+                ray.get([start(os.getcwd(), options, k) for k in missing if (runs[k].start is None) == first])
+        except RayTaskError as error:
+            raise InputError(f"A training failed: {error.cause}") from error
+        ray.shutdown()
+    workflow(CONFIG, **options).run()
+
+
+if __name__ == "__main__":
+    report_input_errors()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to Ray's makers
+    fire.Fire(main)
