@@ -17,7 +17,7 @@ from typing import Any
 
 import fire
 import ray
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -40,8 +40,8 @@ def planned(options: Mapping[str, Any]) -> tuple[Bench, list[Run]]:
 
 
 @ray.remote(max_retries=TRIES - 1)
-def train(folder: str, options: Mapping[str, Any], index: int) -> None:
-    """One of the planned trainings, on files that all machines have at the same places."""
+def train(folder: str, options: Mapping[str, Any], index: int, *before: None) -> None:
+    """One of the planned trainings, after those before it, on files that all machines have at the same places."""
     os.chdir(folder)
     bench, runs = planned(options)
     bench.train(runs[index])
@@ -61,12 +61,15 @@ def main(**options: Any) -> None:
     missing = [index for index, run in enumerate(runs) if not bench.exported(run).is_file()]  # mistakes are told here
     if missing:
         ray.init(runtime_env=ENVIRONMENT)
-        start = train.options(**room()[0]).remote
+        start, tasks = train.options(**room()[0]).remote, {}
+        for index in missing:  # what others build on stands before them
+            before = [tasks[k] for k in tasks if runs[k] == runs[index].start]
+            tasks[index] = start(os.getcwd(), options, index, *before)
         try:
-            for first in (True, False):  # what others build on, then the others
-                ray.get([start(os.getcwd(), options, k) for k in missing if (runs[k].start is None) == first])
-        except RayTaskError as error:
-            raise InputError(f"A training failed: {error.cause}") from error
+            ray.get(list(tasks.values()))
+        except RayError as error:
+            why = getattr(error, "cause", None) or error
+            raise InputError(f"A training failed: {why}. The same command goes on with what is missing.") from error
         ray.shutdown()
     workflow(CONFIG, **options).run()
 

@@ -12,7 +12,7 @@ from scipy import stats
 from .errors import InputError
 from .tables import CASE, EN_DASH, METRICS, markdown
 
-PAIR = ["volume", "slice_axis"]  # one of these under two labels makes a pair
+PAIR = ["subject", "volume", "slice_axis"]  # one of these under two labels makes a pair
 OF_LABEL = ("label", "value", "coverage")  # what goes with the label does not tell its cases apart
 COSTS = ("seconds", "minutes", "parameters", "multiply_adds")  # no quality, of which differences would be told
 HEADINGS = {**CASE, "label": "variant", "value": "weight"}
@@ -37,10 +37,9 @@ def compare(
 
     Returns:
         A row for each group in order of appearance, columns are pairs of a metric and: `mean`; `sd`, over volumes;
-        `seeds`, SD over seeds of the mean; `n`, number of volumes (and axes); `difference` from `against`,
-        `difference_sd` over volumes and `difference_seeds` over seeds, `difference_low` and `difference_high`, the ends
-        of its 95 % interval (t distribution): over seeds where there are several, else over people, each person's mean
-        counted once. NaN where there is but one.
+        `seeds`, SD over seeds of the mean; `n`, number of volumes (and axes); `difference` from `against`, with
+        `difference_low` and `difference_high`, the ends of its 95 % interval (t distribution): over seeds where there
+        are several, else over people, each person's mean counted once. NaN where there is but one.
 
     Raises:
         InputError: if no row has the label to compare with.
@@ -54,7 +53,6 @@ def compare(
     for name in {*references, *references.values()}:
         if name not in known:
             raise InputError(f"nothing is called {name!r}: expected one of {sorted(known)}. Mend the table.")
-    subjects = rows.drop_duplicates("volume").set_index("volume")["subject"]
     cases = rows.groupby([*by, "seed", *PAIR], sort=False)[columns].mean()
     parts = {"": cases}
     if references:
@@ -63,18 +61,20 @@ def compare(
             _less(cases[label == name], cases.xs(other, level="label")) for name, other in references.items()
         ]
         parts["difference"] = pd.concat(differences).reindex(cases.index)
+    order, several = rows.groupby(by, sort=False).size().index, rows.groupby(by, sort=False)["seed"].nunique() > 1
     summary = {}
-    order = rows.groupby(by, sort=False).size().index
     for part, values in parts.items():
         volumes = values.groupby([*by, *PAIR], sort=False).mean().groupby(by, sort=False)
         seeds = values.groupby([*by, "seed"], sort=False).mean().groupby(by, sort=False)
-        statistics = {"": volumes.mean(), "sd": volumes.std(), "seeds": seeds.std()}
         if part:
-            people = values.groupby([*by, values.index.get_level_values("volume").map(subjects)], sort=False).mean()
-            certain = _interval(seeds), _interval(people.groupby(by, sort=False))
-            statistics |= {end: certain[0][end].fillna(certain[1][end]) for end in ("low", "high")}
+            people = values.groupby([*by, "subject"], sort=False).mean().groupby(by, sort=False)
+            ends = zip(*(_interval(groups).values() for groups in (seeds, people)))
+            statistics = {
+                name: over_seeds.where(several.reindex(over_seeds.index), over_people)
+                for name, (over_seeds, over_people) in zip(("", "low", "high"), ends)
+            }
         else:
-            statistics["n"] = volumes.count()
+            statistics = {"": volumes.mean(), "sd": volumes.std(), "seeds": seeds.std(), "n": volumes.count()}
         for statistic, table in statistics.items():
             for name in columns:
                 summary[name, f"{part}_{statistic}".strip("_") or "mean"] = table[name].reindex(order)
@@ -82,19 +82,19 @@ def compare(
 
 
 def _interval(groups: pd.api.typing.DataFrameGroupBy) -> dict[str, pd.DataFrame]:
-    """Both ends of the 95 % interval of each group's mean; NaN for one value."""
-    n = groups.count().astype(float)
+    """Each group's mean and both ends of its 95 % interval, NaN for one value."""
+    n, mean = groups.count().astype(float), groups.mean()
     half = groups.std() / np.sqrt(n) * stats.t.ppf(0.975, n - 1)
-    return {"low": groups.mean() - half, "high": groups.mean() + half}
+    return {"mean": mean, "low": mean - half, "high": mean + half}
 
 
 def _less(cases: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
     """Cases of one label less those of another, pair by pair."""
     others = [level for level in cases.index.names if level not in OF_LABEL]
     reference = reference.droplevel([level for level in reference.index.names if level in OF_LABEL])
-    if reference.index.get_level_values("seed").nunique() == 1:  # one result, the same for all seeds
-        others.remove("seed")
-        reference = reference.droplevel("seed")
+    if min(table.index.get_level_values("seed").nunique() for table in (cases, reference)) == 1:
+        others.remove("seed")  # one result, which stands for all seeds
+        reference = reference.groupby(level=others).mean()
     keys = cases.reset_index()[others]
     return cases - reference.reindex(pd.MultiIndex.from_frame(keys) if len(others) > 1 else keys[others[0]]).to_numpy()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 import torch
+from monai.bundle import ConfigParser
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -48,7 +49,10 @@ def multiply_adds(network: Drift, edge: int = EDGE) -> tuple[float, float]:
 
 
 def training_minutes(bench: Bench, run: Run) -> float:
-    """Of a training and what it builds on, by the curves for TensorBoard: each start's first update to its last."""
+    """Of a training and what it builds on, by the curves for TensorBoard: each start's first update to its last.
+
+    What a killed start had not written yet, two minutes at most, is not counted.
+    """
     seconds = 0.0
     for file in bench.folder(run).glob("*/events.*"):
         curves = EventAccumulator(str(file), {"scalars": 0})
@@ -59,10 +63,11 @@ def training_minutes(bench: Bench, run: Run) -> float:
     return seconds / 60 + (0.0 if run.start is None else training_minutes(bench, run.start))
 
 
-def parameters(weights: Path, stage: str) -> float:
-    """In 1e6, of a file of weights; stage 1 exports the whole network and has learned its own part alone."""
-    state = torch.load(weights, map_location="cpu", weights_only=True)
-    return sum(v.numel() for name, v in state.items() if stage != "stage1" or name.startswith("apn.")) / 1e6
+def parameters(config: ConfigParser, stage: str) -> float:
+    """In 1e6, of the network of an evaluation; where stage 1 alone was trained, its own."""
+    with torch.device("meta"):
+        network = config.get_parsed_content("network_def")
+    return sum(p.numel() for p in (network.apn if stage == "stage1" else network).parameters()) / 1e6
 
 
 def _resident(name: str) -> float:

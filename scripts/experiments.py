@@ -10,6 +10,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -99,7 +100,7 @@ def choose(experiment: str | Sequence[str], experiments: Mapping[str, Spec]) -> 
 def trainings(specs: Sequence[Spec], bench: Bench) -> list[Run]:
     """Of experiments, what they build on before them, each once."""
     runs = [run for spec in specs for *_, run in bench.variants(spec) if run is not None]
-    once = {json.dumps(run.content()): run for last in runs for run in (last.start, last) if run is not None}
+    once = {json.dumps(asdict(run)): run for last in runs for run in (last.start, last) if run is not None}
     return list(once.values())
 
 
@@ -200,7 +201,8 @@ def _rows(spec: Spec, bench: Bench) -> pd.DataFrame:
         if "minutes" in asked and run is not None:
             rows["minutes"] = training_minutes(bench, run)
         if "parameters" in asked:
-            rows["parameters"] = pd.Series(parameters(weights, run.stage if run else "shipped"), rows.index).where(own)
+            _, config = bench.evaluation_of(weights, variant, spec)
+            rows["parameters"] = pd.Series(parameters(config, run.stage if run else "shipped"), rows.index).where(own)
         if "multiply_adds" in asked:
             rows["multiply_adds"] = rows["method"].map(bench.work(weights, variant, spec))
         tables.append(rows.assign(label=rows["method"].mask(own, name)))
@@ -219,7 +221,8 @@ def _report(name: str, spec: Spec, bench: Bench) -> None:
         flat = spec["analysis"](rows) if "analysis" in spec else rows
         text = plain_table(flat)
     about = {
-        "paper": spec["section"], "size": bench.size, "patches of a variant": bench.budget, "first seed": bench.seed,
+        "what": spec["about"], "paper": spec["section"],
+        "size": bench.size, "patches of a variant": bench.budget, "first seed": bench.seed,
         "data": Path(str(bench.data)).name, "training": bench.training,
         "evaluation": {**bench.evaluation, **spec.get("evaluation", {})},
     }  # fmt: skip

@@ -43,9 +43,9 @@ def rebuilt(
     spacing = float(grid.voxel_spacing(sharp.affine)[axis])
     acquisition = Acquisition.of_truth(axis, sharp.shape[1 + axis], spacing, thickness)
     results = {}
-    for name, variant, seed, run in bench.variants(spec):
+    for name, variant, _, run in (told for told in bench.variants(spec) if told[2] == bench.seed):
         made, config = bench.evaluation_of(bench.weights if run is None else bench.exported(run), variant, spec)
-        for method in methods_of(variant, spec) if seed == bench.seed else ():
+        for method in methods_of(variant, spec):
             label = name if "variants" in spec and method == methods_of(variant, spec)[-1] else method
             file = (
                 f"{stem(Path(item['label']).name)}_{method.replace(' ', '-')}_{thickness:g}mm_{slab or 'whole'}.nii.gz"

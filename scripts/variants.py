@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -68,11 +68,6 @@ class Run:
     files: tuple[str, ...] = ()
     start: Run | None = None
     length: float = 1.0
-
-    def content(self) -> list:
-        """All that tells it from others, of the same data and budget."""
-        start = None if self.start is None else self.start.content()
-        return [self.stage, dict(self.settings), list(self.files), start, self.length]
 
 
 class Bench:
@@ -149,6 +144,11 @@ class Bench:
         """Tells training data apart."""
         return data_key(sharp_volumes(self._data(), "training"), label_maps(self.labels))
 
+    @cached_property
+    def evaluation_key(self) -> str:
+        """Tells held-out data apart."""
+        return data_key(self.volumes, [])
+
     def of_size(self, size: str) -> Bench:
         """The same for another size."""
         other = copy.copy(self)
@@ -203,7 +203,7 @@ class Bench:
     def folder(self, run: Run) -> Path:
         """Where a stage is trained."""
         shared = [self.training_key, self.budget, self._defaults("train.yaml", run.files), idist.get_world_size()]
-        return self.output / "trainings" / f"{run.stage}-{key(run.content(), shared)}"
+        return self.output / "trainings" / f"{run.stage}-{key(asdict(run), shared)}"
 
     def exported(self, run: Run) -> Path:
         """Its weights; they exist once it is complete."""
@@ -237,7 +237,7 @@ class Bench:
         with _alone(self.folder(run)):
             if not weights.is_file():
                 with whole_file(self.folder(run) / "settings.json") as partial:
-                    partial.write_text(json.dumps(run.content(), indent=1) + "\n", encoding="utf-8")
+                    partial.write_text(json.dumps(asdict(run), indent=1) + "\n", encoding="utf-8")
                 seed_process(run.settings["seed"])
                 self._with_loaded_volumes(self.stage(run)).get_parsed_content(run.stage)
         return weights
@@ -268,16 +268,15 @@ class Bench:
         chosen = {name: known[name] for name in methods}
         chosen |= {f"N = {n}": {**drift, "inferer": {**parser["inferer"], "steps": n}} for n in steps}
         parser["methods"] = chosen
-        return self.output / "evaluations" / key(content, data_key(self.volumes, [])), parser
+        return self.output / "evaluations" / key(content, self.evaluation_key), parser
 
     def evaluate(self, weights: Path, variant: Spec, spec: Spec) -> pd.DataFrame:
         """Rows of `evaluation.evaluate` for weights; made once.
 
         Args:
             weights: to be evaluated.
-            variant: of an experiment; its `files`, `network`, `methods` and `evaluation`.
-            spec: the experiment; its `methods`, those of `configs/evaluate.yaml` that count, `steps`, further methods
-                called `N = steps`, and `evaluation`, ids of `configs/evaluate.yaml` -> value.
+            variant: of an experiment; its `files`, `network`, `methods` and `evaluation`, as in configs/reproduce.yaml.
+            spec: the experiment; its `methods`, `steps` and `evaluation`.
         """
         folder, parser = self.evaluation_of(weights, variant, spec)
         with _alone(folder):

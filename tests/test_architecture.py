@@ -24,7 +24,7 @@ LEVELS = {
     4: {"cohort", "summary", "plan", "results", "report", "viewer", "planes", "overview", "evaluation", "tables"}
     | {"options"}
     | {"variants", "experiments", "comparison", "figures", "pictures"}
-    | {"difficulty", "cost", "unpaired"},
+    | {"difficulty", "cost", "work", "unpaired"},
 }
 LEVEL_OF = {name: level for level, names in LEVELS.items() for name in names}
 STRANGERS = {"bundle", "tests", "monailabel", "holoscan", "yaml", "scripts"}  # scripts: imports are relative inside

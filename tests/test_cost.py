@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
-from scripts.cost import PROCESS, multiply_adds, training_minutes
+from scripts.cost import PROCESS, multiply_adds, parameters, training_minutes
 from scripts.work import work
 from tests import paper_values as paper
 from tests.config_files import ROOT, parser
@@ -45,6 +45,14 @@ def test_the_work_of_a_method_is_that_of_its_convolutions_for_each_voxel(tmp_pat
     item = {"label": tmp_path / "a.nii", "sharp_axes": [0]}
     assert work(torch.inference_mode()(method), item) == pytest.approx(27e-6)
     assert work(guided, item) == pytest.approx(54e-6), "there and back"
+
+
+@pytest.mark.parametrize(
+    ("file", "stage", "count"),
+    [("baselines/swinir.yaml", "training", 422_785), ("models/tiny.yaml", "stage1", 6_827_121)],
+)
+def test_parameters_are_what_is_learned_and_nothing_else(file, stage, count):
+    assert parameters(parser("evaluate.yaml", file), stage) == pytest.approx(count / 1e6, abs=1e-9)
 
 
 def test_minutes_of_a_training_leave_out_what_lies_between_its_starts(tmp_path):

@@ -54,7 +54,7 @@ class Prior(nn.Module):
 
     def __init__(self, unet: nn.Module):
         super().__init__()
-        self.unet = unet
+        self.correction = unet
 
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
         """The noise in units of its standard deviation, minus `noise_level` times the score.
@@ -67,7 +67,7 @@ class Prior(nn.Module):
         filled = pad(2 * x - 1, (0, -width % BLOCK, 0, -height % BLOCK), mode="replicate")
         level = noise_level(t).view(-1, 1, 1, 1)
         guess = x * level / (level**2 + LARGEST_SD**2)
-        return guess + self.unet(filled, timesteps=1000 * t)[:, :, :height, :width]
+        return guess + self.correction(filled, timesteps=1000 * t)[:, :, :height, :width]
 
 
 class Tpdm(nn.Module):
