@@ -137,7 +137,7 @@ def _text(value: object) -> str:
 def _spread(mean: float, sd: float, seeds: float, decimals: int) -> str:
     if math.isnan(mean):
         return EN_DASH
-    text = f"{mean:.{decimals}f}" + ("" if math.isnan(sd) else f" ± {sd:.{decimals}f}")
+    text = f"{mean:.{decimals}f}" + (f" ± {sd:.{decimals}f}" if sd > 1e-9 else "")
     return text if math.isnan(seeds) else f"{text} [{seeds:.{decimals + 1}f}]"
 
 
