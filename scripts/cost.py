@@ -14,10 +14,10 @@ import pandas as pd
 import torch
 from monai.bundle import ConfigParser
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from torch.utils.flop_counter import FlopCounterMode
 
 from .networks import Drift
 from .variants import Bench, Run
+from .work import Counter
 
 EDGE = 128  # pixels, of the paper's table
 REPEATS = 5
@@ -42,9 +42,9 @@ def multiply_adds(network: Drift, edge: int = EDGE) -> tuple[float, float]:
     """
     counts = []
     for call in _calls(network, edge):
-        with FlopCounterMode(display=False) as counter:
+        with Counter() as counter:
             call()
-        counts.append(counter.get_total_flops() / 2e9)
+        counts.append(counter.flops / 2e9)
     return counts[0], counts[1]
 
 

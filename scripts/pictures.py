@@ -47,10 +47,8 @@ def rebuilt(
         made, config = bench.evaluation_of(bench.weights if run is None else bench.exported(run), variant, spec)
         for method in methods_of(variant, spec):
             label = name if "variants" in spec and method == methods_of(variant, spec)[-1] else method
-            file = (
-                f"{stem(Path(item['label']).name)}_{method.replace(' ', '-')}_{thickness:g}mm_{slab or 'whole'}.nii.gz"
-            )
-            path = bench.output / "volumes" / made.name / file
+            file = f"{index}_{stem(Path(item['label']).name)}_{method.replace(' ', '-')}_{thickness:g}mm"
+            path = bench.output / "volumes" / made.name / f"{file}_{slab or 'whole'}.nii.gz"
             if not path.is_file():
                 volume = config.get_parsed_content(f"methods#{method}")(simulate(sharp, acquisition), acquisition)
                 with whole_file(path) as partial:
@@ -60,6 +58,11 @@ def rebuilt(
     axes, flipped = grid.canonical(sharp.affine.numpy())
     turned = {name: volume.permute(axes).flip(flipped) for name, volume in results.items()}
     return turned, axes.index(axis), intensity_range(results["truth"]).high
+
+
+def _normal(volume: Tensor, axis: int) -> int:
+    """Of the planes that contain the slice axis and are seen: the shorter of the other two axes."""
+    return min((a for a in range(3) if a != axis), key=lambda a: volume.shape[a])
 
 
 def _panels(lines: Mapping[str, Mapping[str, Tensor]], maps: Sequence[str], tops: Sequence[float]) -> Figure:
@@ -123,7 +126,7 @@ def gradients(
         slab: slices.
     """
     volumes, axis, top = rebuilt(bench(), {"methods": methods}, thickness, index, slab)
-    normal = min((a for a in range(3) if a != axis), key=lambda a: volumes["truth"].shape[a])
+    normal = _normal(volumes["truth"], axis)
     planes = {name: volume.select(normal, volume.shape[normal] // 2) for name, volume in volumes.items()}
     slopes = {name: plane.diff(dim=axis - (axis > normal)) for name, plane in planes.items()}
     errors = {name: slope - slopes["truth"] for name, slope in slopes.items()}
@@ -152,7 +155,7 @@ def gallery(
         columns: pictures beside each other.
     """
     volumes, axis, top = rebuilt(bench(), {"variants": variants}, thickness, index, slab)
-    normal = min((a for a in range(3) if a != axis), key=lambda a: volumes["truth"].shape[a])
+    normal = _normal(volumes["truth"], axis)
     figure = Figure(figsize=(2.4 * columns, 2.9 * math.ceil(len(volumes) / columns)), layout="constrained")
     panels = figure.subplots(math.ceil(len(volumes) / columns), columns, squeeze=False).ravel()
     for panel in panels:

@@ -16,8 +16,11 @@ from .simulation import simulate
 SLAB, THICKNESS = 16, 5.0  # slices, mm
 
 
-class _Counter(TorchDispatchMode):
-    """As PyTorch's `FlopCounterMode`, which follows modules as well and so refuses the gradients that TPDM takes."""
+class Counter(TorchDispatchMode):
+    """Counts `flops` while it is entered, two for a multiply-add; convolutions and matrix products alone.
+
+    As PyTorch's `FlopCounterMode`, which follows modules as well and so refuses the gradients that TPDM takes.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,6 +52,6 @@ def work(method: Method, item: Mapping) -> float:
     acquisition = Acquisition.of_truth(axis, sharp.shape[1 + axis], spacing, THICKNESS)
     thick = simulate(sharp, acquisition)
     acquisition.attach(thick)
-    with _Counter() as counter:
+    with Counter() as counter:
         method(thick, acquisition)
     return counter.flops / 2e6 / sharp.numel()

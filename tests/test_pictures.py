@@ -1,5 +1,7 @@
 """Pictures of one volume by several methods: what is shown lies as the patient does, and is made once."""
 
+from pathlib import Path
+
 import nibabel as nib
 import numpy as np
 import pytest
@@ -65,3 +67,15 @@ def test_a_gallery_shows_each_variant_by_its_name_and_leaves_the_rest_empty(benc
     assert [panel.get_title() for panel in figure.axes] == ["linear", "interpolated", "ours", "truth", "", ""]
     shown = [panel.images[0].get_array() for panel in figure.axes if panel.images]
     assert len(shown) == 4 and all(not np.array_equal(plane, shown[-1]) for plane in shown[:-1])
+
+
+def test_volumes_of_one_file_name_are_not_taken_for_each_other(bench):
+    """As where each person has a folder."""
+    (item,) = bench.volumes
+    image = nib.load(item["label"])
+    other = bench.output / "other" / Path(item["label"]).name
+    other.parent.mkdir(parents=True)
+    nib.save(nib.Nifti1Image(image.get_fdata(dtype=np.float32)[::-1].copy(), image.affine), other)
+    bench.__dict__["volumes"] = [item, {**item, "label": str(other)}]
+    first, second = (pictures.rebuilt(bench, {"methods": ["linear"]}, 4.0, index, 4)[0]["linear"] for index in (0, 1))
+    assert not torch.equal(first, second)

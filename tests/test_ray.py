@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from scripts.sample import built_in_sample
-from tests.test_experiments import NANO, place  # noqa: F401  # a fixture
+from tests.test_experiments import NANO, PAIR, place  # noqa: F401  # a fixture
 
 pytest.importorskip("ray", reason="ray is not installed: pip install '.[ray]'")
 
@@ -175,20 +175,11 @@ def test_a_dry_run_lists_the_scans_and_starts_no_cluster(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["scan.nii.gz"]
 
 
-EXPERIMENT = {  # two variants on one stage 1
-    "section": "none",
-    "about": "a pair",
-    "variants": {"with": {}, "without": {"stage2": {"ceta_weight": 0.0}}},
-    "evaluation": {"thicknesses": [4.0], "slab": 4},
-    "table": {"columns": ["psnr"], "against": "without"},
-}
-
-
 def test_trainings_of_an_experiment_are_spread_and_their_table_is_that_of_the_plain_command(cluster, place, tmp_path):  # noqa: F811
     """They are seeded one by one: where they run changes nothing."""
     address, _ = cluster
     (tmp_path / "nano.yaml").write_text(yaml.safe_dump({**NANO, "device": "cpu"}))
-    given = ("--dataset_dir", place / "data", "--experiment", "pair", "--experiments::pair", json.dumps(EXPERIMENT))
+    given = ("--dataset_dir", place / "data", "--experiment", "pair", "--experiments::pair", json.dumps(PAIR))
     given += (
         "--budget",
         8,
