@@ -176,13 +176,13 @@ class Bench:
 
     def variants(self, spec: Spec) -> list[tuple[str, Spec, int, Run | None]]:
         """Name, content, seed and training of each variant of an experiment, each seed; sweeps have the shipped one."""
-        seeds = range(self.seed, self.seed + (self.seeds or spec.get("seeds", 1)))
-        named = spec.get("variants") or {"shipped": {"shipped": True}}
-        return [
-            (name, variant, seed, None if variant.get("shipped") else self.run(variant, seed))
-            for name, variant in named.items()
-            for seed in (seeds[:1] if variant.get("shipped") else seeds)
-        ]
+        listed: list[tuple[str, Spec, int, Run | None]] = []
+        for name, content in (spec.get("variants") or {"shipped": {"shipped": True}}).items():
+            variant = {**content, **({"length": spec["lengths"][name]} if name in spec.get("lengths", {}) else {})}
+            seeds = 1 if variant.get("shipped") else self.seeds or variant.get("seeds", spec.get("seeds", 1))
+            for seed in range(self.seed, self.seed + seeds):
+                listed.append((name, variant, seed, None if variant.get("shipped") else self.run(variant, seed)))
+        return listed
 
     def run(self, variant: Spec, seed: int) -> Run:
         """The last stage of a variant; its stage 1 has the first seed always, so that all share it."""

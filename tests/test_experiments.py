@@ -126,6 +126,38 @@ def test_stage_1_alone_needs_no_stage_2_and_says_what_it_cost(pair, place):
     assert len(list(pair.glob("evaluations/*/work.json"))) == 2
 
 
+def test_a_variant_may_have_seeds_of_its_own_and_an_experiment_other_lengths(place):
+    bench = parser("reproduce.yaml", dataset_dir=str(place / "data"), seed=4).get_parsed_content("bench")()
+    variants = {"thrice": {"seeds": 3}, "once": {"length": 2}, "shipped": {"shipped": True, "seeds": 3}}
+    listed = bench.variants({"variants": variants, "lengths": {"thrice": 0.5}})
+    told = [(name, seed, run and run.length) for name, _, seed, run in listed]
+    assert told == [("thrice", 4, 0.5), ("thrice", 5, 0.5), ("thrice", 6, 0.5), ("once", 4, 2.0), ("shipped", 4, None)]
+    bench.seeds = 2
+    assert [name for name, *_ in bench.variants({"variants": variants})] == [*["thrice"] * 2, *["once"] * 2, "shipped"]
+
+
+def voxels(config):
+    """Sharp ones that the loss of a baseline sees in a patch."""
+    for transform in config["pairs"]["transforms"]:
+        if "queries" in transform:
+            return transform["queries"]
+        if "targets" in transform:
+            return transform["targets"] * transform["width"] * config["planes"]
+    return config["patch_size"] ** 2
+
+
+def test_equal_numbers_of_voxels_are_equal():
+    content = raw("reproduce.yaml")
+    spec, alone = content["experiments"]["baselines_voxels"], 4800 * content["training"]["patch_size"] ** 2
+    rivals = {name: variant for name, variant in spec["variants"].items() if variant.get("baseline")}
+    assert rivals
+    for name, variant in rivals.items():
+        seen = content["budget"] * spec["lengths"][name] * voxels(parser("train.yaml", *variant["files"]))
+        assert seen == pytest.approx(alone, rel=0.001), name
+    drift = spec["variants"]["DRIFT"]["stage1_length"] + spec["lengths"]["DRIFT"]
+    assert drift == spec["variants"]["DRIFT, stage 1"]["stage1_length"] == 4800 / content["budget"]
+
+
 def test_a_training_is_kept_for_what_its_files_say_not_for_their_names(tmp_path, place):
     file, folders = tmp_path / "more.yaml", []
     for size in (16, 24):
@@ -193,7 +225,7 @@ def test_every_id_of_a_variant_is_one_of_the_config_that_it_changes():
         parts.append(("evaluation", spec.get("evaluation", {})))
         for variant in spec.get("variants", {}).values():
             parts += [(name, ids or {}) for name, ids in variant.items() if name in files]
-            extra = {*files, "files", "length", "stage1_length", "value", "shipped", "baseline", "methods"}
+            extra = {*files, "files", "length", "stage1_length", "value", "shipped", "baseline", "methods", "seeds"}
             assert set(variant) <= extra
     assert len(parts) > 5
     for name, ids in parts:
@@ -204,10 +236,11 @@ def test_every_id_of_a_variant_is_one_of_the_config_that_it_changes():
 
 def test_experiments_hold_no_names_that_are_no_arguments():
     known = {"section", "about", "variants", "seeds", "methods", "steps", "evaluation", "table", "figure"}
-    known |= {"measure", "analysis", "note", "sweep", "files"}
+    known |= {"measure", "analysis", "note", "sweep", "files", "lengths"}
     for name, spec in EXPERIMENTS.items():
         spec = {**spec.get("sweep", {}), **spec}
         assert set(spec) <= known, name
+        assert set(spec.get("lengths", {})) <= set(spec.get("variants", {})), name
         assert "table" in spec or "analysis" in spec or "measure" in spec, name
 
 
