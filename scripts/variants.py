@@ -178,7 +178,7 @@ class Bench:
         """Name, content, seed and training of each variant of an experiment, each seed; sweeps have the shipped one."""
         listed: list[tuple[str, Spec, int, Run | None]] = []
         for name, content in (spec.get("variants") or {"shipped": {"shipped": True}}).items():
-            variant = {**content, **({"length": spec["lengths"][name]} if name in spec.get("lengths", {}) else {})}
+            variant = {**content, **spec.get("changes", {}).get(name, {})}
             seeds = 1 if variant.get("shipped") else self.seeds or variant.get("seeds", spec.get("seeds", 1))
             for seed in range(self.seed, self.seed + seeds):
                 listed.append((name, variant, seed, None if variant.get("shipped") else self.run(variant, seed)))

@@ -126,10 +126,10 @@ def test_stage_1_alone_needs_no_stage_2_and_says_what_it_cost(pair, place):
     assert len(list(pair.glob("evaluations/*/work.json"))) == 2
 
 
-def test_a_variant_may_have_seeds_of_its_own_and_an_experiment_other_lengths(place):
+def test_a_variant_may_have_seeds_of_its_own_and_an_experiment_changes_of_variants(place):
     bench = parser("reproduce.yaml", dataset_dir=str(place / "data"), seed=4).get_parsed_content("bench")()
     variants = {"thrice": {"seeds": 3}, "once": {"length": 2}, "shipped": {"shipped": True, "seeds": 3}}
-    listed = bench.variants({"variants": variants, "lengths": {"thrice": 0.5}})
+    listed = bench.variants({"variants": variants, "changes": {"thrice": {"length": 0.5}}})
     told = [(name, seed, run and run.length) for name, _, seed, run in listed]
     assert told == [("thrice", 4, 0.5), ("thrice", 5, 0.5), ("thrice", 6, 0.5), ("once", 4, 2.0), ("shipped", 4, None)]
     bench.seeds = 2
@@ -148,14 +148,15 @@ def voxels(config):
 
 def test_equal_numbers_of_voxels_are_equal():
     content = raw("reproduce.yaml")
-    spec, alone = content["experiments"]["baselines_voxels"], 4800 * content["training"]["patch_size"] ** 2
+    spec, changes = content["experiments"]["baselines_voxels"], content["experiments"]["baselines_voxels"]["changes"]
     rivals = {name: variant for name, variant in spec["variants"].items() if variant.get("baseline")}
     assert rivals
+    epoch, alone = raw("train.yaml")["patches_per_epoch"], changes["DRIFT, stage 1"]["stage1_length"]
+    assert sum(changes["DRIFT"].values()) == alone
     for name, variant in rivals.items():
-        seen = content["budget"] * spec["lengths"][name] * voxels(parser("train.yaml", *variant["files"]))
-        assert seen == pytest.approx(alone, rel=0.001), name
-    drift = spec["variants"]["DRIFT"]["stage1_length"] + spec["lengths"]["DRIFT"]
-    assert drift == spec["variants"]["DRIFT, stage 1"]["stage1_length"] == 4800 / content["budget"]
+        assert content["budget"] * changes[name]["length"] % epoch == 0, "patches beyond whole epochs are not seen"
+        seen = changes[name]["length"] * voxels(parser("train.yaml", *variant["files"]))
+        assert seen == pytest.approx(alone * content["training"]["patch_size"] ** 2, rel=0.05), name
 
 
 def test_a_training_is_kept_for_what_its_files_say_not_for_their_names(tmp_path, place):
@@ -236,11 +237,11 @@ def test_every_id_of_a_variant_is_one_of_the_config_that_it_changes():
 
 def test_experiments_hold_no_names_that_are_no_arguments():
     known = {"section", "about", "variants", "seeds", "methods", "steps", "evaluation", "table", "figure"}
-    known |= {"measure", "analysis", "note", "sweep", "files", "lengths"}
+    known |= {"measure", "analysis", "note", "sweep", "files", "changes"}
     for name, spec in EXPERIMENTS.items():
         spec = {**spec.get("sweep", {}), **spec}
         assert set(spec) <= known, name
-        assert set(spec.get("lengths", {})) <= set(spec.get("variants", {})), name
+        assert set(spec.get("changes", {})) <= set(spec.get("variants", {})), name
         assert "table" in spec or "analysis" in spec or "measure" in spec, name
 
 
