@@ -179,8 +179,8 @@ class Bench:
         listed: list[tuple[str, Spec, int, Run | None]] = []
         for name, content in (spec.get("variants") or {"shipped": {"shipped": True}}).items():
             variant = {**content, **spec.get("changes", {}).get(name, {})}
-            seeds = 1 if variant.get("shipped") else self.seeds or variant.get("seeds", spec.get("seeds", 1))
-            for seed in range(self.seed, self.seed + seeds):
+            count = 1 if variant.get("shipped") else self.seeds or variant.get("seeds") or spec.get("seeds", 1)
+            for seed in range(self.seed, self.seed + count):
                 listed.append((name, variant, seed, None if variant.get("shipped") else self.run(variant, seed)))
         return listed
 
