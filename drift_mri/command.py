@@ -53,7 +53,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "flips": {
         "action": "store_true",
-        "help": "average over mirror images: 0.1 to 0.2 dB more, in four times the time",
+        "help": "average over mirror images, in four times the time",
     },
     "both_planes": {
         "choices": ("true", "false"),
@@ -116,7 +116,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "ckpt_path": {
         "metavar": "FILE",
-        "help": "weights, with their card FILE.json beside them (default: the shipped ones)",
+        "help": "weights, with their card beside them, model.json for model.pt (default: the shipped ones)",
     },
 }
 

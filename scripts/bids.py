@@ -171,9 +171,16 @@ def write_description(folder: str | os.PathLike, source: Path, version: str) -> 
         version: of the bundle.
 
     Raises:
-        InputError: see `check_folder`.
+        InputError: see `check_folder`; or if the folder has results of another dataset, to which its link leads.
     """
     check_folder(folder)
+    links = _description(Path(folder)).get("DatasetLinks")
+    earlier = Path(folder, str(links.get("raw"))) if isinstance(links, dict) else None
+    if earlier is not None and earlier.is_dir() and earlier.resolve() != source.resolve():
+        raise InputError(
+            f"output_dir {folder} has the results of {earlier.resolve()}: those of {source} would lose their source "
+            "there. Choose another one for each dataset."
+        )
     ignore = Path(folder, ".bidsignore")
     origin = _description(source)
     authors = origin.get("Authors")

@@ -74,6 +74,8 @@ class Output:
         if self.format == "dicom" and self.dtype != "float32":
             raise InputError(f"dtype is {self.dtype}, of NIfTI: DICOM has integers of its own. Leave out --dtype.")
         self.report, self.anonymous = flag("report", self.report), flag("anonymous", self.anonymous)
+        switches = {k: flag(k, v) for k, v in self.settings.items() if str(v).lower() in ("true", "false")}
+        self.settings = {**self.settings, **switches}  # true, as a command line says it, is True
         bids.check_folder(self.folder)
         read_rows(Path(self.folder) / "summary.csv")
         overview.check_folder(self.folder)
@@ -137,6 +139,7 @@ def _rebuild_or_complete(
     if record is not None and (page.name in record["Results"] or not output.report):
         return _row(item, record, "complete already")
     if record is None:
+        results.check_place(stem, item, output.format == "dicom")
         for path in (beside(stem, ".json"), page):  # from here on the old result does not count
             path.unlink(missing_ok=True)
     measured = preprocessing(item)["image"]
@@ -222,7 +225,7 @@ def summarise(rows: Iterable[tuple[int, Mapping]], items: Sequence[Mapping], out
     written = -math.inf
     try:  # before hours of work, not after
         add_rows(summary, [], index=False)
-        for root in {item["dataset"] for item in items if "dataset" in item}:
+        for root in sorted({str(item["dataset"]) for item in items if "dataset" in item}):
             bids.write_description(output.folder, Path(root), output.version)
     except OSError as error:
         raise InputError(f"output_dir {output.folder} cannot be written ({error}). Choose another one.") from error

@@ -12,6 +12,7 @@ from monai.data import MetaTensor
 from scipy.stats import pearsonr, spearmanr
 
 from .acquisition import Acquisition
+from .comparison import PAIR
 from .inference import DriftInferer, rebuild
 from .intensity import intensity_range
 from .metrics import head_mask
@@ -68,7 +69,7 @@ def correlation(rows: pd.DataFrame, label: str = "N = 8", column: str = "hf_psnr
     """
     rows = rows[rows["label"] == label].assign(pad=lambda found: _pads(found))
     parts = {"of means": [rows.groupby("slice_thickness")[["pad", column]].mean()]}
-    parts["within a volume"] = [part for _, part in rows.groupby(["volume", "slice_axis"])]
+    parts["within a volume"] = [part for _, part in rows.groupby(PAIR)]
     table = []
     for name, groups in parts.items():
         values = [
@@ -121,7 +122,7 @@ def scheduling(
         A row for each cue: mean number of steps and of evaluations of the velocity; mean of the quality; the
         correlation of the score with HF-PSNR within each thickness, the one of largest magnitude.
     """
-    case, columns = ["volume", "slice_axis", "slice_thickness"], [name for name in columns if name in rows]
+    case, columns = [*PAIR, "slice_thickness"], [name for name in columns if name in rows]
     swept = rows[rows["label"].str.startswith("N = ")].drop_duplicates([*case, "steps"]).set_index([*case, "steps"])
     scores = rows[rows["label"] == "image scores"].reset_index(drop=True)
     counts = np.array(sorted(swept.index.get_level_values("steps").unique()))

@@ -105,7 +105,7 @@ class Truth:
 
     @classmethod
     def of(cls, sharp: MetaTensor, lesion_sizes: MetaTensor | None) -> Truth:
-        """Of a sharp volume `(1, X, Y, Z)` and its lesions."""
+        """Of a sharp volume `(1, X, Y, Z)`, which is not constant, and its lesions."""
         volume = sharp.as_tensor()[0]
         sizes = None if lesion_sizes is None else lesion_sizes.as_tensor()[0]
         return cls(volume, metrics.head_mask(volume), metrics.flat_tissue(volume), sizes)
@@ -230,6 +230,8 @@ def evaluate(
         lesion_sizes = read_lesion_sizes(item, volume)
         for axis in item["sharp_axes"] if axes == "all" else item["sharp_axes"][:1]:
             sharp, fine_spacing = central_slab(volume, axis, slab), float(voxel_spacing(volume.affine)[axis])
+            if sharp.max() == sharp.min():
+                raise InputError(f"{name} is constant where it is evaluated: expected a head. Leave this volume out.")
             truth = Truth.of(sharp, lesion_sizes if lesion_sizes is None else central_slab(lesion_sizes, axis, slab))
             labels = None if segmenter is None else segmenter(sharp, name)
             reformats = None if judges is None else Reformats.of(truth.volume, axis)

@@ -225,6 +225,7 @@ def _report(name: str, spec: Spec, bench: Bench) -> None:
         "size": bench.size, "patches of a variant": bench.budget, "first seed": bench.seed,
         "data": Path(str(bench.data)).name, "training": bench.training,
         "evaluation": {**bench.evaluation, **spec.get("evaluation", {})},
+        **({"differences from": against} if (against := spec.get("table", {}).get("against")) else {}),
     }  # fmt: skip
     lines = "\n".join(f"- {key}: {value}" for key, value in about.items())
     note = f"\n{spec['note']}\n" if "note" in spec else ""

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from .comparison import HEADINGS, compare
+from .comparison import HEADINGS, PAIR, compare
 from .files import whole_file
 from .tables import METRICS
 
@@ -138,7 +138,7 @@ def difficulty(rows: pd.DataFrame, label: str = "N = 8", column: str = "hf_psnr"
     rows = rows[rows["label"] == label]
     figure = Figure(figsize=(5, 4), layout="constrained")
     panel = figure.subplots()
-    for _, part in rows.groupby(["volume", "slice_axis"], sort=False):
+    for _, part in rows.groupby(PAIR, sort=False):
         panel.plot(1 - part["target_thickness"] / part["slice_thickness"], part[column], "o-", ms=4)
     panel.set(xlabel="PAD", ylabel=METRICS[column][0], title=label)
     return figure

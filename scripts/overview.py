@@ -135,7 +135,7 @@ def _row(row: Mapping, folder: Path, common: str) -> dict[str, Any]:
     """What the template shows of a scan: names and links below the folder, numbers, and reasons without folders."""
 
     def link(path: Path) -> str | None:
-        return quote(path.as_posix()) if (folder / path).exists() else None
+        return quote(path.as_posix(), errors="surrogateescape") if (folder / path).exists() else None
 
     own = str(Path(row["input"]).parent)
     reason = str(row.get("warnings") or "")
@@ -192,4 +192,4 @@ def write_index(folder: str | os.PathLike, summary: Sequence[Mapping]) -> None:
         min_cohort=MIN_COHORT,
     )
     with whole_file(folder / NAME) as partial:
-        partial.write_text(content, encoding="utf-8")
+        partial.write_text(content, encoding="utf-8", errors="backslashreplace")  # names need not be UTF-8

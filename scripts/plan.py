@@ -155,5 +155,5 @@ def list_scans(
         logger.setLevel(level)
     count = f"{len(rows)} scan{'s' * (len(rows) != 1)}"
     told = f"{count}, about {_duration(total)} in all; the times are estimates. Nothing was written.\n"
-    sys.stdout.write(_table(rows) + told)
+    sys.stdout.write((_table(rows) + told).encode(errors="backslashreplace").decode())  # names need not be UTF-8
     raise SystemExit(0)

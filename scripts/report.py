@@ -141,4 +141,4 @@ def write_page(
         provenance=provenance.items(),
     )
     with whole_file(path) as partial:
-        partial.write_text(content, encoding="utf-8")
+        partial.write_text(content, encoding="utf-8", errors="backslashreplace")  # names need not be UTF-8

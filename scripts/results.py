@@ -31,8 +31,8 @@ def beside(stem: Path, ending: str) -> Path:
 
 
 def state(path: Path) -> dict[str, Any]:
-    """Size in bytes and hash of a file, or of all files of a folder in the order of their names; empty if missing."""
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    """Size in bytes and hash of a file, or of a folder's DICOM files in the order of their names; empty if missing."""
+    files = sorted(path.glob("*.dcm")) if path.is_dir() else [path]
     if not path.exists():
         return {}
     return {"Bytes": sum(file.stat().st_size for file in files), "SHA256": sha256(files)}
@@ -57,6 +57,31 @@ def complete(stem: Path, key: Mapping[str, Any], anonymous: bool = False) -> dic
     fit = (result, *page) if record.get("Anonymous", False) == anonymous else (result,)
     whole = [(name, was) for name, was in fit if state(stem.parent / name) == was]
     return {**record, "Results": dict(whole)} if same and result in whole else None
+
+
+def check_place(stem: Path, item: Mapping, as_dicom: bool) -> None:
+    """That a new result takes the place of none but this scan's, before hours of work and before anything is lost.
+
+    Args:
+        stem: path of the result without its ending.
+        item: of `scans.scans`.
+        as_dicom: whether the result is a folder.
+
+    Raises:
+        InputError: if it would replace the result of another scan that is still there, or a folder of other files.
+    """
+    if as_dicom:
+        dicom.check_folder(stem)
+    try:
+        earlier = Path(json.loads(beside(stem, ".json").read_text(encoding="utf-8"))["Sources"][0])
+        other = earlier.is_file() and earlier.resolve() != Path(item["sources"][0]).resolve()
+    except (OSError, ValueError, TypeError, LookupError):  # none yet, or not one of ours
+        return
+    if other:
+        raise InputError(
+            f"{stem} holds the result of {earlier}, which that of {item['name']} would replace. Set another "
+            "--output_dir for each, or give the folder that holds both."
+        )
 
 
 def write_nifti(path: Path, result: MetaTensor, header: Mapping[str, Any], dtype: str = "float32") -> None:

@@ -14,6 +14,7 @@ import torch
 
 from . import metrics
 from .acquisition import Acquisition
+from .errors import InputError
 from .files import whole_file
 from .grid import fine_affine, slice_axis, voxel_spacing
 from .interpolation import interpolate
@@ -34,6 +35,9 @@ def built_in_sample(output_dir: str | os.PathLike, slice_thickness: float = 5.0)
 
     Returns:
         An item of `scans.scans`.
+
+    Raises:
+        InputError: if the folder cannot be written.
     """
     from nilearn.datasets import load_mni152_template  # here, because it takes seconds and only the sample needs it
 
@@ -48,12 +52,15 @@ def built_in_sample(output_dir: str | os.PathLike, slice_thickness: float = 5.0)
     thick = acquire(torch.from_numpy(sharp), acquisition).numpy()
     affine = fine_affine(truth.affine, 2, sharp.shape[2], thick.shape[2], slice_thickness)
     paths = {"truth": Path(output_dir, "icbm152_truth.nii.gz"), "image": Path(output_dir, "icbm152.nii.gz")}
-    for key, image in {"truth": (sharp, truth.affine), "image": (thick, affine)}.items():
-        with whole_file(paths[key]) as partial:
-            nib.save(nib.Nifti1Image(*image), partial)
     path, sidecar, result = (str(Path(output_dir, name)) for name in ("icbm152.nii.gz", "icbm152.json", "icbm152_sr"))
-    with whole_file(sidecar) as partial:
-        partial.write_text(json.dumps({"SliceThickness": slice_thickness}) + "\n", encoding="utf-8")
+    try:
+        for key, image in {"truth": (sharp, truth.affine), "image": (thick, affine)}.items():
+            with whole_file(paths[key]) as partial:
+                nib.save(nib.Nifti1Image(*image), partial)
+        with whole_file(sidecar) as partial:
+            partial.write_text(json.dumps({"SliceThickness": slice_thickness}) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"output_dir {output_dir} cannot be written ({error}). Choose another one.") from error
     return {"image": path, "name": path, "sources": [path, sidecar], "result": result, "truth": str(paths["truth"])}
 
 
@@ -76,6 +83,9 @@ def compare_with_truth(items: list[dict], output_dir: str) -> None:
         thick, affine = _read(item["image"])
         truth, fine_affine = _read(item["truth"])
         drift, _ = _read(item["result"] + ".nii.gz")
+        if drift.shape != truth.shape:
+            logger.info(f"{name}: the result is on another grid than the truth, with which it is not compared.")
+            continue
         axis = slice_axis(voxel_spacing(affine))
         spacing, target = (float(voxel_spacing(a)[axis]) for a in (affine, fine_affine))
         acquisition = Acquisition.of_truth(axis, truth.shape[axis], target, spacing)

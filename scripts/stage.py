@@ -21,9 +21,9 @@ from monai.utils import set_determinism
 from torch import nn
 
 from .errors import InputError
-from .files import sha256, whole_file
+from .files import sha256
 from .training import Average, iteration_loss, warmup_cosine
-from .weights import Card, load_weights, write_card
+from .weights import Card, load_weights, save_weights
 
 logger = logging.getLogger("drift")
 
@@ -34,12 +34,18 @@ def data_key(volumes: Sequence[Mapping], label_maps: Sequence[Mapping]) -> str:
     Args:
         volumes: of `datasets.sharp_volumes`.
         label_maps: of `datasets.label_maps`.
+
+    Raises:
+        InputError: if a file cannot be read.
     """
 
     def known(item: Mapping) -> dict:
         return {**item, **{name: sha256([item[name]]) for name in ("label", "lesions") if name in item}}
 
-    text = json.dumps([[known(item) for item in items] for items in (volumes, label_maps)], sort_keys=True)
+    try:
+        text = json.dumps([[known(item) for item in items] for items in (volumes, label_maps)], sort_keys=True)
+    except OSError as error:
+        raise InputError(f"a volume of the data cannot be read ({error}). Mend the datalist.") from error
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -156,8 +162,8 @@ class Training:
             evaluator: stock, of the averaged network.
 
         Raises:
-            InputError: if the start weights cannot be loaded, or if the checkpoint is broken or of another training:
-                other data, settings or start weights.
+            InputError: if the start weights cannot be loaded, an epoch is less than a batch, or the checkpoint is
+                broken or of another training: other data, settings or start weights.
         """
         if start is not None:
             load_weights(self.network, start)
@@ -166,6 +172,11 @@ class Training:
         average = Average(trained, self.average_decay)
         average.ema_model = self.averaged.get_submodule(part).eval().requires_grad_(False)
         loader: DataLoader = trainer.data_loader  # type: ignore[assignment]
+        if not len(loader):
+            raise InputError(
+                f"patches_per_epoch is below {loader.batch_size}, one batch: expected that or more. Set "
+                "--patches_per_epoch."
+            )
         schedule = warmup_cosine(trainer.optimizer, len(loader), epochs)
         key = {
             **{option: str(value) for option, value in self.settings.items()},
@@ -203,7 +214,5 @@ class Training:
             trainer.add_event_handler(due, checkpoint.save)
             trainer.run()
         if idist.get_rank() == 0 and trainer.state.epoch == epochs:
-            with whole_file(self.folder / export) as partial, open(partial, "wb") as file:  # torch stores given names
-                torch.save(self.averaged.state_dict(), file)
-            write_card(self.folder / export, self.card)
+            save_weights(self.averaged, self.folder / export, self.card, torch.float32)
         idist.barrier()  # the next stage reads what the first process has written

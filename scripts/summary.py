@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,7 +50,7 @@ def read_rows(path: Path) -> list[dict]:
     if not path.exists():
         return []
     try:
-        with open(path, newline="", encoding="utf-8") as file:
+        with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:  # names need not be UTF-8
             reader = csv.DictReader(file)
             rows = list(reader)
     except (OSError, ValueError, csv.Error) as error:
@@ -60,16 +61,22 @@ def read_rows(path: Path) -> list[dict]:
     return rows
 
 
+def _names(row: Mapping) -> set[str]:
+    """Input and result of a row, as they are spelt and as paths."""
+    names = {row[column] for column in ("input", "result") if row.get(column)}
+    return names | {os.path.abspath(name) for name in names}
+
+
 def add_rows(path: Path, rows: Sequence[Mapping], index: bool) -> None:
     """Writes the rows, and the index if asked, below those of earlier runs, unless input or result is the same."""
     with alone(path):
-        names, paths = {row["input"] for row in rows}, {row["result"] for row in rows if "result" in row}
-        earlier = [row for row in read_rows(path) if row["input"] not in names and row["result"] not in paths]
+        new = set().union(*map(_names, rows))
+        earlier = [row for row in read_rows(path) if not new & _names(row)]
         text = io.StringIO()
         writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows([*earlier, *rows])
         with whole_file(path) as partial:
-            partial.write_text(text.getvalue(), encoding="utf-8")
+            partial.write_text(text.getvalue(), encoding="utf-8", errors="surrogateescape")
         if index:
             overview.write_index(path.parent, [*earlier, *rows])

@@ -220,13 +220,14 @@ class Bench:
         folder = self.folder(run)
         start = None if run.start is None else str(self.exported(run.start))
         parser = self.config("train.yaml", run.files, {**run.settings, "output_dir": str(folder)})
-        each = max(1, self.patches(run) // idist.get_world_size())
-        epoch = min(int(parser["patches_per_epoch"]), each)
-        if epoch < (batch := int(parser[f"{LENGTHS[run.stage]}_batch_size"])):
+        each, batch = self.patches(run) // idist.get_world_size(), int(parser[f"{LENGTHS[run.stage]}_batch_size"])
+        epochs = max(1, each // int(parser["patches_per_epoch"]))
+        epoch = each // epochs // batch * batch  # whole batches: less than one of them is lost in each epoch
+        if not epoch:
             raise InputError(f"budget is {self.budget}: expected {batch} patches, one batch, or more. Set --budget.")
         labels = None if self.labels is None else str(self.labels)
-        epochs = {f"{LENGTHS[run.stage]}_epochs": max(1, each // epoch)}
-        parser.update({"patches_per_epoch": epoch, **epochs, "label_dir": labels, f"{run.stage}::start": start})
+        length = {"patches_per_epoch": epoch, f"{LENGTHS[run.stage]}_epochs": epochs}
+        parser.update({**length, "label_dir": labels, f"{run.stage}::start": start})
         return parser
 
     def train(self, run: Run) -> Path:

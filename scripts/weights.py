@@ -166,14 +166,19 @@ def deployed(network: nn.Module, device: torch.device | str) -> nn.Module:
     return network
 
 
-def save_weights(network: nn.Module, path: str | os.PathLike, card: Card) -> None:
-    """Writes the network's weights in half precision, as they ship, and their card; both or neither.
+def save_weights(
+    network: nn.Module, path: str | os.PathLike, card: Card, precision: torch.dtype = torch.float16
+) -> None:
+    """Writes the network's weights and their card; who finds new weights finds their card.
 
     Args:
         network: to be saved.
         path: file to write.
         card: what it was trained for.
+        precision: of the weights; half, as they ship.
     """
-    with whole_file(card_path(path)) as partial_card, whole_file(path) as partial:
-        torch.save({name: value.half() for name, value in network.state_dict().items()}, partial)
+    state = {name: value.to(precision) for name, value in network.state_dict().items()}
+    with whole_file(path) as partial, whole_file(card_path(path)) as partial_card:  # the card gets its name first
+        with open(partial, "wb") as file:  # torch stores given names
+            torch.save(state, file)
         _write(partial_card, card, partial)

@@ -27,7 +27,7 @@ def hidden(folder):
 
 
 def summary(folder):
-    with open(folder / "summary.csv", newline="", encoding="utf-8") as file:
+    with open(folder / "summary.csv", newline="", encoding="utf-8", errors="surrogateescape") as file:
         return list(csv.DictReader(file))
 
 

@@ -79,6 +79,19 @@ def test_its_own_dataset_is_written_again_and_lines_of_the_users_stay(tmp_path):
     assert (out / ".bidsignore").read_text() == "mine\n"
 
 
+def test_the_results_of_two_datasets_do_not_share_a_folder(tmp_path):
+    """The one link of a derivative would lead half of its sources into the other dataset."""
+    first, second, out = write(tmp_path / "a"), write(tmp_path / "b"), tmp_path / "out"
+    bids.write_description(out, first, "0.1.0")
+    before = tree(out)
+    with pytest.raises(InputError, match=r"has the results of .*a: those of .*b would lose their source"):
+        bids.write_description(out, second, "0.1.0")
+    assert tree(out) == before
+    shutil.rmtree(first)
+    bids.write_description(out, second, "0.1.0")
+    assert (out / bids._description(out)["DatasetLinks"]["raw"]).resolve() == second.resolve()
+
+
 @pytest.fixture
 def dataset(tmp_path):
     """Two subjects; one thickness inherited from the root, one scan with its own sidecar."""

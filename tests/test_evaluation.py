@@ -206,6 +206,12 @@ def test_refusals(volumes, measured, tmp_path, options, message):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_constant_volume_is_refused(volumes, measured, write_nifti):
+    flat = {**volumes[0], "label": str(write_nifti(np.zeros((16, 16, 16)), np.eye(4), "flat.nii.gz"))}
+    with pytest.raises(InputError, match=r"flat.nii.gz is constant.*Leave this volume out"):
+        measured([flat], CUBIC)
+
+
 def test_volumes_with_nan_are_refused(volumes, measured, write_nifti):
     path = write_nifti(np.full((8, 8, 8), math.nan, np.float32), name="broken.nii.gz")
     with pytest.raises(InputError, match=r"broken.nii.gz has 512 NaN or infinite voxels"):

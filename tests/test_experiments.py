@@ -136,6 +136,13 @@ def test_a_variant_may_have_seeds_of_its_own_and_an_experiment_changes_of_varian
     assert [name for name, *_ in bench.variants({"variants": variants})] == [*["thrice"] * 2, *["once"] * 2, "shipped"]
 
 
+@pytest.mark.parametrize(("budget", "epochs", "epoch"), [(8, 1, 8), (100, 1, 96), (479, 1, 472), (480, 2, 240)])
+def test_a_training_sees_its_budget_but_for_less_than_a_batch_an_epoch(place, budget, epochs, epoch):
+    bench = parser("reproduce.yaml", dataset_dir=str(place / "data"), budget=budget).get_parsed_content("bench")()
+    stage = bench.stage(bench.run({"stage1_length": 1}, 0))
+    assert (stage["stage2_epochs"], stage["patches_per_epoch"]) == (epochs, epoch)
+
+
 def voxels(config):
     """Sharp ones that the loss of a baseline sees in a patch."""
     for transform in config["pairs"]["transforms"]:

@@ -13,6 +13,7 @@ from scipy.interpolate import CubicSpline
 
 from scripts import metrics
 from scripts.acquisition import Acquisition
+from scripts.errors import InputError
 from scripts.grid import fine_affine
 from scripts.sample import built_in_sample, compare_with_truth, draw_comparison
 from scripts.scans import scans
@@ -144,6 +145,21 @@ def test_the_picture_is_written_and_named(case, tmp_path, caplog):
     assert f"wrote {path}" in caplog.messages
     height, width, _ = imread(path).shape
     assert width > 1000 and height > 500  # four columns that a person can look at
+
+
+def test_a_folder_that_is_a_file_is_told(tmp_path):
+    (tmp_path / "taken").touch()
+    with pytest.raises(InputError, match=r"output_dir .*taken.* cannot be written"):
+        built_in_sample(tmp_path / "taken")
+
+
+def test_a_result_on_another_grid_is_told_of_and_not_compared(case, tmp_path, caplog):
+    """As with --target_thickness 0.8."""
+    item = case()
+    nib.save(nib.Nifti1Image(np.ones((9, 9, 9), np.float32), np.eye(4)), item["result"] + ".nii.gz")
+    with caplog.at_level(logging.INFO, logger="drift"):
+        compare_with_truth([item], str(tmp_path))
+    assert "on another grid than the truth" in caplog.text and not list(tmp_path.glob("*.png"))
 
 
 def test_scans_without_truth_are_left_out(case, tmp_path, caplog):

@@ -205,6 +205,14 @@ def test_another_stage_one_is_not_given_the_velocity_of_the_old_one(finished, da
     assert "stage2_checkpoint.pt is of another training: start weights was" in message
 
 
+def test_an_epoch_of_less_than_a_batch_is_refused(tmp_path, dataset_dir):
+    result = run(
+        *("run", "stage1", "--config_file", "configs/train.yaml", "--dataset_dir", dataset_dir),
+        *("--output_dir", tmp_path / "eval", "--patches_per_epoch", 4),
+    )
+    assert_told_in_one_line(result, "patches_per_epoch is below 8, one batch", "--patches_per_epoch")
+
+
 def test_a_misspelt_option_of_a_training_is_refused(tmp_path, dataset_dir):
     result = run(
         *("run", "training", "--config_file", "configs/train.yaml", "--dataset_dir", dataset_dir),

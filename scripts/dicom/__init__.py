@@ -8,6 +8,6 @@ lie along its last array axis, whatever the spacings are: DICOM says which axis 
 from .headers import is_dicom
 from .read import Volume, read_series
 from .select import Series, find_series
-from .write import write_series
+from .write import check_folder, write_series
 
-__all__ = ["Series", "Volume", "find_series", "is_dicom", "read_series", "write_series"]
+__all__ = ["Series", "Volume", "check_folder", "find_series", "is_dicom", "read_series", "write_series"]

@@ -31,6 +31,16 @@ MAY_BE_EMPTY = (  # type 2: must be there, with or without a value
 
 
 @quiet()
+def check_folder(folder: Path) -> None:
+    """That a series may be written there.
+
+    Raises:
+        InputError: if it is a file, or holds anything but the images of an earlier result.
+    """
+    if folder.exists() and not (folder.is_dir() and all(re.fullmatch(r"\d+\.dcm", p.name) for p in folder.iterdir())):
+        raise InputError(f"{folder} exists and is no earlier result. Move it or choose another output_dir.")
+
+
 def write_series(
     folder: str | os.PathLike, array: np.ndarray, affine: np.ndarray, header: Dataset, version: str, key: str
 ) -> None:
@@ -56,8 +66,7 @@ def write_series(
         raise InputError(f"{folder}: the volume has NaN or infinite voxels, which DICOM cannot hold. Mend them first.")
     if grid.shear_angle(affine) > grid.MAX_SHEAR:
         raise InputError(f"{folder}: the affine is sheared, which DICOM cannot hold. Resample the volume first.")
-    if folder.exists() and not (folder.is_dir() and all(re.fullmatch(r"\d+\.dcm", p.name) for p in folder.iterdir())):
-        raise InputError(f"{folder} exists and is no earlier result. Move it or choose another output_dir.")
+    check_folder(folder)
     lps = np.diag([-1, -1, 1, 1]) @ np.asarray(affine, dtype=float)
     edges = grid.voxel_spacing(lps)
     directions = lps[:3, :3] / edges
