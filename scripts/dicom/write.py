@@ -30,7 +30,6 @@ MAY_BE_EMPTY = (  # type 2: must be there, with or without a value
 ).split()
 
 
-@quiet()
 def check_folder(folder: Path) -> None:
     """That a series may be written there.
 
@@ -41,6 +40,7 @@ def check_folder(folder: Path) -> None:
         raise InputError(f"{folder} exists and is no earlier result. Move it or choose another output_dir.")
 
 
+@quiet()
 def write_series(
     folder: str | os.PathLike, array: np.ndarray, affine: np.ndarray, header: Dataset, version: str, key: str
 ) -> None:
