@@ -97,8 +97,11 @@ def _folder(root: Path, output_dir: Path, thin: float, choice: Choice) -> list[d
     for folder, folders, names in os.walk(root, onerror=unreadable):
         folders[:] = sorted(name for name in folders if name[0] != "." and not bids.by_drift(Path(folder, name)))
         for name in sorted(names):
-            if name.endswith(VOLUMES) and not name.startswith(".") and not stem(name).endswith("_sr"):
-                volumes.append(Path(folder, name))
+            if name.endswith(VOLUMES) and not name.startswith("."):
+                if stem(name).endswith("_sr"):
+                    choice.skip(str(Path(folder, name)), "its name ends in _sr, as those of results do")
+                else:
+                    volumes.append(Path(folder, name))
     volumes = [path for path in volumes if path.suffix != ".img" and choice.takes(path.relative_to(root).as_posix())]
     items = [
         _volume(p, output_dir / p.relative_to(root).with_name(stem(p.name) + "_sr"))

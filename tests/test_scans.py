@@ -65,6 +65,12 @@ def test_a_single_file_may_be_a_result(tmp_path):
     assert len(scans(tmp_path / "a_sr.nii.gz", tmp_path, THIN)) == 1
 
 
+def test_a_result_that_is_passed_over_is_named(tmp_path, log):
+    touch(tmp_path, "a.nii.gz", "a_sr.nii.gz")
+    scans(tmp_path, tmp_path, THIN)
+    assert f"{tmp_path / 'a_sr.nii.gz'} is skipped: its name ends in _sr" in log.text
+
+
 def test_a_folder_is_searched_at_any_depth_without_results_and_hidden_files(tmp_path):
     found = ["a.nii.gz", "deep/er/b.nii", "deep/a.nii.gz", "sr/c.nii.gz", "d_sr_2.nii.gz", "sr.nii.gz"]
     touch(tmp_path, *found, "a_sr.nii.gz", "deep/b_sr.nii", ".123-a.nii.gz", "a.json", "x.dcm", "a.nii.gz.part")
