@@ -4,7 +4,7 @@ import pytest
 
 from scripts.datasets import sharp_volumes
 from scripts.errors import InputError
-from tests.test_datasets import SECTIONS, bids, subjects, touch
+from tests.test_datasets import SECTIONS, bids, datalist, subjects, touch
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,9 @@ def test_one_subject_is_refused_by_its_name(tmp_path):
     touch(tmp_path, "patient_001.nii.gz", "patient_002.nii.gz")
     with pytest.raises(InputError, match=r"two subjects or more.*all are of one, patient"):
         sharp_volumes(tmp_path, "training")
+
+
+def test_a_file_in_both_sections_is_refused(tmp_path):
+    path = datalist(tmp_path, {"training": ["a.nii.gz", "b.nii.gz"], "validation": ["b.nii.gz"]})
+    with pytest.raises(InputError, match=r"\['b.nii.gz'\] stand in both training and validation"):
+        sharp_volumes(path, "training")

@@ -261,8 +261,11 @@ def test_two_processes_do_an_experiment_together(place, tmp_path):
     experiment = tmp_path / "pair.yaml"
     experiment.write_text(yaml.safe_dump({"experiments": {"pair": PAIR}}))
     config = stacked("configs/reproduce.yaml", experiment)
-    sharp = [{"image": str(place / "data" / f"sub-{k}_T1w.nii.gz")} for k in range(2)]
-    (tmp_path / "list.json").write_text(json.dumps({"training": sharp, "validation": sharp}))  # one for each process
+    lists = {  # one volume for each process; here the same ones serve both sections
+        section: [{"image": str(place / "data" / f"sub-{k}_T1w.nii.gz"), "subject": f"{section} {k}"} for k in range(2)]
+        for section in ("training", "validation")
+    }
+    (tmp_path / "list.json").write_text(json.dumps(lists))
     result = command(
         *("--standalone", "--nproc_per_node=2", "-m", "monai.bundle", "run", "--config_file", config),
         *(
