@@ -51,3 +51,13 @@ def test_equal_numbers_of_voxels_are_equal():
         assert content["budget"] * changes[name]["length"] % epoch == 0, "patches beyond whole epochs are not seen"
         seen = changes[name]["length"] * voxels(parser("train.yaml", *variant["files"]))
         assert seen == pytest.approx(alone * content["training"]["patch_size"] ** 2, rel=0.05), name
+
+
+def test_a_long_training_is_four_times_as_long():
+    content = raw("reproduce.yaml")
+    spec = content["experiments"]["baselines_long"]
+    for name, variant in spec["variants"].items():
+        lengths = {key: value for key, value in variant.items() if key.endswith("length")}
+        longer = {key: value for key, value in spec["changes"].get(name, {}).items() if key.endswith("length")}
+        assert longer == {key: 4 * value for key, value in lengths.items()}, name
+    assert len(spec["variants"]) == len(spec["changes"]) + 1, "the shipped weights alone are not trained"
