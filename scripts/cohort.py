@@ -138,6 +138,7 @@ def _rebuild_or_complete(
     outcome = "rebuilt" if record is None else "page written"
     if record is not None and (page.name in record["Results"] or not output.report):
         return _row(item, record, "complete already")
+    results.remove_partials(stem)
     if record is None:
         results.check_place(stem, item, output.format == "dicom")
         for path in (beside(stem, ".json"), page):  # from here on the old result does not count

@@ -37,6 +37,17 @@ def test_a_second_run_does_only_what_is_new_and_what_failed(folder, bundle, writ
     assert outcomes(bundle.out) == ["complete already", "rebuilt", "complete already", "rebuilt"]
 
 
+def test_what_a_killed_run_had_begun_to_write_is_removed(folder, bundle):
+    bundle.out.mkdir()
+    kept = [bundle.out / name for name in (".123-ab_sr.nii.gz", ".123-a_sr.nii.gz.txt", "123-a_sr.nii.gz")]
+    begun = [bundle.out / name for name in (".123-a_sr.nii.gz", ".45-a_sr.json", ".6-b_sr.html")]
+    for path in (*kept, *begun):
+        path.write_text("half")
+    bundle(folder)
+    assert all(path.exists() for path in kept)
+    assert not any(path.exists() for path in begun)
+
+
 def test_a_failure_that_is_not_mended_fails_again(folder, bundle, write_nifti):
     write_nifti(nan_scan(), AXIAL, "scans/b.nii.gz")
     for _ in range(2):
