@@ -27,7 +27,7 @@ from . import bids, dicom, overview, results
 from .acquisition import Acquisition
 from .consistency import difference, relative_rmse
 from .errors import InputError, flag, input_error
-from .files import sha256, whole_file
+from .files import remove_partials, sha256, whole_file
 from .inference import StackInferer, rebuild
 from .report import write_page
 from .results import beside, state
@@ -138,7 +138,7 @@ def _rebuild_or_complete(
     outcome = "rebuilt" if record is None else "page written"
     if record is not None and (page.name in record["Results"] or not output.report):
         return _row(item, record, "complete already")
-    results.remove_partials(stem)
+    remove_partials(stem)
     if record is None:
         results.check_place(stem, item, output.format == "dicom")
         for path in (beside(stem, ".json"), page):  # from here on the old result does not count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
@@ -41,6 +42,17 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def remove_partials(stem: Path) -> None:
+    """Removes what killed processes had begun to write with `whole_file` of a result, which no other process may be at.
+
+    Args:
+        stem: path of the result without its ending.
+    """
+    begun = re.compile(rf"\.\d+-{re.escape(stem.name)}\.(nii\.gz|json|html)")
+    for path in [path for path in stem.parent.iterdir() if begun.fullmatch(path.name)]:
+        path.unlink()
 
 
 def sha256(paths: Sequence[str | os.PathLike]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -83,17 +82,6 @@ def check_place(stem: Path, item: Mapping, as_dicom: bool) -> None:
             f"{stem} holds the result of {earlier}, which that of {item['name']} would replace. Set another "
             "--output_dir for each, or give the folder that holds both."
         )
-
-
-def remove_partials(stem: Path) -> None:
-    """Removes the files that killed processes had begun to write of a result, which no other process may be at.
-
-    Args:
-        stem: path of the result without its ending.
-    """
-    begun = re.compile(rf"\.\d+-{re.escape(stem.name)}\.(nii\.gz|json|html)")  # of `files.whole_file`
-    for path in [path for path in stem.parent.iterdir() if begun.fullmatch(path.name)]:
-        path.unlink()
 
 
 def write_nifti(path: Path, result: MetaTensor, header: Mapping[str, Any], dtype: str = "float32") -> None:
