@@ -95,7 +95,10 @@ def _folder(root: Path, output_dir: Path, thin: float, choice: Choice) -> list[d
 
     volumes = []
     for folder, folders, names in os.walk(root, onerror=unreadable):
-        folders[:] = sorted(name for name in folders if name[0] != "." and not bids.by_drift(Path(folder, name)))
+        folders[:] = sorted(name for name in folders if name[0] != ".")
+        for written in [name for name in folders if bids.by_drift(Path(folder, name))]:
+            choice.skip(str(Path(folder, written)), "it is a dataset of results that DRIFT wrote")
+            folders.remove(written)
         for name in sorted(names):
             if name.endswith(VOLUMES) and not name.startswith("."):
                 if stem(name).endswith("_sr"):

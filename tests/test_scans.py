@@ -265,12 +265,14 @@ def test_few_values_that_are_not_whole_are_a_scan(tmp_path):
 
 
 @pytest.mark.parametrize("tool", ["DRIFT", "another"])
-def test_datasets_that_drift_wrote_are_left_out(tool, tmp_path):
+def test_datasets_that_drift_wrote_are_left_out_and_named(tool, tmp_path, log):
     add(tmp_path / "scan.nii.gz")
     add(tmp_path / "derivatives/sr/sub-1/anat/sub-1_desc-sr_T2w.nii.gz")
     description = f'{{"Name": "x", "GeneratedBy": [{{"Name": "{tool}"}}]}}'
     (tmp_path / "derivatives/sr/dataset_description.json").write_text(description)
     assert names(tmp_path) == ["scan.nii.gz"] + ["sub-1_desc-sr_T2w.nii.gz"] * (tool != "DRIFT")
+    told = f"{tmp_path / 'derivatives' / 'sr'} is skipped: it is a dataset of results that DRIFT wrote."
+    assert (told in log.text) == (tool == "DRIFT")
 
 
 def test_a_header_that_names_a_file_elsewhere_is_taken_so_that_it_is_told(tmp_path):
