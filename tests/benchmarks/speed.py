@@ -156,7 +156,7 @@ def case(options):
 
 def time_volumes(edges, planes):
     """Sizes, thicknesses, windows and precision, each in a process of its own."""
-    paper = {"T": 5.0, "size": "tiny", "roi_size": WINDOW, "n_max": 4, "both_planes": False, "bfloat16": False}
+    paper = {"T": 5.0, "size": "tiny", "roi_size": WINDOW, "n_max": 5, "both_planes": False, "bfloat16": False}
     shipped = paper | {"roi_size": window_size("fast"), "both_planes": True, "bfloat16": fast_bfloat16("cpu")}
     head = {"shape": [256, 256, 150]}
     cases = [shipped | {"shape": [edge] * 3} for edge in edges]
