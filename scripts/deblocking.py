@@ -21,7 +21,7 @@ from .metrics import edge_strength, head_mask
 
 FLATTEST = 1.25  # times the head's median gradient; where half of the change is made
 ROLL_OFF = 8  # exponent; tissue passes from flat to edge within a factor of 1.5 in the gradient
-LARGEST = 2.5  # standard deviations of the slices' noise; a larger difference is anatomy
+LARGEST = 3.5  # standard deviations of the slices' noise; a larger difference is anatomy
 
 
 def deblock(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Tensor:
