@@ -53,7 +53,7 @@ def test_a_step_becomes_a_ramp_as_long_as_a_slice():
 def test_a_change_is_at_most_what_noise_explains():
     result, measured, acquisition = slab(5.0, noise=0.5)
     moved = (deblock(result, measured, acquisition) - result).abs().max()
-    assert moved == pytest.approx(2.5 * noise_sd(measured - measured.min(), 2), rel=1e-4) and moved < 2
+    assert moved == pytest.approx(3.5 * noise_sd(measured - measured.min(), 2), rel=1e-4) and moved < 2
     assert torch.equal(deblock(*slab(5.0, noise=0)), result)
 
 
