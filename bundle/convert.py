@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from scripts.errors import InputError, report_input_errors
 from scripts.files import whole_file
-from scripts.weights import Card, write_card
+from scripts.method.weights import Card, write_card
 
 ROOT = Path(__file__).resolve().parents[1]
 HCP_VOXEL = (0.7, 0.7)  # mm; of the authors' training volumes, and their one target thickness (Sec. 4.1)

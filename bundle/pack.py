@@ -19,15 +19,15 @@ sys.path.insert(0, str(ROOT))  # run as a file
 
 from scripts.errors import InputError, report_input_errors  # noqa: E402
 from scripts.files import whole_file  # noqa: E402
-from scripts.weights import card_path, check_card  # noqa: E402
+from scripts.method.weights import card_path, check_card  # noqa: E402
 
 NAME = "drift_mri_superresolution"
 CONTENT = (
     *("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml"),
     *("configs/metadata.json", "configs/logging.conf", "configs/*.yaml"),
-    *("configs/models/*.yaml", "configs/baselines/*.yaml"),
-    *("scripts/**/*.py", "scripts/*.html", "scripts/*.js", "drift_mri/*.py"),
-    *("docs/*.md", "docs/*.txt", "docs/*.png", "docs/*.svg", "docs/evidence/*.png"),
+    *("configs/models/*.yaml", "configs/paper/*.yaml", "configs/paper/baselines/*.yaml"),
+    *("scripts/**/*.py", "scripts/pages/*.html", "scripts/pages/*.js", "drift_mri/*.py"),
+    *("docs/*.md", "docs/paper/*.md", "docs/*.txt", "docs/*.png", "docs/*.svg", "docs/paper/evidence/*.png"),
 )
 WEIGHTS = "models/model.pt"
 

@@ -24,10 +24,10 @@ from ray.exceptions import RayError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from scripts.cohort import rebuild_scan, summarise
 from scripts.errors import InputError, report_input_errors
 from scripts.options import PROGRAM, check_options
-from scripts.plan import list_scans
+from scripts.outputs.cohort import rebuild_scan, summarise
+from scripts.outputs.plan import list_scans
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = str(ROOT / "configs" / "inference.yaml")

@@ -1,4 +1,4 @@
-"""Experiments over the machines of a Ray cluster: their trainings side by side, then what configs/reproduce.yaml does.
+"""Experiments over the machines of a Ray cluster: trainings side by side, then what configs/paper/reproduce.yaml does.
 
     python bundle/ray_experiments.py --experiment NAME --dataset_dir DIR --output_dir OUT [any option of reproduce.yaml]
 
@@ -23,11 +23,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bundle.ray_cohort import ENVIRONMENT, ROOT, TRIES, room, workflow
 from scripts.errors import InputError, report_input_errors
-from scripts.experiments import choose, trainings
 from scripts.options import PROGRAM, check_options
-from scripts.variants import Bench, Run
+from scripts.paper.experiments import choose, trainings
+from scripts.paper.trained_variants import Bench, Run
 
-CONFIG = str(ROOT / "configs" / "reproduce.yaml")
+CONFIG = str(ROOT / "configs" / "paper" / "reproduce.yaml")
 
 
 def planned(options: Mapping[str, Any]) -> tuple[Bench, list[Run]]:
@@ -51,7 +51,7 @@ def main(**options: Any) -> None:
     """Does the experiments.
 
     Args:
-        options: of configs/reproduce.yaml, such as experiment, dataset_dir and output_dir.
+        options: of configs/paper/reproduce.yaml, such as experiment, dataset_dir and output_dir.
 
     Raises:
         InputError: if there is no such option or experiment, a value is not what is expected, or a training refuses.

@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from scripts.errors import InputError, report_input_errors
 from scripts.files import whole_file
-from scripts.networks import Drift
-from scripts.weights import load_weights
+from scripts.method.networks import Drift
+from scripts.method.weights import load_weights
 
 
 def twice(weight: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ import yaml
 from monai.bundle import ConfigParser
 from torch.nn.functional import conv2d, group_norm, interpolate, linear, silu
 
-from scripts.weights import load_weights
+from scripts.method.weights import load_weights
 
 ROOT = Path(__file__).parents[1]
 WIDTHS = {"small": 48, "base": 64, "large": 96}  # the authors' C

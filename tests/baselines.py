@@ -92,7 +92,7 @@ def workflow(base, name, folder, run_id="run", **overrides):
     result = ConfigWorkflow(
         config_file=[
             str(ROOT / "configs" / f"{base}.yaml"),
-            str(ROOT / "configs/baselines" / f"{name}.yaml"),
+            str(ROOT / "configs/paper/baselines" / f"{name}.yaml"),
             str(tiny),
         ],
         meta_file=str(ROOT / "configs" / "metadata.json"),

@@ -16,7 +16,7 @@ CONFIGS = ROOT / "configs"
 SCHEMA = Path(__file__).parent / "meta_schema_20240725.json"  # the model zoo's, which metadata.json names
 FILES = sorted(str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*.yaml"))
 COMPLETE = ["inference.yaml", "train.yaml", "evaluate.yaml"]  # what people run; the others are stacked on these
-BASELINES = [file for file in FILES if file.startswith("baselines/")]
+BASELINES = [file for file in FILES if file.startswith("paper/baselines/")]
 SIZES = {"large": paper.PARAMETERS_LARGE, "base": paper.PARAMETERS_BASE, "small": paper.PARAMETERS_SMALL}
 
 # Every top-level key that a file may have: MONAI passes over a misspelt one in silence.
@@ -77,13 +77,13 @@ KNOWN = {
         "segmentation",
         "section",
     },
-    "reproduce.yaml": SHARED
+    "paper/reproduce.yaml": SHARED
     | {"label_dir", "ckpt_path", "experiment", "size", "budget", "stage1_length", "seed", "seeds", "files"}
     | {"training", "evaluation", "segmenter", "tables", "experiments", "bench", "evidence", "run"},
-    "difficulty.yaml": set(),
+    "paper/difficulty.yaml": set(),
     "multi_gpu.yaml": {"device", "follower", "initialize", "finalize"},
-    "paper.yaml": TRAINING,
-    "baselines": SHARED | TRAINING | {"both_planes", "flips", "speed", "consistency", "methods"},
+    "paper/paper.yaml": TRAINING,
+    "paper/baselines": SHARED | TRAINING | {"both_planes", "flips", "speed", "consistency", "methods"},
     "mlflow.yaml": {"handlers_id", "configs"},
     "models": {"size", "network_def"},
 }

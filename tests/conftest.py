@@ -12,8 +12,8 @@ from monai.bundle import ConfigParser
 from scipy.ndimage import gaussian_filter
 
 from scripts.errors import input_error
-from scripts.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
-from scripts.weights import Card, write_card
+from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
+from scripts.method.weights import Card, write_card
 from tests.cohort_files import AXIAL, texture
 from tests.dicom_files import SHAPE, mr_slices, save
 

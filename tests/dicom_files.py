@@ -14,8 +14,9 @@ import pydicom
 from pydicom import Dataset, uid
 from pydicom.dataset import FileMetaDataset
 
-from scripts import grid
-from scripts.dicom import find_series, read_series, write_series
+from scripts.inputs.dicom import find_series, read_series
+from scripts.outputs.dicom import write_series
+from scripts.stack import grid
 
 REAL = Path(__file__).parents[2] / "shared" / "data" / "dicom" / "siemens-2d-t1-sagittal-hfs"
 DCM2NIIX = shutil.which("dcm2niix", path=Path(sys.executable).parent) or shutil.which("dcm2niix")

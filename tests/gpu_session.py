@@ -26,11 +26,11 @@ import numpy as np
 import torch
 import yaml
 
-from scripts.datasets import label_maps, sharp_volumes
 from scripts.files import stem
-from scripts.intensity import intensity_range
-from scripts.weights import card_path, check_card, read_card, write_card
-from scripts.windows import signal_box
+from scripts.method.weights import card_path, check_card, read_card, write_card
+from scripts.rebuild.windows import signal_box
+from scripts.stack.intensity import intensity_range
+from scripts.train.datasets import label_maps, sharp_volumes
 
 MIB = 2**20
 LEVELS = 2047  # of the range of tissue: as fine as 16-bit floating point just below 1, in which training keeps volumes

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from monai.data.utils import compute_importance_map
 
-from tests.test_grid import nearest_by_loop
+from tests.stack.test_grid import nearest_by_loop
 
 
 def window_starts(size, roi, overlap):

@@ -8,15 +8,19 @@ import yaml
 from ignite.engine import Events
 from monai.bundle import ConfigWorkflow
 
-from scripts.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
+from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
 
 ROOT = Path(__file__).parents[1]
 TRAINERS = {"stage1": "train#trainer", "stage2": "stage2#trainer"}
 SETTINGS = {
     "network_def": {
-        "_target_": "scripts.networks.Drift",
-        "apn": {"_target_": "scripts.networks.AnatomicalProjectionNetwork", "channels": [8, 16], "residual": True},
-        "velocity": {"_target_": "scripts.networks.VelocityNetwork", "channels": [8, 16]},
+        "_target_": "scripts.method.networks.Drift",
+        "apn": {
+            "_target_": "scripts.method.networks.AnatomicalProjectionNetwork",
+            "channels": [8, 16],
+            "residual": True,
+        },
+        "velocity": {"_target_": "scripts.method.networks.VelocityNetwork", "channels": [8, 16]},
     },
     "num_workers": 0,
     "patch_size": 32,

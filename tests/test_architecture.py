@@ -4,190 +4,119 @@ import ast
 import tomllib
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 SCRIPTS = ROOT / "scripts"
-MODULES = {  # by dotted name inside scripts; a package inside, such as dicom, is known by its __init__
-    ".".join(path.relative_to(SCRIPTS).with_suffix("").parts).removesuffix(".__init__"): ast.parse(path.read_text())
+MODULES = {  # by dotted name below scripts; the file of a package is known by the package's name
+    ".".join(path.relative_to(SCRIPTS).with_suffix("").parts).removesuffix("__init__").rstrip("."): path
     for path in sorted(SCRIPTS.rglob("*.py"))
 }
-PACKAGES = {name.split(".")[0] for name in MODULES if "." in name}
-
-LEVELS = {
-    0: {"__init__", "errors", "files"},
-    1: {"slice_profile", "grid", "acquisition", "interpolation", "intensity", "schedule", "flow"},
-    2: {"losses", "networks", "weights", "metrics", "spectra", "consistency", "dicom", "bids", "readers"}
-    | {"ablations", "reformats", "perceptual", "naturalness", "appearance", "segmentation", "deblocking"},
-    3: {"transforms", "simulation", "contrast", "training", "stage", "inference", "datasets", "scans", "sample"}
-    | {"choice", "windows", "baselines"},
-    4: {"cohort", "summary", "plan", "results", "report", "viewer", "planes", "overview", "evaluation", "tables"}
-    | {"options"}
-    | {"variants", "experiments", "comparison", "figures", "pictures"}
-    | {"difficulty", "cost", "work", "unpaired"},
-}
-LEVEL_OF = {name: level for level, names in LEVELS.items() for name in names}
+TREES = {module: ast.parse(path.read_text()) for module, path in MODULES.items()}
+FLOORS = [  # a folder imports from those on lower floors alone; a file at the top of scripts is a folder of its own
+    {"errors", "files", "options"},
+    {"stack", "method"},
+    {"rebuild", "inputs"},
+    {"pages", "train"},
+    {"outputs", "evaluate"},
+    {"paper"},
+]
+FLOOR = {folder: number for number, folders in enumerate(FLOORS) for folder in folders}
 STRANGERS = {"bundle", "tests", "monailabel", "holoscan", "yaml", "scripts"}  # scripts: imports are relative inside
 NO_INPUT_OUTPUT = {"os", "pathlib", "io", "json", "csv", "nibabel", "tempfile", "shutil", "subprocess", "socket"}
-MOST_LINES = 300
 NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "base"}
 
 
-def package(module):
-    """The package inside scripts that a module belongs to, or the module itself."""
+def folder(module):
+    """Where a module lies, or the module itself if it lies at the top."""
     return module.split(".")[0]
 
 
-def level(module):
-    return LEVEL_OF[package(module)]
-
-
 def imports(module):
-    """(module that is imported, whether from within scripts) of every import statement, at any depth."""
-    inside = package(module) in PACKAGES
-    for node in ast.walk(MODULES[module]):
+    """(dotted name, whether it is below scripts) of what each import statement names, at any depth."""
+    here = module.split(".") if MODULES[module].name == "__init__.py" else module.split(".")[:-1]
+    for node in ast.walk(TREES[module]):
         if isinstance(node, ast.Import):
             yield from ((alias.name, False) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level:
-            assert node.level <= 1 + inside, "relative imports end at scripts"
-            home = f"{package(module)}." if inside and node.level == 1 else ""
-            names = [alias.name for alias in node.names] if node.module is None else [node.module]
-            yield from ((home + name, True) for name in names)
+            assert node.level <= len(here) + 1, f"{module}: relative imports end at scripts"
+            source = [*here[: len(here) - node.level + 1], *(node.module or "").split(".")]
+            for alias in node.names:
+                name = ".".join(filter(None, [*source, alias.name]))
+                yield (name if name in MODULES else name.rpartition(".")[0]), True
         elif isinstance(node, ast.ImportFrom) and node.module == "monai":
             yield from ((f"monai.{alias.name}", False) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield node.module, False
 
 
-def inner(module):
-    return {name for name, relative in imports(module) if relative}
+INNER = {module: {name for name, below in imports(module) if below} for module in MODULES}
+OUTER = {module: {name.split(".")[0] for name, below in imports(module) if not below} for module in MODULES}
 
 
-def outer(module):
-    return {name for name, relative in imports(module) if not relative}
+def attributes(module):
+    return {node.attr for node in ast.walk(TREES[module]) if isinstance(node, ast.Attribute)}
 
 
-def calls(tree, name):
-    return [n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == name]
+def test_every_folder_has_a_floor():
+    assert {folder(module) for module in MODULES} - {""} == set(FLOOR)
 
 
-def functions(body, prefix=""):
-    """Public classes, functions and methods with their qualified names; not those inside functions."""
-    for node in body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith("_"):
-            yield prefix + node.name, node
-            if isinstance(node, ast.ClassDef):
-                yield from functions(node.body, f"{prefix}{node.name}.")
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_every_module_has_a_level(module):
-    assert package(module) in LEVEL_OF
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_arrows_point_down(module):
-    """A module imports from its own level and those below; circles have their own test."""
-    for name in inner(module):
-        assert name in MODULES, f"{module} imports {name}, which is not in scripts"
-        assert level(name) <= level(module), f"{module} must not import {name}"
+def test_arrows_point_down():
+    """Between folders; within one, and over all, there is no circle."""
+    for module, names in INNER.items():
+        for name in names - {""}:
+            assert name in MODULES, f"{module} imports {name}, which is not in scripts"
+            here, there = folder(module), folder(name)
+            assert here == there or FLOOR[there] < FLOOR[here], f"{module} must not import {name}"
 
 
 def test_no_modules_import_each_other_in_a_circle():
+    clear = set()
+
     def reach(module, path):
         assert module not in path, f"circle: {' -> '.join([*path, module])}"
-        for name in inner(module):
+        for name in INNER[module] - clear:
             reach(name, [*path, module])
+        clear.add(module)
 
     for module in MODULES:
         reach(module, [])
 
 
-@pytest.mark.parametrize("module", sorted(LEVELS[1]))
-def test_the_mathematics_needs_no_monai_and_no_files(module):
-    tree = MODULES[module]
-    roots = {name.split(".")[0] for name in outer(module) - {"nibabel.orientations"}}  # which is geometry alone
-    assert not roots & ({"monai", "ignite", "matplotlib", "logging"} | NO_INPUT_OUTPUT)
-    assert not calls(tree, "open")
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            assert node.attr not in {"load", "save", "read_text", "write_text", "manual_seed"}
+def test_the_mathematics_needs_no_monai_no_files_and_no_chance_of_its_own():
+    for module in (name for name in MODULES if folder(name) == "stack"):
+        assert not OUTER[module] & {"monai", "ignite", "matplotlib", "logging"}, module
+    for module in (name for name in MODULES if folder(name) in ("stack", "method") and name != "method.weights"):
+        roots = OUTER[module] - ({"nibabel"} if module == "stack.grid" else set())  # nibabel.orientations is geometry
+        assert not roots & NO_INPUT_OUTPUT, module
+        assert not attributes(module) & {"load", "save", "read_text", "write_text", "manual_seed"}, module
+        assert not attributes(module) & {"rand", "randn", "randint", "rand_like", "randn_like", "default_rng"}, module
 
 
-@pytest.mark.parametrize("module", sorted(LEVELS[1]))
-def test_the_mathematics_draws_no_random_numbers_of_its_own(module):
-    for node in ast.walk(MODULES[module]):
-        if isinstance(node, ast.Attribute):
-            assert node.attr not in {"rand", "randn", "randint", "rand_like", "randn_like", "random", "default_rng"}
+def test_scripts_import_no_host_no_tests_and_no_yaml():
+    for module, names in OUTER.items():
+        assert not names & STRANGERS, module
+        assert not any(name.startswith("monai.deploy") for name, _ in imports(module)), module
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_scripts_import_no_host_no_tests_and_no_yaml(module):
-    for name in outer(module):
-        assert name.split(".")[0] not in STRANGERS, f"{module} imports {name}"
-        assert not name.startswith("monai.deploy")
+def test_pydicom_stays_in_its_folders():
+    readers = {module for module, names in OUTER.items() if "pydicom" in names}
+    assert all(module.startswith(("inputs.dicom.", "outputs.dicom.")) for module in readers)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_only_dicom_imports_pydicom(module):
-    assert package(module) == "dicom" or "pydicom" not in {name.split(".")[0] for name in outer(module)}
+def test_no_module_without_a_concept():
+    assert not [module for module in MODULES if set(module.split(".")) & NAMELESS]
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_errors_are_raised_not_asserted(module):
-    assert not [node.lineno for node in ast.walk(MODULES[module]) if isinstance(node, ast.Assert)]
+def test_each_wing_says_what_it_is_for():
+    for module in MODULES:
+        assert ast.get_docstring(TREES[module]), f"{module or 'scripts'} has no docstring"
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if name != "errors"])
-def test_nothing_is_printed(module):
-    assert not [node.lineno for node in calls(MODULES[module], "print")]
-
-
-def test_errors_go_to_stderr():
-    for call in calls(MODULES["errors"], "print"):
-        assert {k.arg: ast.unparse(k.value) for k in call.keywords} == {"file": "sys.stderr"}
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_no_module_without_a_concept(module):
-    assert not set(module.split(".")) & NAMELESS
-
-
-@pytest.mark.parametrize("module", [name for name in MODULES if name != "__init__"])
-def test_what_is_public_is_documented(module):
-    tree = MODULES[module]
-    assert ast.get_docstring(tree), f"{module} has no docstring"
-    lacking = [name for name, node in functions(tree.body) if not ast.get_docstring(node)]
-    assert not lacking
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_exceptions_are_not_swallowed(module):
-    """No bare `except:`, and none whose body does nothing."""
-    for node in ast.walk(MODULES[module]):
-        if isinstance(node, ast.ExceptHandler):
-            assert node.type is not None
-            assert not all(isinstance(statement, ast.Pass) for statement in node.body)
-
-
-@pytest.mark.parametrize("folder", ["scripts", "bundle", "configs", "tests", "drift_mri"])
-def test_no_file_has_two_jobs(folder):
-    """Nor more than 300 lines."""
-    kinds = {".py", ".yaml", ".html", ".css", ".js", ".conf"}
-    lengths = {
-        path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines())
-        for path in (ROOT / folder).rglob("*")
-        if path.suffix in kinds and "site-packages" not in path.parts
-    }
-    assert lengths, f"{folder} holds no file"
-    assert not {name: lines for name, lines in lengths.items() if lines > MOST_LINES}
-
-
-def test_scripts_are_not_installed_but_carried():
-    """A module called scripts would collide with others'; the command's package holds the bundle as data."""
+def test_what_is_installed_needs_no_experiment():
+    """A module called scripts would collide with others': the command's package holds the bundle as data, no paper."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = project["tool"]["setuptools"]["packages"]
     assert all(package.split(".")[0] == "drift_mri" for package in packages)
-    folders = {path.parent for path in (ROOT / "scripts").rglob("*.py")}
+    folders = {path.parent.relative_to(ROOT).as_posix().replace("/", ".") for path in MODULES.values()}
     carried = {package.removeprefix("drift_mri.bundle.") for package in packages if ".bundle.scripts" in package}
-    assert carried == {folder.relative_to(ROOT).as_posix().replace("/", ".") for folder in folders}
+    assert carried == {name for name in folders if ".paper" not in name}

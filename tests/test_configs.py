@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -53,7 +54,7 @@ def test_expressions_wire_and_do_not_compute(file):
         "@a['b']",
         "{'a': @a}",
         "f'{@a}'",
-        "scripts.flow.endpoint(@a)",
+        "scripts.method.flow.endpoint(@a)",
         "import scripts",
     ],
 )
@@ -91,7 +92,7 @@ def test_numbers_are_numbers(file):
 
 @pytest.mark.parametrize("file", FILES)
 def test_top_level_keys_are_known(file):
-    known = KNOWN[file if file in KNOWN else file.split("/")[0]]
+    known = KNOWN[file if file in KNOWN else str(Path(file).parent)]
     keys = {key for key in raw(file) if "::" not in key and "#" not in key}
     assert keys <= known, f"misspelt, or to be added to this test: {sorted(keys - known)}"
 
@@ -212,7 +213,7 @@ def test_multi_gpu_initialises_as_train_does_and_joins_the_processes_before_the_
     alone, together = raw("train.yaml")["initialize"], raw("multi_gpu.yaml")["initialize"]
     assert [step for step in together if step in alone] == alone
     (joins,) = [step for step in together if step not in alone]
-    assert joins == {"_target_": "scripts.training.start_process_group"}
+    assert joins == {"_target_": "scripts.train.batches.start_process_group"}
 
 
 def test_ranks_draw_from_distinct_volumes():

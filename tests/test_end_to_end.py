@@ -15,8 +15,8 @@ import torch
 import yaml
 from pydicom import dcmread
 
-from scripts.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
-from scripts.weights import write_card
+from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
+from scripts.method.weights import write_card
 from tests.conftest import CARD
 from tests.dicom_files import mr_slices, save
 
@@ -26,9 +26,13 @@ TIMEOUT = 120  # s
 SHAPE = (20, 12, 8)
 NETWORK = {
     "network_def": {
-        "_target_": "scripts.networks.Drift",
-        "apn": {"_target_": "scripts.networks.AnatomicalProjectionNetwork", "channels": [4, 8], "residual": True},
-        "velocity": {"_target_": "scripts.networks.VelocityNetwork", "channels": [4, 8]},
+        "_target_": "scripts.method.networks.Drift",
+        "apn": {
+            "_target_": "scripts.method.networks.AnatomicalProjectionNetwork",
+            "channels": [4, 8],
+            "residual": True,
+        },
+        "velocity": {"_target_": "scripts.method.networks.VelocityNetwork", "channels": [4, 8]},
     }
 }
 WRITTEN = {"stage1.pt", "stage1.json", "stage1_checkpoint.pt", "model.pt", "model.json", "stage2_checkpoint.pt"}

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from scripts.datasets import sharp_volumes
-from scripts.intensity import intensity_range
-from scripts.weights import check_card, write_card
+from scripts.method.weights import check_card, write_card
+from scripts.stack.intensity import intensity_range
+from scripts.train.datasets import sharp_volumes
 from tests import gpu_session
 from tests.conftest import CARD
 

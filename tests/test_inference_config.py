@@ -9,7 +9,7 @@ import pytest
 import torch
 from monai.bundle import ConfigWorkflow
 
-from scripts.weights import write_card
+from scripts.method.weights import write_card
 from tests.cohort_files import AXIAL, texture
 from tests.conftest import CARD
 

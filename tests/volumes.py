@@ -5,8 +5,8 @@ import torch
 from monai.data import MetaTensor
 from scipy.spatial.transform import Rotation
 
-from scripts.acquisition import Acquisition
-from scripts.simulation import simulate
+from scripts.stack.acquisition import Acquisition
+from scripts.train.simulation import simulate
 
 
 def texture(shape, seed=0) -> np.ndarray:

@@ -19,9 +19,10 @@ from monai.deploy.core import ExecutionContext, Fragment, InputContext, Operator
 from monai.inferers import Inferer
 from monai.transforms import Compose
 
-from scripts import dicom
 from scripts.errors import InputError, input_error
-from scripts.inference import rebuild
+from scripts.inputs import dicom
+from scripts.outputs.dicom import write_series
+from scripts.rebuild.inferer import rebuild
 
 logger = logging.getLogger("drift")
 
@@ -155,4 +156,4 @@ class Writing(Operator):
         with noted(self.failures, series.name):
             header = dicom.read_series(series).header
             array, affine = volume.as_tensor().numpy(), np.asarray(volume.affine)
-            dicom.write_series(self.folder / f"{series.name}_sr", array, affine, header, self.version, self.key)
+            write_series(self.folder / f"{series.name}_sr", array, affine, header, self.version, self.key)

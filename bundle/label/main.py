@@ -86,10 +86,10 @@ class Rebuild(InferTask):
         Raises:
             InputError: if the scan or an option is not what is expected.
         """
-        from scripts.acquisition import Acquisition
         from scripts.errors import InputError
-        from scripts.inference import rebuild
-        from scripts.scans import scans
+        from scripts.inputs.scans import scans
+        from scripts.rebuild.inferer import rebuild
+        from scripts.stack.acquisition import Acquisition
 
         start = time.perf_counter()
         ending = request.get("result_extension") or ENDINGS[0]

@@ -10,10 +10,10 @@ import matplotlib
 import torch
 from monai.bundle import ConfigParser
 
-from scripts.datasets import sharp_volumes
-from scripts.evaluation import by_networks
-from scripts.interpolation import interpolate
-from scripts.weights import load_weights
+from scripts.evaluate.paired import by_networks
+from scripts.method.weights import load_weights
+from scripts.stack.interpolation import interpolate
+from scripts.train.datasets import sharp_volumes
 
 CKPT_PATH = "models/model.pt"
 CUBIC = {"cubic spline": partial(interpolate, method="cubic")}  # what a sweep is compared with
@@ -47,7 +47,7 @@ def preprocessing():
 
 
 def method(network, inferer):
-    """As `scripts.evaluation.evaluate` takes it."""
+    """As `scripts.evaluate.paired.evaluate` takes it."""
     return partial(by_networks, network=network, inferer=inferer, device="cpu")
 
 

@@ -14,14 +14,14 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from scripts import metrics
-from scripts.acquisition import SLR, Acquisition
-from scripts.consistency import difference, project, reconcile, relative_rmse
-from scripts.datasets import sharp_volumes
-from scripts.evaluation import central_slab, read_volume
-from scripts.grid import voxel_spacing
-from scripts.inference import rebuild
-from scripts.simulation import simulate
+from scripts.evaluate import metrics
+from scripts.evaluate.paired import central_slab, read_volume
+from scripts.rebuild.consistency import difference, project, reconcile, relative_rmse
+from scripts.rebuild.inferer import rebuild
+from scripts.stack.acquisition import SLR, Acquisition
+from scripts.stack.grid import voxel_spacing
+from scripts.train.datasets import sharp_volumes
+from scripts.train.simulation import simulate
 from tests.benchmarks import CKPT_PATH, deployed, shipped_network
 
 GAP = 0.25  # of the slice thickness

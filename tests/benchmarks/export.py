@@ -12,7 +12,7 @@ import time
 import onnxruntime
 import torch
 
-from scripts.schedule import euler_times
+from scripts.method.schedule import euler_times
 from tests.benchmarks import CKPT_PATH, shipped_network
 
 THICKNESS = torch.tensor([[5.0, 1.0]])  # mm

@@ -23,10 +23,10 @@ import nibabel as nib
 import numpy as np
 import torch
 
-from scripts.acquisition import Acquisition
-from scripts.grid import fine_affine
-from scripts.sample import built_in_sample
-from scripts.slice_profile import acquire
+from scripts.inputs.sample import built_in_sample
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.grid import fine_affine
+from scripts.stack.profile import acquire
 from tests.browser import Browser
 
 ROOT = Path(__file__).parents[2]

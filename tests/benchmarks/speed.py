@@ -26,11 +26,11 @@ from monai.data import MetaTensor
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from scripts.acquisition import Acquisition
-from scripts.inference import rebuild
-from scripts.schedule import ais_steps, euler_times
-from scripts.training import default_device, fast_bfloat16
-from scripts.windows import window_size
+from scripts.method.schedule import ais_steps, euler_times
+from scripts.rebuild.inferer import rebuild
+from scripts.rebuild.windows import window_size
+from scripts.stack.acquisition import Acquisition
+from scripts.train.batches import default_device, fast_bfloat16
 from tests.benchmarks import CKPT_PATH, deployed, shipped_network
 
 WINDOW, STRIDE = 128, 96

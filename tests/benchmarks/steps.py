@@ -10,11 +10,11 @@ from pathlib import Path
 
 import torch
 
-from scripts.evaluation import evaluate
-from scripts.flow import euler_step
-from scripts.inference import DriftInferer
-from scripts.networks import Drift
-from scripts.tables import summarise
+from scripts.evaluate.paired import evaluate
+from scripts.evaluate.tables import summarise
+from scripts.method.flow import euler_step
+from scripts.method.networks import Drift
+from scripts.rebuild.inferer import DriftInferer
 from tests.benchmarks import CUBIC, deployed, held_out, method, panels, shipped_network, sweep_parser
 
 BANDS = {"power_low": "1/2T to 1/T", "power_middle": "1/T to half Nyquist", "power_high": "half Nyquist to Nyquist"}

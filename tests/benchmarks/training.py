@@ -20,10 +20,10 @@ from monai.bundle import ConfigParser
 from monai.engines.utils import IterationEvents
 from monai.transforms import RandSpatialCrop
 
-from scripts.acquisition import Acquisition
-from scripts.evaluation import read_volume
-from scripts.grid import voxel_spacing
-from scripts.interpolation import degrade
+from scripts.evaluate.paired import read_volume
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.grid import voxel_spacing
+from scripts.stack.interpolation import degrade
 
 
 def parsed(overrides):

@@ -8,9 +8,9 @@ One family of planes; the time is that of this process, so run nothing else.
 import time
 from pathlib import Path
 
-from scripts.evaluation import evaluate
-from scripts.inference import DriftInferer
-from scripts.tables import summarise
+from scripts.evaluate.paired import evaluate
+from scripts.evaluate.tables import summarise
+from scripts.rebuild.inferer import DriftInferer
 from tests.benchmarks import deployed, held_out, method, panels, shipped_network, sweep_parser
 
 PAPER = {"roi_size": 128, "both_planes": False, "bfloat16": False}

@@ -21,8 +21,8 @@ import torch
 from monai.bundle import ConfigParser
 
 from scripts.errors import input_error
-from scripts.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
-from scripts.weights import write_card
+from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
+from scripts.method.weights import write_card
 from tests.conftest import CARD
 from tests.corpus.given import PLAIN, Given, Maker
 

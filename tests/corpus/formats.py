@@ -6,7 +6,7 @@ import nibabel as nib
 import numpy as np
 from monai.utils import optional_import
 
-from scripts import readers
+from scripts.inputs import readers
 from tests.corpus.given import AXIAL, SCAN, Given, Maker, before, content, nifti, rewritten, turned
 
 itk, HAS_ITK = optional_import("itk")

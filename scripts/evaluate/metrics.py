@@ -1,0 +1,300 @@
+"""Image quality of a rebuilt volume against its truth, along and across the slice axis.
+
+Every function takes `(X, Y, Z)` volumes on one grid and in one unit. Intensity scales and masks come from the truth
+alone, so that no method is measured on a scale of its own; multiplying both volumes by one factor, or adding one
+constant to both, changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from monai.metrics import PSNRMetric, SSIMMetric
+from scipy import ndimage
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ..stack.acquisition import Acquisition
+from ..stack.grid import nearest_index
+from ..stack.intensity import intensity_range
+
+SSIM_WINDOW = 11  # pixels; MONAI's, and Wang et al.'s
+HEAD_THRESHOLD = 0.1  # of the range of the truth's tissue
+FLAT_SCALE = 2.0  # voxels; standard deviation of the Gaussian that gradients are taken with
+RING = 2  # voxels; width of the surroundings that a lesion is seen against
+
+
+def check_pair(prediction: Tensor, truth: Tensor) -> None:
+    """Refuses what is not two volumes on one grid.
+
+    Raises:
+        ValueError: if shapes differ, or are not `(X, Y, Z)`.
+    """
+    if prediction.shape != truth.shape or truth.dim() != 3:
+        raise ValueError(
+            f"prediction is {tuple(prediction.shape)}, truth {tuple(truth.shape)}: expected two volumes (X, Y, Z) of "
+            "one shape. Resample the prediction to the truth's grid first."
+        )
+
+
+def data_range(truth: Tensor) -> float:
+    """Largest minus smallest intensity of the truth.
+
+    Raises:
+        ValueError: if the truth holds one value, or NaN or infinite ones.
+    """
+    extent = float(truth.max()) - float(truth.min())
+    if not 0 < extent < math.inf:
+        raise ValueError(f"truth has an intensity range of {extent}: expected a positive one. Leave this volume out.")
+    return extent
+
+
+def psnr(prediction: Tensor, truth: Tensor, mask: Tensor | None = None) -> float:
+    """Peak signal-to-noise ratio over the volume, `20 log10(range) - 10 log10(MSE)`, in dB (Sec. 4.1).
+
+    Args:
+        prediction: `(X, Y, Z)`.
+        truth: `(X, Y, Z)`; its whole range is the peak.
+        mask: `(X, Y, Z)` bool, the voxels whose error counts; all without it.
+
+    Returns:
+        dB; infinite where the volumes are equal.
+
+    Raises:
+        ValueError: if shapes differ, the truth is constant, or the mask is empty.
+    """
+    check_pair(prediction, truth)
+    peak = data_range(truth)
+    if mask is not None:
+        if not mask.any():
+            raise ValueError("mask holds no voxel: expected one or more. Check the truth that it was made from.")
+        prediction, truth = prediction[mask], truth[mask]
+    pair = prediction.double()[None, None], truth.double()[None, None]
+    return PSNRMetric(max_val=peak)(*pair).item()  # type: ignore[union-attr]  # MONAI: or a list
+
+
+def ssim(prediction: Tensor, truth: Tensor) -> float:
+    """Structural similarity of 2-D slices, averaged over each direction's slices, then over directions (Sec. 4.1).
+
+    Wang et al., IEEE Trans. Image Process. 13:600-612 (2004). Both volumes are mapped as takes the truth to [0, 1]. A
+    direction whose slices are smaller than the window is left out.
+
+    Args:
+        prediction: `(X, Y, Z)`.
+        truth: `(X, Y, Z)`.
+
+    Returns:
+        At most 1; NaN where no direction has slices as large as the window.
+
+    Raises:
+        ValueError: if shapes differ or the truth is constant.
+    """
+    check_pair(prediction, truth)
+    low, extent = truth.min(), data_range(truth)
+    # float32, as MONAI computes; after the map its cancellation in E[x^2] - E[x]^2 does not matter
+    unit_prediction, unit_truth = (((v.double() - low) / extent).float() for v in (prediction, truth))
+    metric = SSIMMetric(spatial_dims=2, data_range=1.0, win_size=SSIM_WINDOW)
+    directions = []
+    for normal in range(3):
+        pair = [v.movedim(normal, 0)[:, None].contiguous() for v in (unit_prediction, unit_truth)]  # (slices, 1, H, W)
+        if min(pair[0].shape[2:]) >= SSIM_WINDOW:
+            directions.append(metric(*pair).double().mean().item())  # type: ignore[union-attr]  # MONAI: or a list
+    return float(np.mean(directions)) if directions else math.nan
+
+
+def laplacian(volume: Tensor) -> Tensor:
+    """Sum of the second differences along the three axes, in intensity per voxel squared; edges are repeated.
+
+    Args:
+        volume: `(X, Y, Z)`.
+
+    Returns:
+        `(X, Y, Z)`.
+    """
+    result = torch.zeros_like(volume)
+    for axis in range(3):
+        moved = volume.movedim(axis, -1)
+        padded = pad(moved, (1, 1), mode="replicate")
+        result += padded.diff(n=2, dim=-1).movedim(-1, axis)
+    return result
+
+
+def hf_psnr(prediction: Tensor, truth: Tensor) -> float:
+    """PSNR of the high-pass filtered volumes, in dB (Sec. S10).
+
+    `20 log10(range of the truth's image) - 10 log10(MSE of the Laplacians)`: the range stays the image's, so that
+    the number does not depend on the truth's sharpest voxel.
+
+    Args:
+        prediction: `(X, Y, Z)`.
+        truth: `(X, Y, Z)`.
+
+    Raises:
+        ValueError: if shapes differ or the truth is constant.
+    """
+    check_pair(prediction, truth)
+    filtered = [laplacian(v.double())[None, None] for v in (prediction, truth)]
+    return PSNRMetric(max_val=data_range(truth))(*filtered).item()  # type: ignore[union-attr]  # MONAI: or a list
+
+
+def gradient_rmse(prediction: Tensor, truth: Tensor, axis: int) -> float:
+    """Grad-RMSE, `sqrt(mean((grad_z prediction - grad_z truth)^2))` with the slice axis as z (Eq. S4).
+
+    The gradient is the difference of neighbouring slices of the fine grid, in shares of the truth's range per voxel.
+
+    Args:
+        prediction: `(X, Y, Z)`.
+        truth: `(X, Y, Z)`.
+        axis: slice axis.
+
+    Raises:
+        ValueError: if shapes differ or the truth is constant.
+    """
+    check_pair(prediction, truth)
+    error = (prediction.double() - truth.double()).diff(dim=axis) / data_range(truth)
+    return error.square().mean().sqrt().item()
+
+
+def head_mask(truth: Tensor) -> Tensor:
+    """Voxels of the head, from the truth alone: PSNR over a field of view that is half air says little about anatomy.
+
+    Brighter than a tenth of the range of tissue (`intensity.intensity_range`); holes filled slice by slice in each
+    direction, since skull and sinuses reach the border of the field of view; the largest connected part of it.
+
+    Args:
+        truth: `(X, Y, Z)`.
+
+    Returns:
+        `(X, Y, Z)` bool.
+
+    Raises:
+        ValueError: if the truth is constant.
+    """
+    data_range(truth)
+    low, high, _ = intensity_range(truth)
+    inside = truth.cpu().numpy() > low + HEAD_THRESHOLD * (high - low)
+    cross = ndimage.generate_binary_structure(3, 1)
+    for normal in range(3):
+        in_slice = cross.copy()
+        in_slice.swapaxes(0, normal)[[0, 2]] = False
+        inside |= ndimage.binary_fill_holes(inside, in_slice)
+    parts, _ = ndimage.label(inside)
+    largest = np.bincount(parts.ravel())[1:].argmax() + 1
+    return torch.from_numpy(parts == largest).to(truth.device)
+
+
+def edge_strength(reference: Tensor, head: Tensor) -> Tensor:
+    """Magnitude of the intensity's gradient, over its median in the head.
+
+    Args:
+        reference: `(X, Y, Z)`.
+        head: `(X, Y, Z)` bool, one voxel or more.
+
+    Returns:
+        `(X, Y, Z)` float32, not negative.
+    """
+    gradient = torch.from_numpy(ndimage.gaussian_gradient_magnitude(reference.float().cpu().numpy(), FLAT_SCALE))
+    gradient = gradient.to(head.device)
+    return gradient / gradient[head].median().clamp(min=torch.finfo(gradient.dtype).tiny)
+
+
+def flat_tissue(reference: Tensor) -> Tensor:
+    """The half of the head where intensity changes least, by its gradient's magnitude: edges would hide a step.
+
+    Args:
+        reference: `(X, Y, Z)`, the truth, or where there is none a volume without steps, such as the cubic spline's.
+
+    Returns:
+        `(X, Y, Z)` bool.
+
+    Raises:
+        ValueError: if the reference is constant.
+    """
+    head = head_mask(reference)
+    return head & (edge_strength(reference, head) <= 1)
+
+
+def step_ratio(volume: Tensor, acquisition: Acquisition, flat: Tensor) -> float:
+    """How much of the measured slices still shows: neighbouring planes differ more across their borders than inside.
+
+    Args:
+        volume: `(X, Y, Z)` on the fine grid.
+        acquisition: of the slices.
+        flat: `(X, Y, Z)` bool, see `flat_tissue`; a difference counts where both its voxels lie there.
+
+    Returns:
+        Mean absolute difference of neighbouring planes on either side of a border of measured slices, over that of
+        planes in one slice. 1 shows no trace; infinite for stair steps; NaN where there is nothing to compare.
+    """
+    a = acquisition
+    slices = nearest_index(a.fine_count, a.target_spacing, a.slice_count, a.slice_spacing, a.shift)
+    border = torch.from_numpy(np.diff(slices) != 0)
+    differences = volume.double().movedim(a.slice_axis, -1).diff(dim=-1).abs()
+    inside = flat.movedim(a.slice_axis, -1)
+    both = inside[..., 1:] & inside[..., :-1]
+    across, within = (differences[..., there][both[..., there]].mean() for there in (border, ~border))
+    return (across / within).item()
+
+
+def sharpness(volume: Tensor, axis: int) -> float:
+    """One less the blur effect along an axis: how much of the gradient a further blur would take away.
+
+    Crete et al., Proc. SPIE 6492 (2007), by `skimage.measure.blur_effect` with its window of 11 voxels, of the whole
+    volume. Needs no truth. Noise raises it, and so do stair steps.
+
+    Args:
+        volume: `(X, Y, Z)`.
+        axis: along which, the slice axis.
+
+    Returns:
+        0 to 1, 1 for the sharpest; NaN for a constant volume.
+    """
+    from skimage.measure import blur_effect  # here: hosts that rebuild scans read this module, and need no more of it
+
+    values = volume.detach().double().cpu().numpy()
+    extent = np.ptp(values)
+    if not extent:
+        return math.nan
+    return 1 - float(blur_effect((values - values.min()) / extent, reduce_func=None)[axis])
+
+
+def lesion_sizes(mask: Tensor) -> Tensor:
+    """How many voxels the lesion has that a voxel belongs to; voxels of a lesion touch, if only at a corner.
+
+    Args:
+        mask: `(X, Y, Z)`, above 0 in lesions.
+
+    Returns:
+        `(X, Y, Z)` integers, 0 outside.
+    """
+    labels, _ = ndimage.label(mask.cpu().numpy() > 0, np.ones((3, 3, 3)))
+    sizes = np.bincount(labels.ravel())
+    sizes[0] = 0
+    return torch.from_numpy(sizes[labels]).to(mask.device)
+
+
+def lesion_contrast_kept(prediction: Tensor, truth: Tensor, sizes: Tensor, below: float = math.inf) -> float:
+    """Contrast of the lesions over theirs in the truth; 1 where they stand out as they did, 0 where they are gone.
+
+    The contrast is the mean inside less the mean of the ring of two voxels around them, other lesions left out.
+
+    Args:
+        prediction: `(X, Y, Z)`.
+        truth: `(X, Y, Z)`.
+        sizes: `(X, Y, Z)`, see `lesion_sizes`.
+        below: only lesions of fewer voxels count.
+
+    Returns:
+        The ratio; NaN where there is no such lesion.
+
+    Raises:
+        ValueError: if shapes differ.
+    """
+    check_pair(prediction, truth)
+    inside = (sizes > 0) & (sizes < below)
+    near = torch.from_numpy(ndimage.binary_dilation(inside.cpu().numpy(), iterations=RING)).to(inside.device)
+    ring = near & (sizes == 0)
+    kept, whole = (volume[inside].double().mean() - volume[ring].double().mean() for volume in (prediction, truth))
+    return (kept / whole).item()

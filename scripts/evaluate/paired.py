@@ -1,0 +1,279 @@
+"""The paired evaluation: sharp volumes are degraded, rebuilt by every method and compared with what they were."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from monai.data import MetaTensor
+from monai.inferers import Inferer
+from monai.transforms import CenterSpatialCrop
+from monai.utils import convert_to_tensor
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..inputs.transforms import LoadScand
+from ..rebuild.inferer import rebuild
+from ..stack import spectra
+from ..stack.acquisition import SLR, Acquisition, Profile, length
+from ..stack.grid import voxel_spacing
+from ..stack.profile import slice_profile
+from ..train.simulation import simulate
+from . import metrics
+from .image_quality import Judges
+from .reformats import Reformats, normal_axis
+from .segmentation import Segmenter, agreement
+from .tables import CASE, summarise, summary_table, write_tables
+
+logger = logging.getLogger("drift")
+
+SMALL_LESION = 60  # voxels; less is small
+TRUTH = "truth"  # among the methods, what metrics without a reference say of the truth itself
+
+# Thick slices (1, X, Y, Z) with affine and acquisition, and that acquisition -> (1, X', Y', Z') on its fine grid
+Method = Callable[[MetaTensor, Acquisition], Tensor]
+
+
+def by_networks(
+    thick: MetaTensor, acquisition: Acquisition, network: nn.Module, inferer: Inferer, device: torch.device | str
+) -> MetaTensor:
+    """The method that ships, `inference.rebuild`; the slices carry their acquisition."""
+    return rebuild(thick, network, inferer, device)
+
+
+def _given(thick: MetaTensor, acquisition: Acquisition, volume: MetaTensor) -> MetaTensor:
+    """The method that knows the volume."""
+    return volume
+
+
+def read_volume(path: str | os.PathLike) -> MetaTensor:
+    """A sharp volume `(1, X, Y, Z)` with its affine.
+
+    Raises:
+        InputError: if the file is no 3-D real-valued volume on an orthogonal grid, or holds NaN or infinite voxels.
+    """
+    return LoadScand("label")({"label": path})["label"]
+
+
+def read_lesion_sizes(item: Mapping, volume: MetaTensor) -> MetaTensor | None:
+    """How large the lesion of each voxel is (`metrics.lesion_sizes`), `(1, X, Y, Z)`; null without a mask of lesions.
+
+    Raises:
+        InputError: if the mask is not on the grid of the volume.
+    """
+    if "lesions" not in item:
+        return None
+    mask = read_volume(item["lesions"])
+    if mask.shape != volume.shape or not torch.allclose(mask.affine, volume.affine, atol=1e-3):
+        raise InputError(
+            f"{item['lesions']} is not on the grid of {item['label']}: expected shape and affine of the volume. "
+            "Resample the mask, or take it out of the datalist."
+        )
+    return MetaTensor(metrics.lesion_sizes(mask.as_tensor()[0])[None], affine=mask.affine)
+
+
+def central_slab(volume: MetaTensor, slice_axis: int, count: int | None) -> MetaTensor:
+    """The `count` central slices along the last axis that is not degraded, for quick runs; null for all."""
+    size = [-1, -1, -1]
+    size[normal_axis(slice_axis)] = count or -1
+    return CenterSpatialCrop(size)(volume)  # type: ignore[return-value]  # MONAI: Tensor
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A sharp volume and what it is measured with, all `(X, Y, Z)` and from the truth alone.
+
+    Attributes:
+        volume: float.
+        head: bool.
+        flat: bool, tissue without edges.
+        lesion_sizes: in voxels, 0 outside of lesions; null where no mask is known.
+    """
+
+    volume: Tensor
+    head: Tensor
+    flat: Tensor
+    lesion_sizes: Tensor | None
+
+    @classmethod
+    def of(cls, sharp: MetaTensor, lesion_sizes: MetaTensor | None) -> Truth:
+        """Of a sharp volume `(1, X, Y, Z)`, which is not constant, and its lesions."""
+        volume = sharp.as_tensor()[0]
+        sizes = None if lesion_sizes is None else lesion_sizes.as_tensor()[0]
+        return cls(volume, metrics.head_mask(volume), metrics.flat_tissue(volume), sizes)
+
+    def measure(self, prediction: Tensor, acquisition: Acquisition) -> dict[str, float]:
+        """The keys of `tables.METRICS` for a volume `(X, Y, Z)` that was rebuilt from an acquisition."""
+        axis, spacing, truth = acquisition.slice_axis, acquisition.target_spacing, self.volume
+        bands = spectra.through_plane_bands(acquisition.slice_thickness, spacing)
+        low, middle, high = spectra.power_ratios(prediction, truth, axis, spacing, bands)
+        kept = {"lesions": math.nan, "small_lesions": math.nan}
+        if self.lesion_sizes is not None:
+            for name, below in {"lesions": math.inf, "small_lesions": SMALL_LESION}.items():
+                kept[name] = metrics.lesion_contrast_kept(prediction, truth, self.lesion_sizes, below)
+        return {
+            "psnr": metrics.psnr(prediction, truth),
+            "psnr_head": metrics.psnr(prediction, truth, self.head),
+            "ssim": metrics.ssim(prediction, truth),
+            "hf_psnr": metrics.hf_psnr(prediction, truth),
+            "grad_rmse": metrics.gradient_rmse(prediction, truth, axis),
+            "power_low": low,
+            "power_middle": middle,
+            "power_high": high,
+            "step_ratio": metrics.step_ratio(prediction, acquisition, self.flat),
+            **kept,
+        }
+
+
+def _check(
+    methods: Mapping,
+    thicknesses: Sequence[float],
+    axes: str,
+    spacing_ratio: float,
+    noise: float,
+    seed: int,
+    profile: Profile,
+    slab: int | None,
+) -> None:
+    """Refuses what `evaluate` cannot do, before the first volume is read."""
+
+    def expect(good: bool, name: str, value: object, expected: str) -> None:
+        if not good:
+            raise InputError(f"{name} is {value!r}: expected {expected}. Set --{name}.")
+
+    def number(value: object, least: float) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool) and least <= value < math.inf
+
+    for name, chosen in {"methods": methods, "thicknesses": thicknesses}.items():
+        if not len(chosen):
+            raise InputError(f"{name} are none: expected one or more. Set --{name}.")
+    for name, method in methods.items():
+        expect(callable(method), f"methods::{name}", method, "a callable, (thick slices, acquisition) -> volume")
+    expect(TRUTH not in methods, f"methods::{TRUTH}", "given", "another name, for the truth itself bears this one")
+    expect(axes in ("first", "all"), "axes", axes, "first or all, of each volume's sharp axes")
+    expect(number(spacing_ratio, 0.01), "spacing_ratio", spacing_ratio, "a positive number, 1.0 for no gap")
+    expect(number(noise, 0), "noise", noise, "a share of the intensity range, 0 or more")
+    expect(isinstance(seed, int), "seed", seed, "a whole number")
+    slice_profile(profile)
+    whole = slab is None or (isinstance(slab, int) and number(slab, 1))
+    expect(whole, "slab", slab, "a number of slices, or null for whole volumes")
+
+
+def evaluate(
+    volumes: Sequence[Mapping],
+    methods: Mapping[str, Method],
+    output_dir: str | os.PathLike,
+    thicknesses: Sequence[float],
+    axes: str = "first",
+    spacing_ratio: float = 1.0,
+    noise: float = 0.0,
+    seed: int = 0,
+    profile: Profile = SLR,
+    slab: int | None = None,
+    judges: Judges | None = None,
+    segmenter: Segmenter | None = None,
+    about: Mapping | None = None,
+) -> pd.DataFrame:
+    """Degrades sharp volumes, rebuilds them by every method and compares them with what they were.
+
+    Writes the tables of `write_tables`, anew after each volume. Methods are told that the slices are `SLR` ones,
+    whatever they are: no header states the profile.
+
+    Args:
+        volumes: items of `datasets.sharp_volumes`; `lesions`, the path of a mask, where lesions are to be measured.
+        methods: name -> how thick slices become a volume; one that says its number of `steps`, in the meta data of its
+            result, has it in the tables; numbers that it names in `measured` there are columns of the rows.
+        output_dir: where the tables are written.
+        thicknesses: of the simulated slices, in mm; none below a volume's own spacing.
+        axes: `"first"` degrades along the first of a volume's `sharp_axes`, `"all"` along each in turn.
+        spacing_ratio: slice spacing / slice thickness; above 1 for gaps, below for overlap.
+        noise: standard deviation of Gaussian noise in the thick slices, as a share of the truth's intensity range.
+        seed: of the noise.
+        profile: of the slices, see `slice_profile.slice_profile`.
+        slab: number of central slices kept along the last axis that is not degraded; null for all.
+        judges: what else is measured (`appearance`); with them the truth itself is one more method.
+        segmenter: of the truth and of every result, whose labels are compared; it is given the slab where there is one.
+        about: what else the tables shall say, such as how the methods are set.
+
+    Returns:
+        A row for each volume, slice axis, thickness and method; columns are the keys of `CASE` and `METRICS`.
+
+    Raises:
+        InputError: if an option is out of its range, a volume cannot be used, or a method returns what is no volume on
+            the truth's grid.
+    """
+    thicknesses = [length("thicknesses", t, "Set --thicknesses [3.0,5.0].") for t in np.ravel(thicknesses).tolist()]
+    _check(methods, thicknesses, axes, spacing_ratio, noise, seed, profile, slab)
+    settings = {
+        "thicknesses": thicknesses,
+        "axes": axes,
+        "spacing_ratio": spacing_ratio,
+        "noise": noise,
+        "seed": seed,
+        "profile": profile,
+        "slab": slab,
+        **(about or {}),
+    }
+    generator = torch.Generator().manual_seed(seed)
+    rows: list[dict] = []
+    table = pd.DataFrame()
+    for item in volumes:
+        name, volume = Path(item["label"]).name, read_volume(item["label"])
+        lesion_sizes = read_lesion_sizes(item, volume)
+        for axis in item["sharp_axes"] if axes == "all" else item["sharp_axes"][:1]:
+            sharp, fine_spacing = central_slab(volume, axis, slab), float(voxel_spacing(volume.affine)[axis])
+            if sharp.max() == sharp.min():
+                raise InputError(f"{name} is constant where it is evaluated: expected a head. Leave this volume out.")
+            truth = Truth.of(sharp, lesion_sizes if lesion_sizes is None else central_slab(lesion_sizes, axis, slab))
+            labels = None if segmenter is None else segmenter(sharp, name)
+            reformats = None if judges is None else Reformats.of(truth.volume, axis)
+            known: dict[str, Method] = {} if judges is None else {TRUTH: partial(_given, volume=sharp)}
+            noise_sd = noise * metrics.data_range(truth.volume)
+            for thickness in thicknesses:
+                if thickness < fine_spacing:
+                    raise InputError(
+                        f"{name} has voxels of {fine_spacing:.4g} mm along axis {axis}: slices of {thickness:g} mm "
+                        "cannot be simulated, expected thicker ones. Set --thicknesses."
+                    )
+                spacing = round(spacing_ratio * thickness, 9)  # 1.2 x 3 mm is 3.6 mm in the tables, too
+                a = Acquisition.of_truth(axis, sharp.shape[1 + axis], fine_spacing, thickness, spacing, profile)
+                thick = simulate(sharp, a)
+                thick.add_(noise_sd * torch.randn(thick.shape, generator=generator))
+                told = replace(a, profile=SLR)
+                told.attach(thick)
+                case = (name, item["subject"], item["contrast"], axis, thickness, spacing, fine_spacing)
+                for label, method in {**methods, **known}.items():
+                    start = time.perf_counter()
+                    result = method(thick.clone(), told)
+                    took = time.perf_counter() - start
+                    prediction = convert_to_tensor(result, device="cpu", track_meta=False).to(truth.volume)
+                    if prediction.shape != sharp.shape or not torch.isfinite(prediction).all():
+                        raise InputError(
+                            f"{label} made a volume of {tuple(prediction.shape)} of {name} at {thickness:g} mm: "
+                            f"expected {tuple(sharp.shape)}, all finite. Mend the method, or leave it out."
+                        )
+                    quality = truth.measure(prediction[0], a)
+                    if judges is not None and reformats is not None:
+                        quality |= judges.paired(prediction[0], truth.volume, reformats)
+                        quality |= judges.no_reference(prediction[0], reformats)
+                    if segmenter is not None and labels is not None:
+                        rebuilt = MetaTensor(prediction, affine=sharp.affine)
+                        found = labels if label == TRUTH else segmenter(rebuilt, f"{label} of {name}")
+                        quality["dice"] = agreement(found, labels, f"{label} of {name}")
+                    meta = getattr(result, "meta", {})
+                    measured = quality | {"seconds": took} | meta.get("measured", {})
+                    rows.append(dict(zip(CASE, (*case, label, meta.get("steps")))) | measured)
+                    logger.info(f"{name} axis {axis}, {thickness:g} mm, {label}: PSNR {quality['psnr']:.2f} dB")
+        table = pd.DataFrame(rows).astype({"slice_axis": "Int64", "steps": "Int64"})
+        write_tables(output_dir, settings, table)
+    logger.info(f"wrote {Path(output_dir) / 'evaluation'}.csv, .json and .md\n{summary_table(summarise(table))}")
+    return table

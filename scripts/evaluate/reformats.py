@@ -1,0 +1,84 @@
+"""The planes that image metrics look at: a few that contain the slice axis, cropped to the head, as gray images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..stack.intensity import intensity_range
+from .metrics import head_mask
+
+MOST_PLANES = 48  # evenly spaced; neighbours say nearly the same
+LEAST_HEAD = 0.5  # of the area of the plane that shows most of it
+
+
+def normal_axis(slice_axis: int) -> int:
+    """The last axis that is not the slice axis: planes across it contain the slice axis."""
+    return max(axis for axis in range(3) if axis != slice_axis)
+
+
+@dataclass(frozen=True)
+class Reformats:
+    """Which planes of a volume are looked at, and which intensities are black and white: one choice for all methods.
+
+    Attributes:
+        slice_axis: of the thick slices.
+        normal: array axis across the planes.
+        planes: their indices.
+        rows: of the head in all of these planes, along the first of the other axes.
+        columns: the same along the second.
+        head: `(planes, H, W)` bool, within rows and columns.
+        low: intensity that is black.
+        high: intensity that is white.
+    """
+
+    slice_axis: int
+    normal: int
+    planes: Tensor
+    rows: slice
+    columns: slice
+    head: Tensor
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, reference: Tensor, slice_axis: int) -> Reformats:
+        """Chosen by one volume of the case: the truth, or where there is none the cubic spline's.
+
+        The planes are those across `normal_axis` that show at least half as much of the head as the one that shows
+        most; of more than 48, 48 evenly spaced. Black and white are the ends of the range of tissue.
+
+        Args:
+            reference: `(X, Y, Z)`.
+            slice_axis: of the thick slices.
+
+        Raises:
+            ValueError: if the reference is constant.
+        """
+        normal = normal_axis(slice_axis)
+        head = head_mask(reference).movedim(normal, 0)
+        area = head.sum((1, 2))
+        shown = torch.nonzero(area >= LEAST_HEAD * area.max())[:, 0]
+        chosen = torch.linspace(0, len(shown) - 1, min(len(shown), MOST_PLANES)).round().long()
+        planes = shown[chosen.to(shown.device)]
+        head = head[planes]
+        rows, columns = (_extent(head.any(0).any(axis)) for axis in (1, 0))
+        low, high, _ = intensity_range(reference)
+        return cls(slice_axis, normal, planes, rows, columns, head[:, rows, columns], low, high)
+
+    def gray(self, volume: Tensor) -> Tensor:
+        """The planes of a volume on the reference's grid, black 0, white 1, clipped there; `(planes, H, W)` float32.
+
+        Args:
+            volume: `(X, Y, Z)`.
+        """
+        images = volume.movedim(self.normal, 0)[self.planes][:, self.rows, self.columns].double()
+        return ((images - self.low) / (self.high - self.low)).clamp(0, 1).float()
+
+
+def _extent(inside: Tensor) -> slice:
+    """From the first to the last true of a vector."""
+    places = torch.nonzero(inside)[:, 0].tolist()
+    return slice(places[0], places[-1] + 1)

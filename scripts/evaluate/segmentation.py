@@ -1,0 +1,147 @@
+"""Does a rebuilt volume segment as its truth does? By any segmenter that has a command line."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import shutil
+import subprocess
+import tempfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+from monai.data import MetaTensor
+from nibabel.filebasedimages import ImageFileError
+
+from ..errors import InputError
+
+PLACES = ("{image}", "{labels}")
+
+
+@dataclass(frozen=True)
+class LabelMap:
+    """Labels and where they lie.
+
+    Attributes:
+        labels: `(X, Y, Z)` integers, 0 for what is nothing.
+        affine: `(4, 4)`.
+    """
+
+    labels: np.ndarray
+    affine: np.ndarray
+
+
+@dataclass(frozen=True)
+class Segmenter:
+    """A command that reads a NIfTI file of intensities and writes one of labels.
+
+    Attributes:
+        words: of the command; two of them hold `{image}` and `{labels}`, where paths stand.
+    """
+
+    words: Sequence[str]
+
+    @classmethod
+    def of(cls, command: str) -> Segmenter:
+        """From a command as it is typed: `mri_synthseg --i {image} --o {labels}`, names with blanks in quotes.
+
+        No shell sees it: nothing in it is expanded, redirected or joined.
+
+        Raises:
+            InputError: if it lacks a place for a path, or the program is not found.
+        """
+        try:
+            words = shlex.split(command) if isinstance(command, str) else []
+        except ValueError as error:
+            raise InputError(f"segmenter is {command!r}: {error}. Close the quotes.") from error
+        if not all(sum(word.count(place) for word in words) == 1 for place in PLACES):
+            raise InputError(
+                f"segmenter is {command!r}: expected a command with {{image}} and {{labels}} once each, for the paths. "
+                'Set --segmenter "mri_synthseg --i {image} --o {labels}".'
+            )
+        if shutil.which(words[0]) is None:
+            raise InputError(f"segmenter: no program {words[0]!r} is found. Install it, or give its whole path.")
+        return cls(tuple(words))
+
+    def __call__(self, volume: MetaTensor, name: str) -> LabelMap:
+        """Labels of a volume, on the grid that the command chooses.
+
+        Args:
+            volume: `(1, X, Y, Z)` with an affine.
+            name: of the volume, for messages.
+
+        Raises:
+            InputError: if the command fails, or writes no label map.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            image, labels = Path(folder, "image.nii.gz"), Path(folder, "labels.nii.gz")
+            array = volume.as_tensor()[0].cpu().numpy().astype(np.float32)
+            nib.save(nib.Nifti1Image(array, np.asarray(volume.affine, dtype=np.float64)), image)
+            words = [w.replace("{image}", str(image)).replace("{labels}", str(labels)) for w in self.words]
+            try:
+                done = subprocess.run(words, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+            except OSError as error:
+                raise InputError(f"segmenter {words[0]!r} cannot be run: {error.strerror}. Mend it.") from error
+            last = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace").splitlines()[-1:]
+            said = f" It said: {last[0]}" if last else ""
+            if done.returncode:
+                raise InputError(f"segmenter {words[0]!r} ended with exit code {done.returncode} on {name}.{said}")
+            if not labels.is_file():
+                raise InputError(f"segmenter {words[0]!r} wrote no {{labels}} of {name}.{said}")
+            return _read(labels, f"what segmenter {words[0]!r} wrote of {name}")
+
+
+def _read(path: Path, name: str) -> LabelMap:
+    try:
+        image: Any = nib.load(path)
+        values = np.squeeze(np.asanyarray(image.dataobj))
+    except (ImageFileError, OSError, ValueError, EOFError, zlib.error) as error:
+        raise InputError(f"{name} cannot be read as NIfTI: {error}. Mend the segmenter.") from error
+    labels = np.rint(values)
+    if values.ndim != 3 or not np.array_equal(labels, values):
+        raise InputError(f"{name} is {values.dtype} of shape {values.shape}: expected a 3-D map of whole numbers.")
+    return LabelMap(labels.astype(np.int64), image.affine)
+
+
+def segmenter(command: str | None) -> Segmenter | None:
+    """The one that the option `segmenter` names; null for none.
+
+    Raises:
+        InputError: see `Segmenter.of`.
+    """
+    return None if command is None else Segmenter.of(command)
+
+
+def agreement(prediction: LabelMap, truth: LabelMap, name: str) -> float:
+    """Mean Dice of the labels that the truth's segmentation holds, 0 left out (Sec. S14).
+
+    It is no accuracy: the segmenter may be wrong on both.
+
+    Args:
+        prediction: of the rebuilt volume.
+        truth: of the sharp volume, by the same segmenter.
+        name: of the rebuilt volume, for messages.
+
+    Returns:
+        0 to 1, 1 for the same labels everywhere; NaN where the truth holds no label.
+
+    Raises:
+        InputError: if the two are not on one grid.
+    """
+    same = prediction.labels.shape == truth.labels.shape and np.allclose(prediction.affine, truth.affine, atol=1e-3)
+    if not same:
+        raise InputError(
+            f"the segmentation of {name} has shape {prediction.labels.shape}, that of its truth {truth.labels.shape}, "
+            "or another affine: expected one grid. Have the segmenter keep the grid of its input."
+        )
+    found = np.unique(truth.labels)
+    return float(np.mean([_dice(prediction.labels == k, truth.labels == k) for k in found[found != 0]] or [math.nan]))
+
+
+def _dice(a: np.ndarray, b: np.ndarray) -> float:
+    return 2 * np.count_nonzero(a & b) / (np.count_nonzero(a) + np.count_nonzero(b))

@@ -1,0 +1,202 @@
+"""BIDS: which scans of a dataset have thick slices, what their sidecars say, and the derivative that results form.
+
+Gorgolewski et al., Sci. Data 3:160044 (2016).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from ..files import NIFTI, stem, whole_file
+
+DESCRIPTION = "dataset_description.json"
+WEIGHTED = {"T1w", "T2w", "PDw", "T2starw", "FLAIR", "inplaneT1", "inplaneT2", "PDT2", "PD", "T2star", "FLASH", "angio"}
+NOT_MAGNITUDE = {"part-phase", "part-real", "part-imag"}
+NOT_ANATOMY = re.compile(  # last part of a name
+    r"(deface)?mask|(.*\+)?[ad]?seg|probseg|labels?|.*map|phase(diff|[12])?|magnitude[12]?|epi|bold|cbv|sbref|dwi|asl|"
+    "m0scan",
+    re.IGNORECASE,
+)
+SCANNER = (  # of a sidecar, what holds for the rebuilt scan too: not its slices, their order or times
+    "Modality MagneticFieldStrength Manufacturer ManufacturersModelName SoftwareVersions InstitutionName StationName "
+    "BodyPart BodyPartExamined MRAcquisitionType ScanningSequence SequenceVariant SequenceName PulseSequenceType "
+    "ReceiveCoilName ReceiveCoilActiveElements RepetitionTime EchoTime InversionTime FlipAngle EchoTrainLength "
+    "NumberOfAverages PixelBandwidth ImagingFrequency ContrastBolusIngredient SeriesDescription ProtocolName"
+).split()
+IGNORED = "summary.csv\n**/*.html\n"  # what a derivative holds beside BIDS
+VERSION = "1.9.0"  # of BIDS, whose derivatives results follow
+README = """The thick-slice anatomical scans of the dataset {name}, rebuilt by DRIFT {version}.
+
+Each scan SUFFIX has become desc-sr_SUFFIX, on a fine grid along its slice axis. The detail is estimated by networks,
+not measured. It is for research, not for diagnosis. The JSON file beside each scan says what it was made from, with
+which settings, and how it agrees with the measured slices; summary.csv has a line for each.
+"""
+
+
+def dataset_root(path: str | os.PathLike) -> Path | None:
+    """The BIDS dataset that a file or folder belongs to, None outside of one."""
+    path = Path(path).absolute()
+    return next((folder for folder in (path, *path.parents) if (folder / DESCRIPTION).is_file()), None)
+
+
+def by_drift(folder: str | os.PathLike) -> bool:
+    """Whether a folder is a dataset that DRIFT wrote."""
+    tools = _description(Path(folder)).get("GeneratedBy")
+    return isinstance(tools, list) and any(isinstance(tool, dict) and tool.get("Name") == "DRIFT" for tool in tools)
+
+
+def is_foreign(folder: str | os.PathLike) -> bool:
+    """Whether a folder is a dataset that something else than DRIFT wrote."""
+    return os.path.lexists(Path(folder, DESCRIPTION)) and not by_drift(folder)
+
+
+def shows_anatomy(name: str) -> bool:
+    """False for names of masks, label and parameter maps, phases, and functional or diffusion series; BIDS or not."""
+    entities, suffix = _parts(stem(name))
+    return not (NOT_ANATOMY.fullmatch(suffix) or NOT_MAGNITUDE & entities)
+
+
+def anatomical_scans(root: Path) -> list[Path]:
+    """Magnitude images of the subjects of a dataset that show anatomy, no maps, masks or derivatives; sorted."""
+    scans = (p for p in root.glob("sub-*/**/anat/sub-*") if p.name.endswith(NIFTI))
+    return sorted(p for p in scans if _parts(stem(p.name))[1] in WEIGHTED and shows_anatomy(p.name))
+
+
+def _parts(name: str) -> tuple[set[str], str]:
+    """Entities, such as `sub-01`, and suffix, such as `T2w`, of a file name without its ending."""
+    *entities, suffix = name.split("_")
+    return set(entities), suffix
+
+
+def sidecars(path: str | os.PathLike) -> list[Path]:
+    """JSON sidecars of a NIfTI file, nearest first; in a BIDS dataset also those it inherits from upper folders."""
+    path = Path(path)
+    name = stem(path.name)
+    beside = path.with_name(name + ".json")
+    found = [beside] if beside.is_file() else []
+    root = dataset_root(path)
+    if root is not None:
+        entities, suffix = _parts(name)
+        folder = path.absolute().parent
+        while True:
+            for candidate in sorted(folder.glob(f"*{suffix}.json")):
+                theirs, kind = _parts(candidate.stem)
+                if kind == suffix and theirs <= entities and candidate.is_file() and candidate not in found:
+                    found.append(candidate)
+            if folder == root:
+                break
+            folder = folder.parent
+    return found
+
+
+def sidecar_value(path: str | os.PathLike, name: str) -> tuple[Any, Path | None]:
+    """What the nearest sidecar of a NIfTI file that knows it says, and which one it is; None and None without.
+
+    Raises:
+        InputError: if a sidecar is no JSON object.
+    """
+    for sidecar in sidecars(path):
+        try:
+            value = json.loads(sidecar.read_text(encoding="utf-8")).get(name)
+        except (ValueError, AttributeError, RecursionError) as error:
+            raise InputError(f"{sidecar}: {name} cannot be read ({error}). Mend it, or remove it.") from error
+        if value is not None:
+            return value, sidecar
+    return None, None
+
+
+def scanner(path: str | os.PathLike) -> dict[str, Any]:
+    """What the sidecars of a scan say of how it was acquired, as far as that holds for the rebuilt scan too.
+
+    Raises:
+        InputError: if a sidecar is no JSON object.
+    """
+    found = {name: sidecar_value(path, name)[0] for name in SCANNER}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def skull_stripped(path: str | os.PathLike) -> bool | None:
+    """Whether a scan shows the brain alone: as its sidecars say; raw datasets hold what was scanned; else not known.
+
+    Raises:
+        InputError: if a sidecar is no JSON object.
+    """
+    value, _ = sidecar_value(path, "SkullStripped")
+    root = dataset_root(path)
+    if value is None and root is not None and _description(root).get("DatasetType", "raw") == "raw":
+        return False
+    return value
+
+
+def _description(root: Path) -> dict:
+    """What a dataset says of itself; empty if that cannot be read."""
+    try:
+        content = json.loads((root / DESCRIPTION).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def derivative_name(name: str) -> str:
+    """Name of a scan's derivative without its ending: `sub-01_T2w.nii.gz` becomes `sub-01_desc-sr_T2w`."""
+    *entities, suffix = stem(name).split("_")
+    return "_".join([*entities, "desc-sr", suffix])
+
+
+def check_folder(folder: str | os.PathLike) -> None:
+    """Makes sure that results may go into a folder.
+
+    Raises:
+        InputError: if it is a dataset that something else than DRIFT wrote.
+    """
+    ignore = Path(folder, ".bidsignore")
+    if is_foreign(folder) or (ignore.is_file() and not by_drift(folder) and ignore.read_text("utf-8") != IGNORED):
+        raise InputError(
+            f"output_dir {folder} is a dataset that DRIFT did not write: expected a new folder, or one of its own. "
+            "Choose another one."
+        )
+
+
+def write_description(folder: str | os.PathLike, source: Path, version: str) -> None:
+    """Makes a folder of results a BIDS derivative, with the authors of its source; a README that is there stays.
+
+    Args:
+        folder: of the results.
+        source: root of the dataset they come from.
+        version: of the bundle.
+
+    Raises:
+        InputError: see `check_folder`; or if the folder has results of another dataset, to which its link leads.
+    """
+    check_folder(folder)
+    links = _description(Path(folder)).get("DatasetLinks")
+    earlier = Path(folder, str(links.get("raw"))) if isinstance(links, dict) else None
+    if earlier is not None and earlier.is_dir() and earlier.resolve() != source.resolve():
+        raise InputError(
+            f"output_dir {folder} has the results of {earlier.resolve()}: those of {source} would lose their source "
+            "there. Choose another one for each dataset."
+        )
+    ignore = Path(folder, ".bidsignore")
+    origin = _description(source)
+    authors = origin.get("Authors")
+    content = {
+        "Name": "DRIFT: through-plane super-resolution",
+        "BIDSVersion": VERSION,
+        "DatasetType": "derivative",
+        **({"Authors": authors} if authors else {}),
+        "GeneratedBy": [{"Name": "DRIFT", "Version": version}],
+        "DatasetLinks": {"raw": os.path.relpath(source, folder)},
+    }
+    texts = {Path(folder, DESCRIPTION): json.dumps(content, indent=1) + "\n"}
+    if not list(Path(folder).glob("README*")):
+        texts[Path(folder, "README")] = README.format(name=origin.get("Name", source.name), version=version)
+    if not ignore.exists():  # it may hold lines of the user's
+        texts[ignore] = IGNORED
+    for path, text in texts.items():
+        with whole_file(path) as partial:
+            partial.write_text(text, encoding="utf-8")

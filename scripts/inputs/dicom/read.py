@@ -1,0 +1,171 @@
+"""Reading: the slices of a series as one volume, in the order in which they lie in space. Nothing is filled in."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+from pydicom import Dataset, dcmread
+from pydicom.pixels import apply_modality_lut
+
+from ...errors import InputError
+from ...stack import grid
+from .headers import SAME_PLACE, Frame, classic_headers, numbers, quiet, reason
+from .inherit import inherited
+from .policies import unfit
+from .select import Series, places
+
+logger = logging.getLogger("drift")
+
+SPACING_TOLERANCE = 0.01  # share of the spacing by which a slice may lie off the even grid; at least SAME_PLACE
+
+
+@dataclass(frozen=True)
+class Volume:
+    """A series as one stack of slices.
+
+    Attributes:
+        array: `(X, Y, Z)` float32: columns, rows and slices, in the units of the rescaled images. The slices lie along
+            the last axis, even where they are nearer to each other than pixels are.
+        affine: `(4, 4)`, voxel -> mm, RAS.
+        slice_thickness: (0018,0050) in mm, None where it is missing.
+        slice_spacing: between slice centres, from their positions, in mm.
+        header: what a derived series inherits, and its number; `RescaleSlope` is the finest step of the source.
+    """
+
+    array: np.ndarray
+    affine: np.ndarray
+    slice_thickness: float | None
+    slice_spacing: float
+    header: Dataset
+
+
+@quiet()
+def read_series(series: Series) -> Volume:
+    """Reads a series that was taken, in the order of its slices in space.
+
+    Padding (`PixelPaddingValue`, to `PixelPaddingRangeLimit`) takes the smallest intensity of the rest.
+
+    Raises:
+        InputError: if a file is broken, a slice is missing, different images share a place, or slices lie unevenly,
+            along a tilted line or on a sheared grid. Nothing is filled in or resampled.
+    """
+    if series.skipped:
+        raise InputError(f"{series.name} was skipped: {series.skipped}. Give another series.")
+    images: dict[Frame, tuple[Dataset, np.ndarray]] = {}
+    for path, members in groupby(series.images, key=lambda image: image[0]):
+        images |= _read(path, [index for _, index in members])
+    frames, repeats = [], []
+    for frame, *others in places(list(images)):
+        for other in others:
+            if not np.array_equal(images[other][1], images[frame][1], equal_nan=True):
+                raise InputError(
+                    f"{series.name}: {frame.image[0]} and {other.image[0]} are different images at the same place. "
+                    "Give the files of one volume only."
+                )
+            repeats.append(f"{other.image[0]} repeats {frame.image[0]}")
+        frames.append(frame)
+    if repeats:
+        logger.warning(f"{series.name}: {len(repeats)} repeated images are left out: {repeats[0]}, and so on.")
+    headers = [images[frame][0] for frame in frames]
+    affine = _affine(series.name, frames)
+    spacing = float(grid.voxel_spacing(affine)[2])
+    stated = numbers(headers[0], "SpacingBetweenSlices", 1)[0]
+    if abs(stated - spacing) > max(SPACING_TOLERANCE * spacing, SAME_PLACE):
+        logger.warning(
+            f"{series.name}: SpacingBetweenSlices is {stated:.4g} mm, but slices lie {spacing:.4g} mm apart, which "
+            "is used. Check that none is missing."
+        )
+    thickness = [frame.thickness for frame in frames if frame.thickness > 0]
+    if thickness and max(thickness) > 1.01 * min(thickness):
+        logger.warning(
+            f"{series.name}: slices are {min(thickness):g} to {max(thickness):g} mm thick; the median, "
+            f"{np.median(thickness):g} mm, is used."
+        )
+    return Volume(
+        array=_without_padding(series.name, np.stack([images[frame][1].T for frame in frames], axis=-1)),
+        affine=affine,
+        slice_thickness=float(np.median(thickness)) if thickness else None,
+        slice_spacing=spacing,
+        header=inherited(headers, [frame.image[1] for frame in frames], series.part),
+    )
+
+
+def _read(path: Path, indices: list[int]) -> dict[Frame, tuple[Dataset, np.ndarray]]:
+    """Header and rescaled pixels `(rows, columns)`, NaN where they are padding, of some frames of a file."""
+    images = {}
+    try:
+        dataset = dcmread(path)
+        headers = classic_headers(dataset)
+        stored = dataset.pixel_array.reshape(-1, dataset.Rows, dataset.Columns)
+        for index in indices:
+            header = headers[index]
+            frame = Frame.of(header, (path, index), unfit(header))
+            plane = apply_modality_lut(stored[index], header).astype(np.float32)
+            if frame.unfit or not np.isfinite(plane).all():
+                raise ValueError(frame.unfit or "infinite intensities")
+            plane[_padding(stored[index], header)] = np.nan
+            images[frame] = header, plane
+    except Exception as error:  # pydicom and the decoders raise many types for a broken file
+        raise InputError(f"{path} cannot be read ({reason(error)}). Export or download it again.") from error
+    return images
+
+
+def _padding(stored: np.ndarray, header: Dataset) -> np.ndarray:
+    """Which stored values are padding (PS3.3, C.7.5.1.1.2): one value, or the range to another one."""
+    value, limit = (numbers(header, f"PixelPadding{name}", 1)[0] for name in ("Value", "RangeLimit"))
+    return (np.fmin(value, limit) <= stored) & (stored <= np.fmax(value, limit)) & np.isfinite(value)
+
+
+def _without_padding(name: str, array: np.ndarray) -> np.ndarray:
+    """A volume whose padding, NaN, takes the smallest intensity of the rest; a line says so."""
+    padding = np.isnan(array)
+    if padding.all():
+        raise InputError(f"{name}: all voxels are padding (PixelPaddingValue). Export the series again.")
+    if padding.any():
+        array[padding] = lowest = array[~padding].min()
+        logger.info(f"{name}: {padding.sum()} voxels of padding take the smallest intensity of the rest, {lowest:g}.")
+    return array
+
+
+def _affine(name: str, frames: Sequence[Frame]) -> np.ndarray:
+    """RAS affine `(4, 4)` of slices in order, one at each place; warns of slight unevenness.
+
+    Raises:
+        InputError: if they do not form an even and orthogonal grid.
+    """
+    gaps = np.diff([frame.distance for frame in frames])
+    usual = float(np.median(gaps))
+    tolerance = max(SPACING_TOLERANCE * usual, SAME_PLACE)
+    multiples = np.round(gaps / usual)
+    if multiples.max() > 1 and (abs(gaps - multiples * usual) <= tolerance * multiples).all():
+        after, missing = int(np.argmax(multiples > 1)), int((multiples - 1).sum())
+        raise InputError(
+            f"{name}: {missing} of {len(frames) + missing} slices missing; slices are {usual:.4g} mm apart, but "
+            f"{frames[after].image[0]} and {frames[after + 1].image[0]} {gaps[after]:.4g} mm. Export the whole series "
+            "again: nothing is filled in."
+        )
+    positions = np.array([frame.position for frame in frames])
+    step = (positions[-1] - positions[0]) / (len(frames) - 1)
+    off = np.linalg.norm(positions - positions[0] - np.arange(len(frames))[:, None] * step, axis=1).max()
+    if off > tolerance:
+        raise InputError(
+            f"{name}: slices lie unevenly, {gaps.min():.4g} to {gaps.max():.4g} mm apart and up to {off:.2g} mm off an "
+            f"even grid; at most {tolerance:.2g} mm is supported. Give the files of one even stack."
+        )
+    if off > SAME_PLACE / 5:
+        logger.warning(f"{name}: slices lie up to {off:.2g} mm off an even grid; their mean spacing is used.")
+    row, column, (between_rows, between_columns) = np.split(frames[0].plane, [3, 6])
+    affine = np.eye(4)
+    affine[:3] = np.stack([row * between_columns, column * between_rows, step, positions[0]], axis=1)
+    shear = grid.shear_angle(affine)
+    if shear > grid.MAX_SHEAR:
+        raise InputError(
+            f"{name}: slices are sheared, {shear:.2f} degrees off orthogonal, at most {grid.MAX_SHEAR} is supported. "
+            "Resample to an orthogonal grid first."
+        )
+    return np.diag([-1, -1, 1, 1]) @ affine

@@ -1,0 +1,182 @@
+"""Scans as MONAI reads them: NIfTI, MGZ, Analyze, NRRD, MetaImage, DICOM series; what is no scan is refused."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+from monai.data import ImageReader, ITKReader
+from monai.utils import ensure_tuple, optional_import
+from nibabel.spatialimages import SpatialImage
+
+from ..errors import InputError
+from ..files import ITK, VOLUMES
+from . import dicom
+
+itk, has_itk = optional_import("itk")
+
+ANALYZE_IMAGES = (nib.AnalyzeImage, nib.Spm99AnalyzeImage, nib.Spm2AnalyzeImage)  # NIfTI's pairs are derived of them
+UNSURE = (
+    "Analyze files do not say which side is the patient's left: it is taken that their rows run from right to left. "
+    "Check it, and convert the scan to NIfTI."
+)
+
+
+class ScanReader(ImageReader):
+    """Reads one complete 3-D volume of real numbers and what its file says of it, in the two steps of MONAI."""
+
+    def verify_suffix(self, filename: Sequence[str | os.PathLike] | str | os.PathLike) -> bool:
+        """Whether all names end as those of volumes do; a `dicom.Series` has no name to end."""
+        return all(isinstance(one, dicom.Series) or str(one).endswith(VOLUMES) for one in ensure_tuple(filename))
+
+    def read(self, data: Any, **kwargs: Any) -> tuple[str, Any]:
+        """Opens a scan; the voxels of NIfTI, MGZ and Analyze files are not read yet.
+
+        Args:
+            data: path of a NIfTI, MGZ or Analyze file, read by nibabel; of an NRRD or MetaImage file, read by ITK; or a
+                `dicom.Series`.
+            kwargs: none.
+
+        Returns:
+            The scan's name and its image, of nibabel or a `dicom.Volume`, which has an affine.
+
+        Raises:
+            InputError: if there is no such scan.
+        """
+        (source,) = ensure_tuple(data)
+        if isinstance(source, dicom.Series):
+            return source.name, dicom.read_series(source)
+        path = Path(source)
+        return str(path), _by_itk(path) if path.name.endswith(ITK) else _by_nibabel(path)
+
+    def get_data(self, img: tuple[str, Any]) -> tuple[np.ndarray, dict]:
+        """Voxels and meta data of what `read` opened.
+
+        Returns:
+            `(X, Y, Z)` float32, and `affine`, voxel -> mm, RAS; `filename_or_obj`, the scan's name; `stated`, what the
+            file says of the acquisition: `slice_axis`, of the array, and `slice_thickness`, in mm, each with its source
+            and only where it is known; for NIfTI `header`, what holds for a result as well; for Analyze
+            `warning`; for DICOM `series`, its description, and its `date`.
+
+        Raises:
+            InputError: if the voxels cannot be read, or are no volume of real numbers.
+        """
+        name, image = img
+        array = image.array if isinstance(image, dicom.Volume) else _voxels(name, image)
+        meta = {"filename_or_obj": name, "affine": image.affine, "stated": _stated(image)}
+        if isinstance(image, nib.Nifti1Pair):
+            meta["header"] = _header(image)
+        if isinstance(image, dicom.Volume):
+            named = {"series": "SeriesDescription", "date": "StudyDate"}
+            meta["series"] = {name: str(image.header.get(keyword) or "") for name, keyword in named.items()}
+        elif type(image) in ANALYZE_IMAGES and not Path(name).with_suffix(".mat").is_file():  # where SPM says it
+            meta["warning"] = UNSURE
+        return array, {**meta, "original_channel_dim": "no_channel"}
+
+
+def is_header(path: Path) -> bool:
+    """Whether a file named `.hdr` is the header of an Analyze or NIfTI volume: it begins with its own length."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(4)
+    except OSError:
+        return True  # told when its turn comes
+    return any(int.from_bytes(start, order) in (348, 540) for order in ("little", "big"))
+
+
+def data_file(path: Path) -> Path | None:
+    """The file that holds the voxels of an NRRD or MetaImage header; None where they follow the header itself.
+
+    Headers are other people's: one could name any file of this machine, whose bytes would come out as an image.
+
+    Raises:
+        InputError: if the header names several files, or one outside of its own folder.
+    """
+    nrrd = path.suffix in (".nrrd", ".nhdr")
+    field = rb"^[ \t]*data ?file[ \t]*:" if nrrd else rb"ElementDataFile\s*[=:]"
+    try:
+        header = path.read_bytes().replace(b"\r", b"\n")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}). Ask for the right to read it.") from error
+    names = [os.fsdecode(name).strip() for name in re.findall(field + rb"([^\n]*)", header, re.I | re.M)]
+    if not names or (not nrrd and set(names) <= {"LOCAL", "Local", "local"}):
+        return None
+    place = path.parent / names[0]
+    one_name = len(names) == 1 and re.fullmatch(r"(\./)?(?!LIST)[^/\\%\0]+", names[0])  # no list, no pattern
+    if not one_name or os.path.dirname(os.path.realpath(place)) != os.path.realpath(path.parent):
+        raise InputError(
+            f"{path} takes its voxels from {', '.join(names)}: expected one file in its own folder. Save header and "
+            "voxels in one file."
+        )
+    return place
+
+
+def _by_itk(path: Path) -> SpatialImage:
+    if not has_itk:
+        raise InputError(f"{path} needs ITK. Install it with pip install '.[itk]', or convert the scan to NIfTI.")
+    data_file(path)
+    try:
+        kind = itk.NrrdImageIO if path.suffix in (".nrrd", ".nhdr") else itk.MetaImageIO
+        reader = ITKReader(imageio=kind.New())  # whatever else the file may be
+        array, meta = reader.get_data(reader.read(path))
+        return SpatialImage(array, meta["affine"])
+    except Exception as error:  # ITK raises RuntimeError with a page of text
+        raise InputError(f"{path} cannot be read by ITK. Convert or download it again.") from error
+
+
+def _by_nibabel(path: Path) -> SpatialImage:
+    try:
+        return nib.load(path.absolute())  # type: ignore[return-value]  # nibabel takes a leading ~ for a home
+    except Exception as error:  # nibabel raises many types for a broken file
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(name: object, error: Exception) -> InputError:
+    return InputError(f"{name} cannot be read ({' '.join(str(error).split())}). Convert or download it again.")
+
+
+def _voxels(name: str, image: Any) -> np.ndarray:
+    """`(X, Y, Z)` float32."""
+    dtype, shape = image.get_data_dtype(), tuple(int(n) for n in image.shape)
+    if dtype.fields is not None or dtype.kind not in "iuf":
+        raise InputError(f"{name} holds {dtype} voxels: expected one real number each. Save one channel of it.")
+    if len(shape) < 3 or 0 in shape or any(n != 1 for n in shape[3:]):
+        raise InputError(f"{name} has shape {shape}: expected a 3-D volume. Save one volume of it.")
+    try:
+        unit = image.header.get_xyzt_units()[0] if isinstance(image, nib.Nifti1Pair) else "mm"
+        if name.endswith((".gz", ".mgz")):
+            with gzip.open(name) as file:
+                while file.read(1 << 20):  # to the end, where the checksum is
+                    pass
+        array = np.asanyarray(image.dataobj)
+    except Exception as error:
+        raise _unreadable(name, error) from error
+    if unit not in ("mm", "unknown"):
+        raise InputError(f"{name} states its lengths in {unit}s: expected mm. Scale its affine and save it in mm.")
+    with np.errstate(over="ignore"):  # told as infinite, later
+        return array.reshape(shape[:3]).astype(np.float32)
+
+
+def _stated(image: SpatialImage | dicom.Volume) -> dict[str, list]:
+    """What a file says of its acquisition, as [value, source]."""
+    if isinstance(image, dicom.Volume):
+        facts = {"slice_axis": 2, "slice_thickness": image.slice_thickness}
+        source = "the DICOM header"
+    else:
+        axis = image.header.get_dim_info()[2] if isinstance(image, nib.Nifti1Pair) else None
+        facts, source = {"slice_axis": axis}, "the NIfTI header (dim_info)"
+    return {name: [value, source] for name, value in facts.items() if value is not None}
+
+
+def _header(image: nib.Nifti1Pair) -> dict[str, int]:
+    """Fields of a NIfTI header that hold for the rebuilt scan as they stand."""
+    fields = {name: int(image.header[name]) for name in ("sform_code", "qform_code", "dim_info", "xyzt_units")}
+    if not np.allclose(image.get_qform(), image.affine, atol=1e-3):  # it says another place, which is not carried on
+        fields["qform_code"] = fields["sform_code"]
+    return fields

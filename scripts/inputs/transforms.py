@@ -1,0 +1,209 @@
+"""The deployed steps between file and network: a scan is read, and the facts of its acquisition are settled."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from monai.config import KeysCollection
+from monai.data import MetaTensor
+from monai.transforms import MapTransform
+
+from ..errors import InputError, flag
+from ..method.weights import Card
+from ..stack import grid
+from ..stack.acquisition import ROUNDING, SLR, Acquisition, Profile, length, settle
+from ..stack.intensity import check_finite, intensity_range
+from ..stack.interpolation import resample
+from ..stack.profile import slice_profile
+from . import bids
+from .readers import ScanReader
+
+logger = logging.getLogger("drift")
+
+
+class LoadScand(MapTransform):
+    """Reads scans and refuses what is no complete 3-D volume of finite numbers on an orthogonal grid.
+
+    Args:
+        keys: what `readers.ScanReader` reads, which becomes a `(1, X, Y, Z)` float32 volume with an affine and the
+            reader's meta data. An image that a host has loaded already passes, once it is checked.
+    """
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        result, reader = dict(data), ScanReader()
+        for key in self.key_iterator(result):
+            if not isinstance(result[key], MetaTensor):
+                array, meta = reader.get_data(reader.read(result[key]))
+                affine = torch.from_numpy(meta.pop("affine"))
+                result[key] = MetaTensor(torch.from_numpy(array)[None], affine=affine, meta=meta)
+            self._check(result[key])
+        return result
+
+    def _check(self, volume: MetaTensor) -> None:
+        name = str(volume.meta.get("filename_or_obj", "the scan"))
+        check_finite(volume, name)
+        affine = np.asarray(volume.affine)
+        if not np.isfinite(affine).all():
+            raise InputError(f"{name} has NaN or infinity in its affine: expected numbers. Mend its header.")
+        spacing = grid.voxel_spacing(affine)
+        if not ((spacing > 0) & (spacing <= grid.MAX_SPACING)).all():
+            edges = ", ".join(f"{edge:.4g}" for edge in spacing)
+            raise InputError(
+                f"{name} has voxel edges of {edges} mm: expected positive lengths of at most {grid.MAX_SPACING} mm. "
+                "Mend its header."
+            )
+        shear = grid.shear_angle(affine)
+        if shear > grid.MAX_SHEAR:
+            raise InputError(
+                f"{name}: affine is sheared, {shear:.2f} degrees off orthogonal, at most {grid.MAX_SHEAR} is "
+                "supported. Resample to an orthogonal grid first."
+            )
+
+
+class UnitIntensityd(MapTransform):
+    """Maps the intensities of a volume's tissue to [0, 1], as `StackInferer` maps them to [-1, 1].
+
+    Args:
+        keys: volumes; what lies beyond tissue is left out (`intensity.IntensityRange`).
+
+    Raises:
+        InputError: if a voxel is NaN or infinite.
+    """
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        result = dict(data)
+        for key in self.key_iterator(result):
+            check_finite(result[key], str(getattr(result[key], "meta", {}).get("filename_or_obj", "the volume")))
+            scale = intensity_range(result[key])
+            result[key] = (scale.to_unit(scale.tissue(result[key])) + 1) / 2
+        return result
+
+
+class SettleAcquisitiond(MapTransform):
+    """Settles how each scan was acquired (`acquisition.settle`), tells it, and attaches it to the volume.
+
+    Args:
+        keys: `(1, X, Y, Z)` volumes with an affine.
+        card: of the weights, which names what they were trained for.
+        slice_thickness: in mm; null for that of the DICOM header or the BIDS sidecar, else the slice spacing.
+        target_thickness: in mm; null for the finer in-plane spacing, within the trained range.
+        slice_axis: array axis, 0 to 2; null for the one that the header names, else that of the largest spacing.
+        profile: of the slices, see `slice_profile.slice_profile`.
+        isotropic: resample the pixels to the target, so that the result has cubes for voxels.
+
+    Raises:
+        InputError: if an option is out of its range.
+    """
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        card: Card,
+        slice_thickness: float | None = None,
+        target_thickness: float | None = None,
+        slice_axis: int | None = None,
+        profile: Profile = SLR,
+        isotropic: bool = False,
+    ):
+        super().__init__(keys)
+        self.card = card
+        self.slice_thickness = self.target_thickness = None
+        if slice_thickness is not None:
+            self.slice_thickness = length("slice_thickness", slice_thickness, "Set it as in --slice_thickness 5.")
+        if target_thickness is not None:
+            self.target_thickness = length("target_thickness", target_thickness, "Set it as in --target_thickness 1.")
+        if slice_axis is not None and (type(slice_axis) is not int or not 0 <= slice_axis <= 2):
+            raise InputError(f"slice_axis is {slice_axis!r}: expected 0, 1 or 2, an axis of the voxel array.")
+        slice_profile(profile)
+        self.slice_axis = slice_axis
+        self.profile = profile
+        self.isotropic = flag("isotropic", isotropic)
+
+    def __call__(self, data: Mapping[Hashable, MetaTensor]) -> dict[Hashable, MetaTensor]:
+        result = dict(data)
+        for key in self.key_iterator(result):
+            volume = result[key]
+            acquisition = self._settle(volume)
+            if self.isotropic:
+                result[key] = self._cubes(volume, acquisition)
+                edges = np.delete(grid.voxel_spacing(volume.affine), acquisition.slice_axis)
+                if np.abs(edges / acquisition.target_spacing - 1).max() > ROUNDING - 1:
+                    told = f"resampled from {edges[0]:.4g} x {edges[1]:.4g} mm by the option isotropic"
+                    acquisition = replace(acquisition, sources={**acquisition.sources, "pixels": told})
+            self._tell(volume, result[key], acquisition)
+            acquisition.attach(result[key])
+        return result
+
+    def _settle(self, volume: MetaTensor) -> Acquisition:
+        name = str(volume.meta.get("filename_or_obj", "the scan"))
+        acquisition = settle(
+            volume.affine,
+            tuple(volume.shape[1:]),
+            self._stated(volume, Path(name)),
+            name=name,
+            slice_thickness=self.slice_thickness,
+            target_thickness=self.target_thickness,
+            slice_axis=self.slice_axis,
+            profile=self.profile,
+            target_range=self.card.target_range,
+            pixel_range=(0, math.inf) if self.isotropic else self.card.pixel_range,  # which the target is in
+            max_thickness=self.card.max_thickness,
+            spacing_ratio=self.card.spacing_ratio,
+        )
+        told = [volume.meta["warning"]] if "warning" in volume.meta else []  # by the reader
+        return replace(acquisition, warnings=(*told, *acquisition.warnings))
+
+    def _stated(self, volume: MetaTensor, path: Path) -> dict[str, tuple[Any, str]]:
+        """What the reader found in the header, else in the sidecars."""
+        stated = dict(volume.meta.get("stated", {}))
+        if "slice_thickness" not in stated:
+            try:
+                value, sidecar = bids.sidecar_value(path, "SliceThickness")
+                if sidecar is not None:
+                    thickness = length(f"{sidecar}: SliceThickness", value, "Mend it, or remove it.")
+                    stated["slice_thickness"] = thickness, f"the sidecar {sidecar.name}"
+            except InputError:
+                if self.slice_thickness is None:  # a broken sidecar does not matter where the user knows better
+                    raise
+        return stated
+
+    @staticmethod
+    def _cubes(volume: MetaTensor, acquisition: Acquisition) -> MetaTensor:
+        array, affine = volume.as_tensor(), volume.affine.numpy()
+        for axis in (a for a in range(3) if a != acquisition.slice_axis):
+            spacing = float(grid.voxel_spacing(affine)[axis])
+            fine = resample(array, axis, spacing, acquisition.target_spacing)
+            affine = grid.fine_affine(
+                affine, axis, array.shape[1 + axis], fine.shape[1 + axis], acquisition.target_spacing
+            )
+            array = fine
+        if volume.min() >= 0:
+            array = array.clamp(min=0)  # splines undershoot
+        meta = {name: value for name, value in volume.meta.items() if name != "affine"}
+        return MetaTensor(array, affine=torch.from_numpy(affine), meta=meta)
+
+    @staticmethod
+    def _tell(scan: MetaTensor, volume: MetaTensor, acquisition: Acquisition) -> None:
+        name, a = str(scan.meta.get("filename_or_obj", "the scan")), acquisition
+        for warning in a.warnings:
+            logger.warning(f"{name}: {warning}")
+        if a.at_target:
+            what = "copied" if torch.allclose(scan.affine, volume.affine) else "resampled in plane"
+            logger.info(f"{name}: slices of {a.slice_spacing:.3g} mm are at the target already; the scan is {what}.")
+            return
+        edges = grid.voxel_spacing(volume.affine)
+        edges[a.slice_axis] = a.target_spacing
+        cubes = edges.max() <= ROUNDING * edges.min()
+        logger.info(
+            f"{name}: slices along axis {a.slice_axis} ({a.sources['slice_axis']}), {a.slice_spacing:.3g} mm apart; "
+            f"thickness {a.slice_thickness:.3g} mm ({a.sources['slice_thickness']}); result voxels "
+            + " x ".join(f"{edge:.3g}" for edge in edges)
+            + (" mm" if cubes else " mm (--isotropic makes cubes of them)")
+        )

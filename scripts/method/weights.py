@@ -1,0 +1,184 @@
+"""What a weights file is: a network's state dictionary, and beside it the card that says what it was trained for."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from ..errors import InputError
+from ..files import sha256, whole_file
+
+
+@dataclass(frozen=True)
+class Card:
+    """What weights were trained for: `models/model.json` beside `models/model.pt`.
+
+    Args:
+        version: of the bundle that trained them.
+        size: name of the network's size, as in `configs/models/`.
+        target_range: least and largest target thickness, mm.
+        pixel_range: least and largest pixel, mm.
+        max_thickness: largest slice thickness, mm.
+        spacing_ratio: least and largest slice spacing / slice thickness.
+        n_max: Euler steps at most, of AIS.
+        sha256: of the weights file; `write_card` fills it in.
+    """
+
+    version: str
+    size: str
+    target_range: tuple[float, float]
+    pixel_range: tuple[float, float]
+    max_thickness: float
+    spacing_ratio: tuple[float, float]
+    n_max: int
+    sha256: str = ""
+
+    def __post_init__(self) -> None:
+        """Lists, as YAML and JSON write ranges, become tuples of numbers.
+
+        Raises:
+            InputError: if a value is none that the field may have; it is named.
+        """
+        for name in ("target_range", "pixel_range", "spacing_ratio"):
+            value = getattr(self, name)
+            numbers = isinstance(value, list | tuple) and len(value) == 2 and all(map(_positive, value))
+            if not numbers or value[0] > value[1]:
+                raise InputError(f"{name} is {value!r}: expected two positive numbers, the smaller first.")
+            object.__setattr__(self, name, (float(value[0]), float(value[1])))
+        for name in ("max_thickness", "n_max"):
+            if not _positive(getattr(self, name)):
+                raise InputError(f"{name} is {getattr(self, name)!r}: expected a positive number.")
+        for name in ("version", "size", "sha256"):
+            if not isinstance(getattr(self, name), str):
+                raise InputError(f"{name} is {getattr(self, name)!r}: expected text.")
+
+
+def _positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def card_path(path: str | os.PathLike) -> Path:
+    """Where the card of a weights file lies: beside it, under its name and `.json`."""
+    return Path(path).with_suffix(".json")
+
+
+def read_card(path: str | os.PathLike) -> Card:
+    """The card of a weights file.
+
+    Args:
+        path: of the weights.
+
+    Raises:
+        InputError: if the card is missing or broken.
+    """
+    place = card_path(path)
+    if not place.is_file():
+        raise InputError(
+            f"{path} has no card: {place} is missing. Copy it with the weights; models/model.json shows what it holds."
+        )
+    try:
+        return Card(**json.loads(place.read_bytes()))
+    except (ValueError, TypeError) as error:  # no JSON; other fields; other values
+        raise InputError(f"{place} is not the card of weights: {error} Copy it again with the weights.") from error
+
+
+def check_card(path: str | os.PathLike) -> Card:
+    """The card of a weights file, which must be of these weights.
+
+    Args:
+        path: of the weights.
+
+    Raises:
+        InputError: if the card is missing or broken, or holds another hash.
+    """
+    card = read_card(path)
+    if card.sha256 != sha256([path]):
+        raise InputError(
+            f"{path} differs from its card, {card_path(path)}: another sha256. "
+            "Download both again; if you replaced the weights, put their own card beside them."
+        )
+    return card
+
+
+def write_card(path: str | os.PathLike, card: Card) -> None:
+    """Writes a card beside its weights.
+
+    Args:
+        path: of the weights, which are there already.
+        card: what they were trained for; their hash is taken here.
+    """
+    with whole_file(card_path(path)) as partial:
+        _write(partial, card, path)
+
+
+def _write(place: Path, card: Card, weights: str | os.PathLike) -> None:
+    text = json.dumps(asdict(replace(card, sha256=sha256([weights]))), indent=4)
+    place.write_text(text + "\n", encoding="utf-8")
+
+
+def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
+    """Loads a checkpoint into the network, strictly; nothing in the file is executed.
+
+    Args:
+        network: a `Drift` of the size that was trained.
+        path: file with the network's state dictionary, as training exports it; any floating-point precision. If its
+            card stands beside it, the weights must have the hash in there.
+
+    Returns:
+        The same network.
+
+    Raises:
+        InputError: if the file is missing, no checkpoint or not its card's, or if a name or shape differs.
+    """
+    if not os.path.isfile(path):
+        raise InputError(f"weights not found: {path}. Download or train them, or set --ckpt_path.")
+    if card_path(path).is_file():
+        check_card(path)
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        found = {name: tuple(value.shape) for name, value in state.items()}
+    except Exception as error:  # torch raises many types for a broken file
+        raise InputError(f"{path} is not a DRIFT checkpoint ({type(error).__name__}). Set --ckpt_path.") from error
+    expected = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            raise InputError(
+                f"{path} does not fit this network: {name} is {found.get(name, 'missing')} in the file, "
+                f"{expected.get(name, 'absent')} in the network. Stack the YAML of the weights, of configs/models/ or "
+                "configs/paper/baselines/."
+            )
+    network.load_state_dict({name: value.float() for name, value in state.items()})
+    return network
+
+
+def deployed(network: nn.Module, device: torch.device | str) -> nn.Module:
+    """The network on a device in evaluation mode, channels last in its 2-D convolutions, which is faster on a CPU."""
+    network = network.to(device).eval()
+    for parameter in network.parameters():
+        if parameter.dim() == 4:  # PyTorch has another format for 3-D ones
+            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+    return network
+
+
+def save_weights(
+    network: nn.Module, path: str | os.PathLike, card: Card, precision: torch.dtype = torch.float16
+) -> None:
+    """Writes the network's weights and their card; who finds new weights finds their card.
+
+    Args:
+        network: to be saved.
+        path: file to write.
+        card: what it was trained for.
+        precision: of the weights; half, as they ship.
+    """
+    state = {name: value.to(precision) for name, value in network.state_dict().items()}
+    with whole_file(path) as partial, whole_file(card_path(path)) as partial_card:  # the card gets its name first
+        with open(partial, "wb") as file:  # torch stores given names
+            torch.save(state, file)
+        _write(partial_card, card, partial)

@@ -1,0 +1,283 @@
+"""Many scans, one after the other: what is done already, what failed, and a record beside every result.
+
+A record is written last. It names the scan, the settings and the weights by hash, and the size and hash of what was
+written: a result counts as complete only if all of them are what they were.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from monai.data import MetaTensor
+from torch import Tensor, nn
+from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
+
+from ..errors import InputError, flag, input_error
+from ..files import remove_partials, sha256, whole_file
+from ..inputs import bids, dicom
+from ..pages import index as index_page
+from ..pages.page import write_page
+from ..rebuild.consistency import difference, relative_rmse
+from ..rebuild.inferer import StackInferer, rebuild
+from ..stack.acquisition import Acquisition
+from . import results
+from .dicom import write_series
+from .results import beside, state
+from .summary import add_rows, alone, read_rows
+
+logger = logging.getLogger("drift")
+
+INDEX_PAUSE = 10.0  # seconds between two writings of the index, which is megabytes where scans are many
+
+
+@dataclass
+class Output:
+    """What a run writes.
+
+    Attributes:
+        folder: where `summary.csv` goes; results go where the items say.
+        format: `"nifti"`, or `"dicom"`; scans that did not come as DICOM are skipped then.
+        dtype: of NIfTI voxels, `"float32"`, or `"int16"`, scaled, in half the space.
+        report, anonymous: whether each scan gets a page, and whether it leaves out what names the scan.
+        settings: what changes results, as the user gave it: name -> plain value.
+        inferer: whose settings change them too.
+        weights: file that the network was loaded from.
+        version: of the bundle.
+
+    Raises:
+        InputError: if an option is none, or files in the folder are other people's and would be lost.
+    """
+
+    folder: str
+    format: str
+    dtype: str
+    report: bool
+    anonymous: bool
+    settings: Mapping[str, Any]
+    inferer: StackInferer
+    weights: str
+    version: str
+
+    def __post_init__(self) -> None:
+        if self.format not in ("nifti", "dicom"):
+            raise InputError(f"format is {self.format!r}: expected nifti or dicom.")
+        if self.dtype not in results.DTYPES:
+            raise InputError(f"dtype is {self.dtype!r}: expected {' or '.join(results.DTYPES)}. Set --dtype.")
+        if self.format == "dicom" and self.dtype != "float32":
+            raise InputError(f"dtype is {self.dtype}, of NIfTI: DICOM has integers of its own. Leave out --dtype.")
+        self.report, self.anonymous = flag("report", self.report), flag("anonymous", self.anonymous)
+        switches = {k: flag(k, v) for k, v in self.settings.items() if str(v).lower() in ("true", "false")}
+        self.settings = {**self.settings, **switches}  # true, as a command line says it, is True
+        bids.check_folder(self.folder)
+        read_rows(Path(self.folder) / "summary.csv")
+        index_page.check_folder(self.folder)
+
+    @cached_property
+    def made(self) -> dict[str, Any]:
+        """What the records of this run say of how results were made, whatever machine made them.
+
+        Of the version it holds the first two numbers: the third changes no result. What a setting that was left open
+        becomes on a machine, such as bfloat16, is not in it.
+        """
+        release = ".".join(self.version.split(".")[:2])
+        settings = {**self.settings, **self.inferer.settings, "format": self.format, "dtype": self.dtype}
+        return {"WeightsSHA256": sha256([self.weights]), "Release": release, "Settings": settings}
+
+    def key(self, item: Mapping) -> dict[str, Any]:
+        """What the record of a scan's result says where that is complete.
+
+        Args:
+            item: of `scans.scans`.
+        """
+        return {**self.made, "InputSHA256": sha256(item["sources"])}
+
+
+def _share(gap: Tensor, measured: MetaTensor) -> float | None:
+    """`consistency.relative_rmse`; None for a constant scan, which has no head."""
+    try:
+        number = relative_rmse(gap, measured.as_tensor())
+    except ValueError:
+        return None
+    return None if math.isnan(number) else round(number, 5)
+
+
+def _write(item: Mapping, result: MetaTensor, header: Mapping, output: Output, key: Mapping) -> Path:
+    """Writes the result; returns its path."""
+    stem = Path(item["result"])
+    if output.format == "nifti":
+        path = beside(stem, ".nii.gz")
+        results.write_nifti(path, result, header, output.dtype)
+        return path
+    array, affine = result.as_tensor().numpy(), np.asarray(result.affine)
+    source = dicom.read_series(item["image"]).header
+    write_series(stem, array, affine, source, output.version, json.dumps(key, sort_keys=True))
+    return stem
+
+
+def _rebuild_or_complete(
+    item: Mapping,
+    preprocessing: Callable,
+    network: nn.Module,
+    inferer: StackInferer,
+    device: torch.device,
+    output: Output,
+) -> dict:
+    """What `rebuild_scan` does with a scan that can be read and written."""
+    start, stem = time.perf_counter(), Path(item["result"])
+    key = output.key(item)
+    page = beside(stem, ".html")
+    record = results.complete(stem, key, output.anonymous)
+    outcome = "rebuilt" if record is None else "page written"
+    if record is not None and (page.name in record["Results"] or not output.report):
+        return _row(item, record, "complete already")
+    remove_partials(stem)
+    if record is None:
+        results.check_place(stem, item, output.format == "dicom")
+        for path in (beside(stem, ".json"), page):  # from here on the old result does not count
+            path.unlink(missing_ok=True)
+    measured = preprocessing(item)["image"]
+    scan = measured[0]
+    if record is None:
+        result: MetaTensor = rebuild(measured, network, inferer, device)[0]  # type: ignore[assignment]  # of one, one
+    else:
+        result = results.read(stem.parent / next(iter(record["Results"])))
+    gap = difference(result.as_tensor(), scan.as_tensor(), Acquisition.of(scan))
+    if record is None:
+        path = _write(item, result, measured.meta.get("header", {}), output, key)
+        record = results.describe(item, scan, result, _share(gap, scan))
+        record["Facts"] |= results.rounding(path)
+        record |= {**key, "Version": output.version, "Device": str(device), "Bfloat16": inferer.bfloat16}
+        record["Results"] = {path.name: state(path)}
+        record["Summary"]["seconds"] = round(time.perf_counter() - start, 1)
+    if output.report:
+        write_page(page, scan, result, gap, record, output.anonymous)
+        record |= {"Anonymous": output.anonymous, "Results": {**record["Results"], page.name: state(page)}}
+    with whole_file(beside(stem, ".json")) as partial:
+        partial.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return _row(item, record, outcome)
+
+
+def _row(item: Mapping, record: Mapping, outcome: str) -> dict:
+    """Of `summary.csv`, with today's names: folders may have moved since the record was written."""
+    result = Path(item["result"]).parent / next(iter(record["Results"]))
+    return {"input": str(item["name"]), "result": str(result), **record["Summary"], "outcome": outcome}
+
+
+def rebuild_scan(
+    item: Mapping,
+    preprocessing: Callable,
+    network: nn.Module,
+    inferer: StackInferer,
+    device: torch.device,
+    output: Output,
+) -> dict:
+    """Rebuilds a scan, unless it is complete. Writes the result, if asked its page, and last its record.
+
+    A page that is missing is written from a result that is complete. A scan that another run is at is waited for.
+
+    Args:
+        item: of `scans.scans`.
+        preprocessing: the deployed one.
+        network: on the device.
+        inferer: the deployed one.
+        device: of the network.
+        output: what is written.
+
+    Returns:
+        The scan's row of `summary.csv`; a scan that fails or is skipped is told of and has a row that says why.
+    """
+    name = str(item["name"])
+    if output.format == "dicom" and not isinstance(item["image"], dicom.Series):
+        logger.warning(f"{name} is skipped: it is not DICOM. Leave out --output_format dicom for it.")
+        return {"input": name, "outcome": "skipped", "warnings": "not DICOM"}
+    try:
+        with alone(Path(item["result"]), name):
+            return _rebuild_or_complete(item, preprocessing, network, inferer, device, output)
+    except Exception as error:
+        mistake = input_error(error)
+        if isinstance(error, OSError):  # a full disk, a folder without rights
+            mistake = InputError(f"{name}: {error}. Check the disk and the rights to the folders.")
+        logger.error(f"error: {mistake or error}", exc_info=error if mistake is None else None)
+        return {"input": name, "outcome": "failed", "warnings": str(mistake or error)}
+
+
+def summarise(rows: Iterable[tuple[int, Mapping]], items: Sequence[Mapping], output: Output) -> None:
+    """Keeps `summary.csv` and `index.html`, in the order of the items, and tells how the work goes on.
+
+    Args:
+        rows: (index of the item, row of `rebuild_scan`), in the order in which scans are done.
+        items: of `scans.scans`.
+        output: what is written.
+
+    Raises:
+        InputError: if the folder cannot be written.
+        SystemExit: with exit code 1, at the end, if a scan failed or all were skipped.
+    """
+    summary = Path(output.folder) / "summary.csv"
+    done: dict[int, Mapping] = {}
+    written = -math.inf
+    try:  # before hours of work, not after
+        add_rows(summary, [], index=False)
+        for root in sorted({str(item["dataset"]) for item in items if "dataset" in item}):
+            bids.write_description(output.folder, Path(root), output.version)
+    except OSError as error:
+        raise InputError(f"output_dir {output.folder} cannot be written ({error}). Choose another one.") from error
+    for index, row in rows:
+        done[index] = row
+        if "result" in row:
+            logger.info(
+                f"{len(done)} of {len(items)}: {row['input']} {row['outcome']}, {row['steps']} steps, "
+                f"{row['seconds']:g} s: {row['result']}"
+            )
+        now = time.monotonic()
+        due = len(done) == len(items) or now - written >= INDEX_PAUSE
+        written = now if due else written
+        try:
+            add_rows(summary, [done[index] for index in sorted(done)], due)
+        except (OSError, InputError) as error:
+            logger.warning(f"{summary} cannot be written ({error}).")
+    failed, skipped = (sum(row["outcome"] == outcome for row in done.values()) for outcome in ("failed", "skipped"))
+    if failed:
+        raise SystemExit(f"{failed} of {len(done)} scans failed.")
+    if skipped == len(done) > 0:
+        raise SystemExit(f"No scan came as DICOM: {skipped} of {len(done)} were skipped. Leave out --output_format.")
+
+
+def rebuild_scans(
+    preprocessing: Callable,
+    network: nn.Module,
+    inferer: StackInferer,
+    device: torch.device,
+    output: Output,
+    items: Sequence[Mapping],
+) -> None:
+    """Rebuilds scan by scan; one that fails is named and does not stop the rest, one that is complete is left alone.
+
+    Args:
+        preprocessing, network, inferer, device, output: see `rebuild_scan`.
+        items: of `scans.scans`.
+
+    Raises:
+        InputError: if the output folder cannot be written.
+        SystemExit: with exit code 1, at the end, if a scan failed or all were skipped.
+    """
+    hidden = None if len(items) > 1 else True  # null hides it where there is no terminal
+    with logging_redirect_tqdm(), tqdm(items, desc="scans", unit="scan", disable=hidden) as bar:
+
+        def rows() -> Iterator[dict]:
+            for item in bar:
+                bar.set_postfix_str(Path(str(item["name"])).name)
+                yield rebuild_scan(item, preprocessing, network, inferer, device, output)
+
+        summarise(enumerate(rows()), items, output)

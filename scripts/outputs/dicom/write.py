@@ -1,0 +1,175 @@
+"""Writing: a rebuilt volume as a derived MR series, a folder of single-frame images that is complete or absent."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import re
+import shutil
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+from pydicom import Dataset, dcmwrite, uid
+from pydicom.dataset import FileMetaDataset
+from pydicom.pixels import set_pixel_data
+from pydicom.sr.codedict import codes
+
+from ...errors import InputError
+from ...inputs.dicom.headers import code, decimal, quiet
+from ...stack import grid
+
+logger = logging.getLogger("drift")
+
+UIDS = ("SeriesInstanceUID", "StudyInstanceUID", "FrameOfReferenceUID")
+MAY_BE_EMPTY = (  # type 2: must be there, with or without a value
+    "PatientName PatientID PatientBirthDate PatientSex StudyDate StudyTime StudyID ReferringPhysicianName "
+    "AccessionNumber PatientPosition PositionReferenceIndicator Manufacturer ScanOptions RepetitionTime EchoTime "
+    "EchoTrainLength"
+).split()
+
+
+def check_folder(folder: Path) -> None:
+    """That a series may be written there.
+
+    Raises:
+        InputError: if it is a file, or holds anything but the images of an earlier result.
+    """
+    if folder.exists() and not (folder.is_dir() and all(re.fullmatch(r"\d+\.dcm", p.name) for p in folder.iterdir())):
+        raise InputError(f"{folder} exists and is no earlier result. Move it or choose another output_dir.")
+
+
+@quiet()
+def write_series(
+    folder: str | os.PathLike, array: np.ndarray, affine: np.ndarray, header: Dataset, version: str, key: str
+) -> None:
+    """Writes a rebuilt volume as a derived MR series.
+
+    The same source images, key and version give the same UIDs. What a killed run left of this series is cleared: an
+    earlier result that it had moved away comes back, and the rest goes.
+
+    Args:
+        folder: made by this function; an earlier result of it is replaced.
+        array: `(X, Y, Z)`, slices last, in the units of the source.
+        affine: `(4, 4)`, voxel -> mm, RAS.
+        header: of the `Volume` that was rebuilt.
+        version: of this software.
+        key: names the settings that the result depends on.
+
+    Raises:
+        InputError: if the folder holds anything else, or the volume has NaN or infinite voxels or a sheared affine.
+    """
+    array, folder = np.asarray(array), Path(folder)
+    _clear(folder)
+    if not np.isfinite(array).all():
+        raise InputError(f"{folder}: the volume has NaN or infinite voxels, which DICOM cannot hold. Mend them first.")
+    if grid.shear_angle(affine) > grid.MAX_SHEAR:
+        raise InputError(f"{folder}: the affine is sheared, which DICOM cannot hold. Resample the volume first.")
+    check_folder(folder)
+    lps = np.diag([-1, -1, 1, 1]) @ np.asarray(affine, dtype=float)
+    edges = grid.voxel_spacing(lps)
+    directions = lps[:3, :3] / edges
+    stored, slope, intercept = _stored(array, float(header.RescaleSlope), float(header.RescaleIntercept))
+    common = _derived(header, float(edges[2]), version, key)
+    common.ImageOrientationPatient = [decimal(cosine) for cosine in directions[:, :2].T.ravel()]
+    common.PixelSpacing = [decimal(edges[1]), decimal(edges[0])]  # between rows, between columns
+    common.SliceThickness = common.SpacingBetweenSlices = decimal(edges[2])
+    if (float(slope), float(intercept)) != (1, 0):
+        common.RescaleSlope, common.RescaleIntercept, common.RescaleType = slope, intercept, "US"
+    partial, earlier = (folder.with_name(f".{os.getpid()}-{name}{folder.name}") for name in ("", "earlier-"))
+    partial.mkdir(parents=True)
+    try:
+        for k in range(array.shape[2]):
+            image = Dataset(dict(common.items()))  # of its own: Dataset(common) would share
+            position = lps[:3, 3] + k * lps[:3, 2]
+            image.ImagePositionPatient = [decimal(p) for p in position]
+            image.SliceLocation = decimal(position @ np.cross(directions[:, 0], directions[:, 1]))
+            image.InstanceNumber = k + 1
+            image.SOPInstanceUID = uid.generate_uid(entropy_srcs=[f"{common.SeriesInstanceUID} {k}"])
+            image.file_meta = FileMetaDataset()
+            image.file_meta.TransferSyntaxUID = uid.ExplicitVRLittleEndian
+            plane = np.ascontiguousarray(stored[:, :, k].T)
+            set_pixel_data(image, plane, common.PhotometricInterpretation, 16, generate_instance_uid=False)
+            dcmwrite(partial / f"{k + 1:04d}.dcm", image, enforce_file_format=True)
+        if folder.exists():
+            folder.rename(earlier)
+        partial.rename(folder)
+    finally:
+        _clear(folder)
+    logger.info(f"wrote {folder}")
+
+
+def _clear(folder: Path) -> None:
+    """Clears what writing a series left beside its folder: an earlier result comes back where there is no other."""
+    hidden = re.compile(rf"\.\d+-(earlier-)?{re.escape(folder.name)}")
+    for path in list(folder.parent.iterdir()) if folder.parent.is_dir() else []:
+        left = hidden.fullmatch(path.name)
+        if left and left[1] and not folder.exists():
+            path.rename(folder)
+        elif left:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _stored(array: np.ndarray, step: float, intercept: float) -> tuple[np.ndarray, str, str]:
+    """16-bit integers, and the slope and intercept that bring the intensities back to within half a slope.
+
+    The slope is `step` where the range of the intensities allows; else it spreads them over all 65536 values.
+    """
+    low, high = float(array.min()), float(array.max())
+    for dtype in (np.uint16, np.int16):
+        limits = np.iinfo(dtype)
+        if limits.min <= np.rint((low - intercept) / step) and np.rint((high - intercept) / step) <= limits.max:
+            break
+    else:
+        dtype, limits, intercept = np.uint16, np.iinfo(np.uint16), low
+        step = max(step, (high - low) / (limits.max - 1))  # one value to spare: decimal strings round
+    slope, offset = decimal(step), decimal(intercept)
+    stored = np.rint((array.astype(float) - float(offset)) / float(slope))
+    return stored.clip(limits.min, limits.max).astype(dtype), slope, offset
+
+
+def _derived(header: Dataset, spacing: float, version: str, key: str) -> Dataset:
+    """What all images of a derived series share, but for the grid and the pixels."""
+    common = copy.deepcopy(header)
+    del common.RescaleSlope, common.RescaleIntercept
+    now = datetime.now()
+    for event in ("InstanceCreation", "Content", "Series"):
+        setattr(common, f"{event}Date", now.strftime("%Y%m%d"))
+        setattr(common, f"{event}Time", now.strftime("%H%M%S"))
+    common.SOPClassUID, common.Modality = uid.MRImageStorage, "MR"
+    common.ImageType = ["DERIVED", "SECONDARY", "OTHER"]
+    common.SeriesDescription = f"{common.get('SeriesDescription', '')[:55]} DRIFT SR".strip()  # 64 characters
+    common.DerivationDescription = (
+        f"Slices rebuilt {spacing:.3g} mm apart by DRIFT {version} (through-plane super-resolution) from an "
+        f"acquisition of type {common.get('MRAcquisitionType') or 'unknown'}. "
+        "Detail finer than the source slices is estimated, not measured."
+    )
+    common.DerivationCodeSequence = code(codes.DCM.SpatialResampling)
+    # rebuilt slices have no times of their own: as 2D, converters take them for acquired at once (multiband)
+    common.MRAcquisitionType = "3D"
+    tool = Dataset()  # without a model and version of its own: converters take the last one for the scanner's
+    tool.PurposeOfReferenceCodeSequence = code(codes.DCM.ProcessingEquipment)
+    tool.Manufacturer = "DRIFT"
+    tool.ContributionDateTime = now.strftime("%Y%m%d%H%M%S")
+    tool.ContributionDescription = common.DerivationDescription
+    common.ContributingEquipmentSequence = [*common.get("ContributingEquipmentSequence", []), tool]
+    sources = [
+        f"{item.ReferencedSOPInstanceUID} {item.get('ReferencedFrameNumber', '')}"
+        for item in header.SourceImageSequence
+    ]
+    own = {what: uid.generate_uid(entropy_srcs=["\n".join([what, key, version, *sources])]) for what in UIDS}
+    common.SeriesInstanceUID = own["SeriesInstanceUID"]
+    required = {
+        **own,
+        "ScanningSequence": "RM",
+        "SequenceVariant": "NONE",
+        "PhotometricInterpretation": "MONOCHROME2",
+        **dict.fromkeys(MAY_BE_EMPTY),
+    }
+    for keyword, value in required.items():
+        if keyword not in common:
+            setattr(common, keyword, value)
+    if "IR" in common.ScanningSequence and "InversionTime" not in common:
+        common.InversionTime = None  # required with a value or without
+    return common

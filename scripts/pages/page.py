@@ -1,0 +1,145 @@
+"""What a person looks at: the page of a rebuilt scan."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from monai.data import MetaTensor
+from torch import Tensor
+
+from ..files import whole_file
+from ..stack import spectra
+from ..stack.acquisition import GUESS, Acquisition
+from ..stack.grid import voxel_spacing
+from . import planes, viewer
+
+
+def _pictures(name: str, volume: MetaTensor, place: MetaTensor, low: float, high: float) -> list[dict[str, Any]]:
+    """Three planes where the middle slices of `place` lie, whose centre is the volume's; sizes in mm, the sides."""
+    array, affine = planes.ras(volume)
+    slices, slice_affine = planes.ras(place)
+    spacing, slice_spacing, sides = voxel_spacing(affine), voxel_spacing(slice_affine), planes.sides(affine)
+    pictures: list[dict[str, Any]] = []
+    for view, normal, across, up in planes.VIEWS:
+        count = slices.shape[normal]
+        offset = (count // 2 - (count - 1) / 2) * slice_spacing[normal]  # mm, from the centre that both have
+        plane = planes.hang(array, normal, round((array.shape[normal] - 1) / 2 + offset / spacing[normal]))
+        pictures.append(
+            {
+                "name": f"{view}, {name}",
+                "source": planes.png(planes.shades(plane, low, high)),
+                "width": plane.shape[1] * spacing[across],
+                "height": plane.shape[0] * spacing[up],
+                "sides": [sides[across][1], sides[across][0], sides[up][1], sides[up][0]],  # left, right, top, bottom
+            }
+        )
+    return pictures
+
+
+def _spectrum(measured: MetaTensor, result: MetaTensor, axis: int) -> str:
+    """Power through the slices before and after, and within them, as an inline SVG."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    edges = [voxel_spacing(volume.affine) for volume in (measured, result)]
+    curves = {
+        "through the slices, measured": spectra.power_density(measured.as_tensor(), axis, edges[0][axis]),
+        "through the slices, rebuilt": spectra.power_density(result.as_tensor(), axis, edges[1][axis]),
+    }
+    for other in (a for a in range(3) if a != axis):
+        curves[f"within the slices, axis {other}"] = spectra.power_density(result.as_tensor(), other, edges[1][other])
+    figure, panel = plt.subplots(figsize=(7, 3.2))
+    for (name, (frequencies, power)), style in zip(curves.items(), ("k--", "C1-", "C0-", "C2-")):
+        panel.plot(frequencies[1:], 10 * np.log10(power[1:].clamp(min=1e-12)), style, lw=1.2, label=name)
+    panel.set(xlabel="cycles / mm", ylabel="power density (dB)", xlim=(0, 1 / (2 * min(edges[1]))))
+    panel.legend(fontsize=8)
+    figure.tight_layout()
+    stream = io.StringIO()
+    figure.savefig(stream, format="svg")
+    plt.close(figure)
+    picture = stream.getvalue()[stream.getvalue().index("<svg") :]
+    return re.sub(r'<metadata>.*?</metadata>| xmlns(:\w+)?="[^"]*"', "", picture, flags=re.DOTALL)  # HTML needs neither
+
+
+def _geometry(name: str, volume: MetaTensor) -> tuple[str, str, str, str]:
+    """Name, voxels, voxel edges in mm, centre in mm."""
+    centre = np.asarray(volume.affine) @ [*(np.array(volume.shape) - 1) / 2, 1]
+    return (
+        name,
+        " x ".join(str(n) for n in volume.shape),
+        " x ".join(f"{edge:.4g}" for edge in voxel_spacing(volume.affine)),
+        ", ".join(f"{c:.2f}" for c in centre[:3]),
+    )
+
+
+def _date(text: str) -> str:
+    """A date of a DICOM header as people write it; as it is where it is none."""
+    return re.sub(r"^(\d{4})\.?(\d\d)\.?(\d\d)$", r"\1-\2-\3", text)
+
+
+def write_page(
+    path: str | os.PathLike,
+    measured: MetaTensor,
+    result: MetaTensor,
+    difference: Tensor,
+    record: Mapping[str, Any],
+    anonymous: bool = False,
+) -> None:
+    """Writes one self-contained HTML file about a rebuilt scan, from `page.html` and `page.js`; it needs no network.
+
+    Args:
+        path: file to write.
+        measured: `(X, Y, Z)` thick slices with their affine and their acquisition.
+        result: `(X, Y, Z)` on the fine grid with its affine, in the same units.
+        difference: `(X, Y, Z)`, the map of `consistency.difference`.
+        record: of the result, see `cohort`.
+        anonymous: leave out what names the scan: its files, date and series.
+    """
+    acquisition = Acquisition.of(measured)
+    facts, volumes = viewer.pack(measured, result)
+    low, high = planes.window(measured)
+    largest = (high - low) / 10
+    series = measured.meta.get("series")  # DICOM
+    names = [Path(source).name for source in record["Sources"]]
+    provenance = {"weights": record["WeightsSHA256"], "version": record["Version"], **record["Settings"]}
+    identity = {"file": names[0]} if series is None else {**series, "date": _date(series["date"])}
+
+    def told(text: str) -> str:
+        for name in names if anonymous else ():
+            text = text.replace(name, "(not named)")
+        return text
+
+    templates = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    content = templates.get_template("page.html").render(
+        name="A rebuilt scan" if anonymous else Path(path).name.removesuffix(".html"),
+        identity={} if anonymous else {name: value for name, value in identity.items() if value},
+        record=record,
+        told=told,
+        guess=None if acquisition.at_target else GUESS,
+        window=(low, high),
+        geometry=[_geometry("measured", measured), _geometry("rebuilt", result)],
+        viewer={**facts, "window": (low, high)},
+        volumes=volumes,
+        planes=[
+            _pictures("measured", measured, measured, low, high),
+            _pictures("rebuilt", result, measured, low, high),
+        ],
+        spectrum=_spectrum(measured, result, acquisition.slice_axis),
+        differences=_pictures(
+            "difference", MetaTensor(difference, affine=measured.affine), measured, -largest, largest
+        ),
+        provenance=provenance.items(),
+    )
+    with whole_file(path) as partial:
+        partial.write_text(content, encoding="utf-8", errors="backslashreplace")  # names need not be UTF-8

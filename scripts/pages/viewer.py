@@ -1,0 +1,110 @@
+"""What a person scrolls through on a scan's page: its volumes, cropped, in 8 bits and packed for `page.js`."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from monai.data import MetaTensor
+
+from ..evaluate.metrics import head_mask
+from ..stack.acquisition import Acquisition
+from ..stack.grid import canonical, nearest_index, voxel_spacing
+from ..stack.intensity import intensity_range
+from ..stack.interpolation import interpolate
+from .planes import ras, sides
+
+MARGIN = 10.0  # mm; of air around the head
+LARGEST = 13_000_000  # bytes of packed volumes: a page stays below 20 MB, in base64 and with its pictures
+ONE = 4096  # of the weights, which are integers, so that every machine comes to the same
+
+
+def _box(measured: np.ndarray, spacing: np.ndarray) -> list[tuple[int, int]]:
+    """First and last voxel of the head with its margin, along each axis; of all there is where no head is found."""
+    try:
+        inside = np.asarray(head_mask(torch.from_numpy(measured)))
+    except ValueError:  # constant
+        return [(0, count - 1) for count in measured.shape]
+    box = []
+    for axis, (count, edge) in enumerate(zip(measured.shape, spacing)):
+        found = np.flatnonzero(inside.any(tuple(a for a in range(3) if a != axis)))
+        margin = round(MARGIN / edge)
+        box.append((max(int(found[0]) - margin, 0), min(int(found[-1]) + margin, count - 1)))
+    return box
+
+
+def _weights(acquisition: Acquisition) -> np.ndarray:
+    """What each measured slice adds to each fine one in cubic interpolation: `(fine, measured)`, in 4096ths."""
+    a = replace(acquisition, slice_axis=0)
+    weights = interpolate(torch.eye(a.slice_count, dtype=torch.float64)[..., None], a, "cubic")[..., 0]
+    return np.rint(weights.numpy() * ONE).astype(int)
+
+
+def pack(measured: MetaTensor, result: MetaTensor, largest: int = LARGEST) -> tuple[dict[str, Any], str]:
+    """The measured slices, their cubic interpolation and the result, for a script to draw at one place.
+
+    All three are cut to the head with a margin of air and quantised to 8 bits. Slices come first, whatever their axis:
+    those measured; the cubic ones, less what `weights` make of the measured ones as they are now; and the result, less
+    the cubic ones. Differences are modulo 256 and compress well. Where it is too much still, pixels are left out.
+
+    Args:
+        measured: `(X, Y, Z)` slices with affine and acquisition.
+        result: `(X, Y, Z)` on the fine grid with its affine.
+        largest: bytes of the packed volumes.
+
+    Returns:
+        What the script must know, in plain types, and the volumes, gzip in base64. Of the fine grid as it was cut, in
+        RAS+ order, it knows the `shape`, `edges` in mm, rows of the `affine`, `sides` where the axes begin and end, and
+        the slice `axis`; for each fine slice the `nearest` measured one and the `weights` of all; the intensities `low`
+        and `high` of grey 0 and 255; and that every `step`-th pixel is there.
+    """
+    slices, coarse = ras(measured)
+    fine, affine = ras(result)
+    a = Acquisition.of(measured).moved(*canonical(measured.affine))
+    axis = a.slice_axis
+    cubic = np.asarray(interpolate(torch.from_numpy(slices), a, "cubic"))
+    low, high, _ = intensity_range(measured.as_tensor())
+    box = _box(slices, voxel_spacing(coarse))
+    nearest = nearest_index(a.fine_count, a.target_spacing, a.slice_count, a.slice_spacing, a.shift)
+    first, last = box[axis]
+    (covered,) = np.nonzero((nearest >= first) & (nearest <= last))
+    weights = _weights(a)[covered, first : last + 1]
+
+    def greys(volume: np.ndarray, begin: int, end: int, step: int) -> np.ndarray:
+        """Cut, from one slice to another, in 8 bits, slices first."""
+        cut = [slice(begin, end + 1, step) for begin, end in box]
+        cut[axis] = slice(begin, end + 1)
+        share = (np.moveaxis(volume[tuple(cut)], axis, 0) - np.float64(low)) / (high - low)
+        return np.rint(share * 255).clip(0, 255).astype(np.uint8)
+
+    for step in itertools.count(1):
+        seen = greys(slices, first, last, step)
+        smooth, sharp = (greys(volume, covered[0], covered[-1], step) for volume in (cubic, fine))
+        guess = np.tensordot(weights.astype(np.float32), seen.astype(np.float32), 1)  # exact: integers below 2^24
+        guess = np.floor((guess + ONE // 2) / ONE).clip(0, 255).astype(np.uint8)
+        content = b"".join(part.tobytes() for part in (seen, smooth - guess, sharp - smooth))
+        packed = gzip.compress(content, 4, mtime=0)  # higher levels take long and gain little
+        if len(packed) <= largest or min(seen.shape[1:]) == 1:
+            break
+    begin, steps = np.array([first for first, _ in box]), np.full(3, step)
+    begin[axis], steps[axis] = covered[0], 1
+    affine[:3, 3] += affine[:3, :3] @ begin
+    affine[:3, :3] *= steps
+    facts = {
+        "shape": list(np.moveaxis(sharp, 0, axis).shape),
+        "edges": voxel_spacing(affine).tolist(),
+        "affine": affine[:3].tolist(),
+        "sides": sides(affine),
+        "axis": axis,
+        "nearest": (nearest[covered] - first).tolist(),
+        "weights": weights.tolist(),
+        "low": low,
+        "high": high,
+        "step": step,
+    }
+    return facts, base64.b64encode(packed).decode()

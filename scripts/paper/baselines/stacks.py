@@ -1,0 +1,123 @@
+"""What methods share that take the measured slices as they are, not on the fine grid."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from monai.config import KeysCollection
+from monai.transforms import MapTransform, RandomizableTransform
+from torch import Tensor, nn
+from torch.nn.functional import pad
+from tqdm.auto import tqdm
+
+from ...rebuild.inferer import StackInferer
+from ...rebuild.windows import PIXELS_ON_CPU, signal_box
+from ...stack.acquisition import Acquisition
+from ...stack.grid import centred_positions
+from ...stack.interpolation import interpolate
+from ...train.simulation import RandAcquired
+
+
+def fine_rows(acquisition: Acquisition) -> np.ndarray:
+    """Where the fine slices lie among the thick ones, `(fine_count,)`, in slices from the centre of the first."""
+    a = acquisition
+    rows = centred_positions(a.fine_count, a.target_spacing, a.slice_count, a.slice_spacing)
+    return rows - a.shift / a.slice_spacing
+
+
+class HeadInferer(StackInferer):
+    """Rebuilds the box around the head: in plane, with all its slices. The air outside keeps its input.
+
+    Args:
+        others: see `StackInferer`.
+    """
+
+    @abstractmethod
+    def head(self, stack: Tensor, acquisition: Acquisition, network: Any) -> Tensor:
+        """The method.
+
+        Args:
+            stack: `(X, Y, Z)` in [-1, 1], measured slices along the last axis, on the network's device.
+            acquisition: of the slices, whose axis it names differently.
+            network: in evaluation mode.
+
+        Returns:
+            `(X, Y, Z')`.
+        """
+
+    def fine(self, thick: Tensor, acquisition: Acquisition, network: nn.Module, device: torch.device) -> Tensor:
+        """See `StackInferer.fine`."""
+        axis = acquisition.slice_axis
+        volume = interpolate(thick, acquisition, "nearest")
+        box = tuple(slice(None) if a == axis else part for a, part in enumerate(signal_box(volume)))
+        if volume[box].numel():
+            stack = thick[box].movedim(axis, -1).to(device)
+            volume[box] = self.head(stack, acquisition, network).movedim(-1, axis).cpu()
+        return volume
+
+    def parts(self, count: int, pixels: int, name: str) -> Iterable[Tensor]:
+        """Indices of `count` images of so many pixels, call by call, behind a progress bar."""
+        calls = torch.arange(count).split(max(1, PIXELS_ON_CPU // pixels))
+        return tqdm(calls, desc=name, leave=False, disable=None if self.progress else True)  # null: as the terminal
+
+
+class RandStackd(RandomizableTransform, MapTransform):
+    """Draws an acquisition, simulates it on neighbouring planes, and cuts out a few measured slices.
+
+    Replaces the planes by `image`, `(1, P, W, Z)`, the measured slices; `label`, `(1, P, W, K)`, sharp slices at random
+    places of the fine grid among them; `position`, `(K,)`, these places in slice spacings from the first of the `Z`;
+    `slice_spacing` and `target_spacing`, in mm. Where the stack has fewer slices than `Z`, its last one is repeated.
+
+    Args:
+        keys: one key, `(P, H, W)` planes in [0, 1], whose second axis is the slice axis; `spacing` in the data, in mm.
+        acquired: draws the acquisition.
+        slices: `Z`.
+        targets: `K`.
+        width: `W`, in pixels, cut out at random; planes that are less wide are filled up with their edge.
+        margin: in slice spacings, how far from the outermost of the `Z` slices' outer faces the sharp ones stay.
+    """
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        acquired: RandAcquired,
+        slices: int,
+        targets: int,
+        width: int,
+        margin: float = 0.0,
+    ):
+        MapTransform.__init__(self, keys)
+        RandomizableTransform.__init__(self, prob=1.0)
+        self.acquired = acquired
+        self.slices = slices
+        self.targets = targets
+        self.width = width
+        self.margin = margin
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        (key,) = self.keys
+        target = data["spacing"][0]
+        planes = pad(data[key], (0, max(self.width - data[key].shape[2], 0)), mode="replicate")
+        left = int(self.R.randint(planes.shape[2] - self.width + 1))
+        planes = planes[:, :, left : left + self.width]
+        self.acquired.set_random_state(state=self.R)
+        thick, acquisition = self.acquired.thick(planes, target)
+        first = int(self.R.randint(max(acquisition.slice_count - self.slices, 0) + 1))
+        chosen = torch.arange(first, first + self.slices).clamp(max=acquisition.slice_count - 1)
+        position = fine_rows(acquisition) - first
+        last = min(self.slices, acquisition.slice_count) - 0.5 - self.margin
+        inside = np.flatnonzero((position >= self.margin - 0.5) & (position <= last))
+        if not len(inside):
+            inside = np.array([np.abs(position - (self.slices - 1) / 2).argmin()])
+        fine = self.R.choice(inside, self.targets, replace=len(inside) < self.targets)
+        return {
+            "image": thick[:, chosen].transpose(1, 2)[None],
+            key: planes[:, fine].transpose(1, 2)[None],
+            "position": torch.from_numpy(position[fine]).float(),
+            "slice_spacing": torch.tensor(acquisition.slice_spacing, dtype=torch.float32),
+            "target_spacing": torch.tensor(target, dtype=torch.float32),
+        }

@@ -1,0 +1,148 @@
+"""What an experiment's rows say: means, their spread over volumes and seeds, and differences within pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from ..errors import InputError
+from ..evaluate.tables import CASE, EN_DASH, METRICS, markdown
+
+PAIR = ["subject", "volume", "slice_axis"]  # one of these under two labels makes a pair
+OF_LABEL = ("label", "value", "coverage")  # what goes with the label does not tell its cases apart
+COSTS = ("seconds", "minutes", "parameters", "multiply_adds")  # no quality, of which differences would be told
+HEADINGS = {**CASE, "label": "variant", "value": "weight"}
+
+
+def compare(
+    rows: pd.DataFrame,
+    by: Sequence[str] = ("label",),
+    columns: Sequence[str] = ("psnr_head",),
+    against: str | Mapping[str, str] | None = None,
+    labels: Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """Means of an experiment, over what the table does not tell apart.
+
+    Args:
+        rows: of `evaluation.evaluate`, with `label`, which variant or method, and `seed`.
+        by: what the table tells apart.
+        columns: metrics; those that the rows do not have are left out.
+        against: label that the others are compared with, pair by pair, or label -> the one that it is compared with,
+            where the others are not; null for none.
+        labels: rows that count; null for all.
+
+    Returns:
+        A row for each group in order of appearance, columns are pairs of a metric and: `mean`; `sd`, over volumes;
+        `seeds`, SD over seeds of the mean; `n`, number of volumes (and axes); `difference` from `against`, with
+        `difference_low` and `difference_high`, the ends of its 95 % interval (t distribution): over seeds where there
+        are several, else over people, each person's mean counted once. NaN where there is but one.
+
+    Raises:
+        InputError: if no row has the label to compare with.
+    """
+    rows = rows if labels is None else rows[rows["label"].isin(labels)]
+    by, columns = list(by), [name for name in columns if name in rows and rows[name].notna().any()]
+    known = list(rows["label"].unique())
+    if isinstance(against, str):
+        against = {name: against for name in known if name != against} or {against: against}
+    references = dict(against or {})
+    for name in {*references, *references.values()}:
+        if name not in known:
+            raise InputError(f"nothing is called {name!r}: expected one of {sorted(known)}. Mend the table.")
+    cases = rows.groupby([*by, "seed", *PAIR], sort=False)[columns].mean()
+    parts = {"": cases}
+    if references:
+        label = cases.index.get_level_values("label")
+        differences = [
+            _less(cases[label == name], cases.xs(other, level="label")) for name, other in references.items()
+        ]
+        parts["difference"] = pd.concat(differences).reindex(cases.index)
+    order, several = rows.groupby(by, sort=False).size().index, rows.groupby(by, sort=False)["seed"].nunique() > 1
+    summary = {}
+    for part, values in parts.items():
+        volumes = values.groupby([*by, *PAIR], sort=False).mean().groupby(by, sort=False)
+        seeds = values.groupby([*by, "seed"], sort=False).mean().groupby(by, sort=False)
+        if part:
+            people = values.groupby([*by, "subject"], sort=False).mean().groupby(by, sort=False)
+            ends = zip(*(_interval(groups).values() for groups in (seeds, people)))
+            statistics = {
+                name: over_seeds.where(several.reindex(over_seeds.index), over_people)
+                for name, (over_seeds, over_people) in zip(("", "low", "high"), ends)
+            }
+        else:
+            statistics = {"": volumes.mean(), "sd": volumes.std(), "seeds": seeds.std(), "n": volumes.count()}
+        for statistic, table in statistics.items():
+            for name in columns:
+                summary[name, f"{part}_{statistic}".strip("_") or "mean"] = table[name].reindex(order)
+    return pd.DataFrame(summary)[columns]
+
+
+def _interval(groups: pd.api.typing.DataFrameGroupBy) -> dict[str, pd.DataFrame]:
+    """Each group's mean and both ends of its 95 % interval, NaN for one value."""
+    n, mean = groups.count().astype(float), groups.mean()
+    half = groups.std() / np.sqrt(n) * stats.t.ppf(0.975, n - 1)
+    return {"mean": mean, "low": mean - half, "high": mean + half}
+
+
+def _less(cases: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
+    """Cases of one label less those of another, pair by pair."""
+    others = [level for level in cases.index.names if level not in OF_LABEL]
+    reference = reference.droplevel([level for level in reference.index.names if level in OF_LABEL])
+    if min(table.index.get_level_values("seed").nunique() for table in (cases, reference)) == 1:
+        others.remove("seed")  # one result, which stands for all seeds
+        reference = reference.groupby(level=others).mean()
+    keys = cases.reset_index()[others]
+    return cases - reference.reindex(pd.MultiIndex.from_frame(keys) if len(others) > 1 else keys[others[0]]).to_numpy()
+
+
+def comparison_table(summary: pd.DataFrame) -> str:
+    """Markdown of `compare`: means ± SD over volumes [SD over seeds]; below them differences (95 % interval)."""
+    parts = [""] + ["difference"] * ("difference" in summary.columns.get_level_values(1))
+    return "\n".join(_table(summary, part) for part in parts)
+
+
+def _table(summary: pd.DataFrame, part: str) -> str:
+    summary = summary[summary.xs(part or "mean", axis=1, level=1).notna().any(axis=1)]
+    keys = summary.index.to_frame(index=False)
+    table = {HEADINGS.get(key, key): [_text(value) for value in keys[key]] for key in keys}
+    for name in summary.columns.get_level_values(0).unique():
+        if part and name in COSTS:
+            continue
+        heading, decimals = METRICS.get(name, (name, 3))
+        if part:
+            values = (summary[name, f"{part}{end}"] for end in ("", "_low", "_high"))
+            table[f"{heading}, {part}"] = [_difference(*cell) for cell in zip(*values, [decimals + 1] * len(keys))]
+        else:
+            values = (summary[name, statistic] for statistic in ("mean", "sd", "seeds"))
+            table[heading] = [_spread(*cell) for cell in zip(*values, [decimals] * len(keys))]
+    count = summary.xs("n", axis=1, level=1).max(axis=1)
+    return markdown({**table, "N": [str(n) for n in count]})
+
+
+def plain_table(table: pd.DataFrame) -> str:
+    """Markdown of a table of numbers and texts."""
+    return markdown({METRICS.get(str(name), (str(name),))[0]: [_text(v) for v in table[name]] for name in table})
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return EN_DASH if math.isnan(value) else f"{value:.4g}"
+    return str(value)
+
+
+def _spread(mean: float, sd: float, seeds: float, decimals: int) -> str:
+    if math.isnan(mean):
+        return EN_DASH
+    text = f"{mean:.{decimals}f}" + (f" ± {sd:.{decimals}f}" if sd > 1e-9 else "")
+    return text if math.isnan(seeds) else f"{text} [{seeds:.{decimals + 1}f}]"
+
+
+def _difference(mean: float, low: float, high: float, decimals: int) -> str:
+    if math.isnan(mean):
+        return EN_DASH
+    text = f"{mean:+.{decimals}f}"
+    return text if math.isnan(low) else f"{text} ({low:+.{decimals}f} to {high:+.{decimals}f})"

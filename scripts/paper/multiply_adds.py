@@ -1,0 +1,57 @@
+"""The work of a whole method, counted while it rebuilds a few slices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from ..evaluate.paired import Method, central_slab, read_volume
+from ..stack.acquisition import Acquisition
+from ..stack.grid import voxel_spacing
+from ..train.simulation import simulate
+
+SLAB, THICKNESS = 16, 5.0  # slices, mm
+
+
+class Counter(TorchDispatchMode):
+    """Counts `flops` while it is entered, two for a multiply-add; convolutions and matrix products alone.
+
+    As PyTorch's `FlopCounterMode`, which follows modules as well and so refuses the gradients that TPDM takes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        count = flop_registry.get(func._overloadpacket)
+        if count is None:  # may be made of others that count
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        result = func(*args, **kwargs)
+        if count is not None:
+            self.flops += count(*args, **kwargs, out_val=result)
+        return result
+
+
+def work(method: Method, item: Mapping) -> float:
+    """Multiply-adds of a method for each voxel that it makes, in 1e6; convolutions and matrix products alone.
+
+    Args:
+        method: of the paired evaluation.
+        item: of `datasets.sharp_volumes`; 16 of its slices are degraded to 5 mm.
+    """
+    volume, axis = read_volume(item["label"]), item["sharp_axes"][0]
+    sharp, spacing = central_slab(volume, axis, SLAB), float(voxel_spacing(volume.affine)[axis])
+    acquisition = Acquisition.of_truth(axis, sharp.shape[1 + axis], spacing, THICKNESS)
+    thick = simulate(sharp, acquisition)
+    acquisition.attach(thick)
+    with Counter() as counter:
+        method(thick, acquisition)
+    return counter.flops / 2e6 / sharp.numel()

@@ -1,0 +1,300 @@
+"""Variants of the method: how each is trained and evaluated, once, in folders keyed by all that the result depends on.
+
+Two experiments that need the same find it there, and a command that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import ignite.distributed as idist
+import pandas as pd
+from monai.bundle import ConfigParser
+from monai.data import CacheDataset
+
+from ..errors import InputError
+from ..evaluate.image_quality import Judges
+from ..evaluate.tables import METRICS
+from ..files import sha256, whole_file
+from ..outputs.summary import alone
+from ..train.batches import seed_process
+from ..train.datasets import label_maps, sharp_volumes
+from ..train.training import data_key
+from .multiply_adds import work
+
+PATHS = ("bundle_root", "dataset_dir", "label_dir", "output_dir", "ckpt_path")  # where things lie changes no result
+Spec = Mapping[str, Any]  # an experiment of configs/paper/reproduce.yaml, or a variant of one
+LENGTHS = {"stage1": "stage1", "stage2": "stage2", "training": "stage1"}  # run id -> whose epochs and batches it has
+
+
+def key(*content: object) -> str:
+    """Tells results apart by all that they depend on."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def methods_of(variant: Spec, spec: Spec) -> list[str]:
+    """Those of `configs/evaluate.yaml` that count; the last one is the variant's own."""
+    return list(variant.get("methods", spec.get("methods", ["DRIFT"])))
+
+
+def _alone(folder: Path) -> AbstractContextManager:
+    """While no other run is at work in a folder; processes of one training are at work together."""
+    return nullcontext() if idist.get_world_size() > 1 else alone(folder, folder.name)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One stage of training.
+
+    Attributes:
+        stage: run id of `configs/train.yaml`.
+        settings: id of `configs/train.yaml` -> value.
+        files: config files stacked on it.
+        start: the stage that it builds on; null for random weights.
+        length: in budgets.
+    """
+
+    stage: str
+    settings: Mapping[str, Any]
+    files: tuple[str, ...] = ()
+    start: Run | None = None
+    length: float = 1.0
+
+
+class Bench:
+    """What the experiments share: the bundle, the data, the budget, and the folder of what they make.
+
+    Args:
+        bundle_root: where `configs/` lies.
+        dataset_dir: see `datasets.sharp_volumes`.
+        output_dir: where trainings, evaluations and results are kept.
+        ckpt_path: weights of sweeps that need no training.
+        size: of the networks, as in `configs/models/`.
+        budget: patches that a stage of a variant sees.
+        stage1_length: budgets of a stage 1, which variants share.
+        seed: the first one.
+        seeds: how many; null for as many as the experiment says.
+        training: id of `configs/train.yaml` -> value, for all trainings.
+        evaluation: id of `configs/evaluate.yaml` -> value, for all evaluations.
+        files: config files stacked on both.
+        label_dir: see `datasets.label_maps`.
+
+    Raises:
+        InputError: if the size is unknown, or a number is none or too small.
+    """
+
+    def __init__(
+        self,
+        bundle_root: str | os.PathLike,
+        dataset_dir: str | os.PathLike | None,
+        output_dir: str | os.PathLike,
+        ckpt_path: str | os.PathLike,
+        size: str,
+        budget: int,
+        stage1_length: float,
+        seed: int,
+        seeds: int | None,
+        training: Mapping[str, Any],
+        evaluation: Mapping[str, Any],
+        files: Sequence[str | os.PathLike] = (),
+        label_dir: str | os.PathLike | None = None,
+    ):
+        self.configs = Path(bundle_root).absolute() / "configs"
+        self.sizes = sorted(path.stem for path in (self.configs / "models").glob("*.yaml"))
+        if size not in self.sizes:
+            raise InputError(f"size is {size!r}: expected {', '.join(self.sizes)}. Set --size.")
+        for name, value, least in (("budget", budget, 1), ("seeds", seeds, 1), ("seed", seed, 0)):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+                raise InputError(f"{name} is {value!r}: expected a whole number, {least} or more. Set --{name}.")
+        if not isinstance(stage1_length, int | float) or not stage1_length > 0:
+            raise InputError(f"stage1_length is {stage1_length!r}: expected a positive number. Set --stage1_length.")
+        self.data = None if dataset_dir is None else Path(dataset_dir).absolute()  # none is needed to list experiments
+        self.labels = None if label_dir is None else Path(label_dir).absolute()
+        self.output = Path(output_dir).absolute()
+        self.weights = Path(ckpt_path).absolute()
+        self.size, self.budget, self.stage1_length = size, budget, stage1_length
+        self.seed, self.seeds = seed, seeds
+        self.training, self.evaluation = dict(training), dict(evaluation)
+        self.files = tuple(str(Path(file).absolute()) for file in files)
+        self._exports: dict[tuple, str] = {}
+        self._dataset: CacheDataset | None = None
+        self._volumes: list[dict] = []
+
+    def _data(self) -> Path:
+        if self.data is None:
+            raise InputError("dataset_dir is not given. Set --dataset_dir to a folder of sharp volumes or a datalist.")
+        return self.data
+
+    @cached_property
+    def volumes(self) -> list[dict]:
+        """Those that evaluations take."""
+        return sharp_volumes(self._data(), "validation")
+
+    @cached_property
+    def training_key(self) -> str:
+        """Tells training data apart."""
+        return data_key(sharp_volumes(self._data(), "training"), label_maps(self.labels))
+
+    @cached_property
+    def evaluation_key(self) -> str:
+        """Tells held-out data apart."""
+        return data_key(self.volumes, [])
+
+    def of_size(self, size: str) -> Bench:
+        """The same for another size."""
+        other = copy.copy(self)
+        other.size = size
+        return other
+
+    def config(self, file: str, files: Sequence[str], settings: Mapping[str, Any]) -> ConfigParser:
+        """A config of the bundle under the size, more files and settings."""
+        stacked = [self.configs / file, self.configs / "models" / f"{self.size}.yaml", *self.files]
+        stacked += [self.configs / name for name in files]
+        if file == "train.yaml" and idist.get_world_size() > 1:
+            stacked.append(self.configs / "multi_gpu.yaml")
+        parser = ConfigParser()
+        parser.read_config([str(path) for path in stacked])
+        parser.read_meta(str(self.configs / "metadata.json"))
+        parser.update({"bundle_root": str(self.configs.parent), "dataset_dir": str(self.data), **settings})
+        return parser
+
+    def _defaults(self, file: str, files: Sequence[str]) -> dict:
+        """What a config says beside settings and paths, the bundle's version included: results depend on it, too."""
+        content: Mapping = self.config(file, files, {}).get()
+        return {name: value for name, value in content.items() if name not in PATHS}
+
+    # Trainings
+
+    def variants(self, spec: Spec) -> list[tuple[str, Spec, int, Run | None]]:
+        """Name, content, seed and training of each variant of an experiment, each seed; sweeps have the shipped one."""
+        listed: list[tuple[str, Spec, int, Run | None]] = []
+        for name, content in (spec.get("variants") or {"shipped": {"shipped": True}}).items():
+            variant = {**content, **spec.get("changes", {}).get(name, {})}
+            count = 1 if variant.get("shipped") else self.seeds or variant.get("seeds") or spec.get("seeds", 1)
+            for seed in range(self.seed, self.seed + count):
+                listed.append((name, variant, seed, None if variant.get("shipped") else self.run(variant, seed)))
+        return listed
+
+    def run(self, variant: Spec, seed: int) -> Run:
+        """The last stage of a variant; its stage 1 has the first seed always, so that all share it."""
+        files, length = tuple(variant.get("files", ())), float(variant.get("length", 1))
+        if variant.get("baseline"):  # one stage, called training, and settings of its own
+            own = {name for file in files for name in ConfigParser.load_config_file(str(self.configs / file))}
+            shared = {name: value for name, value in self.training.items() if name not in own}
+            return Run("training", {**shared, "seed": seed, **variant.get("stage1", {})}, files, None, length)
+        start = None
+        if variant.get("stage1", {}) is not None:
+            settings = {**self.training, "seed": self.seed, **variant.get("stage1", {})}
+            start = Run("stage1", settings, files, length=float(variant.get("stage1_length", self.stage1_length)))
+            if variant.get("stage2", {}) is None:
+                return start
+        settings = {**self.training, "seed": seed, **variant.get("network", {}), **variant.get("stage2", {})}
+        return Run("stage2", settings, files, start, length)
+
+    def folder(self, run: Run) -> Path:
+        """Where a stage is trained."""
+        shared = [self.training_key, self.budget, self._defaults("train.yaml", run.files), idist.get_world_size()]
+        return self.output / "trainings" / f"{run.stage}-{key(asdict(run), shared)}"
+
+    def exported(self, run: Run) -> Path:
+        """Its weights; they exist once it is complete."""
+        if (run.stage, run.files) not in self._exports:
+            self._exports[run.stage, run.files] = self.config("train.yaml", run.files, {})[run.stage]["export"]
+        return self.folder(run) / self._exports[run.stage, run.files]
+
+    def patches(self, run: Run) -> int:
+        """How many a stage sees, in all processes."""
+        return max(1, round(self.budget * run.length))
+
+    def stage(self, run: Run) -> ConfigParser:
+        """The config of a stage."""
+        folder = self.folder(run)
+        start = None if run.start is None else str(self.exported(run.start))
+        parser = self.config("train.yaml", run.files, {**run.settings, "output_dir": str(folder)})
+        each, batch = self.patches(run) // idist.get_world_size(), int(parser[f"{LENGTHS[run.stage]}_batch_size"])
+        epochs = max(1, each // int(parser["patches_per_epoch"]))
+        epoch = each // epochs // batch * batch  # whole batches: less than one of them is lost in each epoch
+        if not epoch:
+            raise InputError(f"budget is {self.budget}: expected {batch} patches, one batch, or more. Set --budget.")
+        labels = None if self.labels is None else str(self.labels)
+        length = {"patches_per_epoch": epoch, f"{LENGTHS[run.stage]}_epochs": epochs}
+        parser.update({**length, "label_dir": labels, f"{run.stage}::start": start})
+        return parser
+
+    def train(self, run: Run) -> Path:
+        """Trains a stage and what it builds on, where they are not complete; returns the weights."""
+        if run.start is not None:
+            self.train(run.start)
+        weights = self.exported(run)
+        with _alone(self.folder(run)):
+            if not weights.is_file():
+                with whole_file(self.folder(run) / "settings.json") as partial:
+                    partial.write_text(json.dumps(asdict(run), indent=1) + "\n", encoding="utf-8")
+                seed_process(run.settings["seed"])
+                self._with_loaded_volumes(self.stage(run)).get_parsed_content(run.stage)
+        return weights
+
+    def _with_loaded_volumes(self, parser: ConfigParser) -> ConfigParser:
+        """The config with the volumes that the training before it has loaded, where it has the same ones."""
+        transform = parser.get_parsed_content("train#preprocessing")
+        volumes = parser.get_parsed_content("train#volumes")
+        if self._dataset is None or self._volumes != volumes:
+            self._dataset, self._volumes = parser.get_parsed_content("train#dataset"), volumes
+        self._dataset.transform = transform  # up to the first random step all variants have the same
+        parser["train#dataset"] = self._dataset
+        return parser
+
+    # Evaluations
+
+    def evaluation_of(self, weights: Path, variant: Spec, spec: Spec) -> tuple[Path, ConfigParser]:
+        """Folder of what `evaluate` makes, and the config that makes it there or elsewhere."""
+        files = (*variant.get("files", ()), *spec.get("files", ()))
+        network, given = variant.get("network", {}), {**spec.get("evaluation", {}), **variant.get("evaluation", {})}
+        settings, steps = {**self.evaluation, **given, **network}, list(spec.get("steps", []))
+        methods = methods_of(variant, spec)
+        content = [sha256([weights]), settings, self._defaults("evaluate.yaml", files), methods, steps]
+        if settings.get("metrics") == "all":
+            content.append([name for name, judge in vars(Judges.installed()).items() if judge is not None])
+        parser = self.config("evaluate.yaml", files, {**settings, "ckpt_path": str(weights)})
+        known, drift = parser["methods"], parser["methods"].get("DRIFT", {})
+        chosen = {name: known[name] for name in methods}
+        chosen |= {f"N = {n}": {**drift, "inferer": {**parser["inferer"], "steps": n}} for n in steps}
+        parser["methods"] = chosen
+        return self.output / "evaluations" / key(content, self.evaluation_key), parser
+
+    def evaluate(self, weights: Path, variant: Spec, spec: Spec) -> pd.DataFrame:
+        """Rows of `evaluation.evaluate` for weights; made once.
+
+        Args:
+            weights: to be evaluated.
+            variant: of an experiment in configs/paper/reproduce.yaml; its `files`, `network`, `methods`, `evaluation`.
+            spec: the experiment; its `methods`, `steps` and `evaluation`.
+        """
+        folder, parser = self.evaluation_of(weights, variant, spec)
+        with _alone(folder):
+            if not folder.is_dir():
+                partial = folder.with_name(f".{folder.name}")
+                parser.update({"output_dir": str(partial)})
+                parser.get_parsed_content("run")
+                os.replace(partial, folder)
+        rows = pd.DataFrame(json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))["rows"])
+        return rows.astype({name: float for name in METRICS if name in rows})
+
+    def work(self, weights: Path, variant: Spec, spec: Spec) -> dict[str, float]:
+        """Method -> its `work.work` on the first held-out volume; counted once, after `evaluate`."""
+        folder, parser = self.evaluation_of(weights, variant, spec)
+        with _alone(folder):
+            if not (folder / "work.json").is_file():
+                counted = {n: work(m, self.volumes[0]) for n, m in parser.get_parsed_content("methods").items()}
+                with whole_file(folder / "work.json") as partial:
+                    partial.write_text(json.dumps(counted, indent=1) + "\n", encoding="utf-8")
+        return json.loads((folder / "work.json").read_text(encoding="utf-8"))

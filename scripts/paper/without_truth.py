@@ -1,0 +1,55 @@
+"""Real thick scans by methods, measured by what needs no truth (Sec. S13, Tab. S6)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from monai.utils import convert_to_tensor
+
+from ..evaluate.image_quality import Judges
+from ..evaluate.reformats import Reformats
+from ..stack.acquisition import Acquisition
+from ..stack.interpolation import interpolate
+from ..train.datasets import thick_scans
+from .trained_variants import Bench
+
+logger = logging.getLogger("drift")
+
+
+def no_reference(bench: Bench, methods: Sequence[str], settings: Mapping[str, Any]) -> pd.DataFrame:
+    """Sharpness, NIQE and BRISQUE of real scans, as far as they are installed.
+
+    What is black and white, and which planes count, the cubic spline says, for all methods.
+
+    Args:
+        bench: what experiments share; its data are a datalist that names thick scans.
+        methods: of `configs/evaluate.yaml`, with the shipped weights.
+        settings: id of `configs/evaluate.yaml` -> value, how the networks rebuild.
+
+    Returns:
+        A row for each scan and method.
+
+    Raises:
+        InputError: if the data name no thick scan, or one cannot be read.
+    """
+    deployed = bench.config("inference.yaml", [], {"ckpt_path": str(bench.weights)})
+    config = bench.config("evaluate.yaml", [], {**settings, "ckpt_path": str(bench.weights)})
+    preprocessing, judge = deployed.get_parsed_content("preprocessing"), Judges.installed()
+    rows = []
+    for item in thick_scans(bench.data):
+        thick = preprocessing({"image": item["image"]})["image"]
+        acquisition = Acquisition.of(thick)
+        smooth = convert_to_tensor(interpolate(thick, acquisition, "cubic"), track_meta=False)[0]
+        view = Reformats.of(smooth, acquisition.slice_axis)
+        case = {"volume": Path(item["image"]).name, "subject": item["subject"], "contrast": item["contrast"]}
+        case |= {"slice_axis": acquisition.slice_axis, "slice_thickness": acquisition.slice_thickness, "seed": 0}
+        for name in methods:
+            volume = config.get_parsed_content(f"methods#{name}")(thick.clone(), acquisition)
+            volume = convert_to_tensor(volume, device="cpu", track_meta=False)[0]
+            rows.append({**case, "label": name, **judge.no_reference(volume, view)})
+            logger.info(f"{case['volume']}, {name}: sharpness {rows[-1]['sharpness']:.3f}")
+    return pd.DataFrame(rows)

@@ -1,0 +1,285 @@
+"""A measured stack of slices through a network: the one way from thick slices to the rebuilt volume."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from monai.data import MetaTensor
+from monai.inferers import Inferer
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from ..errors import InputError, flag
+from ..method.networks import Drift
+from ..method.schedule import N_MAX, ais_steps, euler_times, pad
+from ..stack import grid
+from ..stack.acquisition import Acquisition
+from ..stack.intensity import intensity_range
+from ..stack.interpolation import interpolate
+from .consistency import projects, reconcile
+from .deblocking import deblock
+from .windows import by_windows, signal_box
+
+FLIPS = ((), (2,), (3,), (2, 3))  # of planes (B, 1, H, W)
+
+
+class StackInferer(Inferer, ABC):
+    """Rebuilds a stack of thick slices: all that lies between a scan and its result, whatever the method.
+
+    The stack is brought into RAS+ order, so that the result does not depend on how the scan is stored, and its tissue's
+    intensities become [-1, 1]. What then becomes of it, a method says in `fine`. The result is reconciled with the
+    slices, and where the scan has no negative tissue it has none either. What lies beyond tissue
+    (`intensity.IntensityRange`) is laid on last, as it was.
+
+    Args:
+        bfloat16: convolutions in bfloat16; weights, sums of windows and the result stay in float32.
+        consistency: `"project"` to reconcile the result with the slices; `"measure"` for the network's own.
+        progress: show a progress bar, where there is a terminal.
+
+    Attributes:
+        settings: what changes a result, but for the precision: name -> plain value.
+        both_planes: whether two families of planes are rebuilt.
+    """
+
+    both_planes = False
+
+    def __init__(self, bfloat16: bool = False, consistency: str = "project", progress: bool = False):
+        super().__init__()
+        self.bfloat16 = flag("bfloat16", bfloat16)
+        self.projects = projects(consistency)
+        self.progress = progress
+        self.settings: dict[str, Any] = {"consistency": consistency}
+
+    def step_count(self, acquisition: Acquisition) -> int:
+        """Steps from one state to the next for a stack; 0 for a method that computes its result at once."""
+        return 0
+
+    def steps_source(self, acquisition: Acquisition) -> str:
+        """Where the number of steps comes from, for the record."""
+        return "the method"
+
+    @abstractmethod
+    def fine(self, thick: Tensor, acquisition: Acquisition, network: nn.Module, device: torch.device) -> Tensor:
+        """The method: thick slices -> the volume on the fine grid.
+
+        Args:
+            thick: `(X, Y, Z)` slices in RAS+ order, tissue in [-1, 1], on the CPU.
+            acquisition: of the slices, not `at_target`.
+            network: on the device, in evaluation mode.
+            device: of the network.
+
+        Returns:
+            `(X', Y', Z')` in [-1, 1], on the CPU.
+        """
+
+    # hosts pass these two alone; MONAI declares *args and **kwargs as well
+    @torch.no_grad()
+    def __call__(self, inputs: MetaTensor, network: nn.Module) -> MetaTensor:  # type: ignore[override]
+        """Rebuilds one stack.
+
+        Args:
+            inputs: `(1, 1, X, Y, Z)`, the measured slices in their own units, with their affine and their acquisition
+                (`Acquisition.attach`) in the meta data.
+            network: on the device of the inputs.
+
+        Returns:
+            `(1, 1, X', Y', Z')` on the fine grid with its affine, float32, in the units of the scan, on the CPU;
+            `steps`, the number of steps, and `steps_source` are in its meta data. A stack that is at the target comes
+            back as it is.
+
+        Raises:
+            ValueError: if the batch holds more than one stack or no acquisition.
+            InputError: if the weights give NaN, or a GPU's memory does not hold one window.
+        """
+        if inputs.dim() != 5 or inputs.shape[:2] != (1, 1):
+            raise ValueError(f"inputs are {tuple(inputs.shape)}: expected one volume, (1, 1, X, Y, Z).")
+        stored = Acquisition.of(inputs)
+        steps, source = 0, "none: the slices are at the target"
+        affine = inputs.affine.reshape(4, 4).double().cpu().numpy()
+        result = inputs.as_tensor()[0, 0].cpu().float()
+        if not stored.at_target:
+            axes, flipped = grid.canonical(affine)
+            acquisition = stored.moved(axes, flipped)
+            steps, source = self.step_count(acquisition), self.steps_source(acquisition)
+            measured = result.permute(axes).flip(flipped).contiguous()
+            rebuilt = self._rebuild(measured, acquisition, network, inputs.device)
+            result = rebuilt.flip(flipped).permute([axes.index(a) for a in range(3)]).contiguous()
+            affine = grid.fine_affine(
+                affine, stored.slice_axis, stored.slice_count, stored.fine_count, stored.target_spacing
+            )
+        meta = {name: value for name, value in inputs.meta.items() if name != "affine"}
+        meta |= {"steps": steps, "steps_source": source}
+        batched = torch.from_numpy(affine)[None] if inputs.affine.dim() == 3 else torch.from_numpy(affine)
+        return MetaTensor(result[None, None], affine=batched, meta=meta)
+
+    def _rebuild(self, measured: Tensor, acquisition: Acquisition, network: nn.Module, device: torch.device) -> Tensor:
+        """`(X, Y, Z)` slices in RAS+ order and the scan's units -> `(X', Y', Z')`."""
+        scale = intensity_range(measured)
+        tissue = scale.tissue(measured)
+        volume = self.fine(scale.to_unit(tissue), acquisition, network, device)
+        if not torch.isfinite(volume).all():
+            raise InputError("the weights give NaN or infinite voxels: they are broken. Set --ckpt_path to others.")
+        result = scale.to_scan(volume)
+        if self.projects:
+            result = reconcile(result, tissue, acquisition)
+        if scale.low >= 0:
+            result = result.clamp(min=0)
+        return result + interpolate(measured - tissue, acquisition, "nearest")
+
+
+class PlaneInferer(StackInferer):
+    """Sharpens the planes that contain the slice axis, for a network that maps planes `(B, 1, H, W)` to planes.
+
+    The slices are put on the fine grid by nearest neighbour. The network sees the box around the head (`signal_box`)
+    by Gaussian-weighted sliding windows; the air outside keeps its input.
+
+    Args:
+        roi_size: edge of the square windows, in pixels. Along a side that is shorter, windows are as long as the side.
+        overlap: of neighbouring windows, as a share of `roi_size`; 0.25 of 128 is 32 pixels.
+        sw_batch_size: windows per network call; null on a CPU for as many as have 8 x 128 x 128 pixels, and on a GPU
+            for what fits in half of its free memory. Calls that run out of a GPU's memory are repeated in halves.
+        both_planes: rebuild in the planes along either in-plane axis and average. Otherwise the planes along the
+            longer in-plane axis are used.
+        flips: average over the planes and their three mirror images, in four times the time.
+        bfloat16, consistency, progress: see `StackInferer`.
+    """
+
+    def __init__(
+        self,
+        roi_size: int = 128,
+        overlap: float = 0.25,
+        sw_batch_size: int | None = None,
+        both_planes: bool = False,
+        flips: bool = False,
+        bfloat16: bool = False,
+        consistency: str = "project",
+        progress: bool = False,
+    ):
+        super().__init__(bfloat16, consistency, progress)
+        self.roi_size = roi_size
+        self.overlap = overlap
+        self.sw_batch_size = sw_batch_size
+        self.both_planes = flag("both_planes", both_planes)
+        self.flips = flag("flips", flips)
+        planes = {"both_planes": self.both_planes, "flips": self.flips}
+        self.settings |= {**planes, "roi_size": roi_size, "overlap": overlap}
+
+    def sharpener(
+        self, network: nn.Module, acquisition: Acquisition, device: torch.device
+    ) -> Callable[[Tensor], Tensor]:
+        """What is called with the windows of a stack, `(B, 1, H, W)` in [-1, 1]; here the network itself."""
+        return network
+
+    def fine(self, thick: Tensor, acquisition: Acquisition, network: nn.Module, device: torch.device) -> Tensor:
+        """See `StackInferer.fine`."""
+        volume = interpolate(thick, acquisition, "nearest")
+        box = signal_box(volume)
+        if volume[box].numel():
+            sharpen = self.sharpener(network, acquisition, device)
+            volume[box] = self._sharpened(volume[box].to(device), acquisition.slice_axis, sharpen).cpu()
+        return volume
+
+    def _sharpened(self, head: Tensor, slice_axis: int, sharpen: Callable[[Tensor], Tensor]) -> Tensor:
+        """`(X, Y, Z)` on the fine grid in [-1, 1], in both families of planes, or one."""
+        flips = FLIPS if self.flips else FLIPS[:1]
+
+        def averaged(windows: Tensor) -> Tensor:
+            with torch.autocast(windows.device.type, torch.bfloat16, enabled=self.bfloat16):
+                views = [sharpen(windows.flip(f)).float().flip(f) for f in flips]
+            return torch.stack(views).mean(0) if self.flips else views[0]
+
+        others = longer_first(head, slice_axis)[: 1 + self.both_planes]
+        count = sum(head.numel() // (head.shape[slice_axis] * head.shape[other]) for other in others)
+        mean = torch.zeros_like(head)
+        hidden = None if self.progress else True  # null hides it where there is no terminal
+        with tqdm(total=count, desc="planes", leave=False, disable=hidden) as bar:
+            for other in others:
+                planes = head.movedim((slice_axis, other), (1, 2))[:, None]  # (normal, 1, slice axis, other)
+                sharp = by_windows(planes, averaged, self.roi_size, self.overlap, self.sw_batch_size, bar)[:, 0]
+                mean += sharp.movedim((1, 2), (slice_axis, other)) / len(others)
+        return mean
+
+
+def longer_first(volume: Tensor, slice_axis: int) -> list[int]:
+    """The in-plane axes of `(X, Y, Z)`, the longer one first."""
+    return sorted((a for a in range(3) if a != slice_axis), key=lambda a: -volume.shape[a])
+
+
+class DriftInferer(PlaneInferer):
+    """DRIFT (Secs. 3.6, S4.5): all windows share one Euler schedule and one conditioning, which depend on thickness.
+
+    Args:
+        roi_size, overlap, sw_batch_size, both_planes, flips: see `PlaneInferer`.
+        steps: Euler steps; null for AIS, 0 for stage 1 alone.
+        n_max: most steps of AIS.
+        deblocked: before a result is reconciled, steps from slice to slice in flat tissue become ramps
+            (`deblocking.deblock`).
+        bfloat16, consistency, progress: see `StackInferer`.
+    """
+
+    def __init__(
+        self,
+        roi_size: int = 128,
+        overlap: float = 0.25,
+        sw_batch_size: int | None = None,
+        both_planes: bool = False,
+        flips: bool = False,
+        steps: int | None = None,
+        n_max: int = N_MAX,
+        deblocked: bool = False,
+        bfloat16: bool = False,
+        consistency: str = "project",
+        progress: bool = False,
+    ):
+        super().__init__(roi_size, overlap, sw_batch_size, both_planes, flips, bfloat16, consistency, progress)
+        self.steps = steps
+        self.n_max = n_max
+        self.deblocked = flag("deblocked", deblocked)
+        self.settings |= {"steps": steps, "n_max": n_max, "deblocked": self.deblocked}
+
+    def step_count(self, acquisition: Acquisition) -> int:
+        """Euler steps for a stack."""
+        if acquisition.at_target or self.steps is not None:
+            return self.steps or 0
+        return ais_steps(acquisition.slice_thickness, acquisition.target_spacing, self.n_max)
+
+    def steps_source(self, acquisition: Acquisition) -> str:
+        """See `StackInferer.steps_source`."""
+        if self.steps is not None:
+            return "the option inferer::steps"
+        return f"AIS, PAD = {pad(acquisition.slice_thickness, acquisition.target_spacing):.3f}"
+
+    def fine(self, thick: Tensor, acquisition: Acquisition, network: nn.Module, device: torch.device) -> Tensor:
+        """See `StackInferer.fine`."""
+        volume = super().fine(thick, acquisition, network, device)
+        return deblock(volume, thick, acquisition) if self.deblocked and self.projects else volume
+
+    def sharpener(  # type: ignore[override]  # of one network alone
+        self, network: Drift, acquisition: Acquisition, device: torch.device
+    ) -> Callable[[Tensor], Tensor]:
+        """`Drift.integrate` with what thickness and times say to the norms."""
+        times = euler_times(self.step_count(acquisition)).to(device, torch.float32)
+        lengths = torch.tensor([[acquisition.slice_thickness, acquisition.target_spacing]], device=device)
+        modulations = network.modulations(lengths, times)
+        return lambda windows: network.integrate(windows, *modulations, times)
+
+
+def rebuild(measured: MetaTensor, network: nn.Module, inferer: Inferer, device: torch.device | str) -> MetaTensor:
+    """One scan through the network; every host calls this.
+
+    Args:
+        measured: `(1, X, Y, Z)`, what the bundle's preprocessing gives.
+        network: on the device.
+        inferer: a `StackInferer`.
+        device: of the network.
+
+    Returns:
+        `(1, X', Y', Z')` on the CPU, see `StackInferer`.
+
+    Raises:
+        ValueError, InputError: as the inferer.
+    """
+    return inferer(measured[None].to(device), network)[0]

@@ -1,0 +1,298 @@
+"""How a stack of slices was acquired, as one value that is settled once and that everything else takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..errors import InputError
+from . import grid
+
+# Of slices: the time-bandwidth product of an SLR pulse, or a shape by its name (`slice_profile.slice_profile`)
+Profile = float | Literal["gaussian", "rectangular", "point"]
+SLR = 4.0  # dimensionless; a common clinical 2-D excitation
+
+SHORTEST, LONGEST = 0.2, grid.MAX_SPACING  # mm; of slice thickness and target
+ROUNDING = 1.01  # headers round: lengths within this factor are one
+PLAUSIBLE = 0.5  # of the largest spacing; slices that overlap more do not occur
+GUESSED = "the largest spacing"
+GUESS = "the slice spacing, for want of better"  # where a slice thickness came from that nobody stated
+
+
+@dataclass(frozen=True)
+class Acquisition:
+    """Where measured slices lie, how thick they are, and the fine grid that they are rebuilt on; lengths in mm.
+
+    Both grids have the same centre along the slice axis, but for the shift.
+
+    Attributes:
+        slice_axis: of the array `(X, Y, Z)`.
+        slice_count: of measured slices.
+        slice_spacing: between their centres.
+        slice_thickness: full width at half maximum of their profile, `T_i`.
+        target_spacing: of the fine grid, and the slice thickness to reach, `T_hr`.
+        fine_count: of slices of the fine grid.
+        profile: of the measured slices, see `slice_profile.slice_profile`.
+        shift: of the measured slices from their centred place.
+        sources: name of an attribute -> where it came from, for people.
+        warnings: what people should know.
+    """
+
+    slice_axis: int
+    slice_count: int
+    slice_spacing: float
+    slice_thickness: float
+    target_spacing: float
+    fine_count: int
+    profile: Profile = SLR
+    shift: float = 0.0
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False)
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def stack(
+        cls, axis: int, count: int, spacing: float, thickness: float, target: float, **others: Any
+    ) -> Acquisition:
+        """Of measured slices: the fine grid has as many slices as cover them."""
+        return cls(axis, count, spacing, thickness, target, grid.fine_count(count, spacing, target), **others)
+
+    @classmethod
+    def of_truth(
+        cls,
+        axis: int,
+        fine_count: int,
+        fine_spacing: float,
+        thickness: float,
+        spacing: float | None = None,
+        profile: Profile = SLR,
+        shift: float = 0.0,
+    ) -> Acquisition:
+        """Of slices to be simulated: as many as cover the fine grid of the truth; without spacing there is no gap."""
+        spacing = thickness if spacing is None else spacing
+        count = grid.thick_count(fine_count, fine_spacing, spacing)
+        return cls(axis, count, spacing, thickness, fine_spacing, fine_count, profile, shift)
+
+    def __post_init__(self) -> None:
+        for name in ("slice_spacing", "slice_thickness", "target_spacing"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)} mm: expected a positive length.")
+
+    @property
+    def gap(self) -> float:
+        """Unmeasured tissue between neighbouring slices, in mm; negative where slices overlap."""
+        return self.slice_spacing - self.slice_thickness
+
+    @property
+    def at_target(self) -> bool:
+        """Whether there is nothing to rebuild: the slices are as thin and as near as the target."""
+        return max(self.slice_spacing, self.slice_thickness) <= self.target_spacing
+
+    def dim(self, image: Any) -> int:
+        """The slice axis among the dimensions of an image, whose last three are X, Y and Z."""
+        return image.ndim - 3 + self.slice_axis
+
+    def attach(self, volume: Any) -> None:
+        """Writes the value into a `MetaTensor`'s meta data, in plain types, which batches can hold."""
+        volume.meta["acquisition"] = asdict(self) | {"warnings": "\n".join(self.warnings)}
+
+    @classmethod
+    def of(cls, volume: Any) -> Acquisition:
+        """Reads what `attach` has written, from a volume or from a batch of one.
+
+        Raises:
+            ValueError: if the volume does not carry it.
+        """
+        facts = getattr(volume, "meta", {}).get("acquisition")
+        if facts is None:
+            raise ValueError("the image carries no acquisition: run the bundle's preprocessing, or attach one.")
+
+        def plain(value: Any) -> Any:  # collation makes tensors of numbers, lists of texts and nothing of {}
+            return value[0] if isinstance(value, list) else value.item() if hasattr(value, "item") else value
+
+        found = {name.name: plain(facts[name.name]) for name in fields(cls) if name.name != "sources"}
+        found["sources"] = {name: plain(source) for name, source in (facts["sources"] or {}).items()}
+        found["warnings"] = tuple(found["warnings"].split("\n")) if found["warnings"] else ()
+        return cls(**found)
+
+    def moved(self, axes: tuple[int, ...], flipped: tuple[int, ...] = ()) -> Acquisition:
+        """The same stack after its array was transposed to `axes` and then flipped, see `grid.canonical`."""
+        axis = axes.index(self.slice_axis)
+        return replace(self, slice_axis=axis, shift=-self.shift if axis in flipped else self.shift)
+
+
+def is_thin(spacing: float, thickness: float | None, pixel: float, thin: float) -> bool:
+    """Whether slices need no rebuilding: neither farther apart nor known to be thicker than `thin` or pixels, mm."""
+    return max(spacing, thickness or 0.0) <= ROUNDING * max(thin, pixel)
+
+
+def length(name: str, value: Any, remedy: str) -> float:
+    """A length in mm that the user or a header gave.
+
+    Raises:
+        InputError: if it is no number, or beyond what slices of a head can have.
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if isinstance(value, bool) or not SHORTEST <= number <= LONGEST:
+        raise InputError(f"{name} is {value!r}: expected {SHORTEST:g} to {LONGEST:g} mm. {remedy}")
+    return number
+
+
+def settle(
+    affine: ArrayLike,
+    shape: tuple[int, ...],
+    stated: Mapping[str, tuple[Any, str]],
+    *,
+    name: str = "the scan",
+    slice_thickness: float | None = None,
+    target_thickness: float | None = None,
+    slice_axis: int | None = None,
+    profile: Profile = SLR,
+    target_range: tuple[float, float],
+    pixel_range: tuple[float, float],
+    max_thickness: float,
+    spacing_ratio: tuple[float, float],
+) -> Acquisition:
+    """Settles the facts of an acquisition and says where each came from (reading note 4).
+
+    What the user gives wins, then what the file states, then what its grid suggests: the slice axis is the one with
+    the largest spacing, the thickness the slice spacing, the target the finer in-plane spacing, within the trained
+    range.
+
+    Args:
+        affine: `(4, 4)`, voxel -> mm.
+        shape: `(X, Y, Z)`.
+        stated: `slice_axis` and `slice_thickness`, as far as the file says them: value and source.
+        name: of the scan, for messages.
+        slice_thickness: given by the user, in mm.
+        target_thickness: given by the user, in mm.
+        slice_axis: given by the user.
+        profile: of the slices.
+        target_range, pixel_range, max_thickness, spacing_ratio: what the weights were trained for (`weights.Card`).
+
+    Raises:
+        InputError: if there are too few slices, the axis is not the slices', or the thickness is below the target.
+    """
+    spacing = grid.voxel_spacing(affine)
+    warnings: list[str] = []
+    axis, axis_source = _axis(spacing, stated, slice_axis, warnings)
+    if shape[axis] < grid.MIN_SLICES:
+        raise InputError(
+            f"{name} has {shape[axis]} slices along axis {axis}: expected {grid.MIN_SLICES} or more. "
+            "Set --slice_axis if the slices lie along another axis."
+        )
+    slice_spacing, pixels = float(spacing[axis]), np.delete(spacing, axis)
+    target, target_source = target_thickness, "given"
+    low, high = target_range
+    if target is None:
+        target, target_source = float(np.clip(pixels.min(), low, high)), "the finer in-plane spacing"
+        if not low <= pixels.min() <= high:
+            target_source += f", {pixels.min():.3g} mm, brought into the trained {low:g} to {high:g} mm"
+    elif not low <= target <= high:
+        warnings.append(
+            f"target {target:g} mm is outside the {low:g} to {high:g} mm that the weights were trained for; expect "
+            "blur or false detail."
+        )
+    thickness, source = _thickness(slice_spacing, stated, slice_thickness, warnings)
+    thin = max(thickness, slice_spacing) <= ROUNDING * target
+    implausible = slice_thickness is None and slice_spacing < PLAUSIBLE * spacing.max()
+    if slice_axis is not None and (thin or implausible) and spacing.max() > ROUNDING * target:
+        raise InputError(
+            f"{name}: slice_axis is {axis}, along which voxels are {slice_spacing:.3g} mm, no thick slices' spacing: "
+            f"expected their axis, such as {grid.slice_axis(spacing)}. Leave out --slice_axis."
+        )
+    if axis_source == GUESSED and thickness > slice_spacing and pixels.max() > 0.8 * slice_spacing:
+        warnings.append(
+            f"the slices overlap and voxels are nearly cubes: that axis {axis} is the slices' is a guess. "
+            "Set --slice_axis."
+        )
+    if abs(thickness - target) <= (ROUNDING - 1) * target:
+        thickness = target
+    if thin:
+        thickness = target = slice_spacing
+        target_source = "the slice spacing: nothing is to be rebuilt"
+    elif thickness < target:
+        raise InputError(
+            f"{name}: slice thickness {thickness:g} mm ({source}) is smaller than the target, {target:g} mm. "
+            "Set --slice_thickness to the true thickness or --target_thickness to a smaller one."
+        )
+    else:
+        if source == GUESS:
+            warnings.append(
+                f"nothing states the slice thickness: the slice spacing, {slice_spacing:.3g} mm, is taken for it. Set "
+                "--slice_thickness where slices have gaps or overlap."
+            )
+        warnings += _beyond_training(thickness, slice_spacing, pixels, pixel_range, max_thickness, spacing_ratio)
+    sources = {
+        "slice_axis": axis_source,
+        "slice_spacing": "the affine",
+        "slice_thickness": source,
+        "target_spacing": target_source,
+    }
+    return Acquisition.stack(
+        axis, shape[axis], slice_spacing, thickness, target, profile=profile, sources=sources, warnings=tuple(warnings)
+    )
+
+
+def _axis(
+    spacing: np.ndarray, stated: Mapping[str, tuple[Any, str]], given: int | None, warnings: list[str]
+) -> tuple[int, str]:
+    if given is not None:
+        return given, "given"
+    if "slice_axis" in stated:
+        axis, source = stated["slice_axis"]
+        if spacing[axis] >= PLAUSIBLE * spacing.max():
+            return int(axis), source
+        warnings.append(
+            f"{source} names axis {axis}, whose spacing of {spacing[axis]:.3g} mm is no slice spacing: the axis of the "
+            "largest spacing is taken."
+        )
+    return grid.slice_axis(spacing), GUESSED
+
+
+def _thickness(
+    spacing: float, stated: Mapping[str, tuple[Any, str]], given: float | None, warnings: list[str]
+) -> tuple[float, str]:
+    thickness, source = stated.get("slice_thickness", (None, ""))
+    if given is not None:
+        if thickness is not None and abs(thickness - given) > (ROUNDING - 1) * thickness:
+            warnings.append(f"slice thickness {given:g} mm is given and used; {source} says {thickness:g} mm.")
+        return given, "given"
+    return (spacing, GUESS) if thickness is None else (float(thickness), source)
+
+
+def _beyond_training(
+    thickness: float,
+    spacing: float,
+    pixels: np.ndarray,
+    pixel_range: tuple[float, float],
+    max_thickness: float,
+    spacing_ratio: tuple[float, float],
+) -> list[str]:
+    """A warning for each fact that the weights have not seen; 1 % is rounding."""
+    told = []
+    if thickness > ROUNDING * max_thickness:
+        told.append(
+            f"slices of {thickness:.3g} mm are thicker than the {max_thickness:g} mm that the weights were trained "
+            "for; expect missing detail."
+        )
+    low, high = pixel_range
+    if pixels.min() * ROUNDING < low or pixels.max() > ROUNDING * high:
+        edges = " x ".join(f"{pixel:.3g}" for pixel in pixels)
+        told.append(
+            f"pixels of {edges} mm are outside the {low:g} to {high:g} mm that the weights were trained for; "
+            "--isotropic resamples them to the target."
+        )
+    low, high = spacing_ratio
+    if not low <= ROUNDING * spacing / thickness or not spacing / thickness <= ROUNDING * high:
+        told.append(
+            f"slices of {thickness:.3g} mm lie {spacing:.3g} mm apart, {spacing / thickness:.2f} times their "
+            f"thickness; the weights were trained for {low:g} to {high:g}."
+        )
+    return told

@@ -1,0 +1,67 @@
+"""Thick slices on the fine grid: by the nearest slice, which the networks start from, or by a spline, their rival."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy.interpolate import make_interp_spline
+from torch import Tensor
+
+from .acquisition import Acquisition
+from .grid import centred_positions, nearest_index
+from .profile import acquire
+
+SPLINE_DEGREES = {"linear": 1, "cubic": 3}
+
+
+def interpolate(thick: Tensor, acquisition: Acquisition, method: str) -> Tensor:
+    """Interpolates between the centres of the slices, along the slice axis.
+
+    Beyond the centres of the outermost slices nothing was measured: their values are repeated there.
+
+    Args:
+        thick: image with the measured slices; its last three dimensions are X, Y and Z.
+        acquisition: of the slices.
+        method: `"nearest"`, which shows the stair steps (Eq. S3); `"linear"`; or `"cubic"`, a not-a-knot spline. Fewer
+            slices than a spline needs lower its degree.
+
+    Returns:
+        The image with `fine_count` slices.
+
+    Raises:
+        ValueError: if the method is none of these.
+    """
+    a, dim = acquisition, acquisition.dim(thick)
+    if method == "nearest":
+        index = nearest_index(a.fine_count, a.target_spacing, a.slice_count, a.slice_spacing, a.shift)
+        return thick.index_select(dim, torch.from_numpy(index).to(thick.device))
+    if method not in SPLINE_DEGREES:
+        raise ValueError(f"method is {method!r}: expected 'nearest', 'linear' or 'cubic'.")
+    centres = centred_positions(a.slice_count, a.slice_spacing, a.fine_count, a.target_spacing)
+    centres = centres + a.shift / a.target_spacing
+    degree = min(SPLINE_DEGREES[method], a.slice_count - 1)
+    spline = make_interp_spline(centres, thick.cpu().double().numpy(), k=degree, axis=dim)
+    return torch.from_numpy(spline(np.clip(np.arange(a.fine_count), centres[0], centres[-1]))).to(thick)
+
+
+def degrade(image: Tensor, acquisition: Acquisition) -> Tensor:
+    """What a network sees of a sharp image: thick slices, back on the image's own grid (Eqs. S1-S3)."""
+    return interpolate(acquire(image, acquisition), acquisition, "nearest")
+
+
+def resample(image: Tensor, axis: int, spacing: float, target: float) -> Tensor:
+    """An image at another voxel edge along one axis, centred on the same point.
+
+    To coarser voxels it is integrated as slices of that thickness are, so that nothing aliases; to finer ones it is
+    interpolated by a cubic spline.
+
+    Args:
+        image: its last three dimensions are X, Y and Z.
+        axis: of X, Y and Z.
+        spacing: along it, in mm.
+        target: to reach, in mm.
+    """
+    count = image.shape[image.ndim - 3 + axis]
+    if spacing < target:
+        return acquire(image, Acquisition.of_truth(axis, count, spacing, target))
+    return interpolate(image, Acquisition.stack(axis, count, spacing, spacing, target), "cubic")

@@ -1,0 +1,123 @@
+"""Power along an axis of a volume, by frequency: how much detail there is through the slices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..evaluate.metrics import check_pair
+
+
+def through_plane_bands(slice_thickness: float, spacing: float) -> list[tuple[float, float]]:
+    """Frequency bands above what thick slices can hold, from the easiest to rebuild to the hardest.
+
+    From the Nyquist frequency of contiguous slices to the first zero of a box of their thickness, `1/(2T)` to `1/T`;
+    from there to half the fine grid's Nyquist frequency; from half of it to all of it.
+
+    Args:
+        slice_thickness: `T` in mm.
+        spacing: of the fine grid, in mm.
+
+    Returns:
+        Lower and upper edges in cycles/mm. A band is empty where its lower edge is not below its upper.
+    """
+    nyquist = 1 / (2 * spacing)
+    first_zero = 1 / slice_thickness
+    return [(first_zero / 2, first_zero), (first_zero, nyquist / 2), (nyquist / 2, nyquist)]
+
+
+def _line_power(volume: Tensor, axis: int) -> Tensor:
+    """Power at each frequency along an axis, summed over its lines; `(count // 2 + 1,)`.
+
+    Without the window, a head that is cut off at the field of view's border is a step between the line's two ends, and
+    its spectrum covers the frequencies of interest.
+    """
+    lines = volume.double().movedim(axis, -1)
+    lines = lines - lines.mean(-1, keepdim=True)
+    window = torch.hann_window(lines.shape[-1], periodic=False, dtype=lines.dtype, device=lines.device)
+    return torch.fft.rfft(lines * window).abs().square().sum((0, 1))
+
+
+def power_density(volume: Tensor, axis: int, spacing: float) -> tuple[Tensor, Tensor]:
+    """Power spectrum along an axis, averaged over its lines, per unit of frequency.
+
+    It compares directions of one scan whose voxels differ in size: an ideal scan of isotropic tissue has one density in
+    all of them.
+
+    Args:
+        volume: `(X, Y, Z)`.
+        axis: along which.
+        spacing: along it, in mm.
+
+    Returns:
+        Frequencies in cycles/mm, from 0 to Nyquist, and the density there, in squared intensity times mm.
+    """
+    count = volume.shape[axis]
+    frequencies = torch.fft.rfftfreq(count, d=spacing, dtype=torch.float64, device=volume.device)
+    lines = volume.numel() / count
+    window_power = torch.hann_window(count, periodic=False, dtype=torch.float64).square().sum().item()
+    return frequencies, _line_power(volume, axis) * (spacing / (lines * window_power))
+
+
+def directional_power_ratio(
+    volume: Tensor, axis: int, reference: int, spacings: Sequence[float], band: tuple[float, float]
+) -> float:
+    """Power along the slice axis over power along an in-plane axis, in dB: 0 is as sharp through slices as within.
+
+    Args:
+        volume: `(X, Y, Z)`.
+        axis: slice axis.
+        reference: in-plane axis.
+        spacings: of the three axes, in mm.
+        band: lower and upper frequency in cycles/mm.
+
+    Returns:
+        `10 log10` of the ratio of the mean densities in the band.
+
+    Raises:
+        ValueError: if an axis has no frequency in the band.
+    """
+    densities = []
+    for a in (axis, reference):
+        frequencies, density = power_density(volume, a, spacings[a])
+        inside = (frequencies >= band[0]) & (frequencies < band[1])
+        if not inside.any():
+            raise ValueError(f"axis {a} has no frequency in {band} cycles/mm: expected a wider band.")
+        densities.append(density[inside].mean())
+    return 10 * (densities[0] / densities[1]).log10().item()
+
+
+def power_ratios(
+    prediction: Tensor, truth: Tensor, axis: int, spacing: float, bands: Sequence[tuple[float, float]]
+) -> list[float]:
+    """Through-plane power of a volume relative to the truth's, `10 log10(P_prediction / P_truth)` in each band.
+
+    `P` is the power spectrum along the slice axis, Hann-windowed, summed over all lines and over the band. 0 dB is as
+    much detail as the truth has, right or wrong; less is blur, more is noise or steps.
+
+    Args:
+        prediction: `(X, Y, Z)`.
+        truth: `(X, Y, Z)`.
+        axis: slice axis.
+        spacing: along it, in mm.
+        bands: lower and upper edges in cycles/mm; a band holds its lower edge, and its upper one only at Nyquist.
+
+    Returns:
+        dB for each band; NaN for one without a frequency of the discrete spectrum.
+
+    Raises:
+        ValueError: if shapes differ.
+    """
+    check_pair(prediction, truth)
+    count = truth.shape[axis]
+    cycles = torch.fft.rfftfreq(count, dtype=torch.float64, device=truth.device)  # cycles per voxel, 0 to 0.5
+    power, reference = _line_power(prediction, axis), _line_power(truth, axis)
+    ratios = []
+    for low, high in bands:
+        below = 1.0 if high * spacing > 0.5 - 1e-9 else high * spacing - 1e-9  # Nyquist belongs to the last band
+        inside = (cycles >= low * spacing - 1e-9) & (cycles < below)
+        ratio = power[inside].sum() / reference[inside].sum()  # 0 / 0 is NaN
+        ratios.append(10 * ratio.log10().item())
+    return ratios

@@ -1,0 +1,4 @@
+"""How the networks are trained: volumes, simulated pairs, batches, and the two stages.
+
+Begin with `training.Training`, then `simulation`.
+"""

@@ -1,0 +1,237 @@
+"""Which volumes to learn from: sharp ones and their split by subject, label maps, and how often each is drawn."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+
+from ..errors import InputError
+from ..files import NIFTI
+
+VALIDATION_SHARE = 0.15  # of subjects, where no datalist says
+
+
+def _subjects(root: Path, paths: Sequence[Path]) -> list[str]:
+    """Of each file below a folder: `sub-...` in its path, else the start of its name, else the folder of one person.
+
+    A name counts up to its first underscore or dot, without endings that begin with a letter, such as -T1. Where files
+    of one name lie in several folders, as in `ana/T1.nii` and `ben/T1.nii`, the folders name the people.
+
+    Raises:
+        InputError: if neither names nor folders tell people apart from contrasts.
+    """
+    named: dict[Path, str] = {}
+    for path in paths:
+        match = re.search(r"sub-[A-Za-z0-9]+", path.relative_to(root).as_posix())
+        named[path] = match[0] if match else re.sub(r"(-[A-Za-z][^-]*)+$", "", re.split(r"[_.]", path.name)[0])
+    others = [path for path in paths if not named[path].startswith("sub-")]
+    folder = {path: path.relative_to(root).parts[0] for path in others}
+    if len({path.name for path in others}) == len(others):
+        return list(named.values())
+    for place in set(folder.values()):
+        held = sorted({named[path] for path in others if folder[path] == place})
+        if len(held) > 1:
+            raise InputError(
+                f"{root}: files of one name lie in several folders, and {place} holds {held[0]} and {held[1]}: which "
+                "are one person's cannot be told. Name files or folders sub-..., or give a datalist with subjects."
+            )
+    return [folder.get(path, named[path]) for path in paths]
+
+
+def _held_out(subjects: set[str]) -> set[str]:
+    """Subjects for validation: each by its own name, so that new ones never move old ones; at least one, never all."""
+    rank = {subject: int(hashlib.sha256(subject.encode()).hexdigest(), 16) % 1000 for subject in sorted(subjects)}
+    chosen = {subject for subject in rank if rank[subject] < 1000 * VALIDATION_SHARE}
+    return chosen if 0 < len(chosen) < len(rank) else set(sorted(rank, key=rank.__getitem__)[:1])
+
+
+def _from_datalist(path: Path, section: str) -> list[dict]:
+    try:
+        content = json.loads(path.read_text())
+    except ValueError as error:
+        raise InputError(f"{path} cannot be read as a JSON datalist ({error}). Mend it.") from error
+    if isinstance(content, dict):  # Medical Segmentation Decathlon
+        entries = content.get(section, [])
+    else:  # one list, a `kind` for each entry
+        entries = content
+    if not isinstance(entries, list):
+        raise InputError(f"{path}: {section} is a {type(entries).__name__}: expected a list of volumes. Mend it.")
+    entries = [{"image": entry} if isinstance(entry, str) else entry for entry in entries]
+    for entry in entries:
+        if not isinstance(entry, dict) or not isinstance(entry.get("image"), str):
+            raise InputError(f'{path}: entry {entry!r} names no image: expected a path in its "image". Mend it.')
+        if not isinstance(entry.get("lesions", ""), str):
+            raise InputError(f"{path}: entry {entry!r} has lesions that are no path. Mend it.")
+        axes = entry.get("sharp_axes", [0])
+        if not isinstance(axes, list) or not axes or any(axes.count(a) > 1 or a not in (0, 1, 2) for a in axes):
+            raise InputError(
+                f"{path}: entry {entry!r} has no sharp axes: expected some of 0, 1 and 2, each once. Mend it, or leave "
+                "them out for all three."
+            )
+    if isinstance(content, list):
+        kind = {"training": "train", "validation": "val", "thick": "thick"}[section]
+        entries = [entry for entry in entries if entry.get("kind") == kind]
+    names = {"image": "label", "lesions": "lesions"}
+    return [
+        {"subject": entry["image"], **entry}
+        | {name: str(path.parent / entry[key]) for key, name in names.items() if key in entry}
+        for entry in entries
+    ]
+
+
+def _nifti_files(root: Path) -> list[Path]:
+    """Below a folder, but for hidden files and folders, such as those of git-annex."""
+    found = (p for p in root.rglob("*") if p.name.endswith(NIFTI) and p.is_file())
+    return sorted(p for p in found if not any(part.startswith(".") for part in p.relative_to(root).parts))
+
+
+def _from_tree(root: Path, section: str) -> list[dict]:
+    paths = _nifti_files(root)
+    items = [{"label": str(p), "subject": s} for p, s in zip(paths, _subjects(root, paths))]
+    held_out = _held_out({item["subject"] for item in items})
+    return [item for item in items if (item["subject"] in held_out) == (section == "validation")]
+
+
+def _largest_spacing(path: str) -> float:
+    """Of a volume's axes, in mm."""
+    header: Any = nib.load(path).header
+    return max(header.get_zooms()[:3])
+
+
+def sharp_volumes(dataset_dir: str | os.PathLike, section: str, largest_spacing: float | None = None) -> list[dict]:
+    """Sharp volumes to train on, to validate with, or all.
+
+    Args:
+        dataset_dir: a folder with NIfTI files at any depth, whose subjects are split by name; or a datalist in JSON:
+            `{"training": [{"image": "a.nii.gz", "sharp_axes": [0, 1]}, ...], "validation": [...]}` or one list whose
+            entries have `"kind": "train"` or `"val"`. Paths are relative to the datalist. Without `"subject"` each
+            file is a subject of its own.
+        section: `"training"`, `"validation"`, or `"all"` for both.
+        largest_spacing: in mm; volumes with a larger one along any axis are left out, for methods that learn from
+            solid pieces and not from planes. Null for none.
+
+    Returns:
+        Items with `label`, the path; `sharp_axes`, the array axes along which the volume is truly sharp (all three
+        where nothing is said); `subject`; `contrast`, `"unknown"` where nothing is said; `lesions`, the path of a
+        mask, where the datalist names one.
+
+    Raises:
+        InputError: if nothing is found, subjects cannot be told or stand in both sections, or planes for training have
+            no two sharp axes.
+    """
+    root = Path(dataset_dir)
+    if section not in ("training", "validation", "all"):
+        raise InputError(f"section is {section!r}: expected training, validation or all. Set --section.")
+    if not root.exists():
+        raise InputError(f"dataset_dir {root} does not exist. Give a folder of NIfTI volumes or a datalist in JSON.")
+    read = _from_datalist if root.is_file() else _from_tree
+    items = {name: read(root, name) for name in ("training", "validation")}
+    shared = {i["subject"] for i in items["training"]} & {i["subject"] for i in items["validation"]}
+    if shared:
+        raise InputError(f"{root}: subjects {sorted(shared)} stand in both training and validation. Split by subject.")
+    items["all"] = items["training"] + items["validation"]
+    if not items[section]:
+        one = "".join(f" Here all are of one, {name}." for name in {item["subject"] for item in items["all"]})
+        raise InputError(
+            f"{root}: no volumes for {section}. A folder needs NIfTI files of two subjects or more, a datalist needs "
+            f"both a training and a validation list.{one if root.is_dir() else ''}"
+        )
+    chosen = items[section]
+    if section == "training":
+        for item in chosen:
+            if len(item.get("sharp_axes", (0, 1, 2))) < 2:
+                raise InputError(
+                    f"{item['label']} has one sharp axis: training takes planes that are sharp along both of theirs. "
+                    'Give it two "sharp_axes" or more, or leave it out.'
+                )
+    if largest_spacing is not None:
+        chosen = [item for item in chosen if _largest_spacing(item["label"]) <= largest_spacing]
+        if not chosen:
+            raise InputError(
+                f"{root}: every volume for {section} has voxels above largest_spacing, {largest_spacing:g} mm. "
+                "Give others, or raise it."
+            )
+    return [
+        {
+            "label": item["label"],
+            "sharp_axes": tuple(item.get("sharp_axes", (0, 1, 2))),
+            "subject": item["subject"],
+            "contrast": item.get("contrast", "unknown"),
+        }
+        | {key: item[key] for key in ("lesions",) if key in item}
+        for item in chosen
+    ]
+
+
+def thick_scans(dataset_dir: str | os.PathLike | None) -> list[dict]:
+    """Real scans of thick slices that a datalist names, `"kind": "thick"` or under `"thick"`; they have no truth.
+
+    Args:
+        dataset_dir: a datalist, see `sharp_volumes`.
+
+    Returns:
+        Items with `image`, the path; `subject`, and `contrast`, `"unknown"` where nothing is said.
+
+    Raises:
+        InputError: if there is no datalist, or it names no such scan.
+    """
+    root = None if dataset_dir is None else Path(dataset_dir)
+    entries = _from_datalist(root, "thick") if root is not None and root.is_file() else []
+    if not entries:
+        raise InputError(
+            f'{root} names no thick scans: expected a datalist with entries of "kind": "thick", or a list of them '
+            'under "thick". Set --dataset_dir.'
+        )
+    return [
+        {"image": entry["label"], "subject": entry["subject"], "contrast": entry.get("contrast", "unknown")}
+        for entry in entries
+    ]
+
+
+def label_maps(label_dir: str | os.PathLike | None) -> list[dict]:
+    """Label maps that contrasts are synthesised from (`contrast.RandTissueContrastd`).
+
+    Args:
+        label_dir: a folder with NIfTI files at any depth; null for none.
+
+    Returns:
+        Items as those of `sharp_volumes`, their contrast `"synthetic"`.
+
+    Raises:
+        InputError: if there is no such folder, or no NIfTI file in it.
+    """
+    if label_dir is None:
+        return []
+    root = Path(label_dir)
+    paths = _nifti_files(root)
+    if not paths:
+        raise InputError(
+            f"label_dir {root}: no .nii or .nii.gz file there. Give a folder of label maps, or leave it out."
+        )
+    return [{"label": str(p), "sharp_axes": (0, 1, 2), "subject": p.name, "contrast": "synthetic"} for p in paths]
+
+
+def contrast_weights(
+    volumes: Sequence[Mapping], label_maps: Sequence[Mapping], shares: Mapping[str, float]
+) -> list[float]:
+    """Weights for drawing items so that each contrast has its share, however many volumes show it.
+
+    Args:
+        volumes: items of `sharp_volumes`.
+        label_maps: items of `label_maps`; their contrast is `"synthetic"`.
+        shares: contrast -> how often it is drawn, relative to the others; 1 for those that are not named.
+
+    Returns:
+        One weight for each item, the volumes first.
+    """
+    items = [*volumes, *label_maps]
+    count = Counter(item["contrast"] for item in items)
+    return [shares.get(item["contrast"], 1.0) / count[item["contrast"]] for item in items]

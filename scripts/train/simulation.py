@@ -1,0 +1,294 @@
+"""Training pairs: random planes of sharp volumes, and acquisitions simulated on them (Secs. 3.1, S1)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from monai.config import KeysCollection
+from monai.data import MetaTensor
+from monai.transforms import MapTransform, RandomizableTransform
+from torch import Tensor
+from torch.nn.functional import interpolate as resize
+
+from ..errors import InputError
+from ..stack import grid
+from ..stack.acquisition import SLR, Acquisition, Profile
+from ..stack.interpolation import interpolate
+from ..stack.profile import acquire
+
+
+class RandPlaned(RandomizableTransform, MapTransform):
+    """Draws a slice axis and a plane that contains it, both sharp; the slice axis becomes the plane's first axis.
+
+    A plane orthogonal to the slice axis would show no stair steps (Sec. S1). `spacing` in the result holds the plane's
+    two voxel edges, in mm.
+
+    Args:
+        keys: one key, a `(1, X, Y, Z)` volume with an affine; `sharp_axes` in the data names the axes to choose from.
+        planes: how many neighbouring planes make the first axis of the result; the last is repeated where there are
+            fewer.
+    """
+
+    def __init__(self, keys: KeysCollection, planes: int = 1):
+        MapTransform.__init__(self, keys)
+        RandomizableTransform.__init__(self, prob=1.0)
+        self.planes = planes
+
+    # MONAI declares one argument
+    def randomize(self, shape: tuple[int, ...], sharp_axes: tuple[int, ...]) -> None:  # type: ignore[override]
+        """Draws the slice axis, the plane's other axis and its index."""
+        self._axis, self._other = (int(a) for a in self.R.permutation(sharp_axes)[:2])
+        self._normal = 3 - self._axis - self._other
+        self._index = int(self.R.randint(max(shape[self._normal] - self.planes, 0) + 1))
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        (key,) = self.keys
+        volume = data[key]
+        self.randomize(volume.shape[1:], data["sharp_axes"])
+        spacing = grid.voxel_spacing(volume.affine)
+        index = torch.arange(self._index, self._index + self.planes).clamp(max=volume.shape[1 + self._normal] - 1)
+        planes = volume.as_tensor()[0].index_select(self._normal, index).float()
+        planes = planes.permute(self._normal, self._axis, self._other)
+        return {key: planes, "spacing": (float(spacing[self._axis]), float(spacing[self._other]))}
+
+
+class RandResampled(RandomizableTransform, MapTransform):
+    """Draws a voxel size and resamples a plane to it: target thickness, pixel size and head size vary.
+
+    Scans are often interpolated in plane, so the pixels may become finer than they were; the target thickness may not,
+    since the plane is the truth along that axis. Empty pixels stay empty, and do not darken their neighbours. `spacing`
+    in the data is updated.
+
+    Args:
+        keys: one key, a `(1, H, W)` plane, not negative, 0 where it is empty, whose first axis is the slice axis;
+            `spacing` in the data, in mm.
+        target_range: `T_hr` is uniform in this range, in mm, but never finer than the plane.
+        pixel_range: the other edge is uniform in this range, in mm, for half of the planes, `T_hr` for the others; null
+            for `T_hr` in all.
+        size_range: the spacing is first multiplied by a factor uniform in this range, as if the head were larger or
+            smaller.
+    """
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        target_range: tuple[float, float],
+        pixel_range: tuple[float, float] | None,
+        size_range: tuple[float, float],
+    ):
+        MapTransform.__init__(self, keys)
+        RandomizableTransform.__init__(self, prob=1.0)
+        self.target_range = target_range
+        self.pixel_range = pixel_range
+        self.size_range = size_range
+
+    def randomize(self, spacing: tuple[float, float]) -> None:  # type: ignore[override]  # MONAI declares Any
+        """Draws the head's size and both edges of the new pixels."""
+        self._native = np.array(spacing) * self.R.uniform(*self.size_range)
+        low, high = self.target_range
+        target = max(self._native[0], self.R.uniform(min(max(low, self._native[0]), high), high))
+        low, high = self.pixel_range or (target, target)
+        pixel = self.R.uniform(low, high) if self.R.random_sample() < 0.5 else target
+        self._spacing = (float(target), float(pixel))
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        (key,) = self.keys
+        self.randomize(data["spacing"])
+        plane = data[key]
+        size = [max(1, round(n * s / new)) for n, s, new in zip(plane.shape[1:], self._native, self._spacing)]
+        filled = (plane > 0).to(plane)  # a scan without skull ends at a hard edge, which the filter would soften
+        values, coverage = resize(torch.stack([plane, filled]), size=size, mode="bicubic", antialias=True)
+        # bicubic undershoots beside bright edges
+        label = (values / coverage.clamp(min=0.5)).clamp(min=0) * (coverage >= 0.5)
+        return {**data, key: label, "spacing": self._spacing}
+
+
+def ceta_coverage(gap: float | str, target: float, max_thickness: float) -> float:
+    """Share of the thicknesses `(T_hr, max]` that CETA's pairs cover, `1 - E|T_i - T_j| / (max - T_hr)` (Tab. 3).
+
+    For a fixed gap it is the share that has a partner; two independent draws lie a third of the range apart.
+
+    Args:
+        gap: see `RandAcquired`; 0 makes no pairs.
+        target: `T_hr` in mm.
+        max_thickness: in mm.
+    """
+    if gap == "random":
+        return 2 / 3
+    return max(0.0, 1 - float(gap) / (max_thickness - target)) if gap else 0.0
+
+
+class RandAcquired(RandomizableTransform, MapTransform):
+    """Draws an acquisition and simulates it on a sharp plane: the training pair of both stages (Sec. 3.1).
+
+    The slices are stacked along the plane's first axis, and its spacing along that axis is the target thickness `T_hr`.
+    Adds `image`, the degraded plane; `thickness`, `[T_i, T_hr]` in mm; `proximal` and `proximal_thickness`, the same
+    plane at `T_j = T_i - gap`, for CETA. Where `T_j` would not exceed `T_hr`, `proximal` repeats `image` at `T_i`,
+    which tells `FlowBatch` to leave the pair out. The defaults are the paper's.
+
+    Args:
+        keys: one key, a `(1, H, W)` plane in [0, 1]; `spacing` in the data, in mm.
+        max_thickness: `T_i` is uniform in `(T_hr, max_thickness]` mm.
+        min_thickness: in mm, `T_i` is uniform from it on; null for `T_hr`.
+        ceta_gap: `Delta T` of CETA in mm; 0 for no pairs; `"random"` draws `T_j` as `T_i` is drawn (Tab. 3).
+        profiles: of which one is drawn, see `slice_profile.slice_profile`.
+        spacing_ratio: slice spacing / slice thickness is uniform in this range for half of the stacks, else 1.
+        max_shift: the stack lies off its centred place by a length uniform up to this share of `T_hr`, either way.
+        max_gain: slices differ in gain by a standard deviation uniform up to this share, for half of the stacks; for
+            half of those it alternates between odd and even slices, as interleaved acquisitions do.
+        max_noise: standard deviation of the Rician noise in the thick slices, uniform up to this share of the intensity
+            range, for half of the stacks.
+
+    Raises:
+        InputError: if `ceta_gap` or `min_thickness` is none that it may be.
+    """
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        max_thickness: float,
+        ceta_gap: float | str = 1.0,
+        min_thickness: float | None = None,
+        profiles: Sequence[Profile] = (SLR,),
+        spacing_ratio: tuple[float, float] = (1.0, 1.0),
+        max_shift: float = 0.0,
+        max_gain: float = 0.0,
+        max_noise: float = 0.0,
+    ):
+        MapTransform.__init__(self, keys)
+        RandomizableTransform.__init__(self, prob=1.0)
+        if ceta_gap != "random" and not (isinstance(ceta_gap, int | float) and ceta_gap >= 0):
+            raise InputError(
+                f"ceta_gap is {ceta_gap!r}: expected millimetres, 0 for no pairs, or random. Set --ceta_gap."
+            )
+        number = isinstance(min_thickness, int | float)
+        if min_thickness is not None and not (number and 0 < min_thickness <= max_thickness):
+            raise InputError(
+                f"min_thickness is {min_thickness!r}: expected millimetres, at most max_thickness, {max_thickness}. "
+                "Set --min_thickness."
+            )
+        self.min_thickness = min_thickness
+        self.max_thickness = max_thickness
+        self.ceta_gap = ceta_gap
+        self.profiles = profiles
+        self.spacing_ratio = spacing_ratio
+        self.max_shift = max_shift
+        self.max_gain = max_gain
+        self.max_noise = max_noise
+
+    def _half_of_the_time(self, largest: float) -> float:
+        """Uniform in [0, largest], or 0."""
+        value = float(self.R.uniform(0, largest))
+        return value if self.R.random_sample() < 0.5 else 0.0
+
+    def _drawn_thickness(self, target: float) -> float:
+        """Uniform on the half-open interval `(T_hr, max]`, since 1 - [0, 1) is (0, 1]."""
+        least = max(target, self.min_thickness or 0.0)
+        return least + (1 - float(self.R.random_sample())) * (self.max_thickness - least)
+
+    def randomize(self, target: float) -> None:  # type: ignore[override]  # MONAI declares Any
+        """Draws how the stack is acquired."""
+        self._thickness = self._proximal = self._drawn_thickness(target)
+        ratio = float(self.R.uniform(*self.spacing_ratio))
+        self._ratio = ratio if self.R.random_sample() < 0.5 else 1.0
+        self._profile = self.profiles[self.R.randint(len(self.profiles))]
+        self._shift = float(self.R.uniform(-1, 1)) * self.max_shift * target
+        self._gain = self._half_of_the_time(self.max_gain)
+        self._interleaved = bool(self.R.random_sample() < 0.5)
+        self._noise = self._half_of_the_time(self.max_noise)
+        self._seed = int(self.R.randint(2**31))  # of the gains and the noise, whose number depends on the slices'
+        if self.ceta_gap == "random":
+            self._proximal = self._drawn_thickness(target)
+        elif self._thickness - float(self.ceta_gap) > target:
+            self._proximal = self._thickness - float(self.ceta_gap)
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        (key,) = self.keys
+        label, target = data[key], data["spacing"][0]
+        self.randomize(target)
+        generator = np.random.default_rng(self._seed)
+        image = proximal = self._degrade(label, target, self._thickness, generator)
+        if self._proximal != self._thickness:
+            proximal = self._degrade(label, target, self._proximal, generator)
+        return {
+            key: label,
+            "image": image,
+            "thickness": torch.tensor([self._thickness, target]),
+            "proximal": proximal,
+            "proximal_thickness": torch.tensor([self._proximal, target]),
+        }
+
+    def thick(self, planes: Tensor, target: float) -> tuple[Tensor, Acquisition]:
+        """Draws an acquisition; the thick slices of planes `(N, H, W)` by it, `(N, S, W)`.
+
+        Args:
+            planes: sharp, in [0, 1].
+            target: their edge along the slice axis, in mm.
+        """
+        self.randomize(target)
+        return self._acquired(planes, target, self._thickness, np.random.default_rng(self._seed))
+
+    def _degrade(self, plane: Tensor, target: float, thickness: float, generator: np.random.Generator) -> Tensor:
+        return interpolate(*self._acquired(plane, target, thickness, generator), "nearest")
+
+    def _acquired(
+        self, plane: Tensor, target: float, thickness: float, generator: np.random.Generator
+    ) -> tuple[Tensor, Acquisition]:
+        spacing = max(self._ratio * thickness, target)  # slices nearer than the target would leave nothing to do
+        # a plane is a volume of X = 1
+        acquisition = Acquisition.of_truth(1, plane.shape[1], target, thickness, spacing, self._profile, self._shift)
+        thick = acquire(plane, acquisition)
+        if self._gain:
+            gain = generator.normal(size=thick.shape[1])
+            if self._interleaved:
+                gain = np.where(np.arange(len(gain)) % 2, gain[:1], -gain[:1])
+            thick = thick * torch.from_numpy(1 + self._gain * gain).float()[:, None]
+        if self._noise:
+            real, imaginary = torch.from_numpy(generator.normal(scale=self._noise, size=(2, *thick.shape))).float()
+            thick = torch.hypot(thick + real, imaginary)
+        return thick, acquisition
+
+
+class Simulated(MapTransform):
+    """Simulates one acquisition of a sharp volume: the paired input of validation.
+
+    Adds `image`, the thick slices with their affine and their acquisition, whose fine grid is the volume's own.
+
+    Args:
+        keys: one key, a `(1, X, Y, Z)` volume with an affine.
+        slice_thickness: in mm; there is no gap.
+        axis: index into the item's `sharp_axes`, which is the slice axis.
+    """
+
+    def __init__(self, keys: KeysCollection, slice_thickness: float, axis: int = 0):
+        super().__init__(keys)
+        self.slice_thickness = slice_thickness
+        self.axis = axis
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        (key,) = self.keys
+        volume, axis = data[key], data["sharp_axes"][self.axis]
+        target = float(grid.voxel_spacing(volume.affine)[axis])
+        acquisition = Acquisition.of_truth(axis, volume.shape[1 + axis], target, self.slice_thickness)
+        return {**data, "image": simulate(volume, acquisition)}
+
+
+def simulate(truth: MetaTensor, acquisition: Acquisition) -> MetaTensor:
+    """The thick slices of a sharp volume, with their affine and their acquisition.
+
+    Args:
+        truth: `(1, X, Y, Z)` with an affine.
+        acquisition: on the grid of the truth.
+
+    Returns:
+        `(1, X, Y, Z)`, with `slice_count` slices along the slice axis.
+    """
+    a = acquisition
+    affine = grid.fine_affine(truth.affine.numpy(), a.slice_axis, a.fine_count, a.slice_count, a.slice_spacing)
+    meta = {name: value for name, value in truth.meta.items() if name != "affine"}
+    thick = MetaTensor(acquire(truth.as_tensor(), a), affine=torch.from_numpy(affine), meta=meta)
+    a.attach(thick)
+    return thick

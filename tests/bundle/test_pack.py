@@ -1,0 +1,270 @@
+"""The package as users get it: packed, downloaded, unpacked elsewhere and run there, and pushed to a hub."""
+
+import functools
+import http.server
+import os
+import re
+import shutil
+import subprocess
+import threading
+import zipfile
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+from monai.apps.utils import HashCheckError
+from monai.bundle import download_large_files
+
+from bundle.pack import NAME, WEIGHTS, content, pack
+from scripts.errors import InputError
+from scripts.files import sha256
+from scripts.method.weights import read_card
+from tests.test_end_to_end import NANO, assert_told_in_one_line, files, random_weights, run
+
+pytest_plugins = ["tests.hub_server"]  # the fixture `hub`
+ROOT = Path(__file__).parents[2]
+TOP = ("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "configs", "docs", "drift_mri", "models", "scripts")
+STRAY = (
+    *("scripts/__pycache__/flow.cpython-311.pyc", "configs/.ipynb_checkpoints/train.yaml", "docs/.DS_Store"),
+    *(
+        "models/last.pt",
+        "eval/model.pt",
+        "out/scan_sr.nii.gz",
+        "tests/method/test_flow.py",
+        ".git/config",
+        "docs/notes.md~",
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    return pack(tmp_path_factory.mktemp("package"))
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """A copy of what is packed, with small weights."""
+    for name in TOP:
+        source, target = ROOT / name, tmp_path / "copy" / name
+        target.parent.mkdir(exist_ok=True)
+        if source.is_file():
+            shutil.copy(source, target)
+        else:
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.pt", "__pycache__"))
+    random_weights(tmp_path / "copy" / WEIGHTS)
+    return tmp_path / "copy"
+
+
+@pytest.fixture
+def serve():
+    """Starts an HTTP server on a folder or with a handler; returns its address."""
+    servers = []
+
+    def start(handler):
+        if isinstance(handler, Path):
+            handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(handler))
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_port}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def names(package):
+    """Paths inside the package, below its one folder."""
+    with zipfile.ZipFile(package) as archive:
+        assert archive.testzip() is None
+        found = archive.namelist()
+    assert all(name.startswith(f"{NAME}/") for name in found)
+    return [name.removeprefix(f"{NAME}/") for name in found]
+
+
+# What is in it
+
+
+def test_the_package_is_complete(package):
+    """Whatever git tracks in these places."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("no git checkout, so no list of what belongs to it")
+    tracked = subprocess.run(["git", "ls-files", *TOP], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert set(tracked.stdout.splitlines()) <= set(names(package))
+
+
+def test_the_package_holds_nothing_else(copy):
+    clean = content(copy)
+    for stray in STRAY:
+        (copy / stray).parent.mkdir(parents=True, exist_ok=True)
+        (copy / stray).write_text("stray")
+    assert content(copy) == clean
+    assert {name.split("/")[0] for name in clean} == set(TOP)
+    assert [name for name in clean if name.startswith("models/")] == [WEIGHTS, "models/model.json"]
+
+
+def test_the_same_files_give_the_same_package(copy, tmp_path):
+    first = pack(tmp_path / "first", copy).read_bytes()
+    for path in copy.rglob("*"):
+        os.utime(path, (1_600_000_000, 1_600_000_000))
+        if path.is_file():
+            path.chmod(0o600)
+    assert pack(tmp_path / "second", copy).read_bytes() == first
+    with open(copy / "LICENSE", "a") as file:
+        file.write("\n")
+    assert pack(tmp_path / "third", copy).read_bytes() != first
+
+
+def test_the_weights_travel_with_their_card(package, tmp_path):
+    with zipfile.ZipFile(package) as archive:
+        archive.extractall(tmp_path)
+    packed = tmp_path / NAME / WEIGHTS
+    assert read_card(packed) == read_card(ROOT / WEIGHTS)
+    assert read_card(packed).sha256 == sha256([packed]) == sha256([ROOT / WEIGHTS])
+
+
+def test_weights_that_are_not_their_cards_are_not_packed(copy, tmp_path):
+    with open(copy / WEIGHTS, "ab") as file:
+        file.write(b"more")
+    with pytest.raises(InputError, match=r"model\.pt differs from its card"):
+        pack(tmp_path / "out", copy)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_missing_is_named_and_nothing_is_written(copy, tmp_path):
+    (copy / WEIGHTS).unlink()
+    with pytest.raises(InputError, match=re.escape(WEIGHTS)):
+        pack(tmp_path / "out", copy)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_packs(tmp_path):
+    result = run(ROOT / "bundle" / "pack.py", tmp_path / "out", cwd=tmp_path, launcher=())
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == [str(tmp_path / "out" / f"{NAME}.zip")]
+    assert files(tmp_path / "out") == {f"{NAME}.zip"}
+
+
+# Large weights
+
+
+@pytest.fixture
+def light(copy, tmp_path, serve):
+    """A package without its weights, unpacked; and the folder that serves them."""
+    (tmp_path / "served").mkdir()
+    package = pack(tmp_path, copy, weights_url=f"{serve(tmp_path / 'served')}/model.pt")
+    assert WEIGHTS not in names(package)
+    with zipfile.ZipFile(package) as archive:
+        archive.extractall(tmp_path)
+    return tmp_path / NAME, tmp_path / "served" / "model.pt"
+
+
+def test_weights_left_out_are_fetched(light, copy):
+    folder, served = light
+    shutil.copy(copy / WEIGHTS, served)
+    download_large_files(str(folder))
+    assert (folder / WEIGHTS).read_bytes() == served.read_bytes()
+
+
+def test_other_weights_than_those_packed_are_refused_as_they_arrive(light, copy):
+    folder, served = light
+    weights = bytearray((copy / WEIGHTS).read_bytes())
+    weights[len(weights) // 2] ^= 1
+    served.write_bytes(weights)
+    with pytest.raises(HashCheckError):
+        download_large_files(str(folder))
+    assert not (folder / WEIGHTS).exists()
+
+
+# Elsewhere
+
+
+@pytest.fixture
+def installed(package, tmp_path, serve):
+    """The bundle as `monai.bundle download` leaves it in an empty folder."""
+    url = f"{serve(package.parent)}/{package.name}"
+    command = ("download", "--name", NAME, "--url", url, "--bundle_dir", tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    result = run(*command, cwd=tmp_path / "elsewhere")
+    assert result.returncode == 0, result.stderr
+    folder = tmp_path / "elsewhere" / NAME
+    assert sorted(files(folder)) == names(package)
+    return folder
+
+
+def test_a_downloaded_package_rebuilds_a_scan_and_refuses_weights_that_changed(
+    installed, tmp_path, write_nifti, phantom
+):
+    scan = write_nifti(np.ascontiguousarray(phantom[:24, :16, :16:4]), np.diag([1.0, 1.0, 4.0, 1.0]))
+    command = ("run", "--config_file", "configs/inference.yaml", "--input", scan, "--output_dir")
+    result = run(*command, tmp_path / "out", cwd=installed)
+    assert result.returncode == 0, result.stderr
+    assert nib.load(tmp_path / "out" / "scan_sr.nii.gz").shape == (24, 16, 16)
+
+    weights = bytearray((installed / WEIGHTS).read_bytes())
+    weights[len(weights) // 2] ^= 1
+    (installed / WEIGHTS).write_bytes(weights)
+    result = run(*command, tmp_path / "again", cwd=installed)
+    assert_told_in_one_line(result, "model.pt", "sha256")
+    assert not (tmp_path / "again").exists()
+
+
+@pytest.mark.slow
+def test_a_downloaded_package_trains_and_evaluates(installed, tmp_path, phantom):
+    """With the network that ships: one epoch of both stages, then the evaluation of what came of it."""
+    for k in range(16):
+        (tmp_path / "data" / f"sub-{k:02}").mkdir(parents=True)
+        volume = np.ascontiguousarray(phantom[k : k + 24, k : k + 20, k : k + 16])
+        nib.save(nib.Nifti1Image(volume, np.eye(4)), tmp_path / "data" / f"sub-{k:02}" / "T1w.nii.gz")
+    options = [text for key, value in NANO.items() if key != "network_def" for text in (f"--{key}", value)]
+    data = ("--dataset_dir", tmp_path / "data")
+    result = run(
+        *("run", "training", "--config_file", "configs/train.yaml", "--output_dir", tmp_path / "eval", *data, *options),
+        cwd=installed,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    result = run(
+        *("run", "--config_file", "configs/evaluate.yaml", "--output_dir", tmp_path / "measured", *data),
+        *("--ckpt_path", tmp_path / "eval" / "model.pt", "--thicknesses", "[4.0]"),
+        cwd=installed,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert files(tmp_path / "measured") == {"evaluation.csv", "evaluation.json", "evaluation.md"}
+
+
+# Hugging Face
+
+
+def test_a_package_goes_to_the_hub_and_comes_back(hub, copy, tmp_path, monkeypatch):
+    with zipfile.ZipFile(pack(tmp_path, copy)) as archive:
+        archive.extractall(tmp_path)
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{hub.server_port}")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    push = (
+        "from monai.bundle import push_to_hf_hub; "
+        f"push_to_hf_hub('group/drift', '{NAME}', '.', token='hf_none', version='1.0', tag_as_latest_version=True)"
+    )
+    result = run("-c", push, cwd=tmp_path, launcher=())
+    assert result.returncode == 0, result.stderr
+    assert set(hub.files) == files(tmp_path / NAME)
+    assert hub.tags == ["1.0", "latest_version"]
+    assert "license: apache-2.0" in hub.card and "# Model card" in hub.card
+
+    command = (
+        "download",
+        "--name",
+        NAME,
+        "--source",
+        "huggingface_hub",
+        "--repo",
+        "group/drift",
+        "--bundle_dir",
+        "back",
+    )
+    result = run(*command, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    for name, data in hub.files.items():
+        assert (tmp_path / "back" / NAME / name).read_bytes() == data

@@ -1,0 +1,179 @@
+"""The model zoo's own checks, and exports that give the eager result."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from monai.bundle import ConfigParser, ckpt_export, onnx_export, verify_metadata, verify_net_in_out
+
+from scripts.method.schedule import euler_times
+from tests.config_files import CONFIGS, ROOT, SCHEMA
+from tests.outputs.test_versions import metadata, stated_versions
+
+FILES = {"meta_file": str(CONFIGS / "metadata.json"), "config_file": str(CONFIGS / "inference.yaml")}
+TINY = {"network_def#apn#channels": [4, 8], "network_def#velocity#channels": [4, 8]}  # of the fixture `drift`
+CLOSE = {"rtol": 0, "atol": 1e-4}
+
+
+@pytest.fixture
+def weights(tmp_path, drift):
+    torch.save(drift.state_dict(), tmp_path / "model.pt")
+    return str(tmp_path / "model.pt")
+
+
+def calls():
+    """Image, thickness and times of calls that differ in size, in rows of thicknesses and in N."""
+    generator = torch.Generator().manual_seed(0)
+    for steps, shape, rows in ((0, (1, 1, 16, 16), 1), (1, (3, 1, 24, 40), 3), (3, (2, 1, 32, 16), 1)):
+        image = 2 * torch.rand(shape, generator=generator) - 1
+        yield image, torch.tensor([[5.0, 1.0], [4.0, 0.8], [2.5, 1.2]])[:rows], euler_times(steps)
+
+
+# Metadata
+
+
+def test_metadata_is_what_the_zoo_wants():
+    assert metadata()["schema"].endswith(SCHEMA.name)
+    verify_metadata(meta_file=FILES["meta_file"], filepath=str(SCHEMA))
+
+
+def test_that_lacking_metadata_would_be_noticed(tmp_path):
+    lacking = {key: value for key, value in metadata().items() if key != "numpy_version"}
+    (tmp_path / "metadata.json").write_text(json.dumps(lacking))
+    with pytest.raises(ValueError, match="numpy_version"):
+        verify_metadata(meta_file=str(tmp_path / "metadata.json"), filepath=str(SCHEMA))
+
+
+def test_files_are_formatted_as_the_zoo_wants():
+    """Python in 120 columns; JSON with an indent of 4, keys in their order."""
+    for command in (["check"], ["format", "--check"]):
+        result = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "scripts", "bundle"], cwd=ROOT, text=True, capture_output=True
+        )
+        assert result.returncode == 0, result.stdout
+    text = Path(FILES["meta_file"]).read_text()
+    assert text.rstrip("\n") == json.dumps(metadata(), indent=4)
+
+
+@pytest.mark.slow
+def test_every_stated_version_is_at_the_package_index():
+    """As the zoo installs them, name==version."""
+    look_up = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--ignore-installed"]
+    if subprocess.run([*look_up, "pip"], capture_output=True).returncode:
+        pytest.skip("no package index can be reached")
+    versions = [f"{name}=={version}" for name, version in stated_versions().items()]
+    result = subprocess.run([*look_up, *versions], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+# Network
+
+
+@pytest.mark.parametrize("n", [1, 5])
+def test_the_network_is_what_metadata_says(n):
+    verify_net_in_out(net_id="network_def", device="cpu", n=n, **FILES)
+
+
+def test_that_another_network_would_be_noticed():
+    wrong = {"_meta_#network_data_format#outputs#pred#num_channels": 2}
+    with pytest.raises(ValueError, match="channel number"):
+        verify_net_in_out(net_id="network_def", device="cpu", n=1, **FILES, **wrong)
+
+
+# Exports
+
+
+def test_torchscript_gives_the_eager_result_for_any_number_of_steps(tmp_path, weights, drift):
+    exported = str(tmp_path / "model.ts")
+    ckpt_export(net_id="network_def", filepath=exported, ckpt_file=weights, **FILES, **TINY)
+    kept = {"metadata.json": "", "inference.json": ""}  # hosts read these
+    network = torch.jit.load(exported, _extra_files=kept)
+    assert json.loads(kept["metadata.json"])["version"] == metadata()["version"]
+    assert json.loads(kept["inference.json"])["network_def"]["_target_"] == "scripts.method.networks.Drift"
+    with torch.no_grad():
+        for call in calls():
+            torch.testing.assert_close(network(*call), drift(*call), **CLOSE)
+            torch.testing.assert_close(network(call[0]), drift(call[0]), **CLOSE)
+
+
+def test_a_traced_network_gives_the_eager_result_for_an_image_alone(tmp_path, weights, drift):
+    exported = str(tmp_path / "model.ts")
+    ckpt_export(
+        net_id="network_def",
+        filepath=exported,
+        ckpt_file=weights,
+        use_trace=True,
+        input_shape=[1, 1, 32, 32],
+        **FILES,
+        **TINY,
+    )
+    network = torch.jit.load(exported)
+    with torch.no_grad():
+        for image, _, _ in calls():
+            torch.testing.assert_close(network(image), drift(image), **CLOSE)
+
+
+@pytest.fixture
+def onnx():
+    """What ONNX Runtime makes of a file: a function of tensors."""
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package, reason=f"{package} is not installed: pip install '.[export]'")
+    import onnxruntime
+
+    def load(path):
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        names = [value.name for value in session.get_inputs()]
+
+        def run(*tensors):
+            assert len(names) == len(tensors)
+            return torch.from_numpy(session.run(None, {n: t.numpy() for n, t in zip(names, tensors)})[0])
+
+        return run
+
+    return load
+
+
+def test_monais_onnx_export_gives_the_eager_result_for_an_image_alone(tmp_path, weights, drift, onnx):
+    exported = str(tmp_path / "model.onnx")
+    shape = [1, 1, 32, 32]
+    onnx_export(net_id="network_def", filepath=exported, ckpt_file=weights, input_shape=shape, **FILES, **TINY)
+    image = 2 * torch.rand(shape, generator=torch.Generator().manual_seed(0)) - 1
+    with torch.no_grad():
+        torch.testing.assert_close(onnx(exported)(image), drift(image), **CLOSE)
+
+
+def documented(language):
+    """The code blocks of docs/exports.md."""
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "docs" / "exports.md").read_text(), re.M | re.S)
+
+
+def test_documented_onnx_export_gives_the_eager_result_for_any_number_of_steps(tmp_path, onnx):
+    """The documented code, with the weights that ship."""
+    for name in ("configs", "models", "scripts"):
+        (tmp_path / name).symlink_to(ROOT / name, target_is_directory=True)
+    export, use = documented("python")[:2]
+    for name, code in (("export.py", export), ("use.py", use + "print(pred.shape)\n")):
+        (tmp_path / name).write_text(code)
+        result = subprocess.run(
+            [sys.executable, name],
+            cwd=tmp_path,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            text=True,
+            capture_output=True,
+        )
+        assert result.returncode == 0, result.stderr
+    assert result.stdout.split("\n")[0] == "(4, 1, 128, 128)"
+
+    parser = ConfigParser(ConfigParser.load_config_file(FILES["config_file"]))
+    parser["bundle_root"] = str(ROOT)
+    network, exported = parser.get_parsed_content("weights").eval(), onnx(tmp_path / "model.onnx")
+    with torch.no_grad():
+        for call in calls():
+            torch.testing.assert_close(exported(*call), network(*call), **CLOSE)
+        image, thickness, times = call
+        assert not torch.allclose(exported(image, thickness, euler_times(1)), exported(image, thickness, times))

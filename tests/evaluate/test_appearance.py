@@ -1,0 +1,106 @@
+"""Which planes are looked at, and what `metrics: all` adds to the evaluation."""
+
+import json
+import math
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from scripts.evaluate import naturalness, perceptual
+from scripts.evaluate.image_quality import Judges, judges
+from scripts.evaluate.metrics import head_mask
+from scripts.evaluate.paired import evaluate
+from scripts.evaluate.reformats import MOST_PLANES, Reformats
+from scripts.files import installed_file
+from scripts.stack.interpolation import interpolate
+from tests.volumes import head
+
+
+@pytest.mark.parametrize(("axis", "normal"), [(0, 2), (1, 2), (2, 1)])
+def test_planes_contain_the_slice_axis_and_the_head(axis, normal):
+    volume = head((50, 60, 70))
+    reformats = Reformats.of(volume, axis)
+    gray = reformats.gray(volume)
+    assert reformats.normal == normal != axis and gray.shape == reformats.head.shape
+    planes = volume.movedim(normal, 0)[reformats.planes][:, reformats.rows, reformats.columns]
+    assert torch.equal(planes > planes.median(), gray > gray.median()) and gray.min() == 0 and gray.max() == 1
+    mask = head_mask(volume).movedim(normal, 0)
+    assert torch.equal(reformats.head, mask[reformats.planes][:, reformats.rows, reformats.columns])
+    assert reformats.head.sum() == mask[reformats.planes].sum()  # nothing is cut off
+    assert mask[reformats.planes].sum((1, 2)).min() >= mask.sum((1, 2)).max() / 2
+
+
+def test_planes_are_few_and_the_whole_range_of_them():
+    volume = torch.ones(20, 20, 200)
+    volume[:, :, ::2] = 0.9
+    volume[0] = 0
+    planes = Reformats.of(volume, 0).planes
+    assert len(planes) == MOST_PLANES and (planes[0], planes[-1]) == (0, 199) and planes.diff().float().std() < 0.6
+
+
+def test_black_and_white_are_the_references():
+    volume = head()
+    reformats = Reformats.of(volume, 2)
+    low, high = reformats.low, reformats.high
+    assert torch.allclose(reformats.gray(volume * 0 + (low + high) / 2), torch.tensor(0.5))
+    assert reformats.gray(2 * volume).mean() > reformats.gray(volume).mean()
+
+
+def test_files_of_packages_are_found_without_an_import():
+    assert installed_file("monai", "monai/__init__.py").is_file()
+    assert installed_file("monai", "monai/none.py") is None and installed_file("no-such-package", "a") is None
+
+
+def test_what_is_not_installed_is_left_out_with_a_line_that_says_how_to_get_it(monkeypatch, log, tmp_path):
+    monkeypatch.setattr(torch.hub, "_hub_dir", str(tmp_path))
+    for module, name in ((naturalness, "BRISQUE_MODEL"), (naturalness, "NIQE_MODEL"), (perceptual, "PARAMETERS")):
+        monkeypatch.setattr(module, name, ("no-such-package", "parameters"))
+    judge = judges("all")
+    assert judge == Judges() and len(log.messages) == 4
+    assert (
+        log.messages[0]
+        == "BRISQUE is left out: its parameters are not installed. To have it: pip install '.[metrics]'."
+    )
+    reformats = Reformats.of(head(), 2)
+    assert set(judge.no_reference(head(), reformats)) == {"sharpness"} and judge.paired(head(), head(), reformats) == {}
+
+
+def test_standard_measures_nothing_more_and_others_are_refused(refusal):
+    assert judges("standard") is None
+    assert "metrics is 'every': expected standard or all" in refusal(judges, "every")
+
+
+@pytest.fixture
+def rows(write_nifti, tmp_path):
+    """Of `metrics: all`: a head of 1 mm, degraded to 5 mm."""
+    item = {
+        "label": str(write_nifti(head((124, 122, 20)).numpy())),
+        "sharp_axes": (0,),
+        "subject": "a",
+        "contrast": "T1w",
+    }
+    methods = {name: partial(interpolate, method=name) for name in ("nearest", "cubic")}
+    return evaluate([item], methods, tmp_path / "out", [5.0], slab=4, judges=judges("all")).set_index("method")
+
+
+def test_all_that_is_installed_is_a_column_and_the_truth_a_row(rows, tmp_path):
+    judge = Judges.installed()
+    expected = {"sharpness"} | {name for name in ("brisque", "niqe", "st_lpips", "lpips") if getattr(judge, name)}
+    found = expected | {"brisque", "niqe", "st_lpips", "lpips"} & set(rows)
+    assert found == expected and np.isfinite(rows[sorted(expected)]).all(None)
+    assert list(rows.index) == ["nearest", "cubic", "truth"]
+    assert rows.loc["truth", "psnr"] == math.inf and rows.loc["truth", "ssim"] == 1
+    assert rows.loc["cubic", "sharpness"] < rows.loc["truth", "sharpness"]
+    if judge.st_lpips:
+        assert rows.loc["truth", "st_lpips"] == 0 < rows.loc["nearest", "st_lpips"]
+    stored = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    first, *_, last = stored["rows"]
+    assert last["psnr"] is None and first["sharpness"] == pytest.approx(rows["sharpness"].iloc[0])
+    assert expected <= set(pd.read_csv(tmp_path / "out" / "evaluation.csv"))
+
+
+def test_a_method_cannot_be_called_as_the_truth(refusal, tmp_path):
+    assert "methods::truth" in refusal(evaluate, [], {"truth": print}, tmp_path, [5.0])

@@ -1,0 +1,248 @@
+"""Laws and hand-computed values of the image quality metrics."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import ndimage
+
+from scripts.evaluate import metrics
+from scripts.stack import spectra
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.interpolation import interpolate
+
+SHAPE = (16, 20, 24)
+
+
+def phantom(seed=0, shape=SHAPE):
+    """Smooth noise in [0, 1], with both ends reached."""
+    volume = ndimage.gaussian_filter(np.random.default_rng(seed).standard_normal(shape), 1.5)
+    return torch.from_numpy((volume - volume.min()) / np.ptp(volume)).float()
+
+
+def all_metrics(prediction, truth):
+    bands = spectra.through_plane_bands(5.0, 1.0)
+    return [
+        metrics.psnr(prediction, truth),
+        metrics.psnr(prediction, truth, metrics.head_mask(truth)),
+        metrics.ssim(prediction, truth),
+        metrics.hf_psnr(prediction, truth),
+        metrics.gradient_rmse(prediction, truth, 2),
+        *spectra.power_ratios(prediction, truth, 2, 1.0, bands),
+    ]
+
+
+def test_truth_is_perfect():
+    truth = phantom()
+    assert all_metrics(truth, truth) == [math.inf, math.inf, 1.0, math.inf, 0.0, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(700.0, 0.0), (0.01, 0.0), (700.0, 300.0)])
+def test_intensity_unit_does_not_matter(scale, shift):
+    truth = phantom()
+    prediction = truth + 0.05 * phantom(1)
+    changed = all_metrics(scale * prediction + shift, scale * truth + shift)
+    assert changed == pytest.approx(all_metrics(prediction, truth), rel=1e-4, abs=1e-4)
+
+
+def test_range_is_the_truths():
+    truth = phantom()
+    prediction = truth + 0.1
+    prediction[0, 0, 0] += 1000.0  # would raise the peak of a method that sets its own
+    assert metrics.psnr(prediction, truth) < 0
+
+
+def test_psnr_of_a_known_offset():
+    truth = 50.0 * phantom()
+    assert metrics.psnr(truth + 5.0, truth) == pytest.approx(20.0, abs=1e-3)  # a tenth of the range
+
+
+def test_psnr_counts_masked_voxels_alone_and_keeps_the_peak():
+    truth = phantom()
+    mask = torch.zeros(SHAPE, dtype=torch.bool)
+    mask[3:6, 4:8, 5:9] = True
+    prediction = truth + torch.where(mask, 0.01, 0.5)
+    assert metrics.psnr(prediction, truth, mask) == pytest.approx(40.0, abs=1e-3)
+
+
+def test_ssim_of_constant_slices():
+    """One value a slice leaves the luminance term alone: (2 a b + c) / (a^2 + b^2 + c) with c = 0.01^2."""
+    truth = torch.tensor([0.0, 1.0]).repeat(4)[:, None, None].expand(8, 16, 16).clone()  # only direction 0 is 11 wide
+    luminance = (2 * 1.0 * 0.5 + 1e-4) / (1.0 + 0.25 + 1e-4)
+    assert metrics.ssim(truth / 2, truth) == pytest.approx((1 + luminance) / 2, abs=1e-5)
+
+
+def test_ssim_averages_the_three_directions():
+    truth = phantom()
+    prediction = truth + 0.1 * phantom(1)
+    single = []
+    for axis in range(3):
+        moved = [v.movedim(axis, 0) for v in (prediction, truth)]
+        slices = [metrics.SSIMMetric(2)(p[None, None], t[None, None]).item() for p, t in zip(*moved)]
+        single.append(np.mean(slices))
+    assert metrics.ssim(prediction, truth) == pytest.approx(np.mean(single), abs=1e-6)
+
+
+def test_ssim_needs_slices_as_large_as_its_window():
+    assert math.isnan(metrics.ssim(phantom(0, (10, 10, 30)), phantom(1, (10, 10, 30))))
+
+
+def test_laplacian_agrees_with_scipy():
+    volume = phantom().double()
+    oracle = ndimage.laplace(volume.numpy(), mode="nearest")
+    assert np.allclose(metrics.laplacian(volume).numpy(), oracle, atol=1e-12)
+
+
+def test_hf_psnr_of_a_single_voxel():
+    """Its Laplacian is -6 there and 1 at six neighbours: 42 e^2 / n voxels of squared error."""
+    truth = phantom()
+    prediction = truth.clone()
+    prediction[8, 9, 10] += 0.5
+    expected = -10 * math.log10(42 * 0.25 / truth.numel())
+    assert metrics.hf_psnr(prediction, truth) == pytest.approx(expected, abs=1e-4)
+
+
+def test_hf_psnr_ignores_an_offset():
+    truth = phantom().double()
+    assert metrics.hf_psnr(truth + 0.25, truth) > 200
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_gradient_rmse_of_a_ramp(axis):
+    """A slope of 3 too much on a range of 10, along the slice axis; any slope across it goes unseen."""
+    truth = 10.0 * phantom()
+    ramp = torch.arange(SHAPE[axis], dtype=torch.float32).expand(*(n for a, n in enumerate(SHAPE) if a != axis), -1)
+    prediction = truth + 3.0 * ramp.movedim(2, axis)
+    assert metrics.gradient_rmse(prediction, truth, axis) == pytest.approx(0.3, abs=1e-5)
+    assert metrics.gradient_rmse(prediction, truth, (axis + 1) % 3) == pytest.approx(0.0, abs=1e-5)
+
+
+def test_head_mask_is_the_filled_head():
+    grid = torch.stack(torch.meshgrid(*(torch.arange(n) - (n - 1) / 2 for n in (32, 36, 40)), indexing="ij"))
+    radius = grid.square().sum(0).sqrt()
+    truth = torch.where(radius < 14, 100.0, 1.0)
+    truth[radius < 9] = 0.0  # a dark inside
+    truth[0, 0, 0] = 100.0  # a bright speck in the air
+    assert torch.equal(metrics.head_mask(truth), radius < 14)
+    assert torch.equal(metrics.head_mask(truth * 7 + 50), radius < 14)
+
+
+def test_the_head_begins_at_a_tenth_of_its_range():
+    truth = torch.zeros(20, 20, 20)
+    truth[5:15, 5:15, 5:10], truth[5:15, 5:15, 10:12], truth[5:15, 5:15, 3:5] = 100.0, 11.0, 9.0
+    assert torch.equal(metrics.head_mask(truth), truth > 10)
+
+
+def test_head_mask_fills_what_is_open_at_the_border():
+    grid = torch.stack(torch.meshgrid(*(torch.arange(32) - 15.5 for _ in range(3)), indexing="ij"))
+    radius = grid[:2].square().sum(0).sqrt()  # a tube along the last axis, open at both ends
+    assert torch.equal(metrics.head_mask(((radius < 12) & (radius > 8)).float()), radius < 12)
+
+
+def test_refusals():
+    truth = phantom()
+    with pytest.raises(ValueError, match="one shape"):
+        metrics.psnr(truth[1:], truth)
+    with pytest.raises(ValueError, match="intensity range of 0"):
+        metrics.ssim(truth, torch.zeros(SHAPE))
+    with pytest.raises(ValueError, match="holds no voxel"):
+        metrics.psnr(truth, truth, torch.zeros(SHAPE, dtype=torch.bool))
+
+
+# Flat tissue and the trace of the slices
+
+
+def test_flat_tissue_is_the_half_of_the_head_without_edges():
+    place = torch.stack(torch.meshgrid(*(torch.arange(n) - (n - 1) / 2 for n in (32, 36, 40)), indexing="ij"))
+    head, left = place.square().sum(0).sqrt() < 14, place[0] < -3
+    texture = 60 * torch.rand(head.shape, generator=torch.Generator().manual_seed(0))
+    truth = torch.where(head, 100.0 + texture * (place[0] > 0), 0.0)
+    flat = metrics.flat_tissue(truth)
+    assert flat.sum().item() == pytest.approx(head.sum().item() / 2, rel=0.01) and not (flat & ~head).any()
+    assert flat[left & (place.square().sum(0).sqrt() < 7)].all()
+    assert (metrics.flat_tissue(3 * truth + 20) != flat).float().mean() < 1e-3  # but for ties at the median
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_step_ratio_by_hand(axis):
+    """Three slices of four planes: planes differ by 1 inside and by 3 across, but for a part that is not flat."""
+    acquisition = Acquisition.stack(axis, 3, 4.0, 4.0, 1.0)
+    planes = torch.tensor([0, 1, 2, 3, 6, 7, 8, 9, 12, 13, 14, 15.0])
+    volume = planes.expand(5, 6, 12).clone()
+    volume[0] *= -40 * torch.rand(6, 12, generator=torch.Generator().manual_seed(0))
+    flat = torch.ones(5, 6, 12, dtype=torch.bool)
+    flat[0] = False
+    assert metrics.step_ratio(volume.movedim(2, axis), acquisition, flat.movedim(2, axis)) == pytest.approx(3)
+
+
+def test_step_ratio_of_ramps_stair_steps_and_nothing():
+    acquisition = Acquisition.stack(2, 4, 5.0, 5.0, 1.0, shift=2.0)
+    ramp, everywhere = torch.arange(20.0).expand(3, 4, 20), torch.ones(3, 4, 20, dtype=torch.bool)
+    assert metrics.step_ratio(ramp, acquisition, everywhere) == 1
+    steps = interpolate(torch.arange(4.0).expand(3, 4, 4), acquisition, "nearest")
+    assert metrics.step_ratio(steps, acquisition, everywhere) == math.inf
+    assert math.isnan(metrics.step_ratio(ramp, acquisition, ~everywhere))
+
+
+# Lesions
+
+SMALL, LARGE = (slice(3, 6),) * 3, (slice(7, 11), slice(2, 6), slice(2, 6))  # one voxel apart: 27 and 64 voxels
+
+
+def lesions(small, large, ground=100.0):
+    """A volume with the two lesions."""
+    volume = torch.full((16, 14, 12), ground)
+    volume[SMALL], volume[LARGE] = small, large
+    return volume
+
+
+def test_lesions_that_touch_at_a_corner_are_one():
+    mask = torch.zeros(6, 6, 6)
+    mask[0, 0, 0] = mask[1, 1, 1] = mask[1, 1, 2] = mask[4, 4, 4] = 1
+    sizes = metrics.lesion_sizes(mask)
+    assert sizes[0, 0, 0] == sizes[1, 1, 2] == 3 and sizes[4, 4, 4] == 1 and sizes.sum() == 3 * 3 + 1
+
+
+def test_lesion_contrast_by_hand():
+    """Of 50 and 40 over the ground, 20 and 30 are kept; the neighbour is no part of the ring."""
+    sizes = metrics.lesion_sizes(lesions(1.0, 1.0, 0.0))
+    assert sizes.unique().tolist() == [0, 27, 64]
+    truth, prediction = lesions(150.0, 140.0), lesions(120.0, 130.0)
+    kept = metrics.lesion_contrast_kept
+    assert kept(prediction, truth, sizes) == pytest.approx((27 * 20 + 64 * 30) / (27 * 50 + 64 * 40))
+    assert kept(prediction, truth, sizes, below=60) == pytest.approx(20 / 50)
+    assert kept(3 * prediction + 7, 3 * truth - 5, sizes, below=60) == pytest.approx(20 / 50)
+    assert kept(truth, truth, sizes) == 1 and math.isnan(kept(truth, truth, sizes, below=27))
+
+
+def test_the_ring_is_two_voxels_wide():
+    sizes = metrics.lesion_sizes(lesions(1.0, 0.0, 0.0))
+    truth = lesions(150.0, 100.0)
+    far, near = truth.clone(), truth.clone()
+    far[8:, 4, 4], near[7, 4, 4] = 0.0, 0.0  # the lesion ends at 5
+    assert metrics.lesion_contrast_kept(far, truth, sizes) == 1 < metrics.lesion_contrast_kept(near, truth, sizes)
+
+
+def test_sharpness_falls_along_the_blurred_axis_alone():
+    volume = phantom()
+    blurred = torch.from_numpy(ndimage.gaussian_filter1d(volume.numpy(), 3.0, axis=1))
+    before, after = ([metrics.sharpness(v, axis) for axis in range(3)] for v in (volume, blurred))
+    assert after[1] < 0.7 * before[1] and after[0] > 0.9 * before[0] and after[2] > 0.9 * before[2]
+    assert metrics.sharpness(300 + 700 * volume, 1) == pytest.approx(before[1], abs=1e-3)
+    assert math.isnan(metrics.sharpness(torch.ones(SHAPE), 0))
+
+
+def test_sharpness_by_plain_sums():
+    """Crete et al.: the share of the gradient that a mean over eleven voxels takes away, along the axis."""
+    volume = phantom().double().numpy()
+    kernels = [np.array([1, 2, 1]) / 4, np.array([1, 2, 1]) / 4]
+
+    def gradient(v):
+        for axis, kernel in zip((0, 1), kernels):
+            v = ndimage.convolve1d(v, kernel, axis)
+        return np.abs(ndimage.convolve1d(v, np.array([1, 0, -1]) / 2, 2))[2:-1, 2:-1, 2:-1]
+
+    sharp, blurred = gradient(volume), gradient(ndimage.convolve1d(volume, np.full(11, 1 / 11), 2))
+    lost = np.maximum(sharp - blurred, 0).sum() / sharp.sum()
+    assert metrics.sharpness(torch.from_numpy(volume), 2) == pytest.approx(lost, abs=1e-6)

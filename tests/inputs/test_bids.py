@@ -1,0 +1,136 @@
+"""BIDS: which sidecar says what, and which scans are taken."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scripts.errors import InputError
+from scripts.inputs import bids
+from scripts.inputs.scans import scans
+from tests.bids_files import add_scan, write
+
+THIN = 1.3  # mm
+SCAN = "sub-01/ses-a/anat/sub-01_ses-a_acq-tse_T2w.nii.gz"
+
+
+# --- inheritance ---
+
+
+# (sidecar, whether it speaks of SCAN), from the nearest to the farthest
+SIDECARS = [
+    ("sub-01/ses-a/anat/sub-01_ses-a_acq-tse_T2w.json", True),
+    ("sub-01/ses-a/anat/sub-01_ses-a_T2w.json", True),
+    ("sub-01/ses-a/sub-01_ses-a_acq-tse_T2w.json", True),
+    ("sub-01/ses-a/sub-01_ses-a_T2w.json", True),
+    ("sub-01/sub-01_T2w.json", True),
+    ("acq-tse_T2w.json", True),
+    ("T2w.json", True),
+    ("sub-01/ses-a/anat/sub-01_ses-a_acq-tse_T1w.json", False),
+    ("sub-01/ses-a/anat/sub-01_ses-a_acq-tse_run-1_T2w.json", False),
+    ("sub-01/ses-a/anat/sub-02_ses-a_acq-tse_T2w.json", False),
+    ("sub-01/sub-01_ses-b_T2w.json", False),
+    ("sub-02/sub-01_T2w.json", False),
+    ("sub-01/ses-a/T2w/T2w.json", False),
+    ("acq-flair_T2w.json", False),
+    ("T1w.json", False),
+    ("xT2w.json", False),
+    ("derivatives/T2w.json", False),
+]
+
+
+@pytest.mark.parametrize(("name", "speaks"), SIDECARS)
+def test_a_sidecar_speaks_of_scans_below_it_that_have_its_suffix_and_its_entities(name, speaks, tmp_path, monkeypatch):
+    root = write(tmp_path, **{name: {"SliceThickness": 4}})
+    expected = (4, root / name) if speaks else (None, None)
+    assert bids.sidecar_value(root / SCAN, "SliceThickness") == expected
+    assert bids.sidecars(root / SCAN) == [root / name] * speaks
+    monkeypatch.chdir(root)
+    assert bids.sidecar_value(SCAN, "SliceThickness")[0] == expected[0], "a relative path inherits as an absolute one"
+
+
+@pytest.mark.parametrize("nearest", range(4))
+def test_the_nearest_sidecar_that_knows_a_value_wins(nearest, tmp_path):
+    """One in each folder: BIDS allows no more."""
+    speaking = [SCAN.replace(".nii.gz", ".json"), *(SIDECARS[k][0] for k in (3, 4, 6))]
+    root = write(tmp_path, **{name: {"SliceThickness": k} for k, name in enumerate(speaking) if k >= nearest})
+    assert bids.sidecar_value(root / SCAN, "SliceThickness")[0] == nearest
+
+
+def test_a_nearer_sidecar_that_does_not_know_leaves_it_to_the_next(tmp_path):
+    near = SCAN.replace(".nii.gz", ".json")
+    root = write(tmp_path, **{near: {"EchoTime": 0.1}, "T2w.json": {"SliceThickness": 4, "EchoTime": 0.2}})
+    assert bids.sidecar_value(root / SCAN, "SliceThickness") == (4, root / "T2w.json")
+    assert bids.sidecar_value(root / SCAN, "EchoTime") == (0.1, root / near)
+    assert bids.sidecars(root / SCAN) == [root / near, root / "T2w.json"]
+
+
+def test_a_sidecar_without_a_dataset_speaks_of_its_own_scan_alone(tmp_path):
+    (tmp_path / "T2w.json").write_text('{"SliceThickness": 9}')
+    (tmp_path / "sub-01_T2w.json").write_text('{"SliceThickness": 4}')
+    assert bids.sidecar_value(tmp_path / "sub-01_T2w.nii.gz", "SliceThickness")[0] == 4
+    assert bids.sidecar_value(tmp_path / "sub-02_T2w.nii.gz", "SliceThickness") == (None, None)
+
+
+def test_nothing_is_inherited_from_above_the_dataset(tmp_path):
+    root = write(tmp_path / "inner")
+    write(tmp_path, **{"T2w.json": {"SliceThickness": 9}})
+    assert bids.dataset_root(root / SCAN) == root
+    assert bids.sidecar_value(root / SCAN, "SliceThickness") == (None, None)
+
+
+@pytest.mark.parametrize("content", ["{", "[4]", "4", "", "null"])
+def test_a_broken_inherited_sidecar_is_named(content, tmp_path):
+    root = write(tmp_path, **{"T2w.json": content})
+    with pytest.raises(InputError, match=r"T2w\.json: SliceThickness cannot be read.*remove it"):
+        bids.sidecar_value(root / SCAN, "SliceThickness")
+
+
+# --- which scans ---
+
+
+def test_the_thick_anatomical_scans_of_a_dataset_are_taken(tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="drift")
+    root, out = write(tmp_path / "ds"), tmp_path / "ds" / "derivatives" / "drift"
+    taken = ["sub-01/anat/sub-01_T2w.nii.gz", "sub-02/ses-1/anat/sub-02_ses-1_FLAIR.nii"]
+    for name in (
+        *taken,
+        "sub-01/func/sub-01_task-rest_bold.nii.gz",
+        "sub-01/dwi/sub-01_dwi.nii.gz",
+        "derivatives/other/sub-01/anat/sub-01_desc-x_T2w.nii.gz",
+        "sourcedata/sub-01/anat/sub-01_T2w.nii.gz",
+        "code/T2w.nii.gz",
+    ):
+        add_scan(root, name)
+    add_scan(root, "sub-01/anat/sub-01_T1w.nii.gz", np.diag([1.3, 1.0, 1.0, 1.0]))
+    (root / "sub-01/anat/sub-01_T2w.json").write_text("{}")
+    items = scans(root, out, THIN)
+    assert [item["image"] for item in items] == [str(root / name) for name in taken]
+    assert [Path(item["result"]).relative_to(out).as_posix() for item in items] == [
+        "sub-01/anat/sub-01_desc-sr_T2w",
+        "sub-02/ses-1/anat/sub-02_ses-1_desc-sr_FLAIR",
+    ]
+    assert {item["dataset"] for item in items} == {str(root)}
+    assert items[0]["sources"] == [str(root / taken[0]), str(root / "sub-01/anat/sub-01_T2w.json")]
+    assert any("sub-01_T1w.nii.gz is skipped" in m and "slices 1.3 mm apart" in m for m in caplog.messages)
+
+
+def test_a_scan_that_cannot_be_read_is_taken_so_that_it_is_told(tmp_path):
+    root = write(tmp_path)
+    add_scan(root, "sub-01/anat/sub-01_T2w.nii.gz").write_bytes(b"")
+    assert len(scans(root, tmp_path / "out", THIN)) == 1
+
+
+@pytest.mark.parametrize("name", ["sub-01_mod-T2w_defacemask", "sub-01_part-phase_T2w", "sub-01_part-imag_T2starw"])
+def test_masks_and_phases_are_no_scans_to_rebuild(name, tmp_path):
+    root = write(tmp_path)
+    add_scan(root, "sub-01/anat/sub-01_T2w.nii.gz")
+    add_scan(root, f"sub-01/anat/{name}.nii.gz")
+    assert [Path(item["image"]).name for item in scans(root, tmp_path / "out", THIN)] == ["sub-01_T2w.nii.gz"]
+
+
+def test_a_dataset_without_thick_scans_is_told(tmp_path):
+    add_scan(write(tmp_path), "sub-01/anat/sub-01_T1w.nii.gz", np.eye(4))
+    with pytest.raises(InputError, match="no thick-slice scan was found"):
+        scans(tmp_path, tmp_path / "out", THIN)

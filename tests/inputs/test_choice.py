@@ -1,0 +1,118 @@
+"""Which scans a user wants: patterns and participants, and what is said where they match nothing."""
+
+import json
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from scripts.errors import InputError
+from scripts.inputs.scans import scans
+from scripts.inputs.selection import Choice
+from tests.dicom_files import mr_slices, save
+
+THIN = 1.3  # mm
+
+
+def add(path, affine=(1.0, 1.0, 5.0, 1.0)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    voxels = np.random.default_rng(0).integers(0, 1000, (8, 9, 6)).astype(np.int16)
+    nib.save(nib.Nifti1Image(voxels, np.diag(affine)), path)
+    return path
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for name in ("a_T1w", "a_T2w", "deep/b_T2w", "deep/er/c_FLAIR"):
+        add(tmp_path / "in" / f"{name}.nii.gz")
+    return tmp_path / "in"
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    root = tmp_path / "ds"
+    for name in ("sub-01/anat/sub-01_T2w", "sub-01/anat/sub-01_T1w", "sub-02/ses-1/anat/sub-02_ses-1_T2w"):
+        add(root / f"{name}.nii.gz")
+    (root / "dataset_description.json").write_text(json.dumps({"Name": "x", "BIDSVersion": "1.9.0"}))
+    return root
+
+
+def taken(source, **choice):
+    return {Path(item["name"]).name.removesuffix(".nii.gz") for item in scans(source, "nowhere", THIN, **choice)}
+
+
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [
+        ({}, "a_T1w a_T2w b_T2w c_FLAIR"),
+        ({"include": "*T2w*"}, "a_T2w b_T2w"),
+        ({"include": ["*T2w*", "deep/er/*"]}, "a_T2w b_T2w c_FLAIR"),
+        ({"include": "deep/*"}, "b_T2w c_FLAIR"),
+        ({"include": "?_T[12]w.nii.gz"}, "a_T1w a_T2w"),
+        ({"exclude": "*T2w*"}, "a_T1w c_FLAIR"),
+        ({"exclude": ("*T2w*", "*T1w*")}, "c_FLAIR"),
+        ({"include": "*T2w*", "exclude": "deep/*"}, "a_T2w"),
+    ],
+)
+def test_patterns_choose_by_the_path_within_the_folder(choice, names, tree, log):
+    assert taken(tree, **choice) == set(names.split())
+    left_out = 4 - len(names.split())
+    assert any(f"{left_out} of 4 scans are left out" in line for line in log.messages) is bool(left_out)
+
+
+def test_scans_given_by_name_are_chosen_by_their_names(tree):
+    given = [str(tree / "a_T1w.nii.gz"), str(tree / "deep" / "b_T2w.nii.gz")]
+    assert taken(given, exclude="*T1w*") == {"b_T2w"}
+
+
+def test_a_scan_that_is_not_wanted_is_not_opened(tree, log):
+    """It is not told of as skipped, either."""
+    add(tree / "thin.nii.gz", (1.0, 1.0, 1.0, 1.0))
+    taken(tree, exclude="thin*")
+    assert not [line for line in log.messages if "is skipped" in line]
+
+
+def test_dicom_is_chosen_by_the_name_of_its_series(tmp_path, tree):
+    save(tree / "dicom", mr_slices((1000 * np.random.default_rng(0).random((12, 10, 6))).astype(np.uint16)))
+    (name,) = taken(tree, exclude="*.nii.gz")
+    assert taken(tree, include=[name, "*T1w*"]) == {name, "a_T1w"}
+
+
+@pytest.mark.parametrize("label", ["01", "sub-01", ["01"], ["sub-01", "01"]])
+def test_participants_have_sub_or_not(label, dataset):
+    assert taken(dataset, participant_label=label) == {"sub-01_T1w", "sub-01_T2w"}
+    assert taken(dataset, participant_label=label, include="*T2w*") == {"sub-01_T2w"}
+    assert len(taken(dataset, participant_label=["01", "02"])) == 3
+
+
+@pytest.mark.parametrize(
+    ("choice", "told"),
+    [
+        ({"include": "*PD*"}, r"--include \*PD\* matches no scan: expected one of a_T1w.nii.gz, a_T2w.nii.gz"),
+        ({"include": ["*T2w*", "x"]}, r"--include x matches no scan"),
+        ({"exclude": "T2w"}, r"--exclude T2w matches no scan"),
+        ({"include": "a_*", "exclude": "*T?w*"}, r"together leave none of a_T1w.nii.gz, .*deep/er/c_FLAIR"),
+        ({"participant_label": "01"}, r"--participant_label sub-01 is not there.*a BIDS dataset, which the input is"),
+        ({"include": ""}, r"--include is empty: expected a pattern"),
+        ({"exclude": ["*T2w*", ""]}, r"--exclude is empty"),
+        ({"participant_label": "0*"}, r"--participant_label sub-0\* is none: expected letters and digits"),
+    ],
+)
+def test_what_matches_nothing_is_refused_with_what_is_there(choice, told, tree):
+    with pytest.raises(InputError, match=told) as caught:
+        taken(tree, **choice)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_participant_who_is_not_there_is_refused_with_those_who_are(dataset):
+    with pytest.raises(InputError, match=r"sub-03 is not there: expected one of sub-01, sub-02\."):
+        taken(dataset, participant_label=["01", "03"])
+
+
+def test_of_many_names_a_few_are_shown():
+    choice = Choice(include="x")
+    for k in range(30):
+        assert not choice.takes(f"scan{k}")
+    with pytest.raises(InputError, match=r"scan0, scan1, scan2, scan3, scan4 and 25 more\."):
+        choice.check()

@@ -1,0 +1,107 @@
+"""Which images are no slices to rebuild, and why: real files."""
+
+import numpy as np
+import pydicom
+import pytest
+from pydicom import uid
+from pydicom.pixels import get_decoder
+
+from scripts.errors import InputError
+from scripts.inputs.dicom import find_series, read_series
+from tests.dicom_files import THIN, enhanced, mr_slices, read_only, save, verdict
+
+
+@pytest.mark.parametrize(
+    "attributes, reason",
+    [
+        ({"Modality": "CT", "SOPClassUID": uid.CTImageStorage}, "not MR: the modality is CT"),
+        ({"ImageType": ["ORIGINAL", "PRIMARY", "LOCALIZER"]}, "a localizer"),
+        ({"ImageType": ["DERIVED", "SECONDARY", "MPR"]}, "secondary images: reformats, maps, screenshots"),
+        ({"ImageType": ["ORIGINAL", "PRIMARY", "M", "MOSAIC"]}, "mosaics"),
+        ({"ImageType": ["ORIGINAL", "PRIMARY", "P", "ND"]}, "phase images"),
+        ({"ImageType": ["ORIGINAL", "PRIMARY", "R_FFE", "R", "FFE"]}, "real or imaginary images"),
+        ({"ImageType": ["ORIGINAL", "PRIMARY", "I", "ND"]}, "real or imaginary images"),
+        ({"ComplexImageComponent": "REAL"}, "real or imaginary images"),
+        ({"ComplexImageComponent": "IMAGINARY"}, "real or imaginary images"),
+        ({"ImageType": ["ORIGINAL", "PRIMARY", "VELOCITY MAP", "V", "PCA"]}, "maps, not anatomy: VELOCITYMAP, V"),
+        ({"ImageType": ["DERIVED", "PRIMARY", "DIFFUSION", "ADC", "ND"]}, "maps, not anatomy: ADC"),
+        ({"ImageType": ["DERIVED", "PRIMARY", "DIFFUSION", "FA"]}, "maps, not anatomy: FA"),
+        ({"ImageType": ["DERIVED", "PRIMARY", "T2 MAP", "T2", "SE"]}, "maps, not anatomy: T2MAP"),
+        ({"ImageType": ["DERIVED", "PRIMARY", "R2_STAR MAP", "ND"]}, "maps, not anatomy: R2STARMAP"),
+        ({"ImageType": ["DERIVED", "PRIMARY", "VOLUME", "T1"]}, "maps, not anatomy: T1"),
+        ({"ImageType": ["DERIVED", "PRIMARY", "PERFUSION", "RELCBV"]}, "maps, not anatomy: RELCBV"),
+        ({"ImageType": ["DERIVED", "PRIMARY", "MNIP", "ND", "NORM"]}, "projections, not slices"),
+        ({"ImageType": ["DERIVED", "PRIMARY", "MIP"]}, "projections, not slices"),
+        ({"VolumeBasedCalculationTechnique": "MIN_IP"}, "projections, not slices"),
+        ({"BodyPartExamined": "KNEE"}, "not a head: BodyPartExamined is KNEE"),
+        ({"BodyPartExamined": "LSPINE"}, "not a head: BodyPartExamined is LSPINE"),
+        ({"BodyPartExamined": "Right hip"}, "not a head: BodyPartExamined is RIGHT HIP"),
+        ({"SOPClassUID": uid.SecondaryCaptureImageStorage}, "secondary captures, which are screenshots"),
+        ({"SOPClassUID": uid.MRSpectroscopyStorage}, "no MR images but MR Spectroscopy Storage"),
+        ({"PhotometricInterpretation": "RGB"}, "colour images"),
+        ({"ImagePositionPatient": None}, "missing geometry"),
+        ({"ImageOrientationPatient": None}, "missing geometry"),
+        ({"PixelSpacing": None}, "missing geometry"),
+        ({"ImageOrientationPatient": [1, 0, 0, 0, 0, 0]}, "broken geometry"),
+        ({"PixelSpacing": [0, 1]}, "broken geometry"),
+        ({"RescaleSlope": 0, "RescaleIntercept": 0}, "broken intensities"),
+        ({"PixelData": None}, "no pixel data"),
+        ({"SeriesInstanceUID": None}, "SeriesInstanceUID or SOPInstanceUID is missing"),
+        ({"SeriesInstanceUID": ["1.2", "3"]}, "SeriesInstanceUID or SOPInstanceUID is missing or broken"),
+    ],
+)
+def test_what_cannot_be_rebuilt_is_skipped_with_its_reason(tmp_path, voxels, attributes, reason):
+    assert reason in verdict(save(tmp_path, mr_slices(voxels, **attributes)))
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"BodyPartExamined": "BRAIN"},
+        {"BodyPartExamined": "HEADNECK"},
+        {"BodyPartExamined": "Brain and C-spine"},
+        {"BodyPartExamined": "HIPPOCAMPUS"},
+        {"ImageType": ["ORIGINAL", "PRIMARY", "T2", "NONE"], "ComplexImageComponent": "MAGNITUDE"},
+        {"ImageType": ["DERIVED", "PRIMARY", "DIXON", "WATER"]},
+        {"ImageType": ["ORIGINAL", "PRIMARY", "M_FFE", "M", "FFE"]},
+    ],
+)
+def test_anatomy_of_the_head_is_taken(tmp_path, voxels, attributes):
+    assert verdict(save(tmp_path, mr_slices(voxels, **attributes))) is None
+
+
+def test_a_map_among_the_frames_of_a_multi_frame_image_is_skipped(tmp_path, voxels):
+    images = mr_slices(voxels) + mr_slices(voxels, ImageType=["DERIVED", "PRIMARY", "DIFFUSION", "ADC"])
+    skipped, taken_one = find_series(save(tmp_path, [enhanced(images)]), THIN)[0]
+    assert skipped.skipped == "parametric maps, not anatomy: ADC" and len(skipped.images) == 6
+    np.testing.assert_array_equal(read_series(taken_one).array, voxels)
+
+
+@pytest.mark.parametrize("component, skipped", [(0, False), (1, True), (2, True), (3, True)])
+def test_scanners_without_image_types_say_it_in_an_attribute_of_their_own(tmp_path, voxels, component, skipped):
+    images = mr_slices(voxels, ImageType=["ORIGINAL", "PRIMARY", "OTHER"])
+    for image in images:
+        image.private_block(0x0043, "GEMS_PARM_01", create=True).add_new(0x2F, "SS", component)
+    assert (verdict(save(tmp_path, images)) == "phase, real or imaginary images, not magnitude") == skipped
+
+
+@pytest.mark.parametrize(
+    "syntax", [*pydicom.uid.JPEGTransferSyntaxes, *pydicom.uid.JPEGLSTransferSyntaxes, uid.MPEG2MPML]
+)
+def test_compressed_series_name_the_package_that_is_missing(tmp_path, voxels, syntax):
+    """Pixels are opaque here: only whether a decoder is installed decides the verdict."""
+    try:
+        available = get_decoder(uid.UID(syntax)).is_available
+    except NotImplementedError:
+        available = False
+    images = mr_slices(voxels)
+    for image in images:
+        image.PixelData = pydicom.encaps.encapsulate([b"no picture"])
+        image["PixelData"].is_undefined_length = True
+    found = verdict(save(tmp_path, images, uid.UID(syntax)))
+    if available:
+        assert found is None
+        with pytest.raises(InputError, match="000 cannot be read"):
+            read_only(tmp_path)
+    else:
+        assert found.startswith(f"compressed as {uid.UID(syntax).name}") and "pip install python-gdcm" in found

@@ -1,0 +1,207 @@
+"""Where the slices of a series lie and what their intensities are: real files, plain oracles."""
+
+import copy
+import logging
+
+import numpy as np
+import pytest
+from pydicom import uid
+from pydicom.pixels import get_encoder
+
+from scripts.errors import InputError
+from scripts.inputs.dicom import find_series, read_series
+from scripts.stack import grid
+from tests.dicom_files import ORIENTATIONS, SHAPE, THIN, enhanced, mr_slices, read_only, save, world
+
+# --- geometry ---
+
+
+@pytest.mark.parametrize("orientation", ORIENTATIONS.values(), ids=ORIENTATIONS)
+def test_every_voxel_lies_where_the_standard_says(tmp_path, voxels, orientation):
+    images = mr_slices(voxels, orientation)
+    volume = read_only(save(tmp_path, images))
+    assert volume.array.shape == SHAPE and volume.array.dtype == np.float32
+    for column, row, k in np.ndindex(SHAPE):
+        here = volume.affine[:3] @ [column, row, k, 1]
+        np.testing.assert_allclose(here, world(images[k], column, row), atol=1e-6)
+        assert volume.array[column, row, k] == voxels[column, row, k]
+    assert (volume.slice_thickness, volume.slice_spacing) == (4, pytest.approx(4.8))
+
+
+def test_names_and_numbers_do_not_order_the_slices(tmp_path, voxels):
+    expected = read_only(save(tmp_path / "a", mr_slices(voxels)))
+    order = [3, 0, 5, 1, 4, 2]
+    shuffled = mr_slices(voxels, InstanceNumber=lambda k: order[k])
+    names = [f"{order[k]}-{'x' * k}" for k in range(SHAPE[2])]
+    volume = read_only(save(tmp_path / "b", shuffled, names=names))
+    np.testing.assert_array_equal(volume.array, expected.array)
+    np.testing.assert_array_equal(volume.affine, expected.affine)
+
+
+def test_a_list_of_files_is_as_good_as_a_folder(tmp_path, voxels):
+    expected = read_only(save(tmp_path, mr_slices(voxels)))
+    files = sorted(tmp_path.iterdir(), reverse=True)
+    np.testing.assert_array_equal(read_only([*files, str(files[0])]).array, expected.array)
+
+
+def test_missing_thickness_is_none(tmp_path, voxels):
+    assert read_only(save(tmp_path, mr_slices(voxels, SliceThickness=None))).slice_thickness is None
+
+
+@pytest.mark.parametrize("slopes", [None, 0.25, lambda k: 0.5 + k / 8], ids=["none", "one", "of each slice"])
+def test_a_multi_frame_image_equals_its_classic_series(tmp_path, voxels, slopes):
+    rescale = {} if slopes is None else {"RescaleSlope": slopes, "RescaleIntercept": -10}
+    images = mr_slices(voxels, ORIENTATIONS["oblique"], WindowCenter=lambda k: 100 + k, WindowWidth=300, **rescale)
+    classic = read_only(save(tmp_path / "classic", images))
+    one_file = read_only(save(tmp_path / "enhanced", [enhanced(images[::-1])]))
+    np.testing.assert_array_equal(one_file.array, classic.array)
+    np.testing.assert_allclose(one_file.affine, classic.affine, atol=1e-9)
+    assert (one_file.slice_thickness, one_file.slice_spacing) == (4, pytest.approx(4.8))
+    (source,) = one_file.header.SourceImageSequence
+    assert sorted(source.ReferencedFrameNumber) == [1, 2, 3, 4, 5, 6]
+    for keyword in ("PatientName", "EchoTime", "RepetitionTime", "ScanningSequence", "WindowCenter", "RescaleSlope"):
+        assert one_file.header[keyword].value == classic.header[keyword].value, keyword
+
+
+def test_each_slice_has_its_own_rescaling(tmp_path, voxels):
+    images = mr_slices(voxels, RescaleSlope=lambda k: 0.5 + k / 4, RescaleIntercept=lambda k: -10 * k)
+    expected = voxels * (0.5 + np.arange(6) / 4) - 10 * np.arange(6)
+    np.testing.assert_allclose(read_only(save(tmp_path, images)).array, expected)
+
+
+def test_signed_voxels_stay_signed(tmp_path, voxels):
+    signed = (voxels.astype(int) - 300).astype(np.int16)
+    np.testing.assert_array_equal(read_only(save(tmp_path, mr_slices(signed))).array, signed)
+
+
+def test_overlays_in_unused_bits_are_no_intensities(tmp_path, voxels):
+    drawn = voxels | (1 << 13)
+    images = mr_slices(drawn, BitsStored=12, HighBit=11)
+    np.testing.assert_array_equal(read_only(save(tmp_path, images)).array, voxels)
+
+
+@pytest.mark.parametrize("syntax", [uid.ImplicitVRLittleEndian, uid.DeflatedExplicitVRLittleEndian])
+def test_uncompressed_transfer_syntaxes(tmp_path, voxels, syntax):
+    np.testing.assert_array_equal(read_only(save(tmp_path, mr_slices(voxels), syntax)).array, voxels)
+
+
+@pytest.mark.parametrize("syntax", [uid.RLELossless, uid.JPEG2000Lossless, uid.JPEGLSLossless])
+def test_compressed_pixels_are_the_same_pixels(tmp_path, voxels, syntax):
+    if not get_encoder(syntax).is_available:
+        pytest.skip(f"no encoder for {syntax.name} is installed")
+    large = np.kron(voxels, np.ones((8, 8, 1), np.uint16))  # JPEG 2000 halves an image five times
+    images = mr_slices(large)
+    save(tmp_path, images)
+    for image in images:
+        image.compress(syntax, generate_instance_uid=False)
+    np.testing.assert_array_equal(read_only(save(tmp_path, images, syntax)).array, large)
+
+
+@pytest.mark.parametrize("layout", ["classic", "multi-frame"])
+@pytest.mark.parametrize(
+    "padding, padded",
+    [
+        ({"PixelPaddingValue": -1000}, [-1000]),
+        ({"PixelPaddingValue": -1000, "PixelPaddingRangeLimit": -900}, [-1000, -950, -900]),
+        ({"PixelPaddingValue": -900, "PixelPaddingRangeLimit": -1000}, [-1000, -950, -900]),
+    ],
+)
+def test_padding_takes_the_smallest_intensity_of_the_rest(tmp_path, voxels, caplog, layout, padding, padded):
+    caplog.set_level(logging.INFO)
+    stored, expected = voxels.astype(np.int16) + 5, voxels + 5.0
+    expected[stored == 5] = 6  # the smallest one gives way, in the slices' own units 2 * 6 - 7
+    for k, value in enumerate(padded):
+        stored[k, 0, k] = value
+        expected[k, 0, k] = 6
+    stored[stored == 5], images = 6, []
+    images = mr_slices(stored, RescaleSlope=2, RescaleIntercept=-7, **padding)
+    volume = read_only(save(tmp_path, [enhanced(images)] if layout == "multi-frame" else images))
+    np.testing.assert_array_equal(volume.array, 2 * expected - 7)
+    assert f"{len(padded)} voxels of padding take the smallest intensity of the rest, 5" in caplog.text
+
+
+def test_a_volume_of_padding_alone_is_refused(tmp_path, voxels):
+    with pytest.raises(InputError, match="all voxels are padding"):
+        read_only(save(tmp_path, mr_slices(0 * voxels, PixelPaddingValue=0)))
+
+
+# --- what is refused or warned of ---
+
+
+def test_a_repeated_slice_is_left_out_with_a_warning(tmp_path, voxels, caplog):
+    images = mr_slices(voxels)
+    volume = read_only(save(tmp_path, [*images, images[2], images[4]]))
+    np.testing.assert_array_equal(volume.array, voxels)
+    assert "2 repeated images are left out" in caplog.text and "006 repeats" in caplog.text
+
+
+def test_different_images_at_one_place_are_refused(tmp_path, voxels):
+    images = mr_slices(voxels)
+    other = copy.deepcopy(images[2])
+    other.PixelData = images[3].PixelData
+    with pytest.raises(InputError, match=r"002 and .*006 are different images at the same place"):
+        read_only(save(tmp_path, [*images, other]))
+
+
+@pytest.mark.parametrize("gone, count", [([3], 1), ([2, 3], 2), ([1, 4], 2)])
+def test_missing_slices_are_refused_with_their_place(tmp_path, voxels, gone, count):
+    images = [image for k, image in enumerate(mr_slices(np.tile(voxels, 2))) if k not in gone]
+    with pytest.raises(InputError, match=f"{count} of 12 slices missing.*00{gone[0] - 1} and .*00{gone[0]} "):
+        read_only(save(tmp_path, images))
+
+
+def test_every_other_slice_missing_is_warned_of(tmp_path, voxels, caplog):
+    images = mr_slices(voxels, SpacingBetweenSlices=4.8)[::2]
+    assert read_only(save(tmp_path, images)).slice_spacing == pytest.approx(9.6)
+    assert "SpacingBetweenSlices is 4.8 mm, but slices lie 9.6 mm apart" in caplog.text
+
+
+@pytest.mark.parametrize("wobble, outcome", [(0.001, None), (0.03, "mean spacing"), (0.3, "unevenly")])
+def test_uneven_spacing(tmp_path, voxels, caplog, wobble, outcome):
+    images = mr_slices(voxels)
+    images[2].ImagePositionPatient[2] += wobble
+    save(tmp_path, images)
+    if outcome == "unevenly":
+        with pytest.raises(InputError, match=r"slices lie unevenly, 4.5 to 5.1 mm apart"):
+            read_only(tmp_path)
+    else:
+        assert read_only(tmp_path).slice_spacing == pytest.approx(4.8)
+        assert (outcome in caplog.text) if outcome else not caplog.records
+
+
+def test_a_slow_drift_of_the_spacing_is_refused(tmp_path, voxels):
+    images = mr_slices(np.tile(voxels, 5))
+    for k, image in enumerate(images):
+        image.ImagePositionPatient[2] += 0.0008 * k**2  # from 4.80 to 4.85 mm
+    with pytest.raises(InputError, match="slices lie unevenly"):
+        read_only(save(tmp_path, images))
+
+
+@pytest.mark.parametrize("angle", [0.05, 1.0])
+def test_sheared_stacks(tmp_path, voxels, angle):
+    tilt = [0, 4.8 * np.tan(np.radians(angle)), 4.8]
+    save(tmp_path, mr_slices(voxels, step=tilt))
+    if angle > grid.MAX_SHEAR:
+        with pytest.raises(InputError, match=r"slices are sheared, 1.00 degrees off orthogonal"):
+            read_only(tmp_path)
+    else:
+        np.testing.assert_allclose(read_only(tmp_path).affine[:3, 2], tilt * np.array([-1, -1, 1]), atol=1e-6)
+
+
+def test_thickness_that_varies_is_warned_of(tmp_path, voxels, caplog):
+    assert read_only(save(tmp_path, mr_slices(voxels, SliceThickness=lambda k: 4 + (k == 0)))).slice_thickness == 4
+    assert "4 to 5 mm thick" in caplog.text
+
+
+def test_a_truncated_file_is_named(tmp_path, voxels):
+    save(tmp_path, mr_slices(voxels))
+    content = (tmp_path / "003").read_bytes()
+    (tmp_path / "003").write_bytes(content[:-50])
+    with pytest.raises(InputError, match=r"003 cannot be read .*Export or download it again"):
+        read_only(tmp_path)
+
+
+def test_a_skipped_series_is_not_read(tmp_path, voxels):
+    ((series,), _) = find_series(save(tmp_path, mr_slices(voxels[:, :, :2])), THIN)
+    with pytest.raises(InputError, match="was skipped: fewer than 3 slices"):
+        read_series(series)

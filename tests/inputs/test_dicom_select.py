@@ -1,0 +1,260 @@
+"""Which series are taken, how they are told apart, and which files are told of: real files."""
+
+import copy
+import gzip
+import logging
+import re
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pydicom
+import pytest
+from pydicom import Dataset, uid
+
+from scripts.errors import InputError
+from scripts.inputs.dicom import find_series, is_dicom, read_series
+from scripts.outputs.dicom import write_series
+from scripts.stack import grid
+from tests.dicom_files import (
+    ONE_MORE_AXIAL,
+    ORIENTATIONS,
+    SHAPE,
+    THIN,
+    enhanced,
+    mr_slices,
+    read_only,
+    save,
+    taken,
+    verdict,
+)
+
+
+def test_two_slices_are_too_few(tmp_path, voxels):
+    assert verdict(save(tmp_path, mr_slices(voxels[:, :, :2]))) == "fewer than 3 slices"
+
+
+@pytest.mark.parametrize("spacing, thickness, thin", [(1.0, 1, True), (1.0, 2.5, False), (3.0, 1, False)])
+def test_thin_slices_need_no_rebuilding(tmp_path, voxels, spacing, thickness, thin):
+    found = verdict(save(tmp_path, mr_slices(voxels, spacing=spacing, SliceThickness=thickness)))
+    assert (found is not None and found.startswith("thin or isotropic already: slices 1 mm apart")) == thin
+
+
+def test_overlapping_slices_are_thick_and_stay_on_the_last_axis(tmp_path, voxels):
+    """Slices nearer to each other than the pixels, but thicker: the largest spacing is not that of the slices."""
+    images = mr_slices(voxels, spacing=0.9, SliceThickness=1.8, PixelSpacing=[1.0, 1.0])
+    volume = read_only(save(tmp_path, images))
+    assert (volume.slice_spacing, volume.slice_thickness) == (pytest.approx(0.9), 1.8)
+    np.testing.assert_array_equal(volume.array, voxels)
+    np.testing.assert_allclose(grid.voxel_spacing(volume.affine), [1, 1, 0.9], atol=1e-6)
+
+
+def test_coarse_pixels_make_coarse_slices_isotropic(tmp_path, voxels):
+    images = mr_slices(voxels, spacing=3.0, SliceThickness=3, PixelSpacing=[3, 3])
+    assert verdict(save(tmp_path, images)).startswith("thin or isotropic already: slices 3 mm apart, pixels of 3 mm")
+
+
+def test_a_localizer_without_the_name_is_known_by_its_orientations(tmp_path, voxels):
+    images = [image for name in ("axial", "coronal", "sagittal") for image in mr_slices(voxels, ORIENTATIONS[name])]
+    assert "mixed orientations or matrices: 3 in one series" in verdict(save(tmp_path, images))
+
+
+def test_a_rotating_series_is_one_skipped_series(tmp_path, voxels):
+    turn = np.radians(10 * np.arange(6))
+    images = mr_slices(voxels, ImageOrientationPatient=lambda k: [np.cos(turn[k]), 0, np.sin(turn[k]), 0, 1, 0])
+    assert "mixed orientations or matrices: 6 in one series" in verdict(save(tmp_path, images))
+
+
+def test_stacks_of_like_orientation_are_two_volumes(tmp_path, voxels):
+    images = mr_slices(voxels) + mr_slices(voxels, ONE_MORE_AXIAL)
+    first, second = taken(save(tmp_path, images))
+    assert {len(first.images), len(second.images)} == {6}
+    assert first.name.endswith("-1") and second.name.endswith("-2")
+    np.testing.assert_array_equal(read_series(first).array, read_series(second).array)
+
+
+def test_one_stray_image_does_not_cost_the_stack(tmp_path, voxels):
+    images = mr_slices(voxels) + mr_slices(voxels[:, :, :1], ORIENTATIONS["sagittal"])
+    np.testing.assert_array_equal(read_only(save(tmp_path, images)).array, voxels)
+    assert [len(one.images) for one in find_series(tmp_path, THIN)[0] if one.skipped] == [1]
+
+
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        ({"EchoTime": 20}, {"EchoTime": 90}),
+        ({"TemporalPositionIdentifier": 1}, {"TemporalPositionIdentifier": 2}),
+        ({"ImageType": ["ORIGINAL", "PRIMARY", "M"]}, {"ImageType": ["DERIVED", "PRIMARY", "NORM"]}),
+        ({"AcquisitionNumber": 1}, {"AcquisitionNumber": 2}),
+    ],
+)
+@pytest.mark.parametrize("layout", ["classic", "multi-frame"])
+def test_volumes_at_one_place_are_told_apart(tmp_path, voxels, first, second, layout):
+    inverted = voxels.max() - voxels
+    images = [mr_slices(voxels, **first), mr_slices(inverted, **second)]
+    if layout == "multi-frame":
+        images = [[enhanced(one)] for one in images]
+    one, two = taken(save(tmp_path, [image for part in images for image in part]))
+    arrays = {read_series(series).array.tobytes() for series in (one, two)}
+    assert arrays == {voxels.astype(np.float32).tobytes(), inverted.astype(np.float32).tobytes()}
+
+
+def test_facts_that_vary_along_a_stack_do_not_split_it(tmp_path, voxels):
+    images = mr_slices(voxels, AcquisitionNumber=lambda k: 1 + k % 2, EchoTime=lambda k: 90 + k / 100)
+    assert len(taken(save(tmp_path, images))) == 1
+
+
+def test_interleaves_are_no_volumes(tmp_path, voxels):
+    """A repeated slice with another acquisition number must not leave two stacks of every other slice."""
+    images = mr_slices(voxels, AcquisitionNumber=lambda k: 1 + k % 2)
+    again = copy.deepcopy(images[2])
+    again.AcquisitionNumber = 2
+    assert read_only(save(tmp_path, [*images, again])).slice_spacing == pytest.approx(4.8)
+
+
+def test_a_time_series_is_skipped(tmp_path, voxels):
+    images = [i for t in range(9) for i in mr_slices(voxels, TemporalPositionIdentifier=t)]
+    assert verdict(save(tmp_path, images)).startswith("9 volumes at one place: a dynamic")
+
+
+@pytest.mark.parametrize("count", [2, 12])
+def test_volumes_that_nothing_tells_apart_are_skipped_and_cost_no_other_series(tmp_path, voxels, count):
+    """As in arterial spin labelling and functional series of some scanners."""
+    save(tmp_path / "asl", [i for t in range(count) for i in mr_slices(voxels + t, SeriesInstanceUID="1.2.9")])
+    save(tmp_path / "t2", mr_slices(voxels))
+    skipped = [one for one in find_series(tmp_path, THIN)[0] if one.skipped]
+    assert [one.skipped.partition(",")[0] for one in skipped] == [f"{count} images at each place"]
+    assert "ASL" in skipped[0].skipped and len(skipped[0].images) == 6 * count
+    np.testing.assert_array_equal(read_only(tmp_path).array, voxels)
+
+
+def test_copies_of_one_series_are_that_series(tmp_path, voxels):
+    """As on a disc that holds its files twice: their UIDs are the same."""
+    images = mr_slices(voxels)
+    for name in "ab":
+        save(tmp_path / name, images)
+    np.testing.assert_array_equal(read_only(tmp_path).array, voxels)
+
+
+@pytest.mark.parametrize("fact", ["PatientID", "PatientName", "StudyInstanceUID"])
+def test_two_people_or_studies_under_one_series_uid_stay_apart(tmp_path, voxels, fact):
+    inverted = voxels.max() - voxels
+    save(tmp_path / "a", mr_slices(voxels[:, :, ::2], spacing=9.6))
+    shift = mr_slices(inverted[:, :, 1::2], spacing=9.6, **{fact: "9.9"})
+    for image in shift:  # between the slices of the first
+        image.ImagePositionPatient[2] += 4.8
+    save(tmp_path / "b", shift)
+    first, second = taken(tmp_path)
+    assert first.name != second.name and {taken(tmp_path / one)[0].name for one in "ab"} == {first.name, second.name}
+    arrays = {read_series(one).array.tobytes() for one in (first, second)}
+    assert arrays == {a.astype(np.float32).tobytes() for a in (voxels[:, :, ::2], inverted[:, :, 1::2])}
+
+
+def test_a_broken_file_is_named_and_costs_no_other_series(tmp_path, voxels):
+    save(tmp_path, mr_slices(voxels))
+    (tmp_path / "zz").write_bytes(b"\0" * 128 + b"DICM" + b"\x08\x00\x60\x00XX\xff\xff" * 5)
+    (tmp_path / "zzz").write_bytes(b"\0" * 128 + b"DICM")
+    series, strangers = find_series(tmp_path, THIN)
+    assert strangers == 0
+    assert [one.name for one in series if one.skipped] == ["zz", "zzz"]
+    assert all("cannot be read as DICOM" in one.skipped for one in series if one.skipped)
+    np.testing.assert_array_equal(read_only(tmp_path).array, voxels)
+
+
+@pytest.mark.parametrize("length", [0, 100, 140, 400, 900])
+@pytest.mark.parametrize("name", ["005", "005.dcm"])
+def test_a_cut_slice_at_the_end_is_not_lost_without_a_word(tmp_path, voxels, caplog, length, name):
+    images = mr_slices(voxels)
+    save(tmp_path, images, names=["000", "001", "002", "003", "004", name])
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(content[:length])
+    assert len(content) > 900 + SHAPE[0] * SHAPE[1] * 2
+    (series,) = taken(tmp_path)
+    assert len(series.images) == 5
+    (told,) = (r.getMessage() for r in caplog.records if r.name == "drift")
+    assert re.match(rf"{series.name}: .*{name} cannot be read, and may hold slices of it", told)
+
+
+def test_a_page_that_came_instead_of_a_slice_is_told_and_notes_are_not(tmp_path, voxels, caplog):
+    save(tmp_path, mr_slices(voxels)[:5])
+    (tmp_path / "notes.txt").write_text("seen")
+    assert len(taken(tmp_path)[0].images) == 5 and not caplog.text
+    (tmp_path / "005.dcm").write_text("<html>404</html>")
+    assert len(taken(tmp_path)[0].images) == 5 and "005.dcm cannot be read" in caplog.text
+
+
+def test_a_slice_that_was_not_fetched_is_not_lost_without_a_word(tmp_path, voxels, caplog):
+    save(tmp_path, mr_slices(voxels))
+    (tmp_path / "005").unlink()
+    (tmp_path / "005").symlink_to(tmp_path / "nowhere")
+    assert len(taken(tmp_path)[0].images) == 5 and "005 cannot be read" in caplog.text
+
+
+def test_gzipped_files_are_told_with_what_to_do(tmp_path, voxels, caplog):
+    save(tmp_path, mr_slices(voxels))
+    content = (tmp_path / "005").read_bytes()
+    (tmp_path / "005").unlink()
+    (tmp_path / "005.dcm.gz").write_bytes(gzip.compress(content))
+    assert len(taken(tmp_path)[0].images) == 5
+    assert re.search(r"1 gzipped files such as .*005.dcm.gz are left out. Unpack them with gunzip", caplog.text)
+    with pytest.raises(InputError, match=r"005.dcm.gz is gzipped. Unpack it with gunzip"):
+        find_series(tmp_path / "005.dcm.gz", THIN)
+
+
+def test_other_files_are_counted_and_hidden_ones_are_not_seen(tmp_path, voxels):
+    save(tmp_path / "a" / "b", mr_slices(voxels))
+    save(tmp_path / ".partial", mr_slices(voxels))
+    (tmp_path / "notes.txt").write_text("DICM")
+    (tmp_path / "empty").touch()
+    (tmp_path / "circle").symlink_to(tmp_path)
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    series, strangers = find_series(tmp_path, THIN)
+    assert [len(one.images) for one in series] == [6] and strangers == 3
+
+
+def test_series_of_one_folder_are_told_apart_and_have_lasting_names(tmp_path, voxels):
+    save(tmp_path / "a", mr_slices(voxels))
+    save(tmp_path / "b", mr_slices(voxels, SeriesInstanceUID="1.2.9", PatientID="18"))
+    save(tmp_path / "c", mr_slices(voxels, SeriesInstanceUID="1.2.10", SeriesDescription="../../t1 für/ alle"))
+    names = [one.name for one in taken(tmp_path)]
+    assert len(set(names)) == 3 and all(Path(name).name == name and not name.startswith(".") for name in names)
+    assert names == [one.name for one in taken(tmp_path)]
+    assert taken(tmp_path / "b")[0].name in names
+
+
+def test_zip_files_indexes_and_absent_files_have_clear_messages(tmp_path, voxels):
+    with zipfile.ZipFile(tmp_path / "scan.zip", "w") as archive:
+        archive.writestr("a", "b")
+    index = Dataset()
+    index.SOPClassUID, index.SOPInstanceUID = uid.MediaStorageDirectoryStorage, "1.2"
+    save(tmp_path / "disc", [index], names=["DICOMDIR"])
+    with pytest.raises(InputError, match=r"scan.zip is a zip file. Unpack it"):
+        find_series(tmp_path / "scan.zip", THIN)
+    with pytest.raises(InputError, match="DICOMDIR is an index"):
+        find_series(tmp_path / "disc" / "DICOMDIR", THIN)
+    with pytest.raises(InputError, match="nowhere does not exist"):
+        find_series(tmp_path / "nowhere", THIN)
+    assert find_series(tmp_path / "disc", THIN) == ([], 1)
+    assert find_series([], THIN) == ([], 0)
+
+
+def test_only_dicom_bears_its_mark(tmp_path, voxels):
+    save(tmp_path, mr_slices(voxels))
+    (tmp_path / "text").write_text("x" * 200)
+    assert is_dicom(tmp_path / "000")
+    assert not any(map(is_dicom, (tmp_path, tmp_path / "text", tmp_path / "nowhere")))
+
+
+def test_pydicoms_remarks_are_not_passed_on(tmp_path, voxels, recwarn, caplog):
+    images = mr_slices(voxels)
+    with pydicom.config.disable_value_validation():
+        for image in images:
+            image.StudyInstanceUID, image.PatientAge, image.StudyDescription = "1.2.a", "51", "x" * 80
+            image["EchoTime"] = pydicom.DataElement("EchoTime", "LO", "soon")
+        save(tmp_path, images, uid.ImplicitVRLittleEndian)
+    caplog.clear()
+    recwarn.clear()
+    volume = read_only(tmp_path)
+    write_series(tmp_path / "sr", volume.array, volume.affine, volume.header, "1.0", "key")
+    assert not list(recwarn) and all(record.name == "drift" for record in caplog.records)
+    assert logging.getLogger("pydicom").level != logging.ERROR

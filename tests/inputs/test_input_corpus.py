@@ -1,0 +1,129 @@
+"""Broken and odd inputs: each ends in a correct result or in one clear message, and no input is ever changed.
+
+Each goes the whole way of configs/inference.yaml, in a process of its own with limits on time and memory. The network
+is real, tiny and untrained, hence the identity: a correct result holds the scan's own values at their own places.
+
+    python -m tests.inputs.test_input_corpus      writes docs/input_corpus.md
+"""
+
+import functools
+import re
+import time
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from tests.corpus import dicom, examine, folders, formats, nifti
+from tests.corpus.examine import Finding, wrong
+from tests.corpus.given import PLAIN, SCAN, turned
+
+TABLE = Path(__file__).parents[2] / "docs" / "input_corpus.md"
+CORPUS = [*nifti.CORPUS, *folders.CORPUS, *formats.CORPUS, *dicom.CORPUS]
+
+
+@functools.cache
+def finding(name: str) -> Finding:
+    return examine.examine({each: maker for each, maker, _ in CORPUS}[name])
+
+
+@pytest.mark.parametrize(("name", "outcome"), [pytest.param(name, outcome, id=name) for name, _, outcome in CORPUS])
+def test_an_odd_input_ends_in_a_correct_result_or_in_one_clear_message(name, outcome):
+    found = finding(name)
+    assert found.problems == []
+    if outcome == "correct":
+        assert found.errors == []
+    else:
+        (message,) = found.errors
+        assert re.search(outcome, message) and "\n" not in message and len(message) < 500
+
+
+def test_the_corpus_is_large_and_has_each_name_once():
+    names = [name for name, _, _ in CORPUS]
+    assert len(names) == len(set(names)) >= 60
+
+
+@pytest.mark.parametrize("change", ["shift", "flip", "scale", "transpose", "value", "short"])
+def test_a_wrong_result_would_be_noticed(change):
+    affine = turned()
+    fine = affine @ np.diag([1, 1, 0.25, 1.0])
+    fine[:3, 3] = affine[:3, 3] - affine[:3, 2] * 0.375
+    values = SCAN.repeat(4, 2).astype(float)
+    assert wrong(nib.Nifti1Image(values, fine), SCAN, affine) is None
+    if change == "shift":
+        fine[:3, 3] += fine[:3, 2]
+    elif change == "flip":
+        values = values[::-1]
+    elif change == "scale":
+        fine[:3, 2] *= 1.1
+    elif change == "transpose":
+        values, fine = values.transpose(1, 0, 2), fine[:, [1, 0, 2, 3]]
+    elif change == "value":
+        values[2, 3, 11] += 1
+    else:
+        values = values[:, :, 1:-1]
+    assert wrong(nib.Nifti1Image(values, fine), SCAN, affine)
+
+
+def test_a_hang_a_changed_input_and_a_traceback_would_be_noticed(monkeypatch):
+    def problems(what):
+        """Of a scan during whose run something happens to its file."""
+
+        def make(folder):
+            given = PLAIN(folder)
+            given.before = lambda: what(given.source)
+            return given
+
+        return examine.examine(make).problems
+
+    assert problems(lambda path: None) == []
+    assert any("KeyError" in problem for problem in problems(lambda path: {}["x"]))
+    assert any("changed" in problem for problem in problems(lambda path: path.write_bytes(b"x")))
+    assert any("changed" in problem for problem in problems(lambda path: path.unlink()))
+    monkeypatch.setattr(examine, "SECONDS", 1)
+    assert any("hang" in problem for problem in problems(lambda path: time.sleep(20)))
+
+
+# --- the table ---
+
+
+def table() -> str:
+    lines = [
+        "# What each odd input does",
+        "",
+        "Written by `python -m tests.inputs.test_input_corpus`. `tests/inputs/test_input_corpus.py` makes each input,",
+        "runs it through `configs/inference.yaml` and checks what is said here: the result lies where the scan lies",
+        "and holds its values, or there is one message. None ends in a traceback, a hang, a changed input or a",
+        "partial file.",
+        "Warnings, and what was skipped and why, stand behind the outcome.",
+        "",
+        "| input | outcome |",
+        "|---|---|",
+    ]
+    for name, _, _ in CORPUS:
+        found = finding(name)
+        outcome = " ".join(found.errors) or "rebuilt"
+        text = "; ".join([outcome, *found.remarks]).replace("|", "\\|").replace("\n", " ")
+        lines.append(f"| {name} | {text} |")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.skipif(not formats.HAS_ITK, reason="a part of the table needs pip install '.[itk]'")
+def test_the_table_in_docs_is_up_to_date():
+    """If not: python -m tests.inputs.test_input_corpus"""
+    assert TABLE.read_text(encoding="utf-8") == table()
+
+
+def fits(found: Finding, outcome: str) -> bool:
+    """Whether an input ended as the corpus says."""
+    if found.problems or outcome == "correct":
+        return not found.problems and not found.errors
+    return len(found.errors) == 1 and bool(re.search(outcome, found.errors[0]))
+
+
+if __name__ == "__main__":
+    unfit = [name for name, _, outcome in CORPUS if not fits(finding(name), outcome)]
+    if unfit:
+        raise SystemExit(f"not written, since these inputs do not end as they should: {', '.join(unfit)}")
+    TABLE.write_text(table(), encoding="utf-8")

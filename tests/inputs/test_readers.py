@@ -1,0 +1,260 @@
+"""What is read of a scan's file is what it holds; what is no complete volume of real numbers is refused in one line."""
+
+import re
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from monai.data import DataLoader, Dataset, MetaTensor
+from monai.transforms import Compose, EnsureChannelFirstd, LoadImaged
+from scipy.spatial.transform import Rotation
+
+from scripts.errors import InputError
+from scripts.inputs import readers
+from scripts.inputs.dicom import find_series
+from scripts.inputs.readers import ScanReader
+from scripts.inputs.transforms import LoadScand
+from tests.dicom_files import mr_slices, save
+
+AXIAL = np.diag([1.0, 1.0, 5.0, 1.0])
+VOXELS = np.random.default_rng(0).random((6, 7, 5)).astype(np.float32)
+ENDINGS = ["nrrd", "nhdr", "mha", "mhd"]
+
+
+def read(source):
+    """Array and meta data, as MONAI's readers are called."""
+    return ScanReader().get_data(ScanReader().read(source))
+
+
+def refusal(source, function=read) -> str:
+    with pytest.raises(InputError) as caught:
+        function(source)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def load(image):
+    return LoadScand("image")({"image": image})["image"]
+
+
+def oblique(seed, thick_axis=2):
+    affine = np.eye(4)
+    affine[:3, :3] = Rotation.random(random_state=seed).as_matrix() @ np.diag(
+        np.where(np.arange(3) == thick_axis, 4, 1)
+    )
+    affine[:3, 3] = np.random.default_rng(seed).uniform(-100, 100, 3)
+    return affine
+
+
+# --- voxels and place ---
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint16, np.int32, np.float32, np.float64])
+def test_voxels_come_as_they_are_in_their_place(dtype, write_nifti):
+    voxels, affine = (100 * VOXELS).astype(dtype), oblique(1)
+    path = write_nifti(voxels, affine)
+    volume = load(str(path))
+    assert volume.dtype == torch.float32 and volume.meta["filename_or_obj"] == str(path)
+    np.testing.assert_array_equal(volume.as_tensor()[0], voxels.astype(np.float32))
+    np.testing.assert_allclose(volume.affine.numpy(), affine, atol=1e-5)
+
+
+def test_scaling_in_the_header_is_applied(tmp_path):
+    image = nib.Nifti1Image((100 * VOXELS).astype(np.int16), AXIAL)
+    image.header.set_slope_inter(0.5, -7)
+    nib.save(image, tmp_path / "scan.nii.gz")
+    np.testing.assert_allclose(read(tmp_path / "scan.nii.gz")[0], nib.load(tmp_path / "scan.nii.gz").get_fdata())
+
+
+@pytest.mark.parametrize("more", [(1,), (1, 1)])
+def test_axes_of_length_one_are_no_dimensions(more, write_nifti):
+    np.testing.assert_array_equal(read(write_nifti(VOXELS.reshape(*VOXELS.shape, *more), AXIAL))[0], VOXELS)
+
+
+def write_itk(path, voxels, affine):
+    itk = pytest.importorskip("itk")
+    image = itk.image_from_array(np.ascontiguousarray(voxels.T))
+    lps, spacing = np.diag([-1, -1, 1, 1]) @ affine, np.linalg.norm(affine[:3, :3], axis=0)
+    image.SetOrigin(lps[:3, 3].tolist())
+    image.SetSpacing(spacing.tolist())
+    image.SetDirection(itk.matrix_from_array(lps[:3, :3] / spacing))
+    itk.imwrite(image, str(path))
+    return path
+
+
+@pytest.mark.parametrize("ending", ["mgz", *ENDINGS])
+@pytest.mark.parametrize("seed", range(3))
+def test_other_formats_are_nifti_in_another_wrapping(seed, ending, tmp_path):
+    path, affine = tmp_path / f"scan.{ending}", oblique(seed, thick_axis=seed)
+    if ending == "mgz":
+        nib.save(nib.MGHImage(VOXELS, affine), path)
+    else:
+        write_itk(path, VOXELS, affine)
+    array, meta = read(path)
+    np.testing.assert_array_equal(array, VOXELS)
+    np.testing.assert_allclose(meta["affine"], affine, atol=1e-4)
+
+
+def test_monai_loads_images_with_the_reader(write_nifti):
+    path = write_nifti(VOXELS, AXIAL)
+    steps = Compose([LoadImaged("image", reader=ScanReader), EnsureChannelFirstd("image")])
+    volume = steps({"image": str(path)})["image"]
+    np.testing.assert_array_equal(volume.numpy(), load(str(path)).numpy())
+    assert volume.affine.tolist() == AXIAL.tolist() and volume.meta["stated"] == {}
+    assert ScanReader().verify_suffix(["a.nii.gz", "b.mha"]) and not ScanReader().verify_suffix("a.png")
+
+
+# --- what the file says of the acquisition ---
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, 2])
+def test_nifti_states_the_slice_axis_of_its_header(axis, tmp_path):
+    image = nib.Nifti1Image(VOXELS, AXIAL)
+    image.header.set_dim_info(slice=axis)
+    nib.save(image, tmp_path / "scan.nii")
+    expected = {} if axis is None else {"slice_axis": [axis, "the NIfTI header (dim_info)"]}
+    assert read(tmp_path / "scan.nii")[1]["stated"] == expected
+
+
+@pytest.mark.parametrize("thickness", [4, None])
+def test_dicom_states_its_slice_axis_and_its_thickness(thickness, tmp_path):
+    folder = save(tmp_path / "dicom", mr_slices((1000 * VOXELS).astype(np.uint16), SliceThickness=thickness))
+    ((series,), _) = find_series(folder, 1.3)
+    array, meta = read(series)
+    np.testing.assert_array_equal(array, (1000 * VOXELS).astype(np.uint16))
+    expected = {"slice_axis": [2, "the DICOM header"], "slice_thickness": [4.0, "the DICOM header"]}
+    assert meta["stated"] == {name: fact for name, fact in expected.items() if thickness or name == "slice_axis"}
+    assert meta["filename_or_obj"] == series.name
+
+
+def test_what_a_nifti_header_says_survives_batches(tmp_path):
+    """Written into another header field by field, it says the same."""
+    image = nib.Nifti1Image(VOXELS, AXIAL)
+    image.header.set_dim_info(freq=1, phase=0, slice=2)
+    image.header.set_xyzt_units("mm", "sec")
+    image.set_sform(AXIAL, code=3)
+    image.set_qform(AXIAL, code=1)
+    nib.save(image, tmp_path / "scan.nii.gz")
+    (batch,) = DataLoader(Dataset([{"image": str(tmp_path / "scan.nii.gz")}], LoadScand("image")), batch_size=1)
+    facts = batch["image"][0].meta["header"]
+    other = nib.Nifti1Header()
+    for name, value in facts.items():
+        other[name] = value
+    assert other.get_dim_info() == (1, 0, 2) and other.get_xyzt_units() == ("mm", "sec")
+    assert (int(other["sform_code"]), int(other["qform_code"])) == (3, 1)
+
+
+def test_the_code_of_a_qform_that_says_another_place_is_not_carried_on(tmp_path):
+    image = nib.Nifti1Image(VOXELS, AXIAL)
+    image.set_sform(AXIAL, code=3)
+    image.set_qform(np.diag([1.0, 1.0, 4.0, 1.0]), code=1)
+    nib.save(image, tmp_path / "scan.nii")
+    assert read(tmp_path / "scan.nii")[1]["header"]["qform_code"] == 3
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize("name", ["scan.nii", "scan.nii.gz"])
+@pytest.mark.parametrize("content", [None, b"", b"patient,age\n1,2\n" * 100], ids=["missing", "empty", "text"])
+def test_a_file_that_is_no_nifti_is_refused(content, name, tmp_path):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    assert re.search(rf"{re.escape(str(path))} cannot be read \(.*\)\. Convert", refusal(path))
+
+
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.97])
+@pytest.mark.parametrize("name", ["scan.nii", "scan.nii.gz"])
+def test_a_truncated_file_is_refused(name, share, write_nifti):
+    path = write_nifti(np.random.default_rng(0).random((40, 40, 12)).astype(np.float32), AXIAL, name)
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    assert str(path) in refusal(path) and "again" in refusal(path)
+
+
+def test_a_wrong_checksum_at_the_end_is_noticed(write_nifti):
+    path = write_nifti(VOXELS, AXIAL)
+    path.write_bytes(path.read_bytes()[:-8] + b"\0" * 4 + path.read_bytes()[-4:])
+    assert "CRC" in refusal(path)
+
+
+@pytest.mark.parametrize(("unit", "said"), [("micron", "microns"), ("meter", "meters")])
+def test_lengths_that_are_no_millimetres_are_refused(unit, said, tmp_path):
+    image = nib.Nifti1Image(VOXELS, AXIAL)
+    image.header.set_xyzt_units(unit)
+    nib.save(image, tmp_path / "scan.nii")
+    assert f"states its lengths in {said}: expected mm" in refusal(tmp_path / "scan.nii")
+
+
+@pytest.mark.parametrize("shape", [(6, 7, 5, 3), (6, 7, 5, 1, 2), (6, 7)])
+def test_data_that_are_not_3d_are_refused(shape, write_nifti):
+    text = refusal(write_nifti(np.ones(shape, np.float32), AXIAL))
+    assert "scan.nii.gz" in text and str(shape) in text and "3-D" in text
+
+
+COLOURS = [("R", "u1"), ("G", "u1"), ("B", "u1")]
+
+
+@pytest.mark.parametrize(("dtype", "said"), [(COLOURS, "'R'"), (np.complex64, "complex64"), (np.complex128, "complex")])
+def test_voxels_that_are_no_real_number_are_refused(dtype, said, write_nifti):
+    text = refusal(write_nifti(np.zeros((6, 7, 5), dtype), AXIAL))
+    assert "scan.nii.gz" in text and said in text and "expected one real number" in text
+
+
+@pytest.mark.parametrize("degrees", [0.05, 0.2, 1.3, 20.0])
+def test_a_sheared_affine_is_refused_with_its_angle_unless_it_is_rounding(degrees, write_nifti):
+    affine = AXIAL.copy()
+    affine[:3, 2] = 0, 5 * np.sin(np.radians(degrees)), 5 * np.cos(np.radians(degrees))
+    path = str(write_nifti(VOXELS, affine))
+    if degrees < 0.1:
+        assert load(path).shape == (1, 6, 7, 5)
+        return
+    text = refusal(path, load)
+    assert "sheared" in text and f"{degrees:.2f} degrees" in text and "0.1" in text and "Resample" in text
+
+
+@pytest.mark.parametrize("value", [0.0, 21.0, np.nan, np.inf])
+def test_voxel_edges_that_are_no_length_of_slices_are_refused(value, write_nifti):
+    path = write_nifti(VOXELS, AXIAL, "scan.nii")
+    content = bytearray(path.read_bytes())
+    content[312:328] = np.array([0, 0, value, 0], "<f4").tobytes()  # srow_z of the sform
+    path.write_bytes(content)
+    text = refusal(str(path), load)
+    assert str(path) in text and ("positive lengths" in text or "infinity in its affine" in text)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_nan_and_infinite_voxels_are_refused_and_counted(value, write_nifti):
+    voxels = VOXELS.copy()
+    voxels[2, 3, 1:4] = value
+    assert "scan.nii.gz has 3 NaN or infinite voxels" in refusal(str(write_nifti(voxels, AXIAL)), load)
+
+
+def test_an_image_that_a_host_has_loaded_passes_once_it_is_checked():
+    image = MetaTensor(torch.zeros(1, 4, 4, 4), affine=torch.from_numpy(AXIAL))
+    assert load(image) is image
+    image.affine[0, 2] = 1.0
+    assert "sheared" in refusal(image, load)
+
+
+@pytest.mark.parametrize("ending", ["nrrd", "mha"])
+@pytest.mark.parametrize("content", [b"", b"NRRD0004\ntype: float\n", b"patient,age\n1,2\n"])
+def test_a_broken_file_of_another_format_is_refused(content, ending, tmp_path):
+    pytest.importorskip("itk")
+    path = tmp_path / f"scan.{ending}"
+    path.write_bytes(content)
+    assert str(path) in refusal(path)
+
+
+def test_a_format_is_told_by_its_name_alone(tmp_path):
+    """ITK would read a series of DICOM images, or whatever else, under this name."""
+    pytest.importorskip("itk")
+    folder = save(tmp_path / "dicom", mr_slices((1000 * VOXELS).astype(np.uint16)))
+    path = (folder / "000").rename(tmp_path / "scan.nrrd")
+    assert "scan.nrrd cannot be read by ITK" in refusal(path)
+
+
+def test_without_itk_its_formats_are_refused_with_the_remedy(tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "has_itk", False)
+    assert "pip install" in refusal(tmp_path / "scan.mha")

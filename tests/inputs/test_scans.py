@@ -1,0 +1,282 @@
+"""Which scans are taken to be rebuilt, from files, folders and lists, and where their results go."""
+
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+from pydicom import uid
+from pydicom.encaps import encapsulate
+
+from scripts.errors import InputError
+from scripts.inputs.scans import scans
+from tests.dicom_files import mr_slices, save
+
+THIN = 1.3  # mm
+
+
+VOXELS = np.random.default_rng(0).integers(0, 1000, (8, 9, 6)).astype(np.int16)
+
+
+def add(path, spacing=(1, 1, 5), voxels=VOXELS):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nib.save(nib.Nifti1Image(voxels, np.diag([*map(float, spacing), 1.0])), path)
+    return path
+
+
+def names(source, out="nowhere", thin=THIN):
+    """Of the scans that are taken."""
+    return [Path(item["image"]).name for item in scans(source, out, thin)]
+
+
+def touch(root, *names):
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return root
+
+
+@pytest.mark.parametrize("name", ["a.nii.gz", "b.nii", "c.mgz", "d.nrrd", "e.mha", "f.x.nii.gz"])
+def test_a_file_is_its_own_scan_with_its_result_in_the_output_folder(name, tmp_path):
+    path = str(touch(tmp_path, name) / name)
+    (item,) = scans(path, tmp_path / "out", THIN)
+    stem = {"f.x.nii.gz": "f.x"}.get(name, name[0])
+    result = str(tmp_path / "out" / f"{stem}_sr")
+    assert item == {"image": path, "name": path, "sources": [path], "result": result}
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_sources_of_a_scan_are_all_its_files(tmp_path):
+    """What a second run must find unchanged: the voxels, and what says how thick the slices are."""
+    touch(tmp_path, "a.nii.gz", "a.json", "b.json", "c.nhdr", "c.raw.gz", "d.mhd", "d.raw", "voxels of d.raw")
+    (tmp_path / "c.nhdr").write_text("NRRD0004\ndata file: ./c.raw.gz\n")
+    (tmp_path / "d.mhd").write_text("NDims = 3\nElementDataFile = voxels of d.raw\n")
+    found = {scan: scans(tmp_path / scan, tmp_path, THIN)[0]["sources"] for scan in ("a.nii.gz", "c.nhdr", "d.mhd")}
+    assert {scan: [Path(p).name for p in paths] for scan, paths in found.items()} == {
+        "a.nii.gz": ["a.nii.gz", "a.json"],
+        "c.nhdr": ["c.nhdr", "c.raw.gz"],
+        "d.mhd": ["d.mhd", "voxels of d.raw"],
+    }
+
+
+def test_a_single_file_may_be_a_result(tmp_path):
+    touch(tmp_path, "a_sr.nii.gz")
+    assert len(scans(tmp_path / "a_sr.nii.gz", tmp_path, THIN)) == 1
+
+
+def test_a_result_that_is_passed_over_is_named(tmp_path, log):
+    touch(tmp_path, "a.nii.gz", "a_sr.nii.gz")
+    scans(tmp_path, tmp_path, THIN)
+    assert f"{tmp_path / 'a_sr.nii.gz'} is skipped: its name ends in _sr" in log.text
+
+
+def test_a_folder_is_searched_at_any_depth_without_results_and_hidden_files(tmp_path):
+    found = ["a.nii.gz", "deep/er/b.nii", "deep/a.nii.gz", "sr/c.nii.gz", "d_sr_2.nii.gz", "sr.nii.gz"]
+    touch(tmp_path, *found, "a_sr.nii.gz", "deep/b_sr.nii", ".123-a.nii.gz", "a.json", "x.dcm", "a.nii.gz.part")
+    items = scans(tmp_path, tmp_path, THIN)
+    assert {item["image"] for item in items} == {str(tmp_path / name) for name in found}
+    assert all("truth" not in item and "dataset" not in item for item in items)
+    assert items == scans(str(tmp_path), tmp_path, THIN)
+
+
+@pytest.mark.parametrize(
+    ("files", "source", "message"),
+    [
+        ([], "nowhere.nii.gz", r"nowhere.nii.gz does not exist.*the input"),
+        ([], ".", r"no thick-slice scan was found\..*\.nii\.gz.*DICOM"),
+        (["x.dcm", "a_sr.nii.gz"], ".", r"no thick-slice scan was found"),
+        (["scan.dcm"], "scan.dcm", r"scan.dcm is no scan that can be read.*DICOM.*convert"),
+        (["scan.nii.zip"], "scan.nii.zip", r"scan.nii.zip is no scan.*Unpack"),
+        (["nii"], "nii", r"nii is no scan that can be read"),
+    ],
+)
+def test_what_is_no_scan_is_refused(files, source, message, tmp_path):
+    touch(tmp_path, *files)
+    with pytest.raises(InputError, match=message) as caught:
+        scans(tmp_path / source, tmp_path / "out", THIN)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_results_lie_as_the_scans_of_a_folder_do(tmp_path):
+    touch(tmp_path, "in/a.nii.gz", "in/sub-1/a.nii.gz", "in/sub-1/deep/b.mgz")
+    results = {item["result"] for item in scans(tmp_path / "in", tmp_path / "out", THIN)}
+    assert results == {str(tmp_path / "out" / name) for name in ("a_sr", "sub-1/a_sr", "sub-1/deep/b_sr")}
+
+
+def test_a_list_holds_files_and_folders(tmp_path):
+    touch(tmp_path, "a.nii.gz", "in/b.nii", "in/deep/c.nii.gz")
+    items = scans([str(tmp_path / "a.nii.gz"), str(tmp_path / "in")], tmp_path / "out", THIN)
+    assert [Path(item["image"]).name for item in items] == ["a.nii.gz", "b.nii", "c.nii.gz"]
+    assert [Path(item["result"]).relative_to(tmp_path / "out").as_posix() for item in items] == [
+        "a_sr",
+        "b_sr",
+        "deep/c_sr",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "source"),
+    [(["a.nii", "a.nii.gz"], "."), (["a.nii.gz", "a.mgz"], "."), (["x/a.nii.gz", "y/a.nii.gz"], None)],
+)
+def test_two_scans_with_one_result_are_refused_by_name(names, source, tmp_path):
+    touch(tmp_path / "in", *names)
+    given = tmp_path / "in" / source if source else [str(tmp_path / "in" / name) for name in names]
+    with pytest.raises(InputError, match="would have one result") as caught:
+        scans(given, tmp_path / "out", THIN)
+    assert all(name in str(caught.value) for name in names) and "Rename" in str(caught.value)
+
+
+def test_one_scan_given_twice_is_one_result(tmp_path):
+    path = str(touch(tmp_path, "a.nii.gz") / "a.nii.gz")
+    assert {item["result"] for item in scans([path, path], tmp_path / "out", THIN)} == {str(tmp_path / "out" / "a_sr")}
+
+
+# --- names are names ---
+
+
+@pytest.mark.parametrize("source", ["", [""], ["a.nii.gz", ""]])
+def test_an_empty_name_is_not_the_folder_that_one_is_in(source, tmp_path, monkeypatch):
+    """Defect 11: `--input "$FILE"` with FILE unset rebuilt all scans of the working folder."""
+    add(tmp_path / "a.nii.gz")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"--input is empty: expected a scan, a folder, or a list"):
+        scans(source, tmp_path / "out", THIN)
+
+
+@pytest.mark.parametrize("start", ["$", "%", "@", "~", "#", "-", "$(touch x)", "'", '"', "['a']", "{a}", "*", "2024"])
+@pytest.mark.parametrize("make", [lambda name: name, lambda name: [name]])
+def test_any_name_is_a_name(start, make, tmp_path, monkeypatch):
+    add(tmp_path / f"{start}scan.nii.gz")
+    monkeypatch.chdir(tmp_path)
+    (item,) = scans(make(f"{start}scan.nii.gz"), "out", THIN)
+    assert (item["image"], item["result"]) == (f"{start}scan.nii.gz", f"out/{start}scan_sr")
+
+
+# --- which volumes of a folder are scans to rebuild: one rule ---
+
+
+def plain(root):
+    return root, root / "scan.nii.gz"
+
+
+def dataset(root):
+    root.mkdir(exist_ok=True)
+    (root / "dataset_description.json").write_text('{"Name": "x", "BIDSVersion": "1.9.0"}')
+    return root, root / "sub-1/anat/sub-1_T2w.nii.gz"
+
+
+@pytest.mark.parametrize("kind", [plain, dataset])
+@pytest.mark.parametrize(
+    ("spacing", "thickness", "taken"),
+    [
+        ((1, 1, 5), None, True),
+        ((1, 1, 1.3), None, False),
+        ((1.3, 1.3, 1.0), None, False),
+        ((1, 1, 1.35), None, True),
+        ((4, 1, 1), None, True),
+        ((3, 3, 3), None, False),  # isotropic, if coarse
+        ((3, 2, 3), None, False),
+        ((3, 3, 3), 5.0, True),
+        ((2, 3, 3.5), None, True),
+        ((1, 1, 1), 2.0, True),  # overlapping slices are thick
+        ((1, 1, 1.3), 1.3, False),
+        ((1, 1, 5), 1.0, True),  # thin slices far apart
+        ((1, 1, 1), "broken", True),  # told when its turn comes
+    ],
+)
+def test_thick_is_one_rule_of_spacing_and_known_thickness(spacing, thickness, taken, kind, tmp_path, log):
+    """Defect 16."""
+    root, path = kind(tmp_path)
+    add(path, spacing)
+    add(path.with_name("sub-1_acq-x_T2w.nii.gz"))
+    if thickness is not None:
+        path.with_name(path.name.replace(".nii.gz", ".json")).write_text(f'{{"SliceThickness": "{thickness}"}}')
+    assert (path.name in names(root)) == taken
+    assert any(f"{path} is skipped: thin or isotropic already: slices" in m for m in log.messages) != taken
+    assert names(path) == [path.name], "a scan given by name is taken"
+
+
+@pytest.mark.parametrize("kind", [plain, dataset])
+def test_spacing_is_that_of_the_affine(kind, tmp_path):
+    """Defect 16: `pixdim` says 1 mm where the affine says 5."""
+    root, path = kind(tmp_path)
+    add(path.with_suffix("").with_suffix(".nii"))
+    path = path.with_suffix("").with_suffix(".nii")
+    content = bytearray(path.read_bytes())
+    content[80:92] = np.ones(3, "<f4").tobytes()  # pixdim[1] to [3]
+    path.write_bytes(content)
+    assert nib.load(path).header.get_zooms() == (1, 1, 1) and names(root) == [path.name]
+
+
+def test_where_nothing_is_left_the_reason_is_told(tmp_path):
+    """Of series that need a decoder it is how to get one."""
+    add(tmp_path / "thin.nii.gz", (1, 1, 1))
+    with pytest.raises(InputError, match=r"no thick-slice scan .* DICOM series\. .*thin\.nii\.gz is skipped: thin or"):
+        names(tmp_path)
+    opaque = mr_slices(np.random.default_rng(0).integers(0, 1000, (12, 10, 6)).astype(np.uint16))
+    for image in opaque:
+        image.PixelData = encapsulate([b"\0" * 64])
+        image["PixelData"].is_undefined_length = True
+    folder = save(tmp_path / "dicom", opaque, uid.MPEG2MPML)  # which nothing decodes
+    with pytest.raises(InputError, match=r"is skipped: compressed as MPEG2 .* a decoder: pip install python-gdcm"):
+        names(folder)
+
+
+def test_what_is_thin_is_what_the_weights_were_trained_for(tmp_path):
+    add(tmp_path / "a.nii.gz", (1, 1, 1.8))
+    assert names(tmp_path, thin=1.7) == ["a.nii.gz"]
+    with pytest.raises(InputError, match="no thick-slice scan"):
+        names(tmp_path, thin=2.0)
+
+
+NOT_SCANS = (
+    "mask brain_mask T2w_seg sub-1_dseg x_labels sub-1_label-GM_probseg sub-1_T1map sub-1_task-rest_bold a_aseg "
+)
+NOT_SCANS += (
+    "sub-1_dwi sub-1_phasediff sub-1_part-phase_T2w sub-1_mod-T2w_defacemask aparc+aseg sub-1_magnitude1 x_MASK"
+)
+
+
+@pytest.mark.parametrize("name", NOT_SCANS.split())
+def test_masks_maps_and_series_by_their_names_are_skipped_with_a_line(name, tmp_path, log):
+    add(tmp_path / "scan_T2w.nii.gz")
+    path = add(tmp_path / f"{name}.nii.gz")
+    assert names(tmp_path) == ["scan_T2w.nii.gz"]
+    assert [m for m in log.messages if f"{path} is skipped: its name says" in m]
+    assert names(path) == [path.name]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32])
+@pytest.mark.parametrize(("count", "taken"), [(1, False), (2, False), (40, False), (300, True)])
+def test_volumes_of_few_whole_numbers_are_label_maps(count, taken, dtype, tmp_path, log):
+    voxels = (VOXELS % count).astype(dtype) if count < 256 or dtype != np.uint8 else VOXELS.astype(np.uint8)
+    path = add(tmp_path / "a.nii.gz", voxels=voxels)
+    add(tmp_path / "scan.nii.gz")
+    assert names(tmp_path) == ["a.nii.gz"] * taken + ["scan.nii.gz"]
+    assert any(f"{path} is skipped: a mask or a label map: it holds" in m for m in log.messages) != taken
+    assert names(path) == ["a.nii.gz"]
+
+
+def test_few_values_that_are_not_whole_are_a_scan(tmp_path):
+    add(tmp_path / "a.nii.gz", voxels=(VOXELS % 7 / 4).astype(np.float32))
+    assert names(tmp_path) == ["a.nii.gz"]
+
+
+@pytest.mark.parametrize("tool", ["DRIFT", "another"])
+def test_datasets_that_drift_wrote_are_left_out_and_named(tool, tmp_path, log):
+    add(tmp_path / "scan.nii.gz")
+    add(tmp_path / "derivatives/sr/sub-1/anat/sub-1_desc-sr_T2w.nii.gz")
+    description = f'{{"Name": "x", "GeneratedBy": [{{"Name": "{tool}"}}]}}'
+    (tmp_path / "derivatives/sr/dataset_description.json").write_text(description)
+    assert names(tmp_path) == ["scan.nii.gz"] + ["sub-1_desc-sr_T2w.nii.gz"] * (tool != "DRIFT")
+    told = f"{tmp_path / 'derivatives' / 'sr'} is skipped: it is a dataset of results that DRIFT wrote."
+    assert (told in log.text) == (tool == "DRIFT")
+
+
+def test_a_header_that_names_a_file_elsewhere_is_taken_so_that_it_is_told(tmp_path):
+    """Defect 12: the other scans of the folder go on, and no file but the header is read for the hash."""
+    add(tmp_path / "scan.nii.gz")
+    (tmp_path / "a.mhd").write_text("NDims = 3\nElementDataFile = /etc/hostname\n")
+    assert [str(tmp_path / "a.mhd")] in [item["sources"] for item in scans(tmp_path, "out", THIN)]

@@ -1,0 +1,178 @@
+"""Laws of the rectified flow: path, Euler's method through `Drift`, and the distribution of training times."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+from scripts.method import flow, networks, schedule
+
+
+class Identity(nn.Module):
+    """A stage 1 that returns its image."""
+
+    def modulation(self, thickness):
+        return thickness
+
+    def project(self, image, modulation):
+        return image
+
+
+class Field(nn.Module):
+    """A velocity that is a given function of state and time."""
+
+    def __init__(self, velocity):
+        super().__init__()
+        self.velocity = velocity
+
+    def modulation(self, thickness, t):
+        return t[:, None]
+
+    def unet(self, xt, modulation):
+        return self.velocity(xt, modulation[:, 0])
+
+
+def constant(v):
+    return Field(lambda xt, t: v)
+
+
+decay = Field(lambda xt, t: -xt)  # its flow ends at x / e
+clock = Field(lambda xt, t: t.view(-1, 1, 1, 1).expand_as(xt))
+
+
+def images(count=2, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, 1, 4, 6, generator=generator, dtype=dtype)
+
+
+def integrate(velocity, x, times):
+    return networks.Drift(Identity(), velocity)(x, torch.ones(1, 2, dtype=x.dtype), times.to(x))
+
+
+def distribution(t, alpha):
+    """Integral of the density `alpha |2t - 1|^(alpha - 1)` from 0 to `t`."""
+    return 0.5 + 0.5 * torch.sign(t - 0.5) * (2 * t - 1).abs() ** alpha
+
+
+def test_path_starts_at_x0_and_ends_at_x1():
+    x0, x1 = images(seed=1), images(seed=2)
+    assert torch.equal(flow.interpolate(x0, x1, torch.zeros(2, dtype=x0.dtype)), x0)
+    assert torch.equal(flow.interpolate(x0, x1, torch.ones(2, dtype=x0.dtype)), x1)
+
+
+def test_each_sample_has_its_own_time():
+    x0, x1, t = images(3, seed=1), images(3, seed=2), torch.tensor([0.0, 0.25, 1.0], dtype=torch.float64)
+    xt = flow.interpolate(x0, x1, t)
+    for k in range(3):
+        torch.testing.assert_close(xt[k], (1 - t[k]) * x0[k] + t[k] * x1[k])
+
+
+def test_target_velocity_is_the_paths_derivative_at_all_times():
+    x0, x1 = images(seed=1), images(seed=2)
+    for value in (0.0, 0.3, 1.0):
+        t = torch.full((2,), value, dtype=torch.float64)
+        _, derivative = torch.func.jvp(lambda t: flow.interpolate(x0, x1, t), (t,), (torch.ones_like(t),))
+        torch.testing.assert_close(derivative, flow.target_velocity(x0, x1))
+
+
+def test_target_velocity_ends_at_x1():
+    x0, x1 = images(seed=1), images(seed=2)
+    torch.testing.assert_close(flow.endpoint(x0, flow.target_velocity(x0, x1)), x1)
+
+
+def test_one_euler_step_over_the_whole_interval_is_the_endpoint():
+    x0, v = images(seed=1), images(seed=2)
+    torch.testing.assert_close(flow.euler_step(x0, v, torch.zeros(()), torch.ones(())), flow.endpoint(x0, v))
+
+
+def test_an_euler_step_of_no_length_does_not_move():
+    x0, t = images(seed=1), torch.tensor(0.4)
+    assert torch.equal(flow.euler_step(x0, images(seed=2), t, t), x0)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 8, 13, 15])
+def test_euler_is_exact_on_constant_fields(steps):
+    x, v = images(seed=1), images(seed=2)
+    torch.testing.assert_close(integrate(constant(v), x, schedule.euler_times(steps)), x + v, rtol=0, atol=1e-6)
+
+
+def test_euler_is_exact_on_constant_fields_for_uneven_times():
+    x, v = images(seed=1), images(seed=2)
+    times = torch.tensor([0.0, 0.1, 0.15, 0.8, 1.0], dtype=torch.float64)
+    torch.testing.assert_close(integrate(constant(v), x, times), x + v)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5, 15])
+def test_euler_on_decay_is_the_power_it_should_be(steps):
+    x = images()
+    result = integrate(decay, x, schedule.euler_times(steps))
+    torch.testing.assert_close(result, x * (1 - 1 / steps) ** steps, rtol=0, atol=1e-6)
+
+
+def test_euler_converges_with_first_order():
+    x = images()
+    exact = x * math.exp(-1)
+    counts = (10, 20, 40, 80, 160)
+    times = [torch.linspace(0, 1, count + 1, dtype=torch.float64) for count in counts]
+    errors = [(integrate(decay, x, t) - exact).abs().max().item() for t in times]
+    for coarse, fine in pairwise(errors):
+        assert coarse / fine == pytest.approx(2, rel=0.06)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 4, 15])
+def test_velocity_is_taken_at_the_start_of_each_step(steps):
+    result = integrate(clock, torch.zeros(2, 1, 4, 6, dtype=torch.float64), schedule.euler_times(steps))
+    torch.testing.assert_close(result, torch.full_like(result, (steps - 1) / (2 * steps)), rtol=0, atol=1e-6)
+
+
+def test_no_times_and_no_steps_do_not_move():
+    x = images()
+    drift = networks.Drift(Identity(), constant(images(seed=3)))
+    for times in (None, schedule.euler_times(0)):
+        assert torch.equal(drift(x, torch.ones(1, 2, dtype=x.dtype), times), x)
+
+
+def test_path_sample_is_immutable():
+    sample = flow.PathSample(*(torch.zeros(1) for _ in range(5)))
+    assert sample._fields == ("xt", "x0", "x1", "t", "partner", "beside")
+    with pytest.raises(AttributeError):
+        sample.t = torch.ones(1)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 1.5, 2.0, 3.0])
+def test_times_have_the_density_of_eq_10(alpha):
+    count = 20_000
+    r = torch.rand(count, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    t = flow.endpoint_biased(r, alpha).sort().values
+    assert 0 <= t[0] and t[-1] <= 1
+    ranks = torch.arange(count + 1, dtype=torch.float64) / count
+    expected = distribution(t, alpha)
+    distance = torch.maximum((expected - ranks[:-1]).abs(), (expected - ranks[1:]).abs()).max().item()
+    assert distance < 1.63 / math.sqrt(count)  # Kolmogorov-Smirnov, 1 %
+
+
+def test_alpha_one_is_uniform():
+    r = torch.rand(100, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(flow.endpoint_biased(r, 1.0), 1 - r)
+
+
+@pytest.mark.parametrize(
+    ("r", "t"), [(0.0, 1.0), (1.0, 0.0), (0.5, 0.5), (0.32, 0.8), (0.68, 0.2), (0.02, 0.5 + 0.5 * math.sqrt(0.96))]
+)
+def test_worked_times_at_alpha_two(r, t):
+    value = flow.endpoint_biased(torch.tensor([r], dtype=torch.float64), 2.0)
+    assert value.item() == pytest.approx(t, abs=1e-12)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 2.0, 3.0])
+def test_times_are_symmetric_about_one_half(alpha):
+    r = torch.rand(100, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(flow.endpoint_biased(1 - r, alpha), 1 - flow.endpoint_biased(r, alpha))
+
+
+@pytest.mark.parametrize("alpha", [0.0, -2.0, math.nan])
+def test_impossible_alpha_is_named(alpha):
+    with pytest.raises(ValueError, match=f"alpha is {alpha}"):
+        flow.endpoint_biased(torch.rand(3), alpha)

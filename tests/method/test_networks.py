@@ -1,0 +1,273 @@
+"""Laws and sizes of the networks; test_convert.py holds them against a forward pass written out from the paper."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from scripts.method import networks, schedule
+from tests import paper_values as paper
+
+CHANNELS = (34, 68)  # 17 groups of 2 and of 4 channels; stride 2
+GB = 1e9
+
+
+def perturb(network, seed=0, scale=0.05):
+    """Moves all parameters off their initial values, zeros above all."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter += scale * torch.randn(parameter.shape, generator=generator)
+    return network
+
+
+def drift(channels=CHANNELS, seed=0, residual=False):
+    torch.manual_seed(seed)
+    apn = networks.AnatomicalProjectionNetwork(channels, residual)
+    return perturb(networks.Drift(apn, networks.VelocityNetwork(channels))).eval()
+
+
+def image(batch=2, height=8, width=12, seed=1):
+    return torch.rand(batch, 1, height, width, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+
+
+def thickness(*rows):
+    return torch.tensor(rows)
+
+
+def parameters(network):
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def empty(channels):
+    """Both stages without memory for their weights."""
+    with torch.device("meta"):
+        return networks.Drift(networks.AnatomicalProjectionNetwork(channels), networks.VelocityNetwork(channels))
+
+
+def multiply_accumulates(network, steps, size, operation="aten.convolution"):
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        network(torch.empty(1, 1, size, size), torch.empty(1, 2), torch.empty(steps + 1))
+    counts = counter.get_flop_counts()["Global"]
+    return sum(flops for name, flops in counts.items() if str(name) == operation) / 2
+
+
+# Sizes
+
+
+def test_large_has_the_papers_parameters():
+    network = empty(paper.CHANNELS_LARGE)
+    assert parameters(network.apn) == paper.PARAMETERS_LARGE_APN
+    assert parameters(network.velocity) == paper.PARAMETERS_LARGE_VELOCITY
+    assert parameters(network) == paper.PARAMETERS_LARGE
+
+
+def test_small_has_the_papers_parameters():
+    assert parameters(empty(paper.CHANNELS_SMALL)) == paper.PARAMETERS_SMALL
+
+
+@pytest.mark.parametrize(
+    ("channels", "expected"), [(paper.CHANNELS_LARGE, paper.GMACS_LARGE), (paper.CHANNELS_SMALL, paper.GMACS_SMALL)]
+)
+def test_one_patch_costs_what_the_paper_says(channels, expected):
+    count = multiply_accumulates(empty(channels), 1, paper.PATCH_SIZE)
+    assert count / GB == pytest.approx(expected, abs=paper.GMACS_PRECISION)
+
+
+def test_cost_is_one_apn_and_n_velocities():
+    network = empty(CHANNELS)
+    none, one, many = (multiply_accumulates(network, steps, 4) for steps in (0, 1, 4))
+    assert 0 < none < one
+    assert many - none == 4 * (one - none)
+
+
+def test_conditions_have_the_papers_lengths():
+    assert networks.ThicknessEmbedding.dim == paper.THICKNESS_CONDITION_DIM
+    assert networks.TimeThicknessEmbedding.dim == paper.TIME_CONDITION_DIM
+    assert len(networks.TimeThicknessEmbedding().frequencies) * 2 == paper.TIME_EMBEDDING_DIM
+    assert networks.UNet((1, 1, 1, 1), 1).stride == 2 ** (paper.LEVELS - 1)
+
+
+# Norms
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups"), [(1, 1), (16, 16), (31, 31), (34, 17), (37, 1), (40, 20), (48, 24), (96, 32), (768, 32)]
+)
+def test_groups_are_the_most_that_divide_the_channels(channels, groups):
+    assert networks.group_count(channels, paper.GROUPS) == groups
+
+
+def test_zero_initialised_adagn_is_plain_group_norm():
+    norm = networks.AdaGN(34, 5)
+    h = torch.randn(3, 34, 4, 6, generator=torch.Generator().manual_seed(0))
+    condition = torch.randn(3, 5, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(norm(h, norm.project(condition)), F.group_norm(h, 17))
+
+
+def test_adagn_scales_and_shifts_each_channel():
+    norm = perturb(networks.AdaGN(4, 5), scale=1.0)
+    h = torch.randn(2, 4, 3, 3, generator=torch.Generator().manual_seed(0))
+    condition = torch.randn(2, 5, generator=torch.Generator().manual_seed(1))
+    weight, bias = norm.project[1].weight, norm.project[1].bias
+    result = norm(h, norm.project(condition))
+    for b in range(2):
+        for c in range(4):  # four groups of one channel
+            centred = h[b, c] - h[b, c].mean()
+            plain = centred / torch.sqrt((centred**2).mean() + 1e-5)
+            scale, shift = ((weight[k] * F.silu(condition[b])).sum() + bias[k] for k in (c, 4 + c))
+            torch.testing.assert_close(result[b, c], plain * (1 + scale) + shift, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("channels", [4, 34, 64])
+def test_one_condition_for_the_batch_is_that_condition_for_each_image(channels):
+    """The fused affine group norm against the path of a condition for each sample."""
+    norm = perturb(networks.AdaGN(channels, 5), scale=0.5)
+    h = torch.randn(3, channels, 6, 7, generator=torch.Generator().manual_seed(0))
+    condition = torch.randn(1, 5, generator=torch.Generator().manual_seed(1))
+    modulation = norm.project(condition)
+    expected = norm(h, modulation.expand(3, -1))
+    assert (norm(h, modulation) - expected).abs().max() < 1e-6 * expected.abs().max()
+
+
+def test_all_adagn_start_at_zero():
+    network = networks.AnatomicalProjectionNetwork(CHANNELS)
+    norms = [module for module in network.modules() if isinstance(module, networks.AdaGN)]
+    assert len(norms) == 2 * (2 * 2 + 2 + 3 * 2)  # two per block: encoder, middle, decoder
+    assert all(not parameter.any() for norm in norms for parameter in norm.parameters())
+
+
+def test_the_modulation_holds_each_norms_scale_and_shift_where_the_norm_looks():
+    unet = perturb(networks.UNet((8, 16, 24), 5))
+    condition = torch.randn(2, 5, generator=torch.Generator().manual_seed(0))
+    modulation = unet.modulation(condition)
+    norms = [module for module in unet.modules() if isinstance(module, networks.AdaGN)]
+    assert modulation.shape == (2, sum(norm.project[1].out_features for norm in norms))
+    for norm in norms:
+        torch.testing.assert_close(modulation[:, norm.first : norm.first + norm.size], norm.project(condition))
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_modulations_of_a_volume_serve_its_windows(steps, rows):
+    network, x, times = drift(), image(3), schedule.euler_times(steps)
+    c = thickness([4.0, 1.0], [2.0, 0.7], [5.0, 1.0])[:rows]
+    apn, velocity = network.modulations(c, times)
+    assert velocity.shape[:2] == (steps, rows)
+    for n in range(steps):
+        torch.testing.assert_close(velocity[n], network.velocity.modulation(c, times[n].expand(rows)))
+    torch.testing.assert_close(network.integrate(x, apn, velocity, times), network(x, c, times))
+
+
+# Shapes
+
+
+@pytest.mark.parametrize(
+    ("channels", "height", "width"),
+    [
+        ((8,), 5, 7),
+        ((8, 64), 6, 10),
+        ((8, 16, 64), 12, 4),
+        ((8, 16, 32, 64), 8, 40),
+        ((8, 16, 32, 64), 24, 16),
+    ],
+)
+def test_shape_is_kept(channels, height, width):
+    network = drift(channels)
+    x = image(2, height, width)
+    assert network(x).shape == x.shape
+    assert network(x[:1], thickness([4.0, 1.0]), schedule.euler_times(2)).shape == x[:1].shape
+
+
+@pytest.mark.parametrize("channels", [(8, 64), (36, 72, 144, 288), (8, 16, 32, 64)])
+def test_the_smallest_image_is_kept_alone_as_in_a_batch(channels):
+    network = drift(channels).double()  # groups of two values that are nearly equal amplify rounding
+    stride = 2 ** (len(channels) - 1)
+    x = image(2, stride, stride).double()
+    batch = network(x)
+    assert batch.shape == x.shape
+    torch.testing.assert_close(network(x[:1]), batch[:1], rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize(("height", "width"), [(8, 7), (9, 8), (10, 12), (4, 8), (1, 8)])
+def test_other_sizes_are_named(height, width):
+    network = drift((8, 16, 32, 64))
+    with pytest.raises(ValueError, match=rf"{height} x {width}.*multiples of 8"):
+        network(image(1, height, width))
+
+
+# What the output depends on
+
+
+def test_every_parameter_gets_gradient():
+    network = drift()
+    x = image(2)
+    network(x, thickness([4.0, 1.0]), torch.tensor([0.0, 0.3, 1.0])).square().mean().backward()
+    lacking = [name for name, p in network.named_parameters() if p.grad is None or p.grad.abs().max() < 1e-9]
+    assert lacking == []
+
+
+def test_samples_of_a_batch_do_not_mix():
+    network = drift()
+    x, c, times = image(3), thickness([4.0, 1.0]), schedule.euler_times(2)
+    whole = network(x, c, times)
+    for k in range(3):
+        torch.testing.assert_close(whole[k : k + 1], network(x[k : k + 1], c, times), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("other", [(5.0, 1.0), (4.0, 0.7)])
+def test_output_depends_on_either_thickness_in_either_stage(other):
+    network = drift()
+    x, t = image(), torch.tensor([0.5])
+    a, b = thickness([4.0, 1.0]), thickness(other)
+    assert (network.apn(x, a) - network.apn(x, b)).abs().max() > 1e-4
+    assert (network.velocity(x, a, t) - network.velocity(x, b, t)).abs().max() > 1e-4
+
+
+def test_thickness_order_matters():
+    network = drift()
+    assert (
+        network.apn(image(), thickness([4.0, 1.0])) - network.apn(image(), thickness([1.0, 4.0]))
+    ).abs().max() > 1e-4
+
+
+def test_output_depends_on_time():
+    network = drift()
+    x, c = image(), thickness([4.0, 1.0])
+    values = [network.velocity(x, c, torch.tensor([t])) for t in (0.0, 0.5, 1.0)]
+    assert (values[0] - values[1]).abs().max() > 1e-4
+    assert (values[1] - values[2]).abs().max() > 1e-4
+
+
+def test_thickness_is_held_above_its_least_value():
+    embedding = networks.ThicknessEmbedding()
+    least = embedding(thickness([1.0, paper.MIN_THICKNESS]))
+    assert torch.equal(embedding(thickness([1.0, 0.0])), least)
+    assert not torch.equal(embedding(thickness([1.0, 1.1 * paper.MIN_THICKNESS])), least)
+
+
+@pytest.mark.parametrize("steps", [None, 0, 3])
+def test_one_thickness_serves_the_whole_batch(steps):
+    network = drift()
+    x, c = image(3), thickness([4.0, 1.0])
+    times = None if steps is None else schedule.euler_times(steps)
+    torch.testing.assert_close(network(x, c.repeat(3, 1), times), network(x, c, times), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("steps", [None, 2])
+def test_each_sample_may_have_its_own_thickness(steps):
+    network = drift()
+    x, c = image(2), thickness([4.0, 1.0], [2.0, 0.7])
+    times = None if steps is None else schedule.euler_times(steps)
+    whole = network(x, c, times)
+    for k in range(2):
+        torch.testing.assert_close(whole[k], network(x[k : k + 1], c[k : k + 1], times)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_each_sample_may_have_its_own_time():
+    network = drift()
+    x, c, t = image(2), thickness([4.0, 1.0], [2.0, 0.7]), torch.tensor([0.2, 0.9])
+    whole = network.velocity(x, c, t)
+    for k in range(2):
+        alone = network.velocity(x[k : k + 1], c[k : k + 1], t[k : k + 1])
+        torch.testing.assert_close(whole[k], alone[0], rtol=1e-4, atol=1e-5)

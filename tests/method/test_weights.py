@@ -1,0 +1,195 @@
+"""Weights files and their cards: what is written is read, and what cannot be right is refused and named."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from scripts.errors import InputError
+from scripts.files import sha256
+from scripts.method import weights
+from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
+from tests.conftest import CARD
+
+ROOT = Path(__file__).parents[2]
+
+
+def drift(channels=(8, 64), seed=0):
+    torch.manual_seed(seed)
+    network = Drift(AnatomicalProjectionNetwork(channels), VelocityNetwork(channels))
+    for parameter in network.parameters():
+        nn.init.normal_(parameter, std=0.05)
+    return network.eval()
+
+
+def saved(tmp_path, content):
+    path = tmp_path / "model.pt"
+    torch.save(content, path)
+    return path
+
+
+# The network's state
+
+
+def test_weights_survive_a_round_trip(tmp_path):
+    source, target = drift(seed=1), drift(seed=2)
+    path = saved(tmp_path, source.state_dict())
+    assert weights.load_weights(target, path) is target
+    for name, value in source.state_dict().items():
+        assert torch.equal(target.state_dict()[name], value)
+
+
+def test_shipped_weights_are_half_as_large_and_load_as_single(tmp_path):
+    source, target = drift(seed=1), drift(seed=2)
+    weights.save_weights(source, tmp_path / "model.pt", CARD)
+    assert all(value.dtype == torch.float16 for value in torch.load(tmp_path / "model.pt").values())
+    weights.load_weights(target, tmp_path / "model.pt")
+    assert all(value.dtype == torch.float32 for value in target.state_dict().values())
+    torch.testing.assert_close(target.state_dict(), source.half().float().state_dict(), rtol=0, atol=0)
+
+
+def test_missing_weights_are_named(tmp_path):
+    with pytest.raises(InputError, match=r"not found.*absent\.pt"):
+        weights.load_weights(drift(), tmp_path / "absent.pt")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04" + bytes(100)])
+def test_a_broken_file_is_named(tmp_path, content):
+    path = tmp_path / "broken.pt"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"broken\.pt is not a DRIFT checkpoint"):
+        weights.load_weights(drift(), path)
+
+
+@pytest.mark.parametrize("content", [{"state_dict": {}}, [1, 2], torch.zeros(3), {}, {"epoch": 7}, {"model": [1]}])
+def test_a_file_with_other_content_is_named(tmp_path, content):
+    with pytest.raises(InputError, match=r"model\.pt"):
+        weights.load_weights(drift(), saved(tmp_path, content))
+
+
+class Trap:
+    """Unpickling it makes a folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.folder),)
+
+
+def test_a_file_that_would_run_code_is_refused_and_runs_none(tmp_path):
+    path = saved(tmp_path, {**drift().state_dict(), "velocity.extra": Trap(tmp_path / "sprung")})
+    with pytest.raises(InputError, match=r"model\.pt is not a DRIFT checkpoint"):
+        weights.load_weights(drift(), path)
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_weights_of_another_size_are_refused_and_the_key_is_named(tmp_path):
+    network = drift()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    path = saved(tmp_path, drift((16, 64)).state_dict())
+    with pytest.raises(InputError, match=r"apn\.unet\.\S+ is \("):
+        weights.load_weights(network, path)
+    torch.testing.assert_close(network.state_dict(), before, rtol=0, atol=0)
+
+
+def test_a_missing_and_a_surplus_weight_are_named(tmp_path):
+    network = drift()
+    state = network.state_dict()
+    without = {name: value for name, value in state.items() if name != "velocity.unet.conv_in.bias"}
+    with pytest.raises(InputError, match=r"velocity\.unet\.conv_in\.bias is missing"):
+        weights.load_weights(network, saved(tmp_path, without))
+    with pytest.raises(InputError, match=r"velocity\.extra.*absent"):
+        weights.load_weights(network, saved(tmp_path, {**state, "velocity.extra": torch.zeros(1)}))
+
+
+# The card
+
+
+def test_a_card_survives_a_round_trip_and_holds_the_hash_of_its_weights(tmp_path):
+    path = saved(tmp_path, drift().state_dict())
+    weights.write_card(path, CARD)
+    assert weights.read_card(path) == replace(CARD, sha256=sha256([path]))
+
+
+def test_the_shipped_weights_have_their_card():
+    card = weights.read_card(ROOT / "models" / "model.pt")
+    assert card.sha256 == sha256([ROOT / "models" / "model.pt"])
+    assert card.target_range == (0.7, 1.3) and card.pixel_range == (0.5, 1.3)
+    assert card.max_thickness == 7.0 and card.spacing_ratio == (0.8, 1.4) and card.n_max == 5
+
+
+def test_weights_that_are_not_their_cards_are_refused(tmp_path):
+    path = saved(tmp_path, drift(seed=1).state_dict())
+    weights.write_card(path, CARD)
+    saved(tmp_path, drift(seed=2).state_dict())
+    with pytest.raises(InputError, match=r"model\.pt differs from its card.*model\.json.*sha256"):
+        weights.load_weights(drift(), path)
+
+
+def test_shipping_again_replaces_weights_and_card_together(tmp_path):
+    path = tmp_path / "model.pt"
+    weights.save_weights(drift(seed=1), path, CARD)
+    weights.save_weights(drift(seed=2), path, replace(CARD, version="9.9.9"))
+    assert weights.read_card(path).version == "9.9.9"
+    weights.load_weights(drift(), path)
+
+
+def test_weights_that_cannot_be_written_leave_the_old_ones_with_their_card(tmp_path):
+    path = tmp_path / "model.pt"
+    weights.save_weights(drift(), path, CARD)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    broken = drift(seed=2)
+    broken.state_dict = lambda: {"unsaveable": (n for n in range(3))}
+    with pytest.raises(AttributeError):
+        weights.save_weights(broken, path, CARD)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_a_missing_card_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"model\.pt has no card: .*model\.json is missing"):
+        weights.read_card(saved(tmp_path, {}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"target_range": None},
+        {"target_range": [1.3, 0.7]},
+        {"pixel_range": [0.5]},
+        {"pixel_range": [0.0, 1.0]},
+        {"spacing_ratio": 1.0},
+        {"max_thickness": "7"},
+        {"max_thickness": -7},
+        {"n_max": True},
+        {"version": 0.5},
+    ],
+)
+def test_a_card_with_a_wrong_value_is_refused_and_the_field_is_named(tmp_path, change):
+    path = saved(tmp_path, {})
+    weights.write_card(path, CARD)
+    fields = json.loads((tmp_path / "model.json").read_text())
+    (tmp_path / "model.json").write_text(json.dumps({**fields, **change}))
+    with pytest.raises(InputError, match=rf"model\.json is not the card of weights: {next(iter(change))} is"):
+        weights.read_card(path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "{}", '{"version": "1"}', "null", '"text"'])
+def test_a_file_that_is_no_card_is_refused(tmp_path, text):
+    path = saved(tmp_path, {})
+    (tmp_path / "model.json").write_text(text)
+    with pytest.raises(InputError, match=r"model\.json is not the card of weights"):
+        weights.read_card(path)
+
+
+def test_a_card_with_an_unknown_field_is_refused(tmp_path):
+    path = saved(tmp_path, {})
+    weights.write_card(path, CARD)
+    fields = json.loads((tmp_path / "model.json").read_text())
+    (tmp_path / "model.json").write_text(json.dumps({**fields, "max_thicknes": 6.0}))
+    with pytest.raises(InputError, match="max_thicknes"):
+        weights.read_card(path)

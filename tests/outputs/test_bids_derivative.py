@@ -1,0 +1,193 @@
+"""The BIDS derivative that results form: what it says, that a validator accepts it, and that none is overwritten."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts.errors import InputError, input_error
+from scripts.inputs import bids
+from tests.bids_files import add_scan, write
+
+VALIDATOR = shutil.which("bids-validator-deno", path=Path(sys.executable).parent) or shutil.which("bids-validator-deno")
+
+
+@pytest.mark.parametrize(
+    ("name", "derivative"),
+    [
+        ("sub-01_T2w.nii.gz", "sub-01_desc-sr_T2w"),
+        ("sub-01_ses-2_acq-x_run-1_FLAIR.nii", "sub-01_ses-2_acq-x_run-1_desc-sr_FLAIR"),
+    ],
+)
+def test_a_derivative_has_its_description_before_its_suffix(name, derivative):
+    assert bids.derivative_name(name) == derivative
+
+
+def test_the_description_says_what_made_the_derivative_and_where_its_sources_are(tmp_path):
+    root, out = write(tmp_path / "ds"), tmp_path / "ds" / "derivatives" / "drift"
+    bids.write_description(out, root, "0.1.0")
+    content = json.loads((out / "dataset_description.json").read_text())
+    assert content["DatasetType"] == "derivative"
+    assert content["GeneratedBy"] == [{"Name": "DRIFT", "Version": "0.1.0"}]
+    assert (out / content["DatasetLinks"]["raw"]).resolve() == root.resolve()
+    assert "Authors" not in content and "the dataset x, rebuilt by DRIFT 0.1.0" in (out / "README").read_text()
+
+
+def test_the_authors_are_the_sources_and_a_readme_of_the_users_stays(tmp_path):
+    authors = ["A. Ardern", "B. \u0106osi\u0107"]
+    root = write(tmp_path / "ds", **{"dataset_description.json": {"Name": "x{y}", "Authors": authors}})
+    bids.write_description(tmp_path / "a", root, "0.1.0")
+    assert json.loads((tmp_path / "a" / "dataset_description.json").read_text())["Authors"] == authors
+    assert "the dataset x{y}, rebuilt" in (tmp_path / "a" / "README").read_text()
+    write(tmp_path / "b", **{"README.md": "mine"})
+    (tmp_path / "b" / "dataset_description.json").unlink()
+    bids.write_description(tmp_path / "b", root, "0.1.0")
+    assert (tmp_path / "b" / "README.md").read_text() == "mine" and not (tmp_path / "b" / "README").exists()
+
+
+FOREIGN = '{"Name": "mine", "BIDSVersion": "1.9.0", "GeneratedBy": [{"Name": "fMRIPrep"}]}'
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("dataset_description.json", text) for text in (FOREIGN, '{"Name": "mine"}', "{", "[]", '{"GeneratedBy": 3}')]
+    + [(".bidsignore", "*.tmp\n")],
+)
+def test_another_dataset_is_never_overwritten(name, content, tmp_path):
+    """Defect 13."""
+    out = write(tmp_path / "out", **{name: content})
+    if name == ".bidsignore":
+        (out / "dataset_description.json").unlink()
+    before = tree(out)
+    assert bids.is_foreign(out) == (name != ".bidsignore")
+    with pytest.raises(InputError, match="out is a dataset that DRIFT did not write: expected a new folder"):
+        bids.write_description(out, tmp_path / "ds", "0.1.0")
+    assert tree(out) == before
+
+
+def test_its_own_dataset_is_written_again_and_lines_of_the_users_stay(tmp_path):
+    out = tmp_path / "out"
+    assert not bids.is_foreign(out)
+    bids.write_description(out, tmp_path / "ds", "0.1.0")
+    assert not bids.is_foreign(out) and bids.by_drift(out)
+    (out / ".bidsignore").write_text("mine\n")
+    bids.write_description(out, tmp_path / "ds", "0.2.0")
+    assert "0.2.0" in (out / "dataset_description.json").read_text()
+    assert (out / ".bidsignore").read_text() == "mine\n"
+
+
+def test_the_results_of_two_datasets_do_not_share_a_folder(tmp_path):
+    """The one link of a derivative would lead half of its sources into the other dataset."""
+    first, second, out = write(tmp_path / "a"), write(tmp_path / "b"), tmp_path / "out"
+    bids.write_description(out, first, "0.1.0")
+    before = tree(out)
+    with pytest.raises(InputError, match=r"has the results of .*a: those of .*b would lose their source"):
+        bids.write_description(out, second, "0.1.0")
+    assert tree(out) == before
+    shutil.rmtree(first)
+    bids.write_description(out, second, "0.1.0")
+    assert (out / bids._description(out)["DatasetLinks"]["raw"]).resolve() == second.resolve()
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    """Two subjects; one thickness inherited from the root, one scan with its own sidecar."""
+    root = write(
+        tmp_path / "ds",
+        **{
+            "T2w.json": {"SliceThickness": 4, "RepetitionTime": 5.1, "EchoTime": 0.1, "SliceTiming": [0.0] * 6},
+            "sub-02/anat/sub-02_FLAIR.json": {
+                **{"SliceThickness": 4.5, "MagneticFieldStrength": 3, "Manufacturer": "Maker", "AcquisitionMatrix": 9},
+                **{"SpacingBetweenSlices": 5, "SliceEncodingDirection": "k", "InversionTime": 2.5, "FlipAngle": 120},
+            },
+            "README": "A dataset of two subjects, made by a test to be rebuilt. " * 4,
+        },
+    )
+    add_scan(root, "sub-01/anat/sub-01_T2w.nii.gz")
+    add_scan(root, "sub-02/anat/sub-02_FLAIR.nii.gz")
+    return root
+
+
+def tree(folder):
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_a_dataset_becomes_a_derivative_that_a_validator_accepts(dataset, bundle, tmp_path):
+    before, out = tree(dataset), tmp_path / "drift"
+    bundle(dataset, output_dir=str(out), report=True)
+    assert tree(dataset) == before
+    stems = ["sub-01/anat/sub-01_desc-sr_T2w", "sub-02/anat/sub-02_desc-sr_FLAIR"]
+    assert tree(out).keys() == {
+        *(f"{stem}.{ending}" for stem in stems for ending in ("nii.gz", "json", "html")),
+        *("dataset_description.json", ".bidsignore", "summary.csv", "index.html", "README"),
+    }
+    first, second = (json.loads((out / f"{stem}.json").read_text()) for stem in stems)
+    assert first["Sources"] == ["bids:raw:sub-01/anat/sub-01_T2w.nii.gz", "bids:raw:T2w.json"]
+    assert second["Sources"] == [f"bids:raw:sub-02/anat/sub-02_FLAIR.{ending}" for ending in ("nii.gz", "json")]
+    assert first["SliceThickness"] == pytest.approx(1) and first["SpacingBetweenSlices"] == pytest.approx(1)
+    facts = [record["Facts"] for record in (first, second)]
+    assert [fact["slice thickness"][0] for fact in facts] == ["4 mm", "4.5 mm"]
+    assert "T2w.json" in facts[0]["slice thickness"][1] and "sub-02_FLAIR.json" in facts[1]["slice thickness"][1]
+    assert (first["RepetitionTime"], first["EchoTime"]) == (5.1, 0.1), "inherited: what the scanner did holds"
+    held = [second[name] for name in ("MagneticFieldStrength", "Manufacturer", "InversionTime", "FlipAngle")]
+    assert held == [3, "Maker", 2.5, 120]
+    gone = {"SliceTiming", "AcquisitionMatrix", "SliceEncodingDirection"}
+    assert not gone & {*first, *second}, "what is of the measured slices does not"
+    assert len(first["WeightsSHA256"]) == 64 and first["Version"]
+    if VALIDATOR is None:
+        pytest.skip("the BIDS validator is not installed: pip install bids-validator-deno")
+    assert validator_errors(out) == []
+
+
+def validator_errors(folder):
+    result = subprocess.run(
+        [VALIDATOR, str(folder), "--format", "json"], capture_output=True, text=True, timeout=60, check=False
+    )
+    issues = json.loads(result.stdout)["issues"]["issues"]
+    return [(i["code"], i.get("subCode"), i.get("location")) for i in issues if i["severity"] == "error"]
+
+
+@pytest.mark.skipif(VALIDATOR is None, reason="the BIDS validator is not installed: pip install bids-validator-deno")
+def test_a_derivative_within_its_dataset_leaves_that_valid(dataset, bundle):
+    bundle(dataset, output_dir=str(dataset / "derivatives" / "drift"))
+    assert validator_errors(dataset) == []
+    assert validator_errors(dataset / "derivatives" / "drift") == []
+    (dataset / "sub-01" / "anat" / "stray.nii.gz").write_bytes(b"")
+    assert validator_errors(dataset), "the validator does look"
+
+
+def test_a_dataset_is_never_its_own_output_folder(dataset, bundle):
+    """Its description would be replaced by the derivative's."""
+    before = tree(dataset)
+    with pytest.raises(Exception) as caught:
+        bundle(dataset, output_dir=str(dataset))
+    assert "output_dir" in str(input_error(caught.value))
+    after = tree(dataset)
+    assert {name: after.get(name) for name in before} == before
+
+
+def test_a_second_run_finds_no_scan_among_its_own_results(dataset, bundle):
+    out = dataset / "derivatives" / "drift"
+    for _ in range(2):
+        bundle(dataset, output_dir=str(out))
+    assert len(list(out.rglob("*.nii.gz"))) == 2
+
+
+def test_a_dataset_given_by_another_name_is_the_same(dataset, bundle, tmp_path, monkeypatch):
+    """Relative, with a slash at its end, and through a link."""
+    (tmp_path / "link").symlink_to(dataset)
+    monkeypatch.chdir(tmp_path)
+    for name in ("ds", "ds/", "link"):
+        bundle(name, output_dir=str(tmp_path / "out" / name[:2]))
+        record = json.loads((tmp_path / "out" / name[:2] / "sub-01/anat/sub-01_desc-sr_T2w.json").read_text())
+        assert record["Sources"][0] == "bids:raw:sub-01/anat/sub-01_T2w.nii.gz"
+
+
+def test_a_broken_sidecar_does_not_cost_a_scan_whose_thickness_is_given(dataset, bundle):
+    (dataset / "sub-02" / "anat" / "sub-02_FLAIR.json").write_text("{")
+    bundle(dataset, include="sub-02/*", slice_thickness=4)
+    record = json.loads((bundle.out / "sub-02/anat/sub-02_desc-sr_FLAIR.json").read_text())
+    assert record["SliceThickness"] == pytest.approx(1) and "Manufacturer" not in record

@@ -1,0 +1,268 @@
+"""Many scans: none stops another, each is told of, and other people's files are left alone."""
+
+import logging
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+
+from scripts.errors import input_error
+from scripts.files import sha256
+from scripts.method.weights import write_card
+from scripts.outputs.summary import COLUMNS
+from tests.cohort_files import AXIAL, hidden, nan_scan, outcomes, record, results, summary, texture
+from tests.conftest import CARD
+from tests.dicom_files import images_of
+
+
+def test_a_scan_leaves_its_result_its_record_and_a_summary(scan, bundle):
+    bundle(scan)
+    assert {p.name for p in bundle.out.iterdir()} == {"scan_sr.nii.gz", "scan_sr.json", "index.html", "summary.csv"}
+    bundle(scan, report=True)
+    names = {"scan_sr.nii.gz", "scan_sr.json", "scan_sr.html", "index.html", "summary.csv"}
+    assert {p.name for p in bundle.out.iterdir()} == names
+    assert list(record(bundle.out)["Results"]) == ["scan_sr.nii.gz", "scan_sr.html"]
+
+
+def test_the_record_says_what_was_done_with_what(scan, bundle):
+    scan.with_name("scan.json").write_text('{"SliceThickness": 3}')
+    bundle(scan, target_thickness=0.8)
+    content = record(bundle.out)
+    assert content["Sources"] == [str(scan), str(scan.with_name("scan.json"))]
+    assert content["InputSHA256"] == sha256(content["Sources"]) and content["WeightsSHA256"] == sha256([bundle.weights])
+    assert content["SliceThickness"] == content["SpacingBetweenSlices"] == pytest.approx(0.8)
+    facts = content["Facts"]
+    assert facts["slice thickness"] == ["3 mm", "the sidecar scan.json"]
+    assert facts["slice spacing"] == ["4 mm", "the affine"] and facts["gap"][0] == "1 mm"
+    assert facts["slice axis"] == ["2", "the largest spacing"] and facts["target thickness"] == ["0.8 mm", "given"]
+    assert facts["steps"] == ["1", "AIS, PAD = 0.733"]  # round(2 x 0.733): the test's n_max is 2
+    assert "estimated, not measured" in content["Description"]
+
+
+def test_the_summary_has_a_row_for_each_scan_and_a_column_for_each_fact(write_nifti, bundle):
+    good = write_nifti(texture(), AXIAL, "scans/a, b.nii.gz")  # a comma in its name
+    good.with_name("a, b.json").write_text('{"SliceThickness": 4}')
+    bad = write_nifti(nan_scan(), AXIAL, "scans/c.nii.gz")
+    warned = write_nifti(texture((5, 6, 7)), np.diag([8.5, 1.0, 1.0, 1.0]), "scans/d\u00e9.nii")
+    with pytest.raises(SystemExit):
+        bundle(good.parent)
+    first, second, third = summary(bundle.out)
+    assert list(first) == COLUMNS
+    expected = "input result outcome slice_axis slice_thickness slice_spacing target_thickness steps seconds"
+    assert set(f"{expected} consistency step_ratio warnings".split()) == set(COLUMNS)
+    assert first["input"] == str(good) and first["result"] == str(bundle.out / "a, b_sr.nii.gz")
+    assert [first[k] for k in ("slice_axis", "slice_thickness", "slice_spacing", "target_thickness", "steps")] == [
+        *("2", "4.0", "4.0", "1.0", "2")
+    ]
+    assert float(first["seconds"]) >= 0 and 0 < float(first["consistency"]) < 1 and first["warnings"] == ""
+    assert second["input"] == str(bad) and second["outcome"] == "failed" and "has 1 NaN" in second["warnings"]
+    assert all(second[k] == "" for k in COLUMNS if k not in ("input", "outcome", "warnings"))
+    assert third["input"] == str(warned) and third["slice_axis"] == "0" and "thicker than" in third["warnings"]
+
+
+def test_every_warning_is_kept(scan, bundle):
+    scan.with_name("scan.json").write_text('{"SliceThickness": 4}')
+    bundle(scan, slice_thickness=8, target_thickness=1.4)
+    (row,) = summary(bundle.out)
+    assert len(row["warnings"].split(" | ")) == 4
+    for words in ("1.4 mm is outside", "is given and used", "thicker than", "times their thickness"):
+        assert words in row["warnings"]
+
+
+@pytest.mark.parametrize("bad", ["a", "b", "c", "ab"])
+def test_every_good_scan_is_rebuilt_wherever_the_bad_ones_stand(bad, bundle, write_nifti):
+    for name in "abcd":
+        path = write_nifti(nan_scan() if name in bad else texture(), AXIAL, f"scans/{name}.nii.gz")
+    with pytest.raises(SystemExit, match=f"{len(bad)} of 4 scans failed"):  # Python prints it and exits with 1
+        bundle(path.parent)
+    assert results(bundle.out) == [f"{name}_sr.nii.gz" for name in "abcd" if name not in bad]
+    assert outcomes(bundle.out) == ["failed" if name in bad else "rebuilt" for name in "abcd"]
+
+
+def test_a_mistake_is_told_once_in_one_line(bundle, write_nifti, log, capfd):
+    """Not one for each engine and transform that it went through."""
+    path = write_nifti(nan_scan(), AXIAL)
+    with pytest.raises(SystemExit, match="1 of 1 scans failed"):
+        bundle(path)
+    (error,) = [r for r in log.records if r.levelno >= logging.ERROR]
+    assert error.message.startswith(f"error: {path} has 1 NaN")
+    assert error.exc_info is None and "\n" not in error.message
+    assert "Traceback" not in log.text + "".join(capfd.readouterr())
+    assert results(bundle.out) == [] and not list(bundle.out.glob("*.json"))
+
+
+def test_a_truncated_scan_does_not_stop_the_rest(bundle, write_nifti):
+    path = write_nifti(texture((30, 30, 5)), AXIAL, "scans/a.nii.gz")
+    path.write_bytes(path.read_bytes()[:-2000])
+    write_nifti(texture(), AXIAL, "scans/b.nii.gz")
+    with pytest.raises(SystemExit, match="1 of 2"):
+        bundle(path.parent)
+    assert results(bundle.out) == ["b_sr.nii.gz"]
+
+
+def assert_told_without_a_trace(log, *words):
+    (error,) = [r for r in log.records if r.levelno >= logging.ERROR]
+    assert error.exc_info is None and "\n" not in error.message
+    for word in words:
+        assert word in error.message
+
+
+def test_a_result_that_cannot_be_written_leaves_no_half_and_is_told_in_one_line(bundle, folder, log):
+    (bundle.out / "b_sr.nii.gz").mkdir(parents=True)  # the name is taken by a folder
+    with pytest.raises(SystemExit, match="1 of 3"):
+        bundle(folder)
+    assert hidden(bundle.out) == [] and not (bundle.out / "b_sr.json").exists()
+    assert outcomes(bundle.out) == ["rebuilt", "failed", "rebuilt"]
+    assert_told_without_a_trace(log, "b_sr.nii.gz")
+
+
+def test_a_scan_that_is_not_there_is_told_by_name(bundle, folder, log):
+    """A link to nothing, such as a file of git-annex that was not fetched."""
+    (folder / "b.nii.gz").unlink()
+    (folder / "b.nii.gz").symlink_to("nowhere.nii.gz")
+    with pytest.raises(SystemExit, match="1 of 3"):
+        bundle(folder)
+    assert_told_without_a_trace(log, "b.nii.gz")
+    assert outcomes(bundle.out) == ["rebuilt", "failed", "rebuilt"]
+
+
+@pytest.mark.parametrize("taken", ["out", "out/summary.csv"])
+def test_an_output_folder_that_cannot_be_written_to_is_told_in_one_line(taken, bundle, scan, log):
+    """A file where the folder should be, and a folder where the summary should be."""
+    if taken == "out":
+        bundle.out.write_text("mine")
+    else:
+        (bundle.out.parent / taken).mkdir(parents=True)
+    with pytest.raises(BaseException) as ended:
+        bundle(scan)
+    mistake = input_error(ended.value)
+    assert mistake is not None or isinstance(ended.value, SystemExit)
+    assert taken in str(mistake) + log.text
+    assert all(r.exc_info is None for r in log.records)
+
+
+def test_a_scan_that_did_not_come_as_dicom_is_skipped_where_dicom_is_asked_for(scan, series, bundle, log):
+    """The run does not fail for it; it does where nothing at all can be written."""
+    bundle([scan, *sorted(series.iterdir())], output_format="dicom")
+    assert outcomes(bundle.out) == ["skipped", "rebuilt"] and results(bundle.out) == []
+    assert "scan.nii.gz is skipped: it is not DICOM" in log.text and "--output_format" in log.text
+    with pytest.raises(SystemExit, match="No scan came as DICOM"):
+        bundle(scan, output_format="dicom")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"output_format": "nrrd"}, "format is 'nrrd': expected nifti or dicom"),
+        ({"consistency": "off"}, "consistency is 'off': expected measure or project"),
+        ({"report": "maybe"}, "report is 'maybe': expected true or false"),
+        ({"anonymous": "maybe"}, "anonymous is 'maybe': expected true or false"),
+        ({"profile": "box"}, "slice profile is 'box'"),
+        ({"profile": 1}, "slice profile is 1"),
+        ({"profile": True}, "slice profile is True"),
+    ],
+)
+def test_an_option_that_is_none_is_refused_before_anything_is_written(options, message, scan, bundle):
+    with pytest.raises(Exception) as caught:
+        bundle(scan, **options)
+    assert message in str(input_error(caught.value)) and "\n" not in str(input_error(caught.value))
+    assert not bundle.out.exists()
+
+
+def test_scans_of_one_name_in_different_folders_do_not_overwrite_each_other(bundle, write_nifti):
+    """A data set with a folder for each subject: as many results as scans."""
+    for seed, subject in enumerate(("sub-1", "sub-2")):
+        path = write_nifti(texture(seed=seed), AXIAL, f"scans/{subject}/T1w.nii.gz")
+    bundle(path.parents[1])
+    first, second = (nib.load(bundle.out / name).get_fdata() for name in results(bundle.out))
+    assert np.abs(first - second).max() > 1
+
+
+def test_dicom_comes_back_as_dicom_or_as_nifti_in_one_place(series, bundle):
+    bundle(series)
+    (name,) = results(bundle.out)
+    nifti = nib.load(bundle.out / name)
+    bundle(series, output_format="dicom", output_dir=str(bundle.out.parent / "dicom_out"))
+    (folder,) = (p for p in (bundle.out.parent / "dicom_out").iterdir() if p.is_dir())
+    images = images_of(folder)
+    assert len(images) == nifti.shape[2] and images[0].ImageType[0] == "DERIVED"
+    for k in (0, len(images) - 1):
+        there = np.array(images[k].ImagePositionPatient, float) * [-1, -1, 1]
+        np.testing.assert_allclose(there, nifti.affine[:3] @ [0, 0, k, 1], atol=0.01)
+    middle = images[len(images) // 2]
+    np.testing.assert_allclose(middle.pixel_array.T, nifti.get_fdata()[:, :, len(images) // 2], atol=1)
+    row = summary(bundle.out.parent / "dicom_out")[0]
+    assert row["slice_thickness"] == "4.0" and float(row["slice_spacing"]) == pytest.approx(4.8)
+
+
+def test_a_second_run_skips_a_complete_series(series, bundle):
+    for outcome in ("rebuilt", "complete already"):
+        bundle(series, output_format="dicom")
+        assert outcomes(bundle.out) == [outcome]
+    bundle(series)
+    assert outcomes(bundle.out) == ["rebuilt"]
+
+
+def test_a_folder_may_hold_dicom_and_nifti(series, bundle, write_nifti):
+    write_nifti(texture(), AXIAL, "dicom/scan.nii.gz")
+    bundle(series)
+    assert len(results(bundle.out)) == 2
+
+
+@pytest.mark.parametrize("name", ["", "in"])
+def test_results_beside_the_scans_are_not_scans(name, write_nifti, bundle):
+    """The output folder is the input folder, or inside it."""
+    path = write_nifti(texture(), AXIAL, "in/scan.nii.gz")
+    for outcome in ("rebuilt", "complete already"):
+        bundle(path.parent, output_dir=str(path.parent / name / "out") if name else str(path.parent), report=True)
+        assert outcomes(next(Path(path.parent).rglob("summary.csv")).parent) == [outcome]
+
+
+# --- other people's files ---
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("summary.csv", "subject,age\n01,44\n"),
+        ("summary.csv", "\udcff"),
+        ("dataset_description.json", '{"Name": "mine", "BIDSVersion": "1.9.0"}'),
+        (".bidsignore", "mine/\n"),
+    ],
+)
+def test_a_folder_that_holds_other_peoples_files_is_refused_and_left_as_it_is(name, content, bundle):
+    """Also where the built-in sample would be written to it first."""
+    bundle.out.mkdir()
+    (bundle.out / name).write_bytes(content.encode("utf-8", "surrogateescape"))
+    before = (bundle.out / name).read_bytes()
+    with pytest.raises(Exception) as caught:
+        bundle(None)
+    assert str(bundle.out) in str(input_error(caught.value)) and "another" in str(input_error(caught.value))
+    assert [p.name for p in bundle.out.iterdir()] == [name] and (bundle.out / name).read_bytes() == before
+
+
+def test_a_summary_keeps_the_scans_of_earlier_runs(folder, bundle, write_nifti):
+    a, b, c = sorted(folder.iterdir())
+    bundle([a, b])
+    write_nifti(nan_scan(), AXIAL, "scans/c.nii.gz")
+    with pytest.raises(SystemExit):
+        bundle([b, c], slice_thickness=3)
+    assert [row["input"] for row in summary(bundle.out)] == [str(a), str(b), str(c)]
+    assert [row["slice_thickness"] for row in summary(bundle.out)] == ["4.0", "3.0", ""]
+    write_nifti(texture(), AXIAL, "scans/c.nii.gz")
+    bundle(c)
+    assert [row["input"] for row in summary(bundle.out)] == [str(a), str(b), str(c)]
+    assert outcomes(bundle.out) == ["rebuilt"] * 3
+
+
+def test_weights_that_give_nan_are_told_of_and_write_nothing(scan, bundle, log):
+    weights = torch.load(bundle.weights, weights_only=True)
+    weights["velocity.unet.conv_out.bias"] += torch.nan
+    torch.save(weights, bundle.weights)
+    write_card(bundle.weights, CARD)
+    with pytest.raises(SystemExit, match="1 of 1"):
+        bundle(scan)
+    assert_told_without_a_trace(log, "NaN", "--ckpt_path")
+    assert {p.name for p in bundle.out.iterdir()} == {"index.html", "summary.csv"}

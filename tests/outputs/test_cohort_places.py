@@ -1,0 +1,67 @@
+"""Many scans and one folder: other scans' results, odd names, other spellings, other programs' files."""
+
+import os
+
+import pytest
+
+from tests.cohort_files import AXIAL, outcomes, record, summary, texture
+from tests.outputs.test_cohort import assert_told_without_a_trace
+
+
+def test_the_result_of_another_scan_is_not_replaced(bundle, write_nifti, log):
+    """A command for each subject, all into one folder."""
+    first, second = (write_nifti(texture(seed=k), AXIAL, f"sub-{k}/T2w.nii.gz") for k in range(2))
+    bundle(first)
+    made = (bundle.out / "T2w_sr.nii.gz").read_bytes()
+    with pytest.raises(SystemExit, match="1 of 1"):
+        bundle(second)
+    assert (bundle.out / "T2w_sr.nii.gz").read_bytes() == made and outcomes(bundle.out) == ["rebuilt", "failed"]
+    assert_told_without_a_trace(log, f"holds the result of {first}", "--output_dir")
+    write_nifti(texture(seed=2), AXIAL, "sub-0/T2w.nii.gz")  # the same scan, mended
+    bundle(first)
+    assert (bundle.out / "T2w_sr.nii.gz").read_bytes() != made
+    first.rename(first.with_name("moved.nii.gz"))  # what nobody has any more is in nobody's way
+    bundle(second)
+    assert record(bundle.out, "T2w")["Sources"] == [str(second)]
+
+
+@pytest.mark.parametrize("report", [False, True])
+def test_a_name_that_is_not_utf_8_stops_nothing(report, bundle, write_nifti, capsys):
+    """Old exports hold such names; Python gives them surrogates."""
+    write_nifti(texture(), AXIAL, "scans/b.nii.gz")
+    path = write_nifti(texture(), AXIAL, "scans/a.nii.gz")
+    odd = path.rename(path.with_name(os.fsdecode(b"M\xfcller.nii.gz")))
+    for outcome in ("rebuilt", "complete already"):
+        bundle(odd.parent, report=report)
+        assert outcomes(bundle.out) == [outcome] * 2
+    assert (bundle.out / os.fsdecode(b"M\xfcller_sr.nii.gz")).is_file()
+    with pytest.raises(SystemExit):
+        bundle(odd.parent, dry_run=True)
+    assert "ller.nii.gz" in capsys.readouterr().out
+
+
+def test_one_scan_has_one_row_however_its_path_is_spelt(scan, bundle):
+    for source in (scan, os.path.relpath(scan)):
+        bundle(source)
+        assert len(summary(bundle.out)) == 1
+    assert outcomes(bundle.out) == ["complete already"]
+
+
+def test_true_is_true_however_a_command_spells_it(scan, bundle):
+    for isotropic, outcome in ((True, "rebuilt"), ("true", "complete already"), ("True", "complete already")):
+        bundle(scan, isotropic=isotropic)
+        assert outcomes(bundle.out) == [outcome]
+
+
+def test_a_file_of_a_viewer_among_the_images_harms_no_result(series, bundle, log):
+    bundle(series, output_format="dicom")
+    (folder,) = (p for p in bundle.out.iterdir() if p.is_dir())
+    (folder / ".DS_Store").touch()
+    (folder / "thumbs").mkdir()
+    bundle(series, output_format="dicom")
+    assert outcomes(bundle.out) == ["complete already"]
+    before = {p.name for p in bundle.out.iterdir()}
+    with pytest.raises(SystemExit, match="1 of 1"):  # another result, for which the folder would be cleared
+        bundle(series, output_format="dicom", target_thickness=1.2)
+    assert_told_without_a_trace(log, "is no earlier result")
+    assert {p.name for p in bundle.out.iterdir()} == before and (folder / ".DS_Store").exists()

@@ -1,0 +1,218 @@
+"""What a derived series says: where it lies, what it is, and what it takes over from its source."""
+
+import numpy as np
+import pytest
+from pydicom import Dataset, uid
+
+from scripts.inputs.dicom import read_series
+from scripts.outputs.dicom import write_series
+from tests.dicom_files import (
+    DCM2NIIX,
+    ORIENTATIONS,
+    REAL,
+    assert_same_in_space,
+    derived,
+    enhanced,
+    images_of,
+    mr_slices,
+    read_only,
+    rebuilt,
+    save,
+    taken,
+    through_dcm2niix,
+    verdict,
+    world,
+)
+
+
+@pytest.mark.parametrize("orientation", ORIENTATIONS.values(), ids=ORIENTATIONS)
+def test_the_derived_series_lies_where_the_affine_says(tmp_path, voxels, orientation):
+    array, affine, images = derived(tmp_path, mr_slices(voxels, orientation))
+    assert len(images) == array.shape[2] == 31
+    for column, row, k in [(0, 0, 0), (11, 0, 3), (0, 9, 17), (11, 9, 30)]:
+        np.testing.assert_allclose(world(images[k], column, row), affine[:3] @ [column, row, k, 1], atol=1e-6)
+        assert images[k].pixel_array[row, column] == array[column, row, k]
+    for k, image in enumerate(images):
+        assert (image.SliceThickness, image.SpacingBetweenSlices, image.InstanceNumber) == (0.94, 0.94, k + 1)
+    np.testing.assert_allclose(np.diff([float(image.SliceLocation) for image in images]), 0.94, atol=1e-6)
+
+
+@pytest.mark.skipif(DCM2NIIX is None, reason="dcm2niix is not installed")
+@pytest.mark.parametrize("orientation", ORIENTATIONS.values(), ids=ORIENTATIONS)
+def test_dcm2niix_agrees_on_source_and_result(tmp_path, voxels, orientation):
+    array, affine, _ = derived(tmp_path, mr_slices(voxels, orientation), overshoot=50)
+    source = read_only(tmp_path / "source")
+    assert_same_in_space(source.array, source.affine, *through_dcm2niix(tmp_path / "source", tmp_path / "n1")[:2])
+    other, other_affine, sidecar = through_dcm2niix(tmp_path / "sr", tmp_path / "n2")
+    assert_same_in_space(array, affine, other, other_affine)
+    assert (sidecar["SliceThickness"], sidecar["SpacingBetweenSlices"]) == (0.94, 0.94)
+
+
+@pytest.mark.skipif(DCM2NIIX is None, reason="dcm2niix is not installed")
+def test_dcm2niix_names_the_scanner_and_no_multiband(tmp_path, voxels):
+    scanner = {"Manufacturer": "SIEMENS", "ManufacturerModelName": "Prisma", "SoftwareVersions": "syngo MR E11"}
+    derived(tmp_path, mr_slices(voxels, **scanner))
+    sidecar = through_dcm2niix(tmp_path / "sr", tmp_path / "n")[2]
+    said = [sidecar[name] for name in ("Manufacturer", "ManufacturersModelName", "SoftwareVersions")]
+    assert said == ["Siemens", "Prisma", "syngo MR E11"]
+    assert not {"MultibandAccelerationFactor", "SliceTiming"} & set(sidecar)
+
+
+@pytest.mark.skipif(DCM2NIIX is None, reason="dcm2niix is not installed")
+def test_dcm2niix_agrees_on_a_multi_frame_image(tmp_path, voxels):
+    volume = read_only(save(tmp_path / "source", [enhanced(mr_slices(voxels, ORIENTATIONS["oblique"]))]))
+    assert_same_in_space(volume.array, volume.affine, *through_dcm2niix(tmp_path / "source", tmp_path / "n")[:2])
+
+
+REQUIRED = (  # attributes of type 1 in the mandatory modules of the MR Image IOD
+    "SOPClassUID SOPInstanceUID StudyInstanceUID SeriesInstanceUID Modality FrameOfReferenceUID ImageType "
+    "ScanningSequence SequenceVariant PixelSpacing ImageOrientationPatient ImagePositionPatient SamplesPerPixel "
+    "PhotometricInterpretation Rows Columns BitsAllocated BitsStored HighBit PixelRepresentation PixelData"
+).split()
+PRESENT = (  # of type 2, and of type 2C where the condition holds
+    "PatientName PatientID PatientBirthDate PatientSex StudyDate StudyTime ReferringPhysicianName StudyID "
+    "AccessionNumber SeriesNumber PatientPosition PositionReferenceIndicator Manufacturer InstanceNumber ContentDate "
+    "ContentTime SliceThickness ScanOptions MRAcquisitionType EchoTime EchoTrainLength RepetitionTime"
+).split()
+
+
+@pytest.mark.parametrize("kind", ["classic", "poor", "multi-frame"])
+def test_the_required_attributes_are_there(tmp_path, voxels, kind):
+    lost = "StudyInstanceUID FrameOfReferenceUID PatientName PatientID StudyDate Manufacturer ScanningSequence EchoTime"
+    images = mr_slices(voxels, **dict.fromkeys(lost.split()) if kind == "poor" else {})
+    images = [enhanced(images)] if kind == "multi-frame" else images
+    for image in derived(tmp_path, images)[2]:
+        assert [k for k in REQUIRED if k not in image or image[k].is_empty] == []
+        assert [k for k in PRESENT if k not in image] == []
+        assert image.SOPClassUID == image.file_meta.MediaStorageSOPClassUID == uid.MRImageStorage
+        assert image.file_meta.TransferSyntaxUID == uid.ExplicitVRLittleEndian
+
+
+def uids(images):
+    return [(image.SeriesInstanceUID, image.SOPInstanceUID) for image in images]
+
+
+def test_uids_come_from_source_settings_and_version(tmp_path, voxels):
+    source = mr_slices(voxels)
+    first = uids(derived(tmp_path / "a", source)[2])
+    assert uids(derived(tmp_path / "b", source[::-1])[2]) == first
+    others = [
+        derived(tmp_path / "key", source, key="other settings"),
+        derived(tmp_path / "version", source, version="2"),
+        derived(tmp_path / "source", mr_slices(voxels)),  # images of their own UIDs
+    ]
+    every = {one for pair in first for one in pair}
+    for _, _, images in others:
+        own = {one for pair in uids(images) for one in pair}
+        assert len(own) == 31 + 1 and not own & every
+        every |= own
+    assert all(uid.UID(one).is_valid for one in every)
+
+
+@pytest.mark.parametrize("layout", ["classic", "multi-frame"])
+def test_two_echoes_are_two_series_with_two_numbers(tmp_path, voxels, layout):
+    images = mr_slices(voxels, EchoTime=20) + mr_slices(voxels, EchoTime=90)
+    save(tmp_path / "source", [enhanced(images)] if layout == "multi-frame" else images)
+    written = []
+    for k, series in enumerate(taken(tmp_path / "source")):
+        volume = read_series(series)
+        write_series(tmp_path / str(k), volume.array, volume.affine, volume.header, "1", "key")
+        written += images_of(tmp_path / str(k))
+    assert {(i.EchoTime, i.SeriesNumber) for i in written} == {(20, 1007), (90, 2007)}
+    assert len({i.SeriesInstanceUID for i in written}) == 2 and len({i.SOPInstanceUID for i in written}) == 12
+
+
+def test_uids_are_fresh_but_for_patient_study_and_frame_of_reference(tmp_path, voxels):
+    source = mr_slices(voxels)
+    images = derived(tmp_path, source)[2]
+    assert len({image.SOPInstanceUID for image in images} | {image.SOPInstanceUID for image in source}) == 31 + 6
+    assert len({image.SeriesInstanceUID for image in images}) == 1
+    assert images[0].SeriesInstanceUID != source[0].SeriesInstanceUID
+    for image in images:
+        assert image.SOPInstanceUID == image.file_meta.MediaStorageSOPInstanceUID
+        for keyword in ("StudyInstanceUID", "FrameOfReferenceUID", "PatientID", "PatientName", "StudyDate", "EchoTime"):
+            assert image[keyword].value == source[0][keyword].value
+
+
+def test_the_series_says_what_it_is_and_what_it_comes_from(tmp_path, voxels):
+    source = mr_slices(voxels, SeriesDescription="x" * 64)
+    image = derived(tmp_path, source)[2][0]
+    assert image.ImageType[:2] == ["DERIVED", "SECONDARY"]
+    assert image.SeriesNumber == 1007
+    assert image.SeriesDescription.endswith("x DRIFT SR") and len(image.SeriesDescription) == 64
+    for fact in ("estimated, not measured", "DRIFT 1.2.3", "acquisition of type 2D"):
+        assert fact in image.DerivationDescription
+    (tool,) = image.ContributingEquipmentSequence
+    assert image.MRAcquisitionType == "3D" and "ManufacturerModelName" not in tool
+    assert tool.Manufacturer == "DRIFT" and "DRIFT 1.2.3" in tool.ContributionDescription
+    assert tool.PurposeOfReferenceCodeSequence[0].CodeValue == "109102"
+    referenced = {item.ReferencedSOPInstanceUID for item in image.SourceImageSequence}
+    assert referenced == {one.SOPInstanceUID for one in source}
+    assert verdict(tmp_path / "sr").startswith("secondary images")  # a result is not taken for a scan
+
+
+def test_nothing_private_or_stale_is_copied(tmp_path, voxels):
+    source = mr_slices(
+        voxels,
+        AcquisitionTime=lambda k: f"10111{k}",
+        SmallestImagePixelValue=1,
+        LossyImageCompressionRatio=20,
+        SAR=0.4,
+        TriggerTime=12,
+        ImageComments="slice of a thick scan",
+    )
+    for image in source:
+        image.private_block(0x0029, "VENDOR", create=True).add_new(1, "LO", "secret")
+        request = Dataset()
+        request.RequestedProcedureID = "9"
+        request.private_block(0x0029, "VENDOR", create=True).add_new(1, "LO", "secret")
+        image.RequestAttributesSequence = [request]
+        image.add_new(0x60003000, "OW", b"\0\0")
+    for image in derived(tmp_path, source)[2]:
+        assert not [element for element in image.iterall() if element.tag.is_private]
+        stale = "AcquisitionTime SmallestImagePixelValue LossyImageCompressionRatio SAR TriggerTime ImageComments"
+        assert [keyword for keyword in stale.split() if keyword in image] == []
+        assert not [element for element in image if element.tag.group == 0x6000]
+        assert image.RequestAttributesSequence[0].RequestedProcedureID == "9"
+    assert b"secret" not in (tmp_path / "sr" / "0001.dcm").read_bytes()
+
+
+def test_what_is_true_of_one_slice_and_matters_is_said_of_all(tmp_path, voxels):
+    source = mr_slices(voxels, BurnedInAnnotation=lambda k: "YES" if k == 4 else "NO")
+    source[2].LossyImageCompression = "01"
+    for image in derived(tmp_path, source)[2]:
+        assert (image.BurnedInAnnotation, image.LossyImageCompression) == ("YES", "01")
+
+
+def test_one_window_for_all_slices(tmp_path, voxels):
+    source = mr_slices(voxels, WindowCenter=lambda k: [300 + k, 5], WindowWidth=lambda k: [700, 5])
+    assert {(i.WindowCenter, i.WindowWidth) for i in derived(tmp_path, source)[2]} == {(302.5, 700)}
+    for name, lost in {
+        "none": {},
+        "half": {"WindowCenter": 3},
+        "some": {"WindowWidth": lambda k: [[], 7][k > 2]},
+    }.items():
+        assert "WindowCenter" not in derived(tmp_path / name, mr_slices(voxels, **lost))[2][0]
+
+
+def test_names_in_other_alphabets_survive(tmp_path, voxels):
+    source = mr_slices(voxels, SpecificCharacterSet="ISO_IR 192", PatientName="Müller^Łucja")
+    assert derived(tmp_path, source)[2][0].PatientName == "Müller^Łucja"
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="the shared data are not here")
+def test_a_real_sagittal_series_with_gaps(tmp_path):
+    volume = read_only(REAL)
+    assert volume.array.shape == (256, 256, 35)
+    assert (volume.slice_thickness, volume.slice_spacing) == (4.0, pytest.approx(4.8, abs=1e-5))
+    volume.array[:, :, :] = volume.array - 3  # some overshoot
+    array, affine = rebuilt(volume)
+    array, affine = array[:, :, ::8], affine @ np.diag([1, 1, 8, 1])  # fewer files
+    write_series(tmp_path / "sr", array, affine, volume.header, "1", "key")
+    if DCM2NIIX is not None:
+        reference = read_only(REAL)
+        assert_same_in_space(reference.array, reference.affine, *through_dcm2niix(REAL, tmp_path / "n1")[:2])
+        other, other_affine, sidecar = through_dcm2niix(tmp_path / "sr", tmp_path / "n2")
+        assert_same_in_space(array, affine, other, other_affine)
+        assert sidecar["ManufacturersModelName"] == "Prisma_fit" and sidecar["SoftwareVersions"] == "syngo MR E11"
+        assert "MultibandAccelerationFactor" not in sidecar

@@ -1,0 +1,120 @@
+"""Intensities of a derived series, and that it is complete or absent."""
+
+import itertools
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scripts.errors import InputError
+from scripts.outputs.dicom import write_series
+from tests.dicom_files import SHAPE, derived, images_of, mr_slices, read_only, save
+
+# --- intensities ---
+
+
+@pytest.mark.parametrize(
+    "factor, slope, intercept, overshoot, step, signed",
+    [
+        (1, None, None, 0, 1, False),
+        (1, None, None, 40, 1, True),
+        (90, None, None, 0, 1, False),  # up to 64710: only unsigned integers reach it
+        (90, None, None, 40, 1, False),  # -40 to 64710: shifted
+        (1, 0.5, -100, 20, 0.5, True),
+        (1, 1e-6, 0, 0, 1e-6, False),
+        (1, 1e-6, 0, 1.0, 1e-6 * 719 / 65534 + 1 / 65534, False),  # too wide for the step: all 65536 values
+    ],
+)
+def test_intensities_come_back_within_half_a_step(tmp_path, voxels, factor, slope, intercept, overshoot, step, signed):
+    rescale = {} if slope is None else {"RescaleSlope": slope, "RescaleIntercept": intercept}
+    array, _, images = derived(tmp_path, mr_slices(voxels * factor, **rescale), overshoot=overshoot)
+    slopes = [float(image.get("RescaleSlope", 1)) for image in images]
+    np.testing.assert_allclose(slopes, step, rtol=1e-3)
+    assert {image.PixelRepresentation for image in images} == {int(signed)}
+    back = np.stack([i.pixel_array.T * slopes[0] + float(i.get("RescaleIntercept", 0)) for i in images], axis=-1)
+    assert abs(back - array).max() <= 0.5 * slopes[0] * (1 + 1e-6)
+    assert back.min() < 0 or not overshoot
+
+
+def test_the_finest_slope_of_the_slices_is_the_step(tmp_path, voxels):
+    source = mr_slices(voxels, RescaleSlope=lambda k: 0.25 * (1 + k), RescaleIntercept=0)
+    assert {float(image.RescaleSlope) for image in derived(tmp_path, source)[2]} == {0.25}
+
+
+def test_a_plain_series_stays_without_rescaling(tmp_path, voxels):
+    assert "RescaleSlope" not in derived(tmp_path, mr_slices(voxels))[2][0]
+
+
+def test_a_constant_volume_is_written(tmp_path, voxels):
+    source = mr_slices(np.full_like(voxels, 7), RescaleSlope=1e-3, RescaleIntercept=1e6)
+    array, _, images = derived(tmp_path, source)
+    assert float(images[0].pixel_array[0, 0] * images[0].RescaleSlope + images[0].RescaleIntercept) == array[0, 0, 0]
+
+
+# --- complete or absent ---
+def test_an_earlier_result_is_replaced_and_anything_else_is_refused(tmp_path, voxels):
+    volume = read_only(save(tmp_path / "source", mr_slices(voxels)))
+    sr = tmp_path / "new" / "sr"
+    for count in (6, 4):
+        write_series(sr, volume.array[:, :, :count], volume.affine, volume.header, "1", "key")
+        assert [path.name for path in sorted(sr.iterdir())] == [f"{k:04d}.dcm" for k in range(1, count + 1)]
+    assert [path.name for path in sr.parent.iterdir()] == ["sr"]
+    (sr / "thesis.doc").touch()
+    with pytest.raises(InputError, match="exists and is no earlier result"):
+        write_series(sr, volume.array, volume.affine, volume.header, "1", "key")
+    assert len(list(sr.iterdir())) == 5
+
+
+def killed(step, *given):
+    """Writes in a process that dies before one step of putting the result in its place."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    steps = itertools.count()
+
+    def deadly(call):
+        return lambda *arguments, **options: os._exit(9) if next(steps) == step else call(*arguments, **options)
+
+    Path.rename, shutil.rmtree = deadly(Path.rename), deadly(shutil.rmtree)
+    write_series(*given)
+    os._exit(0)
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_after_a_kill_there_is_a_whole_result_and_nothing_hidden(tmp_path, voxels, step):
+    """The steps: the old result goes aside, the new one takes its place, the old one is removed."""
+    volume = read_only(save(tmp_path / "source", mr_slices(voxels)))
+    sr, new = tmp_path / "out" / "sr", volume.array[::-1].copy()
+    rest = (volume.affine, volume.header, "1", "key")
+
+    def found():
+        assert [path.name for path in sr.parent.iterdir()] == ["sr"]
+        return np.stack([image.pixel_array.T for image in images_of(sr)], axis=-1)
+
+    write_series(sr, volume.array, *rest)
+    assert killed(step, sr, new, *rest) == 9
+    assert any(path.name.startswith(".") for path in sr.parent.iterdir())
+    with pytest.raises(InputError, match="NaN"):
+        write_series(sr, np.full(SHAPE, np.nan), *rest)
+    np.testing.assert_array_equal(found(), new if step == 2 else volume.array)
+    killed(step, sr, new, *rest)
+    write_series(sr, new, *rest)
+    np.testing.assert_array_equal(found(), new)
+
+
+def test_what_cannot_be_written_leaves_nothing(tmp_path, voxels):
+    volume = read_only(save(tmp_path / "source", mr_slices(voxels)))
+    hole = volume.array.copy()
+    hole[0, 0, 0] = np.nan
+    with pytest.raises(InputError, match="NaN or infinite"):
+        write_series(tmp_path / "sr", hole, volume.affine, volume.header, "1", "key")
+    sheared = volume.affine.copy()
+    sheared[0, 2] += 1
+    with pytest.raises(InputError, match="sheared"):
+        write_series(tmp_path / "sr", volume.array, sheared, volume.header, "1", "key")
+    volume.header.PhotometricInterpretation = "NONSENSE"
+    with pytest.raises(ValueError):
+        write_series(tmp_path / "sr", volume.array, volume.affine, volume.header, "1", "key")
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]

@@ -1,0 +1,51 @@
+"""What one sees while scans are rebuilt: bars in a terminal, a few plain lines elsewhere."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import termios
+
+import pytest
+
+from tests.outputs.test_interrupt import ENVIRONMENT, save_scan
+
+COMMAND = [sys.executable, "-c", "from drift_mri.command import main; main()", "scans", "-o", "out"]
+
+
+@pytest.fixture
+def scans(tmp_path):
+    for seed, name in enumerate(("first.nii.gz", "second.nii.gz")):
+        save_scan(tmp_path / "scans" / name, (24, 24, 5), seed)
+    return tmp_path
+
+
+def test_a_terminal_shows_a_bar_for_the_cohort_and_one_for_the_scan_and_whole_lines(scans):
+    screen, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (50, 200))
+    process = subprocess.Popen(COMMAND, cwd=scans, env=ENVIRONMENT, stdout=terminal, stderr=terminal)
+    os.close(terminal)
+    said = b""
+    while True:
+        try:
+            said += os.read(screen, 65536)
+        except OSError:  # closed at the other end
+            break
+    os.close(screen)
+    assert process.wait(120) == 0
+    text = said.decode()
+    assert re.search(r"scans: +50%.*1/2 \[.*<.*second\.nii\.gz\]", text), "time left, and the name of the scan"
+    assert "planes:" in text
+    lines = [re.sub(r"\x1b\[\w", "", part) for part in re.split(r"[\r\n]+", text)]
+    told = [line for line in lines if re.match(r"\d\d:\d\d:\d\d ", line)]
+    assert sum("slices along axis" in line and line.endswith("mm") for line in told) == 2
+    assert sum(" rebuilt, " in line and line.endswith("_sr.nii.gz") for line in told) == 2
+    assert not [line for line in told if "it/s" in line or "planes:" in line or "scans:" in line]
+
+
+def test_elsewhere_there_are_few_plain_lines(scans):
+    done = subprocess.run(COMMAND, cwd=scans, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stderr == ""
+    assert "\r" not in done.stdout and "%|" not in done.stdout
+    assert len(done.stdout.splitlines()) <= 3 * 2  # of each a warning, its facts and its end

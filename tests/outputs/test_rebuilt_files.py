@@ -1,0 +1,95 @@
+"""Scans from file to file by configs/inference.yaml: their place, their units and their own facts."""
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+
+from scripts.stack.acquisition import Acquisition
+from tests.loops import rebuilt_by_loop
+from tests.volumes import place, random_affine, texture
+
+STACK = np.diag([1.0, 1.0, 4.0, 1.0])
+
+
+@pytest.mark.parametrize("name", ["scan.nii.gz", "scan.nii"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_scan_is_rebuilt_in_place(axis, name, bundle, write_nifti, log):
+    shape, spacing = np.array([6, 7, 8]), np.ones(3)
+    shape[axis], spacing[axis] = 5, 4.0
+    affine = random_affine(spacing, axis)
+    bundle(write_nifti((1000 * texture(shape)).astype(np.int16), affine, name))
+    image = nib.load(bundle.out / "scan_sr.nii.gz")
+    expected = shape.copy()
+    expected[axis] = 20
+    assert image.shape == tuple(expected) and image.get_data_dtype() == np.float32
+    assert image.header.get_xyzt_units()[0] == "mm"
+    np.testing.assert_allclose(image.header.get_zooms(), 1, atol=1e-5)
+    for position in (0, 4):  # first and last slice centre: 1.5 mm beyond the first and last fine centre
+        corner, fine_corner = np.zeros((2, 3))
+        corner[axis], fine_corner[axis] = position, 1.5 + 4 * position
+        assert np.linalg.norm(place(affine, corner) - place(image.affine, fine_corner)) < 1e-3  # float32 of the header
+    assert np.isfinite(image.get_fdata()).all()
+    assert any("scan_sr.nii.gz" in message for message in log.messages)
+
+
+@pytest.mark.parametrize(
+    ("options", "others", "flips"),
+    [({}, (1, 0), ((),)), ({"both_planes": False}, (1,), ((),)), ({"flips": True}, (1, 0), ((), (0,), (1,), (0, 1)))],
+)
+def test_the_result_is_the_networks_in_the_scans_units(options, others, flips, bundle, write_nifti, drift):
+    """The deployed chain against arithmetic: range to [-1, 1], copies of slices, the plain loop, and back."""
+    thick = 1000 * texture((5, 17, 5)) + 200
+    own = {"inferer::steps": 2, "consistency": "measure"}
+    bundle(write_nifti(thick, STACK), **options, **own)
+    acquisition = Acquisition.stack(2, 5, 4.0, 4.0, 1.0)
+    expected = rebuilt_by_loop(torch.from_numpy(thick), acquisition, drift, others, flips=flips)
+    result = nib.load(bundle.out / "scan_sr.nii.gz").get_fdata()
+    np.testing.assert_allclose(result, expected, atol=0.05)
+
+
+@pytest.mark.parametrize("value", [0, 300])
+def test_a_constant_scan_passes_through(value, bundle, write_nifti):
+    bundle(write_nifti(np.full((6, 7, 5), value, np.int16), STACK))
+    result = nib.load(bundle.out / "scan_sr.nii.gz")
+    assert result.shape == (6, 7, 20)
+    np.testing.assert_allclose(result.get_fdata(), value, atol=1e-3)
+
+
+@pytest.mark.parametrize("spacing", [0.5, 0.9, 1.1])
+@pytest.mark.parametrize("known", [False, True])
+def test_an_isotropic_scan_is_copied(known, spacing, bundle, write_nifti, log):
+    thick, affine = 1000 * texture((6, 7, 8)), random_affine(np.full(3, spacing), 3)
+    bundle(write_nifti(thick, affine), **({"slice_thickness": max(spacing, 0.7)} if known else {}))
+    result = nib.load(bundle.out / "scan_sr.nii.gz")
+    assert "copied" in log.text
+    np.testing.assert_allclose(result.affine, affine, atol=1e-4)
+    np.testing.assert_allclose(result.get_fdata(), thick, atol=1e-2)
+
+
+def test_pixels_become_cubes_where_asked_for(bundle, write_nifti):
+    bundle(write_nifti(1000 * texture((20, 18, 5)), np.diag([0.43, 0.43, 4.2, 1.0])), isotropic=True, report=True)
+    said = (
+        "0.7 x 0.7 x 4.2 mm voxels in (pixels resampled from 0.43 x 0.43 mm by the option isotropic), 0.7 x 0.7 x 0.7"
+    )
+    assert said in " ".join((bundle.out / "scan_sr.html").read_text(encoding="utf-8").split()), "what was measured"
+    result = nib.load(bundle.out / "scan_sr.nii.gz")
+    np.testing.assert_allclose(result.header.get_zooms(), 0.7, atol=1e-5)
+    assert result.shape == (13, 12, 30) and result.get_fdata().min() >= 0
+
+
+def test_scan_after_scan_keeps_its_own_facts(bundle, write_nifti):
+    """Nothing of one scan leaks into the next: together they give what each gives alone."""
+    paths = [
+        write_nifti(1000 * texture((6, 7, 5)), STACK, "scans/a.nii.gz"),
+        write_nifti(7000 * texture((4, 8, 9), 1), random_affine(np.array([3.0, 0.9, 1.0]), 2), "scans/b.nii.gz"),
+    ]
+    bundle(paths[0].parent)
+    together = [nib.load(bundle.out / f"{name}_sr.nii.gz") for name in "ab"]
+    assert [v.shape for v in together] == [(6, 7, 20), (13, 8, 9)]
+    for path, image in zip(paths, together):
+        expected, affine = image.get_fdata(), image.affine.copy()
+        bundle(path, output_dir=str(bundle.out.parent / "alone"))
+        alone = nib.load(bundle.out.parent / "alone" / f"{path.name.split('.')[0]}_sr.nii.gz")
+        np.testing.assert_allclose(alone.get_fdata(), expected, atol=1e-3)
+        np.testing.assert_array_equal(alone.affine, affine)

@@ -1,0 +1,168 @@
+"""A result on disk: what its header, its record and its page say."""
+
+import json
+import math
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+
+from scripts.inputs import bids
+from scripts.rebuild.consistency import reconcile
+from scripts.stack.acquisition import Acquisition
+from tests.cohort_files import AXIAL, outcomes, record, summary, texture
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_the_results_header_agrees_with_itself(axis, bundle, write_nifti):
+    """Two affines and the zooms say one thing, wherever another program looks."""
+    affine = np.diag([-1.0, 1.0, 1.0, 1.0])[[1, 2, 0, 3]]
+    affine[:3, axis] *= 4
+    affine[:3, 3] = 11.5, -7.25, 30
+    shape = np.array([6, 7, 8])
+    shape[axis] = 5
+    bundle(write_nifti(texture(shape), affine))
+    image = nib.load(bundle.out / "scan_sr.nii.gz")
+    (sform, sform_code), (qform, qform_code) = image.get_sform(coded=True), image.get_qform(coded=True)
+    assert sform_code > 0 and qform_code > 0
+    np.testing.assert_allclose(sform, qform, atol=1e-4)
+    np.testing.assert_allclose(image.header.get_zooms(), 1, atol=1e-5)
+    middle, fine_middle = ((np.array(n) - 1) / 2 for n in (shape, image.shape))
+    np.testing.assert_allclose(
+        *(nib.affines.apply_affine(a, m) for a, m in ((affine, middle), (sform, fine_middle))), atol=1e-3
+    )
+
+
+@pytest.mark.parametrize(("sform", "qform"), [(1, 1), (1, 0), (0, 1), (4, 4), (2, 1), (0, 0)])
+def test_codes_units_and_dimensions_of_the_header_survive(sform, qform, tmp_path, bundle):
+    image = nib.Nifti1Image(texture(), AXIAL)
+    image.set_sform(AXIAL, sform)
+    image.set_qform(AXIAL, qform)
+    image.header.set_dim_info(freq=1, phase=0, slice=2)
+    image.header.set_xyzt_units("mm", "msec")
+    nib.save(image, tmp_path / "scan.nii.gz")
+    bundle(tmp_path / "scan.nii.gz")
+    header = nib.load(bundle.out / "scan_sr.nii.gz").header
+    default = max(sform, qform) or 2
+    assert (int(header["sform_code"]), int(header["qform_code"])) == (sform or default, qform or default)
+    assert header.get_dim_info() == (1, 0, 2) and header.get_xyzt_units() == ("mm", "msec")
+
+
+def test_a_place_that_the_result_does_not_have_is_not_named(tmp_path, bundle):
+    """The scanner's coordinates in the one affine, an atlas in the other, which is taken."""
+    image = nib.Nifti1Image(texture(), AXIAL)
+    image.set_qform(np.diag([1.0, 1.0, 4.0, 1.0]) + np.eye(4, k=3) * 9, 1)
+    image.set_sform(AXIAL, 4)
+    nib.save(image, tmp_path / "scan.nii.gz")
+    bundle(tmp_path / "scan.nii.gz")
+    header = nib.load(bundle.out / "scan_sr.nii.gz").header
+    assert (int(header["sform_code"]), int(header["qform_code"])) == (4, 4)
+
+
+def test_a_copied_scan_is_not_called_super_resolved(write_nifti, bundle):
+    bundle(write_nifti(texture((6, 7, 8)), np.eye(4)))
+    assert (
+        "Not rebuilt" in record(bundle.out)["Description"] and "uper-resolved" not in record(bundle.out)["Description"]
+    )
+    assert record(bundle.out)["Facts"]["target thickness"] == ["1 mm", "the slice spacing: nothing is to be rebuilt"]
+
+
+@pytest.mark.parametrize(
+    ("said", "stripped"), [({}, None), ({"SkullStripped": True}, True), ({"SkullStripped": False}, False)]
+)
+def test_a_record_says_of_the_skull_what_the_scans_sidecar_says(said, stripped, scan, bundle):
+    scan.with_name("scan.json").write_text(json.dumps(said))
+    bundle(scan)
+    assert record(bundle.out).get("SkullStripped") is stripped
+
+
+@pytest.mark.parametrize(("kind", "stripped"), [('"raw"', False), ('"derivative"', None), ("null", None)])
+def test_a_raw_dataset_holds_what_was_scanned_and_of_others_it_is_not_known(kind, stripped, tmp_path):
+    (tmp_path / "dataset_description.json").write_text(f'{{"Name": "x", "DatasetType": {kind}}}')
+    assert bids.skull_stripped(tmp_path / "sub-1_T2w.nii.gz") is stripped
+
+
+def number(folder):
+    return record(folder)["Summary"]["consistency"]
+
+
+def test_projection_is_the_default_and_brings_the_result_nearer_to_the_measurement(write_nifti, bundle):
+    ramps = 3000 + np.arange(20.0)[:, None, None] * [[-9, 90, 40, -20, 80]] * np.ones((1, 18, 1))  # no noise in a slice
+    scan = write_nifti(ramps.astype(np.float32), AXIAL)
+    bundle(scan, consistency="measure")
+    measured, before = number(bundle.out), nib.load(bundle.out / "scan_sr.nii.gz").get_fdata()
+    bundle(scan)
+    after = nib.load(bundle.out / "scan_sr.nii.gz")
+    assert number(bundle.out) < measured
+    assert after.shape == before.shape and np.abs(after.get_fdata() - before).max() > 1
+    expected = reconcile(torch.from_numpy(before), torch.from_numpy(ramps), Acquisition.stack(2, 5, 4.0, 4.0, 1.0))
+    np.testing.assert_allclose(after.get_fdata(), expected, atol=0.05)
+
+
+@pytest.mark.parametrize("profile", [2.5, "gaussian", "rectangular"])
+def test_the_profile_is_part_of_the_measurement(profile, scan, bundle):
+    bundle(scan)
+    first = number(bundle.out)
+    bundle(scan, profile=profile)
+    assert number(bundle.out) != first
+    assert str(profile) in record(bundle.out)["Facts"]["slice profile"][0]
+
+
+def test_a_constant_scan_has_no_number(write_nifti, bundle):
+    bundle(write_nifti(np.full((6, 7, 5), 300, np.int16), AXIAL), report=True)
+    assert record(bundle.out)["Summary"]["consistency"] is None
+    assert summary(bundle.out)[0]["consistency"] == ""
+    assert math.nan not in record(bundle.out)["Summary"].values()
+    page = (bundle.out / "scan_sr.html").read_text(encoding="utf-8")
+    assert "nan %" not in page and "Agreement with the measurement" in page
+
+
+def test_a_scan_at_the_target_agrees_with_itself(write_nifti, bundle):
+    bundle(write_nifti(texture((6, 7, 8)), np.eye(4)), report=True)
+    assert number(bundle.out) < 1e-3
+    assert record(bundle.out)["Summary"]["steps"] == 0
+    assert record(bundle.out)["Facts"]["steps"] == ["0", "none: the slices are at the target"]
+
+
+def test_steps_that_the_user_gave_are_not_said_to_be_those_of_ais(scan, bundle):
+    bundle(scan, **{"inferer::steps": 3})
+    assert record(bundle.out)["Facts"]["steps"] == ["3", "the option inferer::steps"]
+
+
+def test_the_page_says_what_the_record_says(scan, bundle):
+    scan.with_name("scan.json").write_text('{"SliceThickness": 3}')
+    bundle(scan, report=True, slice_thickness=3.5)
+    page, content = (bundle.out / "scan_sr.html").read_text(encoding="utf-8"), record(bundle.out)
+    for value, source in content["Facts"].values():
+        assert f"<td>{value}</td>" in page and source.split("/")[0] in page
+    assert f"{100 * content['Summary']['consistency']:.2f}"[:4] in page
+    assert content["WeightsSHA256"] in page and content["Version"] in page
+    assert content["Summary"]["warnings"] in page
+
+
+@pytest.mark.parametrize("offset", [0, -500, 30000])
+def test_integers_are_right_to_half_a_step_which_the_record_says(offset, write_nifti, bundle):
+    scan = write_nifti(texture((24, 24, 6)) + offset, AXIAL)
+    bundle(scan)
+    exact = nib.load(bundle.out / "scan_sr.nii.gz").get_fdata()
+    bundle(scan, dtype="int16")
+    image = nib.load(bundle.out / "scan_sr.nii.gz")
+    assert image.get_data_dtype() == np.int16 and outcomes(bundle.out) == ["rebuilt"]
+    half = float(image.dataobj.slope) / 2
+    assert half == pytest.approx(np.ptp(exact) / (2 * 65535), rel=0.01)
+    assert np.abs(image.get_fdata() - exact).max() <= half + 1e-6 * np.abs(exact).max()
+    kind, said = record(bundle.out)["Facts"]["voxels"]
+    assert kind == "int16" and said.endswith(f"right to {half:.3g}")
+    bundle(scan)
+    assert "voxels" not in record(bundle.out)["Facts"] and outcomes(bundle.out) == ["rebuilt"]
+
+
+def test_a_constant_scan_may_be_integers(write_nifti, bundle):
+    bundle(write_nifti(np.full((6, 7, 5), 7.25, np.float32), AXIAL), dtype="int16")
+    np.testing.assert_allclose(nib.load(bundle.out / "scan_sr.nii.gz").get_fdata(), 7.25, rtol=1e-6)
+
+
+def test_a_type_that_is_none_or_of_dicom_is_refused(scan, bundle, refusal):
+    assert "dtype is 'int8': expected float32 or int16" in refusal(bundle, scan, dtype="int8")
+    assert "Leave out --dtype" in refusal(bundle, scan, dtype="int16", output_format="dicom")

@@ -1,0 +1,258 @@
+"""Second runs: what is complete is left alone, what is changed, missing or harmed is done again, and nothing else."""
+
+import json
+import os
+import re
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+
+from scripts.method.weights import write_card
+from scripts.outputs.results import complete, state
+from scripts.rebuild.inferer import DriftInferer
+from tests.cohort_files import AXIAL, nan_scan, outcomes, record, summary, texture
+from tests.conftest import CARD
+from tests.pages.test_report import pictures
+
+
+def test_a_second_run_skips_what_is_complete(folder, bundle):
+    bundle(folder)
+    before = {p: p.stat().st_mtime_ns for p in bundle.out.rglob("*_sr.*")}
+    first = summary(bundle.out)
+    bundle(folder)
+    assert {p: p.stat().st_mtime_ns for p in bundle.out.rglob("*_sr.*")} == before
+    assert outcomes(bundle.out) == ["complete already"] * 3
+    assert [{**row, "outcome": "rebuilt"} for row in summary(bundle.out)] == first
+
+
+def test_a_second_run_does_only_what_is_new_and_what_failed(folder, bundle, write_nifti):
+    write_nifti(nan_scan(), AXIAL, "scans/b.nii.gz")
+    with pytest.raises(SystemExit):
+        bundle(folder)
+    write_nifti(texture(), AXIAL, "scans/b.nii.gz")
+    write_nifti(texture(), AXIAL, "scans/d.nii.gz")
+    bundle(folder)
+    assert outcomes(bundle.out) == ["complete already", "rebuilt", "complete already", "rebuilt"]
+
+
+def test_what_a_killed_run_had_begun_to_write_is_removed(folder, bundle):
+    bundle.out.mkdir()
+    kept = [bundle.out / name for name in (".123-ab_sr.nii.gz", ".123-a_sr.nii.gz.txt", "123-a_sr.nii.gz")]
+    begun = [bundle.out / name for name in (".123-a_sr.nii.gz", ".45-a_sr.json", ".6-b_sr.html")]
+    for path in (*kept, *begun):
+        path.write_text("half")
+    bundle(folder)
+    assert all(path.exists() for path in kept)
+    assert not any(path.exists() for path in begun)
+
+
+def test_a_failure_that_is_not_mended_fails_again(folder, bundle, write_nifti):
+    write_nifti(nan_scan(), AXIAL, "scans/b.nii.gz")
+    for _ in range(2):
+        with pytest.raises(SystemExit, match="1 of 3"):
+            bundle(folder)
+    assert outcomes(bundle.out) == ["complete already", "failed", "complete already"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"slice_thickness": 3},
+        {"target_thickness": 0.9},
+        {"slice_axis": 2},
+        {"both_planes": False},
+        {"consistency": "measure"},
+        {"profile": "gaussian"},
+        {"isotropic": True},
+        {"inferer::steps": 1},
+        {"inferer::roi_size": 32},
+        {"inferer::overlap": 0.5},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_a_changed_setting_redoes(changed, scan, bundle):
+    bundle(scan)
+    bundle(scan, **changed)
+    assert outcomes(bundle.out) == ["rebuilt"]
+    bundle(scan, **changed)
+    assert outcomes(bundle.out) == ["complete already"]
+
+
+def test_a_setting_that_changes_no_result_redoes_nothing(scan, bundle):
+    bundle(scan)
+    bundle(scan, **{"inferer::progress": True, "inferer::sw_batch_size": 2})
+    assert outcomes(bundle.out) == ["complete already"]
+
+
+def test_changed_weights_redo(scan, bundle):
+    bundle(scan)
+    weights = torch.load(bundle.weights, weights_only=True)
+    weights["apn.unet.conv_out.bias"] += 0.5
+    torch.save(weights, bundle.weights)
+    write_card(bundle.weights, CARD)
+    bundle(scan)
+    assert outcomes(bundle.out) == ["rebuilt"]
+
+
+def test_the_same_weights_elsewhere_redo_nothing(scan, bundle):
+    bundle(scan)
+    for ending in (".pt", ".json"):
+        bundle.weights.with_suffix(ending).rename(bundle.weights.with_name("moved" + ending))
+    bundle(scan, ckpt_path=str(bundle.weights.with_name("moved.pt")))
+    assert outcomes(bundle.out) == ["complete already"]
+
+
+def test_a_changed_input_redoes_whatever_its_time_says(scan, bundle, write_nifti):
+    bundle(scan)
+    times = scan.stat()
+    write_nifti(texture(seed=1), AXIAL)
+    os.utime(scan, ns=(times.st_atime_ns, times.st_mtime_ns))
+    bundle(scan)
+    assert outcomes(bundle.out) == ["rebuilt"]
+    scan.touch()
+    bundle(scan)
+    assert outcomes(bundle.out) == ["complete already"], "a new time alone is no change"
+
+
+def test_a_changed_sidecar_redoes(scan, bundle):
+    sidecar = scan.with_name("scan.json")
+    bundle(scan)
+    for content in ('{"SliceThickness": 3}', '{"SliceThickness": 3.5}', None):
+        if content is None:
+            sidecar.unlink()
+        else:
+            sidecar.write_text(content)
+        bundle(scan)
+        assert outcomes(bundle.out) == ["rebuilt"]
+    bundle(scan)
+    assert outcomes(bundle.out) == ["complete already"]
+
+
+@pytest.mark.parametrize(
+    "content", [None, b"", b"{", b"{}", b"[]", b"null", b"\xff\xfe", 0.5, 0.99], ids=lambda c: str(c)
+)
+def test_a_missing_or_broken_record_redoes(content, scan, bundle):
+    bundle(scan)
+    path = bundle.out / "scan_sr.json"
+    good = path.read_bytes()
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content if isinstance(content, bytes) else good[: int(content * len(good))])
+    bundle(scan)
+    assert outcomes(bundle.out) == ["rebuilt"]
+    assert list(json.loads(path.read_text())["Results"]) == ["scan_sr.nii.gz"]
+
+
+@pytest.mark.parametrize("harm", ["missing", "empty", "changed"])
+@pytest.mark.parametrize(("name", "outcome"), [("scan_sr.nii.gz", "rebuilt"), ("scan_sr.html", "page written")])
+def test_what_is_missing_or_harmed_is_done_again(name, outcome, harm, scan, bundle):
+    bundle(scan, report=True)
+    path = bundle.out / name
+    good = path.read_bytes()
+    if harm == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(b"" if harm == "empty" else good[:-1] + bytes([good[-1] ^ 1]))
+    bundle(scan, report=True)
+    assert outcomes(bundle.out) == [outcome] and path.stat().st_size == len(good)
+    bundle(scan, report=True)
+    assert outcomes(bundle.out) == ["complete already"]
+
+
+class Idle(DriftInferer):
+    def __call__(self, inputs, network):
+        raise RuntimeError("the networks were called")
+
+
+@pytest.mark.parametrize("form", ["nifti", "dicom"])
+def test_a_page_is_added_to_a_complete_result_without_the_networks(form, series, bundle):
+    """Its result is left as it is, and the page is that of a run that wrote both."""
+    bundle(series, output_format=form)
+    before = {p: p.stat().st_mtime_ns for p in bundle.out.rglob("*sr*") if p.suffix != ".json"}
+    first = summary(bundle.out)
+    bundle(series, output_format=form, report=True, **{"inferer::_target_": "tests.outputs.test_second_runs.Idle"})
+    assert outcomes(bundle.out) == ["page written"]
+    assert {p: p.stat().st_mtime_ns for p in before} == before
+    assert [{**row, "outcome": "rebuilt"} for row in summary(bundle.out)] == first
+    both = bundle.out.with_name("both")
+    bundle(series, output_format=form, report=True, output_dir=str(both))
+    pages = [next(folder.glob("*.html")).read_text(encoding="utf-8") for folder in (bundle.out, both)]
+    for (_, found), (_, expected) in zip(*map(pictures, pages), strict=True):
+        assert np.abs(found.astype(int) - expected).max() <= (0 if form == "nifti" else 3), "DICOM holds integers"
+
+
+def test_a_page_that_names_what_it_is_not_to_is_written_again(series, bundle):
+    """Date and series come from the DICOM header."""
+    bundle(series, report=True)
+    (page,) = bundle.out.glob("*_sr.html")
+    for anonymous, outcome in ((True, "page written"), (True, "complete already"), (False, "page written")):
+        before = page.read_text(encoding="utf-8")
+        idle = {"inferer::_target_": "tests.outputs.test_second_runs.Idle"}
+        bundle(series, report=True, anonymous=anonymous, **idle)
+        text = page.read_text(encoding="utf-8")
+        assert outcomes(bundle.out) == [outcome] and (text == before) == (outcome == "complete already")
+        assert ("series: t2 tse. date: 2024-05-06." in text) != anonymous
+        assert bool(re.search("t2[ _]tse|2024.05.06", text)) != anonymous
+
+
+def test_an_old_page_does_not_outlive_its_result(scan, bundle):
+    bundle(scan, report=True)
+    bundle(scan, slice_thickness=3)
+    assert not (bundle.out / "scan_sr.html").exists()
+
+
+def test_a_result_without_a_record_is_replaced(scan, bundle):
+    bundle.out.mkdir()
+    (bundle.out / "scan_sr.nii.gz").write_bytes(b"old")
+    bundle(scan)
+    assert outcomes(bundle.out) == ["rebuilt"]
+    assert nib.load(bundle.out / "scan_sr.nii.gz").shape == (6, 7, 20)
+
+
+def test_an_old_record_does_not_outlive_a_failure(scan, bundle, write_nifti):
+    """Else a result of other voxels would count once the old ones are back."""
+    bundle(scan)
+    write_nifti(nan_scan(), AXIAL)
+    with pytest.raises(SystemExit):
+        bundle(scan)
+    assert not (bundle.out / "scan_sr.json").exists()
+
+
+def test_complete_asks_for_every_key_and_every_byte(tmp_path):
+    stem, result = tmp_path / "a_sr", tmp_path / "a_sr.nii.gz"
+    assert complete(stem, {}) is None
+    result.write_bytes(b"voxels")
+    content = {"InputSHA256": "x", "Results": {result.name: state(result)}}
+    (tmp_path / "a_sr.json").write_text(json.dumps(content))
+    assert complete(stem, {"InputSHA256": "x"}) == content
+    assert complete(stem, {"InputSHA256": "y"}) is None
+    assert complete(stem, {"InputSHA256": "x", "Release": "1.0"}) is None
+    result.write_bytes(b"Voxels")
+    assert complete(stem, {"InputSHA256": "x"}) is None
+
+
+@pytest.mark.parametrize(("version", "outcome"), [("0.5.9", "complete already"), ("0.9.0", "rebuilt")])
+def test_a_release_redoes_and_its_corrections_do_not(version, outcome, scan, bundle):
+    bundle(scan, **{"_meta_::version": "0.5.0"})
+    bundle(scan, **{"_meta_::version": version})
+    assert outcomes(bundle.out) == [outcome]
+
+
+def test_a_machine_that_chooses_another_precision_redoes_nothing(scan, bundle):
+    """What the user sets does."""
+    bundle(scan, bfloat16=None, **{"inferer::bfloat16": False})
+    bundle(scan, bfloat16=None, **{"inferer::bfloat16": True})
+    assert outcomes(bundle.out) == ["complete already"] and record(bundle.out)["Bfloat16"] is False
+    bundle(scan, bfloat16="true")
+    assert outcomes(bundle.out) == ["rebuilt"] and record(bundle.out)["Bfloat16"] is True
+
+
+def test_a_folder_that_has_moved_is_complete_where_it_is_now(scan, bundle):
+    bundle(scan)
+    moved = bundle.out.rename(bundle.out.with_name("moved"))
+    for outcome in ("page written", "complete already"):
+        bundle(scan, output_dir=str(moved), report=True)
+        assert outcomes(moved) == [outcome] and summary(moved)[0]["result"] == str(moved / "scan_sr.nii.gz")

@@ -1,0 +1,261 @@
+"""The index of a cohort: its rows, links and pictures, who stands out, and how it sorts."""
+
+import base64
+import html
+import io
+import json
+import re
+from html.parser import HTMLParser
+from urllib.parse import unquote
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from monai.data import MetaTensor
+from PIL import Image
+
+from scripts.errors import input_error
+from scripts.pages import index as overview
+from scripts.stack.acquisition import Acquisition
+from tests.browser import chromium, needs_chromium
+from tests.cohort_files import AXIAL, hidden, nan_scan, record, summary, texture
+
+
+class Table(HTMLParser):
+    """Rows of an index: the class of each, its links, pictures and text."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.rows, self.inside = [], False
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.inside = self.inside or tag == "tbody"
+        if self.inside and tag == "tr":
+            self.rows.append({"outcome": given["class"], "links": [], "pictures": [], "text": ""})
+        elif self.inside and tag in ("a", "img"):
+            self.rows[-1][{"a": "links", "img": "pictures"}[tag]].append(given.get("href") or given.get("src"))
+
+    def handle_endtag(self, tag):
+        self.inside = self.inside and tag != "tbody"
+
+    def handle_data(self, text):
+        if self.inside and self.rows:
+            self.rows[-1]["text"] += f" {text.strip()}"
+
+
+def page(folder):
+    return (folder / "index.html").read_text(encoding="utf-8")
+
+
+def picture(url):
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))))
+
+
+def row(name, **values):
+    return {"input": f"{name}.nii", "outcome": "rebuilt", "warnings": "", **values}
+
+
+def test_an_index_has_every_scan_with_links_that_lead_there(write_nifti, bundle):
+    """One fails, one is complete already, one has a name that addresses escape."""
+    for seed, name in enumerate(("b", "sub/a #1 é?%20")):
+        write_nifti(texture(seed=seed), AXIAL, f"scans/{name}.nii.gz")
+    folder = write_nifti(nan_scan(), AXIAL, "scans/c.nii.gz").parent
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            bundle(folder, report=True)
+    assert "complete already" in page(bundle.out)
+    rows = Table(page(bundle.out)).rows
+    assert [row["outcome"] for row in rows] == [row["outcome"] for row in summary(bundle.out)]
+    named = {row["text"].split("result")[0].strip(): row for row in rows}
+    for name, stem in (("b.nii.gz", "b"), ("sub/a #1 é?%20.nii.gz", "sub/a #1 é?%20")):
+        assert [unquote(link) for link in named[name]["links"]] == [f"{stem}_sr.html", f"{stem}_sr.nii.gz"]
+        assert all((bundle.out / unquote(link)).is_file() for link in named[name]["links"])
+        assert len(named[name]["pictures"]) == 2 and "6\u00d77\u00d720" in named[name]["text"]
+    (failed,) = (row for row in rows if row["outcome"] == "failed")
+    assert "c.nii.gz has 1 NaN" in failed["text"] and failed["links"] == failed["pictures"] == []
+    assert str(bundle.out.parent) not in page(bundle.out), "no folder of this machine"
+    assert hidden(bundle.out) == []
+
+
+def test_an_index_keeps_the_scans_of_earlier_runs_and_reads_no_volume_again(folder, bundle, monkeypatch):
+    a, b, _ = sorted(folder.iterdir())
+    bundle(a)
+    first = Table(page(bundle.out)).rows
+    bundle(b)
+    assert Table(page(bundle.out)).rows[0] == first[0] and len(Table(page(bundle.out)).rows) == 2
+    monkeypatch.chdir(bundle.out)  # and the folder may have another name by then
+    bundle.out.rename(bundle.out.with_name("moved"))
+    moved = bundle.out.with_name("moved")
+    (moved / "scan_sr.nii.gz").write_bytes(b"no volume")
+    overview.write_index(moved, summary(moved))
+    assert Table(page(moved)).rows[0] == first[0]
+
+
+def test_a_result_that_is_gone_has_no_link(scan, bundle):
+    bundle(scan)
+    for name in ("scan_sr.nii.gz", "scan_sr.json"):
+        (bundle.out / name).unlink()
+    overview.write_index(bundle.out, summary(bundle.out))
+    assert Table(page(bundle.out)).rows[0]["links"] == []
+
+
+def test_record_and_summary_have_the_step_ratio(scan, bundle):
+    bundle(scan)
+    ratio = record(bundle.out)["Summary"]["step_ratio"]
+    assert ratio > 0 and summary(bundle.out)[0]["step_ratio"] == str(ratio)
+
+
+def test_a_scan_without_steps_or_head_has_no_step_ratio(write_nifti, bundle):
+    bundle(write_nifti(np.full((6, 7, 5), 300, np.int16), AXIAL))
+    assert record(bundle.out)["Summary"]["step_ratio"] is None
+    bundle(write_nifti(texture((6, 7, 8)), np.eye(4)))
+    assert summary(bundle.out)[0]["step_ratio"] == ""
+
+
+def test_a_summary_of_the_last_release_is_gone_on_with(folder, bundle):
+    bundle(folder)
+    path = bundle.out / "summary.csv"
+    names = [name for name in path.read_text().splitlines()[0].split(",") if name != "step_ratio"]
+    path.write_text(",".join(names) + "\nold.nii,old_sr.nii.gz,rebuilt,2,5,5,1,3,60,0.01,\n")
+    bundle(folder)
+    assert [row["step_ratio"] == "" for row in summary(bundle.out)] == [True, False, False, False]
+    assert "old.nii" in page(bundle.out)
+
+
+def test_another_programs_index_is_left_alone(scan, bundle):
+    bundle.out.mkdir()
+    (bundle.out / "index.html").write_text("<html>mine</html>")
+    with pytest.raises(Exception) as caught:
+        bundle(scan)
+    assert "index.html is none that DRIFT wrote" in str(input_error(caught.value))
+    assert [p.name for p in bundle.out.iterdir()] == ["index.html"] and page(bundle.out) == "<html>mine</html>"
+
+
+@pytest.mark.parametrize("code", ["RAS", "LPI", "ASR", "SLA", "IRP"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_thumbnails_hang_as_films_do_in_true_proportions(code, axis):
+    """A head of 60 x 90 x 120 mm, bright at its right, front and top, stored in any order, thick along any axis."""
+    edges = np.array([2.0, 2.0, 2.0])
+    edges[axis] = 6.0
+    shape = (np.array([60, 90, 120]) / edges).astype(int)
+    array = np.zeros(shape, np.float32)
+    for a in range(3):
+        array[tuple(slice(n // 2, None) if a == b else slice(None) for b, n in enumerate(shape))] += 100 * 2**a
+    image = nib.Nifti1Image(array, np.diag([*edges, 1]))
+    to = nib.orientations.axcodes2ornt(code)
+    image = image.as_reoriented(nib.orientations.ornt_transform(nib.orientations.axcodes2ornt("RAS"), to))
+    stored = next(k for k, letter in enumerate(code) if letter in ("LR", "AP", "SI")[axis])
+    measured = MetaTensor(torch.from_numpy(image.get_fdata(dtype=np.float32).copy()), affine=image.affine)
+    Acquisition.stack(stored, measured.shape[stored], 6.0, 6.0, 2.0).attach(measured)
+    seen = overview.glance(measured, measured)
+    before = picture(seen["before"])
+    assert seen["plane"] == ("sagittal" if axis == 1 else "coronal") and seen["voxels"] == list(measured.shape)
+    assert before.shape == ((120, 90) if axis == 1 else (120, 60))
+    left, right = (part.mean() for part in np.array_split(before.astype(float), 2, axis=1))
+    top, bottom = (part.mean() for part in np.array_split(before.astype(float), 2, axis=0))
+    assert left > right and top > bottom, "right or front on the left, head up"
+
+
+def test_a_thumbnail_shows_thick_slices_as_blocks():
+    scan = MetaTensor(torch.from_numpy(texture((12, 12, 6))), affine=AXIAL)
+    Acquisition.stack(2, 6, 4.0, 4.0, 1.0).attach(scan)
+    fine = MetaTensor(torch.from_numpy(texture((12, 12, 24))), affine=np.eye(4))
+    seen = overview.glance(scan, fine)
+    changes = [(np.diff(picture(seen[k]).astype(int), axis=0) != 0).any(1).sum() for k in ("before", "after")]
+    assert changes[0] == 5 and changes[1] == 23
+
+
+def test_five_hundred_scans_of_noise_stay_below_15_mb(tmp_path):
+    volume = MetaTensor(torch.from_numpy(texture((200, 200, 40))), affine=np.diag([1.0, 1.0, 5.0, 1.0]))
+    Acquisition.stack(2, 40, 5.0, 5.0, 1.0).attach(volume)
+    fine = MetaTensor(torch.from_numpy(texture((200, 200, 200))), affine=np.eye(4))
+    (tmp_path / "a_sr.nii.gz").touch()
+    (tmp_path / "a_sr.json").write_text(json.dumps({"Overview": overview.glance(volume, fine)}))
+    warnings = " | ".join(["a warning that is as long as such warnings of an acquisition are in practice, or so"] * 3)
+    overview.write_index(tmp_path, [row(k, result="a_sr.nii.gz", warnings=warnings) for k in range(500)])
+    assert 1e6 < (tmp_path / "index.html").stat().st_size < 15e6
+
+
+def test_outliers_by_hand():
+    """Median 3, absolute deviations 2 1 0 1 97, their median 1: the limit is 3.5 x 1.4826 x 1 = 5.1891."""
+    assert overview.outliers([1, 2, 3, 4, 100]) == (3, [False] * 4 + [True])
+    assert overview.outliers([1, 2, 3, 4, 3 + 5.18])[1] == [False] * 5
+    assert overview.outliers([1, 2, 3, 4, 3 + 5.20])[1] == [False] * 4 + [True]
+    assert overview.outliers([-100, 2, None, 3, 4, 5])[1] == [True] + [False] * 5, "below the median too"
+    assert overview.outliers([1, 2, None, 4, 100])[1] == [False] * 5, "four numbers are too few"
+    assert overview.outliers([None, None])[1] == [False, False]
+
+
+def test_an_outlier_is_marked_with_its_number_and_the_median(tmp_path):
+    rows = [row(k, consistency=str(0.01 * k), step_ratio="1.0") for k in (1, 2, 3, 4, 100)] + [row("x")]
+    overview.write_index(tmp_path, rows)
+    said = [row["text"] for row in Table(page(tmp_path)).rows]
+    assert ["outlier" in text for text in said] == [False] * 4 + [True, False]
+    assert "agreement 100.00 %, median 3.00 %" in said[4] and "3.5 &times; 1.4826" in page(tmp_path)
+
+
+def test_reasons_keep_file_names_and_lose_folders(tmp_path):
+    rows = [
+        row("x", input="/home/me/my scans/a.nii", warnings="/home/me/my scans/a.nii has 1 NaN | 3 mm / 4 mm at 1/2"),
+        row("y", input="/home/me/b.nii", warnings="from /opt/some/where/b.json: no, /b.json; https://a.org/b/c"),
+        row("z", input="<b>3_T2", outcome="skipped", warnings="not DICOM"),
+    ]
+    overview.write_index(tmp_path, rows)
+    one, two, three = (" ".join(row["text"].split()) for row in Table(page(tmp_path)).rows)
+    assert one == "my scans/a.nii rebuilt a.nii has 1 NaN 3 mm / 4 mm at 1/2"
+    assert two == "b.nii rebuilt from b.json: no, /b.json; https://a.org/b/c"
+    assert three == "<b>3_T2 skipped not DICOM"
+
+
+def order(tmp_path, hash_):
+    """First cells of the rows, as a browser sorts them."""
+    address = tmp_path / "index.html"
+    dom, console = chromium(tmp_path, address, "--dump-dom", fragment=hash_)
+    assert console == []
+    return re.findall(r'<td class="wide name" data-key="([^"]*)"', dom), dom
+
+
+@needs_chromium
+def test_a_heading_sorts_numbers_names_and_what_is_empty_last(tmp_path):
+    given = {"s10": 0.5, "s9": 12, "s1": None, "t": 3}
+    overview.write_index(tmp_path, [row(k, seconds=v, warnings="w" * (k == "t")) for k, v in given.items()])
+    for address, expected in (
+        ("", "s10 s9 s1 t"),
+        ("sort=time", "s10 t s9 s1"),
+        ("sort=-time", "s9 t s10 s1"),
+        ("sort=scan", "s1 s9 s10 t"),
+        ("sort=warnings", "t s10 s9 s1"),
+        ("sort=nothing", "s10 s9 s1 t"),
+    ):
+        found, dom = order(tmp_path, address)
+        assert found == [f"{name}.nii" for name in expected.split()], address
+    click = "document.querySelector('[data-sort=time]').click(); sortAsAddressed();"
+    text = page(tmp_path).replace("</body>", f"<script>{2 * click}</script></body>")
+    (tmp_path / "index.html").write_text(text, encoding="utf-8")
+    found, dom = order(tmp_path, "")
+    assert found == ["s9.nii", "t.nii", "s10.nii", "s1.nii"] and 'aria-sort="descending"' in dom
+
+
+@needs_chromium
+def test_an_index_needs_no_sideways_scrolling_on_any_screen(folder, bundle):
+    """With a scan of a long name, large numbers and a warning, on a telephone and about where its layout changes."""
+    bundle(folder)
+    numbers = dict.fromkeys(("slice_thickness", "slice_spacing", "target_thickness"), "0.8984")
+    numbers |= {"consistency": "0.1234", "step_ratio": "12.34", "seconds": "12345", "steps": "3", "slice_axis": "2"}
+    names = {"input": "subject-12345_session-2_T1w.nii.gz", "result": summary(bundle.out)[0]["result"]}
+    rows = [row("x", warnings="nothing states the slice thickness: Set --slice_thickness", **numbers) | names]
+    overview.write_index(bundle.out, [*summary(bundle.out)[1:], *rows])
+    text, widths = page(bundle.out), (400, 1249, 1251)
+    frame = '<iframe style="width:{}px;height:900px;border:0" srcdoc="{}"></iframe>'
+    look = (
+        "<script>onload = () => { document.title = [...document.querySelectorAll('iframe')].map(f => f.contentDocument)"
+        ".map(d => d.documentElement.scrollWidth + ' ' + d.querySelectorAll('img').length) }</script>"
+    )
+    frames = "".join(frame.format(width, html.escape(text)) for width in widths)
+    (bundle.out / "frame.html").write_text(frames + look, encoding="utf-8")
+    dom, _ = chromium(bundle.out.parent, bundle.out / "frame.html", "--dump-dom")
+    assert re.search("<title>(.*?)</title>", dom)[1] == ",".join(f"{width} 6" for width in widths)
+    assert 'name="viewport"' in text and not re.search(r'(src|href)="(?!data:|\w+_sr)', text), "nothing from elsewhere"

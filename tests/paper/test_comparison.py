@@ -1,0 +1,70 @@
+"""What an experiment's table says: pairs, spread, intervals."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from scripts.paper.comparison import compare, comparison_table
+
+
+def test_differences_are_taken_within_pairs_and_seeds_are_told_apart_from_volumes():
+    table = [
+        {
+            "coverage": shift,
+            "label": label,
+            "seed": seed,
+            "volume": volume,
+            "subject": volume,
+            "slice_axis": 0,
+            "psnr": 10.0 * volume + shift + seed * tilt,
+        }
+        for label, shift, tilt in (("a", 0.0, 0.0), ("b", 1.0, 2.0))
+        for seed in (0, 1)
+        for volume in (1, 2, 3)
+    ]
+    summary = compare(pd.DataFrame(table), ["label", "coverage"], ["psnr"], against="a")["psnr"].loc["b", 1.0]
+    assert summary["mean"] == pytest.approx(22.0) and summary["n"] == 3
+    assert summary["sd"] == pytest.approx(10.0), "over volumes, of the mean over seeds"
+    assert summary["seeds"] == pytest.approx(np.std([1, 3], ddof=1))
+    assert summary["difference"] == pytest.approx(2.0)
+    half = np.ptp([1, 3]) / 2 * stats.t.ppf(0.975, 1)
+    assert (summary["difference_low"], summary["difference_high"]) == pytest.approx((2 - half, 2 + half)), "over seeds"
+    text = comparison_table(compare(pd.DataFrame(table), columns=["psnr"], against="a"))
+    assert f"+2.000 (-{half - 2:.3f} to +{2 + half:.3f})" in text
+
+
+def test_intervals_of_one_seed_are_over_people_each_counted_once():
+    table = [
+        {"label": label, "seed": 0, "volume": f"{who}{k}", "subject": who, "slice_axis": 0, "psnr": value}
+        for who, gains in {"A": (1.0, 1.0, 4.0), "B": (3.0,), "C": (7.0,)}.items()
+        for k, gain in enumerate(gains)
+        for label, value in (("a", 20.0), ("b", 20.0 + gain))
+    ]
+    summary = compare(pd.DataFrame(table), columns=["psnr"], against="a")["psnr"].loc["b"]
+    expected = stats.ttest_1samp([2.0, 3.0, 7.0], 0).confidence_interval()
+    assert tuple(summary[["difference_low", "difference_high"]]) == pytest.approx(tuple(expected))
+    assert summary["difference"] == pytest.approx(4.0), "in its middle"
+
+
+def test_one_result_is_compared_with_the_mean_over_seeds():
+    """As an interpolation is with a network that was trained several times."""
+    values = {("cubic", 0): 20.5, ("ours", 0): 20.0, ("ours", 1): 21.0, ("ours", 2): 22.0}
+    table = [
+        {"label": label, "seed": seed, "volume": "a", "subject": who, "slice_axis": 0, "psnr": value + gain}
+        for (label, seed), value in values.items()
+        for who, gain in {"A": 0.0, "B": 3.0}.items()
+    ]  # files of one name, as where each person has a folder
+    summary = compare(pd.DataFrame(table), columns=["psnr"], against="ours")["psnr"]
+    assert summary.loc["cubic", "difference"] == pytest.approx(-0.5) and summary.loc["cubic", "n"] == 2
+
+
+def test_each_variant_may_have_a_reference_of_its_own(refusal):
+    levels = {"base": 0.0, "first": 1.0, "second": 4.0}
+    cases = [(label, 0, volume, "A", 0, level + volume) for label, level in levels.items() for volume in (1, 2)]
+    table = pd.DataFrame(cases, columns=["label", "seed", "volume", "subject", "slice_axis", "psnr"])
+    summary = compare(table, columns=["psnr"], against={"first": "base", "second": "first"})
+    assert list(summary["psnr", "difference"].fillna(-1)) == [-1, 1, 3]
+    differences = comparison_table(summary).split("\n\n")[-1]
+    assert "first" in differences and "base" not in differences, "what is compared with nothing has no row"
+    assert "nothing is called 'third'" in refusal(compare, table, columns=["psnr"], against={"first": "third"})

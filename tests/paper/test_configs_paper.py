@@ -1,0 +1,204 @@
+"""The method as data: what the paper says and what is said twice stands in the configs as it should."""
+
+import inspect
+import json
+import re
+from dataclasses import asdict
+
+import pytest
+
+from tests import paper_values as paper
+from tests.config_files import CONFIGS, ROOT, inherited, kind, located, parser, raw, transform
+
+
+def test_training_uses_the_papers_objectives():
+    stacked = parser("train.yaml", "paper.yaml")
+    loss = stacked.get_parsed_content("train#trainer#loss_function")
+    assert loss.ssim_weight == paper.SSIM_WEIGHT and loss.epsilon < 0.01  # absolute errors
+    config = parser("train.yaml")
+    assert config["stage2#trainer#loss_function#delta"] == paper.HUBER_DELTA
+    assert config["ceta_weight"] == paper.CETA_WEIGHT and config["ceta_time"] is None
+    assert config["alpha"] == paper.ENDPOINT_ALPHA
+    assert config["ceta_gap"] == paper.CETA_GAP
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))], ids=lambda page: page.name)
+def test_no_documented_command_passes_none(page):
+    """MONAI's runner drops options that are None, and `null` arrives as text."""
+    commands = "".join(re.findall(r"```bash\n(.*?)```", page.read_text(), re.DOTALL))
+    assert re.findall(r"--[\w:#]+[ =](?:None|null)\b", commands) == []
+
+
+def test_training_uses_the_papers_data():
+    config = parser("train.yaml")
+    assert config["patch_size"] == paper.PATCH_SIZE
+    assert [flip["prob"] for flip in transform("RandFlipd", config)] == [paper.FLIP_PROBABILITY] * 2
+    assert sorted(flip["spatial_axis"] for flip in transform("RandFlipd", config)) == [0, 1]
+    (scale,) = transform("ScaleIntensityRanged", config)
+    assert (scale["a_min"], scale["a_max"]) == (0.0, 1.0)
+    assert (scale["b_min"], scale["b_max"]) == paper.INTENSITY_RANGE
+    assert not scale.get("clip", False), "bright voxels stay brighter than 1"
+
+
+def test_pairs_share_every_augmentation():
+    """Each transform after the acquisition is drawn once for image, label and proximal image."""
+    config = parser("train.yaml")
+    *before, last = config["train#acquisition#transforms"]
+    first, *after = config["pairs#transforms"]
+    assert last == "@pairs" and first == "@acquired" and kind(config["acquired"]) == "RandAcquired"
+    assert before and after
+    assert all(t["keys"] == "label" for t in (*before, config["acquired"]))
+    assert all(t["keys"] == ["image", "label", "proximal"] for t in after)
+
+
+def test_contrasts_change_before_the_acquisition():
+    """A scanner measures thick slices of an anatomy that has its contrast already; curves do not commute with that."""
+    config = parser("train.yaml")
+    for section, contrasts in (
+        ("preprocessing", {"RandHistogramShiftd", "RandIntensityCurved"}),
+        ("label_preprocessing", {"RandTissueContrastd"}),
+    ):
+        *transforms, last = config[f"train#{section}#transforms"]
+        assert last == "@train#acquisition"
+        kinds = [kind(t) for t in transforms]
+        assert contrasts <= set(kinds[kinds.index("RandPlaned") + 1 :]), "what precedes the plane is cached"
+
+
+@pytest.mark.parametrize("trainer", ["train#trainer", "stage2#trainer"])
+def test_training_uses_the_papers_optimiser(trainer):
+    config = parser("train.yaml")
+    optimizer = inherited(config[trainer]["optimizer"], config)
+    assert optimizer["_target_"] == "torch.optim.AdamW"
+    assert optimizer["weight_decay"] == paper.WEIGHT_DECAY
+    assert tuple(optimizer.get("betas", (0.9, 0.999))) == paper.ADAMW_BETAS
+    handlers = config[trainer]["train_handlers"]
+    assert {"_target_": "@stage#clip"} in (config[handlers[1:]] if isinstance(handlers, str) else handlers)
+    assert config["stage#clip#max_norm"] == paper.GRADIENT_CLIP
+
+
+def test_paper_yaml_is_the_papers_training():
+    config = parser("train.yaml", "models/large.yaml", "paper.yaml")
+    assert config["stage1_batch_size"] == paper.STAGE1_BATCH
+    assert config["stage2_batch_size"] == paper.STAGE2_BATCH
+    assert config["stage1_epochs"] == config["stage2_epochs"] == paper.EPOCHS
+    assert config["stage1_learning_rate"] == paper.STAGE1_LEARNING_RATE
+    assert config["stage2_learning_rate"] == paper.STAGE2_LEARNING_RATE
+    assert config["max_thickness"] == paper.MAX_THICKNESS
+
+
+def test_paper_yaml_simulates_the_papers_acquisition_and_no_other_contrast():
+    """What paper.yaml gives the transforms is what they take by themselves, and augmentations beyond it are off."""
+    config = parser("train.yaml", "paper.yaml")
+    item = config["acquired"]
+    given = {key: config[value[1:]] for key, value in item.items() if str(value).startswith("@")}
+    defaults = inspect.signature(located(item["_target_"])).parameters
+    for key in ("profiles", "spacing_ratio", "max_shift", "max_gain", "max_noise", "ceta_gap"):
+        default = defaults[key].default
+        assert given[key] == (list(default) if isinstance(default, tuple) else default), key
+    assert config["curve_share"] == config["bias_share"] == 0
+    assert config["size_range"] == [1.0, 1.0]
+    assert config["label_dir"] is None
+
+
+def test_paper_yaml_names_the_options_in_which_it_is_not_the_papers():
+    text = (CONFIGS / "paper" / "paper.yaml").read_text()
+    papers = {
+        "data",
+        "seed",
+        "patch_size",
+        "planes",
+        "largest_spacing",
+        "min_thickness",
+        "alpha",
+        "ceta_gap",
+        "ceta_weight",
+        "ceta_time",
+    }
+    papers |= {"bias_range"}  # without effect at a share of 0
+    left = set(raw("train.yaml")["settings"]) - set(raw("paper.yaml")) - papers
+    header = text[: text.index("\nstage1_batch_size")]
+    assert left == {"target_range", "average_decay", "patches_per_epoch"}
+    assert all(name in header for name in left)
+    assert header.count("\n# ") >= 6 and re.findall(r"^# (\d)\. ", header, re.M) == list("123456")
+
+
+def test_shares_and_ranges_are_ranges():
+    config = parser("train.yaml")
+    for name in ("curve_share", "bias_share", "max_gain", "max_noise", "max_shift"):
+        assert 0 <= config[name] <= 1, name
+    for name in ("bias_range", "target_range", "pixel_range", "size_range", "spacing_ratio"):
+        low, high = config[name]
+        assert low < high, name
+    profile = located("scripts.stack.profile.slice_profile")
+    for name in config["profiles"]:
+        assert profile(name)
+
+
+@pytest.mark.parametrize("file", ["inference.yaml", "evaluate.yaml"])
+def test_windows_are_whole_planes_or_the_papers(file):
+    config = parser(file)
+    assert config.get_parsed_content("inferer").roi_size > 2 * paper.WINDOW
+    assert parser(file, speed="paper").get_parsed_content("inferer").roi_size == paper.WINDOW
+    assert config["inferer"]["overlap"] * paper.WINDOW == paper.WINDOW_OVERLAP
+
+
+def test_evaluation_rebuilds_as_inference_does():
+    """What is evaluated is what ships; stage 1 differs by its steps alone."""
+    evaluated, stage1, shipped = (
+        raw("evaluate.yaml")["inferer"],
+        raw("evaluate.yaml")["stage1_inferer"],
+        raw("inference.yaml")["inferer"],
+    )
+    window = {"roi_size": "@inferer::roi_size"}
+    assert {**stage1, "n_max": evaluated["n_max"]} == {**evaluated, **window, "steps": 0}
+    assert shipped.pop("bfloat16") == {**raw("evaluate.yaml")[evaluated.pop("bfloat16")[1:]], "given": "@bfloat16"}
+    assert shipped.pop("deblocked") is raw("evaluate.yaml")[evaluated.pop("deblocked")[1:]] is True
+    assert evaluated == {k: v for k, v in shipped.items() if k not in {"sw_batch_size", "progress"}}
+
+
+def test_the_shipped_card_says_what_train_yaml_trains_for():
+    card = json.loads((ROOT / "models" / "model.json").read_text())
+    trained = asdict(parser("train.yaml").get_parsed_content("card"))
+    for name in ("size", "target_range", "pixel_range", "max_thickness", "spacing_ratio", "n_max"):
+        assert card[name] == (list(trained[name]) if isinstance(trained[name], tuple) else trained[name])
+
+
+def test_the_papers_training_writes_a_card_of_the_papers_ranges():
+    card = parser("train.yaml", "paper.yaml", "models/large.yaml").get_parsed_content("card")
+    assert card.size == "large" and card.n_max == paper.N_MAX
+    assert card.pixel_range == card.target_range and card.spacing_ratio == (1, 1)
+    assert card.max_thickness == paper.MAX_THICKNESS
+
+
+def test_simulated_acquisitions_are_named_alike_in_training_and_evaluation():
+    assert parser("evaluate.yaml")["profile"] in parser("train.yaml")["profiles"]
+    assert parser("evaluate.yaml")["profile"] == located("scripts.stack.profile.SLR")
+
+
+def test_stages_differ_in_nothing_but_what_they_train():
+    """All that is not said of one stage is said once, under `stage`."""
+    config = parser("train.yaml")
+    first, second = config["train#trainer"], config["stage2#trainer"]
+    assert set(first) == set(second)
+    assert first["_target_"] == second["_target_"] == "@stage#trainer"
+    assert config["train#handlers"] == second["train_handlers"]
+    for key in ("train_data_loader", "optimizer"):
+        assert first[key]["_target_"] == second[key]["_target_"] and first[key].keys() == second[key].keys()
+    assert second["prepare_batch"]["inferer"] == "@train#inferer", "the frozen APN in one precision with all"
+    shipped = {"_target_": "scripts.rebuild.inferer.DriftInferer"}
+    assert config["inferer"] == {**shipped, "steps": 0}, "stage 1 alone takes no Euler step"
+    assert config["stage2#evaluator#inferer"] == {**shipped, "n_max": "@n_max"}
+    assert config["validate#evaluator"].keys() == config["stage2#evaluator"].keys()
+    assert config["stage1"].keys() == config["stage2"].keys()
+
+
+def test_every_option_that_changes_the_result_is_in_the_key_of_the_checkpoints():
+    """The key has the data and what differs between stages from the trainer itself."""
+    config = raw("train.yaml")
+    free = {"device", "output_dir", "follower", "num_workers", "bfloat16", "val_interval", "checkpoint_interval"}
+    data = {"dataset_dir", "label_dir", "ckpt_path", "bundle_root", "size", "n_max"}
+    names = list(config)
+    options = set(names[names.index("bundle_root") : names.index("network_def")])
+    staged = {name for name in options if name.startswith(("stage1_", "stage2_"))}
+    assert options - free - data - staged == set(config["settings"]) - {"data"}
+    assert all(value == f"@{name}" for name, value in config["settings"].items() if name != "data")

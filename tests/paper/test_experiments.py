@@ -1,0 +1,287 @@
+"""The paper's experiments on two small files with tiny networks: what is made once, refused, written."""
+
+import json
+import sys
+from dataclasses import replace
+
+import nibabel as nib
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from scripts.paper.experiments import fill
+from tests.config_files import ROOT, parser, raw
+from tests.test_end_to_end import NETWORK, random_weights, stacked
+from tests.test_end_to_end import run as command
+
+EXPERIMENTS = raw("paper/reproduce.yaml")["experiments"]
+NANO = {**NETWORK, "num_workers": 0, "stage1_batch_size": 2, "stage2_batch_size": 2, "bfloat16": False}
+PAIR = {  # two variants on one stage 1
+    "section": "none",
+    "about": "a pair",
+    "variants": {"with": {}, "without": {"stage2": {"ceta_weight": 0.0}}},
+    "evaluation": {"thicknesses": [4.0], "slab": 4},
+    "table": {"columns": ["psnr", "lpips"], "against": "without"},
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, phantom):
+    """Two sharp files, small networks and weights of theirs."""
+    folder = tmp_path_factory.mktemp("place")
+    (folder / "data").mkdir()
+    for k in range(2):
+        volume = np.ascontiguousarray((phantom, phantom[::-1])[k][:32, :28, :24])
+        nib.save(nib.Nifti1Image(volume, np.eye(4)), folder / "data" / f"sub-{k}_T1w.nii.gz")
+    (folder / "nano.yaml").write_text(yaml.safe_dump(NANO))
+    random_weights(folder / "weights.pt")
+    return folder
+
+
+def run(place, experiment, **given):
+    """`configs/paper/reproduce.yaml`, as `monai.bundle run` does it."""
+    config = parser(
+        "paper/reproduce.yaml",
+        **{
+            "dataset_dir": str(place / "data"),
+            "output_dir": str(place / "out"),
+            "ckpt_path": str(place / "weights.pt"),
+            "files": [str(place / "nano.yaml")],
+            "experiment": experiment,
+            "budget": 4,
+            "stage1_length": 1,
+            "training::patch_size": 32,
+            **given,
+        },
+    )
+    config.get_parsed_content("run")
+
+
+def nano():
+    """The small networks."""
+    return parser("train.yaml", **NANO).get_parsed_content("network_def")
+
+
+def times(folder):
+    """Of each file's last change."""
+    return {path.relative_to(folder): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def pair(place):
+    """`PAIR`, done."""
+    run(place, "pair", experiments={"pair": PAIR})
+    return place / "out"
+
+
+def test_variants_share_their_stage_1_and_differ_in_stage_2(pair):
+    stages = sorted(path.name.split("-")[0] for path in (pair / "trainings").iterdir() if path.is_dir())
+    assert stages == ["stage1", "stage2", "stage2"]
+    (apn,) = (torch.load(path, weights_only=True) for path in pair.glob("trainings/*/stage1.pt"))
+    first, second = (torch.load(path, weights_only=True) for path in pair.glob("trainings/*/model.pt"))
+    assert all(torch.equal(apn[name], both[name]) for both in (first, second) for name in apn if name.startswith("apn"))
+    assert not all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_the_table_names_variants_and_what_the_rows_hold(pair):
+    content = json.loads((pair / "pair.json").read_text())
+    assert {row["label"] for row in content["rows"]} == {"with", "without"}
+    assert {row["slice_thickness"] for row in content["rows"]} == {4.0}
+    expected = [row["psnr"] for row in content["rows"]]
+    told = {row["label"]: row for row in content["table"]}
+    assert told["with"]["psnr mean"] == pytest.approx(expected[0])
+    assert told["with"]["psnr difference"] == pytest.approx(expected[0] - expected[1])
+    assert "lpips mean" not in told["with"], "no such column, no such number"
+    assert "| with | " in (pair / "pair.md").read_text()
+    assert list(pd.read_csv(pair / "pair.csv")["label"]) == ["with", "without"]
+
+
+def test_what_is_complete_is_left_alone_and_what_is_half_done_is_done_again(pair, place, log):
+    made = {name: at for name, at in times(pair).items() if name.parts[0] in ("trainings", "evaluations")}
+    (gone, *_) = sorted((pair / "evaluations").glob("[!.]*"))
+    gone.rename(gone.with_name(f".{gone.name}"))  # killed before its end
+    run(place, "pair", experiments={"pair": PAIR})
+    again = times(pair)
+    changed = {name.parts[:2] for name, at in made.items() if again[name] != at and not name.name.endswith(".lock")}
+    assert changed == {("evaluations", gone.name)} and not gone.with_name(f".{gone.name}").exists()
+    assert "nothing to train" in log.text
+
+
+def test_stage_1_alone_needs_no_stage_2_and_says_what_it_cost(pair, place):
+    """It is the one that the pair's variants build on."""
+    made = set(pair.glob("trainings/*"))
+    alone = {"stage2": None, "evaluation": {"inferer::steps": 0}}
+    columns = ["psnr", "minutes", "parameters", "multiply_adds"]
+    spec = {**PAIR, "variants": {"alone": alone, "with": {}}, "table": {"columns": columns}}
+    run(place, "alone", experiments={"alone": spec})
+    assert set(pair.glob("trainings/*")) == made
+    first, both = json.loads((pair / "alone.json").read_text())["table"]
+    assert both["minutes mean"] >= first["minutes mean"] > 0
+    sizes = {part: sum(p.numel() for p in module.parameters()) / 1e6 for part, module in nano().named_children()}
+    assert first["parameters mean"] == pytest.approx(sizes["apn"])
+    assert both["parameters mean"] == pytest.approx(sum(sizes.values()))
+    assert both["multiply_adds mean"] > first["multiply_adds mean"] > 0
+    assert len(list(pair.glob("evaluations/*/work.json"))) == 2
+
+
+def test_a_training_is_kept_for_what_its_files_say_not_for_their_names(tmp_path, place):
+    file, folders = tmp_path / "more.yaml", []
+    for size in (16, 24):
+        file.write_text(yaml.safe_dump({**NANO, "stage1_batch_size": size}))
+        bench = parser("paper/reproduce.yaml", dataset_dir=str(place / "data"), files=[str(file)])
+        bench = bench.get_parsed_content("bench")()
+        folders.append(bench.folder(bench.run({}, 0).start))
+    assert folders[0] != folders[1]
+
+
+def test_volumes_are_loaded_once_for_all_that_learn_from_the_same(place):
+    bench = parser("paper/reproduce.yaml", dataset_dir=str(place / "data"), files=[str(place / "nano.yaml")], budget=48)
+    bench = bench.get_parsed_content("bench")()
+    run, datasets = bench.run({}, 0).start, []
+    for settings in ({}, {"seed": 1}, {"train::volumes::section": "all"}):
+        config = bench.stage(replace(run, settings={**run.settings, **settings}))
+        datasets.append(bench._with_loaded_volumes(config).get_parsed_content("train#dataset"))
+    first, second, other = datasets
+    assert first is second and len(other.data) > len(first.data)
+
+
+def test_a_sweep_needs_no_training_and_is_drawn(place, log):
+    steps = {**EXPERIMENTS["steps"], "steps": [0, 2], "evaluation": {"thicknesses": [4.0, 6.0], "slab": 4}}
+    numbered = ["N = 0", "N = 2"]
+    steps["figure"] = {**steps["figure"], "columns": ["psnr"], "labels": numbered}
+    steps["table"] = {"by": ["slice_thickness", "steps"], "columns": ["psnr"], "labels": numbered}
+    run(place, "steps", experiments={"steps": steps})
+    assert "nothing to train" in log.text
+    content = json.loads((place / "out" / "steps.json").read_text())
+    assert [(row["slice_thickness"], row["steps"]) for row in content["table"]] == [(4, 0), (4, 2), (6, 0), (6, 2)]
+    assert (place / "out" / "steps.png").stat().st_size > 1000 and (place / "out" / "steps.svg").is_file()
+
+
+def test_without_a_name_the_experiments_are_listed_and_nothing_is_made(tmp_path, place, log):
+    run(place, None, dataset_dir=None, output_dir=str(tmp_path / "out"))
+    for name, spec in EXPERIMENTS.items():
+        assert f"| {name} | {spec['section']} |" in log.text
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("experiment", "given", "message"),
+    [
+        ("componets", {}, "Did you mean components"),
+        ("steps", {"dataset_dir": None}, "--dataset_dir"),
+        ("segmentation", {}, "--segmenter"),
+        ("steps", {"size": "huge"}, "--size"),
+        ("components", {"budget": 1}, "--budget"),
+        ("components", {"budget": 0}, "--budget"),
+        ("components", {"seeds": "three"}, "--seeds"),
+    ],
+)
+def test_what_cannot_be_done_is_told_before_anything_is_written(tmp_path, place, refusal, experiment, given, message):
+    assert message in refusal(run, place, experiment, **{"output_dir": str(tmp_path / "out"), **given})
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_id_of_a_variant_is_one_of_the_config_that_it_changes():
+    """MONAI makes a key of a misspelt one."""
+    files = {"training": "train.yaml", "stage1": "train.yaml", "stage2": "train.yaml", "network": "train.yaml"}
+    files["evaluation"] = "evaluate.yaml"
+    content = raw("paper/reproduce.yaml")
+    parts = [(name, content[name]) for name in ("training", "evaluation")]
+    for spec in content["experiments"].values():
+        parts.append(("evaluation", spec.get("evaluation", {})))
+        for variant in spec.get("variants", {}).values():
+            parts += [(name, ids or {}) for name, ids in variant.items() if name in files]
+            extra = {*files, "files", "length", "stage1_length", "value", "shipped", "baseline", "methods", "seeds"}
+            assert set(variant) <= extra
+    assert len(parts) > 5
+    for name, ids in parts:
+        config = parser(files[name])
+        for key in ids:
+            assert key in config, f"{files[name]} has no {key}"
+
+
+def test_experiments_hold_no_names_that_are_no_arguments():
+    known = {"section", "about", "variants", "seeds", "methods", "steps", "evaluation", "table", "figure"}
+    known |= {"measure", "analysis", "note", "sweep", "files", "changes"}
+    for name, spec in EXPERIMENTS.items():
+        spec = {**spec.get("sweep", {}), **spec}
+        assert set(spec) <= known, name
+        assert set(spec.get("changes", {})) <= set(spec.get("variants", {})), name
+        assert "table" in spec or "analysis" in spec or "measure" in spec, name
+
+
+def test_results_go_into_their_places_on_a_page(tmp_path):
+    out, page = tmp_path / "out", tmp_path / "page.md"
+    out.mkdir()
+    (out / "steps.md").write_text("# steps: many\n\n- size: tiny\n\n| a |\n| --- |\n| 1 |\n")
+    (out / "steps.png").write_bytes(b"picture")
+    page.write_text("before\n\n<!-- steps -->\nold\n<!-- end -->\n\n<!-- pad -->\nkept\n<!-- end -->\nafter\n")
+    for _ in range(2):  # again, and nothing grows
+        fill(page, out)
+        text = page.read_text()
+        assert text.count("| 1 |") == 1 and "old" not in text and "- size: tiny" in text
+        assert "<!-- pad -->\nkept\n<!-- end -->\nafter\n" in text and text.startswith("before\n")
+        assert "![steps](page/steps.png)" in text and (tmp_path / "page" / "steps.png").read_bytes() == b"picture"
+
+
+def test_every_experiment_has_its_place_on_the_page_of_evidence():
+    page = (ROOT / "docs" / "evidence.md").read_text()
+    for name in EXPERIMENTS:
+        assert f"<!-- {name} -->" in page and f"[`{name}`](#{name})" in page
+
+
+@pytest.mark.slow
+def test_every_experiment_runs_on_two_files(place, tmp_path):
+    """Segmentation by a command that calls everything above the mean one structure; thick scans as a user's own."""
+    scan = nib.load(place / "data" / "sub-1_T1w.nii.gz")
+    nib.save(nib.Nifti1Image(scan.get_fdata()[..., ::4], np.diag([1.0, 1, 4, 1])), tmp_path / "thick.nii.gz")
+    sharp = [str(place / "data" / f"sub-{k}_T1w.nii.gz") for k in range(2)]
+    lists = {"training": sharp[:1], "validation": sharp[1:], "thick": ["thick.nii.gz"]}
+    (tmp_path / "list.json").write_text(
+        json.dumps({name: [{"image": p} for p in paths] for name, paths in lists.items()})
+    )
+    code = "import sys, nibabel as n; i = n.load(sys.argv[1]); d = i.get_fdata(); "
+    code += "n.save(n.Nifti1Image((d > d.mean()).astype('int16'), i.affine), sys.argv[2])"
+    segmenter = f'{sys.executable} -c "{code}" {{image}} {{labels}}'
+    given = {"dataset_dir": str(tmp_path / "list.json"), "output_dir": str(tmp_path / "out"), "segmenter": segmenter}
+    run(place, "all", seeds=1, budget=8, **given)
+    for name in EXPERIMENTS:
+        assert json.loads((tmp_path / "out" / f"{name}.json").read_text())["table"], name
+        assert (tmp_path / "out" / f"{name}.md").is_file() and (tmp_path / "out" / f"{name}.csv").is_file()
+        assert (tmp_path / "out" / f"{name}.svg").is_file() == ("figure" in EXPERIMENTS[name])
+    before = times(tmp_path / "out" / "trainings")
+    run(place, "all", seeds=1, budget=8, **given)
+    assert times(tmp_path / "out" / "trainings") == before
+
+
+@pytest.mark.slow
+def test_two_processes_do_an_experiment_together(place, tmp_path):
+    experiment = tmp_path / "pair.yaml"
+    experiment.write_text(yaml.safe_dump({"experiments": {"pair": PAIR}}))
+    config = stacked("configs/paper/reproduce.yaml", experiment)
+    lists = {  # one volume for each process; here the same ones serve both sections
+        section: [{"image": str(place / "data" / f"sub-{k}_T1w.nii.gz"), "subject": f"{section} {k}"} for k in range(2)]
+        for section in ("training", "validation")
+    }
+    (tmp_path / "list.json").write_text(json.dumps(lists))
+    result = command(
+        *("--standalone", "--nproc_per_node=2", "-m", "monai.bundle", "run", "--config_file", config),
+        *(
+            "--dataset_dir",
+            tmp_path / "list.json",
+            "--output_dir",
+            tmp_path / "out",
+            "--experiment",
+            "pair",
+            "--budget",
+            "8",
+        ),
+        *("--files", f"['{place / 'nano.yaml'}']", "--training::patch_size", "32", "--stage1_length", "1"),
+        launcher=("-m", "torch.distributed.run"),
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert (tmp_path / "out" / "pair.md").is_file() and (result.stdout + result.stderr).count("wrote ") == 3, (
+        "one process evaluates"
+    )

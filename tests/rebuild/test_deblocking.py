@@ -1,0 +1,86 @@
+"""Laws of deblocking: steps in flat tissue become ramps, edges stay, and nothing is invented."""
+
+import math
+
+import pytest
+import torch
+
+from scripts.evaluate import metrics
+from scripts.rebuild.consistency import noise_sd
+from scripts.rebuild.deblocking import deblock
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.interpolation import interpolate
+from scripts.stack.profile import acquire
+from tests.volumes import head
+
+FINE = 60
+PLACES = [(2, 3.3), (1, 4.0), (0, 5.0)]  # slice axis, slice spacing in mm
+
+
+def steps(axis=2, spacing=5.0, gain=0.02):
+    """A head as the nearest of its slices shows it, whose brightness differs from slice to slice; and the slices."""
+    truth = head((40, 44, FINE)).movedim(2, axis)
+    acquisition = Acquisition.of_truth(axis, FINE, 1.0, spacing)
+    slices = acquire(truth, acquisition).movedim(axis, 2)
+    gains = 1 + gain * torch.randn(slices.shape[2], generator=torch.Generator().manual_seed(0))
+    measured = (slices * gains).movedim(2, axis)
+    return interpolate(measured, acquisition, "nearest"), measured, acquisition
+
+
+@pytest.mark.parametrize(("axis", "spacing"), PLACES)
+def test_steps_of_flat_tissue_become_ramps(axis, spacing):
+    result, measured, acquisition = steps(axis, spacing)
+    flat = metrics.flat_tissue(interpolate(measured, acquisition, "cubic"))
+    assert metrics.step_ratio(result, acquisition, flat) == math.inf
+    assert metrics.step_ratio(deblock(result, measured, acquisition), acquisition, flat) < 2
+
+
+def slab(step, noise):
+    """Two halves of a block of tissue in air, apart by a step, as nearest slices show it; and its noisy slices."""
+    acquisition = Acquisition.stack(2, 12, 5.0, 5.0, 1.0)
+    tissue = torch.zeros(40, 40, 12)
+    tissue[8:32, 8:32] = torch.where(torch.arange(12) < 6, 500.0, 500.0 + step)
+    disturbance = noise * torch.randn(tissue.shape, generator=torch.Generator().manual_seed(0))
+    return interpolate(tissue, acquisition, "nearest"), tissue + disturbance, acquisition
+
+
+def test_a_step_becomes_a_ramp_as_long_as_a_slice():
+    middle = deblock(*slab(5.0, noise=4.0))[20, 20]
+    expected = torch.tensor([500.0, 501.0, 502.0, 503.0, 504.0, 505.0])
+    torch.testing.assert_close(middle[27:33], expected, rtol=0, atol=0.05)
+
+
+def test_a_change_is_at_most_what_noise_explains():
+    result, measured, acquisition = slab(5.0, noise=0.5)
+    moved = (deblock(result, measured, acquisition) - result).abs().max()
+    assert moved == pytest.approx(3.5 * noise_sd(measured - measured.min(), 2), rel=1e-4) and moved < 2
+    assert torch.equal(deblock(*slab(5.0, noise=0)), result)
+
+
+def test_edges_stay():
+    """Where the gradient is 2.5 times the head's median or more the change is below 1 % of the average's."""
+    result, measured, acquisition = steps()
+    spline = interpolate(measured, acquisition, "cubic")
+    edges = metrics.edge_strength(spline, metrics.head_mask(spline)) > 2.5
+    moved = (deblock(result, measured, acquisition) - result)[edges].abs().max()
+    everywhere = (result.unfold(2, 5, 1).mean(-1) - result[..., 2:-2])[edges[..., 2:-2]].abs().max()
+    assert edges.any() and 0 < moved < 0.01 * everywhere
+
+
+@pytest.mark.parametrize("spacing", [3.3, 4.0, 5.0])
+def test_flips_scales_and_constants_commute(spacing):
+    result, measured, acquisition = steps(spacing=spacing)
+    expected = deblock(result, measured, acquisition)
+    close = {"rtol": 1e-4, "atol": 1e-2}
+    for axis in range(3):
+        flipped = deblock(result.flip(axis), measured.flip(axis), acquisition)
+        torch.testing.assert_close(flipped, expected.flip(axis), **close)
+    torch.testing.assert_close(deblock(3 * result, 3 * measured, acquisition), 3 * expected, **close)
+    torch.testing.assert_close(deblock(result + 50, measured, acquisition), expected + 50, **close)
+
+
+@pytest.mark.parametrize("value", [0.0, 7.0, -3.0])
+def test_a_constant_scan_is_left_alone(value):
+    acquisition = Acquisition.stack(2, 6, 5.0, 5.0, 1.0)
+    result = torch.rand(8, 8, 30)
+    assert torch.equal(deblock(result, torch.full((8, 8, 6), value), acquisition), result)

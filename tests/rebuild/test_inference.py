@@ -1,0 +1,240 @@
+"""Laws of the inferer: what the networks make of a stack, plane by plane, with a plain loop as oracle."""
+
+import numpy as np
+import pytest
+import torch
+from monai.data import MetaTensor
+from torch import nn
+
+from scripts.method import networks
+from scripts.rebuild.inferer import DriftInferer
+from scripts.stack import grid
+from scripts.stack.acquisition import Acquisition
+from tests.loops import in_unit, rebuilt_by_loop
+from tests.volumes import noise_stack
+
+OWN = {"consistency": "measure"}  # the networks' result alone
+
+
+class Pointwise(nn.Module):
+    """`2 x + 1`, whatever the thickness; remembers what it was called with."""
+
+    def __init__(self):
+        super().__init__()
+        self.conditions, self.calls = [], []
+
+    def modulations(self, thickness, times):
+        self.conditions.append((thickness, times))
+        return thickness, times
+
+    def integrate(self, image, apn_modulation, velocity_modulations, times):
+        self.calls.append((image, apn_modulation, times))
+        return 2 * image + 1
+
+
+class StageOne(networks.Drift):
+    """The APN of a `Drift` alone."""
+
+    def integrate(self, image, apn_modulation, velocity_modulations, times):
+        return self.apn.project(image, apn_modulation)
+
+
+def arrays(image):
+    """The slices, `(X, Y, Z)`, and their acquisition."""
+    return image.as_tensor()[0, 0], Acquisition.of(image)
+
+
+def doubled(image):
+    """`2 x + 1` in [-1, 1] is `2 x - low` in the units of a scan."""
+    unit, low, high = in_unit(*arrays(image))
+    return (unit + 1) * (high - low) + low
+
+
+def close(result, expected, tolerance=0.01):
+    """To 1e-5 of the range, unless another tolerance is said."""
+    torch.testing.assert_close(torch.as_tensor(result), torch.as_tensor(expected), atol=tolerance, rtol=0)
+
+
+def of_box(result):
+    return result.as_tensor()[0, 0]
+
+
+# --- laws ---
+
+
+@pytest.mark.parametrize("both_planes", [False, True])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("roi", "overlap", "batch"), [(8, 0.0, 1), (8, 0.25, 4), (8, 0.5, 3), (10, 0.8, 64), (13, 0.3, 5), (32, 0.25, 16)]
+)
+def test_a_pointwise_network_gives_the_direct_result(roi, overlap, batch, axis, both_planes):
+    shape = np.array([19, 13, 22])
+    shape[axis] = 4
+    image = noise_stack(shape, axis=axis)
+    inferer = DriftInferer(roi, overlap, batch, both_planes, **OWN)
+    close(of_box(inferer(image, Pointwise())), doubled(image))
+
+
+def test_the_planes_share_no_information(drift):
+    """What changes in one plane stays in it: a volume is rebuilt plane by plane."""
+    image, changed = noise_stack((5, 18, 4)), noise_stack((5, 18, 4))
+    changed[0, 0, 2] = 0.3 * changed[0, 0, 2] + 100
+    changed[0, 0, 2, 0, :2] = torch.stack([image.min(), image.max()])  # one range for both
+    image[0, 0, 2, 0, :2] = torch.stack([image.min(), image.max()])
+    inferer = DriftInferer(16, steps=1, **OWN)
+    before, after = (of_box(inferer(volume, drift)) for volume in (image, changed))
+    others = [0, 1, 3, 4]
+    close(after[others], before[others], 1.0)  # the range's percentile moves a little
+    assert (after[2] - before[2]).abs().max() > 50
+
+
+@pytest.mark.parametrize("shape", [(3, 21, 5), (3, 16, 4), (3, 11, 2), (9, 3, 5)])
+@pytest.mark.parametrize(("overlap", "steps"), [(0.25, 3), (0.5, 1), (0.25, 0)])
+def test_agreement_with_a_plain_loop(shape, overlap, steps, drift):
+    """Larger than a window, one window, smaller than a window, and both at once."""
+    image = noise_stack(shape, spacing=4.9)
+    other = max((0, 1), key=lambda a: shape[a])
+    expected = rebuilt_by_loop(*arrays(image), drift, (other,), 16, overlap, steps)
+    result = of_box(DriftInferer(16, overlap, 4, steps=steps, **OWN)(image, drift))
+    close(result, expected)
+    unit, low, high = in_unit(*arrays(image))
+    assert (result - ((unit + 1) / 2 * (high - low) + low)).abs().max() > 1  # the network did something
+
+
+def test_both_planes_are_the_mean_of_either(drift):
+    image = noise_stack((5, 7, 4))
+    single = [rebuilt_by_loop(*arrays(image), drift, (other,)) for other in (0, 1)]
+    assert (single[0] - single[1]).abs().max() > 1
+    result = of_box(DriftInferer(16, both_planes=True, steps=2, **OWN)(image, drift))
+    close(result, rebuilt_by_loop(*arrays(image), drift, (0, 1)))
+
+
+@pytest.mark.parametrize(("shape", "other"), [((5, 7, 4), 1), ((7, 5, 4), 0)])
+def test_one_plane_runs_along_the_longer_in_plane_axis(shape, other, drift):
+    image = noise_stack(shape)
+    close(of_box(DriftInferer(16, steps=2, **OWN)(image, drift)), rebuilt_by_loop(*arrays(image), drift, (other,)))
+
+
+@pytest.mark.parametrize("both_planes", [False, True])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_flips_average_the_four_mirror_images(axis, both_planes, drift):
+    shape = np.array([6, 11, 7])
+    shape[axis] = 4
+    image = noise_stack(shape, axis=axis)
+    others = sorted((a for a in range(3) if a != axis), key=lambda a: -shape[a])[: 1 + both_planes]
+    mirrored = rebuilt_by_loop(*arrays(image), drift, others, flips=((), (0,), (1,), (0, 1)))
+    result = of_box(DriftInferer(16, both_planes=both_planes, flips=True, steps=2, **OWN)(image, drift))
+    close(result, mirrored)
+    assert (result - rebuilt_by_loop(*arrays(image), drift, others)).abs().max() > 1
+
+
+def test_bfloat16_is_close_to_float32_and_returns_float32(drift):
+    image = noise_stack((5, 18, 4))
+    exact = DriftInferer(16, steps=2, **OWN)(image, drift)
+    coarse = DriftInferer(16, steps=2, bfloat16=True, **OWN)(image, drift)
+    assert coarse.dtype == torch.float32
+    assert 0 < (coarse - exact).abs().max() < 50
+
+
+# --- schedule and conditioning ---
+
+
+@pytest.mark.parametrize(
+    ("thickness", "target", "n_max", "count"),
+    [
+        (5.0, 1.0, 15, 12),
+        (4.0, 1.0, 15, 11),
+        (2.0, 1.0, 15, 8),
+        (5.0, 0.7, 15, 13),
+        (5.0, 1.0, 4, 3),
+        (1.02, 1.0, 15, 0),
+    ],
+)
+def test_steps_are_those_of_ais_by_default(thickness, target, n_max, count):
+    inferer, network = DriftInferer(16, n_max=n_max), Pointwise()
+    image = noise_stack((4, 18, 3), thickness=thickness, target=target)
+    assert inferer.step_count(Acquisition.of(image)) == count
+    assert inferer(image, network).meta["steps"] == count
+    assert len(network.calls) > 0
+    for _, conditioning, times in network.calls:
+        close(conditioning, torch.tensor([[thickness, target]]), 1e-6)
+        close(times, torch.linspace(0, 1, count + 1) if count else torch.zeros(1), 1e-6)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7])
+def test_given_steps_win_over_ais(steps):
+    network = Pointwise()
+    DriftInferer(16, steps=steps)(noise_stack((4, 18, 3)), network)
+    close(network.calls[0][2], torch.linspace(0, 1, steps + 1), 1e-6)
+
+
+def test_no_steps_are_stage_one_alone(drift):
+    image = noise_stack((6, 20, 4))
+    stage_one = DriftInferer(16, steps=0)(image, drift)
+    close(stage_one, DriftInferer(16, steps=5)(image, StageOne(drift.apn, drift.velocity)))
+    assert (stage_one - DriftInferer(16, steps=5)(image, drift)).abs().max() > 1
+
+
+def test_thickness_not_spacing_conditions_the_network(drift):
+    network = Pointwise()
+    for spacing in (5.0, 7.0):
+        DriftInferer(16, steps=2)(noise_stack((4, 18, 3), spacing=spacing), network)
+    close(network.conditions[0][0], network.conditions[1][0], 0)
+    images = (noise_stack((4, 18, 3), thickness=thickness) for thickness in (4.0, 2.0))
+    result, thinner = (DriftInferer(16, steps=2, **OWN)(image, drift) for image in images)
+    assert (thinner - result).abs().max() > 0.01
+
+
+# --- meta data ---
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_the_result_lies_on_the_fine_grid_and_meta_survive(batched):
+    image = noise_stack((9, 18, 4), filename_or_obj="scan.nii.gz", header={"dim_info": 48})
+    expected = grid.fine_affine(image.affine.numpy(), 2, 4, 20, 1.0)
+    if batched:  # as a DataLoader leaves it
+        image = MetaTensor(image.as_tensor(), affine=image.affine[None], meta=dict(image.meta))
+    before = dict(image.meta)
+    result = DriftInferer(8, both_planes=True, steps=3)(image, Pointwise())
+    assert isinstance(result, MetaTensor) and result.shape == (1, 1, 9, 18, 20)
+    assert result.dtype == torch.float32 and result.device.type == "cpu" and not result.requires_grad
+    np.testing.assert_allclose(result.affine.reshape(4, 4), expected, atol=1e-6)
+    assert result.affine.shape == image.affine.shape
+    assert result.meta["steps"] == 3 and Acquisition.of(result) == Acquisition.of(image)
+    assert all(result.meta[name] == before[name] for name in ("filename_or_obj", "header"))
+
+
+def test_the_input_is_left_alone(drift):
+    image = noise_stack((3, 18, 4))
+    DriftInferer(16, steps=1)(image, drift)
+    np.testing.assert_array_equal(image, noise_stack((3, 18, 4)))
+    assert "steps" not in image.meta
+
+
+@pytest.mark.parametrize(("spacing", "thickness", "target"), [(1.0, 1.0, 1.0), (0.5, 0.5, 0.7), (0.8, 1.0, 1.0)])
+def test_a_scan_at_its_target_comes_back_as_it_is(spacing, thickness, target):
+    network = Pointwise()
+    image = noise_stack((9, 18, 14), spacing=spacing, thickness=thickness, target=target)
+    result = DriftInferer(8)(image, network)
+    np.testing.assert_array_equal(result, image)
+    np.testing.assert_array_equal(result.affine, image.affine)
+    assert not network.calls and result.meta["steps"] == 0
+
+
+@pytest.mark.parametrize(("spacing", "thickness"), [(5.0, 1.0), (1.0, 4.0)])
+def test_a_gap_or_an_overlap_at_the_target_is_still_rebuilt(spacing, thickness):
+    """Thin slices far apart, and thick slices close together."""
+    image = noise_stack((9, 18, 6), spacing=spacing, thickness=thickness)
+    close(of_box(DriftInferer(8, **OWN)(image, Pointwise())), doubled(image))
+
+
+@pytest.mark.parametrize("image", [torch.zeros(1, 1, 9, 18, 14), MetaTensor(torch.zeros(1, 1, 9, 18, 14))])
+def test_a_stack_without_facts_is_refused(image):
+    with pytest.raises(ValueError, match=r"carries no acquisition.*preprocessing"):
+        DriftInferer(8)(image, Pointwise())
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 9, 18, 14), (1, 2, 9, 18, 14), (1, 9, 18, 14), (1, 1, 18, 14)])
+def test_anything_but_one_volume_is_refused_with_its_shape(shape):
+    with pytest.raises(ValueError, match=r"inputs are \(" + ", ".join(map(str, shape)) + r"\).*one volume"):
+        DriftInferer(8)(MetaTensor(torch.zeros(shape)), Pointwise())

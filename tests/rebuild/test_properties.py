@@ -1,0 +1,181 @@
+"""Geometry for any affine, shape, spacing, gap and dtype: hypothesis looks for one that breaks a law."""
+
+import tempfile
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from monai.bundle import ConfigParser
+from scipy.spatial.transform import Rotation
+
+from scripts.method import schedule
+from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
+from scripts.rebuild.inferer import rebuild
+from scripts.stack import grid
+from scripts.stack.acquisition import Acquisition
+from tests.inputs.test_input_corpus import wrong
+
+ROOT = Path(__file__).parents[2]
+DTYPES = ("u1", "i1", "u2", "i2", "i4", "f4", "f8")
+# without shrinking, so that a failure is as quick as success
+quick = settings(max_examples=40, deadline=None, derandomize=True, phases=[Phase.generate])
+
+lengths = st.floats(0.4, 2.0).map(lambda x: round(x, 3))  # mm, within the slices
+thick_lengths = st.floats(2.2, 8.0).map(lambda x: round(x, 3))  # mm, between the slices
+targets = st.floats(0.7, 1.3).map(lambda x: round(x, 3))  # mm
+orders = st.permutations(range(3))
+signs = st.tuples(*[st.sampled_from([1, -1])] * 3)
+
+
+@st.composite
+def affines(draw, edges):
+    """Any orthogonal affine with these voxel edges: axes in any order and of any sign, turned, anywhere."""
+    turn = Rotation.from_euler("xyz", draw(st.tuples(*[st.floats(-180, 180)] * 3)), degrees=True).as_matrix()
+    affine = np.eye(4)
+    affine[:3, :3] = turn[:, draw(orders)] * np.array(draw(signs)) * edges
+    affine[:3, 3] = draw(st.tuples(*[st.floats(-300, 300)] * 3))
+    return affine
+
+
+@st.composite
+def stacks(draw):
+    """Voxels and affine of a stack of thick slices along any axis."""
+    axis = draw(st.integers(0, 2))
+    shape, edges = [draw(st.integers(1, 9)) for _ in range(3)], [draw(lengths) for _ in range(3)]
+    shape[axis], edges[axis] = draw(st.integers(3, 12)), draw(thick_lengths)
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    values = np.random.default_rng(draw(st.integers(0, 99))).random(shape)
+    top = min(np.iinfo(dtype).max, 4000) if dtype.kind in "iu" else draw(st.sampled_from([1e-6, 1.0, 4000.0, 1e9]))
+    return (top * values).astype(dtype), draw(affines(edges)), axis
+
+
+def tied(count, fine_count):
+    """Whether the middle fine slice lies on the border of the two middle thick ones, where either is as near."""
+    return count % 2 == 0 and fine_count % 2 == 1
+
+
+def tiny_network(std):
+    """Untrained, hence the identity; then with random weights, unless `std` is 0."""
+    torch.manual_seed(0)
+    network = Drift(AnatomicalProjectionNetwork((4, 8), residual=True), VelocityNetwork((4, 8)))
+    for parameter in network.parameters() if std else ():
+        torch.nn.init.normal_(parameter, std=std)
+    return network.eval()
+
+
+IDENTITY, RANDOM = tiny_network(0), tiny_network(0.05)
+
+
+def rebuilt(array, affine, network=IDENTITY, **options):
+    """A file of these the whole way of configs/inference.yaml, less the file of the result; and its acquisition."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "scan.nii"
+        nib.save(nib.Nifti1Image(array, affine), path)
+        parser = ConfigParser()
+        parser.read_config(str(ROOT / "configs" / "inference.yaml"))
+        own = {"bundle_root": str(ROOT), "bfloat16": False, "consistency": "measure", "inferer::progress": False}
+        parser.update({**own, **options})
+        preprocessing, inferer = (parser.get_parsed_content(name) for name in ("preprocessing", "inferer"))
+        result = rebuild(preprocessing({"image": str(path)})["image"], network, inferer, "cpu")
+    return nib.Nifti1Image(result.numpy()[0], result.affine.numpy()), Acquisition.of(result)
+
+
+@given(st.data(), st.integers(1, 60), st.floats(0.3, 12), st.floats(0.3, 3), st.integers(0, 2))
+@settings(quick, max_examples=200)
+def test_the_fine_grid_has_the_thick_ones_centre_axes_and_field_of_view(data, count, spacing, target, axis):
+    edges = np.full(3, 0.9)
+    edges[axis] = spacing
+    affine = data.draw(affines(edges))
+    fine_count = grid.fine_count(count, spacing, target)
+    fine = grid.fine_affine(affine, axis, count, fine_count, target)
+    others = [a for a in range(3) if a != axis]
+    np.testing.assert_array_equal(fine[:3, others], affine[:3, others])
+    np.testing.assert_allclose(fine[:3, axis] / target, affine[:3, axis] / spacing, atol=1e-9)
+    middle, fine_middle = (a[:3, 3] + a[:3, axis] * (n - 1) / 2 for a, n in ((affine, count), (fine, fine_count)))
+    np.testing.assert_allclose(middle, fine_middle, atol=1e-4)
+    if count * spacing >= target:
+        assert abs(fine_count * target - count * spacing) <= target / 2 + 1e-9
+
+
+@given(st.integers(1, 60), st.floats(0.3, 12), st.floats(0.3, 3))
+@settings(quick, max_examples=200)
+def test_each_fine_slice_is_the_nearest_thick_one_whichever_way_the_stack_is_turned(count, spacing, target):
+    fine_count = grid.fine_count(count, spacing, target)
+    index = grid.nearest_index(fine_count, target, count, spacing)
+    free = np.array([tied(count, fine_count) and 2 * k == fine_count - 1 for k in range(fine_count)])
+    np.testing.assert_array_equal(index[~free], (count - 1 - index[::-1])[~free])
+    assert (np.diff(index) >= 0).all()
+    place = (np.arange(fine_count) - (fine_count - 1) / 2) * target
+    centres = (np.arange(count) - (count - 1) / 2) * spacing
+    distance = np.abs(place[:, None] - centres)
+    np.testing.assert_allclose(distance[np.arange(fine_count), index], distance.min(1), atol=1e-4)
+
+
+@given(stacks(), st.none() | targets)
+@quick
+def test_a_scan_lies_where_it_lay_and_holds_its_own_values(stack, target):
+    array, affine, axis = stack
+    result, acquisition = rebuilt(array, affine, target_thickness=target)
+    assert acquisition.slice_axis == axis
+    assert wrong(result, array, affine) is None
+    if target is not None:
+        assert grid.voxel_spacing(result.affine)[axis] == pytest.approx(target)
+
+
+@given(stacks(), orders, signs)
+@quick
+def test_permuting_and_flipping_the_axes_does_the_same_to_the_result(stack, order, flips):
+    """Of any network: the same scan gives the same image however it is stored."""
+    array, affine, _ = stack
+    orientation = np.array([[order.index(a), flips[a]] for a in range(3)])
+    turned = nib.Nifti1Image(array, affine).as_reoriented(orientation)
+    options = {"network": RANDOM, "consistency": "project", "slice_thickness": 8.0}
+    expected = rebuilt(array, affine, **options)[0].as_reoriented(orientation)
+    result, _ = rebuilt(np.asarray(turned.dataobj), turned.affine, **options)
+    assert result.shape == expected.shape
+    np.testing.assert_allclose(result.affine, expected.affine, atol=1e-3)
+    values = expected.get_fdata()
+    np.testing.assert_allclose(result.get_fdata(), values, atol=1e-4 * np.abs(values).max())
+
+
+@given(stacks(), st.floats(0.3, 2.0))
+@quick
+def test_gap_and_overlap_change_what_is_said_of_the_slices_and_not_where_they_lie(stack, ratio):
+    array, affine, axis = stack
+    spacing = float(grid.voxel_spacing(affine)[axis])
+    thickness = max(ratio * spacing, 2.0)
+    contiguous, _ = rebuilt(array, affine)
+    result, acquisition = rebuilt(array, affine, slice_thickness=thickness)
+    np.testing.assert_array_equal(result.affine, contiguous.affine)
+    assert result.shape == contiguous.shape
+    assert wrong(result, array, affine) is None
+    assert acquisition.slice_thickness == thickness and acquisition.slice_spacing == pytest.approx(spacing, rel=1e-5)
+    assert acquisition.gap + thickness == pytest.approx(spacing, rel=1e-5)
+    target = acquisition.target_spacing
+    assert schedule.pad(thickness, target) == pytest.approx(1 - target / thickness)
+
+
+@given(st.data(), st.floats(0.3, 1.25))
+@quick
+def test_a_scan_at_the_target_comes_out_as_it_is(data, edge):
+    affine = data.draw(affines(np.full(3, edge)))
+    array = np.random.default_rng(0).random((4, 5, 6)).astype(np.float32)
+    result, acquisition = rebuilt(array, affine, network=RANDOM)
+    assert acquisition.at_target
+    np.testing.assert_allclose(result.affine, affine, atol=1e-4)
+    np.testing.assert_array_equal(result.get_fdata(), array)
+
+
+@given(st.data(), st.floats(-0.05, 0.05), st.floats(1e-7, 1e-3))
+@quick
+def test_rounding_in_the_header_is_no_shear(data, degrees, noise):
+    affine = data.draw(affines(np.array([1.0, 1.0, 4.0])))
+    tilt = np.eye(4)
+    tilt[0, 2] = np.tan(np.radians(degrees))
+    array = np.random.default_rng(0).random((4, 5, 6)).astype(np.float32)
+    rounded = affine @ tilt @ np.diag([1, 1 + noise, 1, 1])
+    assert wrong(rebuilt(array, rounded)[0], array, rounded) is None

@@ -1,0 +1,112 @@
+"""`rebuild`, the one way of every host: on any device, reconciled, and with no result where there is none."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from monai.data import DataLoader, Dataset
+
+from scripts.errors import InputError
+from scripts.rebuild.consistency import reconcile
+from scripts.rebuild.inferer import DriftInferer, rebuild
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.interpolation import interpolate
+from tests.conftest import ROOT
+from tests.volumes import head, scan_of
+
+SECOND_DEVICE = ROOT.parent / "shared" / "tools" / "second-device"  # a device that is not the CPU and needs no GPU
+PROFILES = [4.0, "gaussian", "rectangular"]
+
+
+def layered(**others):
+    """A head of layers, which are no noise within a slice."""
+    return scan_of(torch.where(head((20, 22, 40)) > 0, 500 + 100 * torch.sin(0.8 * torch.arange(40.0)), 0), **others)
+
+
+def agrees(device, network):
+    """What the device gives is what the CPU gives, and lies on the CPU; to 1e-5 of the range."""
+    scan = scan_of(head((9, 11, 15)), profile="gaussian")
+    inferer = DriftInferer(16, both_planes=True, steps=2)
+    expected = rebuild(scan, network, inferer, "cpu")
+    result = rebuild(scan, network.to(device), inferer, device)
+    batch = inferer(scan[None].to(device), network)
+    assert result.device.type == result.affine.device.type == batch.device.type == "cpu"
+    torch.testing.assert_close(result, expected, rtol=0, atol=1e-5 * scan.max().item())
+    torch.testing.assert_close(batch[0], result, rtol=0, atol=0)
+    torch.testing.assert_close(result.affine, expected.affine)
+    assert Acquisition.of(result) == Acquisition.of(scan) and result.meta["steps"] == 2
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_the_cpus_result(drift):
+    agrees("cuda", drift)
+
+
+@pytest.mark.slow  # a minute where the device is built first
+@pytest.mark.skipif(
+    not SECOND_DEVICE.is_dir() or not (shutil.which("c++") and shutil.which("ninja")),
+    reason="the second device is not here, or nothing to build it with",
+)
+def test_another_device_gives_the_cpus_result():
+    """In a process of its own, since torch takes one such device for ever."""
+    code = (
+        "import second_device; device = second_device.register()\n"
+        "from tests.conftest import random_network; from tests.rebuild.test_rebuild import agrees\n"
+        "agrees(device, random_network())\n"
+    )
+    path = os.pathsep.join([str(SECOND_DEVICE), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_result_is_the_networks_reconciled_by_the_slices_own_profile(profile, identity):
+    scan = layered(profile=profile)
+    slices, acquisition = scan.as_tensor()[0], Acquisition.of(scan)
+    own, result = (
+        rebuild(scan, identity, DriftInferer(consistency=consistency), "cpu").as_tensor()[0]
+        for consistency in ("measure", "project")
+    )
+    torch.testing.assert_close(own, interpolate(slices, acquisition, "nearest"), rtol=0, atol=1e-3)
+    for other in PROFILES:
+        expected = reconcile(own, slices, replace(acquisition, profile=other)).clamp(min=0)
+        assert torch.allclose(result, expected, rtol=0, atol=0.01) is (other == profile)
+
+
+@pytest.mark.parametrize("thickness", [3.0, 7.0])
+def test_gap_and_overlap_count_when_the_result_is_reconciled(thickness, identity):
+    scan = layered(thickness=thickness, spacing=5.0)
+    slices, acquisition = scan.as_tensor()[0], Acquisition.of(scan)
+    own = interpolate(slices, acquisition, "nearest")
+    result = rebuild(scan, identity, DriftInferer(), "cpu").as_tensor()[0]
+    expected, contiguous = (
+        reconcile(own, slices, replace(acquisition, slice_thickness=mm)).clamp(min=0) for mm in (thickness, 5.0)
+    )
+    torch.testing.assert_close(result, expected, rtol=0, atol=0.01)
+    assert (result - contiguous).abs().max() > 2
+
+
+@pytest.mark.parametrize("part", ["apn", "velocity"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_give_nan_give_no_result(value, part, drift):
+    with torch.no_grad():
+        next(getattr(drift, part).parameters()).fill_(value)
+    with pytest.raises(InputError, match=r"weights give NaN or infinite voxels.*--ckpt_path"):
+        rebuild(layered(), drift, DriftInferer(16, steps=1), "cpu")
+
+
+def test_a_scan_comes_through_a_data_loader_as_it_does_alone(drift):
+    """As the bundle's evaluator hands it over, in a batch of one."""
+    scan, inferer = scan_of(head((20, 22, 40)), shift=0.3), DriftInferer(16, steps=1)
+    alone = rebuild(scan, drift, inferer, "cpu")
+    batch = next(iter(DataLoader(Dataset([{"image": scan}]), batch_size=1)))["image"]
+    result = inferer(batch, drift)[0]
+    torch.testing.assert_close(result.as_tensor(), alone.as_tensor(), rtol=0, atol=0)
+    torch.testing.assert_close(result.affine.reshape(4, 4), alone.affine)
+    assert Acquisition.of(result) == Acquisition.of(alone)

@@ -1,0 +1,184 @@
+"""Laws of reconciling as a real scan bears it: noise stays in the measurement, and gains of slices as well."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from scripts.errors import InputError
+from scripts.evaluate import metrics
+from scripts.rebuild.consistency import difference, noise_sd, project, projects, reconcile, relative_rmse
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.profile import acquire
+from tests.rebuild.test_consistency import HEAD, SCANS, fine_volume, of, thick_volume
+from tests.rebuild.test_projection import projected
+from tests.volumes import head
+
+PROFILES = [4.0, "gaussian", "rectangular"]
+
+
+def acquired(truth, acquisition=HEAD, noise=0.0, seed=0):
+    """Slices of a head along the last axis and Gaussian noise of a standard deviation in its units."""
+    y = acquire(truth, acquisition)
+    return y + noise * torch.randn(y.shape, generator=torch.Generator().manual_seed(seed))
+
+
+def smooth(volume):
+    """A result that misses detail along the slice axis."""
+    return acquire(volume, Acquisition.of_truth(2, volume.shape[2], 1.0, 3.0, 1.0))
+
+
+LAYERED = Acquisition.of_truth(2, 60, 1.0, 5.0)
+
+
+def layers():
+    """A head of layers, which are no noise within a slice."""
+    tissue = torch.where(head((40, 44, 60)) > 0, 500.0, 0.0)
+    return tissue * (1 + 0.2 * torch.sin(0.8 * torch.arange(60.0)))
+
+
+@pytest.mark.parametrize("sd", [5.0, 20.0, 60.0])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_the_noise_of_slices_is_found(sd, axis):
+    """Of a cylinder of tissue, whose slices lie along any axis; its edge counts as a little noise."""
+    rows, columns = torch.meshgrid(torch.linspace(-1.2, 1.2, 160), torch.linspace(-1.2, 1.2, 180), indexing="ij")
+    tissue = torch.where(rows**2 + columns**2 < 1, 500.0, 0.0)[..., None].expand(160, 180, 24)
+    slices = acquired(tissue, Acquisition.of_truth(2, 24, 1.0, 4.0), sd)
+    found = noise_sd(slices.movedim(2, axis), axis)
+    assert 0.98 * sd < found < 1.15 * sd
+
+
+def test_ramps_and_edges_of_tissue_are_no_noise():
+    rows, columns = torch.arange(40.0)[:, None, None], torch.arange(36.0)[:, None]
+    ramp = (200 + 3 * rows + 5 * columns).expand(40, 36, 6)
+    assert noise_sd(ramp, 2) == pytest.approx(0, abs=1e-3)
+    edges = torch.where((rows > 10) & (rows < 30), 800.0, 200.0).expand(40, 36, 6)
+    assert noise_sd(edges, 2) == pytest.approx(0, abs=1e-3)
+
+
+def test_noise_is_counted_in_the_scans_units_and_in_the_head():
+    y = acquired(head(), noise=20.0)
+    assert noise_sd(0.01 * y, 2) == pytest.approx(0.01 * noise_sd(y, 2), rel=1e-4)
+    air = torch.where(metrics.head_mask(y.clamp(min=0)), y, 0.0)
+    assert noise_sd(air, 2) == pytest.approx(noise_sd(y, 2), rel=0.1)
+
+
+def by_hand(x, y, acquisition):
+    """The gains slice by slice, and lambda from a result's error of 2 % of the range of tissue."""
+    again, fitted = acquire(x, acquisition), y.clone()
+    for k in range(y.shape[2]):
+        fitted[..., k] *= (again[..., k] * y[..., k]).sum() / y[..., k].square().sum()
+    level = torch.quantile(y.double(), 0.999).item() - max(y.min().item(), 0)
+    return project(x, fitted, acquisition, (noise_sd(y, 2) / (0.02 * level)) ** 2, 0.6)
+
+
+@pytest.mark.parametrize("noise", [3.0, 30.0])
+@pytest.mark.parametrize("profile", PROFILES)
+def test_reconciling_is_the_projection_for_the_noise_that_there_is(profile, noise):
+    truth, acquisition = head(), replace(HEAD, profile=profile)
+    x, y = smooth(truth), acquired(truth, acquisition, noise).clamp(min=0)
+    result = reconcile(x, y, acquisition)
+    torch.testing.assert_close(result, by_hand(x, y, acquisition), rtol=1e-5, atol=1e-2)
+    others = [replace(HEAD, profile=other) for other in PROFILES if other != profile]
+    assert all((result - by_hand(x, y, other)).abs().max() > 0.1 for other in others)
+
+
+@pytest.mark.parametrize("thickness", [2.5, 4.0, 7.0])
+def test_agreement_counts_the_thickness_and_not_the_spacing(thickness):
+    """Slices 5 mm apart with a gap, or overlapping: the truth agrees at their own thickness and at no other."""
+    truth, acquisition = layers(), replace(LAYERED, slice_thickness=thickness)
+    y = acquired(truth, acquisition)
+    assert relative_rmse(difference(truth, y, acquisition), y) < 1e-6
+    contiguous = replace(acquisition, slice_thickness=acquisition.slice_spacing)
+    assert relative_rmse(difference(truth, y, contiguous), y) > 0.01
+    error, blind = (reconcile(smooth(truth), y, a) - truth for a in (acquisition, contiguous))
+    assert error.norm() < 0.98 * blind.norm()
+
+
+@pytest.mark.parametrize(("slice_spacing", "share"), [(3.0, 0.985), (5.0, 1.0)])
+def test_a_noiseless_scan_brings_the_result_nearer_to_the_truth(slice_spacing, share):
+    truth, acquisition = layers(), Acquisition.of_truth(2, 60, 1.0, slice_spacing)
+    x, y = smooth(truth), acquired(truth, acquisition)
+    result = reconcile(x, y, acquisition)
+    assert (result - truth).norm() < share * (x - truth).norm()
+
+
+@pytest.mark.parametrize("gains", [[0.97, 1.03], [0.9, 1.0], [1.0, 1.05, 1.0, 0.98, 1.0]])
+def test_gains_of_slices_do_not_become_bands(gains):
+    """Where the slices differ from the result in gain alone nothing is moved; the projection would move it."""
+    truth = head()
+    y = acquired(truth) * torch.tensor(gains).repeat(10)[: truth.shape[2] // 4]
+    moved, projected_onto = reconcile(truth, y, HEAD) - truth, projected(truth, y, HEAD) - truth
+    assert moved.abs().max() < 0.02 * projected_onto.abs().max()
+
+
+def test_little_noise_enters_the_result():
+    """White noise of 5 % of the head's range: reconciling moves a perfect result by a small part of it."""
+    truth = head()
+    y = acquired(truth, noise=50.0)
+    moved, blind = reconcile(truth, y, HEAD) - truth, project(truth, y, HEAD, regularisation=0) - truth
+    assert moved.square().mean().sqrt() < 0.1 * 50
+    assert moved.norm() < 0.1 * blind.norm()
+
+
+def test_more_noise_moves_less_of_the_same_misfit():
+    truth = head()
+    x, changes = smooth(truth), []
+    for noise in (0.0, 10.0, 40.0):
+        y = acquired(truth, noise=noise)
+        changes.append(((reconcile(x, y, HEAD) - x) * (truth - x)).sum().item())  # along the error
+    assert changes[0] > 1.1 * changes[1] > 1.1**2 * changes[2] > 0
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1e-3, 1e19, 1e30])
+def test_reconciling_does_not_depend_on_the_unit(unit):
+    truth = head()
+    x, y = smooth(truth), acquired(truth, noise=10.0)
+    torch.testing.assert_close(reconcile(unit * x, unit * y, HEAD) / unit, reconcile(x, y, HEAD), rtol=1e-3, atol=0.1)
+
+
+@pytest.mark.parametrize("shape", [(1, 20), (20, 1), (1, 1)])
+def test_a_scan_of_one_row_is_reconciled(shape):
+    y = torch.rand(*shape, 10, generator=torch.Generator().manual_seed(0))
+    assert torch.isfinite(reconcile(y.repeat_interleave(4, 2), y, HEAD)).all()
+
+
+@pytest.mark.parametrize("order", [(0, 2, 1), (2, 0, 1), (2, 1, 0)])
+def test_any_axis_can_be_the_slice_axis(order):
+    truth = head()
+    x, y = smooth(truth), acquired(truth, noise=10.0)
+    expected = reconcile(x, y, HEAD).permute(order)
+    result = reconcile(x.permute(order), y.permute(order), HEAD.moved(order))
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=0.05)
+
+
+@pytest.mark.parametrize("value", [0.0, 7.0, -3.0])
+def test_a_scan_without_a_head_leaves_the_result_as_it_is(value):
+    x, y = torch.rand(4, 5, 40), torch.full((4, 5, 10), value)
+    assert torch.equal(reconcile(x, y, HEAD), x)
+    assert torch.equal(reconcile(x, -torch.rand(4, 5, 10), HEAD), x)
+
+
+def test_slices_without_signal_and_a_lone_bright_voxel_are_welcome():
+    y = torch.zeros(32, 32, 10)
+    y[16, 16, 3] = 1.0
+    assert torch.isfinite(reconcile(torch.rand(32, 32, 40), y, HEAD)).all()
+
+
+@pytest.mark.parametrize(("value", "moves"), [("project", True), ("measure", False)])
+def test_consistency_is_one_of_two(value, moves):
+    assert projects(value) is moves
+    with pytest.raises(InputError, match="consistency is 'off': expected measure or project"):
+        projects("off")
+
+
+@pytest.mark.gpu
+def test_gpu_agrees():
+    scan = SCANS[1]
+    x, y = fine_volume(scan), thick_volume(scan)
+    for function in (difference, projected):
+        result = function(x.cuda(), y.cuda(), of(scan))
+        assert result.is_cuda
+        torch.testing.assert_close(result.cpu(), function(x, y, of(scan)))
+    on_gpu = relative_rmse(difference(x.cuda(), y.cuda(), of(scan)), y)
+    assert on_gpu == pytest.approx(relative_rmse(difference(x, y, of(scan)), y))

@@ -1,0 +1,156 @@
+"""Which part of a stack the networks see, in which windows, and how many at once."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from scripts.errors import InputError
+from scripts.rebuild.inferer import DriftInferer
+from scripts.rebuild.windows import in_parts, signal_box, window_size
+from scripts.stack.acquisition import Acquisition
+from tests.loops import in_unit, sharpened_by_loop
+from tests.rebuild.test_inference import OWN, Pointwise, arrays, close, doubled, of_box
+from tests.volumes import noise_stack
+
+BOX = (slice(30, 71), slice(3, 40), slice(4, 10))  # of the thick grid
+FINE = (*BOX[:2], slice(20, 50))
+
+
+def head_in_air(shape, box, noise=0.0):
+    """Texture in a box, with air around it: 0, or noise of this share of the head's range."""
+    image = noise_stack(shape)
+    head = 500 + 0.5 * image.as_tensor()[0, 0][box].clone()
+    image.as_tensor()[:] = 500 * noise * torch.rand(image.shape, generator=torch.Generator().manual_seed(3))
+    image.as_tensor()[0, 0][box] = head
+    return image
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_the_box_holds_the_head_with_air_around_it_and_no_more(noise):
+    unit, _, _ = in_unit(*arrays(head_in_air((90, 64, 14), BOX, noise)))
+    for found, true, size in zip(signal_box(unit), FINE, (90, 64, 70)):
+        assert found.start <= max(true.start - 8, 0) and found.start >= max(true.start - 16, 0)
+        assert found.stop >= min(true.stop + 8, size) and found.stop <= min(true.stop + 16, size)
+
+
+@pytest.mark.parametrize(("level", "kept"), [(-0.97, False), (-0.92, False), (-0.88, True), (-0.8, True)])
+def test_tissue_is_what_is_brighter_than_a_twentieth_of_the_range(level, kept):
+    """-0.9 of [-1, 1], in the mean over a block of 8 voxels."""
+    volume = torch.full((48, 48, 48), -1.0)
+    volume[16:24, 16:24, 16:24] = level
+    assert bool(volume[signal_box(volume)].numel()) is kept
+    volume[:] = -1
+    volume[16, 16, 16] = 5  # a lone bright voxel in air
+    assert not volume[signal_box(volume)].numel()
+
+
+def test_air_keeps_its_input_and_costs_nothing():
+    image, network = head_in_air((90, 64, 14), BOX, 0.1), Pointwise()
+    unit, low, high = in_unit(*arrays(image))
+    expected = (unit + 1) / 2 * (high - low) + low
+    box = signal_box(unit)
+    expected[box] = doubled(image)[box]
+    close(of_box(DriftInferer(16, **OWN)(image, network)), expected)
+    assert sum(call[0].numel() for call in network.calls) < unit.numel()
+
+
+def test_inside_the_box_nothing_depends_on_the_air_outside(drift):
+    """The head alone, cut out by hand, gives the same."""
+    image = head_in_air((24, 40, 9), (slice(9, 15), slice(18, 26), slice(4, 6)))
+    unit, low, high = in_unit(*arrays(image))
+    box = signal_box(unit)
+    result = of_box(DriftInferer(16, steps=2, **OWN)(image, drift))
+    sharp = sharpened_by_loop(unit[box], Acquisition.of(image), drift, 1, 16, 0.25, 2)
+    close(result[box], ((sharp + 1) / 2 * (high - low) + low).clamp(min=0))
+    assert (sharp - unit[box]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("value", [0.0, 300.0, -7.0])
+def test_air_alone_is_untouched_and_costs_no_call(value):
+    image, network = noise_stack((9, 18, 4)), Pointwise()
+    image.as_tensor()[:] = value
+    result = DriftInferer(8)(image, network)
+    close(of_box(result), torch.full((9, 18, 20), value), 1e-4)
+    assert not network.calls and result.meta["steps"] == 11
+
+
+def test_a_volume_without_air_is_its_own_box():
+    unit, _, _ = in_unit(*arrays(noise_stack((19, 33, 14))))
+    assert signal_box(unit) == (slice(0, 19), slice(0, 33), slice(0, 70))
+
+
+# --- windows ---
+
+
+@pytest.mark.parametrize("batch", [1, 3, 100])
+def test_windows_per_call_change_nothing(batch, drift):
+    image = noise_stack((3, 22, 4))
+    results = (DriftInferer(16, 0.25, count, steps=1)(image, drift) for count in (batch, 5))
+    close(*results)
+
+
+def test_conditioning_is_computed_once_for_a_volume():
+    network = Pointwise()
+    DriftInferer(8, sw_batch_size=2, both_planes=True)(noise_stack((19, 33, 8)), network)
+    assert len(network.conditions) == 1 and len(network.calls) > 50
+
+
+def test_windows_larger_than_the_planes_are_the_planes(drift):
+    """One call on all planes at once, their sides padded to multiples of 8 with copies of their edge."""
+    image = noise_stack((5, 13, 7), spacing=3.0)  # 21 fine slices
+    unit, low, high = in_unit(*arrays(image))
+    planes = nn.functional.pad(unit.movedim(2, 1)[:, None], (1, 2, 1, 2), mode="replicate")
+    with torch.no_grad():
+        sharp = drift(planes, torch.tensor([[4.0, 1.0]]), torch.tensor([0.0, 0.5, 1.0]))[:, 0]
+    expected = (sharp[:, 1:22, 1:14].movedim(1, 2) + 1) / 2 * (high - low) + low
+    close(of_box(DriftInferer(512, steps=2, **OWN)(image, drift)), expected.clamp(min=0))
+
+
+def test_a_scan_smaller_than_a_window_is_rebuilt(drift):
+    result = of_box(DriftInferer(128, steps=1)(noise_stack((4, 5, 3), spacing=3.0, thickness=3.0), drift))
+    assert result.shape == (4, 5, 9) and torch.isfinite(result).all()
+
+
+def test_speeds_are_windows_and_others_are_refused_by_name():
+    assert window_size("paper") == 128 and window_size("fast") == 512
+    with pytest.raises(InputError, match=r"speed is 'quick': expected paper or fast.*--speed"):
+        window_size("quick")
+
+
+def test_calls_that_exceed_a_gpus_memory_are_repeated_in_halves(caplog):
+    sizes = []
+
+    def small_gpu(windows):
+        sizes.append(len(windows))
+        if len(windows) > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return 2 * windows
+
+    windows = torch.randn(11, 1, 4, 4)
+    assert torch.equal(in_parts(small_gpu, windows), 2 * windows)
+    assert sizes == [11, 6, 3, 3, 5, 3, 2]
+    assert "does not hold 11 windows" in caplog.text
+
+
+def test_a_window_that_exceeds_a_gpus_memory_is_an_error_that_says_what_to_do():
+    def full_gpu(windows):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(InputError, match=r"does not hold one window.*roi_size.*CUDA_VISIBLE_DEVICES"):
+        in_parts(full_gpu, torch.zeros(4, 1, 4, 4))
+
+
+@pytest.mark.parametrize("name", ["both_planes", "flips", "bfloat16"])
+def test_switches_are_true_or_false(name):
+    assert getattr(DriftInferer(**{name: "true"}), name) is True
+    with pytest.raises(InputError, match=f"{name} is 'yes'"):
+        DriftInferer(**{name: "yes"})
+
+
+def test_windows_take_as_many_pixels_as_eight_of_the_papers():
+    """On a CPU: 8 windows of 128 pixels, 128 of 32."""
+    for roi, edge, count in ((128, 128, 8), (32, 32, 128)):
+        network = Pointwise()
+        DriftInferer(roi, **OWN)(noise_stack((130, edge, edge // 4), spacing=4.0), network)
+        assert len(network.calls[0][0]) == min(count, 130) and np.prod(network.calls[0][0].shape[2:]) == edge**2

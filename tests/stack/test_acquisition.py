@@ -1,0 +1,294 @@
+"""Laws of the one value that says how slices were acquired, and of how it is settled."""
+
+from dataclasses import FrozenInstanceError, asdict, replace
+
+import numpy as np
+import pytest
+import torch
+from monai.data import DataLoader, Dataset, MetaTensor, decollate_batch
+
+from scripts.errors import InputError
+from scripts.stack import grid
+from scripts.stack.acquisition import Acquisition, length, settle
+
+TRAINED = {
+    "target_range": (0.7, 1.3),
+    "pixel_range": (0.5, 1.3),
+    "max_thickness": 7.0,
+    "spacing_ratio": (0.8, 1.4),
+}
+DICOM = "the DICOM header"
+
+
+def settled(spacing, shape=(30, 30, 30), stated=None, **given) -> Acquisition:
+    return settle(np.diag([*spacing, 1.0]), shape, stated or {}, **given, **TRAINED)
+
+
+def stated(axis=None, thickness=None, source=DICOM):
+    facts = {"slice_axis": axis, "slice_thickness": thickness}
+    return {name: (value, source) for name, value in facts.items() if value is not None}
+
+
+# --- the value ---
+
+
+@pytest.mark.parametrize(("spacing", "thickness", "gap"), [(5.0, 4.0, 1.0), (3.0, 4.0, -1.0), (3.3, 3.3, 0.0)])
+def test_gap_and_thickness_make_the_spacing(spacing, thickness, gap):
+    acquisition = Acquisition.stack(2, 9, spacing, thickness, 1.0)
+    assert acquisition.gap == pytest.approx(gap, abs=1e-12)
+    assert acquisition.gap + acquisition.slice_thickness == pytest.approx(spacing, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("spacing", "thickness", "target", "reached"),
+    [(1.0, 1.0, 1.0, True), (0.5, 0.5, 0.7, True), (0.8, 1.1, 1.0, False), (1.1, 0.8, 1.0, False)],
+)
+def test_a_stack_is_at_the_target_where_slices_are_as_thin_and_as_near(spacing, thickness, target, reached):
+    assert Acquisition.stack(2, 9, spacing, thickness, target).at_target is reached
+
+
+@pytest.mark.parametrize("count", [3, 8, 52])
+@pytest.mark.parametrize(("spacing", "target"), [(5.0, 1.0), (3.3, 0.9), (0.9, 1.0)])
+def test_a_stack_and_its_truth_cover_one_field_of_view(count, spacing, target):
+    stack = Acquisition.stack(1, count, spacing, 2 * spacing, target)
+    assert stack.fine_count == grid.fine_count(count, spacing, target)
+    truth = Acquisition.of_truth(1, stack.fine_count, target, 2 * spacing, spacing)
+    assert truth.slice_count == grid.thick_count(stack.fine_count, target, spacing)
+    assert replace(truth, slice_count=count) == stack
+    assert Acquisition.of_truth(1, 40, target, spacing).slice_spacing == spacing  # no gap, where none is said
+
+
+def test_people_are_told_what_computing_does_not_see():
+    """Sources and warnings tell no two acquisitions apart: both have one matrix."""
+    told = Acquisition.stack(2, 9, 5.0, 4.0, 1.0, sources={"slice_axis": "given"}, warnings=("beware",))
+    assert told == Acquisition.stack(2, 9, 5.0, 4.0, 1.0) and hash(told) == hash(Acquisition.stack(2, 9, 5.0, 4.0, 1.0))
+    for change in ({"profile": "gaussian"}, {"shift": 0.1}, {"slice_thickness": 4.1}, {"slice_count": 8}):
+        assert replace(told, **change) != told
+    with pytest.raises(FrozenInstanceError):
+        told.shift = 1.0
+
+
+@pytest.mark.parametrize("value", [0.0, -2.5, float("nan")])
+@pytest.mark.parametrize("name", ["slice_spacing", "slice_thickness", "target_spacing"])
+def test_a_length_that_is_none_is_named(name, value):
+    facts = {"slice_spacing": 5.0, "slice_thickness": 4.0, "target_spacing": 1.0, name: value}
+    with pytest.raises(ValueError, match=rf"{name} is {value} mm: expected a positive length"):
+        Acquisition(2, 9, fine_count=45, **facts)
+
+
+@pytest.mark.parametrize("ndim", [3, 4, 5])
+def test_the_slice_axis_is_one_of_the_last_three(ndim):
+    for axis in range(3):
+        assert Acquisition.stack(axis, 9, 5.0, 4.0, 1.0).dim(torch.zeros([1] * ndim)) == ndim - 3 + axis
+
+
+def test_a_stack_moves_with_its_array():
+    stack = Acquisition.stack(2, 9, 5.0, 4.0, 1.0, shift=0.3)
+    moved = stack.moved((1, 2, 0))
+    assert (moved.slice_axis, moved.shift) == (1, 0.3)  # array axis 2 is the new Y
+    assert stack.moved((1, 2, 0), (1,)).shift == -0.3 and stack.moved((1, 2, 0), (0, 2)).shift == 0.3
+
+
+# --- in meta data ---
+
+FULL = Acquisition.stack(
+    1, 9, 5.0, 4.1, 0.9, profile="gaussian", shift=-0.25, sources={"slice_axis": "given"}, warnings=("one", "two")
+)
+
+
+def carrying(acquisition):
+    volume = MetaTensor(torch.zeros(1, 4, 9, 5), affine=torch.eye(4))
+    acquisition.attach(volume)
+    return volume
+
+
+@pytest.mark.parametrize("acquisition", [FULL, Acquisition.stack(2, 9, 5.0, 4.0, 1.0)])
+def test_meta_data_keep_every_fact_through_batches(acquisition):
+    """MONAI's DataLoader makes tensors of numbers and lists of texts, and decollation takes them apart again."""
+    alone = carrying(acquisition)
+    batch = next(iter(DataLoader(Dataset([{"image": alone}]), batch_size=1)))["image"]
+    (apart,) = decollate_batch(batch)
+    for volume in (alone, alone[None], batch, apart, batch.clone(), MetaTensor(batch, meta=batch.meta)):
+        found = Acquisition.of(volume)
+        assert asdict(found) == asdict(acquisition)
+        assert all(type(value) is type(asdict(acquisition)[name]) for name, value in asdict(found).items())
+
+
+@pytest.mark.parametrize("image", [torch.zeros(1, 4, 9, 5), MetaTensor(torch.zeros(1, 4, 9, 5))])
+def test_an_image_without_facts_is_refused(image):
+    with pytest.raises(ValueError, match=r"carries no acquisition.*preprocessing"):
+        Acquisition.of(image)
+
+
+# --- settling ---
+
+
+@pytest.mark.parametrize("value", [0.2, 20, "3.5", np.float32(1.0)])
+def test_lengths_are_those_of_slices(value):
+    assert length("slice_thickness", value, "Set it.") == float(value)
+
+
+@pytest.mark.parametrize("value", [0.01, 100, 0, -1, "abc", "", None, float("nan"), "inf", True, [5], {}])
+def test_lengths_that_no_slice_has_are_refused(value):
+    with pytest.raises(InputError) as caught:
+        length("slice_thickness", value, "Set it as in --slice_thickness 5.")
+    assert str(caught.value).startswith(f"slice_thickness is {value!r}: expected 0.2 to 20 mm. Set it")
+
+
+OVERLAP = (1.0, 1.0, 0.9)  # mm; slices 1.8 mm thick
+
+
+@pytest.mark.parametrize("source", [DICOM, "the NIfTI header (dim_info)"])
+def test_overlapping_slices_nearer_than_the_pixels_are_found_where_the_file_names_them(source):
+    found = settled(OVERLAP, stated=stated(2, 1.8, source))
+    assert (found.slice_axis, found.slice_spacing, found.slice_thickness) == (2, 0.9, 1.8)
+    assert found.sources["slice_axis"] == source and not found.at_target
+    assert not any("axis" in text for text in found.warnings)
+
+
+def test_without_a_word_of_the_file_overlapping_slices_are_a_guess_and_the_user_is_asked():
+    found = settled(OVERLAP, stated=stated(thickness=1.8))
+    assert found.slice_axis == 1 and any("guess" in text and "--slice_axis" in text for text in found.warnings)
+    given = settled(OVERLAP, stated=stated(thickness=1.8), slice_axis=2)
+    assert given.slice_axis == 2 and given.sources["slice_axis"] == "given"
+    assert not any("axis" in text for text in given.warnings)
+
+
+@pytest.mark.parametrize(("spacing", "named", "right"), [((1, 1, 5), 0, 2), ((0.9, 6, 0.9), 2, 1), ((3, 1.3, 1), 1, 0)])
+def test_a_stale_dim_info_is_overruled_with_a_warning(spacing, named, right):
+    found = settled(spacing, stated=stated(named, source="dim_info"))
+    assert found.slice_axis == right and found.sources["slice_axis"] == "the largest spacing"
+    warning, *_ = found.warnings
+    assert f"dim_info names axis {named}" in warning and f"{spacing[named]:.3g} mm" in warning
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "thickness", "source"),
+    [(3, 4, 3, "given"), (3, None, 3, "given"), (None, 4, 4, DICOM), (None, None, 5, "the slice spacing")],
+)
+def test_the_user_wins_over_the_file_and_the_file_over_the_spacing(given, said, thickness, source):
+    found = settled((1, 1, 5), stated=stated(thickness=said), slice_thickness=given)
+    assert found.slice_thickness == thickness and found.slice_spacing == 5
+    assert found.sources["slice_thickness"].startswith(source)
+    assert any("is given and used" in text for text in found.warnings) is (given == 3 and said == 4)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "target", "told"),
+    [
+        ((1.0, 1.1), 1.0, "the finer in-plane spacing"),
+        ((0.43, 0.5), 0.7, "the finer in-plane spacing, 0.43 mm, brought into the trained 0.7 to 1.3 mm"),
+        ((2.0, 1.9), 1.3, "the finer in-plane spacing, 1.9 mm, brought into the trained 0.7 to 1.3 mm"),
+        ((0.7, 0.7), 0.7, "the finer in-plane spacing"),
+    ],
+)
+def test_the_target_says_when_it_was_brought_into_the_trained_range(pixels, target, told):
+    found = settled((*pixels, 5.0))
+    assert found.target_spacing == pytest.approx(target)
+    assert found.sources["target_spacing"] == told
+    given = settled((*pixels, 5.0), target_thickness=1.2)
+    assert given.target_spacing == 1.2 and given.sources["target_spacing"] == "given"
+
+
+def but_the_guess(warnings):
+    return [text for text in warnings if not text.startswith("nothing states the slice thickness")]
+
+
+@pytest.mark.parametrize(
+    ("spacing", "facts", "told"),
+    [
+        ((0.25, 0.25, 5), {}, "pixels of 0.25 x 0.25 mm are outside the 0.5 to 1.3 mm"),
+        ((3, 3, 5), {}, "pixels of 3 x 3 mm are outside the 0.5 to 1.3 mm"),
+        ((0.9, 1.5, 5), {}, "pixels of 0.9 x 1.5 mm"),
+        ((1, 1, 6), {"slice_thickness": 2.0}, "lie 6 mm apart, 3.00 times their thickness"),  # gaps of 200 %
+        ((1, 1, 3), {"slice_thickness": 6.0}, "lie 3 mm apart, 0.50 times their thickness"),
+        ((1, 1, 8), {}, "slices of 8 mm are thicker than the 7 mm"),
+        ((1, 1, 5), {"target_thickness": 0.5}, "target 0.5 mm is outside the 0.7 to 1.3 mm"),
+        ((1, 1, 5), {"target_thickness": 2.0}, "target 2 mm is outside the 0.7 to 1.3 mm"),
+    ],
+)
+def test_what_the_weights_have_not_seen_draws_one_warning(spacing, facts, told):
+    (warning,) = but_the_guess(settled(spacing, **facts).warnings)
+    assert told in warning
+
+
+@pytest.mark.parametrize(
+    ("spacing", "facts"),
+    [
+        ((1, 1, 5), {}),
+        ((0.5, 1.3, 5), {}),
+        ((0.499, 1.305, 5), {}),  # headers round
+        ((1, 1, 7), {}),
+        ((1, 1, 7), {"slice_thickness": 5.0}),
+        ((1, 1, 4), {"slice_thickness": 5.0}),
+        ((1, 1, 5), {"target_thickness": 0.7}),
+        ((0.3, 0.3, 0.3), {}),  # nothing is rebuilt
+        ((1.3, 1.3, 4), {}),
+    ],
+)
+def test_what_they_have_seen_draws_none(spacing, facts):
+    assert but_the_guess(settled(spacing, **facts).warnings) == []
+
+
+@pytest.mark.parametrize(
+    ("spacing", "facts", "guessed"),
+    [
+        ((1, 1, 5), {}, True),
+        ((1, 1, 5), {"slice_thickness": 5.0}, False),
+        ((1, 1, 5), {"stated": stated(thickness=5.0)}, False),
+        ((1, 1, 1), {}, False),  # nothing is rebuilt
+    ],
+)
+def test_a_thickness_that_nobody_stated_is_a_warning(spacing, facts, guessed):
+    """Issue 15: taken for the spacing, it is wrong wherever slices have gaps."""
+    warnings = settled(spacing, **facts).warnings
+    assert [text for text in warnings if "5 mm, is taken for it. Set --slice_thickness" in text] == list(
+        warnings[:1] * guessed
+    )
+
+
+@pytest.mark.parametrize("given", [{}, {"slice_thickness": 1.0}])
+@pytest.mark.parametrize("thickness", [None, 5.0])
+def test_an_axis_along_which_voxels_are_thin_is_refused(given, thickness):
+    """`slice_axis` 0 on an axial scan, whatever its header says of the thickness."""
+    with pytest.raises(InputError, match=r"the scan: slice_axis is 0.*1 mm.*such as 2\. Leave out --slice_axis"):
+        settled((1, 1, 5), stated=stated(2, thickness), slice_axis=0, **given)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_among_equals_any_axis_may_be_given(axis):
+    assert settled((3, 3, 3), slice_axis=axis).slice_axis == axis
+    assert settled((3, 3, 3)).slice_axis == 2
+
+
+@pytest.mark.parametrize(("thickness", "target"), [(0.5, None), (0.95, 1.0), (2, 3)])
+def test_slices_thinner_than_the_target_are_refused(thickness, target):
+    told = rf"scan-7: slice thickness {thickness:g} mm \(the DICOM header\).*target, {target or 1:g} mm"
+    with pytest.raises(InputError, match=told + ".*--slice_thickness.*--target_thickness"):
+        settled((1, 1, 5), stated=stated(2, thickness), target_thickness=target, name="scan-7")
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_three_slices_are_enough_and_fewer_are_refused(axis, count):
+    shape, spacing = [6, 6, 6], [1.0, 1.0, 1.0]
+    shape[axis], spacing[axis] = count, 5.0
+    if count == 3:
+        assert settled(spacing, tuple(shape)).fine_count == 15
+        return
+    with pytest.raises(InputError, match=rf"scan has {count} slices along axis {axis}: expected 3 or.*--slice_axis"):
+        settled(spacing, tuple(shape))
+
+
+@pytest.mark.parametrize(("spacing", "thickness"), [(0.3, None), (1.0, None), (1.1, 1.105), (0.5, 0.7)])
+def test_a_scan_whose_slices_are_as_thin_as_the_target_is_at_it(spacing, thickness):
+    """Headers round; slices nearer than they are thick are at the target too, if they are as thin."""
+    found = settled((spacing, max(spacing, 0.55), spacing), stated=stated(2, thickness))
+    assert found.at_target and found.fine_count == found.slice_count == 30
+    assert "nothing is to be rebuilt" in found.sources["target_spacing"]
+
+
+@pytest.mark.parametrize(("spacing", "thickness"), [(5.0, 1.0), (1.0, 4.0)])
+def test_thin_slices_far_apart_and_thick_ones_near_each_other_are_rebuilt(spacing, thickness):
+    found = settled((1.0, 1.0, spacing), stated=stated(2, thickness))
+    assert not found.at_target and found.slice_thickness >= found.target_spacing == 1.0

@@ -1,0 +1,293 @@
+"""Laws and a worked example of slice geometry."""
+
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+
+from scripts.stack import grid
+
+# (thick slices, slice spacing in mm, target spacing in mm), integer and non-integer ratios
+STACKS = [(6, 4.0, 1.0), (5, 3.0, 1.0), (7, 5.0, 0.7), (12, 3.3, 0.9), (1, 5.0, 1.0), (9, 2.5, 1.0), (52, 5.0, 0.7)]
+COARSER = [(10, 1.0, 1.0), (9, 1.0, 1.3)]
+
+
+def rotation(x, y, z):
+    """Rotation by three angles in degrees about x, then y, then z."""
+    (cx, sx), (cy, sy), (cz, sz) = ((np.cos(a), np.sin(a)) for a in np.radians([x, y, z]))
+    about_x = np.array([[1, 0, 0], [0, cx, -sx], [0, sx, cx]])
+    about_y = np.array([[cy, 0, sy], [0, 1, 0], [-sy, 0, cy]])
+    about_z = np.array([[cz, -sz, 0], [sz, cz, 0], [0, 0, 1]])
+    return about_z @ about_y @ about_x
+
+
+def affine_of(spacing, angles=(0, 0, 0), origin=(0, 0, 0), signs=(1, 1, 1)):
+    affine = np.eye(4)
+    affine[:3, :3] = rotation(*angles) @ np.diag(np.multiply(spacing, signs))
+    affine[:3, 3] = origin
+    return affine
+
+
+def oblique(axis, slice_spacing):
+    """A tilted, mirrored stack far from the scanner's centre."""
+    spacing = np.array([0.9, 1.1, 0.8])
+    spacing[axis] = slice_spacing
+    return affine_of(spacing, angles=(25, -40, 70), origin=(-91.3, 120.7, 33.1), signs=(-1, 1, 1))
+
+
+def world(affine, axis, position):
+    """World coordinates of index `position` along `axis`, at index (11, 13, 17) along the others."""
+    index = np.array([11.0, 13.0, 17.0, 1.0])
+    index[axis] = position
+    return (affine @ index)[:3]
+
+
+def nearest_by_loop(fine_count, target_spacing, thick_count, slice_spacing, shift=0.0):
+    """The thick slice with the nearest centre, the one nearer the middle of the stack on ties, slice by slice."""
+    index = []
+    for j in range(fine_count):
+        place = (j - (fine_count - 1) / 2) * target_spacing - shift  # mm from the middle of the thick stack
+        centres = [(i - (thick_count - 1) / 2) * slice_spacing for i in range(thick_count)]
+        index.append(
+            min(range(thick_count), key=lambda i: (round(abs(place - centres[i]), 4), round(abs(centres[i]), 4), -i))
+        )
+    return np.array(index)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("stack", STACKS + COARSER)
+def test_slice_centres_keep_their_world_position(stack, axis):
+    thick, slice_spacing, target = stack
+    fine = grid.fine_count(thick, slice_spacing, target)
+    affine = oblique(axis, slice_spacing)
+    fine_affine = grid.fine_affine(affine, axis, thick, fine, target)
+    for i, position in enumerate(grid.centred_positions(thick, slice_spacing, fine, target)):
+        assert np.linalg.norm(world(affine, axis, i) - world(fine_affine, axis, position)) < 1e-4
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("stack", STACKS + COARSER)
+def test_fine_slices_lie_inside_the_thick_slice_they_copy(stack, axis):
+    thick, slice_spacing, target = stack
+    fine = grid.fine_count(thick, slice_spacing, target)
+    affine = oblique(axis, slice_spacing)
+    fine_affine = grid.fine_affine(affine, axis, thick, fine, target)
+    index = grid.nearest_index(fine, target, thick, slice_spacing)
+    for j, i in enumerate(index):
+        distance = np.linalg.norm(world(affine, axis, i) - world(fine_affine, axis, j))
+        overhang = max(0, (fine * target - thick * slice_spacing) / 2)
+        assert distance <= max(slice_spacing, target) / 2 + overhang + 1e-4
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("stack", STACKS + COARSER)
+def test_both_grids_share_their_centre(stack, axis):
+    thick, slice_spacing, target = stack
+    fine = grid.fine_count(thick, slice_spacing, target)
+    affine = oblique(axis, slice_spacing)
+    fine_affine = grid.fine_affine(affine, axis, thick, fine, target)
+    np.testing.assert_allclose(
+        world(affine, axis, (thick - 1) / 2), world(fine_affine, axis, (fine - 1) / 2), atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_fine_affine_changes_the_slice_axis_alone(axis):
+    affine = oblique(axis, 5.0)
+    fine = grid.fine_affine(affine, axis, 20, 143, 0.7)
+    others = [k for k in range(3) if k != axis]
+    np.testing.assert_array_equal(fine[:, others], affine[:, others])
+    np.testing.assert_allclose(fine[:3, axis] / 0.7, affine[:3, axis] / 5.0, atol=1e-12)
+    np.testing.assert_array_equal(fine[3], [0, 0, 0, 1])
+
+
+def test_fine_affine_leaves_its_argument_alone():
+    affine = oblique(2, 5.0)
+    before = affine.copy()
+    grid.fine_affine(affine, 2, 20, 143, 0.7)
+    np.testing.assert_array_equal(affine, before)
+
+
+def test_a_worked_affine():
+    affine = np.array([[1.0, 0, 0, -10], [0, 2.0, 0, -20], [0, 0, 4.0, -30], [0, 0, 0, 1]])
+    # five slices of 4 mm from z = -32 to -12 mm: twenty of 1 mm, the first one centred on -31.5 mm
+    expected = np.array([[1.0, 0, 0, -10], [0, 2.0, 0, -20], [0, 0, 1.0, -31.5], [0, 0, 0, 1]])
+    assert grid.fine_count(5, 4.0, 1.0) == 20
+    np.testing.assert_allclose(grid.fine_affine(affine, 2, 5, 20, 1.0), expected, atol=1e-12)
+
+
+def test_a_worked_affine_with_negative_direction_and_non_integer_ratio():
+    affine = np.diag([-3.0, 1.0, 1.0, 1.0])
+    affine[0, 3] = 6.0
+    # two slices of 3 mm, centres at x = 6 and 3 mm, middle 4.5 mm: three of 2 mm, the first centred on 6.5 mm
+    fine = grid.fine_affine(affine, 0, 2, 3, 2.0)
+    assert grid.fine_count(2, 3.0, 2.0) == 3
+    np.testing.assert_allclose(fine[0], [-2.0, 0, 0, 6.5], atol=1e-12)
+
+
+@pytest.mark.parametrize("spacing", [0.7, 1.0, 1.3, 5.0])
+@pytest.mark.parametrize("count", [1, 2, 7, 52])
+def test_regrid_at_equal_spacing_is_the_identity(spacing, count):
+    assert grid.fine_count(count, spacing, spacing) == count
+    np.testing.assert_array_equal(grid.nearest_index(count, spacing, count, spacing), np.arange(count))
+    affine = oblique(1, spacing)
+    np.testing.assert_allclose(grid.fine_affine(affine, 1, count, count, spacing), affine, atol=1e-9)
+
+
+@pytest.mark.parametrize("stack", STACKS + COARSER)
+def test_regrid_at_slice_centres_is_the_identity(stack):
+    thick, slice_spacing, target = stack
+    fine = grid.fine_count(thick, slice_spacing, target)
+    index = grid.nearest_index(fine, target, thick, slice_spacing)
+    for i, position in enumerate(grid.centred_positions(thick, slice_spacing, fine, target)):
+        if abs(position - round(position)) < 1e-9:
+            assert index[round(position)] == i
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.31, -0.77, 40.0])
+@pytest.mark.parametrize("stack", STACKS + COARSER)
+def test_nearest_index_agrees_with_a_plain_loop(stack, shift):
+    thick, slice_spacing, target = stack
+    fine = grid.fine_count(thick, slice_spacing, target)
+    expected = nearest_by_loop(fine, target, thick, slice_spacing, shift)
+    np.testing.assert_array_equal(grid.nearest_index(fine, target, thick, slice_spacing, shift), expected)
+
+
+@pytest.mark.parametrize("slices", [-2, 1, 3])
+def test_a_stack_shifted_by_whole_slices_numbers_them_anew(slices):
+    centred = grid.nearest_index(50, 0.7, 7, 5.0)
+    shifted = grid.nearest_index(50, 0.7, 7, 5.0, slices * 5.0)
+    np.testing.assert_array_equal(shifted, np.clip(centred - slices, 0, 6))
+
+
+def test_stair_steps_of_an_integer_ratio_are_equal_blocks():
+    np.testing.assert_array_equal(grid.nearest_index(12, 1.0, 3, 4.0), np.repeat([0, 1, 2], 4))
+
+
+def test_a_centre_on_a_border_goes_to_the_slice_nearer_the_middle():
+    # slices of 2 mm with centres at -2, 0, 2 mm; fine centres at -2, -1, 0, 1, 2 mm: -1 and 1 lie on borders
+    np.testing.assert_array_equal(grid.nearest_index(5, 1.0, 3, 2.0), [0, 1, 1, 1, 2])
+
+
+def test_fine_slices_beyond_the_stack_repeat_its_ends():
+    np.testing.assert_array_equal(grid.nearest_index(8, 1.0, 2, 2.0), [0, 0, 0, 0, 1, 1, 1, 1])
+
+
+@pytest.mark.parametrize("stack", STACKS + COARSER)
+def test_regrid_commutes_with_flips(stack):
+    thick, slice_spacing, target = stack
+    fine = grid.fine_count(thick, slice_spacing, target)
+    index = grid.nearest_index(fine, target, thick, slice_spacing)
+    flipped = thick - 1 - index[::-1]
+    middle_tie = (fine - 1) / 2 if thick % 2 == 0 and fine % 2 == 1 else -1  # no side of the middle is the nearer
+    keep = np.arange(fine) != middle_tie
+    np.testing.assert_array_equal(index[keep], flipped[keep])
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("stack", STACKS)
+def test_fine_affine_commutes_with_flips(stack, axis):
+    thick, slice_spacing, target = stack
+    fine = grid.fine_count(thick, slice_spacing, target)
+
+    def flip(count):
+        matrix = np.eye(4)
+        matrix[axis, axis] = -1
+        matrix[axis, 3] = count - 1
+        return matrix
+
+    affine = oblique(axis, slice_spacing)
+    np.testing.assert_allclose(
+        grid.fine_affine(affine @ flip(thick), axis, thick, fine, target),
+        grid.fine_affine(affine, axis, thick, fine, target) @ flip(fine),
+        atol=1e-9,
+    )
+
+
+@pytest.mark.parametrize("order", [(0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)])
+def test_geometry_commutes_with_axis_permutation(order):
+    affine = oblique(2, 5.0)
+    permuted = affine[:, [*order, 3]]
+    axis = order.index(2)
+    np.testing.assert_array_equal(grid.voxel_spacing(permuted), grid.voxel_spacing(affine)[list(order)])
+    assert grid.slice_axis(grid.voxel_spacing(permuted)) == axis
+    assert grid.shear_angle(permuted) == pytest.approx(grid.shear_angle(affine), abs=1e-9)
+    fine = grid.fine_affine(affine, 2, 20, 143, 0.7)
+    np.testing.assert_allclose(grid.fine_affine(permuted, axis, 20, 143, 0.7), fine[:, [*order, 3]], atol=1e-12)
+
+
+@pytest.mark.parametrize("stack", STACKS + COARSER)
+def test_positions_in_the_other_grid_invert(stack):
+    thick, slice_spacing, target = stack
+    fine = grid.fine_count(thick, slice_spacing, target)
+    there = grid.centred_positions(thick, slice_spacing, fine, target)
+    first, step = grid.centred_positions(fine, target, thick, slice_spacing)[[0, -1]], target / slice_spacing
+    np.testing.assert_allclose(first[0] + step * there, np.arange(thick), atol=1e-9)
+    np.testing.assert_allclose(there + there[::-1], fine - 1, atol=1e-9)
+
+
+@pytest.mark.parametrize("stack", STACKS + COARSER)
+def test_fine_count_covers_the_stack_to_the_nearest_slice(stack):
+    thick, slice_spacing, target = stack
+    fine = grid.fine_count(thick, slice_spacing, target)
+    assert abs(fine * target - thick * slice_spacing) <= target / 2 + 1e-9
+
+
+def test_a_stack_has_at_least_one_fine_slice():
+    assert grid.fine_count(1, 0.2, 1.0) == 1
+
+
+@pytest.mark.parametrize(
+    ("fine", "fine_spacing", "slice_spacing", "thick"),
+    [(24, 1.0, 4.0, 6), (25, 1.0, 4.0, 7), (320, 0.7, 5.6, 40), (30, 0.7, 2.1, 10), (3, 1.0, 6.0, 1)],
+)
+def test_thick_slices_cover_the_fine_grid(fine, fine_spacing, slice_spacing, thick):
+    assert grid.thick_count(fine, fine_spacing, slice_spacing) == thick
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+@pytest.mark.parametrize("signs", list(product([1, -1], repeat=3)))
+@pytest.mark.parametrize("angles", [(0, 0, 0), (14, -20, 17)])
+def test_canonical_order_is_the_one_whose_axes_run_right_anterior_and_superior(order, signs, angles):
+    """All 48 orders in which a volume may be stored; a tilt of less than 45 degrees does not change them."""
+    affine = affine_of((0.9, 1.1, 5.0), angles)[:, [*order, 3]] @ np.diag([*signs, 1])
+    axes, flipped = grid.canonical(affine)
+    directions = affine[:3, list(axes)] * np.where(np.isin(range(3), flipped), -1, 1)
+    assert (np.diag(directions) > 0).all()
+    np.testing.assert_allclose(directions, rotation(*angles) * (0.9, 1.1, 5.0), atol=1e-12)
+
+
+@pytest.mark.parametrize("angles", [(0, 0, 0), (25, -40, 70), (90, 0, 90)])
+def test_voxel_spacing_survives_rotation(angles):
+    affine = affine_of((0.7, 0.9, 5.0), angles, origin=(1, 2, 3), signs=(-1, 1, -1))
+    np.testing.assert_allclose(grid.voxel_spacing(affine), [0.7, 0.9, 5.0], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("spacing", "axis"),
+    [((5.0, 1, 1), 0), ((1, 5.0, 1), 1), ((1, 1, 5.0), 2), ((1, 1, 1), 2), ((3, 3, 1), 1), ((3, 1, 3), 2)],
+)
+def test_slice_axis_has_the_largest_spacing_the_last_of_equals(spacing, axis):
+    assert grid.slice_axis(spacing) == axis
+
+
+@pytest.mark.parametrize("angles", [(0, 0, 0), (25, -40, 70), (90, 0, 45)])
+def test_a_rotation_is_not_sheared(angles):
+    assert grid.shear_angle(affine_of((0.7, 0.9, 5.0), angles, signs=(-1, 1, 1))) < 1e-5
+
+
+@pytest.mark.parametrize("degrees", [0.05, 1.3, 5.0, -5.0, 30.0])
+@pytest.mark.parametrize("pair", [(0, 1), (0, 2), (2, 1)])
+def test_shear_angle_is_the_tilt_of_one_axis_towards_another(degrees, pair):
+    fixed, tilted = pair
+    columns = np.eye(3)
+    columns[fixed, tilted] = np.sin(np.radians(degrees))
+    columns[tilted, tilted] = np.cos(np.radians(degrees))
+    affine = np.eye(4)
+    affine[:3, :3] = rotation(25, -40, 70) @ columns @ np.diag([0.7, 0.9, 5.0])
+    assert grid.shear_angle(affine) == pytest.approx(abs(degrees), abs=1e-6)
+
+
+def test_rounding_of_a_float32_header_is_no_shear():
+    affine = affine_of((0.7, 0.9, 5.0), (25, -40, 70)).astype(np.float32)
+    assert grid.shear_angle(affine) < grid.MAX_SHEAR

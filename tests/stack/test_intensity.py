@@ -1,0 +1,200 @@
+"""The range of tissue, and that neither padding nor undershoot nor hot spots change what becomes of the rest."""
+
+import numpy as np
+import pytest
+import torch
+from monai.bundle import ConfigParser
+from monai.data import MetaTensor
+from scipy import ndimage
+
+from scripts.evaluate.metrics import head_mask, psnr
+from scripts.method.weights import load_weights
+from scripts.rebuild.inferer import DriftInferer, rebuild
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.intensity import intensity_range
+from scripts.stack.interpolation import interpolate
+from tests.conftest import ROOT
+from tests.volumes import head, scan_of
+
+# --- the range ---
+
+
+def test_minimum_and_upper_percentile_become_minus_one_and_one():
+    volume = torch.arange(10001.0)
+    scale = intensity_range(volume)
+    assert scale[:2] == pytest.approx((0.0, 9990.0))  # the 99.9th percentile of 0 to 10000
+    unit = scale.to_unit(scale.tissue(volume))
+    assert unit[0] == -1 and unit[9990].item() == pytest.approx(1, abs=1e-6)
+    assert unit[10000].item() == pytest.approx(2 * 10000 / 9990 - 1, abs=1e-6)  # brighter tissue is not clipped
+    np.testing.assert_allclose(np.diff(unit), 2 / 9990, atol=1e-6)  # linear
+    torch.testing.assert_close(scale.to_scan(unit), volume, rtol=0, atol=2e-3)
+
+
+@pytest.mark.parametrize(("factor", "offset"), [(1e-3, 0.0), (5000.0, 200.0), (1e9, 0.0)])
+def test_the_network_sees_one_range_whatever_the_units(factor, offset):
+    volume = head().double()
+    expected, (low, high, ceiling) = intensity_range(volume), intensity_range(factor * volume + offset)
+    assert (low, high) == pytest.approx((offset, factor * expected.high + offset), rel=1e-6)
+    assert ceiling == pytest.approx(factor * expected.ceiling + offset, rel=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.001, 0.005, 0.009])
+def test_a_few_negative_voxels_are_no_tissue_and_many_are(share):
+    """Padding and undershoot against scans that were standardised."""
+    volume = head((40, 40, 40))
+    expected = intensity_range(volume)
+    count = int(share * volume.numel())
+    volume.view(-1)[:count] = -torch.linspace(1, 1000, count)  # a corner of air
+    assert intensity_range(volume)[:2] == pytest.approx(expected[:2], rel=1e-3)
+    standardised = (volume - volume.mean()) / volume.std()
+    assert intensity_range(standardised).low == pytest.approx(np.percentile(standardised, 0.1))
+    assert (standardised < 0).float().mean() > 0.3
+
+
+@pytest.mark.parametrize("share", [0.0005, 0.003, 0.03])
+@pytest.mark.parametrize("factor", [25, 1000])
+def test_hot_voxels_do_not_move_the_range_and_are_no_tissue(factor, share):
+    volume = head((40, 40, 40))
+    expected, hot = intensity_range(volume), torch.zeros_like(volume, dtype=torch.bool)
+    edge = round((share * volume.numel()) ** (1 / 3))
+    hot[(slice(20 - edge // 2, 20 - edge // 2 + edge),) * 3] = True
+    heated = torch.where(hot, factor * volume, volume)
+    found = intensity_range(heated)
+    assert found[:2] == pytest.approx(expected[:2], rel=0.02)
+    tissue = found.tissue(heated)
+    assert torch.equal(tissue[~hot], heated[~hot])
+    assert tissue[hot].std() < 1e-3 and volume[hot].min() < tissue[hot][0] < volume[hot].max()  # typical
+
+
+def test_vessels_and_fat_three_times_as_bright_are_tissue():
+    volume = head((40, 40, 40))
+    volume[20, 20, 5:35] *= 3
+    assert torch.equal(intensity_range(volume).tissue(volume), volume)
+
+
+@pytest.mark.parametrize("value", [0.0, 7.0, -300.0, 1e6])
+def test_a_constant_volume_becomes_minus_one(value):
+    scale = intensity_range(torch.full((6, 7, 5), value))
+    unit = scale.to_unit(scale.tissue(torch.full((3,), value)))
+    assert (unit == -1).all() and scale.low < scale.high <= scale.ceiling
+    torch.testing.assert_close(scale.to_scan(unit), torch.full((3,), value))
+
+
+def test_a_volume_that_is_background_but_for_a_few_voxels_keeps_them():
+    """The 99.9th percentile is the background here, and no range."""
+    volume = torch.zeros(20, 20, 5)
+    volume[3, 3, 2] = 700
+    scale = intensity_range(volume)
+    assert scale[:2] == (0, 700) and torch.equal(scale.tissue(volume), volume)
+
+
+# --- through the networks that ship ---
+
+
+@pytest.fixture(scope="module")
+def clean():
+    """A smooth head in slices of 5 mm."""
+    return scan_of(torch.from_numpy(ndimage.gaussian_filter(head((48, 56, 60)).numpy(), 1.0)))
+
+
+@pytest.fixture(scope="module")
+def result_of(clean):
+    """What the shipped networks make of other intensities on the grid of `clean`; each is computed once."""
+    config = ConfigParser()
+    config.read_config(str(ROOT / "configs" / "inference.yaml"))
+    network = load_weights(config.get_parsed_content("network_def"), ROOT / "models" / "model.pt").eval()
+
+    def run(array):
+        scan = MetaTensor(array[None], affine=clean.affine, meta={"acquisition": clean.meta["acquisition"]})
+        return rebuild(scan, network, DriftInferer(512, steps=2), "cpu").as_tensor()[0]
+
+    run.of_clean = run(clean.as_tensor()[0])
+    return run
+
+
+def slices(clean):
+    return clean.as_tensor()[0].clone()
+
+
+def distance_from(stray, clean):
+    """Of every fine voxel from the nearest one of the stray slices' own copies, in voxels."""
+    copies = interpolate(stray.float(), Acquisition.of(clean), "nearest") > 0.5
+    return torch.from_numpy(ndimage.distance_transform_edt(~copies.numpy()))
+
+
+def test_the_result_is_worth_the_comparison(clean, result_of):
+    """Far from the nearest slices, so that what follows compares what the networks made."""
+    nearest = interpolate(clean.as_tensor()[0], Acquisition.of(clean), "nearest")
+    inside = head_mask(nearest)
+    assert psnr(result_of.of_clean, nearest, inside) < 30
+
+
+@pytest.mark.parametrize("value", [-100.0, -1000.0, -1e5])
+def test_a_voxel_of_padding_changes_nothing_else_and_keeps_its_value(value, clean, result_of):
+    padded = slices(clean)
+    padded[0, 0, 0] = value
+    result, stray = result_of(padded), torch.zeros_like(padded, dtype=torch.bool)
+    stray[0, 0, 0] = True
+    away = distance_from(stray, clean) > 0
+    extent = clean.max() - clean.min()
+    assert (result - result_of.of_clean)[away].abs().max() < 0.005 * extent
+    assert (result[~away] - value).abs().max() < 0.02 * extent
+    assert psnr(result[away][None, None], result_of.of_clean[away][None, None]) > 60
+
+
+def test_a_dead_voxel_in_the_head_stays_one(clean, result_of):
+    """It is dark to the networks, whatever its value, and its neighbours alone are theirs to change."""
+    dead, black = slices(clean), slices(clean)
+    dead[24, 28, 6], black[24, 28, 6] = -1000.0, 0.0
+    result, expected = result_of(dead), result_of(black)
+    stray = black != dead
+    away = distance_from(stray, clean) > 0
+    torch.testing.assert_close(result[away], expected[away], rtol=0, atol=0.005 * clean.max().item())
+    torch.testing.assert_close((expected - result)[~away], torch.full((5,), 1000.0), rtol=0, atol=1.0)
+
+
+def test_the_undershoot_of_splines_changes_nothing_else(clean, result_of):
+    generator = torch.Generator().manual_seed(0)
+    scan = slices(clean)
+    stray = (torch.rand(scan.shape, generator=generator) < 0.015) & (scan == 0)
+    assert 0.003 < stray.float().mean() < 0.008
+    scan[stray] = -0.15 * scan.max() * torch.rand(int(stray.sum()), generator=generator)
+    away = distance_from(stray, clean) > 0
+    result = result_of(scan)
+    assert (result - result_of.of_clean)[away].abs().max() < 0.005 * clean.max()
+    assert (result[~away] < 0).any() and (result[away] >= 0).all()
+
+
+@pytest.mark.parametrize("box", [(6, 6, 3), (12, 12, 6)], ids=["0.3 %", "3 %"])
+def test_a_hot_spot_leaves_the_rest_of_the_head_as_it_comes_without(box, clean, result_of):
+    """25 times brighter. The networks see that a piece is gone, so that its neighbourhood changes, by less and less."""
+    hot = torch.zeros_like(slices(clean), dtype=torch.bool)
+    hot[tuple(slice((n - edge) // 2, (n + edge) // 2) for n, edge in zip(hot.shape, box))] = True
+    share = hot.float().mean().item()
+    assert share == pytest.approx(0.0033 if box[2] == 3 else 0.027, rel=0.05)
+    heated = torch.where(hot, 25 * slices(clean), slices(clean))
+    result, distance = result_of(heated), distance_from(hot, clean)
+    change, extent = (result - result_of.of_clean).abs() / clean.max(), distance > 10
+    inside = head_mask(result_of.of_clean)
+    assert (change[inside & extent] < 0.01).float().mean() > 0.99
+    assert change[inside & extent].square().mean().sqrt() < 0.005
+    assert change[inside & (distance > 0)].square().mean().sqrt() < 0.01
+    nearest = interpolate(heated, Acquisition.of(clean), "nearest")
+    torch.testing.assert_close(result[distance == 0], nearest[distance == 0], rtol=0.05, atol=0)
+
+
+def test_what_is_not_negative_stays_so(clean, result_of, drift):
+    assert (result_of.of_clean >= 0).all()
+    scan = MetaTensor(clean.as_tensor(), affine=clean.affine, meta={"acquisition": clean.meta["acquisition"]})
+    for consistency in ("project", "measure"):
+        result = rebuild(scan, drift, DriftInferer(512, steps=2, consistency=consistency), "cpu")
+        assert (result >= 0).all() and (result == 0).any()
+
+
+def test_a_standardised_scan_keeps_its_negatives(clean, result_of):
+    """Mean 0 and deviation 1; it comes out as the scan itself does, but for the unit and the deepest voxels."""
+    mean, deviation = clean.as_tensor().mean(), clean.as_tensor().std()
+    result = result_of((slices(clean) - mean) / deviation)
+    assert (result < 0).float().mean() > 0.2
+    expected = (result_of.of_clean - mean) / deviation
+    assert psnr(result, expected, head_mask(result_of.of_clean)) > 40

@@ -1,0 +1,157 @@
+"""Laws of the ways back to the fine grid, and of resampling one axis, with loops and closed forms as oracles."""
+
+import numpy as np
+import pytest
+import torch
+
+from scripts.stack import grid
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.interpolation import degrade, interpolate, resample
+from scripts.stack.profile import acquire
+from tests.stack.test_slice_matrix import STACKS, line, of
+
+METHODS = ["nearest", "linear", "cubic"]
+# (slices, slice spacing, target), mm: whole ratio, others, and slices nearer than the fine grid
+GRIDS = [(7, 5.0, 1.0), (9, 3.3, 0.9), (12, 2.5, 1.0), (6, 5.6, 0.7), (20, 0.9, 1.0)]
+
+
+def stack(count, spacing, target, shift=0.0, axis=2):
+    return Acquisition.stack(axis, count, spacing, spacing, target, shift=shift)
+
+
+def places(acquisition):
+    """Where thick and fine slices lie, in mm from the middle of the fine grid."""
+    a = acquisition
+    thick = (np.arange(a.slice_count) - (a.slice_count - 1) / 2) * a.slice_spacing + a.shift
+    return thick, (np.arange(a.fine_count) - (a.fine_count - 1) / 2) * a.target_spacing
+
+
+@pytest.mark.parametrize("shape", STACKS)
+def test_degrade_is_acquisition_then_stair_steps(shape):
+    fine, fine_spacing, _, slice_spacing = shape
+    volume = line(fine * 2).reshape(1, 2, fine)
+    thick, result = acquire(volume, of(shape)), degrade(volume, of(shape))
+    assert result.shape == volume.shape
+    for j, i in enumerate(grid.nearest_index(fine, fine_spacing, thick.shape[2], slice_spacing)):
+        assert torch.equal(result[..., j], thick[..., i])
+
+
+def test_nearest_keeps_every_thick_slice():
+    thick = line(7 * 3).reshape(1, 3, 7)
+    fine = interpolate(thick, stack(7, 5.0, 0.7), "nearest")
+    assert fine.shape == (1, 3, 50)
+    assert torch.equal(torch.unique_consecutive(fine, dim=2), thick)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.4, -1.7])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("shape", GRIDS)
+def test_constants_stay_and_ramps_lie_where_they_lay(shape, method, shift):
+    """Beyond the outermost centres their values are repeated; the nearest slice is at most half a spacing away."""
+    acquisition = stack(*shape, shift)
+    thick, fine = places(acquisition)
+    constant = interpolate(torch.full((1, 2, shape[0]), 7.0), acquisition, method)
+    torch.testing.assert_close(constant, torch.full((1, 2, acquisition.fine_count), 7.0))
+    ramp = interpolate(torch.from_numpy(thick)[None, None], acquisition, method)[0, 0].numpy()
+    expected = np.clip(fine, thick[0], thick[-1])
+    np.testing.assert_allclose(ramp, expected, atol=shape[1] / 2 + 1e-6 if method == "nearest" else 1e-9)
+
+
+@pytest.mark.parametrize("shape", GRIDS)
+def test_linear_is_numpys_and_cubic_meets_every_cubic(shape):
+    acquisition = stack(*shape, shift=0.3)
+    thick, fine = places(acquisition)
+    values = line(shape[0])
+    expected = np.interp(fine, thick, values[0, 0].numpy())
+    np.testing.assert_allclose(interpolate(values, acquisition, "linear")[0, 0], expected, atol=1e-9)
+    cubic = np.polynomial.Polynomial([2.0, -0.3, 0.04, 0.005])
+    result = interpolate(torch.from_numpy(cubic(thick))[None, None], acquisition, "cubic")[0, 0]
+    np.testing.assert_allclose(result, cubic(np.clip(fine, thick[0], thick[-1])), atol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["linear", "cubic"])
+@pytest.mark.parametrize("shape", GRIDS)
+def test_a_spline_meets_the_slices_at_their_centres(shape, method):
+    """Interpolated back at the thick centres by a fine grid ten times as dense."""
+    dense = Acquisition(2, shape[0], shape[1], shape[1], shape[1] / 10, 10 * shape[0] - 9)  # centres on both grids
+    values = line(shape[0])
+    torch.testing.assert_close(interpolate(values, dense, method)[..., ::10], values)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_few_slices_lower_the_degree(count, method):
+    acquisition = stack(count, 4.0, 1.0)
+    thick, fine = places(acquisition)
+    result = interpolate(torch.from_numpy(thick)[None, None], acquisition, method)[0, 0]
+    np.testing.assert_allclose(result, np.clip(fine, thick[0], thick[-1]), atol=2 if method == "nearest" else 1e-9)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("order", [(0, 2, 1), (1, 2, 0), (2, 1, 0)])
+def test_axis_permutation_commutes(order, method):
+    volume, acquisition = line(3 * 4 * 9).reshape(3, 4, 9), stack(9, 3.3, 0.9)
+    expected = interpolate(volume, acquisition, method).permute(order)
+    torch.testing.assert_close(interpolate(volume.permute(order), acquisition.moved(order), method), expected)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("shape", [(7, 5.0, 1.0), (6, 5.6, 0.7), (9, 3.3, 0.9)])
+def test_flips_commute(shape, method):
+    """Also of a stack that lies off the centre, which then lies as far off on the other side."""
+    volume, acquisition = line(shape[0]), stack(*shape, shift=0.31)
+    expected = interpolate(volume, acquisition, method).flip(2)
+    torch.testing.assert_close(interpolate(volume.flip(2), acquisition.moved((0, 1, 2), (2,)), method), expected)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_dtype_is_kept(dtype, method):
+    assert interpolate(torch.zeros(1, 2, 6, dtype=dtype), stack(6, 4.0, 1.0), method).dtype == dtype
+
+
+def test_an_unknown_method_is_named():
+    with pytest.raises(ValueError, match="method is 'sinc': expected 'nearest', 'linear' or 'cubic'"):
+        interpolate(torch.zeros(1, 1, 6), stack(6, 4.0, 1.0), "sinc")
+
+
+# --- resampling one axis ---
+
+EDGES = [(0.43, 0.7), (0.5, 1.3), (4.0, 1.3), (1.7, 1.0), (1.0, 1.0)]  # spacing and target, mm
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize(("spacing", "target"), EDGES)
+def test_a_blob_stays_where_it_was(spacing, target, axis):
+    """Its centre of mass, in mm from the middle, to 0.02 voxel; and its mass."""
+    count = round(90 / spacing)
+    place = (np.arange(count) - (count - 1) / 2) * spacing
+    blob = np.exp(-0.5 * ((place - 7.3) / 6) ** 2)
+    image = torch.from_numpy(np.moveaxis(np.broadcast_to(blob, (2, 3, count)), 2, axis).copy())
+    fine = resample(image, axis, spacing, target).movedim(axis, 2)[0, 0].numpy()
+    there = (np.arange(len(fine)) - (len(fine) - 1) / 2) * target
+    assert (there * fine).sum() / fine.sum() == pytest.approx(7.3, abs=0.02 * target)
+    assert fine.sum() * target == pytest.approx(blob.sum() * spacing, rel=2e-3)
+    assert abs(len(fine) * target - count * spacing) <= target
+
+
+@pytest.mark.parametrize(("spacing", "target"), [(0.43, 0.7), (0.5, 1.3), (0.25, 0.7)])
+def test_patterns_too_fine_for_the_new_voxels_do_not_alias(spacing, target):
+    """Sampled alone, a pattern beyond the new Nyquist frequency would come out as strong, as a coarser one."""
+    place = torch.arange(800, dtype=torch.float64)[None, None] * spacing
+
+    def strength(cycles):
+        """Amplitude of a sine of so many cycles per new voxel, whatever its phase."""
+        waves = [torch.sin(2 * torch.pi * cycles * place / target + phase) for phase in (0, torch.pi / 2)]
+        return sum(resample(w, 2, spacing, target)[..., 20:-20].square().mean() for w in waves).sqrt().item()
+
+    assert strength(0.1) > 0.95
+    assert strength(0.75) < 0.25
+    if target / spacing > 2:
+        assert strength(1.0) < 0.02
+
+
+def test_at_its_own_spacing_an_axis_stays_as_it_is():
+    image = line(4 * 5 * 6).reshape(4, 5, 6)
+    for axis in range(3):
+        torch.testing.assert_close(resample(image, axis, 0.9, 0.9), image)

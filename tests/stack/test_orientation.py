@@ -1,0 +1,86 @@
+"""A scan gives one volume in the world, however its file stores it."""
+
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+import torch
+from monai.data import MetaTensor
+
+from scripts.rebuild.inferer import DriftInferer, rebuild
+from scripts.stack import grid
+from scripts.stack.acquisition import Acquisition
+from tests.rebuild.test_inference import Pointwise
+from tests.volumes import head, indices, place, random_affine, scan_of
+
+FLIPS = [tuple(axis for axis in range(3) if signs[axis]) for signs in product((0, 1), repeat=3)]
+STORED = [((0, 1, 2), flipped) for flipped in FLIPS]
+STORED += [(order, FLIPS[3 * k % 8]) for k, order in enumerate(permutations(range(3))) if order != (0, 1, 2)]
+
+
+def stored(scan, order, flipped):
+    """The same slices in the same place, with the array's axes in another order, and some of them flipped."""
+    array, affine = scan.as_tensor()[0].permute(order), scan.affine.numpy()[:, [*order, 3]].copy()
+    for axis in flipped:
+        affine[:3, 3] += affine[:3, axis] * (array.shape[axis] - 1)
+        affine[:3, axis] *= -1
+    volume = MetaTensor(array.flip(flipped)[None].contiguous(), affine=torch.from_numpy(affine))
+    Acquisition.of(scan).moved(order, flipped).attach(volume)
+    return volume
+
+
+def tilted(scan, affine):
+    """The scan on a grid that lies askew in the scanner."""
+    volume = MetaTensor(scan.as_tensor(), affine=torch.from_numpy(affine @ np.diag([1, 1, 5.0, 1])))
+    Acquisition.of(scan).attach(volume)
+    return volume
+
+
+# upright; oblique; upside down, with another axis pointing up, and far from the centre
+AFFINES = {"upright": np.eye(4), "oblique": random_affine(np.ones(3), 4), "turned": random_affine(np.ones(3), 11)}
+
+
+@pytest.fixture(scope="module", params=AFFINES)
+def scan(request):
+    """A head in slices 5 mm apart that lie off their centred place."""
+    return tilted(scan_of(head((14, 18, 33)), 4.0, spacing=5.0, shift=0.3), AFFINES[request.param])
+
+
+@pytest.mark.parametrize(("order", "flipped"), STORED)
+def test_a_scan_gives_one_volume_in_the_world_whatever_its_axes(order, flipped, scan, drift):
+    inferer = DriftInferer(16, both_planes=True, steps=1)
+    expected, result = (rebuild(volume, drift, inferer, "cpu") for volume in (scan, stored(scan, order, flipped)))
+    there = stored(expected, order, flipped)
+    np.testing.assert_allclose(result.affine, there.affine, atol=1e-4)
+    torch.testing.assert_close(result.as_tensor(), there.as_tensor(), rtol=0, atol=1e-4 * scan.max().item())
+
+
+@pytest.mark.parametrize(("order", "flipped"), STORED[::2])
+def test_tissue_lies_where_it_lay_to_a_ten_thousandth_of_a_millimetre(order, flipped, scan, identity):
+    """Every slice is found, unchanged, around its own centre in the world; the network changes nothing here."""
+    volume = stored(scan, order, flipped)
+    result = rebuild(volume, identity, DriftInferer(consistency="measure"), "cpu")
+    acquisition, thick, fine = Acquisition.of(volume), volume.numpy()[0], result.numpy()[0]
+    axis = acquisition.slice_axis
+    index = grid.nearest_index(
+        acquisition.fine_count, 1.0, acquisition.slice_count, acquisition.slice_spacing, acquisition.shift
+    )
+    np.testing.assert_allclose(fine, thick.take(index, axis), atol=1e-3)
+    corners = indices((2, 2, 2)) * (np.array(fine.shape) - 1)
+    world = place(result.affine.numpy(), corners)
+    there = place(np.linalg.inv(volume.affine.numpy()), world)  # in index units of the scan
+    others = [a for a in range(3) if a != axis]
+    np.testing.assert_allclose(there[:, others], corners[:, others], atol=1e-4)
+    expected = (corners[:, axis] - (fine.shape[axis] - 1) / 2) / acquisition.slice_spacing + (thick.shape[axis] - 1) / 2
+    np.testing.assert_allclose(there[:, axis], expected, atol=1e-4 / acquisition.slice_spacing)
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_the_networks_see_the_scan_upright(order, scan):
+    """In RAS+ order, from wherever it comes: planes with the slice axis first, in one direction."""
+    seen = []
+    for volume in (scan, stored(scan, order, (0, 2))):
+        network = Pointwise()
+        rebuild(volume, network, DriftInferer(512), "cpu")
+        seen.append(torch.cat([call[0] for call in network.calls]))
+    torch.testing.assert_close(seen[1], seen[0], rtol=0, atol=1e-5)

@@ -1,0 +1,228 @@
+"""The facts of a scan from its file, its sidecars and the user, through the deployed preprocessing; and its cubes."""
+
+import json
+import logging
+from dataclasses import replace
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from monai.data import MetaTensor
+
+from scripts.rebuild.inferer import DriftInferer, rebuild
+from scripts.stack import grid
+from scripts.stack.acquisition import Acquisition
+from tests.conftest import CARD
+from tests.volumes import indices, place, random_affine, texture
+
+AXIAL = np.diag([1.0, 1.0, 5.0, 1.0])
+
+
+@pytest.fixture
+def scan(write_nifti):
+    """Five millimetres apart, one millimetre in plane."""
+    return write_nifti(texture((6, 7, 5)), AXIAL)
+
+
+def add_sidecar(path, text):
+    sidecar = path.with_name(path.name.split(".")[0] + ".json")
+    sidecar.write_text(text if isinstance(text, str) else json.dumps(text))
+    return path
+
+
+def loaded(spacing, **facts):
+    """An image that a reader or a host has loaded already."""
+    meta = {"filename_or_obj": "series", **facts}
+    return MetaTensor(torch.rand(1, 6, 7, 5), affine=torch.diag(torch.tensor([*spacing, 1.0]).double()), meta=meta)
+
+
+def warnings(log):
+    return [record.message for record in log.records if record.levelno == logging.WARNING]
+
+
+def test_a_worked_scan(door, write_nifti, log):
+    """The slices stay as they are; their acquisition says where they go."""
+    thick = np.arange(2 * 2 * 4, dtype=np.float32).reshape(2, 2, 4)
+    result = door(write_nifti(thick, np.diag([1.2, 1.2, 3.6, 1.0])))
+    np.testing.assert_array_equal(result.numpy()[0], thick)
+    expected = Acquisition.stack(2, 4, 3.6, 3.6, 1.2)
+    found = Acquisition.of(result)
+    assert (found.slice_axis, found.slice_count, found.fine_count, found.profile) == (2, 4, 12, 4.0)
+    assert found.slice_spacing == found.slice_thickness == pytest.approx(3.6) and len(found.warnings) == 1
+    assert found.target_spacing == pytest.approx(expected.target_spacing)
+    warning, line = log.messages
+    assert "nothing states the slice thickness: the slice spacing, 3.6 mm, is taken for it" in warning
+    assert "axis 2 (the largest spacing), 3.6 mm apart" in line and "thickness 3.6 mm (the slice spacing" in line
+    assert line.endswith("result voxels 1.2 x 1.2 x 1.2 mm")
+
+
+@pytest.mark.parametrize(
+    ("given", "sidecar", "thickness", "source"),
+    [
+        (3, 4, 3, "given"),
+        ("3.5", 4, 3.5, "given"),
+        (None, 4.25, 4.25, "the sidecar"),
+        (None, None, 5, "the slice spacing"),
+    ],
+)
+def test_thickness_is_the_users_else_the_sidecars_else_the_spacing(given, sidecar, thickness, source, door, scan, log):
+    add_sidecar(scan, {"EchoTime": 0.1, **({"SliceThickness": sidecar} if sidecar else {})})
+    found = Acquisition.of(door(scan, slice_thickness=given))
+    assert (found.slice_thickness, found.slice_spacing) == (pytest.approx(thickness), pytest.approx(5))
+    line = log.messages[-1]
+    assert f"thickness {thickness:.3g} mm ({source}" in line and str(scan) in line
+    assert found.sources["slice_thickness"].startswith(source)
+
+
+@pytest.mark.parametrize(("given", "warns"), [(3, True), (4.0, False), (4.01, False), (4.1, True), (6, True)])
+def test_a_thickness_that_contradicts_the_sidecar_warns_and_wins(given, warns, door, scan, log):
+    found = Acquisition.of(door(add_sidecar(scan, {"SliceThickness": 4}), slice_thickness=given))
+    assert found.slice_thickness == pytest.approx(given)
+    told = [text for text in found.warnings if "is given and used" in text]
+    assert len(told) == warns and set(warnings(log)) == {f"{scan}: {text}" for text in found.warnings}
+    assert all(f"{given:g} mm is given and used" in text and "scan.json says 4 mm" in text for text in told)
+
+
+def test_what_a_reader_states_wins_over_sidecars(door, log):
+    """Overlapping slices nearer than the pixels, as a DICOM header has them."""
+    header = {"slice_axis": [2, "the DICOM header"], "slice_thickness": [1.8, "the DICOM header"]}
+    found = Acquisition.of(door(loaded((1.0, 1.0, 0.9), stated=header)))
+    assert (found.slice_axis, found.slice_thickness) == (2, 1.8)
+    assert found.sources["slice_axis"] == found.sources["slice_thickness"] == "the DICOM header"
+    assert "thickness 1.8 mm (the DICOM header)" in log.messages[-1]
+
+
+def test_dim_info_of_a_file_names_the_slice_axis_unless_it_is_stale(door, tmp_path, log):
+    for name, spacing, axis in (("overlap", (1.0, 1.0, 0.9), 2), ("stale", (1.0, 5.0, 1.0), 1)):
+        image = nib.Nifti1Image(texture((6, 7, 5)), np.diag([*spacing, 1.0]))
+        image.header.set_dim_info(slice=2)
+        nib.save(image, tmp_path / f"{name}.nii")
+        found = Acquisition.of(door(tmp_path / f"{name}.nii", slice_thickness=max(1.8, spacing[1])))
+        assert found.slice_axis == axis
+        assert any("dim_info" in text for text in found.warnings) is (name == "stale")
+
+
+@pytest.mark.parametrize("ending", ["nii.gz", "nii", "mgz"])
+def test_scans_of_any_format_have_sidecars(ending, door, tmp_path):
+    kind = nib.MGHImage if ending == "mgz" else nib.Nifti1Image
+    nib.save(kind(texture((6, 7, 5)), AXIAL), tmp_path / f"sub-01_acq-x.y_T2w.{ending}")
+    (tmp_path / "sub-01_acq-x.y_T2w.json").write_text('{"SliceThickness": 4.5}')
+    (tmp_path / "b.json").write_text('{"SliceThickness": 9}')
+    assert Acquisition.of(door(tmp_path / f"sub-01_acq-x.y_T2w.{ending}")).slice_thickness == 4.5
+
+
+@pytest.mark.parametrize("spacing", [0.7, 0.9, 1.1, 1.2])
+@pytest.mark.parametrize("source", ["given", "sidecar"])
+def test_the_last_bit_of_a_header_decides_nothing(source, spacing, door, write_nifti, log):
+    """1.1 mm in the float32 of a header is a little more than the 1.1 mm of a sidecar."""
+    for last, copied in ((spacing, True), (5.0, False)):  # isotropic; thin slices far apart
+        path = write_nifti(texture((6, 7, 5)), np.diag([spacing, spacing, last, 1.0]), f"{last}.nii")
+        path.with_suffix(".json").write_text(json.dumps({"SliceThickness": spacing} if source == "sidecar" else {}))
+        found = Acquisition.of(door(path, slice_thickness=spacing if source == "given" else None))
+        assert found.at_target is copied and ("the scan is copied" in log.messages[-1]) is copied
+        assert found.slice_thickness >= found.target_spacing or copied
+
+
+# --- bad input ---
+
+
+@pytest.mark.parametrize("value", [0.01, 100, 0, "abc", "", float("nan"), True, [5], {}])
+@pytest.mark.parametrize("name", ["slice_thickness", "target_thickness"])
+def test_a_length_that_no_slice_has_is_refused(name, value, door, refusal, scan):
+    text = refusal(door, scan, **{name: value})
+    assert text.startswith(f"{name} is {value!r}: expected 0.2 to 20 mm") and f"--{name}" in text
+
+
+@pytest.mark.parametrize("value", [3, -1, "z", "2", True, 1.5, 1.0, [1]])
+def test_an_axis_that_is_none_is_refused(value, door, refusal, scan):
+    text = refusal(door, scan, slice_axis=value)
+    assert text.startswith(f"slice_axis is {value!r}") and "0, 1 or 2" in text
+
+
+def test_an_axis_that_is_not_the_slices_is_refused_by_name(door, refusal, scan):
+    assert str(scan) in refusal(door, add_sidecar(scan, {"SliceThickness": 5}), slice_axis=0)
+
+
+@pytest.mark.parametrize("value", ["hamming", 1.5, None])
+def test_a_profile_that_is_none_is_refused(value, door, refusal, scan):
+    assert f"slice profile is {value!r}" in refusal(door, scan, profile=value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{", "[4]", "4", "", *(f'{{"SliceThickness": {v}}}' for v in ('"thick"', "[4]", "{}", "NaN", "true", "0", "-4"))],
+)
+def test_a_broken_sidecar_is_refused_unless_the_user_knows_better(content, door, refusal, scan):
+    text = refusal(door, add_sidecar(scan, content))
+    assert "scan.json: SliceThickness" in text and "remove it" in text
+    assert Acquisition.of(door(scan, slice_thickness=4)).slice_thickness == 4
+
+
+def test_a_sidecar_of_other_bytes_is_refused(door, refusal, scan):
+    scan.with_name("scan.json").write_bytes(b"\xff\xfe\x00")
+    assert "scan.json" in refusal(door, scan)
+
+
+# --- cubes ---
+
+
+@pytest.mark.parametrize(
+    ("spacing", "edge"), [((0.43, 0.43, 5), 0.7), ((4, 4, 4), 1.3), ((0.9, 1.2, 4), 0.9), ((0.43, 0.43, 0.7), 0.7)]
+)
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_an_isotropic_result_is_one_of_cubes_in_its_place(spacing, edge, axis, door, write_nifti, identity, log):
+    """A blob's centre of mass and the field of view stay; the log says which voxels come out, with and without."""
+    spacing = np.roll(spacing, axis + 1)
+    shape = np.maximum(np.round(38 / spacing).astype(int), 3)
+    affine, middle = random_affine(spacing, axis), (shape - 1) / 2
+    distance = (indices(shape) - middle) * spacing - [1.3, -2.1, 0.8]
+    blob = np.exp(-0.5 * (distance**2).sum(1) / 4**2).reshape(shape).astype(np.float32)
+    path = write_nifti(blob, affine)
+
+    result = rebuild(door(path, isotropic=True), identity, DriftInferer(steps=0, consistency="measure"), "cpu")
+    fine_affine, fine = result.affine.numpy(), result.numpy()[0]
+    np.testing.assert_allclose(grid.voxel_spacing(fine_affine), edge, atol=1e-6)
+    before = (place(affine, indices(shape)) * blob.reshape(-1, 1)).sum(0) / blob.sum()
+    after = (place(fine_affine, indices(fine.shape)) * fine.reshape(-1, 1)).sum(0) / fine.sum()
+    shift = (after - before) @ affine[:3, :3] / spacing  # mm, along each axis of the array
+    slices = 2 if spacing.min() == 4 else axis  # the last of equals
+    assert (np.abs(shift) < 0.02 * np.maximum(spacing, edge)).all()
+    centres = (place(a, (np.array(n) - 1) / 2) for a, n in ((affine, shape), (fine_affine, fine.shape)))
+    assert np.linalg.norm(np.subtract(*centres)) < 1e-4
+    assert np.abs(fine.shape * np.full(3, edge) - shape * spacing).max() <= edge + 1e-3
+    assert fine.min() >= 0
+
+    told = log.messages[-1]
+    edges = " x ".join(f"{edge:.3g}" for _ in range(3))
+    assert "resampled in plane" in told if max(spacing) == 0.7 else told.endswith(f"result voxels {edges} mm")
+    assert not [text for text in warnings(log) if "nothing states the slice thickness" not in text]
+    log.clear()
+    door(path)
+    without = np.where(np.arange(3) == slices, edge, spacing)
+    if max(spacing) > 0.7:
+        told = " x ".join(f"{length:.3g}" for length in without) + " mm (--isotropic makes cubes of them)"
+        assert log.messages[-1].endswith(told)
+
+
+def test_cubes_change_nothing_where_there_are_cubes(door, write_nifti, log):
+    path = write_nifti(texture((6, 7, 8)), random_affine(np.full(3, 0.5), 3))
+    plain, cubes = door(path), door(path, isotropic="true")
+    np.testing.assert_allclose(cubes, plain, atol=1e-6)
+    np.testing.assert_allclose(cubes.affine, plain.affine, atol=1e-5)
+    assert "the scan is copied" in log.messages[-1] and not warnings(log)
+
+
+def test_cubes_are_as_negative_as_the_scan(door, write_nifti):
+    """Splines undershoot beside edges, where a scan without negative intensities must not."""
+    block = np.zeros((20, 20, 5), np.float32)
+    block[7:13, 7:13] = 100
+    for offset in (0, -50):
+        result = door(write_nifti(block + offset, np.diag([2.0, 2.0, 5.0, 1.0])), isotropic=True)
+        assert (result.min() < min(offset, 0)) == (offset < 0)
+
+
+def test_the_card_is_what_the_weights_were_trained_for(door, scan):
+    coarse = replace(CARD, target_range=(1.5, 2.0), pixel_range=(0.1, 0.9), max_thickness=4.0, spacing_ratio=(0.5, 0.9))
+    found = Acquisition.of(door(scan, card=coarse))
+    assert found.target_spacing == 1.5 and len(found.warnings) == 4

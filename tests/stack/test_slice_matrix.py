@@ -1,0 +1,227 @@
+"""Laws of the acquisition of a stack of thick slices, with plain loops as oracle."""
+
+import numpy as np
+import pytest
+import torch
+
+from scripts.stack import profile as slice_profile
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.interpolation import degrade
+from scripts.stack.profile import acquire, slice_matrix
+
+# (fine slices, fine spacing, slice thickness, slice spacing), mm: plain, non-integer, gap, overlap, a single slice, ...
+STACKS = [
+    (24, 1.0, 4.0, 4.0),
+    (41, 0.7, 5.0, 5.0),
+    (30, 0.9, 3.3, 3.3),
+    (36, 1.0, 3.0, 4.5),
+    (36, 1.0, 6.0, 3.0),
+    (5, 1.0, 6.0, 6.0),
+    (20, 1.0, 1.0, 2.0),
+]
+SHIFTED = [(1.0, 4.0, 4.0), (0.7, 4.2, 4.2), (1.0, 3.0, 5.0), (1.0, 6.0, 3.0), (0.9, 3.3, 3.3)]
+
+
+def of(stack, axis=2, **others):
+    return Acquisition.of_truth(axis, *stack, **others)
+
+
+def line(count, seed=0):
+    """`(1, 1, count)` of noise."""
+    return torch.randn(1, 1, count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def acquire_by_loop(volume, axis, fine_spacing, slice_thickness, slice_spacing):
+    """Thick slices, line by line: pad symmetrically, convolve, interpolate linearly at the slice centres."""
+    kernel = slice_profile.profile_kernel(slice_thickness, fine_spacing)
+    reach = len(kernel) // 2
+    volume = np.moveaxis(volume, axis, -1)
+    fine = volume.shape[-1]
+    thick = max(1, int(np.ceil(round(fine * fine_spacing / slice_spacing, 6))))
+    centres = [((i - (thick - 1) / 2) * slice_spacing) / fine_spacing + (fine - 1) / 2 for i in range(thick)]
+    result = np.zeros((*volume.shape[:-1], thick))
+    for place in np.ndindex(volume.shape[:-1]):
+        blurred = np.convolve(np.pad(volume[place], reach, mode="symmetric"), kernel, mode="valid")
+        result[place] = np.interp(centres, np.arange(fine), blurred)
+    return np.moveaxis(result, -1, axis)
+
+
+@pytest.mark.parametrize("thickness", [0.2, 0.999, 1.0])
+def test_a_slice_as_thin_as_the_grid_is_the_identity(thickness):
+    thin = of((12, 1.0, thickness, 1.0))
+    torch.testing.assert_close(slice_matrix(thin), torch.eye(12), rtol=0, atol=0)
+    volume = line(24).reshape(1, 2, 12)
+    for function in (acquire, degrade):
+        torch.testing.assert_close(function(volume, thin), volume)
+
+
+def test_thin_limit_is_continuous():
+    torch.testing.assert_close(slice_matrix(of((12, 1.0, 1.001, 1.0))), torch.eye(12), rtol=0, atol=0.01)
+
+
+@pytest.mark.parametrize("profile", ["gaussian", "rectangular"])
+@pytest.mark.parametrize("shift", [0.0, 0.35, -0.8])
+@pytest.mark.parametrize("stack", STACKS)
+def test_matrix_rows_sum_to_one(stack, shift, profile):
+    acquisition = of(stack, profile=profile, shift=shift)
+    matrix = slice_matrix(acquisition)
+    assert matrix.shape == (acquisition.slice_count, stack[0])
+    torch.testing.assert_close(matrix.sum(1), torch.ones(len(matrix)))
+
+
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("function", [acquire, degrade])
+def test_acquisition_is_linear(function, stack):
+    a, b = line(stack[0], 1), line(stack[0], 2)
+    combined = function(2 * a - 3 * b, of(stack))
+    torch.testing.assert_close(combined, 2 * function(a, of(stack)) - 3 * function(b, of(stack)))
+
+
+@pytest.mark.parametrize(("profile", "shift"), [(4.0, 0.0), ("gaussian", 0.35), ("rectangular", -2.5)])
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("function", [acquire, degrade])
+def test_acquisition_keeps_constants(function, stack, profile, shift):
+    constant = torch.full((1, 3, stack[0]), 7.0, dtype=torch.float64)
+    result = function(constant, of(stack, profile=profile, shift=shift))
+    torch.testing.assert_close(result, torch.full_like(result, 7.0), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_acquisition_agrees_with_a_plain_loop(stack, axis):
+    shape = [2, 3, 4]
+    shape[axis] = stack[0]
+    volume = line(int(np.prod(shape))).reshape(shape)
+    expected = acquire_by_loop(volume.numpy(), axis, *stack[1:])
+    np.testing.assert_allclose(acquire(volume, of(stack, axis)).numpy(), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("fine", "fine_spacing", "slice_thickness", "slice_spacing", "thick_shift"),
+    [
+        (120, 1.0, 4.0, 4.0, 1),
+        (120, 1.0, 4.0, 4.0, 3),
+        (118, 1.0, 4.0, 4.0, 1),
+        (120, 1.0, 3.0, 5.0, 1),
+        (120, 1.0, 6.0, 3.0, 2),
+        (120, 0.7, 4.2, 4.2, 1),
+        (121, 1.0, 2.5, 2.5, 2),  # 121: no fine slice lies on the border of two thick ones, where the middle decides
+    ],
+)
+def test_whole_slice_shift_commutes(fine, fine_spacing, slice_thickness, slice_spacing, thick_shift):
+    fine_shift = round(thick_shift * slice_spacing / fine_spacing)
+    volume, acquisition = line(fine), of((fine, fine_spacing, slice_thickness, slice_spacing))
+    for function, shift in ((acquire, thick_shift), (degrade, fine_shift)):
+        border = shift + (5 if function is acquire else 20)
+        moved = function(volume.roll(fine_shift, 2), acquisition)[..., border:-border]
+        torch.testing.assert_close(moved, function(volume, acquisition).roll(shift, 2)[..., border:-border])
+
+
+@pytest.mark.parametrize("profile", [4.0, "gaussian", "rectangular"])
+@pytest.mark.parametrize("voxels", [-7, -1, 1, 3])
+@pytest.mark.parametrize("lengths", SHIFTED)
+def test_shifting_the_stack_by_whole_voxels_is_translating_the_anatomy_back(lengths, voxels, profile):
+    volume, back = line(120), line(120).roll(-voxels, 2)
+    shifted = of((120, *lengths), profile=profile, shift=voxels * lengths[0])
+    centred = of((120, *lengths), profile=profile)
+    torch.testing.assert_close(acquire(volume, shifted)[..., 8:-8], acquire(back, centred)[..., 8:-8])
+    fine, expected = degrade(volume, shifted), degrade(back, centred).roll(voxels, 2)
+    torch.testing.assert_close(fine[..., 30:-30], expected[..., 30:-30])
+
+
+@pytest.mark.parametrize("shift", [-1.3, 0.25, 0.5])
+@pytest.mark.parametrize("lengths", SHIFTED)
+def test_a_shifted_stack_shows_tissue_where_it_is(lengths, shift):
+    """Slices of a ramp hold their own place, shift and all; back on the grid they lie within half a slice of it."""
+    ramp = torch.arange(120, dtype=torch.float64).reshape(1, 1, 120) * lengths[0]
+    acquisition = of((120, *lengths), shift=shift)
+    thick = acquire(ramp, acquisition)[0, 0]
+    place = (np.arange(len(thick)) - (len(thick) - 1) / 2) * lengths[2] + 119 / 2 * lengths[0] + shift
+    np.testing.assert_allclose(thick[8:-8], place[8:-8], atol=1e-4)
+    assert (degrade(ramp, acquisition) - ramp).abs()[..., 30:-30].max() <= lengths[2] / 2 + 1e-4
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.35])
+@pytest.mark.parametrize("stack", STACKS)
+def test_acquisition_commutes_with_flips(stack, shift):
+    """A stack that lies off the centre lies as far off on the other side."""
+    volume, acquisition = line(stack[0]), of(stack, shift=shift)
+    mirrored = acquisition.moved((0, 1, 2), (2,))
+    torch.testing.assert_close(acquire(volume.flip(2), acquisition), acquire(volume, mirrored).flip(2))
+
+
+@pytest.mark.parametrize("function", [acquire, degrade])
+@pytest.mark.parametrize("order", [(0, 2, 1), (1, 2, 0), (2, 1, 0)])
+def test_acquisition_commutes_with_axis_permutation(function, order):
+    volume, acquisition = line(3 * 4 * 30).reshape(3, 4, 30), of((30, 0.9, 3.3, 4.0))
+    expected = function(volume, acquisition).permute(order)
+    torch.testing.assert_close(function(volume.permute(order), acquisition.moved(order)), expected)
+
+
+@pytest.mark.parametrize("function", [acquire, degrade])
+def test_acquisition_commutes_with_adding_dimensions(function):
+    volume, acquisition = line(30), of((30, 1.0, 4.0, 4.0))
+    batch = function(volume.expand(2, 1, 5, 3, 30), acquisition)
+    torch.testing.assert_close(batch, function(volume, acquisition).expand(2, 1, 5, 3, -1))
+
+
+def test_a_plane_is_a_volume_of_one_row():
+    """`(1, H, W)`, whose slice axis is the rows': axis 1 of an array with X = 1."""
+    plane = line(30 * 5).reshape(1, 30, 5)
+    thick = acquire(plane, of((30, 1.0, 4.0, 4.0), axis=1))
+    for column in range(5):
+        torch.testing.assert_close(thick[..., column], acquire(plane[..., column][None], of((30, 1.0, 4.0, 4.0)))[0])
+
+
+def test_gap_tissue_is_not_measured():
+    matrix = slice_matrix(of((36, 1.0, 3.0, 12.0)))  # centres at 5.5, 17.5, 29.5
+    torch.testing.assert_close(matrix[:, [11, 12, 23, 24]], torch.zeros(3, 4), rtol=0, atol=1e-3)
+    assert (matrix[:, [5, 6]].sum(0) > 0.2).all()
+
+
+def test_overlapping_slices_share_tissue():
+    shared = slice_matrix(of((36, 1.0, 6.0, 3.0)))[:, 12:24]
+    apart = slice_matrix(of((36, 1.0, 3.0, 3.0)))[:, 12:24]
+    assert ((shared > 0.05).sum(0) >= 2).all()
+    assert ((apart > 0.05).sum(0) < 3).all()
+    torch.testing.assert_close(shared.sum(0), torch.full((12,), 1 / 3), rtol=0.1, atol=0)  # each is seen as much
+
+
+def test_profile_follows_thickness_and_grid_follows_spacing():
+    thin, thick = (slice_matrix(of((60, 1.0, thickness, 5.0)))[6].double() for thickness in (2.0, 5.0))
+    assert thin.shape == thick.shape
+    centre = (torch.arange(60) * thin).sum().item()
+    assert centre == pytest.approx((torch.arange(60) * thick).sum().item(), abs=1e-4)
+    assert (thin > 0.01).sum() < (thick > 0.01).sum()
+
+
+def test_degraded_image_has_stair_steps():
+    result = degrade(torch.arange(24.0).reshape(1, 1, 24), of((24, 1.0, 4.0, 4.0))).reshape(6, 4)
+    assert (result == result[:, :1]).all()
+    torch.testing.assert_close(result[1:-1, 0], torch.tensor([5.5, 9.5, 13.5, 17.5]), rtol=0, atol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_acquisition_keeps_the_dtype(dtype):
+    assert degrade(torch.zeros(1, 1, 12, dtype=dtype), of((12, 1.0, 4.0, 4.0))).dtype == dtype
+
+
+def test_gradient_flows_through_acquisition():
+    volume = line(16).requires_grad_()
+    assert torch.autograd.gradcheck(lambda v: degrade(v, of((16, 1.0, 3.0, 4.0))), volume)
+
+
+def test_a_matrix_is_computed_once_whoever_made_the_acquisition():
+    """Sources and warnings are told to people; they do not tell acquisitions apart."""
+    told = of((24, 1.0, 4.0, 4.0))
+    object.__setattr__(told, "sources", {"slice_axis": "given"})
+    assert slice_matrix(told) is slice_matrix(of((24, 1.0, 4.0, 4.0)))
+
+
+@pytest.mark.parametrize("function", [acquire, degrade])
+def test_what_cannot_be_acquired_is_refused(function):
+    acquisition = of((12, 1.0, 4.0, 4.0))
+    with pytest.raises(TypeError, match=r"image is torch.int16: expected floating point.*\.float\(\)"):
+        function(torch.full((1, 1, 12), 100, dtype=torch.int16), acquisition)
+    with pytest.raises(ValueError, match=r"image is \(1, 1, 11\): expected 12 slices along its axis 2"):
+        function(torch.zeros(1, 1, 11), acquisition)

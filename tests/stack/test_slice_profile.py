@@ -1,0 +1,212 @@
+"""Laws of the slice profile and its kernel, with a Bloch simulation and closed forms as oracles."""
+
+from math import erf
+
+import numpy as np
+import pytest
+from sigpy.mri import rf
+
+from scripts.stack import profile as slice_profile
+
+TIME_BANDWIDTHS = [2.0, 3.0, 4.0, 6.0, 10.0]
+PROFILES = [*TIME_BANDWIDTHS, "gaussian", "rectangular"]
+
+
+def half_width(weights):
+    """Full width at half maximum of a piecewise linear curve through the samples, 0 outside; in samples."""
+    curve = [0.0, *weights, 0.0]
+    half = max(curve) / 2
+    rise = next(k for k in range(1, len(curve)) if curve[k - 1] < half <= curve[k])
+    fall = next(k for k in range(len(curve) - 1, 0, -1) if curve[k] < half <= curve[k - 1])
+    left = rise - 1 + (half - curve[rise - 1]) / (curve[rise] - curve[rise - 1])
+    right = fall - (half - curve[fall]) / (curve[fall - 1] - curve[fall])
+    return right - left
+
+
+def bloch(pulse, x):
+    """Magnetisation `(len(x), 3)` after the pulse and its rewinder, by rotation matrices, relaxation ignored.
+
+    Each sample is a hard pulse about an axis in the transverse plane, between two halves of its gradient's precession.
+    The gradient turns the magnetisation at `x = 1` once during the pulse.
+    """
+
+    def precession(angle):
+        c, s, zero, one = np.cos(angle), np.sin(angle), np.zeros_like(angle), np.ones_like(angle)
+        return np.array([[c, -s, zero], [s, c, zero], [zero, zero, one]]).transpose(2, 0, 1)
+
+    half_step = precession(np.pi * x / len(pulse))
+    m = np.tile([0.0, 0.0, 1.0], (len(x), 1))[..., None]
+    for sample in pulse:
+        flip, phase = np.abs(sample), np.angle(sample)
+        nutation = np.array([[1, 0, 0], [0, np.cos(flip), -np.sin(flip)], [0, np.sin(flip), np.cos(flip)]])
+        turn = precession(np.array([phase]))[0]
+        m = half_step @ ((turn @ nutation @ turn.T) @ (half_step @ m))
+    return (precession(-np.pi * x) @ m)[..., 0]
+
+
+def pulse(time_bandwidth):
+    return rf.slr.dzrf(n=256, tb=time_bandwidth, ptype="ex", ftype="ls", d1=0.01, d2=0.01, cancel_alpha_phs=False)
+
+
+def share(profile, z):
+    """Integral up to `z` of a shape that is one wide at half its maximum and one in area."""
+    if profile == "rectangular":
+        return min(max(z, -0.5), 0.5) + 0.5
+    return (1 + erf(2 * np.sqrt(np.log(2)) * z)) / 2
+
+
+def shape_over_voxels(profile, ratio, reach):
+    """The shape's integrals over voxels, stretched until they are `ratio` wide at half their maximum."""
+
+    def weights(width):
+        edges = [share(profile, (k - 0.5) / width) for k in range(-reach, reach + 2)]
+        return np.diff(edges) / (edges[-1] - edges[0])
+
+    low, high = 0.5, 2 * ratio
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if half_width(weights(middle)) < ratio else (low, middle)
+    return weights(low)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("fine_spacing", [0.5, 0.7, 0.9, 1.0, 1.25])
+def test_kernel_is_as_wide_as_the_slice_is_thick(fine_spacing, profile):
+    for ratio in (1.05, 1.2, 1.43, 1.5, 2.0, 2.5, 3.0, 3.7, 4.2, 5.0, 6.5, 8.0, 20.0):
+        kernel = slice_profile.profile_kernel(ratio * fine_spacing, fine_spacing, profile)
+        assert half_width(kernel) == pytest.approx(ratio, abs=5e-5)  # voxels
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 1.01, 1.05, 1.5, 2.0, 3.7, 8.0])
+def test_kernel_is_symmetric_with_odd_length_and_sum_one(ratio, profile):
+    kernel = slice_profile.profile_kernel(ratio * 0.7, 0.7, profile)
+    assert len(kernel) % 2 == 1
+    assert kernel.sum() == pytest.approx(1, abs=1e-12)
+    assert (kernel >= 0).all()
+    np.testing.assert_array_equal(kernel, kernel[::-1])
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_kernel_depends_on_the_ratio_of_lengths_alone(profile):
+    kernels = [slice_profile.profile_kernel(*lengths, profile) for lengths in ((4.2, 0.7), (6.0, 1.0))]
+    np.testing.assert_allclose(*kernels, atol=1e-4)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_kernel_spreads_as_slices_thicken(profile):
+    spread = []
+    for thickness in np.arange(1.0, 8.0, 0.05):
+        kernel = slice_profile.profile_kernel(float(thickness), 1.0, profile)
+        spread.append(np.sum(kernel * (np.arange(len(kernel)) - len(kernel) // 2) ** 2))
+    assert (np.diff(spread) > 0).all()
+
+
+@pytest.mark.parametrize("thickness", [0.2, 0.999, 1.0])
+def test_the_kernel_of_a_slice_as_thin_as_the_grid_is_one_voxel(thickness):
+    np.testing.assert_array_equal(slice_profile.profile_kernel(thickness, 1.0), [1.0])
+
+
+@pytest.mark.parametrize("time_bandwidth", TIME_BANDWIDTHS)
+def test_profile_agrees_with_a_bloch_simulation(time_bandwidth):
+    x = np.linspace(-time_bandwidth, time_bandwidth, 401)
+    transverse = np.hypot(*bloch(pulse(time_bandwidth), x)[:, :2].T)
+    width = half_width(transverse) * (x[1] - x[0])
+    assert width == pytest.approx(time_bandwidth, rel=0.25)  # what the product means, up to the edges' softness
+    z, profile = slice_profile.slr_profile(time_bandwidth)
+    np.testing.assert_allclose(np.interp(x / width, z, profile), transverse, atol=0.01)
+
+
+@pytest.mark.parametrize("time_bandwidth", TIME_BANDWIDTHS)
+def test_pulse_tips_the_centre_by_ninety_degrees_in_phase(time_bandwidth):
+    x = np.linspace(-time_bandwidth, time_bandwidth, 401)
+    m = bloch(pulse(time_bandwidth), x)
+    assert abs(m[200, 2]) < 0.2  # little is left along the field: the pass band's ripple
+    signal = (m[:, 0] + 1j * m[:, 1])[np.abs(x) < 0.6 * time_bandwidth]
+    assert abs(signal.sum()) > 0.97 * np.abs(signal).sum()  # so the magnitude is what the slice integrates
+
+
+@pytest.mark.parametrize("time_bandwidth", TIME_BANDWIDTHS)
+def test_kernel_agrees_with_a_bloch_simulation(time_bandwidth):
+    ratio = 12.0
+    kernel = slice_profile.profile_kernel(ratio, 1.0, time_bandwidth)
+    x = np.linspace(-1.5 * time_bandwidth, 1.5 * time_bandwidth, 1201)
+    transverse = np.hypot(*bloch(pulse(time_bandwidth), x)[:, :2].T)
+    z = x * ratio / (half_width(transverse) * (x[1] - x[0]))  # in fine voxels
+    voxel = np.round(z).astype(int) + len(kernel) // 2
+    inside = (voxel >= 0) & (voxel < len(kernel))
+    expected = np.bincount(voxel[inside], transverse[inside], len(kernel))
+    np.testing.assert_allclose(kernel, expected / expected.sum(), atol=0.06 * kernel.max())
+    assert np.abs(kernel - expected / expected.sum()).sum() < 0.04
+
+
+@pytest.mark.parametrize("time_bandwidth", TIME_BANDWIDTHS)
+def test_profile_is_one_slice_wide(time_bandwidth):
+    z, profile = slice_profile.slr_profile(time_bandwidth)
+    assert half_width(profile) * (z[1] - z[0]) == pytest.approx(1, abs=1e-6)
+    np.testing.assert_allclose(profile, profile[::-1], atol=1e-6)
+
+
+@pytest.mark.parametrize("profile", ["gaussian", "rectangular"])
+@pytest.mark.parametrize("ratio", [1.05, 1.5, 2.0, 3.3, 5.0, 8.0])
+def test_shapes_are_integrated_over_voxels_in_closed_form(ratio, profile):
+    kernel = slice_profile.profile_kernel(ratio, 1.0, profile)
+    np.testing.assert_allclose(kernel, shape_over_voxels(profile, ratio, len(kernel) // 2), atol=1e-3)
+
+
+def test_a_whole_number_of_voxels_is_averaged_by_the_ideal_profile():
+    kernel = slice_profile.profile_kernel(5.0, 1.0, "rectangular")
+    np.testing.assert_allclose(kernel[kernel > 1e-3], np.full(5, 0.2), atol=1e-3)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_profile_is_one_slice_wide_wherever_it_comes_from(profile):
+    z, magnitude = slice_profile.slice_profile(profile)
+    assert half_width(magnitude) * (z[1] - z[0]) == pytest.approx(1, abs=2e-3)
+    np.testing.assert_allclose(z, -z[::-1], atol=1e-9)
+
+
+@pytest.mark.parametrize("time_bandwidth", TIME_BANDWIDTHS)
+def test_a_number_is_the_pulses_time_bandwidth_product(time_bandwidth):
+    for array, expected in zip(slice_profile.slice_profile(time_bandwidth), slice_profile.slr_profile(time_bandwidth)):
+        np.testing.assert_array_equal(array, expected)
+
+
+def test_larger_time_bandwidth_sharpens_the_edges():
+    def edge(time_bandwidth):
+        z, profile = slice_profile.slr_profile(time_bandwidth)
+        return np.mean((profile > 0.1) & (profile < 0.9)) * (z[-1] - z[0])
+
+    edges = [edge(time_bandwidth) for time_bandwidth in TIME_BANDWIDTHS]
+    assert edges == sorted(edges, reverse=True)
+
+
+def test_width_of_a_triangle():
+    z = np.array([0.0, 2.0, 4.0, 6.0, 8.0])
+    assert slice_profile.full_width_half_maximum(z, np.array([0.0, 1.0, 2.0, 1.0, 0.0])) == pytest.approx(4)
+    assert slice_profile.full_width_half_maximum(z, np.array([0.0, 0.0, 3.0, 0.0, 0.0])) == pytest.approx(2)
+
+
+def test_a_kernel_is_computed_once():
+    first = slice_profile.profile_kernel(3.21, 0.77)
+    assert slice_profile.profile_kernel(3.21, 0.77) is first
+
+
+@pytest.mark.parametrize(
+    ("thickness", "fine_spacing"), [(0.0, 1.0), (-2.5, 1.0), (3.0, 0.0), (3.0, -0.7), (float("nan"), 1.0)]
+)
+def test_impossible_length_is_named(thickness, fine_spacing):
+    with pytest.raises(ValueError, match=f"{thickness} mm.*{fine_spacing} mm"):
+        slice_profile.profile_kernel(thickness, fine_spacing)
+
+
+@pytest.mark.parametrize("time_bandwidth", [1.9, 0.0, -4.0])
+def test_impossible_time_bandwidth_is_named(time_bandwidth):
+    with pytest.raises(ValueError, match=f"time-bandwidth product is {time_bandwidth}"):
+        slice_profile.slr_profile(time_bandwidth)
+
+
+@pytest.mark.parametrize("name", ["hamming", "Gaussian", ""])
+def test_an_unknown_profile_is_refused_with_what_is_allowed(name):
+    with pytest.raises(ValueError, match=f"slice profile is '{name}'.*'gaussian' or 'rectangular'.*SLR"):
+        slice_profile.profile_kernel(4.0, 1.0, name)

@@ -1,0 +1,160 @@
+"""Spectra along an axis: laws, closed forms and plain loops."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from scripts.stack import spectra
+from tests.evaluate.test_metrics import phantom
+
+
+def sinusoid(cycles, amplitude=1.0, count=64, axis=2):
+    """`cycles` periods over `count` voxels along an axis."""
+    wave = amplitude * torch.sin(2 * math.pi * cycles * torch.arange(count) / count)
+    return wave.expand(12, 14, count).movedim(2, axis).clone()
+
+
+def test_bands():
+    assert spectra.through_plane_bands(5.0, 1.0) == [(0.1, 0.2), (0.2, 0.25), (0.25, 0.5)]
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize(("cycles", "band"), [(10, 0), (14, 1), (24, 2)])  # of 64 mm: 0.16, 0.22, 0.38 cycles/mm
+def test_power_of_a_sinusoid(axis, cycles, band):
+    truth = sum(sinusoid(c, axis=axis) for c in (10, 14, 24))
+    prediction = truth - 0.9 * sinusoid(cycles, axis=axis)
+    ratios = spectra.power_ratios(prediction, truth, axis, 1.0, spectra.through_plane_bands(5.0, 1.0))
+    expected = [0.0, 0.0, 0.0]
+    expected[band] = -20.0
+    assert ratios == pytest.approx(expected, abs=0.05)
+
+
+def test_power_counts_millimetres():
+    """10 periods in 64 voxels are 0.16 cycles/mm at 1 mm, in the first band, and 0.31 at 0.5 mm, in the second."""
+    truth = sinusoid(10) + 0.03 * torch.randn(12, 14, 64, generator=torch.Generator().manual_seed(0))
+    prediction = truth - 0.9 * sinusoid(10)
+    first = spectra.power_ratios(prediction, truth, 2, 1.0, spectra.through_plane_bands(5.0, 1.0))
+    second = spectra.power_ratios(prediction, truth, 2, 0.5, spectra.through_plane_bands(5.0, 0.5))
+    assert first == pytest.approx([-20.0, 0.0, 0.0], abs=0.3)
+    assert second == pytest.approx([0.0, -20.0, 0.0], abs=0.3)
+
+
+@pytest.mark.parametrize("count", [24, 23])
+@pytest.mark.parametrize("spacing", [0.7, 0.868, 1.0])
+def test_power_agrees_with_plain_loops(count, spacing):
+    prediction, truth = phantom(0, (5, 6, count)), phantom(1, (5, 6, count))
+    expected = []
+    for low, high in spectra.through_plane_bands(3.6, spacing):
+        powers = []
+        for volume in (prediction, truth):
+            lines = volume.double().reshape(-1, count).numpy()
+            power = 0.0
+            for line in lines:
+                spectrum = np.fft.rfft((line - line.mean()) * np.hanning(count))
+                for k, value in enumerate(spectrum):
+                    cycles, start, stop = (round(v, 9) for v in (k / count, low * spacing, high * spacing))  # per voxel
+                    if start <= cycles < stop or cycles == stop == 0.5:
+                        power += abs(value) ** 2
+            powers.append(power)
+        expected.append(10 * np.log10(powers[0] / powers[1]) if powers[1] else math.nan)
+    ratios = spectra.power_ratios(prediction, truth, 2, spacing, spectra.through_plane_bands(3.6, spacing))
+    assert ratios == pytest.approx(expected, abs=1e-6, nan_ok=True)
+
+
+def test_nyquist_belongs_to_the_last_band():
+    alternating = sinusoid(0).add_(torch.tensor([1.0, -1.0]).repeat(32))
+    bands = spectra.through_plane_bands(5.0, 0.9)
+    ratios = spectra.power_ratios(alternating / 10, alternating, 2, 0.9, bands)
+    assert ratios[2] == pytest.approx(-20.0, abs=1e-3)
+
+
+def test_empty_bands_have_no_number():
+    """1/T lies above half Nyquist: nothing is between them."""
+    truth = phantom()
+    ratios = spectra.power_ratios(truth, truth, 2, 1.0, spectra.through_plane_bands(3.0, 1.0))
+    assert math.isnan(ratios[1]) and ratios[0] == ratios[2] == 0.0
+
+
+def test_a_head_cut_by_the_border_does_not_leak():
+    """A ramp from border to border holds nothing near Nyquist, though its ends do not meet."""
+    truth = sinusoid(24) + torch.linspace(0, 20, 64)
+    ratios = spectra.power_ratios(truth - sinusoid(24), truth, 2, 1.0, [(0.25, 0.5)])
+    assert ratios[0] < -30
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("spacing", [0.7, 1.0, 5.0])
+def test_density_of_white_noise_is_its_variance_per_voxel(axis, spacing):
+    """`variance x spacing` squared units x mm at every frequency, which integrates to the variance over the band."""
+    noise = 3 * torch.randn(64, 60, 62, generator=torch.Generator().manual_seed(0))
+    frequencies, density = spectra.power_density(noise, axis, spacing)
+    assert len(frequencies) == len(density) == noise.shape[axis] // 2 + 1
+    assert frequencies[0] == 0 and frequencies[-1] == pytest.approx(1 / (2 * spacing))
+    inner = density[2:-1] / (9 * spacing)
+    assert inner.mean().item() == pytest.approx(1, abs=0.02)
+    assert inner.std().item() < 0.1
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_density_peaks_at_the_frequency_in_cycles_per_millimetre(axis):
+    frequencies, density = spectra.power_density(sinusoid(10, axis=axis), axis, 0.5)  # ten periods in 32 mm
+    assert frequencies[density.argmax()].item() == pytest.approx(10 / 32)
+
+
+def test_density_does_not_depend_on_how_finely_a_scan_is_sampled():
+    """One smooth field on two grids: below the coarser Nyquist frequency both have the same density."""
+    coarse = phantom(0, (16, 20, 48)).double()
+    spectrum = torch.fft.rfft(coarse - coarse.mean(), dim=2)
+    fine = torch.fft.irfft(spectrum, n=96, dim=2) * 2
+    first, second = (spectra.power_density(v, 2, s)[1] for v, s in ((coarse, 1.0), (fine, 0.5)))
+    torch.testing.assert_close(second[1:12], first[1:12], rtol=0.03, atol=0)
+
+
+NOISE = torch.randn(48, 48, 48, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+BAND = (0.2, 0.4)  # cycles/mm
+
+
+def test_white_noise_is_as_sharp_in_all_directions():
+    for axis, reference in ((2, 0), (0, 1), (1, 2)):
+        ratio = spectra.directional_power_ratio(NOISE, axis, reference, (1.0, 1.0, 1.0), BAND)
+        assert ratio == pytest.approx(0, abs=0.2)
+
+
+def test_a_direction_compared_with_itself_is_zero_and_swapping_changes_the_sign():
+    field = phantom(0, (20, 24, 28))
+    spacings = (0.9, 1.0, 1.1)
+    assert spectra.directional_power_ratio(field, 2, 2, spacings, BAND) == 0
+    forward, backward = (spectra.directional_power_ratio(field, a, b, spacings, BAND) for a, b in ((2, 0), (0, 2)))
+    assert forward == pytest.approx(-backward)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_blur_along_the_slices_lowers_the_ratio_by_its_own_transfer(axis):
+    """Halved amplitude in the band along one axis alone: 6 dB less."""
+    spectrum = torch.fft.rfft(NOISE, dim=axis)
+    frequencies = torch.fft.rfftfreq(48)
+    gain = torch.where((frequencies > 0.15) & (frequencies < 0.45), 0.5, 1.0)
+    shape = [1, 1, 1]
+    shape[axis] = -1
+    blurred = torch.fft.irfft(spectrum * gain.reshape(shape), n=48, dim=axis)
+    reference = (axis + 1) % 3
+    before, after = (
+        spectra.directional_power_ratio(v, axis, reference, (1.0, 1.0, 1.0), BAND) for v in (NOISE, blurred)
+    )
+    others = 10 * math.log10(blurred.var() / NOISE.var())  # the reference axis loses what the volume loses
+    assert after - before == pytest.approx(-20 * math.log10(2) - others, abs=0.1)
+
+
+def test_the_unit_of_intensity_does_not_change_the_ratio():
+    field = phantom(0, (20, 24, 28))
+    first, second = (
+        spectra.directional_power_ratio(v, 2, 0, (1.0, 1.0, 1.0), BAND) for v in (field, 700 * field + 300)
+    )
+    assert first == pytest.approx(second, abs=1e-3)
+
+
+def test_a_band_without_a_frequency_is_named():
+    with pytest.raises(ValueError, match=r"axis 2 has no frequency in \(0.2, 0.21\).*wider"):
+        spectra.directional_power_ratio(phantom(0, (64, 64, 8)), 2, 0, (1.0, 1.0, 1.0), (0.2, 0.21))

@@ -1,0 +1,274 @@
+"""Which volumes are learnt from, how subjects are split, and how often each contrast is drawn."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scripts.errors import InputError
+from scripts.train.datasets import contrast_weights, label_maps, sharp_volumes
+
+SECTIONS = ("training", "validation")
+
+
+def touch(root, *names):
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return root
+
+
+def bids(root, subjects, sessions=("ses-1", "ses-2")):
+    return touch(root, *(f"sub-{s}/{t}/anat/sub-{s}_{t}_T1w.nii.gz" for s in subjects for t in sessions))
+
+
+def labels(root, section):
+    return {item["label"] for item in sharp_volumes(root, section)}
+
+
+def subjects(root, section):
+    return {item["subject"] for item in sharp_volumes(root, section)}
+
+
+def datalist(tmp_path, content):
+    path = tmp_path / "list.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+# --- a tree of files ---
+
+
+def test_every_volume_of_a_tree_is_in_exactly_one_section(tmp_path):
+    bids(tmp_path, range(60))
+    training, validation = (labels(tmp_path, s) for s in SECTIONS)
+    assert training | validation == {str(p) for p in tmp_path.rglob("*.nii.gz")}
+    assert not training & validation
+
+
+def test_no_subject_of_a_tree_is_in_both_sections(tmp_path):
+    bids(tmp_path, range(60), sessions=("ses-1", "ses-2", "ses-3"))
+    training, validation = (subjects(tmp_path, s) for s in SECTIONS)
+    assert not training & validation
+    assert training | validation == {f"sub-{s}" for s in range(60)}
+
+
+def test_subjects_without_bids_names_are_the_start_of_the_file_name(tmp_path):
+    touch(tmp_path, *(f"{c}/p{s}_{c}.nii.gz" for s in range(60) for c in ("T1w", "T2w")))
+    training, validation = (subjects(tmp_path, s) for s in SECTIONS)
+    assert not training & validation
+    assert training | validation == {f"p{s}" for s in range(60)}
+
+
+def test_the_folder_above_the_tree_does_not_name_subjects(tmp_path):
+    """A data set that lies under a folder sub-9 is still split by its own subjects."""
+    here = touch(tmp_path / "sub-9", *(f"p{s}.nii.gz" for s in range(60)))
+    there = touch(tmp_path / "elsewhere", *(f"p{s}.nii.gz" for s in range(60)))
+    for section in SECTIONS:
+        assert subjects(here, section) == subjects(there, section)
+        assert len(subjects(here, section)) > 1
+
+
+@pytest.mark.parametrize("axes", [0, None, [], [3], [-1], "01", [0, 0], [True, "1"]])
+def test_sharp_axes_that_are_none_are_refused(axes, tmp_path):
+    content = {"training": [{"image": "a.nii.gz", "sharp_axes": axes}], "validation": ["b.nii.gz"]}
+    with pytest.raises(InputError, match=r"has no sharp axes: expected some of 0, 1 and 2"):
+        sharp_volumes(datalist(tmp_path, content), "training")
+
+
+def test_one_sharp_axis_serves_evaluation_and_not_training(tmp_path):
+    entry = {"image": "a.nii.gz", "sharp_axes": [2]}
+    path = datalist(tmp_path, {"training": [entry], "validation": [{**entry, "image": "b.nii.gz"}]})
+    assert sharp_volumes(path, "validation")[0]["sharp_axes"] == (2,)
+    with pytest.raises(InputError, match=r"a.nii.gz has one sharp axis"):
+        sharp_volumes(path, "training")
+
+
+def test_new_volumes_never_move_old_ones(tmp_path):
+    bids(tmp_path, range(40))
+    before = [labels(tmp_path, s) for s in SECTIONS]
+    bids(tmp_path, range(40, 90), sessions=("ses-1",))
+    bids(tmp_path, range(40), sessions=("ses-3",))
+    for old, section in zip(before, SECTIONS):
+        assert old <= labels(tmp_path, section)
+
+
+def test_a_seventh_of_many_subjects_is_held_out(tmp_path):
+    bids(tmp_path, range(400), sessions=("ses-1",))
+    assert 0.10 < len(subjects(tmp_path, "validation")) / 400 < 0.20  # 15 % by name; four standard deviations are 7 %
+
+
+def test_a_tree_is_searched_at_any_depth_for_nifti_alone(tmp_path):
+    touch(tmp_path, *(f"a/b/c/p{s}.nii" for s in range(60)), "p1.json", "notes.txt", "p2.mgz", "p3.nii.gz.bak")
+    assert set.union(*(labels(tmp_path, s) for s in SECTIONS)) == {str(p) for p in tmp_path.rglob("*.nii")}
+
+
+def test_volumes_of_a_tree_are_sharp_along_all_axes_and_in_a_fixed_order(tmp_path):
+    bids(tmp_path, range(20))
+    items = sharp_volumes(tmp_path, "training")
+    assert {item["sharp_axes"] for item in items} == {(0, 1, 2)}
+    assert [item["label"] for item in items] == sorted(item["label"] for item in items)
+    assert items == sharp_volumes(str(tmp_path), "training")
+
+
+def test_a_few_subjects_are_enough_to_train_and_validate(tmp_path):
+    bids(tmp_path, ["a", "b"])
+    assert len(subjects(tmp_path, "training")) == len(subjects(tmp_path, "validation")) == 1
+
+
+# --- datalists ---
+
+ENTRIES = {
+    "training": [
+        {"image": "a/x.nii.gz", "sharp_axes": [0, 2], "subject": "s1", "contrast": "T1w"},
+        {"image": "a/y.nii.gz", "subject": "s2"},
+    ],
+    "validation": [{"image": "./z.nii.gz", "sharp_axes": [1, 2], "subject": "s3", "contrast": "FLAIR"}],
+}
+KINDS = [
+    {**entry, "kind": kind}
+    for section, kind in (("training", "train"), ("validation", "val"))
+    for entry in ENTRIES[section]
+] + [{"image": "thick.nii.gz", "kind": "thick", "subject": "s4"}]
+
+
+@pytest.mark.parametrize("content", [ENTRIES, KINDS], ids=["decathlon", "kinds"])
+def test_both_kinds_of_datalist_say_the_same(content, tmp_path):
+    path = datalist(tmp_path, content)
+    first, second = sharp_volumes(path, "training")
+    assert first == {
+        "label": str(tmp_path / "a/x.nii.gz"),
+        "sharp_axes": (0, 2),
+        "subject": "s1",
+        "contrast": "T1w",
+    }
+    assert second == {
+        "label": str(tmp_path / "a/y.nii.gz"),
+        "sharp_axes": (0, 1, 2),
+        "subject": "s2",
+        "contrast": "unknown",
+    }
+    (third,) = sharp_volumes(path, "validation")
+    assert (third["label"], third["sharp_axes"]) == (str(tmp_path / "z.nii.gz"), (1, 2))
+
+
+def test_a_decathlon_list_of_names_alone(tmp_path):
+    path = datalist(tmp_path, {"training": ["a.nii.gz", "b.nii.gz"], "validation": [{"image": "c.nii.gz"}]})
+    assert labels(path, "training") == {str(tmp_path / "a.nii.gz"), str(tmp_path / "b.nii.gz")}
+    assert {i["subject"] for i in sharp_volumes(path, "training")} == {"a.nii.gz", "b.nii.gz"}, "each its own person"
+
+
+def test_the_label_of_a_segmentation_is_not_the_volume(tmp_path):
+    entry = {"image": "imagesTr/a.nii.gz", "label": "labelsTr/a.nii.gz"}
+    path = datalist(tmp_path, {"training": [entry], "validation": [{"image": "b.nii.gz"}]})
+    assert labels(path, "training") == {str(tmp_path / "imagesTr/a.nii.gz")}
+
+
+def test_absolute_paths_stay(tmp_path):
+    path = datalist(tmp_path / ".", {"training": ["/data/a.nii.gz"], "validation": []})
+    assert labels(path, "training") == {"/data/a.nii.gz"}
+
+
+@pytest.mark.parametrize("as_kinds", [False, True])
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_subject_in_both_sections_is_refused_by_name(section, as_kinds, tmp_path):
+    content = {s: [{"image": f"{s}{i}.nii.gz", "subject": f"p{i}"} for i in (1, 2)] for s in SECTIONS}
+    content["validation"][0]["subject"] = "p7"
+    if as_kinds:
+        kinds = dict(zip(SECTIONS, ("train", "val")))
+        content = [{**entry, "kind": kinds[s]} for s in SECTIONS for entry in content[s]]
+    with pytest.raises(InputError, match=r"\['p2'\].*both training and validation.*Split by subject"):
+        sharp_volumes(datalist(tmp_path, content), section)
+
+
+@pytest.mark.parametrize("content", [ENTRIES, KINDS])
+def test_all_is_both_sections(content, tmp_path):
+    root = datalist(tmp_path, content)
+    assert labels(root, "all") == labels(root, "training") | labels(root, "validation")
+    assert len(sharp_volumes(root, "all")) == sum(map(len, ENTRIES.values()))
+
+
+# --- errors ---
+
+
+@pytest.mark.parametrize("section", ["train", "val", "test", ""])
+def test_an_unknown_section_is_refused(section, tmp_path):
+    with pytest.raises(InputError, match=f"section is '{section}'.*training, validation or all"):
+        sharp_volumes(tmp_path, section)
+
+
+def test_a_missing_data_set_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"nowhere does not exist.*folder of NIfTI volumes or a datalist"):
+        sharp_volumes(tmp_path / "nowhere", "training")
+
+
+@pytest.mark.parametrize("content", [None, {"training": []}, []], ids=["folder", "decathlon", "kinds"])
+@pytest.mark.parametrize("section", SECTIONS)
+def test_an_empty_data_set_is_refused(section, content, tmp_path):
+    path = tmp_path if content is None else datalist(tmp_path, content)
+    with pytest.raises(InputError, match=f"no volumes for {section}.*datalist"):
+        sharp_volumes(path, section)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{", "", "3", '"a.nii.gz"', '{"training": [{"label": "a.nii.gz"}]}', '["a.nii.gz"]', '{"training": "a.nii.gz"}'],
+)
+def test_a_broken_datalist_is_refused_by_name(content, tmp_path):
+    with pytest.raises(InputError, match=r"list\.json") as caught:
+        sharp_volumes(datalist(tmp_path, content), "training")
+    assert "\n" not in str(caught.value)
+
+
+def test_volumes_of_far_planes_are_left_out_where_solid_pieces_are_asked_for(write_nifti, tmp_path, refusal):
+    for name, spacing in (("sub-a", 1.0), ("sub-b", 3.3), ("sub-c", 1.2)):
+        write_nifti(np.ones((4, 5, 6)), np.diag([0.6, 0.6, spacing, 1]), f"data/{name}_T1w.nii.gz")
+    content = {"training": ["sub-a_T1w.nii.gz", "sub-b_T1w.nii.gz"], "validation": ["sub-c_T1w.nii.gz"]}
+    (tmp_path / "data" / "list.json").write_text(json.dumps(content))
+    given = tmp_path / "data" / "list.json", "training"
+    assert len(sharp_volumes(*given)) == 2
+    assert [Path(item["label"]).name for item in sharp_volumes(*given, 1.5)] == ["sub-a_T1w.nii.gz"]
+    assert "above largest_spacing, 0.5 mm" in refusal(sharp_volumes, *given, 0.5)
+
+
+# --- label maps and how often each contrast is drawn ---
+
+
+def test_label_maps_are_found_at_any_depth_as_one_contrast_of_their_own(tmp_path):
+    bids(tmp_path / "scans", range(20))
+    touch(tmp_path / "maps", "b.nii.gz", "deep/a.nii", "deep/.hidden.nii", "names.json")
+    items = label_maps(tmp_path / "maps")
+    assert {item["label"] for item in items} == {str(tmp_path / "maps" / name) for name in ("b.nii.gz", "deep/a.nii")}
+    assert {(item["contrast"], item["sharp_axes"]) for item in items} == {("synthetic", (0, 1, 2))}
+    assert items == label_maps(str(tmp_path / "maps"))
+    (volume, *_) = sharp_volumes(tmp_path / "scans", "training")
+    assert all(item.keys() == volume.keys() for item in items)
+
+
+def test_label_maps_are_optional():
+    assert label_maps(None) == []
+
+
+@pytest.mark.parametrize("folder", [".", "nowhere"])
+def test_a_folder_without_label_maps_is_refused_by_name(folder, tmp_path):
+    touch(tmp_path, "map.mgz")
+    with pytest.raises(InputError, match=r"label_dir .*: no .nii or .nii.gz file there.*label maps"):
+        label_maps(tmp_path / folder)
+
+
+def test_each_contrast_has_its_share_however_many_volumes_show_it():
+    contrasts = ["T1w"] * 16 + ["FLAIR"] * 4 + ["T2w"]
+    shares = {"T1w": 1, "FLAIR": 3}  # and 1 for T2w, which is not named
+    weights = np.array(contrast_weights([{"contrast": contrast} for contrast in contrasts], [], shares))
+    assert [weights[np.array(contrasts) == c].sum() for c in ("T1w", "FLAIR", "T2w")] == pytest.approx([1, 3, 1])
+    assert len(set(weights[:16])) == 1, "volumes of a contrast are drawn evenly"
+    shuffled = np.random.default_rng(0).permutation(len(contrasts))
+    again = contrast_weights([{"contrast": contrasts[k]} for k in shuffled], [], shares)
+    np.testing.assert_array_equal(again, weights[shuffled])
+
+
+def test_one_contrast_is_drawn_evenly():
+    assert len(set(contrast_weights([{"contrast": "unknown"}] * 7, [], {}))) == 1
+    assert contrast_weights([], [], {}) == []

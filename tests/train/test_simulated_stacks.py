@@ -1,0 +1,288 @@
+"""Laws of the simulated acquisitions: the training pairs, and the paired input of validation."""
+
+import numpy as np
+import pytest
+import torch
+from monai.data import MetaTensor
+
+from scripts.errors import InputError
+from scripts.inputs.transforms import UnitIntensityd
+from scripts.stack import grid
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.interpolation import degrade
+from scripts.stack.profile import acquire
+from scripts.train.simulation import RandAcquired, Simulated, ceta_coverage, simulate
+from tests import paper_values as paper
+from tests.train.test_simulation import texture
+from tests.volumes import head, random_affine
+
+VARIED = {
+    "profiles": [2.5, "gaussian", "rectangular"],
+    "spacing_ratio": (0.8, 1.4),
+    "max_shift": 0.5,
+    "max_gain": 0.03,
+    "max_noise": 0.03,
+}
+CLEAN = {**VARIED, "max_gain": 0.0, "max_noise": 0.0}
+NATIVE = 0.7  # mm, the target where nothing else is said
+
+
+def drawn(count=200, seed=0, spacing=(NATIVE, NATIVE), plane=None, **options):
+    """Pairs of an acquired item and the transform, which still holds what it drew for it."""
+    transform = RandAcquired("label", max_thickness=paper.MAX_THICKNESS, **options)
+    transform.set_random_state(seed)
+    plane = texture() if plane is None else plane
+    for _ in range(count):
+        yield transform({"label": plane, "spacing": spacing}), transform
+
+
+def of_plane(plane, target, thickness, spacing=None, **others):
+    """Slices along a plane's first axis: of a volume of one plane."""
+    return Acquisition.of_truth(1, plane.shape[1], target, thickness, spacing, **others)
+
+
+def acquisitions(count=200, seed=0, **options):
+    return [item for item, _ in drawn(count, seed, **options)]
+
+
+SETTINGS = {
+    "isotropic": {},
+    "anisotropic": {"spacing": (1.2, 0.7)},
+    "coarse": {"spacing": (1.6, 1.0)},
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_the_image_is_the_label_degraded(setting):
+    """The defaults are the paper's acquisition and nothing more."""
+    for item, transform in drawn(20, **SETTINGS[setting]):
+        thick, target = transform._thickness, SETTINGS[setting].get("spacing", (NATIVE,))[0]
+        assert item["thickness"].tolist() == pytest.approx([thick, target])
+        assert torch.equal(item["image"], degrade(item["label"], of_plane(item["label"], target, thick)))
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_the_proximal_image_is_thinner_by_the_gap_or_repeats_the_image(setting):
+    kinds = set()
+    for item in acquisitions(60, **SETTINGS[setting]):
+        (thick, target), (near, near_target) = item["thickness"].tolist(), item["proximal_thickness"].tolist()
+        assert near_target == target
+        if thick - paper.CETA_GAP > target:
+            assert near == pytest.approx(thick - paper.CETA_GAP, abs=1e-6)
+            torch.testing.assert_close(
+                item["proximal"], degrade(item["label"], of_plane(item["label"], target, near)), atol=1e-4, rtol=0
+            )
+        else:
+            assert near == thick
+            assert torch.equal(item["proximal"], item["image"])
+        kinds.add(near < thick)
+    assert kinds == {True, False}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_input_thickness_lies_above_the_target_and_within_the_largest(setting):
+    for item in acquisitions(400, **SETTINGS[setting], plane=texture((12, 12))):
+        thick, target = item["thickness"].tolist()
+        assert target < thick <= paper.MAX_THICKNESS
+
+
+@pytest.mark.parametrize("options", [{}, VARIED], ids=["paper", "varied"])
+def test_the_label_and_its_spacing_are_left_alone(options):
+    plane = texture()
+    for item in acquisitions(10, spacing=(0.7, 0.9), plane=plane, **options):
+        assert torch.equal(item["label"], texture())
+        assert item["thickness"][1].item() == pytest.approx(0.7, abs=1e-6)
+
+
+def test_input_thicknesses_are_uniform_above_the_target():
+    draws = acquisitions(600, plane=texture((8, 8)))
+    place_in_range = torch.tensor([(t - r) / (paper.MAX_THICKNESS - r) for t, r in (d["thickness"] for d in draws)])
+    counts = torch.histogram(place_in_range, 4, range=(0.0, 1.0)).hist / len(draws)
+    torch.testing.assert_close(counts, torch.full((4,), 0.25), atol=0.06, rtol=0)
+
+
+@pytest.mark.parametrize("gap", paper.CETA_COVERAGE)
+def test_share_of_ceta_pairs_is_the_papers_coverage(gap):
+    """Table 3: the share of (T_hr, 6] whose neighbour at the gap still exceeds T_hr, whole percents."""
+    count = 600
+    draws = acquisitions(count, ceta_gap=gap, plane=texture((4, 4)), spacing=(paper.TARGET_HCP, paper.TARGET_HCP))
+    share = np.mean([item["proximal_thickness"][0].item() < item["thickness"][0].item() for item in draws])
+    expected = paper.CETA_COVERAGE[gap] / 100
+    assert abs(share - expected) < 3 * np.sqrt(expected * (1 - expected) / count) + 0.005
+
+
+@pytest.mark.parametrize(("gap", "percent"), [*paper.CETA_COVERAGE.items(), (9.0, 0), (0.0, 0)])
+def test_coverage_of_a_gap_is_the_papers(gap, percent):
+    assert round(100 * ceta_coverage(gap, paper.TARGET_HCP, paper.MAX_THICKNESS)) == percent
+
+
+def test_random_pairs_are_of_two_thicknesses_drawn_alike_and_leave_their_mean_distance_uncovered():
+    draws = acquisitions(900, ceta_gap="random", plane=texture((4, 4)))
+    extent = paper.MAX_THICKNESS - NATIVE
+    first, second = (torch.stack([d[k][0] for d in draws]) for k in ("thickness", "proximal_thickness"))
+    assert abs((first < second).float().mean() - 0.5) < 0.05
+    for thickness in (first, second):
+        counts = torch.histogram((thickness - NATIVE) / extent, 4, range=(0.0, 1.0)).hist / len(draws)
+        torch.testing.assert_close(counts, torch.full((4,), 0.25), atol=0.06, rtol=0)
+    uncovered = (first - second).abs().mean().item() / extent
+    assert 1 - uncovered == pytest.approx(ceta_coverage("random", NATIVE, paper.MAX_THICKNESS), abs=0.03)
+
+
+def test_no_gap_no_pairs():
+    for item in acquisitions(40, ceta_gap=0, plane=texture((8, 8))):
+        assert torch.equal(item["proximal_thickness"], item["thickness"])
+        assert torch.equal(item["proximal"], item["image"])
+
+
+@pytest.mark.parametrize("gap", ["null", None, -1.0, float("nan")])
+def test_a_gap_that_is_no_length_is_told(gap):
+    """`--ceta_gap null` arrives as text."""
+    with pytest.raises(InputError, match=rf"ceta_gap is {gap!r}: expected millimetres, 0 for no pairs, or random"):
+        RandAcquired("label", paper.MAX_THICKNESS, ceta_gap=gap)
+
+
+def test_both_members_of_a_pair_are_of_one_kind_of_stack():
+    """Profile, shift and the ratio of spacing to thickness are drawn once; slices never lie nearer than the target."""
+    for item, stack in drawn(60, **CLEAN):
+        for image, thickness in (("image", "thickness"), ("proximal", "proximal_thickness")):
+            thick = item[thickness][0].item()
+            spacing = max(stack._ratio * thick, NATIVE)
+            kind = {"profile": stack._profile, "shift": stack._shift}
+            expected = degrade(item["label"], of_plane(item["label"], NATIVE, thick, spacing, **kind))
+            torch.testing.assert_close(item[image], expected, atol=1e-4, rtol=0)
+
+
+def test_stacks_vary_within_what_was_asked_for():
+    low, high = CLEAN["spacing_ratio"]
+    stacks = [(s._profile, s._ratio, s._shift) for _, s in drawn(600, plane=texture((4, 4)), **CLEAN)]
+    profiles, ratios, shifts = ([stack[k] for stack in stacks] for k in range(3))
+    for profile in CLEAN["profiles"]:
+        assert profiles.count(profile) / len(profiles) == pytest.approx(1 / 3, abs=0.06)
+    assert ratios.count(1.0) / len(ratios) == pytest.approx(0.5, abs=0.06)
+    counts, _ = np.histogram([ratio for ratio in ratios if ratio != 1.0], 4, (low, high))
+    np.testing.assert_allclose(counts / sum(counts), 0.25, atol=0.08)
+    assert min(ratios) >= low and max(ratios) <= high
+    counts, _ = np.histogram(shifts, 4, (-0.5 * NATIVE, 0.5 * NATIVE))
+    np.testing.assert_allclose(counts / len(shifts), 0.25, atol=0.06)
+
+
+def gains(item):
+    """Factor of each thick slice: rows of one slice share it, and columns do."""
+    thick = item["thickness"][0].item()
+    factors = (item["image"] / degrade(item["label"], of_plane(item["label"], NATIVE, thick)))[0]
+    torch.testing.assert_close(factors, factors[:, :1].expand_as(factors), atol=1e-3, rtol=0)
+    count = grid.thick_count(len(factors), NATIVE, thick)
+    slices = grid.nearest_index(len(factors), NATIVE, count, thick)
+    of_slice = [factors[slices == k].mean(1) for k in range(count)]
+    assert all(rows.max() - rows.min() < 1e-3 for rows in of_slice)
+    return np.array([rows.mean().item() for rows in of_slice])
+
+
+def test_each_slice_has_one_gain_which_alternates_where_acquisitions_interleave():
+    largest, count = 0.1, 300
+    independent, interleaved = [], []
+    for item in acquisitions(count, plane=texture() + 0.5, max_gain=largest):
+        factors = gains(item) - 1
+        if np.abs(factors).max() < 1e-3:
+            continue
+        sums = np.abs(factors[1:] + factors[:-1])
+        (interleaved if sums.max() < 1e-3 else independent).append(factors)
+    assert len(independent) / count == pytest.approx(0.25, abs=0.08)
+    assert len(interleaved) / count == pytest.approx(0.25, abs=0.08)
+    for kind in (independent, interleaved):
+        # standard deviations uniform up to the largest have this root mean square
+        rms = np.sqrt(np.mean([np.mean(factors**2) for factors in kind]))
+        assert rms == pytest.approx(largest / np.sqrt(3), rel=0.25)
+
+
+def test_noise_in_air_has_rayleighs_mean_and_is_never_negative():
+    silent = 0
+    for item, stack in drawn(30, plane=torch.zeros(1, 40, 2000), max_noise=0.05):
+        silent += stack._noise == 0
+        assert stack._noise <= 0.05
+        for image in (item["image"], item["proximal"]):
+            assert (image >= 0).all()
+            assert image.mean().item() == pytest.approx(stack._noise * np.sqrt(np.pi / 2), rel=0.03, abs=1e-9)
+    assert 8 <= silent <= 22, "half of the stacks have none"
+
+
+def test_noise_in_bright_tissue_is_nearly_gaussian_and_the_same_within_a_slice():
+    for item, stack in drawn(20, plane=torch.ones(1, 40, 2000), max_noise=0.05):
+        image, thick = item["image"][0], item["thickness"][0].item()
+        assert len(torch.unique_consecutive(image, dim=0)) <= grid.thick_count(len(image), NATIVE, thick)
+        if stack._noise > 1e-3:
+            noise = torch.unique_consecutive(image, dim=0) - 1
+            assert noise.std().item() == pytest.approx(stack._noise, rel=0.05)
+            assert noise.mean().item() == pytest.approx(stack._noise**2 / 2, abs=0.05 * stack._noise)
+
+
+def test_members_of_a_pair_have_their_own_noise():
+    pairs = 0
+    for item, stack in drawn(30, plane=torch.zeros(1, 40, 2000), max_noise=0.05):
+        if stack._noise and item["proximal_thickness"][0] < item["thickness"][0]:
+            pairs += 1
+            rows = torch.stack([item["image"][0, 20], item["proximal"][0, 20]])
+            assert abs(torch.corrcoef(rows)[0, 1]) < 0.1
+    assert pairs > 3
+
+
+@pytest.mark.parametrize("options", [{}, VARIED], ids=["paper", "varied"])
+def test_the_same_seed_draws_the_same_acquisitions_and_another_does_not(options):
+    first, same, other = (acquisitions(5, seed, **options) for seed in (3, 3, 4))
+    for a, b in zip(first, same):
+        assert all(torch.equal(a[key], b[key]) for key in a)
+    assert not any(torch.equal(a["thickness"], b["thickness"]) for a, b in zip(first, other))
+
+
+# --- validation ---
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("facts", [{}, {"spacing": 5.0, "profile": "gaussian", "shift": 0.3}])
+def test_simulated_slices_are_the_volumes_and_lie_where_its_tissue_lies(axis, facts):
+    affine = random_affine(np.array([0.8, 0.9, 1.1]), 5)
+    truth = MetaTensor(head((22, 24, 20))[None], affine=torch.from_numpy(affine))
+    acquisition = Acquisition.of_truth(axis, truth.shape[1 + axis], (0.8, 0.9, 1.1)[axis], 4.0, **facts)
+    before = truth.clone()
+    thick = simulate(truth, acquisition)
+    torch.testing.assert_close(thick.as_tensor(), acquire(truth.as_tensor(), acquisition))
+    assert torch.equal(truth, before), "the truth is left alone"
+    assert Acquisition.of(thick) == acquisition
+    shape = thick.shape[1:]
+    fine = grid.fine_affine(thick.affine.numpy(), axis, shape[axis], acquisition.fine_count, acquisition.target_spacing)
+    np.testing.assert_allclose(fine, affine, atol=1e-9)  # the result of these slices lies on the truth's own grid
+    assert grid.voxel_spacing(thick.affine)[axis] == pytest.approx(acquisition.slice_spacing)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_the_validation_input_is_the_volume_degraded_along_its_sharp_axis(axis):
+    edges = (0.8, 0.9, 1.1)
+    truth = MetaTensor(head((22, 24, 20))[None], affine=torch.diag(torch.tensor([*edges, 1.0]).double()))
+    item = Simulated("label", 4.0)({"label": truth, "sharp_axes": (axis,), "subject": "s1"})
+    acquisition = Acquisition.of_truth(axis, truth.shape[1 + axis], edges[axis], 4.0)
+    assert Acquisition.of(item["image"]).target_spacing == pytest.approx(edges[axis])
+    torch.testing.assert_close(item["image"].as_tensor(), acquire(truth.as_tensor(), acquisition))
+    assert item["label"] is truth and item["subject"] == "s1"
+
+
+# --- intensities ---
+
+
+def test_training_sees_the_range_of_tissue_from_zero_to_one():
+    """As the inferer does: neither padding nor hot spots change it, and neither is left."""
+    clean = head((24, 26, 28))
+    stray = clean.clone()
+    stray[0, 0, 0], stray[1, 1, 1], stray[12, 13, 14] = -1000.0, -0.1, 25 * clean.max()
+    expected, result = (UnitIntensityd("label")({"label": volume[None]})["label"] for volume in (clean, stray))
+    assert expected.min() == 0 and torch.quantile(expected, 0.999).item() == pytest.approx(1, abs=1e-3)
+    changed = torch.zeros_like(stray, dtype=torch.bool)
+    changed[12, 13, 14] = True
+    torch.testing.assert_close(result[0][~changed], expected[0][~changed], atol=1e-3, rtol=0)
+    assert 0 < result[0, 12, 13, 14] < 1
+
+
+def test_a_volume_with_nan_is_refused_by_name():
+    volume = MetaTensor(head((8, 8, 8))[None], meta={"filename_or_obj": "sub-07.nii.gz"})
+    volume[0, 3, 4, 5:7] = torch.nan
+    with pytest.raises(InputError, match=r"sub-07.nii.gz has 2 NaN or infinite voxels"):
+        UnitIntensityd("label")({"label": volume})

@@ -1,0 +1,167 @@
+"""Laws of what a stock trainer lacks: the learning rate's course, clipping, the averaged network."""
+
+import numpy as np
+import pytest
+import torch
+from ignite.engine import Engine
+from monai.data import DataLoader
+from monai.engines import SupervisedTrainer
+from monai.engines.utils import IterationEvents
+from torch import nn
+
+from scripts.method.networks import AnatomicalProjectionNetwork
+from scripts.train import batches as training
+from tests import paper_values as paper
+from tests.train.test_training import batch
+
+# Learning rate
+
+
+def rates(steps, epochs, peak=0.3):
+    """The rate at each step of a training, and the one after the last."""
+    optimizer = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=peak)
+    schedule = training.warmup_cosine(optimizer, steps, epochs)
+    result = [optimizer.param_groups[0]["lr"]]
+    for _ in range(steps * epochs):
+        optimizer.step()
+        schedule.step()
+        result.append(optimizer.param_groups[0]["lr"])
+    return np.array(result) / peak
+
+
+@pytest.mark.parametrize(("steps", "epochs"), [(50, 4), (30, 100), (20, 1)])
+def test_the_rate_warms_up_over_five_percent_and_falls_to_a_tenth_as_a_cosine(steps, epochs):
+    """The first step has its share of the rate already: a step at rate 0 would be wasted."""
+    rate, total = rates(steps, epochs), steps * epochs
+    warm = round(paper.WARMUP_SHARE * total)
+    np.testing.assert_allclose(rate[:warm], (1 + np.arange(warm)) / warm, atol=1e-9)
+    phase = np.pi * np.arange(total - warm + 1) / (total - warm)
+    floor = paper.LEARNING_RATE_FLOOR
+    np.testing.assert_allclose(rate[warm:], floor + (1 - floor) * (1 + np.cos(phase)) / 2, atol=1e-6)
+
+
+@pytest.mark.parametrize("epochs", [2, 3, 19])
+def test_a_short_training_has_a_schedule_too(epochs):
+    rate = rates(1, epochs)
+    assert rate[0] == pytest.approx(1)
+    assert (np.diff(rate) <= 1e-9).all()
+    assert rate[-1] == pytest.approx(paper.LEARNING_RATE_FLOOR)
+
+
+# Clipping
+
+
+class Far(nn.Module):
+    """Mean squared distance times a factor: its gradient is as large as one likes."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, prediction, target):
+        return self.factor * nn.functional.mse_loss(prediction, target)
+
+
+def gradient_norms(factor, max_norm):
+    """Gradient norms before and after clipping, for a few steps of a stock trainer."""
+    torch.manual_seed(0)
+    network = AnatomicalProjectionNetwork((4, 8))
+    items = [{k: v[0] for k, v in batch(8, [3.0], seed).items()} for seed in range(4)]
+    before, after = [], []
+
+    def observe(norms):
+        def record(engine):
+            norms.append(torch.stack([p.grad.norm() for p in network.parameters() if p.grad is not None]).norm().item())
+
+        return record
+
+    trainer = SupervisedTrainer(
+        device=torch.device("cpu"),
+        max_epochs=1,
+        train_data_loader=DataLoader(items, batch_size=1),
+        network=network,
+        optimizer=torch.optim.SGD(network.parameters(), lr=1e-6),
+        loss_function=Far(factor),
+        prepare_batch=training.ProjectionBatch(),
+        decollate=False,
+    )
+    trainer.add_event_handler(IterationEvents.BACKWARD_COMPLETED, observe(before))
+    training.ClipGradient(max_norm).attach(trainer)
+    trainer.add_event_handler(IterationEvents.BACKWARD_COMPLETED, observe(after))
+    trainer.run()
+    return np.array(before), np.array(after)
+
+
+def test_large_gradients_are_clipped_to_the_norm():
+    before, after = gradient_norms(1e4, paper.GRADIENT_CLIP)
+    assert len(before) == 4
+    assert (before > 10 * paper.GRADIENT_CLIP).all()
+    np.testing.assert_allclose(after, paper.GRADIENT_CLIP, rtol=1e-4)
+
+
+def test_small_gradients_stay_as_they_are():
+    before, after = gradient_norms(1e-4, paper.GRADIENT_CLIP)
+    assert (before < paper.GRADIENT_CLIP).all()
+    np.testing.assert_array_equal(after, before)
+
+
+# The averaged network
+
+
+def followed(network, average, count, change):
+    """A trainer of that many iterations, of which each changes the network; the average follows."""
+
+    def step(engine, item):
+        with torch.no_grad():
+            change(network)
+
+    engine = Engine(step)
+    average.attach(engine)
+    engine.run(range(count))
+    return engine
+
+
+def test_the_average_starts_as_the_network_and_apart_from_it(drift):
+    average = training.Average(drift, 0.9).ema_model
+    torch.testing.assert_close(average.state_dict(), drift.state_dict(), rtol=0, atol=0)
+    with torch.no_grad():
+        for parameter in drift.parameters():
+            parameter.add_(1)
+    assert not any(torch.equal(drift.state_dict()[name], value) for name, value in average.state_dict().items())
+
+
+def test_the_average_is_a_plain_loops():
+    decay, network, weights = 0.7, nn.Linear(3, 2), []
+    average = training.Average(network, decay)
+    expected = network.weight.detach().clone()
+    generator = torch.Generator().manual_seed(0)
+
+    def change(network):
+        network.weight.copy_(torch.randn(2, 3, generator=generator))
+        weights.append(network.weight.clone())
+
+    followed(network, average, 30, change)
+    for n, new in enumerate(weights):
+        keep = min(decay, (1 + n) / (10 + n))
+        expected = keep * expected + (1 - keep) * new
+    torch.testing.assert_close(average.ema_model.weight, expected)
+
+
+def test_a_resumed_average_forgets_no_faster_than_before():
+    """How fast it forgets depends on the trainer's count, not on its own."""
+    network = nn.Linear(1, 1)
+    average = training.Average(network, 0.998)
+    engine = Engine(lambda engine, item: None)
+    average.attach(engine)
+    engine.load_state_dict({"iteration": 5000, "max_epochs": 1001, "epoch_length": 5})
+    engine.run(range(5))
+    assert engine.state.ema_momentum == pytest.approx(0.002)
+
+
+def test_the_average_is_for_evaluation(drift):
+    drift.train()
+    average = training.Average(drift, 0.9).ema_model
+    assert not any(module.training for module in average.modules())
+    assert not any(parameter.requires_grad for parameter in average.parameters())
+    assert drift.training
+    assert all(parameter.requires_grad for parameter in drift.parameters())

@@ -1,0 +1,184 @@
+"""Both stages of `configs/train.yaml`, run on tiny networks: what they learn, leave alone, log and export."""
+
+import math
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from scripts.files import sha256
+from scripts.method.weights import read_card
+from scripts.train.batches import ValidationPicture
+from tests import nano
+from tests.nano import content, load, planes_seen, same
+
+EPOCHS = 20
+LONG = {"stage1_epochs": EPOCHS, "stage2_epochs": 2 * EPOCHS, "checkpoint_interval": 20, "val_interval": EPOCHS}
+
+
+class Trained:
+    """Both stages, run once for several tests."""
+
+    def __init__(self, output_dir, dataset_dir):
+        self.output_dir = output_dir
+        self.bundle = nano.workflow(output_dir, dataset_dir, "training", **LONG)
+        self.network = content(self.bundle, "network")
+        self.initial = {name: value.clone() for name, value in self.network.state_dict().items()}
+        self.apn_calls, self.velocity_calls = planes_seen(self.network.apn), planes_seen(self.network.velocity)
+        self.bundle.run()
+        self.stage1, self.model = load(output_dir / "stage1.pt"), load(output_dir / "model.pt")
+
+    def losses(self, stage, *states):
+        """Mean loss of a stage over the same patches, for each state of the network."""
+        trainer = content(self.bundle, nano.TRAINERS[stage])
+        torch.manual_seed(1)
+        batches = [batch for _ in range(6) for batch in trainer.data_loader]
+        results = []
+        for state in states:
+            self.network.load_state_dict(state)
+            torch.manual_seed(2)
+            with torch.no_grad():
+                values = []
+                for data in batches:
+                    image, target, arguments, _ = trainer.prepare_batch(data, "cpu")
+                    values.append(trainer.loss_function(trainer.network(image, *arguments), target).item())
+            results.append(np.mean(values))
+        return results
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, dataset_dir):
+    return Trained(tmp_path_factory.mktemp("trained") / "eval", dataset_dir)
+
+
+def test_stage_one_lowers_the_loss(trained):
+    before, after = trained.losses("stage1", trained.initial, trained.stage1)
+    assert after < 0.95 * before  # part of it is noise, which nothing predicts
+
+
+def test_stage_two_lowers_the_loss(trained):
+    before, after = trained.losses("stage2", trained.stage1, trained.model)
+    assert after < 0.98 * before
+
+
+def test_stage_one_trains_the_apn_alone(trained):
+    assert same(trained.stage1, trained.initial, "velocity")
+    changed = [name for name in trained.initial if not torch.equal(trained.initial[name], trained.stage1[name])]
+    assert {name for name in trained.initial if name.startswith("apn")} == set(changed)
+
+
+def test_the_apn_leaves_stage_two_bit_identical(trained):
+    assert same(trained.stage1, trained.model, "apn")
+    assert not same(trained.stage1, trained.model, "velocity.unet")
+
+
+def test_the_frozen_apn_gets_no_gradient_and_stays_in_evaluation_mode(trained):
+    apn = trained.network.apn
+    assert not any(module.training for module in apn.modules())
+    assert not any(parameter.requires_grad for parameter in apn.parameters())
+    optimizer = content(trained.bundle, "stage2#trainer").optimizer
+    own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    assert own == {id(p) for p in trained.network.velocity.parameters()}
+
+
+def test_a_step_evaluates_each_network_once(trained):
+    """Stage 1 on 4 planes a step; stage 2 on 4 samples and their pairs. Validation has its own network."""
+    steps = EPOCHS * (nano.SETTINGS["patches_per_epoch"] // nano.SETTINGS["stage1_batch_size"])
+    assert trained.apn_calls[:steps] == [4] * steps
+    refined = trained.velocity_calls[:steps]
+    assert trained.apn_calls[steps : 2 * steps] == refined
+    assert all(4 <= planes <= 8 for planes in refined)
+    assert 4 < np.mean(refined) < 8
+
+
+def test_validation_is_recorded_in_a_folder_for_each_stage(trained):
+    for stage, evaluator in (("stage1", "validate#evaluator"), ("stage2", "stage2#evaluator")):
+        psnr = content(trained.bundle, evaluator).state.metrics["psnr"]
+        assert math.isfinite(psnr) and 10 < psnr < 80
+        assert list((trained.output_dir / stage).glob("events.out.tfevents.*"))
+
+
+def test_the_validated_network_is_the_averaged_one_and_is_exported(trained):
+    validated = content(trained.bundle, "stage2#evaluator").network.state_dict()
+    assert trained.model.keys() == validated.keys() == trained.initial.keys()
+    assert same(trained.model, validated)
+    average = load(trained.output_dir / "stage2_checkpoint.pt")["average"]
+    assert all(torch.equal(trained.model[f"velocity.{name}"], value) for name, value in average.items())
+
+
+def test_either_stage_writes_the_card_of_its_weights(trained):
+    for name in ("stage1.pt", "model.pt"):
+        card = read_card(trained.output_dir / name)
+        assert card.sha256 == sha256([trained.output_dir / name])
+        assert card.target_range == (0.7, 1.3) and card.max_thickness == 7.0
+        assert card.version == content(trained.bundle, "_meta_#version")
+
+
+def test_a_finished_training_says_so_and_changes_nothing(trained, dataset_dir, log):
+    before = {path: path.read_bytes() for path in trained.output_dir.rglob("*") if path.is_file()}
+    again = nano.workflow(trained.output_dir, dataset_dir, "training", **LONG)
+    calls = planes_seen(content(again, "network").velocity)
+    again.run()
+    assert calls == []
+    assert {path: path.read_bytes() for path in trained.output_dir.rglob("*") if path.is_file()} == before
+    for stage in ("stage1", "stage2"):
+        assert f"{stage} is complete after {LONG[stage + '_epochs']} epochs" in log.text
+
+
+def test_checkpoints_hold_what_their_stage_trains_and_no_more(trained):
+    """A checkpoint of stage 2 with the APN in it brought back an old one."""
+    for stage, part in (("stage1", "apn"), ("stage2", "velocity")):
+        found = load(trained.output_dir / f"{stage}_checkpoint.pt")
+        assert set(found) == {"key", "network", "average", "optimizer", "lr_scheduler", "trainer"}
+        for state in ("network", "average"):
+            assert {f"{part}.{name}" for name in found[state]} == {n for n in trained.initial if n.startswith(part)}
+    assert {path.suffix for path in trained.output_dir.iterdir() if path.is_file()} == {".pt", ".json"}
+
+
+def test_a_picture_shows_input_result_and_truth_of_a_validation(tmp_path, dataset_dir):
+    evaluator = content(nano.workflow(tmp_path / "eval", dataset_dir, "stage1"), "validate#evaluator")
+    ValidationPicture(str(tmp_path / "pictures")).attach(evaluator)
+    evaluator.run()
+    picture = np.asarray(Image.open(tmp_path / "pictures" / "0001.png"), float)
+    image, pred, label = np.split(picture, 3, axis=1)
+    assert np.abs(image - label).max() > 20 and np.corrcoef(pred.ravel(), label.ravel())[0, 1] > 0.5
+    assert label.max() > 200
+
+
+def test_stage_one_starts_from_given_weights(tmp_path, dataset_dir):
+    """At a rate that moves nothing."""
+    start = tmp_path / "start.pt"
+    torch.save(nano.network(seed=1).state_dict(), start)
+    nano.run_stage(
+        tmp_path / "eval", dataset_dir, "stage1", stage1_epochs=1, stage1_learning_rate=1e-12, ckpt_path=str(start)
+    )
+    torch.testing.assert_close(load(tmp_path / "eval" / "stage1.pt"), load(start), atol=1e-6, rtol=0)
+
+
+@pytest.fixture
+def label_dir(tmp_path):
+    """Three label maps, 1 mm: boxes inside each other."""
+    labels = np.zeros((40, 40, 40), np.int16)
+    for margin, label in ((4, 502), (8, 3), (14, 2)):
+        labels[margin:-margin, margin:-margin, margin:-margin] = label
+    (tmp_path / "maps").mkdir()
+    for k in range(3):
+        nib.save(nib.Nifti1Image(labels, np.eye(4)), tmp_path / "maps" / f"{k}.nii.gz")
+    return str(tmp_path / "maps")
+
+
+def test_label_maps_train_beside_the_scans_with_their_share(tmp_path, dataset_dir, label_dir):
+    bundle = nano.workflow(tmp_path / "eval", dataset_dir, "stage1", label_dir=label_dir, stage1_epochs=1)
+    dataset, weights = content(bundle, "train#mixture"), content(bundle, "train#weights")
+    shares = bundle.parser["contrast_shares"]
+    assert "unknown" not in shares  # so it has a share of 1
+    np.testing.assert_allclose(weights, [1 / 2] * 2 + [shares["synthetic"] / 3] * 3)
+    assert len(dataset) == len(weights) == 5
+    for k in range(5):
+        label = dataset[k]["label"]
+        assert label.shape == (1, 32, 32)
+        assert -1.5 < label.min() and label.max() < 2, "label 502 has become an intensity"
+    bundle.run()
+    assert all(value.isfinite().all() for value in load(tmp_path / "eval" / "stage1.pt").values())
