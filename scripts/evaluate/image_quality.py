@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..files import installed_file
+from ..stack.grid import check_pair
 from . import naturalness, perceptual
-from .metrics import check_pair, sharpness
+from .metrics import sharpness
 from .reformats import Reformats
 
 logger = logging.getLogger("drift")

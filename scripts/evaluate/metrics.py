@@ -16,39 +16,11 @@ from scipy import ndimage
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..stack.acquisition import Acquisition
-from ..stack.grid import nearest_index
-from ..stack.intensity import intensity_range
+from ..stack.grid import check_pair
+from ..stack.intensity import data_range
 
 SSIM_WINDOW = 11  # pixels; MONAI's, and Wang et al.'s
-HEAD_THRESHOLD = 0.1  # of the range of the truth's tissue
-FLAT_SCALE = 2.0  # voxels; standard deviation of the Gaussian that gradients are taken with
 RING = 2  # voxels; width of the surroundings that a lesion is seen against
-
-
-def check_pair(prediction: Tensor, truth: Tensor) -> None:
-    """Refuses what is not two volumes on one grid.
-
-    Raises:
-        ValueError: if shapes differ, or are not `(X, Y, Z)`.
-    """
-    if prediction.shape != truth.shape or truth.dim() != 3:
-        raise ValueError(
-            f"prediction is {tuple(prediction.shape)}, truth {tuple(truth.shape)}: expected two volumes (X, Y, Z) of "
-            "one shape. Resample the prediction to the truth's grid first."
-        )
-
-
-def data_range(truth: Tensor) -> float:
-    """Largest minus smallest intensity of the truth.
-
-    Raises:
-        ValueError: if the truth holds one value, or NaN or infinite ones.
-    """
-    extent = float(truth.max()) - float(truth.min())
-    if not 0 < extent < math.inf:
-        raise ValueError(f"truth has an intensity range of {extent}: expected a positive one. Leave this volume out.")
-    return extent
 
 
 def psnr(prediction: Tensor, truth: Tensor, mask: Tensor | None = None) -> float:
@@ -155,87 +127,6 @@ def gradient_rmse(prediction: Tensor, truth: Tensor, axis: int) -> float:
     check_pair(prediction, truth)
     error = (prediction.double() - truth.double()).diff(dim=axis) / data_range(truth)
     return error.square().mean().sqrt().item()
-
-
-def head_mask(truth: Tensor) -> Tensor:
-    """Voxels of the head, from the truth alone: PSNR over a field of view that is half air says little about anatomy.
-
-    Brighter than a tenth of the range of tissue (`intensity.intensity_range`); holes filled slice by slice in each
-    direction, since skull and sinuses reach the border of the field of view; the largest connected part of it.
-
-    Args:
-        truth: `(X, Y, Z)`.
-
-    Returns:
-        `(X, Y, Z)` bool.
-
-    Raises:
-        ValueError: if the truth is constant.
-    """
-    data_range(truth)
-    low, high, _ = intensity_range(truth)
-    inside = truth.cpu().numpy() > low + HEAD_THRESHOLD * (high - low)
-    cross = ndimage.generate_binary_structure(3, 1)
-    for normal in range(3):
-        in_slice = cross.copy()
-        in_slice.swapaxes(0, normal)[[0, 2]] = False
-        inside |= ndimage.binary_fill_holes(inside, in_slice)
-    parts, _ = ndimage.label(inside)
-    largest = np.bincount(parts.ravel())[1:].argmax() + 1
-    return torch.from_numpy(parts == largest).to(truth.device)
-
-
-def edge_strength(reference: Tensor, head: Tensor) -> Tensor:
-    """Magnitude of the intensity's gradient, over its median in the head.
-
-    Args:
-        reference: `(X, Y, Z)`.
-        head: `(X, Y, Z)` bool, one voxel or more.
-
-    Returns:
-        `(X, Y, Z)` float32, not negative.
-    """
-    gradient = torch.from_numpy(ndimage.gaussian_gradient_magnitude(reference.float().cpu().numpy(), FLAT_SCALE))
-    gradient = gradient.to(head.device)
-    return gradient / gradient[head].median().clamp(min=torch.finfo(gradient.dtype).tiny)
-
-
-def flat_tissue(reference: Tensor) -> Tensor:
-    """The half of the head where intensity changes least, by its gradient's magnitude: edges would hide a step.
-
-    Args:
-        reference: `(X, Y, Z)`, the truth, or where there is none a volume without steps, such as the cubic spline's.
-
-    Returns:
-        `(X, Y, Z)` bool.
-
-    Raises:
-        ValueError: if the reference is constant.
-    """
-    head = head_mask(reference)
-    return head & (edge_strength(reference, head) <= 1)
-
-
-def step_ratio(volume: Tensor, acquisition: Acquisition, flat: Tensor) -> float:
-    """How much of the measured slices still shows: neighbouring planes differ more across their borders than inside.
-
-    Args:
-        volume: `(X, Y, Z)` on the fine grid.
-        acquisition: of the slices.
-        flat: `(X, Y, Z)` bool, see `flat_tissue`; a difference counts where both its voxels lie there.
-
-    Returns:
-        Mean absolute difference of neighbouring planes on either side of a border of measured slices, over that of
-        planes in one slice. 1 shows no trace; infinite for stair steps; NaN where there is nothing to compare.
-    """
-    a = acquisition
-    slices = nearest_index(a.fine_count, a.target_spacing, a.slice_count, a.slice_spacing, a.shift)
-    border = torch.from_numpy(np.diff(slices) != 0)
-    differences = volume.double().movedim(a.slice_axis, -1).diff(dim=-1).abs()
-    inside = flat.movedim(a.slice_axis, -1)
-    both = inside[..., 1:] & inside[..., :-1]
-    across, within = (differences[..., there][both[..., there]].mean() for there in (border, ~border))
-    return (across / within).item()
 
 
 def sharpness(volume: Tensor, axis: int) -> float:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..inputs.transforms import LoadScand
 from ..rebuild.inferer import rebuild
-from ..stack import spectra
+from ..stack import intensity, spectra, tissue, trace
 from ..stack.acquisition import SLR, Acquisition, Profile, length
 from ..stack.grid import voxel_spacing
 from ..stack.profile import slice_profile
@@ -109,7 +109,7 @@ class Truth:
         """Of a sharp volume `(1, X, Y, Z)`, which is not constant, and its lesions."""
         volume = sharp.as_tensor()[0]
         sizes = None if lesion_sizes is None else lesion_sizes.as_tensor()[0]
-        return cls(volume, metrics.head_mask(volume), metrics.flat_tissue(volume), sizes)
+        return cls(volume, tissue.head_mask(volume), tissue.flat_tissue(volume), sizes)
 
     def measure(self, prediction: Tensor, acquisition: Acquisition) -> dict[str, float]:
         """The keys of `tables.METRICS` for a volume `(X, Y, Z)` that was rebuilt from an acquisition."""
@@ -129,7 +129,7 @@ class Truth:
             "power_low": low,
             "power_middle": middle,
             "power_high": high,
-            "step_ratio": metrics.step_ratio(prediction, acquisition, self.flat),
+            "step_ratio": trace.step_ratio(prediction, acquisition, self.flat),
             **kept,
         }
 
@@ -237,7 +237,7 @@ def evaluate(
             labels = None if segmenter is None else segmenter(sharp, name)
             reformats = None if judges is None else Reformats.of(truth.volume, axis)
             known: dict[str, Method] = {} if judges is None else {TRUTH: partial(_given, volume=sharp)}
-            noise_sd = noise * metrics.data_range(truth.volume)
+            noise_sd = noise * intensity.data_range(truth.volume)
             for thickness in thicknesses:
                 if thickness < fine_spacing:
                     raise InputError(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..stack.intensity import intensity_range
-from .metrics import head_mask
+from ..stack.tissue import head_mask
 
 MOST_PLANES = 48  # evenly spaced; neighbours say nearly the same
 LEAST_HEAD = 0.5  # of the area of the plane that shows most of it

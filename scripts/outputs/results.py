@@ -14,12 +14,13 @@ import torch
 from monai.data import MetaTensor, NibabelReader, PydicomReader
 
 from ..errors import InputError
-from ..evaluate.metrics import flat_tissue, step_ratio
 from ..files import sha256, whole_file
 from ..inputs import bids, dicom
 from ..pages.index import glance
 from ..stack.acquisition import Acquisition
 from ..stack.interpolation import interpolate
+from ..stack.tissue import flat_tissue
+from ..stack.trace import step_ratio
 from .dicom import check_folder
 
 DTYPES = ("float32", "int16")  # of NIfTI voxels
@@ -137,7 +138,7 @@ def _facts(acquisition: Acquisition, steps: tuple[str, str]) -> dict[str, tuple[
 
 
 def _step_ratio(measured: MetaTensor, result: MetaTensor) -> float | None:
-    """`metrics.step_ratio` of the middle third, in flat tissue of the cubic spline; None where it has no number."""
+    """`trace.step_ratio` of the middle third, in flat tissue of the cubic spline; None where it has no number."""
     acquisition = Acquisition.of(measured)
     across = (acquisition.slice_axis + 1) % 3
     count = result.shape[across]

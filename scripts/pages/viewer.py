@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from monai.data import MetaTensor
 
-from ..evaluate.metrics import head_mask
 from ..stack.acquisition import Acquisition
 from ..stack.grid import canonical, nearest_index, voxel_spacing
 from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
+from ..stack.tissue import head_mask
 from .planes import ras, sides
 
 MARGIN = 10.0  # mm; of air around the head

@@ -11,12 +11,12 @@ import torch
 from monai.data import MetaTensor
 from scipy.stats import pearsonr, spearmanr
 
-from ..evaluate.metrics import head_mask
 from ..method.networks import Drift
 from ..method.schedule import N_MAX, ais_steps, pad
 from ..rebuild.inferer import DriftInferer, rebuild
 from ..stack.acquisition import Acquisition
 from ..stack.intensity import intensity_range
+from ..stack.tissue import head_mask
 from .comparison import PAIR
 
 BINS = 64  # of the entropy, over [0, 1]

@@ -13,10 +13,10 @@ from scipy import ndimage
 from torch import Tensor
 
 from ..errors import InputError
-from ..evaluate.metrics import head_mask
 from ..stack.acquisition import Acquisition
 from ..stack.intensity import intensity_range
 from ..stack.profile import acquire, along_slices, slice_matrix
+from ..stack.tissue import head_mask
 
 SMOOTHNESS = 0.6  # slice spacings; over which errors of the result go together, see `project`
 RESULT_ERROR = 0.02  # standard deviation, as a share of the range of the scan's tissue (docs/benchmarks.md)
@@ -60,7 +60,7 @@ def difference(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Te
 def relative_rmse(difference: Tensor, measured: Tensor) -> float:
     """The number: RMS of the difference over the head, divided by the RMS of the measured intensities there.
 
-    Zero intensity is no signal. The head is `metrics.head_mask` of the measured slices, with negative values, left in
+    Zero intensity is no signal. The head is `tissue.head_mask` of the measured slices, with negative values, left in
     air by noise or resampling, taken for zero. 0 is full agreement; a result that is rightly free of the scan's noise
     has that noise as difference, and a slice model that is wrong counts as well.
 

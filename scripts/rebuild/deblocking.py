@@ -14,9 +14,9 @@ import torch
 from scipy import ndimage
 from torch import Tensor
 
-from ..evaluate.metrics import edge_strength, head_mask
 from ..stack.acquisition import Acquisition
 from ..stack.interpolation import interpolate
+from ..stack.tissue import edge_strength, head_mask
 from .consistency import noise_sd
 
 FLATTEST = 1.25  # times the head's median gradient; where half of the change is made

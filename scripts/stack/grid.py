@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from nibabel.orientations import io_orientation
 from numpy.typing import ArrayLike
+from torch import Tensor
 
 MIN_SLICES = 3  # a slice and its two neighbours: less has no through-plane structure to work with
 MAX_SPACING = 20.0  # mm; no slices of a head lie farther apart
@@ -114,3 +115,16 @@ def fine_affine(affine: np.ndarray, axis: int, thick_count: int, fine_count: int
     fine[:3, axis] = step
     fine[:3, 3] += edge * (thick_count - 1) / 2 - step * (fine_count - 1) / 2
     return fine
+
+
+def check_pair(prediction: Tensor, truth: Tensor) -> None:
+    """Refuses what is not two volumes on one grid.
+
+    Raises:
+        ValueError: if shapes differ, or are not `(X, Y, Z)`.
+    """
+    if prediction.shape != truth.shape or truth.dim() != 3:
+        raise ValueError(
+            f"prediction is {tuple(prediction.shape)}, truth {tuple(truth.shape)}: expected two volumes (X, Y, Z) of "
+            "one shape. Resample the prediction to the truth's grid first."
+        )

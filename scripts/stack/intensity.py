@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -82,3 +83,15 @@ def intensity_range(volume: Tensor) -> IntensityRange:
     if high <= low:  # fewer than one voxel in a thousand is not background
         high = ceiling = max(float(values.max()), low + 1)
     return IntensityRange(float(low), high, float(max(ceiling, high)))
+
+
+def data_range(truth: Tensor) -> float:
+    """Largest minus smallest intensity of the truth.
+
+    Raises:
+        ValueError: if the truth holds one value, or NaN or infinite ones.
+    """
+    extent = float(truth.max()) - float(truth.min())
+    if not 0 < extent < math.inf:
+        raise ValueError(f"truth has an intensity range of {extent}: expected a positive one. Leave this volume out.")
+    return extent

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..evaluate.metrics import check_pair
+from .grid import check_pair
 
 
 def through_plane_bands(slice_thickness: float, spacing: float) -> list[tuple[float, float]]:

@@ -18,6 +18,7 @@ from scripts.evaluate import metrics
 from scripts.evaluate.paired import central_slab, read_volume
 from scripts.rebuild.consistency import difference, project, reconcile, relative_rmse
 from scripts.rebuild.inferer import rebuild
+from scripts.stack import intensity, tissue
 from scripts.stack.acquisition import SLR, Acquisition
 from scripts.stack.grid import voxel_spacing
 from scripts.train.datasets import sharp_volumes
@@ -43,7 +44,9 @@ def thick_slices(truth, acquisition, noise, gain, seed=0):
     """Simulated slices, with noise as a share of the truth's range and gains that alternate."""
     thick = simulate(truth, acquisition)
     alternating = 1 + gain * (1 - 2 * (torch.arange(acquisition.slice_count) % 2))
-    noise = noise * metrics.data_range(truth) * torch.randn(thick.shape, generator=torch.Generator().manual_seed(seed))
+    noise = (
+        noise * intensity.data_range(truth) * torch.randn(thick.shape, generator=torch.Generator().manual_seed(seed))
+    )
     dim = acquisition.dim(thick)
     thick.copy_((thick.as_tensor().movedim(dim, -1) * alternating).movedim(-1, dim) + noise)
     return thick
@@ -53,7 +56,7 @@ def rows(truth, axis, spacing, network, inferer):
     """Yields the case, then PSNR in the head, its change by `reconcile` and by `project`, and the consistency number
     before and after `reconcile`."""
     sharp = truth.as_tensor()[0]
-    mask = metrics.head_mask(sharp)
+    mask = tissue.head_mask(sharp)
     for case, (profile, gap, assumed_gap, noise, gain) in CASES.items():
         assumed = Acquisition.of_truth(
             axis, sharp.shape[axis], float(voxel_spacing(truth.affine)[axis]), spacing / (1 + assumed_gap), spacing

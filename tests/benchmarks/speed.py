@@ -27,10 +27,10 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from scripts.method.schedule import ais_steps, euler_times
+from scripts.rebuild.device import default_device, fast_bfloat16
 from scripts.rebuild.inferer import rebuild
 from scripts.rebuild.windows import window_size
 from scripts.stack.acquisition import Acquisition
-from scripts.train.batches import default_device, fast_bfloat16
 from tests.benchmarks import CKPT_PATH, deployed, shipped_network
 
 WINDOW, STRIDE = 128, 96

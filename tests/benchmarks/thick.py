@@ -15,12 +15,13 @@ import nibabel as nib
 import numpy as np
 from PIL import Image
 
-from scripts.evaluate.metrics import flat_tissue, step_ratio
 from scripts.rebuild.inferer import rebuild
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
 from scripts.stack.interpolation import interpolate
 from scripts.stack.spectra import directional_power_ratio
+from scripts.stack.tissue import flat_tissue
+from scripts.stack.trace import step_ratio
 from tests.benchmarks import deployed, preprocessing, shipped_network
 
 LEFT_RIGHT, FRONT_BACK, SLICE = range(3)  # axes of an axial scan in RAS+ order

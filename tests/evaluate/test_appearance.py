@@ -11,11 +11,11 @@ import torch
 
 from scripts.evaluate import naturalness, perceptual
 from scripts.evaluate.image_quality import Judges, judges
-from scripts.evaluate.metrics import head_mask
 from scripts.evaluate.paired import evaluate
 from scripts.evaluate.reformats import MOST_PLANES, Reformats
 from scripts.files import installed_file
 from scripts.stack.interpolation import interpolate
+from scripts.stack.tissue import head_mask
 from tests.volumes import head
 
 

@@ -21,6 +21,7 @@ from scripts.evaluate import paired as evaluation
 from scripts.evaluate.image_quality import Judges
 from scripts.method.weights import write_card
 from scripts.rebuild.inferer import DriftInferer
+from scripts.stack import tissue, trace
 from scripts.stack.acquisition import SLR, Acquisition
 from scripts.stack.interpolation import interpolate
 from scripts.stack.profile import acquire
@@ -169,7 +170,7 @@ def test_lesions_and_steps_are_measured(volumes, measured, tmp_path):
         expected = metrics.lesion_contrast_kept(cubic, truth, sizes, below)
         assert rows.loc[("sub-1", "cubic spline"), name] == pytest.approx(expected, abs=1e-4)
     assert (rows.xs("nearest", level="method")["step_ratio"] == math.inf).all()
-    expected = metrics.step_ratio(cubic, acquisition, metrics.flat_tissue(truth))
+    expected = trace.step_ratio(cubic, acquisition, tissue.flat_tissue(truth))
     assert rows.loc[("sub-1", "cubic spline"), "step_ratio"] == pytest.approx(expected, abs=1e-4)
 
 

@@ -8,7 +8,7 @@ import torch
 from scipy import ndimage
 
 from scripts.evaluate import metrics
-from scripts.stack import spectra
+from scripts.stack import spectra, tissue, trace
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
 
@@ -25,7 +25,7 @@ def all_metrics(prediction, truth):
     bands = spectra.through_plane_bands(5.0, 1.0)
     return [
         metrics.psnr(prediction, truth),
-        metrics.psnr(prediction, truth, metrics.head_mask(truth)),
+        metrics.psnr(prediction, truth, tissue.head_mask(truth)),
         metrics.ssim(prediction, truth),
         metrics.hf_psnr(prediction, truth),
         metrics.gradient_rmse(prediction, truth, 2),
@@ -124,20 +124,20 @@ def test_head_mask_is_the_filled_head():
     truth = torch.where(radius < 14, 100.0, 1.0)
     truth[radius < 9] = 0.0  # a dark inside
     truth[0, 0, 0] = 100.0  # a bright speck in the air
-    assert torch.equal(metrics.head_mask(truth), radius < 14)
-    assert torch.equal(metrics.head_mask(truth * 7 + 50), radius < 14)
+    assert torch.equal(tissue.head_mask(truth), radius < 14)
+    assert torch.equal(tissue.head_mask(truth * 7 + 50), radius < 14)
 
 
 def test_the_head_begins_at_a_tenth_of_its_range():
     truth = torch.zeros(20, 20, 20)
     truth[5:15, 5:15, 5:10], truth[5:15, 5:15, 10:12], truth[5:15, 5:15, 3:5] = 100.0, 11.0, 9.0
-    assert torch.equal(metrics.head_mask(truth), truth > 10)
+    assert torch.equal(tissue.head_mask(truth), truth > 10)
 
 
 def test_head_mask_fills_what_is_open_at_the_border():
     grid = torch.stack(torch.meshgrid(*(torch.arange(32) - 15.5 for _ in range(3)), indexing="ij"))
     radius = grid[:2].square().sum(0).sqrt()  # a tube along the last axis, open at both ends
-    assert torch.equal(metrics.head_mask(((radius < 12) & (radius > 8)).float()), radius < 12)
+    assert torch.equal(tissue.head_mask(((radius < 12) & (radius > 8)).float()), radius < 12)
 
 
 def test_refusals():
@@ -158,10 +158,10 @@ def test_flat_tissue_is_the_half_of_the_head_without_edges():
     head, left = place.square().sum(0).sqrt() < 14, place[0] < -3
     texture = 60 * torch.rand(head.shape, generator=torch.Generator().manual_seed(0))
     truth = torch.where(head, 100.0 + texture * (place[0] > 0), 0.0)
-    flat = metrics.flat_tissue(truth)
+    flat = tissue.flat_tissue(truth)
     assert flat.sum().item() == pytest.approx(head.sum().item() / 2, rel=0.01) and not (flat & ~head).any()
     assert flat[left & (place.square().sum(0).sqrt() < 7)].all()
-    assert (metrics.flat_tissue(3 * truth + 20) != flat).float().mean() < 1e-3  # but for ties at the median
+    assert (tissue.flat_tissue(3 * truth + 20) != flat).float().mean() < 1e-3  # but for ties at the median
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -173,16 +173,16 @@ def test_step_ratio_by_hand(axis):
     volume[0] *= -40 * torch.rand(6, 12, generator=torch.Generator().manual_seed(0))
     flat = torch.ones(5, 6, 12, dtype=torch.bool)
     flat[0] = False
-    assert metrics.step_ratio(volume.movedim(2, axis), acquisition, flat.movedim(2, axis)) == pytest.approx(3)
+    assert trace.step_ratio(volume.movedim(2, axis), acquisition, flat.movedim(2, axis)) == pytest.approx(3)
 
 
 def test_step_ratio_of_ramps_stair_steps_and_nothing():
     acquisition = Acquisition.stack(2, 4, 5.0, 5.0, 1.0, shift=2.0)
     ramp, everywhere = torch.arange(20.0).expand(3, 4, 20), torch.ones(3, 4, 20, dtype=torch.bool)
-    assert metrics.step_ratio(ramp, acquisition, everywhere) == 1
+    assert trace.step_ratio(ramp, acquisition, everywhere) == 1
     steps = interpolate(torch.arange(4.0).expand(3, 4, 4), acquisition, "nearest")
-    assert metrics.step_ratio(steps, acquisition, everywhere) == math.inf
-    assert math.isnan(metrics.step_ratio(ramp, acquisition, ~everywhere))
+    assert trace.step_ratio(steps, acquisition, everywhere) == math.inf
+    assert math.isnan(trace.step_ratio(ramp, acquisition, ~everywhere))
 
 
 # Lesions

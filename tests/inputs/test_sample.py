@@ -13,7 +13,8 @@ from scipy.interpolate import CubicSpline
 
 from scripts.errors import InputError
 from scripts.evaluate import metrics
-from scripts.inputs.sample import built_in_sample, compare_with_truth, draw_comparison
+from scripts.evaluate.sample import compare_with_truth, draw_comparison
+from scripts.inputs.sample import built_in_sample
 from scripts.inputs.scans import scans
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import fine_affine

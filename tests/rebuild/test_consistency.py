@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from scripts.evaluate import metrics
 from scripts.rebuild.consistency import difference, project, relative_rmse
-from scripts.stack import grid
+from scripts.stack import grid, tissue
 from scripts.stack.acquisition import SLR, Acquisition
 from scripts.stack.profile import acquire, profile_kernel
 from tests.volumes import head
@@ -98,7 +97,7 @@ def test_it_is_the_acquisition_that_makes_thick_scans(thickness, slice_spacing):
 def test_number_of_a_known_difference():
     truth = head()
     y = acquire(truth, HEAD)
-    inside = metrics.head_mask(y)
+    inside = tissue.head_mask(y)
     error = torch.where(inside, 0.03 * y.sign() * y[inside].square().mean().sqrt(), 1e3)  # air does not count
     assert relative_rmse(error, y) == pytest.approx(0.03, rel=1e-5)
     assert relative_rmse(0.05 * y, y) == pytest.approx(0.05, rel=1e-5)
@@ -115,8 +114,8 @@ def test_number_does_not_depend_on_the_unit():
 def test_head_of_the_thick_grid_is_the_head_seen_through_the_slices(slice_spacing):
     truth, acquisition = head((48, 52, 100)), Acquisition.of_truth(2, 100, 1.0, slice_spacing)
     y = acquire(truth, acquisition)
-    seen = acquire(metrics.head_mask(truth).float(), acquisition)
-    found = metrics.head_mask(y)
+    seen = acquire(tissue.head_mask(truth).float(), acquisition)
+    found = tissue.head_mask(y)
     overlap = 2 * (found & (seen > 0.1)).sum() / (found.sum() + (seen > 0.1).sum())
     assert overlap > 0.98
 

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from scripts.evaluate import metrics
 from scripts.rebuild.consistency import noise_sd
 from scripts.rebuild.deblocking import deblock
+from scripts.stack import tissue, trace
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
 from scripts.stack.profile import acquire
@@ -30,9 +30,9 @@ def steps(axis=2, spacing=5.0, gain=0.02):
 @pytest.mark.parametrize(("axis", "spacing"), PLACES)
 def test_steps_of_flat_tissue_become_ramps(axis, spacing):
     result, measured, acquisition = steps(axis, spacing)
-    flat = metrics.flat_tissue(interpolate(measured, acquisition, "cubic"))
-    assert metrics.step_ratio(result, acquisition, flat) == math.inf
-    assert metrics.step_ratio(deblock(result, measured, acquisition), acquisition, flat) < 2
+    flat = tissue.flat_tissue(interpolate(measured, acquisition, "cubic"))
+    assert trace.step_ratio(result, acquisition, flat) == math.inf
+    assert trace.step_ratio(deblock(result, measured, acquisition), acquisition, flat) < 2
 
 
 def slab(step, noise):
@@ -61,7 +61,7 @@ def test_edges_stay():
     """Where the gradient is 2.5 times the head's median or more the change is below 1 % of the average's."""
     result, measured, acquisition = steps()
     spline = interpolate(measured, acquisition, "cubic")
-    edges = metrics.edge_strength(spline, metrics.head_mask(spline)) > 2.5
+    edges = tissue.edge_strength(spline, tissue.head_mask(spline)) > 2.5
     moved = (deblock(result, measured, acquisition) - result)[edges].abs().max()
     everywhere = (result.unfold(2, 5, 1).mean(-1) - result[..., 2:-2])[edges[..., 2:-2]].abs().max()
     assert edges.any() and 0 < moved < 0.01 * everywhere

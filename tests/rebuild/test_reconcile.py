@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from scripts.errors import InputError
-from scripts.evaluate import metrics
 from scripts.rebuild.consistency import difference, noise_sd, project, projects, reconcile, relative_rmse
+from scripts.stack import tissue
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.profile import acquire
 from tests.rebuild.test_consistency import HEAD, SCANS, fine_volume, of, thick_volume
@@ -59,7 +59,7 @@ def test_ramps_and_edges_of_tissue_are_no_noise():
 def test_noise_is_counted_in_the_scans_units_and_in_the_head():
     y = acquired(head(), noise=20.0)
     assert noise_sd(0.01 * y, 2) == pytest.approx(0.01 * noise_sd(y, 2), rel=1e-4)
-    air = torch.where(metrics.head_mask(y.clamp(min=0)), y, 0.0)
+    air = torch.where(tissue.head_mask(y.clamp(min=0)), y, 0.0)
     assert noise_sd(air, 2) == pytest.approx(noise_sd(y, 2), rel=0.1)
 
 

@@ -7,12 +7,13 @@ from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from scipy import ndimage
 
-from scripts.evaluate.metrics import head_mask, psnr
+from scripts.evaluate.metrics import psnr
 from scripts.method.weights import load_weights
 from scripts.rebuild.inferer import DriftInferer, rebuild
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
 from scripts.stack.interpolation import interpolate
+from scripts.stack.tissue import head_mask
 from tests.conftest import ROOT
 from tests.volumes import head, scan_of
 

@@ -1,0 +1,25 @@
+"""Where the networks run, and in which precision."""
+
+from __future__ import annotations
+
+import torch
+
+from ..errors import flag
+
+
+def default_device() -> torch.device:
+    """CUDA when there is one."""
+    return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+
+
+def fast_bfloat16(device: torch.device | str, given: bool | None = None) -> bool:
+    """Whether the device computes in bfloat16 by itself, and so faster: GPUs since Ampere, CPUs with such instructions.
+
+    Elsewhere bfloat16 is emulated and several times slower than float32. What the user has given wins.
+    """
+    if given is not None:
+        return flag("bfloat16", given)
+    if torch.device(device).type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))

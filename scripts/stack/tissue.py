@@ -1,0 +1,72 @@
+"""Where a volume shows tissue: the head, its edges, and tissue without edges."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy import ndimage
+from torch import Tensor
+
+from .intensity import data_range, intensity_range
+
+HEAD_THRESHOLD = 0.1  # of the range of the truth's tissue
+FLAT_SCALE = 2.0  # voxels; standard deviation of the Gaussian that gradients are taken with
+
+
+def head_mask(truth: Tensor) -> Tensor:
+    """Voxels of the head, from the truth alone: PSNR over a field of view that is half air says little about anatomy.
+
+    Brighter than a tenth of the range of tissue (`intensity.intensity_range`); holes filled slice by slice in each
+    direction, since skull and sinuses reach the border of the field of view; the largest connected part of it.
+
+    Args:
+        truth: `(X, Y, Z)`.
+
+    Returns:
+        `(X, Y, Z)` bool.
+
+    Raises:
+        ValueError: if the truth is constant.
+    """
+    data_range(truth)
+    low, high, _ = intensity_range(truth)
+    inside = truth.cpu().numpy() > low + HEAD_THRESHOLD * (high - low)
+    cross = ndimage.generate_binary_structure(3, 1)
+    for normal in range(3):
+        in_slice = cross.copy()
+        in_slice.swapaxes(0, normal)[[0, 2]] = False
+        inside |= ndimage.binary_fill_holes(inside, in_slice)
+    parts, _ = ndimage.label(inside)
+    largest = np.bincount(parts.ravel())[1:].argmax() + 1
+    return torch.from_numpy(parts == largest).to(truth.device)
+
+
+def edge_strength(reference: Tensor, head: Tensor) -> Tensor:
+    """Magnitude of the intensity's gradient, over its median in the head.
+
+    Args:
+        reference: `(X, Y, Z)`.
+        head: `(X, Y, Z)` bool, one voxel or more.
+
+    Returns:
+        `(X, Y, Z)` float32, not negative.
+    """
+    gradient = torch.from_numpy(ndimage.gaussian_gradient_magnitude(reference.float().cpu().numpy(), FLAT_SCALE))
+    gradient = gradient.to(head.device)
+    return gradient / gradient[head].median().clamp(min=torch.finfo(gradient.dtype).tiny)
+
+
+def flat_tissue(reference: Tensor) -> Tensor:
+    """The half of the head where intensity changes least, by its gradient's magnitude: edges would hide a step.
+
+    Args:
+        reference: `(X, Y, Z)`, the truth, or where there is none a volume without steps, such as the cubic spline's.
+
+    Returns:
+        `(X, Y, Z)` bool.
+
+    Raises:
+        ValueError: if the reference is constant.
+    """
+    head = head_mask(reference)
+    return head & (edge_strength(reference, head) <= 1)

@@ -1,0 +1,32 @@
+"""The trace that measured slices leave in a rebuilt volume: steps at their borders."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .acquisition import Acquisition
+from .grid import nearest_index
+
+
+def step_ratio(volume: Tensor, acquisition: Acquisition, flat: Tensor) -> float:
+    """How much of the measured slices still shows: neighbouring planes differ more across their borders than inside.
+
+    Args:
+        volume: `(X, Y, Z)` on the fine grid.
+        acquisition: of the slices.
+        flat: `(X, Y, Z)` bool, see `flat_tissue`; a difference counts where both its voxels lie there.
+
+    Returns:
+        Mean absolute difference of neighbouring planes on either side of a border of measured slices, over that of
+        planes in one slice. 1 shows no trace; infinite for stair steps; NaN where there is nothing to compare.
+    """
+    a = acquisition
+    slices = nearest_index(a.fine_count, a.target_spacing, a.slice_count, a.slice_spacing, a.shift)
+    border = torch.from_numpy(np.diff(slices) != 0)
+    differences = volume.double().movedim(a.slice_axis, -1).diff(dim=-1).abs()
+    inside = flat.movedim(a.slice_axis, -1)
+    both = inside[..., 1:] & inside[..., :-1]
+    across, within = (differences[..., there][both[..., there]].mean() for there in (border, ~border))
+    return (across / within).item()
