@@ -191,7 +191,7 @@ def rebuilt(volume, spacing=0.94, overshoot=0.0):
 
 def derived(folder, images, overshoot=0.0, version="1.2.3", key="settings"):
     """(the rebuilt array, its affine, the images written) of a classic series."""
-    volume = read_only(save(folder / "source", images))
-    array, affine = rebuilt(volume, overshoot=overshoot)
-    write_series(folder / "sr", array, affine, volume.header, version, key)
+    (source,) = taken(save(folder / "source", images))
+    array, affine = rebuilt(read_series(source), overshoot=overshoot)
+    write_series(folder / "sr", array, affine, source, version, key)
     return array, affine, images_of(folder / "sr")

@@ -154,6 +154,5 @@ class Writing(Operator):
         """Writes one series."""
         series, volume = op_input.receive("result")
         with noted(self.failures, series.name):
-            header = dicom.read_series(series).header
             array, affine = volume.as_tensor().numpy(), np.asarray(volume.affine)
-            write_series(self.folder / f"{series.name}_sr", array, affine, header, self.version, self.key)
+            write_series(self.folder / f"{series.name}_sr", array, affine, series, self.version, self.key)

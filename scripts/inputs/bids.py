@@ -1,4 +1,4 @@
-"""BIDS: which scans of a dataset have thick slices, what their sidecars say, and the derivative that results form.
+"""BIDS as a source: which files of a dataset are anatomical scans, and what their sidecars say.
 
 Gorgolewski et al., Sci. Data 3:160044 (2016).
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..files import NIFTI, stem, whole_file
+from ..files import NIFTI, stem
 
 DESCRIPTION = "dataset_description.json"
 WEIGHTED = {"T1w", "T2w", "PDw", "T2starw", "FLAIR", "inplaneT1", "inplaneT2", "PDT2", "PD", "T2star", "FLASH", "angio"}
@@ -28,14 +28,6 @@ SCANNER = (  # of a sidecar, what holds for the rebuilt scan too: not its slices
     "ReceiveCoilName ReceiveCoilActiveElements RepetitionTime EchoTime InversionTime FlipAngle EchoTrainLength "
     "NumberOfAverages PixelBandwidth ImagingFrequency ContrastBolusIngredient SeriesDescription ProtocolName"
 ).split()
-IGNORED = "summary.csv\n**/*.html\n"  # what a derivative holds beside BIDS
-VERSION = "1.9.0"  # of BIDS, whose derivatives results follow
-README = """The thick-slice anatomical scans of the dataset {name}, rebuilt by DRIFT {version}.
-
-Each scan SUFFIX has become desc-sr_SUFFIX, on a fine grid along its slice axis. The detail is estimated by networks,
-not measured. It is for research, not for diagnosis. The JSON file beside each scan says what it was made from, with
-which settings, and how it agrees with the measured slices; summary.csv has a line for each.
-"""
 
 
 def dataset_root(path: str | os.PathLike) -> Path | None:
@@ -46,13 +38,8 @@ def dataset_root(path: str | os.PathLike) -> Path | None:
 
 def by_drift(folder: str | os.PathLike) -> bool:
     """Whether a folder is a dataset that DRIFT wrote."""
-    tools = _description(Path(folder)).get("GeneratedBy")
+    tools = description(Path(folder)).get("GeneratedBy")
     return isinstance(tools, list) and any(isinstance(tool, dict) and tool.get("Name") == "DRIFT" for tool in tools)
-
-
-def is_foreign(folder: str | os.PathLike) -> bool:
-    """Whether a folder is a dataset that something else than DRIFT wrote."""
-    return os.path.lexists(Path(folder, DESCRIPTION)) and not by_drift(folder)
 
 
 def shows_anatomy(name: str) -> bool:
@@ -71,6 +58,12 @@ def _parts(name: str) -> tuple[set[str], str]:
     """Entities, such as `sub-01`, and suffix, such as `T2w`, of a file name without its ending."""
     *entities, suffix = name.split("_")
     return set(entities), suffix
+
+
+def derivative_name(name: str) -> str:
+    """Name of a scan's derivative without its ending: `sub-01_T2w.nii.gz` becomes `sub-01_desc-sr_T2w`."""
+    *entities, suffix = stem(name).split("_")
+    return "_".join([*entities, "desc-sr", suffix])
 
 
 def sidecars(path: str | os.PathLike) -> list[Path]:
@@ -128,75 +121,15 @@ def skull_stripped(path: str | os.PathLike) -> bool | None:
     """
     value, _ = sidecar_value(path, "SkullStripped")
     root = dataset_root(path)
-    if value is None and root is not None and _description(root).get("DatasetType", "raw") == "raw":
+    if value is None and root is not None and description(root).get("DatasetType", "raw") == "raw":
         return False
     return value
 
 
-def _description(root: Path) -> dict:
-    """What a dataset says of itself; empty if that cannot be read."""
+def description(root: Path) -> dict[str, Any]:
+    """Content of a dataset's `dataset_description.json`; empty if it is missing or cannot be read."""
     try:
         content = json.loads((root / DESCRIPTION).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def derivative_name(name: str) -> str:
-    """Name of a scan's derivative without its ending: `sub-01_T2w.nii.gz` becomes `sub-01_desc-sr_T2w`."""
-    *entities, suffix = stem(name).split("_")
-    return "_".join([*entities, "desc-sr", suffix])
-
-
-def check_folder(folder: str | os.PathLike) -> None:
-    """Makes sure that results may go into a folder.
-
-    Raises:
-        InputError: if it is a dataset that something else than DRIFT wrote.
-    """
-    ignore = Path(folder, ".bidsignore")
-    if is_foreign(folder) or (ignore.is_file() and not by_drift(folder) and ignore.read_text("utf-8") != IGNORED):
-        raise InputError(
-            f"output_dir {folder} is a dataset that DRIFT did not write: expected a new folder, or one of its own. "
-            "Choose another one."
-        )
-
-
-def write_description(folder: str | os.PathLike, source: Path, version: str) -> None:
-    """Makes a folder of results a BIDS derivative, with the authors of its source; a README that is there stays.
-
-    Args:
-        folder: of the results.
-        source: root of the dataset they come from.
-        version: of the bundle.
-
-    Raises:
-        InputError: see `check_folder`; or if the folder has results of another dataset, to which its link leads.
-    """
-    check_folder(folder)
-    links = _description(Path(folder)).get("DatasetLinks")
-    earlier = Path(folder, str(links.get("raw"))) if isinstance(links, dict) else None
-    if earlier is not None and earlier.is_dir() and earlier.resolve() != source.resolve():
-        raise InputError(
-            f"output_dir {folder} has the results of {earlier.resolve()}: those of {source} would lose their source "
-            "there. Choose another one for each dataset."
-        )
-    ignore = Path(folder, ".bidsignore")
-    origin = _description(source)
-    authors = origin.get("Authors")
-    content = {
-        "Name": "DRIFT: through-plane super-resolution",
-        "BIDSVersion": VERSION,
-        "DatasetType": "derivative",
-        **({"Authors": authors} if authors else {}),
-        "GeneratedBy": [{"Name": "DRIFT", "Version": version}],
-        "DatasetLinks": {"raw": os.path.relpath(source, folder)},
-    }
-    texts = {Path(folder, DESCRIPTION): json.dumps(content, indent=1) + "\n"}
-    if not list(Path(folder).glob("README*")):
-        texts[Path(folder, "README")] = README.format(name=origin.get("Name", source.name), version=version)
-    if not ignore.exists():  # it may hold lines of the user's
-        texts[ignore] = IGNORED
-    for path, text in texts.items():
-        with whole_file(path) as partial:
-            partial.write_text(text, encoding="utf-8")

@@ -73,8 +73,7 @@ class ScanReader(ImageReader):
         if isinstance(image, nib.Nifti1Pair):
             meta["header"] = _header(image)
         if isinstance(image, dicom.Volume):
-            named = {"series": "SeriesDescription", "date": "StudyDate"}
-            meta["series"] = {name: str(image.header.get(keyword) or "") for name, keyword in named.items()}
+            meta["series"] = {"series": image.description, "date": image.date}
         elif type(image) in ANALYZE_IMAGES and not Path(name).with_suffix(".mat").is_file():  # where SPM says it
             meta["warning"] = UNSURE
         return array, {**meta, "original_channel_dim": "no_channel"}

@@ -25,13 +25,13 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ..errors import InputError, flag, input_error
 from ..files import remove_partials, sha256, whole_file
-from ..inputs import bids, dicom
+from ..inputs import dicom
 from ..pages import index as index_page
 from ..pages.page import write_page
 from ..rebuild.consistency import difference, relative_rmse
 from ..rebuild.inferer import StackInferer, rebuild
 from ..stack.acquisition import Acquisition
-from . import results
+from . import bids, results
 from .dicom import write_series
 from .results import beside, state
 from .summary import add_rows, alone, read_rows
@@ -79,7 +79,7 @@ class Output:
         self.report, self.anonymous = flag("report", self.report), flag("anonymous", self.anonymous)
         switches = {k: flag(k, v) for k, v in self.settings.items() if str(v).lower() in ("true", "false")}
         self.settings = {**self.settings, **switches}  # true, as a command line says it, is True
-        bids.check_folder(self.folder)
+        bids.check_derivative_folder(self.folder)
         read_rows(Path(self.folder) / "summary.csv")
         index_page.check_folder(self.folder)
 
@@ -120,8 +120,7 @@ def _write(item: Mapping, result: MetaTensor, header: Mapping, output: Output, k
         results.write_nifti(path, result, header, output.dtype)
         return path
     array, affine = result.as_tensor().numpy(), np.asarray(result.affine)
-    source = dicom.read_series(item["image"]).header
-    write_series(stem, array, affine, source, output.version, json.dumps(key, sort_keys=True))
+    write_series(stem, array, affine, item["image"], output.version, json.dumps(key, sort_keys=True))
     return stem
 
 

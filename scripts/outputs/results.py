@@ -21,7 +21,7 @@ from ..stack.acquisition import Acquisition
 from ..stack.interpolation import interpolate
 from ..stack.tissue import flat_tissue
 from ..stack.trace import step_ratio
-from .dicom import check_folder
+from .dicom import check_series_folder
 
 DTYPES = ("float32", "int16")  # of NIfTI voxels
 LARGEST_STEP_RATIO = 1000.0  # stands for infinity, which JSON does not know
@@ -73,7 +73,7 @@ def check_place(stem: Path, item: Mapping, as_dicom: bool) -> None:
         InputError: if it would replace the result of another scan that is still there, or a folder of other files.
     """
     if as_dicom:
-        check_folder(stem)
+        check_series_folder(stem)
     try:
         earlier = Path(json.loads(beside(stem, ".json").read_text(encoding="utf-8"))["Sources"][0])
         other = earlier.is_file() and earlier.resolve() != Path(item["sources"][0]).resolve()

@@ -254,7 +254,8 @@ def test_pydicoms_remarks_are_not_passed_on(tmp_path, voxels, recwarn, caplog):
         save(tmp_path, images, uid.ImplicitVRLittleEndian)
     caplog.clear()
     recwarn.clear()
-    volume = read_only(tmp_path)
-    write_series(tmp_path / "sr", volume.array, volume.affine, volume.header, "1.0", "key")
+    (source,) = taken(tmp_path)
+    volume = read_series(source)
+    write_series(tmp_path / "sr", volume.array, volume.affine, source, "1.0", "key")
     assert not list(recwarn) and all(record.name == "drift" for record in caplog.records)
     assert logging.getLogger("pydicom").level != logging.ERROR

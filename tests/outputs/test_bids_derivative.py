@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from scripts.errors import InputError, input_error
-from scripts.inputs import bids
+from scripts.inputs.bids import by_drift, derivative_name, description
+from scripts.outputs import bids
 from tests.bids_files import add_scan, write
 
 VALIDATOR = shutil.which("bids-validator-deno", path=Path(sys.executable).parent) or shutil.which("bids-validator-deno")
@@ -23,7 +24,7 @@ VALIDATOR = shutil.which("bids-validator-deno", path=Path(sys.executable).parent
     ],
 )
 def test_a_derivative_has_its_description_before_its_suffix(name, derivative):
-    assert bids.derivative_name(name) == derivative
+    assert derivative_name(name) == derivative
 
 
 def test_the_description_says_what_made_the_derivative_and_where_its_sources_are(tmp_path):
@@ -62,7 +63,6 @@ def test_another_dataset_is_never_overwritten(name, content, tmp_path):
     if name == ".bidsignore":
         (out / "dataset_description.json").unlink()
     before = tree(out)
-    assert bids.is_foreign(out) == (name != ".bidsignore")
     with pytest.raises(InputError, match="out is a dataset that DRIFT did not write: expected a new folder"):
         bids.write_description(out, tmp_path / "ds", "0.1.0")
     assert tree(out) == before
@@ -70,9 +70,8 @@ def test_another_dataset_is_never_overwritten(name, content, tmp_path):
 
 def test_its_own_dataset_is_written_again_and_lines_of_the_users_stay(tmp_path):
     out = tmp_path / "out"
-    assert not bids.is_foreign(out)
     bids.write_description(out, tmp_path / "ds", "0.1.0")
-    assert not bids.is_foreign(out) and bids.by_drift(out)
+    assert by_drift(out)
     (out / ".bidsignore").write_text("mine\n")
     bids.write_description(out, tmp_path / "ds", "0.2.0")
     assert "0.2.0" in (out / "dataset_description.json").read_text()
@@ -89,7 +88,7 @@ def test_the_results_of_two_datasets_do_not_share_a_folder(tmp_path):
     assert tree(out) == before
     shutil.rmtree(first)
     bids.write_description(out, second, "0.1.0")
-    assert (out / bids._description(out)["DatasetLinks"]["raw"]).resolve() == second.resolve()
+    assert (out / description(out)["DatasetLinks"]["raw"]).resolve() == second.resolve()
 
 
 @pytest.fixture

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from pydicom import Dataset, uid
 
-from scripts.inputs.dicom import read_series
+from scripts.inputs.dicom import read_headers, read_series
 from scripts.outputs.dicom import write_series
+from scripts.outputs.dicom.inherit import inherited
 from tests.dicom_files import (
     DCM2NIIX,
     ORIENTATIONS,
@@ -109,6 +110,18 @@ def test_uids_come_from_source_settings_and_version(tmp_path, voxels):
     assert all(uid.UID(one).is_valid for one in every)
 
 
+def test_a_multi_frame_image_hands_on_what_its_classic_series_does(tmp_path, voxels):
+    images = mr_slices(voxels, RescaleSlope=lambda k: 0.5 + k / 8, WindowCenter=lambda k: 100 + k, WindowWidth=300)
+    found = {}
+    for name, files in {"classic": images, "enhanced": [enhanced(images[::-1])]}.items():
+        (series,) = taken(save(tmp_path / name, files))
+        found[name] = inherited(*read_headers(series), series.part)
+    (source,) = found["enhanced"].SourceImageSequence
+    assert source.ReferencedFrameNumber == [1, 2, 3, 4, 5, 6] and len(found["classic"].SourceImageSequence) == 6
+    for keyword in ("PatientName", "EchoTime", "RepetitionTime", "ScanningSequence", "WindowCenter", "RescaleSlope"):
+        assert found["enhanced"][keyword].value == found["classic"][keyword].value, keyword
+
+
 @pytest.mark.parametrize("layout", ["classic", "multi-frame"])
 def test_two_echoes_are_two_series_with_two_numbers(tmp_path, voxels, layout):
     images = mr_slices(voxels, EchoTime=20) + mr_slices(voxels, EchoTime=90)
@@ -116,7 +129,7 @@ def test_two_echoes_are_two_series_with_two_numbers(tmp_path, voxels, layout):
     written = []
     for k, series in enumerate(taken(tmp_path / "source")):
         volume = read_series(series)
-        write_series(tmp_path / str(k), volume.array, volume.affine, volume.header, "1", "key")
+        write_series(tmp_path / str(k), volume.array, volume.affine, series, "1", "key")
         written += images_of(tmp_path / str(k))
     assert {(i.EchoTime, i.SeriesNumber) for i in written} == {(20, 1007), (90, 2007)}
     assert len({i.SeriesInstanceUID for i in written}) == 2 and len({i.SOPInstanceUID for i in written}) == 12
@@ -202,13 +215,14 @@ def test_names_in_other_alphabets_survive(tmp_path, voxels):
 
 @pytest.mark.skipif(not REAL.exists(), reason="the shared data are not here")
 def test_a_real_sagittal_series_with_gaps(tmp_path):
-    volume = read_only(REAL)
+    (source,) = taken(REAL)
+    volume = read_series(source)
     assert volume.array.shape == (256, 256, 35)
     assert (volume.slice_thickness, volume.slice_spacing) == (4.0, pytest.approx(4.8, abs=1e-5))
     volume.array[:, :, :] = volume.array - 3  # some overshoot
     array, affine = rebuilt(volume)
     array, affine = array[:, :, ::8], affine @ np.diag([1, 1, 8, 1])  # fewer files
-    write_series(tmp_path / "sr", array, affine, volume.header, "1", "key")
+    write_series(tmp_path / "sr", array, affine, source, "1", "key")
     if DCM2NIIX is not None:
         reference = read_only(REAL)
         assert_same_in_space(reference.array, reference.affine, *through_dcm2niix(REAL, tmp_path / "n1")[:2])

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from scripts.errors import InputError
+from scripts.inputs.dicom import find_series, read_series
 from scripts.outputs.dicom import write_series
-from tests.dicom_files import SHAPE, derived, images_of, mr_slices, read_only, save
+from tests.dicom_files import SHAPE, THIN, derived, images_of, mr_slices, save, taken
 
 # --- intensities ---
 
@@ -55,15 +56,16 @@ def test_a_constant_volume_is_written(tmp_path, voxels):
 
 # --- complete or absent ---
 def test_an_earlier_result_is_replaced_and_anything_else_is_refused(tmp_path, voxels):
-    volume = read_only(save(tmp_path / "source", mr_slices(voxels)))
+    (source,) = taken(save(tmp_path / "source", mr_slices(voxels)))
+    volume = read_series(source)
     sr = tmp_path / "new" / "sr"
     for count in (6, 4):
-        write_series(sr, volume.array[:, :, :count], volume.affine, volume.header, "1", "key")
+        write_series(sr, volume.array[:, :, :count], volume.affine, source, "1", "key")
         assert [path.name for path in sorted(sr.iterdir())] == [f"{k:04d}.dcm" for k in range(1, count + 1)]
     assert [path.name for path in sr.parent.iterdir()] == ["sr"]
     (sr / "thesis.doc").touch()
     with pytest.raises(InputError, match="exists and is no earlier result"):
-        write_series(sr, volume.array, volume.affine, volume.header, "1", "key")
+        write_series(sr, volume.array, volume.affine, source, "1", "key")
     assert len(list(sr.iterdir())) == 5
 
 
@@ -85,9 +87,10 @@ def killed(step, *given):
 @pytest.mark.parametrize("step", [0, 1, 2])
 def test_after_a_kill_there_is_a_whole_result_and_nothing_hidden(tmp_path, voxels, step):
     """The steps: the old result goes aside, the new one takes its place, the old one is removed."""
-    volume = read_only(save(tmp_path / "source", mr_slices(voxels)))
+    (source,) = taken(save(tmp_path / "source", mr_slices(voxels)))
+    volume = read_series(source)
     sr, new = tmp_path / "out" / "sr", volume.array[::-1].copy()
-    rest = (volume.affine, volume.header, "1", "key")
+    rest = (volume.affine, source, "1", "key")
 
     def found():
         assert [path.name for path in sr.parent.iterdir()] == ["sr"]
@@ -105,16 +108,20 @@ def test_after_a_kill_there_is_a_whole_result_and_nothing_hidden(tmp_path, voxel
 
 
 def test_what_cannot_be_written_leaves_nothing(tmp_path, voxels):
-    volume = read_only(save(tmp_path / "source", mr_slices(voxels)))
+    (source,) = taken(save(tmp_path / "source", mr_slices(voxels)))
+    volume = read_series(source)
     hole = volume.array.copy()
     hole[0, 0, 0] = np.nan
     with pytest.raises(InputError, match="NaN or infinite"):
-        write_series(tmp_path / "sr", hole, volume.affine, volume.header, "1", "key")
+        write_series(tmp_path / "sr", hole, volume.affine, source, "1", "key")
     sheared = volume.affine.copy()
     sheared[0, 2] += 1
     with pytest.raises(InputError, match="sheared"):
-        write_series(tmp_path / "sr", volume.array, sheared, volume.header, "1", "key")
-    volume.header.PhotometricInterpretation = "NONSENSE"
+        write_series(tmp_path / "sr", volume.array, sheared, source, "1", "key")
+    ((odd,), _) = find_series(save(tmp_path / "odd", mr_slices(voxels, PhotometricInterpretation="NONSENSE")), THIN)
     with pytest.raises(ValueError):
-        write_series(tmp_path / "sr", volume.array, volume.affine, volume.header, "1", "key")
-    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+        write_series(tmp_path / "sr", volume.array, volume.affine, odd, "1", "key")
+    shutil.rmtree(tmp_path / "source")
+    with pytest.raises(InputError, match=r"source/000 cannot be read .*No such file"):
+        write_series(tmp_path / "sr", volume.array, volume.affine, source, "1", "key")
+    assert [path.name for path in tmp_path.iterdir()] == ["odd"]

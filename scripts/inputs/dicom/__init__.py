@@ -6,7 +6,7 @@ lie along its last array axis, whatever the spacings are: DICOM says which axis 
 """
 
 from .headers import is_dicom
-from .read import Volume, read_series
+from .read import Volume, read_headers, read_series
 from .select import Series, find_series
 
-__all__ = ["Series", "Volume", "find_series", "is_dicom", "read_series"]
+__all__ = ["Series", "Volume", "find_series", "is_dicom", "read_headers", "read_series"]

@@ -14,8 +14,7 @@ from pydicom.pixels import apply_modality_lut
 
 from ...errors import InputError
 from ...stack import grid
-from .headers import SAME_PLACE, Frame, classic_headers, numbers, quiet, reason
-from .inherit import inherited
+from .headers import SAME_PLACE, Frame, classic_headers, numbers, quiet, reason, value
 from .policies import unfit
 from .select import Series, places
 
@@ -34,14 +33,16 @@ class Volume:
         affine: `(4, 4)`, voxel -> mm, RAS.
         slice_thickness: (0018,0050) in mm, None where it is missing.
         slice_spacing: between slice centres, from their positions, in mm.
-        header: what a derived series inherits, and its number; `RescaleSlope` is the finest step of the source.
+        description: `SeriesDescription`, empty where it is missing.
+        date: `StudyDate`, as `YYYYMMDD`, empty where it is missing.
     """
 
     array: np.ndarray
     affine: np.ndarray
     slice_thickness: float | None
     slice_spacing: float
-    header: Dataset
+    description: str
+    date: str
 
 
 @quiet()
@@ -91,8 +92,30 @@ def read_series(series: Series) -> Volume:
         affine=affine,
         slice_thickness=float(np.median(thickness)) if thickness else None,
         slice_spacing=spacing,
-        header=inherited(headers, [frame.image[1] for frame in frames], series.part),
+        description=str(value(headers[0], "SeriesDescription", "")),
+        date=str(value(headers[0], "StudyDate", "")),
     )
+
+
+@quiet()
+def read_headers(series: Series) -> tuple[list[Dataset], list[int]]:
+    """Reads what the headers of a series' slices say, without their pixels.
+
+    Returns:
+        Classic headers in the order of the slices of `read_series`, and the index of each in its file.
+
+    Raises:
+        InputError: if a file is gone or broken.
+    """
+    headers: dict[Frame, Dataset] = {}
+    for path, members in groupby(series.images, key=lambda image: image[0]):
+        try:
+            of_file = classic_headers(dcmread(path, stop_before_pixels=True))
+            headers |= {Frame.of(of_file[index], (path, index), None): of_file[index] for _, index in members}
+        except Exception as error:  # pydicom raises many types for a broken file
+            raise InputError(f"{path} cannot be read ({reason(error)}). Export or download it again.") from error
+    frames = [first for first, *_ in places(list(headers))]
+    return [headers[frame] for frame in frames], [frame.image[1] for frame in frames]
 
 
 def _read(path: Path, indices: list[int]) -> dict[Frame, tuple[Dataset, np.ndarray]]:
@@ -117,8 +140,8 @@ def _read(path: Path, indices: list[int]) -> dict[Frame, tuple[Dataset, np.ndarr
 
 def _padding(stored: np.ndarray, header: Dataset) -> np.ndarray:
     """Which stored values are padding (PS3.3, C.7.5.1.1.2): one value, or the range to another one."""
-    value, limit = (numbers(header, f"PixelPadding{name}", 1)[0] for name in ("Value", "RangeLimit"))
-    return (np.fmin(value, limit) <= stored) & (stored <= np.fmax(value, limit)) & np.isfinite(value)
+    first, limit = (numbers(header, f"PixelPadding{name}", 1)[0] for name in ("Value", "RangeLimit"))
+    return (np.fmin(first, limit) <= stored) & (stored <= np.fmax(first, limit)) & np.isfinite(first)
 
 
 def _without_padding(name: str, array: np.ndarray) -> np.ndarray:

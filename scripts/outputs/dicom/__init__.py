@@ -1,5 +1,5 @@
 """The derived series that goes back to the archive."""
 
-from .write import check_folder, write_series
+from .write import check_series_folder, write_series
 
-__all__ = ["check_folder", "write_series"]
+__all__ = ["check_series_folder", "write_series"]

@@ -17,8 +17,10 @@ from pydicom.pixels import set_pixel_data
 from pydicom.sr.codedict import codes
 
 from ...errors import InputError
+from ...inputs.dicom import Series, read_headers
 from ...inputs.dicom.headers import code, decimal, quiet
 from ...stack import grid
+from .inherit import inherited
 
 logger = logging.getLogger("drift")
 
@@ -30,7 +32,7 @@ MAY_BE_EMPTY = (  # type 2: must be there, with or without a value
 ).split()
 
 
-def check_folder(folder: Path) -> None:
+def check_series_folder(folder: Path) -> None:
     """That a series may be written there.
 
     Raises:
@@ -42,7 +44,7 @@ def check_folder(folder: Path) -> None:
 
 @quiet()
 def write_series(
-    folder: str | os.PathLike, array: np.ndarray, affine: np.ndarray, header: Dataset, version: str, key: str
+    folder: str | os.PathLike, array: np.ndarray, affine: np.ndarray, source: Series, version: str, key: str
 ) -> None:
     """Writes a rebuilt volume as a derived MR series.
 
@@ -53,12 +55,13 @@ def write_series(
         folder: made by this function; an earlier result of it is replaced.
         array: `(X, Y, Z)`, slices last, in the units of the source.
         affine: `(4, 4)`, voxel -> mm, RAS.
-        header: of the `Volume` that was rebuilt.
+        source: the series that was rebuilt; its files are still there.
         version: of this software.
         key: names the settings that the result depends on.
 
     Raises:
-        InputError: if the folder holds anything else, or the volume has NaN or infinite voxels or a sheared affine.
+        InputError: if the folder holds anything else, the volume has NaN or infinite voxels or a sheared affine, or a
+            file of the source is gone.
     """
     array, folder = np.asarray(array), Path(folder)
     _clear(folder)
@@ -66,10 +69,12 @@ def write_series(
         raise InputError(f"{folder}: the volume has NaN or infinite voxels, which DICOM cannot hold. Mend them first.")
     if grid.shear_angle(affine) > grid.MAX_SHEAR:
         raise InputError(f"{folder}: the affine is sheared, which DICOM cannot hold. Resample the volume first.")
-    check_folder(folder)
+    check_series_folder(folder)
     lps = np.diag([-1, -1, 1, 1]) @ np.asarray(affine, dtype=float)
     edges = grid.voxel_spacing(lps)
     directions = lps[:3, :3] / edges
+    headers, indices = read_headers(source)
+    header = inherited(headers, indices, source.part)
     stored, slope, intercept = _stored(array, float(header.RescaleSlope), float(header.RescaleIntercept))
     common = _derived(header, float(edges[2]), version, key)
     common.ImageOrientationPatient = [decimal(cosine) for cosine in directions[:, :2].T.ravel()]

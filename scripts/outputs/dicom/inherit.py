@@ -8,7 +8,7 @@ import numpy as np
 from pydicom import Dataset
 from pydicom.sr.codedict import codes
 
-from .headers import code, decimal, element, numbers, value
+from ...inputs.dicom.headers import code, decimal, element, numbers, value
 
 INHERITED = " ".join(  # what still holds for a rebuilt series, by module (PS3.3, A.4.3); nothing else is copied
     [
@@ -42,7 +42,7 @@ def inherited(headers: list[Dataset], indices: list[int], part: int) -> Dataset:
 
     Args:
         headers: classic, of the slices in their order.
-        indices: of the frames in their files.
+        indices: of the slices in their files, from 0; only multi-frame files have more than one.
         part: number of the volume in its series; it makes the series' number, so that two echoes have two.
     """
     common = Dataset()
