@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from torch import Tensor, nn
@@ -18,7 +19,8 @@ from .reformats import Reformats
 
 logger = logging.getLogger("drift")
 
-EXTRA = "pip install '.[metrics]'"
+EXTRA = "pip install --no-deps stlpips_pytorch==0.0.2 brisque==0.2.0 iqa-torch==1.2.1"
+BLUR = "pip install scikit-image"
 LPIPS = "pip install lpips, then once python -c 'import lpips; lpips.LPIPS()', which downloads AlexNet's weights"
 
 
@@ -31,12 +33,14 @@ class Judges:
         niqe: see `naturalness`.
         st_lpips: see `perceptual`.
         lpips: that of the package lpips.
+        sharpness: see `metrics`.
     """
 
     brisque: naturalness.Brisque | None = None
     niqe: naturalness.Niqe | None = None
     st_lpips: nn.Module | None = None
     lpips: nn.Module | None = None
+    sharpness: Callable[[Tensor, int], float] | None = None
 
     @classmethod
     def installed(cls) -> Judges:
@@ -46,21 +50,22 @@ class Judges:
             _load(naturalness.Niqe.load, naturalness.NIQE_MODEL),
             _load(perceptual.ShiftTolerantLPIPS.load, perceptual.PARAMETERS),
             perceptual.lpips(),
+            sharpness if find_spec("skimage") else None,
         )
-        ways = {"BRISQUE": EXTRA, "NIQE": EXTRA, "ST-LPIPS": EXTRA, "LPIPS": LPIPS}
-        for (name, way), judge in zip(ways.items(), (judges.brisque, judges.niqe, judges.st_lpips, judges.lpips)):
+        ways = {"BRISQUE": EXTRA, "NIQE": EXTRA, "ST-LPIPS": EXTRA, "LPIPS": LPIPS, "sharpness": BLUR}
+        for (name, way), judge in zip(ways.items(), vars(judges).values()):
             if judge is None:
                 logger.info(f"{name} is left out: its parameters are not installed. To have it: {way}.")
         return judges
 
     def no_reference(self, volume: Tensor, reformats: Reformats) -> dict[str, float]:
-        """What needs no truth: `sharpness`, and `brisque` and `niqe` where they are installed.
+        """What needs no truth and is installed: `sharpness`, `brisque`, `niqe`.
 
         Args:
             volume: `(X, Y, Z)`.
             reformats: of the case, the same for all methods.
         """
-        values = {"sharpness": sharpness(volume, reformats.slice_axis)}
+        values = {} if self.sharpness is None else {"sharpness": self.sharpness(volume, reformats.slice_axis)}
         images = 255 * reformats.gray(volume).double().cpu().numpy()
         if self.brisque is not None:
             values["brisque"] = self.brisque(images)

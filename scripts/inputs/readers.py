@@ -118,7 +118,7 @@ def data_file(path: Path) -> Path | None:
 
 def _by_itk(path: Path) -> SpatialImage:
     if not has_itk:
-        raise InputError(f"{path} needs ITK. Install it with pip install '.[itk]', or convert the scan to NIfTI.")
+        raise InputError(f"{path} needs ITK: pip install itk-core itk-io itk-numerics, or convert the scan to NIfTI.")
     data_file(path)
     try:
         kind = itk.NrrdImageIO if path.suffix in (".nrrd", ".nhdr") else itk.MetaImageIO
