@@ -38,7 +38,7 @@ def _unfit(path: Path, thin: float) -> str | None:
         values = np.unique(np.asanyarray(image.dataobj))
         if len(values) <= FEW_VALUES and np.array_equal(values, np.rint(values)):
             return f"a mask or a label map: it holds {len(values)} whole numbers. Give it by name if it is a scan"
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  # what is wrong with the file is said when it is read
         logger.debug(f"{path}: {error}")
     return None
 

@@ -91,7 +91,7 @@ def _row(item: Mapping, preprocessing: Callable, stopwatch: Stopwatch, output: O
         done = results.complete(Path(item["result"]), output.key(item), output.anonymous)
         measured = preprocessing(item)["image"]
         seconds = 0.0 if done else stopwatch.seconds(measured)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  # a row that says so
         return row | {"what": "fails", "why": str(input_error(error) or error)}, 0.0
     a = Acquisition.of(measured)
     page = Path(item["result"]).name + ".html"

@@ -110,7 +110,7 @@ def _child(given: Given, folder: Path, channel, screen: int) -> None:
     except SystemExit as end:
         if all(level < logging.ERROR for level, *_ in memory.said):  # else they were told one by one
             ending = str(end)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001  # a finding
         mistake = input_error(error)
         ending, trace = (str(mistake), "") if mistake else (None, traceback.format_exc()[-1500:])
     channel.send((memory.said, ending, trace))

@@ -129,7 +129,7 @@ def element(header: Dataset, keyword: str | tuple[int, int]) -> DataElement | No
     """An attribute, None where it is missing, empty or not legal."""
     try:
         found = header[keyword]
-    except Exception:  # absent, or text where a number belongs: pydicom raises many types
+    except Exception:  # noqa: BLE001  # absent, or text where a number belongs: pydicom raises many types
         return None
     return None if found.is_empty else found
 

@@ -127,7 +127,7 @@ def find_series(source: str | os.PathLike | Sequence[str | os.PathLike], thin: f
             for index, header in enumerate(classic_headers(dataset)):
                 frame = Frame.of(header, (path, index), policies.unfit(header))
                 by_series.setdefault(frame.series, []).append(frame)
-        except Exception as error:  # pydicom raises many types for a broken file
+        except Exception as error:  # noqa: BLE001  # pydicom raises many types for a broken file
             unread.append(path)
             series.append(Series(path.name, ((path, 0),), f"{path} cannot be read as DICOM ({reason(error)})"))
     for frames in by_series.values():
