@@ -72,7 +72,6 @@ KNOWN = {
         "methods",
         "volumes",
         "metrics",
-        "judges",
         "segmenter",
         "segmentation",
         "section",
@@ -81,6 +80,7 @@ KNOWN = {
     | {"label_dir", "ckpt_path", "experiment", "size", "budget", "stage1_length", "seed", "seeds", "files"}
     | {"training", "evaluation", "segmenter", "tables", "experiments", "bench", "evidence", "run"},
     "paper/difficulty.yaml": set(),
+    "paper/image_quality.yaml": {"metrics"},
     "multi_gpu.yaml": {"device", "follower", "initialize", "finalize"},
     "paper/paper.yaml": TRAINING,
     "paper/baselines": SHARED | TRAINING | {"both_planes", "flips", "speed", "consistency", "methods"},

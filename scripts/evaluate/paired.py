@@ -28,9 +28,7 @@ from ..stack.acquisition import SLR, Acquisition, Profile, length
 from ..stack.grid import voxel_spacing
 from ..stack.profile import slice_profile
 from ..train.simulation import simulate
-from . import metrics
-from .image_quality import Judges
-from .reformats import Reformats, normal_axis
+from .metrics import gradient_rmse, hf_psnr, lesion_contrast_kept, lesion_sizes, psnr, ssim
 from .segmentation import Segmenter, agreement
 from .tables import CASE, summarise, summary_table, write_tables
 
@@ -41,6 +39,8 @@ TRUTH = "truth"  # among the methods, what metrics without a reference say of th
 
 # Thick slices (1, X, Y, Z) with affine and acquisition, and that acquisition -> (1, X', Y', Z') on its fine grid
 Method = Callable[[MetaTensor, Acquisition], Tensor]
+# Truth (X, Y, Z) and slice axis -> what measures a prediction (X, Y, Z): columns of the tables and their numbers
+Metrics = Callable[[Tensor, int], Callable[[Tensor], dict[str, float]]]
 
 
 def by_networks(
@@ -65,7 +65,7 @@ def read_volume(path: str | os.PathLike) -> MetaTensor:
 
 
 def read_lesion_sizes(item: Mapping, volume: MetaTensor) -> MetaTensor | None:
-    """How large the lesion of each voxel is (`metrics.lesion_sizes`), `(1, X, Y, Z)`; null without a mask of lesions.
+    """How large the lesion of each voxel is (`lesion_sizes`), `(1, X, Y, Z)`; null without a mask of lesions.
 
     Raises:
         InputError: if the mask is not on the grid of the volume.
@@ -78,7 +78,12 @@ def read_lesion_sizes(item: Mapping, volume: MetaTensor) -> MetaTensor | None:
             f"{item['lesions']} is not on the grid of {item['label']}: expected shape and affine of the volume. "
             "Resample the mask, or take it out of the datalist."
         )
-    return MetaTensor(metrics.lesion_sizes(mask.as_tensor()[0])[None], affine=mask.affine)
+    return MetaTensor(lesion_sizes(mask.as_tensor()[0])[None], affine=mask.affine)
+
+
+def normal_axis(slice_axis: int) -> int:
+    """The last axis that is not the slice axis: planes across it contain the slice axis."""
+    return max(axis for axis in range(3) if axis != slice_axis)
 
 
 def central_slab(volume: MetaTensor, slice_axis: int, count: int | None) -> MetaTensor:
@@ -105,10 +110,10 @@ class Truth:
     lesion_sizes: Tensor | None
 
     @classmethod
-    def of(cls, sharp: MetaTensor, lesion_sizes: MetaTensor | None) -> Truth:
-        """Of a sharp volume `(1, X, Y, Z)`, which is not constant, and its lesions."""
+    def of(cls, sharp: MetaTensor, lesions: MetaTensor | None) -> Truth:
+        """Of a sharp volume, which is not constant, and of what `read_lesion_sizes` returns; both `(1, X, Y, Z)`."""
         volume = sharp.as_tensor()[0]
-        sizes = None if lesion_sizes is None else lesion_sizes.as_tensor()[0]
+        sizes = None if lesions is None else lesions.as_tensor()[0]
         return cls(volume, tissue.head_mask(volume), tissue.flat_tissue(volume), sizes)
 
     def measure(self, prediction: Tensor, acquisition: Acquisition) -> dict[str, float]:
@@ -119,13 +124,13 @@ class Truth:
         kept = {"lesions": math.nan, "small_lesions": math.nan}
         if self.lesion_sizes is not None:
             for name, below in {"lesions": math.inf, "small_lesions": SMALL_LESION}.items():
-                kept[name] = metrics.lesion_contrast_kept(prediction, truth, self.lesion_sizes, below)
+                kept[name] = lesion_contrast_kept(prediction, truth, self.lesion_sizes, below)
         return {
-            "psnr": metrics.psnr(prediction, truth),
-            "psnr_head": metrics.psnr(prediction, truth, self.head),
-            "ssim": metrics.ssim(prediction, truth),
-            "hf_psnr": metrics.hf_psnr(prediction, truth),
-            "grad_rmse": metrics.gradient_rmse(prediction, truth, axis),
+            "psnr": psnr(prediction, truth),
+            "psnr_head": psnr(prediction, truth, self.head),
+            "ssim": ssim(prediction, truth),
+            "hf_psnr": hf_psnr(prediction, truth),
+            "grad_rmse": gradient_rmse(prediction, truth, axis),
             "power_low": low,
             "power_middle": middle,
             "power_high": high,
@@ -143,6 +148,7 @@ def _check(
     seed: int,
     profile: Profile,
     slab: int | None,
+    metrics: Metrics | None,
 ) -> None:
     """Refuses what `evaluate` cannot do, before the first volume is read."""
 
@@ -166,6 +172,11 @@ def _check(
     slice_profile(profile)
     whole = slab is None or (isinstance(slab, int) and number(slab, 1))
     expect(whole, "slab", slab, "a number of slices, or null for whole volumes")
+    if not (metrics is None or callable(metrics)):
+        raise InputError(
+            f"metrics is {metrics!r}: expected none. For more metrics, stack configs/paper/image_quality.yaml of the "
+            "repository on evaluate.yaml (docs/metrics.md)."
+        )
 
 
 def evaluate(
@@ -179,7 +190,7 @@ def evaluate(
     seed: int = 0,
     profile: Profile = SLR,
     slab: int | None = None,
-    judges: Judges | None = None,
+    metrics: Metrics | None = None,
     segmenter: Segmenter | None = None,
     about: Mapping | None = None,
 ) -> pd.DataFrame:
@@ -200,7 +211,7 @@ def evaluate(
         seed: of the noise.
         profile: of the slices, see `slice_profile.slice_profile`.
         slab: number of central slices kept along the last axis that is not degraded; null for all.
-        judges: what else is measured (`appearance`); with them the truth itself is one more method.
+        metrics: what else is measured; with them the truth itself is one more method.
         segmenter: of the truth and of every result, whose labels are compared; it is given the slab where there is one.
         about: what else the tables shall say, such as how the methods are set.
 
@@ -212,7 +223,7 @@ def evaluate(
             the truth's grid.
     """
     thicknesses = [length("thicknesses", t, "Set --thicknesses [3.0,5.0].") for t in np.ravel(thicknesses).tolist()]
-    _check(methods, thicknesses, axes, spacing_ratio, noise, seed, profile, slab)
+    _check(methods, thicknesses, axes, spacing_ratio, noise, seed, profile, slab, metrics)
     settings = {
         "thicknesses": thicknesses,
         "axes": axes,
@@ -228,15 +239,15 @@ def evaluate(
     table = pd.DataFrame()
     for item in volumes:
         name, volume = Path(item["label"]).name, read_volume(item["label"])
-        lesion_sizes = read_lesion_sizes(item, volume)
+        lesions = read_lesion_sizes(item, volume)
         for axis in item["sharp_axes"] if axes == "all" else item["sharp_axes"][:1]:
             sharp, fine_spacing = central_slab(volume, axis, slab), float(voxel_spacing(volume.affine)[axis])
             if sharp.max() == sharp.min():
                 raise InputError(f"{name} is constant where it is evaluated: expected a head. Leave this volume out.")
-            truth = Truth.of(sharp, lesion_sizes if lesion_sizes is None else central_slab(lesion_sizes, axis, slab))
+            truth = Truth.of(sharp, None if lesions is None else central_slab(lesions, axis, slab))
             labels = None if segmenter is None else segmenter(sharp, name)
-            reformats = None if judges is None else Reformats.of(truth.volume, axis)
-            known: dict[str, Method] = {} if judges is None else {TRUTH: partial(_given, volume=sharp)}
+            more = None if metrics is None else metrics(truth.volume, axis)
+            known: dict[str, Method] = {} if metrics is None else {TRUTH: partial(_given, volume=sharp)}
             noise_sd = noise * intensity.data_range(truth.volume)
             for thickness in thicknesses:
                 if thickness < fine_spacing:
@@ -262,9 +273,8 @@ def evaluate(
                             f"expected {tuple(sharp.shape)}, all finite. Mend the method, or leave it out."
                         )
                     quality = truth.measure(prediction[0], a)
-                    if judges is not None and reformats is not None:
-                        quality |= judges.paired(prediction[0], truth.volume, reformats)
-                        quality |= judges.no_reference(prediction[0], reformats)
+                    if more is not None:
+                        quality |= more(prediction[0])
                     if segmenter is not None and labels is not None:
                         rebuilt = MetaTensor(prediction, affine=sharp.affine)
                         found = labels if label == TRUTH else segmenter(rebuilt, f"{label} of {name}")

@@ -22,13 +22,13 @@ from monai.bundle import ConfigParser
 from monai.data import CacheDataset
 
 from ..errors import InputError
-from ..evaluate.image_quality import Judges
 from ..evaluate.tables import METRICS
 from ..files import sha256, whole_file
 from ..outputs.summary import alone
 from ..train.batches import seed_process
 from ..train.datasets import label_maps, sharp_volumes
 from ..train.training import data_key
+from .image_quality import ImageQuality
 from .multiply_adds import work
 
 PATHS = ("bundle_root", "dataset_dir", "label_dir", "output_dir", "ckpt_path")  # where things lie changes no result
@@ -257,13 +257,12 @@ class Bench:
 
     def evaluation_of(self, weights: Path, variant: Spec, spec: Spec) -> tuple[Path, ConfigParser]:
         """Folder of what `evaluate` makes, and the config that makes it there or elsewhere."""
-        files = (*variant.get("files", ()), *spec.get("files", ()))
+        files = ("paper/image_quality.yaml", *variant.get("files", ()), *spec.get("files", ()))
         network, given = variant.get("network", {}), {**spec.get("evaluation", {}), **variant.get("evaluation", {})}
         settings, steps = {**self.evaluation, **given, **network}, list(spec.get("steps", []))
         methods = methods_of(variant, spec)
-        content = [sha256([weights]), settings, self._defaults("evaluate.yaml", files), methods, steps]
-        if settings.get("metrics") == "all":
-            content.append([name for name, judge in vars(Judges.installed()).items() if judge is not None])
+        metrics = [name for name, metric in vars(ImageQuality.installed()).items() if metric is not None]
+        content = [sha256([weights]), settings, self._defaults("evaluate.yaml", files), methods, steps, metrics]
         parser = self.config("evaluate.yaml", files, {**settings, "ckpt_path": str(weights)})
         known, drift = parser["methods"], parser["methods"].get("DRIFT", {})
         chosen = {name: known[name] for name in methods}

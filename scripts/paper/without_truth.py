@@ -10,11 +10,11 @@ from typing import Any
 import pandas as pd
 from monai.utils import convert_to_tensor
 
-from ..evaluate.image_quality import Judges
-from ..evaluate.reformats import Reformats
 from ..stack.acquisition import Acquisition
 from ..stack.interpolation import interpolate
 from ..train.datasets import thick_scans
+from .image_quality import ImageQuality
+from .reformats import Reformats
 from .trained_variants import Bench
 
 logger = logging.getLogger("drift")
@@ -38,7 +38,7 @@ def no_reference(bench: Bench, methods: Sequence[str], settings: Mapping[str, An
     """
     deployed = bench.config("inference.yaml", [], {"ckpt_path": str(bench.weights)})
     config = bench.config("evaluate.yaml", [], {**settings, "ckpt_path": str(bench.weights)})
-    preprocessing, judge = deployed.get_parsed_content("preprocessing"), Judges.installed()
+    preprocessing, quality = deployed.get_parsed_content("preprocessing"), ImageQuality.installed()
     rows = []
     for item in thick_scans(bench.data):
         thick = preprocessing({"image": item["image"]})["image"]
@@ -50,6 +50,6 @@ def no_reference(bench: Bench, methods: Sequence[str], settings: Mapping[str, An
         for name in methods:
             volume = config.get_parsed_content(f"methods#{name}")(thick.clone(), acquisition)
             volume = convert_to_tensor(volume, device="cpu", track_meta=False)[0]
-            rows.append({**case, "label": name, **judge.no_reference(volume, view)})
+            rows.append({**case, "label": name, **quality.unpaired(volume, view)})
             logger.info(f"{case['volume']}, {name}: sharpness {rows[-1]['sharpness']:.3f}")
     return pd.DataFrame(rows)

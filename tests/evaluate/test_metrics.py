@@ -205,15 +205,27 @@ def test_lesions_that_touch_at_a_corner_are_one():
 
 
 def test_lesion_contrast_by_hand():
-    """Of 50 and 40 over the ground, 20 and 30 are kept; the neighbour is no part of the ring."""
+    """Of 50 and 40 over the ground, 20 and 30 are kept, whatever the sizes; the neighbour is no part of the ring."""
     sizes = metrics.lesion_sizes(lesions(1.0, 1.0, 0.0))
     assert sizes.unique().tolist() == [0, 27, 64]
     truth, prediction = lesions(150.0, 140.0), lesions(120.0, 130.0)
     kept = metrics.lesion_contrast_kept
-    assert kept(prediction, truth, sizes) == pytest.approx((27 * 20 + 64 * 30) / (27 * 50 + 64 * 40))
+    assert kept(prediction, truth, sizes) == pytest.approx((20 + 30) / (50 + 40))
     assert kept(prediction, truth, sizes, below=60) == pytest.approx(20 / 50)
     assert kept(3 * prediction + 7, 3 * truth - 5, sizes, below=60) == pytest.approx(20 / 50)
     assert kept(truth, truth, sizes) == 1 and math.isnan(kept(truth, truth, sizes, below=27))
+
+
+def test_a_bright_and_a_dark_lesion_do_not_cancel():
+    """Their mean contrast over both, 27 x 64 - 64 x 27 = 0, would say nothing; each for itself keeps a half."""
+    sizes, kept = metrics.lesion_sizes(lesions(1.0, 1.0, 0.0)), metrics.lesion_contrast_kept
+    truth = lesions(164.0, 73.0)
+    assert kept(truth, truth, sizes) == 1
+    assert kept((truth + 100) / 2, truth, sizes) == pytest.approx(0.5)
+    assert kept(lesions(164.0, 100.0), truth, sizes) == pytest.approx(64 / 91), "the dark one is gone"
+    assert kept(lesions(164.0, 127.0), truth, sizes) == pytest.approx((64 - 27) / 91), "the dark one is bright"
+    assert kept(lesions(164.0, 50.0), lesions(164.0, 100.0), sizes) == 1, "what has no contrast does not count"
+    assert math.isnan(kept(truth, lesions(100.0, 100.0), sizes))
 
 
 def test_the_ring_is_two_voxels_wide():
@@ -222,27 +234,3 @@ def test_the_ring_is_two_voxels_wide():
     far, near = truth.clone(), truth.clone()
     far[8:, 4, 4], near[7, 4, 4] = 0.0, 0.0  # the lesion ends at 5
     assert metrics.lesion_contrast_kept(far, truth, sizes) == 1 < metrics.lesion_contrast_kept(near, truth, sizes)
-
-
-def test_sharpness_falls_along_the_blurred_axis_alone():
-    volume = phantom()
-    blurred = torch.from_numpy(ndimage.gaussian_filter1d(volume.numpy(), 3.0, axis=1))
-    before, after = ([metrics.sharpness(v, axis) for axis in range(3)] for v in (volume, blurred))
-    assert after[1] < 0.7 * before[1] and after[0] > 0.9 * before[0] and after[2] > 0.9 * before[2]
-    assert metrics.sharpness(300 + 700 * volume, 1) == pytest.approx(before[1], abs=1e-3)
-    assert math.isnan(metrics.sharpness(torch.ones(SHAPE), 0))
-
-
-def test_sharpness_by_plain_sums():
-    """Crete et al.: the share of the gradient that a mean over eleven voxels takes away, along the axis."""
-    volume = phantom().double().numpy()
-    kernels = [np.array([1, 2, 1]) / 4, np.array([1, 2, 1]) / 4]
-
-    def gradient(v):
-        for axis, kernel in zip((0, 1), kernels):
-            v = ndimage.convolve1d(v, kernel, axis)
-        return np.abs(ndimage.convolve1d(v, np.array([1, 0, -1]) / 2, 2))[2:-1, 2:-1, 2:-1]
-
-    sharp, blurred = gradient(volume), gradient(ndimage.convolve1d(volume, np.full(11, 1 / 11), 2))
-    lost = np.maximum(sharp - blurred, 0).sum() / sharp.sum()
-    assert metrics.sharpness(torch.from_numpy(volume), 2) == pytest.approx(lost, abs=1e-6)

@@ -14,7 +14,7 @@ from scripts.outputs.results import complete, state
 from scripts.rebuild.inferer import DriftInferer
 from tests.cohort_files import AXIAL, nan_scan, outcomes, record, summary, texture
 from tests.conftest import CARD
-from tests.pages.test_report import pictures
+from tests.pages.test_page import pictures
 
 
 def test_a_second_run_skips_what_is_complete(folder, bundle):

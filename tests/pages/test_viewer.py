@@ -12,7 +12,7 @@ from scripts.pages import planes, viewer
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import fine_affine, voxel_spacing
 from scripts.stack.interpolation import interpolate
-from tests.pages.test_report import AXES, page, volume_at
+from tests.pages.test_page import AXES, page, volume_at
 
 
 def unpack(facts, packed):

@@ -1,4 +1,4 @@
-"""Which planes are looked at, and what `metrics: all` adds to the evaluation."""
+"""Which planes are looked at, and what configs/paper/image_quality.yaml adds to the evaluation."""
 
 import json
 import math
@@ -9,12 +9,11 @@ import pandas as pd
 import pytest
 import torch
 
-from scripts.evaluate import naturalness, perceptual
-from scripts.evaluate.image_quality import Judges, judges
-from scripts.evaluate.metrics import sharpness
 from scripts.evaluate.paired import evaluate
-from scripts.evaluate.reformats import MOST_PLANES, Reformats
 from scripts.files import installed_file
+from scripts.paper import no_reference, st_lpips
+from scripts.paper.image_quality import ImageQuality
+from scripts.paper.reformats import MOST_PLANES, Reformats
 from scripts.stack.interpolation import interpolate
 from scripts.stack.tissue import head_mask
 from tests.volumes import head
@@ -57,24 +56,19 @@ def test_files_of_packages_are_found_without_an_import():
 
 def test_what_is_not_installed_is_left_out_with_a_line_that_says_how_to_get_it(monkeypatch, log, tmp_path):
     monkeypatch.setattr(torch.hub, "_hub_dir", str(tmp_path))
-    for module, name in ((naturalness, "BRISQUE_MODEL"), (naturalness, "NIQE_MODEL"), (perceptual, "PARAMETERS")):
+    for module, name in ((no_reference, "BRISQUE_MODEL"), (no_reference, "NIQE_MODEL"), (st_lpips, "PARAMETERS")):
         monkeypatch.setattr(module, name, ("no-such-package", "parameters"))
-    judge = judges("all")
-    assert judge == Judges(sharpness=sharpness) and len(log.messages) == 4
-    assert log.messages[0].startswith("BRISQUE is left out: its parameters are not installed. To have it: pip install ")
-    assert "'." not in log.messages[0], "which works outside a clone, too"
-    reformats = Reformats.of(head(), 2)
-    assert set(judge.no_reference(head(), reformats)) == {"sharpness"} and judge.paired(head(), head(), reformats) == {}
-
-
-def test_standard_measures_nothing_more_and_others_are_refused(refusal):
-    assert judges("standard") is None
-    assert "metrics is 'every': expected standard or all" in refusal(judges, "every")
+    quality = ImageQuality.installed()
+    assert quality == ImageQuality() and len(log.messages) == 4
+    assert (
+        log.messages[0] == "BRISQUE is left out: its parameters are not installed. To have it: pip install '.[paper]'."
+    )
+    assert set(quality(head(), 2)(head())) == {"sharpness"}
 
 
 @pytest.fixture
 def rows(write_nifti, tmp_path):
-    """Of `metrics: all`: a head of 1 mm, degraded to 5 mm."""
+    """A head of 1 mm, degraded to 5 mm."""
     item = {
         "label": str(write_nifti(head((124, 122, 20)).numpy())),
         "sharp_axes": (0,),
@@ -82,18 +76,20 @@ def rows(write_nifti, tmp_path):
         "contrast": "T1w",
     }
     methods = {name: partial(interpolate, method=name) for name in ("nearest", "cubic")}
-    return evaluate([item], methods, tmp_path / "out", [5.0], slab=4, judges=judges("all")).set_index("method")
+    return evaluate([item], methods, tmp_path / "out", [5.0], slab=4, metrics=ImageQuality.installed()).set_index(
+        "method"
+    )
 
 
 def test_all_that_is_installed_is_a_column_and_the_truth_a_row(rows, tmp_path):
-    judge = Judges.installed()
-    expected = {"sharpness"} | {name for name in ("brisque", "niqe", "st_lpips", "lpips") if getattr(judge, name)}
+    quality = ImageQuality.installed()
+    expected = {"sharpness"} | {name for name in ("brisque", "niqe", "st_lpips", "lpips") if getattr(quality, name)}
     found = expected | {"brisque", "niqe", "st_lpips", "lpips"} & set(rows)
     assert found == expected and np.isfinite(rows[sorted(expected)]).all(None)
     assert list(rows.index) == ["nearest", "cubic", "truth"]
     assert rows.loc["truth", "psnr"] == math.inf and rows.loc["truth", "ssim"] == 1
     assert rows.loc["cubic", "sharpness"] < rows.loc["truth", "sharpness"]
-    if judge.st_lpips:
+    if quality.st_lpips:
         assert rows.loc["truth", "st_lpips"] == 0 < rows.loc["nearest", "st_lpips"]
     stored = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     first, *_, last = stored["rows"]

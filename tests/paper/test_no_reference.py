@@ -1,6 +1,6 @@
-"""BRISQUE and NIQE, step by step against other ways to compute them, and whole against published implementations."""
+"""Sharpness by plain sums; BRISQUE and NIQE step by step by other ways, and whole against published programs."""
 
-import pickle
+import math
 
 import numpy as np
 import pytest
@@ -9,13 +9,38 @@ from scipy import ndimage, stats
 from skimage import data
 from sklearn.metrics.pairwise import rbf_kernel
 
-from scripts.evaluate import naturalness
-from scripts.evaluate.image_quality import Judges
-from scripts.evaluate.naturalness import Brisque, Niqe
+from scripts.paper import no_reference
+from scripts.paper.image_quality import ImageQuality
+from scripts.paper.no_reference import HIGH, LOW, Brisque, Niqe
+from tests.evaluate.test_metrics import SHAPE, phantom
 
-JUDGES = Judges.installed()
-needs_brisque = pytest.mark.skipif(JUDGES.brisque is None, reason="the package brisque carries the parameters")
-needs_niqe = pytest.mark.skipif(JUDGES.niqe is None, reason="the package iqa-torch carries the parameters")
+INSTALLED = ImageQuality.installed()
+needs_brisque = pytest.mark.skipif(INSTALLED.brisque is None, reason="the package brisque carries the parameters")
+needs_niqe = pytest.mark.skipif(INSTALLED.niqe is None, reason="the package iqa-torch carries the parameters")
+
+
+def test_sharpness_falls_along_the_blurred_axis_alone():
+    volume = phantom()
+    blurred = torch.from_numpy(ndimage.gaussian_filter1d(volume.numpy(), 3.0, axis=1))
+    before, after = ([no_reference.sharpness(v, axis) for axis in range(3)] for v in (volume, blurred))
+    assert after[1] < 0.7 * before[1] and after[0] > 0.9 * before[0] and after[2] > 0.9 * before[2]
+    assert no_reference.sharpness(300 + 700 * volume, 1) == pytest.approx(before[1], abs=1e-3)
+    assert math.isnan(no_reference.sharpness(torch.ones(SHAPE), 0))
+
+
+def test_sharpness_by_plain_sums():
+    """Crete et al.: the share of the gradient that a mean over eleven voxels takes away, along the axis."""
+    volume = phantom().double().numpy()
+    kernels = [np.array([1, 2, 1]) / 4, np.array([1, 2, 1]) / 4]
+
+    def gradient(v):
+        for axis, kernel in zip((0, 1), kernels):
+            v = ndimage.convolve1d(v, kernel, axis)
+        return np.abs(ndimage.convolve1d(v, np.array([1, 0, -1]) / 2, 2))[2:-1, 2:-1, 2:-1]
+
+    sharp, blurred = gradient(volume), gradient(ndimage.convolve1d(volume, np.full(11, 1 / 11), 2))
+    lost = np.maximum(sharp - blurred, 0).sum() / sharp.sum()
+    assert no_reference.sharpness(torch.from_numpy(volume), 2) == pytest.approx(lost, abs=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -34,19 +59,19 @@ def test_coefficients_by_plain_loops(camera):
             mean = (window * patch).sum()
             sigma = np.sqrt(abs((window * patch**2).sum() - mean**2))
             expected[row, column] = (image[row, column] - mean) / (sigma + 1)
-    assert np.allclose(naturalness.mscn(image, "constant"), expected)
-    assert np.allclose(naturalness.mscn(image, "nearest")[3:-3, 3:-3], expected[3:-3, 3:-3])
+    assert np.allclose(no_reference.mscn(image, "constant"), expected)
+    assert np.allclose(no_reference.mscn(image, "nearest")[3:-3, 3:-3], expected[3:-3, 3:-3])
 
 
 @pytest.mark.parametrize("shape", [(64, 48), (63, 47)])
 def test_half_is_torchs_antialiased_bicubic_inside(camera, shape):
     image = camera[: shape[0], : shape[1]]
     size = [(n + 1) // 2 for n in shape]
-    assert naturalness.half(image).shape == tuple(size)
+    assert no_reference.half(image).shape == tuple(size)
     even = torch.from_numpy(image[:62, :46])[None, None]
     expected = torch.nn.functional.interpolate(even, scale_factor=0.5, mode="bicubic", antialias=True)[0, 0].numpy()
-    assert np.allclose(naturalness.half(image)[2:29, 2:21], expected[2:29, 2:21])
-    assert np.allclose(naturalness.half(np.full(shape, 7.0)), 7.0)
+    assert np.allclose(no_reference.half(image)[2:29, 2:21], expected[2:29, 2:21])
+    assert np.allclose(no_reference.half(np.full(shape, 7.0)), 7.0)
 
 
 @pytest.mark.parametrize("shape", [0.8, 1.0, 2.0])
@@ -54,24 +79,23 @@ def test_the_fit_finds_the_shape_and_both_sides_of_samples(shape):
     """Of a generalised Gaussian whose positive side is twice as wide; both sides hold their share of the mass."""
     samples = np.abs(stats.gennorm.rvs(shape, size=200_000, random_state=0))
     side = np.where(np.random.default_rng(0).random(samples.size) < 2 / 3, 2.0, -1.0)
-    found, left, right = naturalness.fit(samples * side)
+    found, left, right = no_reference.fit(samples * side)
     deviation = stats.gennorm.std(shape)
     assert found == pytest.approx(shape, rel=0.03)
     assert (left, right) == pytest.approx((deviation, 2 * deviation), rel=0.02)
-    assert np.isnan(naturalness.fit(samples)).all()
+    assert np.isnan(no_reference.fit(samples)).all()
 
 
 def test_brisque_is_a_support_vector_regression(tmp_path):
     """With a small model in the published format, against scikit-learn's kernel."""
     rng = np.random.default_rng(0)
-    vectors, weights, low = rng.uniform(-1, 1, (5, 36)), rng.normal(size=5), rng.normal(size=36)
+    vectors, weights = rng.uniform(-1, 1, (5, 36)), rng.normal(size=5)
     lines = [f"{w} " + " ".join(f"{k + 1}:{v}" for k, v in enumerate(row)) for w, row in zip(weights, vectors)]
     head = "svm_type epsilon_svr\nkernel_type rbf\ngamma 0.05\nnr_class 2\ntotal_sv 5\nrho -3.5\nSV\n"
     (tmp_path / "svm.txt").write_text(head + "\n".join(lines) + "\n")
-    (tmp_path / "ranges").write_bytes(pickle.dumps({"min_": low.tolist(), "max_": (low + 4).tolist()}))
-    model = Brisque.load(tmp_path / "svm.txt", tmp_path / "ranges")
+    model = Brisque.load(tmp_path / "svm.txt")
     image = 255 * rng.random((40, 40))
-    scaled = (naturalness.brisque_features(image) - low) / 2 - 1
+    scaled = 2 * (no_reference.brisque_features(image) - LOW) / (HIGH - LOW) - 1
     expected = weights @ rbf_kernel(vectors, scaled[None], 0.05)[:, 0] + 3.5
     assert model(image[None]) == pytest.approx(expected)
     assert model(np.stack([image, image.T])) == pytest.approx((expected + model(image.T[None])) / 2)
@@ -81,7 +105,7 @@ def test_brisque_is_a_support_vector_regression(tmp_path):
 def test_niqe_is_the_distance_of_two_gaussians():
     """Of the blocks' features from the parameters: none where they are the same, and Mahalanobis's in general."""
     images = 255 * np.random.default_rng(0).random((3, 200, 100))
-    features = np.concatenate([naturalness.niqe_features(image.round()).reshape(-1, 36) for image in images])
+    features = np.concatenate([no_reference.niqe_features(image.round()).reshape(-1, 36) for image in images])
     assert features.shape == (6, 36)
     mean, covariance = features.mean(0), np.cov(features, rowvar=False) + np.eye(36)
     assert Niqe(mean, covariance)(images) == pytest.approx(0, abs=1e-6)
@@ -93,7 +117,7 @@ def test_niqe_leaves_air_out():
     images = 255 * np.random.default_rng(0).random((2, 200, 200))
     inside = np.ones(images.shape, bool)
     inside[:, 130:], images[:, 130:] = False, 0  # of the lower blocks less than half is inside
-    kept = np.concatenate([naturalness.niqe_features(image.round())[0] for image in images])
+    kept = np.concatenate([no_reference.niqe_features(image.round())[0] for image in images])
     model = Niqe(kept.mean(0), np.eye(36))
     assert model(images, inside) == pytest.approx(0, abs=1e-6) and model(images) > 1
     assert np.isnan(model(images, ~inside & False)) and np.isnan(model(images[:, :95]))
@@ -102,14 +126,14 @@ def test_niqe_leaves_air_out():
 @needs_niqe
 def test_niqe_as_others_compute_it(camera):
     """Values by calculate_niqe of basicsr 1.4.2, which agrees with MATLAB; the image and the image blurred."""
-    assert JUDGES.niqe(camera[None]) == pytest.approx(3.0962, abs=2e-3)
-    assert JUDGES.niqe(camera[None, 3:400, :300]) == pytest.approx(3.5099, abs=2e-3)
+    assert INSTALLED.niqe(camera[None]) == pytest.approx(3.0962, abs=2e-3)
+    assert INSTALLED.niqe(camera[None, 3:400, :300]) == pytest.approx(3.5099, abs=2e-3)
 
 
 @needs_brisque
 def test_brisque_of_features_as_libsvm_computes_it():
     """svm_predict_probability of libsvm 3.37 with the same files, of a quarter of the way and half of the way."""
-    model = JUDGES.brisque
+    model = INSTALLED.brisque
 
     def score(share):
         return model.weights @ np.exp(-model.gamma * np.square(model.vectors - (2 * share - 1)).sum(1)) - model.rho
@@ -121,6 +145,6 @@ def test_brisque_of_features_as_libsvm_computes_it():
 @needs_niqe
 def test_blur_and_noise_are_less_natural(camera):
     noisy = camera + np.random.default_rng(0).normal(0, 25, camera.shape)
-    for judge in (JUDGES.brisque, JUDGES.niqe):
+    for judge in (INSTALLED.brisque, INSTALLED.niqe):
         for worse in (ndimage.gaussian_filter(camera, 2), noisy.clip(0, 255)):
             assert judge(worse[None]) > judge(camera[None]) + 1

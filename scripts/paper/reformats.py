@@ -7,16 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..evaluate.paired import normal_axis
 from ..stack.intensity import intensity_range
 from ..stack.tissue import head_mask
 
 MOST_PLANES = 48  # evenly spaced; neighbours say nearly the same
 LEAST_HEAD = 0.5  # of the area of the plane that shows most of it
-
-
-def normal_axis(slice_axis: int) -> int:
-    """The last axis that is not the slice axis: planes across it contain the slice axis."""
-    return max(axis for axis in range(3) if axis != slice_axis)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from PIL import Image
 from scripts.pages import viewer
 from scripts.pages.page import write_page
 from tests.browser import chromium, needs_chromium
-from tests.pages.test_report import RECORD, page, slices_and_truth, volume_at
+from tests.pages.test_page import RECORD, page, slices_and_truth, volume_at
 from tests.pages.test_viewer import AXES, scan, turned, unpack
 
 pytestmark = needs_chromium

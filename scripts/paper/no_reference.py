@@ -1,32 +1,71 @@
-"""BRISQUE and NIQE: how far the local statistics of gray images lie from those of undistorted photographs.
+"""Metrics that need no truth: sharpness along an axis, BRISQUE and NIQE (Sec. S13, Tab. S6).
 
-Mittal, Moorthy and Bovik, *No-Reference Image Quality Assessment in the Spatial Domain*, IEEE Trans. Image Process.
-21:4695-4708 (2012), and Mittal, Soundararajan and Bovik, *Making a Completely Blind Image Quality Analyzer*, IEEE
-Signal Process. Lett. 20:209-212 (2013), with the authors' parameters, as the packages brisque and iqa-torch (both
-Apache-2.0) carry them; neither is imported. Images hold 0 to 255. No medical image served to fit either.
+BRISQUE: Mittal, Moorthy and Bovik, *No-Reference Image Quality Assessment in the Spatial Domain*, IEEE Trans. Image
+Process. 21:4695-4708 (2012). NIQE: Mittal, Soundararajan and Bovik, *Making a Completely Blind Image Quality
+Analyzer*, IEEE Signal Process. Lett. 20:209-212 (2013). Both tell how far the local statistics of gray images lie from
+those of undistorted photographs. Images hold 0 to 255. Neither was fitted to a medical image.
+
+The parameters are those of the packages brisque and iqa-torch (both Apache-2.0). Their code is not imported: it needs
+OpenCV and a torchvision of the same build as torch. So does piq, and pyiqa, which also download their parameters. All
+of them compute NIQE of one image at a time, and the head in one plane has too few blocks of 96 pixels for that.
 """
 
 from __future__ import annotations
 
+import math
 import os
-import pickle
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from scipy import ndimage
 from scipy.special import gamma
+from skimage.measure import blur_effect
+from torch import Tensor
 
 BRISQUE_MODEL = ("brisque", "brisque/models/svm.txt")
-BRISQUE_RANGES = ("brisque", "brisque/models/normalize.pickle")
 NIQE_MODEL = ("iqa-torch", "iqa/niqe/niqe_pris_params.npz")
 
 BLOCK = 96  # pixels; what NIQE's parameters were fitted with
+# fmt: off
+LOW = np.array([  # smallest features of BRISQUE's training, of the image and of its half; the model was fitted to -1
+    0.336999, 0.019667, 0.23, -0.125959, 0.000167, 0.000616, 0.231, -0.125873, 0.000165,
+    0.0006, 0.241, -0.128814, 0.000179, 0.000386, 0.243, -0.13308, 0.000182, 0.000421,
+    0.436998, 0.016929, 0.247, -0.200231, 0.000104, 0.000834, 0.257, -0.200017, 0.000112,
+    0.000876, 0.257, -0.155072, 0.000112, 0.000356, 0.258, -0.154374, 0.000117, 0.000351,
+])
+HIGH = np.array([  # the largest ones, for which it was fitted to 1
+    9.999411, 0.807472, 1.644021, 0.202917, 0.712384, 0.468672, 1.644021, 0.169548, 0.713132,
+    0.467896, 1.553016, 0.101368, 0.687324, 0.533087, 1.554016, 0.101, 0.689177, 0.533133,
+    3.639918, 0.800955, 1.096995, 0.175286, 0.755547, 0.39927, 1.095995, 0.155928, 0.751488,
+    0.402398, 1.041992, 0.093209, 0.623516, 0.532925, 1.042992, 0.093714, 0.621958, 0.534484,
+])
+# fmt: on
 LEAST_SIDE = 16  # pixels, of BRISQUE
 LEAST_HEAD = 0.5  # of a block; others show air
 HALVING = np.array([-3, -9, 29, 111, 111, 29, -9, -3]) / 256  # cubic convolution, a = -1/2, stretched to halve
 SHAPES = np.arange(0.2, 10.001, 0.001)  # of generalised Gaussians
 RATIOS = gamma(2 / SHAPES) ** 2 / (gamma(1 / SHAPES) * gamma(3 / SHAPES))  # (E|x|)^2 / E[x^2]; grows with the shape
+
+
+def sharpness(volume: Tensor, axis: int) -> float:
+    """1 - blur effect along an axis: the share of the gradient that a further blur would take away.
+
+    Crete et al., Proc. SPIE 6492 (2007), by `skimage.measure.blur_effect` with its window of 11 voxels. Noise and stair
+    steps raise it, too.
+
+    Args:
+        volume: `(X, Y, Z)`.
+        axis: along which, the slice axis.
+
+    Returns:
+        0 to 1, 1 for the sharpest; NaN for a constant volume.
+    """
+    values = volume.detach().double().cpu().numpy()
+    extent = np.ptp(values)
+    if not extent:
+        return math.nan
+    return 1 - float(blur_effect((values - values.min()) / extent, reduce_func=None)[axis])
 
 
 def _window() -> np.ndarray:
@@ -138,34 +177,28 @@ class Brisque:
         weights: `(n,)`.
         gamma: of the radial basis function.
         rho: offset.
-        low: `(36,)`, becomes -1.
-        high: `(36,)`, becomes 1.
     """
 
     vectors: np.ndarray
     weights: np.ndarray
     gamma: float
     rho: float
-    low: np.ndarray
-    high: np.ndarray
 
     @classmethod
-    def load(cls, model: str | os.PathLike, ranges: str | os.PathLike) -> Brisque:
-        """From a model in libsvm's text format and a pickled dictionary of `min_` and `max_`."""
-        head, _, lines = Path(model).read_text().partition("SV\n")
+    def load(cls, path: str | os.PathLike) -> Brisque:
+        """From a model in libsvm's text format."""
+        head, _, lines = Path(path).read_text().partition("SV\n")
         values = dict(line.split(maxsplit=1) for line in head.splitlines())
         rows = [line.split() for line in lines.splitlines()]
         vectors = np.array([[float(item.partition(":")[2]) for item in row[1:]] for row in rows])
         weights = np.array([float(row[0]) for row in rows])
-        limits = pickle.loads(Path(ranges).read_bytes())
-        low, high = (np.array(limits[name]) for name in ("min_", "max_"))
-        return cls(vectors, weights, float(values["gamma"]), float(values["rho"]), low, high)
+        return cls(vectors, weights, float(values["gamma"]), float(values["rho"]))
 
     def of_image(self, image: np.ndarray) -> float:
         """BRISQUE of an image `(H, W)`, 0 to 255; NaN where it is flat."""
         if image.min() == image.max():
             return np.nan
-        scaled = 2 * (brisque_features(image) - self.low) / (self.high - self.low) - 1
+        scaled = 2 * (brisque_features(image) - LOW) / (HIGH - LOW) - 1
         distances = np.square(self.vectors - scaled).sum(1)
         return float(self.weights @ np.exp(-self.gamma * distances) - self.rho)
 

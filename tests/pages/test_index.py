@@ -16,7 +16,7 @@ from monai.data import MetaTensor
 from PIL import Image
 
 from scripts.errors import input_error
-from scripts.pages import index as overview
+from scripts.pages.index import glance, outliers, write_index
 from scripts.stack.acquisition import Acquisition
 from tests.browser import chromium, needs_chromium
 from tests.cohort_files import AXIAL, hidden, nan_scan, record, summary, texture
@@ -90,7 +90,7 @@ def test_an_index_keeps_the_scans_of_earlier_runs_and_reads_no_volume_again(fold
     bundle.out.rename(bundle.out.with_name("moved"))
     moved = bundle.out.with_name("moved")
     (moved / "scan_sr.nii.gz").write_bytes(b"no volume")
-    overview.write_index(moved, summary(moved))
+    write_index(moved, summary(moved))
     assert Table(page(moved)).rows[0] == first[0]
 
 
@@ -98,7 +98,7 @@ def test_a_result_that_is_gone_has_no_link(scan, bundle):
     bundle(scan)
     for name in ("scan_sr.nii.gz", "scan_sr.json"):
         (bundle.out / name).unlink()
-    overview.write_index(bundle.out, summary(bundle.out))
+    write_index(bundle.out, summary(bundle.out))
     assert Table(page(bundle.out)).rows[0]["links"] == []
 
 
@@ -150,7 +150,7 @@ def test_thumbnails_hang_as_films_do_in_true_proportions(code, axis):
     stored = next(k for k, letter in enumerate(code) if letter in ("LR", "AP", "SI")[axis])
     measured = MetaTensor(torch.from_numpy(image.get_fdata(dtype=np.float32).copy()), affine=image.affine)
     Acquisition.stack(stored, measured.shape[stored], 6.0, 6.0, 2.0).attach(measured)
-    seen = overview.glance(measured, measured)
+    seen = glance(measured, measured)
     before = picture(seen["before"])
     assert seen["plane"] == ("sagittal" if axis == 1 else "coronal") and seen["voxels"] == list(measured.shape)
     assert before.shape == ((120, 90) if axis == 1 else (120, 60))
@@ -163,7 +163,7 @@ def test_a_thumbnail_shows_thick_slices_as_blocks():
     scan = MetaTensor(torch.from_numpy(texture((12, 12, 6))), affine=AXIAL)
     Acquisition.stack(2, 6, 4.0, 4.0, 1.0).attach(scan)
     fine = MetaTensor(torch.from_numpy(texture((12, 12, 24))), affine=np.eye(4))
-    seen = overview.glance(scan, fine)
+    seen = glance(scan, fine)
     changes = [(np.diff(picture(seen[k]).astype(int), axis=0) != 0).any(1).sum() for k in ("before", "after")]
     assert changes[0] == 5 and changes[1] == 23
 
@@ -173,25 +173,25 @@ def test_five_hundred_scans_of_noise_stay_below_15_mb(tmp_path):
     Acquisition.stack(2, 40, 5.0, 5.0, 1.0).attach(volume)
     fine = MetaTensor(torch.from_numpy(texture((200, 200, 200))), affine=np.eye(4))
     (tmp_path / "a_sr.nii.gz").touch()
-    (tmp_path / "a_sr.json").write_text(json.dumps({"Overview": overview.glance(volume, fine)}))
+    (tmp_path / "a_sr.json").write_text(json.dumps({"Overview": glance(volume, fine)}))
     warnings = " | ".join(["a warning that is as long as such warnings of an acquisition are in practice, or so"] * 3)
-    overview.write_index(tmp_path, [row(k, result="a_sr.nii.gz", warnings=warnings) for k in range(500)])
+    write_index(tmp_path, [row(k, result="a_sr.nii.gz", warnings=warnings) for k in range(500)])
     assert 1e6 < (tmp_path / "index.html").stat().st_size < 15e6
 
 
 def test_outliers_by_hand():
     """Median 3, absolute deviations 2 1 0 1 97, their median 1: the limit is 3.5 x 1.4826 x 1 = 5.1891."""
-    assert overview.outliers([1, 2, 3, 4, 100]) == (3, [False] * 4 + [True])
-    assert overview.outliers([1, 2, 3, 4, 3 + 5.18])[1] == [False] * 5
-    assert overview.outliers([1, 2, 3, 4, 3 + 5.20])[1] == [False] * 4 + [True]
-    assert overview.outliers([-100, 2, None, 3, 4, 5])[1] == [True] + [False] * 5, "below the median too"
-    assert overview.outliers([1, 2, None, 4, 100])[1] == [False] * 5, "four numbers are too few"
-    assert overview.outliers([None, None])[1] == [False, False]
+    assert outliers([1, 2, 3, 4, 100]) == (3, [False] * 4 + [True])
+    assert outliers([1, 2, 3, 4, 3 + 5.18])[1] == [False] * 5
+    assert outliers([1, 2, 3, 4, 3 + 5.20])[1] == [False] * 4 + [True]
+    assert outliers([-100, 2, None, 3, 4, 5])[1] == [True] + [False] * 5, "below the median too"
+    assert outliers([1, 2, None, 4, 100])[1] == [False] * 5, "four numbers are too few"
+    assert outliers([None, None])[1] == [False, False]
 
 
 def test_an_outlier_is_marked_with_its_number_and_the_median(tmp_path):
     rows = [row(k, consistency=str(0.01 * k), step_ratio="1.0") for k in (1, 2, 3, 4, 100)] + [row("x")]
-    overview.write_index(tmp_path, rows)
+    write_index(tmp_path, rows)
     said = [row["text"] for row in Table(page(tmp_path)).rows]
     assert ["outlier" in text for text in said] == [False] * 4 + [True, False]
     assert "agreement 100.00 %, median 3.00 %" in said[4] and "3.5 &times; 1.4826" in page(tmp_path)
@@ -203,7 +203,7 @@ def test_reasons_keep_file_names_and_lose_folders(tmp_path):
         row("y", input="/home/me/b.nii", warnings="from /opt/some/where/b.json: no, /b.json; https://a.org/b/c"),
         row("z", input="<b>3_T2", outcome="skipped", warnings="not DICOM"),
     ]
-    overview.write_index(tmp_path, rows)
+    write_index(tmp_path, rows)
     one, two, three = (" ".join(row["text"].split()) for row in Table(page(tmp_path)).rows)
     assert one == "my scans/a.nii rebuilt a.nii has 1 NaN 3 mm / 4 mm at 1/2"
     assert two == "b.nii rebuilt from b.json: no, /b.json; https://a.org/b/c"
@@ -221,7 +221,7 @@ def order(tmp_path, hash_):
 @needs_chromium
 def test_a_heading_sorts_numbers_names_and_what_is_empty_last(tmp_path):
     given = {"s10": 0.5, "s9": 12, "s1": None, "t": 3}
-    overview.write_index(tmp_path, [row(k, seconds=v, warnings="w" * (k == "t")) for k, v in given.items()])
+    write_index(tmp_path, [row(k, seconds=v, warnings="w" * (k == "t")) for k, v in given.items()])
     for address, expected in (
         ("", "s10 s9 s1 t"),
         ("sort=time", "s10 t s9 s1"),
@@ -247,7 +247,7 @@ def test_an_index_needs_no_sideways_scrolling_on_any_screen(folder, bundle):
     numbers |= {"consistency": "0.1234", "step_ratio": "12.34", "seconds": "12345", "steps": "3", "slice_axis": "2"}
     names = {"input": "subject-12345_session-2_T1w.nii.gz", "result": summary(bundle.out)[0]["result"]}
     rows = [row("x", warnings="nothing states the slice thickness: Set --slice_thickness", **numbers) | names]
-    overview.write_index(bundle.out, [*summary(bundle.out)[1:], *rows])
+    write_index(bundle.out, [*summary(bundle.out)[1:], *rows])
     text, widths = page(bundle.out), (400, 1249, 1251)
     frame = '<iframe style="width:{}px;height:900px;border:0" srcdoc="{}"></iframe>'
     look = (

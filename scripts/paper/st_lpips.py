@@ -1,8 +1,10 @@
 """ST-LPIPS: how different two images look, by the features of a network that was calibrated with people's judgements.
 
 Ghildyal and Liu, *Shift-tolerant Perceptual Similarity Metric*, ECCV 2022: LPIPS (Zhang et al., CVPR 2018) with a
-blurred AlexNet that was trained anew. Its numbers are no LPIPS. The parameters are those of the package
-stlpips_pytorch (BSD-2-Clause), which is not imported: of the package only that file is needed.
+blurred AlexNet that was trained anew. Its numbers are no LPIPS.
+
+The parameters are those of the package stlpips_pytorch (BSD-2-Clause). Its code is not imported: it needs torchvision
+in the same build as torch, IPython and torchsummary, none of which it installs.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from scipy.ndimage import gaussian_filter
 
 from scripts.errors import InputError
 from scripts.evaluate import metrics
-from scripts.evaluate import paired as evaluation
-from scripts.evaluate.image_quality import Judges
+from scripts.evaluate.paired import by_networks, central_slab, evaluate
 from scripts.method.weights import write_card
+from scripts.paper.image_quality import ImageQuality
 from scripts.rebuild.inferer import DriftInferer
 from scripts.stack import tissue, trace
 from scripts.stack.acquisition import SLR, Acquisition
@@ -53,7 +53,7 @@ def volumes(tmp_path):
 @pytest.fixture
 def measured(tmp_path):
     """`evaluate` at 5 mm, with other options where they are given; its rows."""
-    return partial(evaluation.evaluate, output_dir=tmp_path / "out", thicknesses=[5.0])
+    return partial(evaluate, output_dir=tmp_path / "out", thicknesses=[5.0])
 
 
 def by_hand(item, thickness, profile=SLR):
@@ -78,7 +78,7 @@ def test_a_case_by_hand(volumes, measured, tmp_path, profile):
 
 def test_every_volume_thickness_and_method_is_a_row(volumes, measured, drift):
     methods = CUBIC | {
-        name: partial(evaluation.by_networks, network=drift, inferer=DriftInferer(roi_size=32, **steps), device="cpu")
+        name: partial(by_networks, network=drift, inferer=DriftInferer(roi_size=32, **steps), device="cpu")
         for name, steps in {"stage 1": {"steps": 0}, "DRIFT": {"n_max": 3}}.items()
     }
     rows = measured(volumes, methods, thicknesses=[3.0, 5.0])
@@ -141,10 +141,10 @@ def test_noise_is_a_share_of_the_range_of_the_truth(volumes, measured):
 
 def test_a_slab_is_central_and_across_the_slice_axis():
     volume = MetaTensor(torch.arange(7 * 8 * 9.0).reshape(1, 7, 8, 9), affine=torch.eye(4))
-    slab = evaluation.central_slab(volume, 0, 3)
+    slab = central_slab(volume, 0, 3)
     assert torch.equal(slab.as_tensor(), volume.as_tensor()[..., 3:6]) and slab.affine[2, 3] == 3
-    assert torch.equal(evaluation.central_slab(volume, 2, 4).as_tensor(), volume.as_tensor()[:, :, 2:6])
-    assert all(evaluation.central_slab(volume, 1, count).shape == volume.shape for count in (99, None))
+    assert torch.equal(central_slab(volume, 2, 4).as_tensor(), volume.as_tensor()[:, :, 2:6])
+    assert all(central_slab(volume, 1, count).shape == volume.shape for count in (99, None))
 
 
 def write_lesions(path, shape=(30, 26, 24), spacing=SPACING):
@@ -262,12 +262,13 @@ def test_the_command(config, volumes, tmp_path):
     assert settings["consistency"] == "project" and settings["weights"] == str(tmp_path / "model.pt")
 
 
-def test_what_more_is_measured_is_asked_for(config, refusal):
-    assert [config().get_parsed_content(name) for name in ("judges", "segmentation")] == [None, None]
-    more = config(metrics="all", segmenter="python 'my seg.py' {image} {labels}")
-    assert isinstance(more.get_parsed_content("judges"), Judges)
+def test_what_more_is_measured_is_asked_for(config, measured, refusal):
+    assert [config().get_parsed_content(name) for name in ("metrics", "segmentation")] == [None, None]
+    more = config(ROOT / "configs" / "paper" / "image_quality.yaml", segmenter="python 'my seg.py' {image} {labels}")
+    assert isinstance(more.get_parsed_content("metrics"), ImageQuality)
     assert more.get_parsed_content("segmentation").words == ("python", "my seg.py", "{image}", "{labels}")
-    assert "expected standard or all" in refusal(config(metrics="every").get_parsed_content, "judges")
+    found = refusal(measured, [], CUBIC, metrics="all")
+    assert "metrics is 'all': expected none" in found and "configs/paper/image_quality.yaml" in found
 
 
 @pytest.mark.parametrize("inferer", ["inferer", "stage1_inferer"])

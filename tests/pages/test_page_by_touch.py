@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.browser import Browser, needs_chromium
-from tests.pages.test_report import page, slices_and_truth
+from tests.pages.test_page import page, slices_and_truth
 
 pytestmark = needs_chromium
 READY = "document.getElementById('viewer')?.dataset.ready"

@@ -8,11 +8,11 @@ import pytest
 import torch
 from scipy import ndimage
 
-from scripts.evaluate import perceptual
-from scripts.evaluate.perceptual import ShiftTolerantLPIPS, mean_distance
 from scripts.files import installed_file
+from scripts.paper import st_lpips
+from scripts.paper.st_lpips import ShiftTolerantLPIPS, mean_distance
 
-PUBLISHED = installed_file(*perceptual.PARAMETERS)
+PUBLISHED = installed_file(*st_lpips.PARAMETERS)
 needs_parameters = pytest.mark.skipif(PUBLISHED is None, reason="the package stlpips_pytorch carries them")
 
 
@@ -91,4 +91,4 @@ def test_more_blur_is_further_away():
 
 def test_lpips_is_not_downloaded(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.hub, "_hub_dir", str(tmp_path))
-    assert perceptual.lpips() is None and not list(tmp_path.iterdir())
+    assert st_lpips.lpips() is None and not list(tmp_path.iterdir())
