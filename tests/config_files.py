@@ -112,7 +112,7 @@ def raw(file):
 
 def stack(file):
     """A file on what it changes."""
-    below = "evaluate.yaml" if file == "difficulty.yaml" else "train.yaml"
+    below = "evaluate.yaml" if file in ("paper/difficulty.yaml", "paper/image_quality.yaml") else "train.yaml"
     return [file] if file in COMPLETE else [below, file]
 
 
