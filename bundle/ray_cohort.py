@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from scripts.errors import InputError, report_input_errors
 from scripts.options import PROGRAM, check_options
-from scripts.outputs.cohort import rebuild_scan, summarise
+from scripts.outputs.cohort import keep_summary, rebuild_scan
 from scripts.outputs.plan import list_scans
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -146,7 +146,7 @@ def main(**options: Any) -> None:
     items, *parts = (parser.get_parsed_content(name) for name in ("scans", *PARTS))  # mistakes are told before work
     list_scans(parser.get_parsed_content("dry_run"), *parts, items)
     ray.init(runtime_env=ENVIRONMENT)
-    summarise(rows(start_workers(os.getcwd(), options), items), items, parts[-1])
+    keep_summary(rows(start_workers(os.getcwd(), options), items), items, parts[-1])
 
 
 if __name__ == "__main__":

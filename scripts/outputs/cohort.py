@@ -1,7 +1,6 @@
-"""Many scans, one after the other: what is done already, what failed, and a record beside every result.
+"""Many scans, one after the other: which are done already, which failed, and what is written of each.
 
-A record is written last. It names the scan, the settings and the weights by hash, and the size and hash of what was
-written: a result counts as complete only if all of them are what they were.
+Several runs may share a folder. Each takes the next scan that no other run is at.
 """
 
 from __future__ import annotations
@@ -18,13 +17,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from filelock import Timeout
 from monai.data import MetaTensor
 from torch import Tensor, nn
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ..errors import InputError, flag, input_error
-from ..files import remove_partials, sha256, whole_file
+from ..files import remove_partials, sha256
 from ..inputs import dicom
 from ..pages import index as index_page
 from ..pages.page import write_page
@@ -33,8 +33,9 @@ from ..rebuild.inferer import StackInferer, rebuild
 from ..stack.acquisition import Acquisition
 from . import bids, results
 from .dicom import write_series
-from .results import beside, state
-from .summary import add_rows, alone, read_rows
+from .lock import alone
+from .record import beside, check_place, complete, describe, finish, made_with, state, write_record
+from .summary import add_rows, read_rows
 
 logger = logging.getLogger("drift")
 
@@ -85,16 +86,11 @@ class Output:
 
     @cached_property
     def made(self) -> dict[str, Any]:
-        """What the records of this run say of how results were made, whatever machine made them.
-
-        Of the version it holds the first two numbers: the third changes no result. What a setting that was left open
-        becomes on a machine, such as bfloat16, is not in it.
-        """
-        release = ".".join(self.version.split(".")[:2])
+        """`record.made_with` for this run."""
         settings = {**self.settings, **self.inferer.settings, "format": self.format, "dtype": self.dtype}
-        return {"WeightsSHA256": sha256([self.weights]), "Release": release, "Settings": settings}
+        return made_with(self.weights, self.version, settings)
 
-    def key(self, item: Mapping) -> dict[str, Any]:
+    def made_from(self, item: Mapping) -> dict[str, Any]:
         """What the record of a scan's result says where that is complete.
 
         Args:
@@ -112,7 +108,7 @@ def _share(gap: Tensor, measured: MetaTensor) -> float | None:
     return None if math.isnan(number) else round(number, 5)
 
 
-def _write(item: Mapping, result: MetaTensor, header: Mapping, output: Output, key: Mapping) -> Path:
+def _write(item: Mapping, result: MetaTensor, header: Mapping, output: Output, made: Mapping) -> Path:
     """Writes the result; returns its path."""
     stem = Path(item["result"])
     if output.format == "nifti":
@@ -120,7 +116,7 @@ def _write(item: Mapping, result: MetaTensor, header: Mapping, output: Output, k
         results.write_nifti(path, result, header, output.dtype)
         return path
     array, affine = result.as_tensor().numpy(), np.asarray(result.affine)
-    write_series(stem, array, affine, item["image"], output.version, json.dumps(key, sort_keys=True))
+    write_series(stem, array, affine, item["image"], output.version, json.dumps(made, sort_keys=True))
     return stem
 
 
@@ -134,15 +130,15 @@ def _rebuild_or_complete(
 ) -> dict:
     """What `rebuild_scan` does with a scan that can be read and written."""
     start, stem = time.perf_counter(), Path(item["result"])
-    key = output.key(item)
+    made = output.made_from(item)
     page = beside(stem, ".html")
-    record = results.complete(stem, key, output.anonymous)
+    record = complete(stem, made, output.anonymous)
     outcome = "rebuilt" if record is None else "page written"
     if record is not None and (page.name in record["Results"] or not output.report):
         return _row(item, record, "complete already")
     remove_partials(stem)
     if record is None:
-        results.check_place(stem, item, output.format == "dicom")
+        check_place(stem, item, output.format == "dicom")
         for path in (beside(stem, ".json"), page):  # from here on the old result does not count
             path.unlink(missing_ok=True)
     measured = preprocessing(item)["image"]
@@ -153,17 +149,14 @@ def _rebuild_or_complete(
         result = results.read(stem.parent / next(iter(record["Results"])))
     gap = difference(result.as_tensor(), scan.as_tensor(), Acquisition.of(scan))
     if record is None:
-        path = _write(item, result, measured.meta.get("header", {}), output, key)
-        record = results.describe(item, scan, result, _share(gap, scan))
-        record["Facts"] |= results.rounding(path)
-        record |= {**key, "Version": output.version, "Device": str(device), "Bfloat16": inferer.bfloat16}
-        record["Results"] = {path.name: state(path)}
+        path = _write(item, result, measured.meta.get("header", {}), output, made)
+        record = describe(item, scan, result, _share(gap, scan))
+        record = finish(record, path, made, output.version, device, inferer.bfloat16)
         record["Summary"]["seconds"] = round(time.perf_counter() - start, 1)
     if output.report:
         write_page(page, scan, result, gap, record, output.anonymous)
         record |= {"Anonymous": output.anonymous, "Results": {**record["Results"], page.name: state(page)}}
-    with whole_file(beside(stem, ".json")) as partial:
-        partial.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_record(stem, record)
     return _row(item, record, outcome)
 
 
@@ -180,10 +173,11 @@ def rebuild_scan(
     inferer: StackInferer,
     device: torch.device,
     output: Output,
+    wait: bool = True,
 ) -> dict:
-    """Rebuilds a scan, unless it is complete. Writes the result, if asked its page, and last its record.
+    """Rebuilds a scan, unless it is complete. Writes the result, its page if asked, and last its record.
 
-    A page that is missing is written from a result that is complete. A scan that another run is at is waited for.
+    A page that is missing is written from a result that is complete.
 
     Args:
         item: of `scans.scans`.
@@ -192,17 +186,23 @@ def rebuild_scan(
         inferer: the deployed one.
         device: of the network.
         output: what is written.
+        wait: for another run that is at this scan.
 
     Returns:
-        The scan's row of `summary.csv`; a scan that fails or is skipped is told of and has a row that says why.
+        The scan's row of `summary.csv`. A scan that fails or is skipped is told of, and its row says why.
+
+    Raises:
+        filelock.Timeout: if another run is at the scan, and `wait` is false.
     """
     name = str(item["name"])
     if output.format == "dicom" and not isinstance(item["image"], dicom.Series):
         logger.warning(f"{name} is skipped: it is not DICOM. Leave out --output_format dicom for it.")
         return {"input": name, "outcome": "skipped", "warnings": "not DICOM"}
     try:
-        with alone(Path(item["result"]), name):
+        with alone(Path(item["result"]), wait):
             return _rebuild_or_complete(item, preprocessing, network, inferer, device, output)
+    except Timeout:
+        raise
     except Exception as error:
         mistake = input_error(error)
         if isinstance(error, OSError):  # a full disk, a folder without rights
@@ -211,8 +211,8 @@ def rebuild_scan(
         return {"input": name, "outcome": "failed", "warnings": str(mistake or error)}
 
 
-def summarise(rows: Iterable[tuple[int, Mapping]], items: Sequence[Mapping], output: Output) -> None:
-    """Keeps `summary.csv` and `index.html`, in the order of the items, and tells how the work goes on.
+def keep_summary(rows: Iterable[tuple[int, Mapping]], items: Sequence[Mapping], output: Output) -> None:
+    """Writes `summary.csv` and `index.html` as the work goes on, in the order of the items, and tells of each scan.
 
     Args:
         rows: (index of the item, row of `rebuild_scan`), in the order in which scans are done.
@@ -261,7 +261,9 @@ def rebuild_scans(
     output: Output,
     items: Sequence[Mapping],
 ) -> None:
-    """Rebuilds scan by scan; one that fails is named and does not stop the rest, one that is complete is left alone.
+    """Rebuilds scan by scan. One that fails is named and does not stop the rest; one that is complete is left alone.
+
+    A scan that another run is at is passed over. At the end its turn comes again, and that run is waited for.
 
     Args:
         preprocessing, network, inferer, device, output: see `rebuild_scan`.
@@ -271,12 +273,25 @@ def rebuild_scans(
         InputError: if the output folder cannot be written.
         SystemExit: with exit code 1, at the end, if a scan failed or all were skipped.
     """
+    parts = (preprocessing, network, inferer, device, output)
     hidden = None if len(items) > 1 else True  # null hides it where there is no terminal
-    with logging_redirect_tqdm(), tqdm(items, desc="scans", unit="scan", disable=hidden) as bar:
+    with logging_redirect_tqdm(), tqdm(total=len(items), desc="scans", unit="scan", disable=hidden) as bar:
 
-        def rows() -> Iterator[dict]:
-            for item in bar:
+        def rows() -> Iterator[tuple[int, dict]]:
+            passed_over = []
+            for index, item in enumerate(items):
                 bar.set_postfix_str(Path(str(item["name"])).name)
-                yield rebuild_scan(item, preprocessing, network, inferer, device, output)
+                try:
+                    row = rebuild_scan(item, *parts, wait=False)
+                except Timeout:
+                    logger.info(f"{item['name']}: another run is at it. Its turn comes again at the end.")
+                    passed_over.append(index)
+                    continue
+                bar.update()
+                yield index, row
+            for index in passed_over:
+                row = rebuild_scan(items[index], *parts)
+                bar.update()
+                yield index, row
 
-        summarise(enumerate(rows()), items, output)
+        keep_summary(rows(), items, output)

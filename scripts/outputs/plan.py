@@ -23,8 +23,8 @@ from ..rebuild.windows import signal_box
 from ..stack.acquisition import Acquisition
 from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
-from . import results
 from .cohort import Output
+from .record import beside, complete
 
 logger = logging.getLogger("drift")
 
@@ -88,13 +88,13 @@ def _row(item: Mapping, preprocessing: Callable, stopwatch: Stopwatch, output: O
     if output.format == "dicom" and not isinstance(item["image"], dicom.Series):
         return row | {"what": "skipped", "why": "not DICOM"}, 0.0
     try:
-        done = results.complete(Path(item["result"]), output.key(item), output.anonymous)
+        done = complete(Path(item["result"]), output.made_from(item), output.anonymous)
         measured = preprocessing(item)["image"]
         seconds = 0.0 if done else stopwatch.seconds(measured)
     except Exception as error:  # noqa: BLE001  # a row that says so
         return row | {"what": "fails", "why": str(input_error(error) or error)}, 0.0
     a = Acquisition.of(measured)
-    page = Path(item["result"]).name + ".html"
+    page = beside(Path(item["result"]), ".html").name
     kept = "page alone" if output.report and done and page not in done["Results"] else "complete already"
     row |= {
         "what": kept if done else "copied" if a.at_target else "rebuilt",

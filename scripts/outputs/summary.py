@@ -1,44 +1,22 @@
-"""`summary.csv`: a row for each scan of this and earlier runs, and how runs at once keep out of each other's way."""
+"""`summary.csv`: a row for each scan of this and earlier runs."""
 
 from __future__ import annotations
 
 import csv
 import io
-import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 from ..errors import InputError
 from ..files import whole_file
 from ..pages import index as index_page
-
-logger = logging.getLogger("drift")
+from .lock import alone
 
 COLUMNS = (
     "input result outcome slice_axis slice_thickness slice_spacing target_thickness steps seconds consistency "
     "step_ratio warnings"
 ).split()
-
-
-@contextmanager
-def alone(path: Path, name: str = "") -> Iterator[None]:
-    """While no other process has it: of two runs into a folder, the second finds done what the first has done."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path.with_name(f".{path.name}.lock"))
-    try:
-        lock.acquire(blocking=not name)
-    except Timeout:
-        logger.info(f"{name}: another run is at it; waiting for its end.")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        Path(lock.lock_file).unlink(missing_ok=True)  # whoever waits for it sees that and makes another
-        lock.release()
 
 
 def read_rows(path: Path) -> list[dict]:

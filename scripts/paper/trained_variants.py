@@ -24,7 +24,7 @@ from monai.data import CacheDataset
 from ..errors import InputError
 from ..evaluate.tables import METRICS
 from ..files import sha256, whole_file
-from ..outputs.summary import alone
+from ..outputs.lock import alone
 from ..train.batches import seed_process
 from ..train.datasets import label_maps, sharp_volumes
 from ..train.training import data_key
@@ -48,7 +48,7 @@ def methods_of(variant: Spec, spec: Spec) -> list[str]:
 
 def _alone(folder: Path) -> AbstractContextManager:
     """While no other run is at work in a folder; processes of one training are at work together."""
-    return nullcontext() if idist.get_world_size() > 1 else alone(folder, folder.name)
+    return nullcontext() if idist.get_world_size() > 1 else alone(folder)
 
 
 @dataclass(frozen=True)

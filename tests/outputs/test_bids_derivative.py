@@ -34,6 +34,7 @@ def test_the_description_says_what_made_the_derivative_and_where_its_sources_are
     assert content["DatasetType"] == "derivative"
     assert content["GeneratedBy"] == [{"Name": "DRIFT", "Version": "0.1.0"}]
     assert (out / content["DatasetLinks"]["raw"]).resolve() == root.resolve()
+    assert not Path(content["DatasetLinks"]["raw"]).is_absolute(), "a dataset may move with its derivatives"
     assert "Authors" not in content and "the dataset x, rebuilt by DRIFT 0.1.0" in (out / "README").read_text()
 
 

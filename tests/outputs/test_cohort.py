@@ -30,8 +30,9 @@ def test_the_record_says_what_was_done_with_what(scan, bundle):
     scan.with_name("scan.json").write_text('{"SliceThickness": 3}')
     bundle(scan, target_thickness=0.8)
     content = record(bundle.out)
-    assert content["Sources"] == [str(scan), str(scan.with_name("scan.json"))]
-    assert content["InputSHA256"] == sha256(content["Sources"]) and content["WeightsSHA256"] == sha256([bundle.weights])
+    assert content["Sources"] == ["../scan.nii.gz", "../scan.json"], "relative to the record"
+    assert content["InputSHA256"] == sha256([bundle.out / path for path in content["Sources"]])
+    assert content["WeightsSHA256"] == sha256([bundle.weights])
     assert content["SliceThickness"] == content["SpacingBetweenSlices"] == pytest.approx(0.8)
     facts = content["Facts"]
     assert facts["slice thickness"] == ["3 mm", "the sidecar scan.json"]

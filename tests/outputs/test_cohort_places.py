@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from tests.bids_files import add_scan, write
 from tests.cohort_files import AXIAL, outcomes, record, summary, texture
 from tests.outputs.test_cohort import assert_told_without_a_trace
 
@@ -22,7 +23,52 @@ def test_the_result_of_another_scan_is_not_replaced(bundle, write_nifti, log):
     assert (bundle.out / "T2w_sr.nii.gz").read_bytes() != made
     first.rename(first.with_name("moved.nii.gz"))  # what nobody has any more is in nobody's way
     bundle(second)
-    assert record(bundle.out, "T2w")["Sources"] == [str(second)]
+    assert record(bundle.out, "T2w")["Sources"] == ["../sub-1/T2w.nii.gz"]
+
+
+def test_nor_is_it_where_scans_are_given_by_relative_paths(bundle, write_nifti, log, monkeypatch):
+    """Each from its own folder, under the same name."""
+    for k in range(2):
+        write_nifti(texture(seed=k), AXIAL, f"sub-{k}/T2w.nii.gz")
+    first = bundle.out.parent / "sub-0" / "T2w.nii.gz"
+    monkeypatch.chdir(first.parent)
+    bundle("T2w.nii.gz", output_dir="../out")
+    made = (bundle.out / "T2w_sr.nii.gz").read_bytes()
+    monkeypatch.chdir("../sub-1")
+    with pytest.raises(SystemExit, match="1 of 1"):
+        bundle("T2w.nii.gz", output_dir="../out")
+    assert (bundle.out / "T2w_sr.nii.gz").read_bytes() == made
+    assert_told_without_a_trace(log, f"holds the result of {first}")
+
+
+def test_nor_is_it_after_all_has_moved_or_through_links(bundle, write_nifti, log, tmp_path):
+    """A record names its sources relative to itself."""
+    for k in range(2):
+        write_nifti(texture(seed=k), AXIAL, f"study/scans/sub-{k}/T2w.nii.gz")
+    (tmp_path / "elsewhere" / "results").mkdir(parents=True)
+    (tmp_path / "study" / "out").symlink_to("../elsewhere/results")
+    bundle("study/scans/sub-0/T2w.nii.gz", output_dir="study/out")
+    made = (tmp_path / "study/out/T2w_sr.nii.gz").read_bytes()
+    (tmp_path / "new").mkdir()
+    for name in ("study", "elsewhere"):
+        (tmp_path / name).rename(tmp_path / "new" / name)
+    with pytest.raises(SystemExit, match="1 of 1"):
+        bundle(tmp_path / "new/study/scans/sub-1/T2w.nii.gz", output_dir=str(tmp_path / "new/elsewhere/results"))
+    assert (tmp_path / "new/elsewhere/results/T2w_sr.nii.gz").read_bytes() == made
+    assert_told_without_a_trace(log, f"holds the result of {tmp_path / 'new/study/scans/sub-0/T2w.nii.gz'}")
+
+
+def test_nor_is_that_of_another_scan_of_a_bids_dataset(bundle, tmp_path, log):
+    """Two files whose derivatives have one name."""
+    root = write(tmp_path / "ds")
+    for ending in ("nii", "nii.gz"):
+        add_scan(root, f"sub-01/anat/sub-01_T2w.{ending}")
+    bundle(root, include="*.gz")
+    made = {path: path.read_bytes() for path in bundle.out.rglob("*_T2w.nii.gz")}
+    with pytest.raises(SystemExit, match="1 of 1"):
+        bundle(root, include="*.nii")
+    assert len(made) == 1 and {path: path.read_bytes() for path in made} == made
+    assert_told_without_a_trace(log, f"holds the result of {root / 'sub-01/anat/sub-01_T2w.nii.gz'}")
 
 
 @pytest.mark.parametrize("report", [False, True])

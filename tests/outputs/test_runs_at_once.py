@@ -9,6 +9,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
+from scripts.outputs.lock import alone
 from tests.cohort_files import AXIAL, hidden, outcomes, results, summary, texture
 
 
@@ -105,3 +106,28 @@ def test_two_runs_at_once_on_two_scans_keep_both_rows(many, bundle):
         process.join(120)
     assert [process.exitcode for process in runs] == [0] * 4
     assert sorted(row["input"] for row in summary(bundle.out)) == [str(path) for path in paths[:4]]
+
+
+def test_a_run_passes_over_what_another_one_is_at_and_comes_back_to_it(folder, bundle):
+    """N terminals are N workers: nobody waits while there is other work."""
+    with alone(bundle.out / "a_sr"):  # the other run
+        run = start(bundle, folder)
+        until = time.monotonic() + 120
+        while run.is_alive() and set(recorded(bundle.out)) < {"b_sr", "c_sr"} and time.monotonic() < until:
+            time.sleep(0.01)
+        assert set(recorded(bundle.out)) == {"b_sr", "c_sr"} and run.is_alive()
+    run.join(120)
+    assert run.exitcode == 0 and set(recorded(bundle.out)) == {"a_sr", "b_sr", "c_sr"}
+    assert [row["input"] for row in summary(bundle.out)] == [str(folder / f"{name}.nii.gz") for name in "abc"]
+    assert outcomes(bundle.out) == ["rebuilt"] * 3 and hidden(bundle.out) == []
+
+
+def test_what_a_killed_run_began_is_cleared_away_and_nothing_else(scan, bundle):
+    """Of this result: another run may be at the others."""
+    bundle.out.mkdir()
+    begun = [bundle.out / f".123-scan_sr{ending}" for ending in (".nii.gz", ".json", ".html")]
+    others = [bundle.out / name for name in (".123-scan2_sr.html", ".scan_sr.html", ".123-scan_sr.txt")]
+    for path in [*begun, *others]:
+        path.write_bytes(b"half")
+    bundle(scan)
+    assert not any(path.exists() for path in begun) and all(path.exists() for path in others)

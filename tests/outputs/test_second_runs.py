@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from scripts.method.weights import write_card
-from scripts.outputs.results import complete, state
+from scripts.outputs.record import complete, state
 from scripts.rebuild.inferer import DriftInferer
 from tests.cohort_files import AXIAL, nan_scan, outcomes, record, summary, texture
 from tests.conftest import CARD

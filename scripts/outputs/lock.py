@@ -1,0 +1,31 @@
+"""How runs at once keep out of each other's way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock
+
+
+@contextmanager
+def alone(path: Path, wait: bool = True) -> Iterator[None]:
+    """Keeps other processes off a file or a result while the block runs. A process that dies lets go of it.
+
+    Args:
+        path: file, or result without its ending. Its folder is made if missing.
+        wait: for another process that has it.
+
+    Raises:
+        filelock.Timeout: if another process has it, and `wait` is false.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path.with_name(f".{path.name}.lock"))
+    lock.acquire(blocking=wait)
+    try:
+        yield
+    finally:
+        with suppress(PermissionError):  # Windows keeps a file that is open; there the release removes it
+            Path(lock.lock_file).unlink(missing_ok=True)  # before the release: whoever waits sees it, and makes another
+        lock.release()

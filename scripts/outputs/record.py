@@ -1,0 +1,259 @@
+"""The record of a result: what is written into it, and what later runs ask it.
+
+A record is the JSON file beside a result, `NAME_sr.json`. It is written last.
+
+    Description, SliceThickness, SpacingBetweenSlices    what the result is; what sidecars say of scanner and skull
+    Sources, InputSHA256                                 the files it was made from, relative to the record
+    WeightsSHA256, Release, Settings                     what made it; with InputSHA256: what a second run compares
+    Version, Device, Bfloat16                            where it was made
+    Facts, Warnings                                      what was taken for the acquisition, and where it came from
+    Agreement                                            with the measured slices
+    Overview, Summary                                    the scan's pictures in index.html, its row in summary.csv
+    Results, Anonymous                                   sizes and hashes of what was written, kind of page
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import torch
+from monai.data import MetaTensor
+
+from ..errors import InputError
+from ..files import sha256, whole_file
+from ..inputs import bids, dicom
+from ..pages.index import glance
+from ..stack.acquisition import Acquisition
+from ..stack.interpolation import interpolate
+from ..stack.tissue import flat_tissue
+from ..stack.trace import step_ratio
+from .dicom import check_series_folder
+
+LARGEST_STEP_RATIO = 1000.0  # stands for infinity, which JSON does not know
+RAW = "bids:raw:"  # begins the URI of a source within a BIDS dataset
+
+
+def beside(stem: Path, ending: str) -> Path:
+    """A file of the result `stem`, which is a path without its ending."""
+    return stem.with_name(stem.name + ending)
+
+
+def state(path: Path) -> dict[str, Any]:
+    """Size in bytes and hash of a file, or of a folder's DICOM files in the order of their names; empty if missing."""
+    files = sorted(path.glob("*.dcm")) if path.is_dir() else [path]
+    if not path.exists():
+        return {}
+    return {"Bytes": sum(file.stat().st_size for file in files), "SHA256": sha256(files)}
+
+
+def describe(item: Mapping, measured: MetaTensor, result: MetaTensor, agreement: float | None) -> dict[str, Any]:
+    """What the record says of a result: what it is, what it was made from, and what was taken for the acquisition.
+
+    Args:
+        item: of `scans.scans`.
+        measured: `(X, Y, Z)` slices with their acquisition.
+        result: `(X', Y', Z')` of `inferer.rebuild`.
+        agreement: `consistency.relative_rmse`; None for a constant scan.
+    """
+    acquisition, steps = Acquisition.of(measured), int(result.meta["steps"])
+    target = round(acquisition.target_spacing, 6)
+    what = "Super-resolved along the slice axis by DRIFT: detail is estimated, not measured."
+    if acquisition.at_target:
+        what = "Not rebuilt: the slices are at the target of DRIFT already."
+    return {
+        "Description": what,
+        "Sources": [_source(item, source) for source in item["sources"]],
+        "SliceThickness": target,
+        "SpacingBetweenSlices": target,
+        **_said(item["image"]),
+        "Facts": _facts(acquisition, (str(steps), result.meta["steps_source"])),
+        "Warnings": acquisition.warnings,
+        "Agreement": agreement,
+        "Overview": glance(measured, result),
+        "Summary": {  # the scan's row of summary.csv
+            "slice_axis": acquisition.slice_axis,
+            "slice_thickness": round(acquisition.slice_thickness, 6),
+            "slice_spacing": round(acquisition.slice_spacing, 6),
+            "target_thickness": target,
+            "steps": steps,
+            "consistency": agreement,
+            "step_ratio": _step_ratio(measured, result),
+            "warnings": " | ".join(acquisition.warnings),
+        },
+    }
+
+
+def finish(
+    record: Mapping[str, Any], path: Path, made: Mapping[str, Any], version: str, device: torch.device, bfloat16: bool
+) -> dict[str, Any]:
+    """A record with what is known once the result is written.
+
+    Args:
+        record: of `describe`.
+        path: of the result.
+        made: `made_with`, and the input's hash.
+        version: of the bundle.
+        device: of the networks.
+        bfloat16: whether they computed in it.
+    """
+    return {
+        **record,
+        "Facts": {**record["Facts"], **_rounding(path)},
+        **made,
+        "Version": version,
+        "Device": str(device),
+        "Bfloat16": bfloat16,
+        "Results": {path.name: state(path)},
+    }
+
+
+def made_with(weights: str, version: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes results, on whatever machine.
+
+    Of the version it has the first two numbers: the third changes no result. A setting that was left open, such as
+    bfloat16, is null whatever a machine chose.
+
+    Args:
+        weights: file that the network was loaded from.
+        version: of the bundle.
+        settings: all that change a result: name -> plain value.
+    """
+    return {
+        "WeightsSHA256": sha256([weights]),
+        "Release": ".".join(version.split(".")[:2]),
+        "Settings": dict(settings),
+    }
+
+
+def _rounding(path: Path) -> dict[str, tuple[str, str]]:
+    """The fact that a result of integers is rounded; no fact of other results."""
+    image: Any = None if path.is_dir() else nib.load(path)
+    if image is None or image.get_data_dtype().kind == "f":
+        return {}
+    step = float(image.dataobj.slope)
+    return {"voxels": (str(image.get_data_dtype()), f"the option dtype; intensities are right to {step / 2:.3g}")}
+
+
+def write_record(stem: Path, record: Mapping[str, Any]) -> None:
+    """Writes a record.
+
+    Args:
+        stem: path of the result without its ending.
+        record: of it.
+    """
+    with whole_file(beside(stem, ".json")) as partial:
+        partial.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def complete(stem: Path, made: Mapping[str, Any], anonymous: bool = False) -> dict | None:
+    """The record of a result that needs no second run; None where there is none.
+
+    Such a result has the same input, settings and weights, and its voxels are unharmed. Its page may be missing or
+    harmed, or say more or less of the scan than is asked for. Then the page is left out of `Results`.
+
+    Args:
+        stem: path of the result without its ending.
+        made: what the record must say.
+        anonymous: whether the page leaves out what names the scan.
+    """
+    try:
+        record = json.loads(beside(stem, ".json").read_text(encoding="utf-8"))
+        same = all(record[name] == value for name, value in made.items())
+        (result, *page) = record["Results"].items()
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):  # none yet, or not one of ours
+        return None
+    fit = (result, *page) if record.get("Anonymous", False) == anonymous else (result,)
+    whole = [(name, was) for name, was in fit if state(stem.parent / name) == was]
+    return {**record, "Results": dict(whole)} if same and result in whole else None
+
+
+def check_place(stem: Path, item: Mapping, as_dicom: bool) -> None:
+    """Refuses a result that would replace another scan's, before hours of work and before anything is lost.
+
+    Args:
+        stem: path of the result without its ending.
+        item: of `scans.scans`.
+        as_dicom: whether the result is a folder.
+
+    Raises:
+        InputError: if it would replace the result of another scan that is still there, or a folder of other files.
+    """
+    if as_dicom:
+        check_series_folder(stem)
+    try:
+        earlier = _path(json.loads(beside(stem, ".json").read_text(encoding="utf-8"))["Sources"][0], stem)
+        other = earlier.is_file() and earlier.resolve() not in {Path(one).resolve() for one in item["sources"]}
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):  # none yet, or not one of ours
+        return
+    if other:
+        raise InputError(
+            f"{stem} holds the result of {earlier.resolve()}, which that of {item['name']} would replace. Set another "
+            "--output_dir for each, or give the folder that holds both."
+        )
+
+
+def _source(item: Mapping, path: str) -> str:
+    """How the record names a source: within a BIDS dataset by its URI, else by its path relative to the record.
+
+    Both hold from any folder. Both hold after scans and results were moved together.
+    """
+    source = Path(path).absolute()
+    if "dataset" in item:
+        return RAW + source.relative_to(item["dataset"]).as_posix()
+    folder = Path(item["result"]).parent.resolve()  # `..` leads out of a folder, not out of a link to it
+    return Path(os.path.relpath(source.parent.resolve() / source.name, folder)).as_posix()
+
+
+def _path(source: str, stem: Path) -> Path:
+    """Where the source lies that a record names."""
+    folder, root = stem.parent.resolve(), bids.dataset_root(stem)
+    if source.startswith(RAW) and root is not None:  # the derivative's description says where `raw` is
+        folder = root.resolve() / bids.description(root)["DatasetLinks"]["raw"]
+    return folder / source.removeprefix(RAW)
+
+
+def _facts(acquisition: Acquisition, steps: tuple[str, str]) -> dict[str, tuple[str, str]]:
+    """What was taken for the acquisition: name -> value, and where it came from."""
+    a = acquisition
+    shape = a.profile if isinstance(a.profile, str) else f"SLR pulse, time-bandwidth product {a.profile:g}"
+    return {
+        "slice axis": (str(a.slice_axis), a.sources["slice_axis"]),
+        "slice spacing": (f"{a.slice_spacing:.4g} mm", a.sources["slice_spacing"]),
+        "slice thickness": (f"{a.slice_thickness:.4g} mm", a.sources["slice_thickness"]),
+        "gap": (f"{a.gap:.4g} mm", "spacing less thickness; negative for overlap"),
+        "target thickness": (f"{a.target_spacing:.4g} mm", a.sources["target_spacing"]),
+        "steps": steps,
+        "slice profile": (shape, "the option profile"),
+        **({"pixels": (f"{a.target_spacing:.4g} mm", a.sources["pixels"])} if "pixels" in a.sources else {}),
+    }
+
+
+def _step_ratio(measured: MetaTensor, result: MetaTensor) -> float | None:
+    """`trace.step_ratio` of the middle third, in flat tissue of the cubic spline; None where it has no number."""
+    acquisition = Acquisition.of(measured)
+    across = (acquisition.slice_axis + 1) % 3
+    count = result.shape[across]
+    third = [volume.as_tensor().narrow(across, count // 3, -(-count // 3)) for volume in (measured, result)]
+    try:
+        flat = flat_tissue(interpolate(third[0], acquisition, "cubic"))
+    except ValueError:  # constant
+        return None
+    number = step_ratio(third[1], acquisition, flat)
+    return None if math.isnan(number) else round(min(number, LARGEST_STEP_RATIO), 4)
+
+
+def _said(image: str | dicom.Series) -> dict[str, Any]:
+    """What a scan's sidecars say that holds for the result too. A broken sidecar says nothing: the user knew better."""
+    if isinstance(image, dicom.Series):
+        return {}
+    try:
+        stripped = bids.skull_stripped(image)
+        return {**({} if stripped is None else {"SkullStripped": stripped}), **bids.scanner(image)}
+    except InputError:
+        return {}
