@@ -37,3 +37,7 @@ def outcomes(folder):
 
 def record(folder, name="scan"):
     return json.loads((folder / f"{name}_sr.json").read_text(encoding="utf-8"))
+
+
+def files(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}

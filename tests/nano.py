@@ -1,4 +1,4 @@
-"""A training of both stages so small that tests can run it: `configs/train.yaml` on crops, with tiny networks."""
+"""Trainings of both stages so small that tests can run them: `configs/train.yaml` on crops, with tiny networks."""
 
 import sys
 from pathlib import Path
@@ -9,6 +9,8 @@ from ignite.engine import Events
 from monai.bundle import ConfigWorkflow
 
 from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
+from scripts.method.weights import write_card
+from tests.conftest import CARD
 
 ROOT = Path(__file__).parents[1]
 TRAINERS = {"stage1": "train#trainer", "stage2": "stage2#trainer"}
@@ -34,6 +36,31 @@ SETTINGS = {
     "val_interval": 1000,
     "checkpoint_interval": 1,
     "bfloat16": False,
+}
+
+
+NETWORK = {
+    "network_def": {
+        "_target_": "scripts.method.networks.Drift",
+        "apn": {
+            "_target_": "scripts.method.networks.AnatomicalProjectionNetwork",
+            "channels": [4, 8],
+            "residual": True,
+        },
+        "velocity": {"_target_": "scripts.method.networks.VelocityNetwork", "channels": [4, 8]},
+    }
+}
+NANO = {  # one epoch of each stage by a command
+    **NETWORK,
+    "num_workers": 0,
+    "patch_size": 32,
+    "stage1_batch_size": 2,
+    "stage2_batch_size": 2,
+    "patches_per_epoch": 8,
+    "stage1_epochs": 1,
+    "stage2_epochs": 1,
+    "checkpoint_interval": 1,
+    "val_interval": 1,
 }
 
 
@@ -118,3 +145,17 @@ def planes_seen(network):
 
     network.register_forward_hook(record)
     return seen
+
+
+def random_weights(path, channels=(4, 8)):
+    torch.manual_seed(0)
+    network = Drift(AnatomicalProjectionNetwork(channels, residual=True), VelocityNetwork(channels))
+    torch.nn.init.normal_(network.velocity.unet.conv_out.weight, std=0.005)
+    torch.save(network.state_dict(), path)
+    write_card(path, CARD)
+    return path
+
+
+def write_yaml(path, content):
+    path.write_text(yaml.safe_dump(content))
+    return path

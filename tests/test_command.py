@@ -1,25 +1,17 @@
 """`drift-mri`: what it takes, what it refuses, and that the configs know every option."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import nibabel as nib
 import numpy as np
 import pytest
 from monai.bundle import ConfigParser
 
 from drift_mri.command import OPTIONS, overrides, parser, table, version
-
-ROOT = Path(__file__).parents[1]
+from tests.processes import DRIFT_MRI, ROOT, fresh, run
 
 
 def drift_mri(*arguments, folder):
     """The command in another folder, as from a shell."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", "from drift_mri.command import main; main()", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    return run(*DRIFT_MRI, *arguments, cwd=folder, PYTHONPATH=ROOT)
 
 
 def save_scan(path, shape=(24, 24, 6), seed=0):
@@ -98,9 +90,8 @@ def test_patterns_and_labels_may_be_several_and_of_any_letters(tmp_path):
 
 def test_from_another_folder_with_odd_names_and_hyphens(tmp_path):
     save_scan(tmp_path / "$(touch gone) #1.nii.gz")
-    done = drift_mri(
-        "$(touch gone) #1.nii.gz", "-o", "2024_01_15", "--slice-thickness", "4", "--report", folder=tmp_path
-    )
+    words = ("$(touch gone) #1.nii.gz", "-o", "2024_01_15", "--slice-thickness", "4", "--report")
+    done = fresh(*DRIFT_MRI, *words, cwd=tmp_path, PYTHONPATH=ROOT)
     assert done.returncode == 0, done.stderr
     result = nib.load(tmp_path / "2024_01_15" / "$(touch gone) #1_sr.nii.gz")
     assert result.shape == (24, 24, 30)

@@ -1,98 +1,27 @@
 """The commands that people type, each in its own process, on real small files."""
 
 import csv
-import os
 import re
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import nibabel as nib
 import numpy as np
 import pytest
 import torch
-import yaml
 from pydicom import dcmread
 
-from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
-from scripts.method.weights import write_card
-from tests.conftest import CARD
+from tests.cohort_files import files
 from tests.dicom_files import mr_slices, save
+from tests.nano import NANO, NETWORK, random_weights, write_yaml
+from tests.processes import BUNDLE, ROOT, assert_told_in_one_line, fresh, monai_bundle, stacked
+from tests.volumes import oblique
 
-ROOT = Path(__file__).parents[1]
 SECOND_DEVICE = ROOT.parent / "shared" / "tools" / "second-device" / "second_device.py"  # no CPU, and needs no GPU
-TIMEOUT = 120  # s
 SHAPE = (20, 12, 8)
-NETWORK = {
-    "network_def": {
-        "_target_": "scripts.method.networks.Drift",
-        "apn": {
-            "_target_": "scripts.method.networks.AnatomicalProjectionNetwork",
-            "channels": [4, 8],
-            "residual": True,
-        },
-        "velocity": {"_target_": "scripts.method.networks.VelocityNetwork", "channels": [4, 8]},
-    }
-}
-WRITTEN = {"stage1.pt", "stage1.json", "stage1_checkpoint.pt", "model.pt", "model.json", "stage2_checkpoint.pt"}
-NANO = {
-    **NETWORK,
-    "num_workers": 0,
-    "patch_size": 32,
-    "stage1_batch_size": 2,
-    "stage2_batch_size": 2,
-    "patches_per_epoch": 8,
-    "stage1_epochs": 1,
-    "stage2_epochs": 1,
-    "checkpoint_interval": 1,
-    "val_interval": 1,
-}
 WRITTEN = {
     *("stage1.pt", "stage1.json", "model.pt", "model.json"),
     *("stage1_checkpoint.pt", "stage2_checkpoint.pt"),
 }
-
-
-def environment():
-    """Where threads do not wait for each other; the repository is found by MONAI alone, not by a path of ours."""
-    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    return {**kept, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-
-
-def run(*arguments, cwd=ROOT, launcher=("-m", "monai.bundle")):
-    """Runs a bundle command; returns what came of it."""
-    command = [sys.executable, *launcher, *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=TIMEOUT)
-
-
-def stacked(*files):
-    return "[" + ",".join(f"'{file}'" for file in files) + "]"
-
-
-def write_yaml(path, content):
-    path.write_text(yaml.safe_dump(content))
-    return path
-
-
-def random_weights(path, channels=(4, 8)):
-    torch.manual_seed(0)
-    network = Drift(AnatomicalProjectionNetwork(channels, residual=True), VelocityNetwork(channels))
-    torch.nn.init.normal_(network.velocity.unet.conv_out.weight, std=0.005)
-    torch.save(network.state_dict(), path)
-    write_card(path, CARD)
-    return path
-
-
-def oblique():
-    """A tilted stack of 4 mm slices along the last axis, far from the scanner's centre."""
-    a, b = np.radians(20), np.radians(-35)
-    tilt = np.array([[1, 0, 0], [0, np.cos(a), -np.sin(a)], [0, np.sin(a), np.cos(a)]])
-    turn = np.array([[np.cos(b), 0, np.sin(b)], [0, 1, 0], [-np.sin(b), 0, np.cos(b)]])
-    affine = np.eye(4)
-    affine[:3, :3] = tilt @ turn @ np.diag([-1.0, 1.0, 4.0])
-    affine[:3, 3] = (-80.5, 61.2, 17.3)
-    return affine
 
 
 @pytest.fixture(scope="module")
@@ -111,24 +40,11 @@ def network(tmp_path):
     return write_yaml(tmp_path / "network.yaml", NETWORK)
 
 
-def files(folder):
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-
-
-def assert_told_in_one_line(result, *words):
-    assert result.returncode == 1
-    lines = [line for line in result.stderr.splitlines() if line.startswith("error:")]
-    assert len(lines) == 1, result.stderr
-    assert "Traceback" not in result.stderr + result.stdout
-    for word in words:
-        assert word in lines[0]
-
-
 def test_a_thick_scan_comes_out_isotropic_and_in_place(tmp_path, write_nifti, network, scan):
     path = write_nifti(scan, oblique())
     out, weights = tmp_path / "out", random_weights(tmp_path / "weights.pt")
-    result = run(
-        *("run", "--config_file", stacked("configs/inference.yaml", network)),
+    result = fresh(
+        *(*BUNDLE, "run", "--config_file", stacked("configs/inference.yaml", network)),
         *("--input", path, "--output_dir", out, "--ckpt_path", weights),
     )
     assert result.returncode == 0, result.stderr
@@ -159,7 +75,7 @@ def test_a_series_comes_out_as_a_series_with_a_page_and_is_not_done_twice(tmp_pa
         *("--output_format", "dicom", "--report", "true", "--consistency", "measure", "--profile", "gaussian"),
         *("--ckpt_path", random_weights(tmp_path / "weights.pt")),
     )
-    first, second = run(*command), run(*command)
+    first, second = monai_bundle(*command), monai_bundle(*command)
     for result in (first, second):
         assert result.returncode == 0, result.stderr
         assert "Traceback" not in result.stderr + result.stdout
@@ -172,7 +88,7 @@ def test_a_series_comes_out_as_a_series_with_a_page_and_is_not_done_twice(tmp_pa
 
 def test_a_missing_file_is_told_in_one_line(tmp_path, network):
     out = tmp_path / "out"
-    result = run(
+    result = monai_bundle(
         *("run", "--config_file", stacked("configs/inference.yaml", network)),
         *("--input", tmp_path / "absent.nii.gz", "--output_dir", out),
         *("--ckpt_path", random_weights(tmp_path / "weights.pt")),
@@ -183,7 +99,7 @@ def test_a_missing_file_is_told_in_one_line(tmp_path, network):
 
 def test_weights_of_another_size_are_told_in_one_line(tmp_path, write_nifti, network, scan):
     out, weights = tmp_path / "out", random_weights(tmp_path / "weights.pt", channels=(8, 16))
-    result = run(
+    result = monai_bundle(
         *("run", "--config_file", stacked("configs/inference.yaml", network)),
         *("--input", write_nifti(scan, oblique()), "--output_dir", out, "--ckpt_path", weights),
     )
@@ -200,7 +116,7 @@ def trained(tmp_path_factory, phantom):
         volume = np.ascontiguousarray(phantom[k : k + 16, k : k + 20, k : k + 12])
         nib.save(nib.Nifti1Image(volume, np.eye(4)), folder / "data" / f"sub-{k:02}" / "T1w.nii.gz")
     nano = write_yaml(folder / "nano.yaml", NANO)
-    result = run(
+    result = monai_bundle(
         *("run", "training", "--config_file", stacked("configs/train.yaml", nano)),
         *("--dataset_dir", folder / "data", "--output_dir", folder / "eval"),
     )
@@ -233,7 +149,7 @@ def test_a_folder_goes_on_after_a_bad_scan_from_any_working_directory(trained, t
         (scans / name).mkdir(parents=True)
         nib.save(nib.Nifti1Image(volume, affine), scans / name / "scan.nii.gz")
     elsewhere.mkdir()
-    result = run(
+    result = monai_bundle(
         *("run", "--config_file", stacked(ROOT / "configs/inference.yaml", folder / "nano.yaml")),
         *("--bundle_root", ROOT, "--input", scans, "--output_dir", "out", "--ckpt_path", folder / "eval" / "model.pt"),
         *("--logging_file", ROOT / "configs" / "logging.conf", "--meta_file", ROOT / "configs" / "metadata.json"),
@@ -266,9 +182,9 @@ def test_a_result_is_written_on_another_device_than_the_cpu(tmp_path, write_nift
         *("--ckpt_path", random_weights(tmp_path / "weights.pt"), "--bfloat16", "false", "--report", "true"),
     )
     elsewhere = ("--device", "$torch.device('privateuseone:0')", "--output_dir", tmp_path / "elsewhere")
-    result = run(*command, *elsewhere, launcher=(SECOND_DEVICE, "-m", "monai.bundle"))
+    result = fresh(SECOND_DEVICE, *BUNDLE, *command, *elsewhere)
     assert result.returncode == 0 and "Traceback" not in result.stderr + result.stdout
-    assert run(*command, "--output_dir", tmp_path / "here").returncode == 0
+    assert monai_bundle(*command, "--output_dir", tmp_path / "here").returncode == 0
     images = [nib.load(tmp_path / name / "scan_sr.nii.gz").get_fdata() for name in ("elsewhere", "here")]
     np.testing.assert_allclose(*images, atol=0.01)
 
@@ -278,10 +194,9 @@ def test_two_processes_train_together(trained, tmp_path):
     """Gloo on the CPU. The first process alone writes; both end."""
     folder, _ = trained
     config = stacked("configs/train.yaml", folder / "nano.yaml", "configs/multi_gpu.yaml")
-    result = run(
-        *("--standalone", "--nproc_per_node=2", "-m", "monai.bundle", "run", "training", "--config_file", config),
-        *("--dataset_dir", folder / "data", "--output_dir", tmp_path / "eval"),
-        launcher=("-m", "torch.distributed.run"),
+    result = fresh(
+        *("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", *BUNDLE, "run", "training"),
+        *("--config_file", config, "--dataset_dir", folder / "data", "--output_dir", tmp_path / "eval"),
     )
     assert result.returncode == 0, result.stderr[-3000:]
     written = {name for name in files(tmp_path / "eval") if "tfevents" not in name}

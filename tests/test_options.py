@@ -2,17 +2,14 @@
 
 import re
 import shlex
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from scripts.errors import InputError
 from scripts.options import PATHS, PATTERNS, check_options
-from tests.test_end_to_end import environment
+from tests import processes
+from tests.processes import ROOT
 
-ROOT = Path(__file__).parents[1]
 PROGRAM = "/anywhere/site-packages/monai/bundle/__main__.py"
 CONFIG = ("--config_file", str(ROOT / "configs" / "inference.yaml"))
 EVALUATE = ("--config_file", str(ROOT / "configs" / "evaluate.yaml"))
@@ -166,15 +163,8 @@ def test_that_commands_are_found():
 
 
 def run(*typed, cwd):
-    command = [sys.executable, "-m", "monai.bundle", "run", "--config_file", ROOT / "configs" / "inference.yaml"]
-    return subprocess.run(
-        [*map(str, command), "--bundle_root", str(ROOT), *typed],
-        cwd=cwd,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    config = ROOT / "configs" / "inference.yaml"
+    return processes.monai_bundle("run", "--config_file", config, "--bundle_root", ROOT, *typed, cwd=cwd)
 
 
 def test_the_command_refuses_before_it_evaluates_or_writes_anything(tmp_path):

@@ -59,3 +59,14 @@ def noise_stack(shape, seed=0, axis=2, spacing=5.0, thickness=4.0, target=1.0, *
     volume = MetaTensor(values, affine=torch.from_numpy(affine), meta=meta)
     Acquisition.stack(axis, shape[axis], spacing, thickness, target).attach(volume)
     return volume
+
+
+def oblique():
+    """A tilted stack of 4 mm slices along the last axis, far from the scanner's centre."""
+    a, b = np.radians(20), np.radians(-35)
+    tilt = np.array([[1, 0, 0], [0, np.cos(a), -np.sin(a)], [0, np.sin(a), np.cos(a)]])
+    turn = np.array([[np.cos(b), 0, np.sin(b)], [0, 1, 0], [-np.sin(b), 0, np.cos(b)]])
+    affine = np.eye(4)
+    affine[:3, :3] = tilt @ turn @ np.diag([-1.0, 1.0, 4.0])
+    affine[:3, 3] = (-80.5, 61.2, 17.3)
+    return affine

@@ -3,9 +3,7 @@
 import hashlib
 import json
 import math
-import os
-import subprocess
-import sys
+import shlex
 from pathlib import Path
 
 import nibabel as nib
@@ -20,6 +18,7 @@ from scripts.method.weights import read_card
 from tests import paper_values as paper
 from tests.authors import LISTING, ROOT, WIDTHS, agree, forward, image, network_of, shapes, stage_one, stage_two, write
 from tests.bundle.test_convert_refusals import Shell
+from tests.processes import run
 
 pytest_plugins = ["tests.authors"]  # the fixtures
 
@@ -175,19 +174,9 @@ def test_wrong_arguments_end_with_exit_code_2(arguments, capsys):
     assert "usage:" in capsys.readouterr().err
 
 
-def run(command, cwd, timeout=240):
-    """A line as people type it, with this interpreter as their python."""
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    environment |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
-    return subprocess.run(
-        command, shell=True, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout
-    )
-
-
 def test_a_refusal_is_one_line_and_exit_code_1(tmp_path):
     write(tmp_path / "1.ckpt", {"model.extra": Shell(tmp_path / "mark")})
-    ended = run(f"python {ROOT}/bundle/convert.py 1.ckpt 2.ckpt --output out.pt", tmp_path)
+    ended = run(ROOT / "bundle" / "convert.py", "1.ckpt", "2.ckpt", "--output", "out.pt", cwd=tmp_path)
     assert ended.returncode == 1
     assert len(ended.stderr.splitlines()) == 1 and ended.stderr.startswith("error: 1.ckpt is refused: loading it would")
     assert ended.stdout == "" and [path.name for path in tmp_path.iterdir()] == ["1.ckpt"]
@@ -200,9 +189,8 @@ def test_the_command_that_is_printed_rebuilds_a_scan(narrow, phantom):
     second = stage_two()
     second["rf_model.conv_out.weight"] = 0.1 * second["rf_model.conv_out.weight"]
     write(root / "drift_hcp_stage2.ckpt", second)
-    ended = run(
-        "python bundle/convert.py drift_hcp_stage1.ckpt drift_hcp_stage2.ckpt --output models/drift_hcp.pt", root
-    )
+    words = ("drift_hcp_stage1.ckpt", "drift_hcp_stage2.ckpt", "--output", "models/drift_hcp.pt")
+    ended = run("bundle/convert.py", *words, cwd=root)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "academic research only" in ended.stdout
     command = ended.stdout[ended.stdout.index("python -m monai.bundle") :]
@@ -210,7 +198,9 @@ def test_the_command_that_is_printed_rebuilds_a_scan(narrow, phantom):
         nib.Nifti1Image(np.ascontiguousarray(phantom[:3, :20, ::8]), np.diag([0.7, 0.7, 5.0, 1.0])),
         root / "scan.nii.gz",
     )
-    ended = run(command, root)
+    python, *words = shlex.split(command.replace("\\\n", " "))
+    ended = run(*words, cwd=root)
+    assert python == "python"
     assert ended.returncode == 0, ended.stderr
     record = json.loads((root / "out" / "scan_sr.json").read_text())
     assert record["Settings"]["n_max"] == paper.N_MAX and record["Summary"]["steps"] == paper.AIS_STEPS[5.0]
@@ -226,7 +216,7 @@ def test_the_authors_small_size_is_converted_by_the_command(tmp_path):
     """80.8 million weights, in the bundle as it is."""
     first, second = stage_one(48), stage_two(48, frozen=stage_one(48))
     write(tmp_path / "1.ckpt", first), write(tmp_path / "2.ckpt", second)
-    ended = run(f"python {ROOT}/bundle/convert.py 1.ckpt 2.ckpt --output drift_hcp.pt", tmp_path)
+    ended = run(ROOT / "bundle" / "convert.py", "1.ckpt", "2.ckpt", "--output", "drift_hcp.pt", cwd=tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "configs/models/small.yaml" in ended.stdout
     network = network_of(ROOT, "small", tmp_path / "drift_hcp.pt")

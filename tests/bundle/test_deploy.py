@@ -15,7 +15,8 @@ from scipy.ndimage import gaussian_filter
 
 from scripts.inputs.dicom import find_series, read_series
 from tests.dicom_files import DCM2NIIX, ORIENTATIONS, THIN, images_of, mr_slices, save, through_dcm2niix
-from tests.test_end_to_end import NETWORK, ROOT, assert_told_in_one_line, environment, random_weights, run, write_yaml
+from tests.nano import NETWORK, random_weights, write_yaml
+from tests.processes import ROOT, assert_told_in_one_line, environment, monai_bundle
 
 DEPLOY = ROOT / "bundle" / "deploy"
 PYTHON = os.environ.get("DRIFT_DEPLOY_PYTHON")
@@ -81,7 +82,8 @@ def results(study, models, tmp_path_factory):
     assert result.returncode == 0, result.stderr
     assert "localizer" in result.stderr
     options = ("--input", study, "--output_dir", folder / "cli", "--output_format", "dicom")
-    assert run("run", "--config_file", "configs/inference.yaml", *options, cwd=models / "drift").returncode == 0
+    done = monai_bundle("run", "--config_file", "configs/inference.yaml", *options, cwd=models / "drift")
+    assert done.returncode == 0
     return folder / "deploy", folder / "cli"
 
 

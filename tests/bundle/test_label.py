@@ -14,7 +14,8 @@ import requests
 
 from scripts.inputs.sample import built_in_sample
 from tests.dicom_files import ORIENTATIONS, mr_slices, save
-from tests.test_end_to_end import ROOT, environment, oblique, run
+from tests.processes import ROOT, environment, monai_bundle
+from tests.volumes import oblique
 
 PYTHON = os.environ.get("DRIFT_LABEL_PYTHON")
 TIMEOUT = 600  # s
@@ -95,7 +96,7 @@ def own(source, folder, **options):
     """What the bundle's command makes of a scan."""
     options = [text for name, value in options.items() for text in (f"--{name}", value)]
     config = ROOT / "configs" / "inference.yaml"
-    result = run("run", "--config_file", config, "--input", source, "--output_dir", folder, *options)
+    result = monai_bundle("run", "--config_file", config, "--input", source, "--output_dir", folder, *options)
     assert result.returncode == 0, result.stderr
     return nib.load(next(folder.glob("*_sr.nii.gz")))
 

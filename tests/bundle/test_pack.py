@@ -20,10 +20,11 @@ from bundle.pack import NAME, WEIGHTS, content, pack
 from scripts.errors import InputError
 from scripts.files import sha256
 from scripts.method.weights import read_card
-from tests.test_end_to_end import NANO, assert_told_in_one_line, files, random_weights, run
+from tests.cohort_files import files
+from tests.nano import NANO, random_weights
+from tests.processes import ROOT, assert_told_in_one_line, monai_bundle, run
 
 pytest_plugins = ["tests.hub_server"]  # the fixture `hub`
-ROOT = Path(__file__).parents[2]
 TOP = ("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "configs", "docs", "drift_mri", "models", "scripts")
 STRAY = (
     *("scripts/__pycache__/flow.cpython-311.pyc", "configs/.ipynb_checkpoints/train.yaml", "docs/.DS_Store"),
@@ -142,7 +143,7 @@ def test_what_is_missing_is_named_and_nothing_is_written(copy, tmp_path):
 
 
 def test_the_command_packs(tmp_path):
-    result = run(ROOT / "bundle" / "pack.py", tmp_path / "out", cwd=tmp_path, launcher=())
+    result = run(ROOT / "bundle" / "pack.py", tmp_path / "out", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == [str(tmp_path / "out" / f"{NAME}.zip")]
     assert files(tmp_path / "out") == {f"{NAME}.zip"}
@@ -188,7 +189,7 @@ def installed(package, tmp_path, serve):
     url = f"{serve(package.parent)}/{package.name}"
     command = ("download", "--name", NAME, "--url", url, "--bundle_dir", tmp_path / "elsewhere")
     (tmp_path / "elsewhere").mkdir()
-    result = run(*command, cwd=tmp_path / "elsewhere")
+    result = monai_bundle(*command, cwd=tmp_path / "elsewhere")
     assert result.returncode == 0, result.stderr
     folder = tmp_path / "elsewhere" / NAME
     assert sorted(files(folder)) == names(package)
@@ -200,14 +201,14 @@ def test_a_downloaded_package_rebuilds_a_scan_and_refuses_weights_that_changed(
 ):
     scan = write_nifti(np.ascontiguousarray(phantom[:24, :16, :16:4]), np.diag([1.0, 1.0, 4.0, 1.0]))
     command = ("run", "--config_file", "configs/inference.yaml", "--input", scan, "--output_dir")
-    result = run(*command, tmp_path / "out", cwd=installed)
+    result = monai_bundle(*command, tmp_path / "out", cwd=installed)
     assert result.returncode == 0, result.stderr
     assert nib.load(tmp_path / "out" / "scan_sr.nii.gz").shape == (24, 16, 16)
 
     weights = bytearray((installed / WEIGHTS).read_bytes())
     weights[len(weights) // 2] ^= 1
     (installed / WEIGHTS).write_bytes(weights)
-    result = run(*command, tmp_path / "again", cwd=installed)
+    result = monai_bundle(*command, tmp_path / "again", cwd=installed)
     assert_told_in_one_line(result, "model.pt", "sha256")
     assert not (tmp_path / "again").exists()
 
@@ -221,12 +222,12 @@ def test_a_downloaded_package_trains_and_evaluates(installed, tmp_path, phantom)
         nib.save(nib.Nifti1Image(volume, np.eye(4)), tmp_path / "data" / f"sub-{k:02}" / "T1w.nii.gz")
     options = [text for key, value in NANO.items() if key != "network_def" for text in (f"--{key}", value)]
     data = ("--dataset_dir", tmp_path / "data")
-    result = run(
+    result = monai_bundle(
         *("run", "training", "--config_file", "configs/train.yaml", "--output_dir", tmp_path / "eval", *data, *options),
         cwd=installed,
     )
     assert result.returncode == 0, result.stderr[-3000:]
-    result = run(
+    result = monai_bundle(
         *("run", "--config_file", "configs/evaluate.yaml", "--output_dir", tmp_path / "measured", *data),
         *("--ckpt_path", tmp_path / "eval" / "model.pt", "--thicknesses", "[4.0]"),
         cwd=installed,
@@ -247,7 +248,7 @@ def test_a_package_goes_to_the_hub_and_comes_back(hub, copy, tmp_path, monkeypat
         "from monai.bundle import push_to_hf_hub; "
         f"push_to_hf_hub('group/drift', '{NAME}', '.', token='hf_none', version='1.0', tag_as_latest_version=True)"
     )
-    result = run("-c", push, cwd=tmp_path, launcher=())
+    result = run("-c", push, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert set(hub.files) == files(tmp_path / NAME)
     assert hub.tags == ["1.0", "latest_version"]
@@ -264,7 +265,7 @@ def test_a_package_goes_to_the_hub_and_comes_back(hub, copy, tmp_path, monkeypat
         "--bundle_dir",
         "back",
     )
-    result = run(*command, cwd=tmp_path)
+    result = monai_bundle(*command, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     for name, data in hub.files.items():
         assert (tmp_path / "back" / NAME / name).read_bytes() == data

@@ -1,17 +1,13 @@
 """`bundle/widen.py`: a network of twice the channels that computes what the trained one computes."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
 from bundle.widen import grow
 from scripts.errors import InputError
 from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
+from tests.processes import ROOT, run
 
-ROOT = Path(__file__).parents[2]
 NARROW, WIDE = (32, 32), (64, 64)  # 32 groups become twice as large
 
 
@@ -65,7 +61,7 @@ def test_the_command_starts_a_training(tmp_path):
         (tmp_path / f"{name}.yaml").write_text(yaml.format(list(channels)))
     old = Drift(AnatomicalProjectionNetwork(NARROW), VelocityNetwork(NARROW))
     torch.save(old.state_dict(), tmp_path / "old.pt")
-    command = [sys.executable, ROOT / "bundle" / "widen.py", "old.pt", "old.yaml", "new.yaml", "--output", "new.pt"]
-    subprocess.run(command, cwd=tmp_path, check=True)
+    words = ("old.pt", "old.yaml", "new.yaml", "--output", "new.pt")
+    assert run(ROOT / "bundle" / "widen.py", *words, cwd=tmp_path).returncode == 0
     new = Drift(AnatomicalProjectionNetwork(WIDE), VelocityNetwork(WIDE))
     new.load_state_dict(torch.load(tmp_path / "new.pt"))

@@ -3,15 +3,15 @@
 import os
 import pty
 import re
-import subprocess
-import sys
 import termios
+import threading
 
 import pytest
 
-from tests.outputs.test_interrupt import ENVIRONMENT, save_scan
+from tests.outputs.test_interrupt import save_scan
+from tests.processes import DRIFT_MRI, ROOT, TIMEOUT, run, start
 
-COMMAND = [sys.executable, "-c", "from drift_mri.command import main; main()", "scans", "-o", "out"]
+COMMAND = (*DRIFT_MRI, "scans", "-o", "out")
 
 
 @pytest.fixture
@@ -24,8 +24,9 @@ def scans(tmp_path):
 def test_a_terminal_shows_a_bar_for_the_cohort_and_one_for_the_scan_and_whole_lines(scans):
     screen, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (50, 200))
-    process = subprocess.Popen(COMMAND, cwd=scans, env=ENVIRONMENT, stdout=terminal, stderr=terminal)
-    os.close(terminal)
+    process = start(*COMMAND, cwd=scans, streams=[os.ttyname(terminal)] * 2, PYTHONPATH=ROOT)
+    end = threading.Thread(target=lambda: (process.join(TIMEOUT), os.close(terminal)))
+    end.start()
     said = b""
     while True:
         try:
@@ -33,7 +34,8 @@ def test_a_terminal_shows_a_bar_for_the_cohort_and_one_for_the_scan_and_whole_li
         except OSError:  # closed at the other end
             break
     os.close(screen)
-    assert process.wait(120) == 0
+    end.join()
+    assert process.exitcode == 0
     text = said.decode()
     assert re.search(r"scans: +50%.*1/2 \[.*<.*second\.nii\.gz\]", text), "time left, and the name of the scan"
     assert "planes:" in text
@@ -45,7 +47,7 @@ def test_a_terminal_shows_a_bar_for_the_cohort_and_one_for_the_scan_and_whole_li
 
 
 def test_elsewhere_there_are_few_plain_lines(scans):
-    done = subprocess.run(COMMAND, cwd=scans, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    done = run(*COMMAND, cwd=scans, PYTHONPATH=ROOT)
     assert done.returncode == 0 and done.stderr == ""
     assert "\r" not in done.stdout and "%|" not in done.stdout
     assert len(done.stdout.splitlines()) <= 3 * 2  # of each a warning, its facts and its end

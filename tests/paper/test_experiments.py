@@ -13,8 +13,8 @@ import yaml
 
 from scripts.paper.experiments import fill
 from tests.config_files import ROOT, parser, raw
-from tests.test_end_to_end import NETWORK, random_weights, stacked
-from tests.test_end_to_end import run as command
+from tests.nano import NETWORK, random_weights
+from tests.processes import BUNDLE, fresh, stacked
 
 EXPERIMENTS = raw("paper/reproduce.yaml")["experiments"]
 NANO = {**NETWORK, "num_workers": 0, "stage1_batch_size": 2, "stage2_batch_size": 2, "bfloat16": False}
@@ -266,20 +266,11 @@ def test_two_processes_do_an_experiment_together(place, tmp_path):
         for section in ("training", "validation")
     }
     (tmp_path / "list.json").write_text(json.dumps(lists))
-    result = command(
-        *("--standalone", "--nproc_per_node=2", "-m", "monai.bundle", "run", "--config_file", config),
-        *(
-            "--dataset_dir",
-            tmp_path / "list.json",
-            "--output_dir",
-            tmp_path / "out",
-            "--experiment",
-            "pair",
-            "--budget",
-            "8",
-        ),
+    result = fresh(
+        *("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", *BUNDLE, "run", "--config_file", config),
+        *("--dataset_dir", tmp_path / "list.json", "--output_dir", tmp_path / "out", "--experiment", "pair"),
+        *("--budget", 8),
         *("--files", f"['{place / 'nano.yaml'}']", "--training::patch_size", "32", "--stage1_length", "1"),
-        launcher=("-m", "torch.distributed.run"),
     )
     assert result.returncode == 0, result.stderr[-3000:]
     assert (tmp_path / "out" / "pair.md").is_file() and (result.stdout + result.stderr).count("wrote ") == 3, (

@@ -17,7 +17,7 @@ from scripts.errors import InputError, input_error
 from scripts.train.training import Checkpoint, data_key
 from tests import nano
 from tests.nano import ROOT, load, run_stage, same
-from tests.test_end_to_end import assert_told_in_one_line, run
+from tests.processes import assert_told_in_one_line, monai_bundle
 
 KEY = {"seed": "0", "data": "abc"}
 
@@ -206,7 +206,7 @@ def test_another_stage_one_is_not_given_the_velocity_of_the_old_one(finished, da
 
 
 def test_an_epoch_of_less_than_a_batch_is_refused(tmp_path, dataset_dir):
-    result = run(
+    result = monai_bundle(
         *("run", "stage1", "--config_file", "configs/train.yaml", "--dataset_dir", dataset_dir),
         *("--output_dir", tmp_path / "eval", "--patches_per_epoch", 4),
     )
@@ -214,7 +214,7 @@ def test_an_epoch_of_less_than_a_batch_is_refused(tmp_path, dataset_dir):
 
 
 def test_a_misspelt_option_of_a_training_is_refused(tmp_path, dataset_dir):
-    result = run(
+    result = monai_bundle(
         *("run", "training", "--config_file", "configs/train.yaml", "--dataset_dir", dataset_dir),
         *("--output_dir", tmp_path / "eval", "--stage1_epoch", 1),
     )

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.test_end_to_end import NANO, run, stacked, write_yaml
+from tests.nano import NANO, write_yaml
+from tests.processes import monai_bundle, stacked
 
 mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed: pip install '.[tracking]'")
 
@@ -14,7 +15,7 @@ def test_both_stages_are_logged(tmp_path, write_nifti, phantom):
         write_nifti(np.ascontiguousarray(phantom[k : k + 16, k : k + 20, k : k + 12]), name=f"data/sub-{k:02}.nii.gz")
     nano = write_yaml(tmp_path / "nano.yaml", {**NANO, "stage1_epochs": 2, "stage2_epochs": 2})
     out = tmp_path / "eval"
-    result = run(
+    result = monai_bundle(
         *("run", "training", "--config_file", stacked("configs/train.yaml", nano), "--dataset_dir", tmp_path / "data"),
         *("--output_dir", out, "--tracking", "configs/mlflow.yaml", "--stage2_learning_rate", "0.0005"),
     )
