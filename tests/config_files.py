@@ -51,7 +51,7 @@ TRAINING = {
         "pairs",
         "acquired",
     ),
-    *("averaged", "settings", "train", "validate", "stage", "stage1", "stage2", "training", "ship"),
+    *("averaged", "train", "validate", "stage", "stage1", "stage2", "training", "shipped", "ship"),
 }
 DEPLOYED = {"speed", "bfloat16", "both_planes", "ckpt_path", "card", "weights", "inferer", "run"}
 KNOWN = {

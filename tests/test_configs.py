@@ -202,8 +202,8 @@ def test_multi_gpu_overrides_what_train_defines():
         elif name != "finalize":
             assert name in train, f"train.yaml has no {name}"
     stacked = parser("train.yaml", "multi_gpu.yaml")
-    assert stacked["train#trainer#network"]["network"] == train["train#trainer#network"]
-    assert stacked["stage2#trainer#network"]["network"] == train["stage2#trainer#network"]
+    assert stacked["train#trainer#network"]["module"] == train["train#trainer#network"]
+    assert stacked["stage2#trainer#network"]["module"] == train["stage2#trainer#network"]
     assert stacked["train#trainer#optimizer"] == train["train#trainer#optimizer"], "the rest of the trainer stays"
     assert stacked["validate#dataloader#sampler"]["dataset"] == "@validate#dataset"
     assert "@train#weights" in stacked["train#sampler"]["weights"], "contrasts keep their shares"
@@ -213,7 +213,7 @@ def test_multi_gpu_initialises_as_train_does_and_joins_the_processes_before_the_
     alone, together = raw("train.yaml")["initialize"], raw("multi_gpu.yaml")["initialize"]
     assert [step for step in together if step in alone] == alone
     (joins,) = [step for step in together if step not in alone]
-    assert joins == {"_target_": "scripts.train.batches.start_process_group"}
+    assert joins == {"_target_": "scripts.train.processes.start_process_group"}
 
 
 def test_ranks_draw_from_distinct_volumes():

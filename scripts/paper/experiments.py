@@ -17,13 +17,12 @@ from pathlib import Path
 import ignite.distributed as idist
 import pandas as pd
 import torch
-import torch.distributed as dist
 
 from ..errors import InputError
 from ..evaluate.paired import TRUTH
 from ..evaluate.tables import markdown
 from ..files import whole_file
-from ..train.batches import start_process_group
+from ..train.processes import start_process_group
 from ..train.simulation import ceta_coverage
 from .comparison import compare, comparison_table, plain_table
 from .cost import parameters, training_minutes
@@ -66,7 +65,7 @@ def reproduce(
         for name, spec in chosen.items():
             _report(name, spec, shared)
     if together:
-        dist.destroy_process_group()
+        idist.finalize()
 
 
 def entries(experiments: Mapping[str, Spec]) -> dict[str, Spec]:

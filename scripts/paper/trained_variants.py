@@ -6,7 +6,6 @@ Two experiments that need the same find it there, and a command that was killed 
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -25,20 +24,14 @@ from ..errors import InputError
 from ..evaluate.tables import METRICS
 from ..files import sha256, whole_file
 from ..outputs.lock import alone
-from ..train.batches import seed_process
 from ..train.datasets import label_maps, sharp_volumes
-from ..train.training import data_key
+from ..train.processes import seed_process
+from ..train.recipe import data_digest, digest, recipe
 from .image_quality import ImageQuality
 from .multiply_adds import work
 
-PATHS = ("bundle_root", "dataset_dir", "label_dir", "output_dir", "ckpt_path")  # where things lie changes no result
 Spec = Mapping[str, Any]  # an experiment of configs/paper/reproduce.yaml, or a variant of one
 LENGTHS = {"stage1": "stage1", "stage2": "stage2", "training": "stage1"}  # run id -> whose epochs and batches it has
-
-
-def key(*content: object) -> str:
-    """Tells results apart by all that they depend on."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def methods_of(variant: Spec, spec: Spec) -> list[str]:
@@ -140,14 +133,14 @@ class Bench:
         return sharp_volumes(self._data(), "validation")
 
     @cached_property
-    def training_key(self) -> str:
-        """Tells training data apart."""
-        return data_key(sharp_volumes(self._data(), "training"), label_maps(self.labels))
+    def training_data(self) -> str:
+        """Hash of the data that trainings take."""
+        return data_digest(sharp_volumes(self._data(), "training"), label_maps(self.labels))
 
     @cached_property
-    def evaluation_key(self) -> str:
-        """Tells held-out data apart."""
-        return data_key(self.volumes, [])
+    def evaluation_data(self) -> str:
+        """Hash of the data that evaluations take."""
+        return data_digest(self.volumes, [])
 
     def of_size(self, size: str) -> Bench:
         """The same for another size."""
@@ -166,11 +159,6 @@ class Bench:
         parser.read_meta(str(self.configs / "metadata.json"))
         parser.update({"bundle_root": str(self.configs.parent), "dataset_dir": str(self.data), **settings})
         return parser
-
-    def _defaults(self, file: str, files: Sequence[str]) -> dict:
-        """What a config says beside settings and paths, the bundle's version included: results depend on it, too."""
-        content: Mapping = self.config(file, files, {}).get()
-        return {name: value for name, value in content.items() if name not in PATHS}
 
     # Trainings
 
@@ -201,9 +189,10 @@ class Bench:
         return Run("stage2", settings, files, start, length)
 
     def folder(self, run: Run) -> Path:
-        """Where a stage is trained."""
-        shared = [self.training_key, self.budget, self._defaults("train.yaml", run.files), idist.get_world_size()]
-        return self.output / "trainings" / f"{run.stage}-{key(asdict(run), shared)}"
+        """Where a stage is trained: each recipe has a folder of its own."""
+        before = None if run.start is None else self.folder(run.start).name
+        shared = [before, self.training_data, idist.get_world_size()]
+        return self.output / "trainings" / f"{run.stage}-{digest(recipe(self._config(run), run.stage), *shared)}"
 
     def exported(self, run: Run) -> Path:
         """Its weights; they exist once it is complete."""
@@ -216,18 +205,22 @@ class Bench:
         return max(1, round(self.budget * run.length))
 
     def stage(self, run: Run) -> ConfigParser:
-        """The config of a stage."""
-        folder = self.folder(run)
+        """The config of a stage, with its places."""
+        parser = self._config(run)
         start = None if run.start is None else str(self.exported(run.start))
-        parser = self.config("train.yaml", run.files, {**run.settings, "output_dir": str(folder)})
+        labels = None if self.labels is None else str(self.labels)
+        parser.update({"output_dir": str(self.folder(run)), "label_dir": labels, f"{run.stage}::start": start})
+        return parser
+
+    def _config(self, run: Run) -> ConfigParser:
+        """The config of a stage, whose length is the budget's."""
+        parser = self.config("train.yaml", run.files, run.settings)
         each, batch = self.patches(run) // idist.get_world_size(), int(parser[f"{LENGTHS[run.stage]}_batch_size"])
         epochs = max(1, each // int(parser["patches_per_epoch"]))
         epoch = each // epochs // batch * batch  # whole batches: less than one of them is lost in each epoch
         if not epoch:
             raise InputError(f"budget is {self.budget}: expected {batch} patches, one batch, or more. Set --budget.")
-        labels = None if self.labels is None else str(self.labels)
-        length = {"patches_per_epoch": epoch, f"{LENGTHS[run.stage]}_epochs": epochs}
-        parser.update({**length, "label_dir": labels, f"{run.stage}::start": start})
+        parser.update({"patches_per_epoch": epoch, f"{LENGTHS[run.stage]}_epochs": epochs})
         return parser
 
     def train(self, run: Run) -> Path:
@@ -250,7 +243,7 @@ class Bench:
         if self._dataset is None or self._volumes != volumes:
             self._dataset, self._volumes = parser.get_parsed_content("train#dataset"), volumes
         self._dataset.transform = transform  # up to the first random step all variants have the same
-        parser["train#dataset"] = self._dataset
+        parser.ref_resolver.resolved_content["train::dataset"] = self._dataset  # the config stays as it is
         return parser
 
     # Evaluations
@@ -261,14 +254,14 @@ class Bench:
         network, given = variant.get("network", {}), {**spec.get("evaluation", {}), **variant.get("evaluation", {})}
         settings, steps = {**self.evaluation, **given, **network}, list(spec.get("steps", []))
         methods = methods_of(variant, spec)
-        metrics = [name for name, metric in vars(ImageQuality.installed()).items() if metric is not None]
-        content = [sha256([weights]), settings, self._defaults("evaluate.yaml", files), methods, steps, metrics]
         parser = self.config("evaluate.yaml", files, {**settings, "ckpt_path": str(weights)})
         known, drift = parser["methods"], parser["methods"].get("DRIFT", {})
         chosen = {name: known[name] for name in methods}
         chosen |= {f"N = {n}": {**drift, "inferer": {**parser["inferer"], "steps": n}} for n in steps}
         parser["methods"] = chosen
-        return self.output / "evaluations" / key(content, self.evaluation_key), parser
+        metrics = [name for name, metric in vars(ImageQuality.installed()).items() if metric is not None]
+        content = [sha256([weights]), recipe(parser, "run"), list(chosen), metrics, self.evaluation_data]
+        return self.output / "evaluations" / digest(*content), parser
 
     def evaluate(self, weights: Path, variant: Spec, spec: Spec) -> pd.DataFrame:
         """Rows of `evaluation.evaluate` for weights; made once.

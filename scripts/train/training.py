@@ -1,18 +1,14 @@
-"""A stage of training, either one: what its stock trainer gets, its seeds, its checkpoint, its exported weights."""
+"""The training of a stage, either one: what its stock trainer gets, its seeds, its checkpoint, its exported weights."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import ignite.distributed as idist
 import numpy as np
 import torch
 from ignite.engine import Engine, Events
-from ignite.handlers import DiskSaver
 from monai.data import DataLoader
 from monai.data.utils import set_rnd
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
@@ -23,75 +19,11 @@ from torch import nn
 from ..errors import InputError
 from ..files import sha256
 from ..method.weights import Card, load_weights, save_weights
-from .batches import Average, iteration_loss, warmup_cosine
+from .checkpoint import Checkpoint
+from .handlers import Average, ClipGradient, iteration_loss, warmup_cosine
+from .recipe import parser_at_work, recipe
 
 logger = logging.getLogger("drift")
-
-
-def data_key(volumes: Sequence[Mapping], label_maps: Sequence[Mapping]) -> str:
-    """Tells data apart: by the content of each file, wherever it lies, and what is said of it.
-
-    Args:
-        volumes: of `datasets.sharp_volumes`.
-        label_maps: of `datasets.label_maps`.
-
-    Raises:
-        InputError: if a file cannot be read.
-    """
-
-    def known(item: Mapping) -> dict:
-        return {**item, **{name: sha256([item[name]]) for name in ("label", "lesions") if name in item}}
-
-    try:
-        text = json.dumps([[known(item) for item in items] for items in (volumes, label_maps)], sort_keys=True)
-    except OSError as error:
-        raise InputError(f"a volume of the data cannot be read ({error}). Mend the datalist.") from error
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-class Checkpoint:
-    """The state of a stage in one file, with the key of the training that wrote it.
-
-    Args:
-        path: of the file; it is complete or absent.
-        key: what the result depends on: name -> value, both text.
-        state: name -> object with a state dictionary.
-    """
-
-    def __init__(self, path: Path, key: Mapping[str, str], state: Mapping):
-        self.path = path
-        self.key = dict(key)
-        self.state = state
-        self.saver = DiskSaver(path.parent, require_empty=False)  # writes in the first process alone
-
-    def resume(self) -> None:
-        """Restores the state, if there is a file.
-
-        Raises:
-            InputError: if the file cannot be read, or has another key; what differs is named.
-        """
-        if not self.path.is_file():
-            return
-        try:
-            found = torch.load(self.path, map_location="cpu", weights_only=True)
-        except Exception as error:  # torch raises many types for a broken file
-            raise InputError(
-                f"{self.path} cannot be read ({type(error).__name__}). Delete it to train anew."
-            ) from error
-        old = found.get("key", {})
-        names = sorted(name for name in {*old, *self.key} if old.get(name) != self.key.get(name))
-        if names:
-            told = "; ".join(f"{name} was {old.get(name)}, is {self.key.get(name)}" for name in names)
-            raise InputError(
-                f"{self.path} is of another training: {told if old else 'it has no key'}. "
-                "Set another --output_dir, or delete the file to train anew."
-            )
-        for name, item in self.state.items():
-            item.load_state_dict(found[name])
-
-    def save(self) -> None:
-        """Writes the state."""
-        self.saver({"key": self.key, **{name: s.state_dict() for name, s in self.state.items()}}, self.path.name)
 
 
 def seed_epoch(engine: Engine, *entropy: int) -> None:
@@ -107,14 +39,16 @@ def seed_epoch(engine: Engine, *entropy: int) -> None:
 
 
 class Training:
-    """What all stages of a training share; called with what one has of its own, it trains that one.
+    """What all stages of a training share. A call with what one stage has of its own trains that stage.
 
     Args:
         network: a `Drift`, or a baseline.
         averaged: its copy, which becomes the average that validates and ships.
-        settings: all that change the result, `seed` among them.
+        data: hash of the data, of `recipe.data_digest`.
+        seed: of all that is drawn.
         card: of the exported weights.
         output_dir: folder to write to.
+        max_norm: of the gradient, see `ClipGradient`.
         average_decay: see `Average`.
         val_interval: epochs between two validations.
         checkpoint_interval: epochs between two checkpoints.
@@ -124,18 +58,22 @@ class Training:
         self,
         network: nn.Module,
         averaged: nn.Module,
-        settings: Mapping,
+        data: str,
+        seed: int,
         card: Card,
         output_dir: str,
+        max_norm: float,
         average_decay: float,
         val_interval: int,
         checkpoint_interval: int,
     ):
         self.network = network
         self.averaged = averaged
-        self.settings = settings
+        self.data = data
+        self.seed = seed
         self.card = card
         self.folder = Path(output_dir)
+        self.max_norm = max_norm
         self.average_decay = average_decay
         self.val_interval = val_interval
         self.checkpoint_interval = checkpoint_interval
@@ -154,16 +92,16 @@ class Training:
         Writes the weights with their card, NAME_checkpoint.pt and NAME, a folder for TensorBoard.
 
         Args:
-            name: of the stage.
+            name: of the stage; the config has one part of this name.
             part: of the network, that the trainer trains; empty for the whole.
             start: weights of the whole network to start from; None for those that it has.
             export: file name for the averaged network's weights.
-            trainer: stock; it gets seeds, schedule, average, validation, curves and checkpoints.
+            trainer: stock; it gets seeds, schedule, clipping, average, validation, curves and checkpoints.
             evaluator: stock, of the averaged network.
 
         Raises:
-            InputError: if the start weights cannot be loaded, an epoch is less than a batch, or the checkpoint is
-                broken or of another training: other data, settings or start weights.
+            InputError: if the start weights cannot be loaded, an epoch is less than a batch, the checkpoint is broken
+                or of another recipe, data or start weights, or the training diverges; then nothing is exported.
         """
         if start is not None:
             load_weights(self.network, start)
@@ -178,30 +116,22 @@ class Training:
                 "--patches_per_epoch."
             )
         schedule = warmup_cosine(trainer.optimizer, len(loader), epochs)
-        key = {
-            **{option: str(value) for option, value in self.settings.items()},
-            f"{name}_epochs": str(epochs),
-            f"{name}_batch_size": str(loader.batch_size),
-            f"{name}_learning_rate": str(trainer.optimizer.defaults["lr"]),
-            "start weights": "random" if start is None else sha256([start])[:12],
-            "parameters": str(sum(parameter.numel() for parameter in self.network.parameters())),
-            "processes": str(idist.get_world_size()),
-        }
-        state = {  # of the trained part alone: the key says on what it builds
+        state = {  # of the trained part alone: the start weights say on what it builds
             "network": trained,
             "average": average.ema_model,
             "optimizer": trainer.optimizer,
             "lr_scheduler": schedule,
             "trainer": trainer,
         }
-        checkpoint = Checkpoint(self.folder / f"{name}_checkpoint.pt", key, state)
+        checkpoint = Checkpoint(self.folder / f"{name}_checkpoint.pt", self._recipe(name, start), state)
         checkpoint.resume()
         if trainer.state.epoch == epochs:
             logger.info(f"{name} is complete after {epochs} epochs: {self.folder / export}")
         else:
             logger.info(f"{name}: {trainer.state.epoch} of {epochs} epochs are done")
-            trainer.add_event_handler(Events.EPOCH_STARTED, seed_epoch, self.settings["seed"], *name.encode())
+            trainer.add_event_handler(Events.EPOCH_STARTED, seed_epoch, self.seed, *name.encode())
             LrScheduleHandler(schedule, print_lr=False, epoch_level=False).attach(trainer)  # type: ignore[arg-type]
+            ClipGradient(self.max_norm).attach(trainer)
             average.attach(trainer)
             ValidationHandler(self.val_interval, evaluator).attach(trainer)
             if idist.get_rank() == 0:
@@ -212,7 +142,23 @@ class Training:
                 TensorBoardStatsHandler(log_dir=curves, iteration_log=False).attach(evaluator)
             due = Events.EPOCH_COMPLETED(lambda _, epoch: epoch % self.checkpoint_interval == 0 or epoch == epochs)
             trainer.add_event_handler(due, checkpoint.save)
-            trainer.run()
+            try:
+                trainer.run()
+            except FloatingPointError as error:
+                raise InputError(
+                    f"{name} diverges: {error}. No weights are exported. Set a lower learning rate, and another "
+                    "--output_dir."
+                ) from error
         if idist.get_rank() == 0 and trainer.state.epoch == epochs:
             save_weights(self.averaged, self.folder / export, self.card, torch.float32)
         idist.barrier()  # the next stage reads what the first process has written
+
+    def _recipe(self, name: str, start: str | None) -> dict:
+        """Of a stage: its config, and what the files that it names hold."""
+        parser = parser_at_work()
+        (place,) = (k for k, item in parser.get().items() if isinstance(item, dict) and item.get("name") == name)
+        return recipe(parser, place) | {
+            "data": self.data,
+            "start weights": "random" if start is None else sha256([start])[:12],
+            "processes": idist.get_world_size(),
+        }

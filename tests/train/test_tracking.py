@@ -1,8 +1,7 @@
-"""A training logged to MLflow: both stages with parameters, curves and pictures."""
+"""A training logged to MLflow: both stages with parameters and curves."""
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from tests.nano import NANO, write_yaml
 from tests.processes import monai_bundle, stacked
@@ -34,7 +33,3 @@ def test_both_stages_are_logged(tmp_path, write_nifti, phantom):
         assert [point.step for point in curves["loss"]] == list(range(1, 2 * steps + 1))
         assert [point.step for point in curves["psnr"]] == [1, 2]
         assert all(np.isfinite(point.value) for curve in curves.values() for point in curve)
-        assert [file.path for file in client.list_artifacts(logged.info.run_id)] == ["0001.png", "0002.png"]
-        picture = np.asarray(Image.open(client.download_artifacts(logged.info.run_id, "0002.png", tmp_path)), float)
-        image, pred, label = np.split(picture, 3, axis=1)
-        assert np.abs(image - label).max() > 0 and np.corrcoef(pred.ravel(), label.ravel())[0, 1] > 0.5

@@ -10,7 +10,8 @@ from monai.engines.utils import IterationEvents
 from torch import nn
 
 from scripts.method.networks import AnatomicalProjectionNetwork
-from scripts.train import batches as training
+from scripts.train import handlers
+from scripts.train.batches import ProjectionBatch
 from tests import paper_values as paper
 from tests.train.test_training import batch
 
@@ -20,7 +21,7 @@ from tests.train.test_training import batch
 def rates(steps, epochs, peak=0.3):
     """The rate at each step of a training, and the one after the last."""
     optimizer = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=peak)
-    schedule = training.warmup_cosine(optimizer, steps, epochs)
+    schedule = handlers.warmup_cosine(optimizer, steps, epochs)
     result = [optimizer.param_groups[0]["lr"]]
     for _ in range(steps * epochs):
         optimizer.step()
@@ -82,11 +83,11 @@ def gradient_norms(factor, max_norm):
         network=network,
         optimizer=torch.optim.SGD(network.parameters(), lr=1e-6),
         loss_function=Far(factor),
-        prepare_batch=training.ProjectionBatch(),
+        prepare_batch=ProjectionBatch(),
         decollate=False,
     )
     trainer.add_event_handler(IterationEvents.BACKWARD_COMPLETED, observe(before))
-    training.ClipGradient(max_norm).attach(trainer)
+    handlers.ClipGradient(max_norm).attach(trainer)
     trainer.add_event_handler(IterationEvents.BACKWARD_COMPLETED, observe(after))
     trainer.run()
     return np.array(before), np.array(after)
@@ -122,7 +123,7 @@ def followed(network, average, count, change):
 
 
 def test_the_average_starts_as_the_network_and_apart_from_it(drift):
-    average = training.Average(drift, 0.9).ema_model
+    average = handlers.Average(drift, 0.9).ema_model
     torch.testing.assert_close(average.state_dict(), drift.state_dict(), rtol=0, atol=0)
     with torch.no_grad():
         for parameter in drift.parameters():
@@ -132,7 +133,7 @@ def test_the_average_starts_as_the_network_and_apart_from_it(drift):
 
 def test_the_average_is_a_plain_loops():
     decay, network, weights = 0.7, nn.Linear(3, 2), []
-    average = training.Average(network, decay)
+    average = handlers.Average(network, decay)
     expected = network.weight.detach().clone()
     generator = torch.Generator().manual_seed(0)
 
@@ -150,7 +151,7 @@ def test_the_average_is_a_plain_loops():
 def test_a_resumed_average_forgets_no_faster_than_before():
     """How fast it forgets depends on the trainer's count, not on its own."""
     network = nn.Linear(1, 1)
-    average = training.Average(network, 0.998)
+    average = handlers.Average(network, 0.998)
     engine = Engine(lambda engine, item: None)
     average.attach(engine)
     engine.load_state_dict({"iteration": 5000, "max_epochs": 1001, "epoch_length": 5})
@@ -160,7 +161,7 @@ def test_a_resumed_average_forgets_no_faster_than_before():
 
 def test_the_average_is_for_evaluation(drift):
     drift.train()
-    average = training.Average(drift, 0.9).ema_model
+    average = handlers.Average(drift, 0.9).ema_model
     assert not any(module.training for module in average.modules())
     assert not any(parameter.requires_grad for parameter in average.parameters())
     assert drift.training

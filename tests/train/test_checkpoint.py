@@ -14,12 +14,12 @@ import yaml
 from torch import nn
 
 from scripts.errors import InputError, input_error
-from scripts.train.training import Checkpoint, data_key
+from scripts.train.checkpoint import Checkpoint
 from tests import nano
 from tests.nano import ROOT, load, run_stage, same
 from tests.processes import assert_told_in_one_line, monai_bundle
 
-KEY = {"seed": "0", "data": "abc"}
+RECIPE = {"seed": 0, "data": "abc", "network_def::apn::residual": True}
 
 
 def linear(value):
@@ -34,14 +34,14 @@ def linear(value):
 def test_a_checkpoint_restores_what_it_saved(tmp_path):
     network, other = linear(1.0), linear(2.0)
     path = tmp_path / "new folder" / "stage1_checkpoint.pt"
-    Checkpoint(path, KEY, {"network": network}).save()
-    Checkpoint(path, KEY, {"network": other}).resume()
+    Checkpoint(path, RECIPE, {"network": network}).save()
+    Checkpoint(path, RECIPE, {"network": other}).resume()
     assert same(network.state_dict(), other.state_dict())
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(tmp_path):
     path = tmp_path / "stage1_checkpoint.pt"
-    checkpoint = Checkpoint(path, KEY, {"network": linear(1.0)})
+    checkpoint = Checkpoint(path, RECIPE, {"network": linear(1.0)})
     checkpoint.save()
     before = path.read_bytes()
     checkpoint.state["network"].state_dict = lambda: {"unsaveable": (n for n in range(3))}
@@ -53,7 +53,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(tmp_path):
 
 def test_without_a_checkpoint_nothing_changes(tmp_path):
     network = linear(1.0)
-    Checkpoint(tmp_path / "absent.pt", KEY, {"network": network}).resume()
+    Checkpoint(tmp_path / "absent.pt", RECIPE, {"network": network}).resume()
     assert network.weight.item() == 1
 
 
@@ -61,49 +61,31 @@ def test_a_broken_checkpoint_is_named(tmp_path):
     path = tmp_path / "stage1_checkpoint.pt"
     path.write_bytes(b"half a checkpoint")
     with pytest.raises(InputError, match=r"stage1_checkpoint\.pt cannot be read .* Delete it"):
-        Checkpoint(path, KEY, {}).resume()
+        Checkpoint(path, RECIPE, {}).resume()
 
 
 @pytest.mark.parametrize(
-    ("key", "told"),
+    ("other", "told"),
     [
-        ({**KEY, "seed": "1"}, "seed was 0, is 1"),
-        ({**KEY, "data": "def"}, "data was abc, is def"),
-        ({"seed": "0"}, "data was abc, is None"),
-        ({**KEY, "ceta_gap": "1.0"}, "ceta_gap was None, is 1.0"),
+        ({"seed": 1}, "seed was 0, is 1"),
+        ({"data": "def"}, "data was abc, is def"),
+        ({"ceta_gap": None}, "ceta_gap was absent, is None"),
+        ({"network_def::apn::residual": False, "seed": 3}, "network_def::apn::residual was True, is False; seed was 0"),
     ],
 )
-def test_another_key_is_refused_and_what_differs_is_named(tmp_path, key, told):
+def test_another_recipe_is_refused_and_what_differs_is_named(tmp_path, other, told):
     path, network = tmp_path / "stage1_checkpoint.pt", linear(2.0)
-    Checkpoint(path, KEY, {"network": linear(1.0)}).save()
-    with pytest.raises(InputError, match=rf"of another training: {told}\. Set another --output_dir, or delete"):
-        Checkpoint(path, key, {"network": network}).resume()
+    Checkpoint(path, RECIPE, {"network": linear(1.0)}).save()
+    with pytest.raises(InputError, match=rf"of another training: {told}.*\. Set another --output_dir, or delete"):
+        Checkpoint(path, {**RECIPE, **other}, {"network": network}).resume()
     assert network.weight.item() == 2
 
 
-def test_a_checkpoint_without_a_key_is_refused(tmp_path):
+def test_a_checkpoint_without_a_recipe_is_refused(tmp_path):
     path = tmp_path / "stage1_checkpoint.pt"
-    torch.save({"network": linear(1.0).state_dict()}, path)
-    with pytest.raises(InputError, match="it has no key"):
-        Checkpoint(path, KEY, {"network": linear(2.0)}).resume()
-
-
-def test_data_are_told_apart_by_what_their_files_hold_and_by_what_is_said_of_them(tmp_path):
-    path, copied = tmp_path / "a.nii", tmp_path / "moved" / "b.nii"
-    path.write_bytes(b"1234")
-    copied.parent.mkdir()
-    copied.write_bytes(b"1234")
-    os.utime(copied, (1, 1))
-    item = {"label": str(path), "sharp_axes": (0, 1, 2), "lesions": str(path)}
-    first = data_key([item], [])
-    assert data_key([{**item, "label": str(copied), "lesions": str(copied)}], []) == first, "the same data elsewhere"
-    assert data_key([{**item, "sharp_axes": (0, 1)}], []) != first
-    assert data_key([], [item]) != first
-    assert data_key([item, item], []) != first
-    copied.write_bytes(b"1243")
-    os.utime(copied, (path.stat().st_atime, path.stat().st_mtime))
-    changed = data_key([{**item, "label": str(copied)}], [])
-    assert changed != first and changed != data_key([{**item, "lesions": str(copied)}], [])
+    torch.save({"key": {"seed": "0"}, "network": linear(1.0).state_dict()}, path)
+    with pytest.raises(InputError, match="it holds no recipe"):
+        Checkpoint(path, RECIPE, {"network": linear(2.0)}).resume()
 
 
 # Trainings that were stopped
@@ -173,12 +155,30 @@ def refusal(*arguments, **options):
         ({"stage1_batch_size": 2}, "stage1_batch_size was 4, is 2"),
         ({"stage1_learning_rate": 0.01}, "stage1_learning_rate was 0.001, is 0.01"),
         ({"max_thickness": 6.0, "seed": 1}, "max_thickness was 7.0, is 6.0; seed was 0, is 1"),
-        ({"network_def#velocity#channels": [8, 24]}, "parameters was"),
+        (
+            {"network_def#velocity#channels": [8, 24]},
+            "stage1_checkpoint.pt is of another training: network_def::velocity",
+        ),
+        ({"network_def#apn#residual": False}, "network_def::apn::residual was True, is False"),
+        ({"stage#optimizer#_target_": "torch.optim.Adam"}, "stage::optimizer::_target_ was torch.optim.AdamW, is"),
+        ({"pairs#transforms#5#prob": 0.0}, "pairs::transforms::5::prob was 0.5, is 0.0"),
+        ({"stage2#trainer#loss_function#delta": 0.2}, "stage2::trainer::loss_function::delta was 0.1, is 0.2"),
+        ({"_meta_#version": "0.0.1"}, "_meta_::version was"),
         ({"stage2_epochs": 2}, "stage2_checkpoint.pt is of another training: stage2_epochs was 1, is 2"),
     ],
 )
-def test_other_settings_are_refused_by_name(finished, dataset_dir, options, told):
+def test_any_other_value_is_refused_by_name(finished, dataset_dir, options, told):
     assert told in refusal(finished, dataset_dir, "training", **options)
+
+
+def test_places_workers_intervals_and_logs_may_change(finished, dataset_dir, tmp_path):
+    moved, data = tmp_path / "eval", tmp_path / "data"
+    shutil.copytree(finished, moved)
+    shutil.copytree(dataset_dir.parent, data)
+    before = {path.name: path.read_bytes() for path in moved.iterdir() if path.is_file()}
+    other = {"num_workers": 1, "val_interval": 7, "checkpoint_interval": 3, "stage#log#iteration_log": 5}
+    nano.workflow(moved, data / dataset_dir.name, "training", **ONE, **other).run()
+    assert {path.name: path.read_bytes() for path in moved.iterdir() if path.is_file()} == before
 
 
 def test_other_start_weights_are_refused(finished, dataset_dir, tmp_path):

@@ -1,0 +1,58 @@
+"""The checkpoint of a stage of training: one file from which the stage goes on, and which no other training takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from ignite.handlers import DiskSaver
+
+from ..errors import InputError
+from .recipe import differences
+
+
+class Checkpoint:
+    """The state of a stage in one file, with the recipe of the training that wrote it.
+
+    Args:
+        path: of the file; it is complete or absent.
+        recipe: see `recipe.recipe`.
+        state: name -> object with a state dictionary.
+    """
+
+    def __init__(self, path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any]):
+        self.path = path
+        self.recipe = dict(recipe)
+        self.state = state
+        self.saver = DiskSaver(path.parent, require_empty=False)  # writes in the first process alone
+
+    def resume(self) -> None:
+        """Restores the state, if there is a file.
+
+        Raises:
+            InputError: if the file cannot be read, or is of another recipe; what differs is named.
+        """
+        if not self.path.is_file():
+            return
+        try:
+            found = torch.load(self.path, map_location="cpu", weights_only=True)
+            old, states = found.get("recipe"), {name: found.get(name) for name in self.state}
+        except Exception as error:  # torch raises many types for a broken file
+            raise InputError(
+                f"{self.path} cannot be read ({type(error).__name__}). Delete it to train anew."
+            ) from error
+        told = "it holds no recipe" if old is None else differences(old, self.recipe)
+        if told:
+            raise InputError(
+                f"{self.path} is of another training: {told}. "
+                "Set another --output_dir, or delete the file to train anew."
+            )
+        for name, item in self.state.items():
+            item.load_state_dict(states[name])
+
+    def save(self) -> None:
+        """Writes the state."""
+        states = {name: item.state_dict() for name, item in self.state.items()}
+        self.saver({"recipe": self.recipe, **states}, self.path.name)

@@ -1,0 +1,89 @@
+"""What a stock trainer lacks: the learning rate's course, clipping with a stop at divergence, the averaged network."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from ignite.engine import Engine, Events
+from ignite.handlers import EMAHandler
+from monai.engines import SupervisedTrainer
+from monai.engines.utils import IterationEvents
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
+
+
+def warmup_cosine(optimizer: torch.optim.Optimizer, steps: int, epochs: int) -> SequentialLR:
+    """Linear warm-up over 5 % of all steps, then a cosine from the peak rate to a tenth of it (Sec. S4.4).
+
+    Args:
+        optimizer: whose rates are scheduled.
+        steps: in an epoch.
+        epochs: of the training.
+    """
+    total = steps * epochs
+    warmup = max(1, total // 20)
+    peak = optimizer.param_groups[0]["lr"]
+    rising = LinearLR(optimizer, start_factor=1 / warmup, total_iters=warmup - 1)
+    falling = CosineAnnealingLR(optimizer, T_max=max(1, total - warmup), eta_min=0.1 * peak)
+    return SequentialLR(optimizer, [rising, falling], milestones=[warmup])
+
+
+def iteration_loss(output: dict | list[dict]) -> float:
+    """Loss of a trainer's iteration. Decollated outputs repeat it for each sample."""
+    loss = (output[0] if isinstance(output, list) else output)["loss"]
+    return loss.item() if isinstance(loss, Tensor) else loss
+
+
+class ClipGradient:
+    """Clips the norm of the gradient before each step of the optimiser, and takes no step that would break the weights.
+
+    `ignite.handlers.TerminateOnNan` looks at the loss alone, once the step is taken.
+
+    Args:
+        max_norm: largest norm, 1 in the paper.
+
+    Raises:
+        FloatingPointError: in the trainer, before the step, if the loss or its gradient is not finite.
+    """
+
+    def __init__(self, max_norm: float):
+        self.max_norm = max_norm
+
+    def attach(self, engine: Engine) -> None:
+        """Called by the trainer."""
+        engine.add_event_handler(IterationEvents.BACKWARD_COMPLETED, self)
+
+    def __call__(self, engine: SupervisedTrainer) -> None:
+        norm = nn.utils.clip_grad_norm_(engine.network.parameters(), self.max_norm).item()
+        loss = iteration_loss(engine.state.output)  # type: ignore[arg-type]  # ignite declares a number
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            state = engine.state
+            raise FloatingPointError(
+                f"step {state.iteration}, in epoch {state.epoch}, has the loss {loss:g} and a gradient of norm {norm:g}"
+            )
+
+
+class Average(EMAHandler):
+    """Exponential moving average of a network's weights, in `ema_model`. It is what validates and ships.
+
+    The first updates forget faster, so that the initial weights do not linger: update `n` keeps `(1 + n) / (10 + n)`,
+    until that reaches `decay`. The trainer counts `n`, so that a resumed training goes on as it was.
+
+    Args:
+        network: to be followed.
+        decay: share of the old average that an iteration keeps, once under way.
+    """
+
+    def __init__(self, network: nn.Module, decay: float):
+        super().__init__(network, momentum=1 - decay)
+
+    def attach(self, engine: Engine) -> None:  # type: ignore[override]  # one name and one event serve
+        """Called by the trainer."""
+        engine.add_event_handler(Events.ITERATION_STARTED, self.set_momentum)
+        super().attach(engine, warn_if_exists=False)
+
+    def set_momentum(self, engine: Engine) -> None:
+        """Sets the share of the new weights for the iteration that begins."""
+        momentum = max(self.momentum, 9 / (9 + engine.state.iteration))
+        engine.state.ema_momentum = momentum  # type: ignore[attr-defined]  # whence ignite takes it

@@ -1,0 +1,95 @@
+"""Laws of recipes: all that a result depends on is in there, and nothing else."""
+
+import os
+
+import pytest
+
+from scripts.train.recipe import data_digest, differences, options_at_work, parser_at_work, recipe
+from tests.config_files import parser
+
+
+def changed(name, **values):
+    """What another value changes in the recipe of a stage of `configs/train.yaml`."""
+    return differences(recipe(parser("train.yaml"), name), recipe(parser("train.yaml", **values), name))
+
+
+@pytest.mark.parametrize(
+    ("values", "stages"),
+    [
+        ({"seed": 1}, {"stage1", "stage2"}),
+        ({"network_def::apn::residual": False}, {"stage1", "stage2"}),
+        ({"stage::optimizer::weight_decay": 0.1}, {"stage1", "stage2"}),
+        ({"train::preprocessing::transforms::4::prob": 0.7}, {"stage1", "stage2"}),
+        ({"_meta_": {"version": "0.0.1"}}, {"stage1", "stage2"}),
+        ({"max_thickness": 6.0}, {"stage1", "stage2"}),
+        ({"stage1_learning_rate": 0.5}, {"stage1"}),
+        ({"ssim_weight": 0.5}, {"stage1"}),
+        ({"alpha": 1.0}, {"stage2"}),
+        ({"stage2_epochs": 1}, {"stage2"}),
+        ({"label_dir": "maps", "dataset_dir": "data", "ckpt_path": "start.pt", "output_dir": "out"}, set()),
+        ({"device": "cuda", "num_workers": 4, "val_interval": 1, "checkpoint_interval": 1}, set()),
+        ({"stage::log::iteration_log": 1, "stage2::start": "elsewhere/stage1.pt"}, set()),
+    ],
+)
+def test_a_value_is_in_the_recipes_of_the_stages_that_depend_on_it(values, stages):
+    assert {name for name in ("stage1", "stage2") if changed(name, **values)} == stages
+
+
+def test_logging_to_mlflow_changes_no_recipe():
+    plain, logged = parser("train.yaml"), parser("train.yaml")
+    for engine in ("train#handlers", "validate#handlers", "stage2#trainer#train_handlers"):
+        logged[engine].append({"_target_": "MLFlowHandler", "_disabled_": "@follower"})
+    for name in ("stage1", "stage2"):
+        assert recipe(plain, name) == recipe(logged, name)
+
+
+def test_what_a_recipe_holds_can_be_kept_in_a_file():
+    config = parser("train.yaml")
+    config["stage1::part"] = object()
+    values = recipe(config, "stage1")
+    assert values.pop("stage1::part") == "builtins.object"
+    assert all(value is None or isinstance(value, str | int | float) for value in values.values() if value != {})
+
+
+def test_of_many_differences_the_first_are_named_and_the_others_counted():
+    old, new = ({f"value{k}": k + shift for k in range(9)} for shift in (0, 1))
+    assert differences(old, old) == ""
+    assert differences(old, new).endswith("value2 was 2, is 3; and 6 more")
+    assert differences(old, {**old, "new": None}) == "new was absent, is None"
+
+
+def test_a_component_finds_the_parser_that_makes_it():
+    content = {"seed": 3, "shares": {"T1w": 1}, "reference": "@seed", "about": {"_target_": f"{__name__}.known"}}
+    found, options = parser_of(content).get_parsed_content("about")
+    assert found["seed"] == 3
+    assert options == {"seed": 3, "shares": {"T1w": 1}}
+    with pytest.raises(RuntimeError, match="ConfigParser"):
+        parser_at_work()
+
+
+def parser_of(content):
+    from monai.bundle import ConfigParser
+
+    return ConfigParser(content)
+
+
+def known():
+    return parser_at_work(), options_at_work()
+
+
+def test_data_are_told_apart_by_what_their_files_hold_and_by_what_is_said_of_them(tmp_path):
+    path, copied = tmp_path / "a.nii", tmp_path / "moved" / "b.nii"
+    path.write_bytes(b"1234")
+    copied.parent.mkdir()
+    copied.write_bytes(b"1234")
+    os.utime(copied, (1, 1))
+    item = {"label": str(path), "sharp_axes": (0, 1, 2), "lesions": str(path)}
+    first = data_digest([item], [])
+    assert data_digest([{**item, "label": str(copied), "lesions": str(copied)}], []) == first, "the same data elsewhere"
+    assert data_digest([{**item, "sharp_axes": (0, 1)}], []) != first
+    assert data_digest([], [item]) != first
+    assert data_digest([item, item], []) != first
+    copied.write_bytes(b"1243")
+    os.utime(copied, (path.stat().st_atime, path.stat().st_mtime))
+    changed = data_digest([{**item, "label": str(copied)}], [])
+    assert changed != first and changed != data_digest([{**item, "lesions": str(copied)}], [])
