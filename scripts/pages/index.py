@@ -42,7 +42,7 @@ def _thumbnail(volume: MetaTensor, axis: int, normal: int, low: float, high: flo
         low, high: intensities that are black and white.
     """
     array, affine = planes.ras(volume)
-    plane = planes.shades(planes.hang(array, normal, 2 * array.shape[normal] // 5), low, high)
+    plane = planes.shades(planes.cut(array, normal, planes.beside_midline(array.shape[normal])), low, high)
     up, across = plane.shape * np.delete(voxel_spacing(affine), normal)[::-1]  # mm
     scale = SIDE / max(up, across)
     width, height = (max(1, round(length * scale)) for length in (across, up))

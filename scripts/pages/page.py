@@ -30,7 +30,7 @@ def _pictures(name: str, volume: MetaTensor, place: MetaTensor, low: float, high
     for view, normal, across, up in planes.VIEWS:
         count = slices.shape[normal]
         offset = (count // 2 - (count - 1) / 2) * slice_spacing[normal]  # mm, from the centre that both have
-        plane = planes.hang(array, normal, round((array.shape[normal] - 1) / 2 + offset / spacing[normal]))
+        plane = planes.cut(array, normal, round((array.shape[normal] - 1) / 2 + offset / spacing[normal]))
         pictures.append(
             {
                 "name": f"{view}, {name}",

@@ -1,40 +1,41 @@
-"""Planes of a volume as radiologists hang them: the patient's right, or front, at the left, the head on top."""
+"""Planes of a volume as radiologists hang them: the patient's right, or front, on the left, the head on top."""
 
 from __future__ import annotations
 
 import base64
 import io
 
+import nibabel as nib
 import numpy as np
 from monai.data import MetaTensor
 from PIL import Image
+from torch import Tensor
 
-from ..stack.grid import canonical, voxel_spacing
+from ..stack.grid import voxel_spacing
 from ..stack.intensity import intensity_range
 
 OBLIQUE = 0.25  # cosine from which a second or third letter is named, about 15 degrees
 SIDES = ("LR", "PA", "IS")  # where the patient's x, y and z come from and go to
-# What each plane of a volume in RAS+ order shows: its name, and the axes normal to it, across it and upwards. Both of
-# these grow to the left and to the top.
+# Name of each plane of a volume in RAS+ order, and the axes normal to it, across it and upwards. The last two grow to
+# the left and to the top.
 VIEWS = (("axial", 2, 0, 1), ("coronal", 1, 0, 2), ("sagittal", 0, 1, 2))
 
 
 def ras(volume: MetaTensor) -> tuple[np.ndarray, np.ndarray]:
     """The volume `(X, Y, Z)` in the array order closest to RAS+, and its affine `(4, 4)`, voxel -> mm."""
-    affine = np.asarray(volume.affine, dtype=float)
-    axes, flipped = canonical(affine)
-    array = np.ascontiguousarray(np.flip(np.asarray(volume.as_tensor()).transpose(axes), flipped))
-    affine = affine[:, [*axes, 3]]
-    for axis in flipped:
-        affine[:3, 3] += affine[:3, axis] * (array.shape[axis] - 1)
-        affine[:3, axis] *= -1
-    return array, affine
+    image = nib.Nifti1Image(np.asarray(volume.as_tensor()), np.asarray(volume.affine, dtype=float))
+    turned = nib.as_closest_canonical(image)
+    return np.ascontiguousarray(turned.dataobj), np.array(turned.affine)
 
 
 def sides(affine: np.ndarray) -> list[tuple[str, str]]:
-    """The patient's sides where each axis of a volume in RAS+ order begins and ends, such as `("L", "R")`.
+    """The patient's sides where each axis of a volume in RAS+ order begins and ends.
 
-    Of an oblique axis more letters than one, as PS3.3 (C.7.6.1.1.1) has it: `RA` is mostly right, and in front.
+    Example: `[("L", "R"), ("P", "A"), ("I", "S")]`. An oblique axis has more letters: `RA` is right and in front
+    (PS3.3, C.7.6.1.1.1). `nibabel.aff2axcodes` names the first letter alone.
+
+    Args:
+        affine: `(4, 4)`, voxel -> mm.
     """
     names = []
     for column in (affine[:3, :3] / voxel_spacing(affine)).T:
@@ -44,21 +45,34 @@ def sides(affine: np.ndarray) -> list[tuple[str, str]]:
     return names
 
 
-def hang(array: np.ndarray, normal: int, index: int) -> np.ndarray:
-    """A plane of a volume in RAS+ order as it hangs, first row on top.
+def beside_midline(count: int) -> int:
+    """Which of `count` planes shows most of a head: one a little off the middle, which is behind the face as well."""
+    return 2 * count // 5
+
+
+def hang(plane: np.ndarray | Tensor) -> np.ndarray:
+    """A plane `(across, up)` of a volume in RAS+ order as a picture `(rows, columns)`, first row on top."""
+    return np.asarray(plane).T[::-1, ::-1]
+
+
+def cut(volume: np.ndarray | Tensor, normal: int, index: int) -> np.ndarray:
+    """A plane of a volume as it hangs.
 
     Args:
-        array: `(X, Y, Z)`.
-        normal: axis.
-        index: along it; the first or last plane is taken beyond the ends.
+        volume: `(X, Y, Z)` in RAS+ order.
+        normal: axis across the plane.
+        index: along it; beyond the ends, the first or last plane is taken.
+
+    Returns:
+        `(rows, columns)`, first row on top.
     """
-    return array.take(min(max(index, 0), array.shape[normal] - 1), axis=normal).T[::-1, ::-1]
+    return hang(np.asarray(volume).take(min(max(index, 0), volume.shape[normal] - 1), axis=normal))
 
 
-def window(measured: MetaTensor) -> tuple[float, float]:
-    """Intensities of a scan to be drawn black and white, without hot spots."""
-    low, high, _ = intensity_range(measured.as_tensor())
-    bottom, top = np.percentile(np.asarray(measured.as_tensor()), (0.5, 99)).clip(low, high).tolist()
+def window(volume: Tensor) -> tuple[float, float]:
+    """Intensities of a scan that are drawn black and white; hot spots do not count."""
+    low, high, _ = intensity_range(volume)
+    bottom, top = np.percentile(np.asarray(volume.detach().cpu()), (0.5, 99)).clip(low, high).tolist()
     return bottom, top
 
 

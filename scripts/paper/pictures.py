@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..evaluate.paired import central_slab, read_volume
 from ..files import stem, whole_file
+from ..pages.planes import cut, hang
 from ..stack import grid
 from ..stack.acquisition import Acquisition
 from ..stack.intensity import intensity_range
@@ -73,7 +74,7 @@ def _panels(lines: Mapping[str, Mapping[str, Tensor]], maps: Sequence[str], tops
     for line, row, colours, top in zip(panels, lines, maps, tops):
         for panel, column in zip(line, columns):
             least = 0 if colours == "gray" else -top
-            panel.imshow(lines[row][column].rot90().numpy(), cmap=colours, vmin=least, vmax=top)
+            panel.imshow(hang(lines[row][column]), cmap=colours, vmin=least, vmax=top)
             panel.set(xticks=[], yticks=[])
         line[0].set_ylabel(row)
     for panel, column in zip(panels[0], columns):
@@ -161,6 +162,6 @@ def gallery(
     for panel in panels:
         panel.set_axis_off()
     for panel, (name, volume) in zip(panels, volumes.items()):
-        panel.imshow(volume.select(normal, volume.shape[normal] // 2).rot90().numpy(), cmap="gray", vmin=0, vmax=top)
+        panel.imshow(cut(volume, normal, volume.shape[normal] // 2), cmap="gray", vmin=0, vmax=top)
         panel.set_title(name, fontsize=9)
     return figure

@@ -15,6 +15,7 @@ import nibabel as nib
 import numpy as np
 from PIL import Image
 
+from scripts.pages.planes import cut
 from scripts.rebuild.inferer import rebuild
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
@@ -67,9 +68,9 @@ def main():
     for line, (name, spacing, volumes) in zip(panels, rows):
         low, high = np.percentile(volumes[0], (0.5, 99.7))
         for panel, volume, title in zip(line, volumes, (f"{name}: measured", "cubic spline", "DRIFT")):
-            plane = volume[:, options.slab // 2].T
+            plane = cut(volume, 1, options.slab // 2)
             aspect = spacing[SLICE] / spacing[LEFT_RIGHT]
-            panel.imshow(plane, cmap="gray", vmin=low, vmax=high, origin="lower", aspect=aspect)
+            panel.imshow(plane, cmap="gray", vmin=low, vmax=high, aspect=aspect)
             panel.set_title(title, color="white", fontsize=9)
             panel.axis("off")
     figure.tight_layout()

@@ -1,4 +1,4 @@
-"""The rebuilt sample beside its truth: PSNR, SSIM and a picture."""
+"""Rebuilt scans whose truth is known, such as the built-in sample, beside it: PSNR, SSIM and a picture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import nibabel as nib
 import numpy as np
 import torch
 
-from ..files import whole_file
+from ..files import stem, whole_file
+from ..pages import planes
 from ..stack.acquisition import Acquisition
 from ..stack.grid import slice_axis, voxel_spacing
 from ..stack.interpolation import interpolate
@@ -25,7 +26,7 @@ def _read(path: str | Path) -> tuple[torch.Tensor, np.ndarray]:
 
 
 def compare_with_truth(items: list[dict], output_dir: str) -> None:
-    """For scans whose truth is known, prints PSNR and SSIM of DRIFT and of cubic interpolation and draws a picture.
+    """Logs PSNR and SSIM of DRIFT and of cubic interpolation, and draws a picture, for scans whose truth is known.
 
     Args:
         items: of `scans.scans`; those without `truth` are left out.
@@ -34,12 +35,12 @@ def compare_with_truth(items: list[dict], output_dir: str) -> None:
     for item in items:
         if "truth" not in item:
             continue
-        name = Path(item["image"]).name.removesuffix(".gz").removesuffix(".nii")
+        name = stem(Path(item["image"]).name)
         thick, affine = _read(item["image"])
         truth, fine_affine = _read(item["truth"])
         drift, _ = _read(item["result"] + ".nii.gz")
         if drift.shape != truth.shape:
-            logger.info(f"{name}: the result is on another grid than the truth, with which it is not compared.")
+            logger.info(f"{name}: the result is on another grid than the truth and is not compared with it.")
             continue
         axis = slice_axis(voxel_spacing(affine))
         spacing, target = (float(voxel_spacing(a)[axis]) for a in (affine, fine_affine))
@@ -54,11 +55,11 @@ def compare_with_truth(items: list[dict], output_dir: str) -> None:
 
 
 def draw_comparison(volumes: dict[str, torch.Tensor], axis: int, path: str | Path) -> None:
-    """Draws the two planes near the middle that contain the slice axis, a column for each volume, at one windowing.
+    """Draws the two planes beside the midline that contain the slice axis: a column for each volume, at one window.
 
     Args:
-        volumes: name -> `(X, Y, Z)` volume; all on one grid in RAS+ order, the last one sets the windowing.
-        axis: slice axis, drawn upwards.
+        volumes: name -> `(X, Y, Z)` volume; all on one grid in RAS+ order. The last one sets the window.
+        axis: slice axis.
         path: PNG to write.
     """
     import matplotlib
@@ -66,14 +67,13 @@ def draw_comparison(volumes: dict[str, torch.Tensor], axis: int, path: str | Pat
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    reference = list(volumes.values())[-1].numpy()
-    low, high = np.percentile(reference, (0.5, 99.8))
-    normals = [a for a in range(3) if a != axis][::-1]
+    low, high = planes.window(list(volumes.values())[-1])
+    normals = [normal for _, normal, *_ in planes.VIEWS if normal != axis]
     figure, panels = plt.subplots(2, len(volumes), figsize=(3.4 * len(volumes), 7), facecolor="black")
     for column, (name, volume) in enumerate(volumes.items()):
         for panel, normal in zip(panels[:, column], normals):
-            plane = volume.movedim((axis, normal), (0, 1))[:, 2 * volume.shape[normal] // 5]  # beside the midline
-            panel.imshow(plane.numpy(), cmap="gray", vmin=low, vmax=high, origin="lower", interpolation="nearest")
+            plane = planes.cut(volume, normal, planes.beside_midline(volume.shape[normal]))
+            panel.imshow(planes.shades(plane, low, high), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
             panel.axis("off")
         panels[0, column].set_title(name, color="white", fontsize=14)
     figure.tight_layout()

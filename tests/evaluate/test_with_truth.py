@@ -1,0 +1,169 @@
+"""Rebuilt scans beside their truth: the numbers are those of the files, and the picture hangs the right way."""
+
+import logging
+import re
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from matplotlib.image import imread
+from scipy.interpolate import CubicSpline
+
+from scripts.evaluate import metrics
+from scripts.evaluate.with_truth import compare_with_truth, draw_comparison
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.grid import fine_affine
+from scripts.stack.profile import acquire
+
+
+@pytest.fixture
+def case(tmp_path, phantom):
+    """A sharp volume, its 4 mm slices and a stand-in for the result, as the bundle leaves them; an item of `scans`."""
+
+    def write(axis=2):
+        affine = np.diag([1.0, 1.0, 1.0, 1.0])
+        affine[:3, 3] = -20, 30, 10
+        acquisition = Acquisition.of_truth(axis, phantom.shape[axis], 1.0, 4.0)
+        thick = acquire(torch.from_numpy(phantom), acquisition).numpy()
+        result = phantom + 20 * np.random.default_rng(1).standard_normal(phantom.shape).astype(np.float32)
+        thick_affine = fine_affine(affine, axis, phantom.shape[axis], thick.shape[axis], 4.0)
+        for name, data, place in (
+            ("case", thick, thick_affine),
+            ("case_truth", phantom, affine),
+            ("case_sr", result, affine),
+        ):
+            nib.save(nib.Nifti1Image(data, place), tmp_path / f"{name}.nii.gz")
+        return {
+            "image": str(tmp_path / "case.nii.gz"),
+            "truth": str(tmp_path / "case_truth.nii.gz"),
+            "result": str(tmp_path / "case_sr"),
+        }
+
+    return write
+
+
+def read(path) -> torch.Tensor:
+    return torch.from_numpy(nib.load(path).get_fdata(dtype=np.float32))
+
+
+def cubic_by_scipy(thick, axis):
+    """Not-a-knot spline through the slice centres, constant beyond the outermost ones; ratio 4."""
+    count = thick.shape[axis]
+    centres = 1.5 + 4.0 * np.arange(count)
+    spline = CubicSpline(centres, thick.double().numpy(), axis=axis)
+    return torch.from_numpy(spline(np.clip(np.arange(4 * count), centres[0], centres[-1]))).float()
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_the_logged_numbers_are_those_of_the_files(axis, case, tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="drift")
+    item = case(axis)
+    compare_with_truth([item], str(tmp_path))
+    truth = read(item["truth"])
+    expected = {"cubic": cubic_by_scipy(read(item["image"]), axis), "DRIFT": read(tmp_path / "case_sr.nii.gz")}
+    lines = [m for m in caplog.messages if "PSNR" in m]
+    assert len(lines) == 2
+    for line, (label, volume) in zip(lines, expected.items()):
+        assert line.startswith("case") and label in line
+        psnr, ssim = map(float, re.search(r"PSNR (\S+) dB\s+SSIM (\S+)$", line).groups())
+        assert psnr == pytest.approx(metrics.psnr(volume, truth), abs=0.0051)
+        assert ssim == pytest.approx(metrics.ssim(volume, truth), abs=0.000051)
+
+
+def test_the_picture_is_written_and_named(case, tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="drift")
+    compare_with_truth([case()], str(tmp_path))
+    path = tmp_path / "case_comparison.png"
+    assert f"wrote {path}" in caplog.messages
+    height, width, _ = imread(path).shape
+    assert width > 1000 and height > 500  # four columns that a person can look at
+
+
+def test_a_result_on_another_grid_is_told_of_and_not_compared(case, tmp_path, caplog):
+    """As with --target_thickness 0.8."""
+    item = case()
+    nib.save(nib.Nifti1Image(np.ones((9, 9, 9), np.float32), np.eye(4)), item["result"] + ".nii.gz")
+    with caplog.at_level(logging.INFO, logger="drift"):
+        compare_with_truth([item], str(tmp_path))
+    assert "on another grid than the truth" in caplog.text and not list(tmp_path.glob("*.png"))
+
+
+def test_scans_without_truth_are_left_out(case, tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="drift")
+    item = case()
+    del item["truth"]
+    compare_with_truth([item, {"image": "elsewhere.nii.gz", "result": "elsewhere_sr"}], str(tmp_path))
+    compare_with_truth([], str(tmp_path))
+    assert not caplog.messages and not list(tmp_path.glob("*.png"))
+
+
+def blob(shape, centre, width=3.0):
+    """A Gaussian; `width` in voxels, one or one for each axis. Wide across a plane, it shows in every such plane."""
+    place = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), -1)
+    return torch.from_numpy(np.exp(-0.5 * (((place - centre) / width) ** 2).sum(-1)).astype(np.float32))
+
+
+def gray(path) -> np.ndarray:
+    return imread(path)[..., 0]
+
+
+SHAPE = (40, 40, 40)
+
+
+VIEWS = {2: (0, 1), 1: (0, 2), 0: (1, 2)}  # normal axis -> axes across and upwards: the right or the front on the left
+
+
+def shown(volume, axis, path):
+    """The panels of the first of two equal columns, upper and lower, without titles; rows and columns as shares."""
+    draw_comparison({"a": volume, "b": volume}, axis, path)
+    image = gray(path)
+    height, width = image.shape
+    return [half[half.shape[0] // 6 :, : width // 2] for half in (image[: height // 2], image[height // 2 :])]
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_planes_hang_as_radiologists_hang_them(axis, tmp_path):
+    """A blob at the right, the front and the top: on the left of planes it lies in, and high where they are upright."""
+    normals = [a for a in (2, 1, 0) if a != axis]
+    for row, normal in enumerate(normals):
+        width, centre = np.full(3, 3.0), np.array([33, 33, 33])
+        width[normal] = 30  # so that the plane beside the midline has it
+        panel = shown(blob(SHAPE, centre, width), axis, tmp_path / f"{normal}.png")[row]
+        bright = np.argwhere(panel > 0.5).mean(0) / panel.shape
+        assert (bright < 0.45).all(), f"{normal}: {bright}"
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("row", [0, 1])
+def test_the_two_rows_are_the_two_planes_that_contain_the_slice_axis(row, axis, tmp_path):
+    """A blob far along the axis across one plane is missed by it, and far off the middle in the other plane."""
+    normals = [a for a in (2, 1, 0) if a != axis]
+    centre, width = np.full(3, 20.0), np.full(3, 3.0)
+    centre[normals[row]], width[normals[1 - row]] = 35, 12
+    panels = shown(blob(SHAPE, centre, width), axis, tmp_path / "blob.png")
+    assert panels[row].max() < 0.2
+    across, up = VIEWS[normals[1 - row]]
+    place = np.argwhere(panels[1 - row] > 0.5).mean(0) / panels[1 - row].shape
+    far, middle = (place[1], place[0]) if across == normals[row] else (place[0], place[1])
+    assert {across, up} == {axis, normals[row]} and far < 0.35 and 0.35 < middle < 0.65
+
+
+def test_columns_stand_in_the_order_given_under_one_windowing(tmp_path):
+    reference = blob(SHAPE, np.full(3, 20.0), 8.0)
+    draw_comparison({"empty": 0 * reference, "half": reference / 2, "truth": reference}, 2, tmp_path / "a.png")
+    image = gray(tmp_path / "a.png")
+    lower = image[image.shape[0] // 2 :]  # the upper half carries the titles
+    empty, half, truth = (part.max() for part in np.array_split(lower, 3, axis=1))
+    assert empty == 0 and truth > 0.8
+    assert half == pytest.approx(truth / 2, abs=0.1)
+
+
+def test_a_volume_brighter_than_the_reference_is_cut_not_rescaled(tmp_path):
+    reference = blob(SHAPE, np.full(3, 20.0), 8.0)
+    draw_comparison({"a": reference, "b": reference}, 2, tmp_path / "a.png")
+    draw_comparison({"a": 10 * reference, "b": reference}, 2, tmp_path / "b.png")
+    first, second = gray(tmp_path / "a.png"), gray(tmp_path / "b.png")
+    half = first.shape[1] // 2
+    np.testing.assert_array_equal(first[:, half:], second[:, half:])  # the reference's column is the same
+    assert (second[:, :half] >= first[:, :half] - 0.01).all()
