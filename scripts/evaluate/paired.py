@@ -46,7 +46,7 @@ Metrics = Callable[[Tensor, int], Callable[[Tensor], dict[str, float]]]
 def by_networks(
     thick: MetaTensor, acquisition: Acquisition, network: nn.Module, inferer: Inferer, device: torch.device | str
 ) -> MetaTensor:
-    """The method that ships, `inference.rebuild`; the slices carry their acquisition."""
+    """The method that ships, `inferer.rebuild`; the slices carry their acquisition."""
     return rebuild(thick, network, inferer, device)
 
 
@@ -209,7 +209,7 @@ def evaluate(
         spacing_ratio: slice spacing / slice thickness; above 1 for gaps, below for overlap.
         noise: standard deviation of Gaussian noise in the thick slices, as a share of the truth's intensity range.
         seed: of the noise.
-        profile: of the slices, see `slice_profile.slice_profile`.
+        profile: of the slices, see `profile.slice_profile`.
         slab: number of central slices kept along the last axis that is not degraded; null for all.
         metrics: what else is measured; with them the truth itself is one more method.
         segmenter: of the truth and of every result, whose labels are compared; it is given the slab where there is one.

@@ -95,7 +95,7 @@ class SettleAcquisitiond(MapTransform):
         slice_thickness: in mm; null for that of the DICOM header or the BIDS sidecar, else the slice spacing.
         target_thickness: in mm; null for the finer in-plane spacing, within the trained range.
         slice_axis: array axis, 0 to 2; null for the one that the header names, else that of the largest spacing.
-        profile: of the slices, see `slice_profile.slice_profile`.
+        profile: of the slices, see `profile.slice_profile`.
         isotropic: resample the pixels to the target, so that the result has cubes for voxels.
 
     Raises:

@@ -35,7 +35,7 @@ class PathSample(NamedTuple):
     beside: int = 0
 
 
-def interpolate(x0: Tensor, x1: Tensor, t: Tensor) -> Tensor:
+def state_at(x0: Tensor, x1: Tensor, t: Tensor) -> Tensor:
     """State on the straight path, `s(t) = (1 - t) x0 + t x1` (Eq. 6).
 
     Args:

@@ -44,7 +44,7 @@ class Stopwatch:
     """Expects how long scans take: some planes are rebuilt once for each number of steps, and all are counted.
 
     Args:
-        network, inferer, device: see `inference.rebuild`.
+        network, inferer, device: see `inferer.rebuild`.
     """
 
     def __init__(self, network: nn.Module, inferer: StackInferer, device: torch.device):

@@ -60,7 +60,7 @@ def glance(measured: MetaTensor, result: MetaTensor) -> dict[str, Any]:
 
     Args:
         measured: `(X, Y, Z)` slices with their acquisition.
-        result: `(X, Y, Z)` of `inference.rebuild`.
+        result: `(X, Y, Z)` of `inferer.rebuild`.
 
     Returns:
         `voxels` of the result; `plane`, the name of one that contains the slice axis; `before` and `after`, data URLs

@@ -32,7 +32,7 @@ def scored(
     velocity is the difference of the two volumes, of which the deployed inferer makes one more than it needs.
 
     Returns:
-        As `inference.rebuild`; the scores are in the `measured` of its meta data.
+        As `inferer.rebuild`; the scores are in the `measured` of its meta data.
     """
     volumes = []
     for steps in (0, 1):

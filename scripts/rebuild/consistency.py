@@ -1,7 +1,7 @@
 """Does the result agree with what was measured: acquire it again with the slice model and compare, or reconcile it.
 
 The acquisition is `y = A x` along the slice axis alone, `x` the result's fine slices, `y` the measured thick ones and
-`A` the small matrix of `slice_profile.slice_matrix`. The model must be told how the slices were acquired: with another
+`A` the small matrix of `profile.slice_matrix`. The model must be told how the slices were acquired: with another
 profile or another gap the difference holds the model's error as well, and the projection puts it into the result.
 """
 

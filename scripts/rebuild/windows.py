@@ -73,7 +73,7 @@ def in_parts(sharpen: Callable[[Tensor], Tensor], windows: Tensor) -> Tensor:
 
 
 def windows_per_call(window: Tensor, sharpen: Callable[[Tensor], Tensor]) -> int:
-    """How many windows a call takes: see `inference.PlaneInferer`, `sw_batch_size`.
+    """How many windows a call takes: see `inferer.PlaneInferer`, `sw_batch_size`.
 
     Args:
         window: `(1, 1, H, W)`, one of them.
@@ -103,7 +103,7 @@ def by_windows(
     Args:
         planes: `(P, 1, H, W)`.
         sharpen: windows -> windows, both `(B, 1, H', W')`.
-        roi_size, overlap, sw_batch_size: see `inference.PlaneInferer`.
+        roi_size, overlap, sw_batch_size: see `inferer.PlaneInferer`.
         bar: counts planes.
 
     Returns:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from ..errors import InputError
 from . import grid
 
-# Of slices: the time-bandwidth product of an SLR pulse, or a shape by its name (`slice_profile.slice_profile`)
+# Of slices: the time-bandwidth product of an SLR pulse, or a shape by its name (`profile.slice_profile`)
 Profile = float | Literal["gaussian", "rectangular", "point"]
 SLR = 4.0  # dimensionless; a common clinical 2-D excitation
 
@@ -36,7 +36,7 @@ class Acquisition:
         slice_thickness: full width at half maximum of their profile, `T_i`.
         target_spacing: of the fine grid, and the slice thickness to reach, `T_hr`.
         fine_count: of slices of the fine grid.
-        profile: of the measured slices, see `slice_profile.slice_profile`.
+        profile: of the measured slices, see `profile.slice_profile`.
         shift: of the measured slices from their centred place.
         sources: name of an attribute -> where it came from, for people.
         warnings: what people should know.

@@ -8,7 +8,7 @@ from monai.inferers import Inferer, SimpleInferer
 from torch import Tensor, nn
 
 from ..errors import InputError, flag
-from ..method.flow import PathSample, endpoint_biased, interpolate
+from ..method.flow import PathSample, endpoint_biased, state_at
 
 
 class ProjectionBatch(PrepareBatch):
@@ -87,5 +87,5 @@ class FlowBatch(PrepareBatch):
             x0, x1, thickness = (torch.cat([whole, whole[again]]) for whole in (x0, x1, thickness))
             t = torch.cat([t, t.new_full((beside,), self.ceta_time)])
             partner = torch.arange(first, first + len(partner), device=x1.device)
-        xt = interpolate(x0, x1, t)
+        xt = state_at(x0, x1, t)
         return xt, PathSample(xt, x0, x1, t, partner, beside), (thickness, t), {}

@@ -134,7 +134,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
         max_thickness: `T_i` is uniform in `(T_hr, max_thickness]` mm.
         min_thickness: in mm, `T_i` is uniform from it on; null for `T_hr`.
         ceta_gap: `Delta T` of CETA in mm; 0 for no pairs; `"random"` draws `T_j` as `T_i` is drawn (Tab. 3).
-        profiles: of which one is drawn, see `slice_profile.slice_profile`.
+        profiles: of which one is drawn, see `profile.slice_profile`.
         spacing_ratio: slice spacing / slice thickness is uniform in this range for half of the stacks, else 1.
         max_shift: the stack lies off its centred place by a length uniform up to this share of `T_hr`, either way.
         max_gain: slices differ in gain by a standard deviation uniform up to this share, for half of the stacks; for

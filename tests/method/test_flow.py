@@ -58,13 +58,13 @@ def distribution(t, alpha):
 
 def test_path_starts_at_x0_and_ends_at_x1():
     x0, x1 = images(seed=1), images(seed=2)
-    assert torch.equal(flow.interpolate(x0, x1, torch.zeros(2, dtype=x0.dtype)), x0)
-    assert torch.equal(flow.interpolate(x0, x1, torch.ones(2, dtype=x0.dtype)), x1)
+    assert torch.equal(flow.state_at(x0, x1, torch.zeros(2, dtype=x0.dtype)), x0)
+    assert torch.equal(flow.state_at(x0, x1, torch.ones(2, dtype=x0.dtype)), x1)
 
 
 def test_each_sample_has_its_own_time():
     x0, x1, t = images(3, seed=1), images(3, seed=2), torch.tensor([0.0, 0.25, 1.0], dtype=torch.float64)
-    xt = flow.interpolate(x0, x1, t)
+    xt = flow.state_at(x0, x1, t)
     for k in range(3):
         torch.testing.assert_close(xt[k], (1 - t[k]) * x0[k] + t[k] * x1[k])
 
@@ -73,7 +73,7 @@ def test_target_velocity_is_the_paths_derivative_at_all_times():
     x0, x1 = images(seed=1), images(seed=2)
     for value in (0.0, 0.3, 1.0):
         t = torch.full((2,), value, dtype=torch.float64)
-        _, derivative = torch.func.jvp(lambda t: flow.interpolate(x0, x1, t), (t,), (torch.ones_like(t),))
+        _, derivative = torch.func.jvp(lambda t: flow.state_at(x0, x1, t), (t,), (torch.ones_like(t),))
         torch.testing.assert_close(derivative, flow.target_velocity(x0, x1))
 
 

@@ -10,7 +10,7 @@ from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.windows import in_parts, signal_box, window_size
 from scripts.stack.acquisition import Acquisition
 from tests.loops import in_unit, sharpened_by_loop
-from tests.rebuild.test_inference import OWN, Pointwise, arrays, close, doubled, of_box
+from tests.rebuild.test_inferer import OWN, Pointwise, arrays, close, doubled, of_box
 from tests.volumes import noise_stack
 
 BOX = (slice(30, 71), slice(3, 40), slice(4, 10))  # of the thick grid

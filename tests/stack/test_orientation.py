@@ -10,7 +10,7 @@ from monai.data import MetaTensor
 from scripts.rebuild.inferer import DriftInferer, rebuild
 from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
-from tests.rebuild.test_inference import Pointwise
+from tests.rebuild.test_inferer import Pointwise
 from tests.volumes import head, indices, place, random_affine, scan_of
 
 FLIPS = [tuple(axis for axis in range(3) if signs[axis]) for signs in product((0, 1), repeat=3)]

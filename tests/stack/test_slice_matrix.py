@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from scripts.stack import profile as slice_profile
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import degrade
-from scripts.stack.profile import acquire, slice_matrix
+from scripts.stack.profile import acquire, profile_kernel, slice_matrix
 
 # (fine slices, fine spacing, slice thickness, slice spacing), mm: plain, non-integer, gap, overlap, a single slice, ...
 STACKS = [
@@ -33,7 +32,7 @@ def line(count, seed=0):
 
 def acquire_by_loop(volume, axis, fine_spacing, slice_thickness, slice_spacing):
     """Thick slices, line by line: pad symmetrically, convolve, interpolate linearly at the slice centres."""
-    kernel = slice_profile.profile_kernel(slice_thickness, fine_spacing)
+    kernel = profile_kernel(slice_thickness, fine_spacing)
     reach = len(kernel) // 2
     volume = np.moveaxis(volume, axis, -1)
     fine = volume.shape[-1]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sigpy.mri import rf
 
-from scripts.stack import profile as slice_profile
+from scripts.stack.profile import full_width_half_maximum, profile_kernel, slice_profile, slr_profile
 
 TIME_BANDWIDTHS = [2.0, 3.0, 4.0, 6.0, 10.0]
 PROFILES = [*TIME_BANDWIDTHS, "gaussian", "rectangular"]
@@ -73,14 +73,14 @@ def shape_over_voxels(profile, ratio, reach):
 @pytest.mark.parametrize("fine_spacing", [0.5, 0.7, 0.9, 1.0, 1.25])
 def test_kernel_is_as_wide_as_the_slice_is_thick(fine_spacing, profile):
     for ratio in (1.05, 1.2, 1.43, 1.5, 2.0, 2.5, 3.0, 3.7, 4.2, 5.0, 6.5, 8.0, 20.0):
-        kernel = slice_profile.profile_kernel(ratio * fine_spacing, fine_spacing, profile)
+        kernel = profile_kernel(ratio * fine_spacing, fine_spacing, profile)
         assert half_width(kernel) == pytest.approx(ratio, abs=5e-5)  # voxels
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("ratio", [0.5, 1.0, 1.01, 1.05, 1.5, 2.0, 3.7, 8.0])
 def test_kernel_is_symmetric_with_odd_length_and_sum_one(ratio, profile):
-    kernel = slice_profile.profile_kernel(ratio * 0.7, 0.7, profile)
+    kernel = profile_kernel(ratio * 0.7, 0.7, profile)
     assert len(kernel) % 2 == 1
     assert kernel.sum() == pytest.approx(1, abs=1e-12)
     assert (kernel >= 0).all()
@@ -89,7 +89,7 @@ def test_kernel_is_symmetric_with_odd_length_and_sum_one(ratio, profile):
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_kernel_depends_on_the_ratio_of_lengths_alone(profile):
-    kernels = [slice_profile.profile_kernel(*lengths, profile) for lengths in ((4.2, 0.7), (6.0, 1.0))]
+    kernels = [profile_kernel(*lengths, profile) for lengths in ((4.2, 0.7), (6.0, 1.0))]
     np.testing.assert_allclose(*kernels, atol=1e-4)
 
 
@@ -97,14 +97,14 @@ def test_kernel_depends_on_the_ratio_of_lengths_alone(profile):
 def test_kernel_spreads_as_slices_thicken(profile):
     spread = []
     for thickness in np.arange(1.0, 8.0, 0.05):
-        kernel = slice_profile.profile_kernel(float(thickness), 1.0, profile)
+        kernel = profile_kernel(float(thickness), 1.0, profile)
         spread.append(np.sum(kernel * (np.arange(len(kernel)) - len(kernel) // 2) ** 2))
     assert (np.diff(spread) > 0).all()
 
 
 @pytest.mark.parametrize("thickness", [0.2, 0.999, 1.0])
 def test_the_kernel_of_a_slice_as_thin_as_the_grid_is_one_voxel(thickness):
-    np.testing.assert_array_equal(slice_profile.profile_kernel(thickness, 1.0), [1.0])
+    np.testing.assert_array_equal(profile_kernel(thickness, 1.0), [1.0])
 
 
 @pytest.mark.parametrize("time_bandwidth", TIME_BANDWIDTHS)
@@ -113,7 +113,7 @@ def test_profile_agrees_with_a_bloch_simulation(time_bandwidth):
     transverse = np.hypot(*bloch(pulse(time_bandwidth), x)[:, :2].T)
     width = half_width(transverse) * (x[1] - x[0])
     assert width == pytest.approx(time_bandwidth, rel=0.25)  # what the product means, up to the edges' softness
-    z, profile = slice_profile.slr_profile(time_bandwidth)
+    z, profile = slr_profile(time_bandwidth)
     np.testing.assert_allclose(np.interp(x / width, z, profile), transverse, atol=0.01)
 
 
@@ -129,7 +129,7 @@ def test_pulse_tips_the_centre_by_ninety_degrees_in_phase(time_bandwidth):
 @pytest.mark.parametrize("time_bandwidth", TIME_BANDWIDTHS)
 def test_kernel_agrees_with_a_bloch_simulation(time_bandwidth):
     ratio = 12.0
-    kernel = slice_profile.profile_kernel(ratio, 1.0, time_bandwidth)
+    kernel = profile_kernel(ratio, 1.0, time_bandwidth)
     x = np.linspace(-1.5 * time_bandwidth, 1.5 * time_bandwidth, 1201)
     transverse = np.hypot(*bloch(pulse(time_bandwidth), x)[:, :2].T)
     z = x * ratio / (half_width(transverse) * (x[1] - x[0]))  # in fine voxels
@@ -142,7 +142,7 @@ def test_kernel_agrees_with_a_bloch_simulation(time_bandwidth):
 
 @pytest.mark.parametrize("time_bandwidth", TIME_BANDWIDTHS)
 def test_profile_is_one_slice_wide(time_bandwidth):
-    z, profile = slice_profile.slr_profile(time_bandwidth)
+    z, profile = slr_profile(time_bandwidth)
     assert half_width(profile) * (z[1] - z[0]) == pytest.approx(1, abs=1e-6)
     np.testing.assert_allclose(profile, profile[::-1], atol=1e-6)
 
@@ -150,31 +150,31 @@ def test_profile_is_one_slice_wide(time_bandwidth):
 @pytest.mark.parametrize("profile", ["gaussian", "rectangular"])
 @pytest.mark.parametrize("ratio", [1.05, 1.5, 2.0, 3.3, 5.0, 8.0])
 def test_shapes_are_integrated_over_voxels_in_closed_form(ratio, profile):
-    kernel = slice_profile.profile_kernel(ratio, 1.0, profile)
+    kernel = profile_kernel(ratio, 1.0, profile)
     np.testing.assert_allclose(kernel, shape_over_voxels(profile, ratio, len(kernel) // 2), atol=1e-3)
 
 
 def test_a_whole_number_of_voxels_is_averaged_by_the_ideal_profile():
-    kernel = slice_profile.profile_kernel(5.0, 1.0, "rectangular")
+    kernel = profile_kernel(5.0, 1.0, "rectangular")
     np.testing.assert_allclose(kernel[kernel > 1e-3], np.full(5, 0.2), atol=1e-3)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_profile_is_one_slice_wide_wherever_it_comes_from(profile):
-    z, magnitude = slice_profile.slice_profile(profile)
+    z, magnitude = slice_profile(profile)
     assert half_width(magnitude) * (z[1] - z[0]) == pytest.approx(1, abs=2e-3)
     np.testing.assert_allclose(z, -z[::-1], atol=1e-9)
 
 
 @pytest.mark.parametrize("time_bandwidth", TIME_BANDWIDTHS)
 def test_a_number_is_the_pulses_time_bandwidth_product(time_bandwidth):
-    for array, expected in zip(slice_profile.slice_profile(time_bandwidth), slice_profile.slr_profile(time_bandwidth)):
+    for array, expected in zip(slice_profile(time_bandwidth), slr_profile(time_bandwidth)):
         np.testing.assert_array_equal(array, expected)
 
 
 def test_larger_time_bandwidth_sharpens_the_edges():
     def edge(time_bandwidth):
-        z, profile = slice_profile.slr_profile(time_bandwidth)
+        z, profile = slr_profile(time_bandwidth)
         return np.mean((profile > 0.1) & (profile < 0.9)) * (z[-1] - z[0])
 
     edges = [edge(time_bandwidth) for time_bandwidth in TIME_BANDWIDTHS]
@@ -183,13 +183,13 @@ def test_larger_time_bandwidth_sharpens_the_edges():
 
 def test_width_of_a_triangle():
     z = np.array([0.0, 2.0, 4.0, 6.0, 8.0])
-    assert slice_profile.full_width_half_maximum(z, np.array([0.0, 1.0, 2.0, 1.0, 0.0])) == pytest.approx(4)
-    assert slice_profile.full_width_half_maximum(z, np.array([0.0, 0.0, 3.0, 0.0, 0.0])) == pytest.approx(2)
+    assert full_width_half_maximum(z, np.array([0.0, 1.0, 2.0, 1.0, 0.0])) == pytest.approx(4)
+    assert full_width_half_maximum(z, np.array([0.0, 0.0, 3.0, 0.0, 0.0])) == pytest.approx(2)
 
 
 def test_a_kernel_is_computed_once():
-    first = slice_profile.profile_kernel(3.21, 0.77)
-    assert slice_profile.profile_kernel(3.21, 0.77) is first
+    first = profile_kernel(3.21, 0.77)
+    assert profile_kernel(3.21, 0.77) is first
 
 
 @pytest.mark.parametrize(
@@ -197,16 +197,16 @@ def test_a_kernel_is_computed_once():
 )
 def test_impossible_length_is_named(thickness, fine_spacing):
     with pytest.raises(ValueError, match=f"{thickness} mm.*{fine_spacing} mm"):
-        slice_profile.profile_kernel(thickness, fine_spacing)
+        profile_kernel(thickness, fine_spacing)
 
 
 @pytest.mark.parametrize("time_bandwidth", [1.9, 0.0, -4.0])
 def test_impossible_time_bandwidth_is_named(time_bandwidth):
     with pytest.raises(ValueError, match=f"time-bandwidth product is {time_bandwidth}"):
-        slice_profile.slr_profile(time_bandwidth)
+        slr_profile(time_bandwidth)
 
 
 @pytest.mark.parametrize("name", ["hamming", "Gaussian", ""])
 def test_an_unknown_profile_is_refused_with_what_is_allowed(name):
     with pytest.raises(ValueError, match=f"slice profile is '{name}'.*'gaussian' or 'rectangular'.*SLR"):
-        slice_profile.profile_kernel(4.0, 1.0, name)
+        profile_kernel(4.0, 1.0, name)
