@@ -1,6 +1,19 @@
-"""The command `drift-mri`, and the bundle that it runs, which travels inside this package as data."""
+"""Thick-slice brain MRI to isotropic resolution: the command `drift-mri`, and `rebuild` for Python.
 
+    from drift_mri import rebuild
+
+    result = rebuild("scan.nii.gz")
+
+The bundle that both run travels inside this package as data.
+"""
+
+import json
 from pathlib import Path
 
 _INSIDE = Path(__file__).parent / "bundle"
 BUNDLE = _INSIDE if _INSIDE.is_dir() else Path(__file__).parents[1]  # in a wheel; in a copy of the repository
+__version__: str = json.loads((BUNDLE / "configs" / "metadata.json").read_text(encoding="utf-8"))["version"]
+
+from .python import InputError, Rebuilt, rebuild  # noqa: E402  # they need BUNDLE
+
+__all__ = ["BUNDLE", "InputError", "Rebuilt", "__version__", "rebuild"]

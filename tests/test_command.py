@@ -1,5 +1,7 @@
 """`drift-mri`: what it takes, what it refuses, and that the configs know every option."""
 
+import re
+
 import nibabel as nib
 import numpy as np
 import pytest
@@ -69,10 +71,12 @@ def test_help_lists_every_option_and_version_is_the_bundles(capsys):
     assert version() in told
 
 
-def test_the_options_of_the_readme_are_those_of_the_help():
+def test_the_options_of_the_page_are_those_of_the_help():
+    assert table() in (ROOT / "docs" / "usage.md").read_text(encoding="utf-8")
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert table() in text
+    assert set(re.findall(r"--(\w+)", "".join(re.findall(r"^\| `.*$", text, re.MULTILINE)))) <= set(OPTIONS)
     assert text.index("drift-mri scan.nii.gz -o out") < text.index("python -m monai.bundle run"), "the command first"
+    assert len(re.sub(r"^\|.*$", "", text, flags=re.MULTILINE).split()) <= 700, "for somebody in a hurry"
 
 
 def test_patterns_and_labels_may_be_several_and_of_any_letters(tmp_path):

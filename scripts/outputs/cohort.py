@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from filelock import Timeout
 from monai.data import MetaTensor
-from torch import Tensor, nn
+from torch import nn
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
@@ -28,13 +28,13 @@ from ..files import remove_partials, sha256
 from ..inputs import dicom
 from ..pages import index as index_page
 from ..pages.page import write_page
-from ..rebuild.consistency import difference, relative_rmse
+from ..rebuild.consistency import difference
 from ..rebuild.inferer import StackInferer, rebuild
 from ..stack.acquisition import Acquisition
 from . import bids, results
 from .dicom import write_series
 from .lock import alone
-from .record import beside, check_place, complete, describe, finish, made_with, state, write_record
+from .record import agreement, beside, check_place, complete, describe, finish, made_with, state, write_record
 from .summary import add_rows, read_rows
 
 logger = logging.getLogger("drift")
@@ -99,15 +99,6 @@ class Output:
         return {**self.made, "InputSHA256": sha256(item["sources"])}
 
 
-def _share(gap: Tensor, measured: MetaTensor) -> float | None:
-    """`consistency.relative_rmse`; None for a constant scan, which has no head."""
-    try:
-        number = relative_rmse(gap, measured.as_tensor())
-    except ValueError:
-        return None
-    return None if math.isnan(number) else round(number, 5)
-
-
 def _write(item: Mapping, result: MetaTensor, header: Mapping, output: Output, made: Mapping) -> Path:
     """Writes the result; returns its path."""
     stem = Path(item["result"])
@@ -150,7 +141,7 @@ def _rebuild_or_complete(
     gap = difference(result.as_tensor(), scan.as_tensor(), Acquisition.of(scan))
     if record is None:
         path = _write(item, result, measured.meta.get("header", {}), output, made)
-        record = describe(item, scan, result, _share(gap, scan))
+        record = describe(item, scan, result, agreement(gap, scan))
         record = finish(record, path, made, output.version, device, inferer.bfloat16)
         record["Summary"]["seconds"] = round(time.perf_counter() - start, 1)
     if output.report:

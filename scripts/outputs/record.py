@@ -24,11 +24,13 @@ from typing import Any
 import nibabel as nib
 import torch
 from monai.data import MetaTensor
+from torch import Tensor
 
 from ..errors import InputError
 from ..files import sha256, whole_file
 from ..inputs import bids, dicom
 from ..pages.index import glance
+from ..rebuild.consistency import relative_rmse
 from ..stack.acquisition import Acquisition
 from ..stack.interpolation import interpolate
 from ..stack.tissue import flat_tissue
@@ -52,6 +54,23 @@ def state(path: Path) -> dict[str, Any]:
     return {"Bytes": sum(file.stat().st_size for file in files), "SHA256": sha256(files)}
 
 
+def agreement(gap: Tensor, measured: MetaTensor) -> float | None:
+    """How far the result is from the measured slices; None for a constant scan, which has no head.
+
+    Args:
+        gap: of `consistency.difference`.
+        measured: `(X, Y, Z)` slices.
+
+    Returns:
+        `consistency.relative_rmse`, rounded.
+    """
+    try:
+        number = relative_rmse(gap, measured.as_tensor())
+    except ValueError:
+        return None
+    return None if math.isnan(number) else round(number, 5)
+
+
 def describe(item: Mapping, measured: MetaTensor, result: MetaTensor, agreement: float | None) -> dict[str, Any]:
     """What the record says of a result: what it is, what it was made from, and what was taken for the acquisition.
 
@@ -59,7 +78,7 @@ def describe(item: Mapping, measured: MetaTensor, result: MetaTensor, agreement:
         item: of `scans.scans`.
         measured: `(X, Y, Z)` slices with their acquisition.
         result: `(X', Y', Z')` of `inferer.rebuild`.
-        agreement: `consistency.relative_rmse`; None for a constant scan.
+        agreement: of the function of that name.
     """
     acquisition, steps = Acquisition.of(measured), int(result.meta["steps"])
     target = round(acquisition.target_spacing, 6)

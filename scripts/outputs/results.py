@@ -16,11 +16,10 @@ from ..files import whole_file
 DTYPES = ("float32", "int16")  # of NIfTI voxels
 
 
-def write_nifti(path: Path, result: MetaTensor, header: Mapping[str, Any], dtype: str = "float32") -> None:
-    """Writes a rebuilt volume.
+def nifti_image(result: MetaTensor, header: Mapping[str, Any], dtype: str = "float32") -> nib.Nifti1Image:
+    """A rebuilt volume as nibabel holds it.
 
     Args:
-        path: file to write.
         result: `(X, Y, Z)` with its affine.
         header: fields of the scan's own header that hold for the result as well, see `readers`; empty if it has none.
         dtype: of the voxels, one of `DTYPES`; integers are scaled, and right to half a step.
@@ -35,8 +34,18 @@ def write_nifti(path: Path, result: MetaTensor, header: Mapping[str, Any], dtype
         image.header[name] = header.get(name, 0)
     length, duration = image.header.get_xyzt_units()
     image.header.set_xyzt_units("mm", duration if length == "mm" else "sec")
+    return image
+
+
+def write_nifti(path: Path, result: MetaTensor, header: Mapping[str, Any], dtype: str = "float32") -> None:
+    """Writes a rebuilt volume.
+
+    Args:
+        path: file to write.
+        result, header, dtype: of `nifti_image`.
+    """
     with whole_file(path) as partial:
-        nib.save(image, partial)
+        nib.save(nifti_image(result, header, dtype), partial)
 
 
 def read(path: Path) -> MetaTensor:

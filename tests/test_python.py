@@ -1,0 +1,104 @@
+"""The Python door: `drift_mri.rebuild` is the command's result, in memory."""
+
+import doctest
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from drift_mri import InputError, __version__, python, rebuild
+from drift_mri.command import OPTIONS, main
+from tests.cohort_files import texture
+
+ROOT = Path(__file__).parents[1]
+OF_FOLDERS = {"dtype", "output_format", "report", "anonymous", "include", "exclude", "participant_label", "dry_run"}
+AFFINE = np.array([[0, 0, 5.0, -20], [-1, 0, 0, 9], [0, 1, 0, 3], [0, 0, 0, 1]])
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory):
+    """A scan of 5 mm slices that nothing but its spacing describes."""
+    path = tmp_path_factory.mktemp("door") / "scan.nii.gz"
+    nib.save(nib.Nifti1Image(texture((16, 18, 5)), AFFINE), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def result(scan):
+    return rebuild(scan, slice_thickness=5)
+
+
+def test_it_is_the_commands_result(scan, result, tmp_path):
+    main([str(scan), "-o", str(tmp_path), "--slice_thickness", "5"])
+    written = nib.load(tmp_path / "scan_sr.nii.gz")
+    np.testing.assert_array_equal(result.get_fdata(), written.get_fdata())
+    np.testing.assert_array_equal(result.affine, written.affine)
+    assert [result.header[name] for name in ("sform_code", "qform_code")] == [
+        written.header[name] for name in ("sform_code", "qform_code")
+    ]
+    record = json.loads((tmp_path / "scan_sr.json").read_text())
+    mine = json.loads(json.dumps(result.record))
+    assert {name: mine[name] for name in ("Facts", "Agreement", "Warnings")} == {
+        name: record[name] for name in ("Facts", "Agreement", "Warnings")
+    }
+
+
+def test_file_image_and_array_are_one_scan(scan, result):
+    image = nib.load(scan)
+    for other in (image, (np.asarray(image.dataobj), AFFINE)):
+        same = rebuild(other, slice_thickness=5)
+        np.testing.assert_array_equal(same.get_fdata(), result.get_fdata())
+        np.testing.assert_array_equal(same.affine, result.affine)
+
+
+def test_networks_stay_loaded(scan, result):
+    before = python._network.cache_info().misses
+    rebuild(scan, slice_thickness=5)
+    assert python._network.cache_info().misses == before
+
+
+def test_options_are_the_commands():
+    assert set(inspect.signature(rebuild).parameters) - {"scan"} == set(OPTIONS) - OF_FOLDERS | {"size"}
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "said"),
+    [
+        ("nothing.nii.gz", {}, "nothing.nii.gz"),
+        (3, {}, "int"),
+        ((np.zeros((4, 4, 4)), np.eye(3)), {}, "affine"),
+        ((np.zeros((4, 4)), np.eye(4)), {}, "shape"),
+        (None, {"slice_thickness": "thick"}, "slice_thickness"),
+        (None, {"ckpt_path": "no.pt"}, "no.pt"),
+        (None, {"speed": "slow"}, "slow"),
+        (None, {"size": "gigantic"}, "gigantic"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(scan, given, options, said):
+    with pytest.raises(InputError, match=said) as caught:
+        rebuild(scan if given is None else given, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_it_prints_nothing_and_leaves_no_scripts_behind(scan):
+    code = (
+        "import sys; from drift_mri import rebuild; rebuild(sys.argv[1]);"
+        "assert not any(name.split('.')[0] == 'scripts' for name in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code, scan], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert run.stdout == run.stderr == ""
+
+
+def test_version_is_the_bundles():
+    assert __version__ == json.loads((ROOT / "configs" / "metadata.json").read_text())["version"]
+
+
+def test_examples_of_the_page(scan, monkeypatch):
+    monkeypatch.chdir(scan.parent)
+    failed, tried = doctest.testfile(str(ROOT / "docs" / "python.md"), module_relative=False)
+    assert tried > 10 and not failed
