@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from types import TracebackType
 
 INTERRUPTED = "interrupted: what is complete stays; the same command goes on from there."
 
 
+def printable(text: str) -> str:
+    r"""Text in which characters that terminals obey are escaped: file names may hold any.
+
+    >>> printable("a\x1b[2Jb\n.nii")
+    'a\\x1b[2Jb\\n.nii'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 class InputError(ValueError):
     """A mistake in what the user gave: its message says what was given, what is allowed and what to do."""
+
+    def __init__(self, message: str):
+        super().__init__(printable(message))
+
+
+def _escape(record: logging.LogRecord) -> bool:
+    record.msg, record.args = "\n".join(map(printable, record.getMessage().split("\n"))), ()  # tables have lines
+    return True
+
+
+logging.getLogger("drift").addFilter(_escape)
 
 
 def input_error(error: BaseException | None) -> InputError | None:

@@ -1,11 +1,11 @@
-"""Files: which ones hold volumes, ones that are complete or absent, hashes, and those of installed packages."""
+"""Files: which names are volumes', what folders hold, files that are complete or absent, hashes, installed files."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -16,12 +16,44 @@ ANALYZE = (".hdr", ".img")  # a pair of header and voxels, of Analyze 7.5 or NIf
 VOLUMES = (*NIFTI, ".mgz", ".mgh", *ANALYZE, *ITK)
 
 
+def ends_as(name: str | os.PathLike, endings: tuple[str, ...]) -> bool:
+    """Whether a file's name has one of these endings, in small letters or capitals."""
+    return os.fspath(name).lower().endswith(endings)
+
+
 def stem(name: str) -> str:
-    """A volume file's name without its ending."""
-    for ending in sorted(VOLUMES, key=len, reverse=True):
-        if name.endswith(ending):
-            return name.removesuffix(ending)
-    return name
+    """A volume file's name without its ending: `a.b.NII.GZ` becomes `a.b`."""
+    lengths = [len(ending) for ending in VOLUMES if ends_as(name, (ending,))]
+    return name[: len(name) - max(lengths, default=0)]
+
+
+def walk(
+    root: str | os.PathLike, onerror: Callable[[OSError], object] | None = None
+) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """What `os.walk` yields, in the order of names, without what is hidden.
+
+    Links to folders are followed, after the folders themselves. A folder that several ways lead to comes once. A link
+    to a folder that holds the link is not followed.
+
+    Args:
+        root: where to begin.
+        onerror: called with the error of a folder that cannot be listed.
+
+    Yields:
+        A folder, the names of its folders, from which the caller may remove some, and those of its files.
+    """
+    seen, waiting = set(), [Path(root)]
+    while waiting:
+        for place, folders, names in os.walk(waiting.pop(0), onerror=onerror):
+            folder, real = Path(place), Path(os.path.realpath(place))
+            if real in seen:
+                folders.clear()
+                continue
+            seen.add(real)
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            yield folder, folders, sorted(name for name in names if not name.startswith("."))
+            links = [folder / name for name in folders if (folder / name).is_symlink()]
+            waiting += [link for link in links if not real.is_relative_to(os.path.realpath(link))]
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """An InputError reaches the user as one line, through whatever wraps it; nothing else is hidden."""
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 from monai.transforms import Compose
 
-from scripts.errors import InputError, input_error
+from scripts.errors import InputError, input_error, printable
 
 ROOT = Path(__file__).parents[1]
 MISTAKE = InputError("scan.nii.gz has 2 slices: expected 3 or more. Give another scan.")
@@ -93,3 +94,18 @@ def test_a_fault_of_the_program_keeps_its_trace():
 def test_a_run_without_mistake_is_silent():
     ended = run("pass")
     assert (ended.returncode, ended.stderr, ended.stdout) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("M\u00fcller \u5934 (1).nii", "M\u00fcller \u5934 (1).nii"),
+        ("a\x1b[2Jb\r\n.nii", r"a\x1b[2Jb\r\n.nii"),
+        ("a\u202eiin.b", r"a\u202eiin.b"),  # from here on from right to left
+        ("a\udcff.nii", r"a\udcff.nii"),  # a byte that is no UTF-8
+    ],
+)
+def test_what_terminals_would_obey_is_escaped(text, shown, log):
+    assert printable(text) == str(InputError(text)) == shown
+    logging.getLogger("drift").warning(f"%s:\n| a | {text[:1]} |", text.replace("\n", ""))
+    assert log.messages == [f"{shown.replace(chr(92) + 'n', '')}:\n| a | {text[:1]} |"], "a table keeps its lines"

@@ -142,7 +142,9 @@ class DriftApp(MONAILabelApp):
 
         image = str(request.get("image", ""))
         path = os.path.abspath(os.path.join(self.studies, image))  # a link in the studies may lead out of them
-        if any(Path(path).is_relative_to(root) for root in (self.studies, self.sent.name)) and os.path.exists(path):
+        roots = (self.studies, self.sent.name)
+        within = any(path != os.path.abspath(root) and Path(path).is_relative_to(root) for root in roots)
+        if within and os.path.exists(path):
             image = path
         else:
             image = (datastore or self.datastore()).get_image_uri(image)

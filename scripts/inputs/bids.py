@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..files import NIFTI, stem
+from ..files import NIFTI, ends_as, stem, walk
 
 DESCRIPTION = "dataset_description.json"
 WEIGHTED = {"T1w", "T2w", "PDw", "T2starw", "FLAIR", "inplaneT1", "inplaneT2", "PDT2", "PD", "T2star", "FLASH", "angio"}
@@ -22,6 +23,7 @@ NOT_ANATOMY = re.compile(  # last part of a name
     "m0scan",
     re.IGNORECASE,
 )
+ELSEWHERE = "of a dataset the scans in the subjects' anat folders are taken"
 SCANNER = (  # of a sidecar, what holds for the rebuilt scan too: not its slices, their order or times
     "Modality MagneticFieldStrength Manufacturer ManufacturersModelName SoftwareVersions InstitutionName StationName "
     "BodyPart BodyPartExamined MRAcquisitionType ScanningSequence SequenceVariant SequenceName PulseSequenceType "
@@ -48,10 +50,44 @@ def shows_anatomy(name: str) -> bool:
     return not (NOT_ANATOMY.fullmatch(suffix) or NOT_MAGNITUDE & entities)
 
 
-def anatomical_scans(root: Path) -> list[Path]:
-    """Magnitude images of the subjects of a dataset that show anatomy, no maps, masks or derivatives; sorted."""
-    scans = (p for p in root.glob("sub-*/**/anat/sub-*") if p.name.endswith(NIFTI))
-    return sorted(p for p in scans if _parts(stem(p.name))[1] in WEIGHTED and shows_anatomy(p.name))
+def volumes(root: Path) -> list[tuple[Path, str | None]]:
+    """NIfTI files of a dataset's subjects, sorted, each with the reason why it is no anatomical scan; None if it is."""
+    ignored, found = _ignored(root), dict[Path, str | None]()
+    for folder, folders, names in walk(root):
+        if folder == root:
+            folders[:] = [name for name in folders if name.startswith("sub-")]
+            continue
+        for name in (*folders, *names):  # a folder that is named as a scan is told when its turn comes
+            path = folder / name
+            if not ends_as(name, NIFTI):
+                continue
+            suffix = _parts(stem(name))[1]
+            if folder.name != "anat" or not name.startswith("sub-"):
+                found[path] = ELSEWHERE
+            elif ignored(path.relative_to(root).as_posix()):
+                found[path] = "a line of the dataset's .bidsignore names it"
+            elif not shows_anatomy(name):
+                found[path] = "its name says that it is a mask, a map or a phase image"
+            else:
+                found[path] = None if suffix in WEIGHTED else f"{suffix} is no suffix of an anatomical magnitude image"
+    return sorted(found.items())
+
+
+def _ignored(root: Path) -> Callable[[str], bool]:
+    """Whether a path, relative to a dataset, is one that its `.bidsignore` names; its lines are those of gitignore.
+
+    Raises:
+        InputError: if the file cannot be read.
+    """
+    path = root / ".bidsignore"
+    if not path.is_file():
+        return lambda name: False
+    from pathspec import GitIgnoreSpec  # here, because hosts need it only for such datasets
+
+    try:
+        return GitIgnoreSpec.from_lines(path.read_text(encoding="utf-8").splitlines()).match_file
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read ({error}). Mend it, or remove it.") from error
 
 
 def _parts(name: str) -> tuple[set[str], str]:

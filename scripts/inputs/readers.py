@@ -16,7 +16,7 @@ from monai.utils import ensure_tuple, optional_import
 from nibabel.spatialimages import SpatialImage
 
 from ..errors import InputError
-from ..files import ITK, VOLUMES
+from ..files import ITK, VOLUMES, ends_as
 from . import dicom
 
 itk, has_itk = optional_import("itk")
@@ -33,7 +33,7 @@ class ScanReader(ImageReader):
 
     def verify_suffix(self, filename: Sequence[str | os.PathLike] | str | os.PathLike) -> bool:
         """Whether all names end as those of volumes do; a `dicom.Series` has no name to end."""
-        return all(isinstance(one, dicom.Series) or str(one).endswith(VOLUMES) for one in ensure_tuple(filename))
+        return all(isinstance(one, dicom.Series) or ends_as(str(one), VOLUMES) for one in ensure_tuple(filename))
 
     def read(self, data: Any, **kwargs: Any) -> tuple[str, Any]:
         """Opens a scan; the voxels of NIfTI, MGZ and Analyze files are not read yet.
@@ -53,7 +53,7 @@ class ScanReader(ImageReader):
         if isinstance(source, dicom.Series):
             return source.name, dicom.read_series(source)
         path = Path(source)
-        return str(path), _by_itk(path) if path.name.endswith(ITK) else _by_nibabel(path)
+        return str(path), _by_itk(path) if ends_as(path, ITK) else _by_nibabel(path)
 
     def get_data(self, img: tuple[str, Any]) -> tuple[np.ndarray, dict]:
         """Voxels and meta data of what `read` opened.
@@ -89,6 +89,28 @@ def is_header(path: Path) -> bool:
     return any(int.from_bytes(start, order) in (348, 540) for order in ("little", "big"))
 
 
+def header_file(path: Path) -> Path:
+    """The `.hdr` file of an Analyze or NIfTI pair of which `path` may be the `.img` file; `path` itself of others."""
+    headers = [path.with_suffix(ending) for ending in (".hdr", ".HDR")] if ends_as(path, (".img",)) else []
+    return next((header for header in headers if header.is_file()), path)
+
+
+def no_volume(image: Any) -> str | None:
+    """Why an image is no 3-D volume of real numbers, from its header alone; None if it is one.
+
+    Args:
+        image: what `ScanReader.read` opened.
+    """
+    if isinstance(image, dicom.Volume):
+        return None
+    dtype, shape = image.get_data_dtype(), tuple(int(n) for n in image.shape)
+    if dtype.fields is not None or dtype.kind not in "iuf":
+        return f"holds {dtype} voxels: expected one real number each. Save one channel of it"
+    if len(shape) < 3 or 0 in shape or any(n != 1 for n in shape[3:]):
+        return f"has shape {shape}: expected a 3-D volume. Save one volume of it"
+    return None
+
+
 def data_file(path: Path) -> Path | None:
     """The file that holds the voxels of an NRRD or MetaImage header; None where they follow the header itself.
 
@@ -97,7 +119,7 @@ def data_file(path: Path) -> Path | None:
     Raises:
         InputError: if the header names several files, or one outside of its own folder.
     """
-    nrrd = path.suffix in (".nrrd", ".nhdr")
+    nrrd = ends_as(path, (".nrrd", ".nhdr"))
     field = rb"^[ \t]*data ?file[ \t]*:" if nrrd else rb"ElementDataFile\s*[=:]"
     try:
         header = path.read_bytes().replace(b"\r", b"\n")
@@ -121,7 +143,7 @@ def _by_itk(path: Path) -> SpatialImage:
         raise InputError(f"{path} needs ITK: pip install itk-core itk-io itk-numerics, or convert the scan to NIfTI.")
     data_file(path)
     try:
-        kind = itk.NrrdImageIO if path.suffix in (".nrrd", ".nhdr") else itk.MetaImageIO
+        kind = itk.NrrdImageIO if ends_as(path, (".nrrd", ".nhdr")) else itk.MetaImageIO
         reader = ITKReader(imageio=kind.New())  # whatever else the file may be
         array, meta = reader.get_data(reader.read(path))
         return SpatialImage(array, meta["affine"])
@@ -142,14 +164,11 @@ def _unreadable(name: object, error: Exception) -> InputError:
 
 def _voxels(name: str, image: Any) -> np.ndarray:
     """`(X, Y, Z)` float32."""
-    dtype, shape = image.get_data_dtype(), tuple(int(n) for n in image.shape)
-    if dtype.fields is not None or dtype.kind not in "iuf":
-        raise InputError(f"{name} holds {dtype} voxels: expected one real number each. Save one channel of it.")
-    if len(shape) < 3 or 0 in shape or any(n != 1 for n in shape[3:]):
-        raise InputError(f"{name} has shape {shape}: expected a 3-D volume. Save one volume of it.")
+    if why := no_volume(image):
+        raise InputError(f"{name} {why}.")
     try:
         unit = image.header.get_xyzt_units()[0] if isinstance(image, nib.Nifti1Pair) else "mm"
-        if name.endswith((".gz", ".mgz")):
+        if ends_as(name, (".gz", ".mgz")):
             with gzip.open(name) as file:
                 while file.read(1 << 20):  # to the end, where the checksum is
                     pass
@@ -159,7 +178,7 @@ def _voxels(name: str, image: Any) -> np.ndarray:
     if unit not in ("mm", "unknown"):
         raise InputError(f"{name} states its lengths in {unit}s: expected mm. Scale its affine and save it in mm.")
     with np.errstate(over="ignore"):  # told as infinite, later
-        return array.reshape(shape[:3]).astype(np.float32)
+        return array.reshape(array.shape[:3]).astype(np.float32)
 
 
 def _stated(image: SpatialImage | dicom.Volume) -> dict[str, list]:

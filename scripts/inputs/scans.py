@@ -4,66 +4,95 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
 
-from ..errors import InputError, flag
-from ..files import ANALYZE, ITK, VOLUMES, stem
+from ..errors import InputError, flag, printable
+from ..files import ANALYZE, ITK, VOLUMES, ends_as, stem, walk
 from ..stack.acquisition import is_thin
 from ..stack.grid import voxel_spacing
 from . import bids, dicom
-from .readers import ScanReader, data_file, is_header
+from .readers import ScanReader, data_file, header_file, is_header, no_volume
 from .sample import built_in_sample
-from .selection import Choice
+from .selection import Selection
 
 logger = logging.getLogger("drift")
 
 FEW_VALUES = 64  # whole numbers in a mask or a label map, at most; scans have more
 
 
+def _label_count(image: Any) -> int | None:
+    """How many labels a mask or a label map has; None for a scan, of which one slice mostly tells."""
+    for part in (image.shape[2] // 2, slice(None)):
+        values = np.unique(image.dataobj[:, :, part])
+        if len(values) > FEW_VALUES or not np.array_equal(values, np.rint(values)):
+            return None
+    return len(values)
+
+
 def _unfit(path: Path, thin: float) -> str | None:
-    """Why a volume of a folder is not rebuilt; None for scans, and for broken files, which their turn comes to tell."""
-    if path.name.endswith(ANALYZE) and not is_header(path):
+    """Why a volume of a folder is not rebuilt; None for scans, and for broken files, which their turn comes to tell.
+
+    The name is looked at first, then the header, and voxels only where both leave it open.
+    """
+    if ends_as(path, ANALYZE) and not is_header(path):
         return "it is no header of a volume"
     if not bids.shows_anatomy(path.name):
         return "its name says that it shows no anatomy but a mask, a map, or a functional or diffusion series"
     try:
         _, image = ScanReader().read(path)
+        if why := no_volume(image):
+            return f"it {why}"
         thickness, _ = bids.sidecar_value(path, "SliceThickness")
         _, pixel, spacing = sorted(map(float, voxel_spacing(image.affine)))
         if is_thin(spacing, None if thickness is None else float(thickness), pixel, thin):
             return f"thin or isotropic already: slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm"
-        values = np.unique(np.asanyarray(image.dataobj))
-        if len(values) <= FEW_VALUES and np.array_equal(values, np.rint(values)):
-            return f"a mask or a label map: it holds {len(values)} whole numbers. Give it by name if it is a scan"
+        if count := _label_count(image):
+            return f"a mask or a label map: it holds {count} whole numbers. Give it by name if it is a scan"
     except Exception as error:  # noqa: BLE001  # what is wrong with the file is said when it is read
         logger.debug(f"{path}: {error}")
     return None
 
 
+def _fit(paths: Sequence[Path], thin: float, selection: Selection) -> list[Path]:
+    """Those of a folder's volumes that are rebuilt; the others are named."""
+    fit = []
+    with logging_redirect_tqdm():
+        for path in tqdm(paths, desc="looking", unit="volume", leave=False, delay=1, disable=None):
+            if reason := _unfit(path, thin):
+                selection.skip(str(path), reason)
+            else:
+                fit.append(path)
+    return fit
+
+
 def _volume(path: Path, result: Path) -> dict:
     data: list[Path | None] = []
-    if path.suffix == ".hdr":
-        data = [path.with_suffix(ending) for ending in (".img", ".mat")]  # which SPM writes beside them
+    if ends_as(path, (".hdr",)):  # SPM writes a .mat file beside the pair
+        data = [path.with_suffix(ending) for ending in (".img", ".IMG", ".mat")]
     try:
-        data += [data_file(path)] if path.name.endswith(ITK) else []
+        data += [data_file(path)] if ends_as(path, ITK) else []
     except InputError:  # told by the reader
         data = []
     sources = [path, *(one for one in data if one and one.is_file()), *bids.sidecars(path)]
-    return {"image": str(path), "name": str(path), "sources": [str(p) for p in sources], "result": str(result)}
+    name, paths = printable(str(path)), [str(source) for source in sources]
+    return {"image": str(path), "name": name, "sources": paths, "result": str(result)}
 
 
-def _dicom(source: Path | Sequence[Path], output_dir: Path, thin: float, choice: Choice) -> list[dict]:
+def _dicom(source: Path | Sequence[Path], output_dir: Path, thin: float, selection: Selection) -> list[dict]:
     """The thick series among DICOM files; those that are skipped are named."""
-    series, _ = dicom.find_series(source, thin)
     items = []
-    for one in series:
-        if not choice.takes(one.name):
+    for one in dicom.find_series(source, thin)[0]:
+        if not selection.takes(one.name):
             continue
         if one.skipped:
-            choice.skip(one.name, one.skipped)
+            selection.skip(one.name, one.skipped)
             continue
         sources = sorted({str(path) for path, _ in one.images})
         result = str(output_dir / f"{one.name}_sr")
@@ -78,54 +107,97 @@ def _names(folder: Path) -> list[str]:
         raise InputError(f"{folder} cannot be read ({error.strerror}). Ask for the right to read it.") from error
 
 
-def _fit(paths: Sequence[Path], thin: float, choice: Choice) -> list[Path]:
-    """Those of a folder's volumes that are rebuilt; the others are named."""
-    reasons = {path: _unfit(path, thin) for path in paths}
-    for path, reason in reasons.items():
-        if reason:
-            choice.skip(str(path), reason)
-    return [path for path in paths if not reasons[path]]
-
-
-def _folder(root: Path, output_dir: Path, thin: float, choice: Choice) -> list[dict]:
+def _folder(root: Path, output_dir: Path, thin: float, selection: Selection) -> list[dict]:
     """The thick scans and the thick DICOM series in a folder, at any depth; results of earlier runs left out."""
 
     def unreadable(error: OSError) -> None:
         logger.warning(f"{error.filename} is left out: it cannot be read ({error.strerror}).")
 
-    volumes = []
-    for folder, folders, names in os.walk(root, onerror=unreadable):
-        folders[:] = sorted(name for name in folders if name[0] != ".")
-        for written in [name for name in folders if bids.by_drift(Path(folder, name))]:
-            choice.skip(str(Path(folder, written)), "it is a dataset of results that DRIFT wrote")
+    wanted = []
+    for folder, folders, names in walk(root, unreadable):
+        for written in [name for name in folders if bids.by_drift(folder / name)]:
+            selection.skip(str(folder / written), "it is a dataset of results that DRIFT wrote")
             folders.remove(written)
-        for name in sorted(names):
-            if name.endswith(VOLUMES) and not name.startswith("."):
-                if stem(name).endswith("_sr"):
-                    choice.skip(str(Path(folder, name)), "its name ends in _sr, as those of results do")
-                else:
-                    volumes.append(Path(folder, name))
-    volumes = [path for path in volumes if path.suffix != ".img" and choice.takes(path.relative_to(root).as_posix())]
+        for path in (folder / name for name in names if ends_as(name, VOLUMES)):
+            if stem(path.name).endswith("_sr"):
+                selection.skip(str(path), "its name ends in _sr, as those of results do")
+            elif header_file(path) == path and selection.takes(path.relative_to(root).as_posix()):
+                wanted.append(path)
     items = [
-        _volume(p, output_dir / p.relative_to(root).with_name(stem(p.name) + "_sr"))
-        for p in _fit(volumes, thin, choice)
+        _volume(path, output_dir / path.relative_to(root).with_name(f"{stem(path.name)}_sr"))
+        for path in _fit(wanted, thin, selection)
     ]
-    return items + _dicom(root, output_dir, thin, choice)
+    return items + _dicom(root, output_dir, thin, selection)
 
 
-def _dataset(root: Path, output_dir: Path, thin: float, choice: Choice) -> list[dict]:
+def _dataset(root: Path, output_dir: Path, thin: float, selection: Selection) -> list[dict]:
     """The thick anatomical scans of a BIDS dataset."""
     if output_dir.resolve() == root.resolve():
         raise InputError(
             f"output_dir {output_dir} is the dataset itself: expected a folder of its own. Choose one such as "
             f"{root / 'derivatives' / 'drift'}."
         )
-    items, names = [], {path: path.relative_to(root) for path in bids.anatomical_scans(root)}
-    wanted = [path for path, name in names.items() if choice.takes(name.as_posix(), name.parts[0])]
-    for path in _fit(wanted, thin, choice):
-        folder = output_dir / path.parent.relative_to(root)
-        items.append({**_volume(path, folder / bids.derivative_name(path.name)), "dataset": str(root.absolute())})
-    return items
+    wanted, elsewhere = [], []
+    for path, reason in bids.volumes(root):
+        name = path.relative_to(root)
+        if reason == bids.ELSEWHERE:
+            elsewhere.append(path)
+        elif not selection.takes(name.as_posix(), name.parts[0]):
+            continue
+        elif reason:
+            selection.skip(str(path), reason)
+        else:
+            wanted.append(path)
+    if elsewhere:
+        logger.info(f"{len(elsewhere)} volumes such as {elsewhere[0]} are left out: {bids.ELSEWHERE}.")
+    items: dict[Path, dict] = {}
+    for path in _fit(wanted, thin, selection):
+        result = output_dir / path.parent.relative_to(root) / bids.derivative_name(path.name)
+        if result in items:
+            selection.skip(str(path), f"it would have the result of {items[result]['name']}. Remove one of them")
+        else:
+            items[result] = {**_volume(path, result), "dataset": str(root.absolute())}
+    return list(items.values())
+
+
+def _identity(item: dict) -> str:
+    """What two items of one scan share, which was given twice."""
+    return os.path.abspath(item["image"]) if isinstance(item["image"], str) else item["name"]
+
+
+def _shared_results(items: Sequence[dict]) -> list[str]:
+    counts = Counter(item["result"] for item in items)
+    return [result for result, count in counts.items() if count > 1]
+
+
+def _set_apart(items: Sequence[dict], roots: Sequence[Path], output_dir: Path) -> None:
+    """Gives scans whose results would be one results of their own.
+
+    The results then keep the names of the scans' folders, below the folder that all have in common: those of
+    `a/T2.nii` and `b/T2.nii` become `a/T2_sr` and `b/T2_sr`. Those of one folder keep the endings: `T2.nii_sr` and
+    `T2.mgz_sr`.
+
+    Args:
+        items: of scans; those that are no DICOM and of no dataset are changed.
+        roots: folders that the volumes were found in.
+        output_dir: of the results.
+
+    Raises:
+        InputError: if two results are still one.
+    """
+    volumes = [item for item in items if isinstance(item["image"], str) and "dataset" not in item]
+    if volumes and _shared_results(items):
+        common = os.path.commonpath([os.path.abspath(root) for root in roots])
+        for item in volumes:
+            path = Path(os.path.relpath(item["image"], common))
+            item["result"] = str(output_dir / path.with_name(f"{stem(path.name)}_sr"))
+    for result in _shared_results(items):
+        for item in volumes:
+            if item["result"] == result:
+                item["result"] = str(Path(result).with_name(f"{Path(item['image']).name}_sr"))
+    for result in _shared_results(items):
+        first, second, *_ = (item["name"] for item in items if item["result"] == result)
+        raise InputError(f"{first} and {second} would have one result, {result}. Rename one of them.")
 
 
 def scans(
@@ -139,17 +211,21 @@ def scans(
 ) -> list[dict]:
     """Thick-slice scans to rebuild.
 
-    A scan that is given by name is always taken. Of what folders hold, thin scans (`acquisition.is_thin`), masks and
-    label maps are skipped with a line that says why.
+    A scan that is given by name is always taken. Of what folders hold, thin scans (`acquisition.is_thin`), 4-D series,
+    masks and label maps are skipped with a line that says why.
 
     Args:
-        source: a scan, NIfTI, MGZ, Analyze, NRRD or MetaImage; a folder of scans and DICOM series, searched at any
-            depth, results of earlier runs (`*_sr`, datasets that DRIFT wrote) left out; a BIDS dataset, of which the
-            anatomical scans are taken; a list of scans or of DICOM files; or null for the built-in sample, which is
-            written to `output_dir` first.
+        source: what to rebuild:
+
+            - a scan: NIfTI, MGZ, Analyze, NRRD or MetaImage;
+            - a folder of scans and DICOM series, searched at any depth, without results of earlier runs (`*_sr`,
+              datasets that DRIFT wrote);
+            - a BIDS dataset, of which the anatomical scans are taken;
+            - a list of these and of DICOM files;
+            - null for the built-in sample, which is written to `output_dir` first.
         output_dir: where results will go.
         thin: slices no thicker and no farther apart than this, in mm, need no rebuilding: the largest trained target.
-        include, exclude, participant_label: which of them are taken, see `Choice`.
+        include, exclude, participant_label: which of them are taken, see `Selection`.
         dry_run: nothing may be written, the sample neither.
 
     Returns:
@@ -161,27 +237,30 @@ def scans(
         InputError: if there is no such file or folder, no scan in it, none that is wanted, or two scans have one
             result.
     """
-    folder, choice = Path(output_dir), Choice(include, exclude, participant_label)
+    folder, selection = Path(output_dir), Selection(include, exclude, participant_label)
     if source is None:
         if flag("dry_run", dry_run):
             raise InputError("--dry_run lists the scans of --input, and there is none. Set it to a scan or a folder.")
-        choice.check()
+        selection.check()
         return [built_in_sample(output_dir)]
     given = list(source) if isinstance(source, list | tuple) else [source]
     if "" in given:
         raise InputError("--input is empty: expected a scan, a folder, or a list of them. Leave it out for the sample.")
-    items: list[dict] = []
+    found: list[dict] = []
+    roots: list[Path] = []
     files: list[Path] = []
     for path in map(Path, map(str, given)):
-        if path.suffix == ".img" and path.with_suffix(".hdr").is_file():
-            path = path.with_suffix(".hdr")
-        if path.is_dir():
-            read = _dataset if bids.DESCRIPTION in _names(path) else _folder
-            items += read(path, folder, thin, choice)
+        if path.is_dir() and bids.DESCRIPTION in _names(path):
+            found += _dataset(path, folder, thin, selection)
+        elif path.is_dir():
+            found += _folder(path, folder, thin, selection)
+            roots.append(path)
         elif not path.is_file():
             raise InputError(f"{path} does not exist. Set the input to a scan, a folder, or a list of them.")
-        elif path.name.endswith(VOLUMES):
-            items += [_volume(path, folder / f"{stem(path.name)}_sr")] * choice.takes(path.name)
+        elif ends_as(path, VOLUMES):
+            path = header_file(path)
+            found += [_volume(path, folder / f"{stem(path.name)}_sr")] * selection.takes(path.name)
+            roots.append(path.parent)
         elif dicom.is_dicom(path):
             files.append(path)
         else:
@@ -189,14 +268,11 @@ def scans(
                 f"{path} is no scan that can be read: expected a name ending in {', '.join(VOLUMES)}, or DICOM. Unpack "
                 "or convert it first."
             )
-    items += _dicom(files, folder, thin, choice) if files else []
-    choice.check()
-    if not items:
+    found += _dicom(files, folder, thin, selection) if files else []
+    selection.check()
+    if not found:
         expected = f"no thick-slice scan was found. Expected files ending in {', '.join(VOLUMES)}, or DICOM series."
-        raise InputError(" ".join([f"{source}: {expected}", *choice.skipped[:1]]))
-    by_result: dict[str, str] = {}
-    for item in items:
-        other = by_result.setdefault(item["result"], item["name"])
-        if other != item["name"]:
-            raise InputError(f"{other} and {item['name']} would have one result, {item['result']}. Rename one of them.")
+        raise InputError(" ".join([f"{source}: {expected}", *selection.skipped[:1]]))
+    items = list({_identity(item): item for item in reversed(found)}.values())[::-1]  # each once
+    _set_apart(items, roots, folder)
     return items

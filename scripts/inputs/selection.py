@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, printable
 
 logger = logging.getLogger("drift")
 
@@ -23,7 +23,7 @@ def _texts(option: str, value: Any, kind: str) -> list[str]:
     return texts
 
 
-class Choice:
+class Selection:
     """Says of each scan whether it is wanted, and remembers what was there.
 
     Args:
@@ -67,7 +67,7 @@ class Choice:
 
     def skip(self, name: str, why: str) -> None:
         """Tells why a scan that is wanted is not rebuilt."""
-        self.skipped.append(f"{name} is skipped: {why}.")
+        self.skipped.append(f"{printable(name)} is skipped: {why}.")
         logger.info(self.skipped[-1])
 
     def check(self) -> None:

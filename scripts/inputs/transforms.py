@@ -15,7 +15,7 @@ from monai.config import KeysCollection
 from monai.data import MetaTensor
 from monai.transforms import MapTransform
 
-from ..errors import InputError, flag
+from ..errors import InputError, flag, printable
 from ..method.weights import Card
 from ..stack import grid
 from ..stack.acquisition import ROUNDING, SLR, Acquisition, Profile, length, settle
@@ -191,7 +191,7 @@ class SettleAcquisitiond(MapTransform):
 
     @staticmethod
     def _tell(scan: MetaTensor, volume: MetaTensor, acquisition: Acquisition) -> None:
-        name, a = str(scan.meta.get("filename_or_obj", "the scan")), acquisition
+        name, a = printable(str(scan.meta.get("filename_or_obj", "the scan"))), acquisition
         for warning in a.warnings:
             logger.warning(f"{name}: {warning}")
         if a.at_target:

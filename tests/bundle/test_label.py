@@ -239,8 +239,10 @@ def test_a_scan_outside_of_the_studies_is_not_opened(place, outside, server, fol
     assert (answer.status_code, "no image of that name" in answer.text) == (400, True)
 
 
-def test_an_image_that_is_not_there_is_told(server):
-    answer = ask(server, "nobody")
+@pytest.mark.parametrize("name", ["nobody", "", "."])
+def test_an_image_that_is_not_there_is_told(name, server):
+    """Without a name the folder of the studies itself must not be searched."""
+    answer = ask(server, name)
     assert (answer.status_code, "no image of that name" in answer.text) == (400, True)
 
 

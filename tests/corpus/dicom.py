@@ -49,6 +49,17 @@ def repeated(images):
     return [*images, copy]
 
 
+MASKED = VOXELS + 300
+MASKED[:3] = 0
+
+
+def masked(images):
+    """Tissue from 300 on, air 0."""
+    for k, image in enumerate(images):
+        image.PixelData = np.ascontiguousarray(MASKED[:, :, k].T).tobytes()
+    return images
+
+
 def compressed(images):
     for image in images:
         image.file_meta = FileMetaDataset()
@@ -146,6 +157,12 @@ CORPUS: list[tuple[str, Maker, str]] = [
     ("DICOM without series", dicom(SeriesInstanceUID=None, scans=()), NONE_FOUND),
     ("DICOM with a slope of 0", dicom(RescaleSlope=0, RescaleIntercept=0, scans=()), NONE_FOUND),
     ("a localizer", dicom(ImageType=["ORIGINAL", "PRIMARY", "LOCALIZER"], scans=()), NONE_FOUND),
+    ("inverted DICOM", dicom(PhotometricInterpretation="MONOCHROME1", scans=()), NONE_FOUND),
+    (
+        "DICOM without skull, padded with 0",
+        dicom(masked, scans=[(MASKED, DICOM_AFFINE)], PixelPaddingValue=0),
+        "correct",
+    ),
     ("CT", dicom(Modality="CT", scans=()), NONE_FOUND),
     ("one DICOM image", one_file(dicom(scans=())), NONE_FOUND),
     ("DICOM cut within its pixels", cut_one, "002 cannot be read"),

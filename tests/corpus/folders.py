@@ -121,6 +121,7 @@ CORPUS: list[tuple[str, Maker, str]] = [
     *[(f"a name that begins with {sign}", in_its_folder(f"./{sign}scan.nii.gz"), "correct") for sign in "$@%"],
     ("a path of 1500 characters", nifti(name="/".join(["x" * 99] * 15) + "/scan.nii.gz"), "correct"),
     ("a name of 255 characters", nifti(name="x" * 248 + ".nii.gz"), "too long"),
+    ("a name with a sequence that clears terminals", nifti(name="a\x1b[2Jb.nii.gz"), "correct"),
     ("a name of 230 characters", nifti(name="x" * 223 + ".nii.gz"), "correct"),
     ("a link to a scan", folder_of(nifti(), link("a_link.nii.gz", "scan.nii.gz", [(SCAN, AXIAL)])), "correct"),
     ("a link to nothing", link("scan.nii.gz", "nowhere"), "scan.nii.gz does not exist"),
@@ -130,6 +131,16 @@ CORPUS: list[tuple[str, Maker, str]] = [
     (
         "a folder given through a link",
         folder_of(nifti(name="deep/scan.nii.gz"), link("way", "deep"), source="way"),
+        "correct",
+    ),
+    (
+        "a folder that holds a link to a folder of scans",
+        folder_of(
+            lambda f: Given(f, nifti(name="in/a.nii")(f).scans),
+            lambda f: Given(f, nifti(name="far/b.nii")(f).scans),
+            link("in/b", "../far"),
+            source="in",
+        ),
         "correct",
     ),
     (
@@ -155,7 +166,20 @@ CORPUS: list[tuple[str, Maker, str]] = [
         beside(folder_of(nifti()), **{".__scan__nii__gz": b"x", "__DS_Store": b"x"}),
         "correct",
     ),
-    ("two scans with one result", folder_of(nifti(), nifti(name="scan.nii")), "scan.nii .*would have one result"),
+    (
+        "a series of volumes beside a scan",
+        folder_of(PLAIN, unasked(np.stack([SCAN] * 2, -1), name="a.nii.gz", truth=(SCAN, AXIAL))),
+        "correct",
+    ),
+    ("two formats of one name", folder_of(nifti(), nifti(name="scan.nii")), "correct"),
+    (
+        "scans of one name in two folders",
+        lambda f: [
+            a := nifti(name="a/scan.nii")(f),
+            Given([a.source, nifti(name="b/scan.nii")(f).source], 2 * a.scans),
+        ][1],
+        "correct",
+    ),
     ("one scan given twice", lambda f: [g := nifti()(f), Given([g.source, g.source], g.scans)][1], "correct"),
     ("results into the folder of the scans", output("in", folder_of(nifti())), "correct"),
     ("results into a folder within that of the scans", output("in/out", folder_of(nifti())), "correct"),

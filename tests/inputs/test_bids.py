@@ -134,3 +134,57 @@ def test_a_dataset_without_thick_scans_is_told(tmp_path):
     add_scan(write(tmp_path), "sub-01/anat/sub-01_T1w.nii.gz", np.eye(4))
     with pytest.raises(InputError, match="no thick-slice scan was found"):
         scans(tmp_path, tmp_path / "out", THIN)
+
+
+# --- no scan is left out without a word ---
+
+
+@pytest.mark.parametrize(
+    ("lines", "left_out"),
+    [
+        ("", ""),
+        ("# a comment\n\n*_T1w.nii.gz\n", "T1w"),
+        ("sub-01/anat/sub-01_FLAIR.nii.gz", "FLAIR"),
+        ("/sub-01/anat/*\n!*T2w*\n", "T1w FLAIR"),
+        ("**/sub-*_T?w.nii.gz", "T1w T2w"),
+        ("anat/sub-01_T1w.nii.gz", ""),  # with a slash within, it begins at the root
+        ("sub-01_T1w.nii.gz/", ""),  # a folder of that name
+    ],
+)
+def test_what_a_bidsignore_names_is_skipped_with_a_line(lines, left_out, tmp_path, log):
+    root = write(tmp_path, **{".bidsignore": lines})
+    suffixes = ["FLAIR", "T1w", "T2w"]
+    for suffix in suffixes:
+        add_scan(root, f"sub-01/anat/sub-01_{suffix}.nii.gz")
+    found = [Path(item["image"]).name for item in scans(root, tmp_path / "out", THIN)]
+    assert found == [f"sub-01_{suffix}.nii.gz" for suffix in suffixes if suffix not in left_out]
+    for suffix in suffixes:
+        path = root / f"sub-01/anat/sub-01_{suffix}.nii.gz"
+        told = f"{path} is skipped: a line of the dataset's .bidsignore names it."
+        assert (told in log.messages) == (suffix in left_out)
+
+
+def test_what_is_no_anatomical_scan_of_a_dataset_is_told(tmp_path, log):
+    root = write(tmp_path)
+    for name in ("anat/sub-01_T2w", "anat/sub-01_T1map", "anat/sub-01_UNIT1", "func/sub-01_task-rest_bold", "dwi/x"):
+        add_scan(root, f"sub-01/{name}.nii.gz")
+    assert len(scans(root, tmp_path / "out", THIN)) == 1
+    assert "sub-01_T1map.nii.gz is skipped: its name says that it is a mask, a map or a phase image." in log.text
+    assert "sub-01_UNIT1.nii.gz is skipped: UNIT1 is no suffix of an anatomical magnitude image." in log.text
+    assert f"2 volumes such as {root / 'sub-01/dwi/x.nii.gz'} are left out: of a dataset the scans in" in log.text
+
+
+def test_linked_subjects_are_subjects(tmp_path):
+    root = write(tmp_path / "ds")
+    add_scan(tmp_path, "elsewhere/anat/sub-01_T2w.nii.gz")
+    (root / "sub-01").symlink_to("../elsewhere")
+    (item,) = scans(root, tmp_path / "out", THIN)
+    assert item["result"] == str(tmp_path / "out/sub-01/anat/sub-01_desc-sr_T2w")
+
+
+def test_one_scan_in_two_formats_does_not_stop_a_dataset(tmp_path, log):
+    root = write(tmp_path / "ds")
+    for name in ("sub-01/anat/sub-01_T2w.nii.gz", "sub-01/anat/sub-01_T2w.nii", "sub-02/anat/sub-02_T2w.nii.gz"):
+        add_scan(root, name)
+    assert [Path(item["image"]).name for item in scans(root, "out", THIN)] == ["sub-01_T2w.nii", "sub-02_T2w.nii.gz"]
+    assert "sub-01_T2w.nii.gz is skipped: it would have the result of" in log.text

@@ -39,6 +39,7 @@ from tests.dicom_files import THIN, enhanced, mr_slices, read_only, save, verdic
         ({"SOPClassUID": uid.SecondaryCaptureImageStorage}, "secondary captures, which are screenshots"),
         ({"SOPClassUID": uid.MRSpectroscopyStorage}, "no MR images but MR Spectroscopy Storage"),
         ({"PhotometricInterpretation": "RGB"}, "colour images"),
+        ({"PhotometricInterpretation": "MONOCHROME1"}, "inverted images (MONOCHROME1)"),
         ({"ImagePositionPatient": None}, "missing geometry"),
         ({"ImageOrientationPatient": None}, "missing geometry"),
         ({"PixelSpacing": None}, "missing geometry"),

@@ -101,20 +101,23 @@ def test_compressed_pixels_are_the_same_pixels(tmp_path, voxels, syntax):
         ({"PixelPaddingValue": -1000}, [-1000]),
         ({"PixelPaddingValue": -1000, "PixelPaddingRangeLimit": -900}, [-1000, -950, -900]),
         ({"PixelPaddingValue": -900, "PixelPaddingRangeLimit": -1000}, [-1000, -950, -900]),
+        ({"PixelPaddingValue": 0}, [0]),
+        ({"PixelPaddingValue": 30000}, [30000]),
     ],
 )
-def test_padding_takes_the_smallest_intensity_of_the_rest(tmp_path, voxels, caplog, layout, padding, padded):
+@pytest.mark.parametrize("smallest", [300, -60])
+def test_padding_becomes_no_signal(tmp_path, voxels, caplog, layout, padding, padded, smallest):
+    """In a series without skull the smallest intensity is tissue: air must not become as bright."""
     caplog.set_level(logging.INFO)
-    stored, expected = voxels.astype(np.int16) + 5, voxels + 5.0
-    expected[stored == 5] = 6  # the smallest one gives way, in the slices' own units 2 * 6 - 7
+    stored = 2 * voxels.astype(np.int16) + smallest + 7  # odd, so that no voxel has the value of padding by chance
+    expected = 2.0 * stored - 7
     for k, value in enumerate(padded):
-        stored[k, 0, k] = value
-        expected[k, 0, k] = 6
-    stored[stored == 5], images = 6, []
+        stored[k, 0, k], expected[k, 0, k] = value, np.nan
+    floor = min(0, np.nanmin(expected))
     images = mr_slices(stored, RescaleSlope=2, RescaleIntercept=-7, **padding)
     volume = read_only(save(tmp_path, [enhanced(images)] if layout == "multi-frame" else images))
-    np.testing.assert_array_equal(volume.array, 2 * expected - 7)
-    assert f"{len(padded)} voxels of padding take the smallest intensity of the rest, 5" in caplog.text
+    np.testing.assert_array_equal(volume.array, np.nan_to_num(expected, nan=floor))
+    assert f"{len(padded)} voxels of padding (PixelPaddingValue) become {floor:g}." in caplog.text
 
 
 def test_a_volume_of_padding_alone_is_refused(tmp_path, voxels):
@@ -164,6 +167,19 @@ def test_uneven_spacing(tmp_path, voxels, caplog, wobble, outcome):
     else:
         assert read_only(tmp_path).slice_spacing == pytest.approx(4.8)
         assert (outcome in caplog.text) if outcome else not caplog.records
+
+
+@pytest.mark.parametrize(("off", "refused"), [(0.08, False), (0.15, True)])
+def test_a_hundredth_of_the_spacing_is_rounding(tmp_path, voxels, off, refused):
+    """Of slices 10 mm apart, one lies off its place."""
+    images = mr_slices(voxels, spacing=10.0)
+    images[2].ImagePositionPatient[2] += off
+    save(tmp_path, images)
+    if refused:
+        with pytest.raises(InputError, match=r"slices lie unevenly, .*at most 0.1 mm is supported"):
+            read_only(tmp_path)
+    else:
+        assert read_only(tmp_path).slice_spacing == pytest.approx(10)
 
 
 def test_a_slow_drift_of_the_spacing_is_refused(tmp_path, voxels):

@@ -73,6 +73,13 @@ def test_stacks_of_like_orientation_are_two_volumes(tmp_path, voxels):
     np.testing.assert_array_equal(read_series(first).array, read_series(second).array)
 
 
+@pytest.mark.parametrize(("angle", "count"), [(40, 2), (50, 0)])
+def test_stacks_more_than_45_degrees_apart_are_a_localizers(tmp_path, voxels, angle, count):
+    cosine, sine = np.cos(np.radians(angle)), np.sin(np.radians(angle))
+    images = mr_slices(voxels) + mr_slices(voxels, [1, 0, 0, 0, cosine, sine])
+    assert len(taken(save(tmp_path, images))) == count
+
+
 def test_one_stray_image_does_not_cost_the_stack(tmp_path, voxels):
     images = mr_slices(voxels) + mr_slices(voxels[:, :, :1], ORIENTATIONS["sagittal"])
     np.testing.assert_array_equal(read_only(save(tmp_path, images)).array, voxels)

@@ -1,5 +1,7 @@
 """Which scans are taken to be rebuilt, from files, folders and lists, and where their results go."""
 
+import re
+import tracemalloc
 from pathlib import Path
 
 import nibabel as nib
@@ -9,6 +11,7 @@ from pydicom import uid
 from pydicom.encaps import encapsulate
 
 from scripts.errors import InputError
+from scripts.inputs.readers import ScanReader
 from scripts.inputs.scans import scans
 from tests.dicom_files import mr_slices, save
 
@@ -117,20 +120,128 @@ def test_a_list_holds_files_and_folders(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("names", "source"),
-    [(["a.nii", "a.nii.gz"], "."), (["a.nii.gz", "a.mgz"], "."), (["x/a.nii.gz", "y/a.nii.gz"], None)],
+    ("files", "given", "results"),
+    [
+        ("x/a.nii.gz y/a.nii.gz", "x/a.nii.gz y/a.nii.gz", "x/a_sr y/a_sr"),  # drift-mri */a.nii.gz
+        ("x/a.nii.gz y/b.nii.gz", "x/a.nii.gz y/b.nii.gz", "a_sr b_sr"),
+        ("s/x/a.nii s/y/a.nii s/y/b.nii", "s/x/a.nii s/y/a.nii s/y/b.nii", "x/a_sr y/a_sr y/b_sr"),
+        ("x/a.nii x/deep/b.nii y/a.nii", "x y", "x/a_sr x/deep/b_sr y/a_sr"),
+        ("a.nii in/a.nii", "a.nii in", "a_sr in/a_sr"),
+        ("in/a.nii in/a.nii.gz in/a.mgz in/b.nii", "in", "a.mgz_sr a.nii_sr a.nii.gz_sr b_sr"),
+        ("x/a.nii x/a.NII y/a.nii", "x/a.nii x/a.NII y/a.nii", "x/a.nii_sr x/a.NII_sr y/a_sr"),
+    ],
 )
-def test_two_scans_with_one_result_are_refused_by_name(names, source, tmp_path):
-    touch(tmp_path / "in", *names)
-    given = tmp_path / "in" / source if source else [str(tmp_path / "in" / name) for name in names]
-    with pytest.raises(InputError, match="would have one result") as caught:
-        scans(given, tmp_path / "out", THIN)
-    assert all(name in str(caught.value) for name in names) and "Rename" in str(caught.value)
+def test_scans_whose_results_would_be_one_keep_the_names_of_their_folders(files, given, results, tmp_path, monkeypatch):
+    touch(tmp_path, *files.split())
+    monkeypatch.chdir(tmp_path)
+    for before in (Path(), tmp_path):
+        items = scans([str(before / name) for name in given.split()], tmp_path / "out", THIN)
+        found = [Path(item["result"]).relative_to(tmp_path / "out").as_posix() for item in items]
+        assert found == results.split()
+    (tmp_path / "out").mkdir()
+    for name in found:  # as a run writes them beside the scans
+        touch(tmp_path, f"{name}.nii.gz")
+    again = scans([str(tmp_path / name) for name in given.split()], tmp_path / "out", THIN)
+    assert [item["result"] for item in again] == [item["result"] for item in items]
 
 
-def test_one_scan_given_twice_is_one_result(tmp_path):
-    path = str(touch(tmp_path, "a.nii.gz") / "a.nii.gz")
-    assert {item["result"] for item in scans([path, path], tmp_path / "out", THIN)} == {str(tmp_path / "out" / "a_sr")}
+@pytest.mark.parametrize("given", ["a.nii.gz a.nii.gz", "a.nii.gz ./a.nii.gz", ". a.nii.gz", "a.nii.gz ."])
+def test_one_scan_given_twice_is_one_scan(given, tmp_path, monkeypatch):
+    touch(tmp_path, "a.nii.gz")
+    monkeypatch.chdir(tmp_path)
+    assert [item["result"] for item in scans(given.split(), "out", THIN)] == ["out/a_sr"]
+
+
+# --- no scan is left out without a word ---
+
+
+@pytest.mark.parametrize("name", ["B.NII.GZ", "b.NII", "B.MGZ", "B.HDR", "b.MHA"])
+def test_endings_may_be_capitals(name, tmp_path):
+    if name.endswith("A"):
+        touch(tmp_path, name)
+    else:
+        image = nib.Nifti1Pair if name == "B.HDR" else nib.MGHImage if name == "B.MGZ" else nib.Nifti1Image
+        nib.save(image(VOXELS, np.diag([1.0, 1.0, 5.0, 1.0])), tmp_path / name.lower())
+        for path in list(tmp_path.iterdir()):
+            path.rename(path.with_name(name if path.name == name.lower() else path.name.upper()))
+    (item,) = scans(tmp_path, tmp_path / "out", THIN)
+    assert Path(item["image"]).name == name and Path(item["result"]).name == f"{name[0]}_sr"
+    if not name.endswith("A"):
+        array, meta = ScanReader().get_data(ScanReader().read(item["image"]))
+        np.testing.assert_array_equal(array, VOXELS)
+        assert len(item["sources"]) == 1 + (name == "B.HDR") and meta["affine"][2, 2] == 5
+
+
+@pytest.mark.parametrize("given", ["b.IMG", "b.HDR"])
+def test_either_half_of_a_pair_is_the_scan(given, tmp_path):
+    nib.save(nib.Nifti1Pair(VOXELS, np.eye(4)), tmp_path / "b.HDR")
+    (item,) = scans(tmp_path / given, tmp_path, THIN)
+    assert Path(item["image"]).name == "b.HDR" and len(item["sources"]) == 2
+
+
+def test_voxels_without_their_header_are_named(tmp_path, log):
+    add(tmp_path / "a.nii")
+    (tmp_path / "b.img").write_bytes(bytes(100))
+    assert names(tmp_path) == ["a.nii"]
+    assert f"{tmp_path / 'b.img'} is skipped: it is no header of a volume." in log.messages
+
+
+def test_linked_folders_are_searched(tmp_path):
+    add(tmp_path / "elsewhere/sub-2/a.nii.gz")
+    series = mr_slices(np.random.default_rng(0).integers(0, 1000, (12, 10, 6)).astype(np.uint16))
+    save(tmp_path / "elsewhere/dicom", series)
+    add(tmp_path / "in/sub-1/a.nii.gz")
+    (tmp_path / "in/sub-2").symlink_to("../elsewhere/sub-2")
+    (tmp_path / "in/dicom").symlink_to("../elsewhere/dicom")
+    (tmp_path / "in/loop").symlink_to(".")
+    items = scans(tmp_path / "in", tmp_path / "out", THIN)
+    results = [Path(item["result"]).relative_to(tmp_path / "out").as_posix() for item in items]
+    assert results[:2] == ["sub-1/a_sr", "sub-2/a_sr"] and len(results) == 3
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "why"),
+    [
+        ((8, 9, 6, 2), "<i2", r"has shape \(8, 9, 6, 2\): expected a 3-D volume"),
+        ((8, 9), "<i2", r"has shape \(8, 9\): expected"),
+        ((8, 9, 6), "<c8", "holds complex64 voxels: expected one real number each"),
+        ((8, 9, 6), [("R", "u1"), ("G", "u1"), ("B", "u1")], "holds .* voxels: expected one real"),
+    ],
+)
+@pytest.mark.parametrize("ending", [".nii", ".nii.gz"])
+def test_series_and_colours_of_a_folder_are_skipped_with_a_line_from_their_headers(
+    shape, dtype, why, ending, tmp_path, log
+):
+    """A study folder holds them beside its scans: they are no failures, and their voxels are never read."""
+    add(tmp_path / "scan.nii.gz")
+    path = tmp_path / f"a{ending}"
+    nib.save(nib.Nifti1Image(np.zeros(shape, dtype), np.diag([1.0, 1.0, 5.0, 1.0])), path)
+    if ending == ".nii":
+        path.write_bytes(path.read_bytes()[:352])  # the header alone
+    assert names(tmp_path) == ["scan.nii.gz"]
+    assert re.search(f"{path} is skipped: it {why}", log.text)
+    assert names(path) == [path.name], "by name it is taken, so that its turn comes to tell"
+
+
+def test_of_a_scan_one_slice_is_looked_at(tmp_path):
+    """A folder of a thousand scans is listed in seconds: whole volumes are read of masks alone."""
+    voxels = np.zeros((256, 256, 120), np.int16)
+    voxels[:, :, 60] = np.random.default_rng(0).integers(0, 1000, (256, 256))
+    add(tmp_path / "scan.nii", voxels=voxels)
+    names(tmp_path)
+    tracemalloc.start()
+    try:
+        assert names(tmp_path) == ["scan.nii"]
+        assert tracemalloc.get_traced_memory()[1] < voxels.nbytes / 3
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_empty_slice_does_not_make_a_scan_a_mask(tmp_path):
+    voxels = VOXELS.copy()
+    voxels[:, :, 3] = 0
+    add(tmp_path / "scan.nii", voxels=voxels)
+    assert names(tmp_path) == ["scan.nii"]
 
 
 # --- names are names ---

@@ -131,8 +131,25 @@ def test_two_echoes_are_two_series_with_two_numbers(tmp_path, voxels, layout):
         volume = read_series(series)
         write_series(tmp_path / str(k), volume.array, volume.affine, series, "1", "key")
         written += images_of(tmp_path / str(k))
-    assert {(i.EchoTime, i.SeriesNumber) for i in written} == {(20, 1007), (90, 2007)}
+    assert {(i.EchoTime, i.SeriesNumber) for i in written} == {(20, 7001), (90, 7002)}
     assert len({i.SeriesInstanceUID for i in written}) == 2 and len({i.SOPInstanceUID for i in written}) == 12
+
+
+def test_parts_of_two_series_never_share_a_number(tmp_path, voxels):
+    numbers = set()
+    for number in (1, 2, 1001, 2001, 101001, 1999999):
+        images = mr_slices(voxels, SeriesNumber=number, SeriesInstanceUID=f"1.2.{number}")
+        (series,) = taken(save(tmp_path / str(number), images))
+        numbers |= {inherited(*read_headers(series), part).SeriesNumber for part in range(1, 9)}
+    assert len(numbers) == 6 * 8 and max(numbers) < 2**31
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_pixels_are_decoded_once_and_each_warning_is_told_once(tmp_path, voxels, bundle, log, count):
+    images = mr_slices(voxels, SliceThickness=lambda k: 4 + (k == 0))
+    for k in range(count):
+        bundle(save(tmp_path / "source", images), output_format="dicom", slice_thickness=4.0 + k / 2)
+    assert len([line for line in log.messages if "4 to 5 mm thick" in line]) == count
 
 
 def test_uids_are_fresh_but_for_patient_study_and_frame_of_reference(tmp_path, voxels):
@@ -151,7 +168,7 @@ def test_the_series_says_what_it_is_and_what_it_comes_from(tmp_path, voxels):
     source = mr_slices(voxels, SeriesDescription="x" * 64)
     image = derived(tmp_path, source)[2][0]
     assert image.ImageType[:2] == ["DERIVED", "SECONDARY"]
-    assert image.SeriesNumber == 1007
+    assert image.SeriesNumber == 7001
     assert image.SeriesDescription.endswith("x DRIFT SR") and len(image.SeriesDescription) == 64
     for fact in ("estimated, not measured", "DRIFT 1.2.3", "acquisition of type 2D"):
         assert fact in image.DerivationDescription

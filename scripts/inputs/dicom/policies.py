@@ -107,6 +107,10 @@ POLICIES: tuple[
         ),
     ),
     (
+        "inverted images (MONOCHROME1), whose smallest intensity is the brightest: export them as MONOCHROME2",
+        lambda header: value(header, "PhotometricInterpretation") == "MONOCHROME1",
+    ),
+    (
         "no MR images but {}",
         lambda header: _kind(header) not in MR_IMAGES and (_kind(header).name or "objects without SOPClassUID"),
     ),

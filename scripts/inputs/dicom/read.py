@@ -49,7 +49,8 @@ class Volume:
 def read_series(series: Series) -> Volume:
     """Reads a series that was taken, in the order of its slices in space.
 
-    Padding (`PixelPaddingValue`, to `PixelPaddingRangeLimit`) takes the smallest intensity of the rest.
+    Padding (`PixelPaddingValue`, to `PixelPaddingRangeLimit`) is no signal: it becomes 0, or the smallest intensity of
+    the rest where that is below 0.
 
     Raises:
         InputError: if a file is broken, a slice is missing, different images share a place, or slices lie unevenly,
@@ -145,13 +146,16 @@ def _padding(stored: np.ndarray, header: Dataset) -> np.ndarray:
 
 
 def _without_padding(name: str, array: np.ndarray) -> np.ndarray:
-    """A volume whose padding, NaN, takes the smallest intensity of the rest; a line says so."""
+    """A volume whose padding, NaN, has become no signal; a line says so.
+
+    No signal is 0, and not the smallest intensity of the rest: in a series without skull that is tissue.
+    """
     padding = np.isnan(array)
     if padding.all():
         raise InputError(f"{name}: all voxels are padding (PixelPaddingValue). Export the series again.")
     if padding.any():
-        array[padding] = lowest = array[~padding].min()
-        logger.info(f"{name}: {padding.sum()} voxels of padding take the smallest intensity of the rest, {lowest:g}.")
+        array[padding] = nothing = min(0.0, float(array[~padding].min()))
+        logger.info(f"{name}: {padding.sum()} voxels of padding (PixelPaddingValue) become {nothing:g}.")
     return array
 
 

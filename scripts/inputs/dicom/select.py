@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 from pydicom import dcmread, uid
 from pydicom.tag import Tag
+from tqdm import tqdm
 
 from ...errors import InputError
+from ...files import walk
 from ...stack import grid
 from ...stack.acquisition import is_thin
 from . import policies
@@ -56,11 +58,7 @@ def _files(source: str | os.PathLike | Sequence[str | os.PathLike]) -> list[Path
         return list(dict.fromkeys(path for entry in source for path in _files(entry)))
     root = Path(source)
     if root.is_dir():
-        found = []
-        for folder, inner, names in os.walk(root):  # follows no link to a folder: it may lead in a circle
-            inner[:] = sorted(name for name in inner if not name.startswith("."))
-            found += [Path(folder, name) for name in sorted(names) if not name.startswith(".")]
-        return found
+        return [folder / name for folder, _, names in walk(root) for name in names]
     if not root.is_file():
         raise InputError(f"{root} does not exist. Give a folder of DICOM files or the files themselves.")
     with open(root, "rb") as file:
@@ -110,7 +108,7 @@ def find_series(source: str | os.PathLike | Sequence[str | os.PathLike], thin: f
     unread: list[Path] = []
     series: list[Series] = []
     by_series: dict[str, list[Frame]] = {}
-    for path in _files(source):
+    for path in tqdm(_files(source), desc="headers", unit="file", leave=False, delay=1, disable=None):
         if not is_dicom(path):
             strangers.append(path)
             continue

@@ -43,7 +43,7 @@ def inherited(headers: list[Dataset], indices: list[int], part: int) -> Dataset:
     Args:
         headers: classic, of the slices in their order.
         indices: of the slices in their files, from 0; only multi-frame files have more than one.
-        part: number of the volume in its series; it makes the series' number, so that two echoes have two.
+        part: number of the volume in its series, from 1. Part 2 of series 7 becomes series 7002.
     """
     common = Dataset()
     for keyword in INHERITED:
@@ -62,7 +62,7 @@ def inherited(headers: list[Dataset], indices: list[int], part: int) -> Dataset:
     common.RescaleSlope = decimal(min(abs(value(header, "RescaleSlope", 1)) for header in headers))
     intercepts = {value(header, "RescaleIntercept", 0) for header in headers}
     common.RescaleIntercept = decimal(intercepts.pop() if len(intercepts) == 1 else 0)
-    common.SeriesNumber = 1000 * part + common.get("SeriesNumber", 0) % 1000000
+    common.SeriesNumber = 1000 * (common.get("SeriesNumber", 0) % 2_000_000) + part % 1000  # below 2**31, as IS asks
     common.SourceImageSequence = []
     for instance in dict.fromkeys(header.SOPInstanceUID for header in headers):  # a multi-frame image stands once
         item = Dataset()

@@ -9,7 +9,7 @@ import pytest
 
 from scripts.errors import InputError
 from scripts.inputs.scans import scans
-from scripts.inputs.selection import Choice
+from scripts.inputs.selection import Selection
 from tests.dicom_files import mr_slices, save
 
 THIN = 1.3  # mm
@@ -111,8 +111,8 @@ def test_a_participant_who_is_not_there_is_refused_with_those_who_are(dataset):
 
 
 def test_of_many_names_a_few_are_shown():
-    choice = Choice(include="x")
+    selection = Selection(include="x")
     for k in range(30):
-        assert not choice.takes(f"scan{k}")
+        assert not selection.takes(f"scan{k}")
     with pytest.raises(InputError, match=r"scan0, scan1, scan2, scan3, scan4 and 25 more\."):
-        choice.check()
+        selection.check()
