@@ -10,115 +10,18 @@ import sys
 import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
 from . import BUNDLE
 
+sys.path.insert(0, str(BUNDLE))  # where `scripts` is, of which the configs speak
+
+from scripts.errors import INTERRUPTED, input_error, printable
+from scripts.options import OPTIONS, PATHS, PATTERNS
+
 HYPHENS = re.compile(r"(?<=^--)[\w-]+")  # in an option's name they are as good as underscores
-PATHS = ("output_dir", "ckpt_path")
-LISTS = ("input", "include", "exclude", "participant_label")
 SIZES = sorted(path.stem for path in (BUNDLE / "configs" / "models").glob("*.yaml"))
-
-
-def _profile(text: str) -> str | float:
-    """A number or a name; `slice_profile.slice_profile` says which."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-# Name of an option of configs/inference.yaml -> how argparse takes it. README.md's table is made of it.
-OPTIONS: dict[str, dict[str, Any]] = {
-    "slice_thickness": {
-        "type": float,
-        "metavar": "MM",
-        "help": "thickness of the measured slices; without it the DICOM header's or BIDS sidecar's, else the slice "
-        "spacing",
-    },
-    "target_thickness": {
-        "type": float,
-        "metavar": "MM",
-        "help": "thickness to reach; without it the finer in-plane spacing, within what the weights were trained for",
-    },
-    "slice_axis": {
-        "type": int,
-        "choices": (0, 1, 2),
-        "help": "array axis of the slices; without it the one that the header names, else that of the largest spacing",
-    },
-    "isotropic": {
-        "action": "store_true",
-        "help": "resample the pixels to the target too, so that the result has cubes for voxels",
-    },
-    "flips": {
-        "action": "store_true",
-        "help": "average over mirror images, in four times the time",
-    },
-    "both_planes": {
-        "choices": ("true", "false"),
-        "help": "average the planes along both in-plane axes (default), or take the longer one alone, in half the time",
-    },
-    "speed": {"choices": ("fast", "paper"), "help": "whole planes (default), or the paper's 128-pixel windows"},
-    "bfloat16": {
-        "choices": ("true", "false"),
-        "help": "convolutions in bfloat16; without it where the processor has it",
-    },
-    "consistency": {
-        "choices": ("project", "measure"),
-        "help": "move the result onto the measured slices as far as noise allows (default), or only measure how it "
-        "agrees with them",
-    },
-    "profile": {
-        "type": _profile,
-        "metavar": "PROFILE",
-        "help": "slice profile: gaussian, rectangular, or a pulse's time-bandwidth product (default: 4, an SLR pulse)",
-    },
-    "dtype": {
-        "choices": ("float32", "int16"),
-        "help": "voxels of NIfTI results: float32 (default), or int16, scaled, in half the space, right to half a step",
-    },
-    "output_format": {
-        "choices": ("nifti", "dicom"),
-        "help": "NIfTI (default), or a derived MR series for scans that came as DICOM",
-    },
-    "report": {
-        "action": "store_true",
-        "help": "a page for each scan, to scroll through: measured, cubic and rebuilt, geometry, spectra, agreement "
-        "with the measurement",
-    },
-    "anonymous": {
-        "action": "store_true",
-        "help": "leave the scan's name, date and series out of its page",
-    },
-    "include": {
-        "action": "extend",
-        "nargs": "+",
-        "metavar": "PATTERN",
-        "help": "take only scans whose path within the folder, or whose series' name, matches one of these shell "
-        "patterns, such as '*T2w*'",
-    },
-    "exclude": {
-        "action": "extend",
-        "nargs": "+",
-        "metavar": "PATTERN",
-        "help": "leave out scans that match one of these",
-    },
-    "participant_label": {
-        "action": "extend",
-        "nargs": "+",
-        "metavar": "LABEL",
-        "help": "take only these participants of a BIDS dataset, with or without sub-",
-    },
-    "dry_run": {
-        "action": "store_true",
-        "help": "list what would be done with which scan, and about how long it takes, and write nothing",
-    },
-    "ckpt_path": {
-        "metavar": "FILE",
-        "help": "weights, with their card beside them, model.json for model.pt (default: the shipped ones)",
-    },
-}
 
 
 SIZE: dict[str, Any] = {"choices": SIZES, "help": "of the network that --ckpt_path holds (default: tiny)"}
@@ -148,7 +51,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exits with code 2."""
-        self.exit(2, f"error: {message}. See {self.prog} --help.\n")
+        self.exit(2, f"error: {printable(message)}. See {self.prog} --help.\n")
 
 
 def version() -> str:
@@ -180,13 +83,13 @@ def overrides(options: argparse.Namespace) -> dict[str, Any]:
         SystemExit: if a path is empty.
     """
     given = {name: value for name, value in vars(options).items() if value is not None and name != "size"}
-    for name, value in given.items():
-        texts = value if name in LISTS else [value] if name in PATHS else []
+    for name in given.keys() & {*PATHS, *PATTERNS}:
+        texts = given[name] if isinstance(given[name], list) else [given[name]]
         if not all(texts):
-            parser().error(f"{name} is empty: expected a {'path' if name in ('input', *PATHS) else 'pattern or label'}")
-    lists = {name: [Path(text) for text in given[name]] for name in LISTS if name in given}
-    lists["input"] = [path.absolute() for path in lists["input"]]
-    return given | lists | {name: Path(given[name]).absolute() for name in PATHS if name in given}
+            parser().error(f"{name} is empty: expected a {'path' if name in PATHS else 'pattern or label'}")
+        paths = [PurePosixPath(text) if name in PATTERNS else Path(text).absolute() for text in texts]
+        given[name] = paths if isinstance(given[name], list) else paths[0]
+    return given
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -202,7 +105,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args([HYPHENS.sub(lambda name: name[0].replace("-", "_"), word) for word in words])
     given = overrides(options)
     warnings.filterwarnings("ignore", module="monai")  # of its own machinery, not of the scan
-    sys.path.insert(0, str(BUNDLE))
     try:
         from monai.bundle import ConfigWorkflow  # here: it takes seconds, which --help need not
 
@@ -220,13 +122,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         workflow.run()
         workflow.finalize()
     except KeyboardInterrupt:
-        from scripts.errors import INTERRUPTED
-
         print(INTERRUPTED, file=sys.stderr)
         raise SystemExit(130) from None
     except Exception as error:
-        from scripts.errors import input_error
-
         mistake = input_error(error)
         if mistake is None:
             raise

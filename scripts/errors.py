@@ -1,7 +1,8 @@
-"""What a user did wrong, told in one line."""
+"""What a user did wrong, told in one line, and on any console."""
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from types import TracebackType
@@ -19,7 +20,7 @@ def printable(text: str) -> str:
 
 
 class InputError(ValueError):
-    """A mistake in what the user gave: its message says what was given, what is allowed and what to do."""
+    """A mistake in what the user gave. Its message says what was given, what is allowed and what to do."""
 
     def __init__(self, message: str):
         super().__init__(printable(message))
@@ -59,10 +60,12 @@ def flag(name: str, value: object) -> bool:
 
 
 def report_input_errors() -> None:
-    """From now on an `InputError` that ends the program prints its message alone, and Ctrl-C `INTERRUPTED`.
+    """From now on an `InputError` that ends the program prints its message alone, and Ctrl-C prints `INTERRUPTED`.
 
-    Other exceptions keep their trace.
+    Other exceptions keep their trace. Letters that a console cannot show are spelt out.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):  # standard error does so by itself
+        sys.stdout.reconfigure(errors="backslashreplace")
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         mistake = input_error(error)

@@ -1,30 +1,130 @@
-"""The door: the command line is looked at before work starts, so that no slip of the hand is passed over.
+"""Options: the one table of them, and the door where what was typed is looked at before work starts.
 
-`python -m monai.bundle run` takes any option: a misspelt one changes nothing, and the text of each becomes what Python
-or a config would make of it. That suits numbers; for names of files it is refused here.
+`python -m monai.bundle run` takes any option. A misspelt one changes nothing, one with the name of a component replaces
+that component, and the text of each becomes what Python or a config would make of it. `check_options` refuses these.
 """
 
 from __future__ import annotations
 
-import inspect
 import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from functools import wraps
+from inspect import signature
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
-
-from fire.parser import DefaultParseValue
-from monai.bundle import ConfigParser, run
-from monai.bundle.utils import DEFAULT_EXP_MGMT_SETTINGS
 
 from .errors import InputError
 
 PROGRAM = ("monai", "bundle", "__main__.py")
-OPTIONS = [name for name in inspect.signature(run).parameters if name != "override"]  # of MONAI's runner
-PATHS = ("input", "dataset_dir", "label_dir", "output_dir", "ckpt_path", "segmenter")  # or what begins with one
-PATTERNS = ("include", "exclude", "participant_label")
+SCRIPTS = Path(__file__).parent
 EVALUATED = ("$", "@", "%")  # a text that begins so is code, a reference or a file to a config
+
+
+def _profile(text: str) -> str | float:
+    """A number or a name; `profile.slice_profile` says which."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+# Name of an option of configs/inference.yaml -> how argparse takes it. README.md's table is made of it, too.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "slice_thickness": {
+        "type": float,
+        "metavar": "MM",
+        "help": "thickness of the measured slices; without it the DICOM header's or BIDS sidecar's, else the slice "
+        "spacing",
+    },
+    "target_thickness": {
+        "type": float,
+        "metavar": "MM",
+        "help": "thickness to reach; without it the finer in-plane spacing, within what the weights were trained for",
+    },
+    "slice_axis": {
+        "type": int,
+        "choices": (0, 1, 2),
+        "help": "array axis of the slices; without it the one that the header names, else that of the largest spacing",
+    },
+    "isotropic": {
+        "action": "store_true",
+        "help": "resample the pixels to the target too, so that the result has cubes for voxels",
+    },
+    "flips": {
+        "action": "store_true",
+        "help": "average over mirror images, in four times the time",
+    },
+    "both_planes": {
+        "choices": ("true", "false"),
+        "help": "average the planes along both in-plane axes (default), or take the longer one alone, in half the time",
+    },
+    "speed": {"choices": ("fast", "paper"), "help": "whole planes (default), or the paper's 128-pixel windows"},
+    "bfloat16": {
+        "choices": ("true", "false"),
+        "help": "convolutions in bfloat16; without it where the processor has it",
+    },
+    "consistency": {
+        "choices": ("project", "measure"),
+        "help": "move the result onto the measured slices as far as noise allows (default), or only measure how it "
+        "agrees with them",
+    },
+    "profile": {
+        "type": _profile,
+        "metavar": "PROFILE",
+        "help": "slice profile: gaussian, rectangular, or a pulse's time-bandwidth product (default: 4, an SLR pulse)",
+    },
+    "dtype": {
+        "choices": ("float32", "int16"),
+        "help": "voxels of NIfTI results: float32 (default), or int16, scaled, in half the space, right to half a step",
+    },
+    "output_format": {
+        "choices": ("nifti", "dicom"),
+        "help": "NIfTI (default), or a derived MR series for scans that came as DICOM",
+    },
+    "report": {
+        "action": "store_true",
+        "help": "a page for each scan, to scroll through: measured, cubic and rebuilt, geometry, spectra, agreement "
+        "with the measurement",
+    },
+    "anonymous": {
+        "action": "store_true",
+        "help": "leave the scan's name, date and series out of its page, to pass that on under another name; record, "
+        "summary and index still name the scan",
+    },
+    "include": {
+        "action": "extend",
+        "nargs": "+",
+        "metavar": "PATTERN",
+        "help": "take only scans whose path within the folder, or whose series' name, matches one of these shell "
+        "patterns, such as '*T2w*'",
+    },
+    "exclude": {
+        "action": "extend",
+        "nargs": "+",
+        "metavar": "PATTERN",
+        "help": "leave out scans that match one of these",
+    },
+    "participant_label": {
+        "action": "extend",
+        "nargs": "+",
+        "metavar": "LABEL",
+        "help": "take only these participants of a BIDS dataset, with or without sub-",
+    },
+    "dry_run": {
+        "action": "store_true",
+        "help": "list what would be done with which scan, and about how long it takes, and write nothing",
+    },
+    "ckpt_path": {
+        "metavar": "FILE",
+        "help": "weights, with their card beside them, model.json for model.pt (default: the shipped ones)",
+    },
+}
+
+PATHS = ("input", "dataset_dir", "label_dir", "output_dir", "ckpt_path", "segmenter")  # or what begins with one
+PATTERNS = tuple(name for name, how in OPTIONS.items() if "nargs" in how)
 
 
 def check_options(argv: Sequence[str] | None = None) -> None:
@@ -37,65 +137,103 @@ def check_options(argv: Sequence[str] | None = None) -> None:
         argv: the program and its arguments; null for those of this process.
 
     Raises:
-        InputError: if an option or id is known neither to MONAI nor to the config files, or a path would be read as
-            something else than was typed.
+        InputError: if a name is no option or a value is none that it takes, a path would be read as something else
+            than was typed, or a config names what is not in this bundle.
     """
     program, *typed = sys.argv if argv is None else argv
     if Path(program).parts[-3:] != PROGRAM or typed[:1] != ["run"]:
         return
+    from fire.parser import DefaultParseValue  # here: MONAI takes seconds, which drift-mri --help need not
+    from monai.bundle import ConfigParser
+
     texts = _texts(typed[1:])
     values = {name: DefaultParseValue(text) for name, text in texts.items()}
     values = {**ConfigParser.load_config_files(values.get("args_file", {})), **values}
-    known = _known(values)
-    for name in values:
-        if name not in OPTIONS and _root(name) not in known:
-            raise InputError(f"--{name} is no option.{_nearest(_root(name), [*OPTIONS, *known], '--')}")
+    config = _config(values)
+    _check_targets(config)
     for name in ("run_id", "init_id", "final_id"):
-        if name in values and _root(values[name]) not in known:
-            raise InputError(f"{values[name]} is nothing that can be run.{_nearest(_root(values[name]), known)}")
+        if name in values and _root(values[name]) not in config:
+            raise InputError(f"{values[name]} is nothing that can be run.{_nearest(_root(values[name]), config)}")
+    for name, value in values.items():
+        if name not in _runner():
+            _check_name(name, value, config)
     for name in (*PATHS, *PATTERNS):
         if name in texts:
             _check_text(name, texts[name], values[name])
 
 
+def _runner() -> list[str]:
+    """Options of MONAI's runner."""
+    from monai.bundle import run
+
+    return [name for name in signature(run).parameters if name != "override"]
+
+
 def _texts(typed: Sequence[str]) -> dict[str, str]:
-    """Options and their texts, told apart as fire does."""
+    """Options and their texts, told apart by fire, as MONAI's runner has them told apart."""
+    import fire
+    from fire.decorators import SetParseFn
+    from monai.bundle import run
+
     texts: dict[str, str] = {}
-    words, alone = list(typed), []
-    while words and words[0] != "--":  # what follows is for fire itself
-        word = words.pop(0)
-        if not _is_flag(word):
-            alone.append(word)
-            continue
-        name, equals, text = word.lstrip("-").partition("=")
-        name = name.replace("-", "_")
-        if not equals and (not words or _is_flag(words[0])):
-            text = "" if name in (*PATHS, *PATTERNS) else "True"
-            name = name if name in OPTIONS else name.removeprefix("no")
-        elif not equals:
-            text = words.pop(0)
-        texts[name] = text
-    return {**dict(zip([name for name in OPTIONS if name not in texts], alone)), **texts}
 
+    @SetParseFn(str)
+    @wraps(run)
+    def keep(*positional: str | None, **others: str) -> None:
+        texts.update({name: text for name, text in zip(_runner(), positional) if text is not None}, **others)
 
-def _is_flag(word: str) -> bool:
-    return bool(re.match("--|-[a-zA-Z]", word))
+    fire.Fire(keep, list(typed[: typed.index("--")] if "--" in typed else typed))  # what follows is for fire itself
+    return texts
 
 
 def _root(name: Any) -> str:
     return re.split("::|#", str(name))[0]
 
 
-def _known(values: dict[str, Any]) -> set[str]:
-    """Top-level names of the config files, and those that experiment tracking adds."""
+def _config(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Top-level content of the config files, with what experiment tracking adds."""
+    from monai.bundle import ConfigParser
+    from monai.bundle.utils import DEFAULT_EXP_MGMT_SETTINGS
+
     parser = ConfigParser()
     parser.read_config(values["config_file"])
     tracking = values.get("tracking", {})
-    settings: Any = DEFAULT_EXP_MGMT_SETTINGS.get(tracking) if isinstance(tracking, str) else tracking
-    return {*parser.get(), *(settings or ConfigParser.load_config_files(tracking)).get("configs", {})}
+    added: Any = DEFAULT_EXP_MGMT_SETTINGS.get(tracking) if isinstance(tracking, str) else tracking
+    return {**parser.get(), **(added or ConfigParser.load_config_files(tracking)).get("configs", {})}
 
 
-def _nearest(name: str, known: Collection[str], prefix: str = "") -> str:
+def _is_component(name: str, content: Any) -> bool:
+    """Whether a top-level name of a config is a part of the machinery, and no option that is set by a plain value."""
+    if isinstance(content, list):
+        return any(isinstance(one, dict) for one in content)
+    code = isinstance(content, str) and content.startswith("$")
+    return name not in OPTIONS and (isinstance(content, dict) or (code and name not in PATHS))
+
+
+def _check_name(name: str, value: Any, config: Mapping[str, Any]) -> None:
+    options = [one for one, content in config.items() if not _is_component(one, content)]
+    root = _root(name)
+    if root not in config:
+        raise InputError(f"--{name} is no option.{_nearest(root, [*_runner(), *config], '--')}")
+    if root != name or isinstance(value, dict | list) or (isinstance(value, str) and value.startswith(EVALUATED)):
+        return
+    if name not in options:
+        made_of = [one for one in re.findall(r"@(\w+)", str(config[name])) if one in options]
+        near = get_close_matches(name, options, 1) or made_of[:1]
+        meant = f" Did you mean --{near[0]}?" if near else ""
+        raise InputError(
+            f"--{name} is no option but a component of the config, which {value!r} would replace.{meant} A part of it "
+            f"is set as in --{name}::PART VALUE."
+        )
+    how = OPTIONS.get(name, {})
+    choices = ["true", "false"] if how.get("action") == "store_true" else list(map(str, how.get("choices", ())))
+    if choices and value is not None and str(value).lower() not in choices:
+        raise InputError(f"--{name} is {value!r}: expected {' or '.join(choices)}.")
+    if how.get("type") is float and not (value is None or type(value) in (int, float)):
+        raise InputError(f"--{name} is {value!r}: expected a number, in mm.")
+
+
+def _nearest(name: str, known: Sequence[str] | Mapping[str, Any], prefix: str = "") -> str:
     found = get_close_matches(name, known, 1)
     return f" Did you mean {prefix}{found[0]}?" if found else " Look up the top-level names of the config file."
 
@@ -107,10 +245,27 @@ def _check_text(name: str, text: str, value: Any) -> None:
         raise InputError(f"--{name} {text} is read as {value}: expected names in quotes, as in \"['a.nii', 'b.nii']\".")
     number = name in PATTERNS and type(value) is int and str(value) == text  # a label
     if not listed and text[:1] not in ("'", '"') and value != text and not number:
-        raise InputError(f"--{name} {text} would be read as {value!r}. Write it as {as_text}.")
+        raise InputError(f"--{name} {text} would be read as {value!r}: expected a {kind}. Write it as {as_text}.")
     for one in value if listed else [str(value)]:
         if not one:
             raise InputError(f"--{name} is empty: expected a {kind}. Leave it out, or give . for this folder.")
         if one.startswith(EVALUATED):
             plain = f"./{one}" if name in PATHS else f"[{one[0]}]{one[1:]}"  # to a shell pattern the same
             raise InputError(f"--{name} {one} begins with {one[0]}, which MONAI would evaluate. Write it as {plain}.")
+
+
+def _check_targets(content: Any) -> None:
+    """Refuses a config that names what is no longer where it says; the sources of the bundle tell where it is."""
+    if isinstance(content, dict | list):
+        for one in content.values() if isinstance(content, dict) else content:
+            _check_targets(one)
+    for named in re.findall(r"\bscripts(?:\.\w+)+", content) if isinstance(content, str) else []:
+        try:
+            resolve_name(named)
+        except (ImportError, AttributeError) as error:
+            *_, name = named.split(".")
+            own = re.compile(rf"^(class|def) {name}\b", re.MULTILINE)
+            files = [path for path in sorted(SCRIPTS.rglob("*.py")) if own.search(path.read_text(encoding="utf-8"))]
+            now = [".".join(("scripts", *path.relative_to(SCRIPTS).with_suffix("").parts, name)) for path in files]
+            said = f"is {' or '.join(now)} now" if now else f"cannot be found ({error})"
+            raise InputError(f"{named} {said}. Change the config that names it.") from error

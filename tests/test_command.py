@@ -103,6 +103,17 @@ def test_from_another_folder_with_odd_names_and_hyphens(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"$(touch gone) #1.nii.gz", "2024_01_15"}
 
 
+def test_a_console_without_utf_8_and_names_with_control_characters(tmp_path):
+    """The table and the log spell out what the console cannot show, or must not obey."""
+    for name in ("M\u00fcller \u8133.nii.gz", "a\x1b[2J\x07.nii.gz"):
+        save_scan(tmp_path / name)
+    save_scan(tmp_path / "b\x1b[2J_mask.nii.gz")
+    done = fresh(*(*DRIFT_MRI, ".", "-o", "out", "--dry_run"), cwd=tmp_path, PYTHONPATH=ROOT, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert r"M\xfcller \u8133.nii.gz" in done.stdout and r"a\x1b[2J\x07.nii.gz" in done.stdout
+    assert "skipped" in done.stdout + done.stderr and "\x1b" not in done.stdout + done.stderr
+
+
 def test_a_mistake_in_the_data_is_one_line(tmp_path):
     done = drift_mri("nothing.nii.gz", "-o", "out", folder=tmp_path)
     assert done.returncode == 1

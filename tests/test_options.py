@@ -50,6 +50,58 @@ def test_an_option_unlike_any_other_is_refused():
 
 
 @pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (("--output", "x"), "Did you mean --output_dir?"),
+        (("--weights", "model.pt"), "Did you mean --ckpt_path?"),
+        (("--card=model.json",), "Did you mean --ckpt_path?"),
+        (("--network", "large"), "--network::PART VALUE"),
+        (("--device", "cpu"), "--device::PART VALUE"),
+        (("--scans", "a.nii"), "--scans::PART VALUE"),
+        (("--run", "5"), "--run::PART VALUE"),
+    ],
+)
+def test_a_component_is_no_option(typed, meant):
+    message = refusal(*typed)
+    assert "is no option but a component of the config" in message and meant in message
+
+
+def test_a_component_is_no_option_of_a_training_either():
+    assert "component" in refusal("--network", "large", config=TRAIN)
+    check("--bfloat16", "false", "--target_range", "[0.8, 1.2]", "--size", "small", config=TRAIN)
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        (("--speed", "slow"), "expected fast or paper"),
+        (("--slice_axis", "3"), "expected 0 or 1 or 2"),
+        (("--report", "maybe"), "expected true or false"),
+        (("--both_planes", "2"), "expected true or false"),
+        (("--slice_thickness", "thick"), "expected a number"),
+    ],
+)
+def test_a_value_that_the_table_of_options_does_not_allow_is_refused(typed, expected):
+    assert expected in refusal(*typed)
+
+
+@pytest.mark.parametrize(
+    ("old", "told"),
+    [
+        ("scripts.inference.DriftInferer", "is scripts.rebuild.inferer.DriftInferer now"),
+        ("scripts.networks.Drift", "is scripts.method.networks.Drift now"),
+        ("scripts.method.flow.Drift", "is scripts.method.networks.Drift now"),
+        ("scripts.networks.NoSuchThing", "cannot be found"),
+    ],
+)
+@pytest.mark.parametrize("place", ["network_def: {{_target_: {}}}", "run: [$import os, '$print({}(3))']"])
+def test_a_config_that_names_an_old_place_is_told_the_new_one(place, old, told, tmp_path):
+    (tmp_path / "mine.yaml").write_text(place.format(old))
+    message = refusal(config=("--config_file", f"['{CONFIG[1]}', '{tmp_path}/mine.yaml']"))
+    assert f"{old} {told}" in message
+
+
+@pytest.mark.parametrize(
     "typed",
     [
         ("--slice_thickness", "3", "--input", "scan.nii.gz", "--output_dir", "./2024"),
@@ -57,7 +109,20 @@ def test_an_option_unlike_any_other_is_refused():
         ("--input", "['a b.nii', \"c$.nii\"]", "--report", "--device", "$torch.device('cpu')"),
         ("run", "initialize", "--report"),
         ("--report", "true", "--noreport", "--logging_file", "x.conf", "--output-dir", "out"),
-        ("--slice_axis", "-1", "--input=./$x", "--ckpt_path", "/2024/$a", "--", "--verbose"),
+        ("--inferer::overlap", "-1", "--input=./$x", "--ckpt_path", "/2024/$a", "--", "--verbose"),
+        ("--output", "{'_target_': 'x'}", "--network", "@weights", "--network_def::apn::residual", "false"),
+        (
+            "--bfloat16",
+            "False",
+            "--slice_axis",
+            "None",
+            "--slice_thickness",
+            "3.5",
+            "--speed",
+            "paper",
+            "--profile",
+            "8",
+        ),
     ],
 )
 def test_what_is_known_passes(typed):
@@ -133,7 +198,8 @@ def test_names_of_a_list_are_texts():
     "typed", [("--input", ""), ("--input=",), ("--input",), ("--output_dir", ""), ("--input", "['']")]
 )
 def test_an_empty_path_is_refused(typed):
-    assert "is empty" in refusal(*typed)
+    message = refusal(*typed)
+    assert "expected a path" in message and ("is empty" in message or "read as True" in message)
 
 
 @pytest.mark.parametrize(

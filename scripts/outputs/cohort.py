@@ -23,7 +23,7 @@ from torch import nn
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from ..errors import InputError, flag, input_error
+from ..errors import InputError, flag, input_error, printable
 from ..files import remove_partials, sha256
 from ..inputs import dicom
 from ..pages import index as index_page
@@ -271,7 +271,7 @@ def rebuild_scans(
         def rows() -> Iterator[tuple[int, dict]]:
             passed_over = []
             for index, item in enumerate(items):
-                bar.set_postfix_str(Path(str(item["name"])).name)
+                bar.set_postfix_str(printable(Path(str(item["name"])).name))
                 try:
                     row = rebuild_scan(item, *parts, wait=False)
                 except Timeout:

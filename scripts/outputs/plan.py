@@ -16,7 +16,7 @@ from torch import nn
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from ..errors import flag, input_error
+from ..errors import flag, input_error, printable
 from ..inputs import dicom
 from ..rebuild.inferer import StackInferer, rebuild
 from ..rebuild.windows import signal_box
@@ -116,7 +116,7 @@ def _duration(seconds: float) -> str:
 
 def _table(rows: Sequence[Mapping[str, str]]) -> str:
     """Aligned columns."""
-    lines = [COLUMNS, *([row.get(name, "") for name in COLUMNS] for row in rows)]
+    lines = [COLUMNS, *([printable(row.get(name, "")) for name in COLUMNS] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines)]
     return "".join("  ".join(map(str.ljust, line, widths)).rstrip() + "\n" for line in lines)
 
@@ -156,5 +156,5 @@ def list_scans(
         logger.setLevel(level)
     count = f"{len(rows)} scan{'s' * (len(rows) != 1)}"
     told = f"{count}, about {_duration(total)} in all; the times are estimates. Nothing was written.\n"
-    sys.stdout.write((_table(rows) + told).encode(errors="backslashreplace").decode())  # names need not be UTF-8
+    sys.stdout.write(_table(rows) + told)
     raise SystemExit(0)
