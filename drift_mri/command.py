@@ -28,7 +28,7 @@ SIZE: dict[str, Any] = {"choices": SIZES, "help": "of the network that --ckpt_pa
 
 
 def table() -> str:
-    """The options as README.md shows them, in Markdown."""
+    """The options as docs/usage.md shows them, in Markdown."""
     lines = ["| option | what |", "| --- | --- |"]
     for name, how in {**OPTIONS, "size": SIZE}.items():
         values = how.get("metavar") or " or ".join(map(str, how.get("choices", ())))

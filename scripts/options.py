@@ -31,7 +31,7 @@ def _profile(text: str) -> str | float:
         return text
 
 
-# Name of an option of configs/inference.yaml -> how argparse takes it. README.md's table is made of it, too.
+# Name of an option of configs/inference.yaml -> how argparse takes it. docs/usage.md's table is made of it, too.
 OPTIONS: dict[str, dict[str, Any]] = {
     "slice_thickness": {
         "type": float,
