@@ -29,7 +29,7 @@ TINY = {  # name of the YAML -> what makes its network and its batches tiny
             "network_def::blocks": 2,
             "network_def::hidden": 16,
             "patch_size": [8, 12],
-            "pairs::transforms::2::queries": 256,
+            "pairs::draw::queries": 256,
             "stage1_learning_rate": 5.0e-3,
         }
         for name in ("liif", "lte", "arssr", "sainr")
@@ -64,7 +64,7 @@ TINY = {  # name of the YAML -> what makes its network and its batches tiny
         "network_def::trunk": [1, 2, 4],
         "network_def::fusion": [1, 2, 4],
         "planes": 8,
-        "pairs::transforms::2::width": 8,
+        "pairs::draw::width": 8,
         "stage1_learning_rate": 5.0e-3,
     },
     "afcm": {
@@ -74,7 +74,7 @@ TINY = {  # name of the YAML -> what makes its network and its batches tiny
         "network_def::discriminator::channels": 4,
         "network_def::discriminator::num_layers_d": 1,
         "planes": 16,
-        "pairs::transforms::2::width": 16,
+        "pairs::draw::width": 16,
         "stage1_batch_size": 2,
         "stage1_learning_rate": 3.0e-2,
     },

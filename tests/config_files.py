@@ -69,6 +69,7 @@ KNOWN = {
         "flips",
         "deblocked",
         "stage1_inferer",
+        "deployed",
         "methods",
         "volumes",
         "metrics",
@@ -113,6 +114,8 @@ def raw(file):
 def stack(file):
     """A file on what it changes."""
     below = "evaluate.yaml" if file in ("paper/difficulty.yaml", "paper/image_quality.yaml") else "train.yaml"
+    if file in BASELINES:  # on either one
+        return [below, "evaluate.yaml", file]
     return [file] if file in COMPLETE else [below, file]
 
 
@@ -180,11 +183,10 @@ def targets(item, path=""):
 def inherited(item, config):
     """A component whose `_target_` is a reference is that one, with more arguments."""
     while item["_target_"].startswith("@"):
-        base = config[item["_target_"][1:]]
+        base, mode = config[item["_target_"][1:]], item.get("_mode_")
         if "_mode_" not in base:  # an object that is called
             return {**item, "_target_": f"{base['_target_']}.__call__", "self": None}
-        item = {**base, **item, "_target_": base["_target_"]}
-        item.pop("_mode_")
+        item = {**base, **item, "_target_": base["_target_"], "_mode_": mode}
     return item
 
 

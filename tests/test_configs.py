@@ -246,6 +246,6 @@ def test_files_say_what_they_are(file):
 
 def test_the_papers_intensities_are_scaled_and_shifted_as_it_says():
     parser = ConfigParser()
-    parser.read_config([str(ROOT / "configs" / file) for file in ("train.yaml", "paper.yaml")])
+    parser.read_config([str(ROOT / "configs" / file) for file in ("train.yaml", "paper/paper.yaml")])
     assert [1 + bound for bound in parser.config["scale_range"]] == pytest.approx(paper.INTENSITY_SCALE)
     assert tuple(parser.config["shift_range"]) == paper.INTENSITY_SHIFT

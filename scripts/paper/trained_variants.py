@@ -255,9 +255,9 @@ class Bench:
         settings, steps = {**self.evaluation, **given, **network}, list(spec.get("steps", []))
         methods = methods_of(variant, spec)
         parser = self.config("evaluate.yaml", files, {**settings, "ckpt_path": str(weights)})
-        known, drift = parser["methods"], parser["methods"].get("DRIFT", {})
-        chosen = {name: known[name] for name in methods}
-        chosen |= {f"N = {n}": {**drift, "inferer": {**parser["inferer"], "steps": n}} for n in steps}
+        chosen = {name: parser["methods"][name] for name in methods}
+        stepped = {"_target_": "@deployed", "_mode_": "callable"}
+        chosen |= {f"N = {n}": {**stepped, "inferer": {**parser["inferer"], "steps": n}} for n in steps}
         parser["methods"] = chosen
         metrics = [name for name, metric in vars(ImageQuality.installed()).items() if metric is not None]
         content = [sha256([weights]), recipe(parser, "run"), list(chosen), metrics, self.evaluation_data]

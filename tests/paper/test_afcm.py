@@ -136,6 +136,6 @@ def test_a_batch_holds_four_slices_and_the_place_between_the_middle_two():
 
 def test_parameters():
     with torch.device("meta"):
-        small = parser("train.yaml", "baselines/afcm.yaml").get_parsed_content("network_def")
+        small = parser("train.yaml", "paper/baselines/afcm.yaml").get_parsed_content("network_def")
     assert sum(p.numel() for p in small.generator.parameters()) == 661_425
     assert sum(p.numel() for p in small.discriminator.parameters()) == 175_633

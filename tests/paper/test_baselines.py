@@ -15,7 +15,7 @@ from tests.cohort_files import AXIAL, texture
 from tests.config_files import BASELINES, ROOT, parser
 from tests.nano import Stop, content, load
 
-NAMES = [file.removeprefix("baselines/").removesuffix(".yaml") for file in BASELINES]
+NAMES = [file.removeprefix("paper/baselines/").removesuffix(".yaml") for file in BASELINES]
 
 
 class Trained:
@@ -54,7 +54,7 @@ def trained(request, tmp_path_factory, dataset_dir):
 def test_a_yaml_is_short_and_is_known_by_its_name(name):
     text = (ROOT / "configs" / "paper" / "baselines" / f"{name}.yaml").read_text()
     assert len(text.splitlines()) <= 40
-    config = parser("train.yaml", f"baselines/{name}.yaml")
+    config = parser("train.yaml", f"paper/baselines/{name}.yaml")
     assert config["size"] == config["training#name"] == name and config["training#export"] == f"{name}.pt"
     assert name in baselines.TINY
 
@@ -62,10 +62,10 @@ def test_a_yaml_is_short_and_is_known_by_its_name(name):
 @pytest.mark.parametrize("base", ["train.yaml", "inference.yaml", "evaluate.yaml"])
 @pytest.mark.parametrize("name", NAMES)
 def test_it_stacks_on_all_that_people_run(name, base):
-    config = parser(base, f"baselines/{name}.yaml")
+    config = parser(base, f"paper/baselines/{name}.yaml")
     inferer = config.get_parsed_content("inferer")
     assert inferer.settings["consistency"] == "measure", "its own result, unless project is asked for"
-    project = parser(base, f"baselines/{name}.yaml", consistency="project").get_parsed_content("inferer")
+    project = parser(base, f"paper/baselines/{name}.yaml", consistency="project").get_parsed_content("inferer")
     assert project.projects and not inferer.projects
     assert sum(p.numel() for p in config.get_parsed_content("network_def").parameters()) < 10e6
 

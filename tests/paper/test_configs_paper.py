@@ -12,7 +12,7 @@ from tests.config_files import CONFIGS, ROOT, inherited, kind, located, parser, 
 
 
 def test_training_uses_the_papers_objectives():
-    stacked = parser("train.yaml", "paper.yaml")
+    stacked = parser("train.yaml", "paper/paper.yaml")
     loss = stacked.get_parsed_content("train#trainer#loss_function")
     assert loss.ssim_weight == paper.SSIM_WEIGHT and loss.epsilon < 0.01  # absolute errors
     config = parser("train.yaml")
@@ -75,7 +75,7 @@ def test_training_uses_the_papers_optimiser(trainer):
 
 
 def test_paper_yaml_is_the_papers_training():
-    config = parser("train.yaml", "models/large.yaml", "paper.yaml")
+    config = parser("train.yaml", "models/large.yaml", "paper/paper.yaml")
     assert config["stage1_batch_size"] == paper.STAGE1_BATCH
     assert config["stage2_batch_size"] == paper.STAGE2_BATCH
     assert config["stage1_epochs"] == config["stage2_epochs"] == paper.EPOCHS
@@ -86,7 +86,7 @@ def test_paper_yaml_is_the_papers_training():
 
 def test_paper_yaml_simulates_the_papers_acquisition_and_no_other_contrast():
     """What paper.yaml gives the transforms is what they take by themselves, and augmentations beyond it are off."""
-    config = parser("train.yaml", "paper.yaml")
+    config = parser("train.yaml", "paper/paper.yaml")
     item = config["acquired"]
     given = {key: config[value[1:]] for key, value in item.items() if str(value).startswith("@")}
     defaults = inspect.signature(located(item["_target_"])).parameters
@@ -113,7 +113,7 @@ def test_paper_yaml_names_the_options_in_which_it_is_not_the_papers():
         "ceta_time",
     }
     papers |= {"bias_range"}  # without effect at a share of 0
-    left = set(raw("train.yaml")["settings"]) - set(raw("paper.yaml")) - papers
+    left = set(raw("train.yaml")["settings"]) - set(raw("paper/paper.yaml")) - papers
     header = text[: text.index("\nstage1_batch_size")]
     assert left == {"target_range", "average_decay", "patches_per_epoch"}
     assert all(name in header for name in left)
@@ -162,7 +162,7 @@ def test_the_shipped_card_says_what_train_yaml_trains_for():
 
 
 def test_the_papers_training_writes_a_card_of_the_papers_ranges():
-    card = parser("train.yaml", "paper.yaml", "models/large.yaml").get_parsed_content("card")
+    card = parser("train.yaml", "paper/paper.yaml", "models/large.yaml").get_parsed_content("card")
     assert card.size == "large" and card.n_max == paper.N_MAX
     assert card.pixel_range == card.target_range and card.spacing_ratio == (1, 1)
     assert card.max_thickness == paper.MAX_THICKNESS

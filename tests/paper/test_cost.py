@@ -49,7 +49,7 @@ def test_the_work_of_a_method_is_that_of_its_convolutions_for_each_voxel(tmp_pat
 
 @pytest.mark.parametrize(
     ("file", "stage", "count"),
-    [("baselines/swinir.yaml", "training", 422_785), ("models/tiny.yaml", "stage1", 6_827_121)],
+    [("paper/baselines/swinir.yaml", "training", 422_785), ("models/tiny.yaml", "stage1", 6_827_121)],
 )
 def test_parameters_are_what_is_learned_and_nothing_else(file, stage, count):
     assert parameters(parser("evaluate.yaml", file), stage) == pytest.approx(count / 1e6, abs=1e-9)

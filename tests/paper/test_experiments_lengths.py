@@ -32,12 +32,10 @@ def test_a_training_sees_its_budget_but_for_less_than_a_batch_an_epoch(sharp, bu
 
 def voxels(config):
     """Sharp ones that the loss of a baseline sees in a patch."""
-    for transform in config["pairs"]["transforms"]:
-        if "queries" in transform:
-            return transform["queries"]
-        if "targets" in transform:
-            return transform["targets"] * transform["width"] * config["planes"]
-    return config["patch_size"] ** 2
+    drawn = config["pairs"].get("draw", {})
+    if "targets" in drawn:
+        return drawn["targets"] * drawn["width"] * config["planes"]
+    return drawn["queries"] if drawn else config["patch_size"] ** 2
 
 
 def test_equal_numbers_of_voxels_are_equal():

@@ -78,7 +78,7 @@ def test_a_batch_holds_states_of_the_chain_and_the_sharp_planes():
 def test_parameters():
     """Of the small network, and of MONAI's nearest to the published one (118.6 M)."""
     with torch.device("meta"):
-        small = parser("train.yaml", "baselines/resshift.yaml").get_parsed_content("network_def")
+        small = parser("train.yaml", "paper/baselines/resshift.yaml").get_parsed_content("network_def")
         large = DiffusionModelUNet(
             2, 2, 1, channels=(160, 320, 320, 640), attention_levels=(False, False, True, True), num_head_channels=32
         )

@@ -110,7 +110,7 @@ def test_parameters():
     with torch.device("meta"):
         published = Saint(64, (6, 8, 32), (4, 6, 12))
         nearest = Saint(64, (10, 8, 32), (4, 6, 12))
-        small = parser("train.yaml", "baselines/saint.yaml").get_parsed_content("network_def")
+        small = parser("train.yaml", "paper/baselines/saint.yaml").get_parsed_content("network_def")
     assert [count(p) for p in (published.trunk, published.filters, published.fusion)] == [2_658_112, 129_600, 371_105]
     assert count(nearest.trunk, nearest.filters) == 4_509_312  # the paper's table: 4.5 M
     assert count(small) == 451_425

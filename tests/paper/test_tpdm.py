@@ -10,7 +10,6 @@ from scripts.paper.baselines.tpdm import (
     Tpdm,
     TpdmBatch,
     TpdmInferer,
-    block_means,
     corrected,
     noise_level,
     predicted,
@@ -35,20 +34,15 @@ def exact(mean=0.5, sd=0.2):
     return Tpdm(Gaussian(mean, sd), Gaussian(mean, sd))
 
 
+def block_means(factor, count):
+    """The paper's measurement, means of adjacent slices: `(count // factor, count)`."""
+    return torch.eye(count // factor).repeat_interleave(factor, dim=1) / factor
+
+
 def test_noise_grows_geometrically_between_the_published_levels():
     levels = noise_level(torch.linspace(0, 1, 5))
     torch.testing.assert_close(levels[[0, -1]], torch.tensor([0.01, 378.0]))
     torch.testing.assert_close(levels[1:] / levels[:-1], torch.full((4,), 37800**0.25))
-
-
-@pytest.mark.parametrize("factor", [2, 3, 8])
-def test_block_means(factor):
-    x = torch.rand(5, 26)
-    kept = 26 // factor
-    expected = x[:, : kept * factor].reshape(5, kept, factor).mean(2)
-    matrix = block_means(factor, 26)
-    torch.testing.assert_close(x @ matrix.T, expected)
-    torch.testing.assert_close(factor * matrix @ matrix.T, torch.eye(kept))  # sqrt(f) A has orthonormal rows
 
 
 def test_the_batch_is_noise_of_all_levels():
@@ -127,7 +121,7 @@ def test_the_seed_decides_and_the_number_of_planes_in_a_call_does_not(monkeypatc
 def test_parameters():
     """Of the small priors, and of MONAI's nearest to the published one (61.4 M; the paper's table: 44.1 M)."""
     with torch.device("meta"):
-        small = parser("train.yaml", "baselines/tpdm.yaml").get_parsed_content("network_def")
+        small = parser("train.yaml", "paper/baselines/tpdm.yaml").get_parsed_content("network_def")
         large = DiffusionModelUNet(
             2,
             1,

@@ -1,4 +1,4 @@
-"""ArSSR: intensities from features of a 3-D residual dense network and absolute coordinates (Wu et al., 2023).
+"""ArSSR: intensities from features of a 3-D residual dense network and absolute coordinates.
 
 Wu et al., IEEE J. Biomed. Health Inform. 27:1004-1015 (2023).
 """
@@ -8,12 +8,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .coordinates import between_slices
+from .coordinates import CoordinateNetwork, between_slices
 from .rdn import ResidualDenseNetwork
 
 
-class ArSSR(nn.Module):
-    """Trilinear features and the coordinate in the volume, through eight layers with a ReLU each.
+class ArSSR(CoordinateNetwork):
+    """Trilinear features and the coordinate in the volume, through seven layers with a ReLU each and a linear one.
+
+    The published last layer has a ReLU too. A start that lies below it everywhere has no gradient and never learns.
 
     Args:
         features: channels of the encoder; the compared one has 64.
@@ -21,13 +23,9 @@ class ArSSR(nn.Module):
         layers: of each; compared: 3.
         out_features: of the encoder; compared: 128.
         hidden: width of the decoder; compared: 256.
-        last_relu: end in a ReLU, as published, which begins at the darkest tissue, -1. A start below it everywhere has
-            no gradient and does not learn; without it there is no such start.
     """
 
-    def __init__(
-        self, features: int, blocks: int, layers: int, out_features: int, hidden: int, last_relu: bool = False
-    ):
+    def __init__(self, features: int, blocks: int, layers: int, out_features: int, hidden: int):
         super().__init__()
         self.encoder = nn.Sequential(
             ResidualDenseNetwork(3, 1, features, blocks, layers, growth=features),
@@ -39,7 +37,6 @@ class ArSSR(nn.Module):
         second = [nn.Sequential(nn.Linear(*pair), nn.ReLU()) for pair in ends]
         self.first, self.second = nn.Sequential(*first), nn.Sequential(*second)
         self.last = nn.Linear(hidden, 1)
-        self.last_relu = last_relu
 
     def encode(self, image: Tensor) -> Tensor:
         """Thick slices `(B, N, S, W)` to features `(B, N, S, W, C)`."""
@@ -50,9 +47,4 @@ class ArSSR(nn.Module):
         index = torch.stack([pixels[..., 0], rows, pixels[..., 1]], -1)
         place = (2 * index + 1) / index.new_tensor(image.shape[1:]) - 1  # -1 to 1 from edge to edge
         x = torch.cat([between_slices(code, rows, pixels), place], -1)
-        intensity = self.last(self.second(x + self.first(x)))[..., 0]
-        return intensity.relu() - 1 if self.last_relu else intensity
-
-    def forward(self, image: Tensor, rows: Tensor, pixels: Tensor, ratio: Tensor) -> Tensor:
-        """See `encode` and `decode`."""
-        return self.decode(self.encode(image), image, rows, pixels, ratio)
+        return self.last(self.second(x + self.first(x)))[..., 0]

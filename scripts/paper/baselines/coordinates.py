@@ -6,6 +6,7 @@ Its `row` counts slices, 0 at the centre of the first. Both grids have one centr
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -68,6 +69,22 @@ def perceptron(*widths: int) -> nn.Sequential:
     """Linear layers with a ReLU between each two."""
     layers = [layer for pair in pairwise(widths) for layer in (nn.Linear(*pair), nn.ReLU())]
     return nn.Sequential(*layers[:-1])
+
+
+class CoordinateNetwork(nn.Module):
+    """A network that encodes thick slices once and answers any number of queries."""
+
+    @abstractmethod
+    def encode(self, image: Tensor) -> Any:
+        """Thick slices `(B, N, S, W)` in [-1, 1] to what `decode` needs of them."""
+
+    @abstractmethod
+    def decode(self, code: Any, image: Tensor, rows: Tensor, pixels: Tensor, ratio: Tensor) -> Tensor:
+        """Intensities at the queries, `(B, Q)`; see `RandQueried` for rows, pixels and ratio."""
+
+    def forward(self, image: Tensor, rows: Tensor, pixels: Tensor, ratio: Tensor) -> Tensor:
+        """See `encode` and `decode`."""
+        return self.decode(self.encode(image), image, rows, pixels, ratio)
 
 
 class RandQueried(RandomizableTransform, MapTransform):
@@ -135,23 +152,14 @@ class QueryBatch(PrepareBatch):
 class CoordinateInferer(HeadInferer):
     """Asks a network for every voxel of the fine grid, in the planes that contain the slice axis, one by one.
 
-    The network encodes thick planes once, `encode(image)`, and answers by `decode(code, image, rows, pixels, ratio)`.
-
     Args:
         both_planes: see `PlaneInferer`.
         queries: at most in a call, which bounds the memory.
-        bfloat16, consistency, progress: see `StackInferer`.
+        others: see `StackInferer`.
     """
 
-    def __init__(
-        self,
-        both_planes: bool = False,
-        queries: int = 65536,
-        bfloat16: bool = False,
-        consistency: str = "project",
-        progress: bool = False,
-    ):
-        super().__init__(bfloat16, consistency, progress)
+    def __init__(self, both_planes: bool = False, queries: int = 65536, **others: Any):
+        super().__init__(**others)
         self.both_planes = flag("both_planes", both_planes)
         self.queries = queries
         self.settings |= {"both_planes": self.both_planes}
@@ -160,7 +168,7 @@ class CoordinateInferer(HeadInferer):
         """Planes `(P, S, W)` as the network takes them, `(B, N, S, W)`: as many images as a call has queries for."""
         return planes[:, None].split(max(self.queries // (fine_count * planes.shape[2]), 1))
 
-    def head(self, stack: Tensor, acquisition: Acquisition, network: Any) -> Tensor:
+    def head(self, stack: Tensor, acquisition: Acquisition, network: CoordinateNetwork) -> Tensor:
         """See `HeadInferer.head`."""
         rows = torch.from_numpy(fine_rows(acquisition)).to(stack.device, torch.float32)
         ratio = acquisition.target_spacing / acquisition.slice_spacing
@@ -174,7 +182,7 @@ class CoordinateInferer(HeadInferer):
                 mean += torch.cat(sharp).movedim((1, 2), (2, other)) / len(others)
         return mean
 
-    def _answers(self, image: Tensor, rows: Tensor, ratio: float, network: Any, bar: tqdm) -> Tensor:
+    def _answers(self, image: Tensor, rows: Tensor, ratio: float, network: CoordinateNetwork, bar: tqdm) -> Tensor:
         """`(B, N, S, W)` -> `(B N, R, W)`, all planes at all rows."""
         count, planes, _, width = image.shape
         ratios = image.new_full((count,), ratio)
@@ -191,16 +199,7 @@ class CoordinateInferer(HeadInferer):
 
 
 class VolumeCoordinateInferer(CoordinateInferer):
-    """As `CoordinateInferer`, for a network of three dimensions: all planes are one image, along the longer axis.
-
-    Args:
-        queries, bfloat16, consistency, progress: see `CoordinateInferer`.
-    """
-
-    def __init__(
-        self, queries: int = 65536, bfloat16: bool = False, consistency: str = "project", progress: bool = False
-    ):
-        super().__init__(False, queries, bfloat16, consistency, progress)
+    """As `CoordinateInferer`, for a network of three dimensions: all planes are one image, along the longer axis."""
 
     def images(self, planes: Tensor, fine_count: int) -> Sequence[Tensor]:
         """See `CoordinateInferer.images`; one."""

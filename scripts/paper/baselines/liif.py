@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import unfold
 
-from .coordinates import at, neighbours, perceptron
+from .coordinates import CoordinateNetwork, at, neighbours, perceptron
 from .edsr import EDSR
 
 
-class LIIF(nn.Module):
+class LIIF(CoordinateNetwork):
     """A perceptron at each query, on features of 3 x 3 voxels, relative coordinate and cell; blended by area.
 
     Coordinates are relative to the planes' voxels, whose edge is 2, as in the publication (Eqs. 2 to 6). Pixels keep
@@ -41,7 +41,3 @@ class LIIF(nn.Module):
             place = torch.stack([2 * distance, 0 * distance, cell, torch.full_like(cell, 2)], -1)
             answers.append(weight * self.perceptron(torch.cat([at(code, index, pixels), place], -1))[..., 0])
         return answers[0] + answers[1]
-
-    def forward(self, image: Tensor, rows: Tensor, pixels: Tensor, ratio: Tensor) -> Tensor:
-        """See `encode` and `decode`."""
-        return self.decode(self.encode(image), image, rows, pixels, ratio)

@@ -7,11 +7,11 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .coordinates import at, between_slices, neighbours, perceptron
+from .coordinates import CoordinateNetwork, at, between_slices, neighbours, perceptron
 from .edsr import EDSR
 
 
-class LTE(nn.Module):
+class LTE(CoordinateNetwork):
     """A perceptron on waves at each query, blended by area, and the input between its slices (Eqs. 4 to 8).
 
     Args:
@@ -47,7 +47,3 @@ class LTE(nn.Module):
             answers.append(weight * self.perceptron(waves)[..., 0])
         measured = between_slices(image[..., None], rows, pixels)[..., 0]
         return measured + answers[0] + answers[1]
-
-    def forward(self, image: Tensor, rows: Tensor, pixels: Tensor, ratio: Tensor) -> Tensor:
-        """See `encode` and `decode`."""
-        return self.decode(self.encode(image), image, rows, pixels, ratio)

@@ -12,7 +12,6 @@ import torch
 from monai.engines import PrepareBatch
 from torch import Tensor, nn
 
-from ...errors import flag
 from ...rebuild.inferer import PlaneInferer
 from ...stack.acquisition import Acquisition
 
@@ -129,19 +128,14 @@ class ResShiftInferer(PlaneInferer):
     Args:
         steps: of the network's chain.
         seed: of the noise.
-        shared_noise: one noise field for all windows, so that neighbouring planes do not flicker against each other; in
-            the paper each has its own.
-        samples: whose mean is taken; the paper has 1. One sample is sharper than the mean and farther from the truth.
         others: see `PlaneInferer`.
     """
 
-    def __init__(self, steps: int, seed: int = 0, shared_noise: bool = False, samples: int = 1, **others: Any):
+    def __init__(self, steps: int, seed: int = 0, **others: Any):
         super().__init__(**others)
         self.steps = steps
         self.seed = seed
-        self.shared_noise = flag("shared_noise", shared_noise)
-        self.samples = samples
-        self.settings |= {"seed": seed, "shared_noise": self.shared_noise, "samples": samples}
+        self.settings |= {"seed": seed}
 
     def step_count(self, acquisition: Acquisition) -> int:
         """Those of the chain."""
@@ -155,12 +149,7 @@ class ResShiftInferer(PlaneInferer):
         generator.manual_seed(self.seed)
 
         def sample(windows: Tensor) -> Tensor:
-            if self.shared_noise:
-                generator.manual_seed(self.seed)
-            fields = [
-                torch.randn(self.steps, 1, *windows.shape[2:], generator=generator)
-                for _ in range(1 if self.shared_noise else len(windows))
-            ]
+            fields = [torch.randn(self.steps, 1, *windows.shape[2:], generator=generator) for _ in windows]
             return network.sample(windows, torch.stack(fields, dim=1).to(windows))
 
-        return lambda windows: torch.stack([sample(windows) for _ in range(self.samples)]).mean(0)
+        return sample

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .coordinates import at, between_slices, perceptron
+from .coordinates import CoordinateNetwork, at, between_slices, perceptron
 from .edsr import EDSR
 
 
@@ -23,7 +23,7 @@ class Code(NamedTuple):
     values: Tensor
 
 
-class SAINR(nn.Module):
+class SAINR(CoordinateNetwork):
     """A perceptron on the trilinear feature and its attention to a window of two slices; the input is added.
 
     Args:
@@ -66,7 +66,3 @@ class SAINR(nn.Module):
         planes = (pixels[..., :1] + step[:, 1]).clamp(0, shape[0] - 1)
         columns = (pixels[..., 1:] + step[:, 2]).clamp(0, shape[2] - 1)
         return slices, torch.stack([planes, columns], -1)
-
-    def forward(self, image: Tensor, rows: Tensor, pixels: Tensor, ratio: Tensor) -> Tensor:
-        """See `encode` and `decode`."""
-        return self.decode(self.encode(image), image, rows, pixels, ratio)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from monai.config import KeysCollection
-from monai.transforms import MapTransform, RandomizableTransform
+from monai.transforms import Compose, MapTransform, RandFlipd, RandomizableTransform, ScaleIntensityRanged
 from torch import Tensor, nn
 from torch.nn.functional import pad
 from tqdm.auto import tqdm
@@ -63,6 +63,16 @@ class HeadInferer(StackInferer):
         """Indices of `count` images of so many pixels, call by call, behind a progress bar."""
         calls = torch.arange(count).split(max(1, PIXELS_ON_CPU // pixels))
         return tqdm(calls, desc=name, leave=False, disable=None if self.progress else True)  # null: as the terminal
+
+
+def augmented(draw: MapTransform) -> Compose:
+    """Planes at random mirrored, what a method draws of them, and its intensities in [-1, 1].
+
+    Args:
+        draw: makes `image` and `label` of planes called `label`, as `RandStackd` does.
+    """
+    flips = [RandFlipd("label", prob=0.5, spatial_axis=axis) for axis in (0, 1)]
+    return Compose([*flips, draw, ScaleIntensityRanged(["image", "label"], a_min=0, a_max=1, b_min=-1, b_max=1)])
 
 
 class RandStackd(RandomizableTransform, MapTransform):

@@ -27,16 +27,6 @@ LARGEST_SD = 0.5  # of pixels in [0, 1]
 PUBLISHED_PIXELS = 6 * 256**2  # of the planes whose joint residual the published guidance weight belongs to
 
 
-def block_means(factor: int, count: int) -> Tensor:
-    """The paper's measurement: means of `factor` adjacent slices; what remains at the end is dropped.
-
-    Returns:
-        `(count // factor, count)`.
-    """
-    means = torch.eye(count // factor).repeat_interleave(factor, dim=1) / factor
-    return pad(means, (0, count - means.shape[1]))
-
-
 def noise_level(t: Tensor) -> Tensor:
     """Standard deviation of the noise at times in [0, 1]: geometric from 0.01 to 378."""
     return SMALLEST * (LARGEST / SMALLEST) ** t
@@ -153,7 +143,7 @@ class TpdmInferer(HeadInferer):
         steps: `N`, 2000 in the paper; fewer are to be called reduced steps.
         strength: lambda; null for the paper's `f - 1`, `f` fine slices for each measured one.
         profile: of the slices that `A` stands for; null for what the scan's are taken to be. The paper's are
-            rectangular, see `block_means`.
+            rectangular: means of adjacent slices.
         seed: of the noise.
         others: see `StackInferer`.
     """
