@@ -26,7 +26,7 @@ def functions_of(path):
     return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
 
 
-TESTS = {path.stem: functions_of(path) for path in ROOT.glob("tests/test_*.py")}
+TESTS = {path.stem: functions_of(path) for path in ROOT.glob("tests/**/test_*.py")}
 
 
 def named(pattern, text):
