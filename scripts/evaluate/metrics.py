@@ -1,8 +1,7 @@
 """Image quality of a rebuilt volume against its truth, along and across the slice axis.
 
 Every function takes `(X, Y, Z)` volumes on one grid and in one unit. Intensity scales and masks come from the truth
-alone, so that no method is measured on a scale of its own; multiplying both volumes by one factor, or adding one
-constant to both, changes nothing.
+alone: no method is measured on a scale of its own. A factor or an offset that both volumes share changes nothing.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from ..stack.grid import check_pair
 from ..stack.intensity import data_range
 
 SSIM_WINDOW = 11  # pixels; MONAI's, and Wang et al.'s
-TOUCHING = np.ones((3, 3, 3))  # voxels of a lesion, if only at a corner
-RING = 2  # voxels; width of the surroundings that a lesion is seen against
+TOUCHING = np.ones((3, 3, 3))  # voxels that touch, if only at a corner, are one lesion
+RING = 2  # voxels; width of the surroundings that a lesion is compared with
 
 
 def psnr(prediction: Tensor, truth: Tensor, mask: Tensor | None = None) -> float:
@@ -50,8 +49,8 @@ def psnr(prediction: Tensor, truth: Tensor, mask: Tensor | None = None) -> float
 def ssim(prediction: Tensor, truth: Tensor) -> float:
     """Structural similarity of 2-D slices, averaged over each direction's slices, then over directions (Sec. 4.1).
 
-    Wang et al., IEEE Trans. Image Process. 13:600-612 (2004). Both volumes are mapped as takes the truth to [0, 1]. A
-    direction whose slices are smaller than the window is left out.
+    Wang et al., IEEE Trans. Image Process. 13:600-612 (2004). One map, which takes the truth to [0, 1], is applied to
+    both volumes. A direction whose slices are smaller than the window is left out.
 
     Args:
         prediction: `(X, Y, Z)`.
@@ -65,7 +64,7 @@ def ssim(prediction: Tensor, truth: Tensor) -> float:
     """
     check_pair(prediction, truth)
     low, extent = truth.min(), data_range(truth)
-    # float32, as MONAI computes; after the map its cancellation in E[x^2] - E[x]^2 does not matter
+    # float32, as MONAI computes; in [0, 1] its cancellation in E[x^2] - E[x]^2 does not matter
     unit_prediction, unit_truth = (((v.double() - low) / extent).float() for v in (prediction, truth))
     metric = SSIMMetric(spatial_dims=2, data_range=1.0, win_size=SSIM_WINDOW)
     directions = []
@@ -91,8 +90,8 @@ def laplacian(volume: Tensor) -> Tensor:
 def hf_psnr(prediction: Tensor, truth: Tensor) -> float:
     """PSNR of the high-pass filtered volumes, in dB (Sec. S10).
 
-    `20 log10(range of the truth's image) - 10 log10(MSE of the Laplacians)`: the range stays the image's, so that
-    the number does not depend on the truth's sharpest voxel.
+    `20 log10(range of the truth's image) - 10 log10(MSE of the Laplacians)`. The range is the image's: the number does
+    not depend on the truth's sharpest voxel.
 
     Args:
         prediction: `(X, Y, Z)`.
@@ -125,7 +124,7 @@ def gradient_rmse(prediction: Tensor, truth: Tensor, axis: int) -> float:
 
 
 def lesion_sizes(mask: Tensor) -> Tensor:
-    """How many voxels the lesion has that a voxel belongs to; voxels of a lesion touch, if only at a corner.
+    """For each voxel, how many voxels its lesion has; voxels that touch, if only at a corner, are one lesion.
 
     Args:
         mask: `(X, Y, Z)`, above 0 in lesions.
@@ -140,14 +139,14 @@ def lesion_sizes(mask: Tensor) -> Tensor:
 
 
 def lesion_contrast_kept(prediction: Tensor, truth: Tensor, sizes: Tensor, below: float = math.inf) -> float:
-    """Contrast of the lesions over theirs in the truth; 1 where they stand out as they did, 0 where they are gone.
+    """Contrast of lesions over their contrast in the truth: 1 where they stand out as before, 0 where they are gone.
 
-    A lesion's contrast is its mean less that of the ring of two voxels around it, without other lesions. Each lesion's
-    ratio counts as much as its contrast in the truth: bright and dark lesions do not cancel, and faint ones, whose
-    ratio is mostly noise, weigh little.
+    A lesion's contrast is its mean less the mean of the ring of two voxels around it, without other lesions. Each
+    lesion has a ratio of its own, so that bright and dark ones do not cancel. Its weight is its contrast in the truth:
+    the ratio of a faint one is mostly noise.
 
-    Example: one lesion is 40 above its ring and 20 in the prediction, another one 10 below it and still 10 below. The
-    ratios are 0.5 and 1, the result is (40 x 0.5 + 10 x 1) / 50 = 0.6.
+    Example: one lesion is 40 above its ring, and 20 above it in the prediction. Another is 10 below its ring in both.
+    The ratios are 0.5 and 1, the result is (40 x 0.5 + 10 x 1) / 50 = 0.6.
 
     Args:
         prediction: `(X, Y, Z)`.

@@ -30,12 +30,12 @@ from ..stack.profile import slice_profile
 from ..train.simulation import simulate
 from .metrics import gradient_rmse, hf_psnr, lesion_contrast_kept, lesion_sizes, psnr, ssim
 from .segmentation import Segmenter, agreement
-from .tables import CASE, summarise, summary_table, write_tables
+from .tables import CASE, group_means, means_table, write_tables
 
 logger = logging.getLogger("drift")
 
 SMALL_LESION = 60  # voxels; less is small
-TRUTH = "truth"  # among the methods, what metrics without a reference say of the truth itself
+TRUTH = "truth"  # the method whose result is the truth: what metrics that need no truth say of it
 
 # Thick slices (1, X, Y, Z) with affine and acquisition, and that acquisition -> (1, X', Y', Z') on its fine grid
 Method = Callable[[MetaTensor, Acquisition], Tensor]
@@ -51,7 +51,7 @@ def by_networks(
 
 
 def _given(thick: MetaTensor, acquisition: Acquisition, volume: MetaTensor) -> MetaTensor:
-    """The method that knows the volume."""
+    """The method whose result is a given volume."""
     return volume
 
 
@@ -65,7 +65,7 @@ def read_volume(path: str | os.PathLike) -> MetaTensor:
 
 
 def read_lesion_sizes(item: Mapping, volume: MetaTensor) -> MetaTensor | None:
-    """How large the lesion of each voxel is (`lesion_sizes`), `(1, X, Y, Z)`; null without a mask of lesions.
+    """For each voxel, how large its lesion is (`lesion_sizes`), `(1, X, Y, Z)`; null without a mask of lesions.
 
     Raises:
         InputError: if the mask is not on the grid of the volume.
@@ -87,7 +87,7 @@ def normal_axis(slice_axis: int) -> int:
 
 
 def central_slab(volume: MetaTensor, slice_axis: int, count: int | None) -> MetaTensor:
-    """The `count` central slices along the last axis that is not degraded, for quick runs; null for all."""
+    """The `count` central slices along `normal_axis`, for quick runs; all of them where it is null."""
     size = [-1, -1, -1]
     size[normal_axis(slice_axis)] = count or -1
     return CenterSpatialCrop(size)(volume)  # type: ignore[return-value]  # MONAI: Tensor
@@ -95,7 +95,7 @@ def central_slab(volume: MetaTensor, slice_axis: int, count: int | None) -> Meta
 
 @dataclass(frozen=True)
 class Truth:
-    """A sharp volume and what it is measured with, all `(X, Y, Z)` and from the truth alone.
+    """A sharp volume and its masks, all `(X, Y, Z)`: they come from the truth alone.
 
     Attributes:
         volume: float.
@@ -117,7 +117,7 @@ class Truth:
         return cls(volume, tissue.head_mask(volume), tissue.flat_tissue(volume), sizes)
 
     def measure(self, prediction: Tensor, acquisition: Acquisition) -> dict[str, float]:
-        """The keys of `tables.METRICS` for a volume `(X, Y, Z)` that was rebuilt from an acquisition."""
+        """Columns of `tables.METRICS` for a volume `(X, Y, Z)` that was rebuilt from an acquisition."""
         axis, spacing, truth = acquisition.slice_axis, acquisition.target_spacing, self.volume
         bands = spectra.through_plane_bands(acquisition.slice_thickness, spacing)
         low, middle, high = spectra.power_ratios(prediction, truth, axis, spacing, bands)
@@ -196,13 +196,13 @@ def evaluate(
 ) -> pd.DataFrame:
     """Degrades sharp volumes, rebuilds them by every method and compares them with what they were.
 
-    Writes the tables of `write_tables`, anew after each volume. Methods are told that the slices are `SLR` ones,
-    whatever they are: no header states the profile.
+    Writes the tables of `write_tables`, anew after each volume. Methods are told that the slices have an `SLR` profile,
+    whatever it is: no header states it.
 
     Args:
         volumes: items of `datasets.sharp_volumes`; `lesions`, the path of a mask, where lesions are to be measured.
-        methods: name -> how thick slices become a volume; one that says its number of `steps`, in the meta data of its
-            result, has it in the tables; numbers that it names in `measured` there are columns of the rows.
+        methods: name -> how thick slices become a volume. Meta data of a result may say its number of `steps`, which
+            the tables have, and numbers in `measured`, which are columns of the rows.
         output_dir: where the tables are written.
         thicknesses: of the simulated slices, in mm; none below a volume's own spacing.
         axes: `"first"` degrades along the first of a volume's `sharp_axes`, `"all"` along each in turn.
@@ -211,20 +211,20 @@ def evaluate(
         seed: of the noise.
         profile: of the slices, see `profile.slice_profile`.
         slab: number of central slices kept along the last axis that is not degraded; null for all.
-        metrics: what else is measured; with them the truth itself is one more method.
-        segmenter: of the truth and of every result, whose labels are compared; it is given the slab where there is one.
-        about: what else the tables shall say, such as how the methods are set.
+        metrics: what else is measured; with it, the truth itself is one more method.
+        segmenter: segments the truth and every result, or their slabs; the labels are compared.
+        about: what else the tables say, such as how the methods are set.
 
     Returns:
-        A row for each volume, slice axis, thickness and method; columns are the keys of `CASE` and `METRICS`.
+        A row for each volume, slice axis, thickness and method; columns are those of `CASE` and `METRICS`.
 
     Raises:
-        InputError: if an option is out of its range, a volume cannot be used, or a method returns what is no volume on
-            the truth's grid.
+        InputError: if an option is out of its range, a volume cannot be used, or a method's result is no finite volume
+            on the truth's grid.
     """
     thicknesses = [length("thicknesses", t, "Set --thicknesses [3.0,5.0].") for t in np.ravel(thicknesses).tolist()]
     _check(methods, thicknesses, axes, spacing_ratio, noise, seed, profile, slab, metrics)
-    settings = {
+    options = {
         "thicknesses": thicknesses,
         "axes": axes,
         "spacing_ratio": spacing_ratio,
@@ -284,6 +284,6 @@ def evaluate(
                     rows.append(dict(zip(CASE, (*case, label, meta.get("steps")))) | measured)
                     logger.info(f"{name} axis {axis}, {thickness:g} mm, {label}: PSNR {quality['psnr']:.2f} dB")
         table = pd.DataFrame(rows).astype({"slice_axis": "Int64", "steps": "Int64"})
-        write_tables(output_dir, settings, table)
-    logger.info(f"wrote {Path(output_dir) / 'evaluation'}.csv, .json and .md\n{summary_table(summarise(table))}")
+        write_tables(output_dir, options, table)
+    logger.info(f"wrote {Path(output_dir) / 'evaluation'}.csv, .json and .md\n{means_table(group_means(table))}")
     return table

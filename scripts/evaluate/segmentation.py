@@ -15,7 +15,9 @@ from typing import Any
 
 import nibabel as nib
 import numpy as np
+import torch
 from monai.data import MetaTensor
+from monai.metrics import compute_dice
 from nibabel.filebasedimages import ImageFileError
 
 from ..errors import InputError
@@ -41,14 +43,14 @@ class Segmenter:
     """A command that reads a NIfTI file of intensities and writes one of labels.
 
     Attributes:
-        words: of the command; two of them hold `{image}` and `{labels}`, where paths stand.
+        words: of the command; `{image}` and `{labels}` stand for the paths.
     """
 
     words: Sequence[str]
 
     @classmethod
     def of(cls, command: str) -> Segmenter:
-        """From a command as it is typed: `mri_synthseg --i {image} --o {labels}`, names with blanks in quotes.
+        """From a command as it is typed, such as `mri_synthseg --i {image} --o {labels}`; names with blanks in quotes.
 
         No shell sees it: nothing in it is expanded, redirected or joined.
 
@@ -118,9 +120,9 @@ def segmenter(command: str | None) -> Segmenter | None:
 
 
 def agreement(prediction: LabelMap, truth: LabelMap, name: str) -> float:
-    """Mean Dice of the labels that the truth's segmentation holds, 0 left out (Sec. S14).
+    """Mean Dice of the labels that the truth's segmentation holds, but for 0 (Sec. S14).
 
-    It is no accuracy: the segmenter may be wrong on both.
+    This is no accuracy: the segmenter may be wrong on both.
 
     Args:
         prediction: of the rebuilt volume.
@@ -140,8 +142,5 @@ def agreement(prediction: LabelMap, truth: LabelMap, name: str) -> float:
             "or another affine: expected one grid. Have the segmenter keep the grid of its input."
         )
     found = np.unique(truth.labels)
-    return float(np.mean([_dice(prediction.labels == k, truth.labels == k) for k in found[found != 0]] or [math.nan]))
-
-
-def _dice(a: np.ndarray, b: np.ndarray) -> float:
-    return 2 * np.count_nonzero(a & b) / (np.count_nonzero(a) + np.count_nonzero(b))
+    pairs = ((torch.from_numpy(of.labels == k)[None, None] for of in (prediction, truth)) for k in found[found != 0])
+    return float(np.mean([compute_dice(*pair).item() for pair in pairs] or [math.nan]))

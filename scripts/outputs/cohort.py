@@ -26,7 +26,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from ..errors import InputError, flag, input_error, printable
 from ..files import remove_partials, sha256
 from ..inputs import dicom
-from ..pages import index as index_page
+from ..pages.index import check_foreign_index
 from ..pages.page import write_page
 from ..rebuild.consistency import difference
 from ..rebuild.inferer import StackInferer, rebuild
@@ -82,7 +82,7 @@ class Output:
         self.settings = {**self.settings, **switches}  # true, as a command line says it, is True
         bids.check_derivative_folder(self.folder)
         read_rows(Path(self.folder) / "summary.csv")
-        index_page.check_folder(self.folder)
+        check_foreign_index(self.folder)
 
     @cached_property
     def made(self) -> dict[str, Any]:

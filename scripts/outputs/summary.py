@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..files import whole_file
-from ..pages import index as index_page
+from ..pages.index import write_index
 from .lock import alone
 
 COLUMNS = (
@@ -57,4 +57,4 @@ def add_rows(path: Path, rows: Sequence[Mapping], index: bool) -> None:
         with whole_file(path) as partial:
             partial.write_text(text.getvalue(), encoding="utf-8", errors="surrogateescape")
         if index:
-            index_page.write_index(path.parent, [*earlier, *rows])
+            write_index(path.parent, [*earlier, *rows])

@@ -1,4 +1,4 @@
-"""What a person looks at after many scans: `index.html`, a row for each scan of `summary.csv`."""
+"""The page of a folder of results: `index.html`, a row for each scan of `summary.csv`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from monai.data import MetaTensor
 from PIL import Image
+from scipy.stats import median_abs_deviation
 
 from ..errors import InputError
 from ..files import stem, whole_file
@@ -24,22 +25,26 @@ from ..stack.grid import canonical, voxel_spacing
 from . import planes
 
 NAME = "index.html"
-MARK = '<meta name="generator" content="DRIFT">'  # tells the index from other people's
-SIDE = 120  # pixels of a thumbnail's longer side: 500 scans stay below 15 MB
-GREYS = 64  # of a thumbnail: more would only be noise in the file
-FAR = 3.5  # standard deviations from the median that make an outlier; Iglewicz and Hoaglin, 1993
-MIN_COHORT = 5  # scans: of fewer none can be told to stand out
+MARK = '<meta name="generator" content="DRIFT">'  # in the files that may be replaced
+SIDE = 120  # pixels of a thumbnail's longer side: an index of 500 scans is smaller than 15 MB
+GREYS = 64  # of a thumbnail; more are noise that does not compress
+FAR = 3.5  # standard deviations from the median; an outlier is farther away
+MIN_COHORT = 5  # scans; among fewer there is no outlier
 ABSOLUTE = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:[\\/]|/)(?:[^\s\\/:'\"|]+[\\/])+")  # folders that begin at a root
 
 
 def _thumbnail(volume: MetaTensor, axis: int, normal: int, low: float, high: float) -> str:
-    """A plane as it hangs, beside the midline and behind the face, in true proportions, as a small picture.
+    """A plane beside the midline as a small picture, in true proportions.
 
     Args:
         volume: `(X, Y, Z)`.
-        axis: slice axis of RAS+; its voxels are drawn as blocks where they are larger than pixels.
-        normal: of RAS+.
-        low, high: intensities that are black and white.
+        axis: slice axis in RAS+ order; along it, voxels larger than a pixel are drawn as blocks.
+        normal: axis across the plane, in RAS+ order.
+        low: intensity that is black.
+        high: intensity that is white.
+
+    Returns:
+        A data URL.
     """
     array, affine = planes.ras(volume)
     plane = planes.shades(planes.cut(array, normal, planes.beside_midline(array.shape[normal])), low, high)
@@ -49,22 +54,22 @@ def _thumbnail(volume: MetaTensor, axis: int, normal: int, low: float, high: flo
     picture = Image.fromarray(np.ascontiguousarray(plane, dtype=np.float32))
     vertical = axis == max(a for a in range(3) if a != normal)
     within = (width, picture.height) if vertical else (picture.width, height)
-    picture = picture.resize(within, Image.Resampling.BILINEAR)  # which averages where it shrinks
+    picture = picture.resize(within, Image.Resampling.BILINEAR)  # averages where it shrinks
     pixels = height / picture.height if vertical else width / picture.width
     picture = picture.resize((width, height), Image.Resampling.NEAREST if pixels > 1 else Image.Resampling.BILINEAR)
     return planes.png(np.rint(np.asarray(picture) * (GREYS - 1)) / (GREYS - 1))
 
 
 def glance(measured: MetaTensor, result: MetaTensor) -> dict[str, Any]:
-    """What a record keeps for the index, so that no volume is read for it again.
+    """What a record keeps for the index: the index reads no volume.
 
     Args:
         measured: `(X, Y, Z)` slices with their acquisition.
-        result: `(X, Y, Z)` of `inferer.rebuild`.
+        result: `(X, Y, Z)` on the fine grid.
 
     Returns:
-        `voxels` of the result; `plane`, the name of one that contains the slice axis; `before` and `after`, data URLs
-        of that plane at one window and in true proportions.
+        `voxels` of the result. `plane`: name of a plane that contains the slice axis. `before` and `after`: that plane
+        of both volumes at one window, as data URLs.
     """
     axis = canonical(measured.affine)[0].index(Acquisition.of(measured).slice_axis)
     normal = 0 if axis == 1 else 1
@@ -75,31 +80,31 @@ def glance(measured: MetaTensor, result: MetaTensor) -> dict[str, Any]:
 
 
 def outliers(values: Sequence[float | None]) -> tuple[float, list[bool]]:
-    """Which numbers lie far from the others.
+    """Which numbers lie far from the others: more than 3.5 standard deviations from the median.
 
-    Farther from the median than 3.5 times 1.4826 times the median absolute deviation, which in a normal distribution
-    is 3.5 standard deviations. Iglewicz and Hoaglin, How to Detect and Handle Outliers (1993).
+    The standard deviation is estimated as 1.4826 times the median absolute deviation. Iglewicz and Hoaglin, How to
+    Detect and Handle Outliers (1993).
 
     Args:
         values: None where there is no number; fewer than five numbers have no outlier.
 
     Returns:
-        The median, NaN without a number, and whether each is an outlier.
+        The median, NaN without a number; and for each value, whether it is an outlier.
     """
     numbers = [value for value in values if value is not None]
     if not numbers:
         return math.nan, [False] * len(values)
     median = float(np.median(numbers))
-    limit = FAR * 1.4826 * float(np.median(np.abs(np.array(numbers) - median)))
+    limit = FAR * float(median_abs_deviation(numbers, scale="normal"))
     enough = len(numbers) >= MIN_COHORT
     return median, [enough and value is not None and abs(value - median) > limit for value in values]
 
 
-def check_folder(folder: str | os.PathLike) -> None:
-    """Makes sure that an index may go into a folder.
+def check_foreign_index(folder: str | os.PathLike) -> None:
+    """Makes sure that a folder has no `index.html` of another program.
 
     Raises:
-        InputError: if it holds one that something else than DRIFT wrote.
+        InputError: if it has one.
     """
     path = Path(folder, NAME)
     if path.is_file() and MARK not in path.read_bytes()[:1000].decode("utf-8", "replace"):
@@ -107,7 +112,7 @@ def check_folder(folder: str | os.PathLike) -> None:
 
 
 def _below(folder: Path, result: str) -> Path | None:
-    """A result's path from the folder, which may have moved since; None for results that are gone."""
+    """A result's path from the folder, which may have moved since; None for a result that is gone."""
     parts = Path(result).parts
     paths = [Path(os.path.relpath(result, folder)), *(Path(*parts[k:]) for k in range(len(parts)))]
     inside = (path for path in paths if not path.is_absolute() and path.parts[0] != "..")
@@ -123,7 +128,7 @@ def _number(text: Any) -> float | None:
 
 
 def _glance(record: Path) -> Mapping[str, Any]:
-    """What `glance` left in a record; empty if that cannot be read."""
+    """What `glance` left in a record; empty where that cannot be read."""
     try:
         content = json.loads(record.read_text(encoding="utf-8"))["Overview"]
         return {name: content[name] for name in ("voxels", "plane", "before", "after")}
@@ -132,7 +137,7 @@ def _glance(record: Path) -> Mapping[str, Any]:
 
 
 def _row(row: Mapping, folder: Path, common: str) -> dict[str, Any]:
-    """What the template shows of a scan: names and links below the folder, numbers, and reasons without folders."""
+    """What the template shows of a scan: its name, links from the folder, numbers, and warnings without folders."""
 
     def link(path: Path) -> str | None:
         return quote(path.as_posix(), errors="surrogateescape") if (folder / path).exists() else None
@@ -157,19 +162,19 @@ def _row(row: Mapping, folder: Path, common: str) -> dict[str, Any]:
     }
 
 
-def write_index(folder: str | os.PathLike, summary: Sequence[Mapping]) -> None:
-    """Writes `index.html`, one self-contained file, from `index.html`: it needs no network and links relatively.
+def write_index(folder: str | os.PathLike, scans: Sequence[Mapping]) -> None:
+    """Writes `index.html`, one self-contained file that needs no network; its links are relative.
 
     Args:
-        folder: of `summary.csv`, below which the results and their records lie.
-        summary: its rows; values may be text.
+        folder: of `summary.csv`; the results and their records lie below it.
+        scans: rows of `summary.csv`; values may be text.
     """
     folder = Path(folder)
     parents: dict[bool, list[str]] = {True: [], False: []}
-    for row in summary:
+    for row in scans:
         parents[os.path.isabs(row["input"])].append(os.path.dirname(row["input"]))
     common = {absolute: os.path.commonpath(found) for absolute, found in parents.items() if found}
-    rows = [_row(row, folder, common[os.path.isabs(row["input"])]) for row in summary]
+    rows = [_row(row, folder, common[os.path.isabs(row["input"])]) for row in scans]
     medians = {}
     for name, label, form in (
         ("consistency", "agreement", lambda v: f"{100 * v:.2f} %"),

@@ -1,4 +1,8 @@
-"""What a person looks at: the page of a rebuilt scan."""
+"""The page of a rebuilt scan: one HTML file on the disk, with its volumes to scroll through.
+
+`page.js` shows them. NiiVue does not: its script is 2.3 MB, it needs WebGL 2, it has one volume to a canvas, and it
+draws no difference of two.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +26,22 @@ from . import planes, viewer
 
 
 def _pictures(name: str, volume: MetaTensor, place: MetaTensor, low: float, high: float) -> list[dict[str, Any]]:
-    """Three planes where the middle slices of `place` lie, whose centre is the volume's; sizes in mm, the sides."""
+    """Three planes of a volume as the template draws them, each with its size in mm and the patient's sides.
+
+    Args:
+        name: of the volume.
+        volume: `(X, Y, Z)`.
+        place: `(X, Y, Z)` with the same centre; the planes lie where its middle slices lie.
+        low: intensity that is black.
+        high: intensity that is white.
+    """
     array, affine = planes.ras(volume)
     slices, slice_affine = planes.ras(place)
     spacing, slice_spacing, sides = voxel_spacing(affine), voxel_spacing(slice_affine), planes.sides(affine)
     pictures: list[dict[str, Any]] = []
     for view, normal, across, up in planes.VIEWS:
         count = slices.shape[normal]
-        offset = (count // 2 - (count - 1) / 2) * slice_spacing[normal]  # mm, from the centre that both have
+        offset = (count // 2 - (count - 1) / 2) * slice_spacing[normal]  # mm from the centre
         plane = planes.cut(array, normal, round((array.shape[normal] - 1) / 2 + offset / spacing[normal]))
         pictures.append(
             {
@@ -44,7 +56,7 @@ def _pictures(name: str, volume: MetaTensor, place: MetaTensor, low: float, high
 
 
 def _spectrum(measured: MetaTensor, result: MetaTensor, axis: int) -> str:
-    """Power through the slices before and after, and within them, as an inline SVG."""
+    """Power spectra through the slices, measured and rebuilt, and within the slices, as an inline SVG."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -82,7 +94,7 @@ def _geometry(name: str, volume: MetaTensor) -> tuple[str, str, str, str]:
 
 
 def _date(text: str) -> str:
-    """A date of a DICOM header as people write it; as it is where it is none."""
+    """A date of a DICOM header with hyphens, such as 2024-01-15; other texts as they are."""
     return re.sub(r"^(\d{4})\.?(\d\d)\.?(\d\d)$", r"\1-\2-\3", text)
 
 
@@ -94,12 +106,12 @@ def write_page(
     record: Mapping[str, Any],
     anonymous: bool = False,
 ) -> None:
-    """Writes one self-contained HTML file about a rebuilt scan, from `page.html` and `page.js`; it needs no network.
+    """Writes the page of a rebuilt scan from `page.html` and `page.js`: one file that needs no other and no network.
 
     Args:
         path: file to write.
-        measured: `(X, Y, Z)` thick slices with their affine and their acquisition.
-        result: `(X, Y, Z)` on the fine grid with its affine, in the same units.
+        measured: `(X, Y, Z)` thick slices with affine and acquisition.
+        result: `(X, Y, Z)` on the fine grid with its affine, in the units of the slices.
         difference: `(X, Y, Z)`, the map of `consistency.difference`.
         record: of the result, see `cohort`.
         anonymous: leave out what names the scan: its files, date and series.
@@ -131,7 +143,7 @@ def write_page(
         geometry=[_geometry("measured", measured), _geometry("rebuilt", result)],
         viewer={**facts, "window": (low, high)},
         volumes=volumes,
-        planes=[
+        middle_planes=[
             _pictures("measured", measured, measured, low, high),
             _pictures("rebuilt", result, measured, low, high),
         ],

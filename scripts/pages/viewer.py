@@ -1,4 +1,4 @@
-"""What a person scrolls through on a scan's page: its volumes, cropped, in 8 bits and packed for `page.js`."""
+"""The volumes of a scan's page, to scroll through: cropped, in 8 bits, and packed for `page.js`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ..stack.interpolation import interpolate
 from ..stack.tissue import head_mask
 from .planes import ras, sides
 
-MARGIN = 10.0  # mm; of air around the head
-LARGEST = 13_000_000  # bytes of packed volumes: a page stays below 20 MB, in base64 and with its pictures
-ONE = 4096  # of the weights, which are integers, so that every machine comes to the same
+MARGIN = 10.0  # mm of air around the head
+LARGEST = 13_000_000  # bytes of packed volumes: with base64 and pictures, a page is smaller than 20 MB
+ONE = 4096  # a weight of 1; weights are integers, so that all machines compute the same
 
 
 def _box(measured: np.ndarray, spacing: np.ndarray) -> list[tuple[int, int]]:
-    """First and last voxel of the head with its margin, along each axis; of all there is where no head is found."""
+    """First and last voxel of the head and its margin along each axis; of the whole volume where there is no head."""
     try:
         inside = np.asarray(head_mask(torch.from_numpy(measured)))
     except ValueError:  # constant
@@ -39,18 +39,23 @@ def _box(measured: np.ndarray, spacing: np.ndarray) -> list[tuple[int, int]]:
 
 
 def _weights(acquisition: Acquisition) -> np.ndarray:
-    """What each measured slice adds to each fine one in cubic interpolation: `(fine, measured)`, in 4096ths."""
+    """Weights of the measured slices in cubic interpolation, `(fine, measured)`, in 4096ths."""
     a = replace(acquisition, slice_axis=0)
     weights = interpolate(torch.eye(a.slice_count, dtype=torch.float64)[..., None], a, "cubic")[..., 0]
     return np.rint(weights.numpy() * ONE).astype(int)
 
 
 def pack(measured: MetaTensor, result: MetaTensor, largest: int = LARGEST) -> tuple[dict[str, Any], str]:
-    """The measured slices, their cubic interpolation and the result, for a script to draw at one place.
+    """The measured slices, their cubic interpolation and the result, for a script to draw side by side.
 
-    All three are cut to the head with a margin of air and quantised to 8 bits. Slices come first, whatever their axis:
-    those measured; the cubic ones, less what `weights` make of the measured ones as they are now; and the result, less
-    the cubic ones. Differences are modulo 256 and compress well. Where it is too much still, pixels are left out.
+    The volumes are cut to the head with a margin of air and quantised to 8 bits. Three arrays are packed, slices first:
+
+    1. the measured slices;
+    2. the cubic interpolation, less what `weights` make of the quantised slices;
+    3. the result, less the cubic interpolation.
+
+    The differences are modulo 256 and compress well. If the packed volumes are still larger than `largest`, every
+    second pixel along each side of a slice is left out, or two of three, and so on.
 
     Args:
         measured: `(X, Y, Z)` slices with affine and acquisition.
@@ -58,10 +63,10 @@ def pack(measured: MetaTensor, result: MetaTensor, largest: int = LARGEST) -> tu
         largest: bytes of the packed volumes.
 
     Returns:
-        What the script must know, in plain types, and the volumes, gzip in base64. Of the fine grid as it was cut, in
-        RAS+ order, it knows the `shape`, `edges` in mm, rows of the `affine`, `sides` where the axes begin and end, and
-        the slice `axis`; for each fine slice the `nearest` measured one and the `weights` of all; the intensities `low`
-        and `high` of grey 0 and 255; and that every `step`-th pixel is there.
+        Facts for the script, in plain types, and the volumes, gzip in base64. Facts of the fine grid as it was cut, in
+        RAS+ order: `shape`; `edges` in mm; the first three rows of the `affine`; `sides` where the axes begin and end;
+        the slice `axis`. For each fine slice: the `nearest` measured one, and the `weights` of all. `low` and `high`:
+        intensities of grey 0 and 255. `step`: every `step`-th pixel is there.
     """
     slices, coarse = ras(measured)
     fine, affine = ras(result)
@@ -76,7 +81,7 @@ def pack(measured: MetaTensor, result: MetaTensor, largest: int = LARGEST) -> tu
     weights = _weights(a)[covered, first : last + 1]
 
     def greys(volume: np.ndarray, begin: int, end: int, step: int) -> np.ndarray:
-        """Cut, from one slice to another, in 8 bits, slices first."""
+        """The volume from slice `begin` to slice `end`, cut, in 8 bits, slices first."""
         cut = [slice(begin, end + 1, step) for begin, end in box]
         cut[axis] = slice(begin, end + 1)
         share = (np.moveaxis(volume[tuple(cut)], axis, 0) - np.float64(low)) / (high - low)

@@ -1,4 +1,4 @@
-"""The planes that image metrics look at: a few that contain the slice axis, cropped to the head, as gray images."""
+"""The planes that image metrics measure: some that contain the slice axis, cropped to the head, as gray images."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ LEAST_HEAD = 0.5  # of the area of the plane that shows most of it
 
 @dataclass(frozen=True)
 class Reformats:
-    """Which planes of a volume are looked at, and which intensities are black and white: one choice for all methods.
+    """The planes of a volume that are measured, and the intensities that are black and white: the same for all methods.
 
     Attributes:
         slice_axis: of the thick slices.
         normal: array axis across the planes.
-        planes: their indices.
-        rows: of the head in all of these planes, along the first of the other axes.
+        indices: of the planes, along the normal.
+        rows: those of the head in any of the planes, along the first of the other axes.
         columns: the same along the second.
         head: `(planes, H, W)` bool, within rows and columns.
         low: intensity that is black.
@@ -32,7 +32,7 @@ class Reformats:
 
     slice_axis: int
     normal: int
-    planes: Tensor
+    indices: Tensor
     rows: slice
     columns: slice
     head: Tensor
@@ -41,10 +41,10 @@ class Reformats:
 
     @classmethod
     def of(cls, reference: Tensor, slice_axis: int) -> Reformats:
-        """Chosen by one volume of the case: the truth, or where there is none the cubic spline's.
+        """Chosen by one volume of the case: the truth, or the cubic spline's where there is no truth.
 
-        The planes are those across `normal_axis` that show at least half as much of the head as the one that shows
-        most; of more than 48, 48 evenly spaced. Black and white are the ends of the range of tissue.
+        The planes across `normal_axis` are taken that show at least half as much of the head as the one that shows
+        most. Of more than 48, 48 evenly spaced ones are taken. Black and white are the ends of the range of tissue.
 
         Args:
             reference: `(X, Y, Z)`.
@@ -58,19 +58,19 @@ class Reformats:
         area = head.sum((1, 2))
         shown = torch.nonzero(area >= LEAST_HEAD * area.max())[:, 0]
         chosen = torch.linspace(0, len(shown) - 1, min(len(shown), MOST_PLANES)).round().long()
-        planes = shown[chosen.to(shown.device)]
-        head = head[planes]
+        indices = shown[chosen.to(shown.device)]
+        head = head[indices]
         rows, columns = (_extent(head.any(0).any(axis)) for axis in (1, 0))
         low, high, _ = intensity_range(reference)
-        return cls(slice_axis, normal, planes, rows, columns, head[:, rows, columns], low, high)
+        return cls(slice_axis, normal, indices, rows, columns, head[:, rows, columns], low, high)
 
     def gray(self, volume: Tensor) -> Tensor:
-        """The planes of a volume on the reference's grid, black 0, white 1, clipped there; `(planes, H, W)` float32.
+        """The planes of a volume on the reference's grid, `(planes, H, W)` float32, clipped to black 0 and white 1.
 
         Args:
             volume: `(X, Y, Z)`.
         """
-        images = volume.movedim(self.normal, 0)[self.planes][:, self.rows, self.columns].double()
+        images = volume.movedim(self.normal, 0)[self.indices][:, self.rows, self.columns].double()
         return ((images - self.low) / (self.high - self.low)).clamp(0, 1).float()
 
 

@@ -1,4 +1,4 @@
-"""ST-LPIPS: how different two images look, by the features of a network that was calibrated with people's judgements.
+"""ST-LPIPS: how different two images look, by features of a network that were weighted to agree with people.
 
 Ghildyal and Liu, *Shift-tolerant Perceptual Similarity Metric*, ECCV 2022: LPIPS (Zhang et al., CVPR 2018) with a
 blurred AlexNet that was trained anew. Its numbers are no LPIPS.

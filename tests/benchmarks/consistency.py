@@ -16,6 +16,7 @@ import torch
 
 from scripts.evaluate import metrics
 from scripts.evaluate.paired import central_slab, read_volume
+from scripts.evaluate.tables import markdown
 from scripts.rebuild.consistency import difference, project, reconcile, relative_rmse
 from scripts.rebuild.inferer import rebuild
 from scripts.stack import intensity, tissue
@@ -25,6 +26,10 @@ from scripts.train.datasets import sharp_volumes
 from scripts.train.simulation import simulate
 from tests.benchmarks import CKPT_PATH, deployed, shipped_network
 
+HEADINGS = (
+    *("volume", "spacing (mm)", "slices", "DRIFT in head (dB)", "reconciled (dB)", "λ = 0 (dB)"),
+    *("disagreement (%)", "reconciled (%)"),
+)
 GAP = 0.25  # of the slice thickness
 
 # how the slices were acquired: profile, gap, gap assumed, noise and alternating gain as shares
@@ -81,16 +86,12 @@ def main():
     parser.add_argument("--volumes", type=int)
     options = parser.parse_args()
     network, inferer = shipped_network(options.ckpt_path), deployed(consistency="measure")
-    print(
-        "| volume | spacing (mm) | slices | DRIFT in head (dB) | reconciled (dB) | λ = 0 (dB) | disagreement (%) | "
-        "reconciled (%) |\n|---|---|---|---|---|---|---|---|"
-    )
+    lines, collected = [], {}
 
     def line(volume, spacing, case, values):
-        numbers = "{:.2f} | {:+.2f} | {:+.2f} | {:.2f} | {:.2f}".format(*values)
-        print(f"| {volume} | {spacing:g} | {case} | {numbers} |", flush=True)
+        forms = ("{:.2f}", "{:+.2f}", "{:+.2f}", "{:.2f}", "{:.2f}")
+        lines.append((volume, f"{spacing:g}", case, *(form.format(value) for form, value in zip(forms, values))))
 
-    collected = {}
     for item in sharp_volumes(options.datalist, "validation")[: options.volumes]:
         axis = item["sharp_axes"][-1]
         truth = central_slab(read_volume(item["label"]), axis, options.slab)
@@ -101,6 +102,7 @@ def main():
     for (spacing, case), values in collected.items():
         line(f"mean of {len(values)}", spacing, case, np.mean(values, axis=0))
         line(f"smallest of {len(values)}", spacing, case, np.min(values, axis=0))
+    print(markdown(dict(zip(HEADINGS, zip(*lines)))))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from scripts.evaluate.paired import evaluate
-from scripts.evaluate.tables import summarise
+from scripts.evaluate.tables import group_means
 from scripts.method.flow import euler_step
 from scripts.method.networks import Drift
 from scripts.rebuild.inferer import DriftInferer
@@ -79,7 +79,7 @@ def main():
     network = shipped_network(options.ckpt_path)
     methods = CUBIC | {name: method(network, inferer) for name, inferer in inferers.items()}
     folder = Path(options.output_dir)
-    table = summarise(evaluate(held_out(options), methods, folder, options.thicknesses, slab=options.slab))
+    table = group_means(evaluate(held_out(options), methods, folder, options.thicknesses, slab=options.slab))
     print("| contrast | T (mm) | method | N | over cubic (dB) | " + " | ".join(BANDS.values()) + " |")
     print("|---" * (5 + len(BANDS)) + "|")
     for (thickness, spacing, contrast, name), line in table.iterrows():

@@ -15,6 +15,7 @@ import nibabel as nib
 import numpy as np
 from PIL import Image
 
+from scripts.evaluate.tables import markdown
 from scripts.pages.planes import cut
 from scripts.rebuild.inferer import rebuild
 from scripts.stack.acquisition import Acquisition
@@ -25,6 +26,7 @@ from scripts.stack.tissue import flat_tissue
 from scripts.stack.trace import step_ratio
 from tests.benchmarks import deployed, preprocessing, shipped_network
 
+HEADINGS = ("scan", "slices (mm)", "cubic spline (dB)", "DRIFT (dB)", "cubic spline's step ratio", "DRIFT's")
 LEFT_RIGHT, FRONT_BACK, SLICE = range(3)  # axes of an axial scan in RAS+ order
 
 
@@ -47,8 +49,7 @@ def main():
     from matplotlib import pyplot as plt
 
     network, inferer, rows = shipped_network(), deployed(), []
-    print("| scan | slices (mm) | cubic spline (dB) | DRIFT (dB) | cubic spline's step ratio | DRIFT's |")
-    print("|---|---|---|---|---|---|")
+    table = []
     for path in sorted(options.scans.glob("*.nii*")):
         with tempfile.TemporaryDirectory() as folder:
             measured = coronal_slab(path, options.slab, folder)
@@ -61,8 +62,9 @@ def main():
         flat = flat_tissue(cubic)
         steps = [step_ratio(v, a, flat) for v in (cubic, result)]
         numbers = [f"{ratio:.1f}" for ratio in ratios] + [f"{ratio:.2f}" for ratio in steps]
-        print(f"| {name} | {a.slice_spacing:.2g} | " + " | ".join(numbers) + " |", flush=True)
+        table.append((name, f"{a.slice_spacing:.2g}", *numbers))
         rows.append((name, spacing, (nearest, cubic, result)))
+    print(markdown(dict(zip(HEADINGS, zip(*table)))))
 
     figure, panels = plt.subplots(len(rows), 3, figsize=(12, 3.4 * len(rows)), facecolor="black", squeeze=False)
     for line, (name, spacing, volumes) in zip(panels, rows):

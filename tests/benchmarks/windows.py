@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from scripts.evaluate.paired import evaluate
-from scripts.evaluate.tables import summarise
+from scripts.evaluate.tables import group_means, markdown
 from scripts.rebuild.inferer import DriftInferer
 from tests.benchmarks import deployed, held_out, method, panels, shipped_network, sweep_parser
 
@@ -65,18 +65,18 @@ def main():
         }
         methods = {name: method(network, inferer) for name, inferer in inferers.items()}
         folder = Path(options.output_dir) / f"{thickness:g}"
-        table = summarise(evaluate(volumes, methods, folder, [thickness], slab=options.slab))
+        table = group_means(evaluate(volumes, methods, folder, [thickness], slab=options.slab))
         unit = inferers["128, overlap 32"].seconds
         rows += [
             (contrast, thickness, name, inferers[name].seconds / unit, line)
             for (_, _, contrast, name), line in table.iterrows()
         ]
     columns = {"psnr_head": 2, "ssim": 4, "grad_rmse": 4, "power_low": 1, "power_middle": 1, "power_high": 1}
-    print("| contrast | T (mm) | windows | time | " + " | ".join(columns) + " |")
-    print("|---" * (4 + len(columns)) + "|")
-    for contrast, thickness, name, seconds, line in rows:
-        values = " | ".join(f"{line[key, 'mean']:.{decimals}f}" for key, decimals in columns.items())
-        print(f"| {contrast} | {thickness:g} | {name} | {seconds:.2f} | {values} |")
+    table = [
+        (contrast, f"{thickness:g}", name, f"{seconds:.2f}", *(f"{line[k, 'mean']:.{n}f}" for k, n in columns.items()))
+        for contrast, thickness, name, seconds, line in rows
+    ]
+    print(markdown(dict(zip(("contrast", "T (mm)", "windows", "time", *columns), zip(*table)))))
     draw(rows, Path(options.output_dir) / "windows.png")
 
 

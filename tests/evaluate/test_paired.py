@@ -73,7 +73,7 @@ def test_a_case_by_hand(volumes, measured, tmp_path, profile):
         1,
         pytest.approx(SPACING),
     )
-    assert json.loads((tmp_path / "out" / "evaluation.json").read_text())["settings"]["profile"] == profile
+    assert json.loads((tmp_path / "out" / "evaluation.json").read_text())["options"]["profile"] == profile
 
 
 def test_every_volume_thickness_and_method_is_a_row(volumes, measured, drift):
@@ -258,8 +258,8 @@ def test_the_command(config, volumes, tmp_path):
     assert list(rows["steps"].fillna(-1)) == [-1, -1, -1, 0, 3]  # round(4 (1 - 0.875 / 4)) = 3
     assert rows["psnr"].nunique() == 5 and rows["psnr"][2] == pytest.approx(by_hand(volumes[0], 4.0), abs=1e-4)
     assert rows["lesions"].notna().all()
-    settings = json.loads((tmp_path / "out" / "evaluation.json").read_text())["settings"]
-    assert settings["consistency"] == "project" and settings["weights"] == str(tmp_path / "model.pt")
+    options = json.loads((tmp_path / "out" / "evaluation.json").read_text())["options"]
+    assert options["consistency"] == "project" and options["weights"] == str(tmp_path / "model.pt")
 
 
 def test_what_more_is_measured_is_asked_for(config, measured, refusal):

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scripts.evaluate.tables import CASE, GROUP, METRICS, summarise, summary_table, write_tables
+from scripts.evaluate.tables import CASE, GROUP, METRICS, group_means, means_table, write_tables
 
 VALUES = {"A": [1.0, 2.0, 4.0], "B": [5.0]}  # by contrast
 
@@ -29,7 +29,7 @@ def rows():
 
 
 def test_summary_is_numpys_and_counts_what_exists(rows):
-    summary = summarise(rows)
+    summary = group_means(rows)
     assert list(summary.index) == [(3.0, 3.6, "A", "linear"), (3.0, 3.6, "B", "linear"), (3.0, 3.6, "B", "DRIFT")]
     first, second, third = (summary.iloc[i] for i in range(3))
     assert tuple(first["psnr"]) == (np.mean(VALUES["A"]), np.std(VALUES["A"], ddof=1), 3)
@@ -38,7 +38,7 @@ def test_summary_is_numpys_and_counts_what_exists(rows):
 
 
 def test_the_table_says_what_is_missing(rows):
-    table = summary_table(summarise(rows))
+    table = means_table(group_means(rows))
     head, _, *lines = table.splitlines()
     assert head.startswith("| T (mm) | spacing (mm) | contrast | method | N | PSNR (dB)")
     assert METRICS["power_low"][0] not in head and METRICS["power_middle"][0] in head  # no number at all
@@ -51,10 +51,10 @@ def test_the_three_files_say_the_same_and_nothing_else_is_written(rows, tmp_path
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [f"evaluation.{e}" for e in ("csv", "json", "md")]
 
     stored = json.loads((tmp_path / "out" / "evaluation.json").read_text(), parse_constant=pytest.fail)
-    assert stored["settings"] == {"slab": 24}
+    assert stored["options"] == {"slab": 24}
     assert [line["psnr"] for line in stored["rows"]] == [1, 2, 4, 5, None]
     assert [line["steps"] for line in stored["rows"]] == [None, None, None, None, 3]
-    first = stored["summary"][0]
+    first = stored["means"][0]
     assert [first[key] for key in GROUP] == [3.0, 3.6, "A", "linear"] and first["n"] == 3
     assert first["psnr"] == {"mean": pytest.approx(7 / 3), "sd": pytest.approx(np.std(VALUES["A"], ddof=1)), "n": 3}
     assert first["power_low"] == {"mean": None, "sd": None, "n": 0}

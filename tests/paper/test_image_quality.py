@@ -25,19 +25,19 @@ def test_planes_contain_the_slice_axis_and_the_head(axis, normal):
     reformats = Reformats.of(volume, axis)
     gray = reformats.gray(volume)
     assert reformats.normal == normal != axis and gray.shape == reformats.head.shape
-    planes = volume.movedim(normal, 0)[reformats.planes][:, reformats.rows, reformats.columns]
+    planes = volume.movedim(normal, 0)[reformats.indices][:, reformats.rows, reformats.columns]
     assert torch.equal(planes > planes.median(), gray > gray.median()) and gray.min() == 0 and gray.max() == 1
     mask = head_mask(volume).movedim(normal, 0)
-    assert torch.equal(reformats.head, mask[reformats.planes][:, reformats.rows, reformats.columns])
-    assert reformats.head.sum() == mask[reformats.planes].sum()  # nothing is cut off
-    assert mask[reformats.planes].sum((1, 2)).min() >= mask.sum((1, 2)).max() / 2
+    assert torch.equal(reformats.head, mask[reformats.indices][:, reformats.rows, reformats.columns])
+    assert reformats.head.sum() == mask[reformats.indices].sum()  # nothing is cut off
+    assert mask[reformats.indices].sum((1, 2)).min() >= mask.sum((1, 2)).max() / 2
 
 
 def test_planes_are_few_and_the_whole_range_of_them():
     volume = torch.ones(20, 20, 200)
     volume[:, :, ::2] = 0.9
     volume[0] = 0
-    planes = Reformats.of(volume, 0).planes
+    planes = Reformats.of(volume, 0).indices
     assert len(planes) == MOST_PLANES and (planes[0], planes[-1]) == (0, 199) and planes.diff().float().std() < 0.6
 
 
