@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,10 @@ import nibabel as nib
 
 from ..errors import InputError
 from ..files import NIFTI
+from ..inputs.bids import shows_anatomy
+from .truth import check_label_map, check_truth
+
+logger = logging.getLogger("drift")
 
 VALIDATION_SHARE = 0.15  # of subjects, where no datalist says
 
@@ -100,6 +105,39 @@ def _from_tree(root: Path, section: str) -> list[dict]:
     return [item for item in items if (item["subject"] in held_out) == (section == "validation")]
 
 
+def _fit(root: Path, items: Sequence[dict], check: Callable[[dict], None]) -> list[dict]:
+    """Those of a folder's files that pass a check. The others are skipped with a line that says why.
+
+    Raises:
+        InputError: if none passes.
+    """
+    fit, mistakes = [], []
+    for item in items:
+        try:
+            check(item)
+            fit.append(item)
+        except InputError as mistake:
+            mistakes.append(mistake)
+            logger.info(f"Skipped: {mistake}")
+    if not fit:
+        raise InputError(f"{root}: none of {len(items)} volumes is fit. The first: {mistakes[0]}")
+    return fit
+
+
+def _check_named(item: dict) -> None:
+    """Refuses a volume that nothing but its place in a folder proposes, if its name says that it shows no anatomy."""
+    if not shows_anatomy(Path(item["label"]).name):
+        raise InputError(
+            f"{item['label']} is named as a mask, a map, or a functional or diffusion series: expected a scan. Name it "
+            "in a datalist if it is one."
+        )
+    _check_item(item)
+
+
+def _check_item(item: dict) -> None:
+    check_truth(item["label"], item.get("sharp_axes", (0, 1, 2)))
+
+
 def _largest_spacing(path: str) -> float:
     """Of a volume's axes, in mm."""
     header: Any = nib.load(path).header
@@ -113,7 +151,8 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str, largest_spacing:
         dataset_dir: a folder with NIfTI files at any depth, whose subjects are split by name; or a datalist in JSON:
             `{"training": [{"image": "a.nii.gz", "sharp_axes": [0, 1]}, ...], "validation": [...]}` or one list whose
             entries have `"kind": "train"` or `"val"`. Paths are relative to the datalist. Without `"subject"` each
-            file is a subject of its own.
+            file is a subject of its own. What is no truth (`truth.check_truth`) is refused in a datalist; in a folder
+            it is skipped with a line that says why.
         section: `"training"`, `"validation"`, or `"all"` for both.
         largest_spacing: in mm; volumes with a larger one along any axis are left out, for methods that learn from
             solid pieces and not from planes. Null for none.
@@ -124,8 +163,8 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str, largest_spacing:
         mask, where the datalist names one.
 
     Raises:
-        InputError: if nothing is found, subjects cannot be told or stand in both sections, or planes for training have
-            no two sharp axes.
+        InputError: if nothing is found or fit, subjects cannot be told or stand in both sections, a volume of a
+            datalist is no truth, or planes for training have no two sharp axes.
     """
     root = Path(dataset_dir)
     if section not in ("training", "validation", "all"):
@@ -152,6 +191,11 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str, largest_spacing:
                     f"{item['label']} has one sharp axis: training takes planes that are sharp along both of theirs. "
                     'Give it two "sharp_axes" or more, or leave it out.'
                 )
+    if root.is_dir():
+        chosen = _fit(root, chosen, _check_named)
+    else:
+        for item in chosen:
+            _check_item(item)
     if largest_spacing is not None:
         chosen = [item for item in chosen if _largest_spacing(item["label"]) <= largest_spacing]
         if not chosen:
@@ -206,7 +250,8 @@ def label_maps(label_dir: str | os.PathLike | None) -> list[dict]:
         Items as those of `sharp_volumes`, their contrast `"synthetic"`.
 
     Raises:
-        InputError: if there is no such folder, or no NIfTI file in it.
+        InputError: if there is no such folder, or no label map in it. Other files are skipped with a line that says
+            why.
     """
     if label_dir is None:
         return []
@@ -216,7 +261,8 @@ def label_maps(label_dir: str | os.PathLike | None) -> list[dict]:
         raise InputError(
             f"label_dir {root}: no .nii or .nii.gz file there. Give a folder of label maps, or leave it out."
         )
-    return [{"label": str(p), "sharp_axes": (0, 1, 2), "subject": p.name, "contrast": "synthetic"} for p in paths]
+    items = [{"label": str(p), "sharp_axes": (0, 1, 2), "subject": p.name, "contrast": "synthetic"} for p in paths]
+    return _fit(root, items, lambda item: check_label_map(item["label"]))
 
 
 def contrast_weights(

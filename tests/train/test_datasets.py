@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import nibabel as nib
 import numpy as np
 import pytest
 
@@ -12,16 +13,23 @@ from scripts.train.datasets import contrast_weights, label_maps, sharp_volumes
 SECTIONS = ("training", "validation")
 
 
-def touch(root, *names):
+def scan(path, array=None, spacing=(1.0, 1.0, 1.0)):
+    """A tiny sharp volume; others by their array and spacing."""
+    array = np.arange(24.0, dtype=np.float32).reshape(2, 3, 4) / 7 if array is None else array
+    nib.save(nib.Nifti1Image(array, np.diag([*spacing, 1.0])), path)
+
+
+def make(root, *names):
+    """Tiny volumes, and empty files of other names."""
     for name in names:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+        scan(path) if name.endswith((".nii", ".nii.gz")) and path.name[0] != "." else path.touch()
     return root
 
 
 def bids(root, subjects, sessions=("ses-1", "ses-2")):
-    return touch(root, *(f"sub-{s}/{t}/anat/sub-{s}_{t}_T1w.nii.gz" for s in subjects for t in sessions))
+    return make(root, *(f"sub-{s}/{t}/anat/sub-{s}_{t}_T1w.nii.gz" for s in subjects for t in sessions))
 
 
 def labels(root, section):
@@ -32,8 +40,19 @@ def subjects(root, section):
     return {item["subject"] for item in sharp_volumes(root, section)}
 
 
+def named(content):
+    """The images that a datalist names."""
+    if isinstance(content, dict):
+        content = [name for section in content.values() if isinstance(section, list) for name in named(section)]
+    images = [entry.get("image") if isinstance(entry, dict) else entry for entry in content]
+    return [image for image in images if isinstance(image, str)]
+
+
 def datalist(tmp_path, content):
+    """A datalist, and the volumes that it names."""
     path = tmp_path / "list.json"
+    if not isinstance(content, str):
+        make(tmp_path, *(name for name in named(content) if not (tmp_path / name).exists()))
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     return path
 
@@ -56,7 +75,7 @@ def test_no_subject_of_a_tree_is_in_both_sections(tmp_path):
 
 
 def test_subjects_without_bids_names_are_the_start_of_the_file_name(tmp_path):
-    touch(tmp_path, *(f"{c}/p{s}_{c}.nii.gz" for s in range(60) for c in ("T1w", "T2w")))
+    make(tmp_path, *(f"{c}/p{s}_{c}.nii.gz" for s in range(60) for c in ("T1w", "T2w")))
     training, validation = (subjects(tmp_path, s) for s in SECTIONS)
     assert not training & validation
     assert training | validation == {f"p{s}" for s in range(60)}
@@ -64,8 +83,8 @@ def test_subjects_without_bids_names_are_the_start_of_the_file_name(tmp_path):
 
 def test_the_folder_above_the_tree_does_not_name_subjects(tmp_path):
     """A data set that lies under a folder sub-9 is still split by its own subjects."""
-    here = touch(tmp_path / "sub-9", *(f"p{s}.nii.gz" for s in range(60)))
-    there = touch(tmp_path / "elsewhere", *(f"p{s}.nii.gz" for s in range(60)))
+    here = make(tmp_path / "sub-9", *(f"p{s}.nii.gz" for s in range(60)))
+    there = make(tmp_path / "elsewhere", *(f"p{s}.nii.gz" for s in range(60)))
     for section in SECTIONS:
         assert subjects(here, section) == subjects(there, section)
         assert len(subjects(here, section)) > 1
@@ -101,7 +120,7 @@ def test_a_seventh_of_many_subjects_is_held_out(tmp_path):
 
 
 def test_a_tree_is_searched_at_any_depth_for_nifti_alone(tmp_path):
-    touch(tmp_path, *(f"a/b/c/p{s}.nii" for s in range(60)), "p1.json", "notes.txt", "p2.mgz", "p3.nii.gz.bak")
+    make(tmp_path, *(f"a/b/c/p{s}.nii" for s in range(60)), "p1.json", "notes.txt", "p2.mgz", "p3.nii.gz.bak")
     assert set.union(*(labels(tmp_path, s) for s in SECTIONS)) == {str(p) for p in tmp_path.rglob("*.nii")}
 
 
@@ -167,8 +186,9 @@ def test_the_label_of_a_segmentation_is_not_the_volume(tmp_path):
 
 
 def test_absolute_paths_stay(tmp_path):
-    path = datalist(tmp_path / ".", {"training": ["/data/a.nii.gz"], "validation": []})
-    assert labels(path, "training") == {"/data/a.nii.gz"}
+    elsewhere = str(tmp_path / "data" / "a.nii.gz")
+    path = datalist(tmp_path, {"training": [elsewhere], "validation": []})
+    assert labels(path, "training") == {elsewhere}
 
 
 @pytest.mark.parametrize("as_kinds", [False, True])
@@ -224,8 +244,10 @@ def test_a_broken_datalist_is_refused_by_name(content, tmp_path):
 
 def test_volumes_of_far_planes_are_left_out_where_solid_pieces_are_asked_for(write_nifti, tmp_path, refusal):
     for name, spacing in (("sub-a", 1.0), ("sub-b", 3.3), ("sub-c", 1.2)):
-        write_nifti(np.ones((4, 5, 6)), np.diag([0.6, 0.6, spacing, 1]), f"data/{name}_T1w.nii.gz")
-    content = {"training": ["sub-a_T1w.nii.gz", "sub-b_T1w.nii.gz"], "validation": ["sub-c_T1w.nii.gz"]}
+        array = np.arange(120.0).reshape(4, 5, 6) / 7
+        write_nifti(array, np.diag([0.6, 0.6, spacing, 1]), f"data/{name}_T1w.nii.gz")
+    thick = {"image": "sub-b_T1w.nii.gz", "sharp_axes": [0, 1]}
+    content = {"training": ["sub-a_T1w.nii.gz", thick], "validation": ["sub-c_T1w.nii.gz"]}
     (tmp_path / "data" / "list.json").write_text(json.dumps(content))
     given = tmp_path / "data" / "list.json", "training"
     assert len(sharp_volumes(*given)) == 2
@@ -238,7 +260,9 @@ def test_volumes_of_far_planes_are_left_out_where_solid_pieces_are_asked_for(wri
 
 def test_label_maps_are_found_at_any_depth_as_one_contrast_of_their_own(tmp_path):
     bids(tmp_path / "scans", range(20))
-    touch(tmp_path / "maps", "b.nii.gz", "deep/a.nii", "deep/.hidden.nii", "names.json")
+    make(tmp_path / "maps", "deep/.hidden.nii", "names.json")
+    for name in ("b.nii.gz", "deep/a.nii"):
+        scan(tmp_path / "maps" / name, np.arange(24).reshape(2, 3, 4).astype(np.int16))
     items = label_maps(tmp_path / "maps")
     assert {item["label"] for item in items} == {str(tmp_path / "maps" / name) for name in ("b.nii.gz", "deep/a.nii")}
     assert {(item["contrast"], item["sharp_axes"]) for item in items} == {("synthetic", (0, 1, 2))}
@@ -253,7 +277,7 @@ def test_label_maps_are_optional():
 
 @pytest.mark.parametrize("folder", [".", "nowhere"])
 def test_a_folder_without_label_maps_is_refused_by_name(folder, tmp_path):
-    touch(tmp_path, "map.mgz")
+    make(tmp_path, "map.mgz")
     with pytest.raises(InputError, match=r"label_dir .*: no .nii or .nii.gz file there.*label maps"):
         label_maps(tmp_path / folder)
 

@@ -3,9 +3,10 @@
 import os
 
 import pytest
+from monai.bundle import ConfigParser
 
 from scripts.train.recipe import data_digest, differences, options_at_work, parser_at_work, recipe
-from tests.config_files import parser
+from tests.config_files import parser, raw
 
 
 def changed(name, **values):
@@ -33,6 +34,14 @@ def changed(name, **values):
 )
 def test_a_value_is_in_the_recipes_of_the_stages_that_depend_on_it(values, stages):
     assert {name for name in ("stage1", "stage2") if changed(name, **values)} == stages
+
+
+def test_every_option_is_in_a_recipe_but_for_places_machine_and_intervals():
+    names = list(raw("train.yaml"))
+    options = set(names[names.index("bundle_root") : names.index("network_def")])
+    roots = {place.split("::")[0] for name in ("stage1", "stage2") for place in recipe(parser("train.yaml"), name)}
+    free = {"bundle_root", "dataset_dir", "label_dir", "output_dir", "ckpt_path", "device", "num_workers", "follower"}
+    assert options - roots == free | {"val_interval", "checkpoint_interval"}
 
 
 def test_logging_to_mlflow_changes_no_recipe():
@@ -68,8 +77,6 @@ def test_a_component_finds_the_parser_that_makes_it():
 
 
 def parser_of(content):
-    from monai.bundle import ConfigParser
-
     return ConfigParser(content)
 
 

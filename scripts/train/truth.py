@@ -1,0 +1,94 @@
+"""What a volume must be to be learnt from: a complete scan that is sharp where it is said to be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cache
+
+import torch
+from monai.data import MetaTensor
+from torch import Tensor
+
+from ..errors import InputError
+from ..inputs import bids
+from ..inputs.scans import FEW_VALUES
+from ..inputs.transforms import LoadScand
+from ..stack.acquisition import is_thin
+from ..stack.grid import voxel_spacing
+
+THIN = 1.5  # mm; slices no farther apart are sharp, as those of 3-D scans are
+SAMPLE = 1_000_000  # voxels that are looked at
+
+
+def check_truth(path: str, sharp_axes: Sequence[int]) -> None:
+    """Refuses what nothing sharp can be learnt from.
+
+    Args:
+        path: of a volume.
+        sharp_axes: array axes along which it is said to be sharp.
+
+    Raises:
+        InputError: if the file is broken or no 3-D scan, is constant, holds labels, or has slices farther apart than
+            `THIN` along an axis that is said to be sharp.
+    """
+    _check_truth(path, tuple(sharp_axes), _state(path))
+
+
+def check_label_map(path: str) -> None:
+    """Refuses what no contrast can be synthesised from.
+
+    Args:
+        path: of a label map.
+
+    Raises:
+        InputError: if the file is broken or no 3-D volume, is constant, or holds other than whole numbers.
+    """
+    _check_label_map(path, _state(path))
+
+
+def _state(path: str) -> tuple[int, int] | None:
+    """Tells a file from what it was; None if there is none, which the reader tells."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+@cache  # a volume is looked at once, however many trainings of a process take it
+def _check_truth(path: str, sharp_axes: tuple[int, ...], state: tuple[int, int] | None) -> None:
+    volume, values = _loaded(path)
+    if len(values) <= FEW_VALUES and _whole(values):
+        raise InputError(
+            f"{path} holds {len(values)} whole numbers, as a label map does: expected a scan. Leave it out."
+        )
+    spacings = voxel_spacing(volume.affine.numpy())[list(sharp_axes)]
+    *finer, spacing = sorted(map(float, spacings))
+    thickness = bids.sidecar_value(path, "SliceThickness")[0] if len(sharp_axes) == 3 else None
+    known = float(thickness) if isinstance(thickness, int | float) else None
+    if finer and not is_thin(spacing, known, finer[-1], THIN):
+        slices = f"{spacing:.3g} mm apart" + (f" and {known:.3g} mm thick" if known else "")
+        raise InputError(
+            f"{path} has slices {slices}: expected {THIN:g} mm at most, since it is to be sharp along the array axes "
+            f'{sharp_axes}. Leave it out, or name its "sharp_axes" in a datalist.'
+        )
+
+
+@cache
+def _check_label_map(path: str, state: tuple[int, int] | None) -> None:
+    _, values = _loaded(path)
+    if not _whole(values):
+        raise InputError(f"{path} holds other than whole numbers: expected a label map. Leave it out.")
+
+
+def _loaded(path: str) -> tuple[MetaTensor, Tensor]:
+    """A volume, `(1, X, Y, Z)`, and the values that it holds, of a sample of its voxels."""
+    volume: MetaTensor = LoadScand("label")({"label": path})["label"]
+    if volume.min() == volume.max():
+        raise InputError(f"{path} is constant, {volume.min():g} everywhere: expected a volume. Leave it out.")
+    return volume, torch.unique(volume.as_tensor().flatten()[:: max(1, volume.numel() // SAMPLE)])
+
+
+def _whole(values: Tensor) -> bool:
+    return torch.equal(values, values.round())
