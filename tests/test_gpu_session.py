@@ -13,7 +13,8 @@ from scripts.train.datasets import sharp_volumes
 from tests import gpu_session
 from tests.conftest import CARD
 
-AFFINE = np.array([[0.0, -0.9, 0.1, 12.0], [0.8, 0.0, 0.0, -7.0], [0.0, 0.1, 1.0, 3.0], [0.0, 0.0, 0.0, 1.0]])
+COS, SIN = np.cos(0.1), np.sin(0.1)
+AFFINE = np.array([[0, -0.9 * COS, 1.01 * SIN, 12], [0.8, 0, 0, -7], [0, 0.9 * SIN, 1.01 * COS, 3], [0, 0, 0, 1]])
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import nibabel as nib
+from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ..errors import InputError
 from ..files import NIFTI
@@ -106,19 +108,22 @@ def _from_tree(root: Path, section: str) -> list[dict]:
 
 
 def _fit(root: Path, items: Sequence[dict], check: Callable[[dict], None]) -> list[dict]:
-    """Those of a folder's files that pass a check. The others are skipped with a line that says why.
+    """Those items that pass a check. The others of a folder are skipped with a line that says why.
 
     Raises:
-        InputError: if none passes.
+        InputError: if an item of a datalist does not pass, or none of a folder does.
     """
     fit, mistakes = [], []
-    for item in items:
-        try:
-            check(item)
-            fit.append(item)
-        except InputError as mistake:
-            mistakes.append(mistake)
-            logger.info(f"Skipped: {mistake}")
+    with logging_redirect_tqdm():
+        for item in tqdm(items, desc="looking", unit="volume", leave=False, delay=1, disable=None):
+            try:
+                check(item)
+                fit.append(item)
+            except InputError as mistake:
+                if not root.is_dir():
+                    raise
+                mistakes.append(mistake)
+                logger.info(f"Skipped: {mistake}")
     if not fit:
         raise InputError(f"{root}: none of {len(items)} volumes is fit. The first: {mistakes[0]}")
     return fit
@@ -191,11 +196,7 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str, largest_spacing:
                     f"{item['label']} has one sharp axis: training takes planes that are sharp along both of theirs. "
                     'Give it two "sharp_axes" or more, or leave it out.'
                 )
-    if root.is_dir():
-        chosen = _fit(root, chosen, _check_named)
-    else:
-        for item in chosen:
-            _check_item(item)
+    chosen = _fit(root, chosen, _check_named if root.is_dir() else _check_item)
     if largest_spacing is not None:
         chosen = [item for item in chosen if _largest_spacing(item["label"]) <= largest_spacing]
         if not chosen:
