@@ -1,6 +1,8 @@
 """The files of `configs/`, read for the tests: raw, stacked, and their components."""
 
 import ast
+import copy
+import functools
 import pydoc
 import re
 from pathlib import Path
@@ -17,6 +19,7 @@ SCHEMA = Path(__file__).parent / "meta_schema_20240725.json"  # the model zoo's,
 FILES = sorted(str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*.yaml"))
 COMPLETE = ["inference.yaml", "train.yaml", "evaluate.yaml"]  # what people run; the others are stacked on these
 BASELINES = [file for file in FILES if file.startswith("paper/baselines/")]
+LOCATOR = ComponentLocator()  # it looks through all modules of MONAI once
 SIZES = {"large": paper.PARAMETERS_LARGE, "base": paper.PARAMETERS_BASE, "small": paper.PARAMETERS_SMALL}
 
 # Every top-level key that a file may have: MONAI passes over a misspelt one in silence.
@@ -107,8 +110,13 @@ class UniqueKeys(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def raw(file):
+@functools.cache
+def _parsed(file):
     return yaml.load((CONFIGS / file).read_text(), UniqueKeys)
+
+
+def raw(file):
+    return copy.deepcopy(_parsed(file))
 
 
 def stack(file):
@@ -137,9 +145,19 @@ def expressions(file):
     return [(path, value[1:]) for path, value in strings(file) if value.startswith("$")]
 
 
+def _stacked(files):
+    return ConfigParser.load_config_files([str(CONFIGS / file) for file in files])
+
+
+_stacked_once = functools.cache(_stacked)  # MONAI takes 0.1 s to parse a file
+
+
 def parser(*files, **overrides):
+    """Files, by their names in `configs/` or by paths, as `monai.bundle run` stacks them."""
+    own = all(isinstance(file, str) for file in files)
     result = ConfigParser()
-    result.read_config([str(CONFIGS / file) if isinstance(file, str) else str(file) for file in files])
+    result.locator = LOCATOR
+    result.read_config(copy.deepcopy(_stacked_once(files) if own else _stacked(files)))
     result.read_meta(str(CONFIGS / "metadata.json"))
     result.update({"bundle_root": str(ROOT), **overrides})
     return result
@@ -191,7 +209,7 @@ def inherited(item, config):
 
 
 def located(name):
-    module = ComponentLocator().get_component_module_name(name)
+    module = LOCATOR.get_component_module_name(name)
     if isinstance(module, list):
         module = module[0]
     return pydoc.locate(f"{module}.{name}" if module else name)

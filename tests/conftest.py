@@ -8,13 +8,13 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
-from monai.bundle import ConfigParser
 from scipy.ndimage import gaussian_filter
 
 from scripts.errors import input_error
 from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
 from scripts.method.weights import Card, write_card
 from tests.cohort_files import AXIAL, texture
+from tests.config_files import parser
 from tests.dicom_files import SHAPE, mr_slices, save
 
 ROOT = Path(__file__).parents[1]
@@ -80,11 +80,9 @@ def door():
     """The preprocessing of configs/inference.yaml, as `monai.bundle run` builds it, on one path or image."""
 
     def run(image, **given):
-        parser = ConfigParser()
-        parser.read_config(str(ROOT / "configs" / "inference.yaml"))
-        parser.update({"card": CARD, **given})
         image = image if isinstance(image, torch.Tensor) else str(image)
-        return parser.get_parsed_content("preprocessing")({"image": image})["image"]
+        preprocessing = parser("inference.yaml", card=CARD, **given).get_parsed_content("preprocessing")
+        return preprocessing({"image": image})["image"]
 
     return run
 
@@ -126,12 +124,9 @@ def bundle(tmp_path, drift, monkeypatch):
     write_card(tmp_path / "model.pt", CARD)
 
     def run(source, **given):
-        parser = ConfigParser()
-        parser.read_config(str(ROOT / "configs" / "inference.yaml"))
-        parser.read_meta(str(ROOT / "configs" / "metadata.json"))
-        parser.update(
-            {
-                "bundle_root": str(ROOT),
+        config = parser(
+            "inference.yaml",
+            **{
                 "input": [str(one) for one in source] if isinstance(source, list) else source and str(source),
                 "output_dir": str(tmp_path / "out"),
                 "ckpt_path": str(tmp_path / "model.pt"),
@@ -143,9 +138,9 @@ def bundle(tmp_path, drift, monkeypatch):
                 "inferer::progress": False,
                 "bfloat16": False,  # the same numbers on every processor
                 **given,
-            }
+            },
         )
-        parser.get_parsed_content("run")
+        config.get_parsed_content("run")
 
     run.out = tmp_path / "out"
     run.weights = tmp_path / "model.pt"

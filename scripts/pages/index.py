@@ -13,7 +13,6 @@ from typing import Any
 from urllib.parse import quote
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from monai.data import MetaTensor
 from PIL import Image
 from scipy.stats import median_abs_deviation
@@ -23,6 +22,7 @@ from ..files import stem, whole_file
 from ..stack.acquisition import Acquisition
 from ..stack.grid import canonical, voxel_spacing
 from . import planes
+from .templates import TEMPLATES
 
 NAME = "index.html"
 MARK = '<meta name="generator" content="DRIFT">'  # in the files that may be replaced
@@ -184,10 +184,7 @@ def write_index(folder: str | os.PathLike, scans: Sequence[Mapping]) -> None:
         medians[label] = "" if math.isnan(median) else form(median)
         for row, away in zip(rows, far):
             row["far"] += [(name, f"{label} {form(row[name])}, median {form(median)}")] if away else []
-    templates = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    content = templates.get_template("index.html").render(
+    content = TEMPLATES.get_template("index.html").render(
         mark=MARK,
         rows=rows,
         counts=Counter(row["outcome"] for row in rows),

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from monai.data import MetaTensor
 from torch import Tensor
 
@@ -23,6 +22,7 @@ from ..stack import spectra
 from ..stack.acquisition import GUESS, Acquisition
 from ..stack.grid import voxel_spacing
 from . import planes, viewer
+from .templates import TEMPLATES
 
 
 def _pictures(name: str, volume: MetaTensor, place: MetaTensor, low: float, high: float) -> list[dict[str, Any]]:
@@ -130,10 +130,7 @@ def write_page(
             text = text.replace(name, "(not named)")
         return text
 
-    templates = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    content = templates.get_template("page.html").render(
+    content = TEMPLATES.get_template("page.html").render(
         name="A rebuilt scan" if anonymous else Path(path).name.removesuffix(".html"),
         identity={} if anonymous else {name: value for name, value in identity.items() if value},
         record=record,

@@ -1,7 +1,6 @@
 """The model zoo's own checks, and exports that give the eager result."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from monai.bundle import ConfigParser, ckpt_export, onnx_export, verify_metadata
 from scripts.method.schedule import euler_times
 from tests.config_files import CONFIGS, ROOT, SCHEMA
 from tests.outputs.test_versions import metadata, stated_versions
+from tests.processes import run
 
 FILES = {"meta_file": str(CONFIGS / "metadata.json"), "config_file": str(CONFIGS / "inference.yaml")}
 TINY = {"network_def#apn#channels": [4, 8], "network_def#velocity#channels": [4, 8]}  # of the fixture `drift`
@@ -159,13 +159,7 @@ def test_documented_onnx_export_gives_the_eager_result_for_any_number_of_steps(t
     export, use = documented("python")[:2]
     for name, code in (("export.py", export), ("use.py", use + "print(pred.shape)\n")):
         (tmp_path / name).write_text(code)
-        result = subprocess.run(
-            [sys.executable, name],
-            cwd=tmp_path,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            text=True,
-            capture_output=True,
-        )
+        result = run(name, cwd=tmp_path)
         assert result.returncode == 0, result.stderr
     assert result.stdout.split("\n")[0] == "(4, 1, 128, 128)"
 

@@ -18,15 +18,14 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import torch
-from monai.bundle import ConfigParser
 
 from scripts.errors import input_error
 from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
 from scripts.method.weights import write_card
+from tests.config_files import parser
 from tests.conftest import CARD
 from tests.corpus.given import PLAIN, Given, Maker
 
-ROOT = Path(__file__).parents[2]
 SECONDS = 30  # for one input, on a busy machine
 GIGABYTE = 2**30
 
@@ -59,13 +58,10 @@ def weights() -> Path:
 
 def rebuild(given: Given, folder: Path) -> None:
     """The route of configs/inference.yaml."""
-    parser = ConfigParser()
-    parser.read_config(str(ROOT / "configs" / "inference.yaml"))
-    parser.read_meta(str(ROOT / "configs" / "metadata.json"))
     source = given.source
-    parser.update(
-        {
-            "bundle_root": str(ROOT),
+    config = parser(
+        "inference.yaml",
+        **{
             "input": [str(one) for one in source] if isinstance(source, list) else str(source),
             "output_dir": str(folder / given.output),
             "ckpt_path": str(weights()),
@@ -77,10 +73,10 @@ def rebuild(given: Given, folder: Path) -> None:
             "consistency": "measure",  # else results are no copies
             "inferer::progress": False,
             **given.options,
-        }
+        },
     )
     given.before()
-    parser.get_parsed_content("run")
+    config.get_parsed_content("run")
 
 
 class Memory(logging.Handler):

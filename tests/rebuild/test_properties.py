@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from monai.bundle import ConfigParser
 from scipy.spatial.transform import Rotation
 
 from scripts.method import schedule
@@ -17,9 +16,9 @@ from scripts.method.networks import AnatomicalProjectionNetwork, Drift, Velocity
 from scripts.rebuild.inferer import rebuild
 from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
-from tests.inputs.test_input_corpus import wrong
+from tests.config_files import parser
+from tests.corpus.examine import wrong
 
-ROOT = Path(__file__).parents[2]
 DTYPES = ("u1", "i1", "u2", "i2", "i4", "f4", "f8")
 # without shrinking, so that a failure is as quick as success
 quick = settings(max_examples=40, deadline=None, derandomize=True, phases=[Phase.generate])
@@ -75,11 +74,9 @@ def rebuilt(array, affine, network=IDENTITY, **options):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "scan.nii"
         nib.save(nib.Nifti1Image(array, affine), path)
-        parser = ConfigParser()
-        parser.read_config(str(ROOT / "configs" / "inference.yaml"))
-        own = {"bundle_root": str(ROOT), "bfloat16": False, "consistency": "measure", "inferer::progress": False}
-        parser.update({**own, **options})
-        preprocessing, inferer = (parser.get_parsed_content(name) for name in ("preprocessing", "inferer"))
+        own = {"bfloat16": False, "consistency": "measure", "inferer::progress": False}
+        config = parser("inference.yaml", **{**own, **options})
+        preprocessing, inferer = (config.get_parsed_content(name) for name in ("preprocessing", "inferer"))
         result = rebuild(preprocessing({"image": str(path)})["image"], network, inferer, "cpu")
     return nib.Nifti1Image(result.numpy()[0], result.affine.numpy()), Acquisition.of(result)
 

@@ -6,7 +6,6 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
-from monai.bundle import ConfigParser
 from monai.data import CacheDataset
 from monai.transforms import Compose
 
@@ -14,15 +13,12 @@ from scripts.errors import input_error
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import degrade
 from tests import paper_values as paper
-
-ROOT = Path(__file__).parents[2]
+from tests.config_files import parser
 
 
 def preprocessing(patch_size, seed=0, files=("train.yaml",), section="preprocessing", **overrides):
-    parser = ConfigParser()
-    parser.read_config([str(ROOT / "configs" / file) for file in files])
-    parser.update({"patch_size": patch_size, "bundle_root": str(ROOT), **overrides})
-    transform = parser.get_parsed_content(f"train#{section}")
+    config = parser(*files, patch_size=patch_size, **overrides)
+    transform = config.get_parsed_content(f"train#{section}")
     assert isinstance(transform, Compose)
     return transform.set_random_state(seed)
 

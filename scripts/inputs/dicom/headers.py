@@ -155,9 +155,11 @@ def decimal(number: Any) -> str:
     return format_number_as_ds(float(number))
 
 
-def code(coded: Any) -> list[Dataset]:
-    """A code sequence of one item."""
-    item = Dataset()
+def code(keyword: str) -> list[Dataset]:
+    """A code sequence of one item: a code of the DICOM standard by its keyword, such as SpatialResampling."""
+    from pydicom.sr.codedict import codes  # here: its tables take 0.4 s, which most scans need not
+
+    coded, item = getattr(codes.DCM, keyword), Dataset()
     item.CodeValue, item.CodingSchemeDesignator, item.CodeMeaning = coded.value, coded.scheme_designator, coded.meaning
     return [item]
 

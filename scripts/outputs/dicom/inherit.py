@@ -6,7 +6,6 @@ import copy
 
 import numpy as np
 from pydicom import Dataset
-from pydicom.sr.codedict import codes
 
 from ...inputs.dicom.headers import code, decimal, element, numbers, value
 
@@ -70,6 +69,6 @@ def inherited(headers: list[Dataset], indices: list[int], part: int) -> Dataset:
         if "NumberOfFrames" in headers[0]:
             frames = [index + 1 for index, header in zip(indices, headers) if header.SOPInstanceUID == instance]
             item.ReferencedFrameNumber = sorted(frames)
-        item.PurposeOfReferenceCodeSequence = code(codes.DCM.SourceImageForImageProcessingOperation)
+        item.PurposeOfReferenceCodeSequence = code("SourceImageForImageProcessingOperation")
         common.SourceImageSequence.append(item)
     return common

@@ -14,7 +14,6 @@ import numpy as np
 from pydicom import Dataset, dcmwrite, uid
 from pydicom.dataset import FileMetaDataset
 from pydicom.pixels import set_pixel_data
-from pydicom.sr.codedict import codes
 
 from ...errors import InputError
 from ...inputs.dicom import Series, read_headers
@@ -150,11 +149,11 @@ def _derived(header: Dataset, spacing: float, version: str, key: str) -> Dataset
         f"acquisition of type {common.get('MRAcquisitionType') or 'unknown'}. "
         "Detail finer than the source slices is estimated, not measured."
     )
-    common.DerivationCodeSequence = code(codes.DCM.SpatialResampling)
+    common.DerivationCodeSequence = code("SpatialResampling")
     # rebuilt slices have no times of their own: as 2D, converters take them for acquired at once (multiband)
     common.MRAcquisitionType = "3D"
     tool = Dataset()  # without a model and version of its own: converters take the last one for the scanner's
-    tool.PurposeOfReferenceCodeSequence = code(codes.DCM.ProcessingEquipment)
+    tool.PurposeOfReferenceCodeSequence = code("ProcessingEquipment")
     tool.Manufacturer = "DRIFT"
     tool.ContributionDateTime = now.strftime("%Y%m%d%H%M%S")
     tool.ContributionDescription = common.DerivationDescription
