@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import re
 import sys
@@ -13,7 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
-from . import BUNDLE
+from . import BUNDLE, __version__
 
 sys.path.insert(0, str(BUNDLE))  # where `scripts` is, of which the configs speak
 
@@ -54,13 +53,8 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {printable(message)}. See {self.prog} --help.\n")
 
 
-def version() -> str:
-    """Of the bundle."""
-    return json.loads((BUNDLE / "configs" / "metadata.json").read_text(encoding="utf-8"))["version"]
-
-
 def parser() -> argparse.ArgumentParser:
-    """Of the command line."""
+    """The parser of the command line."""
     result = Parser(prog="drift-mri", description=__doc__.split(". ")[0].split(": ")[1] + ".", allow_abbrev=False)
     result.add_argument(
         "input",
@@ -72,15 +66,15 @@ def parser() -> argparse.ArgumentParser:
     for name, how in OPTIONS.items():
         result.add_argument(f"--{name}", default=None, **how)
     result.add_argument("--size", **SIZE)
-    result.add_argument("--version", action="version", version=f"drift-mri {version()}")
+    result.add_argument("--version", action="version", version=f"drift-mri {__version__}")
     return result
 
 
 def overrides(options: argparse.Namespace) -> dict[str, Any]:
-    """Options as `ConfigWorkflow` takes them; paths are `Path`s, since MONAI reads `$`, `@`, `%` and `#` in texts.
+    """Options as `ConfigWorkflow` takes them. Paths and patterns are `Path`s: in texts MONAI reads `$`, `@`, `%`, `#`.
 
     Raises:
-        SystemExit: if a path is empty.
+        SystemExit: if a path or a pattern is empty.
     """
     given = {name: value for name, value in vars(options).items() if value is not None and name != "size"}
     for name in given.keys() & {*PATHS, *PATTERNS}:
@@ -99,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: of the command line.
 
     Raises:
-        SystemExit: with exit code 1 if a scan failed, 2 if the arguments are not as the help says, 130 on Ctrl-C.
+        SystemExit: with exit code 1 if a scan failed, 2 for arguments that the help does not know, 130 on Ctrl-C.
     """
     words = sys.argv[1:] if arguments is None else arguments
     options = parser().parse_args([HYPHENS.sub(lambda name: name[0].replace("-", "_"), word) for word in words])

@@ -58,13 +58,13 @@ def walk(
 
 @contextmanager
 def whole_file(path: str | os.PathLike) -> Iterator[Path]:
-    """A temporary path in the same folder, renamed to `path` if the block succeeds and removed if it does not.
+    """A temporary path in the same folder. It is renamed to `path` if the block succeeds, else removed.
 
     Args:
-        path: file to write; its folder is made if missing.
+        path: file to write. Its folder is made if missing.
 
     Yields:
-        The path to write to; it ends like `path`, which tells many writers the format.
+        The path to write to. It ends like `path`, since many writers take the format from the ending.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
 
 
 def remove_partials(stem: Path) -> None:
-    """Removes what killed processes had begun to write with `whole_file` of a result, which no other process may be at.
+    """Removes what killed processes had begun to write of a result with `whole_file`. No process may be writing it.
 
     Args:
         stem: path of the result without its ending.
@@ -98,11 +98,11 @@ def sha256(paths: Sequence[str | os.PathLike]) -> str:
 
 
 def installed_file(package: str, path: str) -> Path | None:
-    """A file of an installed package, which is not imported; null where the package or the file is not there.
+    """A file of an installed package; None where the package or the file is not there. The package is not imported.
 
     Args:
-        package: as it was installed by name.
-        path: of the file, as the package has it.
+        package: its name on the package index.
+        path: of the file within the installation.
     """
     try:
         file = Path(str(metadata.distribution(package).locate_file(path)))

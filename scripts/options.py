@@ -130,14 +130,14 @@ PATTERNS = tuple(name for name, how in OPTIONS.items() if "nargs" in how)
 def check_options(argv: Sequence[str] | None = None) -> None:
     """Checks what was typed, if the program is `python -m monai.bundle run`.
 
-    It stands in the configs' `initialize`, before which MONAI evaluates nothing but `bundle_root`. MONAI does look up
-    `%` before: such a value ends in its own message, unless it names a config.
+    It stands in the configs' `initialize`. Before, MONAI evaluates `bundle_root` alone, and looks up values that begin
+    with `%`.
 
     Args:
-        argv: the program and its arguments; null for those of this process.
+        argv: the program and its arguments. None for those of this process.
 
     Raises:
-        InputError: if a name is no option or a value is none that it takes, a path would be read as something else
+        InputError: if a name is no option, an option does not take its value, a path would be read as something else
             than was typed, or a config names what is not in this bundle.
     """
     program, *typed = sys.argv if argv is None else argv
@@ -150,7 +150,7 @@ def check_options(argv: Sequence[str] | None = None) -> None:
     values = {name: DefaultParseValue(text) for name, text in texts.items()}
     values = {**ConfigParser.load_config_files(values.get("args_file", {})), **values}
     config = _config(values)
-    _check_targets(config)
+    _check_targets([config, values])
     for name in ("run_id", "init_id", "final_id"):
         if name in values and _root(values[name]) not in config:
             raise InputError(f"{values[name]} is nothing that can be run.{_nearest(_root(values[name]), config)}")
@@ -170,7 +170,7 @@ def _runner() -> list[str]:
 
 
 def _texts(typed: Sequence[str]) -> dict[str, str]:
-    """Options and their texts, told apart by fire, as MONAI's runner has them told apart."""
+    """Options -> what was typed for them. Fire tells them apart, as it does for MONAI's runner."""
     import fire
     from fire.decorators import SetParseFn
     from monai.bundle import run
@@ -203,7 +203,7 @@ def _config(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_component(name: str, content: Any) -> bool:
-    """Whether a top-level name of a config is a part of the machinery, and no option that is set by a plain value."""
+    """Whether a top-level name of a config stands for a part of the machinery. A plain value sets an option alone."""
     if isinstance(content, list):
         return any(isinstance(one, dict) for one in content)
     code = isinstance(content, str) and content.startswith("$")

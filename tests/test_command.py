@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from monai.bundle import ConfigParser
 
-from drift_mri.command import OPTIONS, overrides, parser, table, version
+from drift_mri import __version__
+from drift_mri.command import OPTIONS, overrides, parser, table
 from tests.processes import DRIFT_MRI, ROOT, fresh, run
 
 
@@ -68,7 +69,7 @@ def test_help_lists_every_option_and_version_is_the_bundles(capsys):
         assert stop.value.code == 0
     told = capsys.readouterr().out
     assert all(f"--{name}" in told for name in OPTIONS)
-    assert version() in told
+    assert __version__ in told
 
 
 def test_the_options_of_the_page_are_those_of_the_help():

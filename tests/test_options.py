@@ -101,6 +101,12 @@ def test_a_config_that_names_an_old_place_is_told_the_new_one(place, old, told, 
     assert f"{old} {told}" in message
 
 
+def test_so_is_a_command_that_names_one():
+    assert "is scripts.rebuild.inferer.DriftInferer now" in refusal(
+        "--inferer::_target_", "scripts.inference.DriftInferer"
+    )
+
+
 @pytest.mark.parametrize(
     "typed",
     [

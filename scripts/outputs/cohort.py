@@ -47,17 +47,18 @@ class Output:
     """What a run writes.
 
     Attributes:
-        folder: where `summary.csv` goes; results go where the items say.
-        format: `"nifti"`, or `"dicom"`; scans that did not come as DICOM are skipped then.
-        dtype: of NIfTI voxels, `"float32"`, or `"int16"`, scaled, in half the space.
-        report, anonymous: whether each scan gets a page, and whether it leaves out what names the scan.
-        settings: what changes results, as the user gave it: name -> plain value.
-        inferer: whose settings change them too.
+        folder: where `summary.csv` goes. Results go where the items say.
+        format: `"nifti"`, or `"dicom"`, by which scans that did not come as DICOM are skipped.
+        dtype: of NIfTI voxels: `"float32"`, or `"int16"`, which is scaled and takes half the space.
+        report: whether each scan gets a page.
+        anonymous: whether the page leaves out what names the scan. Record, summary and index name it in any case.
+        settings: options that change results: name -> plain value.
+        inferer: its `settings` change results, too.
         weights: file that the network was loaded from.
         version: of the bundle.
 
     Raises:
-        InputError: if an option is none, or files in the folder are other people's and would be lost.
+        InputError: if an option has a value that it does not take, or files of other programs would be lost.
     """
 
     folder: str
@@ -79,7 +80,7 @@ class Output:
             raise InputError(f"dtype is {self.dtype}, of NIfTI: DICOM has integers of its own. Leave out --dtype.")
         self.report, self.anonymous = flag("report", self.report), flag("anonymous", self.anonymous)
         switches = {k: flag(k, v) for k, v in self.settings.items() if str(v).lower() in ("true", "false")}
-        self.settings = {**self.settings, **switches}  # true, as a command line says it, is True
+        self.settings = {**self.settings, **switches}  # the text true, of a command line, is True
         bids.check_derivative_folder(self.folder)
         read_rows(Path(self.folder) / "summary.csv")
         check_foreign_index(self.folder)
@@ -152,7 +153,7 @@ def _rebuild_or_complete(
 
 
 def _row(item: Mapping, record: Mapping, outcome: str) -> dict:
-    """Of `summary.csv`, with today's names: folders may have moved since the record was written."""
+    """The row of `summary.csv`, with the names of this run: folders may have moved since the record was written."""
     result = Path(item["result"]).parent / next(iter(record["Results"]))
     return {"input": str(item["name"]), "result": str(result), **record["Summary"], "outcome": outcome}
 
@@ -252,9 +253,9 @@ def rebuild_scans(
     output: Output,
     items: Sequence[Mapping],
 ) -> None:
-    """Rebuilds scan by scan. One that fails is named and does not stop the rest; one that is complete is left alone.
+    """Rebuilds scan by scan. One that fails is named and stops no other. One that is complete is left alone.
 
-    A scan that another run is at is passed over. At the end its turn comes again, and that run is waited for.
+    A scan that another run is at is passed over. Its turn comes again at the end; there the other run is waited for.
 
     Args:
         preprocessing, network, inferer, device, output: see `rebuild_scan`.

@@ -1,4 +1,4 @@
-"""A dry run: what a run would do with each scan, as a table, without writing anything."""
+"""The dry run: a table of what a run would do with each scan, and how long it would take. Nothing is written."""
 
 from __future__ import annotations
 
@@ -34,14 +34,17 @@ SLAB = 4  # planes of a head that are rebuilt to time the networks
 
 
 def _fine_head(measured: MetaTensor) -> torch.Tensor:
-    """The box of the fine grid that the networks see, `(X', Y', Z')` in [-1, 1]."""
+    """The part of the fine grid that the networks see, `(X', Y', Z')` in [-1, 1]."""
     array = measured.as_tensor()[0]
     volume = interpolate(intensity_range(array).to_unit(array), Acquisition.of(measured), "nearest")
     return volume[signal_box(volume)]
 
 
 class Stopwatch:
-    """Expects how long scans take: some planes are rebuilt once for each number of steps, and all are counted.
+    """Expects how long scans take.
+
+    The seconds per voxel are measured on a slab of the first scan with a given number of steps. They count for all
+    scans with that number of steps.
 
     Args:
         network, inferer, device: see `inferer.rebuild`.
@@ -83,7 +86,7 @@ class Stopwatch:
 
 
 def _row(item: Mapping, preprocessing: Callable, stopwatch: Stopwatch, output: Output) -> tuple[dict[str, str], float]:
-    """What would become of a scan, as texts, and the seconds that are expected."""
+    """A scan's row of the table, and the seconds that it is expected to take."""
     row = {"scan": str(item["name"])}
     if output.format == "dicom" and not isinstance(item["image"], dicom.Series):
         return row | {"what": "skipped", "why": "not DICOM"}, 0.0
@@ -130,17 +133,17 @@ def list_scans(
     output: Output,
     items: Sequence[Mapping],
 ) -> None:
-    """Lists on stdout what a run would do, and ends the program there, if that is all that is asked for.
+    """Lists on stdout what a run would do, and ends the program, if a dry run is asked for.
 
-    What is skipped is told by `scans.scans` before. The times are estimates.
+    `scans.scans` has told before what is skipped. The times are estimates.
 
     Args:
-        dry_run: whether that is asked for; if not, nothing happens.
+        dry_run: whether it is asked for. If not, nothing happens.
         preprocessing, network, inferer, device, output: see `cohort.rebuild_scan`.
         items: of `scans.scans`.
 
     Raises:
-        SystemExit: with exit code 0, if it is.
+        SystemExit: with exit code 0, after the list.
     """
     if not flag("dry_run", dry_run):
         return

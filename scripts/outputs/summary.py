@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import pandas as pd
 
 from ..errors import InputError
 from ..files import whole_file
@@ -20,41 +20,45 @@ COLUMNS = (
 
 
 def read_rows(path: Path) -> list[dict]:
-    """Rows of earlier runs.
+    """Rows of earlier runs: column -> text. None, if there is no file yet.
+
+    Args:
+        path: of the file.
 
     Raises:
         InputError: if the file is another program's, or cannot be read.
     """
     if not path.exists():
         return []
-    try:
-        with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:  # names need not be UTF-8
-            reader = csv.DictReader(file)
-            rows = list(reader)
-    except (OSError, ValueError, csv.Error) as error:
+    try:  # names need not be UTF-8
+        table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding_errors="surrogateescape")
+    except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read ({error}). Move it, or choose another output_dir.") from error
     earlier = [name for name in COLUMNS if name != "step_ratio"]  # 0.5
-    if reader.fieldnames not in (None, COLUMNS, earlier):
-        raise InputError(f"{path} is none that DRIFT wrote, and would be lost. Move it, or choose another output_dir.")
-    return rows
+    if list(table) not in (COLUMNS, earlier):
+        raise InputError(f"{path} was not written by DRIFT, and would be lost. Move it, or choose another output_dir.")
+    return table.to_dict("records")
 
 
 def _names(row: Mapping) -> set[str]:
-    """Input and result of a row, as they are spelt and as paths."""
+    """Input and result of a row, as they are spelt and as absolute paths."""
     names = {row[column] for column in ("input", "result") if row.get(column)}
     return names | {os.path.abspath(name) for name in names}
 
 
 def add_rows(path: Path, rows: Sequence[Mapping], index: bool) -> None:
-    """Writes the rows, and the index if asked, below those of earlier runs, unless input or result is the same."""
+    """Writes rows below those of earlier runs. An earlier row of the same input or result is replaced.
+
+    Args:
+        path: of the file.
+        rows: column -> value; a column may be missing.
+        index: whether `index.html` is written beside it.
+    """
     with alone(path):
         new = set().union(*map(_names, rows))
         earlier = [row for row in read_rows(path) if not new & _names(row)]
-        text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows([*earlier, *rows])
+        table = pd.DataFrame([*earlier, *rows], columns=COLUMNS, dtype=object)
         with whole_file(path) as partial:
-            partial.write_text(text.getvalue(), encoding="utf-8", errors="surrogateescape")
+            table.to_csv(partial, index=False, errors="surrogateescape")
         if index:
             write_index(path.parent, [*earlier, *rows])

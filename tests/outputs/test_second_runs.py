@@ -196,6 +196,8 @@ def test_a_page_that_names_what_it_is_not_to_is_written_again(series, bundle):
         assert outcomes(bundle.out) == [outcome] and (text == before) == (outcome == "complete already")
         assert ("series: t2 tse. date: 2024-05-06." in text) != anonymous
         assert bool(re.search("t2[ _]tse|2024.05.06", text)) != anonymous
+        others = [next(bundle.out.glob("*_sr.json")), bundle.out / "summary.csv", bundle.out / "index.html"]
+        assert all("t2_tse" in path.read_text(encoding="utf-8") for path in others), "the page alone is to be passed on"
 
 
 def test_an_old_page_does_not_outlive_its_result(scan, bundle):
