@@ -1,4 +1,4 @@
-"""BIDS as a derivative: the description that makes a folder of results a dataset.
+"""BIDS as a derivative: the files that make a folder of results a dataset.
 
 Gorgolewski et al., Sci. Data 3:160044 (2016).
 """
