@@ -25,26 +25,26 @@ from bundle.ray_cohort import ENVIRONMENT, ROOT, TRIES, room, workflow
 from scripts.errors import InputError, report_input_errors
 from scripts.options import PROGRAM, check_options
 from scripts.paper.experiments import choose, trainings
-from scripts.paper.trained_variants import Bench, Run
+from scripts.paper.trained_variants import Stage, TrainedVariants
 
 CONFIG = str(ROOT / "configs" / "paper" / "reproduce.yaml")
 
 
-def planned(options: Mapping[str, Any]) -> tuple[Bench, list[Run]]:
+def planned(options: Mapping[str, Any]) -> tuple[TrainedVariants, list[Stage]]:
     """The trainings of the experiments that the options choose, what they build on before them."""
     parser = workflow(CONFIG, **options).parser
-    bench = parser.get_parsed_content("bench")()
+    trained = parser.get_parsed_content("trained")()
     if not parser["experiment"]:
         raise InputError("experiment is not given. Set --experiment to a name, a list of names, or all.")
-    return bench, trainings(list(choose(parser["experiment"], parser["experiments"]).values()), bench)
+    return trained, trainings(list(choose(parser["experiment"], parser["experiments"]).values()), trained)
 
 
 @ray.remote(max_retries=TRIES - 1)
 def train(folder: str, options: Mapping[str, Any], index: int, *before: None) -> None:
     """One of the planned trainings, after those before it, on files that all machines have at the same places."""
     os.chdir(folder)
-    bench, runs = planned(options)
-    bench.train(runs[index])
+    trained, runs = planned(options)
+    trained.train(runs[index])
 
 
 def main(**options: Any) -> None:
@@ -57,8 +57,8 @@ def main(**options: Any) -> None:
         InputError: if there is no such option or experiment, a value is not what is expected, or a training refuses.
     """
     check_options([str(Path(*PROGRAM)), "run", "--config_file", CONFIG, *sys.argv[1:]])
-    bench, runs = planned(options)
-    missing = [index for index, run in enumerate(runs) if not bench.exported(run).is_file()]  # mistakes are told here
+    trained, runs = planned(options)
+    missing = [index for index, run in enumerate(runs) if not trained.exported(run).is_file()]  # mistakes are told here
     if missing:
         ray.init(runtime_env=ENVIRONMENT)
         start, tasks = train.options(**room()[0]).remote, {}

@@ -82,7 +82,7 @@ KNOWN = {
     },
     "paper/reproduce.yaml": SHARED
     | {"label_dir", "ckpt_path", "experiment", "size", "budget", "stage1_length", "seed", "seeds", "files"}
-    | {"training", "evaluation", "segmenter", "tables", "experiments", "bench", "evidence", "run"},
+    | {"training", "evaluation", "segmenter", "tables", "experiments", "trained", "evidence", "run"},
     "paper/difficulty.yaml": set(),
     "paper/image_quality.yaml": {"metrics"},
     "multi_gpu.yaml": {"device", "follower", "initialize", "finalize"},

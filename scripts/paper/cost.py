@@ -16,58 +16,42 @@ from monai.bundle import ConfigParser
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from ..method.networks import Drift
-from .multiply_adds import Counter
-from .trained_variants import Bench, Run
+from .multiply_adds import multiply_adds
+from .trained_variants import Stage, TrainedVariants
 
 EDGE = 128  # pixels, of the paper's table
 REPEATS = 5
 PROCESS = Path("/proc/self")
 
 
-def _calls(network: Drift, edge: int = EDGE) -> tuple[Callable, Callable]:
-    """Stage 1, and one evaluation of the velocity, on a plane."""
+def plane_calls(network: Drift, edge: int = EDGE) -> tuple[Callable, Callable]:
+    """Stage 1, and one evaluation of the velocity, on a plane of `edge` x `edge` pixels, on the network's device."""
     device = next(network.parameters()).device
     plane, lengths, t = (torch.ones(*shape, device=device) for shape in ((1, 1, edge, edge), (1, 2), (1,)))
-    return torch.no_grad()(partial(network.apn, plane, lengths)), torch.no_grad()(
-        partial(network.velocity, plane, lengths, t)
-    )
+    calls = partial(network.apn, plane, lengths), partial(network.velocity, plane, lengths, t)
+    return torch.no_grad()(calls[0]), torch.no_grad()(calls[1])
 
 
-def multiply_adds(network: Drift, edge: int = EDGE) -> tuple[float, float]:
-    """Of stage 1 and of one evaluation of the velocity on a plane, in 1e9, convolutions and matrix products alone.
-
-    Args:
-        network: on any device, the meta device too.
-        edge: of the square plane, in pixels.
-    """
-    counts = []
-    for call in _calls(network, edge):
-        with Counter() as counter:
-            call()
-        counts.append(counter.flops / 2e9)
-    return counts[0], counts[1]
-
-
-def training_minutes(bench: Bench, run: Run) -> float:
+def training_minutes(trained: TrainedVariants, stage: Stage) -> float:
     """Of a training and what it builds on, by the curves for TensorBoard: each start's first update to its last.
 
     What a killed start had not written yet, two minutes at most, is not counted.
     """
     seconds = 0.0
-    for file in bench.folder(run).glob("*/events.*"):
+    for file in trained.folder(stage).glob("*/events.*"):
         curves = EventAccumulator(str(file), {"scalars": 0})
         curves.Reload()
         if "loss" in curves.Tags()["scalars"]:
             times = [event.wall_time for event in curves.Scalars("loss")]
             seconds += times[-1] - times[0]
-    return seconds / 60 + (0.0 if run.start is None else training_minutes(bench, run.start))
+    return seconds / 60 + (0.0 if stage.start is None else training_minutes(trained, stage.start))
 
 
-def parameters(config: ConfigParser, stage: str) -> float:
+def parameters(config: ConfigParser, run_id: str) -> float:
     """In 1e6, of the network of an evaluation; where stage 1 alone was trained, its own."""
     with torch.device("meta"):
         network = config.get_parsed_content("network_def")
-    return sum(p.numel() for p in (network.apn if stage == "stage1" else network).parameters()) / 1e6
+    return sum(p.numel() for p in (network.apn if run_id == "stage1" else network).parameters()) / 1e6
 
 
 def _resident(name: str) -> float:
@@ -78,9 +62,9 @@ def _resident(name: str) -> float:
     return int(lines[name].split()[0]) / 1024
 
 
-def _measured(bench: Bench, size: str) -> tuple[float, float, float, str]:
+def _measured(trained: TrainedVariants, size: str) -> tuple[float, float, float, str]:
     """Seconds of either network, peak memory in MiB and the device, in a process of its own."""
-    config = bench.of_size(size).config("evaluate.yaml", [], {})
+    config = trained.of_size(size).config("evaluate.yaml", [], {})
     device = config.get_parsed_content("device")
     cuda = torch.device(device).type == "cuda"
     before = _resident("VmRSS")
@@ -88,7 +72,7 @@ def _measured(bench: Bench, size: str) -> tuple[float, float, float, str]:
         (PROCESS / "clear_refs").write_text("5")  # the peak counts from here on, without that of the imports
     network = config.get_parsed_content("network_def").to(device).eval()
     seconds = []
-    for call in _calls(network):
+    for call in plane_calls(network):
         times = []
         for _ in range(REPEATS + 1):  # the first one warms up
             begin = time.perf_counter()
@@ -101,20 +85,20 @@ def _measured(bench: Bench, size: str) -> tuple[float, float, float, str]:
     return seconds[0], seconds[1], peak, str(device)
 
 
-def costs(bench: Bench) -> pd.DataFrame:
+def costs(trained: TrainedVariants) -> pd.DataFrame:
     """A row for each size of `configs/models/`: what one plane of 128 x 128 pixels takes, with random weights.
 
     Memory is a GPU's, weights included; on a CPU what the process grows by, on Linux alone.
     """
     rows = []
-    for size in bench.sizes:
-        config = bench.of_size(size).config("evaluate.yaml", [], {})
+    for size in trained.sizes:
+        config = trained.of_size(size).config("evaluate.yaml", [], {})
         with torch.device("meta"):
             network = config.get_parsed_content("network_def")
         parts = [sum(p.numel() for p in part.parameters()) / 1e6 for part in (network.apn, network.velocity)]
-        work = multiply_adds(network)
+        work = [multiply_adds(call) / 1e9 for call in plane_calls(network)]
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
-            stage1, velocity, peak, device = alone.submit(_measured, bench, size).result()
+            stage1, velocity, peak, device = alone.submit(_measured, trained, size).result()
         rows.append(
             {
                 "size": size, "parameters (M)": sum(parts), "stage 1 (M)": parts[0], "velocity (M)": parts[1],

@@ -1,4 +1,4 @@
-"""The paper's tables and figures, each by its name: what it costs, what it trains and evaluates, what it writes."""
+"""The paper's tables and figures, each by its name: what it trains, evaluates and writes."""
 
 from __future__ import annotations
 
@@ -8,32 +8,29 @@ import math
 import os
 import re
 import shutil
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
 from pathlib import Path
 
 import ignite.distributed as idist
 import pandas as pd
-import torch
 
 from ..errors import InputError
 from ..evaluate.paired import TRUTH
-from ..evaluate.tables import markdown
 from ..files import whole_file
 from ..train.processes import start_process_group
 from ..train.simulation import ceta_coverage
 from .comparison import compare, comparison_table, plain_table
 from .cost import parameters, training_minutes
 from .figures import save
-from .trained_variants import Bench, Run, Spec, methods_of
+from .trained_variants import Entry, Stage, TrainedVariants, methods_of
 
 logger = logging.getLogger("drift")
 
 
 def reproduce(
-    experiment: str | Sequence[str] | None, experiments: Mapping[str, Spec], bench: Callable[[], Bench]
+    experiment: str | Sequence[str] | None, experiments: Mapping[str, Entry], trained: Callable[[], TrainedVariants]
 ) -> None:
     """Does experiments, or lists them.
 
@@ -43,37 +40,37 @@ def reproduce(
     Args:
         experiment: a name, several, or `"all"`; null to list what there is.
         experiments: name -> entry, see `configs/paper/reproduce.yaml`.
-        bench: makes what they share.
+        trained: makes what they share.
 
     Raises:
         InputError: if there is no such experiment, or whatever its parts refuse.
     """
-    shared = bench()
+    shared = trained()
     if experiment is None:
         logger.info(f"--experiment NAME does one of these, all does all:\n{_listed(entries(experiments), shared)}")
         return
     chosen = choose(experiment, experiments)
-    names, specs = list(chosen), list(chosen.values())
     together = int(os.environ.get("WORLD_SIZE", 1)) > 1  # torchrun
     if together:
         start_process_group()
     if idist.get_rank() == 0:
-        logger.info(_told(", ".join(names), specs, shared))
-    for run in trainings(specs, shared):
-        shared.train(run)
+        missing = [stage for stage in trainings(chosen.values(), shared) if not shared.exported(stage).is_file()]
+        logger.info(f"{', '.join(chosen)}: {_seen(missing, shared) if missing else 'nothing to train'}")
+    for stage in trainings(chosen.values(), shared):
+        shared.train(stage)
     if idist.get_rank() == 0:  # the other processes are done: evaluation takes one
-        for name, spec in chosen.items():
-            _report(name, spec, shared)
+        for name, entry in chosen.items():
+            _report(name, entry, shared)
     if together:
         idist.finalize()
 
 
-def entries(experiments: Mapping[str, Spec]) -> dict[str, Spec]:
+def entries(experiments: Mapping[str, Entry]) -> dict[str, Entry]:
     """Of `configs/paper/reproduce.yaml`, with what several share."""
-    return {name: {**spec.get("sweep", {}), **spec} for name, spec in experiments.items()}
+    return {name: {**entry.get("sweep", {}), **entry} for name, entry in experiments.items()}
 
 
-def choose(experiment: str | Sequence[str], experiments: Mapping[str, Spec]) -> dict[str, Spec]:
+def choose(experiment: str | Sequence[str], experiments: Mapping[str, Entry]) -> dict[str, Entry]:
     """Name -> entry of those asked for; of all, those that need a segmenter and have none are left out.
 
     Raises:
@@ -96,152 +93,97 @@ def choose(experiment: str | Sequence[str], experiments: Mapping[str, Spec]) -> 
     return {name: known[name] for name in names}
 
 
-def trainings(specs: Sequence[Spec], bench: Bench) -> list[Run]:
+def trainings(chosen: Iterable[Entry], trained: TrainedVariants) -> list[Stage]:
     """Of experiments, what they build on before them, each once."""
-    runs = [run for spec in specs for *_, run in bench.variants(spec) if run is not None]
-    once = {json.dumps(asdict(run)): run for last in runs for run in (last.start, last) if run is not None}
+    stages = [stage for entry in chosen for *_, stage in trained.variants(entry) if stage is not None]
+    once = {json.dumps(asdict(stage)): stage for last in stages for stage in (last.start, last) if stage is not None}
     return list(once.values())
 
 
-def seconds_per_patch(bench: Bench, run: Run) -> float:
-    """Of a training step of either stage on this machine, without the optimiser; the loader works beside it."""
-    parser = bench.stage(run)
-    trainer, part = {"stage1": ("train#trainer", "apn"), "stage2": ("stage2#trainer", "velocity")}[run.stage]
-    device, inferer = parser.get_parsed_content("device"), parser.get_parsed_content("train#inferer")
-    prepare, loss = (parser.get_parsed_content(f"{trainer}#{name}") for name in ("prepare_batch", "loss_function"))
-    network = getattr(parser.get_parsed_content("network"), part)
-    count, edge = int(parser[f"{run.stage}_batch_size"]), int(parser["patch_size"])
-    planes = {name: 2 * torch.rand(count, 1, edge, edge) - 1 for name in ("image", "label", "proximal")}
-    thickness = torch.tensor([[5.0, 1.0]]).repeat(count, 1)
-    near = thickness - (1.0 if parser["ceta_gap"] else 0.0)
-    for _ in range(2):  # the first one warms up
-        begin = time.perf_counter()
-        batch = {**planes, "thickness": thickness, "proximal_thickness": near}
-        inputs, targets, arguments, _ = prepare(batch, device)
-        loss(inferer(inputs, network, *arguments), targets).backward()
-        if torch.device(device).type == "cuda":
-            torch.cuda.synchronize()
-    return (time.perf_counter() - begin) / count
+def _seen(stages: Sequence[Stage], trained: TrainedVariants) -> str:
+    """How many trainings, and how many patches they see in all."""
+    return f"{len(stages)} trainings of {sum(map(trained.patches, stages)):,} patches in all"
 
 
-def _duration(seconds: float) -> str:
-    return (
-        f"{seconds / 3600:.1f} h"
-        if seconds > 5400
-        else f"{seconds / 60:.0f} min"
-        if seconds > 90
-        else f"{seconds:.0f} s"
-    )
-
-
-def _patches(runs: Sequence[Run], bench: Bench) -> dict[str, int]:
-    """Stage -> how many it sees in all."""
-    return {stage: sum(bench.patches(r) for r in runs if r.stage == stage) for stage in sorted({r.stage for r in runs})}
-
-
-def _told(names: str, specs: Sequence[Spec], bench: Bench) -> str:
-    """What is still to be trained, and about how long it takes."""
-    runs = [run for run in trainings(specs, bench) if not bench.exported(run).is_file()]
-    if not runs:
-        return f"{names}: nothing to train"
-    parts, took = [], 0.0
-    for stage, patches in _patches(runs, bench).items():
-        if stage == "training":
-            parts.append(f"{patches:,} patches of baselines, which take their own time")
-        else:
-            rate = seconds_per_patch(bench, next(run for run in runs if run.stage == stage))
-            parts.append(f"{patches:,} patches of {stage} at {rate:.3f} s each")
-            took += patches * rate
-    return (
-        f"{names}: {len(runs)} trainings, {', '.join(parts)}: about {_duration(took)} on this machine, then evaluations"
-    )
-
-
-def _listed(experiments: Mapping[str, Spec], bench: Bench) -> str:
+def _listed(experiments: Mapping[str, Entry], trained: TrainedVariants) -> str:
     """A table of the experiments: the paper's section, what they show, what they train and evaluate."""
-    lines: dict[str, list[str]] = {
-        k: [] for k in ("experiment", "section", "what", "trainings", "patches", "evaluations")
-    }
-    for name, spec in experiments.items():
-        runs = trainings([spec], bench)
-        told = (
-            name,
-            spec["section"],
-            spec["about"],
-            len(runs),
-            sum(_patches(runs, bench).values()),
-            len(bench.variants(spec)),
-        )
-        for column, value in zip(lines.values(), told):
-            column.append(str(value))
-    return markdown(lines)
+    lines = [
+        {
+            "experiment": name,
+            "section": entry["section"],
+            "what": entry["about"],
+            "to train": _seen(trainings([entry], trained), trained),
+            "evaluations": len(trained.variants(entry)),
+        }
+        for name, entry in experiments.items()
+    ]
+    return plain_table(pd.DataFrame(lines))
 
 
-def _coverage(bench: Bench, run: Run | None) -> float:
+def _coverage(trained: TrainedVariants, stage: Stage | None) -> float:
     """Of CETA's pairs in a training; NaN where there is none."""
-    if run is None or run.stage != "stage2":
+    if stage is None or stage.run_id != "stage2":
         return math.nan
-    config = bench.config("train.yaml", run.files, run.settings)
+    config = trained.config("train.yaml", stage.files, stage.settings)
     return ceta_coverage(config["ceta_gap"], sum(config["target_range"]) / 2, config["max_thickness"])
 
 
-def _rows(spec: Spec, bench: Bench) -> pd.DataFrame:
+def _rows(entry: Entry, trained: TrainedVariants) -> pd.DataFrame:
     """Of an experiment; `label` says which variant, or which method where it is not the variant's own.
 
     What a variant cost is said where the table asks for it.
     """
-    asked, tables = spec.get("table", {}).get("columns", []), []
-    for name, variant, seed, run in bench.variants(spec):
-        weights = bench.weights if run is None else bench.exported(run)
-        rows = bench.evaluate(weights, variant, spec)
+    asked, tables = entry.get("table", {}).get("columns", []), []
+    for name, variant, seed, stage in trained.variants(entry):
+        weights = trained.weights if stage is None else trained.exported(stage)
+        rows = trained.evaluate(weights, variant, entry)
         rows = rows[rows["method"] != TRUTH]  # what measures without a truth say of the truth
-        own = rows["method"].eq(methods_of(variant, spec)[-1]) & ("variants" in spec)
-        rows = rows.assign(seed=seed, value=variant.get("value", math.nan), coverage=_coverage(bench, run))
-        if "minutes" in asked and run is not None:
-            rows["minutes"] = training_minutes(bench, run)
+        own = rows["method"].eq(methods_of(variant, entry)[-1]) & ("variants" in entry)
+        rows = rows.assign(seed=seed, value=variant.get("value", math.nan), coverage=_coverage(trained, stage))
+        if "minutes" in asked and stage is not None:
+            rows["minutes"] = training_minutes(trained, stage)
         if "parameters" in asked:
-            _, config = bench.evaluation_of(weights, variant, spec)
-            rows["parameters"] = pd.Series(parameters(config, run.stage if run else "shipped"), rows.index).where(own)
+            _, config = trained.evaluation_of(weights, variant, entry)
+            count = parameters(config, stage.run_id if stage else "shipped")
+            rows["parameters"] = pd.Series(count, rows.index).where(own)
         if "multiply_adds" in asked:
-            rows["multiply_adds"] = rows["method"].map(bench.work(weights, variant, spec))
+            rows["multiply_adds"] = rows["method"].map(trained.multiply_adds(weights, variant, entry))
         tables.append(rows.assign(label=rows["method"].mask(own, name)))
     return pd.concat(tables, ignore_index=True)
 
 
-def _report(name: str, spec: Spec, bench: Bench) -> None:
+def _report(name: str, entry: Entry, trained: TrainedVariants) -> None:
     """Evaluates, compares, writes and draws."""
-    rows = spec["measure"](bench) if "measure" in spec else _rows(spec, bench)
-    if "table" in spec:
-        table = compare(rows, **spec["table"])
+    rows = entry["measure"](trained) if "measure" in entry else _rows(entry, trained)
+    if "table" in entry:
+        table = compare(rows, **entry["table"])
         text, flat = comparison_table(table), table.copy()
         flat.columns = [f"{metric} {statistic}" for metric, statistic in table.columns]
         flat = flat.reset_index()
     else:
-        flat = spec["analysis"](rows) if "analysis" in spec else rows
+        flat = entry["analysis"](rows) if "analysis" in entry else rows
         text = plain_table(flat)
     about = {
-        "what": spec["about"], "paper": spec["section"],
-        "size": bench.size, "patches of a variant": bench.budget, "first seed": bench.seed,
-        "data": Path(str(bench.data)).name, "training": bench.training,
-        "evaluation": {**bench.evaluation, **spec.get("evaluation", {})},
-        **({"differences from": against} if (against := spec.get("table", {}).get("against")) else {}),
+        "what": entry["about"], "paper": entry["section"],
+        "size": trained.size, "patches of a variant": trained.budget, "first seed": trained.seed,
+        "data": Path(str(trained.data)).name, "training": trained.training,
+        "evaluation": {**trained.evaluation, **entry.get("evaluation", {})},
+        **({"differences from": against} if (against := entry.get("table", {}).get("against")) else {}),
     }  # fmt: skip
     lines = "\n".join(f"- {key}: {value}" for key, value in about.items())
-    note = f"\n{spec['note']}\n" if "note" in spec else ""
-    content = {"experiment": name, "about": about, "table": flat, "rows": rows}
+    records = {"table": flat.to_dict("records"), "rows": rows.to_dict("records")}
+    content = pd.Series({"experiment": name, "about": about, **records})
     contents = {
-        "md": f"# {name}: {spec['about']}\n\n{lines}\n\n{text}{note}",
+        "md": f"# {name}: {entry['about']}\n\n{lines}\n\n{text}",
         "csv": flat.to_csv(index=False, lineterminator="\n"),
-        "json": pd.Series(
-            {**content, "table": flat.to_dict("records"), "rows": rows.to_dict("records")}
-        ).to_json(indent=1, double_precision=15) + "\n",
-    }  # fmt: skip
+        "json": content.to_json(indent=1, double_precision=15) + "\n",
+    }
     for ending, written in contents.items():
-        with whole_file(bench.output / f"{name}.{ending}") as partial:
+        with whole_file(trained.output / f"{name}.{ending}") as partial:
             partial.write_text(written, encoding="utf-8")
-    if "figure" in spec:
-        save(spec["figure"](rows), bench.output / name)
-    logger.info(f"wrote {bench.output / name}.md, .csv and .json\n{text}")
+    if "figure" in entry:
+        save(entry["figure"](rows), trained.output / name)
+    logger.info(f"wrote {trained.output / name}.md, .csv and .json\n{text}")
 
 
 def fill(page: str | os.PathLike, output_dir: str | os.PathLike) -> None:

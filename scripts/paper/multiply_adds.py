@@ -1,8 +1,8 @@
-"""The work of a whole method, counted while it rebuilds a few slices."""
+"""How many multiply-adds a call makes, and a method for each voxel."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -17,9 +17,9 @@ SLAB, THICKNESS = 16, 5.0  # slices, mm
 
 
 class Counter(TorchDispatchMode):
-    """Counts `flops` while it is entered, two for a multiply-add; convolutions and matrix products alone.
+    """Counts `flops` while it is entered, two for a multiply-add.
 
-    As PyTorch's `FlopCounterMode`, which follows modules as well and so refuses the gradients that TPDM takes.
+    PyTorch's `FlopCounterMode` follows modules as well, and so refuses the gradients that TPDM takes.
     """
 
     def __init__(self) -> None:
@@ -40,8 +40,15 @@ class Counter(TorchDispatchMode):
         return result
 
 
-def work(method: Method, item: Mapping) -> float:
-    """Multiply-adds of a method for each voxel that it makes, in 1e6; convolutions and matrix products alone.
+def multiply_adds(call: Callable[[], Any]) -> float:
+    """Of the convolutions and matrix products of a call."""
+    with Counter() as counter:
+        call()
+    return counter.flops / 2
+
+
+def multiply_adds_per_voxel(method: Method, item: Mapping) -> float:
+    """Multiply-adds of a method for each voxel that it makes, in 1e6.
 
     Args:
         method: of the paired evaluation.
@@ -52,6 +59,4 @@ def work(method: Method, item: Mapping) -> float:
     acquisition = Acquisition.of_truth(axis, sharp.shape[1 + axis], spacing, THICKNESS)
     thick = simulate(sharp, acquisition)
     acquisition.attach(thick)
-    with Counter() as counter:
-        method(thick, acquisition)
-    return counter.flops / 2e6 / sharp.numel()
+    return multiply_adds(lambda: method(thick, acquisition)) / 1e6 / sharp.numel()

@@ -1,4 +1,7 @@
-"""Pictures of one volume by several methods: reformats, and gradient maps along the slice axis (Secs. S13, S15)."""
+"""Pictures of the first held-out volume by several methods (Secs. S13, S15).
+
+Each is called with the rows of its experiment, which it does not need.
+"""
 
 from __future__ import annotations
 
@@ -13,43 +16,45 @@ from torch import Tensor
 
 from ..evaluate.paired import central_slab, read_volume
 from ..files import stem, whole_file
-from ..pages.planes import cut, hang
+from ..pages.planes import hang
 from ..stack import grid
 from ..stack.acquisition import Acquisition
 from ..stack.intensity import intensity_range
 from ..train.simulation import simulate
-from .trained_variants import Bench, Spec, methods_of
+from .trained_variants import Entry, TrainedVariants, Variant, methods_of
 
 
 def rebuilt(
-    bench: Bench, spec: Spec, thickness: float, index: int, slab: int | None
+    trained: TrainedVariants, entry: Entry, thickness: float, slab: int | None = None, index: int = 0
 ) -> tuple[dict[str, Tensor], int, float]:
     """One held-out volume by each method of an experiment, or by each of its variants, and the truth.
 
     Each result is kept as a NIfTI file in `OUTPUT_DIR/volumes`, and made once.
 
     Args:
-        bench: what experiments share; variants are trained.
-        spec: `methods`, with the shipped weights, or `variants`.
+        trained: has the variants' weights.
+        entry: `methods`, with the shipped weights, or `variants`.
         thickness: of the slices, mm, along the first sharp axis.
+        slab: see `paired.central_slab`.
         index: of the volume.
-        slab: see `evaluation.central_slab`.
 
     Returns:
         Name -> `(X, Y, Z)` in RAS+ order; the slice axis there; the truth's brightest tissue.
     """
-    item = bench.volumes[index]
+    item = trained.volumes[index]
     axis = item["sharp_axes"][0]
     sharp = central_slab(read_volume(item["label"]), axis, slab)
     spacing = float(grid.voxel_spacing(sharp.affine)[axis])
     acquisition = Acquisition.of_truth(axis, sharp.shape[1 + axis], spacing, thickness)
     results = {}
-    for name, variant, _, run in (told for told in bench.variants(spec) if told[2] == bench.seed):
-        made, config = bench.evaluation_of(bench.weights if run is None else bench.exported(run), variant, spec)
-        for method in methods_of(variant, spec):
-            label = name if "variants" in spec and method == methods_of(variant, spec)[-1] else method
+    for name, variant, _, stage in (told for told in trained.variants(entry) if told[2] == trained.seed):
+        made, config = trained.evaluation_of(
+            trained.weights if stage is None else trained.exported(stage), variant, entry
+        )
+        for method in methods_of(variant, entry):
+            label = name if "variants" in entry and method == methods_of(variant, entry)[-1] else method
             file = f"{index}_{stem(Path(item['label']).name)}_{method.replace(' ', '-')}_{thickness:g}mm"
-            path = bench.output / "volumes" / made.name / f"{file}_{slab or 'whole'}.nii.gz"
+            path = trained.output / "volumes" / made.name / f"{file}_{slab or 'whole'}.nii.gz"
             if not path.is_file():
                 volume = config.get_parsed_content(f"methods#{method}")(simulate(sharp, acquisition), acquisition)
                 with whole_file(path) as partial:
@@ -61,13 +66,17 @@ def rebuilt(
     return turned, axes.index(axis), intensity_range(results["truth"]).high
 
 
-def _normal(volume: Tensor, axis: int) -> int:
-    """Of the planes that contain the slice axis and are seen: the shorter of the other two axes."""
-    return min((a for a in range(3) if a != axis), key=lambda a: volume.shape[a])
+def _middle(volume: Tensor, normal: int) -> Tensor:
+    return volume.select(normal, volume.shape[normal] // 2)
+
+
+def _across(volume: Tensor, slice_axis: int) -> int:
+    """The shorter one of the other two axes: the planes across it contain the slice axis."""
+    return min((a for a in range(3) if a != slice_axis), key=lambda a: volume.shape[a])
 
 
 def _panels(lines: Mapping[str, Mapping[str, Tensor]], maps: Sequence[str], tops: Sequence[float]) -> Figure:
-    """Row -> column -> plane `(H, W)`; each row has a colour map and a largest value."""
+    """Row -> column -> plane `(across, up)`; each row has a colour map and a largest value."""
     columns = list(next(iter(lines.values())))
     figure = Figure(figsize=(2.2 * len(columns), 2.4 * len(lines)), layout="constrained")
     panels = figure.subplots(len(lines), len(columns), squeeze=False)
@@ -83,52 +92,24 @@ def _panels(lines: Mapping[str, Mapping[str, Tensor]], maps: Sequence[str], tops
 
 
 def reformats(
-    rows: pd.DataFrame,
-    bench: Callable[[], Bench],
-    methods: Sequence[str],
-    thickness: float,
-    index: int = 0,
-    slab: int | None = None,
+    rows: pd.DataFrame, trained: Callable[[], TrainedVariants], methods: Sequence[str], thickness: float
 ) -> Figure:
-    """The middle sagittal, coronal and axial plane of one volume by each method, and of the truth (Sec. S15).
-
-    Args:
-        rows: of the experiment; the picture does not need them.
-        bench: makes what experiments share.
-        methods: of `configs/evaluate.yaml`; the others as in `rebuilt`.
-        thickness: mm.
-        index: of the volume.
-        slab: slices.
-    """
-    volumes, _, top = rebuilt(bench(), {"methods": methods}, thickness, index, slab)
+    """The middle sagittal, coronal and axial plane by each method, and of the truth (Sec. S15); see `rebuilt`."""
+    volumes, _, top = rebuilt(trained(), {"methods": methods}, thickness)
     lines = {
-        name: {method: volume.select(normal, volume.shape[normal] // 2) for method, volume in volumes.items()}
+        name: {method: _middle(volume, normal) for method, volume in volumes.items()}
         for normal, name in enumerate(("sagittal", "coronal", "axial"))
     }
     return _panels(lines, ["gray"] * 3, [top] * 3)
 
 
 def gradients(
-    rows: pd.DataFrame,
-    bench: Callable[[], Bench],
-    methods: Sequence[str],
-    thickness: float,
-    index: int = 0,
-    slab: int | None = None,
+    rows: pd.DataFrame, trained: Callable[[], TrainedVariants], methods: Sequence[str], thickness: float, slab: int
 ) -> Figure:
-    """A plane along the slice axis, its gradient along that axis, and the gradient's error, by method (Sec. S13).
-
-    Args:
-        rows: of the experiment; the picture does not need them.
-        bench: makes what experiments share.
-        methods: of `configs/evaluate.yaml`; the others as in `rebuilt`.
-        thickness: mm.
-        index: of the volume.
-        slab: slices.
-    """
-    volumes, axis, top = rebuilt(bench(), {"methods": methods}, thickness, index, slab)
-    normal = _normal(volumes["truth"], axis)
-    planes = {name: volume.select(normal, volume.shape[normal] // 2) for name, volume in volumes.items()}
+    """A plane along the slice axis, its gradient along it, and the gradient's error (Sec. S13); see `rebuilt`."""
+    volumes, axis, top = rebuilt(trained(), {"methods": methods}, thickness, slab)
+    normal = _across(volumes["truth"], axis)
+    planes = {name: _middle(volume, normal) for name, volume in volumes.items()}
     slopes = {name: plane.diff(dim=axis - (axis > normal)) for name, plane in planes.items()}
     errors = {name: slope - slopes["truth"] for name, slope in slopes.items()}
     lines = {"plane": planes, "gradient": slopes, "its error": errors}
@@ -137,31 +118,20 @@ def gradients(
 
 def gallery(
     rows: pd.DataFrame,
-    bench: Callable[[], Bench],
-    variants: Mapping[str, Spec],
+    trained: Callable[[], TrainedVariants],
+    variants: Mapping[str, Variant],
     thickness: float,
-    index: int = 0,
-    slab: int | None = None,
+    slab: int,
     columns: int = 5,
 ) -> Figure:
-    """One plane along the slice axis by each variant of an experiment, and of the truth.
-
-    Args:
-        rows: of the experiment; the picture does not need them.
-        bench: makes what experiments share.
-        variants: of the experiment; the others as in `rebuilt`.
-        thickness: mm.
-        index: of the volume.
-        slab: slices.
-        columns: pictures beside each other.
-    """
-    volumes, axis, top = rebuilt(bench(), {"variants": variants}, thickness, index, slab)
-    normal = _normal(volumes["truth"], axis)
-    figure = Figure(figsize=(2.4 * columns, 2.9 * math.ceil(len(volumes) / columns)), layout="constrained")
-    panels = figure.subplots(math.ceil(len(volumes) / columns), columns, squeeze=False).ravel()
+    """A plane along the slice axis by each variant, and of the truth, in rows of so many columns; see `rebuilt`."""
+    volumes, axis, top = rebuilt(trained(), {"variants": variants}, thickness, slab)
+    normal, lines = _across(volumes["truth"], axis), math.ceil(len(volumes) / columns)
+    figure = Figure(figsize=(2.4 * columns, 2.9 * lines), layout="constrained")
+    panels = figure.subplots(lines, columns, squeeze=False).ravel()
     for panel in panels:
         panel.set_axis_off()
     for panel, (name, volume) in zip(panels, volumes.items()):
-        panel.imshow(cut(volume, normal, volume.shape[normal] // 2), cmap="gray", vmin=0, vmax=top)
+        panel.imshow(hang(_middle(volume, normal)), cmap="gray", vmin=0, vmax=top)
         panel.set_title(name, fontsize=9)
     return figure

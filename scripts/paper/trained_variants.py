@@ -28,43 +28,44 @@ from ..train.datasets import label_maps, sharp_volumes
 from ..train.processes import seed_process
 from ..train.recipe import data_digest, digest, recipe
 from .image_quality import ImageQuality
-from .multiply_adds import work
+from .multiply_adds import multiply_adds_per_voxel
 
-Spec = Mapping[str, Any]  # an experiment of configs/paper/reproduce.yaml, or a variant of one
+Entry = Mapping[str, Any]  # an experiment of configs/paper/reproduce.yaml
+Variant = Mapping[str, Any]  # of an experiment
 LENGTHS = {"stage1": "stage1", "stage2": "stage2", "training": "stage1"}  # run id -> whose epochs and batches it has
 
 
-def methods_of(variant: Spec, spec: Spec) -> list[str]:
+def methods_of(variant: Variant, entry: Entry) -> list[str]:
     """Those of `configs/evaluate.yaml` that count; the last one is the variant's own."""
-    return list(variant.get("methods", spec.get("methods", ["DRIFT"])))
+    return list(variant.get("methods", entry.get("methods", ["DRIFT"])))
 
 
 def _alone(folder: Path) -> AbstractContextManager:
-    """While no other run is at work in a folder; processes of one training are at work together."""
+    """While no other process is at work in a folder; the processes of one training are at work together."""
     return nullcontext() if idist.get_world_size() > 1 else alone(folder)
 
 
 @dataclass(frozen=True)
-class Run:
+class Stage:
     """One stage of training.
 
     Attributes:
-        stage: run id of `configs/train.yaml`.
+        run_id: of `configs/train.yaml`.
         settings: id of `configs/train.yaml` -> value.
         files: config files stacked on it.
         start: the stage that it builds on; null for random weights.
         length: in budgets.
     """
 
-    stage: str
+    run_id: str
     settings: Mapping[str, Any]
     files: tuple[str, ...] = ()
-    start: Run | None = None
+    start: Stage | None = None
     length: float = 1.0
 
 
-class Bench:
-    """What the experiments share: the bundle, the data, the budget, and the folder of what they make.
+class TrainedVariants:
+    """Trains and evaluates variants for all experiments, each once, and keeps what it makes in one folder.
 
     Args:
         bundle_root: where `configs/` lies.
@@ -118,7 +119,6 @@ class Bench:
         self.seed, self.seeds = seed, seeds
         self.training, self.evaluation = dict(training), dict(evaluation)
         self.files = tuple(str(Path(file).absolute()) for file in files)
-        self._exports: dict[tuple, str] = {}
         self._dataset: CacheDataset | None = None
         self._volumes: list[dict] = []
 
@@ -142,7 +142,7 @@ class Bench:
         """Hash of the data that evaluations take."""
         return data_digest(self.volumes, [])
 
-    def of_size(self, size: str) -> Bench:
+    def of_size(self, size: str) -> TrainedVariants:
         """The same for another size."""
         other = copy.copy(self)
         other.size = size
@@ -162,78 +162,78 @@ class Bench:
 
     # Trainings
 
-    def variants(self, spec: Spec) -> list[tuple[str, Spec, int, Run | None]]:
+    def variants(self, entry: Entry) -> list[tuple[str, Variant, int, Stage | None]]:
         """Name, content, seed and training of each variant of an experiment, each seed; sweeps have the shipped one."""
-        listed: list[tuple[str, Spec, int, Run | None]] = []
-        for name, content in (spec.get("variants") or {"shipped": {"shipped": True}}).items():
-            variant = {**content, **spec.get("changes", {}).get(name, {})}
-            count = 1 if variant.get("shipped") else self.seeds or variant.get("seeds") or spec.get("seeds", 1)
+        listed: list[tuple[str, Variant, int, Stage | None]] = []
+        for name, content in (entry.get("variants") or {"shipped": {"shipped": True}}).items():
+            variant = {**content, **entry.get("changes", {}).get(name, {})}
+            count = 1 if variant.get("shipped") else self.seeds or variant.get("seeds") or entry.get("seeds", 1)
             for seed in range(self.seed, self.seed + count):
-                listed.append((name, variant, seed, None if variant.get("shipped") else self.run(variant, seed)))
+                listed.append((name, variant, seed, None if variant.get("shipped") else self.last_stage(variant, seed)))
         return listed
 
-    def run(self, variant: Spec, seed: int) -> Run:
+    def last_stage(self, variant: Variant, seed: int) -> Stage:
         """The last stage of a variant; its stage 1 has the first seed always, so that all share it."""
         files, length = tuple(variant.get("files", ())), float(variant.get("length", 1))
         if variant.get("baseline"):  # one stage, called training, and settings of its own
             own = {name for file in files for name in ConfigParser.load_config_file(str(self.configs / file))}
             shared = {name: value for name, value in self.training.items() if name not in own}
-            return Run("training", {**shared, "seed": seed, **variant.get("stage1", {})}, files, None, length)
+            return Stage("training", {**shared, "seed": seed, **variant.get("stage1", {})}, files, None, length)
         start = None
         if variant.get("stage1", {}) is not None:
             settings = {**self.training, "seed": self.seed, **variant.get("stage1", {})}
-            start = Run("stage1", settings, files, length=float(variant.get("stage1_length", self.stage1_length)))
+            start = Stage("stage1", settings, files, length=float(variant.get("stage1_length", self.stage1_length)))
             if variant.get("stage2", {}) is None:
                 return start
         settings = {**self.training, "seed": seed, **variant.get("network", {}), **variant.get("stage2", {})}
-        return Run("stage2", settings, files, start, length)
+        return Stage("stage2", settings, files, start, length)
 
-    def folder(self, run: Run) -> Path:
+    def folder(self, stage: Stage) -> Path:
         """Where a stage is trained: each recipe has a folder of its own."""
-        before = None if run.start is None else self.folder(run.start).name
+        before = None if stage.start is None else self.folder(stage.start).name
         shared = [before, self.training_data, idist.get_world_size()]
-        return self.output / "trainings" / f"{run.stage}-{digest(recipe(self._config(run), run.stage), *shared)}"
+        return (
+            self.output / "trainings" / f"{stage.run_id}-{digest(recipe(self._config(stage), stage.run_id), *shared)}"
+        )
 
-    def exported(self, run: Run) -> Path:
+    def exported(self, stage: Stage) -> Path:
         """Its weights; they exist once it is complete."""
-        if (run.stage, run.files) not in self._exports:
-            self._exports[run.stage, run.files] = self.config("train.yaml", run.files, {})[run.stage]["export"]
-        return self.folder(run) / self._exports[run.stage, run.files]
+        return self.folder(stage) / self._config(stage)[stage.run_id]["export"]
 
-    def patches(self, run: Run) -> int:
+    def patches(self, stage: Stage) -> int:
         """How many a stage sees, in all processes."""
-        return max(1, round(self.budget * run.length))
+        return max(1, round(self.budget * stage.length))
 
-    def stage(self, run: Run) -> ConfigParser:
+    def config_of(self, stage: Stage) -> ConfigParser:
         """The config of a stage, with its places."""
-        parser = self._config(run)
-        start = None if run.start is None else str(self.exported(run.start))
+        parser = self._config(stage)
+        start = None if stage.start is None else str(self.exported(stage.start))
         labels = None if self.labels is None else str(self.labels)
-        parser.update({"output_dir": str(self.folder(run)), "label_dir": labels, f"{run.stage}::start": start})
+        parser.update({"output_dir": str(self.folder(stage)), "label_dir": labels, f"{stage.run_id}::start": start})
         return parser
 
-    def _config(self, run: Run) -> ConfigParser:
+    def _config(self, stage: Stage) -> ConfigParser:
         """The config of a stage, whose length is the budget's."""
-        parser = self.config("train.yaml", run.files, run.settings)
-        each, batch = self.patches(run) // idist.get_world_size(), int(parser[f"{LENGTHS[run.stage]}_batch_size"])
+        parser = self.config("train.yaml", stage.files, stage.settings)
+        each, batch = self.patches(stage) // idist.get_world_size(), int(parser[f"{LENGTHS[stage.run_id]}_batch_size"])
         epochs = max(1, each // int(parser["patches_per_epoch"]))
         epoch = each // epochs // batch * batch  # whole batches: less than one of them is lost in each epoch
         if not epoch:
             raise InputError(f"budget is {self.budget}: expected {batch} patches, one batch, or more. Set --budget.")
-        parser.update({"patches_per_epoch": epoch, f"{LENGTHS[run.stage]}_epochs": epochs})
+        parser.update({"patches_per_epoch": epoch, f"{LENGTHS[stage.run_id]}_epochs": epochs})
         return parser
 
-    def train(self, run: Run) -> Path:
+    def train(self, stage: Stage) -> Path:
         """Trains a stage and what it builds on, where they are not complete; returns the weights."""
-        if run.start is not None:
-            self.train(run.start)
-        weights = self.exported(run)
-        with _alone(self.folder(run)):
+        if stage.start is not None:
+            self.train(stage.start)
+        weights = self.exported(stage)
+        with _alone(self.folder(stage)):
             if not weights.is_file():
-                with whole_file(self.folder(run) / "settings.json") as partial:
-                    partial.write_text(json.dumps(asdict(run), indent=1) + "\n", encoding="utf-8")
-                seed_process(run.settings["seed"])
-                self._with_loaded_volumes(self.stage(run)).get_parsed_content(run.stage)
+                with whole_file(self.folder(stage) / "settings.json") as partial:
+                    partial.write_text(json.dumps(asdict(stage), indent=1) + "\n", encoding="utf-8")
+                seed_process(stage.settings["seed"])
+                self._with_loaded_volumes(self.config_of(stage)).get_parsed_content(stage.run_id)
         return weights
 
     def _with_loaded_volumes(self, parser: ConfigParser) -> ConfigParser:
@@ -248,12 +248,12 @@ class Bench:
 
     # Evaluations
 
-    def evaluation_of(self, weights: Path, variant: Spec, spec: Spec) -> tuple[Path, ConfigParser]:
+    def evaluation_of(self, weights: Path, variant: Variant, entry: Entry) -> tuple[Path, ConfigParser]:
         """Folder of what `evaluate` makes, and the config that makes it there or elsewhere."""
-        files = ("paper/image_quality.yaml", *variant.get("files", ()), *spec.get("files", ()))
-        network, given = variant.get("network", {}), {**spec.get("evaluation", {}), **variant.get("evaluation", {})}
-        settings, steps = {**self.evaluation, **given, **network}, list(spec.get("steps", []))
-        methods = methods_of(variant, spec)
+        files = ("paper/image_quality.yaml", *variant.get("files", ()), *entry.get("files", ()))
+        network, given = variant.get("network", {}), {**entry.get("evaluation", {}), **variant.get("evaluation", {})}
+        settings, steps = {**self.evaluation, **given, **network}, list(entry.get("steps", []))
+        methods = methods_of(variant, entry)
         parser = self.config("evaluate.yaml", files, {**settings, "ckpt_path": str(weights)})
         chosen = {name: parser["methods"][name] for name in methods}
         stepped = {"_target_": "@deployed", "_mode_": "callable"}
@@ -263,15 +263,15 @@ class Bench:
         content = [sha256([weights]), recipe(parser, "run"), list(chosen), metrics, self.evaluation_data]
         return self.output / "evaluations" / digest(*content), parser
 
-    def evaluate(self, weights: Path, variant: Spec, spec: Spec) -> pd.DataFrame:
+    def evaluate(self, weights: Path, variant: Variant, entry: Entry) -> pd.DataFrame:
         """Rows of `evaluation.evaluate` for weights; made once.
 
         Args:
             weights: to be evaluated.
             variant: of an experiment in configs/paper/reproduce.yaml; its `files`, `network`, `methods`, `evaluation`.
-            spec: the experiment; its `methods`, `steps` and `evaluation`.
+            entry: the experiment; its `methods`, `steps` and `evaluation`.
         """
-        folder, parser = self.evaluation_of(weights, variant, spec)
+        folder, parser = self.evaluation_of(weights, variant, entry)
         with _alone(folder):
             if not folder.is_dir():
                 partial = folder.with_name(f".{folder.name}")
@@ -281,12 +281,13 @@ class Bench:
         rows = pd.DataFrame(json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))["rows"])
         return rows.astype({name: float for name in METRICS if name in rows})
 
-    def work(self, weights: Path, variant: Spec, spec: Spec) -> dict[str, float]:
-        """Method -> its `work.work` on the first held-out volume; counted once, after `evaluate`."""
-        folder, parser = self.evaluation_of(weights, variant, spec)
+    def multiply_adds(self, weights: Path, variant: Variant, entry: Entry) -> dict[str, float]:
+        """Method -> its multiply-adds per voxel of the first held-out volume; counted once, after `evaluate`."""
+        folder, parser = self.evaluation_of(weights, variant, entry)
         with _alone(folder):
-            if not (folder / "work.json").is_file():
-                counted = {n: work(m, self.volumes[0]) for n, m in parser.get_parsed_content("methods").items()}
-                with whole_file(folder / "work.json") as partial:
+            if not (file := folder / "multiply_adds.json").is_file():
+                methods = parser.get_parsed_content("methods")
+                counted = {name: multiply_adds_per_voxel(method, self.volumes[0]) for name, method in methods.items()}
+                with whole_file(file) as partial:
                     partial.write_text(json.dumps(counted, indent=1) + "\n", encoding="utf-8")
-        return json.loads((folder / "work.json").read_text(encoding="utf-8"))
+        return json.loads(file.read_text(encoding="utf-8"))

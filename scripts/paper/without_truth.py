@@ -15,18 +15,18 @@ from ..stack.interpolation import interpolate
 from ..train.datasets import thick_scans
 from .image_quality import ImageQuality
 from .reformats import Reformats
-from .trained_variants import Bench
+from .trained_variants import TrainedVariants
 
 logger = logging.getLogger("drift")
 
 
-def no_reference(bench: Bench, methods: Sequence[str], settings: Mapping[str, Any]) -> pd.DataFrame:
+def no_reference(trained: TrainedVariants, methods: Sequence[str], settings: Mapping[str, Any]) -> pd.DataFrame:
     """Sharpness, NIQE and BRISQUE of real scans, as far as they are installed.
 
     What is black and white, and which planes count, the cubic spline says, for all methods.
 
     Args:
-        bench: what experiments share; its data are a datalist that names thick scans.
+        trained: says the data, a datalist that names thick scans, and the weights.
         methods: of `configs/evaluate.yaml`, with the shipped weights.
         settings: id of `configs/evaluate.yaml` -> value, how the networks rebuild.
 
@@ -36,11 +36,11 @@ def no_reference(bench: Bench, methods: Sequence[str], settings: Mapping[str, An
     Raises:
         InputError: if the data name no thick scan, or one cannot be read.
     """
-    deployed = bench.config("inference.yaml", [], {"ckpt_path": str(bench.weights)})
-    config = bench.config("evaluate.yaml", [], {**settings, "ckpt_path": str(bench.weights)})
+    deployed = trained.config("inference.yaml", [], {"ckpt_path": str(trained.weights)})
+    config = trained.config("evaluate.yaml", [], {**settings, "ckpt_path": str(trained.weights)})
     preprocessing, quality = deployed.get_parsed_content("preprocessing"), ImageQuality.installed()
     rows = []
-    for item in thick_scans(bench.data):
+    for item in thick_scans(trained.data):
         thick = preprocessing({"image": item["image"]})["image"]
         acquisition = Acquisition.of(thick)
         smooth = convert_to_tensor(interpolate(thick, acquisition, "cubic"), track_meta=False)[0]

@@ -123,26 +123,28 @@ def test_stage_1_alone_needs_no_stage_2_and_says_what_it_cost(pair, place):
     assert first["parameters mean"] == pytest.approx(sizes["apn"])
     assert both["parameters mean"] == pytest.approx(sum(sizes.values()))
     assert both["multiply_adds mean"] > first["multiply_adds mean"] > 0
-    assert len(list(pair.glob("evaluations/*/work.json"))) == 2
+    assert len(list(pair.glob("evaluations/*/multiply_adds.json"))) == 2
 
 
 def test_a_training_is_kept_for_what_its_files_say_not_for_their_names(tmp_path, place):
     file, folders = tmp_path / "more.yaml", []
     for size in (16, 24):
         file.write_text(yaml.safe_dump({**NANO, "stage1_batch_size": size}))
-        bench = parser("paper/reproduce.yaml", dataset_dir=str(place / "data"), files=[str(file)])
-        bench = bench.get_parsed_content("bench")()
-        folders.append(bench.folder(bench.run({}, 0).start))
+        trained = parser("paper/reproduce.yaml", dataset_dir=str(place / "data"), files=[str(file)])
+        trained = trained.get_parsed_content("trained")()
+        folders.append(trained.folder(trained.last_stage({}, 0).start))
     assert folders[0] != folders[1]
 
 
 def test_volumes_are_loaded_once_for_all_that_learn_from_the_same(place):
-    bench = parser("paper/reproduce.yaml", dataset_dir=str(place / "data"), files=[str(place / "nano.yaml")], budget=48)
-    bench = bench.get_parsed_content("bench")()
-    run, datasets = bench.run({}, 0).start, []
+    config = parser(
+        "paper/reproduce.yaml", dataset_dir=str(place / "data"), files=[str(place / "nano.yaml")], budget=48
+    )
+    trained = config.get_parsed_content("trained")()
+    stage, datasets = trained.last_stage({}, 0).start, []
     for settings in ({}, {"seed": 1}, {"train::volumes::section": "all"}):
-        config = bench.stage(replace(run, settings={**run.settings, **settings}))
-        datasets.append(bench._with_loaded_volumes(config).get_parsed_content("train#dataset"))
+        config = trained.config_of(replace(stage, settings={**stage.settings, **settings}))
+        datasets.append(trained._with_loaded_volumes(config).get_parsed_content("train#dataset"))
     first, second, other = datasets
     assert first is second and len(other.data) > len(first.data)
 
@@ -204,7 +206,7 @@ def test_every_id_of_a_variant_is_one_of_the_config_that_it_changes():
 
 def test_experiments_hold_no_names_that_are_no_arguments():
     known = {"section", "about", "variants", "seeds", "methods", "steps", "evaluation", "table", "figure"}
-    known |= {"measure", "analysis", "note", "sweep", "files", "changes"}
+    known |= {"measure", "analysis", "sweep", "files", "changes"}
     for name, spec in EXPERIMENTS.items():
         spec = {**spec.get("sweep", {}), **spec}
         assert set(spec) <= known, name

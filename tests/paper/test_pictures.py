@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from scripts.paper import pictures
-from scripts.paper.trained_variants import Bench
+from scripts.paper.trained_variants import TrainedVariants
 from tests.config_files import ROOT
 from tests.paper.test_experiments import place  # noqa: F401  # a fixture
 
 
 @pytest.fixture
-def bench(place, tmp_path):  # noqa: F811
+def trained(place, tmp_path):  # noqa: F811
     """With the second volume stored the other way round."""
     volume = nib.load(place / "data" / "sub-1_T1w.nii.gz")
     folder = tmp_path / "data"
@@ -25,57 +25,57 @@ def bench(place, tmp_path):  # noqa: F811
     nib.save(turned, folder / "sub-1_T1w.nii.gz")
     told = {"size": "tiny", "budget": 4, "stage1_length": 1, "seed": 0, "seeds": None, "training": {}}
     files = [place / "nano.yaml"]
-    return Bench(ROOT, folder, tmp_path / "out", place / "weights.pt", evaluation={}, files=files, **told)
+    return TrainedVariants(ROOT, folder, tmp_path / "out", place / "weights.pt", evaluation={}, files=files, **told)
 
 
-def test_results_are_kept_and_turned_as_the_patient_lies(bench):
-    volumes, axis, top = pictures.rebuilt(bench, {"methods": ["linear", "DRIFT"]}, 4.0, 0, None)
+def test_results_are_kept_and_turned_as_the_patient_lies(trained):
+    volumes, axis, top = pictures.rebuilt(trained, {"methods": ["linear", "DRIFT"]}, 4.0)
     assert list(volumes) == ["linear", "DRIFT", "truth"]
-    (item,) = bench.volumes
+    (item,) = trained.volumes
     image = nib.as_closest_canonical(nib.load(item["label"]))
     assert np.array_equal(volumes["truth"].numpy(), image.get_fdata(dtype=np.float32))
     stored = nib.load(item["label"])
     assert nib.aff2axcodes(stored.affine)[0] in "RLAPSI"[2 * axis : 2 * axis + 2]
     assert 0 < top <= volumes["truth"].max()
-    kept = sorted(bench.output.rglob("*.nii.gz"))
+    kept = sorted(trained.output.rglob("*.nii.gz"))
     before = [path.stat().st_mtime_ns for path in kept]
-    again, _, _ = pictures.rebuilt(bench, {"methods": ["linear", "DRIFT"]}, 4.0, 0, None)
+    again, _, _ = pictures.rebuilt(trained, {"methods": ["linear", "DRIFT"]}, 4.0)
     assert len(kept) == 2 and before == [path.stat().st_mtime_ns for path in kept]
     assert all(torch.equal(volumes[name], again[name]) for name in volumes)
 
 
-def test_other_settings_give_results_of_their_own(bench):
-    both, _, _ = pictures.rebuilt(bench, {"methods": ["DRIFT"]}, 4.0, 0, None)
-    bench.evaluation = {"both_planes": False}
-    one, _, _ = pictures.rebuilt(bench, {"methods": ["DRIFT"]}, 4.0, 0, None)
-    assert len(list(bench.output.rglob("*.nii.gz"))) == 2 and not torch.equal(both["DRIFT"], one["DRIFT"])
+def test_other_settings_give_results_of_their_own(trained):
+    both, _, _ = pictures.rebuilt(trained, {"methods": ["DRIFT"]}, 4.0)
+    trained.evaluation = {"both_planes": False}
+    one, _, _ = pictures.rebuilt(trained, {"methods": ["DRIFT"]}, 4.0)
+    assert len(list(trained.output.rglob("*.nii.gz"))) == 2 and not torch.equal(both["DRIFT"], one["DRIFT"])
 
 
-def test_each_method_has_a_column_and_the_truths_gradient_no_error(bench):
-    figure = pictures.reformats(None, lambda: bench, ["linear"], 4.0)
+def test_each_method_has_a_column_and_the_truths_gradient_no_error(trained):
+    figure = pictures.reformats(None, lambda: trained, ["linear"], 4.0)
     assert [panel.get_title() for panel in figure.axes[:2]] == ["linear", "truth"] and len(figure.axes) == 6
-    figure = pictures.gradients(None, lambda: bench, ["linear"], 4.0, slab=4)
+    figure = pictures.gradients(None, lambda: trained, ["linear"], 4.0, slab=4)
     shown = [panel.images[0].get_array() for panel in figure.axes]
     assert len(shown) == 6 and np.all(shown[5] == 0) and np.any(shown[4] != 0)
     truth, slope = shown[1], shown[3]
     assert sum(abs(a - b) for a, b in zip(truth.shape, slope.shape)) == 1, "differences along one axis"
 
 
-def test_a_gallery_shows_each_variant_by_its_name_and_leaves_the_rest_empty(bench):
+def test_a_gallery_shows_each_variant_by_its_name_and_leaves_the_rest_empty(trained):
     variants = {"interpolated": {"shipped": True, "methods": ["linear", "cubic spline"]}, "ours": {"shipped": True}}
-    figure = pictures.gallery(None, lambda: bench, variants, 4.0, slab=4, columns=3)
+    figure = pictures.gallery(None, lambda: trained, variants, 4.0, slab=4, columns=3)
     assert [panel.get_title() for panel in figure.axes] == ["linear", "interpolated", "ours", "truth", "", ""]
     shown = [panel.images[0].get_array() for panel in figure.axes if panel.images]
     assert len(shown) == 4 and all(not np.array_equal(plane, shown[-1]) for plane in shown[:-1])
 
 
-def test_volumes_of_one_file_name_are_not_taken_for_each_other(bench):
+def test_volumes_of_one_file_name_are_not_taken_for_each_other(trained):
     """As where each person has a folder."""
-    (item,) = bench.volumes
+    (item,) = trained.volumes
     image = nib.load(item["label"])
-    other = bench.output / "other" / Path(item["label"]).name
+    other = trained.output / "other" / Path(item["label"]).name
     other.parent.mkdir(parents=True)
     nib.save(nib.Nifti1Image(image.get_fdata(dtype=np.float32)[::-1].copy(), image.affine), other)
-    bench.__dict__["volumes"] = [item, {**item, "label": str(other)}]
-    first, second = (pictures.rebuilt(bench, {"methods": ["linear"]}, 4.0, index, 4)[0]["linear"] for index in (0, 1))
+    trained.__dict__["volumes"] = [item, {**item, "label": str(other)}]
+    first, second = (pictures.rebuilt(trained, {"methods": ["linear"]}, 4.0, 4, index)[0]["linear"] for index in (0, 1))
     assert not torch.equal(first, second)

@@ -14,19 +14,23 @@ def sharp(write_nifti, phantom):
 
 
 def test_a_variant_may_have_seeds_of_its_own_and_an_experiment_changes_of_variants(sharp):
-    bench = parser("paper/reproduce.yaml", dataset_dir=sharp, seed=4).get_parsed_content("bench")()
+    trained = parser("paper/reproduce.yaml", dataset_dir=sharp, seed=4).get_parsed_content("trained")()
     variants = {"thrice": {"seeds": 3}, "once": {"length": 2}, "shipped": {"shipped": True, "seeds": 3}}
-    listed = bench.variants({"variants": variants, "changes": {"thrice": {"length": 0.5}}})
-    told = [(name, seed, run and run.length) for name, _, seed, run in listed]
+    listed = trained.variants({"variants": variants, "changes": {"thrice": {"length": 0.5}}})
+    told = [(name, seed, stage and stage.length) for name, _, seed, stage in listed]
     assert told == [("thrice", 4, 0.5), ("thrice", 5, 0.5), ("thrice", 6, 0.5), ("once", 4, 2.0), ("shipped", 4, None)]
-    bench.seeds = 2
-    assert [name for name, *_ in bench.variants({"variants": variants})] == [*["thrice"] * 2, *["once"] * 2, "shipped"]
+    trained.seeds = 2
+    assert [name for name, *_ in trained.variants({"variants": variants})] == [
+        *["thrice"] * 2,
+        *["once"] * 2,
+        "shipped",
+    ]
 
 
 @pytest.mark.parametrize(("budget", "epochs", "epoch"), [(8, 1, 8), (100, 1, 96), (479, 1, 472), (480, 2, 240)])
 def test_a_training_sees_its_budget_but_for_less_than_a_batch_an_epoch(sharp, budget, epochs, epoch):
-    bench = parser("paper/reproduce.yaml", dataset_dir=sharp, budget=budget).get_parsed_content("bench")()
-    stage = bench.stage(bench.run({"stage1_length": 1}, 0))
+    trained = parser("paper/reproduce.yaml", dataset_dir=sharp, budget=budget).get_parsed_content("trained")()
+    stage = trained.config_of(trained.last_stage({"stage1_length": 1}, 0))
     assert (stage["stage2_epochs"], stage["patches_per_epoch"]) == (epochs, epoch)
 
 
