@@ -47,6 +47,7 @@ TRAINING = {
         "planes",
         "largest_spacing",
         "min_thickness",
+        "common_thickness",
         "trained",
         "prepare_batch",
         "loss_function",
@@ -90,6 +91,8 @@ KNOWN = {
     "paper/baselines": SHARED | TRAINING | {"both_planes", "flips", "speed", "consistency", "methods"},
     "mlflow.yaml": {"handlers_id", "configs"},
     "models": {"size", "network_def"},
+    "models/slices.yaml": {"size", "network_def", "common_thickness", "patch_size", "pairs", "prepare_batch"}
+    | {"loss_function"},
 }
 HOST_IDS = {  # that Label, Deploy, the zoo's checks or the documented commands look up
     "inference.yaml": "bundle_root device dataset_dir output_dir network_def network preprocessing inferer "

@@ -64,12 +64,12 @@ NANO = {  # one epoch of each stage by a command
 }
 
 
-def workflow(output_dir, dataset_dir, run_id, **overrides):
-    """`configs/train.yaml` with tiny settings, ready to run."""
+def workflow(output_dir, dataset_dir, run_id, stacked=(), **overrides):
+    """`configs/train.yaml` with tiny settings, ready to run; `stacked` are files between the two."""
     nano = output_dir.parent / f"{output_dir.name}.yaml"
     nano.write_text(yaml.safe_dump(SETTINGS))
     result = ConfigWorkflow(
-        config_file=[str(ROOT / "configs" / "train.yaml"), str(nano)],
+        config_file=[str(ROOT / "configs" / "train.yaml"), *map(str, stacked), str(nano)],
         meta_file=str(ROOT / "configs" / "metadata.json"),
         logging_file=False,
         run_id=run_id,

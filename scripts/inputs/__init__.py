@@ -1,5 +1,4 @@
-"""What is read: files, folders, DICOM series and BIDS datasets.
+"""What is read: files, DICOM series, BIDS datasets, and which of them are scans to rebuild.
 
-`scans.scans` lists the scans to rebuild; begin there. `transforms.LoadScand` reads one of them, and
-`transforms.SettleAcquisitiond` settles how it was acquired.
+Begin with `scans.scans`, which lists them, and `transforms.LoadScand`, which reads one.
 """

@@ -41,6 +41,24 @@ class ReconstructionLoss(nn.Module):
         return charbonnier(prediction, target, self.epsilon) + self.ssim_weight * self.ssim(prediction + 1, target + 1)
 
 
+class KnownLoss(nn.Module):
+    """A loss where the target is known.
+
+    Args:
+        loss: of images, `(B, 1, H, W)`; it sees 0 in both where the target is NaN.
+    """
+
+    def __init__(self, loss: nn.Module):
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """Both `(B, 1, H, W)`, `target` NaN where nothing is known; returns a scalar."""
+        known = target.isfinite()
+        nothing = torch.zeros_like(target)
+        return self.loss(torch.where(known, prediction, nothing), torch.where(known, target, nothing))
+
+
 def ceta(v: Tensor, path: PathSample) -> Tensor:
     """Consistent Endpoint Trajectory Alignment: the endpoints of a pair of thicknesses should be one (Eq. 12).
 

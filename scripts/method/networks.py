@@ -13,6 +13,7 @@ from monai.networks.nets.diffusion_model_unet import zero_module
 from torch import Tensor, nn
 
 from .flow import euler_step
+from .slice_projection import SliceProjectionNetwork
 
 
 def group_count(channels: int, most: int = 32) -> int:
@@ -217,6 +218,7 @@ class AnatomicalProjectionNetwork(nn.Module):
 
     def __init__(self, channels: Sequence[int], residual: bool = False):
         super().__init__()
+        self.lengths = 2  # that it is told
         self.embedding = ThicknessEmbedding()
         self.unet = UNet(channels, ThicknessEmbedding.dim)
         self.residual = residual
@@ -232,8 +234,14 @@ class AnatomicalProjectionNetwork(nn.Module):
         estimate = self.unet(image, modulation)
         return image + estimate if self.residual else estimate
 
-    def forward(self, image: Tensor, thickness: Tensor) -> Tensor:
-        """Args: `image`, `(B, 1, H, W)` in [-1, 1]; `thickness`, `(B or 1, 2)` in mm. Returns `(B, 1, H, W)`."""
+    def forward(self, image: Tensor, thickness: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Args: `image`, `(B, 1, H, W)` in [-1, 1]; `thickness`, `(B or 1, 2)` in mm. Returns `(B, 1, H, W)`.
+
+        Raises:
+            ValueError: if rows are asked for, which stage 1 on the measured slices alone can place.
+        """
+        if rows is not None:
+            raise ValueError("this stage 1 takes planes on the fine grid: put them there, and leave rows out.")
         return self.project(image, self.modulation(thickness))
 
 
@@ -256,44 +264,57 @@ class VelocityNetwork(nn.Module):
 
 
 class Drift(nn.Module):
-    """Both stages: the APN's estimate, moved along the rectified flow by Euler's method (Eq. 1)."""
+    """Both stages: stage 1's estimate, moved along the rectified flow by Euler's method (Eq. 1).
 
-    def __init__(self, apn: AnatomicalProjectionNetwork, velocity: VelocityNetwork):
+    Args:
+        apn: stage 1, the paper's or one on the measured slices.
+        velocity: stage 2, the same for both.
+    """
+
+    def __init__(self, apn: AnatomicalProjectionNetwork | SliceProjectionNetwork, velocity: VelocityNetwork):
         super().__init__()
         self.apn = apn
         self.velocity = velocity
 
-    def modulations(self, thickness: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
-        """What `thickness` and `times`, as in `forward`, say to the norms; the windows of a volume share it.
+    def modulations(self, thickness: Tensor, times: Tensor) -> Tensor:
+        """What `thickness`, `(B or 1, 2)`, and `times`, `(N + 1,)`, say to the velocity's norms, for all windows.
 
         Returns:
-            The APN's modulation, `(B or 1, M)`, and the velocity network's at each step, `(N, B or 1, M')`.
+            `(N, B or 1, M)`, for each step.
         """
         rows, steps = thickness.shape[0], times.shape[0] - 1
         t = times[:-1].repeat_interleave(rows)
-        velocity = self.velocity.modulation(thickness.repeat(steps, 1), t)
-        return self.apn.modulation(thickness), velocity.reshape(steps, rows, velocity.shape[1])
+        modulation = self.velocity.modulation(thickness.repeat(steps, 1), t)
+        return modulation.reshape(steps, rows, modulation.shape[1])
 
-    def integrate(self, image: Tensor, apn_modulation: Tensor, velocity_modulations: Tensor, times: Tensor) -> Tensor:
-        """Both stages for given modulations; arguments and result otherwise as `forward`."""
-        x = self.apn.project(image, apn_modulation)
+    def refine(self, x: Tensor, modulations: Tensor, times: Tensor) -> Tensor:
+        """The flow from stage 1's estimate `x`, `(B, 1, H, W)`, for given modulations."""
         for n in range(times.shape[0] - 1):
-            x = euler_step(x, self.velocity.unet(x, velocity_modulations[n]), times[n], times[n + 1])
+            x = euler_step(x, self.velocity.unet(x, modulations[n]), times[n], times[n + 1])
         return x
 
-    def forward(self, image: Tensor, thickness: Tensor | None = None, times: Tensor | None = None) -> Tensor:
-        """Sharpens a batch of planes; returns `(B, 1, H, W)`.
+    def forward(
+        self, image: Tensor, thickness: Tensor | None = None, times: Tensor | None = None, rows: Tensor | None = None
+    ) -> Tensor:
+        """Sharpens a batch of planes.
 
         Args:
-            image: `(B, 1, H, W)`, re-gridded to the target spacing, intensities in [-1, 1].
-            thickness: `(B or 1, 2)`, input and target slice thickness in mm. Without it the image is taken to be at
-                the target thickness already, 1 mm.
+            image: `(B, 1, H, W)`, intensities in [-1, 1]: re-gridded to the target spacing for the paper's stage 1,
+                the measured slices for one on them.
+            thickness: `(B or 1, 2)`, input and target slice thickness in mm; for stage 1 on the measured slices
+                `(B or 1, 4)`, its `lengths`. Without it the image is taken to be at the target already, all lengths
+                1 mm.
             times: `(N + 1,)` Euler times from 0 to 1 (`schedule.euler_times`). Without them, and for `N = 0`, the
                 result is stage 1's.
+            rows: `(B or 1, R)` for stage 1 on the measured slices, as there. Without them the result has the rows of
+                the image.
+
+        Returns:
+            `(B, 1, H, W)`, with rows `(B, 1, R, W)`.
         """
         if thickness is None:
-            thickness = torch.ones(1, 2, dtype=image.dtype, device=image.device)
+            thickness = torch.ones(1, self.apn.lengths, dtype=image.dtype, device=image.device)
         if times is None:
             times = torch.zeros(1, dtype=image.dtype, device=image.device)
-        apn_modulation, velocity_modulations = self.modulations(thickness, times)
-        return self.integrate(image, apn_modulation, velocity_modulations, times)
+        x = self.apn(image, thickness, rows)
+        return self.refine(x, self.modulations(thickness[:, :2], times), times)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from monai.data import MetaTensor
 from monai.inferers import Inferer
@@ -15,13 +17,14 @@ from tqdm.auto import tqdm
 from ..errors import InputError, flag
 from ..method.networks import Drift
 from ..method.schedule import N_MAX, ais_steps, euler_times, pad
+from ..method.slice_projection import SliceProjectionNetwork
 from ..stack import grid
 from ..stack.acquisition import Acquisition
 from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
 from .consistency import projects, reconcile
 from .deblocking import deblock
-from .windows import by_windows, signal_box
+from .windows import PIXELS_ON_CPU, by_windows, in_parts, signal_box
 
 FLIPS = ((), (2,), (3,), (2, 3))  # of planes (B, 1, H, W)
 
@@ -62,12 +65,15 @@ class StackInferer(Inferer, ABC):
         return "the method"
 
     @abstractmethod
-    def fine(self, thick: Tensor, acquisition: Acquisition, network: nn.Module, device: torch.device) -> Tensor:
+    def fine(
+        self, thick: Tensor, acquisition: Acquisition, spacing: np.ndarray, network: nn.Module, device: torch.device
+    ) -> Tensor:
         """The method: thick slices -> the volume on the fine grid.
 
         Args:
             thick: `(X, Y, Z)` slices in RAS+ order, tissue in [-1, 1], on the CPU.
             acquisition: of the slices, not `at_target`.
+            spacing: `(3,)`, edges of the voxels of `thick`, in mm.
             network: on the device, in evaluation mode.
             device: of the network.
 
@@ -105,7 +111,8 @@ class StackInferer(Inferer, ABC):
             acquisition = stored.moved(axes, flipped)
             steps, source = self.step_count(acquisition), self.steps_source(acquisition)
             measured = result.permute(axes).flip(flipped).contiguous()
-            rebuilt = self._rebuild(measured, acquisition, network, inputs.device)
+            spacing = grid.voxel_spacing(affine)[list(axes)]
+            rebuilt = self._rebuild(measured, acquisition, spacing, network, inputs.device)
             result = rebuilt.flip(flipped).permute([axes.index(a) for a in range(3)]).contiguous()
             affine = grid.fine_affine(
                 affine, stored.slice_axis, stored.slice_count, stored.fine_count, stored.target_spacing
@@ -115,11 +122,13 @@ class StackInferer(Inferer, ABC):
         batched = torch.from_numpy(affine)[None] if inputs.affine.dim() == 3 else torch.from_numpy(affine)
         return MetaTensor(result[None, None], affine=batched, meta=meta)
 
-    def _rebuild(self, measured: Tensor, acquisition: Acquisition, network: nn.Module, device: torch.device) -> Tensor:
+    def _rebuild(
+        self, measured: Tensor, acquisition: Acquisition, spacing: np.ndarray, network: nn.Module, device: torch.device
+    ) -> Tensor:
         """`(X, Y, Z)` slices in RAS+ order and the scan's units -> `(X', Y', Z')`."""
         scale = intensity_range(measured)
         tissue = scale.tissue(measured)
-        volume = self.fine(scale.to_unit(tissue), acquisition, network, device)
+        volume = self.fine(scale.to_unit(tissue), acquisition, spacing, network, device)
         if not torch.isfinite(volume).all():
             raise InputError("the weights give NaN or infinite voxels: they are broken. Set --ckpt_path to others.")
         result = scale.to_scan(volume)
@@ -167,45 +176,96 @@ class PlaneInferer(StackInferer):
         planes = {"both_planes": self.both_planes, "flips": self.flips}
         self.settings |= {**planes, "roi_size": roi_size, "overlap": overlap}
 
+    def planes(
+        self,
+        volume: Tensor,
+        box: tuple[slice, ...],
+        thick: Tensor,
+        acquisition: Acquisition,
+        spacing: np.ndarray,
+        network: nn.Module,
+        device: torch.device,
+    ) -> Callable[[int], Tensor]:
+        """What the windows are cut from, on the device: the slices by nearest neighbour.
+
+        Args:
+            volume: `(X', Y', Z')`, the slices by nearest neighbour.
+            box: around the head, on the fine grid.
+            thick, acquisition, spacing, network, device: see `fine`.
+
+        Returns:
+            In-plane axis -> the box's planes along it and the slice axis, `(P, 1, H, W)`, the slice axis third.
+        """
+        head = volume[box].to(device)
+        return lambda other: head.movedim((acquisition.slice_axis, other), (1, 2))[:, None]
+
     def sharpener(
         self, network: nn.Module, acquisition: Acquisition, device: torch.device
-    ) -> Callable[[Tensor], Tensor]:
-        """What is called with the windows of a stack, `(B, 1, H, W)` in [-1, 1]; here the network itself."""
+    ) -> Callable[[Tensor], Tensor] | None:
+        """What is called with the windows of a stack, `(B, 1, H, W)` in [-1, 1]; here the network itself.
+
+        None where the planes are the result already.
+        """
         return network
 
-    def fine(self, thick: Tensor, acquisition: Acquisition, network: nn.Module, device: torch.device) -> Tensor:
+    def mirrored(self, sharpen: Callable[[Tensor, tuple[int, ...]], Tensor], planes: Tensor) -> Tensor:
+        """Planes `(B, 1, H, W)` sharpened in the inferer's precision; if `flips`, the mean over their mirror images.
+
+        Args:
+            sharpen: is told which dimensions of its planes are flipped.
+            planes: on the network's device.
+        """
+        with torch.autocast(planes.device.type, torch.bfloat16, enabled=self.bfloat16):
+            views = [sharpen(planes.flip(f), f).float().flip(f) for f in (FLIPS if self.flips else FLIPS[:1])]
+        return torch.stack(views).mean(0) if self.flips else views[0]
+
+    def fine(
+        self, thick: Tensor, acquisition: Acquisition, spacing: np.ndarray, network: nn.Module, device: torch.device
+    ) -> Tensor:
         """See `StackInferer.fine`."""
         volume = interpolate(thick, acquisition, "nearest")
         box = signal_box(volume)
         if volume[box].numel():
+            planes = self.planes(volume, box, thick, acquisition, spacing, network, device)
             sharpen = self.sharpener(network, acquisition, device)
-            volume[box] = self._sharpened(volume[box].to(device), acquisition.slice_axis, sharpen).cpu()
+            volume[box] = self._sharpened(volume[box].shape, acquisition.slice_axis, planes, sharpen).cpu()
         return volume
 
-    def _sharpened(self, head: Tensor, slice_axis: int, sharpen: Callable[[Tensor], Tensor]) -> Tensor:
-        """`(X, Y, Z)` on the fine grid in [-1, 1], in both families of planes, or one."""
-        flips = FLIPS if self.flips else FLIPS[:1]
+    def _sharpened(
+        self,
+        shape: tuple[int, ...],
+        slice_axis: int,
+        planes: Callable[[int], Tensor],
+        sharpen: Callable[[Tensor], Tensor] | None,
+    ) -> Tensor:
+        """The box, `(X, Y, Z)` on the fine grid in [-1, 1], by both families of planes, or one."""
 
-        def averaged(windows: Tensor) -> Tensor:
-            with torch.autocast(windows.device.type, torch.bfloat16, enabled=self.bfloat16):
-                views = [sharpen(windows.flip(f)).float().flip(f) for f in flips]
-            return torch.stack(views).mean(0) if self.flips else views[0]
-
-        others = longer_first(head, slice_axis)[: 1 + self.both_planes]
-        count = sum(head.numel() // (head.shape[slice_axis] * head.shape[other]) for other in others)
-        mean = torch.zeros_like(head)
+        others = longer_first(shape, slice_axis)[: 1 + self.both_planes]
+        count = sum(shape[3 - slice_axis - other] for other in others)
+        mean = torch.zeros(())
         hidden = None if self.progress else True  # null hides it where there is no terminal
         with tqdm(total=count, desc="planes", leave=False, disable=hidden) as bar:
             for other in others:
-                planes = head.movedim((slice_axis, other), (1, 2))[:, None]  # (normal, 1, slice axis, other)
-                sharp = by_windows(planes, averaged, self.roi_size, self.overlap, self.sw_batch_size, bar)[:, 0]
-                mean += sharp.movedim((1, 2), (slice_axis, other)) / len(others)
+                sharp = planes(other)  # (normal, 1, slice axis, other)
+                if sharpen is None:
+                    bar.update(len(sharp))
+                else:
+                    sharp = self._windowed(sharp, sharpen, bar)
+                mean = mean.to(sharp) + sharp[:, 0].movedim((1, 2), (slice_axis, other)) / len(others)
         return mean
 
+    def _windowed(self, planes: Tensor, sharpen: Callable[[Tensor], Tensor], bar: tqdm) -> Tensor:
+        """`(P, 1, H, W)` in and out."""
 
-def longer_first(volume: Tensor, slice_axis: int) -> list[int]:
-    """The in-plane axes of `(X, Y, Z)`, the longer one first."""
-    return sorted((a for a in range(3) if a != slice_axis), key=lambda a: -volume.shape[a])
+        def views(windows: Tensor) -> Tensor:
+            return self.mirrored(lambda view, _: sharpen(view), windows)
+
+        return by_windows(planes, views, self.roi_size, self.overlap, self.sw_batch_size, bar)
+
+
+def longer_first(shape: tuple[int, ...], slice_axis: int) -> list[int]:
+    """The in-plane axes of a volume `(X, Y, Z)`, the longer one first."""
+    return sorted((a for a in range(3) if a != slice_axis), key=lambda a: -shape[a])
 
 
 class DriftInferer(PlaneInferer):
@@ -252,19 +312,55 @@ class DriftInferer(PlaneInferer):
             return "the option inferer::steps"
         return f"AIS, PAD = {pad(acquisition.slice_thickness, acquisition.target_spacing):.3f}"
 
-    def fine(self, thick: Tensor, acquisition: Acquisition, network: nn.Module, device: torch.device) -> Tensor:
+    def fine(
+        self, thick: Tensor, acquisition: Acquisition, spacing: np.ndarray, network: nn.Module, device: torch.device
+    ) -> Tensor:
         """See `StackInferer.fine`."""
-        volume = super().fine(thick, acquisition, network, device)
+        volume = super().fine(thick, acquisition, spacing, network, device)
         return deblock(volume, thick, acquisition) if self.deblocked and self.projects else volume
+
+    def planes(  # type: ignore[override]  # of one network alone
+        self,
+        volume: Tensor,
+        box: tuple[slice, ...],
+        thick: Tensor,
+        acquisition: Acquisition,
+        spacing: np.ndarray,
+        network: Drift,
+        device: torch.device,
+    ) -> Callable[[int], Tensor]:
+        """See `PlaneInferer.planes`; those of stage 1 on the measured slices are its estimates of whole planes."""
+        if not isinstance(network.apn, SliceProjectionNetwork):
+            return super().planes(volume, box, thick, acquisition, spacing, network, device)
+        a = acquisition
+        stack = thick[tuple(slice(None) if axis == a.slice_axis else part for axis, part in enumerate(box))]
+        rows = torch.from_numpy(a.fine_rows[box[a.slice_axis]])[None].to(device, torch.float32)
+        mirrored_rows = (a.slice_count - 1 - rows).flip(1)
+
+        def estimates(other: int) -> Tensor:
+            lengths = [a.slice_thickness, a.target_spacing, a.slice_spacing, float(spacing[other])]
+            told = torch.tensor([lengths], device=device)
+
+            def sharpen(planes: Tensor, flipped: tuple[int, ...]) -> Tensor:
+                return network.apn(planes, told, mirrored_rows if 2 in flipped else rows)
+
+            planes = stack.movedim((a.slice_axis, other), (1, 2))[:, None].to(device)
+            calls = planes.split(max(1, PIXELS_ON_CPU // (rows.shape[1] * planes.shape[3])))
+            return torch.cat([in_parts(partial(self.mirrored, sharpen), part) for part in calls])
+
+        return estimates
 
     def sharpener(  # type: ignore[override]  # of one network alone
         self, network: Drift, acquisition: Acquisition, device: torch.device
-    ) -> Callable[[Tensor], Tensor]:
-        """`Drift.integrate` with what thickness and times say to the norms."""
+    ) -> Callable[[Tensor], Tensor] | None:
+        """`Drift.refine` with what thickness and times say to the norms, after the paper's stage 1."""
         times = euler_times(self.step_count(acquisition)).to(device, torch.float32)
         lengths = torch.tensor([[acquisition.slice_thickness, acquisition.target_spacing]], device=device)
         modulations = network.modulations(lengths, times)
-        return lambda windows: network.integrate(windows, *modulations, times)
+        if isinstance(network.apn, SliceProjectionNetwork):
+            return (lambda windows: network.refine(windows, modulations, times)) if len(times) > 1 else None
+        apn, modulation = network.apn, network.apn.modulation(lengths)
+        return lambda windows: network.refine(apn.project(windows, modulation), modulations, times)
 
 
 def rebuild(measured: MetaTensor, network: nn.Module, inferer: Inferer, device: torch.device | str) -> MetaTensor:

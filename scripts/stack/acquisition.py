@@ -91,6 +91,12 @@ class Acquisition:
         """Whether there is nothing to rebuild: the slices are as thin and as near as the target."""
         return max(self.slice_spacing, self.slice_thickness) <= self.target_spacing
 
+    @property
+    def fine_rows(self) -> np.ndarray:
+        """Where the fine slices lie among the thick ones, `(fine_count,)`, in slices from the centre of the first."""
+        rows = grid.centred_positions(self.fine_count, self.target_spacing, self.slice_count, self.slice_spacing)
+        return rows - self.shift / self.slice_spacing
+
     def dim(self, image: Any) -> int:
         """The slice axis among the dimensions of an image, whose last three are X, Y and Z."""
         return image.ndim - 3 + self.slice_axis

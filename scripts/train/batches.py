@@ -22,6 +22,17 @@ class ProjectionBatch(PrepareBatch):
         return image, label, (thickness,), {}
 
 
+class SliceBatch(PrepareBatch):
+    """Stage 1 on the measured slices: patches of them in, sharp rows out, lengths and the rows' places beside them."""
+
+    def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
+        """Returns `(image, label, (lengths, rows), {})` on the device."""
+        image, label, lengths, rows = (
+            batchdata[key].to(device, non_blocking=non_blocking) for key in ("image", "label", "lengths", "rows")
+        )
+        return image, label, (lengths, rows), {}
+
+
 class PrecisionInferer(SimpleInferer):
     """Calls the network, in bfloat16 where autocasting allows it; its weights and what it returns stay in float32.
 

@@ -141,6 +141,8 @@ class RandAcquired(RandomizableTransform, MapTransform):
             half of those it alternates between odd and even slices, as interleaved acquisitions do.
         max_noise: standard deviation of the Rician noise in the thick slices, uniform up to this share of the intensity
             range, for half of the stacks.
+        common_thickness: in mm, half of the stacks have `T_i` uniform in this range, as far as it lies within the
+            other one; null for none.
 
     Raises:
         InputError: if `ceta_gap` or `min_thickness` is none that it may be.
@@ -157,6 +159,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
         max_shift: float = 0.0,
         max_gain: float = 0.0,
         max_noise: float = 0.0,
+        common_thickness: tuple[float, float] | None = None,
     ):
         MapTransform.__init__(self, keys)
         RandomizableTransform.__init__(self, prob=1.0)
@@ -178,6 +181,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
         self.max_shift = max_shift
         self.max_gain = max_gain
         self.max_noise = max_noise
+        self.common_thickness = common_thickness
 
     def _half_of_the_time(self, largest: float) -> float:
         """Uniform in [0, largest], or 0."""
@@ -185,9 +189,12 @@ class RandAcquired(RandomizableTransform, MapTransform):
         return value if self.R.random_sample() < 0.5 else 0.0
 
     def _drawn_thickness(self, target: float) -> float:
-        """Uniform on the half-open interval `(T_hr, max]`, since 1 - [0, 1) is (0, 1]."""
-        least = max(target, self.min_thickness or 0.0)
-        return least + (1 - float(self.R.random_sample())) * (self.max_thickness - least)
+        """Uniform on the half-open interval `(T_hr, max]`, since 1 - [0, 1) is (0, 1]; or among the common ones."""
+        least, most = max(target, self.min_thickness or 0.0), self.max_thickness
+        if self.common_thickness is not None and self.R.random_sample() < 0.5:
+            low, high = self.common_thickness
+            least, most = max(least, low), min(most, high)
+        return least + (1 - float(self.R.random_sample())) * (most - least)
 
     def randomize(self, target: float) -> None:  # type: ignore[override]  # MONAI declares Any
         """Draws how the stack is acquired."""

@@ -27,13 +27,12 @@ class HeunDrift(Drift):
         """As `Drift`, the last time included."""
         return super().modulations(thickness, torch.cat([times, times[-1:]]))
 
-    def integrate(self, image, apn_modulation, velocity_modulations, times):
+    def refine(self, x, modulations, times):
         """As `Drift`."""
-        x = self.apn.project(image, apn_modulation)
         for n in range(len(times) - 1):
-            v = self.velocity.unet(x, velocity_modulations[n])
+            v = self.velocity.unet(x, modulations[n])
             ahead = euler_step(x, v, times[n], times[n + 1])
-            x = euler_step(x, (v + self.velocity.unet(ahead, velocity_modulations[n + 1])) / 2, times[n], times[n + 1])
+            x = euler_step(x, (v + self.velocity.unet(ahead, modulations[n + 1])) / 2, times[n], times[n + 1])
         return x
 
 

@@ -152,11 +152,12 @@ def test_the_modulation_holds_each_norms_scale_and_shift_where_the_norm_looks():
 def test_modulations_of_a_volume_serve_its_windows(steps, rows):
     network, x, times = drift(), image(3), schedule.euler_times(steps)
     c = thickness([4.0, 1.0], [2.0, 0.7], [5.0, 1.0])[:rows]
-    apn, velocity = network.modulations(c, times)
+    velocity = network.modulations(c, times)
     assert velocity.shape[:2] == (steps, rows)
     for n in range(steps):
         torch.testing.assert_close(velocity[n], network.velocity.modulation(c, times[n].expand(rows)))
-    torch.testing.assert_close(network.integrate(x, apn, velocity, times), network(x, c, times))
+    estimate = network.apn.project(x, network.apn.modulation(c))
+    torch.testing.assert_close(network.refine(estimate, velocity, times), network(x, c, times))
 
 
 # Shapes

@@ -1,5 +1,6 @@
 """AFCM: layers that commute with shifts below a sample, styles, and losses that leave each other's network alone."""
 
+import numpy as np
 import pytest
 import torch
 from monai.networks.nets import PatchDiscriminator
@@ -7,7 +8,6 @@ from torch.nn.functional import interpolate, leaky_relu, softplus
 
 from scripts.paper.baselines.afcm import Afcm, AfcmBatch, AfcmInferer, AfcmLoss, Conditioned, Generator
 from scripts.paper.baselines.alias_free import AliasFreeActivation, Convolution, low_pass
-from scripts.paper.baselines.stacks import fine_rows
 from scripts.stack.acquisition import Acquisition
 from tests.config_files import parser
 
@@ -113,9 +113,9 @@ def test_each_network_follows_its_own_terms():
 def test_each_slice_comes_from_the_four_around_it_and_the_outermost_stands_for_those_missing(axis):
     network, thick = tiny(), torch.rand(3, 8, 9) * 2 - 1
     acquisition = Acquisition.stack(axis, 3, 4.0, 4.0, 1.0)
-    result = AfcmInferer(seed=3).fine(thick.movedim(0, axis), acquisition, network, torch.device("cpu"))
+    result = AfcmInferer(seed=3).fine(thick.movedim(0, axis), acquisition, np.ones(3), network, torch.device("cpu"))
     z = torch.randn(12, 8, generator=torch.Generator().manual_seed(3))
-    for k, position in enumerate(fine_rows(acquisition).clip(0, 2)):
+    for k, position in enumerate(acquisition.fine_rows.clip(0, 2)):
         around = [thick[min(max(n, 0), 2)] for n in range(int(position) - 1, int(position) + 3)]
         with torch.no_grad():
             expected = network(torch.stack(around)[None], torch.tensor([position % 1]).float(), z[k : k + 1])[0, 0]

@@ -13,7 +13,6 @@ from scripts.paper.baselines.coordinates import CoordinateInferer, RandQueried, 
 from scripts.paper.baselines.liif import LIIF
 from scripts.paper.baselines.lte import LTE
 from scripts.paper.baselines.sainr import SAINR
-from scripts.paper.baselines.stacks import fine_rows
 from scripts.stack.acquisition import Acquisition
 from scripts.train.simulation import RandAcquired
 from tests.volumes import noise_stack
@@ -125,7 +124,7 @@ def test_a_ramp_stays_in_its_place(inferer, axis, spacing, target):
     stack.as_tensor()[:] = torch.from_numpy(ramp(stack)).float()
     result = inferer(queries=100, consistency="measure")(stack, Between())
     error = np.moveaxis(result.as_tensor()[0, 0].numpy() - ramp(result), axis, 0)
-    rows = fine_rows(Acquisition.of(stack))
+    rows = Acquisition.of(stack).fine_rows
     inside = (rows >= 0) & (rows <= 5)
     assert inside.sum() > 5 and np.abs(error[inside]).max() < 2e-3
 

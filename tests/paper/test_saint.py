@@ -1,11 +1,11 @@
 """SAINT: filters come from distances alone, slices from the planes around; the parameters are the published ones."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from scripts.paper.baselines.saint import FilterNetwork, Saint, SaintInferer, places, slabs
-from scripts.paper.baselines.stacks import fine_rows
 from scripts.stack.acquisition import Acquisition
 from tests.config_files import parser
 
@@ -92,14 +92,14 @@ def test_a_stack_is_rebuilt_as_training_sees_it_whatever_its_axis_and_however_ma
 ):
     network, thick = tiny(), torch.rand(6, 5, 4) * 2 - 1
     acquisition = Acquisition.stack(axis, 4, 4.0, 4.0, 1.0)
-    position = torch.from_numpy(fine_rows(acquisition)).float()[None]
+    position = torch.from_numpy(acquisition.fine_rows).float()[None]
     spacing = torch.tensor([4.0])
     with torch.no_grad():
         expected = network(thick[None, None], *places(position, 4, spacing), spacing, torch.ones(1))[0, 2]
         stack = thick.movedim(-1, axis)
         for pixels in (10**6, 1):
             monkeypatch.setattr("scripts.paper.baselines.stacks.PIXELS_ON_CPU", pixels)
-            result = SaintInferer().fine(stack, acquisition, network, torch.device("cpu"))
+            result = SaintInferer().fine(stack, acquisition, np.ones(3), network, torch.device("cpu"))
             torch.testing.assert_close(result.movedim(axis, -1), expected)
 
 

@@ -23,20 +23,30 @@ class Pointwise(nn.Module):
         super().__init__()
         self.conditions, self.calls = [], []
 
+    @property
+    def apn(self):
+        return self
+
+    def modulation(self, thickness):
+        return thickness
+
     def modulations(self, thickness, times):
         self.conditions.append((thickness, times))
-        return thickness, times
+        return times
 
-    def integrate(self, image, apn_modulation, velocity_modulations, times):
-        self.calls.append((image, apn_modulation, times))
+    def project(self, image, modulation):
         return 2 * image + 1
+
+    def refine(self, x, modulations, times):
+        self.calls.append((x, self.conditions[-1][0], times))
+        return x
 
 
 class StageOne(networks.Drift):
     """The APN of a `Drift` alone."""
 
-    def integrate(self, image, apn_modulation, velocity_modulations, times):
-        return self.apn.project(image, apn_modulation)
+    def refine(self, x, modulations, times):
+        return x
 
 
 def arrays(image):

@@ -1,7 +1,4 @@
-"""The derived DICOM series that goes back to the archive.
-
-Begin with `write.write_series`. `inherit` says what a series takes over from its source.
-"""
+"""The derived series that goes back to the archive."""
 
 from .write import check_series_folder, write_series
 

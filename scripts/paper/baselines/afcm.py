@@ -19,7 +19,7 @@ from torch.nn.functional import adaptive_avg_pool2d, l1_loss, leaky_relu, pad, s
 
 from ...stack.acquisition import Acquisition
 from .alias_free import GAIN, SLOPE, Convolution, Dense, Layer
-from .stacks import HeadInferer, fine_rows
+from .stacks import HeadInferer
 
 
 class Generator(nn.Module):
@@ -189,7 +189,7 @@ class AfcmInferer(HeadInferer):
         generator = torch.Generator()  # on the CPU: one noise for all devices
         generator.manual_seed(self.seed)
         z = torch.randn(a.fine_count, network.generator.latent, generator=generator).to(stack)
-        position = torch.from_numpy(fine_rows(a)).to(stack).clamp(0, a.slice_count - 1)
+        position = torch.from_numpy(a.fine_rows).to(stack).clamp(0, a.slice_count - 1)
         before = position.floor().long()
         slices = stack.movedim(-1, 0)
         around = (before[:, None] + torch.arange(-1, 3, device=stack.device)).clamp(0, a.slice_count - 1)

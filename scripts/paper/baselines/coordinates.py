@@ -25,7 +25,7 @@ from ...errors import InputError, flag
 from ...rebuild.inferer import longer_first
 from ...stack.acquisition import Acquisition
 from ...train.simulation import RandAcquired
-from .stacks import HeadInferer, fine_rows
+from .stacks import HeadInferer
 
 
 def neighbours(rows: Tensor, count: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -123,7 +123,7 @@ class RandQueried(RandomizableTransform, MapTransform):
         thick, acquisition = self.acquired.thick(label, data["spacing"][0])
         first, left = (int(self.R.randint(max(n - size, 0) + 1)) for n, size in zip(thick.shape[1:], self.sizes))
         patch = thick[:, first : first + self.sizes[0], left : left + self.sizes[1]]
-        rows = fine_rows(acquisition) - first
+        rows = acquisition.fine_rows - first
         inside = np.flatnonzero((rows >= -0.5) & (rows < patch.shape[1] - 0.5))
         row = inside[self.R.randint(len(inside), size=self.queries)]
         plane, column = (self.R.randint(n, size=self.queries) for n in (patch.shape[0], patch.shape[2]))
@@ -170,9 +170,9 @@ class CoordinateInferer(HeadInferer):
 
     def head(self, stack: Tensor, acquisition: Acquisition, network: CoordinateNetwork) -> Tensor:
         """See `HeadInferer.head`."""
-        rows = torch.from_numpy(fine_rows(acquisition)).to(stack.device, torch.float32)
+        rows = torch.from_numpy(acquisition.fine_rows).to(stack.device, torch.float32)
         ratio = acquisition.target_spacing / acquisition.slice_spacing
-        others = longer_first(stack, 2)[: 1 + self.both_planes]
+        others = longer_first(stack.shape, 2)[: 1 + self.both_planes]
         mean = stack.new_zeros(*stack.shape[:2], len(rows))
         hidden = None if self.progress else True  # null hides it where there is no terminal
         with tqdm(total=mean.numel() * len(others), desc="voxels", leave=False, disable=hidden, unit_scale=True) as bar:

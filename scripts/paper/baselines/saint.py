@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 
 from ...stack.acquisition import Acquisition
 from .rdn import ResidualDenseNetwork
-from .stacks import HeadInferer, fine_rows
+from .stacks import HeadInferer
 
 NEIGHBOURS = 3  # planes that the marginal network sees, and pixels along each side of a filter
 
@@ -165,7 +165,7 @@ class SaintInferer(HeadInferer):
         """See `HeadInferer.head`."""
         a = acquisition
         spacing, pixel = (torch.tensor([length], device=stack.device) for length in (a.slice_spacing, a.target_spacing))
-        position = torch.from_numpy(fine_rows(a)).float().to(stack.device)[None]
+        position = torch.from_numpy(a.fine_rows).float().to(stack.device)[None]
         where = *places(position, a.slice_count, spacing), spacing, pixel
         with torch.autocast(stack.device.type, torch.bfloat16, enabled=self.bfloat16):
             views = []

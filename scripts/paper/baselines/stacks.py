@@ -17,16 +17,8 @@ from tqdm.auto import tqdm
 from ...rebuild.inferer import StackInferer
 from ...rebuild.windows import PIXELS_ON_CPU, signal_box
 from ...stack.acquisition import Acquisition
-from ...stack.grid import centred_positions
 from ...stack.interpolation import interpolate
 from ...train.simulation import RandAcquired
-
-
-def fine_rows(acquisition: Acquisition) -> np.ndarray:
-    """Where the fine slices lie among the thick ones, `(fine_count,)`, in slices from the centre of the first."""
-    a = acquisition
-    rows = centred_positions(a.fine_count, a.target_spacing, a.slice_count, a.slice_spacing)
-    return rows - a.shift / a.slice_spacing
 
 
 class HeadInferer(StackInferer):
@@ -49,7 +41,9 @@ class HeadInferer(StackInferer):
             `(X, Y, Z')`.
         """
 
-    def fine(self, thick: Tensor, acquisition: Acquisition, network: nn.Module, device: torch.device) -> Tensor:
+    def fine(
+        self, thick: Tensor, acquisition: Acquisition, spacing: np.ndarray, network: nn.Module, device: torch.device
+    ) -> Tensor:
         """See `StackInferer.fine`."""
         axis = acquisition.slice_axis
         volume = interpolate(thick, acquisition, "nearest")
@@ -118,7 +112,7 @@ class RandStackd(RandomizableTransform, MapTransform):
         thick, acquisition = self.acquired.thick(planes, target)
         first = int(self.R.randint(max(acquisition.slice_count - self.slices, 0) + 1))
         chosen = torch.arange(first, first + self.slices).clamp(max=acquisition.slice_count - 1)
-        position = fine_rows(acquisition) - first
+        position = acquisition.fine_rows - first
         last = min(self.slices, acquisition.slice_count) - 0.5 - self.margin
         inside = np.flatnonzero((position >= self.margin - 0.5) & (position <= last))
         if not len(inside):

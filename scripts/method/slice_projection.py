@@ -1,0 +1,204 @@
+"""Stage 1 on the measured slices, not of the paper: features on their grid, mixed for every row of the fine grid.
+
+A U-Net on planes that nearest neighbour has put on the fine grid first has to find where slices end. Here a convolution
+spans three slices whatever their thickness, and the trunk costs the less, the thicker they are. How the features of two
+slices make the row of a finer grid between them, the row's place and the geometry say, as in Meta-SR (Hu et al., CVPR
+2019). There are no norms, so that a scan's result does not depend on how much air is around the head. The module
+compiles with `torch.jit.script`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from monai.networks.nets.diffusion_model_unet import zero_module
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+TOLD = 32  # numbers that the blocks are told about the geometry
+HIDDEN = 64  # of the perceptron of a row's place
+
+
+class GeometryBlock(nn.Module):
+    """3 x 3 convolution, ReLU, 3 x 3 convolution, around a skip; the geometry scales and shifts what is between them.
+
+    Args:
+        channels: of input and output.
+    """
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1)
+        self.project = zero_module(nn.Linear(TOLD, 2 * channels))
+
+    def forward(self, x: Tensor, told: Tensor) -> Tensor:
+        """`x` is `(B, C, S, W)`, `told` is `(B or 1, TOLD)`; returns `(B, C, S, W)`."""
+        scale, shift = self.project(told)[:, :, None, None].chunk(2, dim=1)
+        return x + self.conv2(torch.relu(torch.addcmul(shift, self.conv1(x), 1 + scale)))
+
+
+class Level(nn.Module):
+    """What leads to a grid, and blocks on it.
+
+    Args:
+        enter: from another grid, or from other channels.
+        channels: see `GeometryBlock`.
+        count: of blocks.
+    """
+
+    def __init__(self, enter: nn.Module, channels: int, count: int):
+        super().__init__()
+        self.enter = enter
+        self.blocks = nn.ModuleList([GeometryBlock(channels) for _ in range(count)])
+
+    def forward(self, x: Tensor, told: Tensor) -> Tensor:
+        """`x` is `(B, C', S, W')`, `told` as of `GeometryBlock`; returns `(B, C, S, W)`."""
+        x = self.enter(x)
+        for block in self.blocks:
+            x = block(x, told)
+        return x
+
+
+class SliceTrunk(nn.Module):
+    """Features of thick planes: residual blocks on all columns, then on a half, a quarter and so on, and back.
+
+    The slices keep their number.
+
+    Args:
+        channels: of each level, the finest first.
+        blocks: of each level. Every level but the coarsest has them on the way down and again on the way up.
+    """
+
+    def __init__(self, channels: Sequence[int], blocks: Sequence[int]):
+        super().__init__()
+        pairs = list(pairwise(channels))
+        self.stride = 2 ** len(pairs)  # the width must be a multiple of it
+        enters = [nn.Conv2d(1, channels[0], 3, padding=1), *(nn.Conv2d(a, b, (1, 2), (1, 2)) for a, b in pairs)]
+        self.down = nn.ModuleList([Level(enter, c, n) for enter, c, n in zip(enters, channels, blocks)])
+        ups = [
+            (nn.ConvTranspose2d(b, a, (1, 2), (1, 2)), Level(nn.Identity(), a, n)) for (a, b), n in zip(pairs, blocks)
+        ]
+        self.up = nn.ModuleList([up for up, _ in ups[::-1]])
+        self.after = nn.ModuleList([after for _, after in ups[::-1]])
+
+    def forward(self, x: Tensor, told: Tensor) -> Tensor:
+        """`x` is `(B, 1, S, W)`; returns `(B, C, S, W)`."""
+        skips: list[Tensor] = []
+        for down in self.down:
+            x = down(x, told)
+            skips.append(x)
+        skips.pop()
+        for up, after in zip(self.up, self.after):
+            x = after(up(x) + skips.pop(), told)
+        return x
+
+
+class RowMixer(nn.Module):
+    """The matrix that makes the channels of a fine row of the features of the two slices around it.
+
+    Args:
+        features: of a slice's pixel.
+        channels: of a fine pixel.
+    """
+
+    def __init__(self, features: int, channels: int):
+        super().__init__()
+        self.shape = [2 * features, channels]
+        last = nn.Linear(HIDDEN, 2 * features * channels)
+        nn.init.normal_(last.weight, std=(2 * features * HIDDEN) ** -0.5)  # channels as large as features
+        nn.init.normal_(last.bias, std=(2 * features) ** -0.5)
+        first, second = nn.Linear(6 + 4, HIDDEN), nn.Linear(HIDDEN, HIDDEN)
+        self.perceptron = nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last)
+
+    def forward(self, offset: Tensor, geometry: Tensor) -> Tensor:
+        """The matrices of rows.
+
+        Args:
+            offset: `(B or 1, R)`, of each row from the lower slice's centre, in slice spacings; in [0, 1] between the
+                two, and beyond it outside of all centres.
+            geometry: `(B or 1, 4)`, see `SliceProjectionNetwork.geometry`.
+
+        Returns:
+            `(B or 1, R, 2 features, channels)`.
+        """
+        place = offset.clamp(0, 1)
+        wave = 2 * math.pi * place
+        outside = offset - place  # in slice spacings, its sign says on which side
+        told = [2 * place - 1, outside, wave.sin(), wave.cos(), (2 * wave).sin(), (2 * wave).cos()]
+        rows = torch.stack(told, dim=-1)
+        count = max(rows.shape[0], geometry.shape[0])
+        facts = geometry[:, None].expand(count, rows.shape[1], 4)
+        matrix = self.perceptron(torch.cat([rows.expand(count, -1, -1), facts], dim=-1))
+        return matrix.unflatten(-1, self.shape)
+
+
+class SliceProjectionNetwork(nn.Module):
+    """Stage 1 on the measured slices: thick planes -> sharp planes on the fine grid, by all that is known of both.
+
+    It starts as linear interpolation between the slices' centres, and learns a correction.
+
+    Args:
+        channels, blocks: see `SliceTrunk`.
+        fine_channels: on the fine grid, one of which is the linear interpolation.
+    """
+
+    def __init__(self, channels: Sequence[int], blocks: Sequence[int], fine_channels: int):
+        super().__init__()
+        self.lengths = 4  # that it is told
+        width = fine_channels
+        self.embedding = nn.Sequential(nn.Linear(4, TOLD), nn.ReLU(), nn.Linear(TOLD, TOLD), nn.ReLU())
+        self.trunk = SliceTrunk(channels, blocks)
+        self.mixer = RowMixer(channels[0], width - 1)
+        self.fine1 = nn.Conv2d(width, width, 3, padding=1)
+        self.fine2 = nn.Conv2d(width, width, 3, padding=1)
+        self.fine3 = zero_module(nn.Conv2d(width, 1, 3, padding=1))
+
+    def geometry(self, lengths: Tensor) -> Tensor:
+        """`lengths` as in `forward` -> `(B or 1, 4)`: logarithms of thickness, target and pixel over spacing; of it."""
+        spacing = lengths[:, 2:3]
+        return torch.cat([lengths[:, :2] / spacing, lengths[:, 3:] / spacing, spacing], dim=1).log()
+
+    def features(self, seen: Tensor, geometry: Tensor) -> Tensor:
+        """`(B, 1, S, W)`, air at 0 -> `(B, S, W, C)`."""
+        columns = seen.shape[3]
+        x = self.trunk(pad(seen, [0, -columns % self.trunk.stride]), self.embedding(geometry))
+        return x.permute(0, 2, 3, 1)[:, :, :columns]
+
+    def forward(self, image: Tensor, lengths: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Sharp planes of measured ones.
+
+        Args:
+            image: `(B, 1, S, W)` in [-1, 1], measured slices along the third axis.
+            lengths: `(B or 1, 4)` in mm: thickness of the slices, target, spacing of the slices, pixel within them.
+            rows: `(B or 1, R)`, where the rows of the result lie, in slices from the centre of the first one, in
+                ascending order and one target from each other. Without them they are where the slices are.
+
+        Returns:
+            `(B, 1, R, W)`.
+        """
+        batch, slices, columns = image.shape[0], image.shape[2], image.shape[3]
+        if rows is None:
+            rows = torch.arange(slices, device=image.device, dtype=image.dtype)[None]
+        geometry = self.geometry(lengths)
+        seen = image + 1  # so that beyond the edges nothing is seen, as in air
+        features = self.features(seen, geometry)
+        lower = rows.floor().clamp(0, max(slices - 2, 0))
+        offset = rows - lower
+        first = lower.long() + slices * torch.arange(batch, device=image.device)[:, None]  # (B, R), of all slices
+        second = first + min(slices - 1, 1)
+        flat, measured = features.reshape(batch * slices, -1), seen.reshape(batch * slices, columns)
+        shape = [batch, first.shape[1], columns, -1]  # fine rows
+        around = [flat.index_select(0, index.flatten()).reshape(shape) for index in (first, second)]
+        mixed = self.mixer(offset, geometry).to(features.dtype).chunk(2, dim=2)
+        channels = around[0] @ mixed[0] + around[1] @ mixed[1]  # (B, R, W, fine_channels - 1)
+        share = offset.clamp(0, 1)[:, :, None]
+        ends = [measured.index_select(0, index.flatten()).reshape(shape[:3]) for index in (first, second)]
+        linear = torch.lerp(ends[0], ends[1], share.expand_as(ends[0]))
+        x = torch.cat([linear[..., None].to(channels.dtype), channels], dim=-1).permute(0, 3, 1, 2)
+        x = self.fine1(torch.relu(x))
+        x = x + self.fine2(torch.relu(x))
+        return (linear - 1)[:, None] + self.fine3(torch.relu(x))

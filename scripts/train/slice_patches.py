@@ -1,0 +1,78 @@
+"""Training pairs of stage 1 on the measured slices: a patch of them, and the sharp rows that lie in it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from monai.config import KeysCollection
+from monai.transforms import MapTransform, RandomizableTransform
+from monai.utils import convert_to_tensor
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .simulation import RandAcquired
+
+TISSUE = 0.08  # of intensities in [0, 1], above which a pixel is taken for tissue
+LEAST = 0.05  # of tissue; patches of air alone are drawn as if they held as much
+
+
+class RandSlicePatchd(RandomizableTransform, MapTransform):
+    """Draws an acquisition, simulates it on a sharp plane, and cuts out a patch of measured slices and its sharp rows.
+
+    Where the patch lies, its share of tissue says: a place is drawn as often as it holds tissue.
+
+    Replaces the plane by `image`, `(1, slices, columns)`, the measured slices; the sharp `(1, rows, columns)`
+    neighbouring rows of the fine grid that lie in the slices, NaN where the plane ends or the slices hold fewer;
+    `rows`, `(rows,)`, their places in slices from the centre of the first; and `lengths`, `(4,)` in mm: slice
+    thickness, target, slice spacing, pixel. Where the stack has fewer slices, its last one is repeated.
+
+    Args:
+        keys: one key, a `(1, H, W)` plane in [0, 1] whose first axis is the slice axis; `spacing` in the data, in mm.
+        acquired: draws the acquisition.
+        slices, columns: of a patch.
+        rows: at most.
+    """
+
+    def __init__(self, keys: KeysCollection, acquired: RandAcquired, slices: int, columns: int, rows: int):
+        MapTransform.__init__(self, keys)
+        RandomizableTransform.__init__(self, prob=1.0)
+        self.acquired = acquired
+        self.slices = slices
+        self.columns = columns
+        self.rows = rows
+
+    def _start(self, tissue: Tensor, size: int) -> int:
+        """The first of `size` neighbours, drawn by what they hold of `tissue`, `(n,)`; 0 if there are fewer."""
+        if len(tissue) <= size:
+            return 0
+        share = (tissue.double().unfold(0, size, 1).mean(1) + LEAST).numpy()
+        return int(self.R.choice(len(share), p=share / share.sum()))
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        (key,) = self.keys
+        label: Tensor = convert_to_tensor(data[key], track_meta=False)
+        target, pixel = data["spacing"]
+        left = self._start((label[0] > TISSUE).float().mean(0), self.columns)
+        label = label[:, :, left : left + self.columns]  # before the simulation, whose time grows with the columns
+        self.acquired.set_random_state(state=self.R)
+        thick, acquisition = self.acquired.thick(label, target)
+        first = self._start((thick[0] > TISSUE).float().mean(1), self.slices)
+        patch = thick[:, first : first + self.slices]
+        places = acquisition.fine_rows - first
+        (inside,) = np.nonzero((places >= -0.5) & (places < patch.shape[1] - 0.5))
+        start = inside[0] + self._start((label[0, inside] > TISSUE).float().mean(1), self.rows)
+        sharp = label[:, start : min(start + self.rows, inside[-1] + 1)]
+        step = target / acquisition.slice_spacing
+        missing = [0, self.columns - patch.shape[2], 0, self.slices - patch.shape[1]]
+        lacking = [0, self.columns - sharp.shape[2], 0, self.rows - sharp.shape[1]]
+        return {
+            "image": pad(patch, missing, mode="replicate"),
+            key: pad(sharp, lacking, value=torch.nan),
+            "rows": torch.from_numpy(places[start] + step * np.arange(self.rows)).float(),
+            "lengths": torch.tensor(
+                [acquisition.slice_thickness, target, acquisition.slice_spacing, pixel], dtype=torch.float32
+            ),
+        }

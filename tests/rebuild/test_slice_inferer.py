@@ -1,0 +1,109 @@
+"""Laws of the inferer with a stage 1 on the measured slices, with a plain loop over planes as oracle."""
+
+import numpy as np
+import pytest
+import torch
+
+from scripts.method.networks import Drift, VelocityNetwork
+from scripts.method.slice_projection import SliceProjectionNetwork
+from scripts.rebuild import inferer
+from scripts.rebuild.inferer import DriftInferer
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.interpolation import interpolate
+from tests.method.test_networks import perturb
+from tests.rebuild.test_inferer import OWN, arrays, close, of_box
+from tests.volumes import head, noise_stack, scan_of
+
+PIXEL = 1.0  # mm, of `noise_stack`
+
+
+def fresh():
+    torch.manual_seed(0)
+    return Drift(SliceProjectionNetwork((6, 8), (1, 1), 4), VelocityNetwork((4, 8))).eval()
+
+
+@pytest.fixture(scope="module")
+def drift():
+    return perturb(fresh(), scale=0.03)
+
+
+@torch.no_grad()
+def by_loop(image, drift, others, steps=0, mirrors=((),)):
+    """Plane by plane, in the scan's units: stage 1 and, in one window, the flow; each averaged over mirror images."""
+    measured, a = arrays(image)
+    low, high = max(measured.min().item(), 0), float(np.percentile(measured.double(), 99.9))
+    unit = 2 * (measured - low) / (high - low) - 1
+    lengths = torch.tensor([[a.slice_thickness, a.target_spacing, a.slice_spacing, PIXEL]])
+    rows = torch.from_numpy(a.fine_rows)[None].float()
+    ends = {False: rows, True: (a.slice_count - 1 - rows).flip(1)}
+    total = 0
+    for other in others:
+        normal, sharp = 3 - a.slice_axis - other, []
+        for plane in unit.unbind(normal):
+            plane = (plane if a.slice_axis < other else plane.T)[None, None]
+            x = sum(drift.apn(plane.flip(f), lengths, ends[2 in f]).flip(f) for f in mirrors) / len(mirrors)
+            refined = 0
+            for f in mirrors:
+                xt = x.flip(f)
+                for n in range(steps):
+                    xt = xt + drift.velocity(xt, lengths[:, :2], torch.tensor([n / steps])) / steps
+                refined = refined + xt.flip(f) / len(mirrors)
+            sharp.append(refined[0, 0] if a.slice_axis < other else refined[0, 0].T)
+        total = total + torch.stack(sharp, normal) / len(others)
+    return ((total + 1) / 2 * (high - low) + low).clamp(min=0)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("steps", [0, 2])
+def test_agreement_with_a_plain_loop(axis, steps, drift):
+    """Planes of 16 x 16 and 16 x 24 pixels on the fine grid, which one window holds."""
+    shape = [16, 24, 16]
+    shape[axis] = 4
+    image = noise_stack(shape, axis=axis, spacing=4.0 if axis != 1 else 6.0)
+    others = sorted((a for a in range(3) if a != axis), key=lambda a: -shape[a])
+    one = of_box(DriftInferer(24, steps=steps, **OWN)(image, drift))
+    close(one, by_loop(image, drift, others[:1], steps))
+    both = of_box(DriftInferer(24, steps=steps, both_planes=True, **OWN)(image, drift))
+    close(both, by_loop(image, drift, others, steps))
+    assert (one - both).abs().max() > 1
+
+
+def test_flips_average_the_four_mirror_images(drift):
+    image, mirrors = noise_stack((8, 16, 4), spacing=4.0), ((), (2,), (3,), (2, 3))
+    result = of_box(DriftInferer(16, steps=1, flips=True, **OWN)(image, drift))
+    close(result, by_loop(image, drift, (1,), 1, mirrors))
+    assert (result - by_loop(image, drift, (1,), 1)).abs().max() > 1
+
+
+def test_planes_in_calls_of_any_size_give_one_result(drift, monkeypatch):
+    image = noise_stack((5, 18, 4))
+    whole = DriftInferer(steps=0, **OWN)(image, drift)
+    monkeypatch.setattr(inferer, "PIXELS_ON_CPU", 1)
+    close(DriftInferer(steps=0, **OWN)(image, drift), whole)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.4])
+def test_before_training_a_scan_is_interpolated_linearly(shift):
+    scan = scan_of(head(), 4.0, spacing=5.0, shift=shift)[None]
+    result, thick = of_box(DriftInferer(steps=0, both_planes=True, **OWN)(scan, fresh())), arrays(scan)[0]
+    expected = interpolate(thick, Acquisition.of(scan), "linear")
+    inside = expected > 100  # beyond the box around the head, air keeps the nearest slice
+    close(result[inside], expected[inside], 0.1)
+
+
+def test_the_slices_beyond_the_box_are_seen_and_its_rows_are_placed():
+    """A head in the middle of much air along the slice axis comes out as without that air."""
+    drift, truth = perturb(fresh(), scale=0.03), torch.zeros(24, 26, 200)
+    truth[..., 80:120] = head()
+    scan = scan_of(truth, 5.0)[None]
+    cut = scan_of(truth[..., 30:170], 5.0)[None]
+    whole, part = (of_box(DriftInferer(steps=0, **OWN)(volume, drift)) for volume in (scan, cut))
+    close(whole[..., 80:120], part[..., 50:90], 0.1)
+
+
+def test_a_reconciled_result_is_nearer_to_its_slices(drift):
+    scan = scan_of(head(), 5.0)[None]
+    own, moved = (DriftInferer(steps=0, both_planes=True, **options)(scan, drift) for options in (OWN, {}))
+    truth = head()
+    assert (of_box(moved) - of_box(own)).abs().max() > 1
+    assert (of_box(moved) - truth).square().mean() < (of_box(own) - truth).square().mean()
