@@ -130,7 +130,7 @@ def enhanced(images):
 
 
 def taken(source):
-    return [one for one in find_series(source, THIN)[0] if one.skipped is None]
+    return [one for one in find_series(source, THIN) if one.skipped is None]
 
 
 def read_only(source):
@@ -140,7 +140,7 @@ def read_only(source):
 
 def verdict(source):
     """Why the only series is skipped."""
-    ((series,), _) = find_series(source, THIN)
+    (series,) = find_series(source, THIN)
     return series.skipped
 
 

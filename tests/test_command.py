@@ -1,6 +1,7 @@
 """`drift-mri`: what it takes, what it refuses, and that the configs know every option."""
 
 import re
+from pathlib import PurePosixPath
 
 import nibabel as nib
 import numpy as np
@@ -83,7 +84,9 @@ def test_the_options_of_the_page_are_those_of_the_help():
 def test_patterns_and_labels_may_be_several_and_of_any_letters(tmp_path):
     words = "a -o out --include $x @y --include *.nii --exclude %z --participant_label 01 sub-02".split()
     given = overrides(parser().parse_args(words))
-    texts = {name: list(map(str, given[name])) for name in ("include", "exclude", "participant_label")}
+    patterns = {name: given[name] for name in ("include", "exclude", "participant_label")}
+    assert all(type(one) is PurePosixPath for found in patterns.values() for one in found), "no backslash on Windows"
+    texts = {name: list(map(str, found)) for name, found in patterns.items()}
     assert texts == {"include": ["$x", "@y", "*.nii"], "exclude": ["%z"], "participant_label": ["01", "sub-02"]}
     save_scan(tmp_path / "$x.nii.gz")
     save_scan(tmp_path / "b.nii.gz")

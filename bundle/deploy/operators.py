@@ -49,7 +49,7 @@ def thick_series(folder: Path, thin: float) -> list[dicom.Series]:
     Raises:
         InputError: if there is none.
     """
-    found, _ = dicom.find_series(folder, thin)
+    found = dicom.find_series(folder, thin)
     for series in found:
         if series.skipped:
             logger.info(f"{series.name} is skipped: {series.skipped}")

@@ -29,7 +29,7 @@ from ..stack.grid import voxel_spacing
 from ..stack.profile import slice_profile
 from ..train.simulation import simulate
 from .metrics import gradient_rmse, hf_psnr, lesion_contrast_kept, lesion_sizes, psnr, ssim
-from .segmentation import Segmenter, agreement
+from .segmentation import LabelMap, Segmenter, agreement
 from .tables import CASE, group_means, means_table, write_tables
 
 logger = logging.getLogger("drift")
@@ -95,30 +95,91 @@ def central_slab(volume: MetaTensor, slice_axis: int, count: int | None) -> Meta
 
 @dataclass(frozen=True)
 class Truth:
-    """A sharp volume and its masks, all `(X, Y, Z)`: they come from the truth alone.
+    """A sharp volume and what rebuilt ones are measured with; all of it comes from the truth alone.
 
     Attributes:
-        volume: float.
-        head: bool.
-        flat: bool, tissue without edges.
-        lesion_sizes: in voxels, 0 outside of lesions; null where no mask is known.
+        name: of the volume, for messages.
+        sharp: `(1, X, Y, Z)` with its affine.
+        head: `(X, Y, Z)` bool.
+        flat: `(X, Y, Z)` bool, tissue without edges.
+        lesion_sizes: `(X, Y, Z)` in voxels, 0 outside of lesions; null where no mask is known.
+        measure_more: what `Metrics` return; null for no more metrics.
+        segmenter: null for none.
+        labels: of the sharp volume, by the segmenter.
     """
 
-    volume: Tensor
+    name: str
+    sharp: MetaTensor
     head: Tensor
     flat: Tensor
     lesion_sizes: Tensor | None
+    measure_more: Callable[[Tensor], dict[str, float]] | None
+    segmenter: Segmenter | None
+    labels: LabelMap | None
 
     @classmethod
-    def of(cls, sharp: MetaTensor, lesions: MetaTensor | None) -> Truth:
-        """Of a sharp volume, which is not constant, and of what `read_lesion_sizes` returns; both `(1, X, Y, Z)`."""
+    def of(
+        cls,
+        name: str,
+        sharp: MetaTensor,
+        lesions: MetaTensor | None,
+        slice_axis: int,
+        metrics: Metrics | None,
+        segmenter: Segmenter | None,
+    ) -> Truth:
+        """Of a sharp volume and of what `read_lesion_sizes` returns, both `(1, X, Y, Z)`.
+
+        Raises:
+            InputError: if the volume is constant, or the segmenter fails.
+        """
+        if sharp.max() == sharp.min():
+            raise InputError(f"{name} is constant where it is evaluated: expected a head. Leave this volume out.")
         volume = sharp.as_tensor()[0]
-        sizes = None if lesions is None else lesions.as_tensor()[0]
-        return cls(volume, tissue.head_mask(volume), tissue.flat_tissue(volume), sizes)
+        return cls(
+            name,
+            sharp,
+            tissue.head_mask(volume),
+            tissue.flat_tissue(volume),
+            None if lesions is None else lesions.as_tensor()[0],
+            None if metrics is None else metrics(volume, slice_axis),
+            segmenter,
+            None if segmenter is None else segmenter(sharp, name),
+        )
+
+    def row(self, label: str, method: Method, thick: MetaTensor, told: Acquisition, acquired: Acquisition) -> dict:
+        """One method's columns of `CASE` and `METRICS`.
+
+        Args:
+            label: name of the method.
+            method: see `Method`.
+            thick: `(1, X, Y, Z)` slices of the volume.
+            told: how the method is told that they were acquired.
+            acquired: how they were.
+
+        Raises:
+            InputError: if the result is no finite volume on the truth's grid, or its segmentation fails.
+        """
+        start = time.perf_counter()
+        result = method(thick.clone(), told)
+        seconds = time.perf_counter() - start
+        prediction = convert_to_tensor(result, device="cpu", track_meta=False).to(self.sharp.as_tensor())
+        if prediction.shape != self.sharp.shape or not torch.isfinite(prediction).all():
+            raise InputError(
+                f"{label} made a volume of {tuple(prediction.shape)} of {self.name} at {told.slice_thickness:g} mm: "
+                f"expected {tuple(self.sharp.shape)}, all finite. Mend the method, or leave it out."
+            )
+        quality = self.measure(prediction[0], acquired)
+        if self.segmenter is not None and self.labels is not None:
+            rebuilt, of = MetaTensor(prediction, affine=self.sharp.affine), f"{label} of {self.name}"
+            found = self.labels if label == TRUTH else self.segmenter(rebuilt, of)
+            quality["dice"] = agreement(found, self.labels, of)
+        meta = getattr(result, "meta", {})
+        own = {"seconds": seconds, **meta.get("measured", {})}
+        return {"method": label, "steps": meta.get("steps"), **quality, **own}
 
     def measure(self, prediction: Tensor, acquisition: Acquisition) -> dict[str, float]:
-        """Columns of `tables.METRICS` for a volume `(X, Y, Z)` that was rebuilt from an acquisition."""
-        axis, spacing, truth = acquisition.slice_axis, acquisition.target_spacing, self.volume
+        """Columns of `METRICS`, without Dice, for a volume `(X, Y, Z)` that was rebuilt from an acquisition."""
+        axis, spacing, truth = acquisition.slice_axis, acquisition.target_spacing, self.sharp.as_tensor()[0]
         bands = spectra.through_plane_bands(acquisition.slice_thickness, spacing)
         low, middle, high = spectra.power_ratios(prediction, truth, axis, spacing, bands)
         kept = {"lesions": math.nan, "small_lesions": math.nan}
@@ -136,6 +197,7 @@ class Truth:
             "power_high": high,
             "step_ratio": trace.step_ratio(prediction, acquisition, self.flat),
             **kept,
+            **({} if self.measure_more is None else self.measure_more(prediction)),
         }
 
 
@@ -242,13 +304,10 @@ def evaluate(
         lesions = read_lesion_sizes(item, volume)
         for axis in item["sharp_axes"] if axes == "all" else item["sharp_axes"][:1]:
             sharp, fine_spacing = central_slab(volume, axis, slab), float(voxel_spacing(volume.affine)[axis])
-            if sharp.max() == sharp.min():
-                raise InputError(f"{name} is constant where it is evaluated: expected a head. Leave this volume out.")
-            truth = Truth.of(sharp, None if lesions is None else central_slab(lesions, axis, slab))
-            labels = None if segmenter is None else segmenter(sharp, name)
-            more = None if metrics is None else metrics(truth.volume, axis)
+            kept = None if lesions is None else central_slab(lesions, axis, slab)
+            truth = Truth.of(name, sharp, kept, axis, metrics, segmenter)
             known: dict[str, Method] = {} if metrics is None else {TRUTH: partial(_given, volume=sharp)}
-            noise_sd = noise * intensity.data_range(truth.volume)
+            noise_sd = noise * intensity.data_range(sharp.as_tensor())
             for thickness in thicknesses:
                 if thickness < fine_spacing:
                     raise InputError(
@@ -256,33 +315,15 @@ def evaluate(
                         "cannot be simulated, expected thicker ones. Set --thicknesses."
                     )
                 spacing = round(spacing_ratio * thickness, 9)  # 1.2 x 3 mm is 3.6 mm in the tables, too
-                a = Acquisition.of_truth(axis, sharp.shape[1 + axis], fine_spacing, thickness, spacing, profile)
-                thick = simulate(sharp, a)
+                acquired = Acquisition.of_truth(axis, sharp.shape[1 + axis], fine_spacing, thickness, spacing, profile)
+                thick = simulate(sharp, acquired)
                 thick.add_(noise_sd * torch.randn(thick.shape, generator=generator))
-                told = replace(a, profile=SLR)
+                told = replace(acquired, profile=SLR)
                 told.attach(thick)
                 case = (name, item["subject"], item["contrast"], axis, thickness, spacing, fine_spacing)
                 for label, method in {**methods, **known}.items():
-                    start = time.perf_counter()
-                    result = method(thick.clone(), told)
-                    took = time.perf_counter() - start
-                    prediction = convert_to_tensor(result, device="cpu", track_meta=False).to(truth.volume)
-                    if prediction.shape != sharp.shape or not torch.isfinite(prediction).all():
-                        raise InputError(
-                            f"{label} made a volume of {tuple(prediction.shape)} of {name} at {thickness:g} mm: "
-                            f"expected {tuple(sharp.shape)}, all finite. Mend the method, or leave it out."
-                        )
-                    quality = truth.measure(prediction[0], a)
-                    if more is not None:
-                        quality |= more(prediction[0])
-                    if segmenter is not None and labels is not None:
-                        rebuilt = MetaTensor(prediction, affine=sharp.affine)
-                        found = labels if label == TRUTH else segmenter(rebuilt, f"{label} of {name}")
-                        quality["dice"] = agreement(found, labels, f"{label} of {name}")
-                    meta = getattr(result, "meta", {})
-                    measured = quality | {"seconds": took} | meta.get("measured", {})
-                    rows.append(dict(zip(CASE, (*case, label, meta.get("steps")))) | measured)
-                    logger.info(f"{name} axis {axis}, {thickness:g} mm, {label}: PSNR {quality['psnr']:.2f} dB")
+                    rows.append(dict(zip(CASE, case)) | truth.row(label, method, thick, told, acquired))
+                    logger.info(f"{name} axis {axis}, {thickness:g} mm, {label}: PSNR {rows[-1]['psnr']:.2f} dB")
         table = pd.DataFrame(rows).astype({"slice_axis": "Int64", "steps": "Int64"})
         write_tables(output_dir, options, table)
     logger.info(f"wrote {Path(output_dir) / 'evaluation'}.csv, .json and .md\n{means_table(group_means(table))}")

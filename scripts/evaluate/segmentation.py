@@ -142,5 +142,10 @@ def agreement(prediction: LabelMap, truth: LabelMap, name: str) -> float:
             "or another affine: expected one grid. Have the segmenter keep the grid of its input."
         )
     found = np.unique(truth.labels)
-    pairs = ((torch.from_numpy(of.labels == k)[None, None] for of in (prediction, truth)) for k in found[found != 0])
-    return float(np.mean([compute_dice(*pair).item() for pair in pairs] or [math.nan]))
+    found = found[found != 0]
+    return float(np.mean([_dice(prediction.labels == k, truth.labels == k) for k in found] or [math.nan]))
+
+
+def _dice(prediction: np.ndarray, truth: np.ndarray) -> float:
+    """Dice of two masks `(X, Y, Z)`, the truth's not empty."""
+    return compute_dice(torch.from_numpy(prediction)[None, None], torch.from_numpy(truth)[None, None]).item()

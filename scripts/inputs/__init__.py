@@ -1,4 +1,5 @@
-"""What is read: files, DICOM series, BIDS datasets, and which of them are scans to rebuild.
+"""What is read: files, folders, DICOM series and BIDS datasets.
 
-Begin with `scans.scans`, which lists them, and `transforms.LoadScand`, which reads one.
+`scans.scans` lists the scans to rebuild; begin there. `transforms.LoadScand` reads one of them, and
+`transforms.SettleAcquisitiond` settles how it was acquired.
 """

@@ -18,13 +18,13 @@ from ..files import NIFTI, ends_as, stem, walk
 DESCRIPTION = "dataset_description.json"
 WEIGHTED = {"T1w", "T2w", "PDw", "T2starw", "FLAIR", "inplaneT1", "inplaneT2", "PDT2", "PD", "T2star", "FLASH", "angio"}
 NOT_MAGNITUDE = {"part-phase", "part-real", "part-imag"}
-NOT_ANATOMY = re.compile(  # last part of a name
+NOT_ANATOMY = re.compile(  # suffixes, the last part of a name
     r"(deface)?mask|(.*\+)?[ad]?seg|probseg|labels?|.*map|phase(diff|[12])?|magnitude[12]?|epi|bold|cbv|sbref|dwi|asl|"
     "m0scan",
     re.IGNORECASE,
 )
 ELSEWHERE = "of a dataset the scans in the subjects' anat folders are taken"
-SCANNER = (  # of a sidecar, what holds for the rebuilt scan too: not its slices, their order or times
+SCANNER = (  # fields of a sidecar that hold for the rebuilt scan too; those on slices, their order or times do not
     "Modality MagneticFieldStrength Manufacturer ManufacturersModelName SoftwareVersions InstitutionName StationName "
     "BodyPart BodyPartExamined MRAcquisitionType ScanningSequence SequenceVariant SequenceName PulseSequenceType "
     "ReceiveCoilName ReceiveCoilActiveElements RepetitionTime EchoTime InversionTime FlipAngle EchoTrainLength "
@@ -33,7 +33,7 @@ SCANNER = (  # of a sidecar, what holds for the rebuilt scan too: not its slices
 
 
 def dataset_root(path: str | os.PathLike) -> Path | None:
-    """The BIDS dataset that a file or folder belongs to, None outside of one."""
+    """Root of the BIDS dataset that a file or folder belongs to; None outside of one."""
     path = Path(path).absolute()
     return next((folder for folder in (path, *path.parents) if (folder / DESCRIPTION).is_file()), None)
 
@@ -45,13 +45,21 @@ def by_drift(folder: str | os.PathLike) -> bool:
 
 
 def shows_anatomy(name: str) -> bool:
-    """False for names of masks, label and parameter maps, phases, and functional or diffusion series; BIDS or not."""
+    """False for names of masks, label and parameter maps, phases, and functional or diffusion series.
+
+    >>> [shows_anatomy(name) for name in ("sub-01_T2w.nii.gz", "head.mgz", "sub-01_dseg.nii.gz", "brain_mask.nii")]
+    [True, True, False, False]
+    """
     entities, suffix = _parts(stem(name))
     return not (NOT_ANATOMY.fullmatch(suffix) or NOT_MAGNITUDE & entities)
 
 
 def volumes(root: Path) -> list[tuple[Path, str | None]]:
-    """NIfTI files of a dataset's subjects, sorted, each with the reason why it is no anatomical scan; None if it is."""
+    """NIfTI files of a dataset's subjects, sorted.
+
+    Returns:
+        Each path, with the reason why it is no anatomical scan; None if it is one.
+    """
     ignored, found = _ignored(root), dict[Path, str | None]()
     for folder, folders, names in walk(root):
         if folder == root:
@@ -74,7 +82,9 @@ def volumes(root: Path) -> list[tuple[Path, str | None]]:
 
 
 def _ignored(root: Path) -> Callable[[str], bool]:
-    """Whether a path, relative to a dataset, is one that its `.bidsignore` names; its lines are those of gitignore.
+    """A test whether a dataset's `.bidsignore` names a path, which is relative to its root.
+
+    The lines of the file are those of a gitignore file.
 
     Raises:
         InputError: if the file cannot be read.
@@ -103,7 +113,11 @@ def derivative_name(name: str) -> str:
 
 
 def sidecars(path: str | os.PathLike) -> list[Path]:
-    """JSON sidecars of a NIfTI file, nearest first; in a BIDS dataset also those it inherits from upper folders."""
+    """JSON sidecars of a scan, the nearest first.
+
+    In a BIDS dataset it inherits those of upper folders that have its suffix and no entity that it lacks: `T2w.json` at
+    the root speaks of `sub-01/anat/sub-01_acq-tse_T2w.nii.gz`.
+    """
     path = Path(path)
     name = stem(path.name)
     beside = path.with_name(name + ".json")
@@ -124,7 +138,10 @@ def sidecars(path: str | os.PathLike) -> list[Path]:
 
 
 def sidecar_value(path: str | os.PathLike, name: str) -> tuple[Any, Path | None]:
-    """What the nearest sidecar of a NIfTI file that knows it says, and which one it is; None and None without.
+    """Looks a field up in the sidecars of a scan.
+
+    Returns:
+        Its value and the nearest sidecar that has it; None and None where none has.
 
     Raises:
         InputError: if a sidecar is no JSON object.
@@ -140,7 +157,7 @@ def sidecar_value(path: str | os.PathLike, name: str) -> tuple[Any, Path | None]
 
 
 def scanner(path: str | os.PathLike) -> dict[str, Any]:
-    """What the sidecars of a scan say of how it was acquired, as far as that holds for the rebuilt scan too.
+    """Fields of a scan's sidecars that hold for the rebuilt scan too, see `SCANNER`.
 
     Raises:
         InputError: if a sidecar is no JSON object.
@@ -150,7 +167,9 @@ def scanner(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def skull_stripped(path: str | os.PathLike) -> bool | None:
-    """Whether a scan shows the brain alone: as its sidecars say; raw datasets hold what was scanned; else not known.
+    """Whether a scan shows the brain alone; None where nothing says so.
+
+    Its sidecars say it. Scans of raw datasets show what was scanned.
 
     Raises:
         InputError: if a sidecar is no JSON object.

@@ -1,4 +1,4 @@
-"""Scans as MONAI reads them: NIfTI, MGZ, Analyze, NRRD, MetaImage, DICOM series; what is no scan is refused."""
+"""Reading a scan, as a reader of MONAI: NIfTI, MGZ, Analyze, NRRD, MetaImage, DICOM series."""
 
 from __future__ import annotations
 
@@ -21,30 +21,37 @@ from . import dicom
 
 itk, has_itk = optional_import("itk")
 
-ANALYZE_IMAGES = (nib.AnalyzeImage, nib.Spm99AnalyzeImage, nib.Spm2AnalyzeImage)  # NIfTI's pairs are derived of them
-UNSURE = (
+ANALYZE_IMAGES = (
+    nib.AnalyzeImage,
+    nib.Spm99AnalyzeImage,
+    nib.Spm2AnalyzeImage,
+)  # exact types: NIfTI pairs derive from them
+UNSURE = (  # a warning
     "Analyze files do not say which side is the patient's left: it is taken that their rows run from right to left. "
     "Check it, and convert the scan to NIfTI."
 )
 
 
 class ScanReader(ImageReader):
-    """Reads one complete 3-D volume of real numbers and what its file says of it, in the two steps of MONAI."""
+    """Reads one complete 3-D volume of real numbers, and what its file says of it.
+
+    Its two steps are those of MONAI: `read` opens a scan, `get_data` reads its voxels.
+    """
 
     def verify_suffix(self, filename: Sequence[str | os.PathLike] | str | os.PathLike) -> bool:
-        """Whether all names end as those of volumes do; a `dicom.Series` has no name to end."""
+        """Whether all names end as those of volumes do. A `dicom.Series` needs no ending."""
         return all(isinstance(one, dicom.Series) or ends_as(str(one), VOLUMES) for one in ensure_tuple(filename))
 
     def read(self, data: Any, **kwargs: Any) -> tuple[str, Any]:
-        """Opens a scan; the voxels of NIfTI, MGZ and Analyze files are not read yet.
+        """Opens a scan. The voxels of NIfTI, MGZ and Analyze files are not read yet.
 
         Args:
-            data: path of a NIfTI, MGZ or Analyze file, read by nibabel; of an NRRD or MetaImage file, read by ITK; or a
-                `dicom.Series`.
+            data: path of a scan, or a `dicom.Series`. NIfTI, MGZ and Analyze are opened by nibabel, NRRD and MetaImage
+                by ITK.
             kwargs: none.
 
         Returns:
-            The scan's name and its image, of nibabel or a `dicom.Volume`, which has an affine.
+            The scan's name and its image: nibabel's, or a `dicom.Volume`.
 
         Raises:
             InputError: if there is no such scan.
@@ -59,10 +66,15 @@ class ScanReader(ImageReader):
         """Voxels and meta data of what `read` opened.
 
         Returns:
-            `(X, Y, Z)` float32, and `affine`, voxel -> mm, RAS; `filename_or_obj`, the scan's name; `stated`, what the
-            file says of the acquisition: `slice_axis`, of the array, and `slice_thickness`, in mm, each with its source
-            and only where it is known; for NIfTI `header`, what holds for a result as well; for Analyze
-            `warning`; for DICOM `series`, its description, and its `date`.
+            Voxels `(X, Y, Z)`, float32, and a dictionary:
+
+            - `affine`: voxel -> mm, RAS;
+            - `filename_or_obj`: the scan's name;
+            - `stated`: what the file says of the acquisition, each with its source: `slice_axis`, of the array, and
+              `slice_thickness`, in mm, where they are known;
+            - `header`, of NIfTI: fields that hold for a result as well;
+            - `warning`, of Analyze;
+            - `series`, of DICOM: its description and date.
 
         Raises:
             InputError: if the voxels cannot be read, or are no volume of real numbers.
@@ -80,12 +92,12 @@ class ScanReader(ImageReader):
 
 
 def is_header(path: Path) -> bool:
-    """Whether a file named `.hdr` is the header of an Analyze or NIfTI volume: it begins with its own length."""
+    """Whether a file named `.hdr` is the header of an Analyze or NIfTI volume: such a file begins with its length."""
     try:
         with open(path, "rb") as file:
             start = file.read(4)
     except OSError:
-        return True  # told when its turn comes
+        return True  # what is wrong is said when it is read
     return any(int.from_bytes(start, order) in (348, 540) for order in ("little", "big"))
 
 
@@ -112,9 +124,9 @@ def no_volume(image: Any) -> str | None:
 
 
 def data_file(path: Path) -> Path | None:
-    """The file that holds the voxels of an NRRD or MetaImage header; None where they follow the header itself.
+    """The file with the voxels of an NRRD or MetaImage header; None where they follow the header itself.
 
-    Headers are other people's: one could name any file of this machine, whose bytes would come out as an image.
+    A header may come from anybody. One that names another file of this machine would bring out its bytes as an image.
 
     Raises:
         InputError: if the header names several files, or one outside of its own folder.
@@ -129,7 +141,7 @@ def data_file(path: Path) -> Path | None:
     if not names or (not nrrd and set(names) <= {"LOCAL", "Local", "local"}):
         return None
     place = path.parent / names[0]
-    one_name = len(names) == 1 and re.fullmatch(r"(\./)?(?!LIST)[^/\\%\0]+", names[0])  # no list, no pattern
+    one_name = len(names) == 1 and re.fullmatch(r"(\./)?(?!LIST)[^/\\%\0]+", names[0])  # neither a list nor a pattern
     if not one_name or os.path.dirname(os.path.realpath(place)) != os.path.realpath(path.parent):
         raise InputError(
             f"{path} takes its voxels from {', '.join(names)}: expected one file in its own folder. Save header and "
@@ -177,12 +189,12 @@ def _voxels(name: str, image: Any) -> np.ndarray:
         raise _unreadable(name, error) from error
     if unit not in ("mm", "unknown"):
         raise InputError(f"{name} states its lengths in {unit}s: expected mm. Scale its affine and save it in mm.")
-    with np.errstate(over="ignore"):  # told as infinite, later
+    with np.errstate(over="ignore"):  # infinity is refused later
         return array.reshape(array.shape[:3]).astype(np.float32)
 
 
 def _stated(image: SpatialImage | dicom.Volume) -> dict[str, list]:
-    """What a file says of its acquisition, as [value, source]."""
+    """What a file says of its acquisition: name -> [value, source]."""
     if isinstance(image, dicom.Volume):
         facts = {"slice_axis": 2, "slice_thickness": image.slice_thickness}
         source = "the DICOM header"
@@ -195,6 +207,6 @@ def _stated(image: SpatialImage | dicom.Volume) -> dict[str, list]:
 def _header(image: nib.Nifti1Pair) -> dict[str, int]:
     """Fields of a NIfTI header that hold for the rebuilt scan as they stand."""
     fields = {name: int(image.header[name]) for name in ("sform_code", "qform_code", "dim_info", "xyzt_units")}
-    if not np.allclose(image.get_qform(), image.affine, atol=1e-3):  # it says another place, which is not carried on
+    if not np.allclose(image.get_qform(), image.affine, atol=1e-3):  # the qform says another place, and is not kept
         fields["qform_code"] = fields["sform_code"]
     return fields

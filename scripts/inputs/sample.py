@@ -26,8 +26,8 @@ def built_in_sample(output_dir: str | os.PathLike, slice_thickness: float = 5.0)
     Fonov et al., NeuroImage 54:313-327 (2011).
 
     Args:
-        output_dir: where `icbm152_truth.nii.gz` and `icbm152.nii.gz`, the thick scan, are written, and the sidecar that
-            states its slice thickness.
+        output_dir: where three files are written: `icbm152_truth.nii.gz`, the thick scan `icbm152.nii.gz`, and its
+            sidecar with the slice thickness.
         slice_thickness: of the axial slices, without gap, in mm.
 
     Returns:
@@ -36,26 +36,26 @@ def built_in_sample(output_dir: str | os.PathLike, slice_thickness: float = 5.0)
     Raises:
         InputError: if the folder cannot be written.
     """
-    from nilearn.datasets import load_mni152_template  # here, because it takes seconds and only the sample needs it
+    from nilearn.datasets import load_mni152_template  # here: it takes seconds, and only the sample needs it
 
     template = load_mni152_template(resolution=1)
     data = np.asarray(template.dataobj, dtype=np.float32)
     inside = np.argwhere(data > 0)
     low, high = np.maximum(inside.min(0) - 2, 0), np.minimum(inside.max(0) + 3, data.shape)
-    high[2] -= (high[2] - low[2]) % int(slice_thickness)  # whole thick slices: truth and result share one grid
+    high[2] -= (high[2] - low[2]) % int(slice_thickness)  # whole thick slices, so that truth and result share one grid
     truth = template.slicer[tuple(slice(a, b) for a, b in zip(low, high))]
     sharp = np.asarray(truth.dataobj, dtype=np.float32)
     acquisition = Acquisition.of_truth(2, sharp.shape[2], 1.0, slice_thickness)
     thick = acquire(torch.from_numpy(sharp), acquisition).numpy()
     affine = fine_affine(truth.affine, 2, sharp.shape[2], thick.shape[2], slice_thickness)
-    paths = {"truth": Path(output_dir, "icbm152_truth.nii.gz"), "image": Path(output_dir, "icbm152.nii.gz")}
-    path, sidecar, result = (str(Path(output_dir, name)) for name in ("icbm152.nii.gz", "icbm152.json", "icbm152_sr"))
+    names = ("icbm152.nii.gz", "icbm152_truth.nii.gz", "icbm152.json", "icbm152_sr")
+    path, truth_path, sidecar, result = (str(Path(output_dir, name)) for name in names)
     try:
-        for key, image in {"truth": (sharp, truth.affine), "image": (thick, affine)}.items():
-            with whole_file(paths[key]) as partial:
+        for place, image in {truth_path: (sharp, truth.affine), path: (thick, affine)}.items():
+            with whole_file(place) as partial:
                 nib.save(nib.Nifti1Image(*image), partial)
         with whole_file(sidecar) as partial:
             partial.write_text(json.dumps({"SliceThickness": slice_thickness}) + "\n", encoding="utf-8")
     except OSError as error:
         raise InputError(f"output_dir {output_dir} cannot be written ({error}). Choose another one.") from error
-    return {"image": path, "name": path, "sources": [path, sidecar], "result": result, "truth": str(paths["truth"])}
+    return {"image": path, "name": path, "sources": [path, sidecar], "result": result, "truth": truth_path}

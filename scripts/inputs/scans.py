@@ -28,7 +28,7 @@ FEW_VALUES = 64  # whole numbers in a mask or a label map, at most; scans have m
 
 
 def _label_count(image: Any) -> int | None:
-    """How many labels a mask or a label map has; None for a scan, of which one slice mostly tells."""
+    """How many values a mask or a label map holds; None for a scan, which one slice mostly tells."""
     for part in (image.shape[2] // 2, slice(None)):
         values = np.unique(image.dataobj[:, :, part])
         if len(values) > FEW_VALUES or not np.array_equal(values, np.rint(values)):
@@ -37,9 +37,9 @@ def _label_count(image: Any) -> int | None:
 
 
 def _unfit(path: Path, thin: float) -> str | None:
-    """Why a volume of a folder is not rebuilt; None for scans, and for broken files, which their turn comes to tell.
+    """Why a volume of a folder is not rebuilt; None for scans, and for broken files, which fail when they are read.
 
-    The name is looked at first, then the header, and voxels only where both leave it open.
+    The name is looked at first, then the header. Voxels are read only where both leave it open.
     """
     if ends_as(path, ANALYZE) and not is_header(path):
         return "it is no header of a volume"
@@ -61,7 +61,7 @@ def _unfit(path: Path, thin: float) -> str | None:
 
 
 def _fit(paths: Sequence[Path], thin: float, selection: Selection) -> list[Path]:
-    """Those of a folder's volumes that are rebuilt; the others are named."""
+    """The volumes of a folder that are rebuilt. The others are logged with the reason."""
     fit = []
     with logging_redirect_tqdm():
         for path in tqdm(paths, desc="looking", unit="volume", leave=False, delay=1, disable=None):
@@ -78,7 +78,7 @@ def _volume(path: Path, result: Path) -> dict:
         data = [path.with_suffix(ending) for ending in (".img", ".IMG", ".mat")]
     try:
         data += [data_file(path)] if ends_as(path, ITK) else []
-    except InputError:  # told by the reader
+    except InputError:  # which the reader says
         data = []
     sources = [path, *(one for one in data if one and one.is_file()), *bids.sidecars(path)]
     name, paths = printable(str(path)), [str(source) for source in sources]
@@ -86,9 +86,9 @@ def _volume(path: Path, result: Path) -> dict:
 
 
 def _dicom(source: Path | Sequence[Path], output_dir: Path, thin: float, selection: Selection) -> list[dict]:
-    """The thick series among DICOM files; those that are skipped are named."""
+    """The thick series among DICOM files. The others are logged with the reason."""
     items = []
-    for one in dicom.find_series(source, thin)[0]:
+    for one in dicom.find_series(source, thin):
         if not selection.takes(one.name):
             continue
         if one.skipped:
@@ -108,7 +108,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _folder(root: Path, output_dir: Path, thin: float, selection: Selection) -> list[dict]:
-    """The thick scans and the thick DICOM series in a folder, at any depth; results of earlier runs left out."""
+    """The thick scans and DICOM series in a folder, at any depth, without results of earlier runs."""
 
     def unreadable(error: OSError) -> None:
         logger.warning(f"{error.filename} is left out: it cannot be read ({error.strerror}).")
@@ -161,7 +161,7 @@ def _dataset(root: Path, output_dir: Path, thin: float, selection: Selection) ->
 
 
 def _identity(item: dict) -> str:
-    """What two items of one scan share, which was given twice."""
+    """What the items of a scan share that was given twice."""
     return os.path.abspath(item["image"]) if isinstance(item["image"], str) else item["name"]
 
 

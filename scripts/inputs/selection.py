@@ -1,4 +1,4 @@
-"""Which of the scans that are there a user wants: shell patterns on their names, and participants of BIDS datasets."""
+"""Which scans a user wants: shell patterns on their names, and participants of BIDS datasets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,16 @@ SHOWN = 5  # names in a message
 
 
 def _texts(option: str, value: Any, kind: str) -> list[str]:
-    """One text, a list of them, or none."""
+    """Values of an option that is given as one, as a list, or not at all.
+
+    Args:
+        option: its name.
+        value: as given.
+        kind: what is expected, for the message.
+
+    Raises:
+        InputError: if one is empty.
+    """
     texts = [str(one) for one in (value if isinstance(value, list | tuple) else [] if value is None else [value])]
     if not all(texts):
         raise InputError(f"--{option} is empty: expected {kind}. Leave it out for all scans.")
@@ -24,11 +33,13 @@ def _texts(option: str, value: Any, kind: str) -> list[str]:
 
 
 class Selection:
-    """Says of each scan whether it is wanted, and remembers what was there.
+    """The scans that a user wants.
+
+    It is asked for every scan, with `takes`, and remembers them all. `check` then tells what matched nothing.
 
     Args:
-        include: shell patterns, of which one must match a scan's name; `*` stands for `/` as well.
-        exclude: shell patterns, of which none may match.
+        include: shell patterns. One of them must match a scan's name; `*` matches `/` as well. Null: all match.
+        exclude: shell patterns. None of them may match.
         participant_label: participants of BIDS datasets, with or without `sub-`.
 
     Raises:
@@ -45,10 +56,10 @@ class Selection:
         for label in self.participants:
             if not re.fullmatch(r"sub-[A-Za-z0-9]+", label):
                 raise InputError(f"--participant_label {label} is none: expected letters and digits, such as sub-01.")
-        self.names: list[str] = []  # of all scans that were asked for
-        self.present: set[str] = set()  # participants
+        self.names: list[str] = []  # of all scans that it was asked for
+        self.present: set[str] = set()  # all participants
         self.taken = 0
-        self.skipped: list[str] = []  # those that are wanted but cannot be rebuilt, and why
+        self.skipped: list[str] = []  # a line for each scan that is wanted but not rebuilt
 
     def takes(self, name: str, participant: str | None = None) -> bool:
         """Whether a scan is wanted.
@@ -66,12 +77,12 @@ class Selection:
         return wanted
 
     def skip(self, name: str, why: str) -> None:
-        """Tells why a scan that is wanted is not rebuilt."""
+        """Logs why a scan that is wanted is not rebuilt."""
         self.skipped.append(f"{printable(name)} is skipped: {why}.")
         logger.info(self.skipped[-1])
 
     def check(self) -> None:
-        """Tells how many scans were not wanted, once all were asked for.
+        """Logs how many scans are not wanted. It is called when `takes` has seen all.
 
         Raises:
             InputError: if a pattern or a label matches nothing that is there, or all together leave nothing.

@@ -1,4 +1,4 @@
-"""The deployed steps between file and network: a scan is read, and the facts of its acquisition are settled."""
+"""The deployed steps between file and network: a scan is read, and its acquisition is settled."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class LoadScand(MapTransform):
     """Reads scans and refuses what is no complete 3-D volume of finite numbers on an orthogonal grid.
 
     Args:
-        keys: what `readers.ScanReader` reads, which becomes a `(1, X, Y, Z)` float32 volume with an affine and the
-            reader's meta data. An image that a host has loaded already passes, once it is checked.
+        keys: of what `readers.ScanReader` reads. It becomes a `(1, X, Y, Z)` float32 volume with an affine and the
+            reader's meta data. An image that a host has loaded already is checked and stays.
     """
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
@@ -71,7 +71,7 @@ class UnitIntensityd(MapTransform):
     """Maps the intensities of a volume's tissue to [0, 1], as `StackInferer` maps them to [-1, 1].
 
     Args:
-        keys: volumes; what lies beyond tissue is left out (`intensity.IntensityRange`).
+        keys: of volumes. Intensities beyond tissue are cut off (`intensity.IntensityRange`).
 
     Raises:
         InputError: if a voxel is NaN or infinite.
@@ -87,16 +87,16 @@ class UnitIntensityd(MapTransform):
 
 
 class SettleAcquisitiond(MapTransform):
-    """Settles how each scan was acquired (`acquisition.settle`), tells it, and attaches it to the volume.
+    """Settles how each scan was acquired (`acquisition.settle`), logs it, and attaches it to the volume.
 
     Args:
-        keys: `(1, X, Y, Z)` volumes with an affine.
-        card: of the weights, which names what they were trained for.
+        keys: of `(1, X, Y, Z)` volumes with an affine.
+        card: of the weights; it names what they were trained for.
         slice_thickness: in mm; null for that of the DICOM header or the BIDS sidecar, else the slice spacing.
         target_thickness: in mm; null for the finer in-plane spacing, within the trained range.
         slice_axis: array axis, 0 to 2; null for the one that the header names, else that of the largest spacing.
         profile: of the slices, see `profile.slice_profile`.
-        isotropic: resample the pixels to the target, so that the result has cubes for voxels.
+        isotropic: resamples the pixels to the target, so that the result has cubes for voxels.
 
     Raises:
         InputError: if an option is out of its range.
@@ -157,11 +157,11 @@ class SettleAcquisitiond(MapTransform):
             max_thickness=self.card.max_thickness,
             spacing_ratio=self.card.spacing_ratio,
         )
-        told = [volume.meta["warning"]] if "warning" in volume.meta else []  # by the reader
+        told = [volume.meta["warning"]] if "warning" in volume.meta else []  # the reader's
         return replace(acquisition, warnings=(*told, *acquisition.warnings))
 
     def _stated(self, volume: MetaTensor, path: Path) -> dict[str, tuple[Any, str]]:
-        """What the reader found in the header, else in the sidecars."""
+        """What the header says, and the thickness of the sidecars where it does not: name -> (value, source)."""
         stated = dict(volume.meta.get("stated", {}))
         if "slice_thickness" not in stated:
             try:
@@ -170,7 +170,7 @@ class SettleAcquisitiond(MapTransform):
                     thickness = length(f"{sidecar}: SliceThickness", value, "Mend it, or remove it.")
                     stated["slice_thickness"] = thickness, f"the sidecar {sidecar.name}"
             except InputError:
-                if self.slice_thickness is None:  # a broken sidecar does not matter where the user knows better
+                if self.slice_thickness is None:  # the user knows better than a broken sidecar
                     raise
         return stated
 

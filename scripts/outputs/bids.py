@@ -1,4 +1,4 @@
-"""BIDS as a derivative: the description that makes a folder of results a dataset.
+"""BIDS as a derivative: the files that make a folder of results a dataset.
 
 Gorgolewski et al., Sci. Data 3:160044 (2016).
 """
@@ -68,7 +68,7 @@ def write_description(folder: str | os.PathLike, source: Path, version: str) -> 
         "DatasetType": "derivative",
         **({"Authors": authors} if authors else {}),
         "GeneratedBy": [{"Name": "DRIFT", "Version": version}],
-        "DatasetLinks": {"raw": os.path.relpath(source, folder)},
+        "DatasetLinks": {"raw": os.path.relpath(source.resolve(), Path(folder).resolve())},
     }
     texts = {Path(folder, DESCRIPTION): json.dumps(content, indent=1) + "\n"}
     if not list(Path(folder).glob("README*")):

@@ -138,7 +138,7 @@ def test_the_same_series_comes_again_and_another_one_with_other_settings(results
 @pytest.mark.skipif(DCM2NIIX is None, reason="dcm2niix is not installed")
 def test_results_lie_where_the_slices_were_measured(results, study, tmp_path):
     """dcm2niix puts them where it puts those of the command line, about the centre of the source."""
-    sources = {series.name: read_series(series) for series in find_series(study, THIN)[0] if not series.skipped}
+    sources = {series.name: read_series(series) for series in find_series(study, THIN) if not series.skipped}
     for number, folder in enumerate(results[0].iterdir()):
         data, affine, sidecar = through_dcm2niix(folder, tmp_path / str(number))
         other, other_affine, _ = through_dcm2niix(results[1] / folder.name, tmp_path / f"{number}-cli")
@@ -163,7 +163,7 @@ def test_the_variables_of_a_package_stand_for_the_arguments_and_intensities_stay
     (folder,) = (tmp_path / "out").iterdir()
     images = images_of(folder)
     rebuilt = np.stack([apply_modality_lut(image.pixel_array, image) for image in images])
-    (series,) = find_series(tmp_path / "in", THIN)[0]
+    (series,) = find_series(tmp_path / "in", THIN)
     measured = read_series(series).array
     assert measured.max() == 520
     assert abs(rebuilt.mean() - measured.mean()) < 0.05 * np.ptp(measured)

@@ -291,7 +291,7 @@ def test_a_method_of_ones_own_is_one_entry(config, tmp_path, monkeypatch):
     comment = (ROOT / "configs" / "evaluate.yaml").read_text()
     entry = next(line for line in comment.splitlines() if line.startswith("#   methods::mine"))
     (tmp_path / "mine.yaml").write_text(entry.removeprefix("#   ") + "\n")
-    (rows,) = config(tmp_path / "mine.yaml", **{"methods::DRIFT::_disabled_": True}).get_parsed_content("run")
+    (rows,) = config(tmp_path / "mine.yaml", **{"methods::stage 1::_disabled_": True}).get_parsed_content("run")
     psnr = rows.set_index("method")["psnr"]
-    assert list(psnr.index) == ["nearest neighbour", "linear", "cubic spline", "stage 1", "mine"]
+    assert list(psnr.index) == ["nearest neighbour", "linear", "cubic spline", "DRIFT", "mine"]
     assert psnr["mine"] < psnr["linear"] and pd.isna(rows["steps"][4])

@@ -120,7 +120,7 @@ def test_nifti_states_the_slice_axis_of_its_header(axis, tmp_path):
 @pytest.mark.parametrize("thickness", [4, None])
 def test_dicom_states_its_slice_axis_and_its_thickness(thickness, tmp_path):
     folder = save(tmp_path / "dicom", mr_slices((1000 * VOXELS).astype(np.uint16), SliceThickness=thickness))
-    ((series,), _) = find_series(folder, 1.3)
+    (series,) = find_series(folder, 1.3)
     array, meta = read(series)
     np.testing.assert_array_equal(array, (1000 * VOXELS).astype(np.uint16))
     expected = {"slice_axis": [2, "the DICOM header"], "slice_thickness": [4.0, "the DICOM header"]}

@@ -38,6 +38,16 @@ def test_the_description_says_what_made_the_derivative_and_where_its_sources_are
     assert "Authors" not in content and "the dataset x, rebuilt by DRIFT 0.1.0" in (out / "README").read_text()
 
 
+def test_the_link_to_the_sources_leads_there_from_a_folder_that_is_a_link(tmp_path):
+    """`..` leads out of the folder that a link names, not out of the link."""
+    root = write(tmp_path / "ds")
+    (tmp_path / "disk" / "deep" / "drift").mkdir(parents=True)
+    (tmp_path / "ds" / "derivatives").symlink_to(tmp_path / "disk" / "deep")
+    bids.write_description(root / "derivatives" / "drift", root, "0.1.0")
+    link = json.loads((root / "derivatives/drift/dataset_description.json").read_text())["DatasetLinks"]["raw"]
+    assert (root / "derivatives" / "drift" / link).resolve() == root.resolve()
+
+
 def test_the_authors_are_the_sources_and_a_readme_of_the_users_stays(tmp_path):
     authors = ["A. Ardern", "B. \u0106osi\u0107"]
     root = write(tmp_path / "ds", **{"dataset_description.json": {"Name": "x{y}", "Authors": authors}})

@@ -1,8 +1,10 @@
 """DICOM: which MR series can be rebuilt, and their slices in space.
 
-A multi-frame image is first laid out as classic headers, one for each frame; all that follows knows one kind of header.
-Positions and orientations of DICOM are LPS, affines here are RAS as in NIfTI; lengths are in mm. The slices of a volume
-lie along its last array axis, whatever the spacings are: DICOM says which axis that is.
+Begin with `select.find_series`, which lists series, and `read.read_series`, which reads one. `policies` says which
+images are skipped. `headers` lays multi-frame images out as classic headers, the one kind that all else knows.
+
+Positions and orientations of DICOM are LPS, affines here are RAS as in NIfTI. Lengths are in mm. The slices of a volume
+lie along its last array axis, even where they are nearer to each other than pixels are.
 """
 
 from .headers import is_dicom

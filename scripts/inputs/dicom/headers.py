@@ -1,4 +1,4 @@
-"""The header of one image: attributes as far as they are legal, its place in space, and what tells it from others."""
+"""The header of one image: its legal attributes, its place in space, and what tells it from other images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ import numpy as np
 from pydicom import Dataset
 from pydicom.dataelem import DataElement
 from pydicom.tag import Tag
-from pydicom.valuerep import format_number_as_ds
 
 SAME_PLACE = 0.05  # mm between positions that count as rounding of the header
 
@@ -30,7 +29,7 @@ ENHANCED_NAMES = {  # name of an attribute in multi-frame images: in classic one
     "FrameAcquisitionNumber": "AcquisitionNumber",
     "PulseSequenceName": "SequenceName",
 }
-VOLUME_KEYS = (  # what may tell volumes of one series apart, the most telling first
+DISTINCTIVE = (  # attributes that may tell the volumes of one series apart, the most telling first
     "ImageType ComplexImageComponent EchoNumbers EchoTime InversionTime DiffusionBValue TemporalPositionIdentifier "
     "AcquisitionNumber"
 ).split()
@@ -38,21 +37,23 @@ VOLUME_KEYS = (  # what may tell volumes of one series apart, the most telling f
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """What the header of one image says. One that is unfit may have no place.
+    """What the header of one image says.
+
+    An unfit image may have no place: its numbers are then NaN.
 
     Attributes:
         image: (path, index of the frame in the file).
-        series: what images of one series share: patient, study and series.
+        series: patient, study and series, which all images of a series share.
         name: of the series.
-        instance: SOPInstanceUID and frame, which copies of a file share.
-        unfit: why it cannot be a slice, None if it can.
-        keys: values of `VOLUME_KEYS`.
+        instance: SOPInstanceUID and frame. Copies of a file share them.
+        unfit: why the image cannot be a slice; None if it can.
+        distinctive: values of the attributes `DISTINCTIVE`.
         shape: rows, columns.
-        position: of the first pixel's centre, LPS, mm.
-        plane: directions of a row and of a column, LPS; mm between rows, between columns.
-        normal: of the plane.
-        distance: of the plane along the normal, mm.
-        thickness: mm, NaN where missing.
+        position: of the first pixel's centre, `(3,)`, LPS, mm.
+        plane: `(8,)`: directions of a row and of a column, LPS; mm between rows, mm between columns.
+        normal: of the plane, `(3,)`.
+        distance: of the plane from the origin, along the normal, mm.
+        thickness: of the slice, mm; NaN where it is missing.
     """
 
     image: tuple[Path, int]
@@ -60,7 +61,7 @@ class Frame:
     name: str
     instance: tuple[str, int]
     unfit: str | None
-    keys: list[str]
+    distinctive: list[str]
     shape: tuple[int, int]
     position: np.ndarray
     plane: np.ndarray
@@ -70,7 +71,7 @@ class Frame:
 
     @classmethod
     def of(cls, header: Dataset, image: tuple[Path, int], unfit: str | None) -> Frame:
-        """From a classic header."""
+        """Takes what a classic header says."""
         identity = ("PatientID", "PatientName", "StudyInstanceUID", "SeriesInstanceUID")
         series, number = "\n".join(str(value(header, k, "")) for k in identity), value(header, "SeriesNumber", 0)
         description = re.sub(r"[^\w.+]+", "_", str(value(header, "SeriesDescription", ""))).strip("_.") or "series"
@@ -85,7 +86,7 @@ class Frame:
             name=f"{number:03d}-{description}-{mark}",
             instance=(str(value(header, "SOPInstanceUID")), image[1]),
             unfit=unfit,
-            keys=[str(value(header, key)) for key in VOLUME_KEYS],
+            distinctive=[str(value(header, keyword)) for keyword in DISTINCTIVE],
             shape=(value(header, "Rows", 0), value(header, "Columns", 0)),
             position=position,
             plane=np.concatenate([row, column, spacing]),
@@ -97,7 +98,7 @@ class Frame:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without pydicom's remarks on every value that strays from the standard: they name no file."""
+    """Silences pydicom, which remarks on every value that strays from the standard and names no file."""
     remarks = logging.getLogger("pydicom")
     level = remarks.level
     remarks.setLevel(logging.ERROR)
@@ -110,9 +111,9 @@ def quiet() -> Iterator[None]:
 
 
 def is_dicom(path: str | os.PathLike) -> bool:
-    """Whether a file bears the mark of DICOM, `DICM` at byte 128; False for folders and what cannot be opened."""
+    """Whether a file has `DICM` at byte 128, as DICOM has. False for folders and for what cannot be opened."""
     try:
-        if not Path(path).is_file():  # a pipe would block
+        if not Path(path).is_file():  # opening a pipe would block
             return False
         with open(path, "rb") as file:
             return file.read(132)[128:] == b"DICM"
@@ -150,22 +151,12 @@ def numbers(header: Dataset, keyword: str, count: int) -> np.ndarray:
     return found if good else np.full(count, np.nan)
 
 
-def decimal(number: Any) -> str:
-    """A decimal string (DS): at most 16 characters."""
-    return format_number_as_ds(float(number))
-
-
-def code(keyword: str) -> list[Dataset]:
-    """A code sequence of one item: a code of the DICOM standard by its keyword, such as SpatialResampling."""
-    from pydicom.sr.codedict import codes  # here: its tables take 0.4 s, which most scans need not
-
-    coded, item = getattr(codes.DCM, keyword), Dataset()
-    item.CodeValue, item.CodingSchemeDesignator, item.CodeMeaning = coded.value, coded.scheme_designator, coded.meaning
-    return [item]
-
-
 def classic_headers(dataset: Dataset) -> list[Dataset]:
-    """One header for each frame, with the attributes of functional groups where classic images have them."""
+    """Headers as classic images have them, one for each frame.
+
+    The attributes of a multi-frame image's functional groups move to the top, under their classic names. A classic
+    header comes back as it is.
+    """
     if "PerFrameFunctionalGroupsSequence" not in dataset:
         return [dataset]
     shared, frames = dataset.get("SharedFunctionalGroupsSequence", []), dataset.PerFrameFunctionalGroupsSequence

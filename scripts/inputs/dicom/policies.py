@@ -1,4 +1,4 @@
-"""Which images are no slices to rebuild: one table, from what their headers say."""
+"""Which images are no slices to rebuild, by their headers: one table of reasons and tests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _kind(header: Dataset) -> uid.UID:
 
 
 def _words(header: Dataset) -> list[str]:
-    """What the header says of the kind of image, in capitals, without spaces and underscores."""
+    """Words of the header on the kind of image, in capitals, without spaces and underscores."""
     keywords = ("ImageType", "ComplexImageComponent", "VolumeBasedCalculationTechnique")
     said = [word for keyword in keywords for word in np.atleast_1d(value(header, keyword, []))]
     return [re.sub(r"[\W_]", "", str(word).upper()) for word in said]
@@ -88,9 +88,9 @@ def _needs_decoder(header: Dataset) -> str | None:
         return syntax.name
 
 
-POLICIES: tuple[
-    tuple[str, Callable[[Dataset], Any]], ...
-] = (  # (why it is skipped, what is found: {}); the first holds
+# Each policy is a reason to skip an image and a test for it. The first test that finds something decides; what it found
+# stands for {} in the reason.
+POLICIES: tuple[tuple[str, Callable[[Dataset], Any]], ...] = (
     (
         "secondary captures, which are screenshots or scanned pages",
         lambda header: "Secondary Capture" in _kind(header).name,
@@ -136,7 +136,7 @@ POLICIES: tuple[
     ("broken intensities: RescaleSlope or RescaleIntercept is no number, or the slope is 0", _broken_intensities),
     ("compressed as {}, which needs a decoder: pip install python-gdcm, or decompress the files", _needs_decoder),
 )
-READ: list[str | tuple[int, int]] = [  # of a header, by the tests above
+READ: list[str | tuple[int, int]] = [  # attributes that the tests above read
     GE_CREATOR,
     GE_COMPONENT,
     *"SOPClassUID SOPInstanceUID Modality ImageType ComplexImageComponent VolumeBasedCalculationTechnique "
@@ -146,7 +146,7 @@ READ: list[str | tuple[int, int]] = [  # of a header, by the tests above
 
 
 def unfit(header: Dataset) -> str | None:
-    """Why an image cannot be part of a stack of MR slices of a head, None if it can.
+    """Why an image cannot be part of a stack of MR slices of a head; None if it can.
 
     Args:
         header: classic, with its `file_meta`.

@@ -1,4 +1,4 @@
-"""Reading: the slices of a series as one volume, in the order in which they lie in space. Nothing is filled in."""
+"""The slices of a series as one volume, in their order in space. Nothing is filled in."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .select import Series, places
 
 logger = logging.getLogger("drift")
 
-SPACING_TOLERANCE = 0.01  # share of the spacing by which a slice may lie off the even grid; at least SAME_PLACE
+SPACING_TOLERANCE = 0.01  # of the spacing: how far a slice may lie off the even grid; SAME_PLACE is always allowed
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,10 @@ class Volume:
     """A series as one stack of slices.
 
     Attributes:
-        array: `(X, Y, Z)` float32: columns, rows and slices, in the units of the rescaled images. The slices lie along
-            the last axis, even where they are nearer to each other than pixels are.
+        array: `(X, Y, Z)` float32: columns, rows and slices, in the units of the rescaled images.
         affine: `(4, 4)`, voxel -> mm, RAS.
         slice_thickness: (0018,0050) in mm, None where it is missing.
-        slice_spacing: between slice centres, from their positions, in mm.
+        slice_spacing: in mm, between slice centres, by their positions.
         description: `SeriesDescription`, empty where it is missing.
         date: `StudyDate`, as `YYYYMMDD`, empty where it is missing.
     """
@@ -54,7 +53,7 @@ def read_series(series: Series) -> Volume:
 
     Raises:
         InputError: if a file is broken, a slice is missing, different images share a place, or slices lie unevenly,
-            along a tilted line or on a sheared grid. Nothing is filled in or resampled.
+            along a tilted line or on a sheared grid.
     """
     if series.skipped:
         raise InputError(f"{series.name} was skipped: {series.skipped}. Give another series.")
@@ -140,7 +139,7 @@ def _read(path: Path, indices: list[int]) -> dict[Frame, tuple[Dataset, np.ndarr
 
 
 def _padding(stored: np.ndarray, header: Dataset) -> np.ndarray:
-    """Which stored values are padding (PS3.3, C.7.5.1.1.2): one value, or the range to another one."""
+    """Mask of the stored values that are padding: one value, or the range to another one (PS3.3, C.7.5.1.1.2)."""
     first, limit = (numbers(header, f"PixelPadding{name}", 1)[0] for name in ("Value", "RangeLimit"))
     return (np.fmin(first, limit) <= stored) & (stored <= np.fmax(first, limit)) & np.isfinite(first)
 
@@ -160,7 +159,7 @@ def _without_padding(name: str, array: np.ndarray) -> np.ndarray:
 
 
 def _affine(name: str, frames: Sequence[Frame]) -> np.ndarray:
-    """RAS affine `(4, 4)` of slices in order, one at each place; warns of slight unevenness.
+    """RAS affine `(4, 4)` of slices in their order, one at each place. Slight unevenness is warned of.
 
     Raises:
         InputError: if they do not form an even and orthogonal grid.

@@ -1,4 +1,4 @@
-"""Which series among files can be rebuilt: grouped, split into volumes, and each that is not taken with its reason."""
+"""Which series among files can be rebuilt. Each is split into volumes; those that are not taken have a reason."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ...files import walk
 from ...stack import grid
 from ...stack.acquisition import is_thin
 from . import policies
-from .headers import SAME_PLACE, VOLUME_KEYS, Frame, classic_headers, is_dicom, quiet, reason
+from .headers import DISTINCTIVE, SAME_PLACE, Frame, classic_headers, is_dicom, quiet, reason
 
 logger = logging.getLogger("drift")
 
 MAX_VOLUMES = 8  # more at one place are a dynamic, functional or diffusion series
 SAME_PLANE = 1e-4  # in directions and in mm of pixel spacing: counts as rounding of the header
 ENDINGS = (".dcm", ".ima", ".dicom")
-SEARCHED = [  # what is read of a file to find out what it is
+SEARCHED = [  # attributes that are read of a file to find out what it is
     *map(Tag, policies.READ),
-    *map(Tag, VOLUME_KEYS),
+    *map(Tag, DISTINCTIVE),
     *map(
         Tag, "PatientID PatientName StudyInstanceUID SeriesNumber SeriesDescription Rows Columns SliceThickness".split()
     ),
@@ -43,7 +43,7 @@ class Series:
         name: for people and for files; the same in every run.
         images: (path, index of the frame in the file) of each image, in the order found.
         skipped: why they are not rebuilt; None if they are taken.
-        part: its number among the volumes that share a SeriesInstanceUID, from 1.
+        part: number among the volumes of one SeriesInstanceUID, from 1.
     """
 
     name: str
@@ -73,7 +73,7 @@ def _files(source: str | os.PathLike | Sequence[str | os.PathLike]) -> list[Path
 
 
 def _may_be_cut(path: Path) -> bool:
-    """Whether a file without the mark of DICOM may be one all the same: by its name, or without any content."""
+    """Whether a file without the mark of DICOM may be a broken one: it is named as one, or has no content."""
     if path.name.lower().endswith(ENDINGS):
         return True
     if not path.is_file():
@@ -86,20 +86,23 @@ def _may_be_cut(path: Path) -> bool:
 
 
 @quiet()
-def find_series(source: str | os.PathLike | Sequence[str | os.PathLike], thin: float) -> tuple[list[Series], int]:
+def find_series(source: str | os.PathLike | Sequence[str | os.PathLike], thin: float) -> list[Series]:
     """Groups DICOM files into volumes and says which of them are stacks of thick MR slices.
 
-    Files are grouped by patient, study and SeriesInstanceUID. What cannot be part of a stack is set apart, by reason
-    (`policies.POLICIES`). The rest is split by orientation and matrix and then, only where images share a place, by
-    what tells them apart (`VOLUME_KEYS`). Files that cannot be read and may be slices of a series that is taken, and
-    gzipped ones, are warned of by name.
+    Files are grouped by patient, study and SeriesInstanceUID. Then each group is split:
+
+    1. Images that cannot be part of a stack are set apart, by reason (`policies.POLICIES`).
+    2. The rest is split by orientation and matrix.
+    3. Where images share a place, they are split by what tells them apart (`DISTINCTIVE`).
+
+    A warning names gzipped files, and files that cannot be read but may be slices of a series that is taken.
 
     Args:
         source: a folder, searched at any depth; a file; or a list of them.
         thin: slices that are no thicker and no farther apart than this, in mm, need no rebuilding.
 
     Returns:
-        The series, sorted by name, and the number of files that are no DICOM objects of a series.
+        The series, sorted by name.
 
     Raises:
         InputError: if there is no such file, or it is a zip file, gzipped or a DICOMDIR.
@@ -137,11 +140,11 @@ def find_series(source: str | os.PathLike | Sequence[str | os.PathLike], thin: f
     zipped = [path for path in strangers if path.name.lower().endswith(tuple(f"{ending}.gz" for ending in ENDINGS))]
     if zipped:
         logger.warning(f"{len(zipped)} gzipped files such as {zipped[0]} are left out. Unpack them with gunzip.")
-    return sorted(series, key=lambda one: one.name), len(strangers)
+    return sorted(series, key=lambda one: one.name)
 
 
 def _warn(series: list[Series], unread: list[Path]) -> None:
-    """Names unreadable files beside a series that is taken: no geometry tells that a slice is missing at an end."""
+    """Names files that cannot be read beside a series that is taken. No geometry tells that an end slice is missing."""
     for one in series:
         folders = {path.parent for path, _ in one.images}
         beside = [path for path in unread if path.parent in folders]
@@ -156,22 +159,22 @@ def _stacks(frames: list[Frame], thin: float) -> Iterator[tuple[list[Frame], str
     """Splits the images of one series into volumes, each with the reason to skip it or None."""
     for why in sorted({frame.unfit for frame in frames if frame.unfit}):
         yield [frame for frame in frames if frame.unfit == why], why
-    planes: list[list[Frame]] = []
+    parallel: list[list[Frame]] = []  # of one orientation and matrix each
     for frame in (frame for frame in frames if not frame.unfit):
-        for plane in planes:
-            if frame.shape == plane[0].shape and abs(frame.plane - plane[0].plane).max() < SAME_PLANE:
-                plane.append(frame)
+        for others in parallel:
+            if frame.shape == others[0].shape and abs(frame.plane - others[0].plane).max() < SAME_PLANE:
+                others.append(frame)
                 break
         else:
-            planes.append([frame])
-    least = grid.MIN_SLICES if len(planes) > 1 else 1
-    stacks = [plane for plane in planes if len(plane) >= least]
+            parallel.append([frame])
+    least = grid.MIN_SLICES if len(parallel) > 1 else 1
+    stacks = [stack for stack in parallel if len(stack) >= least]
+    mixed = [frame for stack in parallel if len(stack) < least for frame in stack]
     normals = np.array([stack[0].normal for stack in stacks]).reshape(-1, 3)
-    if abs(normals @ normals.T).min(initial=1) < np.sqrt(0.5):  # more than 45 degrees apart
-        stacks, least = [], len(frames) + 1
-    mixed = [frame for plane in planes if len(plane) < least for frame in plane]
+    if abs(normals @ normals.T).min(initial=1) < np.cos(np.pi / 4):  # more than 45 degrees apart
+        stacks, mixed = [], [frame for stack in parallel for frame in stack]
     if mixed:
-        yield mixed, f"mixed orientations or matrices: {len(planes)} in one series, as in a localizer"
+        yield mixed, f"mixed orientations or matrices: {len(parallel)} in one series, as in a localizer"
     for stack in stacks:
         volumes = _volumes(stack)
         if len(volumes) > MAX_VOLUMES:
@@ -192,28 +195,32 @@ def places(frames: Sequence[Frame]) -> list[list[Frame]]:
 
 
 def _spacing(frames: Sequence[Frame]) -> float:
-    """Usual distance between neighbouring places, in mm; 0 for less than `grid.MIN_SLICES`."""
+    """Median distance between neighbouring places, in mm; 0 for fewer than `grid.MIN_SLICES`."""
     distances = [place[0].distance for place in places(frames)]
     return float(np.median(np.diff(distances))) if len(distances) >= grid.MIN_SLICES else 0.0
 
 
-def _volumes(frames: list[Frame], first_key: int = 0) -> list[list[Frame]]:
-    """Splits a stack by the first key that tells images at the same place apart, and so on until none does.
+def _volumes(frames: list[Frame], first: int = 0) -> list[list[Frame]]:
+    """Splits a stack by the first attribute that tells images at one place apart, and so on until none does.
 
-    A key that would leave every other slice in each part numbers the slices, not the volumes.
+    An attribute that would leave every other slice in each part numbers the slices, not the volumes.
+
+    Args:
+        frames: of the stack.
+        first: attribute of `DISTINCTIVE` to begin with.
     """
     together = places(frames)
-    for key in range(first_key, len(VOLUME_KEYS)):
-        if any(len({frame.keys[key] for frame in place}) > 1 for place in together):
-            values = sorted({frame.keys[key] for frame in frames})
-            parts = [[frame for frame in frames if frame.keys[key] == value] for value in values]
+    for index in range(first, len(DISTINCTIVE)):
+        if any(len({frame.distinctive[index] for frame in place}) > 1 for place in together):
+            values = sorted({frame.distinctive[index] for frame in frames})
+            parts = [[frame for frame in frames if frame.distinctive[index] == value] for value in values]
             if max(map(_spacing, parts)) <= 1.5 * _spacing(frames):
-                return [volume for part in parts for volume in _volumes(part, key + 1)]
+                return [volume for part in parts for volume in _volumes(part, index + 1)]
     return [frames]
 
 
 def _unfit_stack(frames: list[Frame], thin: float) -> str | None:
-    """Why a stack is not rebuilt, None if it is."""
+    """Why a stack is not rebuilt; None if it is."""
     spacing, pixel = _spacing(frames), float(frames[0].plane[6:].max())
     if not spacing:
         return f"fewer than {grid.MIN_SLICES} slices"

@@ -1,4 +1,7 @@
-"""The derived series that goes back to the archive."""
+"""The derived DICOM series that goes back to the archive.
+
+Begin with `write.write_series`. `inherit` says what a series takes over from its source.
+"""
 
 from .write import check_series_folder, write_series
 

@@ -1,15 +1,17 @@
-"""What a derived series takes over from its source: a list of what is allowed, and only what holds for all slices."""
+"""What a derived series takes over from its source: listed attributes that have one value in all slices."""
 
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 from pydicom import Dataset
+from pydicom.valuerep import format_number_as_ds
 
-from ...inputs.dicom.headers import code, decimal, element, numbers, value
+from ...inputs.dicom.headers import element, numbers, value
 
-INHERITED = " ".join(  # what still holds for a rebuilt series, by module (PS3.3, A.4.3); nothing else is copied
+INHERITED = " ".join(  # attributes that still hold for a rebuilt series, by module (PS3.3, A.4.3)
     [
         # Patient
         "PatientName PatientID IssuerOfPatientID PatientBirthDate PatientSex OtherPatientIDsSequence",
@@ -36,8 +38,25 @@ INHERITED = " ".join(  # what still holds for a rebuilt series, by module (PS3.3
 ONCE_IS_ENOUGH = {"BurnedInAnnotation": "YES", "RecognizableVisualFeatures": "YES", "LossyImageCompression": "01"}
 
 
+def decimal(number: Any) -> str:
+    """A decimal string (DS): at most 16 characters."""
+    return format_number_as_ds(float(number))
+
+
+def code(keyword: str) -> list[Dataset]:
+    """A code sequence of one item: a code of the DICOM standard by its keyword, such as SpatialResampling."""
+    from pydicom.sr.codedict import codes  # here: its tables take 0.4 s, which most scans need not
+
+    coded, item = getattr(codes.DCM, keyword), Dataset()
+    item.CodeValue, item.CodingSchemeDesignator, item.CodeMeaning = coded.value, coded.scheme_designator, coded.meaning
+    return [item]
+
+
 def inherited(headers: list[Dataset], indices: list[int], part: int) -> Dataset:
-    """What a series derived from these images inherits: allowed attributes that have one value in all of them.
+    """The header of a series that is derived from these images.
+
+    It has the attributes of `INHERITED` that are the same in all images, and the images as its sources. Its
+    `RescaleSlope` is the finest of theirs.
 
     Args:
         headers: classic, of the slices in their order.
@@ -51,12 +70,12 @@ def inherited(headers: list[Dataset], indices: list[int], part: int) -> Dataset:
         first = once[0] if once else found[0]
         if first is not None and (once or all(first == other for other in found[1:])):
             common.add(copy.deepcopy(first))
-    common.remove_private_tags()  # those inside sequences
+    common.remove_private_tags()  # also within sequences
     if "SpecificCharacterSet" not in common and any("SpecificCharacterSet" in header for header in headers):
         common.SpecificCharacterSet = "ISO_IR 192"
     pair = ("WindowCenter", "WindowWidth")
     windows = [[numbers(header, k, np.size(value(header, k)))[0] for k in pair] for header in headers]
-    if np.isfinite(windows).all():  # one for all slices: they will be scrolled through
+    if np.isfinite(windows).all():  # one window for all slices, which people scroll through
         common.WindowCenter, common.WindowWidth = map(decimal, np.median(windows, axis=0))
     common.RescaleSlope = decimal(min(abs(value(header, "RescaleSlope", 1)) for header in headers))
     intercepts = {value(header, "RescaleIntercept", 0) for header in headers}

@@ -1,4 +1,4 @@
-"""Writing: a rebuilt volume as a derived MR series, a folder of single-frame images that is complete or absent."""
+"""A rebuilt volume as a derived MR series: a folder of single-frame images, which is complete or absent."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pydicom.pixels import set_pixel_data
 
 from ...errors import InputError
 from ...inputs.dicom import Series, read_headers
-from ...inputs.dicom.headers import code, decimal, quiet
+from ...inputs.dicom.headers import quiet
 from ...stack import grid
-from .inherit import inherited
+from .inherit import code, decimal, inherited
 
 logger = logging.getLogger("drift")
 
@@ -32,7 +32,7 @@ MAY_BE_EMPTY = (  # type 2: must be there, with or without a value
 
 
 def check_series_folder(folder: Path) -> None:
-    """That a series may be written there.
+    """Makes sure that a series may be written into a folder.
 
     Raises:
         InputError: if it is a file, or holds anything but the images of an earlier result.
@@ -47,16 +47,18 @@ def write_series(
 ) -> None:
     """Writes a rebuilt volume as a derived MR series.
 
-    The same source images, key and version give the same UIDs. What a killed run left of this series is cleared: an
-    earlier result that it had moved away comes back, and the rest goes.
+    The same source images, key and version give the same UIDs.
+
+    What a killed run left of this series is cleared first. An earlier result that it had moved away comes back, the
+    rest is removed.
 
     Args:
-        folder: made by this function; an earlier result of it is replaced.
+        folder: is made; an earlier result in it is replaced.
         array: `(X, Y, Z)`, slices last, in the units of the source.
         affine: `(4, 4)`, voxel -> mm, RAS.
         source: the series that was rebuilt; its files are still there.
         version: of this software.
-        key: names the settings that the result depends on.
+        key: of the result, a text that names its settings and weights.
 
     Raises:
         InputError: if the folder holds anything else, the volume has NaN or infinite voxels or a sheared affine, or a
@@ -105,7 +107,7 @@ def write_series(
 
 
 def _clear(folder: Path) -> None:
-    """Clears what writing a series left beside its folder: an earlier result comes back where there is no other."""
+    """Clears what writing a series left beside its folder. An earlier result comes back where there is no newer."""
     hidden = re.compile(rf"\.\d+-(earlier-)?{re.escape(folder.name)}")
     for path in list(folder.parent.iterdir()) if folder.parent.is_dir() else []:
         left = hidden.fullmatch(path.name)
@@ -116,9 +118,9 @@ def _clear(folder: Path) -> None:
 
 
 def _stored(array: np.ndarray, step: float, intercept: float) -> tuple[np.ndarray, str, str]:
-    """16-bit integers, and the slope and intercept that bring the intensities back to within half a slope.
+    """Intensities as 16-bit integers, with the slope and the intercept that bring them back to within half a slope.
 
-    The slope is `step` where the range of the intensities allows; else it spreads them over all 65536 values.
+    The slope is `step` where the range of the intensities allows it. Else the intensities spread over all 65536 values.
     """
     low, high = float(array.min()), float(array.max())
     for dtype in (np.uint16, np.int16):
@@ -134,7 +136,7 @@ def _stored(array: np.ndarray, step: float, intercept: float) -> tuple[np.ndarra
 
 
 def _derived(header: Dataset, spacing: float, version: str, key: str) -> Dataset:
-    """What all images of a derived series share, but for the grid and the pixels."""
+    """The header that all images of a derived series share, without grid and pixels."""
     common = copy.deepcopy(header)
     del common.RescaleSlope, common.RescaleIntercept
     now = datetime.now()
@@ -150,9 +152,9 @@ def _derived(header: Dataset, spacing: float, version: str, key: str) -> Dataset
         "Detail finer than the source slices is estimated, not measured."
     )
     common.DerivationCodeSequence = code("SpatialResampling")
-    # rebuilt slices have no times of their own: as 2D, converters take them for acquired at once (multiband)
+    # Rebuilt slices have no times of their own. Of a 2D series, converters would take them for acquired at once.
     common.MRAcquisitionType = "3D"
-    tool = Dataset()  # without a model and version of its own: converters take the last one for the scanner's
+    tool = Dataset()  # without a model and a version, which converters would take for the scanner's
     tool.PurposeOfReferenceCodeSequence = code("ProcessingEquipment")
     tool.Manufacturer = "DRIFT"
     tool.ContributionDateTime = now.strftime("%Y%m%d%H%M%S")

@@ -215,6 +215,6 @@ def test_a_truncated_file_is_named(tmp_path, voxels):
 
 
 def test_a_skipped_series_is_not_read(tmp_path, voxels):
-    ((series,), _) = find_series(save(tmp_path, mr_slices(voxels[:, :, :2])), THIN)
+    (series,) = find_series(save(tmp_path, mr_slices(voxels[:, :, :2])), THIN)
     with pytest.raises(InputError, match="was skipped: fewer than 3 slices"):
         read_series(series)

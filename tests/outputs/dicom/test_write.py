@@ -118,7 +118,7 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path, voxels):
     sheared[0, 2] += 1
     with pytest.raises(InputError, match="sheared"):
         write_series(tmp_path / "sr", volume.array, sheared, source, "1", "key")
-    ((odd,), _) = find_series(save(tmp_path / "odd", mr_slices(voxels, PhotometricInterpretation="NONSENSE")), THIN)
+    (odd,) = find_series(save(tmp_path / "odd", mr_slices(voxels, PhotometricInterpretation="NONSENSE")), THIN)
     with pytest.raises(ValueError):
         write_series(tmp_path / "sr", volume.array, volume.affine, odd, "1", "key")
     shutil.rmtree(tmp_path / "source")

@@ -73,7 +73,7 @@ def test_anatomy_of_the_head_is_taken(tmp_path, voxels, attributes):
 
 def test_a_map_among_the_frames_of_a_multi_frame_image_is_skipped(tmp_path, voxels):
     images = mr_slices(voxels) + mr_slices(voxels, ImageType=["DERIVED", "PRIMARY", "DIFFUSION", "ADC"])
-    skipped, taken_one = find_series(save(tmp_path, [enhanced(images)]), THIN)[0]
+    skipped, taken_one = find_series(save(tmp_path, [enhanced(images)]), THIN)
     assert skipped.skipped == "parametric maps, not anatomy: ADC" and len(skipped.images) == 6
     np.testing.assert_array_equal(read_series(taken_one).array, voxels)
 

@@ -83,7 +83,7 @@ def test_stacks_more_than_45_degrees_apart_are_a_localizers(tmp_path, voxels, an
 def test_one_stray_image_does_not_cost_the_stack(tmp_path, voxels):
     images = mr_slices(voxels) + mr_slices(voxels[:, :, :1], ORIENTATIONS["sagittal"])
     np.testing.assert_array_equal(read_only(save(tmp_path, images)).array, voxels)
-    assert [len(one.images) for one in find_series(tmp_path, THIN)[0] if one.skipped] == [1]
+    assert [len(one.images) for one in find_series(tmp_path, THIN) if one.skipped] == [1]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_volumes_that_nothing_tells_apart_are_skipped_and_cost_no_other_series(t
     """As in arterial spin labelling and functional series of some scanners."""
     save(tmp_path / "asl", [i for t in range(count) for i in mr_slices(voxels + t, SeriesInstanceUID="1.2.9")])
     save(tmp_path / "t2", mr_slices(voxels))
-    skipped = [one for one in find_series(tmp_path, THIN)[0] if one.skipped]
+    skipped = [one for one in find_series(tmp_path, THIN) if one.skipped]
     assert [one.skipped.partition(",")[0] for one in skipped] == [f"{count} images at each place"]
     assert "ASL" in skipped[0].skipped and len(skipped[0].images) == 6 * count
     np.testing.assert_array_equal(read_only(tmp_path).array, voxels)
@@ -161,8 +161,7 @@ def test_a_broken_file_is_named_and_costs_no_other_series(tmp_path, voxels):
     save(tmp_path, mr_slices(voxels))
     (tmp_path / "zz").write_bytes(b"\0" * 128 + b"DICM" + b"\x08\x00\x60\x00XX\xff\xff" * 5)
     (tmp_path / "zzz").write_bytes(b"\0" * 128 + b"DICM")
-    series, strangers = find_series(tmp_path, THIN)
-    assert strangers == 0
+    series = find_series(tmp_path, THIN)
     assert [one.name for one in series if one.skipped] == ["zz", "zzz"]
     assert all("cannot be read as DICOM" in one.skipped for one in series if one.skipped)
     np.testing.assert_array_equal(read_only(tmp_path).array, voxels)
@@ -215,8 +214,8 @@ def test_other_files_are_counted_and_hidden_ones_are_not_seen(tmp_path, voxels):
     (tmp_path / "empty").touch()
     (tmp_path / "circle").symlink_to(tmp_path)
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    series, strangers = find_series(tmp_path, THIN)
-    assert [len(one.images) for one in series] == [6] and strangers == 3
+    series = find_series(tmp_path, THIN)
+    assert [len(one.images) for one in series] == [6]
 
 
 def test_series_of_one_folder_are_told_apart_and_have_lasting_names(tmp_path, voxels):
@@ -241,8 +240,8 @@ def test_zip_files_indexes_and_absent_files_have_clear_messages(tmp_path, voxels
         find_series(tmp_path / "disc" / "DICOMDIR", THIN)
     with pytest.raises(InputError, match="nowhere does not exist"):
         find_series(tmp_path / "nowhere", THIN)
-    assert find_series(tmp_path / "disc", THIN) == ([], 1)
-    assert find_series([], THIN) == ([], 0)
+    assert find_series(tmp_path / "disc", THIN) == []
+    assert find_series([], THIN) == []
 
 
 def test_only_dicom_bears_its_mark(tmp_path, voxels):
