@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -95,56 +95,48 @@ def central_slab(volume: MetaTensor, slice_axis: int, count: int | None) -> Meta
 
 @dataclass(frozen=True)
 class Truth:
-    """A sharp volume and what rebuilt ones are measured with; all of it comes from the truth alone.
+    """A sharp volume; rebuilt ones are measured with what comes from it alone.
 
     Attributes:
         name: of the volume, for messages.
-        sharp: `(1, X, Y, Z)` with its affine.
-        head: `(X, Y, Z)` bool.
-        flat: `(X, Y, Z)` bool, tissue without edges.
-        lesion_sizes: `(X, Y, Z)` in voxels, 0 outside of lesions; null where no mask is known.
-        measure_more: what `Metrics` return; null for no more metrics.
+        sharp: `(1, X, Y, Z)` with its affine, not constant.
+        slice_axis: of the slices that are simulated.
+        lesion_sizes: `(1, X, Y, Z)` in voxels, 0 outside of lesions; null where no mask is known.
+        metrics: null for no more than `measure` has.
         segmenter: null for none.
-        labels: of the sharp volume, by the segmenter.
     """
 
     name: str
     sharp: MetaTensor
-    head: Tensor
-    flat: Tensor
-    lesion_sizes: Tensor | None
-    measure_more: Callable[[Tensor], dict[str, float]] | None
+    slice_axis: int
+    lesion_sizes: MetaTensor | None
+    metrics: Metrics | None
     segmenter: Segmenter | None
-    labels: LabelMap | None
 
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        sharp: MetaTensor,
-        lesions: MetaTensor | None,
-        slice_axis: int,
-        metrics: Metrics | None,
-        segmenter: Segmenter | None,
-    ) -> Truth:
-        """Of a sharp volume and of what `read_lesion_sizes` returns, both `(1, X, Y, Z)`.
+    @cached_property
+    def volume(self) -> Tensor:
+        """`(X, Y, Z)`."""
+        return self.sharp.as_tensor()[0]
 
-        Raises:
-            InputError: if the volume is constant, or the segmenter fails.
-        """
-        if sharp.max() == sharp.min():
-            raise InputError(f"{name} is constant where it is evaluated: expected a head. Leave this volume out.")
-        volume = sharp.as_tensor()[0]
-        return cls(
-            name,
-            sharp,
-            tissue.head_mask(volume),
-            tissue.flat_tissue(volume),
-            None if lesions is None else lesions.as_tensor()[0],
-            None if metrics is None else metrics(volume, slice_axis),
-            segmenter,
-            None if segmenter is None else segmenter(sharp, name),
-        )
+    @cached_property
+    def head(self) -> Tensor:
+        """`(X, Y, Z)` bool."""
+        return tissue.head_mask(self.volume)
+
+    @cached_property
+    def flat(self) -> Tensor:
+        """`(X, Y, Z)` bool, tissue without edges."""
+        return tissue.flat_tissue(self.volume)
+
+    @cached_property
+    def measure_more(self) -> Callable[[Tensor], dict[str, float]]:
+        """What `metrics` makes of the volume; nothing without it."""
+        return (lambda _: {}) if self.metrics is None else self.metrics(self.volume, self.slice_axis)
+
+    @cached_property
+    def labels(self) -> LabelMap | None:
+        """The segmentation of the volume; null without a segmenter."""
+        return None if self.segmenter is None else self.segmenter(self.sharp, self.name)
 
     def row(self, label: str, method: Method, thick: MetaTensor, told: Acquisition, acquired: Acquisition) -> dict:
         """One method's columns of `CASE` and `METRICS`.
@@ -162,7 +154,7 @@ class Truth:
         start = time.perf_counter()
         result = method(thick.clone(), told)
         seconds = time.perf_counter() - start
-        prediction = convert_to_tensor(result, device="cpu", track_meta=False).to(self.sharp.as_tensor())
+        prediction = convert_to_tensor(result, device="cpu", track_meta=False).to(self.volume)
         if prediction.shape != self.sharp.shape or not torch.isfinite(prediction).all():
             raise InputError(
                 f"{label} made a volume of {tuple(prediction.shape)} of {self.name} at {told.slice_thickness:g} mm: "
@@ -179,13 +171,13 @@ class Truth:
 
     def measure(self, prediction: Tensor, acquisition: Acquisition) -> dict[str, float]:
         """Columns of `METRICS`, without Dice, for a volume `(X, Y, Z)` that was rebuilt from an acquisition."""
-        axis, spacing, truth = acquisition.slice_axis, acquisition.target_spacing, self.sharp.as_tensor()[0]
+        axis, spacing, truth = self.slice_axis, acquisition.target_spacing, self.volume
         bands = spectra.through_plane_bands(acquisition.slice_thickness, spacing)
         low, middle, high = spectra.power_ratios(prediction, truth, axis, spacing, bands)
         kept = {"lesions": math.nan, "small_lesions": math.nan}
         if self.lesion_sizes is not None:
             for name, below in {"lesions": math.inf, "small_lesions": SMALL_LESION}.items():
-                kept[name] = lesion_contrast_kept(prediction, truth, self.lesion_sizes, below)
+                kept[name] = lesion_contrast_kept(prediction, truth, self.lesion_sizes.as_tensor()[0], below)
         return {
             "psnr": psnr(prediction, truth),
             "psnr_head": psnr(prediction, truth, self.head),
@@ -197,7 +189,7 @@ class Truth:
             "power_high": high,
             "step_ratio": trace.step_ratio(prediction, acquisition, self.flat),
             **kept,
-            **({} if self.measure_more is None else self.measure_more(prediction)),
+            **self.measure_more(prediction),
         }
 
 
@@ -304,8 +296,10 @@ def evaluate(
         lesions = read_lesion_sizes(item, volume)
         for axis in item["sharp_axes"] if axes == "all" else item["sharp_axes"][:1]:
             sharp, fine_spacing = central_slab(volume, axis, slab), float(voxel_spacing(volume.affine)[axis])
+            if sharp.max() == sharp.min():
+                raise InputError(f"{name} is constant where it is evaluated: expected a head. Leave this volume out.")
             kept = None if lesions is None else central_slab(lesions, axis, slab)
-            truth = Truth.of(name, sharp, kept, axis, metrics, segmenter)
+            truth = Truth(name, sharp, axis, kept, metrics, segmenter)
             known: dict[str, Method] = {} if metrics is None else {TRUTH: partial(_given, volume=sharp)}
             noise_sd = noise * intensity.data_range(sharp.as_tensor())
             for thickness in thicknesses:
