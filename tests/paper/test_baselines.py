@@ -45,7 +45,10 @@ class Trained:
         return np.mean(values)
 
 
-@pytest.fixture(scope="module", params=NAMES)
+# one by default; a training of each takes a minute together
+@pytest.fixture(
+    scope="module", params=["liif", *(pytest.param(n, marks=pytest.mark.slow) for n in NAMES if n != "liif")]
+)
 def trained(request, tmp_path_factory, dataset_dir):
     return Trained(request.param, tmp_path_factory.mktemp(request.param), dataset_dir)
 

@@ -51,6 +51,7 @@ def test_minutes_of_a_training_leave_out_what_lies_between_its_starts(tmp_path):
 
 
 @pytest.mark.skipif(not (PROCESS / "clear_refs").exists(), reason="memory is measured on Linux")
+@pytest.mark.slow  # a process to itself
 def test_memory_holds_the_weights_at_least():
     """Of 12.04 M parameters in float32; what imports took before does not hide it."""
     code = (
