@@ -33,68 +33,43 @@ from tests.config_files import (
 # Wiring
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_expressions_wire_and_do_not_compute(file):
-    problems = {path: complaint(text) for path, text in expressions(file) if complaint(text)}
-    assert not problems
+def test_expressions_wire_and_do_not_compute():
+    problems = {f"{file}: {path}": complaint(text) for file in FILES for path, text in expressions(file)}
+    assert {path: problem for path, problem in problems.items() if problem} == {}
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "lambda x: x",
-        "1 if @a else 2",
-        "[i for i in @a]",
-        "@a + 1",
-        "-@a",
-        "@a > 1",
-        "not @a",
-        "@a and @b",
-        "@a[0]",
-        "@a['b']",
-        "{'a': @a}",
-        "f'{@a}'",
-        "scripts.method.flow.endpoint(@a)",
-        "import scripts",
-    ],
-)
-def test_that_computing_would_be_noticed(expression):
-    assert complaint(expression)
+def test_that_computing_would_be_noticed_and_wiring_would_pass():
+    computing = [
+        *("lambda x: x", "1 if @a else 2", "[i for i in @a]", "@a + 1", "-@a", "@a > 1", "not @a", "@a and @b"),
+        *("@a[0]", "@a['b']", "{'a': @a}", "f'{@a}'", "scripts.method.flow.endpoint(@a)", "import scripts"),
+    ]
+    wiring = ["@a", "@a#b.c(1, x=@d::e)", "import os", "os.path.join(@a, 'b')", "f([1, 'a'])"]
+    assert [expression for expression in computing + wiring if complaint(expression)] == computing
 
 
-@pytest.mark.parametrize(
-    "expression", ["@a", "@a#b.c(1, x=@d::e)", "import os", "os.path.join(@a, 'b')", "f([1, 'a'])"]
-)
-def test_that_wiring_would_pass(expression):
-    assert complaint(expression) is None
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_attributes_of_references_are_marked_by_a_dollar(file):
+def test_attributes_of_references_are_marked_by_a_dollar():
     """`@network.apn` without `$` is a string to MONAI, and whole: so a reference is all of its string."""
-    wrong = [(path, text) for path, text in strings(file) if "@" in text and not text.startswith("$")]
-    assert [item for item in wrong if not REFERENCE.fullmatch(item[1])] == []
+    plain = [(file, path, text) for file in FILES for path, text in strings(file) if not text.startswith("$")]
+    assert [item for item in plain if "@" in item[2] and not REFERENCE.fullmatch(item[2])] == []
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_no_macros(file):
+def test_no_macros():
     """`%file::key` resolves against the current directory."""
-    assert not [text for _, text in strings(file) if text.startswith("%")]
+    assert [(file, path) for file in FILES for path, text in strings(file) if text.startswith("%")] == []
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_numbers_are_numbers(file):
+def test_numbers_are_numbers():
     """YAML 1.1 reads 1e-4 as a string, and yes, no, on, off as booleans."""
-    for path, text in strings(file):
-        assert not re.fullmatch(r"[-+]?\.?\d[\d_.]*([eE][-+]?\d+)?", text), f"{path} is the string {text!r}"
-    assert not re.search(r":\s+(yes|no|on|off)\b", (CONFIGS / file).read_text(), re.I)
+    number = re.compile(r"[-+]?\.?\d[\d_.]*([eE][-+]?\d+)?")
+    assert [(file, path, text) for file in FILES for path, text in strings(file) if number.fullmatch(text)] == []
+    assert [file for file in FILES if re.search(r":\s+(yes|no|on|off)\b", (CONFIGS / file).read_text(), re.I)] == []
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_top_level_keys_are_known(file):
-    known = KNOWN[file if file in KNOWN else str(Path(file).parent)]
-    keys = {key for key in raw(file) if "::" not in key and "#" not in key}
-    assert keys <= known, f"misspelt, or to be added to this test: {sorted(keys - known)}"
+def test_top_level_keys_are_known():
+    for file in FILES:
+        known = KNOWN[file if file in KNOWN else str(Path(file).parent)]
+        keys = {key for key in raw(file) if "::" not in key and "#" not in key}
+        assert keys <= known, f"{file}: misspelt, or to be added to this test: {sorted(keys - known)}"
 
 
 @pytest.mark.parametrize("file", COMPLETE)
@@ -103,11 +78,12 @@ def test_ids_that_hosts_look_up_stay(file):
     assert [name for name in HOST_IDS[file].split() if name not in config] == []
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_references_point_to_something(file):
-    config = parser(*stack(file))
-    config.update(config.get("configs", {}))  # of the settings of --tracking, which MONAI puts there
-    assert [(path, name) for path, name in references(file) if name.replace("::", "#") not in config] == []
+def test_references_point_to_something():
+    for file in FILES:
+        config = parser(*stack(file))
+        config.update(config.get("configs", {}))  # of the settings of --tracking, which MONAI puts there
+        lost = [(path, name) for path, name in references(file) if name.replace("::", "#") not in config]
+        assert lost == [], file
 
 
 @pytest.mark.parametrize("file", COMPLETE)
@@ -239,9 +215,8 @@ def test_yaml_files_have_the_ending_that_hosts_look_for():
     assert not list(CONFIGS.rglob("*.yml"))
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_files_say_what_they_are(file):
-    assert (CONFIGS / file).read_text().startswith("# ")
+def test_files_say_what_they_are():
+    assert [file for file in FILES if not (CONFIGS / file).read_text().startswith("# ")] == []
 
 
 def test_the_papers_intensities_are_scaled_and_shifted_as_it_says():
