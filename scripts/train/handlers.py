@@ -36,19 +36,21 @@ def iteration_loss(output: dict | list[dict]) -> float:
 
 
 class ClipGradient:
-    """Clips the norm of the gradient before each step of the optimiser, and takes no step that would break the weights.
+    """Clips the norm of the gradient before each step of the optimiser, and ends a training that diverges.
 
-    `ignite.handlers.TerminateOnNan` looks at the loss alone, once the step is taken.
+    A loss or a gradient that is not finite changes no weights. `ignite.handlers.TerminateOnNan` looks at the loss
+    alone, once the step is taken.
 
     Args:
         max_norm: largest norm, 1 in the paper.
 
-    Raises:
-        FloatingPointError: in the trainer, before the step, if the loss or its gradient is not finite.
+    Attributes:
+        divergence: the step at which the training diverged, in words; None while it has not.
     """
 
     def __init__(self, max_norm: float):
         self.max_norm = max_norm
+        self.divergence: str | None = None
 
     def attach(self, engine: Engine) -> None:
         """Called by the trainer."""
@@ -59,9 +61,11 @@ class ClipGradient:
         loss = iteration_loss(engine.state.output)  # type: ignore[arg-type]  # ignite declares a number
         if not (math.isfinite(loss) and math.isfinite(norm)):
             state = engine.state
-            raise FloatingPointError(
+            self.divergence = (
                 f"step {state.iteration}, in epoch {state.epoch}, has the loss {loss:g} and a gradient of norm {norm:g}"
             )
+            engine.optimizer.zero_grad()  # the step that follows changes nothing
+            engine.terminate()
 
 
 class Average(EMAHandler):

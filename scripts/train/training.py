@@ -129,9 +129,10 @@ class Training:
             logger.info(f"{name} is complete after {epochs} epochs: {self.folder / export}")
         else:
             logger.info(f"{name}: {trainer.state.epoch} of {epochs} epochs are done")
+            clip = ClipGradient(self.max_norm)
             trainer.add_event_handler(Events.EPOCH_STARTED, seed_epoch, self.seed, *name.encode())
             LrScheduleHandler(schedule, print_lr=False, epoch_level=False).attach(trainer)  # type: ignore[arg-type]
-            ClipGradient(self.max_norm).attach(trainer)
+            clip.attach(trainer)
             average.attach(trainer)
             ValidationHandler(self.val_interval, evaluator).attach(trainer)
             if idist.get_rank() == 0:
@@ -142,13 +143,12 @@ class Training:
                 TensorBoardStatsHandler(log_dir=curves, iteration_log=False).attach(evaluator)
             due = Events.EPOCH_COMPLETED(lambda _, epoch: epoch % self.checkpoint_interval == 0 or epoch == epochs)
             trainer.add_event_handler(due, checkpoint.save)
-            try:
-                trainer.run()
-            except FloatingPointError as error:
+            trainer.run()
+            if clip.divergence:
                 raise InputError(
-                    f"{name} diverges: {error}. No weights are exported. Set a lower learning rate, and another "
-                    "--output_dir."
-                ) from error
+                    f"{name} diverges: {clip.divergence}. No weights are exported. Set a lower learning rate, and "
+                    "another --output_dir."
+                )
         if idist.get_rank() == 0 and trainer.state.epoch == epochs:
             save_weights(self.averaged, self.folder / export, self.card, torch.float32)
         idist.barrier()  # the next stage reads what the first process has written

@@ -1,193 +1,174 @@
-"""Laws of both stages' batches, and of the precision in which the networks see them."""
+"""Both stages of `configs/train.yaml`, run on tiny networks: what they learn, leave alone, log and export."""
 
+import math
+from dataclasses import replace
+
+import nibabel as nib
+import numpy as np
 import pytest
 import torch
+import yaml
 
-from scripts.errors import InputError
-from scripts.method.flow import PathSample
-from scripts.method.losses import FlowLoss
-from scripts.train import batches as training
-from tests import paper_values as paper
-from tests.nano import planes_seen
-
-THICK = [3.0, 1.5, 5.0, 1.9, 2.1, 6.0]  # mm; at a target of 1 mm and a gap of 1 mm, the second and fourth have no pair
-PAIRED = [0, 2, 4, 5]
+from scripts.files import sha256
+from scripts.method.weights import read_card
+from tests import nano
+from tests.nano import content, load, planes_seen, same
+from tests.processes import assert_told_in_one_line, monai_bundle
+from tests.train.conftest import EPOCHS, LONG
 
 
-def batch(size=16, thick=THICK, seed=0):
-    """What the preprocessing hands over, on random planes."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def planes():
-        return torch.rand(len(thick), 1, size, size, generator=generator) * 2 - 1
-
-    near = [t - paper.CETA_GAP if t - paper.CETA_GAP > 1 else t for t in thick]
-    image, proximal = planes(), planes()
-    for k, (t, n) in enumerate(zip(thick, near)):
-        if t == n:
-            proximal[k] = image[k]
-    return {
-        "image": image,
-        "label": planes(),
-        "thickness": torch.tensor([[t, 1.0] for t in thick]),
-        "proximal": proximal,
-        "proximal_thickness": torch.tensor([[n, 1.0] for n in near]),
-    }
+def test_stage_one_lowers_the_loss(trained):
+    before, after = trained.losses("stage1", trained.initial, trained.stage1)
+    assert after < 0.95 * before  # part of it is noise, which nothing predicts
 
 
-def flow_batch(apn, alpha=paper.ENDPOINT_ALPHA, **options):
-    return training.FlowBatch(apn, training.PrecisionInferer(bfloat16=False), alpha, **options)
+def test_stage_two_lowers_the_loss(trained):
+    before, after = trained.losses("stage2", trained.stage1, trained.model)
+    assert after < 0.98 * before
 
 
-# Batches
+def test_stage_one_trains_the_apn_alone(trained):
+    assert same(trained.stage1, trained.initial, "velocity")
+    changed = [name for name in trained.initial if not torch.equal(trained.initial[name], trained.stage1[name])]
+    assert {name for name in trained.initial if name.startswith("apn")} == set(changed)
 
 
-def test_stage_one_maps_the_image_at_its_thickness_to_the_label():
-    data = batch()
-    image, label, arguments, keywords = training.ProjectionBatch()(data, "cpu")
-    assert torch.equal(image, data["image"])
-    assert torch.equal(label, data["label"])
-    assert len(arguments) == 1
-    assert torch.equal(arguments[0], data["thickness"])
-    assert keywords == {}
+def test_the_apn_leaves_stage_two_bit_identical(trained):
+    assert same(trained.stage1, trained.model, "apn")
+    assert not same(trained.stage1, trained.model, "velocity.unet")
 
 
-def test_pairs_are_those_whose_neighbour_is_thinner(drift):
-    _, path, _, _ = flow_batch(drift.apn)(batch(), "cpu")
-    assert path.partner.tolist() == PAIRED
+def test_the_frozen_apn_gets_no_gradient_and_stays_in_evaluation_mode(trained):
+    apn = trained.network.apn
+    assert not any(module.training for module in apn.modules())
+    assert not any(parameter.requires_grad for parameter in apn.parameters())
+    optimizer = content(trained.bundle, "stage2#trainer").optimizer
+    own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    assert own == {id(p) for p in trained.network.velocity.parameters()}
 
 
-def test_states_lie_on_the_path_from_the_estimate_to_the_truth(drift):
-    xt, path, (thickness, t), keywords = flow_batch(drift.apn)(batch(), "cpu")
-    assert isinstance(path, PathSample)
-    assert keywords == {}
-    assert torch.equal(path.xt, xt)
-    assert torch.equal(path.t, t)
-    assert ((t >= 0) & (t <= 1)).all()
-    assert len(thickness) == len(xt) == len(THICK) + len(PAIRED)
-    for k in range(len(xt)):
-        expected = (1 - t[k]) * path.x0[k] + t[k] * path.x1[k]
-        torch.testing.assert_close(xt[k], expected)
+def test_a_step_evaluates_each_network_once(trained):
+    """Stage 1 on 4 planes a step; stage 2 on 4 samples and their pairs. Validation has its own network."""
+    steps = EPOCHS * (nano.SETTINGS["patches_per_epoch"] // nano.SETTINGS["stage1_batch_size"])
+    assert trained.apn_calls[:steps] == [4] * steps
+    refined = trained.velocity_calls[:steps]
+    assert trained.apn_calls[steps : 2 * steps] == refined
+    assert all(4 <= planes <= 8 for planes in refined)
+    assert 4 < np.mean(refined) < 8
 
 
-def test_estimates_are_the_apns_at_either_thickness(drift):
-    data = batch()
-    _, path, (thickness, _), _ = flow_batch(drift.apn)(data, "cpu")
-    with torch.no_grad():
-        first = drift.apn(data["image"], data["thickness"])
-        second = drift.apn(data["proximal"], data["proximal_thickness"])
-    torch.testing.assert_close(path.x0[: len(THICK)], first)
-    torch.testing.assert_close(path.x0[len(THICK) :], second[PAIRED])
-    assert torch.equal(thickness[: len(THICK)], data["thickness"])
-    assert torch.equal(thickness[len(THICK) :], data["proximal_thickness"][PAIRED])
+def test_validation_is_recorded_in_a_folder_for_each_stage(trained):
+    for stage, evaluator in (("stage1", "validate#evaluator"), ("stage2", "stage2#evaluator")):
+        psnr = content(trained.bundle, evaluator).state.metrics["psnr"]
+        assert math.isfinite(psnr) and 10 < psnr < 80
+        assert list((trained.output_dir / stage).glob("events.out.tfevents.*"))
 
 
-def test_ceta_at_a_time_of_its_own_sees_each_pair_again_beside_the_flows_samples(drift):
-    data, pairs = batch(), len(PAIRED)
-    torch.manual_seed(0)
-    _, plain, (lengths, _), _ = flow_batch(drift.apn)(data, "cpu")
-    torch.manual_seed(0)
-    xt, path, (thickness, t), _ = flow_batch(drift.apn, ceta_time=0.25)(data, "cpu")
-    count = len(plain.t)
-    assert path.beside == 2 * pairs and len(xt) == count + 2 * pairs and plain.beside == 0
-    assert torch.equal(xt[:count], plain.xt) and torch.equal(t[:count], plain.t)
-    assert (t[count:] == 0.25).all()
-    assert path.partner.tolist() == list(range(count, count + pairs))
-    members = torch.tensor([*PAIRED, *range(len(THICK), count)])
-    assert torch.equal(thickness[count:], lengths[members])
-    torch.testing.assert_close(xt[count:], 0.75 * plain.x0[members] + 0.25 * plain.x1[members])
+def test_the_validated_network_is_the_averaged_one_and_is_exported(trained):
+    validated = content(trained.bundle, "stage2#evaluator").network.state_dict()
+    assert trained.model.keys() == validated.keys() == trained.initial.keys()
+    assert same(trained.model, validated)
+    average = load(trained.output_dir / "stage2_checkpoint.pt")["average"]
+    assert all(torch.equal(trained.model[f"velocity.{name}"], value) for name, value in average.items())
 
 
-@pytest.mark.parametrize("time", [-0.1, 1.5, "late"])
-def test_a_time_of_ceta_that_is_none_is_told(drift, time):
-    with pytest.raises(InputError, match="--ceta_time"):
-        flow_batch(drift.apn, ceta_time=time)
+def test_either_stage_writes_the_card_of_its_weights(trained):
+    for name in ("stage1.pt", "model.pt"):
+        card = read_card(trained.output_dir / name)
+        assert card.sha256 == sha256([trained.output_dir / name])
+        assert card.target_range == (0.7, 1.3) and card.max_thickness == 7.0
+        assert card.version == content(trained.bundle, "_meta_#version")
 
 
-def test_pairs_share_time_and_target(drift):
-    data = batch()
-    _, path, _, _ = flow_batch(drift.apn)(data, "cpu")
-    assert torch.equal(path.t[len(THICK) :], path.t[path.partner])
-    assert torch.equal(path.x1[len(THICK) :], path.x1[path.partner])
-    assert torch.equal(path.x1[: len(THICK)], data["label"])
-    assert len(set(path.t[: len(THICK)].tolist())) == len(THICK), "each sample draws its own time"
+def test_the_card_of_the_training_ships_whatever_the_options_of_the_day(trained, dataset_dir, tmp_path):
+    today = {"max_thickness": 5.0, "n_max": 3, "size": "other", "_meta_#version": "9.9.9"}
+    place = tmp_path / "models" / "model.pt"
+    nano.workflow(trained.output_dir, dataset_dir, "ship", **{"ship#0#path": str(place)}, **today).run()
+    card, shipped = read_card(trained.output_dir / "model.pt"), read_card(place)
+    assert replace(shipped, sha256=card.sha256) == card and card.max_thickness == 7.0
+    assert shipped.sha256 == sha256([place])
+    assert all(value.dtype == torch.float16 for value in load(place).values())
 
 
-def test_without_pairs_the_batch_is_the_samples_alone(drift):
-    xt, path, (thickness, t), _ = flow_batch(drift.apn)(batch(thick=[1.5, 1.9]), "cpu")
-    assert len(xt) == len(thickness) == len(t) == 2
-    assert path.partner.numel() == 0
-    assert FlowLoss(0.1, 1.0)(torch.zeros_like(xt), path).isfinite()
-
-
-def test_a_step_evaluates_the_apn_once_on_samples_and_pairs(drift):
-    seen = planes_seen(drift.apn)
-    flow_batch(drift.apn)(batch(), "cpu")
-    assert seen == [len(THICK) + len(PAIRED)]
-
-
-def test_the_apn_is_frozen_and_its_estimate_carries_no_gradient(drift):
-    drift.train().requires_grad_(True)
-    xt, path, _, _ = flow_batch(drift.apn)(batch(), "cpu")
-    assert not drift.apn.training
-    assert not any(p.requires_grad for p in drift.apn.parameters())
-    assert all(p.requires_grad for p in drift.velocity.parameters())
-    assert not xt.requires_grad
-    assert not path.x0.requires_grad
-
-
-def test_times_are_dense_at_both_ends(drift):
-    """At alpha = 2, |2t - 1| has the distribution function u^2: three quarters of the times lie in the outer half."""
-    torch.manual_seed(0)
-    _, path, _, _ = flow_batch(drift.apn)(batch(2, [1.5] * 4000), "cpu")
-    outer = ((2 * path.t - 1).abs() > 0.5).float().mean().item()
-    assert outer == pytest.approx(0.75, abs=0.03)
-    assert path.t.mean().item() == pytest.approx(0.5, abs=0.03)
-
-
-# Precision
-
-
-def called(network, bfloat16, *arguments):
-    with torch.no_grad():
-        return training.PrecisionInferer(bfloat16)(arguments[0], network, *arguments[1:])
-
-
-@pytest.mark.parametrize("stage", ["apn", "velocity"])
-def test_half_the_bits_give_nearly_the_same_and_float32_what_the_network_gives(drift, stage):
-    data, network = batch(), getattr(drift, stage)
-    arguments = (data["image"], data["thickness"], *([torch.linspace(0, 1, len(THICK))] if stage == "velocity" else []))
-    with torch.no_grad():
-        plain = network(*arguments)
-    exact, rough = called(network, False, *arguments), called(network, True, *arguments)
-    assert torch.equal(exact, plain)
-    assert exact.dtype == rough.dtype == torch.float32
-    assert not torch.equal(rough, plain)
-    assert (rough - plain).norm() < 1e-2 * plain.norm()
-
-
-@pytest.mark.parametrize("bfloat16", [False, True])
-def test_weights_and_their_gradients_stay_in_float32(drift, bfloat16):
-    data = batch()
-    output = training.PrecisionInferer(bfloat16)(data["image"], drift.apn, data["thickness"])
-    assert output.requires_grad
-    output.square().mean().backward()
-    for parameter in drift.apn.parameters():
-        assert parameter.dtype == torch.float32
-        assert parameter.grad.dtype == torch.float32
-        assert parameter.grad.isfinite().all()
-
-
-def test_the_frozen_apn_is_called_in_the_precision_of_the_inferer(drift):
-    data = batch()
-    _, exact, _, _ = training.FlowBatch(drift.apn, training.PrecisionInferer(False), 2.0)(data, "cpu")
-    xt, rough, _, _ = training.FlowBatch(drift.apn, training.PrecisionInferer(True), 2.0)(data, "cpu")
-    partner = exact.partner
-    image, thickness = (
-        torch.cat([data[key], data[f"proximal{suffix}"][partner]])
-        for key, suffix in (("image", ""), ("thickness", "_thickness"))
+@pytest.fixture(scope="module")
+def diverged(tmp_path_factory, dataset_dir):
+    """A training at a rate that no network stands, by the command that people type."""
+    folder = tmp_path_factory.mktemp("diverged")
+    settings = folder / "nano.yaml"
+    settings.write_text(yaml.safe_dump({**nano.SETTINGS, "patches_per_epoch": 4}))
+    result = monai_bundle(
+        *("run", "training", "--config_file", f"['configs/train.yaml','{settings}']", "--dataset_dir", dataset_dir),
+        *("--output_dir", folder / "eval", "--stage1_learning_rate", "1e30"),
     )
-    for path, bfloat16 in ((exact, False), (rough, True)):
-        assert torch.equal(path.x0, called(drift.apn, bfloat16, image, thickness))
-    assert xt.dtype == rough.x0.dtype == torch.float32
-    assert not torch.equal(rough.x0, exact.x0)
+    return folder / "eval", result
+
+
+def test_a_training_that_diverges_is_told_in_one_line(diverged):
+    assert_told_in_one_line(diverged[1], "stage1 diverges: step 2, in epoch 2, has the loss", "learning rate")
+
+
+def test_a_training_that_diverges_exports_nothing_and_keeps_its_last_finite_state(diverged):
+    folder, _ = diverged
+    assert [path.name for path in folder.iterdir() if path.is_file()] == ["stage1_checkpoint.pt"]
+    checkpoint = load(folder / "stage1_checkpoint.pt")
+    assert checkpoint["trainer"]["iteration"] == 1
+    for name in ("network", "average"):
+        assert all(value.isfinite().all() for value in checkpoint[name].values())
+
+
+def test_a_finished_training_says_so_and_changes_nothing(trained, dataset_dir, log):
+    before = {path: path.read_bytes() for path in trained.output_dir.rglob("*") if path.is_file()}
+    again = nano.workflow(trained.output_dir, dataset_dir, "training", **LONG)
+    calls = planes_seen(content(again, "network").velocity)
+    again.run()
+    assert calls == []
+    assert {path: path.read_bytes() for path in trained.output_dir.rglob("*") if path.is_file()} == before
+    for stage in ("stage1", "stage2"):
+        assert f"{stage} is complete after {LONG[stage + '_epochs']} epochs" in log.text
+
+
+def test_checkpoints_hold_what_their_stage_trains_and_no_more(trained):
+    """A checkpoint of stage 2 with the APN in it brought back an old one."""
+    for stage, part in (("stage1", "apn"), ("stage2", "velocity")):
+        found = load(trained.output_dir / f"{stage}_checkpoint.pt")
+        assert set(found) == {"recipe", "network", "average", "optimizer", "lr_scheduler", "trainer"}
+        for state in ("network", "average"):
+            assert {f"{part}.{name}" for name in found[state]} == {n for n in trained.initial if n.startswith(part)}
+    assert {path.suffix for path in trained.output_dir.iterdir() if path.is_file()} == {".pt", ".json"}
+
+
+def test_stage_one_starts_from_given_weights(tmp_path, dataset_dir):
+    """At a rate that moves nothing."""
+    start = tmp_path / "start.pt"
+    torch.save(nano.network(seed=1).state_dict(), start)
+    nano.run_stage(
+        tmp_path / "eval", dataset_dir, "stage1", stage1_epochs=1, stage1_learning_rate=1e-12, ckpt_path=str(start)
+    )
+    torch.testing.assert_close(load(tmp_path / "eval" / "stage1.pt"), load(start), atol=1e-6, rtol=0)
+
+
+@pytest.fixture
+def label_dir(tmp_path):
+    """Three label maps, 1 mm: boxes inside each other."""
+    labels = np.zeros((40, 40, 40), np.int16)
+    for margin, label in ((4, 502), (8, 3), (14, 2)):
+        labels[margin:-margin, margin:-margin, margin:-margin] = label
+    (tmp_path / "maps").mkdir()
+    for k in range(3):
+        nib.save(nib.Nifti1Image(labels, np.eye(4)), tmp_path / "maps" / f"{k}.nii.gz")
+    return str(tmp_path / "maps")
+
+
+def test_label_maps_train_beside_the_scans_with_their_share(tmp_path, dataset_dir, label_dir):
+    bundle = nano.workflow(tmp_path / "eval", dataset_dir, "stage1", label_dir=label_dir, stage1_epochs=1)
+    dataset, weights = content(bundle, "train#mixture"), content(bundle, "train#weights")
+    shares = bundle.parser["contrast_shares"]
+    assert "unknown" not in shares  # so it has a share of 1
+    np.testing.assert_allclose(weights, [1 / 2] * 2 + [shares["synthetic"] / 3] * 3)
+    assert len(dataset) == len(weights) == 5
+    for k in range(5):
+        label = dataset[k]["label"]
+        assert label.shape == (1, 32, 32)
+        assert -1.5 < label.min() and label.max() < 2, "label 502 has become an intensity"
+    bundle.run()
+    assert all(value.isfinite().all() for value in load(tmp_path / "eval" / "stage1.pt").values())

@@ -10,10 +10,11 @@ from monai.engines.utils import IterationEvents
 from torch import nn
 
 from scripts.method.networks import AnatomicalProjectionNetwork
-from scripts.train import handlers
 from scripts.train.batches import ProjectionBatch
+from scripts.train.handlers import Average, ClipGradient, warmup_cosine
 from tests import paper_values as paper
-from tests.train.test_training import batch
+from tests.nano import same
+from tests.train.test_batches import batch
 
 # Learning rate
 
@@ -21,7 +22,7 @@ from tests.train.test_training import batch
 def rates(steps, epochs, peak=0.3):
     """The rate at each step of a training, and the one after the last."""
     optimizer = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=peak)
-    schedule = handlers.warmup_cosine(optimizer, steps, epochs)
+    schedule = warmup_cosine(optimizer, steps, epochs)
     result = [optimizer.param_groups[0]["lr"]]
     for _ in range(steps * epochs):
         optimizer.step()
@@ -64,7 +65,7 @@ class Far(nn.Module):
 
 
 def gradient_norms(factor, max_norm):
-    """Gradient norms before and after clipping, for a few steps of a stock trainer."""
+    """Gradient norms before and after clipping, for a few steps of a stock trainer, its network, and the handler."""
     torch.manual_seed(0)
     network = AnatomicalProjectionNetwork((4, 8))
     items = [{k: v[0] for k, v in batch(8, [3.0], seed).items()} for seed in range(4)]
@@ -72,7 +73,7 @@ def gradient_norms(factor, max_norm):
 
     def observe(norms):
         def record(engine):
-            norms.append(torch.stack([p.grad.norm() for p in network.parameters() if p.grad is not None]).norm().item())
+            norms.append(sum(p.grad.norm() ** 2 for p in network.parameters() if p.grad is not None) ** 0.5)
 
         return record
 
@@ -87,23 +88,33 @@ def gradient_norms(factor, max_norm):
         decollate=False,
     )
     trainer.add_event_handler(IterationEvents.BACKWARD_COMPLETED, observe(before))
-    handlers.ClipGradient(max_norm).attach(trainer)
+    clip = ClipGradient(max_norm)
+    clip.attach(trainer)
     trainer.add_event_handler(IterationEvents.BACKWARD_COMPLETED, observe(after))
     trainer.run()
-    return np.array(before), np.array(after)
+    return np.array(before), np.array(after), network, clip
 
 
 def test_large_gradients_are_clipped_to_the_norm():
-    before, after = gradient_norms(1e4, paper.GRADIENT_CLIP)
+    before, after, *_ = gradient_norms(1e4, paper.GRADIENT_CLIP)
     assert len(before) == 4
     assert (before > 10 * paper.GRADIENT_CLIP).all()
     np.testing.assert_allclose(after, paper.GRADIENT_CLIP, rtol=1e-4)
 
 
 def test_small_gradients_stay_as_they_are():
-    before, after = gradient_norms(1e-4, paper.GRADIENT_CLIP)
+    before, after, *_ = gradient_norms(1e-4, paper.GRADIENT_CLIP)
     assert (before < paper.GRADIENT_CLIP).all()
     np.testing.assert_array_equal(after, before)
+
+
+@pytest.mark.parametrize("factor", [np.nan, np.inf])
+def test_a_step_that_would_break_the_weights_ends_the_training_and_changes_nothing(factor):
+    before, _, network, clip = gradient_norms(factor, 1.0)
+    assert len(before) == 1
+    assert clip.divergence.startswith(f"step 1, in epoch 1, has the loss {factor} and a gradient of norm nan")
+    torch.manual_seed(0)
+    assert same(network.state_dict(), AnatomicalProjectionNetwork((4, 8)).state_dict())
 
 
 # The averaged network
@@ -123,7 +134,7 @@ def followed(network, average, count, change):
 
 
 def test_the_average_starts_as_the_network_and_apart_from_it(drift):
-    average = handlers.Average(drift, 0.9).ema_model
+    average = Average(drift, 0.9).ema_model
     torch.testing.assert_close(average.state_dict(), drift.state_dict(), rtol=0, atol=0)
     with torch.no_grad():
         for parameter in drift.parameters():
@@ -133,7 +144,7 @@ def test_the_average_starts_as_the_network_and_apart_from_it(drift):
 
 def test_the_average_is_a_plain_loops():
     decay, network, weights = 0.7, nn.Linear(3, 2), []
-    average = handlers.Average(network, decay)
+    average = Average(network, decay)
     expected = network.weight.detach().clone()
     generator = torch.Generator().manual_seed(0)
 
@@ -151,7 +162,7 @@ def test_the_average_is_a_plain_loops():
 def test_a_resumed_average_forgets_no_faster_than_before():
     """How fast it forgets depends on the trainer's count, not on its own."""
     network = nn.Linear(1, 1)
-    average = handlers.Average(network, 0.998)
+    average = Average(network, 0.998)
     engine = Engine(lambda engine, item: None)
     average.attach(engine)
     engine.load_state_dict({"iteration": 5000, "max_epochs": 1001, "epoch_length": 5})
@@ -161,7 +172,7 @@ def test_a_resumed_average_forgets_no_faster_than_before():
 
 def test_the_average_is_for_evaluation(drift):
     drift.train()
-    average = handlers.Average(drift, 0.9).ema_model
+    average = Average(drift, 0.9).ema_model
     assert not any(module.training for module in average.modules())
     assert not any(parameter.requires_grad for parameter in average.parameters())
     assert drift.training

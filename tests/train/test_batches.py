@@ -1,0 +1,193 @@
+"""Laws of both stages' batches, and of the precision in which the networks see them."""
+
+import pytest
+import torch
+
+from scripts.errors import InputError
+from scripts.method.flow import PathSample
+from scripts.method.losses import FlowLoss
+from scripts.train.batches import FlowBatch, PrecisionInferer, ProjectionBatch
+from tests import paper_values as paper
+from tests.nano import planes_seen
+
+THICK = [3.0, 1.5, 5.0, 1.9, 2.1, 6.0]  # mm; at a target of 1 mm and a gap of 1 mm, the second and fourth have no pair
+PAIRED = [0, 2, 4, 5]
+
+
+def batch(size=16, thick=THICK, seed=0):
+    """What the preprocessing hands over, on random planes."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def planes():
+        return torch.rand(len(thick), 1, size, size, generator=generator) * 2 - 1
+
+    near = [t - paper.CETA_GAP if t - paper.CETA_GAP > 1 else t for t in thick]
+    image, proximal = planes(), planes()
+    for k, (t, n) in enumerate(zip(thick, near)):
+        if t == n:
+            proximal[k] = image[k]
+    return {
+        "image": image,
+        "label": planes(),
+        "thickness": torch.tensor([[t, 1.0] for t in thick]),
+        "proximal": proximal,
+        "proximal_thickness": torch.tensor([[n, 1.0] for n in near]),
+    }
+
+
+def flow_batch(apn, alpha=paper.ENDPOINT_ALPHA, **options):
+    return FlowBatch(apn, PrecisionInferer(bfloat16=False), alpha, **options)
+
+
+# Batches
+
+
+def test_stage_one_maps_the_image_at_its_thickness_to_the_label():
+    data = batch()
+    image, label, arguments, keywords = ProjectionBatch()(data, "cpu")
+    assert torch.equal(image, data["image"])
+    assert torch.equal(label, data["label"])
+    assert len(arguments) == 1
+    assert torch.equal(arguments[0], data["thickness"])
+    assert keywords == {}
+
+
+def test_pairs_are_those_whose_neighbour_is_thinner(drift):
+    _, path, _, _ = flow_batch(drift.apn)(batch(), "cpu")
+    assert path.partner.tolist() == PAIRED
+
+
+def test_states_lie_on_the_path_from_the_estimate_to_the_truth(drift):
+    xt, path, (thickness, t), keywords = flow_batch(drift.apn)(batch(), "cpu")
+    assert isinstance(path, PathSample)
+    assert keywords == {}
+    assert torch.equal(path.xt, xt)
+    assert torch.equal(path.t, t)
+    assert ((t >= 0) & (t <= 1)).all()
+    assert len(thickness) == len(xt) == len(THICK) + len(PAIRED)
+    for k in range(len(xt)):
+        expected = (1 - t[k]) * path.x0[k] + t[k] * path.x1[k]
+        torch.testing.assert_close(xt[k], expected)
+
+
+def test_estimates_are_the_apns_at_either_thickness(drift):
+    data = batch()
+    _, path, (thickness, _), _ = flow_batch(drift.apn)(data, "cpu")
+    with torch.no_grad():
+        first = drift.apn(data["image"], data["thickness"])
+        second = drift.apn(data["proximal"], data["proximal_thickness"])
+    torch.testing.assert_close(path.x0[: len(THICK)], first)
+    torch.testing.assert_close(path.x0[len(THICK) :], second[PAIRED])
+    assert torch.equal(thickness[: len(THICK)], data["thickness"])
+    assert torch.equal(thickness[len(THICK) :], data["proximal_thickness"][PAIRED])
+
+
+def test_ceta_at_a_time_of_its_own_sees_each_pair_again_beside_the_flows_samples(drift):
+    data, pairs = batch(), len(PAIRED)
+    torch.manual_seed(0)
+    _, plain, (lengths, _), _ = flow_batch(drift.apn)(data, "cpu")
+    torch.manual_seed(0)
+    xt, path, (thickness, t), _ = flow_batch(drift.apn, ceta_time=0.25)(data, "cpu")
+    count = len(plain.t)
+    assert path.beside == 2 * pairs and len(xt) == count + 2 * pairs and plain.beside == 0
+    assert torch.equal(xt[:count], plain.xt) and torch.equal(t[:count], plain.t)
+    assert (t[count:] == 0.25).all()
+    assert path.partner.tolist() == list(range(count, count + pairs))
+    members = torch.tensor([*PAIRED, *range(len(THICK), count)])
+    assert torch.equal(thickness[count:], lengths[members])
+    torch.testing.assert_close(xt[count:], 0.75 * plain.x0[members] + 0.25 * plain.x1[members])
+
+
+@pytest.mark.parametrize("time", [-0.1, 1.5, "late"])
+def test_a_time_of_ceta_that_is_none_is_told(drift, time):
+    with pytest.raises(InputError, match="--ceta_time"):
+        flow_batch(drift.apn, ceta_time=time)
+
+
+def test_pairs_share_time_and_target(drift):
+    data = batch()
+    _, path, _, _ = flow_batch(drift.apn)(data, "cpu")
+    assert torch.equal(path.t[len(THICK) :], path.t[path.partner])
+    assert torch.equal(path.x1[len(THICK) :], path.x1[path.partner])
+    assert torch.equal(path.x1[: len(THICK)], data["label"])
+    assert len(set(path.t[: len(THICK)].tolist())) == len(THICK), "each sample draws its own time"
+
+
+def test_without_pairs_the_batch_is_the_samples_alone(drift):
+    xt, path, (thickness, t), _ = flow_batch(drift.apn)(batch(thick=[1.5, 1.9]), "cpu")
+    assert len(xt) == len(thickness) == len(t) == 2
+    assert path.partner.numel() == 0
+    assert FlowLoss(0.1, 1.0)(torch.zeros_like(xt), path).isfinite()
+
+
+def test_a_step_evaluates_the_apn_once_on_samples_and_pairs(drift):
+    seen = planes_seen(drift.apn)
+    flow_batch(drift.apn)(batch(), "cpu")
+    assert seen == [len(THICK) + len(PAIRED)]
+
+
+def test_the_apn_is_frozen_and_its_estimate_carries_no_gradient(drift):
+    drift.train().requires_grad_(True)
+    xt, path, _, _ = flow_batch(drift.apn)(batch(), "cpu")
+    assert not drift.apn.training
+    assert not any(p.requires_grad for p in drift.apn.parameters())
+    assert all(p.requires_grad for p in drift.velocity.parameters())
+    assert not xt.requires_grad
+    assert not path.x0.requires_grad
+
+
+def test_times_are_dense_at_both_ends(drift):
+    """At alpha = 2, |2t - 1| has the distribution function u^2: three quarters of the times lie in the outer half."""
+    torch.manual_seed(0)
+    _, path, _, _ = flow_batch(drift.apn)(batch(2, [1.5] * 4000), "cpu")
+    outer = ((2 * path.t - 1).abs() > 0.5).float().mean().item()
+    assert outer == pytest.approx(0.75, abs=0.03)
+    assert path.t.mean().item() == pytest.approx(0.5, abs=0.03)
+
+
+# Precision
+
+
+def called(network, bfloat16, *arguments):
+    with torch.no_grad():
+        return PrecisionInferer(bfloat16)(arguments[0], network, *arguments[1:])
+
+
+@pytest.mark.parametrize("stage", ["apn", "velocity"])
+def test_half_the_bits_give_nearly_the_same_and_float32_what_the_network_gives(drift, stage):
+    data, network = batch(), getattr(drift, stage)
+    arguments = (data["image"], data["thickness"], *([torch.linspace(0, 1, len(THICK))] if stage == "velocity" else []))
+    with torch.no_grad():
+        plain = network(*arguments)
+    exact, rough = called(network, False, *arguments), called(network, True, *arguments)
+    assert torch.equal(exact, plain)
+    assert exact.dtype == rough.dtype == torch.float32
+    assert not torch.equal(rough, plain)
+    assert (rough - plain).norm() < 1e-2 * plain.norm()
+
+
+@pytest.mark.parametrize("bfloat16", [False, True])
+def test_weights_and_their_gradients_stay_in_float32(drift, bfloat16):
+    data = batch()
+    output = PrecisionInferer(bfloat16)(data["image"], drift.apn, data["thickness"])
+    assert output.requires_grad
+    output.square().mean().backward()
+    for parameter in drift.apn.parameters():
+        assert parameter.dtype == torch.float32
+        assert parameter.grad.dtype == torch.float32
+        assert parameter.grad.isfinite().all()
+
+
+def test_the_frozen_apn_is_called_in_the_precision_of_the_inferer(drift):
+    data = batch()
+    _, exact, _, _ = FlowBatch(drift.apn, PrecisionInferer(False), 2.0)(data, "cpu")
+    xt, rough, _, _ = FlowBatch(drift.apn, PrecisionInferer(True), 2.0)(data, "cpu")
+    partner = exact.partner
+    image, thickness = (
+        torch.cat([data[key], data[f"proximal{suffix}"][partner]])
+        for key, suffix in (("image", ""), ("thickness", "_thickness"))
+    )
+    for path, bfloat16 in ((exact, False), (rough, True)):
+        assert torch.equal(path.x0, called(drift.apn, bfloat16, image, thickness))
+    assert xt.dtype == rough.x0.dtype == torch.float32
+    assert not torch.equal(rough.x0, exact.x0)
