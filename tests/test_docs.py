@@ -14,10 +14,10 @@ from drift_mri.command import parser as command_parser
 ROOT = Path(__file__).parents[1]
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text()
-    for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("bundle/*/README.md")))
+    for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("bundle/*/README.md")))
 }
 MAP = PAGES["docs/paper_to_code.md"]
-OPTIONS = {key for path in ROOT.glob("configs/*.yaml") for key in ConfigParser.load_config_file(path)}
+OPTIONS = {key for path in ROOT.glob("configs/**/*.yaml") for key in ConfigParser.load_config_file(path)}
 MONAIS_OPTIONS = {"config_file", "meta_file", "filepath", "ckpt_file", "use_trace", "tracking", "runner_id"}
 ENDINGS = "py|yaml|json|conf|md|sh|txt|png|svg"
 

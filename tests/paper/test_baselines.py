@@ -10,10 +10,10 @@ import torch
 from ignite.engine import Events
 
 from scripts.method.weights import read_card
-from tests import baselines
 from tests.cohort_files import AXIAL, texture
 from tests.config_files import BASELINES, ROOT, parser
 from tests.nano import Stop, content, load
+from tests.paper import baselines
 
 NAMES = [file.removeprefix("paper/baselines/").removesuffix(".yaml") for file in BASELINES]
 

@@ -22,7 +22,7 @@ def test_training_uses_the_papers_objectives():
     assert config["ceta_gap"] == paper.CETA_GAP
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))], ids=lambda page: page.name)
 def test_no_documented_command_passes_none(page):
     """MONAI's runner drops options that are None, and `null` arrives as text."""
     commands = "".join(re.findall(r"```bash\n(.*?)```", page.read_text(), re.DOTALL))

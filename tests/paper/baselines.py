@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 from monai.bundle import ConfigWorkflow
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TRAINED = {  # as tests.nano
     "num_workers": 0,
     "patches_per_epoch": 8,
