@@ -35,7 +35,7 @@ from .tables import CASE, group_means, means_table, write_tables
 logger = logging.getLogger("drift")
 
 SMALL_LESION = 60  # voxels; less is small
-TRUTH = "truth"  # the method whose result is the truth: what metrics that need no truth say of it
+TRUTH = "truth"  # the method whose result is the truth; some metrics need no truth and measure it as well
 
 # Thick slices (1, X, Y, Z) with affine and acquisition, and that acquisition -> (1, X', Y', Z') on its fine grid
 Method = Callable[[MetaTensor, Acquisition], Tensor]
@@ -95,14 +95,14 @@ def central_slab(volume: MetaTensor, slice_axis: int, count: int | None) -> Meta
 
 @dataclass(frozen=True)
 class Truth:
-    """A sharp volume; rebuilt ones are measured with what comes from it alone.
+    """A sharp volume, and the masks and labels that it alone gives; rebuilt volumes are measured with them.
 
     Attributes:
         name: of the volume, for messages.
         sharp: `(1, X, Y, Z)` with its affine, not constant.
         slice_axis: of the slices that are simulated.
         lesion_sizes: `(1, X, Y, Z)` in voxels, 0 outside of lesions; null where no mask is known.
-        metrics: null for no more than `measure` has.
+        metrics: see `Metrics`; null for none.
         segmenter: null for none.
     """
 
@@ -130,7 +130,7 @@ class Truth:
 
     @cached_property
     def measure_more(self) -> Callable[[Tensor], dict[str, float]]:
-        """What `metrics` makes of the volume; nothing without it."""
+        """Measures a prediction `(X, Y, Z)` by `metrics`."""
         return (lambda _: {}) if self.metrics is None else self.metrics(self.volume, self.slice_axis)
 
     @cached_property
@@ -254,7 +254,7 @@ def evaluate(
     whatever it is: no header states it.
 
     Args:
-        volumes: items of `datasets.sharp_volumes`; `lesions`, the path of a mask, where lesions are to be measured.
+        volumes: items of `datasets.sharp_volumes`; `lesions` may name a mask of lesions.
         methods: name -> how thick slices become a volume. Meta data of a result may say its number of `steps`, which
             the tables have, and numbers in `measured`, which are columns of the rows.
         output_dir: where the tables are written.
@@ -265,9 +265,9 @@ def evaluate(
         seed: of the noise.
         profile: of the slices, see `profile.slice_profile`.
         slab: number of central slices kept along the last axis that is not degraded; null for all.
-        metrics: what else is measured; with it, the truth itself is one more method.
+        metrics: more metrics; with them, the truth itself is one more method.
         segmenter: segments the truth and every result, or their slabs; the labels are compared.
-        about: what else the tables say, such as how the methods are set.
+        about: more lines for the tables, such as how the methods are set.
 
     Returns:
         A row for each volume, slice axis, thickness and method; columns are those of `CASE` and `METRICS`.

@@ -30,7 +30,7 @@ class LabelMap:
     """Labels and where they lie.
 
     Attributes:
-        labels: `(X, Y, Z)` integers, 0 for what is nothing.
+        labels: `(X, Y, Z)` integers, 0 for no structure.
         affine: `(4, 4)`.
     """
 

@@ -38,7 +38,7 @@ METRICS = {
     "parameters": ("parameters (M)", 2),
     "multiply_adds": ("multiply-adds per voxel (M)", 2),
 }
-CASE = {  # what a row is about -> its heading
+CASE = {  # columns that tell rows apart -> their headings
     "volume": "volume",
     "subject": "subject",
     "contrast": "contrast",

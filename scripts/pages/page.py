@@ -114,7 +114,7 @@ def write_page(
         result: `(X, Y, Z)` on the fine grid with its affine, in the units of the slices.
         difference: `(X, Y, Z)`, the map of `consistency.difference`.
         record: of the result, see `cohort`.
-        anonymous: leave out what names the scan: its files, date and series.
+        anonymous: leave out the names of the scan's files, its date and its series.
     """
     acquisition = Acquisition.of(measured)
     facts, volumes = viewer.pack(measured, result)

@@ -51,7 +51,7 @@ def pack(measured: MetaTensor, result: MetaTensor, largest: int = LARGEST) -> tu
     The volumes are cut to the head with a margin of air and quantised to 8 bits. Three arrays are packed, slices first:
 
     1. the measured slices;
-    2. the cubic interpolation, less what `weights` make of the quantised slices;
+    2. the cubic interpolation, less the quantised slices times `weights`;
     3. the result, less the cubic interpolation.
 
     The differences are modulo 256 and compress well. If the packed volumes are still larger than `largest`, every

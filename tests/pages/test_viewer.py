@@ -8,9 +8,9 @@ import pytest
 import torch
 from scipy.spatial.transform import Rotation
 
-from scripts.pages import planes, viewer
+from scripts.pages import viewer
 from scripts.stack.acquisition import Acquisition
-from scripts.stack.grid import fine_affine, voxel_spacing
+from scripts.stack.grid import fine_affine
 from scripts.stack.interpolation import interpolate
 from tests.pages.test_page import AXES, page, volume_at
 
@@ -135,31 +135,6 @@ def test_a_page_of_a_large_scan_is_below_20_megabytes_and_says_what_it_leaves_ou
     text = page(tmp_path / "a.html", measured, result)
     assert 1e6 < len(text) < 20e6
     assert "one pixel in\n2 along each side" in text
-
-
-@pytest.mark.parametrize(
-    ("degrees", "expected"),
-    [
-        ((0, 0, 0), [("L", "R"), ("P", "A"), ("I", "S")]),
-        ((0, 0, 10), [("L", "R"), ("P", "A"), ("I", "S")]),
-        ((0, 0, 30), [("LP", "RA"), ("PR", "AL"), ("I", "S")]),
-        ((-30, 0, 0), [("L", "R"), ("PS", "AI"), ("IP", "SA")]),
-    ],
-)
-def test_sides_are_those_of_the_patient_with_more_letters_where_oblique(degrees, expected):
-    measured, _ = scan(turned(np.eye(4), *degrees))
-    assert planes.sides(measured.affine.numpy()) == expected
-
-
-@pytest.mark.parametrize("axes", AXES[::5])
-def test_ras_keeps_every_voxel_where_it_is(axes):
-    measured, _ = scan(turned(axes, 12, -20, 30))
-    array, affine = planes.ras(measured)
-    columns = affine[:3, :3] / voxel_spacing(affine)
-    assert (columns.diagonal() > 0.7).all()
-    for index in np.random.default_rng(0).integers(0, array.shape, (20, 3)):
-        place = np.linalg.inv(measured.affine.numpy()) @ affine @ [*index, 1]
-        assert array[tuple(index)] == measured[tuple(np.rint(place[:3]).astype(int))]
 
 
 def test_what_is_given_is_left_alone():
