@@ -92,7 +92,7 @@ KNOWN = {
     "mlflow.yaml": {"handlers_id", "configs"},
     "models": {"size", "network_def"},
     "models/slices.yaml": {"size", "network_def", "common_thickness", "patch_size", "pairs", "prepare_batch"}
-    | {"loss_function"},
+    | {"loss_function", "training"},
 }
 HOST_IDS = {  # that Label, Deploy, the zoo's checks or the documented commands look up
     "inference.yaml": "bundle_root device dataset_dir output_dir network_def network preprocessing inferer "

@@ -14,7 +14,15 @@ from tests.method.test_networks import perturb
 from tests.rebuild.test_inferer import OWN, arrays, close, of_box
 from tests.volumes import head, noise_stack, scan_of
 
-PIXEL = 1.0  # mm, of `noise_stack`
+EDGES = torch.tensor([0.7, 1.2, 0.9, 1.0])  # mm, of the pixels of `stack`
+
+
+def stack(shape, axis=2, spacing=4.0):
+    """Of noise, with other pixels along either in-plane axis."""
+    image, edges = noise_stack(shape, axis=axis, spacing=spacing), EDGES.double()
+    edges[axis] = 1
+    image.affine = image.affine @ edges.diag()
+    return image
 
 
 def fresh():
@@ -33,12 +41,12 @@ def by_loop(image, drift, others, steps=0, mirrors=((),)):
     measured, a = arrays(image)
     low, high = max(measured.min().item(), 0), float(np.percentile(measured.double(), 99.9))
     unit = 2 * (measured - low) / (high - low) - 1
-    lengths = torch.tensor([[a.slice_thickness, a.target_spacing, a.slice_spacing, PIXEL]])
     rows = torch.from_numpy(a.fine_rows)[None].float()
     ends = {False: rows, True: (a.slice_count - 1 - rows).flip(1)}
     total = 0
     for other in others:
         normal, sharp = 3 - a.slice_axis - other, []
+        lengths = torch.tensor([[a.slice_thickness, a.target_spacing, a.slice_spacing, EDGES[other]]])
         for plane in unit.unbind(normal):
             plane = (plane if a.slice_axis < other else plane.T)[None, None]
             x = sum(drift.apn(plane.flip(f), lengths, ends[2 in f]).flip(f) for f in mirrors) / len(mirrors)
@@ -59,7 +67,7 @@ def test_agreement_with_a_plain_loop(axis, steps, drift):
     """Planes of 16 x 16 and 16 x 24 pixels on the fine grid, which one window holds."""
     shape = [16, 24, 16]
     shape[axis] = 4
-    image = noise_stack(shape, axis=axis, spacing=4.0 if axis != 1 else 6.0)
+    image = stack(shape, axis, 4.0 if axis != 1 else 6.0)
     others = sorted((a for a in range(3) if a != axis), key=lambda a: -shape[a])
     one = of_box(DriftInferer(24, steps=steps, **OWN)(image, drift))
     close(one, by_loop(image, drift, others[:1], steps))
@@ -69,7 +77,7 @@ def test_agreement_with_a_plain_loop(axis, steps, drift):
 
 
 def test_flips_average_the_four_mirror_images(drift):
-    image, mirrors = noise_stack((8, 16, 4), spacing=4.0), ((), (2,), (3,), (2, 3))
+    image, mirrors = stack((8, 16, 4)), ((), (2,), (3,), (2, 3))
     result = of_box(DriftInferer(16, steps=1, flips=True, **OWN)(image, drift))
     close(result, by_loop(image, drift, (1,), 1, mirrors))
     assert (result - by_loop(image, drift, (1,), 1)).abs().max() > 1
