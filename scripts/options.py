@@ -215,7 +215,9 @@ def _check_name(name: str, value: Any, config: Mapping[str, Any]) -> None:
     root = _root(name)
     if root not in config:
         raise InputError(f"--{name} is no option.{_nearest(root, [*_runner(), *config], '--')}")
-    if root != name or isinstance(value, dict | list) or (isinstance(value, str) and value.startswith(EVALUATED)):
+    if root != name:
+        return _check_part(name, config)
+    if isinstance(value, dict | list) or (isinstance(value, str) and value.startswith(EVALUATED)):
         return
     if name not in options:
         made_of = [one for one in re.findall(r"@(\w+)", str(config[name])) if one in options]
@@ -231,6 +233,19 @@ def _check_name(name: str, value: Any, config: Mapping[str, Any]) -> None:
         raise InputError(f"--{name} is {value!r}: expected {' or '.join(choices)}.")
     if how.get("type") is float and not (value is None or type(value) in (int, float)):
         raise InputError(f"--{name} is {value!r}: expected a number, in mm.")
+
+
+def _check_part(name: str, config: Any) -> None:
+    """Refuses a part that a component of this bundle does not have, such as `inferer::n_mx`."""
+    *path, part = re.split("::|#", name)
+    for one in path:
+        inside = config if isinstance(config, dict) else dict(enumerate(config)) if isinstance(config, list) else {}
+        config = inside.get(int(one) if one.isdigit() else one)
+    target = config.get("_target_", "") if isinstance(config, dict) else ""
+    if target.startswith("scripts.") and part not in config and not part.startswith("_"):
+        known = signature(resolve_name(target)).parameters
+        if part not in known and all(one.kind is not one.VAR_KEYWORD for one in known.values()):
+            raise InputError(f"--{name} is no option: {'::'.join(path)} has {', '.join(known)}. Set one of them.")
 
 
 def _nearest(name: str, known: Sequence[str] | Mapping[str, Any], prefix: str = "") -> str:

@@ -66,6 +66,18 @@ def test_a_component_is_no_option(typed, meant):
     assert "is no option but a component of the config" in message and meant in message
 
 
+@pytest.mark.parametrize("name", ["inferer::n_mx", "inferer#n_mx", "inferer::roi_size::sped", "run::1::otput"])
+def test_what_a_component_does_not_have_is_no_option(name):
+    assert f"--{name} is no option: " in refusal(f"--{name}", "5")
+
+
+@pytest.mark.parametrize(
+    "name", ["inferer::progress", "preprocessing::transforms::1::keys", "dataset::x", "run::0::_mode_"]
+)
+def test_what_it_has_or_may_have_is_one(name):
+    check(f"--{name}", "5")
+
+
 def test_a_component_is_no_option_of_a_training_either():
     assert "component" in refusal("--network", "large", config=TRAIN)
     check("--bfloat16", "false", "--target_range", "[0.8, 1.2]", "--size", "small", config=TRAIN)
