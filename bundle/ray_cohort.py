@@ -78,20 +78,11 @@ def room() -> tuple[dict[str, int], int]:
     raise InputError(f"The cluster has {machines}: expected a GPU or two cores on a machine. Add one.")
 
 
-def start_workers(folder: str, options: Mapping[str, Any]) -> list:
-    """As many workers as the cluster has room for.
-
-    Raises:
-        InputError: if it has room for none.
-    """
-    need, count = room()
-    return [Worker.options(**need).remote(folder, options) for _ in range(count)]
-
-
 def rows(workers: Sequence, items: Sequence[Mapping]) -> Iterator[tuple[int, dict]]:
-    """Gives each idle worker the next scan; yields (index of the item, its row) as scans are done.
+    """Gives each idle worker the next scan. Yields (index of the item, its row) as scans are done.
 
-    The scan of a worker that dies waits again. A worker without work makes room for one that lost its machine.
+    The scan of a worker that dies waits again, `TRIES` times. A worker without work makes room for one that lost its
+    machine.
 
     Raises:
         InputError: if no worker can start.
@@ -146,7 +137,9 @@ def main(**options: Any) -> None:
     items, *parts = (parser.get_parsed_content(name) for name in ("scans", *PARTS))  # mistakes are told before work
     list_scans(parser.get_parsed_content("dry_run"), *parts, items)
     ray.init(runtime_env=ENVIRONMENT)
-    keep_summary(rows(start_workers(os.getcwd(), options), items), items, parts[-1])
+    need, count = room()
+    workers = [Worker.options(**need).remote(os.getcwd(), options) for _ in range(count)]
+    keep_summary(rows(workers, items), items, parts[-1])
 
 
 if __name__ == "__main__":

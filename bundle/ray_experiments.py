@@ -1,4 +1,4 @@
-"""Experiments over the machines of a Ray cluster: trainings side by side, then what configs/paper/reproduce.yaml does.
+"""Experiments over the machines of a Ray cluster: trainings side by side, then tables and figures.
 
     python bundle/ray_experiments.py --experiment NAME --dataset_dir DIR --output_dir OUT [any option of reproduce.yaml]
 
@@ -36,15 +36,15 @@ def planned(options: Mapping[str, Any]) -> tuple[TrainedVariants, list[Stage]]:
     trained = parser.get_parsed_content("trained")()
     if not parser["experiment"]:
         raise InputError("experiment is not given. Set --experiment to a name, a list of names, or all.")
-    return trained, trainings(list(choose(parser["experiment"], parser["experiments"]).values()), trained)
+    return trained, trainings(choose(parser["experiment"], parser["experiments"]).values(), trained)
 
 
 @ray.remote(max_retries=TRIES - 1)
 def train(folder: str, options: Mapping[str, Any], index: int, *before: None) -> None:
     """One of the planned trainings, after those before it, on files that all machines have at the same places."""
     os.chdir(folder)
-    trained, runs = planned(options)
-    trained.train(runs[index])
+    trained, stages = planned(options)
+    trained.train(stages[index])
 
 
 def main(**options: Any) -> None:
@@ -57,13 +57,13 @@ def main(**options: Any) -> None:
         InputError: if there is no such option or experiment, a value is not what is expected, or a training refuses.
     """
     check_options([str(Path(*PROGRAM)), "run", "--config_file", CONFIG, *sys.argv[1:]])
-    trained, runs = planned(options)
-    missing = [index for index, run in enumerate(runs) if not trained.exported(run).is_file()]  # mistakes are told here
+    trained, stages = planned(options)  # mistakes are told here
+    missing = [index for index, stage in enumerate(stages) if not trained.exported(stage).is_file()]
     if missing:
         ray.init(runtime_env=ENVIRONMENT)
         start, tasks = train.options(**room()[0]).remote, {}
         for index in missing:  # what others build on stands before them
-            before = [tasks[k] for k in tasks if runs[k] == runs[index].start]
+            before = [tasks[k] for k in tasks if stages[k] == stages[index].start]
             tasks[index] = start(os.getcwd(), options, index, *before)
         try:
             ray.get(list(tasks.values()))

@@ -72,24 +72,13 @@ def correlation(rows: pd.DataFrame, label: str = "N = 8", column: str = "hf_psnr
     parts["within a volume"] = [part for _, part in rows.groupby(PAIR)]
     table = []
     for name, groups in parts.items():
-        values = [
-            (pearsonr(g["pad"], g[column])[0], spearmanr(g["pad"], g[column])[0]) if len(g) > 1 else (np.nan, np.nan)
-            for g in groups
-        ]
-        (r, rho), (r_sd, rho_sd) = (
-            np.mean(values, axis=0),
-            np.std(values, axis=0, ddof=1) if len(values) > 1 else (np.nan, np.nan),
+        several = [(g["pad"], g[column]) if len(g) > 1 else None for g in groups]
+        values = pd.DataFrame(
+            [(np.nan, np.nan) if pair is None else (pearsonr(*pair)[0], spearmanr(*pair)[0]) for pair in several],
+            columns=["pearson", "spearman"],
         )
-        table.append(
-            {
-                "correlation": name,
-                "pearson": r,
-                "pearson_sd": r_sd,
-                "spearman": rho,
-                "spearman_sd": rho_sd,
-                "n": len(values),
-            }
-        )
+        found = pd.concat([values.mean(skipna=False), values.std(skipna=False).add_suffix("_sd")]).sort_index()
+        table.append({"correlation": name, **found, "n": len(values)})
     return pd.DataFrame(table)
 
 
@@ -107,11 +96,13 @@ def scheduling(
 ) -> pd.DataFrame:
     """What PAD, the image or both gain as the cue for the number of Euler steps (Tab. S5, Sec. S11).
 
-    The paper leaves the mapping open. Here `N = round(n_max x cue)`, where the image's cue is the rank of its score
-    among those of the other subjects at all thicknesses, and the hybrid's the mean of that rank and PAD; N is then the
-    nearest that was swept. Cues that take fewer steps are better where each step costs quality, whatever they order:
-    so the image also deals out the very numbers that PAD takes, most steps to the largest score, and `fixed` gives all
-    the same number, PAD's mean.
+    The paper leaves the mapping open. Here N is `n_max` times the cue, and then the nearest number that was swept. The
+    image's cue is the rank of its score among those of the other subjects, at all thicknesses. The hybrid's is the mean
+    of that rank and PAD.
+
+    Where each step costs quality, a cue that takes fewer steps is better, whatever it orders. Two rows tell this apart.
+    The image also deals out the very numbers that PAD takes, most steps to the largest score. `fixed` gives all cases
+    one number, the mean of PAD's.
 
     Args:
         rows: of a sweep over `steps`, `N = ...`, and of `scored`, called `image scores`.
@@ -146,15 +137,6 @@ def scheduling(
             pairs = scores.set_index(case)[[name]].join(quality)
             values = [pearsonr(g[name], g["hf_psnr"])[0] for _, g in pairs.groupby("slice_thickness") if len(g) > 2]
             largest = max(values, key=abs) if values else np.nan
-        extra = 0 if name is None else 1
-        table.append(
-            {
-                "cue": cue,
-                "steps": np.mean(nearest),
-                "evaluations": np.mean(nearest) + extra,
-                **found.mean(),
-                "largest r": largest,
-                "n": len(scores),
-            }
-        )
+        cost = {"steps": np.mean(nearest), "evaluations": np.mean(nearest) + (name is not None)}
+        table.append({"cue": cue, **cost, **found.mean(), "largest r": largest, "n": len(scores)})
     return pd.DataFrame(table)
