@@ -26,6 +26,7 @@ CONTENT = (
     *("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml"),
     *("configs/metadata.json", "configs/logging.conf", "configs/*.yaml"),
     *("configs/models/*.yaml", "configs/paper/*.yaml", "configs/paper/baselines/*.yaml"),
+    *("configs/paper/metadata.json", "configs/paper/logging.conf"),  # links: MONAI looks for both beside what it runs
     *("scripts/**/*.py", "scripts/pages/*.html", "scripts/pages/*.js", "drift_mri/*.py"),
     *("docs/*.md", "docs/paper/*.md", "docs/*.txt", "docs/*.png", "docs/*.svg", "docs/paper/evidence/*.png"),
 )

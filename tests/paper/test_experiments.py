@@ -168,6 +168,14 @@ def test_without_a_name_the_experiments_are_listed_and_nothing_is_made(tmp_path,
     assert not (tmp_path / "out").exists()
 
 
+def test_the_command_lists_the_experiments(tmp_path):
+    """MONAI reads the version and how to log beside the file that it runs."""
+    config = ROOT / "configs" / "paper" / "reproduce.yaml"
+    result = fresh(*BUNDLE, "run", "--config_file", config, "--bundle_root", ROOT, cwd=tmp_path)
+    said = result.stdout + result.stderr
+    assert result.returncode == 0 and "| components | Tab. 2 |" in said and "ERROR" not in said, said
+
+
 @pytest.mark.parametrize(
     ("experiment", "given", "message"),
     [
