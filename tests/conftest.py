@@ -23,6 +23,11 @@ CARD = Card("0.5.0", "tiny", (0.7, 1.3), (0.5, 1.3), 7.0, (0.8, 1.4), 4)  # what
 torch.set_num_threads(1)  # small tensors: threads only wait for each other
 
 
+def pytest_xdist_auto_num_workers(config):
+    """None for files that are named: a worker takes 15 s to start."""
+    return 0 if all(".py" in argument for argument in config.args) else None
+
+
 @pytest.fixture(scope="session")
 def phantom() -> np.ndarray:
     """A sharp smooth-textured volume, (40, 44, 48), values 0 to 1000."""
