@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 from monai.data import MetaTensor
+from scipy.ndimage import gaussian_filter
 from scipy.spatial.transform import Rotation
 
 from scripts.stack.acquisition import Acquisition
@@ -21,6 +22,11 @@ def head(shape=(24, 26, 40)) -> torch.Tensor:
     noise = torch.rand(shape, generator=torch.Generator().manual_seed(0))
     noise = torch.nn.functional.avg_pool3d(noise[None, None], 3, stride=1, padding=1)[0, 0]
     return torch.where(inside, 400 + 1000 * (noise - 0.2), 0.0)
+
+
+def smooth_head(shape=(40, 40, 40)) -> torch.Tensor:
+    """`head` without its finest texture, and with edges of some voxels."""
+    return torch.from_numpy(gaussian_filter(head(shape).numpy(), 1.0))
 
 
 def scan_of(truth, thickness=5.0, **others) -> MetaTensor:

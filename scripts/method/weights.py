@@ -14,6 +14,8 @@ from torch import nn
 from ..errors import InputError
 from ..files import sha256, whole_file
 
+MOST_STEPS = 100  # of Euler; the paper takes up to 15
+
 
 @dataclass(frozen=True)
 class Card:
@@ -26,7 +28,7 @@ class Card:
         pixel_range: least and largest pixel, mm.
         max_thickness: largest slice thickness, mm.
         spacing_ratio: least and largest slice spacing / slice thickness.
-        n_max: Euler steps at most, of AIS.
+        n_max: Euler steps at most, of AIS; 1 to 100.
         sha256: of the weights file; `write_card` fills it in.
     """
 
@@ -51,9 +53,10 @@ class Card:
             if not numbers or value[0] > value[1]:
                 raise InputError(f"{name} is {value!r}: expected two positive numbers, the smaller first.")
             object.__setattr__(self, name, (float(value[0]), float(value[1])))
-        for name in ("max_thickness", "n_max"):
-            if not _positive(getattr(self, name)):
-                raise InputError(f"{name} is {getattr(self, name)!r}: expected a positive number.")
+        if not _positive(self.max_thickness):
+            raise InputError(f"max_thickness is {self.max_thickness!r}: expected a positive number.")
+        if type(self.n_max) is not int or not 0 < self.n_max <= MOST_STEPS:
+            raise InputError(f"n_max is {self.n_max!r}: expected a whole number from 1 to {MOST_STEPS}.")
         for name in ("version", "size", "sha256"):
             if not isinstance(getattr(self, name), str):
                 raise InputError(f"{name} is {getattr(self, name)!r}: expected text.")
@@ -134,7 +137,8 @@ def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
         The same network.
 
     Raises:
-        InputError: if the file is missing, no checkpoint or not its card's, or if a name or shape differs.
+        InputError: if the file is missing, no checkpoint or not its card's, or if a name, a shape or the kind of
+            numbers differs.
     """
     if not os.path.isfile(path):
         raise InputError(f"weights not found: {path}. Download or train them, or set --ckpt_path.")
@@ -142,16 +146,22 @@ def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
         check_card(path)
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-        found = {name: tuple(value.shape) for name, value in state.items()}
+        found = {str(name): tuple(value.shape) for name, value in state.items()}
     except Exception as error:  # torch raises many types for a broken file
         raise InputError(f"{path} is not a DRIFT checkpoint ({type(error).__name__}). Set --ckpt_path.") from error
-    expected = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+    own = network.state_dict()
+    expected = {name: tuple(value.shape) for name, value in own.items()}
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
             raise InputError(
                 f"{path} does not fit this network: {name} is {found.get(name, 'missing')} in the file, "
                 f"{expected.get(name, 'absent')} in the network. Stack the YAML of the weights, of configs/models/ or "
                 "configs/paper/baselines/."
+            )
+        if state[name].is_floating_point() != own[name].is_floating_point():
+            raise InputError(
+                f"{path} does not fit this network: {name} holds {state[name].dtype} in the file, {own[name].dtype} in "
+                "the network. Export the weights again, as float16 or float32."
             )
     network.load_state_dict({name: value.float() for name, value in state.items()})
     return network

@@ -85,6 +85,8 @@ def describe(item: Mapping, measured: MetaTensor, result: MetaTensor, agreement:
     what = "Super-resolved along the slice axis by DRIFT: detail is estimated, not measured."
     if acquisition.at_target:
         what = "Not rebuilt: the slices are at the target of DRIFT already."
+    elif measured.min() == measured.max():
+        what = "Not rebuilt: the scan is constant."
     return {
         "Description": what,
         "Sources": [_source(item, source) for source in item["sources"]],

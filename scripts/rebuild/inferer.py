@@ -12,6 +12,7 @@ import torch
 from monai.data import MetaTensor
 from monai.inferers import Inferer
 from torch import Tensor, nn
+from torch.nn.functional import pad as pad_ends
 from tqdm.auto import tqdm
 
 from ..errors import InputError, flag
@@ -24,7 +25,7 @@ from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
 from .consistency import projects, reconcile
 from .deblocking import deblock
-from .windows import PIXELS_ON_CPU, by_windows, in_parts, signal_box
+from .windows import PIXELS_ON_CPU, air_beside, by_windows, in_parts, signal_box
 
 FLIPS = ((), (2,), (3,), (2, 3))  # of planes (B, 1, H, W)
 
@@ -32,14 +33,17 @@ FLIPS = ((), (2,), (3,), (2, 3))  # of planes (B, 1, H, W)
 class StackInferer(Inferer, ABC):
     """Rebuilds a stack of thick slices: all that lies between a scan and its result, whatever the method.
 
-    The stack is brought into RAS+ order, so that the result does not depend on how the scan is stored, and its tissue's
-    intensities become [-1, 1]. What then becomes of it, a method says in `fine`. The result is reconciled with the
-    slices, and where the scan has no negative tissue it has none either. What lies beyond tissue
-    (`intensity.IntensityRange`) is laid on last, as it was.
+    1. The stack is brought into RAS+ order. The result does not depend on how the scan is stored.
+    2. The intensities of its tissue become [-1, 1] (`intensity.intensity_range`).
+    3. A method makes the fine volume (`fine`).
+    4. The result is reconciled with the slices.
+    5. Undershoot is cut: no voxel is darker than the range's beginning.
+    6. What lies beyond tissue, such as padding and hot spots, is laid on as it was.
 
     Args:
         bfloat16: convolutions in bfloat16; weights, sums of windows and the result stay in float32.
-        consistency: `"project"` to reconcile the result with the slices; `"measure"` for the network's own.
+        consistency: `"project"` to reconcile the result with the slices; `"measure"` to leave it as it is. No other
+            step depends on it.
         progress: show a progress bar, where there is a terminal.
 
     Attributes:
@@ -93,8 +97,8 @@ class StackInferer(Inferer, ABC):
 
         Returns:
             `(1, 1, X', Y', Z')` on the fine grid with its affine, float32, in the units of the scan, on the CPU;
-            `steps`, the number of steps, and `steps_source` are in its meta data. A stack that is at the target comes
-            back as it is.
+            `steps`, the number of steps, and `steps_source` are in its meta data. A stack that is at the target, or
+            constant, comes back without steps.
 
         Raises:
             ValueError: if the batch holds more than one stack or no acquisition.
@@ -111,8 +115,12 @@ class StackInferer(Inferer, ABC):
             acquisition = stored.moved(axes, flipped)
             steps, source = self.step_count(acquisition), self.steps_source(acquisition)
             measured = result.permute(axes).flip(flipped).contiguous()
-            spacing = grid.voxel_spacing(affine)[list(axes)]
-            rebuilt = self._rebuild(measured, acquisition, spacing, network, inputs.device)
+            if measured.min() == measured.max():
+                steps, source = 0, "none: the scan is constant"
+                rebuilt = interpolate(measured, acquisition, "nearest")
+            else:
+                spacing = grid.voxel_spacing(affine)[list(axes)]
+                rebuilt = self._rebuild(measured, acquisition, spacing, network, inputs.device)
             result = rebuilt.flip(flipped).permute([axes.index(a) for a in range(3)]).contiguous()
             affine = grid.fine_affine(
                 affine, stored.slice_axis, stored.slice_count, stored.fine_count, stored.target_spacing
@@ -134,16 +142,15 @@ class StackInferer(Inferer, ABC):
         result = scale.to_scan(volume)
         if self.projects:
             result = reconcile(result, tissue, acquisition)
-        if scale.low >= 0:
-            result = result.clamp(min=0)
-        return result + interpolate(measured - tissue, acquisition, "nearest")
+        return result.clamp(min=scale.low) + interpolate(measured - tissue, acquisition, "nearest")
 
 
 class PlaneInferer(StackInferer):
     """Sharpens the planes that contain the slice axis, for a network that maps planes `(B, 1, H, W)` to planes.
 
     The slices are put on the fine grid by nearest neighbour. The network sees the box around the head (`signal_box`)
-    by Gaussian-weighted sliding windows; the air outside keeps its input.
+    by Gaussian-weighted sliding windows; the air outside keeps its input. Planes without air are given some beside them
+    (`windows.air_beside`).
 
     Args:
         roi_size: edge of the square windows, in pixels. Along a side that is shorter, windows are as long as the side.
@@ -260,7 +267,10 @@ class PlaneInferer(StackInferer):
         def views(windows: Tensor) -> Tensor:
             return self.mirrored(lambda view, _: sharpen(view), windows)
 
-        return by_windows(planes, views, self.roi_size, self.overlap, self.sw_batch_size, bar)
+        margin = air_beside(planes)
+        wide = pad_ends(planes, (margin, margin), value=-1.0)
+        sharp = by_windows(wide, views, self.roi_size, self.overlap, self.sw_batch_size, bar)
+        return sharp.narrow(3, margin, planes.shape[3])
 
 
 def longer_first(shape: tuple[int, ...], slice_axis: int) -> list[int]:
@@ -275,8 +285,8 @@ class DriftInferer(PlaneInferer):
         roi_size, overlap, sw_batch_size, both_planes, flips: see `PlaneInferer`.
         steps: Euler steps; null for AIS, 0 for stage 1 alone.
         n_max: most steps of AIS.
-        deblocked: before a result is reconciled, steps from slice to slice in flat tissue become ramps
-            (`deblocking.deblock`).
+        deblocked: steps from slice to slice in flat tissue become ramps (`deblocking.deblock`), whether or not the
+            result is then reconciled.
         bfloat16, consistency, progress: see `StackInferer`.
     """
 
@@ -317,7 +327,7 @@ class DriftInferer(PlaneInferer):
     ) -> Tensor:
         """See `StackInferer.fine`."""
         volume = super().fine(thick, acquisition, spacing, network, device)
-        return deblock(volume, thick, acquisition) if self.deblocked and self.projects else volume
+        return deblock(volume, thick, acquisition) if self.deblocked else volume
 
     def planes(  # type: ignore[override]  # of one network alone
         self,

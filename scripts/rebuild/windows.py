@@ -19,6 +19,8 @@ logger = logging.getLogger("drift")
 
 BLOCK = 8  # voxels; edge of the blocks whose mean tells air from head, and the U-Nets' stride
 AIR = -0.9  # of [-1, 1]: a block whose mean is above holds signal
+LEAST_AIR = 0.05  # of the voxels; crops without air have up to 4 % as dark, heads in their box a fifth and more
+MARGIN = 16  # pixels
 MOST_WINDOWS = 256  # in a call, on a GPU
 PIXELS_ON_CPU = 8 * 128**2  # in a call; eight of the paper's windows
 
@@ -50,6 +52,18 @@ def signal_box(volume: Tensor) -> tuple[slice, ...]:
     means = avg_pool3d(volume[None], edges, ceil_mode=True)
     first, last = generate_spatial_bounding_box(means, lambda mean: mean > AIR, margin=1, allow_smaller=True)
     return tuple(slice(edge * a, min(edge * b, n)) for edge, a, b, n in zip(edges, first, last, volume.shape))
+
+
+def air_beside(planes: Tensor) -> int:
+    """How many pixels of air planes are given at either end of their in-plane axis: none if they have some already.
+
+    The networks' group norms were trained on heads in air. In crops without air their errors grow; a margin of air
+    takes that back (docs/benchmarks.md). Above and below the slices it would be a false edge.
+
+    Args:
+        planes: `(P, 1, H, W)` in [-1, 1], all those of a volume.
+    """
+    return MARGIN if (planes < AIR).float().mean() < LEAST_AIR else 0
 
 
 def in_parts(sharpen: Callable[[Tensor], Tensor], windows: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ SLR = 4.0  # dimensionless; a common clinical 2-D excitation
 SHORTEST, LONGEST = 0.2, grid.MAX_SPACING  # mm; of slice thickness and target
 ROUNDING = 1.01  # headers round: lengths within this factor are one
 PLAUSIBLE = 0.5  # of the largest spacing; slices that overlap more do not occur
+CUBES = 0.8  # of the slice spacing; where slices overlap and a pixel is larger, any axis may be theirs
 GUESSED = "the largest spacing"
 GUESS = "the slice spacing, for want of better"  # where a slice thickness came from that nobody stated
 
@@ -183,7 +184,8 @@ def settle(
         target_range, pixel_range, max_thickness, spacing_ratio: what the weights were trained for (`weights.Card`).
 
     Raises:
-        InputError: if there are too few slices, the axis is not the slices', or the thickness is below the target.
+        InputError: if there are too few slices, the axis is not the slices' or cannot be told, or the thickness is
+            below the target.
     """
     spacing = grid.voxel_spacing(affine)
     warnings: list[str] = []
@@ -200,11 +202,6 @@ def settle(
         target, target_source = float(np.clip(pixels.min(), low, high)), "the finer in-plane spacing"
         if not low <= pixels.min() <= high:
             target_source += f", {pixels.min():.3g} mm, brought into the trained {low:g} to {high:g} mm"
-    elif not low <= target <= high:
-        warnings.append(
-            f"target {target:g} mm is outside the {low:g} to {high:g} mm that the weights were trained for; expect "
-            "blur or false detail."
-        )
     thickness, source = _thickness(slice_spacing, stated, slice_thickness, warnings)
     thin = max(thickness, slice_spacing) <= ROUNDING * target
     implausible = slice_thickness is None and slice_spacing < PLAUSIBLE * spacing.max()
@@ -213,10 +210,11 @@ def settle(
             f"{name}: slice_axis is {axis}, along which voxels are {slice_spacing:.3g} mm, no thick slices' spacing: "
             f"expected their axis, such as {grid.slice_axis(spacing)}. Leave out --slice_axis."
         )
-    if axis_source == GUESSED and thickness > slice_spacing and pixels.max() > 0.8 * slice_spacing:
-        warnings.append(
-            f"the slices overlap and voxels are nearly cubes: that axis {axis} is the slices' is a guess. "
-            "Set --slice_axis."
+    if axis_source == GUESSED and thickness > slice_spacing and pixels.max() > CUBES * slice_spacing:
+        edges = " x ".join(f"{edge:.3g}" for edge in spacing)
+        raise InputError(
+            f"{name}: slices of {thickness:.3g} mm overlap and voxels of {edges} mm are nearly cubes: no spacing tells "
+            "along which axis the slices lie. Set --slice_axis to 0, 1 or 2."
         )
     if abs(thickness - target) <= (ROUNDING - 1) * target:
         thickness = target
@@ -229,6 +227,11 @@ def settle(
             "Set --slice_thickness to the true thickness or --target_thickness to a smaller one."
         )
     else:
+        if not low <= target <= high:
+            warnings.append(
+                f"target {target:g} mm is outside the {low:g} to {high:g} mm that the weights were trained for; expect "
+                "blur or false detail."
+            )
         if source == GUESS:
             warnings.append(
                 f"nothing states the slice thickness: the slice spacing, {slice_spacing:.3g} mm, is taken for it. Set "

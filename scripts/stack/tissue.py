@@ -14,10 +14,12 @@ FLAT_SCALE = 2.0  # voxels; standard deviation of the Gaussian that gradients ar
 
 
 def head_mask(truth: Tensor) -> Tensor:
-    """Voxels of the head, from the truth alone: PSNR over a field of view that is half air says little about anatomy.
+    """Voxels of the head, from the truth alone. PSNR over a field of view that is half air says little about anatomy.
 
-    Brighter than a tenth of the range of tissue (`intensity.intensity_range`); holes filled slice by slice in each
-    direction, since skull and sinuses reach the border of the field of view; the largest connected part of it.
+    1. A voxel is inside if it is brighter than a tenth of the range of tissue (`intensity.intensity_range`).
+    2. Holes are filled slice by slice in each direction. A sinus that reaches the border of the field of view is open
+       in 3-D, and closed in most slices.
+    3. The largest connected part is the head.
 
     Args:
         truth: `(X, Y, Z)`.
@@ -51,13 +53,14 @@ def edge_strength(reference: Tensor, head: Tensor) -> Tensor:
     Returns:
         `(X, Y, Z)` float32, not negative.
     """
-    gradient = torch.from_numpy(ndimage.gaussian_gradient_magnitude(reference.float().cpu().numpy(), FLAT_SCALE))
+    unit = reference.float() / reference.abs().max()  # squares neither overflow nor vanish
+    gradient = torch.from_numpy(ndimage.gaussian_gradient_magnitude(unit.cpu().numpy(), FLAT_SCALE))
     gradient = gradient.to(head.device)
     return gradient / gradient[head].median().clamp(min=torch.finfo(gradient.dtype).tiny)
 
 
 def flat_tissue(reference: Tensor) -> Tensor:
-    """The half of the head where intensity changes least, by its gradient's magnitude: edges would hide a step.
+    """The half of the head where intensity changes least, by its gradient's magnitude. Edges would hide a step.
 
     Args:
         reference: `(X, Y, Z)`, the truth, or where there is none a volume without steps, such as the cubic spline's.

@@ -107,6 +107,20 @@ def test_a_missing_and_a_surplus_weight_are_named(tmp_path):
         weights.load_weights(network, saved(tmp_path, {**state, "velocity.extra": torch.zeros(1)}))
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.complex64, torch.int64, torch.bool])
+def test_weights_of_other_numbers_are_refused_and_the_key_is_named(tmp_path, dtype):
+    state = drift().state_dict()
+    name = "velocity.unet.conv_in.bias"
+    path = saved(tmp_path, {**state, name: state[name].to(dtype)})
+    with pytest.raises(InputError, match=rf"model\.pt does not fit.*{name} holds {dtype} in the file"):
+        weights.load_weights(drift(), path)
+
+
+def test_keys_that_are_no_names_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"model\.pt does not fit this network: 0 is \(3,\) in the file, absent"):
+        weights.load_weights(drift(), saved(tmp_path, {0: torch.zeros(3), **drift().state_dict()}))
+
+
 # The card
 
 
@@ -166,6 +180,10 @@ def test_a_missing_card_is_named(tmp_path):
         {"max_thickness": "7"},
         {"max_thickness": -7},
         {"n_max": True},
+        {"n_max": 800_000_000},
+        {"n_max": 101},
+        {"n_max": 0},
+        {"n_max": 2.5},
         {"version": 0.5},
     ],
 )

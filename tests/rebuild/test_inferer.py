@@ -11,7 +11,7 @@ from scripts.rebuild.inferer import DriftInferer
 from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
 from tests.loops import in_unit, rebuilt_by_loop
-from tests.volumes import noise_stack
+from tests.volumes import noise_stack, scan_of, smooth_head
 
 OWN = {"consistency": "measure"}  # the networks' result alone
 
@@ -144,6 +144,48 @@ def test_bfloat16_is_close_to_float32_and_returns_float32(drift):
     coarse = DriftInferer(16, steps=2, bfloat16=True, **OWN)(image, drift)
     assert coarse.dtype == torch.float32
     assert 0 < (coarse - exact).abs().max() < 50
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_planes_without_air_are_given_air_beside_them_and_others_are_not(axis):
+    """Air stands at the ends of the in-plane axis, and the result keeps its shape."""
+    for air in (False, True):
+        shape = [20, 24, 28]
+        shape[axis] = 6
+        image, network = noise_stack(shape, axis=axis), Pointwise()
+        image[:] = 400 + image / 2
+        image[0, 0].movedim(axis, 0)[:, :2] = 0 if air else 500
+        result = DriftInferer(512, **OWN)(image, network)
+        fine = list(shape)
+        fine[axis] = 30
+        assert result.shape[2:] == tuple(fine)
+        others = [n for a, n in enumerate(shape) if a != axis]
+        for windows, *_ in network.calls:
+            height, width = windows.shape[2:]
+            assert height == 32 and width == -(-(max(others) + (0 if air else 32)) // 8) * 8
+        close(of_box(result), doubled(image))
+
+
+@pytest.mark.parametrize("consistency", ["measure", "project"])
+def test_deblocking_does_not_depend_on_reconciling(consistency, drift):
+    """What is asked for is done, whatever the other option says, and the settings that a record keeps say it."""
+    image = scan_of(smooth_head())[None]
+    plain, ramps = (
+        DriftInferer(64, steps=0, deblocked=deblocked, consistency=consistency) for deblocked in (False, True)
+    )
+    assert (ramps(image, drift) - plain(image, drift)).abs().max() > 1
+    assert (plain.settings["deblocked"], ramps.settings["deblocked"]) == (False, True)
+
+
+@pytest.mark.parametrize("floor", [-40.0, 0.0, 500.0])
+def test_no_result_is_darker_than_its_scan(floor, drift):
+    """Networks undershoot beside edges; air that is raised, as in scans with an offset, cuts it as zero does."""
+    head = scan_of(smooth_head())[None]
+    raised = MetaTensor(head.as_tensor() + floor, affine=head.affine, meta=dict(head.meta))
+    for consistency in ("measure", "project"):
+        result = DriftInferer(64, steps=2, consistency=consistency)(raised, drift)
+        assert result.min() >= min(raised.min().item(), floor) - 1e-3
+        assert (result == result.min()).sum() > 1
 
 
 # --- schedule and conditioning ---

@@ -67,12 +67,13 @@ def test_inside_the_box_nothing_depends_on_the_air_outside(drift):
 
 
 @pytest.mark.parametrize("value", [0.0, 300.0, -7.0])
-def test_air_alone_is_untouched_and_costs_no_call(value):
+def test_a_constant_scan_is_untouched_takes_no_steps_and_says_so(value):
     image, network = noise_stack((9, 18, 4)), Pointwise()
     image.as_tensor()[:] = value
     result = DriftInferer(8)(image, network)
     close(of_box(result), torch.full((9, 18, 20), value), 1e-4)
-    assert not network.calls and result.meta["steps"] == 11
+    assert not network.calls
+    assert (result.meta["steps"], result.meta["steps_source"]) == (0, "none: the scan is constant")
 
 
 def test_a_volume_without_air_is_its_own_box():

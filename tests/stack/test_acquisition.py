@@ -146,12 +146,23 @@ def test_overlapping_slices_nearer_than_the_pixels_are_found_where_the_file_name
     assert not any("axis" in text for text in found.warnings)
 
 
-def test_without_a_word_of_the_file_overlapping_slices_are_a_guess_and_the_user_is_asked():
-    found = settled(OVERLAP, stated=stated(thickness=1.8))
-    assert found.slice_axis == 1 and any("guess" in text and "--slice_axis" in text for text in found.warnings)
-    given = settled(OVERLAP, stated=stated(thickness=1.8), slice_axis=2)
+@pytest.mark.parametrize(("spacing", "refused"), [(OVERLAP, True), ((1.0, 1.0, 1.2), True), ((1.0, 1.0, 1.3), False)])
+def test_without_a_word_of_the_file_the_axis_of_overlapping_slices_is_asked_for(spacing, refused):
+    """Where the largest spacing hardly differs from the pixels, it may be any axis."""
+    if refused:
+        with pytest.raises(InputError, match=r"the scan: slices of 1\.8 mm overlap.*nearly cubes.*Set --slice_axis"):
+            settled(spacing, stated=stated(thickness=1.8))
+    else:
+        assert settled(spacing, stated=stated(thickness=1.8)).slice_axis == 2
+    given = settled(spacing, stated=stated(thickness=1.8), slice_axis=2)
     assert given.slice_axis == 2 and given.sources["slice_axis"] == "given"
     assert not any("axis" in text for text in given.warnings)
+
+
+def test_a_target_that_is_not_used_draws_no_warning():
+    """Slices of 4 mm are thinner than a target of 5 mm: they are copied."""
+    found = settled((1, 1, 4), stated=stated(thickness=4.0), target_thickness=5.0)
+    assert found.at_target and found.warnings == ()
 
 
 @pytest.mark.parametrize(("spacing", "named", "right"), [((1, 1, 5), 0, 2), ((0.9, 6, 0.9), 2, 1), ((3, 1.3, 1), 1, 0)])

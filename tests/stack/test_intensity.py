@@ -1,5 +1,6 @@
 """The range of tissue, and that neither padding nor undershoot nor hot spots change what becomes of the rest."""
 
+import nibabel as nib
 import numpy as np
 import pytest
 import torch
@@ -15,20 +16,74 @@ from scripts.stack.intensity import intensity_range
 from scripts.stack.interpolation import interpolate
 from scripts.stack.tissue import head_mask
 from tests.conftest import ROOT
-from tests.volumes import head, scan_of
+from tests.volumes import head, scan_of, smooth_head
+
+ISOTROPIC = ROOT.parent / "shared" / "data" / "isotropic"
 
 # --- the range ---
 
 
-def test_minimum_and_upper_percentile_become_minus_one_and_one():
-    volume = torch.arange(10001.0)
+def test_zero_and_the_upper_percentile_of_the_head_become_minus_one_and_one():
+    volume = torch.cat([torch.zeros(5000), torch.arange(5000.0, 10001.0)])
     scale = intensity_range(volume)
-    assert scale[:2] == pytest.approx((0.0, 9990.0))  # the 99.9th percentile of 0 to 10000
+    assert scale[:2] == pytest.approx((0.0, 9985.0))  # the 99.7th percentile of 5000 to 10000
     unit = scale.to_unit(scale.tissue(volume))
-    assert unit[0] == -1 and unit[9990].item() == pytest.approx(1, abs=1e-6)
-    assert unit[10000].item() == pytest.approx(2 * 10000 / 9990 - 1, abs=1e-6)  # brighter tissue is not clipped
-    np.testing.assert_allclose(np.diff(unit), 2 / 9990, atol=1e-6)  # linear
+    assert unit[0] == -1 and unit[9985].item() == pytest.approx(1, abs=1e-6)
+    assert unit[-1].item() == pytest.approx(2 * 10000 / 9985 - 1, abs=1e-6)  # brighter tissue is not clipped
+    np.testing.assert_allclose(np.diff(unit[5000:]), 2 / 9985, atol=1e-6)  # linear
     torch.testing.assert_close(scale.to_scan(unit), volume, rtol=0, atol=2e-3)
+
+
+def filling(head, share, noise=0.0):
+    """A head in the middle of a field of which it fills a share, with the noise of a magnitude image."""
+    edge = round((int((head > 0).sum()) / share) ** (1 / 3))
+    field = np.zeros([max(edge, n) for n in head.shape])
+    field[tuple(slice((m - n) // 2, (m - n) // 2 + n) for m, n in zip(field.shape, head.shape))] = head
+    real, imaginary = noise * np.random.default_rng(0).standard_normal((2, *field.shape))
+    return torch.from_numpy(np.hypot(field + real, imaginary))
+
+
+@pytest.mark.parametrize("noise", [0.0, 20.0, 60.0], ids=["no noise", "SNR 35", "SNR 12"])
+@pytest.mark.parametrize("make", [lambda: head((40, 40, 40)), smooth_head])
+def test_air_does_not_move_the_range(make, noise):
+    """The same head in 2 % to 30 % of the field, and a piece of it that fills the field."""
+    whole = make()
+    expected = intensity_range(filling(whole, 0.3, noise))
+    for share in (0.02, 0.05, 0.1):
+        assert intensity_range(filling(whole, share, noise)) == pytest.approx(expected, rel=0.02, abs=5)
+    middle = whole[tuple(slice(n // 4, n - n // 4) for n in whole.shape)]
+    assert intensity_range(filling(middle, 1, noise)) == pytest.approx(expected, rel=0.06, abs=5)
+
+
+@pytest.mark.parametrize("name", ["ljubljana-19_FLAIR", "ds002748-31_T1w", "uih-a_T1w"])
+@pytest.mark.skipif(not ISOTROPIC.exists(), reason="the shared data are not here")
+def test_air_does_not_move_the_range_of_a_real_scan(name):
+    """A piece without air as it is, in its whole head, and with zeros or noise around it."""
+    volume = np.asarray(nib.load(ISOTROPIC / f"{name}.nii.gz").dataobj, dtype=np.float32)
+    inside = head_mask(torch.from_numpy(volume)).nonzero().float().mean(0).int()
+    piece = torch.from_numpy(volume[tuple(slice(n - 12, n + 12) for n in inside)])
+    expected = intensity_range(piece)
+    assert (piece > expected.high / 10).float().mean() > 0.95
+    assert intensity_range(torch.from_numpy(volume)).high == pytest.approx(expected.high, rel=0.3)  # of other tissue
+    for share in (0.02, 0.05, 0.3):
+        for noise in (0.0, 0.03 * expected.high):
+            assert intensity_range(filling(piece, share, noise)) == pytest.approx(expected, rel=0.02, abs=5)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.05, 0.3])
+def test_a_hot_spot_in_a_small_head_in_noise_is_no_tissue(share):
+    expected = intensity_range(filling(smooth_head(), share, 20.0))
+    heated = smooth_head()
+    heated[19:22, 19:22, 19:22] *= 100
+    assert intensity_range(filling(heated, share, 20.0)) == pytest.approx(expected, rel=0.02, abs=5)
+
+
+def test_what_is_brighter_than_five_times_the_typical_intensity_is_no_tissue():
+    volume = torch.full((20, 20, 20), 100.0)
+    volume[:10] = 0
+    for brightest, kept in ((480.0, True), (520.0, False)):
+        volume[15, 15, 15] = brightest
+        assert (intensity_range(volume).tissue(volume)[15, 15, 15] == brightest) == kept
 
 
 @pytest.mark.parametrize(("factor", "offset"), [(1e-3, 0.0), (5000.0, 200.0), (1e9, 0.0)])
@@ -41,7 +96,7 @@ def test_the_network_sees_one_range_whatever_the_units(factor, offset):
 
 @pytest.mark.parametrize("share", [0.001, 0.005, 0.009])
 def test_a_few_negative_voxels_are_no_tissue_and_many_are(share):
-    """Padding and undershoot against scans that were standardised."""
+    """Padding and undershoot against scans that were standardised, with or without a mask of zeros."""
     volume = head((40, 40, 40))
     expected = intensity_range(volume)
     count = int(share * volume.numel())
@@ -50,6 +105,16 @@ def test_a_few_negative_voxels_are_no_tissue_and_many_are(share):
     standardised = (volume - volume.mean()) / volume.std()
     assert intensity_range(standardised).low == pytest.approx(np.percentile(standardised, 0.1))
     assert (standardised < 0).float().mean() > 0.3
+    small = filling(head((40, 40, 40)), 0.02)
+    masked = torch.where(small > 0, (small - 700) / 50, 0.0)
+    assert intensity_range(masked).low == pytest.approx(np.percentile(masked[masked != 0], 0.1))
+
+
+@pytest.mark.parametrize("floor", [500.0, 30.0])
+def test_a_raised_scan_begins_at_its_floor_and_a_crop_of_tissue_at_zero(floor):
+    noisy = filling(smooth_head(), 0.3, 20.0)
+    assert intensity_range(floor + noisy).low == pytest.approx(floor, abs=2)
+    assert intensity_range(smooth_head()[10:-10, 10:-10, 10:-10]).low == 0
 
 
 @pytest.mark.parametrize("share", [0.0005, 0.003, 0.03])
@@ -95,7 +160,7 @@ def test_a_volume_that_is_background_but_for_a_few_voxels_keeps_them():
 @pytest.fixture(scope="module")
 def clean():
     """A smooth head in slices of 5 mm."""
-    return scan_of(torch.from_numpy(ndimage.gaussian_filter(head((48, 56, 60)).numpy(), 1.0)))
+    return scan_of(smooth_head((48, 56, 60)))
 
 
 @pytest.fixture(scope="module")
