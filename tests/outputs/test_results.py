@@ -2,16 +2,21 @@
 
 import json
 import math
+from dataclasses import replace
 
 import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from monai.data import MetaTensor
 
 from scripts.inputs import bids
+from scripts.outputs.record import describe
 from scripts.rebuild.consistency import reconcile
 from scripts.stack.acquisition import Acquisition
+from scripts.stack.interpolation import interpolate
 from tests.cohort_files import AXIAL, outcomes, record, summary, texture
+from tests.volumes import scan_of, smooth_head
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -116,6 +121,36 @@ def test_a_constant_scan_has_no_number(write_nifti, bundle):
     assert math.nan not in record(bundle.out)["Summary"].values()
     page = (bundle.out / "scan_sr.html").read_text(encoding="utf-8")
     assert "nan %" not in page and "Agreement with the measurement" in page
+
+
+def told(measured, result, tmp_path):
+    """The step ratio that the record says of a result."""
+    item = {name: str(tmp_path / "scan.nii.gz") for name in ("name", "image", "result")}
+    meta = {"steps": 3, "steps_source": "the test"}
+    result = MetaTensor(result, affine=measured.affine, meta=meta)
+    return describe({**item, "sources": [item["image"]]}, measured, result, None)["Summary"]["step_ratio"]
+
+
+def test_the_step_ratio_is_that_of_the_middle_third_whatever_the_units(tmp_path):
+    measured = scan_of(smooth_head((48, 40, 40)))[0]
+    stated = "slice_axis slice_spacing slice_thickness target_spacing".split()
+    facts = replace(Acquisition.of(measured), sources=dict.fromkeys(stated, "the test"))
+    facts.attach(measured)
+    ramps, stairs = (interpolate(measured.as_tensor(), facts, method) for method in ("cubic", "nearest"))
+    outer, middle = stairs.clone(), ramps.clone()
+    outer[16:32], middle[16:32] = ramps[16:32], stairs[16:32]
+    expected = told(measured, ramps, tmp_path)
+    assert 0.5 < expected < 1.5
+    assert told(measured, outer, tmp_path) == expected and told(measured, middle, tmp_path) > 100
+    for scale in (1e-20, 1e20):
+        scaled = MetaTensor(scale * measured.as_tensor(), affine=measured.affine, meta=dict(measured.meta))
+        assert told(scaled, scale * ramps, tmp_path) == pytest.approx(expected, rel=0.01)
+
+
+def test_a_constant_scan_is_not_called_super_resolved(write_nifti, bundle):
+    bundle(write_nifti(np.full((6, 7, 5), 300, np.int16), AXIAL))
+    assert record(bundle.out)["Description"] == "Not rebuilt: the scan is constant."
+    assert record(bundle.out)["Facts"]["steps"] == ["0", "none: the scan is constant"]
 
 
 def test_a_scan_at_the_target_agrees_with_itself(write_nifti, bundle):

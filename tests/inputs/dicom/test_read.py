@@ -201,9 +201,11 @@ def test_sheared_stacks(tmp_path, voxels, angle):
         np.testing.assert_allclose(read_only(tmp_path).affine[:3, 2], tilt * np.array([-1, -1, 1]), atol=1e-6)
 
 
-def test_thickness_that_varies_is_warned_of(tmp_path, voxels, caplog):
-    assert read_only(save(tmp_path, mr_slices(voxels, SliceThickness=lambda k: 4 + (k == 0)))).slice_thickness == 4
-    assert "4 to 5 mm thick" in caplog.text
+@pytest.mark.parametrize("first", [3, 5])
+def test_the_median_of_thicknesses_is_used_and_their_range_is_warned_of(first, tmp_path, voxels, caplog):
+    images = mr_slices(voxels, SliceThickness=lambda k: first if k == 0 else 4)
+    assert read_only(save(tmp_path, images)).slice_thickness == 4
+    assert f"{min(first, 4)} to {max(first, 4)} mm thick; the median, 4 mm" in caplog.text
 
 
 def test_a_truncated_file_is_named(tmp_path, voxels):
