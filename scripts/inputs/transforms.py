@@ -185,7 +185,7 @@ class SettleAcquisitiond(MapTransform):
             )
             array = fine
         if volume.min() >= 0:
-            array = array.clamp(min=0)  # splines undershoot
+            array = array.clamp(min=volume.min().item())  # splines undershoot
         meta = {name: value for name, value in volume.meta.items() if name != "affine"}
         return MetaTensor(array, affine=torch.from_numpy(affine), meta=meta)
 

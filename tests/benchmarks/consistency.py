@@ -85,7 +85,7 @@ def main():
     parser.add_argument("--ckpt_path", default=CKPT_PATH)
     parser.add_argument("--volumes", type=int)
     options = parser.parse_args()
-    network, inferer = shipped_network(options.ckpt_path), deployed(consistency="measure")
+    network, inferer = shipped_network(options.ckpt_path), deployed(consistency="measure", deblocked=False)
     lines, collected = [], {}
 
     def line(volume, spacing, case, values):

@@ -70,7 +70,8 @@ def rebuild(given: Given, folder: Path) -> None:
             "network_def::velocity::channels": [4, 8],
             "inferer::roi_size": 16,
             "inferer::n_max": 1,
-            "consistency": "measure",  # else results are no copies
+            "consistency": "measure",  # results are copies
+            "inferer::deblocked": False,
             "inferer::progress": False,
             **given.options,
         },

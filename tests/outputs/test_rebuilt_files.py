@@ -40,7 +40,7 @@ def test_a_scan_is_rebuilt_in_place(axis, name, bundle, write_nifti, log):
 def test_the_result_is_the_networks_in_the_scans_units(options, others, flips, bundle, write_nifti, drift):
     """The deployed chain against arithmetic: range to [-1, 1], copies of slices, the plain loop, and back."""
     thick = 1000 * texture((5, 17, 5)) + 200
-    own = {"inferer::steps": 2, "consistency": "measure"}
+    own = {"inferer::steps": 2, "inferer::deblocked": False, "consistency": "measure"}
     bundle(write_nifti(thick, STACK), **options, **own)
     acquisition = Acquisition.stack(2, 5, 4.0, 4.0, 1.0)
     expected = rebuilt_by_loop(torch.from_numpy(thick), acquisition, drift, others, flips=flips)

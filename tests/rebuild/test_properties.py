@@ -74,7 +74,8 @@ def rebuilt(array, affine, network=IDENTITY, **options):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "scan.nii"
         nib.save(nib.Nifti1Image(array, affine), path)
-        own = {"bfloat16": False, "consistency": "measure", "inferer::progress": False, "inferer::n_max": 1}
+        own = {"bfloat16": False, "consistency": "measure", "inferer::deblocked": False, "inferer::progress": False}
+        own |= {"inferer::n_max": 1}
         config = parser("inference.yaml", **{**own, **options})
         preprocessing, inferer = (config.get_parsed_content(name) for name in ("preprocessing", "inferer"))
         result = rebuild(preprocessing({"image": str(path)})["image"], network, inferer, "cpu")
