@@ -146,7 +146,7 @@ def _is_noise(signal: np.ndarray, dimmest: float, brightest: float) -> bool:
     for axis in range(signal.ndim):
         there, here = np.moveaxis(signal, axis, 0), np.moveaxis(inside, axis, 0)
         pairs = here[2:] & here[:-2]
-        if pairs.sum() > 2 and np.corrcoef(there[2:][pairs], there[:-2][pairs])[0, 1] > 0.4:
+        if pairs.sum() > 2 and np.corrcoef(there[2:][pairs], there[:-2][pairs])[0, 1] > 0.6:
             return False
     return True
 
