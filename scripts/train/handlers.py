@@ -10,7 +10,10 @@ from ignite.handlers import EMAHandler
 from monai.engines import SupervisedTrainer
 from monai.engines.utils import IterationEvents
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LinearLR, SequentialLR
+
+WARMUP = 500  # steps of `warmup_stable_decay`
+DECAY = 0.2
 
 
 def warmup_cosine(optimizer: torch.optim.Optimizer, steps: int, epochs: int) -> SequentialLR:
@@ -27,6 +30,18 @@ def warmup_cosine(optimizer: torch.optim.Optimizer, steps: int, epochs: int) -> 
     rising = LinearLR(optimizer, start_factor=1 / warmup, total_iters=warmup - 1)
     falling = CosineAnnealingLR(optimizer, T_max=max(1, total - warmup), eta_min=0.1 * peak)
     return SequentialLR(optimizer, [rising, falling], milestones=[warmup])
+
+
+def warmup_stable_decay(optimizer: torch.optim.Optimizer, steps: int, epochs: int) -> LambdaLR:
+    """Linear warm-up over `WARMUP` steps, the peak rate, and over the last `DECAY` of all steps a line down to 0.
+
+    Up to where the rate falls, a training is the beginning of any longer one. Hägele et al., NeurIPS 2024.
+
+    Args:
+        optimizer, steps, epochs: see `warmup_cosine`.
+    """
+    total = steps * epochs
+    return LambdaLR(optimizer, lambda step: min((step + 1) / WARMUP, 1.0, max(total - step, 0) / (DECAY * total)))
 
 
 def iteration_loss(output: dict | list[dict]) -> float:

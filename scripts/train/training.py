@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import ignite.distributed as idist
@@ -15,12 +16,14 @@ from monai.engines import SupervisedEvaluator, SupervisedTrainer
 from monai.handlers import LrScheduleHandler, TensorBoardStatsHandler, ValidationHandler
 from monai.utils import set_determinism
 from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from ..errors import InputError
 from ..files import sha256
 from ..method.weights import Card, load_weights, save_weights
 from .checkpoint import Checkpoint
-from .handlers import Average, ClipGradient, iteration_loss, warmup_cosine
+from .handlers import Average, ClipGradient, iteration_loss
 from .recipe import parser_at_work, recipe
 
 logger = logging.getLogger("drift")
@@ -48,6 +51,7 @@ class Training:
         seed: of all that is drawn.
         card: of the exported weights.
         output_dir: folder to write to.
+        schedule: of the learning rate, makes it of the optimiser, the steps of an epoch and the epochs.
         max_norm: of the gradient, see `ClipGradient`.
         average_decay: see `Average`.
         val_interval: epochs between two validations.
@@ -62,6 +66,7 @@ class Training:
         seed: int,
         card: Card,
         output_dir: str,
+        schedule: Callable[[Optimizer, int, int], LRScheduler],
         max_norm: float,
         average_decay: float,
         val_interval: int,
@@ -73,6 +78,7 @@ class Training:
         self.seed = seed
         self.card = card
         self.folder = Path(output_dir)
+        self.schedule = schedule
         self.max_norm = max_norm
         self.average_decay = average_decay
         self.val_interval = val_interval
@@ -115,7 +121,7 @@ class Training:
                 f"patches_per_epoch is below {loader.batch_size}, one batch: expected that or more. Set "
                 "--patches_per_epoch."
             )
-        schedule = warmup_cosine(trainer.optimizer, len(loader), epochs)
+        schedule = self.schedule(trainer.optimizer, len(loader), epochs)
         state = {  # of the trained part alone: the start weights say on what it builds
             "network": trained,
             "average": average.ema_model,
