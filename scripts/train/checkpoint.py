@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,15 @@ class Checkpoint:
         self.state = state
         self.saver = DiskSaver(path.parent, require_empty=False)  # writes in the first process alone
 
-    def resume(self) -> None:
+    def resume(self, length: str, rate: Callable[[int, int], float]) -> None:
         """Restores the state, if there is a file.
+
+        A training of another length goes on from it where both have had the same learning rates so far. Example: at a
+        rate that stays for 80 % of a training, 400 of 500 epochs are the beginning of 1000.
+
+        Args:
+            length: which value of the recipe is the number of epochs.
+            rate: `(epochs, step)` -> the learning rate.
 
         Raises:
             InputError: if the file cannot be read, or is of another recipe; what differs is named.
@@ -44,6 +51,10 @@ class Checkpoint:
                 f"{self.path} cannot be read ({type(error).__name__}). Delete it to train anew."
             ) from error
         told = "it holds no recipe" if old is None else differences(old, self.recipe)
+        if told and old is not None and not differences({**old, length: 0}, {**self.recipe, length: 0}):
+            steps = range(states["trainer"]["iteration"])
+            lengths = old[length], self.recipe[length]
+            told *= any(rate(lengths[0], step) != rate(lengths[1], step) for step in steps)
         if told:
             raise InputError(
                 f"{self.path} is of another training: {told}. "

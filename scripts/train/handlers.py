@@ -4,44 +4,38 @@ from __future__ import annotations
 
 import math
 
-import torch
 from ignite.engine import Engine, Events
 from ignite.handlers import EMAHandler
 from monai.engines import SupervisedTrainer
 from monai.engines.utils import IterationEvents
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LinearLR, SequentialLR
 
 WARMUP = 500  # steps of `warmup_stable_decay`
 DECAY = 0.2
 
 
-def warmup_cosine(optimizer: torch.optim.Optimizer, steps: int, epochs: int) -> SequentialLR:
-    """Linear warm-up over 5 % of all steps, then a cosine from the peak rate to a tenth of it (Sec. S4.4).
+def warmup_cosine(step: int, total: int) -> float:
+    """The learning rate at a step over its peak: a line up over 5 % of all steps, then a cosine to a tenth (Sec. S4.4).
 
     Args:
-        optimizer: whose rates are scheduled.
-        steps: in an epoch.
-        epochs: of the training.
+        step: from 0 on; the first one has its share of the rate already.
+        total: steps of the training.
     """
-    total = steps * epochs
     warmup = max(1, total // 20)
-    peak = optimizer.param_groups[0]["lr"]
-    rising = LinearLR(optimizer, start_factor=1 / warmup, total_iters=warmup - 1)
-    falling = CosineAnnealingLR(optimizer, T_max=max(1, total - warmup), eta_min=0.1 * peak)
-    return SequentialLR(optimizer, [rising, falling], milestones=[warmup])
+    if step < warmup:
+        return (step + 1) / warmup
+    return 0.1 + 0.45 * (1 + math.cos(math.pi * (step - warmup) / max(1, total - warmup)))
 
 
-def warmup_stable_decay(optimizer: torch.optim.Optimizer, steps: int, epochs: int) -> LambdaLR:
-    """Linear warm-up over `WARMUP` steps, the peak rate, and over the last `DECAY` of all steps a line down to 0.
+def warmup_stable_decay(step: int, total: int) -> float:
+    """A line up over `WARMUP` steps, then the peak, and over the last `DECAY` of all steps a line down to 0.
 
-    Up to where the rate falls, a training is the beginning of any longer one. Hägele et al., NeurIPS 2024.
+    Until the rate falls, a training is the beginning of any longer one. Hägele et al., NeurIPS 2024.
 
     Args:
-        optimizer, steps, epochs: see `warmup_cosine`.
+        step, total: see `warmup_cosine`.
     """
-    total = steps * epochs
-    return LambdaLR(optimizer, lambda step: min((step + 1) / WARMUP, 1.0, max(total - step, 0) / (DECAY * total)))
+    return min((step + 1) / WARMUP, 1.0, max(0.0, (total - step) / (DECAY * total)))
 
 
 def iteration_loss(output: dict | list[dict]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import ignite.distributed as idist
@@ -16,8 +17,7 @@ from monai.engines import SupervisedEvaluator, SupervisedTrainer
 from monai.handlers import LrScheduleHandler, TensorBoardStatsHandler, ValidationHandler
 from monai.utils import set_determinism
 from torch import nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LambdaLR
 
 from ..errors import InputError
 from ..files import sha256
@@ -51,7 +51,7 @@ class Training:
         seed: of all that is drawn.
         card: of the exported weights.
         output_dir: folder to write to.
-        schedule: of the learning rate, makes it of the optimiser, the steps of an epoch and the epochs.
+        schedule: of the learning rate, as a share of its peak: `(step, steps in all)` -> share.
         max_norm: of the gradient, see `ClipGradient`.
         average_decay: see `Average`.
         val_interval: epochs between two validations.
@@ -66,7 +66,7 @@ class Training:
         seed: int,
         card: Card,
         output_dir: str,
-        schedule: Callable[[Optimizer, int, int], LRScheduler],
+        schedule: Callable[[int, int], float],
         max_norm: float,
         average_decay: float,
         val_interval: int,
@@ -98,7 +98,7 @@ class Training:
         Writes the weights with their card, NAME_checkpoint.pt and NAME, a folder for TensorBoard.
 
         Args:
-            name: of the stage; the config has one part of this name.
+            name: of the stage; the config has one part of this name, and the option NAME_epochs.
             part: of the network, that the trainer trains; empty for the whole.
             start: weights of the whole network to start from; None for those that it has.
             export: file name for the averaged network's weights.
@@ -121,7 +121,11 @@ class Training:
                 f"patches_per_epoch is below {loader.batch_size}, one batch: expected that or more. Set "
                 "--patches_per_epoch."
             )
-        schedule = self.schedule(trainer.optimizer, len(loader), epochs)
+
+        def share(epochs: int, step: int) -> float:
+            return self.schedule(step, epochs * len(loader))
+
+        schedule = LambdaLR(trainer.optimizer, partial(share, epochs))
         state = {  # of the trained part alone: the start weights say on what it builds
             "network": trained,
             "average": average.ema_model,
@@ -130,7 +134,8 @@ class Training:
             "trainer": trainer,
         }
         checkpoint = Checkpoint(self.folder / f"{name}_checkpoint.pt", self._recipe(name, start), state)
-        checkpoint.resume()
+        checkpoint.resume(f"{name}_epochs", share)
+        trainer.state.max_epochs = epochs  # the checkpoint may be of a shorter training
         if trainer.state.epoch == epochs:
             logger.info(f"{name} is complete after {epochs} epochs: {self.folder / export}")
         else:

@@ -11,16 +11,20 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from ignite.engine import Engine
 from torch import nn
 
 from scripts.errors import InputError, input_error
 from scripts.train.checkpoint import Checkpoint
+from scripts.train.handlers import warmup_stable_decay
 from tests import nano
 from tests.nano import ROOT, load, run_stage, same
 from tests.processes import assert_told_in_one_line, monai_bundle
 from tests.train.conftest import LONG
 
 RECIPE = {"seed": 0, "data": "abc", "network_def::apn::residual": True}
+
+STEADY = ("epochs", lambda epochs, step: 1.0)  # every training is the beginning of any longer one
 
 
 def linear(value):
@@ -36,7 +40,7 @@ def test_a_checkpoint_restores_what_it_saved(tmp_path):
     network, other = linear(1.0), linear(2.0)
     path = tmp_path / "new folder" / "stage1_checkpoint.pt"
     Checkpoint(path, RECIPE, {"network": network}).save()
-    Checkpoint(path, RECIPE, {"network": other}).resume()
+    Checkpoint(path, RECIPE, {"network": other}).resume(*STEADY)
     assert same(network.state_dict(), other.state_dict())
 
 
@@ -54,7 +58,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(tmp_path):
 
 def test_without_a_checkpoint_nothing_changes(tmp_path):
     network = linear(1.0)
-    Checkpoint(tmp_path / "absent.pt", RECIPE, {"network": network}).resume()
+    Checkpoint(tmp_path / "absent.pt", RECIPE, {"network": network}).resume(*STEADY)
     assert network.weight.item() == 1
 
 
@@ -62,7 +66,7 @@ def test_a_broken_checkpoint_is_named(tmp_path):
     path = tmp_path / "stage1_checkpoint.pt"
     path.write_bytes(b"half a checkpoint")
     with pytest.raises(InputError, match=r"stage1_checkpoint\.pt cannot be read .* Delete it"):
-        Checkpoint(path, RECIPE, {}).resume()
+        Checkpoint(path, RECIPE, {}).resume(*STEADY)
 
 
 @pytest.mark.parametrize(
@@ -78,15 +82,34 @@ def test_another_recipe_is_refused_and_what_differs_is_named(tmp_path, other, to
     path, network = tmp_path / "stage1_checkpoint.pt", linear(2.0)
     Checkpoint(path, RECIPE, {"network": linear(1.0)}).save()
     with pytest.raises(InputError, match=rf"of another training: {told}.*\. Set another --output_dir, or delete"):
-        Checkpoint(path, {**RECIPE, **other}, {"network": network}).resume()
+        Checkpoint(path, {**RECIPE, **other}, {"network": network}).resume(*STEADY)
     assert network.weight.item() == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "done", "taken"), [(100, 300, 8001, True), (300, 100, 8001, True), (100, 300, 8002, False)]
+)
+def test_a_training_of_another_length_goes_on_where_both_had_one_rate_so_far(tmp_path, old, new, done, taken):
+    def rate(epochs, step):
+        return warmup_stable_decay(step, 100 * epochs)
+
+    path, network, trainer = tmp_path / "stage1_checkpoint.pt", linear(2.0), Engine(lambda *_: None)
+    trainer.load_state_dict({"iteration": done, "max_epochs": old, "epoch_length": 100})
+    Checkpoint(path, {**RECIPE, "epochs": old}, {"network": linear(1.0), "trainer": trainer}).save()
+    checkpoint = Checkpoint(path, {**RECIPE, "epochs": new}, {"network": network, "trainer": trainer})
+    if taken:
+        checkpoint.resume("epochs", rate)
+    else:
+        with pytest.raises(InputError, match=f"epochs was {old}, is {new}"):
+            checkpoint.resume("epochs", rate)
+    assert network.weight.item() == (1 if taken else 2)
 
 
 def test_a_checkpoint_without_a_recipe_is_refused(tmp_path):
     path = tmp_path / "stage1_checkpoint.pt"
     torch.save({"key": {"seed": "0"}, "network": linear(1.0).state_dict()}, path)
     with pytest.raises(InputError, match="it holds no recipe"):
-        Checkpoint(path, RECIPE, {"network": linear(2.0)}).resume()
+        Checkpoint(path, RECIPE, {"network": linear(2.0)}).resume(*STEADY)
 
 
 # Trainings that were stopped
@@ -123,6 +146,17 @@ def test_a_stopped_stage_exports_nothing(tmp_path, dataset_dir, run_id, export):
     run_stage(folder, dataset_dir, run_id, stop_after=1)
     assert (folder / f"{run_id}_checkpoint.pt").exists()
     assert not (folder / export).exists()
+
+
+def test_a_longer_training_becomes_what_it_would_have_become(tmp_path, dataset_dir):
+    """At a rate that stays, the first epochs are those of any longer training."""
+    straight, grown = tmp_path / "straight", tmp_path / "grown"
+    steady = {"schedule::_target_": "scripts.train.handlers.warmup_stable_decay", "patches_per_epoch": 4}
+    run_stage(straight, dataset_dir, "stage1", **steady, stage1_epochs=4)
+    run_stage(grown, dataset_dir, "stage1", stop_after=2, **steady, stage1_epochs=3)
+    trainer, _ = run_stage(grown, dataset_dir, "stage1", **steady, stage1_epochs=4)
+    assert trainer.state.epoch == 4
+    assert same(load(straight / "stage1.pt"), load(grown / "stage1.pt"))
 
 
 # Another training in the same folder

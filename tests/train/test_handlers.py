@@ -11,7 +11,7 @@ from torch import nn
 
 from scripts.method.networks import AnatomicalProjectionNetwork
 from scripts.train.batches import ProjectionBatch
-from scripts.train.handlers import Average, ClipGradient, warmup_cosine
+from scripts.train.handlers import Average, ClipGradient, warmup_cosine, warmup_stable_decay
 from tests import paper_values as paper
 from tests.nano import same
 from tests.train.test_batches import batch
@@ -19,22 +19,15 @@ from tests.train.test_batches import batch
 # Learning rate
 
 
-def rates(steps, epochs, peak=0.3):
-    """The rate at each step of a training, and the one after the last."""
-    optimizer = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=peak)
-    schedule = warmup_cosine(optimizer, steps, epochs)
-    result = [optimizer.param_groups[0]["lr"]]
-    for _ in range(steps * epochs):
-        optimizer.step()
-        schedule.step()
-        result.append(optimizer.param_groups[0]["lr"])
-    return np.array(result) / peak
+def rates(schedule, total):
+    """The rate at each step of a training, and the one after the last, over the peak."""
+    return np.array([schedule(step, total) for step in range(total + 1)])
 
 
-@pytest.mark.parametrize(("steps", "epochs"), [(50, 4), (30, 100), (20, 1)])
-def test_the_rate_warms_up_over_five_percent_and_falls_to_a_tenth_as_a_cosine(steps, epochs):
+@pytest.mark.parametrize("total", [200, 3000, 20])
+def test_the_rate_warms_up_over_five_percent_and_falls_to_a_tenth_as_a_cosine(total):
     """The first step has its share of the rate already: a step at rate 0 would be wasted."""
-    rate, total = rates(steps, epochs), steps * epochs
+    rate = rates(warmup_cosine, total)
     warm = round(paper.WARMUP_SHARE * total)
     np.testing.assert_allclose(rate[:warm], (1 + np.arange(warm)) / warm, atol=1e-9)
     phase = np.pi * np.arange(total - warm + 1) / (total - warm)
@@ -42,12 +35,22 @@ def test_the_rate_warms_up_over_five_percent_and_falls_to_a_tenth_as_a_cosine(st
     np.testing.assert_allclose(rate[warm:], floor + (1 - floor) * (1 + np.cos(phase)) / 2, atol=1e-6)
 
 
-@pytest.mark.parametrize("epochs", [2, 3, 19])
-def test_a_short_training_has_a_schedule_too(epochs):
-    rate = rates(1, epochs)
+@pytest.mark.parametrize("total", [2, 3, 19])
+def test_a_short_training_has_a_schedule_too(total):
+    rate = rates(warmup_cosine, total)
     assert rate[0] == pytest.approx(1)
     assert (np.diff(rate) <= 1e-9).all()
     assert rate[-1] == pytest.approx(paper.LEARNING_RATE_FLOOR)
+
+
+def test_a_rate_that_stays_falls_to_nothing_over_the_last_fifth():
+    rate = rates(warmup_stable_decay, 10_000)
+    assert (rate[500:8000] == 1).all()
+    assert rate[249] == 0.5
+    assert rate[9000] == pytest.approx(0.5)
+    assert rate[-1] == 0
+    assert (np.diff(rate[:500]) > 0).all() and (np.diff(rate[8000:]) < 0).all()
+    assert (rates(warmup_stable_decay, 20_000)[:8001] == rate[:8001]).all()
 
 
 # Clipping

@@ -1,0 +1,65 @@
+"""Laws of lesions and vessels that are drawn into planes."""
+
+import numpy as np
+import pytest
+import torch
+
+from scripts.train.lesions import RandLesiond
+
+GREY = 0.4
+
+
+def drawn(seed, height=120, width=100, spacing=(1.0, 1.0), plane=None, **options):
+    """A grey plane, and the same with what is drawn into it."""
+    plane = torch.full((1, height, width), GREY) if plane is None else plane
+    transform = RandLesiond("label", **{"prob": 1.0, **options})
+    transform.set_random_state(seed)
+    data = {"label": plane, "spacing": spacing, "other": seed}
+    result = transform(data)
+    assert (result["spacing"], result["other"]) == (spacing, seed)
+    return plane, result["label"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_drawn_lies_in_the_range_and_the_plane_that_was_given_stays(seed):
+    before, after = drawn(seed)
+    assert (before == GREY).all()
+    assert after.shape == before.shape and after.dtype == before.dtype
+    assert 0 <= after.min() <= after.max() <= 1
+    assert not torch.equal(before, after)
+    assert torch.equal(after, drawn(seed)[1]), "a seed draws one thing"
+
+
+def test_planes_without_a_draw_and_without_tissue_stay():
+    assert torch.equal(*drawn(0, prob=0.0))
+    assert torch.equal(*drawn(0, plane=torch.full((1, 50, 50), 0.05)))
+
+
+def test_some_are_brighter_and_some_darker():
+    changes = [after - before for before, after in (drawn(seed) for seed in range(30))]
+    assert any(change.max() > 0.2 for change in changes)
+    assert any(change.min() < -0.2 for change in changes)
+
+
+def single(seed, diameter, spacing):
+    """How much of a plane's area one lesion fills, in square millimetres."""
+    options = {"most": 1, "diameters": (diameter, diameter), "contrasts": (0.3, 0.3), "widths": (0.0, 0.0)}
+    before, after = drawn(seed, spacing=spacing, **options)
+    changed = (after - before).abs()
+    return float((changed > changed.max() / 2).sum()) * spacing[0] * spacing[1]
+
+
+def test_lesions_have_their_size_in_millimetres_whatever_the_pixels():
+    """An outline that is an ellipse with waves fills half of the circle around it to all of it and a little more."""
+    for spacing in ((1.0, 1.0), (0.5, 1.0), (0.7, 0.7)):
+        areas = [single(seed, 10.0, spacing) for seed in range(40)]
+        circle = np.pi * 5.0**2
+        assert 0.4 * circle < np.median(areas) < 1.1 * circle
+
+
+def test_nothing_is_drawn_far_from_tissue():
+    plane = torch.zeros(1, 120, 100)
+    plane[:, :30, :30] = GREY
+    for seed in range(20):
+        _, after = drawn(seed, plane=plane, spread=0.0, widths=(0.5, 1.0))
+        assert (after[:, 80:, 80:] == 0).all()
