@@ -48,6 +48,7 @@ TRAINING = {
         "largest_spacing",
         "min_thickness",
         "common_thickness",
+        "schedule",
         "trained",
         "prepare_batch",
         "loss_function",
@@ -92,6 +93,7 @@ KNOWN = {
     "mlflow.yaml": {"handlers_id", "configs"},
     "models": {"size", "network_def"},
     "models/slices.yaml": {"size", "network_def", "common_thickness", "patch_size", "pairs", "prepare_batch"}
+    | {"stage1_epochs", "patches_per_epoch", "stage1_batch_size", "average_decay", "lesion_share", "schedule"}
     | {"loss_function", "training"},
 }
 HOST_IDS = {  # that Label, Deploy, the zoo's checks or the documented commands look up

@@ -86,7 +86,7 @@ def door():
 
     def run(image, **given):
         image = image if isinstance(image, torch.Tensor) else str(image)
-        preprocessing = parser("inference.yaml", card=CARD, **given).get_parsed_content("preprocessing")
+        preprocessing = parser("inference.yaml", **{"card": CARD, **given}).get_parsed_content("preprocessing")
         return preprocessing({"image": image})["image"]
 
     return run

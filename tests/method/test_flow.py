@@ -13,10 +13,7 @@ from scripts.method import flow, networks, schedule
 class Identity(nn.Module):
     """A stage 1 that returns its image."""
 
-    def modulation(self, thickness):
-        return thickness
-
-    def project(self, image, modulation):
+    def forward(self, image, thickness, rows):
         return image
 
 

@@ -106,6 +106,7 @@ def test_paper_yaml_names_the_options_in_which_it_is_not_the_papers():
         "planes",
         "largest_spacing",
         "min_thickness",
+        "common_thickness",
         "alpha",
         "ceta_gap",
         "ceta_weight",

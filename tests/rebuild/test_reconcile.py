@@ -9,6 +9,7 @@ from scripts.errors import InputError
 from scripts.rebuild.consistency import difference, noise_sd, project, projects, reconcile, relative_rmse
 from scripts.stack import tissue
 from scripts.stack.acquisition import Acquisition
+from scripts.stack.intensity import intensity_range
 from scripts.stack.profile import acquire
 from tests.rebuild.test_consistency import HEAD, SCANS, fine_volume, of, thick_volume
 from tests.rebuild.test_projection import projected
@@ -68,8 +69,8 @@ def by_hand(x, y, acquisition):
     again, fitted = acquire(x, acquisition), y.clone()
     for k in range(y.shape[2]):
         fitted[..., k] *= (again[..., k] * y[..., k]).sum() / y[..., k].square().sum()
-    level = torch.quantile(y.double(), 0.999).item() - max(y.min().item(), 0)
-    return project(x, fitted, acquisition, (noise_sd(y, 2) / (0.02 * level)) ** 2, 0.6)
+    low, high, _ = intensity_range(y)
+    return project(x, fitted, acquisition, (noise_sd(y, 2) / (0.02 * (high - low))) ** 2, 0.6)
 
 
 @pytest.mark.parametrize("noise", [3.0, 30.0])
