@@ -210,7 +210,8 @@ def settle(
             f"{name}: slice_axis is {axis}, along which voxels are {slice_spacing:.3g} mm, no thick slices' spacing: "
             f"expected their axis, such as {grid.slice_axis(spacing)}. Leave out --slice_axis."
         )
-    if axis_source == GUESSED and thickness > ROUNDING * slice_spacing and pixels.max() > CUBES * slice_spacing:
+    overlap = thickness > ROUNDING * slice_spacing
+    if axis_source == GUESSED and overlap and not thin and pixels.max() > CUBES * slice_spacing:
         edges = " x ".join(f"{edge:.3g}" for edge in spacing)
         raise InputError(
             f"{name}: slices of {thickness:.3g} mm overlap and voxels of {edges} mm are nearly cubes: no spacing tells "
