@@ -135,11 +135,12 @@ def main(**options: Any) -> None:
     check_options([str(Path(*PROGRAM)), "run", "--config_file", CONFIG, *sys.argv[1:]])
     parser = workflow(**options).parser
     items, *parts = (parser.get_parsed_content(name) for name in ("scans", *PARTS))  # mistakes are told before work
-    list_scans(parser.get_parsed_content("dry_run"), *parts, items)
+    skipped = parser.get_parsed_content("selection").skipped
+    list_scans(parser.get_parsed_content("dry_run"), *parts, items, skipped)
     ray.init(runtime_env=ENVIRONMENT)
     need, count = room()
     workers = [Worker.options(**need).remote(os.getcwd(), options) for _ in range(count)]
-    keep_summary(rows(workers, items), items, parts[-1])
+    keep_summary(rows(workers, items), items, parts[-1], skipped, parser.get_parsed_content("allow_failures"))
 
 
 if __name__ == "__main__":

@@ -39,8 +39,12 @@ class Parser(argparse.ArgumentParser):
     """Tells a mistake in one line."""
 
     def parse_args(self, args=None, namespace=None):  # type: ignore[override, no-untyped-def]
-        """As argparse does, but names what was probably meant."""
-        options, strangers = self.parse_known_args(args, namespace)
+        """As argparse does, but names what was probably meant. What follows `--dry_run` may be a scan."""
+        words = [HYPHENS.sub(lambda name: name[0].replace("-", "_"), word) for word in args]
+        for k, word in enumerate(words):
+            if word == "--dry_run" and words[k + 1 : k + 2] != ["json"]:
+                words[k] = "--dry_run=true"
+        options, strangers = self.parse_known_args(words, namespace)
         for stranger in strangers:
             if not stranger.startswith("-"):
                 self.error(f"{stranger} is one too many: scans stand together, and --report and its like take no value")
@@ -96,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         SystemExit: with exit code 1 if a scan failed, 2 for arguments that the help does not know, 130 on Ctrl-C.
     """
     words = sys.argv[1:] if arguments is None else arguments
-    options = parser().parse_args([HYPHENS.sub(lambda name: name[0].replace("-", "_"), word) for word in words])
+    options = parser().parse_args(words)
     given = overrides(options)
     warnings.filterwarnings("ignore", module="monai")  # of its own machinery, not of the scan
     try:
@@ -112,6 +116,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             bundle_root=str(BUNDLE),
             **given,
         )
+        if options.dry_run == "json":  # nothing else on standard output
+            for handler in logging.getLogger().handlers:
+                handler.setStream(sys.stderr)  # type: ignore[attr-defined]  # of configs/logging.conf
         workflow.initialize()
         workflow.run()
         workflow.finalize()

@@ -81,8 +81,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "help": "voxels of NIfTI results: float32 (default), or int16, scaled, in half the space, right to half a step",
     },
     "output_format": {
-        "choices": ("nifti", "dicom"),
-        "help": "NIfTI (default), or a derived MR series for scans that came as DICOM",
+        "choices": ("nifti", "dicom", "auto"),
+        "help": "NIfTI (default); a derived MR series for scans that came as DICOM, without the others; or auto: each "
+        "as it came",
     },
     "report": {
         "action": "store_true",
@@ -113,9 +114,28 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "LABEL",
         "help": "take only these participants of a BIDS dataset, with or without sub-",
     },
+    "session_label": {
+        "action": "extend",
+        "nargs": "+",
+        "metavar": "LABEL",
+        "help": "take only these sessions of a BIDS dataset, with or without ses-",
+    },
     "dry_run": {
+        "nargs": "?",
+        "const": "true",
+        "choices": ("true", "false", "json"),
+        "metavar": "json",
+        "help": "list what would be done with which scan, and about how long it takes, and write nothing; json: for "
+        "programs",
+    },
+    "allow_failures": {
         "action": "store_true",
-        "help": "list what would be done with which scan, and about how long it takes, and write nothing",
+        "help": "exit with code 0 even if a scan failed; summary.csv names it",
+    },
+    "jobs": {
+        "type": int,
+        "metavar": "N",
+        "help": "scans at once, each in a process of its own; the cores are shared out (default: 1)",
     },
     "ckpt_path": {
         "metavar": "FILE",
@@ -124,7 +144,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 PATHS = ("input", "dataset_dir", "label_dir", "output_dir", "ckpt_path", "segmenter")  # or what begins with one
-PATTERNS = tuple(name for name, how in OPTIONS.items() if "nargs" in how)
+PATTERNS = tuple(name for name, how in OPTIONS.items() if how.get("action") == "extend")
 
 
 def check_options(argv: Sequence[str] | None = None) -> None:

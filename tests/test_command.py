@@ -1,5 +1,6 @@
 """`drift-mri`: what it takes, what it refuses, and that the configs know every option."""
 
+import json
 import re
 from pathlib import PurePosixPath
 
@@ -42,6 +43,7 @@ def test_every_option_is_one_of_the_config():
         (["scan.nii", "-o", "out", "--slice_thickness", "thick"], "thick"),
         (["scan.nii", "-o", "out", "--slice_axis", "3"], "--slice_axis"),
         (["scan.nii", "-o", "out", "--speed", "slow"], "slow"),
+        (["scan.nii", "-o", "out", "--jobs", "many"], "many"),
         (["", "-o", "out"], "input is empty"),
         (["scan.nii", "-o", ""], "output_dir is empty"),
         (["scan.nii"], "-o"),
@@ -79,6 +81,19 @@ def test_the_options_of_the_page_are_those_of_the_help():
     assert set(re.findall(r"--(\w+)", "".join(re.findall(r"^\| `.*$", text, re.MULTILINE)))) <= set(OPTIONS)
     assert text.index("drift-mri scan.nii.gz -o out") < text.index("python -m monai.bundle run"), "the command first"
     assert len(re.sub(r"^\|.*$", "", text, flags=re.MULTILINE).split()) <= 700, "for somebody in a hurry"
+
+
+def test_a_scan_may_follow_the_dry_run():
+    for words, value in (("--dry-run a.nii", "true"), ("a.nii --dry_run json", "json"), ("a.nii --dry_run", "true")):
+        given = parser().parse_args([*words.split(), "-o", "out"])
+        assert (given.input, given.dry_run) == (["a.nii"], value)
+
+
+def test_a_dry_run_for_programs_is_all_of_standard_output(tmp_path):
+    save_scan(tmp_path / "a.nii.gz")
+    save_scan(tmp_path / "b_mask.nii.gz")
+    done = drift_mri(".", "-o", "out", "--dry_run", "json", folder=tmp_path)
+    assert [row["what"] for row in json.loads(done.stdout)] == ["will rebuild", "will skip"], done.stderr
 
 
 def test_patterns_and_labels_may_be_several_and_of_any_letters(tmp_path):

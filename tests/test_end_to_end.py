@@ -49,7 +49,7 @@ def test_a_thick_scan_comes_out_isotropic_and_in_place(tmp_path, write_nifti, ne
     )
     assert result.returncode == 0, result.stderr
     assert "Traceback" not in result.stderr + result.stdout
-    assert files(out) == {"scan_sr.nii.gz", "scan_sr.json", "index.html", "summary.csv"}
+    assert files(out) == {"scan_sr.nii.gz", "scan_sr.json", "index.html", "summary.csv", "drift.log"}
     image = nib.load(out / "scan_sr.nii.gz")
     assert image.shape == (*SHAPE[:2], 4 * SHAPE[2])
     np.testing.assert_allclose(image.header.get_zooms(), 1.0, atol=1e-5)
@@ -82,7 +82,8 @@ def test_a_series_comes_out_as_a_series_with_a_page_and_is_not_done_twice(tmp_pa
     (name,) = (path.name for path in out.iterdir() if path.is_dir())
     images = [dcmread(path) for path in sorted((out / name).iterdir())]
     assert len(images) == round(6 * 4.8 / 0.8) and {image.ImageType[0] for image in images} == {"DERIVED"}
-    assert {path.name for path in out.iterdir()} == {name, f"{name}.json", f"{name}.html", "index.html", "summary.csv"}
+    others = {"index.html", "summary.csv", "drift.log"}
+    assert {path.name for path in out.iterdir()} == {name, f"{name}.json", f"{name}.html"} | others
     assert "rebuilt" in first.stderr + first.stdout and "complete already" in second.stderr + second.stdout
 
 
@@ -161,7 +162,8 @@ def test_a_folder_goes_on_after_a_bad_scan_from_any_working_directory(trained, t
     assert len(re.findall(r"error: .*scan\.nii\.gz.*NaN", output)) == 1
     assert "1 of 3 scans failed" in result.stderr
     assert files(elsewhere / "out") == {
-        *("index.html", "summary.csv", "b/scan_sr.nii.gz", "b/scan_sr.json", "c/scan_sr.nii.gz", "c/scan_sr.json")
+        *("index.html", "summary.csv", "drift.log"),
+        *("b/scan_sr.nii.gz", "b/scan_sr.json", "c/scan_sr.nii.gz", "c/scan_sr.json"),
     }
     shapes = {nib.load(elsewhere / "out" / name / "scan_sr.nii.gz").shape for name in "bc"}
     assert shapes == {(*SHAPE[:2], 4 * 5), (*SHAPE[:2], 4 * SHAPE[2])}, "both scans after the bad one are written"

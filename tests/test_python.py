@@ -16,7 +16,10 @@ from drift_mri.command import OPTIONS, main
 from tests.cohort_files import texture
 
 ROOT = Path(__file__).parents[1]
-OF_FOLDERS = {"dtype", "output_format", "report", "anonymous", "include", "exclude", "participant_label", "dry_run"}
+OF_FOLDERS = set(
+    "dtype output_format report anonymous include exclude participant_label session_label dry_run allow_failures jobs"
+    "".split()
+)
 AFFINE = np.array([[0, 0, 5.0, -20], [-1, 0, 0, 9], [0, 1, 0, 3], [0, 0, 0, 1]])
 
 

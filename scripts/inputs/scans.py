@@ -13,7 +13,7 @@ import numpy as np
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from ..errors import InputError, flag, printable
+from ..errors import InputError, printable
 from ..files import ANALYZE, ITK, VOLUMES, ends_as, stem, walk
 from ..stack.acquisition import is_thin
 from ..stack.grid import voxel_spacing
@@ -116,11 +116,11 @@ def _folder(root: Path, output_dir: Path, thin: float, selection: Selection) -> 
     wanted = []
     for folder, folders, names in walk(root, unreadable):
         for written in [name for name in folders if bids.by_drift(folder / name)]:
-            selection.skip(str(folder / written), "it is a dataset of results that DRIFT wrote")
+            logger.info(f"{folder / written} is skipped: it is a dataset of results that DRIFT wrote.")
             folders.remove(written)
         for path in (folder / name for name in names if ends_as(name, VOLUMES)):
             if stem(path.name).endswith("_sr"):
-                selection.skip(str(path), "its name ends in _sr, as those of results do")
+                logger.info(f"{path} is skipped: its name ends in _sr, as those of results do.")
             elif header_file(path) == path and selection.takes(path.relative_to(root).as_posix()):
                 wanted.append(path)
     items = [
@@ -142,7 +142,7 @@ def _dataset(root: Path, output_dir: Path, thin: float, selection: Selection) ->
         name = path.relative_to(root)
         if reason == bids.ELSEWHERE:
             elsewhere.append(path)
-        elif not selection.takes(name.as_posix(), name.parts[0]):
+        elif not selection.takes(name.as_posix(), name.parts[:2]):
             continue
         elif reason:
             selection.skip(str(path), reason)
@@ -204,10 +204,8 @@ def scans(
     source: str | os.PathLike | Sequence[str | os.PathLike] | None,
     output_dir: str | os.PathLike,
     thin: float,
-    include: str | Sequence[str] | None = None,
-    exclude: str | Sequence[str] | None = None,
-    participant_label: str | Sequence[str] | None = None,
-    dry_run: bool = False,
+    selection: Selection | None = None,
+    dry_run: bool | str = False,
 ) -> list[dict]:
     """Thick-slice scans to rebuild.
 
@@ -225,8 +223,8 @@ def scans(
             - null for the built-in sample, which is written to `output_dir` first.
         output_dir: where results will go.
         thin: slices no thicker and no farther apart than this, in mm, need no rebuilding: the largest trained target.
-        include, exclude, participant_label: which of them are taken, see `Selection`.
-        dry_run: nothing may be written, the sample neither.
+        selection: which of them are wanted; None for all. It remembers what is skipped, and why.
+        dry_run: unless it is false, nothing may be written, the sample neither.
 
     Returns:
         Items with `image`, the path or the `dicom.Series`; `name`, for people; `sources`, all its files; `result`, the
@@ -237,9 +235,9 @@ def scans(
         InputError: if there is no such file or folder, no scan in it, none that is wanted, or two scans have one
             result.
     """
-    folder, selection = Path(output_dir), Selection(include, exclude, participant_label)
+    folder, selection = Path(output_dir), selection or Selection()
     if source is None:
-        if flag("dry_run", dry_run):
+        if str(dry_run).lower() != "false":
             raise InputError("--dry_run lists the scans of --input, and there is none. Set it to a scan or a folder.")
         selection.check()
         return [built_in_sample(output_dir)]
@@ -272,7 +270,8 @@ def scans(
     selection.check()
     if not found:
         expected = f"no thick-slice scan was found. Expected files ending in {', '.join(VOLUMES)}, or DICOM series."
-        raise InputError(" ".join([f"{source}: {expected}", *selection.skipped[:1]]))
+        why = [f"{name} is skipped: {reason}." for name, reason in selection.skipped[:1]]
+        raise InputError(" ".join([f"{source}: {expected}", *why]))
     items = list({_identity(item): item for item in reversed(found)}.values())[::-1]  # each once
     _set_apart(items, roots, folder)
     return items

@@ -1,4 +1,4 @@
-"""Which scans a user wants: shell patterns on their names, and participants of BIDS datasets."""
+"""Which scans a user wants: shell patterns on their names, participants and sessions of BIDS datasets."""
 
 from __future__ import annotations
 
@@ -32,54 +32,70 @@ def _texts(option: str, value: Any, kind: str) -> list[str]:
     return texts
 
 
+def _labels(option: str, value: Any, prefix: str) -> list[str]:
+    """Labels of a BIDS dataset, with their prefix.
+
+    Raises:
+        InputError: if one is no label.
+    """
+    labels = [prefix + one.removeprefix(prefix) for one in _texts(option, value, f"a label, such as {prefix}01")]
+    for label in labels:
+        if not re.fullmatch(rf"{prefix}[A-Za-z0-9]+", label):
+            raise InputError(f"--{option} {label} is none: expected letters and digits, such as {prefix}01.")
+    return labels
+
+
 class Selection:
     """The scans that a user wants.
 
-    It is asked for every scan, with `takes`, and remembers them all. `check` then tells what matched nothing.
+    It is asked for every scan, with `takes`, and remembers them all. `check` then tells what matched nothing. `skipped`
+    has the name of each scan that is wanted but not rebuilt, and why.
 
     Args:
         include: shell patterns. One of them must match a scan's name; `*` matches `/` as well. Null: all match.
         exclude: shell patterns. None of them may match.
         participant_label: participants of BIDS datasets, with or without `sub-`.
+        session_label: sessions of BIDS datasets, with or without `ses-`.
 
     Raises:
         InputError: if a pattern is empty, or a label is none.
     """
 
-    def __init__(self, include: Any = None, exclude: Any = None, participant_label: Any = None):
+    def __init__(
+        self, include: Any = None, exclude: Any = None, participant_label: Any = None, session_label: Any = None
+    ):
         self.patterns = {
             "include": _texts("include", include, "a pattern, such as '*T2w*'"),
             "exclude": _texts("exclude", exclude, "a pattern, such as '*T1w*'"),
         }
-        labels = _texts("participant_label", participant_label, "a participant, such as 01")
-        self.participants = [f"sub-{label.removeprefix('sub-')}" for label in labels]
-        for label in self.participants:
-            if not re.fullmatch(r"sub-[A-Za-z0-9]+", label):
-                raise InputError(f"--participant_label {label} is none: expected letters and digits, such as sub-01.")
+        self.labels = {
+            "participant_label": _labels("participant_label", participant_label, "sub-"),
+            "session_label": _labels("session_label", session_label, "ses-"),
+        }
         self.names: list[str] = []  # of all scans that it was asked for
-        self.present: set[str] = set()  # all participants
+        self.present: set[str] = set()  # all participants and sessions
         self.taken = 0
-        self.skipped: list[str] = []  # a line for each scan that is wanted but not rebuilt
+        self.skipped: list[tuple[str, str]] = []
 
-    def takes(self, name: str, participant: str | None = None) -> bool:
+    def takes(self, name: str, labels: Sequence[str] = ()) -> bool:
         """Whether a scan is wanted.
 
         Args:
             name: its path relative to the folder that was given, or the name of its series.
-            participant: of a BIDS dataset, with `sub-`.
+            labels: participant and session of a scan of a BIDS dataset, such as `sub-01` and `ses-1`.
         """
         self.names.append(name)
-        self.present |= {participant} if participant else set()
+        self.present |= set(labels)
         include, exclude = (any(fnmatchcase(name, one) for one in given) for given in self.patterns.values())
         wanted = (include or not self.patterns["include"]) and not exclude
-        wanted = wanted and (not self.participants or participant in self.participants)
+        wanted = wanted and all(not given or set(given) & set(labels) for given in self.labels.values())
         self.taken += wanted
         return wanted
 
     def skip(self, name: str, why: str) -> None:
-        """Logs why a scan that is wanted is not rebuilt."""
-        self.skipped.append(f"{printable(name)} is skipped: {why}.")
-        logger.info(self.skipped[-1])
+        """Logs and remembers why a scan that is wanted is not rebuilt."""
+        self.skipped.append((printable(name), why))
+        logger.info(f"{name} is skipped: {why}.")
 
     def check(self) -> None:
         """Logs how many scans are not wanted. It is called when `takes` has seen all.
@@ -91,14 +107,16 @@ class Selection:
             for pattern in patterns:
                 if not any(fnmatchcase(name, pattern) for name in self.names):
                     raise InputError(f"--{option} {pattern} matches no scan: expected one of {_few(self.names)}.")
-        for label in self.participants:
-            if label not in self.present:
-                there = _few(sorted(self.present)) if self.present else "a BIDS dataset, which the input is not"
-                raise InputError(f"--participant_label {label} is not there: expected one of {there}.")
+        for option, labels in self.labels.items():
+            for label in labels:
+                if label not in self.present:
+                    alike = sorted(one for one in self.present if one[:4] == label[:4])
+                    there = _few(alike) if self.present else "a BIDS dataset, which the input is not"
+                    raise InputError(f"--{option} {label} is not there: expected one of {there}.")
         left_out = len(self.names) - self.taken
         if left_out and not self.taken:
             raise InputError(
-                f"--include, --exclude and --participant_label together leave none of {_few(self.names)}. Choose fewer."
+                f"--include, --exclude and the labels together leave none of {_few(self.names)}. Choose fewer."
             )
         if left_out:
             logger.info(f"{left_out} of {len(self.names)} scans are left out, as --include and its like say.")

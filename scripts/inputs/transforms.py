@@ -202,7 +202,8 @@ class SettleAcquisitiond(MapTransform):
         edges[a.slice_axis] = a.target_spacing
         cubes = edges.max() <= ROUNDING * edges.min()
         logger.info(
-            f"{name}: slices along axis {a.slice_axis} ({a.sources['slice_axis']}), {a.slice_spacing:.3g} mm apart; "
+            f"{name}: {grid.plane_name(scan.affine, a.slice_axis)} slices along axis {a.slice_axis} "
+            f"({a.sources['slice_axis']}), {a.slice_spacing:.3g} mm apart; "
             f"thickness {a.slice_thickness:.3g} mm ({a.sources['slice_thickness']}); result voxels "
             + " x ".join(f"{edge:.3g}" for edge in edges)
             + (" mm" if cubes else " mm (--isotropic makes cubes of them)")

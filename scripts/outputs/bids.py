@@ -13,7 +13,8 @@ from ..errors import InputError
 from ..files import whole_file
 from ..inputs.bids import DESCRIPTION, by_drift, description
 
-IGNORED = "summary.csv\n**/*.html\n"  # files of a result folder that BIDS does not know
+IGNORED = "summary.csv\ndrift.log\n**/*.html\n"  # files of a result folder that BIDS does not know
+IGNORED_BEFORE = "summary.csv\n**/*.html\n"  # 0.9
 VERSION = "1.9.0"  # of BIDS
 README = """The thick-slice anatomical scans of the dataset {name}, rebuilt by DRIFT {version}.
 
@@ -74,7 +75,7 @@ def write_description(folder: str | os.PathLike, source: Path, version: str) -> 
     if not list(Path(folder).glob("README*")):
         texts[Path(folder, "README")] = README.format(name=origin.get("Name", source.name), version=version)
     ignore = Path(folder, ".bidsignore")
-    if not ignore.exists():
+    if not ignore.exists() or ignore.read_text("utf-8") == IGNORED_BEFORE:
         texts[ignore] = IGNORED
     for path, text in texts.items():
         with whole_file(path) as partial:

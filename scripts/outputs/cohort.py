@@ -8,8 +8,11 @@ from __future__ import annotations
 import json
 import logging
 import math
+import shlex
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,11 +37,13 @@ from ..stack.acquisition import Acquisition
 from . import bids, results
 from .dicom import write_series
 from .lock import alone
+from .processes import in_processes
 from .record import agreement, beside, check_place, complete, describe, finish, made_with, state, write_record
 from .summary import add_rows, read_rows
 
 logger = logging.getLogger("drift")
 
+LOG = "drift.log"
 INDEX_PAUSE = 10.0  # seconds between two writings of the index, which is megabytes where scans are many
 
 
@@ -48,7 +53,8 @@ class Output:
 
     Attributes:
         folder: where `summary.csv` goes. Results go where the items say.
-        format: `"nifti"`, or `"dicom"`, by which scans that did not come as DICOM are skipped.
+        format: `"nifti"`; `"dicom"`, by which scans that did not come as DICOM are skipped; or `"auto"`, by which each
+            result is what its scan was.
         dtype: of NIfTI voxels: `"float32"`, or `"int16"`, which is scaled and takes half the space.
         report: whether each scan gets a page.
         anonymous: whether the page leaves out what names the scan. Record, summary and index name it in any case.
@@ -72,8 +78,8 @@ class Output:
     version: str
 
     def __post_init__(self) -> None:
-        if self.format not in ("nifti", "dicom"):
-            raise InputError(f"format is {self.format!r}: expected nifti or dicom.")
+        if self.format not in ("nifti", "dicom", "auto"):
+            raise InputError(f"format is {self.format!r}: expected nifti, dicom or auto. Set --output_format.")
         if self.dtype not in results.DTYPES:
             raise InputError(f"dtype is {self.dtype!r}: expected {' or '.join(results.DTYPES)}. Set --dtype.")
         if self.format == "dicom" and self.dtype != "float32":
@@ -88,8 +94,15 @@ class Output:
     @cached_property
     def made(self) -> dict[str, Any]:
         """`record.made_with` for this run."""
-        settings = {**self.settings, **self.inferer.settings, "format": self.format, "dtype": self.dtype}
-        return made_with(self.weights, self.version, settings)
+        return made_with(self.weights, self.version, {**self.settings, **self.inferer.settings, "dtype": self.dtype})
+
+    def as_dicom(self, item: Mapping) -> bool:
+        """Whether a scan's result is a DICOM series.
+
+        Args:
+            item: of `scans.scans`.
+        """
+        return self.format == "dicom" or (self.format == "auto" and isinstance(item["image"], dicom.Series))
 
     def made_from(self, item: Mapping) -> dict[str, Any]:
         """What the record of a scan's result says where that is complete.
@@ -97,13 +110,14 @@ class Output:
         Args:
             item: of `scans.scans`.
         """
-        return {**self.made, "InputSHA256": sha256(item["sources"])}
+        settings = {**self.made["Settings"], "format": "dicom" if self.as_dicom(item) else "nifti"}
+        return {**self.made, "Settings": settings, "InputSHA256": sha256(item["sources"])}
 
 
 def _write(item: Mapping, result: MetaTensor, header: Mapping, output: Output, made: Mapping) -> Path:
     """Writes the result; returns its path."""
     stem = Path(item["result"])
-    if output.format == "nifti":
+    if not output.as_dicom(item):
         path = beside(stem, ".nii.gz")
         results.write_nifti(path, result, header, output.dtype)
         return path
@@ -130,7 +144,7 @@ def _rebuild_or_complete(
         return _row(item, record, "complete already")
     remove_partials(stem)
     if record is None:
-        check_place(stem, item, output.format == "dicom")
+        check_place(stem, item, output.as_dicom(item))
         for path in (beside(stem, ".json"), page):  # from here on the old result does not count
             path.unlink(missing_ok=True)
     measured = preprocessing(item)["image"]
@@ -188,7 +202,7 @@ def rebuild_scan(
     """
     name = str(item["name"])
     if output.format == "dicom" and not isinstance(item["image"], dicom.Series):
-        logger.warning(f"{name} is skipped: it is not DICOM. Leave out --output_format dicom for it.")
+        logger.warning(f"{name} is skipped: it is not DICOM. Set --output_format auto for both kinds.")
         return {"input": name, "outcome": "skipped", "warnings": "not DICOM"}
     try:
         with alone(Path(item["result"]), wait):
@@ -203,18 +217,46 @@ def rebuild_scan(
         return {"input": name, "outcome": "failed", "warnings": str(mistake or error)}
 
 
-def keep_summary(rows: Iterable[tuple[int, Mapping]], items: Sequence[Mapping], output: Output) -> None:
+@contextmanager
+def _kept_log(folder: Path, version: str) -> Iterator[None]:
+    """Adds the command, and what the logger says within the block, to `drift.log` of a folder."""
+    handler = logging.FileHandler(folder / LOG, encoding="utf-8", errors="backslashreplace", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.handleError = lambda record: None  # type: ignore[method-assign]  # a full disk is told by what needs it
+    begin = {"levelname": "INFO", "msg": printable(f"DRIFT {version}: {shlex.join(sys.argv)}")}
+    handler.handle(logging.makeLogRecord(begin))
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
+
+
+def keep_summary(
+    rows: Iterable[tuple[int, Mapping]],
+    items: Sequence[Mapping],
+    output: Output,
+    skipped: Sequence[tuple[str, str]] = (),
+    allow_failures: bool = False,
+) -> None:
     """Writes `summary.csv` and `index.html` as the work goes on, in the order of the items, and tells of each scan.
+
+    What is told goes into `drift.log`, too.
 
     Args:
         rows: (index of the item, row of `rebuild_scan`), in the order in which scans are done.
         items: of `scans.scans`.
         output: what is written.
+        skipped: other scans that are not rebuilt, each with the reason: `Selection.skipped`.
+        allow_failures: whether the exit code is 0 in any case.
 
     Raises:
         InputError: if the folder cannot be written.
         SystemExit: with exit code 1, at the end, if a scan failed or all were skipped.
     """
+    allowed = flag("allow_failures", allow_failures)
+    left_out = [{"input": name, "outcome": "skipped", "warnings": why} for name, why in skipped]
     summary = Path(output.folder) / "summary.csv"
     done: dict[int, Mapping] = {}
     written = -math.inf
@@ -224,25 +266,29 @@ def keep_summary(rows: Iterable[tuple[int, Mapping]], items: Sequence[Mapping], 
             bids.write_description(output.folder, Path(root), output.version)
     except OSError as error:
         raise InputError(f"output_dir {output.folder} cannot be written ({error}). Choose another one.") from error
-    for index, row in rows:
-        done[index] = row
-        if "result" in row:
-            logger.info(
-                f"{len(done)} of {len(items)}: {row['input']} {row['outcome']}, {row['steps']} steps, "
-                f"{row['seconds']:g} s: {row['result']}"
-            )
-        now = time.monotonic()
-        due = len(done) == len(items) or now - written >= INDEX_PAUSE
-        written = now if due else written
-        try:
-            add_rows(summary, [done[index] for index in sorted(done)], due)
-        except (OSError, InputError) as error:
-            logger.warning(f"{summary} cannot be written ({error}).")
-    failed, skipped = (sum(row["outcome"] == outcome for row in done.values()) for outcome in ("failed", "skipped"))
-    if failed:
-        raise SystemExit(f"{failed} of {len(done)} scans failed.")
-    if skipped == len(done) > 0:
-        raise SystemExit(f"No scan came as DICOM: {skipped} of {len(done)} were skipped. Leave out --output_format.")
+    with _kept_log(Path(output.folder), output.version):
+        for index, row in rows:
+            done[index] = row
+            if "result" in row:
+                logger.info(
+                    f"{len(done)} of {len(items)}: {row['input']} {row['outcome']}, {row['steps']} steps, "
+                    f"{row['seconds']:g} s: {row['result']}"
+                )
+            now = time.monotonic()
+            due = len(done) == len(items) or now - written >= INDEX_PAUSE
+            written = now if due else written
+            try:
+                add_rows(summary, [*(done[index] for index in sorted(done)), *left_out], due)
+            except (OSError, InputError) as error:
+                logger.warning(f"{summary} cannot be written ({error}).")
+    failed, others = (sum(row["outcome"] == outcome for row in done.values()) for outcome in ("failed", "skipped"))
+    why = f"{failed} of {len(done)} scans failed." if failed else ""
+    if others == len(done) > 0:
+        why = f"No scan came as DICOM: {others} of {len(done)} were skipped. Set --output_format auto for both kinds."
+    if why and not allowed:
+        raise SystemExit(why)
+    if why:
+        logger.warning(why)
 
 
 def rebuild_scans(
@@ -252,6 +298,9 @@ def rebuild_scans(
     device: torch.device,
     output: Output,
     items: Sequence[Mapping],
+    skipped: Sequence[tuple[str, str]] = (),
+    allow_failures: bool = False,
+    jobs: int = 1,
 ) -> None:
     """Rebuilds scan by scan. One that fails is named and stops no other. One that is complete is left alone.
 
@@ -260,16 +309,26 @@ def rebuild_scans(
     Args:
         preprocessing, network, inferer, device, output: see `rebuild_scan`.
         items: of `scans.scans`.
+        skipped, allow_failures: see `keep_summary`.
+        jobs: scans at once, each in a process of its own; the threads of a CPU are shared out.
 
     Raises:
-        InputError: if the output folder cannot be written.
+        InputError: if the output folder cannot be written, or `jobs` is no positive number.
         SystemExit: with exit code 1, at the end, if a scan failed or all were skipped.
     """
     parts = (preprocessing, network, inferer, device, output)
+    if type(jobs) is not int or jobs < 1:
+        raise InputError(f"jobs is {jobs!r}: expected a whole number from 1 on. Set it as in --jobs 2.")
+    jobs = min(jobs, len(items))
     hidden = None if len(items) > 1 else True  # null hides it where there is no terminal
     with logging_redirect_tqdm(), tqdm(total=len(items), desc="scans", unit="scan", disable=hidden) as bar:
 
         def rows() -> Iterator[tuple[int, dict]]:
+            for index, row in in_processes(rebuild_scan, parts, items, jobs) if jobs > 1 else one_by_one():
+                bar.update()
+                yield index, row
+
+        def one_by_one() -> Iterator[tuple[int, dict]]:
             passed_over = []
             for index, item in enumerate(items):
                 bar.set_postfix_str(printable(Path(str(item["name"])).name))
@@ -278,12 +337,9 @@ def rebuild_scans(
                 except Timeout:
                     logger.info(f"{item['name']}: another run is at it. Its turn comes again at the end.")
                     passed_over.append(index)
-                    continue
-                bar.update()
-                yield index, row
+                else:
+                    yield index, row
             for index in passed_over:
-                row = rebuild_scan(items[index], *parts)
-                bar.update()
-                yield index, row
+                yield index, rebuild_scan(items[index], *parts)
 
-        keep_summary(rows(), items, output)
+        keep_summary(rows(), items, output, skipped, allow_failures)

@@ -1,14 +1,17 @@
-"""The dry run: a table of what a run would do with each scan, and how long it would take. Nothing is written."""
+"""The dry run: what a run would do with each scan, and how long it would take. Nothing is written."""
 
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import math
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from monai.data import MetaTensor
@@ -21,6 +24,7 @@ from ..inputs import dicom
 from ..rebuild.inferer import StackInferer, rebuild
 from ..rebuild.windows import signal_box
 from ..stack.acquisition import Acquisition
+from ..stack.grid import plane_name
 from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
 from .cohort import Output
@@ -28,8 +32,10 @@ from .record import beside, complete
 
 logger = logging.getLogger("drift")
 
-COLUMNS = "what scan axis spacing thickness target steps time why".split()
-SOURCES = {"axis": "slice_axis", "thickness": "slice_thickness", "target": "target_spacing"}
+COLUMNS = "what slices spacing thickness target steps time scan".split()  # the last may be of any length
+LENGTHS = {"spacing": "slice_spacing", "thickness": "slice_thickness", "target": "target_spacing"}  # mm
+SOURCES = {"slices": "slice_axis", "thickness": "slice_thickness", "target": "target_spacing"}
+WIDTH = 100  # columns of the table
 SLAB = 4  # planes of a head that are rebuilt to time the networks
 
 
@@ -61,7 +67,7 @@ class Stopwatch:
             measured: `(1, X, Y, Z)`, what the preprocessing gives.
         """
         acquisition = Acquisition.of(measured)
-        voxels = 0 if acquisition.at_target else _fine_head(measured).numel()
+        voxels = _fine_head(measured).numel()
         steps = self.parts[1].step_count(acquisition)
         if voxels and steps not in self.rates:
             self.rates[steps] = self._rate(measured, acquisition)
@@ -85,31 +91,30 @@ class Stopwatch:
         return seconds / max(_fine_head(part).numel(), 1)
 
 
-def _row(item: Mapping, preprocessing: Callable, stopwatch: Stopwatch, output: Output) -> tuple[dict[str, str], float]:
-    """A scan's row of the table, and the seconds that it is expected to take."""
+def _row(item: Mapping, preprocessing: Callable, stopwatch: Stopwatch, output: Output) -> dict[str, Any]:
+    """What a run would do with a scan, and why: plain values, lengths in mm and times in seconds."""
     row = {"scan": str(item["name"])}
     if output.format == "dicom" and not isinstance(item["image"], dicom.Series):
-        return row | {"what": "skipped", "why": "not DICOM"}, 0.0
+        return row | {"what": "will skip", "why": "not DICOM"}
     try:
         done = complete(Path(item["result"]), output.made_from(item), output.anonymous)
         measured = preprocessing(item)["image"]
-        seconds = 0.0 if done else stopwatch.seconds(measured)
+        a = Acquisition.of(measured)
+        idle = a.at_target or bool(measured.min() == measured.max())
+        seconds = 0.0 if done or idle else stopwatch.seconds(measured)
     except Exception as error:  # noqa: BLE001  # a row that says so
-        return row | {"what": "fails", "why": str(input_error(error) or error)}, 0.0
-    a = Acquisition.of(measured)
+        return row | {"what": "will fail", "why": str(input_error(error) or error)}
     page = beside(Path(item["result"]), ".html").name
-    kept = "page alone" if output.report and done and page not in done["Results"] else "complete already"
-    row |= {
-        "what": kept if done else "copied" if a.at_target else "rebuilt",
-        "axis": str(a.slice_axis),
-        "spacing": f"{a.slice_spacing:.3g} mm",
-        "thickness": f"{a.slice_thickness:.3g} mm",
-        "target": f"{a.target_spacing:.3g} mm",
-        "steps": str(stopwatch.parts[1].step_count(a)),
-        "time": "" if done else _duration(seconds),
+    kept = "will write page" if output.report and done and page not in done["Results"] else "is complete"
+    return row | {
+        "what": kept if done else "will copy" if idle else "will rebuild",
+        "result": str(item["result"]),
+        "slices": plane_name(measured.affine, a.slice_axis),
+        **{name: round(getattr(a, attribute), 4) for name, attribute in LENGTHS.items()},
+        "steps": 0 if idle else stopwatch.parts[1].step_count(a),
+        "seconds": None if done else round(seconds, 1),
         "why": "; ".join(f"{name}: {a.sources[key]}" for name, key in SOURCES.items()),
     }
-    return row, seconds
 
 
 def _duration(seconds: float) -> str:
@@ -117,47 +122,61 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{minutes} min" if minutes < 100 else f"{seconds / 3600:.1f} h"
 
 
-def _table(rows: Sequence[Mapping[str, str]]) -> str:
-    """Aligned columns."""
-    lines = [COLUMNS, *([printable(row.get(name, "")) for name in COLUMNS] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    return "".join("  ".join(map(str.ljust, line, widths)).rstrip() + "\n" for line in lines)
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Aligned columns, the scan's name last, and below it why, in `WIDTH` columns."""
+    cells = [COLUMNS]
+    for row in rows:
+        lengths = {name: f"{row[name]:.3g} mm" for name in LENGTHS if name in row}
+        took = "" if row.get("seconds") is None else _duration(row["seconds"])
+        cells.append([printable(str({**row, **lengths, "time": took}.get(name, ""))) for name in COLUMNS])
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
+    reasons = ["", *(printable(row["why"]) for row in rows)]
+    fold = textwrap.TextWrapper(WIDTH, initial_indent="    ", subsequent_indent="    ").wrap
+    return "".join(f"{line}\n" for told, why in zip(lines, reasons) for line in [told, *fold(why)])
 
 
 def list_scans(
-    dry_run: bool,
+    dry_run: bool | str,
     preprocessing: Callable,
     network: nn.Module,
     inferer: StackInferer,
     device: torch.device,
     output: Output,
     items: Sequence[Mapping],
+    skipped: Sequence[tuple[str, str]] = (),
 ) -> None:
     """Lists on stdout what a run would do, and ends the program, if a dry run is asked for.
 
-    `scans.scans` has told before what is skipped. The times are estimates.
+    The times are estimates.
 
     Args:
-        dry_run: whether it is asked for. If not, nothing happens.
+        dry_run: true for a table, "json" for a list of objects. If false, nothing happens. The table leaves out what is
+            skipped, which `scans.scans` has told before.
         preprocessing, network, inferer, device, output: see `cohort.rebuild_scan`.
         items: of `scans.scans`.
+        skipped: other scans, which are not rebuilt, each with the reason.
 
     Raises:
         SystemExit: with exit code 0, after the list.
     """
-    if not flag("dry_run", dry_run):
+    as_json = dry_run == "json"
+    if not (as_json or flag("dry_run", dry_run)):
         return
-    level, stopwatch, rows, total = logger.level, Stopwatch(network, inferer, device), [], 0.0
+    level, stopwatch, rows = logger.level, Stopwatch(network, inferer, device), []
     logger.setLevel(logging.WARNING)  # the table says what the lines of the preprocessing do
     try:
         with logging_redirect_tqdm():
             for item in tqdm(items, desc="scans", unit="scan", leave=False, disable=None):
-                row, seconds = _row(item, preprocessing, stopwatch, output)
-                rows.append(row)
-                total += seconds
+                rows.append(_row(item, preprocessing, stopwatch, output))
     finally:
         logger.setLevel(level)
-    count = f"{len(rows)} scan{'s' * (len(rows) != 1)}"
-    told = f"{count}, about {_duration(total)} in all; the times are estimates. Nothing was written.\n"
-    sys.stdout.write(_table(rows) + told)
+    if as_json:
+        rows += [{"scan": name, "what": "will skip", "why": why} for name, why in skipped]
+        sys.stdout.write(json.dumps(rows, indent=1) + "\n")
+    else:
+        count = f"{len(rows)} scan{'s' * (len(rows) != 1)}"
+        total = _duration(sum(row.get("seconds") or 0.0 for row in rows))
+        told = f"{count}, about {total} in all; the times are estimates. Nothing was written.\n"
+        sys.stdout.write(_table(rows) + told)
     raise SystemExit(0)

@@ -32,6 +32,7 @@ from ..inputs import bids, dicom
 from ..pages.index import glance
 from ..rebuild.consistency import relative_rmse
 from ..stack.acquisition import Acquisition
+from ..stack.grid import plane_name
 from ..stack.interpolation import interpolate
 from ..stack.tissue import flat_tissue
 from ..stack.trace import step_ratio
@@ -93,7 +94,7 @@ def describe(item: Mapping, measured: MetaTensor, result: MetaTensor, agreement:
         "SliceThickness": target,
         "SpacingBetweenSlices": target,
         **_said(item["image"]),
-        "Facts": _facts(acquisition, (str(steps), result.meta["steps_source"])),
+        "Facts": _facts(acquisition, measured.affine, (str(steps), result.meta["steps_source"])),
         "Warnings": acquisition.warnings,
         "Agreement": agreement,
         "Overview": glance(measured, result),
@@ -239,12 +240,12 @@ def _path(source: str, stem: Path) -> Path:
     return folder / source.removeprefix(RAW)
 
 
-def _facts(acquisition: Acquisition, steps: tuple[str, str]) -> dict[str, tuple[str, str]]:
+def _facts(acquisition: Acquisition, affine: Tensor, steps: tuple[str, str]) -> dict[str, tuple[str, str]]:
     """What was taken for the acquisition: name -> value, and where it came from."""
     a = acquisition
     shape = a.profile if isinstance(a.profile, str) else f"SLR pulse, time-bandwidth product {a.profile:g}"
     return {
-        "slice axis": (str(a.slice_axis), a.sources["slice_axis"]),
+        "slice axis": (f"{a.slice_axis}, {plane_name(affine, a.slice_axis)} slices", a.sources["slice_axis"]),
         "slice spacing": (f"{a.slice_spacing:.4g} mm", a.sources["slice_spacing"]),
         "slice thickness": (f"{a.slice_thickness:.4g} mm", a.sources["slice_thickness"]),
         "gap": (f"{a.gap:.4g} mm", "spacing less thickness; negative for overlap"),

@@ -49,14 +49,19 @@ def _names(row: Mapping) -> set[str]:
 def add_rows(path: Path, rows: Sequence[Mapping], index: bool) -> None:
     """Writes rows below those of earlier runs. An earlier row of the same input or result is replaced.
 
+    But a scan that is skipped this time keeps the row of its result.
+
     Args:
         path: of the file.
         rows: column -> value; a column may be missing.
         index: whether `index.html` is written beside it.
     """
     with alone(path):
+        earlier = read_rows(path)
+        has_result = set().union(*(_names(row) for row in earlier if row["result"]))
+        rows = [row for row in rows if row["outcome"] != "skipped" or not has_result & _names(row)]
         new = set().union(*map(_names, rows))
-        earlier = [row for row in read_rows(path) if not new & _names(row)]
+        earlier = [row for row in earlier if not new & _names(row)]
         table = pd.DataFrame([*earlier, *rows], columns=COLUMNS, dtype=object)
         with whole_file(path) as partial:
             table.to_csv(partial, index=False, errors="surrogateescape")

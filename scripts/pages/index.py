@@ -20,7 +20,7 @@ from scipy.stats import median_abs_deviation
 from ..errors import InputError
 from ..files import stem, whole_file
 from ..stack.acquisition import Acquisition
-from ..stack.grid import canonical, voxel_spacing
+from ..stack.grid import canonical, plane_name, voxel_spacing
 from . import planes
 from .templates import TEMPLATES
 
@@ -30,6 +30,10 @@ SIDE = 120  # pixels of a thumbnail's longer side: an index of 500 scans is smal
 GREYS = 64  # of a thumbnail; more are noise that does not compress
 FAR = 3.5  # standard deviations from the median; an outlier is farther away
 MIN_COHORT = 5  # scans; among fewer there is no outlier
+LIMITS = {  # column of summary.csv -> number above which a result is marked, whatever the others are; and in words
+    "consistency": (0.05, "the result differs from the measured slices"),
+    "step_ratio": (1.5, "slices can be seen in the result"),
+}
 ABSOLUTE = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:[\\/]|/)(?:[^\s\\/:'\"|]+[\\/])+")  # folders that begin at a root
 
 
@@ -68,15 +72,17 @@ def glance(measured: MetaTensor, result: MetaTensor) -> dict[str, Any]:
         result: `(X, Y, Z)` on the fine grid.
 
     Returns:
-        `voxels` of the result. `plane`: name of a plane that contains the slice axis. `before` and `after`: that plane
-        of both volumes at one window, as data URLs.
+        `voxels` of the result. `slices`: what they are called, such as axial. `plane`: name of a plane that contains
+        the slice axis. `before` and `after`: that plane of both volumes at one window, as data URLs.
     """
-    axis = canonical(measured.affine)[0].index(Acquisition.of(measured).slice_axis)
+    stored = Acquisition.of(measured).slice_axis
+    axis = canonical(measured.affine)[0].index(stored)
     normal = 0 if axis == 1 else 1
     low, high = planes.window(measured)
     before, after = (_thumbnail(volume, axis, normal, low, high) for volume in (measured, result))
     (name,) = (view for view, n, *_ in planes.VIEWS if n == normal)
-    return {"voxels": list(result.shape), "plane": name, "before": before, "after": after}
+    slices = plane_name(measured.affine, stored)
+    return {"voxels": list(result.shape), "slices": slices, "plane": name, "before": before, "after": after}
 
 
 def outliers(values: Sequence[float | None]) -> tuple[float, list[bool]]:
@@ -127,12 +133,14 @@ def _number(text: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _glance(record: Path) -> Mapping[str, Any]:
-    """What `glance` left in a record; empty where that cannot be read."""
+def _record(path: Path) -> Mapping[str, Any]:
+    """What the index shows of a record: what `glance` left, and what made the result; empty if it cannot be read."""
     try:
-        content = json.loads(record.read_text(encoding="utf-8"))["Overview"]
-        return {name: content[name] for name in ("voxels", "plane", "before", "after")}
-    except (OSError, ValueError, TypeError, KeyError):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        seen = {name: content["Overview"][name] for name in ("voxels", "plane", "before", "after")}
+        slices = content["Overview"].get("slices", "")  # 0.9 did not say
+        return {**seen, "slices": slices, "made_with": (content.get("Version", ""), content.get("WeightsSHA256", ""))}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
 
 
@@ -152,13 +160,32 @@ def _row(row: Mapping, folder: Path, common: str) -> dict[str, Any]:
     return {
         "name": os.path.relpath(row["input"], common) if common else row["input"],
         "outcome": row["outcome"],
-        "axis": row.get("slice_axis", ""),
         "reasons": [ABSOLUTE.sub("", one) for one in reason.split(" | ") if one],
         "result": result and link(result),
         "page": beside and link(beside.with_name(beside.name + ".html")),
-        "glance": _glance(folder / beside.with_name(beside.name + ".json")) if beside else {},
-        "far": [],
+        "record": _record(folder / beside.with_name(beside.name + ".json")) if beside else {},
+        "marks": {},
         **{name: _number(row.get(name)) for name in names},
+    }
+
+
+def _methods(rows: Sequence[Mapping]) -> dict[str, Any]:
+    """What a methods section says of the results that have a record; empty if none has."""
+    rebuilt = [row for row in rows if row["record"]]
+
+    def span(name: str) -> str:
+        low, high = min(row[name] for row in rebuilt), max(row[name] for row in rebuilt)
+        return f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
+
+    versions, weights = (sorted({row["record"]["made_with"][k] for row in rebuilt}) for k in (0, 1))
+    lengths = ("slice_spacing", "slice_thickness", "target_thickness")
+    if not rebuilt or any(row[name] is None for row in rebuilt for name in lengths):
+        return {}
+    return {
+        "count": len(rebuilt),
+        **{name: span(name) for name in lengths},
+        "versions": versions,
+        "weights": [one[:12] for one in weights],
     }
 
 
@@ -182,16 +209,23 @@ def write_index(folder: str | os.PathLike, scans: Sequence[Mapping]) -> None:
     ):
         median, far = outliers([row[name] for row in rows])
         medians[label] = "" if math.isnan(median) else form(median)
+        limit, words = LIMITS[name]
         for row, away in zip(rows, far):
-            row["far"] += [(name, f"{label} {form(row[name])}, median {form(median)}")] if away else []
+            above = row[name] is not None and row[name] > limit
+            text = f"{words}: {label} {form(row[name])}, above {form(limit)}" if above else ""
+            if away:
+                text = f"outlier: {label} {form(row[name])}, median {form(median)}" + f"; {text}" * above
+            row["marks"] |= {name: text} if text else {}
     content = TEMPLATES.get_template("index.html").render(
         mark=MARK,
         rows=rows,
         counts=Counter(row["outcome"] for row in rows),
         medians={label: text for label, text in medians.items() if text},
-        outlier_count=sum(bool(row["far"]) for row in rows),
+        marked=sum(bool(row["marks"]) for row in rows),
+        limits=LIMITS,
         far=FAR,
         min_cohort=MIN_COHORT,
+        methods=_methods(rows),
     )
     with whole_file(folder / NAME) as partial:
         partial.write_text(content, encoding="utf-8", errors="backslashreplace")  # names need not be UTF-8

@@ -12,6 +12,7 @@ from torch import Tensor
 
 MIN_SLICES = 3  # a slice and its two neighbours: less has no through-plane structure to work with
 MAX_SPACING = 20.0  # mm; no slices of a head lie farther apart
+PLANES = ("sagittal", "coronal", "axial")  # across the patient's x, y and z
 MAX_SHEAR = 0.1  # degrees off orthogonal that count as rounding of the header, not as shear
 
 
@@ -39,6 +40,16 @@ def canonical(affine: ArrayLike) -> tuple[tuple[int, ...], tuple[int, ...]]:
     orientation = io_orientation(np.asarray(affine, dtype=float))
     axes = tuple(int(a) for a in np.argsort(orientation[:, 0]))
     return axes, tuple(k for k, a in enumerate(axes) if orientation[a, 1] < 0)
+
+
+def plane_name(affine: ArrayLike, axis: int) -> str:
+    """What slices along an array axis are called: axial, coronal or sagittal, whichever is nearest.
+
+    Args:
+        affine: `(4, 4)`, voxel -> mm.
+        axis: 0 to 2.
+    """
+    return PLANES[canonical(affine)[0].index(axis)]
 
 
 def slice_axis(spacing: ArrayLike) -> int:

@@ -39,7 +39,8 @@ def dataset(tmp_path):
 
 
 def taken(source, **choice):
-    return {Path(item["name"]).name.removesuffix(".nii.gz") for item in scans(source, "nowhere", THIN, **choice)}
+    found = scans(source, "nowhere", THIN, Selection(**choice))
+    return {Path(item["name"]).name.removesuffix(".nii.gz") for item in found}
 
 
 @pytest.mark.parametrize(
@@ -86,6 +87,13 @@ def test_participants_have_sub_or_not(label, dataset):
     assert len(taken(dataset, participant_label=["01", "02"])) == 3
 
 
+@pytest.mark.parametrize("label", ["1", "ses-1", ["1"]])
+def test_sessions_have_ses_or_not(label, dataset):
+    assert taken(dataset, session_label=label) == {"sub-02_ses-1_T2w"}
+    with pytest.raises(InputError, match="together leave none"):
+        taken(dataset, session_label=label, participant_label="01")
+
+
 @pytest.mark.parametrize(
     ("choice", "told"),
     [
@@ -108,6 +116,18 @@ def test_what_matches_nothing_is_refused_with_what_is_there(choice, told, tree):
 def test_a_participant_who_is_not_there_is_refused_with_those_who_are(dataset):
     with pytest.raises(InputError, match=r"sub-03 is not there: expected one of sub-01, sub-02\."):
         taken(dataset, participant_label=["01", "03"])
+
+
+def test_a_session_that_is_not_there_is_refused_with_those_that_are(dataset):
+    with pytest.raises(InputError, match=r"--session_label ses-2 is not there: expected one of ses-1\."):
+        taken(dataset, session_label="2")
+
+
+def test_what_is_skipped_is_remembered_with_the_reason(tree):
+    thin, result = add(tree / "thin.nii.gz", (1.0, 1.0, 1.0, 1.0)), add(tree / "a_sr.nii.gz")
+    scans(tree, "nowhere", THIN, selection := Selection())
+    ((name, why),) = selection.skipped
+    assert name == str(thin) and "isotropic already" in why and result.exists(), "a result is no scan"
 
 
 def test_of_many_names_a_few_are_shown():

@@ -132,7 +132,7 @@ def test_a_dataset_becomes_a_derivative_that_a_validator_accepts(dataset, bundle
     stems = ["sub-01/anat/sub-01_desc-sr_T2w", "sub-02/anat/sub-02_desc-sr_FLAIR"]
     assert tree(out).keys() == {
         *(f"{stem}.{ending}" for stem in stems for ending in ("nii.gz", "json", "html")),
-        *("dataset_description.json", ".bidsignore", "summary.csv", "index.html", "README"),
+        *("dataset_description.json", ".bidsignore", "summary.csv", "drift.log", "index.html", "README"),
     }
     first, second = (json.loads((out / f"{stem}.json").read_text()) for stem in stems)
     assert first["Sources"] == ["bids:raw:sub-01/anat/sub-01_T2w.nii.gz", "bids:raw:T2w.json"]

@@ -19,10 +19,10 @@ from tests.dicom_files import images_of
 
 def test_a_scan_leaves_its_result_its_record_and_a_summary(scan, bundle):
     bundle(scan)
-    assert {p.name for p in bundle.out.iterdir()} == {"scan_sr.nii.gz", "scan_sr.json", "index.html", "summary.csv"}
-    bundle(scan, report=True)
-    names = {"scan_sr.nii.gz", "scan_sr.json", "scan_sr.html", "index.html", "summary.csv"}
+    names = {"scan_sr.nii.gz", "scan_sr.json", "index.html", "summary.csv", "drift.log"}
     assert {p.name for p in bundle.out.iterdir()} == names
+    bundle(scan, report=True)
+    assert {p.name for p in bundle.out.iterdir()} == names | {"scan_sr.html"}
     assert list(record(bundle.out)["Results"]) == ["scan_sr.nii.gz", "scan_sr.html"]
 
 
@@ -37,7 +37,11 @@ def test_the_record_says_what_was_done_with_what(scan, bundle):
     facts = content["Facts"]
     assert facts["slice thickness"] == ["3 mm", "the sidecar scan.json"]
     assert facts["slice spacing"] == ["4 mm", "the affine"] and facts["gap"][0] == "1 mm"
-    assert facts["slice axis"] == ["2", "the largest spacing"] and facts["target thickness"] == ["0.8 mm", "given"]
+    assert facts["slice axis"] == ["2, axial slices", "the largest spacing"]
+    assert facts["target thickness"] == [
+        "0.8 mm",
+        "given",
+    ]
     assert facts["steps"] == ["1", "AIS, PAD = 0.733"]  # round(2 x 0.733): the test's n_max is 2
     assert "estimated, not measured" in content["Description"]
 
@@ -153,10 +157,47 @@ def test_a_scan_that_did_not_come_as_dicom_is_skipped_where_dicom_is_asked_for(s
         bundle(scan, output_format="dicom")
 
 
+def test_results_are_what_their_scans_were_where_that_is_asked_for(scan, series, bundle):
+    """And a second run knows both kinds for complete, whatever the option that names their kind."""
+    bundle([scan, series], output_format="auto")
+    assert outcomes(bundle.out) == ["rebuilt", "rebuilt"] and results(bundle.out) == ["scan_sr.nii.gz"]
+    assert len([path for path in bundle.out.iterdir() if path.is_dir()]) == 1
+    bundle([scan, series], output_format="auto")
+    bundle(series, output_format="dicom")
+    assert outcomes(bundle.out) == ["complete already", "complete already"]
+
+
+def test_what_is_skipped_has_a_row_with_the_reason_and_keeps_an_earlier_result(folder, write_nifti, bundle):
+    thin = write_nifti(texture((12, 12, 12)), np.eye(4), "scans/d.nii.gz")
+    bundle(folder)
+    assert outcomes(bundle.out) == ["rebuilt"] * 3 + ["skipped"]
+    row = summary(bundle.out)[-1]
+    assert row["input"] == str(thin) and row["result"] == "" and "thin or isotropic already" in row["warnings"]
+    assert "thin or isotropic already" in (bundle.out / "index.html").read_text()
+    bundle(thin)  # given by name
+    bundle(folder)
+    assert sorted(outcomes(bundle.out)) == ["complete already"] * 3 + ["rebuilt"], "its result is there"
+
+
+def test_the_log_keeps_what_is_told_of_every_run(folder, bundle, write_nifti):
+    write_nifti(nan_scan(), AXIAL, "scans/b.nii.gz")
+    for _ in range(2):
+        with pytest.raises(SystemExit, match="1 of 3 scans failed"):
+            bundle(folder)
+    told = (bundle.out / "drift.log").read_text()
+    assert told.count("INFO DRIFT ") == told.count("ERROR error: ") == 2 and told.count("b.nii.gz has 1 NaN") == 2
+
+
+def test_failures_may_be_allowed(folder, bundle, write_nifti):
+    write_nifti(nan_scan(), AXIAL, "scans/b.nii.gz")
+    bundle(folder, allow_failures="true")
+    assert outcomes(bundle.out) == ["rebuilt", "failed", "rebuilt"]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"output_format": "nrrd"}, "format is 'nrrd': expected nifti or dicom"),
+        ({"output_format": "nrrd"}, "format is 'nrrd': expected nifti, dicom or auto"),
         ({"consistency": "off"}, "consistency is 'off': expected measure or project"),
         ({"report": "maybe"}, "report is 'maybe': expected true or false"),
         ({"anonymous": "maybe"}, "anonymous is 'maybe': expected true or false"),
@@ -266,4 +307,4 @@ def test_weights_that_give_nan_are_told_of_and_write_nothing(scan, bundle, log):
     with pytest.raises(SystemExit, match="1 of 1"):
         bundle(scan)
     assert_told_without_a_trace(log, "NaN", "--ckpt_path")
-    assert {p.name for p in bundle.out.iterdir()} == {"index.html", "summary.csv"}
+    assert {p.name for p in bundle.out.iterdir()} == {"index.html", "summary.csv", "drift.log"}

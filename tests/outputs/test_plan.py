@@ -1,6 +1,6 @@
 """A dry run: it says of each scan what a run then does, and leaves no trace."""
 
-import re
+import json
 
 import numpy as np
 import pytest
@@ -13,8 +13,6 @@ from scripts.rebuild.inferer import DriftInferer
 from scripts.stack.acquisition import Acquisition
 from tests.cohort_files import AXIAL, nan_scan, outcomes, summary, texture
 
-COLUMNS = ("what", "scan", "axis", "spacing", "thickness", "target", "steps", "time", "why")
-
 
 def tree(folder):
     return {path.relative_to(folder): path.stat().st_mtime_ns for path in sorted(folder.rglob("*"))}
@@ -22,18 +20,15 @@ def tree(folder):
 
 @pytest.fixture
 def dry_run(bundle, capsys, tmp_path):
-    """Rows of the table, by column, and its last line; nothing may change."""
+    """What `--dry_run json` lists; nothing may change."""
 
     def run(source, **given):
         before = tree(tmp_path)
         with pytest.raises(SystemExit) as stop:
-            bundle(source, dry_run=given.pop("dry_run", True), **given)
+            bundle(source, **{"dry_run": "json", **given})
         assert not stop.value.code and tree(tmp_path) == before
-        head, *lines, last = capsys.readouterr().out.splitlines()
-        starts = [re.search(rf"\b{name}\b", head).start() for name in COLUMNS]
-        ends = [*starts[1:], None]
-        rows = [{name: line[a:b].strip() for name, a, b in zip(COLUMNS, starts, ends)} for line in lines]
-        return rows, last
+        told = capsys.readouterr().out
+        return json.loads(told) if given.get("dry_run", "json") == "json" else told.splitlines()
 
     return run
 
@@ -47,30 +42,47 @@ def mixed(write_nifti):
 
 
 def test_each_scan_has_its_facts_and_where_they_came_from(dry_run, mixed):
-    (a, b, c), last = dry_run(mixed)
-    assert (a["what"], a["axis"], a["spacing"], a["thickness"], a["target"], a["steps"]) == (
-        *("rebuilt", "2", "4 mm", "3 mm", "1 mm", "1"),
+    a, b, c = dry_run(mixed)
+    assert (a["what"], a["slices"], a["spacing"], a["thickness"], a["target"], a["steps"]) == (
+        *("will rebuild", "axial", 4, 3, 1, 1),
     )
-    assert a["scan"] == str(mixed / "a.nii.gz") and re.fullmatch(r"\d+ s", a["time"])
+    assert a["scan"] == str(mixed / "a.nii.gz") and a["seconds"] > 0
     assert "thickness: the sidecar a.json; target: the finer in-plane spacing" in a["why"]
-    assert (b["axis"], b["spacing"], b["thickness"], b["steps"]) == ("0", "5 mm", "5 mm", "2")
-    assert "axis: the largest spacing; thickness: the slice spacing, for want of better" in b["why"]
-    assert c["what"] == "fails" and "has 1 NaN" in c["why"] and c["steps"] == c["time"] == ""
+    assert (b["slices"], b["spacing"], b["thickness"], b["steps"]) == ("sagittal", 5, 5, 2)
+    assert "slices: the largest spacing; thickness: the slice spacing, for want of better" in b["why"]
+    assert c["what"] == "will fail" and "has 1 NaN" in c["why"] and "steps" not in c
+
+
+def test_the_table_says_the_same_in_a_hundred_columns(dry_run, mixed):
+    lines = dry_run(mixed, dry_run=True)
+    head, *table, last = lines
+    assert head.split() == "what slices spacing thickness target steps time scan".split()
+    told = [line for line in table if not line.startswith(" ")]
+    assert [line.split()[:3] for line in told[:2]] == [["will", "rebuild", "axial"], ["will", "rebuild", "sagittal"]]
+    assert told[0].endswith(str(mixed / "a.nii.gz")) and "3 mm" in told[0] and told[2].startswith("will fail")
+    assert all(len(line) <= 100 for line in lines if not line.endswith(".nii.gz")), "but for long names"
+    assert "for want of better" in " ".join(" ".join(table).split())
     assert last.startswith("3 scans, about ") and "estimates. Nothing was written." in last
 
 
+def test_what_is_skipped_is_listed_too(dry_run, write_nifti, mixed):
+    thin = write_nifti(texture((12, 12, 12)), np.eye(4), "scans/thin.nii.gz")
+    *_, skipped = dry_run(mixed)
+    assert (skipped["what"], skipped["scan"]) == ("will skip", str(thin)) and "isotropic already" in skipped["why"]
+
+
 def test_a_run_does_what_the_dry_run_says(dry_run, mixed, bundle):
-    said, _ = dry_run(mixed)
+    said = dry_run(mixed)
     with pytest.raises(SystemExit):
         bundle(mixed)
     assert outcomes(bundle.out) == ["rebuilt", "rebuilt", "failed"]
     for row, done in zip(said[:2], summary(bundle.out)):
-        assert (row["axis"], row["steps"]) == (done["slice_axis"], done["steps"])
-        assert float(row["thickness"].split()[0]) == float(done["slice_thickness"])
-    again, _ = dry_run(mixed)
-    assert [row["what"] for row in again] == ["complete already", "complete already", "fails"]
-    assert [row["what"] for row in dry_run(mixed, report=True)[0]] == ["page alone", "page alone", "fails"]
-    assert [row["what"] for row in dry_run(mixed, target_thickness=0.9)[0]] == ["rebuilt", "rebuilt", "fails"]
+        assert row["steps"] == int(done["steps"]) and row["thickness"] == float(done["slice_thickness"])
+        assert f"{row['result']}.nii.gz" == done["result"]
+    assert [row["what"] for row in dry_run(mixed)] == ["is complete", "is complete", "will fail"]
+    assert [row["what"] for row in dry_run(mixed, report=True)] == ["will write page", "will write page", "will fail"]
+    again = dry_run(mixed, target_thickness=0.9)
+    assert [row["what"] for row in again] == ["will rebuild", "will rebuild", "will fail"]
 
 
 @pytest.mark.parametrize("given", [False, "false"])
@@ -80,13 +92,23 @@ def test_without_it_a_run_is_a_run(given, bundle, mixed):
 
 
 def test_what_did_not_come_as_dicom_is_skipped_where_dicom_is_asked_for(dry_run, mixed, series):
-    (nifti, dicom), _ = dry_run([mixed / "a.nii.gz", series], output_format="dicom", dry_run="true")
-    assert (nifti["what"], nifti["why"], dicom["what"]) == ("skipped", "not DICOM", "rebuilt")
+    nifti, dicom = dry_run([mixed / "a.nii.gz", series], output_format="dicom")
+    assert (nifti["what"], nifti["why"], dicom["what"]) == ("will skip", "not DICOM", "will rebuild")
 
 
 def test_thin_slices_are_copied(dry_run, write_nifti):
-    (row,), last = dry_run(write_nifti(texture((12, 12, 12)), np.eye(4)))
-    assert (row["what"], row["steps"], row["time"]) == ("copied", "0", "0 s") and "about 0 s in all" in last
+    thin = write_nifti(texture((12, 12, 12)), np.eye(4))
+    (row,) = dry_run(thin)
+    assert (row["what"], row["steps"], row["seconds"]) == ("will copy", 0, 0)
+    assert "about 0 s in all" in dry_run(thin, dry_run="true")[-1]
+
+
+def test_a_constant_scan_takes_no_steps_as_then_in_the_run(dry_run, write_nifti, bundle):
+    scan = write_nifti(np.full((12, 12, 5), 300, np.int16), AXIAL)
+    (row,) = dry_run(scan)
+    assert (row["what"], row["steps"], row["seconds"]) == ("will copy", 0, 0)
+    bundle(scan)
+    assert summary(bundle.out)[0]["steps"] == "0"
 
 
 def test_the_sample_is_not_written(bundle, tmp_path):

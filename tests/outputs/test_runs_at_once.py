@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from scripts.outputs.lock import alone
-from tests.cohort_files import AXIAL, hidden, outcomes, results, summary, texture
+from tests.cohort_files import AXIAL, hidden, nan_scan, outcomes, results, summary, texture
 
 
 @pytest.fixture
@@ -120,6 +120,20 @@ def test_a_run_passes_over_what_another_one_is_at_and_comes_back_to_it(folder, b
     assert run.exitcode == 0 and set(recorded(bundle.out)) == {"a_sr", "b_sr", "c_sr"}
     assert [row["input"] for row in summary(bundle.out)] == [str(folder / f"{name}.nii.gz") for name in "abc"]
     assert outcomes(bundle.out) == ["rebuilt"] * 3 and hidden(bundle.out) == []
+
+
+def test_jobs_give_the_same_results_and_tell_the_same(many, expected, bundle, write_nifti, log):
+    write_nifti(nan_scan(), AXIAL, f"{many.name}/bad.nii.gz")
+    with pytest.raises(SystemExit, match="1 of 9 scans failed"):
+        bundle(many, jobs=2)
+    assert_same(voxels(bundle.out), expected)
+    assert sorted(outcomes(bundle.out)) == ["failed"] + ["rebuilt"] * 8 and hidden(bundle.out) == []
+    assert "bad.nii.gz has 1 NaN" in log.text and log.text.count("nothing states the slice thickness") == 8
+
+
+@pytest.mark.parametrize("jobs", [0, -1, 1.5, "two", True])
+def test_jobs_are_a_positive_number(jobs, scan, bundle, refusal):
+    assert "expected a whole number from 1 on" in refusal(bundle, scan, jobs=jobs)
 
 
 def test_what_a_killed_run_began_is_cleared_away_and_nothing_else(scan, bundle):

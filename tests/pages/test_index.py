@@ -194,7 +194,27 @@ def test_an_outlier_is_marked_with_its_number_and_the_median(tmp_path):
     write_index(tmp_path, rows)
     said = [row["text"] for row in Table(page(tmp_path)).rows]
     assert ["outlier" in text for text in said] == [False] * 4 + [True, False]
-    assert "agreement 100.00 %, median 3.00 %" in said[4] and "3.5 &times; 1.4826" in page(tmp_path)
+    assert "outlier: agreement 100.00 %, median 3.00 %; the result differs from the measured slices" in said[4]
+    assert "3.5 &times; 1.4826" in page(tmp_path)
+
+
+def test_a_poor_result_is_marked_in_words_whatever_the_others_are(tmp_path):
+    poor = {"consistency": "0.051", "step_ratio": "1.51"}
+    write_index(tmp_path, [row("a", **poor), row("b", consistency="0.05", step_ratio="1.5"), row("c")])
+    a, b, c = (" ".join(row["text"].split()) for row in Table(page(tmp_path)).rows)
+    assert "the result differs from the measured slices: agreement 5.10 %, above 5.00 %" in a
+    assert "slices can be seen in the result: step ratio 1.51, above 1.50" in a and "1 marked" in page(tmp_path)
+    assert all("above" not in text and "outlier" not in text for text in (b, c))
+
+
+def test_an_index_names_planes_and_says_what_a_methods_section_needs(scan, bundle):
+    bundle(scan)
+    (one,) = Table(page(bundle.out)).rows
+    assert " axial " in one["text"]
+    told = " ".join(re.sub("<.*?>", "", page(bundle.out)).split())
+    made = record(bundle.out)
+    assert "(1, slices 4 mm apart and 4 mm thick) were resampled to 1 mm" in told
+    assert f"DRIFT {made['Version']} (weights {made['WeightsSHA256'][:12]})" in told and "[1] Choi Y. et al." in told
 
 
 def test_reasons_keep_file_names_and_lose_folders(tmp_path):
