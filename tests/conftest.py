@@ -2,7 +2,10 @@
 
 import json
 import logging
+import os
 from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = "1"  # small tensors: threads only wait for each other; here, before torch counts them
 
 import nibabel as nib
 import numpy as np
@@ -19,8 +22,6 @@ from tests.dicom_files import SHAPE, mr_slices, save
 
 ROOT = Path(__file__).parents[1]
 CARD = Card("0.5.0", "tiny", (0.7, 1.3), (0.5, 1.3), 7.0, (0.8, 1.4), 4)  # what the weights of tests claim
-
-torch.set_num_threads(1)  # small tensors: threads only wait for each other
 
 
 def pytest_xdist_auto_num_workers(config):

@@ -23,10 +23,10 @@ SERVER.set_forkserver_preload(["monai.bundle", "monai.engines", "fire", "jinja2"
 
 
 def environment(**more):
-    """Threads do not wait for each other; the repository is found by MONAI alone, not by a path of ours."""
+    """The repository is found by MONAI alone, not by a path of ours."""
     kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     more = {name: str(value) for name, value in more.items()}
-    return {**kept, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **more}
+    return {**kept, "CUDA_VISIBLE_DEVICES": "", **more}
 
 
 def run(*words, cwd=ROOT, **more):
@@ -70,7 +70,10 @@ def _child(words, folder, variables, streams):
         opened = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY)
         os.dup2(opened, number)
         os.close(opened)
-    sys.stdout, sys.stderr = (io.TextIOWrapper(io.FileIO(n, "w", closefd=False), write_through=True) for n in (1, 2))
+    encoding = variables.get("PYTHONIOENCODING")
+    for number, name, errors in ((1, "stdout", "strict"), (2, "stderr", "backslashreplace")):
+        stream = io.FileIO(number, "w", closefd=False)
+        setattr(sys, name, io.TextIOWrapper(stream, encoding, errors, write_through=True))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(variables)

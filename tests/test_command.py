@@ -127,7 +127,7 @@ def test_a_console_without_utf_8_and_names_with_control_characters(tmp_path):
     for name in ("M\u00fcller \u8133.nii.gz", "a\x1b[2J\x07.nii.gz"):
         save_scan(tmp_path / name)
     save_scan(tmp_path / "b\x1b[2J_mask.nii.gz")
-    done = fresh(*(*DRIFT_MRI, ".", "-o", "out", "--dry_run"), cwd=tmp_path, PYTHONPATH=ROOT, PYTHONIOENCODING="ascii")
+    done = run(*DRIFT_MRI, ".", "-o", "out", "--dry_run", cwd=tmp_path, PYTHONPATH=ROOT, PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert r"M\xfcller \u8133.nii.gz" in done.stdout and r"a\x1b[2J\x07.nii.gz" in done.stdout
     assert "skipped" in done.stdout + done.stderr and "\x1b" not in done.stdout + done.stderr

@@ -3,9 +3,6 @@
 import doctest
 import inspect
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import nibabel as nib
 import numpy as np
@@ -14,8 +11,8 @@ import pytest
 from drift_mri import InputError, __version__, python, rebuild
 from drift_mri.command import OPTIONS, main
 from tests.cohort_files import texture
+from tests.processes import ROOT, run
 
-ROOT = Path(__file__).parents[1]
 OF_FOLDERS = set(
     "dtype output_format report anonymous include exclude participant_label session_label dry_run allow_failures jobs"
     "".split()
@@ -93,8 +90,8 @@ def test_it_prints_nothing_and_leaves_no_scripts_behind(scan):
         "import sys; from drift_mri import rebuild; rebuild(sys.argv[1]);"
         "assert not any(name.split('.')[0] == 'scripts' for name in sys.modules)"
     )
-    run = subprocess.run([sys.executable, "-c", code, scan], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert run.stdout == run.stderr == ""
+    done = run("-c", code, scan)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_version_is_the_bundles():

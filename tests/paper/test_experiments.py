@@ -14,7 +14,7 @@ import yaml
 from scripts.paper.experiments import fill
 from tests.config_files import ROOT, parser, raw
 from tests.nano import NETWORK, random_weights
-from tests.processes import BUNDLE, fresh, stacked
+from tests.processes import BUNDLE, fresh, monai_bundle, stacked
 
 EXPERIMENTS = raw("paper/reproduce.yaml")["experiments"]
 NANO = {**NETWORK, "num_workers": 0, "stage1_batch_size": 2, "stage2_batch_size": 2, "bfloat16": False}
@@ -171,7 +171,7 @@ def test_without_a_name_the_experiments_are_listed_and_nothing_is_made(tmp_path,
 def test_the_command_lists_the_experiments(tmp_path):
     """MONAI reads the version and how to log beside the file that it runs."""
     config = ROOT / "configs" / "paper" / "reproduce.yaml"
-    result = fresh(*BUNDLE, "run", "--config_file", config, "--bundle_root", ROOT, cwd=tmp_path)
+    result = monai_bundle("run", "--config_file", config, "--bundle_root", ROOT, cwd=tmp_path)
     said = result.stdout + result.stderr
     assert result.returncode == 0 and "| components | Tab. 2 |" in said and "ERROR" not in said, said
 
