@@ -87,7 +87,7 @@ def _network(size: str | None, ckpt_path: str | None, stamp: float | None) -> tu
     return parser.get_parsed_content("network"), parser.get_parsed_content("device")
 
 
-def _measured(scan: Any, thin: float) -> Any:
+def _measured(scan: Any, thin: float, longest_part: bool) -> Any:
     """What the deployed preprocessing reads: a path, a DICOM series, or a volume with its affine; and its name."""
     import torch
     from monai.data import MetaTensor
@@ -113,7 +113,8 @@ def _measured(scan: Any, thin: float) -> Any:
         raise InputError(f"{path} is not there: expected a scan, or a folder with one DICOM series. Check the path.")
     if path.is_file() and path.name.lower().endswith(VOLUMES):
         return str(path)
-    series = [one for one in dicom.find_series(path if path.is_dir() else [path], thin)[0] if not one.skipped]
+    found = dicom.find_series(path if path.is_dir() else [path], thin, longest_part)
+    series = [one for one in found if not one.skipped]
     if len(series) != 1:
         named = ", ".join(one.name for one in series) or "none"
         raise InputError(f"{path} holds {len(series)} thick DICOM series ({named}): expected one. Give its own folder.")
@@ -133,6 +134,7 @@ def rebuild(
     bfloat16: bool | None = None,
     consistency: str = "project",
     profile: str | float = 4.0,
+    missing_slices: str = "refuse",
     ckpt_path: str | os.PathLike | None = None,
     size: str | None = None,
 ) -> Rebuilt:
@@ -147,7 +149,8 @@ def rebuild(
         target_thickness: to reach, in mm. None takes the finer in-plane spacing, within what the weights know.
         slice_axis: array axis of the slices, 0 to 2. None takes the header's, else that of the largest spacing.
         isotropic: resample the pixels to the target too.
-        flips, both_planes, speed, bfloat16, consistency, profile: as the options of `drift-mri --help`.
+        flips, both_planes, speed, bfloat16, consistency, profile, missing_slices: as the options of
+            `drift-mri --help`.
         ckpt_path: weights, with their card beside them. None takes those that ship.
         size: of the network that `ckpt_path` holds.
 
@@ -165,7 +168,7 @@ def rebuild(
     options = {
         **{"slice_thickness": slice_thickness, "target_thickness": target_thickness, "slice_axis": slice_axis},
         **{"isotropic": isotropic, "flips": flips, "both_planes": both_planes, "speed": speed, "bfloat16": bfloat16},
-        **{"consistency": consistency, "profile": profile},
+        **{"consistency": consistency, "profile": profile, "missing_slices": missing_slices},
     }
     try:
         with warnings.catch_warnings():
@@ -188,7 +191,8 @@ def _rebuild(scan: Any, options: Mapping[str, Any], ckpt_path: str | None, size:
     from .scripts.rebuild.inferer import rebuild as rebuild_stack  # type: ignore[import-not-found]
     from .scripts.stack.acquisition import Acquisition  # type: ignore[import-not-found]
 
-    image = _measured(scan, max(parser.get_parsed_content("card").target_range))
+    longest_part = parser.get_parsed_content("missing_slices") == "longest"
+    image = _measured(scan, max(parser.get_parsed_content("card").target_range), longest_part)
     measured = parser.get_parsed_content("preprocessing")({"image": image})["image"]
     result = rebuild_stack(measured, network, parser.get_parsed_content("inferer"), device)[0]
     written = nifti_image(result, measured.meta.get("header", {}))

@@ -95,6 +95,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "help": "leave the scan's name, date and series out of its page, to pass that on under another name; record, "
         "summary and index still name the scan",
     },
+    "missing_slices": {
+        "choices": ("refuse", "longest"),
+        "help": "of a DICOM series that lacks slices: refuse it (default), or rebuild its longest unbroken part",
+    },
     "include": {
         "action": "extend",
         "nargs": "+",

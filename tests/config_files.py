@@ -64,7 +64,16 @@ KNOWN = {
     | DEPLOYED
     | {"input", "slice_thickness", "target_thickness", "slice_axis", "isotropic", "flips"}
     | {"output_format", "report", "anonymous", "consistency", "profile", "output", "dtype", "dry_run"}
-    | {"include", "exclude", "participant_label", "session_label", "selection", "allow_failures", "jobs"}
+    | {
+        "include",
+        "exclude",
+        "participant_label",
+        "session_label",
+        "missing_slices",
+        "selection",
+        "allow_failures",
+        "jobs",
+    }
     | {"preprocessing", "postprocessing", "scans", "dataset", "dataloader", "evaluator"},
     "train.yaml": SHARED | TRAINING,
     "evaluate.yaml": SHARED

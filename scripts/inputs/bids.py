@@ -19,9 +19,12 @@ DESCRIPTION = "dataset_description.json"
 WEIGHTED = {"T1w", "T2w", "PDw", "T2starw", "FLAIR", "inplaneT1", "inplaneT2", "PDT2", "PD", "T2star", "FLASH", "angio"}
 NOT_MAGNITUDE = {"part-phase", "part-real", "part-imag"}
 NOT_ANATOMY = re.compile(  # suffixes, the last part of a name
-    r"(deface)?mask|(.*\+)?[ad]?seg|probseg|labels?|.*map|phase(diff|[12])?|magnitude[12]?|epi|bold|cbv|sbref|dwi|asl|"
+    r"(deface)?mask|(.*\+)?[ad]?seg|probseg|labels?|.*map|phase(diff|[12])?|magnitude[12]?|epi|bold|cb[fv]|sbref|dwi|"
     "m0scan",
     re.IGNORECASE,
+)
+PERFUSION = re.compile(  # words of a name: ASL, pCASL, 3DpCASL
+    r"(?<![a-z])(([23]d[ _-]?)?(c|p|pc|v)?asl|(?<!post[ _-])perfusion)(?![a-z])", re.IGNORECASE
 )
 ELSEWHERE = "of a dataset the scans in the subjects' anat folders are taken"
 SCANNER = (  # fields of a sidecar that hold for the rebuilt scan too; those on slices, their order or times do not
@@ -45,13 +48,16 @@ def by_drift(folder: str | os.PathLike) -> bool:
 
 
 def shows_anatomy(name: str) -> bool:
-    """False for names of masks, label and parameter maps, phases, and functional or diffusion series.
+    """False for names of masks, label and parameter maps, phases, and functional, diffusion or perfusion series.
 
     >>> [shows_anatomy(name) for name in ("sub-01_T2w.nii.gz", "head.mgz", "sub-01_dseg.nii.gz", "brain_mask.nii")]
     [True, True, False, False]
+    >>> [shows_anatomy(name) for name in ("3DpCASL.nii", "sub-01_acq-pcasl_T1w.nii", "nasal.nii")]
+    [False, True, True]
     """
     entities, suffix = _parts(stem(name))
-    return not (NOT_ANATOMY.fullmatch(suffix) or NOT_MAGNITUDE & entities)
+    perfusion = suffix not in WEIGHTED and PERFUSION.search(stem(name))
+    return not (NOT_ANATOMY.fullmatch(suffix) or NOT_MAGNITUDE & entities or perfusion)
 
 
 def volumes(root: Path) -> list[tuple[Path, str | None]]:

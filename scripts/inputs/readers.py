@@ -73,7 +73,7 @@ class ScanReader(ImageReader):
             - `stated`: what the file says of the acquisition, each with its source: `slice_axis`, of the array, and
               `slice_thickness`, in mm, where they are known;
             - `header`, of NIfTI: fields that hold for a result as well;
-            - `warning`, of Analyze;
+            - `warning`, of Analyze, and of DICOM series that lack slices;
             - `series`, of DICOM: its description and date.
 
         Raises:
@@ -86,6 +86,7 @@ class ScanReader(ImageReader):
             meta["header"] = _header(image)
         if isinstance(image, dicom.Volume):
             meta["series"] = {"series": image.description, "date": image.date}
+            meta |= {"warning": image.note} if image.note else {}
         elif type(image) in ANALYZE_IMAGES and not Path(name).with_suffix(".mat").is_file():  # where SPM says it
             meta["warning"] = UNSURE
         return array, {**meta, "original_channel_dim": "no_channel"}

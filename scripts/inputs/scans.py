@@ -44,7 +44,9 @@ def _unfit(path: Path, thin: float) -> str | None:
     if ends_as(path, ANALYZE) and not is_header(path):
         return "it is no header of a volume"
     if not bids.shows_anatomy(path.name):
-        return "its name says that it shows no anatomy but a mask, a map, or a functional or diffusion series"
+        return (
+            "its name says that it shows no anatomy but a mask, a map, or a functional, diffusion or perfusion series"
+        )
     try:
         _, image = ScanReader().read(path)
         if why := no_volume(image):
@@ -85,10 +87,12 @@ def _volume(path: Path, result: Path) -> dict:
     return {"image": str(path), "name": name, "sources": paths, "result": str(result)}
 
 
-def _dicom(source: Path | Sequence[Path], output_dir: Path, thin: float, selection: Selection) -> list[dict]:
+def _dicom(
+    source: Path | Sequence[Path], output_dir: Path, thin: float, selection: Selection, longest_part: bool
+) -> list[dict]:
     """The thick series among DICOM files. The others are logged with the reason."""
     items = []
-    for one in dicom.find_series(source, thin):
+    for one in dicom.find_series(source, thin, longest_part):
         if not selection.takes(one.name):
             continue
         if one.skipped:
@@ -107,7 +111,7 @@ def _names(folder: Path) -> list[str]:
         raise InputError(f"{folder} cannot be read ({error.strerror}). Ask for the right to read it.") from error
 
 
-def _folder(root: Path, output_dir: Path, thin: float, selection: Selection) -> list[dict]:
+def _folder(root: Path, output_dir: Path, thin: float, selection: Selection, longest_part: bool) -> list[dict]:
     """The thick scans and DICOM series in a folder, at any depth, without results of earlier runs."""
 
     def unreadable(error: OSError) -> None:
@@ -127,7 +131,7 @@ def _folder(root: Path, output_dir: Path, thin: float, selection: Selection) -> 
         _volume(path, output_dir / path.relative_to(root).with_name(f"{stem(path.name)}_sr"))
         for path in _fit(wanted, thin, selection)
     ]
-    return items + _dicom(root, output_dir, thin, selection)
+    return items + _dicom(root, output_dir, thin, selection, longest_part)
 
 
 def _dataset(root: Path, output_dir: Path, thin: float, selection: Selection) -> list[dict]:
@@ -205,6 +209,7 @@ def scans(
     output_dir: str | os.PathLike,
     thin: float,
     selection: Selection | None = None,
+    missing_slices: str = "refuse",
     dry_run: bool | str = False,
 ) -> list[dict]:
     """Thick-slice scans to rebuild.
@@ -224,6 +229,8 @@ def scans(
         output_dir: where results will go.
         thin: slices no thicker and no farther apart than this, in mm, need no rebuilding: the largest trained target.
         selection: which of them are wanted; None for all. It remembers what is skipped, and why.
+        missing_slices: `"refuse"`, by which a DICOM series that lacks slices fails when it is read; or `"longest"`, by
+            which its longest unbroken part is taken.
         dry_run: unless it is false, nothing may be written, the sample neither.
 
     Returns:
@@ -236,6 +243,9 @@ def scans(
             result.
     """
     folder, selection = Path(output_dir), selection or Selection()
+    if missing_slices not in ("refuse", "longest"):
+        raise InputError(f"missing_slices is {missing_slices!r}: expected refuse or longest. Set --missing_slices.")
+    longest_part = missing_slices == "longest"
     if source is None:
         if str(dry_run).lower() != "false":
             raise InputError("--dry_run lists the scans of --input, and there is none. Set it to a scan or a folder.")
@@ -251,7 +261,7 @@ def scans(
         if path.is_dir() and bids.DESCRIPTION in _names(path):
             found += _dataset(path, folder, thin, selection)
         elif path.is_dir():
-            found += _folder(path, folder, thin, selection)
+            found += _folder(path, folder, thin, selection, longest_part)
             roots.append(path)
         elif not path.is_file():
             raise InputError(f"{path} does not exist. Set the input to a scan, a folder, or a list of them.")
@@ -266,7 +276,7 @@ def scans(
                 f"{path} is no scan that can be read: expected a name ending in {', '.join(VOLUMES)}, or DICOM. Unpack "
                 "or convert it first."
             )
-    found += _dicom(files, folder, thin, selection) if files else []
+    found += _dicom(files, folder, thin, selection, longest_part) if files else []
     selection.check()
     if not found:
         expected = f"no thick-slice scan was found. Expected files ending in {', '.join(VOLUMES)}, or DICOM series."

@@ -167,6 +167,16 @@ def test_results_are_what_their_scans_were_where_that_is_asked_for(scan, series,
     assert outcomes(bundle.out) == ["complete already", "complete already"]
 
 
+def test_of_a_series_that_lacks_a_slice_the_longest_part_may_be_rebuilt_and_the_record_says_so(series, bundle):
+    sorted(series.iterdir())[1].unlink()
+    with pytest.raises(SystemExit):
+        bundle(series)
+    bundle(series, missing_slices="longest")
+    (path,) = bundle.out.glob("*_sr.json")
+    (told,) = record(bundle.out, path.name.removesuffix("_sr.json"))["Warnings"]
+    assert told.startswith("1 of 6 slices are missing: 4 slices, the longest unbroken part")
+
+
 def test_what_is_skipped_has_a_row_with_the_reason_and_keeps_an_earlier_result(folder, write_nifti, bundle):
     thin = write_nifti(texture((12, 12, 12)), np.eye(4), "scans/d.nii.gz")
     bundle(folder)

@@ -93,7 +93,7 @@ def test_warnings_stand_on_top_and_a_guessed_thickness_is_one(pair, tmp_path):
     text = page(tmp_path / "a.html", *pair, Warnings=warnings, Facts=guessed)
     top = text[: text.index("<h2>")]
     assert re.findall('<p class="warning">(.*?)</p>', top) == warnings, "each once"
-    assert '<tr class="warning"><td>slice thickness</td>' in text
+    assert '<tr class="guess"><td>slice thickness</td>' in text
     copied = page(tmp_path / "b.html", pair[1], pair[1], Facts=guessed)
     assert 'class="warning"' not in copied, "where nothing is rebuilt nothing hangs on it"
 

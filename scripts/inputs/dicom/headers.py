@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
 import logging
 import os
 import re
 import warnings
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydicom import Dataset
+from pydicom import Dataset, dcmread
 from pydicom.dataelem import DataElement
 from pydicom.tag import Tag
 
@@ -110,15 +113,35 @@ def quiet() -> Iterator[None]:
         remarks.setLevel(level)
 
 
+def is_zipped(path: str | os.PathLike) -> bool:
+    """Whether a file is gzipped, by its first bytes."""
+    with open(path, "rb") as file:
+        return file.read(2) == b"\x1f\x8b"
+
+
 def is_dicom(path: str | os.PathLike) -> bool:
-    """Whether a file has `DICM` at byte 128, as DICOM has. False for folders and for what cannot be opened."""
+    """Whether a file, or what is gzipped in it, has `DICM` at byte 128. False for what cannot be opened."""
     try:
         if not Path(path).is_file():  # opening a pipe would block
             return False
-        with open(path, "rb") as file:
+        with gzip.open(path) if is_zipped(path) else open(path, "rb") as file:
             return file.read(132)[128:] == b"DICM"
-    except OSError:
+    except (OSError, EOFError, zlib.error):
         return False
+
+
+def read_dataset(path: str | os.PathLike, **options: Any) -> Dataset:
+    """A DICOM file, gzipped or not.
+
+    Args:
+        path: of the file.
+        options: of `pydicom.dcmread`.
+    """
+    if not is_zipped(path):
+        return dcmread(path, **options)
+    with gzip.open(path) as file:
+        content = io.BytesIO(file.read())
+    return dcmread(content, **{name: value for name, value in options.items() if name != "defer_size"})
 
 
 def reason(error: Exception) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from pydicom import Dataset, uid
 from pydicom.pixels import get_decoder
 
+from ..bids import PERFUSION
 from .headers import numbers, value
 
 MR_IMAGES = (uid.MRImageStorage, uid.EnhancedMRImageStorage, uid.LegacyConvertedEnhancedMRImageStorage)
@@ -52,6 +53,11 @@ def _map(header: Dataset) -> str:
     shown = [word for word in further if word in MEASURES or word.endswith("MAP")]
     shown += [word for word in further if kind == "DERIVED" and word in CONTRASTS]
     return ", ".join(shown)
+
+
+def _perfusion(header: Dataset) -> Any:
+    said = [str(value(header, keyword, "")) for keyword in ("SeriesDescription", "ProtocolName")]
+    return value(header, "ArterialSpinLabelingContrast") or "ASL" in _words(header) or any(map(PERFUSION.search, said))
 
 
 def _elsewhere(header: Dataset) -> str | None:
@@ -122,6 +128,7 @@ POLICIES: tuple[tuple[str, Callable[[Dataset], Any]], ...] = (
     ("real or imaginary images, not magnitude", _says("R REAL I IMAGINARY")),
     ("phase, real or imaginary images, not magnitude", _ge_component),
     ("parametric maps, not anatomy: {}", _map),
+    ("perfusion images, not anatomy", _perfusion),
     ("not a head: BodyPartExamined is {}", _elsewhere),
     (
         "SeriesInstanceUID or SOPInstanceUID is missing or broken",
@@ -141,7 +148,8 @@ READ: list[str | tuple[int, int]] = [  # attributes that the tests above read
     GE_COMPONENT,
     *"SOPClassUID SOPInstanceUID Modality ImageType ComplexImageComponent VolumeBasedCalculationTechnique "
     "BodyPartExamined SeriesInstanceUID PhotometricInterpretation PixelData ImagePositionPatient "
-    "ImageOrientationPatient PixelSpacing RescaleSlope RescaleIntercept".split(),
+    "ImageOrientationPatient PixelSpacing RescaleSlope RescaleIntercept SeriesDescription ProtocolName "
+    "ArterialSpinLabelingContrast".split(),
 ]
 
 

@@ -9,12 +9,12 @@ from itertools import groupby
 from pathlib import Path
 
 import numpy as np
-from pydicom import Dataset, dcmread
+from pydicom import Dataset
 from pydicom.pixels import apply_modality_lut
 
 from ...errors import InputError
 from ...stack import grid
-from .headers import SAME_PLACE, Frame, classic_headers, numbers, quiet, reason, value
+from .headers import SAME_PLACE, Frame, classic_headers, numbers, quiet, read_dataset, reason, value
 from .policies import unfit
 from .select import Series, places
 
@@ -34,6 +34,7 @@ class Volume:
         slice_spacing: in mm, between slice centres, by their positions.
         description: `SeriesDescription`, empty where it is missing.
         date: `StudyDate`, as `YYYYMMDD`, empty where it is missing.
+        note: of the series.
     """
 
     array: np.ndarray
@@ -42,6 +43,7 @@ class Volume:
     slice_spacing: float
     description: str
     date: str
+    note: str
 
 
 @quiet()
@@ -94,6 +96,7 @@ def read_series(series: Series) -> Volume:
         slice_spacing=spacing,
         description=str(value(headers[0], "SeriesDescription", "")),
         date=str(value(headers[0], "StudyDate", "")),
+        note=series.note,
     )
 
 
@@ -110,7 +113,7 @@ def read_headers(series: Series) -> tuple[list[Dataset], list[int]]:
     headers: dict[Frame, Dataset] = {}
     for path, members in groupby(series.images, key=lambda image: image[0]):
         try:
-            of_file = classic_headers(dcmread(path, stop_before_pixels=True))
+            of_file = classic_headers(read_dataset(path, stop_before_pixels=True))
             headers |= {Frame.of(of_file[index], (path, index), None): of_file[index] for _, index in members}
         except Exception as error:  # pydicom raises many types for a broken file
             raise InputError(f"{path} cannot be read ({reason(error)}). Export or download it again.") from error
@@ -122,7 +125,7 @@ def _read(path: Path, indices: list[int]) -> dict[Frame, tuple[Dataset, np.ndarr
     """Header and rescaled pixels `(rows, columns)`, NaN where they are padding, of some frames of a file."""
     images = {}
     try:
-        dataset = dcmread(path)
+        dataset = read_dataset(path)
         headers = classic_headers(dataset)
         stored = dataset.pixel_array.reshape(-1, dataset.Rows, dataset.Columns)
         for index in indices:
@@ -172,8 +175,8 @@ def _affine(name: str, frames: Sequence[Frame]) -> np.ndarray:
         after, missing = int(np.argmax(multiples > 1)), int((multiples - 1).sum())
         raise InputError(
             f"{name}: {missing} of {len(frames) + missing} slices missing; slices are {usual:.4g} mm apart, but "
-            f"{frames[after].image[0]} and {frames[after + 1].image[0]} {gaps[after]:.4g} mm. Export the whole series "
-            "again: nothing is filled in."
+            f"{frames[after].image[0]} and {frames[after + 1].image[0]} {gaps[after]:.4g} mm. Nothing is filled in: "
+            "export the whole series again, or set --missing_slices longest, which rebuilds the longest unbroken part."
         )
     positions = np.array([frame.position for frame in frames])
     step = (positions[-1] - positions[0]) / (len(frames) - 1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from pydicom import dcmread, uid
+from pydicom import uid
 from pydicom.tag import Tag
 from tqdm import tqdm
 
@@ -18,13 +18,13 @@ from ...files import walk
 from ...stack import grid
 from ...stack.acquisition import is_thin
 from . import policies
-from .headers import DISTINCTIVE, SAME_PLACE, Frame, classic_headers, is_dicom, quiet, reason
+from .headers import DISTINCTIVE, SAME_PLACE, Frame, classic_headers, is_dicom, quiet, read_dataset, reason
 
 logger = logging.getLogger("drift")
 
 MAX_VOLUMES = 8  # more at one place are a dynamic, functional or diffusion series
 SAME_PLANE = 1e-4  # in directions and in mm of pixel spacing: counts as rounding of the header
-ENDINGS = (".dcm", ".ima", ".dicom")
+ENDINGS = tuple(f"{ending}{zipped}" for ending in (".dcm", ".ima", ".dicom") for zipped in ("", ".gz"))
 SEARCHED = [  # attributes that are read of a file to find out what it is
     *map(Tag, policies.READ),
     *map(Tag, DISTINCTIVE),
@@ -44,12 +44,14 @@ class Series:
         images: (path, index of the frame in the file) of each image, in the order found.
         skipped: why they are not rebuilt; None if they are taken.
         part: number among the volumes of one SeriesInstanceUID, from 1.
+        note: what the record says of the choice of images; empty for all of them.
     """
 
     name: str
     images: tuple[tuple[Path, int], ...]
     skipped: str | None = None
     part: int = 1
+    note: str = ""
 
 
 def _files(source: str | os.PathLike | Sequence[str | os.PathLike]) -> list[Path]:
@@ -65,8 +67,8 @@ def _files(source: str | os.PathLike | Sequence[str | os.PathLike]) -> list[Path
         mark = file.read(4)
     if mark == b"PK\x03\x04":
         raise InputError(f"{root} is a zip file. Unpack it and give the folder.")
-    if mark[:2] == b"\x1f\x8b":
-        raise InputError(f"{root} is gzipped. Unpack it with gunzip and give the folder.")
+    if mark[:2] == b"\x1f\x8b" and not is_dicom(root):
+        raise InputError(f"{root} is gzipped, and no DICOM file. Unpack it and give the folder.")
     if root.name.upper() == "DICOMDIR":
         raise InputError(f"{root} is an index without images. Give the folder that it lies in.")
     return [root]
@@ -86,7 +88,9 @@ def _may_be_cut(path: Path) -> bool:
 
 
 @quiet()
-def find_series(source: str | os.PathLike | Sequence[str | os.PathLike], thin: float) -> list[Series]:
+def find_series(
+    source: str | os.PathLike | Sequence[str | os.PathLike], thin: float, longest_part: bool = False
+) -> list[Series]:
     """Groups DICOM files into volumes and says which of them are stacks of thick MR slices.
 
     Files are grouped by patient, study and SeriesInstanceUID. Then each group is split:
@@ -95,11 +99,14 @@ def find_series(source: str | os.PathLike | Sequence[str | os.PathLike], thin: f
     2. The rest is split by orientation and matrix.
     3. Where images share a place, they are split by what tells them apart (`DISTINCTIVE`).
 
-    A warning names gzipped files, and files that cannot be read but may be slices of a series that is taken.
+    Gzipped files are read as they are. A warning names files that cannot be read but may be slices of a series that is
+    taken.
 
     Args:
         source: a folder, searched at any depth; a file; or a list of them.
         thin: slices that are no thicker and no farther apart than this, in mm, need no rebuilding.
+        longest_part: of a stack that lacks slices, take the longest part that lacks none. Otherwise all of it is taken,
+            and `read_series` refuses it.
 
     Returns:
         The series, sorted by name.
@@ -117,7 +124,7 @@ def find_series(source: str | os.PathLike | Sequence[str | os.PathLike], thin: f
             continue
         try:
             # values of more than 1024 bytes are read when asked for: pixels never
-            dataset = dcmread(path, defer_size=1024, specific_tags=SEARCHED)
+            dataset = read_dataset(path, defer_size=1024, specific_tags=SEARCHED)
             if dataset.file_meta.get("MediaStorageSOPClassUID") == uid.MediaStorageDirectoryStorage:
                 strangers.append(path)
                 continue
@@ -135,11 +142,9 @@ def find_series(source: str | os.PathLike | Sequence[str | os.PathLike], thin: f
         stacks = list(_stacks(frames, thin))
         for part, (members, skipped) in enumerate(stacks, start=1):
             name = frames[0].name + (f"-{part}" if len(stacks) > 1 else "")
-            series.append(Series(name, tuple(frame.image for frame in members), skipped, part))
+            members, note = (members, "") if skipped or not longest_part else _unbroken(members)
+            series.append(Series(name, tuple(frame.image for frame in members), skipped, part, note))
     _warn(series, unread + [path for path in strangers if _may_be_cut(path)])
-    zipped = [path for path in strangers if path.name.lower().endswith(tuple(f"{ending}.gz" for ending in ENDINGS))]
-    if zipped:
-        logger.warning(f"{len(zipped)} gzipped files such as {zipped[0]} are left out. Unpack them with gunzip.")
     return sorted(series, key=lambda one: one.name)
 
 
@@ -198,6 +203,23 @@ def _spacing(frames: Sequence[Frame]) -> float:
     """Median distance between neighbouring places, in mm; 0 for fewer than `grid.MIN_SLICES`."""
     distances = [place[0].distance for place in places(frames)]
     return float(np.median(np.diff(distances))) if len(distances) >= grid.MIN_SLICES else 0.0
+
+
+def _unbroken(frames: list[Frame]) -> tuple[list[Frame], str]:
+    """The longest part of a stack that lacks no slice, the first of equals, and what is said of it; empty for all."""
+    together = places(frames)
+    gaps = np.diff([place[0].distance for place in together]) / _spacing(frames)
+    (breaks,) = np.nonzero(gaps > 1.5)
+    parts = np.split(np.arange(len(together)), breaks + 1)
+    longest = max(parts, key=len)
+    if len(parts) == 1 or len(longest) < grid.MIN_SLICES:
+        return frames, ""
+    missing = int(np.round(gaps[breaks]).sum()) - len(breaks)
+    note = (
+        f"{missing} of {len(together) + missing} slices are missing: {len(longest)} slices, the longest unbroken part, "
+        "are rebuilt, and the others are left out."
+    )
+    return [frame for index in longest for frame in together[index]], note
 
 
 def _volumes(frames: list[Frame], first: int = 0) -> list[list[Frame]]:

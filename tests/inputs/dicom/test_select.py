@@ -13,7 +13,7 @@ import pytest
 from pydicom import Dataset, uid
 
 from scripts.errors import InputError
-from scripts.inputs.dicom import find_series, is_dicom, read_series
+from scripts.inputs.dicom import find_series, is_dicom, read_headers, read_series
 from scripts.outputs.dicom import write_series
 from scripts.stack import grid
 from tests.dicom_files import (
@@ -196,15 +196,47 @@ def test_a_slice_that_was_not_fetched_is_not_lost_without_a_word(tmp_path, voxel
     assert len(taken(tmp_path)[0].images) == 5 and "005 cannot be read" in caplog.text
 
 
-def test_gzipped_files_are_told_with_what_to_do(tmp_path, voxels, caplog):
+def test_gzipped_files_are_read_as_they_are(tmp_path, voxels):
+    plain, zipped = save(tmp_path / "plain", mr_slices(voxels)), tmp_path / "zipped"
+    zipped.mkdir()
+    for path in plain.iterdir():
+        (zipped / f"{path.name}.dcm.gz").write_bytes(gzip.compress(path.read_bytes()))
+    ours, theirs = read_only(zipped), read_only(plain)
+    np.testing.assert_array_equal(ours.array, theirs.array)
+    np.testing.assert_array_equal(ours.affine, theirs.affine)
+    assert verdict(zipped / "005.dcm.gz") == "fewer than 3 slices", "given by name"
+    headers, _ = read_headers(*taken(zipped))
+    assert len(headers) == 6
+
+
+def test_a_gzipped_file_that_is_cut_or_no_dicom_is_told(tmp_path, voxels, caplog):
     save(tmp_path, mr_slices(voxels))
-    content = (tmp_path / "005").read_bytes()
+    content = gzip.compress((tmp_path / "005").read_bytes())
     (tmp_path / "005").unlink()
-    (tmp_path / "005.dcm.gz").write_bytes(gzip.compress(content))
+    (tmp_path / "005.dcm.gz").write_bytes(content[: len(content) // 2])
     assert len(taken(tmp_path)[0].images) == 5
-    assert re.search(r"1 gzipped files such as .*005.dcm.gz are left out. Unpack them with gunzip", caplog.text)
-    with pytest.raises(InputError, match=r"005.dcm.gz is gzipped. Unpack it with gunzip"):
-        find_series(tmp_path / "005.dcm.gz", THIN)
+    assert re.search(r"005.dcm.gz cannot be read, and may hold slices of it", caplog.text)
+    (tmp_path / "text.gz").write_bytes(gzip.compress(b"text" * 100))
+    with pytest.raises(InputError, match=r"text.gz is gzipped, and no DICOM file"):
+        find_series(tmp_path / "text.gz", THIN)
+
+
+@pytest.mark.parametrize(("gone", "kept"), [((2,), 6), ((6,), 6), ((3, 4), 4), ((2, 5), 3)])
+def test_of_a_stack_that_lacks_slices_the_longest_part_may_be_taken(tmp_path, gone, kept):
+    """Of nine slices, or of those at both ends of a gap as many; what is left out is said."""
+    voxels = np.arange(12 * 10 * 9, dtype=np.uint16).reshape(12, 10, 9)
+    images = [image for k, image in enumerate(mr_slices(voxels)) if k not in gone]
+    (series,) = find_series(save(tmp_path, images), THIN, longest_part=True)
+    volume = read_series(series)
+    assert volume.array.shape[2] == len(series.images) == kept
+    assert volume.note.startswith(f"{len(gone)} of 9 slices are missing: {kept} slices, the longest unbroken part")
+    first = 0 if gone == (6,) else max(gone) + 1
+    np.testing.assert_array_equal(volume.array, voxels[:, :, first : first + kept].astype(np.float32))
+
+
+def test_a_whole_stack_stays_whole(tmp_path, voxels):
+    (series,) = find_series(save(tmp_path, mr_slices(voxels)), THIN, longest_part=True)
+    assert len(series.images) == 6 and series.note == ""
 
 
 def test_other_files_are_counted_and_hidden_ones_are_not_seen(tmp_path, voxels):
