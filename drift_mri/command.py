@@ -20,6 +20,7 @@ from scripts.errors import INTERRUPTED, input_error, printable
 from scripts.options import OPTIONS, PATHS, PATTERNS
 
 HYPHENS = re.compile(r"(?<=^--)[\w-]+")  # in an option's name they are as good as underscores
+UNNEEDED = {"ignite", "matplotlib", "mlflow", "skimage"}  # MONAI imports them where they are, which takes seconds
 SIZES = sorted(path.stem for path in (BUNDLE / "configs" / "models").glob("*.yaml"))
 
 
@@ -104,8 +105,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = overrides(options)
     warnings.filterwarnings("ignore", module="monai")  # of its own machinery, not of the scan
     try:
+        hidden = UNNEEDED - sys.modules.keys()
+        sys.modules.update(dict.fromkeys(hidden))  # None says: not installed
         from monai.bundle import ConfigWorkflow  # here: it takes seconds, which --help need not
 
+        for name in hidden:
+            del sys.modules[name]
         configs = BUNDLE / "configs"
         logging.getLogger("monai.bundle.workflows").setLevel(logging.WARNING)  # it tells where that file is
         files = [configs / "inference.yaml", *([configs / "models" / f"{options.size}.yaml"] if options.size else [])]

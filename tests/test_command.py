@@ -10,7 +10,7 @@ import pytest
 from monai.bundle import ConfigParser
 
 from drift_mri import __version__
-from drift_mri.command import OPTIONS, overrides, parser, table
+from drift_mri.command import OPTIONS, UNNEEDED, overrides, parser, table
 from tests.processes import DRIFT_MRI, ROOT, fresh, run
 
 
@@ -114,8 +114,10 @@ def test_patterns_and_labels_may_be_several_and_of_any_letters(tmp_path):
 def test_from_another_folder_with_odd_names_and_hyphens(tmp_path):
     save_scan(tmp_path / "$(touch gone) #1.nii.gz")
     words = ("$(touch gone) #1.nii.gz", "-o", "2024_01_15", "--slice-thickness", "4", "--report")
-    done = fresh(*DRIFT_MRI, *words, cwd=tmp_path, PYTHONPATH=ROOT)
+    done = fresh("-c", f"{DRIFT_MRI[1]}; import sys; print(*sys.modules)", *words, cwd=tmp_path, PYTHONPATH=ROOT)
     assert done.returncode == 0, done.stderr
+    modules = {*done.stdout.split()}
+    assert "torch" in modules and not modules & UNNEEDED - {"matplotlib"}, "the page alone draws, with matplotlib"
     result = nib.load(tmp_path / "2024_01_15" / "$(touch gone) #1_sr.nii.gz")
     assert result.shape == (24, 24, 30)
     assert "Warning" not in done.stderr and not (tmp_path / "gone").exists()
