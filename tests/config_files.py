@@ -26,7 +26,16 @@ SIZES = {"large": paper.PARAMETERS_LARGE, "base": paper.PARAMETERS_BASE, "small"
 SHARED = {"imports", "bundle_root", "dataset_dir", "output_dir", "device", "network_def", "network", "initialize"}
 TRAINING = {
     *("seed", "follower", "num_workers", "patch_size", "stage1_batch_size", "stage2_batch_size", "patches_per_epoch"),
-    *("stage1_epochs", "stage2_epochs", "stage1_learning_rate", "stage2_learning_rate", "average_decay", "bfloat16"),
+    *(
+        "stage1_epochs",
+        "stage2_epochs",
+        "distil_epochs",
+        "distil_steps",
+        "stage1_learning_rate",
+        "stage2_learning_rate",
+        "average_decay",
+        "bfloat16",
+    ),
     *(
         "val_interval",
         "checkpoint_interval",
@@ -49,6 +58,7 @@ TRAINING = {
         "min_thickness",
         "common_thickness",
         "schedule",
+        "told",
         "trained",
         "prepare_batch",
         "loss_function",
@@ -56,7 +66,7 @@ TRAINING = {
         "pairs",
         "acquired",
     ),
-    *("averaged", "train", "validate", "stage", "stage1", "stage2", "training", "shipped", "ship"),
+    *("averaged", "train", "validate", "stage", "stage1", "stage2", "distil", "training", "shipped", "ship"),
 }
 DEPLOYED = {"speed", "bfloat16", "both_planes", "ckpt_path", "card", "weights", "inferer", "run"}
 KNOWN = {
@@ -101,9 +111,9 @@ KNOWN = {
     "paper/baselines": SHARED | TRAINING | {"both_planes", "flips", "speed", "consistency", "methods"},
     "mlflow.yaml": {"handlers_id", "configs"},
     "models": {"size", "network_def"},
-    "models/slices.yaml": {"size", "network_def", "common_thickness", "patch_size", "pairs", "prepare_batch"}
+    "models/slices.yaml": {"size", "network_def", "common_thickness", "patch_size", "pairs"}
     | {"stage1_epochs", "patches_per_epoch", "stage1_batch_size", "average_decay", "lesion_share", "schedule"}
-    | {"loss_function", "training"},
+    | {"loss_function", "training", "told", "shipped"},
 }
 HOST_IDS = {  # that Label, Deploy, the zoo's checks or the documented commands look up
     "inference.yaml": "bundle_root device dataset_dir output_dir network_def network preprocessing inferer "

@@ -21,7 +21,7 @@ class PathSample(NamedTuple):
     Attributes:
         xt: `(B, 1, H, W)` states `s(t)`.
         x0: `(B, 1, H, W)` coarse estimates `z` of the frozen APN.
-        x1: `(B, 1, H, W)` targets `y`.
+        x1: `(B, 1, H, W)` targets `y`, NaN where nothing is known.
         t: `(B,)` times in [0, 1].
         partner: `(P,)` indices into the batch, of the partners of its last `P` samples; empty without CETA.
         beside: how many of the last samples are for CETA alone.

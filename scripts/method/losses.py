@@ -67,13 +67,13 @@ def ceta(v: Tensor, path: PathSample) -> Tensor:
         path: the batch; pairs are its last `len(partner)` samples and their partners.
 
     Returns:
-        Mean squared distance over pairs and pixels; 0 without pairs.
+        Mean squared distance over pairs and pixels whose target is known; 0 without pairs.
     """
     pairs = len(path.partner)
     if pairs == 0:
         return v.sum() * 0
-    ends = endpoint(path.x0, v)
-    return mse_loss(ends[path.partner], ends[-pairs:])
+    ends, known = endpoint(path.x0, v), path.x1[-pairs:].isfinite()
+    return mse_loss(ends[path.partner][known], ends[-pairs:][known])
 
 
 class FlowLoss(nn.Module):
@@ -90,8 +90,9 @@ class FlowLoss(nn.Module):
         self.ceta_weight = ceta_weight
 
     def forward(self, v: Tensor, path: PathSample) -> Tensor:
-        """`v` is `(B, 1, H, W)`; returns a scalar."""
+        """`v` is `(B, 1, H, W)`; returns a scalar. Pixels whose target is NaN do not count."""
         count = len(v) - path.beside
         target = target_velocity(path.x0[:count], path.x1[:count])
-        velocity_loss = huber_loss(v[:count], target, delta=self.delta)
+        known = target.isfinite()
+        velocity_loss = huber_loss(v[:count][known], target[known], delta=self.delta)
         return velocity_loss + self.ceta_weight * ceta(v, path)

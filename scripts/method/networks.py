@@ -30,17 +30,20 @@ class AdaGN(nn.Module):
     Args:
         channels: channels `C` of the feature map.
         condition_dim: length of the conditioning vector.
+        norm: false for scale and shift alone. A group norm depends on how much air is in a window.
     """
 
-    def __init__(self, channels: int, condition_dim: int):
+    def __init__(self, channels: int, condition_dim: int, norm: bool = True):
         super().__init__()
-        self.groups = group_count(channels)
+        self.groups = group_count(channels) if norm else 0
         self.first, self.size = 0, 2 * channels  # its share of the modulation; `UNet` sets the first index
         self.project = nn.Sequential(nn.SiLU(), zero_module(nn.Linear(condition_dim, self.size)))
 
     def forward(self, h: Tensor, modulation: Tensor) -> Tensor:
         """`h` is `(B, C, H, W)`; `modulation`, of `UNet.modulation`, has a row for each image or one for all."""
         scale, shift = modulation[:, self.first : self.first + self.size].chunk(2, dim=1)  # each (B or 1, C)
+        if self.groups == 0:
+            return torch.addcmul(shift[:, :, None, None], h, 1 + scale[:, :, None, None])
         if modulation.shape[0] == 1:  # one thickness for all windows: the norm's own affine map, a pass less over `h`
             return torch.group_norm(h, self.groups, 1 + scale[0], shift[0])
         return torch.addcmul(shift[:, :, None, None], torch.group_norm(h, self.groups), 1 + scale[:, :, None, None])
@@ -49,11 +52,11 @@ class AdaGN(nn.Module):
 class ResidualBlock(nn.Module):
     """AdaGN, SiLU, 3 x 3 convolution, twice, around a shortcut (1 x 1 where the channel count changes)."""
 
-    def __init__(self, in_channels: int, out_channels: int, condition_dim: int):
+    def __init__(self, in_channels: int, out_channels: int, condition_dim: int, norm: bool = True):
         super().__init__()
-        self.norm1 = AdaGN(in_channels, condition_dim)
+        self.norm1 = AdaGN(in_channels, condition_dim, norm)
         self.conv1 = nn.Conv2d(in_channels, out_channels, 3, padding=1)
-        self.norm2 = AdaGN(out_channels, condition_dim)
+        self.norm2 = AdaGN(out_channels, condition_dim, norm)
         self.conv2 = nn.Conv2d(out_channels, out_channels, 3, padding=1)
         self.shortcut = nn.Identity() if in_channels == out_channels else nn.Conv2d(in_channels, out_channels, 1)
         self.act = nn.SiLU()
@@ -72,10 +75,10 @@ class ResidualBlock(nn.Module):
 class DownBlock(nn.Module):
     """One encoder level: two residual blocks, then a strided convolution (none at the coarsest level)."""
 
-    def __init__(self, in_channels: int, out_channels: int, condition_dim: int, downsample: bool):
+    def __init__(self, in_channels: int, out_channels: int, condition_dim: int, downsample: bool, norm: bool):
         super().__init__()
         widths = (in_channels, out_channels)
-        self.res_blocks = nn.ModuleList([ResidualBlock(c, out_channels, condition_dim) for c in widths])
+        self.res_blocks = nn.ModuleList([ResidualBlock(c, out_channels, condition_dim, norm) for c in widths])
         self.downsample = nn.Conv2d(out_channels, out_channels, 3, 2, 1) if downsample else nn.Identity()
 
     def forward(self, h: Tensor, modulation: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,14 +91,16 @@ class DownBlock(nn.Module):
 class UpBlock(nn.Module):
     """One decoder level: bilinear x2 and convolution (none at the coarsest level), the skip, three residual blocks."""
 
-    def __init__(self, in_channels: int, skip_channels: int, out_channels: int, condition_dim: int, upsample: bool):
+    def __init__(
+        self, in_channels: int, skip_channels: int, out_channels: int, condition_dim: int, upsample: bool, norm: bool
+    ):
         super().__init__()
         self.upsample = nn.Sequential()
         if upsample:
             self.upsample.append(nn.Upsample(scale_factor=2.0, mode="bilinear"))
             self.upsample.append(nn.Conv2d(in_channels, in_channels, 3, 1, 1))
         widths = (in_channels + skip_channels, out_channels, out_channels)
-        self.res_blocks = nn.ModuleList([ResidualBlock(c, out_channels, condition_dim) for c in widths])
+        self.res_blocks = nn.ModuleList([ResidualBlock(c, out_channels, condition_dim, norm) for c in widths])
 
     def forward(self, h: Tensor, skip: Tensor, modulation: Tensor) -> Tensor:
         """`h` comes from the coarser level, `skip` from the encoder's same level."""
@@ -111,27 +116,28 @@ class UNet(nn.Module):
     Args:
         channels: feature channels from the finest level to the coarsest, such as (96, 192, 384, 768).
         condition_dim: length of the conditioning vector.
+        norm: see `AdaGN`.
     """
 
-    def __init__(self, channels: Sequence[int], condition_dim: int):
+    def __init__(self, channels: Sequence[int], condition_dim: int, norm: bool = True):
         super().__init__()
         channels = list(channels)
         last = len(channels) - 1
         self.stride = 2**last  # height and width must be multiples of it
         self.conv_in = nn.Conv2d(1, channels[0], 3, padding=1)
-        downs = [DownBlock(channels[max(k - 1, 0)], c, condition_dim, k < last) for k, c in enumerate(channels)]
+        downs = [DownBlock(channels[max(k - 1, 0)], c, condition_dim, k < last, norm) for k, c in enumerate(channels)]
         self.down_blocks = nn.ModuleList(downs)
-        self.mid_block1 = ResidualBlock(channels[-1], channels[-1], condition_dim)
-        self.mid_block2 = ResidualBlock(channels[-1], channels[-1], condition_dim)
-        ups = [UpBlock(channels[min(k + 1, last)], c, c, condition_dim, k < last) for k, c in enumerate(channels)]
+        self.mid_block1 = ResidualBlock(channels[-1], channels[-1], condition_dim, norm)
+        self.mid_block2 = ResidualBlock(channels[-1], channels[-1], condition_dim, norm)
+        ups = [UpBlock(channels[min(k + 1, last)], c, c, condition_dim, k < last, norm) for k, c in enumerate(channels)]
         self.up_blocks = nn.ModuleList(ups[::-1])
-        self.norm_out = nn.GroupNorm(group_count(channels[0]), channels[0])
+        self.norm_out = nn.GroupNorm(group_count(channels[0]), channels[0]) if norm else nn.Identity()
         self.conv_out = nn.Conv2d(channels[0], 1, 3, padding=1)
         self.act = nn.SiLU()
         first = 0
-        for norm in self.modules():
-            if isinstance(norm, AdaGN):
-                norm.first, first = first, first + norm.size
+        for module in self.modules():
+            if isinstance(module, AdaGN):
+                module.first, first = first, first + module.size
 
     def modulation(self, condition: Tensor) -> Tensor:
         """Scale and shift of every norm for a condition, `(B or 1, condition_dim)`: `(B or 1, M)`, in order of use."""
@@ -170,38 +176,44 @@ def _mlp(*widths: int) -> nn.Sequential:
 
 
 class ThicknessEmbedding(nn.Module):
-    """Input and target slice thickness -> 512-d conditioning vector, through `tau = 1 / T` (Eq. 2)."""
+    """Input and target slice thickness -> conditioning vector, through `tau = 1 / T` (Eq. 2).
 
-    dim = 512
+    Args:
+        width: numbers for each thickness; 256 in the paper, whose vector has 512.
+    """
 
-    def __init__(self):
+    def __init__(self, width: int = 256):
         super().__init__()
-        self.embed_input = _mlp(1, 128, 256)
-        self.embed_target = _mlp(1, 128, 256)
-        self.combine = _mlp(512, 512, self.dim)
+        self.dim = 2 * width
+        self.embed_input = _mlp(1, width // 2, width)
+        self.embed_target = _mlp(1, width // 2, width)
+        self.combine = _mlp(self.dim, self.dim, self.dim)
 
     def forward(self, thickness: Tensor) -> Tensor:
-        """`thickness` is `(B, 2)`: `[T_i, T_hr]` in mm; returns `(B, 512)`."""
+        """`thickness` is `(B, 2)`: `[T_i, T_hr]` in mm; returns `(B, dim)`."""
         tau = 1.0 / thickness.clamp(min=0.1)  # mm; keeps tau finite
         return self.combine(torch.cat([self.embed_input(tau[:, :1]), self.embed_target(tau[:, 1:])], dim=1))
 
 
 class TimeThicknessEmbedding(nn.Module):
-    """Flow time and slice thickness -> 768-d conditioning vector (Eq. 7)."""
+    """Flow time and slice thickness -> conditioning vector (Eq. 7).
 
-    dim = 768
+    Args:
+        width: numbers for the time and for each thickness; 256 in the paper, whose vector has 768.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 256) -> None:
         super().__init__()
-        self.embed_time = _mlp(256, 512, 256)
-        self.embed_thickness = ThicknessEmbedding()
-        self.combine = _mlp(768, 768, self.dim)
+        self.dim = 3 * width
+        self.embed_time = _mlp(256, 2 * width, width)
+        self.embed_thickness = ThicknessEmbedding(width)
+        self.combine = _mlp(self.dim, self.dim, self.dim)
         frequencies = torch.exp(-math.log(10000.0) * torch.arange(128) / 127)
         self.frequencies: Tensor  # here, since TorchScript cannot read it on the class
         self.register_buffer("frequencies", frequencies, persistent=False)
 
     def forward(self, thickness: Tensor, t: Tensor) -> Tensor:
-        """`thickness` is `(B, 2)` in mm, `t` is `(B,)` in [0, 1]; returns `(B, 768)`."""
+        """`thickness` is `(B, 2)` in mm, `t` is `(B,)` in [0, 1]; returns `(B, dim)`."""
         angles = t[:, None] * self.frequencies[None, :]
         time = self.embed_time(torch.cat([angles.sin(), angles.cos()], dim=1))
         return self.combine(torch.cat([time, self.embed_thickness(thickness)], dim=1))
@@ -220,7 +232,7 @@ class AnatomicalProjectionNetwork(nn.Module):
         super().__init__()
         self.lengths = 2  # that it is told
         self.embedding = ThicknessEmbedding()
-        self.unet = UNet(channels, ThicknessEmbedding.dim)
+        self.unet = UNet(channels, self.embedding.dim)
         self.residual = residual
         if residual:
             zero_module(self.unet.conv_out)
@@ -246,12 +258,18 @@ class AnatomicalProjectionNetwork(nn.Module):
 
 
 class VelocityNetwork(nn.Module):
-    """Stage 2: velocity `v(s(t); t, c)` of the rectified flow (Eq. 8); zero-initialised, so the flow starts at rest."""
+    """Stage 2: velocity `v(s(t); t, c)` of the rectified flow (Eq. 8); zero-initialised, so the flow starts at rest.
 
-    def __init__(self, channels: Sequence[int]):
+    Args:
+        channels: see `UNet`.
+        width: see `TimeThicknessEmbedding`.
+        norm: see `AdaGN`.
+    """
+
+    def __init__(self, channels: Sequence[int], width: int = 256, norm: bool = True):
         super().__init__()
-        self.embedding = TimeThicknessEmbedding()
-        self.unet = UNet(channels, TimeThicknessEmbedding.dim)
+        self.embedding = TimeThicknessEmbedding(width)
+        self.unet = UNet(channels, self.embedding.dim, norm)
         zero_module(self.unet.conv_out)
 
     def modulation(self, thickness: Tensor, t: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import torch
 from monai.engines import PrepareBatch
 from monai.inferers import Inferer, SimpleInferer
@@ -9,28 +11,30 @@ from torch import Tensor, nn
 
 from ..errors import InputError, flag
 from ..method.flow import PathSample, endpoint_biased, state_at
+from ..method.networks import Drift
+from ..method.schedule import euler_times
+
+THICKNESS = ("thickness",)  # what the paper's stage 1 is told beside the image; one on the slices, lengths and rows
+
+
+def _on(device, batchdata, names: Iterable[str], non_blocking: bool) -> list[Tensor]:
+    return [batchdata[name].to(device, non_blocking=non_blocking) for name in names]
 
 
 class ProjectionBatch(PrepareBatch):
-    """Stage 1: degraded planes in, sharp planes out, thickness beside them."""
+    """Stage 1: degraded planes in, sharp planes out.
+
+    Args:
+        told: keys of what the network is told beside the image.
+    """
+
+    def __init__(self, told: Sequence[str] = THICKNESS):
+        self.told = tuple(told)
 
     def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
-        """Returns `(image, label, (thickness,), {})` on the device."""
-        image, label, thickness = (
-            batchdata[key].to(device, non_blocking=non_blocking) for key in ("image", "label", "thickness")
-        )
-        return image, label, (thickness,), {}
-
-
-class SliceBatch(PrepareBatch):
-    """Stage 1 on the measured slices: patches of them in, sharp rows out, lengths and the rows' places beside them."""
-
-    def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
-        """Returns `(image, label, (lengths, rows), {})` on the device."""
-        image, label, lengths, rows = (
-            batchdata[key].to(device, non_blocking=non_blocking) for key in ("image", "label", "lengths", "rows")
-        )
-        return image, label, (lengths, rows), {}
+        """Returns `(image, label, what is told, {})` on the device."""
+        image, label, *told = _on(device, batchdata, ("image", "label", *self.told), non_blocking)
+        return image, label, tuple(told), {}
 
 
 class PrecisionInferer(SimpleInferer):
@@ -64,39 +68,76 @@ class FlowBatch(PrepareBatch):
         alpha: exponent of the endpoint-biased times, 2 in the paper.
         ceta_time: at which CETA compares endpoints (Sec. S12), for two more planes of each pair; null for the times of
             the flow's states, which cost nothing.
+        told: see `ProjectionBatch`; the first one begins with thickness and target, the second one is rows.
 
     Raises:
         InputError: if `ceta_time` is no time.
     """
 
-    def __init__(self, apn: nn.Module, inferer: Inferer, alpha: float, ceta_time: float | None = None):
+    def __init__(
+        self,
+        apn: nn.Module,
+        inferer: Inferer,
+        alpha: float,
+        ceta_time: float | None = None,
+        told: Sequence[str] = THICKNESS,
+    ):
         if ceta_time is not None and not (isinstance(ceta_time, int | float) and 0 <= ceta_time <= 1):
             raise InputError(f"ceta_time is {ceta_time!r}: expected a time in [0, 1], or null. Set --ceta_time.")
         self.apn = apn.eval().requires_grad_(False)
         self.inferer = inferer
         self.alpha = alpha
         self.ceta_time = ceta_time
+        self.told = tuple(told)
 
     def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
         """Returns `(xt, PathSample, (thickness, t), {})` on the device."""
-        batch = {
-            key: batchdata[key].to(device, non_blocking=non_blocking)
-            for key in ("image", "label", "thickness", "proximal", "proximal_thickness")
-        }
-        partner = (batch["proximal_thickness"][:, 0] != batch["thickness"][:, 0]).nonzero()[:, 0]
-        image = torch.cat([batch["image"], batch["proximal"][partner]])
-        thickness = torch.cat([batch["thickness"], batch["proximal_thickness"][partner]])
-        x1 = torch.cat([batch["label"], batch["label"][partner]])
-        t = endpoint_biased(torch.rand(len(batch["image"]), device=x1.device), self.alpha)
+        label, *first = _on(device, batchdata, ("label", "image", *self.told), non_blocking)
+        pairs = _on(device, batchdata, ("proximal", *(f"proximal_{name}" for name in self.told)), non_blocking)
+        partner = (pairs[1][:, 0] != first[1][:, 0]).nonzero()[:, 0]
+        image, *told = (torch.cat([a, b[partner]]) for a, b in zip(first, pairs))
+        thickness, x1 = told[0][:, :2], torch.cat([label, label[partner]])
+        t = endpoint_biased(torch.rand(len(label), device=x1.device), self.alpha)
         t = torch.cat([t, t[partner]])
         with torch.no_grad():
-            x0 = self.inferer(image, self.apn, thickness)
+            x0 = self.inferer(image, self.apn, *told)
+        for rows in told[1:]:  # a pair's thinner slices hold fewer of them
+            outside = (rows < -0.5) | (rows >= image.shape[2] - 0.5)
+            x1 = x1.masked_fill(outside[:, None, :, None], torch.nan)
         beside = 0
         if self.ceta_time is not None:
-            first, beside = len(t), 2 * len(partner)
-            again = torch.cat([partner, torch.arange(len(batch["image"]), first, device=x1.device)])
+            count, beside = len(t), 2 * len(partner)
+            again = torch.cat([partner, torch.arange(len(label), count, device=x1.device)])
             x0, x1, thickness = (torch.cat([whole, whole[again]]) for whole in (x0, x1, thickness))
             t = torch.cat([t, t.new_full((beside,), self.ceta_time)])
-            partner = torch.arange(first, first + len(partner), device=x1.device)
-        xt = state_at(x0, x1, t)
+            partner = torch.arange(count, count + len(partner), device=x1.device)
+        xt = state_at(x0, x1.where(x1.isfinite(), x0), t)
         return xt, PathSample(xt, x0, x1, t, partner, beside), (thickness, t), {}
+
+
+class DistilBatch(PrepareBatch):
+    """Distillation: where the flow of both stages lands is where one Euler step is to land (Liu et al., ICLR 2023).
+
+    Args:
+        teacher: both stages; put in evaluation mode and frozen.
+        inferer: how they are called.
+        steps: Euler steps of the teacher.
+        told: see `ProjectionBatch`.
+    """
+
+    def __init__(self, teacher: Drift, inferer: Inferer, steps: int, told: Sequence[str] = THICKNESS):
+        self.teacher = teacher.eval().requires_grad_(False)
+        self.inferer = inferer
+        self.times = euler_times(steps)
+        self.told = tuple(told)
+
+    def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
+        """Returns `(x0, PathSample, (thickness, 0), {})` on the device; there are no pairs."""
+        image, *told = _on(device, batchdata, ("image", *self.told), non_blocking)
+        thickness, times = told[0][:, :2], self.times.to(image)
+        with torch.no_grad():
+            x0 = self.inferer(image, self.teacher.apn, *told)
+            modulations = self.teacher.modulations(thickness, times)
+            x1 = self.inferer(x0, self.teacher.refine, modulations, times)
+        t, nobody = x0.new_zeros(len(x0)), torch.zeros(0, dtype=torch.long, device=x0.device)
+        return x0, PathSample(x0, x0, x1, t, nobody), (thickness, t), {}

@@ -217,9 +217,9 @@ class RandAcquired(RandomizableTransform, MapTransform):
         label, target = data[key], data["spacing"][0]
         self.randomize(target)
         generator = np.random.default_rng(self._seed)
-        image = proximal = self._degrade(label, target, self._thickness, generator)
+        image = proximal = interpolate(*self._acquired(label, target, self._thickness, generator), "nearest")
         if self._proximal != self._thickness:
-            proximal = self._degrade(label, target, self._proximal, generator)
+            proximal = interpolate(*self._acquired(label, target, self._proximal, generator), "nearest")
         return {
             key: label,
             "image": image,
@@ -228,18 +228,20 @@ class RandAcquired(RandomizableTransform, MapTransform):
             "proximal_thickness": torch.tensor([self._proximal, target]),
         }
 
-    def thick(self, planes: Tensor, target: float) -> tuple[Tensor, Acquisition]:
-        """Draws an acquisition; the thick slices of planes `(N, H, W)` by it, `(N, S, W)`.
+    def stacks(self, planes: Tensor, target: float) -> list[tuple[Tensor, Acquisition]]:
+        """Draws an acquisition; the thick slices of planes `(N, H, W)` by it, `(N, S, W)`, and those of CETA's pair.
 
         Args:
             planes: sharp, in [0, 1].
             target: their edge along the slice axis, in mm.
+
+        Returns:
+            One stack, or two.
         """
         self.randomize(target)
-        return self._acquired(planes, target, self._thickness, np.random.default_rng(self._seed))
-
-    def _degrade(self, plane: Tensor, target: float, thickness: float, generator: np.random.Generator) -> Tensor:
-        return interpolate(*self._acquired(plane, target, thickness, generator), "nearest")
+        generator = np.random.default_rng(self._seed)
+        thicknesses = dict.fromkeys([self._thickness, self._proximal])
+        return [self._acquired(planes, target, thickness, generator) for thickness in thicknesses]
 
     def _acquired(
         self, plane: Tensor, target: float, thickness: float, generator: np.random.Generator

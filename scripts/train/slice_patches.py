@@ -1,4 +1,4 @@
-"""Training pairs of stage 1 on the measured slices: a patch of them, and the sharp rows that lie in it."""
+"""Training pairs on the measured slices, for both stages: a patch of slices, and the sharp rows that lie in it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from monai.utils import convert_to_tensor
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ..stack.acquisition import Acquisition
 from .simulation import RandAcquired
 
 TISSUE = 0.08  # of intensities in [0, 1], above which a pixel is taken for tissue
@@ -27,7 +28,9 @@ class RandSlicePatchd(RandomizableTransform, MapTransform):
     Replaces the plane by `image`, `(1, slices, columns)`, the measured slices; the sharp `(1, rows, columns)`
     neighbouring rows of the fine grid that lie in the slices, NaN where the plane ends or the slices hold fewer;
     `rows`, `(rows,)`, their places in slices from the centre of the first; and `lengths`, `(4,)` in mm: slice
-    thickness, target, slice spacing, pixel. Where the stack has fewer slices, its last one is repeated.
+    thickness, target, slice spacing, pixel. Where the stack has fewer slices, its last one is repeated. `proximal`,
+    `proximal_lengths` and `proximal_rows` say the same of the slices of CETA's pair, from the one that the first row
+    lies in; without a pair they repeat the former.
 
     Args:
         keys: one key, a `(1, H, W)` plane in [0, 1] whose first axis is the slice axis; `spacing` in the data, in mm.
@@ -58,21 +61,35 @@ class RandSlicePatchd(RandomizableTransform, MapTransform):
         left = self._start((label[0] > TISSUE).float().mean(0), self.columns)
         label = label[:, :, left : left + self.columns]  # before the simulation, whose time grows with the columns
         self.acquired.set_random_state(state=self.R)
-        thick, acquisition = self.acquired.thick(label, target)
+        stacks = self.acquired.stacks(label, target)
+        thick, acquisition = stacks[0]
         first = self._start((thick[0] > TISSUE).float().mean(1), self.slices)
-        patch = thick[:, first : first + self.slices]
         places = acquisition.fine_rows - first
-        (inside,) = np.nonzero((places >= -0.5) & (places < patch.shape[1] - 0.5))
+        (inside,) = np.nonzero((places >= -0.5) & (places < min(self.slices, thick.shape[1] - first) - 0.5))
         start = inside[0] + self._start((label[0, inside] > TISSUE).float().mean(1), self.rows)
         sharp = label[:, start : min(start + self.rows, inside[-1] + 1)]
-        step = target / acquisition.slice_spacing
-        missing = [0, self.columns - patch.shape[2], 0, self.slices - patch.shape[1]]
         lacking = [0, self.columns - sharp.shape[2], 0, self.rows - sharp.shape[1]]
+        pair, its = stacks[-1]
+        other = first if len(stacks) == 1 else round(np.clip(its.fine_rows[start], 0, pair.shape[1] - 1))
+        image, rows, lengths = self._patch(thick, acquisition, first, start, pixel)
+        proximal, proximal_rows, proximal_lengths = self._patch(pair, its, other, start, pixel)
         return {
-            "image": pad(patch, missing, mode="replicate"),
+            "image": image,
             key: pad(sharp, lacking, value=torch.nan),
-            "rows": torch.from_numpy(places[start] + step * np.arange(self.rows)).float(),
-            "lengths": torch.tensor(
-                [acquisition.slice_thickness, target, acquisition.slice_spacing, pixel], dtype=torch.float32
-            ),
+            "rows": rows,
+            "lengths": lengths,
+            "proximal": proximal,
+            "proximal_rows": proximal_rows,
+            "proximal_lengths": proximal_lengths,
         }
+
+    def _patch(
+        self, thick: Tensor, acquisition: Acquisition, first: int, start: int, pixel: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The slices of a stack from `first` on, where the fine rows from `start` on lie in them, and the lengths."""
+        a = acquisition
+        patch = thick[:, first : first + self.slices]
+        missing = [0, self.columns - patch.shape[2], 0, self.slices - patch.shape[1]]
+        rows = a.fine_rows[start] - first + a.target_spacing / a.slice_spacing * np.arange(self.rows)
+        lengths = torch.tensor([a.slice_thickness, a.target_spacing, a.slice_spacing, pixel], dtype=torch.float32)
+        return pad(patch, missing, mode="replicate"), torch.from_numpy(rows).float(), lengths

@@ -49,7 +49,6 @@ class Training:
         averaged: its copy, which becomes the average that validates and ships.
         data: hash of the data, of `recipe.data_digest`.
         seed: of all that is drawn.
-        card: of the exported weights.
         output_dir: folder to write to.
         schedule: of the learning rate, as a share of its peak: `(step, steps in all)` -> share.
         max_norm: of the gradient, see `ClipGradient`.
@@ -64,7 +63,6 @@ class Training:
         averaged: nn.Module,
         data: str,
         seed: int,
-        card: Card,
         output_dir: str,
         schedule: Callable[[int, int], float],
         max_norm: float,
@@ -76,7 +74,6 @@ class Training:
         self.averaged = averaged
         self.data = data
         self.seed = seed
-        self.card = card
         self.folder = Path(output_dir)
         self.schedule = schedule
         self.max_norm = max_norm
@@ -92,6 +89,7 @@ class Training:
         export: str,
         trainer: SupervisedTrainer,
         evaluator: SupervisedEvaluator,
+        card: Card,
     ) -> None:
         """Trains a stage to its end, from its last checkpoint if there is one, and exports the averaged network.
 
@@ -104,6 +102,7 @@ class Training:
             export: file name for the averaged network's weights.
             trainer: stock; it gets seeds, schedule, clipping, average, validation, curves and checkpoints.
             evaluator: stock, of the averaged network.
+            card: of the exported weights.
 
         Raises:
             InputError: if the start weights cannot be loaded, an epoch is less than a batch, the checkpoint is broken
@@ -161,7 +160,7 @@ class Training:
                     "another --output_dir."
                 )
         if idist.get_rank() == 0 and trainer.state.epoch == epochs:
-            save_weights(self.averaged, self.folder / export, self.card, torch.float32)
+            save_weights(self.averaged, self.folder / export, card, torch.float32)
         idist.barrier()  # the next stage reads what the first process has written
 
     def _recipe(self, name: str, start: str | None) -> dict:

@@ -82,8 +82,8 @@ def test_cost_is_one_apn_and_n_velocities():
 
 
 def test_conditions_have_the_papers_lengths():
-    assert networks.ThicknessEmbedding.dim == paper.THICKNESS_CONDITION_DIM
-    assert networks.TimeThicknessEmbedding.dim == paper.TIME_CONDITION_DIM
+    assert networks.ThicknessEmbedding().dim == paper.THICKNESS_CONDITION_DIM
+    assert networks.TimeThicknessEmbedding().dim == paper.TIME_CONDITION_DIM
     assert len(networks.TimeThicknessEmbedding().frequencies) * 2 == paper.TIME_EMBEDDING_DIM
     assert networks.UNet((1, 1, 1, 1), 1).stride == 2 ** (paper.LEVELS - 1)
 

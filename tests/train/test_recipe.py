@@ -36,10 +36,13 @@ def test_a_value_is_in_the_recipes_of_the_stages_that_depend_on_it(values, stage
     assert {name for name in ("stage1", "stage2") if changed(name, **values)} == stages
 
 
+STAGES = ("stage1", "stage2", "distil")
+
+
 def test_every_option_is_in_a_recipe_but_for_places_machine_and_intervals():
     names = list(raw("train.yaml"))
     options = set(names[names.index("bundle_root") : names.index("network_def")])
-    roots = {place.split("::")[0] for name in ("stage1", "stage2") for place in recipe(parser("train.yaml"), name)}
+    roots = {place.split("::")[0] for name in STAGES for place in recipe(parser("train.yaml"), name)}
     free = {"bundle_root", "dataset_dir", "label_dir", "output_dir", "ckpt_path", "device", "num_workers", "follower"}
     assert options - roots == free | {"val_interval", "checkpoint_interval"}
 

@@ -4,13 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from scripts.method.losses import KnownLoss, ReconstructionLoss
+from scripts.method.losses import FlowLoss, KnownLoss, ReconstructionLoss
+from scripts.method.networks import Drift, VelocityNetwork
+from scripts.method.schedule import euler_times
 from scripts.method.slice_projection import SliceProjectionNetwork
-from scripts.train.batches import SliceBatch
+from scripts.method.weights import read_card
+from scripts.train.batches import DistilBatch, FlowBatch, PrecisionInferer, ProjectionBatch
 from scripts.train.simulation import RandAcquired
 from scripts.train.slice_patches import RandSlicePatchd
 from tests import nano
 
+TOLD = ("lengths", "rows")
 SIZES = (6, 10, 20)  # slices, columns, rows
 
 
@@ -56,7 +60,9 @@ def test_rows_lie_where_the_sharp_ones_were_taken(seed):
 def test_shapes_are_one_whatever_the_acquisition(seed):
     pair = drawn(plane(), seed, spacing_ratio=(0.8, 1.4))
     shapes = {name: tuple(value.shape) for name, value in pair.items()}
-    assert shapes == {"image": (1, 6, 10), "label": (1, 20, 10), "rows": (20,), "lengths": (4,)}
+    seen = {"": (1, 6, 10), "_rows": (20,), "_lengths": (4,)}
+    stacks = {name: shape for name, shape in zip(("image", "rows", "lengths"), seen.values())}
+    assert shapes == {"label": (1, 20, 10), **stacks, **{f"proximal{name}": shape for name, shape in seen.items()}}
     assert pair["image"].isfinite().all()
 
 
@@ -112,6 +118,96 @@ def test_common_thicknesses_are_half_of_the_stacks_and_more():
     assert abs(((p := thicknesses()) >= 4).logical_and(p <= 5).float().mean() - 0.2) < 0.1
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_the_slices_of_a_pair_show_the_same_rows_at_their_own_thickness(seed):
+    ramp = torch.linspace(0.2, 1, 240)[None, :, None].expand(1, 240, 30).contiguous()
+    pair = drawn(ramp, seed, ceta_gap=1.0, min_thickness=3.0, max_shift=0.5, spacing_ratio=(0.8, 1.4))
+    assert pair["proximal_lengths"][0] == pytest.approx(pair["lengths"][0] - 1)
+    assert torch.equal(pair["proximal_lengths"][[1, 3]], pair["lengths"][[1, 3]])
+    slices, label, rows = pair["proximal"][0, :, 0], pair["label"][0, :, 0], pair["proximal_rows"]
+    assert -0.5 <= rows[0] <= 5.5, "the first row lies in them"
+    known = label.isfinite() & (rows >= 0) & (rows <= 5)
+    below = rows.floor().clamp(0, 4).long()
+    between = slices[below] + (rows - below) * (slices[below + 1] - slices[below])
+    inner = known & (label > 0.23) & (label < 0.97)
+    torch.testing.assert_close(between[inner], label[inner], atol=1e-4, rtol=0)
+
+
+def test_without_a_pair_the_slices_stand_for_their_own():
+    pair = drawn(plane())
+    for name in ("", "_rows", "_lengths"):
+        assert torch.equal(pair[f"proximal{name}"], pair[name[1:] or "image"])
+
+
+# Stage 2
+
+
+def batch_of(count=4, **options):
+    pairs = [drawn(plane(), seed, min_thickness=2.5, ceta_gap=1.0, **options) for seed in range(count)]
+    batch = {name: torch.stack([pair[name] for pair in pairs]) for name in pairs[0]}
+    return {**batch, **{name: 2 * batch[name] - 1 for name in ("image", "label", "proximal")}}
+
+
+def drift(seed=0):
+    """Both stages, whose weights are no zeros."""
+    torch.manual_seed(seed)
+    network = Drift(SliceProjectionNetwork([8, 12], [1, 1], 8), VelocityNetwork([8, 16], width=8, norm=False))
+    for parameter in network.parameters():
+        parameter.data += 0.02 * torch.randn_like(parameter)
+    return network
+
+
+def test_a_flows_batch_holds_what_is_known_of_either_stack():
+    network, batch = drift(), batch_of()
+    xt, path, (thickness, t), _ = FlowBatch(network.apn, PrecisionInferer(False), 2.0, told=TOLD)(batch, "cpu")
+    assert path.partner.tolist() == [0, 1, 2, 3] and thickness.shape == (8, 2)
+    torch.testing.assert_close(path.x0[:4], network.apn(batch["image"], batch["lengths"], batch["rows"]))
+    known = path.x1.isfinite()
+    assert torch.equal(known[:4], batch["label"].isfinite())
+    assert (known[4:] <= known[:4]).all() and known[4:].any((1, 2, 3)).all()
+    for k in range(4, 8):
+        rows = batch["proximal_rows"][k - 4]
+        assert not known[k, 0, (rows < -0.5) | (rows >= 5.5)].any(), "beyond the thinner slices"
+    torch.testing.assert_close(
+        xt[known], ((1 - t[:, None, None, None]) * path.x0 + t[:, None, None, None] * path.x1)[known]
+    )
+    assert xt.isfinite().all()
+
+
+def test_what_is_not_known_trains_no_velocity():
+    batch = FlowBatch(drift().apn, PrecisionInferer(False), 2.0, told=TOLD)(batch_of(), "cpu")
+    v = torch.zeros_like(batch[0], requires_grad=True)
+    loss = FlowLoss(0.1, 0.5)(v, batch[1])
+    loss.backward()
+    known, pairs = batch[1].x1.isfinite(), batch[1].x1[4:].isfinite()
+    assert loss.isfinite() and v.grad[~known].abs().sum() == v.grad[:4][~known[:4] & ~pairs].abs().sum() == 0
+
+
+def test_distillation_leads_from_the_estimate_to_where_the_flow_lands():
+    teacher, batch = drift(), batch_of()
+    x0, path, (thickness, t), _ = DistilBatch(teacher, PrecisionInferer(False), 8, TOLD)(batch, "cpu")
+    landed = teacher(batch["image"], batch["lengths"], euler_times(8), batch["rows"])
+    torch.testing.assert_close(path.x1, landed)
+    assert torch.equal(path.xt, x0) and torch.equal(path.x0, x0) and (t == 0).all() and len(path.partner) == 0
+    v = teacher.velocity(x0, thickness, t)
+    one = teacher(batch["image"], batch["lengths"], euler_times(1), batch["rows"])
+    torch.testing.assert_close(x0 + v, one)
+    assert FlowLoss(0.1, 0.0)(landed - x0, path) == 0, "a velocity that lands there at once"
+
+
+def test_a_group_norm_sees_the_air_and_a_velocity_without_norms_does_not():
+    torch.manual_seed(0)
+    thickness, t, x = torch.tensor([[5.0, 1.0]]), torch.zeros(1), torch.rand(1, 1, 64, 64)
+    aired = torch.nn.functional.pad(x, [0, 192], value=-1.0)
+    for norm in (True, False):
+        network = VelocityNetwork([8, 16], width=8, norm=norm)
+        torch.nn.init.normal_(network.unet.conv_out.weight)
+        with torch.no_grad():
+            near, far = network(x, thickness, t), network(aired, thickness, t)[..., :64]
+        inner = (near - far)[..., :32].abs().max() / near.abs().max()
+        assert (inner > 1e-3) == norm
+
+
 # The loss
 
 
@@ -139,7 +235,12 @@ SLICES = {
             "blocks": [1, 1],
             "fine_channels": 8,
         },
-        "velocity": {"_target_": "scripts.method.networks.VelocityNetwork", "channels": [8, 16]},
+        "velocity": {
+            "_target_": "scripts.method.networks.VelocityNetwork",
+            "channels": [8, 16],
+            "width": 8,
+            "norm": False,
+        },
     },
     "patch_size": {"slices": 6, "columns": 16, "rows": 16},
 }
@@ -156,7 +257,9 @@ def test_a_training_lowers_the_loss():
     network = SliceProjectionNetwork([16, 24], [1, 1], 8)
     squares = 0.2 + 0.6 * ((torch.arange(96)[:, None] // 12 + torch.arange(64) // 10) % 2).float()[None]
     pairs = [drawn(squares, seed, sizes=(8, 24, 24), min_thickness=3.0) for seed in range(8)]
-    image, label, arguments, _ = SliceBatch()({name: torch.stack([p[name] for p in pairs]) for name in pairs[0]}, "cpu")
+    image, label, arguments, _ = ProjectionBatch(TOLD)(
+        {name: torch.stack([p[name] for p in pairs]) for name in pairs[0]}, "cpu"
+    )
     loss = KnownLoss(ReconstructionLoss(0.02, epsilon=0.1))
     optimizer = torch.optim.AdamW(network.parameters(), 2e-3)
     losses = []
@@ -177,9 +280,20 @@ def test_a_resumed_training_ends_as_one_that_never_stopped(tmp_path, dataset_dir
     assert nano.same(nano.load(whole / "stage1.pt"), nano.load(parts / "stage1.pt"))
 
 
+def test_one_command_trains_both_stages_and_makes_the_flow_one_step(tmp_path, dataset_dir):
+    """Killed after stage 2, it goes on with the distillation."""
+    options = {"patches_per_epoch": 8, "stage2_epochs": 2, "distil_epochs": 2, "distil_steps": 3}
+    for run_id in ("stage1", "stage2", "training"):
+        nano.workflow(tmp_path, dataset_dir, run_id, stacked=[MODEL], **{**SLICES, **options}).run()
+    estimate, flow, one = (nano.load(tmp_path / f"{name}.pt") for name in ("stage1", "model", "one_step"))
+    assert all(torch.equal(estimate[name], one[name]) for name in one if name.startswith("apn."))
+    assert any(not torch.equal(flow[name], one[name]) for name in one if name.startswith("velocity."))
+    assert (read_card(tmp_path / "model.pt").n_max, read_card(tmp_path / "one_step.pt").n_max) == (5, 1)
+
+
 def test_the_batch_is_what_the_network_takes():
     pair = drawn(plane())
     batch = {name: value[None] for name, value in pair.items()}
-    image, label, (lengths, rows), keywords = SliceBatch()(batch, "cpu")
+    image, label, (lengths, rows), keywords = ProjectionBatch(TOLD)(batch, "cpu")
     assert image.shape == (1, 1, 6, 10) and label.shape == (1, 1, 20, 10)
     assert lengths.shape == (1, 4) and rows.shape == (1, 20) and keywords == {}
