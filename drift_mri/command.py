@@ -12,25 +12,32 @@ from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
-from . import BUNDLE, __version__
+from . import BUNDLE, SHIPPED, __version__
 
 sys.path.insert(0, str(BUNDLE))  # where `scripts` is, of which the configs speak
 
 from scripts.errors import INTERRUPTED, input_error, printable
-from scripts.options import OPTIONS, PATHS, PATTERNS
+from scripts.options import OPTIONS, PATHS, PATTERNS, PROGRAM, check_options
 
 HYPHENS = re.compile(r"(?<=^--)[\w-]+")  # in an option's name they are as good as underscores
 UNNEEDED = {"ignite", "matplotlib", "mlflow", "skimage"}  # MONAI imports them where they are, which takes seconds
 SIZES = sorted(path.stem for path in (BUNDLE / "configs" / "models").glob("*.yaml"))
 
 
-SIZE: dict[str, Any] = {"choices": SIZES, "help": "of the network that --ckpt_path holds (default: tiny)"}
+FILES: dict[str, dict[str, Any]] = {  # options that choose config files
+    "size": {"choices": SIZES, "help": f"of the network that --ckpt_path holds (default: {SHIPPED})"},
+    "config": {
+        "action": "append",
+        "metavar": "FILE",
+        "help": "a config to stack on configs/inference.yaml, for a network of your own",
+    },
+}
 
 
 def table() -> str:
     """The options as docs/usage.md shows them, in Markdown."""
     lines = ["| option | what |", "| --- | --- |"]
-    for name, how in {**OPTIONS, "size": SIZE}.items():
+    for name, how in {**OPTIONS, **FILES}.items():
         values = how.get("metavar") or " or ".join(map(str, how.get("choices", ())))
         lines.append(f"| `{f'--{name} {values}'.strip()}` | {how['help']} |".replace("*", r"\*"))
     return "\n".join(lines) + "\n"
@@ -68,9 +75,8 @@ def parser() -> argparse.ArgumentParser:
         "any depth, or a BIDS dataset",
     )
     result.add_argument("-o", "--output_dir", required=True, metavar="OUT", help="folder of the results")
-    for name, how in OPTIONS.items():
+    for name, how in {**OPTIONS, **FILES}.items():
         result.add_argument(f"--{name}", default=None, **how)
-    result.add_argument("--size", **SIZE)
     result.add_argument("--version", action="version", version=f"drift-mri {__version__}")
     return result
 
@@ -79,9 +85,11 @@ def overrides(options: argparse.Namespace) -> dict[str, Any]:
     """Options as `ConfigWorkflow` takes them. Paths and patterns are `Path`s: in texts MONAI reads `$`, `@`, `%`, `#`.
 
     Raises:
-        SystemExit: if a path or a pattern is empty.
+        SystemExit: if a path or a pattern is empty, or a size has no weights.
     """
-    given = {name: value for name, value in vars(options).items() if value is not None and name != "size"}
+    given = {name: value for name, value in vars(options).items() if value is not None and name not in FILES}
+    if options.size not in (None, SHIPPED) and not options.ckpt_path:
+        parser().error(f"--size {options.size} needs weights of that size: {SHIPPED} alone ships; set --ckpt_path")
     for name in given.keys() & {*PATHS, *PATTERNS}:
         texts = given[name] if isinstance(given[name], list) else [given[name]]
         if not all(texts):
@@ -114,6 +122,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         configs = BUNDLE / "configs"
         logging.getLogger("monai.bundle.workflows").setLevel(logging.WARNING)  # it tells where that file is
         files = [configs / "inference.yaml", *([configs / "models" / f"{options.size}.yaml"] if options.size else [])]
+        for path in map(Path, options.config or []):
+            if not path.is_file():
+                parser().error(f"--config {path} is not there")
+            sys.path.append(str(path.absolute().parent))  # where the modules may lie that it names
+            files.append(path.absolute())
+        if options.config:
+            check_options([str(Path(*PROGRAM)), "run", "--config_file", str([str(path) for path in files])])
         workflow = ConfigWorkflow(
             workflow_type="inference",
             config_file=[str(path) for path in files],

@@ -21,7 +21,7 @@ import nibabel as nib
 import numpy as np
 from nibabel.spatialimages import SpatialImage
 
-from . import BUNDLE
+from . import BUNDLE, SHIPPED
 
 if TYPE_CHECKING:
     from monai.bundle import ConfigParser
@@ -73,6 +73,8 @@ def _config(size: str | None, **given: Any) -> ConfigParser:
     sizes = {path.stem: path for path in sorted((configs / "models").glob("*.yaml"))}
     if size is not None and size not in sizes:
         raise InputError(f"size is {size!r}: expected {' or '.join(sizes)}. Leave it out for the shipped weights.")
+    if size not in (None, SHIPPED) and "ckpt_path" not in given:
+        raise InputError(f"size is {size}, and no weights are given: {SHIPPED} alone ships. Give ckpt_path, too.")
     files = [configs / "inference.yaml", *([] if size is None else [sizes[size]])]
     parser = ConfigParser(_here(ConfigParser.load_config_files([str(file) for file in files])))
     parser.read_meta(str(configs / "metadata.json"))

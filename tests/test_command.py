@@ -47,6 +47,7 @@ def test_every_option_is_one_of_the_config():
         (["", "-o", "out"], "input is empty"),
         (["scan.nii", "-o", ""], "output_dir is empty"),
         (["scan.nii"], "-o"),
+        (["scan.nii", "-o", "out", "--size", "small"], "--size small needs weights of that size: tiny alone ships"),
         ([], "input"),
     ],
 )
@@ -133,6 +134,37 @@ def test_a_console_without_utf_8_and_names_with_control_characters(tmp_path):
     assert done.returncode == 0, done.stderr
     assert r"M\xfcller \u8133.nii.gz" in done.stdout and r"a\x1b[2J\x07.nii.gz" in done.stdout
     assert "skipped" in done.stdout + done.stderr and "\x1b" not in done.stdout + done.stderr
+
+
+MINE = """
+network_def: {_target_: mine.Mine}
+network: {_target_: scripts.method.weights.deployed, network: '@network_def', device: '@device'}
+"""
+
+
+OWN_NETWORK = """
+from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
+
+print("mine is asked")
+
+
+def Mine():
+    return Drift(AnatomicalProjectionNetwork((4, 8), residual=True), VelocityNetwork((4, 8)))
+"""
+
+
+def test_a_network_of_ones_own_runs_by_a_config(tmp_path):
+    """And so does a module that lies beside it. What it misspells is told."""
+    save_scan(tmp_path / "a.nii.gz")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "mine.yaml").write_text(MINE)
+    (tmp_path / "own" / "mine.py").write_text(OWN_NETWORK)
+    done = drift_mri("a.nii.gz", "-o", "out", "--config", "own/mine.yaml", folder=tmp_path)
+    assert done.returncode == 0 and "mine is asked" in done.stdout, done.stderr
+    assert (tmp_path / "out" / "a_sr.nii.gz").is_file()
+    (tmp_path / "own" / "mine.yaml").write_text("network_def: {_target_: scripts.networks.Drift}")
+    done = drift_mri("a.nii.gz", "-o", "new", "--config", "own/mine.yaml", folder=tmp_path)
+    assert done.returncode == 1 and "scripts.networks.Drift is scripts.method.networks.Drift now" in done.stderr
 
 
 def test_a_mistake_in_the_data_is_one_line(tmp_path):

@@ -81,6 +81,13 @@ def read_card(path: str | os.PathLike) -> Card:
         InputError: if the card is missing or broken.
     """
     place = card_path(path)
+    if not os.path.isfile(path):
+        raise InputError(f"weights not found: {path}. Download or train them, or set --ckpt_path.")
+    if Path(path).stem.endswith("_checkpoint"):
+        raise InputError(
+            f"{path} is the checkpoint that a training goes on from: expected weights. They lie beside it: stage1.pt "
+            "after stage 1, model.pt after both."
+        )
     if not place.is_file():
         raise InputError(
             f"{path} has no card: {place} is missing. Copy it with the weights; models/model.json shows what it holds."

@@ -17,8 +17,8 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ..errors import InputError
-from ..files import NIFTI
-from ..inputs.bids import shows_anatomy
+from ..files import NIFTI, stem
+from ..inputs.bids import WEIGHTED, shows_anatomy
 from .truth import check_label_map, check_truth
 
 logger = logging.getLogger("drift")
@@ -102,7 +102,11 @@ def _nifti_files(root: Path) -> list[Path]:
 
 def _from_tree(root: Path, section: str) -> list[dict]:
     paths = _nifti_files(root)
-    items = [{"label": str(p), "subject": s} for p, s in zip(paths, _subjects(root, paths))]
+    items = [
+        {"label": str(p), "subject": s}
+        | ({"contrast": kind} if (kind := stem(p.name).split("_")[-1]) in WEIGHTED else {})
+        for p, s in zip(paths, _subjects(root, paths))
+    ]
     held_out = _held_out({item["subject"] for item in items})
     return [item for item in items if (item["subject"] in held_out) == (section == "validation")]
 
@@ -133,8 +137,8 @@ def _check_named(item: dict) -> None:
     """Refuses a volume that nothing but its place in a folder proposes, if its name says that it shows no anatomy."""
     if not shows_anatomy(Path(item["label"]).name):
         raise InputError(
-            f"{item['label']} is named as a mask, a map, or a functional or diffusion series: expected a scan. Name it "
-            "in a datalist if it is one."
+            f"{item['label']} is named as a mask, a map, or a functional, diffusion or perfusion series: expected a "
+            "scan. Name it in a datalist if it is one."
         )
     _check_item(item)
 
@@ -164,8 +168,8 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str, largest_spacing:
 
     Returns:
         Items with `label`, the path; `sharp_axes`, the array axes along which the volume is truly sharp (all three
-        where nothing is said); `subject`; `contrast`, `"unknown"` where nothing is said; `lesions`, the path of a
-        mask, where the datalist names one.
+        where nothing is said); `subject`; `contrast`, in a folder the suffix of a BIDS name, such as `T1w`, and
+        `"unknown"` where nothing is said; `lesions`, the path of a mask, where the datalist names one.
 
     Raises:
         InputError: if nothing is found or fit, subjects cannot be told or stand in both sections, a volume of a
@@ -190,6 +194,10 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str, largest_spacing:
         )
     chosen = items[section]
     if section == "training":
+        if root.is_dir():
+            both = [sorted({item["subject"] for item in items[name]}) for name in ("training", "validation")]
+            learnt, held_out = (f"{len(names)} ({', '.join(names)})" for names in both)
+            logger.info(f"{root}: trains on {learnt}; holds out {held_out}, by their names. A datalist says otherwise.")
         for item in chosen:
             if len(item.get("sharp_axes", (0, 1, 2))) < 2:
                 raise InputError(

@@ -211,3 +211,9 @@ def test_a_card_with_an_unknown_field_is_refused(tmp_path):
     (tmp_path / "model.json").write_text(json.dumps({**fields, "max_thicknes": 6.0}))
     with pytest.raises(InputError, match="max_thicknes"):
         weights.read_card(path)
+
+
+def test_the_checkpoint_of_a_training_is_no_weights_and_says_where_those_are(tmp_path, refusal):
+    (tmp_path / "stage1_checkpoint.pt").write_bytes(b"")
+    assert "stage1.pt after stage 1" in refusal(weights.read_card, tmp_path / "stage1_checkpoint.pt")
+    assert refusal(weights.read_card, tmp_path / "model.pt").startswith("weights not found")

@@ -17,7 +17,7 @@ def test_training_uses_the_papers_objectives():
     assert loss.ssim_weight == paper.SSIM_WEIGHT and loss.epsilon < 0.01  # absolute errors
     config = parser("train.yaml")
     assert config["stage2#trainer#loss_function#delta"] == paper.HUBER_DELTA
-    assert config["ceta_weight"] == paper.CETA_WEIGHT and config["ceta_time"] is None
+    assert stacked["ceta_weight"] == paper.CETA_WEIGHT and config["ceta_time"] is None
     assert config["alpha"] == paper.ENDPOINT_ALPHA
     assert config["ceta_gap"] == paper.CETA_GAP
 
@@ -109,7 +109,6 @@ def test_paper_yaml_names_the_options_in_which_it_is_not_the_papers():
         "common_thickness",
         "alpha",
         "ceta_gap",
-        "ceta_weight",
         "ceta_time",
     }
     papers |= {"distil_epochs", "distil_steps"}  # of a stage that it does not train

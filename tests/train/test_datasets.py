@@ -137,6 +137,18 @@ def test_a_few_subjects_are_enough_to_train_and_validate(tmp_path):
     assert len(subjects(tmp_path, "training")) == len(subjects(tmp_path, "validation")) == 1
 
 
+def test_a_bids_name_says_its_contrast(tmp_path):
+    make(tmp_path, *(f"sub-{s}/anat/sub-{s}_{c}.nii.gz" for s in "ab" for c in ("T2w", "FLAIR", "mine")))
+    found = {Path(item["label"]).name[6:-7]: item["contrast"] for item in sharp_volumes(tmp_path, "all")}
+    assert found == {"T2w": "T2w", "FLAIR": "FLAIR", "mine": "unknown"}
+
+
+def test_who_is_held_out_is_told_by_name(tmp_path, log):
+    bids(tmp_path, ["a", "b", "c"])
+    training, validation = (sorted(subjects(tmp_path, section)) for section in SECTIONS)
+    assert f"trains on {len(training)} ({', '.join(training)}); holds out {len(validation)} (" in log.text
+
+
 # --- datalists ---
 
 ENTRIES = {
