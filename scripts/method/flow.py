@@ -1,6 +1,6 @@
-"""The rectified flow on one page, in the paper's symbols: state, velocity, endpoint, step, and which times to train on.
+"""The rectified flow in the paper's symbols: state, velocity, endpoint, Euler step, and the times of training.
 
-Time runs from 0, the APN's coarse estimate `x0`, to 1, the sharp target `x1`.
+Time runs from 0 to 1: from the APN's coarse estimate `x0` to the sharp target `x1`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,24 @@ from torch import Tensor
 
 
 class PathSample(NamedTuple):
-    """A batch of points on straight paths, all that the losses of stage 2 need.
+    """A batch of points on straight paths. It is all that the losses of stage 2 need.
 
-    The first samples of the batch have thickness `T_i`; those from `len(xt) - len(partner)` on are the same anatomy at
-    `T_j = T_i - 1 mm`, and `partner` names the index of each one's `T_i` sample (Sec. 3.5). Where CETA has a time of
-    its own (Sec. S12), its pairs come behind all of those, first the `T_i` then the `T_j`, and are for CETA alone.
+    The first samples have thickness `T_i`. The last `len(partner)` ones show the same anatomy at `T_j = T_i - 1 mm`,
+    and `partner` holds the index of the `T_i` sample of each (Sec. 3.5).
+
+    CETA may have a time of its own (Sec. S12). Its pairs then come last, first all `T_i` and then all `T_j`, and serve
+    CETA alone.
+
+    Example: four planes, of which the second and the third have a thinner partner, are six samples. `partner` is then
+    `[1, 2]`: sample 4 is sample 1's anatomy, sample 5 is sample 2's.
 
     Attributes:
         xt: `(B, 1, H, W)` states `s(t)`.
         x0: `(B, 1, H, W)` coarse estimates `z` of the frozen APN.
         x1: `(B, 1, H, W)` targets `y`, NaN where nothing is known.
         t: `(B,)` times in [0, 1].
-        partner: `(P,)` indices into the batch, of the partners of its last `P` samples; empty without CETA.
-        beside: how many of the last samples are for CETA alone.
+        partner: `(P,)` indices into the batch: the partners of its last `P` samples. Empty without CETA.
+        beside: how many of the last samples serve CETA alone.
     """
 
     xt: Tensor
@@ -53,7 +58,7 @@ def target_velocity(x0: Tensor, x1: Tensor) -> Tensor:
 
 
 def endpoint(x0: Tensor, v: Tensor) -> Tensor:
-    """Where the path that starts at `x0` with velocity `v` ends, `x0 + v` (Eq. 11)."""
+    """End of the path that starts at `x0` with velocity `v`: `x0 + v` (Eq. 11)."""
     return x0 + v
 
 
@@ -67,10 +72,14 @@ def endpoint_biased(r: Tensor, alpha: float) -> Tensor:
 
     Args:
         r: uniform draws from [0, 1].
-        alpha: exponent; the times have density `alpha * |2t - 1| ** (alpha - 1)`, so 1 is uniform.
+        alpha: exponent. The times have density `alpha * |2t - 1| ** (alpha - 1)`. 1 is uniform.
 
     Raises:
         ValueError: if `alpha` is not positive.
+
+    Example:
+        >>> endpoint_biased(torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0]), 2.0)
+        tensor([1.0000, 0.8536, 0.5000, 0.1464, 0.0000])
     """
     if not alpha > 0:
         raise ValueError(f"alpha is {alpha}: expected a positive exponent; the paper uses 2.")

@@ -1,4 +1,4 @@
-"""The objectives of both stages: Charbonnier + SSIM for the APN; Huber velocity + CETA for the flow."""
+"""The losses of both stages: Charbonnier and SSIM for the APN, Huber velocity and CETA for the flow."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ INTENSITY_RANGE = 2.0  # images live in [-1, 1] (Sec. S4.3)
 
 
 def charbonnier(prediction: Tensor, target: Tensor, epsilon: float = 1e-3) -> Tensor:
-    """Mean of `sqrt(difference^2 + epsilon^2) - epsilon`: squared below `epsilon`, absolute far above it.
+    """Mean of `sqrt(difference^2 + epsilon^2) - epsilon`. It is squared below `epsilon` and absolute far above.
 
     Charbonnier et al., ICIP 1994.
+
+    >>> charbonnier(torch.tensor([0.0, 0.4]), torch.tensor([0.0, 0.0]), epsilon=0.3)  # a mean of 0 and 0.2
+    tensor(0.1000)
     """
     return (torch.sqrt((prediction - target) ** 2 + epsilon**2) - epsilon).mean()
 
@@ -25,8 +28,8 @@ class ReconstructionLoss(nn.Module):
 
     Args:
         ssim_weight: `lambda_ssim`, 0.5 in the paper.
-        epsilon: of Charbonnier, in units of intensity; the paper has none. What minimises a squared error is the mean,
-            an absolute one the median.
+        epsilon: of Charbonnier, in units of intensity; the paper names none. A large one makes the error squared, and
+            the mean minimises it. A small one makes the error absolute, and the median minimises it.
     """
 
     def __init__(self, ssim_weight: float, epsilon: float = 1e-3):
@@ -37,15 +40,15 @@ class ReconstructionLoss(nn.Module):
 
     def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
         """Both `(B, 1, H, W)` in [-1, 1]; returns a scalar."""
-        # SSIM compares means by their ratio, which has no meaning around 0: shift to [0, 2]
+        # SSIM compares means by their ratio. A ratio has no meaning around 0: shift to [0, 2]
         return charbonnier(prediction, target, self.epsilon) + self.ssim_weight * self.ssim(prediction + 1, target + 1)
 
 
 class KnownLoss(nn.Module):
-    """A loss where the target is known.
+    """A loss that counts only where the target is known.
 
     Args:
-        loss: of images, `(B, 1, H, W)`; it sees 0 in both where the target is NaN.
+        loss: of images, `(B, 1, H, W)`. Where the target is NaN, the loss sees 0 in both images.
     """
 
     def __init__(self, loss: nn.Module):
@@ -53,18 +56,18 @@ class KnownLoss(nn.Module):
         self.loss = loss
 
     def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """Both `(B, 1, H, W)`, `target` NaN where nothing is known; returns a scalar."""
+        """Both `(B, 1, H, W)`; `target` is NaN where nothing is known. Returns a scalar."""
         known = target.isfinite()
         nothing = torch.zeros_like(target)
         return self.loss(torch.where(known, prediction, nothing), torch.where(known, target, nothing))
 
 
 def ceta(v: Tensor, path: PathSample) -> Tensor:
-    """Consistent Endpoint Trajectory Alignment: the endpoints of a pair of thicknesses should be one (Eq. 12).
+    """Consistent Endpoint Trajectory Alignment (Eq. 12): one anatomy at two thicknesses should end at one image.
 
     Args:
         v: `(B, 1, H, W)` predicted velocities.
-        path: the batch; pairs are its last `len(partner)` samples and their partners.
+        path: the batch. Its last `len(partner)` samples make pairs with their partners.
 
     Returns:
         Mean squared distance over pairs and pixels whose target is known; 0 without pairs.

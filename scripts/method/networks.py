@@ -1,4 +1,4 @@
-"""The two networks of DRIFT: U-Nets whose group norms are scaled and shifted by slice thickness, and by flow time.
+"""The two networks of DRIFT. Both are U-Nets. Slice thickness and flow time scale and shift their group norms.
 
 Sizes, wiring and initialisation follow Sec. S4.1. All modules compile with `torch.jit.script`.
 """
@@ -17,15 +17,19 @@ from .slice_projection import SliceProjectionNetwork
 
 
 def group_count(channels: int, most: int = 32) -> int:
-    """Largest number of groups, at most `most`, that divides `channels`."""
+    """Largest number of groups, at most `most`, that divides `channels`.
+
+    >>> group_count(96), group_count(40)
+    (32, 20)
+    """
     return max(n for n in range(1, most + 1) if channels % n == 0)
 
 
 class AdaGN(nn.Module):
-    """Adaptive group norm `GN(h) * (1 + scale(c)) + shift(c)` (Eq. 3); zero-initialised, so it starts as plain GN.
+    """Adaptive group norm `GN(h) * (1 + scale(c)) + shift(c)` (Eq. 3). Its map starts at zero: it is a plain GN.
 
-    What `c` says to all norms of a U-Net is computed first, as one vector, the modulation: it is the same for all
-    windows of a volume.
+    One vector holds scale and shift of all norms of a U-Net: the modulation. It is computed once, because it is the
+    same for all windows of a volume.
 
     Args:
         channels: channels `C` of the feature map.
@@ -40,17 +44,17 @@ class AdaGN(nn.Module):
         self.project = nn.Sequential(nn.SiLU(), zero_module(nn.Linear(condition_dim, self.size)))
 
     def forward(self, h: Tensor, modulation: Tensor) -> Tensor:
-        """`h` is `(B, C, H, W)`; `modulation`, of `UNet.modulation`, has a row for each image or one for all."""
+        """`h` is `(B, C, H, W)`; `modulation`, by `UNet.modulation`, has a row for each image or one for all."""
         scale, shift = modulation[:, self.first : self.first + self.size].chunk(2, dim=1)  # each (B or 1, C)
         if self.groups == 0:
             return torch.addcmul(shift[:, :, None, None], h, 1 + scale[:, :, None, None])
-        if modulation.shape[0] == 1:  # one thickness for all windows: the norm's own affine map, a pass less over `h`
+        if modulation.shape[0] == 1:  # one thickness for all windows: the norm's own affine map saves a pass over `h`
             return torch.group_norm(h, self.groups, 1 + scale[0], shift[0])
         return torch.addcmul(shift[:, :, None, None], torch.group_norm(h, self.groups), 1 + scale[:, :, None, None])
 
 
 class ResidualBlock(nn.Module):
-    """AdaGN, SiLU, 3 x 3 convolution, twice, around a shortcut (1 x 1 where the channel count changes)."""
+    """Twice AdaGN, SiLU and 3 x 3 convolution, beside a shortcut. A new channel count makes the shortcut 1 x 1."""
 
     def __init__(self, in_channels: int, out_channels: int, condition_dim: int, norm: bool = True):
         super().__init__()
@@ -62,7 +66,7 @@ class ResidualBlock(nn.Module):
         self.act = nn.SiLU()
 
     def modulation(self, condition: Tensor) -> Tensor:
-        """The share of both norms in `UNet.modulation`."""
+        """What `UNet.modulation` holds for both norms."""
         return torch.cat([self.norm1.project(condition), self.norm2.project(condition)], dim=1)
 
     def forward(self, x: Tensor, modulation: Tensor) -> Tensor:
@@ -82,7 +86,7 @@ class DownBlock(nn.Module):
         self.downsample = nn.Conv2d(out_channels, out_channels, 3, 2, 1) if downsample else nn.Identity()
 
     def forward(self, h: Tensor, modulation: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the next level's input and the skip connection, taken before downsampling."""
+        """Returns the next level's input, and the skip connection from before downsampling."""
         for block in self.res_blocks:
             h = block(h, modulation)
         return self.downsample(h), h
@@ -140,7 +144,7 @@ class UNet(nn.Module):
                 module.first, first = first, first + module.size
 
     def modulation(self, condition: Tensor) -> Tensor:
-        """Scale and shift of every norm for a condition, `(B or 1, condition_dim)`: `(B or 1, M)`, in order of use."""
+        """Scale and shift of every norm, in order of use. `(B or 1, condition_dim)` becomes `(B or 1, M)`."""
         shares: list[Tensor] = []
         for down in self.down_blocks:
             for block in down.res_blocks:
@@ -176,7 +180,7 @@ def _mlp(*widths: int) -> nn.Sequential:
 
 
 class ThicknessEmbedding(nn.Module):
-    """Input and target slice thickness -> conditioning vector, through `tau = 1 / T` (Eq. 2).
+    """Input and target slice thickness, as `tau = 1 / T`, become a conditioning vector (Eq. 2).
 
     Args:
         width: numbers for each thickness; 256 in the paper, whose vector has 512.
@@ -196,7 +200,7 @@ class ThicknessEmbedding(nn.Module):
 
 
 class TimeThicknessEmbedding(nn.Module):
-    """Flow time and slice thickness -> conditioning vector (Eq. 7).
+    """Flow time and slice thickness become a conditioning vector (Eq. 7).
 
     Args:
         width: numbers for the time and for each thickness; 256 in the paper, whose vector has 768.
@@ -209,7 +213,7 @@ class TimeThicknessEmbedding(nn.Module):
         self.embed_thickness = ThicknessEmbedding(width)
         self.combine = _mlp(self.dim, self.dim, self.dim)
         frequencies = torch.exp(-math.log(10000.0) * torch.arange(128) / 127)
-        self.frequencies: Tensor  # here, since TorchScript cannot read it on the class
+        self.frequencies: Tensor  # declared here: TorchScript cannot read it on the class
         self.register_buffer("frequencies", frequencies, persistent=False)
 
     def forward(self, thickness: Tensor, t: Tensor) -> Tensor:
@@ -220,17 +224,17 @@ class TimeThicknessEmbedding(nn.Module):
 
 
 class AnatomicalProjectionNetwork(nn.Module):
-    """Stage 1, the APN: degraded image -> coarse sharp image `z = f(x, c)` (Eq. 4).
+    """Stage 1, the APN. It turns a degraded image into a coarse sharp one, `z = f(x, c)` (Eq. 4).
 
     Args:
         channels: see `UNet`.
-        residual: add the input to the output, so that the network starts as the identity and learns a correction.
-            The paper's networks do not.
+        residual: add the input to the output. The network then starts as the identity and learns a correction. The
+            paper's networks do not.
     """
 
     def __init__(self, channels: Sequence[int], residual: bool = False):
         super().__init__()
-        self.lengths = 2  # that it is told
+        self.lengths = 2  # how many the network is told
         self.embedding = ThicknessEmbedding()
         self.unet = UNet(channels, self.embedding.dim)
         self.residual = residual
@@ -250,7 +254,7 @@ class AnatomicalProjectionNetwork(nn.Module):
         """Args: `image`, `(B, 1, H, W)` in [-1, 1]; `thickness`, `(B or 1, 2)` in mm. Returns `(B, 1, H, W)`.
 
         Raises:
-            ValueError: if rows are asked for, which stage 1 on the measured slices alone can place.
+            ValueError: if rows are given. Only stage 1 on the measured slices can place them.
         """
         if rows is not None:
             raise ValueError("this stage 1 takes planes on the fine grid: put them there, and leave rows out.")
@@ -258,7 +262,7 @@ class AnatomicalProjectionNetwork(nn.Module):
 
 
 class VelocityNetwork(nn.Module):
-    """Stage 2: velocity `v(s(t); t, c)` of the rectified flow (Eq. 8); zero-initialised, so the flow starts at rest.
+    """Stage 2: velocity `v(s(t); t, c)` of the rectified flow (Eq. 8). It starts at zero: the flow is at rest.
 
     Args:
         channels: see `UNet`.
@@ -282,7 +286,7 @@ class VelocityNetwork(nn.Module):
 
 
 class Drift(nn.Module):
-    """Both stages: stage 1's estimate, moved along the rectified flow by Euler's method (Eq. 1).
+    """Both stages (Eq. 1). Euler's method moves stage 1's estimate along the rectified flow.
 
     Args:
         apn: stage 1, the paper's or one on the measured slices.
@@ -295,7 +299,11 @@ class Drift(nn.Module):
         self.velocity = velocity
 
     def modulations(self, thickness: Tensor, times: Tensor) -> Tensor:
-        """What `thickness`, `(B or 1, 2)`, and `times`, `(N + 1,)`, say to the velocity's norms, for all windows.
+        """The modulations of the velocity's norms for all steps, the same for all windows.
+
+        Args:
+            thickness: `(B or 1, 2)` in mm.
+            times: `(N + 1,)`.
 
         Returns:
             `(N, B or 1, M)`, for each step.
@@ -306,7 +314,7 @@ class Drift(nn.Module):
         return modulation.reshape(steps, rows, modulation.shape[1])
 
     def refine(self, x: Tensor, modulations: Tensor, times: Tensor) -> Tensor:
-        """The flow from stage 1's estimate `x`, `(B, 1, H, W)`, for given modulations."""
+        """Runs the flow from stage 1's estimate `x`, `(B, 1, H, W)`, under given modulations."""
         for n in range(times.shape[0] - 1):
             x = euler_step(x, self.velocity.unet(x, modulations[n]), times[n], times[n + 1])
         return x
@@ -317,15 +325,14 @@ class Drift(nn.Module):
         """Sharpens a batch of planes.
 
         Args:
-            image: `(B, 1, H, W)`, intensities in [-1, 1]: re-gridded to the target spacing for the paper's stage 1,
-                the measured slices for one on them.
-            thickness: `(B or 1, 2)`, input and target slice thickness in mm; for stage 1 on the measured slices
-                `(B or 1, 4)`, its `lengths`. Without it the image is taken to be at the target already, all lengths
-                1 mm.
+            image: `(B, 1, H, W)`, intensities in [-1, 1]. The paper's stage 1 takes planes on the fine grid. Stage 1 on
+                the measured slices takes those.
+            thickness: input and target slice thickness in mm, `(B or 1, 2)`. Stage 1 on the measured slices takes its
+                four `lengths`, `(B or 1, 4)`. Without them all lengths are 1 mm: the image is at the target already.
             times: `(N + 1,)` Euler times from 0 to 1 (`schedule.euler_times`). Without them, and for `N = 0`, the
                 result is stage 1's.
-            rows: `(B or 1, R)` for stage 1 on the measured slices, as there. Without them the result has the rows of
-                the image.
+            rows: `(B or 1, R)`, for stage 1 on the measured slices alone: see there. Without them the result has the
+                rows of the image.
 
         Returns:
             `(B, 1, H, W)`, with rows `(B, 1, R, W)`.

@@ -1,6 +1,6 @@
-"""How many Euler steps a scan deserves: Physics-Aware Difficulty (PAD) and the Adaptive Integration Scheduler (AIS).
+"""The number of Euler steps of a scan: Physics-Aware Difficulty (PAD) and the Adaptive Integration Scheduler (AIS).
 
-Both depend on slice thickness alone (Sec. 3.6), so every plane of a volume shares one schedule.
+Both depend on slice thickness alone (Sec. 3.6). All planes of a volume share one schedule.
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ N_MAX = 15  # Sec. S7
 
 
 def pad(slice_thickness: float, target_thickness: float) -> float:
-    """Physics-Aware Difficulty: the share of through-plane bandwidth that the thick slice lost (Eq. 13).
+    """Physics-Aware Difficulty: the share of through-plane bandwidth that a thick slice loses (Eq. 13).
 
     Args:
-        slice_thickness: thickness of the measured slices, `T_i`, in mm.
-        target_thickness: thickness to be reached, `T_hr`, in mm.
+        slice_thickness: of the measured slices, `T_i`, in mm.
+        target_thickness: to be reached, `T_hr`, in mm.
 
     Returns:
         `1 - T_hr / T_i`, in [0, 1).
 
     Raises:
         ValueError: if a thickness is not positive, or the slices are thinner than the target.
+
+    Example:
+        >>> pad(5.0, 1.0)
+        0.8
     """
     if not 0 < target_thickness <= slice_thickness:
         raise ValueError(
@@ -35,8 +39,8 @@ def pad(slice_thickness: float, target_thickness: float) -> float:
 def ais_steps(slice_thickness: float, target_thickness: float, n_max: int = N_MAX, n_min: int = N_MIN) -> int:
     """Number of Euler steps `N = clamp(round(N_max * PAD), N_min, N_max)` (Eq. 14).
 
-    Ties round half to even. The product is rounded to nine decimals first, so that 15 * (1 - 0.7 / 4.2) is the
-    tie 12.5 that it is on paper, whatever the last bit of the division says.
+    Ties round to even. The product is first rounded to nine decimals, so that the last bit of a division decides
+    nothing. Example: 15 * (1 - 0.7 / 4.2) is 12.5 on paper, a tie.
 
     Args:
         slice_thickness: `T_i` in mm.
@@ -46,6 +50,10 @@ def ais_steps(slice_thickness: float, target_thickness: float, n_max: int = N_MA
 
     Raises:
         ValueError: as `pad`, or if not 0 <= n_min <= n_max.
+
+    Example:
+        >>> ais_steps(5.0, 1.0), ais_steps(4.2, 0.7), ais_steps(1.0, 1.0)
+        (12, 12, 0)
     """
     if not 0 <= n_min <= n_max:
         raise ValueError(f"n_min {n_min} and n_max {n_max}: expected 0 <= n_min <= n_max.")
@@ -57,13 +65,17 @@ def euler_times(steps: int) -> torch.Tensor:
     """Uniform times `0 = t_0 < ... < t_N = 1` of `N` Euler steps (Sec. S4.5).
 
     Args:
-        steps: `N >= 0`. For `N = 0` there is no interval: the only time is 0 and the flow does not move.
+        steps: `N >= 0`. For `N = 0` there is no interval: the only time is 0, and the flow does not move.
 
     Returns:
         `(N + 1,)` float tensor.
 
     Raises:
         ValueError: if `steps` is negative.
+
+    Example:
+        >>> euler_times(4)
+        tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
     """
     if steps < 0:
         raise ValueError(f"steps is {steps}: expected 0 or more.")

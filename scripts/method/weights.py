@@ -1,4 +1,4 @@
-"""What a weights file is: a network's state dictionary, and beside it the card that says what it was trained for."""
+"""A weights file holds a network's state dictionary. The card beside it says what the network was trained for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Card:
         max_thickness: largest slice thickness, mm.
         spacing_ratio: least and largest slice spacing / slice thickness.
         n_max: Euler steps at most, of AIS; 1 to 100.
-        sha256: of the weights file; `write_card` fills it in.
+        sha256: of the weights file. `write_card` fills it in.
     """
 
     version: str
@@ -42,10 +42,10 @@ class Card:
     sha256: str = ""
 
     def __post_init__(self) -> None:
-        """Lists, as YAML and JSON write ranges, become tuples of numbers.
+        """Turns the lists of YAML and JSON into tuples of numbers.
 
         Raises:
-            InputError: if a value is none that the field may have; it is named.
+            InputError: if a field has a wrong value. The message names both.
         """
         for name in ("target_range", "pixel_range", "spacing_ratio"):
             value = getattr(self, name)
@@ -67,7 +67,11 @@ def _positive(value: object) -> bool:
 
 
 def card_path(path: str | os.PathLike) -> Path:
-    """Where the card of a weights file lies: beside it, under its name and `.json`."""
+    """Path of a weights file's card: beside it, under its name and `.json`.
+
+    >>> card_path("models/model.pt").as_posix()
+    'models/model.json'
+    """
     return Path(path).with_suffix(".json")
 
 
@@ -99,7 +103,7 @@ def read_card(path: str | os.PathLike) -> Card:
 
 
 def check_card(path: str | os.PathLike) -> Card:
-    """The card of a weights file, which must be of these weights.
+    """Reads the card of a weights file, and checks that it is the card of these weights.
 
     Args:
         path: of the weights.
@@ -120,8 +124,8 @@ def write_card(path: str | os.PathLike, card: Card) -> None:
     """Writes a card beside its weights.
 
     Args:
-        path: of the weights, which are there already.
-        card: what they were trained for; their hash is taken here.
+        path: of the weights, which must exist.
+        card: what they were trained for. Their hash is taken here.
     """
     with whole_file(card_path(path)) as partial:
         _write(partial, card, path)
@@ -133,19 +137,19 @@ def _write(place: Path, card: Card, weights: str | os.PathLike) -> None:
 
 
 def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
-    """Loads a checkpoint into the network, strictly; nothing in the file is executed.
+    """Loads a checkpoint into the network. Loading is strict, and executes nothing of the file.
 
     Args:
         network: a `Drift` of the size that was trained.
-        path: file with the network's state dictionary, as training exports it; any floating-point precision. If its
-            card stands beside it, the weights must have the hash in there.
+        path: file with the network's state dictionary, as training exports it, in any floating-point precision. If a
+            card lies beside it, the weights must have the card's hash.
 
     Returns:
         The same network.
 
     Raises:
-        InputError: if the file is missing, no checkpoint or not its card's, or if a name, a shape or the kind of
-            numbers differs.
+        InputError: if the file is missing, is no checkpoint, or differs from its card; if a name, a shape or the kind
+            of numbers differs from the network's.
     """
     if not os.path.isfile(path):
         raise InputError(f"weights not found: {path}. Download or train them, or set --ckpt_path.")
@@ -175,7 +179,7 @@ def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
 
 
 def deployed(network: nn.Module, device: torch.device | str) -> nn.Module:
-    """The network on a device in evaluation mode, channels last in its 2-D convolutions, which is faster on a CPU."""
+    """The network on a device, in evaluation mode. Its 2-D convolutions are channels last: that is faster on a CPU."""
     network = network.to(device).eval()
     for parameter in network.parameters():
         if parameter.dim() == 4:  # PyTorch has another format for 3-D ones
@@ -186,13 +190,13 @@ def deployed(network: nn.Module, device: torch.device | str) -> nn.Module:
 def save_weights(
     network: nn.Module, path: str | os.PathLike, card: Card, precision: torch.dtype = torch.float16
 ) -> None:
-    """Writes the network's weights and their card; who finds new weights finds their card.
+    """Writes the network's weights and their card. New weights never lie beside an old card.
 
     Args:
         network: to be saved.
         path: file to write.
         card: what it was trained for.
-        precision: of the weights; half, as they ship.
+        precision: of the weights. They ship in half precision.
     """
     state = {name: value.to(precision) for name, value in network.state_dict().items()}
     with whole_file(path) as partial, whole_file(card_path(path)) as partial_card:  # the card gets its name first

@@ -1,4 +1,4 @@
-"""What an experiment's rows say: means, their spread over volumes and seeds, and differences within pairs."""
+"""The tables of an experiment: means, their spread over volumes and seeds, and differences within pairs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from scipy import stats
 from ..errors import InputError
 from ..evaluate.tables import CASE, EN_DASH, METRICS, markdown
 
-PAIR = ["subject", "volume", "slice_axis"]  # one of these under two labels makes a pair
-OF_LABEL = ("label", "value", "coverage")  # what goes with the label does not tell its cases apart
-COSTS = ("seconds", "minutes", "parameters", "multiply_adds")  # no quality, of which differences would be told
+PAIR = ["subject", "volume", "slice_axis"]  # two rows that agree in these make a pair
+OF_LABEL = ("label", "value", "coverage")  # columns of the label: all of its rows agree in them
+COSTS = ("seconds", "minutes", "parameters", "multiply_adds")  # no quality: their differences are not told
 HEADINGS = {**CASE, "label": "variant", "value": "weight"}
 
 
@@ -25,21 +25,23 @@ def compare(
     against: str | Mapping[str, str] | None = None,
     labels: Sequence[str] | None = None,
 ) -> pd.DataFrame:
-    """Means of an experiment, over what the table does not tell apart.
+    """Means of an experiment's rows, a row for each group.
 
     Args:
-        rows: of `evaluation.evaluate`, with `label`, which variant or method, and `seed`.
-        by: what the table tells apart.
-        columns: metrics; those that the rows do not have are left out.
-        against: label that the others are compared with, pair by pair, or label -> the one that it is compared with,
-            where the others are not; null for none.
-        labels: rows that count; null for all.
+        rows: of `paired.evaluate`. `label` names the variant or method, `seed` its training.
+        by: columns that make the groups.
+        columns: metrics. Those that the rows do not have are left out.
+        against: with which label the others are compared, pair by pair. A mapping compares only its keys, each with
+            its value. Null compares none.
+        labels: of the rows that count; null for all.
 
     Returns:
-        A row for each group in order of appearance, columns are pairs of a metric and: `mean`; `sd`, over volumes;
-        `seeds`, SD over seeds of the mean; `n`, number of volumes (and axes); `difference` from `against`, with
-        `difference_low` and `difference_high`, the ends of its 95 % interval (t distribution): over seeds where there
-        are several, else over people, each person's mean counted once. NaN where there is but one.
+        Groups are in order of appearance. Columns are pairs of a metric and one of these:
+
+        - `mean`; `sd`, over volumes; `seeds`, the SD over seeds of the mean; `n`, number of volumes and slice axes.
+        - `difference` from `against`; `difference_low` and `difference_high`, the ends of its 95 % interval (t
+          distribution). The interval is over seeds. Of one seed it is over people, each person's mean counted once.
+          Of one seed and one person it is NaN.
 
     Raises:
         InputError: if no row has the label to compare with.
@@ -82,25 +84,25 @@ def compare(
 
 
 def _interval(groups: pd.api.typing.DataFrameGroupBy) -> dict[str, pd.DataFrame]:
-    """Each group's mean and both ends of its 95 % interval, NaN for one value."""
+    """Each group's mean and both ends of its 95 % interval. The ends are NaN for one value."""
     n, mean = groups.count().astype(float), groups.mean()
     half = groups.std() / np.sqrt(n) * stats.t.ppf(0.975, n - 1)
     return {"mean": mean, "low": mean - half, "high": mean + half}
 
 
 def _less(cases: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
-    """Cases of one label less those of another, pair by pair."""
+    """Cases of one label minus those of another, pair by pair."""
     others = [level for level in cases.index.names if level not in OF_LABEL]
     reference = reference.droplevel([level for level in reference.index.names if level in OF_LABEL])
     if min(table.index.get_level_values("seed").nunique() for table in (cases, reference)) == 1:
-        others.remove("seed")  # one result, which stands for all seeds
+        others.remove("seed")  # one result stands for all seeds
         reference = reference.groupby(level=others).mean()
     keys = cases.reset_index()[others]
     return cases - reference.reindex(pd.MultiIndex.from_frame(keys) if len(others) > 1 else keys[others[0]]).to_numpy()
 
 
 def comparison_table(summary: pd.DataFrame) -> str:
-    """Markdown of `compare`: means ± SD over volumes [SD over seeds]; below them differences (95 % interval)."""
+    """Markdown of `compare`: means ± SD over volumes [SD over seeds]. Below them: differences (95 % interval)."""
     parts = [""] + ["difference"] * ("difference" in summary.columns.get_level_values(1))
     return "\n".join(_table(summary, part) for part in parts)
 

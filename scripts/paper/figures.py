@@ -29,7 +29,7 @@ def save(figure: Figure, path: str | os.PathLike) -> None:
 def _shown(
     rows: pd.DataFrame, x: str, columns: Sequence[str], labels: Sequence[str] | None
 ) -> tuple[pd.DataFrame, list]:
-    """Rows and metrics that there are."""
+    """The rows with a value of `x`, and those of the metrics that they have."""
     rows = rows if labels is None else rows[rows["label"].isin(labels)]
     return rows[rows[x].notna()], [name for name in columns if name in rows and rows[name].notna().any()]
 
@@ -39,12 +39,12 @@ def _name(value: float | str) -> str:
 
 
 def _draw(panels: Sequence[Axes], rows: pd.DataFrame, x: str, columns: Sequence[str], lines: str | None) -> None:
-    """A metric on each panel: means, and bars of the SD over seeds, where there are some."""
+    """Draws one metric on each panel: means, and bars of the SD over seeds."""
     summary = compare(rows, [x] if lines is None else [lines, x], columns)
     for name, panel in zip(columns, panels):
         for value, part in [("", summary)] if lines is None else summary.groupby(level=lines, sort=False):
             points = part[name].reset_index(x)
-            numbers = pd.api.types.is_numeric_dtype(points[x])  # names have no order, so no line joins them
+            numbers = pd.api.types.is_numeric_dtype(points[x])  # names have no order: no line joins them
             at, fmt = (points[x], "o-") if numbers else ([fill(str(name), 18) for name in points[x]], "o")
             bars = points["seeds"].fillna(0)
             panel.errorbar(at, points["mean"], bars, fmt=fmt, ms=4, capsize=3, label=_name(value) if lines else None)
@@ -62,14 +62,14 @@ def curves(
     lines: str | None = None,
     labels: Sequence[str] | None = None,
 ) -> Figure:
-    """A panel for each metric: its mean against a column of the rows; bars are the SD over seeds, where there are some.
+    """A panel for each metric: its mean against a column of the rows. Bars are the SD over seeds.
 
     Args:
         rows: of an experiment.
-        x: column along the horizontal axis; numbers, or names, which stand side by side.
-        columns: metrics; those that the rows do not have are left out.
-        lines: column of which each value has a line of its own; null for one line.
-        labels: rows that are shown; null for all.
+        x: column along the horizontal axis. It holds numbers, or names; names stand side by side.
+        columns: metrics. Those that the rows do not have are left out.
+        lines: each value of this column has its own line; null for one line.
+        labels: of the rows that are shown; null for all.
     """
     rows, columns = _shown(rows, x, columns, labels)
     height = 4 if pd.api.types.is_numeric_dtype(rows[x]) else 5
@@ -82,7 +82,7 @@ def densities(rows: pd.DataFrame, columns: Sequence[str]) -> Figure:
     """The densities of the training times, `alpha |2t - 1|^(alpha - 1)`, and the metrics against alpha (Sec. S8).
 
     Args:
-        rows: of an experiment whose variants' `value` is `alpha`.
+        rows: of an experiment. Their `value` is `alpha`.
         columns: see `curves`.
     """
     rows, columns = _shown(rows, "value", columns, None)
@@ -100,13 +100,13 @@ def densities(rows: pd.DataFrame, columns: Sequence[str]) -> Figure:
 
 
 def scatter(rows: pd.DataFrame, x: str, y: str, labels: Sequence[str] | None = None) -> Figure:
-    """The mean of one column against that of another: a marker for each label, a line for each thickness.
+    """The mean of one column against the mean of another: a marker for each label, a line for each thickness.
 
     Args:
         rows: of an experiment.
         x: column.
-        y: column, on a logarithmic axis; where the rows do not have it, the PSNR in the head, on a linear one.
-        labels: rows that are shown; null for all.
+        y: column, on a logarithmic axis. Rows without it show the PSNR in the head, on a linear axis.
+        labels: of the rows that are shown; null for all.
     """
     rows, found = _shown(rows, x, [y], labels)
     y = found[0] if found else "psnr_head"
@@ -132,7 +132,7 @@ def difficulty(rows: pd.DataFrame, label: str = "N = 8", column: str = "hf_psnr"
 
     Args:
         rows: of a sweep.
-        label: rows that are shown.
+        label: of the rows that are shown.
         column: metric.
     """
     rows = rows[rows["label"] == label]

@@ -1,8 +1,10 @@
-"""Does the result agree with what was measured: acquire it again with the slice model and compare, or reconcile it.
+"""Whether a result agrees with the measured slices, and how it is reconciled with them.
 
-The acquisition is `y = A x` along the slice axis alone, `x` the result's fine slices, `y` the measured thick ones and
-`A` the small matrix of `profile.slice_matrix`. The model must be told how the slices were acquired: with another
-profile or another gap the difference holds the model's error as well, and the projection puts it into the result.
+The slice model acquires the result again: `y = A x` along the slice axis. `x` are the result's fine slices, `y` the
+thick ones, and `A` is the small matrix of `profile.slice_matrix`.
+
+The model must know how the slices were acquired. With a wrong profile or gap, the difference holds the model's error
+too, and the projection carries that error into the result.
 """
 
 from __future__ import annotations
@@ -18,15 +20,19 @@ from ..stack.intensity import intensity_range
 from ..stack.profile import acquire, along_slices, slice_matrix
 from ..stack.tissue import head_mask
 
-SMOOTHNESS = 0.6  # slice spacings; over which errors of the result go together, see `project`
-RESULT_ERROR = 0.02  # standard deviation, as a share of the range of the scan's tissue (docs/benchmarks.md)
+SMOOTHNESS = 0.6  # slice spacings; the correlation length of the result's errors, see `project`
+RESULT_ERROR = 0.02  # standard deviation of those errors, as a share of the tissue's range (docs/benchmarks.md)
 
 
 def projects(consistency: str) -> bool:
-    """Whether results are moved onto the measurement, for each value of the option `consistency`.
+    """Whether results are moved onto the measurement, for a value of the option `consistency`.
 
     Raises:
-        InputError: if there is no such value.
+        InputError: if the option has no such value.
+
+    Example:
+        >>> projects("project"), projects("measure")
+        (True, False)
     """
     if consistency not in ("measure", "project"):
         raise InputError(f"consistency is {consistency!r}: expected measure or project. Set --consistency.")
@@ -34,7 +40,7 @@ def projects(consistency: str) -> bool:
 
 
 def difference(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Tensor:
-    """The map: what the scanner would have measured of the result, less what it did measure, `A x - y`.
+    """The map `A x - y`: what the scanner would measure of the result, minus what it did measure.
 
     Args:
         result: `(X, Y, Z)` on the fine grid.
@@ -58,11 +64,13 @@ def difference(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Te
 
 
 def relative_rmse(difference: Tensor, measured: Tensor) -> float:
-    """The number: RMS of the difference over the head, divided by the RMS of the measured intensities there.
+    """The number: RMS of the difference in the head, divided by the RMS of the measured intensities there.
 
-    Zero intensity is no signal. The head is `tissue.head_mask` of the measured slices, with negative values, left in
-    air by noise or resampling, taken for zero. 0 is full agreement; a result that is rightly free of the scan's noise
-    has that noise as difference, and a slice model that is wrong counts as well.
+    0 is full agreement. Two things other than a wrong result raise it. A result without the scan's noise differs by
+    that noise. A wrong slice model differs too.
+
+    Zero intensity must be no signal. The head is `tissue.head_mask` of the measured slices. Negative values count as
+    zero there: noise and resampling leave them in air.
 
     Args:
         difference: `(X, Y, Z)`, of the function of that name.
@@ -78,11 +86,13 @@ def relative_rmse(difference: Tensor, measured: Tensor) -> float:
 
 
 def noise_sd(measured: Tensor, axis: int) -> float:
-    """Standard deviation of the noise in measured slices, in their units: what a mask that is blind to ramps leaves.
+    """Standard deviation of the noise in measured slices, in their units.
 
-    Immerkaer, Comput. Vis. Image Underst. 64:300-302 (1996), with the median in place of the mean, which edges would
-    raise. It takes the noise of neighbouring pixels for independent: in scans that were interpolated in plane it finds
-    less than there is.
+    A mask that is blind to ramps leaves the noise: Immerkaer, Comput. Vis. Image Underst. 64:300-302 (1996). The median
+    stands in place of the mean, because edges would raise the mean.
+
+    The noise of neighbouring pixels is taken as independent. Where a scan was interpolated in plane, the estimate is
+    too low.
 
     Args:
         measured: `(X, Y, Z)`, not constant.
@@ -98,19 +108,23 @@ def noise_sd(measured: Tensor, axis: int) -> float:
 def project(
     result: Tensor, measured: Tensor, acquisition: Acquisition, regularisation: float, smoothness: float = 0.0
 ) -> Tensor:
-    """Moves the result onto the measurement by the smallest change, `x + C A^T (A C A^T + lambda I)^-1 (y - A x)`.
+    """Moves the result onto the measurement by the smallest change, `x' = x + C A^T (A C A^T + lambda I)^-1 (y - A x)`.
 
-    With `d = x' - x` this minimises `d^T C^-1 d + |A x' - y|^2 / lambda`: the most likely volume where the scan's noise
-    is white, `C` is the correlation of the result's errors along the slice axis, and lambda is the variance of the
-    noise over that of the errors. Where errors are white, `C = I`, the change has the shape of the slices, and steps.
+    The change `d = x' - x` minimises `d^T C^-1 d + |A x' - y|^2 / lambda`. So `x'` is the most likely volume if
+
+    - the scan's noise is white,
+    - `C` is the correlation of the result's errors along the slice axis,
+    - lambda is the variance of the noise over the variance of those errors.
+
+    With `C = I` the errors are white. The change then has the shape of the slices, and brings steps.
 
     Args:
         result, measured, acquisition: as `difference`.
-        regularisation: lambda. `A A^T` is about 1/n for contiguous slices of n fine ones; patterns that the slices
-            hardly see, where noise and a wrong profile would be amplified, are left alone. 0 meets the measurement as
-            nearly as the model can.
-        smoothness: standard deviation of the Gaussian that the errors are correlated by, in slice spacings; 0 for white
-            ones. Slices see as much of either.
+        regularisation: lambda. For contiguous slices of n fine ones, `A A^T` is about 1/n. Patterns that the slices
+            hardly see are left alone: there the projection would amplify noise and a wrong profile. 0 meets the
+            measurement as nearly as the model can.
+        smoothness: standard deviation of the Gaussian correlation of the errors, in slice spacings; 0 for white
+            errors. The slices see as much of smooth errors as of white ones.
 
     Returns:
         `(X, Y, Z)` on the fine grid.
@@ -135,17 +149,19 @@ def project(
 
 
 def reconcile(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Tensor:
-    """The projection as a real scan bears it: the slices' gains are fitted, and noise is left in the measurement.
+    """The projection for real scans: it fits the gain of every slice, and it leaves noise in the measurement.
 
-    Each measured slice is first multiplied by what brings it nearest to the result, as interleaved slices differ in
-    gain by a few percent and would show as bands. The change is smooth from slice to slice. Lambda is the variance of
-    the scan's noise, `noise_sd`, over that of the result's errors, `RESULT_ERROR` of its tissue's range.
+    Interleaved slices differ in gain by a few percent, which would show as bands. So each measured slice is first
+    scaled to fit the result best. The change is smooth from slice to slice.
+
+    Lambda is the variance of the scan's noise over the variance of the result's errors. `noise_sd` gives the first.
+    `RESULT_ERROR` of the tissue's range is the standard deviation of the second.
 
     Args:
-        result, measured, acquisition: as `difference`; zero intensity is no signal.
+        result, measured, acquisition: as `difference`. Zero intensity is no signal.
 
     Returns:
-        `(X, Y, Z)` on the fine grid; the result itself where the measured scan is constant or nowhere positive.
+        `(X, Y, Z)` on the fine grid. A measured scan that is constant or nowhere positive gives the result itself.
 
     Raises:
         TypeError, ValueError: as `difference`.

@@ -1,8 +1,10 @@
-"""The trace of the slices in flat tissue: steps from slice to slice become ramps, as decoders of video deblock.
+"""Deblocking: in flat tissue, steps from slice to slice become ramps.
 
-Of texture finer than a slice the mean is measured and the course is not. The estimate of least squared error is then
-nearly a plateau for each slice, for networks as for the best linear estimator (docs/benchmarks.md). As in List et al.,
-IEEE Trans. Circuits Syst. Video Technol. 13:614-619 (2003), what smooths the borders spares edges and is bounded.
+Slices measure the mean of a texture finer than they are, not its course. The estimate of least squared error is then
+nearly a plateau for each slice. That holds for networks and for the best linear estimator (docs/benchmarks.md).
+
+Decoders of video meet the same steps between blocks. As in List et al., IEEE Trans. Circuits Syst. Video Technol.
+13:614-619 (2003), the filter smooths borders, spares edges, and changes no voxel by more than a bound.
 """
 
 from __future__ import annotations
@@ -19,16 +21,16 @@ from ..stack.interpolation import interpolate
 from ..stack.tissue import edge_strength, head_mask
 from .consistency import noise_sd
 
-FLATTEST = 1.25  # times the head's median gradient; where half of the change is made
-ROLL_OFF = 8  # exponent; tissue passes from flat to edge within a factor of 1.5 in the gradient
+FLATTEST = 1.25  # times the head's median gradient; half of the change is made there
+ROLL_OFF = 8  # exponent; from flat to edge is a factor of 1.5 in the gradient
 LARGEST = 3.5  # standard deviations of the slices' noise; a larger difference is anatomy
 
 
 def deblock(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Tensor:
-    """Averages flat tissue along the slice axis over the width of a slice, where a step becomes a ramp; leaves edges.
+    """Averages flat tissue along the slice axis over the width of a slice. Steps become ramps; edges stay.
 
-    What is flat is told by the cubic spline between the slices, which has no steps. No voxel changes by more than
-    noise in the slices explains: a scan without noise is left alone.
+    The cubic spline between the slices has no steps. Its gradient says which tissue is flat. No voxel changes by more
+    than the noise of the slices explains, so a scan without noise is left alone.
 
     Args:
         result: `(X, Y, Z)` on the fine grid.
@@ -36,7 +38,7 @@ def deblock(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Tenso
         acquisition: of the slices.
 
     Returns:
-        `(X, Y, Z)` on the fine grid; the result itself where the measured scan is constant.
+        `(X, Y, Z)` on the fine grid. A constant measured scan gives the result itself.
     """
     if measured.max() == measured.min():
         return result

@@ -1,8 +1,8 @@
-"""What a thick slice is: a pulse excites a slice profile, and the anatomy is integrated under it (Sec. S1).
+"""What a thick slice is: a pulse excites a slice profile, and the scanner sums the anatomy under it (Sec. S1).
 
     pulse -> Bloch simulation -> profile -> kernel on the fine grid -> matrix (thick slices x fine slices)
 
-The acquisition of a stack is linear and acts along the slice axis alone, so it is one small matrix.
+The acquisition of a stack is linear and acts along the slice axis alone. It is therefore one small matrix.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ from .grid import centred_positions
 
 
 def full_width_half_maximum(z: np.ndarray, profile: np.ndarray) -> float:
-    """Width of a single-peaked curve at half its maximum, linear between samples; in the unit of `z`."""
+    """Width of a single-peaked curve at half its maximum, in the unit of `z`. The curve is linear between samples.
+
+    >>> full_width_half_maximum(np.arange(5.0), np.array([0.0, 1.0, 2.0, 1.0, 0.0]))
+    2.0
+    """
     half = profile.max() / 2
     above = np.flatnonzero(profile >= half)
     first, last = above[0], above[-1]
@@ -34,17 +38,16 @@ def full_width_half_maximum(z: np.ndarray, profile: np.ndarray) -> float:
 def slr_profile(time_bandwidth: float = SLR) -> tuple[np.ndarray, np.ndarray]:
     """Magnitude slice profile of a 90 degree, linear-phase SLR excitation pulse, by Bloch simulation.
 
-    Pauly et al., IEEE Trans. Med. Imaging 10:53-65 (1991).
+    Pauly et al., IEEE Trans. Med. Imaging 10:53-65 (1991). The phase that is left after rephasing is neglected.
 
     Args:
-        time_bandwidth: time-bandwidth product of the pulse; the larger, the sharper the slice's edges.
+        time_bandwidth: time-bandwidth product of the pulse. A larger one gives sharper edges.
 
     Returns:
-        Positions in slice widths (full width at half maximum) from the centre, and |Mxy| there; the phase that a
-        perfect rephasing leaves is neglected.
+        Positions from the centre, in slice widths (full width at half maximum), and |Mxy| there.
 
     Raises:
-        ValueError: if `time_bandwidth` is below 2, where no slice is selected.
+        ValueError: if `time_bandwidth` is below 2. Such a pulse selects no slice.
     """
     if not time_bandwidth >= 2:
         raise ValueError(f"time-bandwidth product is {time_bandwidth}: expected 2 or more, 4 is common.")
@@ -62,11 +65,12 @@ def slice_profile(profile: Profile) -> tuple[np.ndarray, np.ndarray]:
     """Magnitude of the transverse magnetisation across a slice.
 
     Args:
-        profile: time-bandwidth product of an SLR pulse, the paper's profile; `"gaussian"`, which a short Gaussian pulse
-            excites; `"rectangular"`, the ideal; or `"point"`, as thin as the fine grid, which decimation takes.
+        profile: a number is the time-bandwidth product of an SLR pulse, the paper's profile. `"gaussian"` is that of a
+            short Gaussian pulse, `"rectangular"` the ideal one. `"point"` is as thin as the fine grid: the slices are
+            decimated.
 
     Returns:
-        Positions in slice widths (full width at half maximum) from the centre, and the magnitude there.
+        Positions from the centre, in slice widths (full width at half maximum), and the magnitude there.
 
     Raises:
         InputError: if there is no such profile.
@@ -99,16 +103,20 @@ def _integrate(z: np.ndarray, magnitude: np.ndarray, width: float, fine_spacing:
 def profile_kernel(slice_thickness: float, fine_spacing: float, profile: Profile = SLR) -> np.ndarray:
     """Slice profile as weights on the fine grid, `h` in Eq. S1.
 
-    The profile's width is set so that the kernel's own full width at half maximum, linear between its samples, is the
-    slice thickness; voxels are not small against thin slices, and integration over them would widen the kernel.
+    The kernel's own full width at half maximum is the slice thickness, linear between its samples. The profile is made
+    a little narrower for that: the voxels over which it is integrated widen it.
 
     Args:
         slice_thickness: in mm.
-        fine_spacing: of the grid, in mm. Slices no thicker than it, and points, give the identity.
+        fine_spacing: of the grid, in mm. The kernel is the identity for slices no thicker than this, and for points.
         profile: see `slice_profile`.
 
     Returns:
         Weights of odd length, symmetric, sum 1.
+
+    Example:
+        >>> profile_kernel(5.0, 1.0).round(2).tolist()
+        [0.0, 0.0, 0.0, 0.0, 0.04, 0.16, 0.2, 0.2, 0.2, 0.16, 0.04, 0.0, 0.0, 0.0, 0.0]
 
     Raises:
         ValueError: if a length is not positive.
@@ -135,10 +143,16 @@ def profile_kernel(slice_thickness: float, fine_spacing: float, profile: Profile
 def slice_matrix(acquisition: Acquisition) -> Tensor:
     """The acquisition as a matrix: convolution with the profile (Eq. S1), then centred linear resampling (Eq. S2).
 
-    The fine slices are continued symmetrically beyond both ends.
+    Beyond both ends the fine slices are mirrored.
 
     Returns:
-        `(slice_count, fine_count)` float tensor whose rows sum to 1.
+        `(slice_count, fine_count)` float tensor. Its rows sum to 1.
+
+    Example:
+        >>> slice_matrix(Acquisition.of_truth(2, 6, 1.0, 2.0, profile="rectangular"))
+        tensor([[0.5000, 0.3750, 0.1250, 0.0000, 0.0000, 0.0000],
+                [0.0000, 0.1250, 0.3750, 0.3750, 0.1250, 0.0000],
+                [0.0000, 0.0000, 0.0000, 0.1250, 0.3750, 0.5000]])
     """
     a = acquisition
     kernel = profile_kernel(a.slice_thickness, a.target_spacing, a.profile)
@@ -157,7 +171,7 @@ def slice_matrix(acquisition: Acquisition) -> Tensor:
 
 
 def along_slices(matrix: Tensor, image: Tensor, acquisition: Acquisition) -> Tensor:
-    """A matrix applied along the slice axis of an image, whose last three dimensions are X, Y and Z."""
+    """Applies a matrix along the slice axis of an image. The image's last three dimensions are X, Y and Z."""
     dim = acquisition.dim(image)
     return (image.movedim(dim, -1) @ matrix.T.to(image)).movedim(-1, dim)
 
@@ -166,7 +180,7 @@ def acquire(image: Tensor, acquisition: Acquisition) -> Tensor:
     """Thick slices of a sharp image.
 
     Args:
-        image: on the fine grid; its last three dimensions are X, Y and Z.
+        image: on the fine grid. Its last three dimensions are X, Y and Z.
         acquisition: of the slices.
 
     Returns:
@@ -174,7 +188,7 @@ def acquire(image: Tensor, acquisition: Acquisition) -> Tensor:
 
     Raises:
         TypeError: if the image holds integers.
-        ValueError: if it has not the slices of the fine grid.
+        ValueError: if it does not have the slices of the fine grid.
     """
     if not image.is_floating_point():
         raise TypeError(f"image is {image.dtype}: expected floating point. Convert it with .float().")

@@ -1,4 +1,4 @@
-"""Power along an axis of a volume, by frequency: how much detail there is through the slices."""
+"""Power along an axis of a volume, by frequency: how much detail a volume has through its slices."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from .grid import check_pair
 
 
 def through_plane_bands(slice_thickness: float, spacing: float) -> list[tuple[float, float]]:
-    """Frequency bands above what thick slices can hold, from the easiest to rebuild to the hardest.
+    """The three frequency bands above what thick slices hold, from the easiest to rebuild to the hardest.
 
-    From the Nyquist frequency of contiguous slices to the first zero of a box of their thickness, `1/(2T)` to `1/T`;
-    from there to half the fine grid's Nyquist frequency; from half of it to all of it.
+    1. `1/(2T)` to `1/T`: from the Nyquist frequency of contiguous slices to the first zero of a box as thick as they.
+    2. From there to half the fine grid's Nyquist frequency.
+    3. From there to the fine grid's Nyquist frequency.
 
     Args:
         slice_thickness: `T` in mm.
@@ -22,6 +23,10 @@ def through_plane_bands(slice_thickness: float, spacing: float) -> list[tuple[fl
 
     Returns:
         Lower and upper edges in cycles/mm. A band is empty where its lower edge is not below its upper.
+
+    Example:
+        >>> through_plane_bands(5.0, 1.0)
+        [(0.1, 0.2), (0.2, 0.25), (0.25, 0.5)]
     """
     nyquist = 1 / (2 * spacing)
     first_zero = 1 / slice_thickness
@@ -31,8 +36,8 @@ def through_plane_bands(slice_thickness: float, spacing: float) -> list[tuple[fl
 def _line_power(volume: Tensor, axis: int) -> Tensor:
     """Power at each frequency along an axis, summed over its lines; `(count // 2 + 1,)`.
 
-    Without the window, a head that is cut off at the field of view's border is a step between the line's two ends, and
-    its spectrum covers the frequencies of interest.
+    The window is for heads that the field of view cuts off. Such a line has a step between its two ends, and without a
+    window the step's spectrum covers the frequencies of interest.
     """
     lines = volume.double().movedim(axis, -1)
     lines = lines - lines.mean(-1, keepdim=True)
@@ -43,13 +48,13 @@ def _line_power(volume: Tensor, axis: int) -> Tensor:
 def power_density(volume: Tensor, axis: int, spacing: float) -> tuple[Tensor, Tensor]:
     """Power spectrum along an axis, averaged over its lines, per unit of frequency.
 
-    It compares directions of one scan whose voxels differ in size: an ideal scan of isotropic tissue has one density in
-    all of them.
+    Densities of two directions can be compared although their voxels differ in size. An ideal scan of isotropic tissue
+    has the same density in every direction.
 
     Args:
         volume: `(X, Y, Z)`.
-        axis: along which.
-        spacing: along it, in mm.
+        axis: of the lines.
+        spacing: along the axis, in mm.
 
     Returns:
         Frequencies in cycles/mm, from 0 to Nyquist, and the density there, in squared intensity times mm.
@@ -64,7 +69,7 @@ def power_density(volume: Tensor, axis: int, spacing: float) -> tuple[Tensor, Te
 def directional_power_ratio(
     volume: Tensor, axis: int, reference: int, spacings: Sequence[float], band: tuple[float, float]
 ) -> float:
-    """Power along the slice axis over power along an in-plane axis, in dB: 0 is as sharp through slices as within.
+    """Power along the slice axis over power along an in-plane axis, in dB. 0 dB: as sharp through slices as within.
 
     Args:
         volume: `(X, Y, Z)`.
@@ -95,17 +100,17 @@ def power_ratios(
     """Through-plane power of a volume relative to the truth's, `10 log10(P_prediction / P_truth)` in each band.
 
     `P` is the power spectrum along the slice axis, Hann-windowed, summed over all lines and over the band. 0 dB is as
-    much detail as the truth has, right or wrong; less is blur, more is noise or steps.
+    much detail as the truth has, right or wrong. Less is blur. More is noise or steps.
 
     Args:
         prediction: `(X, Y, Z)`.
         truth: `(X, Y, Z)`.
         axis: slice axis.
-        spacing: along it, in mm.
-        bands: lower and upper edges in cycles/mm; a band holds its lower edge, and its upper one only at Nyquist.
+        spacing: along the axis, in mm.
+        bands: lower and upper edges in cycles/mm. A band holds its lower edge. It holds its upper one only at Nyquist.
 
     Returns:
-        dB for each band; NaN for one without a frequency of the discrete spectrum.
+        dB for each band. A band that holds no frequency of the discrete spectrum gives NaN.
 
     Raises:
         ValueError: if shapes differ.

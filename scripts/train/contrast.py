@@ -1,4 +1,4 @@
-"""Contrasts that the training scans do not show: intensity curves on real scans, and synthesis from label maps."""
+"""New contrasts for training: random intensity curves on real scans, and scans synthesised from label maps."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from scipy.interpolate import PchipInterpolator
 
 
 class RandIntensityCurved(RandomizableTransform, MapTransform):
-    """Maps intensities through a random smooth curve, often not monotone, so that tissues change their order.
+    """Maps intensities through a random smooth curve. It is often not monotone: tissues change their order.
 
-    The curve runs through values uniform in [0, 1] at equal distances, the largest stretched to 1; 0 stays 0, so that
-    air stays dark. Brighter voxels than 1 get the value at 1. (MONAI's RandHistogramShift keeps the order of tissues.)
+    The curve runs through random values at equal distances. They are uniform in [0, 1], and the largest is stretched
+    to 1. 0 stays 0, so that air stays dark. Voxels above 1 get the value at 1. (MONAI's RandHistogramShift keeps the
+    order of tissues.)
 
     Args:
-        keys: images in [0, 1]; all get one curve.
+        keys: images in [0, 1]. All get one curve.
         prob: share of the images that are changed.
-        control_points: number of values, with that of air.
+        control_points: number of values, including the value of air.
     """
 
     def __init__(self, keys: KeysCollection, prob: float, control_points: int = 5):
@@ -50,15 +51,15 @@ class RandIntensityCurved(RandomizableTransform, MapTransform):
 class RandTissueContrastd(RandomizableTransform, MapTransform):
     """Synthesises a scan from a label map: every label gets a random intensity and texture.
 
-    After Billot et al., Science Advances 9:eadd3607 (2023) (SynthSR), whose generative model this follows: a Gaussian
-    for each label, its mean and standard deviation uniform; here the deviations are correlated between neighbours, as
-    those of tissue are, and the image is slightly blurred, as voxels that two tissues share are.
+    The generative model is SynthSR's: Billot et al., Science Advances 9:eadd3607 (2023). Every label has a Gaussian of
+    intensities. Its mean and its standard deviation are uniform. Two things are added. Deviations of neighbours are
+    correlated, as in tissue. The image is slightly blurred, because two tissues share voxels.
 
     Args:
-        keys: label maps of integers, `(1, H, W)`; replaced by images in [0, 1] or a little beyond.
-        brain_labels: labels up to this value are brain, 0 is air.
-        brain_only: share of the images from which all but the brain is removed.
-        max_deviation: within a tissue, the standard deviation is uniform up to this.
+        keys: label maps of integers, `(1, H, W)`. Images in [0, 1], or a little beyond, replace them.
+        brain_labels: labels from 1 to this value are brain. 0 is air.
+        brain_only: share of the images of which only the brain is left.
+        max_deviation: the standard deviation within a tissue is uniform up to this.
         texture_range: width of the deviations' Gaussian correlation, uniform in this range of pixels.
         blur_range: width of the Gaussian blur, uniform in this range of pixels.
     """

@@ -1,4 +1,4 @@
-"""Training pairs: random planes of sharp volumes, and acquisitions simulated on them (Secs. 3.1, S1)."""
+"""Training pairs: random planes of sharp volumes, and simulated acquisitions of them (Secs. 3.1, S1)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ from ..stack.profile import acquire
 
 
 class RandPlaned(RandomizableTransform, MapTransform):
-    """Draws a slice axis and a plane that contains it, both sharp; the slice axis becomes the plane's first axis.
+    """Draws a slice axis and a plane that contains it. The slice axis becomes the plane's first axis.
 
-    A plane orthogonal to the slice axis would show no stair steps (Sec. S1). `spacing` in the result holds the plane's
-    two voxel edges, in mm.
+    A plane across the slice axis would show no stair steps (Sec. S1). Both axes of the plane are sharp. `spacing` in
+    the result holds the plane's two voxel edges, in mm.
 
     Args:
-        keys: one key, a `(1, X, Y, Z)` volume with an affine; `sharp_axes` in the data names the axes to choose from.
-        planes: how many neighbouring planes make the first axis of the result; the last is repeated where there are
-            fewer.
+        keys: one key, a `(1, X, Y, Z)` volume with an affine. `sharp_axes` in the data names the axes to choose from.
+        planes: how many neighbouring planes make the first axis of the result. A volume with fewer repeats its last.
     """
 
     def __init__(self, keys: KeysCollection, planes: int = 1):
@@ -58,18 +57,18 @@ class RandPlaned(RandomizableTransform, MapTransform):
 class RandResampled(RandomizableTransform, MapTransform):
     """Draws a voxel size and resamples a plane to it: target thickness, pixel size and head size vary.
 
-    Scans are often interpolated in plane, so the pixels may become finer than they were; the target thickness may not,
-    since the plane is the truth along that axis. Empty pixels stay empty, and do not darken their neighbours. `spacing`
+    Pixels may become finer than they were, because scans are often interpolated in plane. The target thickness may
+    not: the plane is the truth along that axis. Empty pixels stay empty, and do not darken their neighbours. `spacing`
     in the data is updated.
 
     Args:
-        keys: one key, a `(1, H, W)` plane, not negative, 0 where it is empty, whose first axis is the slice axis;
-            `spacing` in the data, in mm.
+        keys: one key, a `(1, H, W)` plane whose first axis is the slice axis. It is 0 where it is empty, and nowhere
+            negative. `spacing` is in the data, in mm.
         target_range: `T_hr` is uniform in this range, in mm, but never finer than the plane.
-        pixel_range: the other edge is uniform in this range, in mm, for half of the planes, `T_hr` for the others; null
-            for `T_hr` in all.
-        size_range: the spacing is first multiplied by a factor uniform in this range, as if the head were larger or
-            smaller.
+        pixel_range: in mm. For half of the planes the other edge is uniform in this range. For the others it is
+            `T_hr`. Null makes it `T_hr` for all.
+        size_range: the spacing is first multiplied by a factor, uniform in this range. The head becomes larger or
+            smaller by it.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class RandResampled(RandomizableTransform, MapTransform):
         self.randomize(data["spacing"])
         plane = data[key]
         size = [max(1, round(n * s / new)) for n, s, new in zip(plane.shape[1:], self._native, self._spacing)]
-        filled = (plane > 0).to(plane)  # a scan without skull ends at a hard edge, which the filter would soften
+        filled = (plane > 0).to(plane)  # a scan without skull ends at a hard edge; the filter would soften it
         values, coverage = resize(torch.stack([plane, filled]), size=size, mode="bicubic", antialias=True)
         # bicubic undershoots beside bright edges
         label = (values / coverage.clamp(min=0.5)).clamp(min=0) * (coverage >= 0.5)
@@ -109,12 +108,16 @@ class RandResampled(RandomizableTransform, MapTransform):
 def ceta_coverage(gap: float | str, target: float, max_thickness: float) -> float:
     """Share of the thicknesses `(T_hr, max]` that CETA's pairs cover, `1 - E|T_i - T_j| / (max - T_hr)` (Tab. 3).
 
-    For a fixed gap it is the share that has a partner; two independent draws lie a third of the range apart.
+    For a fixed gap it is the share that has a partner. Two independent draws lie a third of the range apart.
 
     Args:
-        gap: see `RandAcquired`; 0 makes no pairs.
+        gap: see `RandAcquired`. 0 makes no pairs.
         target: `T_hr` in mm.
         max_thickness: in mm.
+
+    Example:
+        >>> ceta_coverage(1.0, 1.0, 6.0), ceta_coverage(0, 1.0, 6.0)
+        (0.8, 0.0)
     """
     if gap == "random":
         return 2 / 3
@@ -124,28 +127,30 @@ def ceta_coverage(gap: float | str, target: float, max_thickness: float) -> floa
 class RandAcquired(RandomizableTransform, MapTransform):
     """Draws an acquisition and simulates it on a sharp plane: the training pair of both stages (Sec. 3.1).
 
-    The slices are stacked along the plane's first axis, and its spacing along that axis is the target thickness `T_hr`.
-    Adds `image`, the degraded plane; `thickness`, `[T_i, T_hr]` in mm; `proximal` and `proximal_thickness`, the same
-    plane at `T_j = T_i - gap`, for CETA. Where `T_j` would not exceed `T_hr`, `proximal` repeats `image` at `T_i`,
-    which tells `FlowBatch` to leave the pair out. The defaults are the paper's.
+    The slices are stacked along the plane's first axis. The plane's spacing there is the target thickness `T_hr`. The
+    defaults are the paper's. The transform adds:
+
+    - `image`: the degraded plane, and `thickness`: `[T_i, T_hr]` in mm.
+    - `proximal`: the same plane at `T_j = T_i - gap`, for CETA, and `proximal_thickness`: `[T_j, T_hr]`. Where `T_j`
+      would not exceed `T_hr`, `proximal` is `image` and `T_j` is `T_i`. `FlowBatch` then leaves the pair out.
 
     Args:
-        keys: one key, a `(1, H, W)` plane in [0, 1]; `spacing` in the data, in mm.
+        keys: one key, a `(1, H, W)` plane in [0, 1]. `spacing` is in the data, in mm.
         max_thickness: `T_i` is uniform in `(T_hr, max_thickness]` mm.
-        min_thickness: in mm, `T_i` is uniform from it on; null for `T_hr`.
-        ceta_gap: `Delta T` of CETA in mm; 0 for no pairs; `"random"` draws `T_j` as `T_i` is drawn (Tab. 3).
-        profiles: of which one is drawn, see `profile.slice_profile`.
-        spacing_ratio: slice spacing / slice thickness is uniform in this range for half of the stacks, else 1.
-        max_shift: the stack lies off its centred place by a length uniform up to this share of `T_hr`, either way.
-        max_gain: slices differ in gain by a standard deviation uniform up to this share, for half of the stacks; for
-            half of those it alternates between odd and even slices, as interleaved acquisitions do.
-        max_noise: standard deviation of the Rician noise in the thick slices, uniform up to this share of the intensity
-            range, for half of the stacks.
-        common_thickness: in mm, half of the stacks have `T_i` uniform in this range, as far as it lies within the
+        min_thickness: least `T_i`, in mm; null for `T_hr`.
+        ceta_gap: `Delta T` of CETA in mm. 0 makes no pairs. `"random"` draws `T_j` as `T_i` is drawn (Tab. 3).
+        profiles: one of them is drawn, see `profile.slice_profile`.
+        spacing_ratio: slice spacing / slice thickness. Half of the stacks draw it, uniform in this range. Others: 1.
+        max_shift: the stack lies off its centred place. The offset is uniform up to this share of `T_hr`, either way.
+        max_gain: the slices of half of the stacks differ in gain. The standard deviation is uniform up to this share.
+            In half of those the gain alternates between odd and even slices, as in interleaved acquisitions.
+        max_noise: half of the stacks have Rician noise in their thick slices. Its standard deviation is uniform up to
+            this share of the intensity range.
+        common_thickness: half of the stacks have `T_i` uniform in this range, in mm, as far as it lies within the
             other one; null for none.
 
     Raises:
-        InputError: if `ceta_gap` or `min_thickness` is none that it may be.
+        InputError: if `ceta_gap` or `min_thickness` has a wrong value.
     """
 
     def __init__(
@@ -189,7 +194,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
         return value if self.R.random_sample() < 0.5 else 0.0
 
     def _drawn_thickness(self, target: float) -> float:
-        """Uniform on the half-open interval `(T_hr, max]`, since 1 - [0, 1) is (0, 1]; or among the common ones."""
+        """Uniform on `(T_hr, max]`, since 1 - [0, 1) is (0, 1]; or among the common thicknesses."""
         least, most = max(target, self.min_thickness or 0.0), self.max_thickness
         if self.common_thickness is not None and self.R.random_sample() < 0.5:
             low, high = self.common_thickness
@@ -206,7 +211,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
         self._gain = self._half_of_the_time(self.max_gain)
         self._interleaved = bool(self.R.random_sample() < 0.5)
         self._noise = self._half_of_the_time(self.max_noise)
-        self._seed = int(self.R.randint(2**31))  # of the gains and the noise, whose number depends on the slices'
+        self._seed = int(self.R.randint(2**31))  # of gains and noise: how many are drawn depends on the slices
         if self.ceta_gap == "random":
             self._proximal = self._drawn_thickness(target)
         elif self._thickness - float(self.ceta_gap) > target:
@@ -229,14 +234,14 @@ class RandAcquired(RandomizableTransform, MapTransform):
         }
 
     def stacks(self, planes: Tensor, target: float) -> list[tuple[Tensor, Acquisition]]:
-        """Draws an acquisition; the thick slices of planes `(N, H, W)` by it, `(N, S, W)`, and those of CETA's pair.
+        """Draws an acquisition, and acquires planes by it. CETA's pair is a second stack.
 
         Args:
-            planes: sharp, in [0, 1].
+            planes: sharp, `(N, H, W)` in [0, 1].
             target: their edge along the slice axis, in mm.
 
         Returns:
-            One stack, or two.
+            One stack, or two: thick slices, `(N, S, W)`, and their acquisition.
         """
         self.randomize(target)
         generator = np.random.default_rng(self._seed)
@@ -264,12 +269,12 @@ class RandAcquired(RandomizableTransform, MapTransform):
 class Simulated(MapTransform):
     """Simulates one acquisition of a sharp volume: the paired input of validation.
 
-    Adds `image`, the thick slices with their affine and their acquisition, whose fine grid is the volume's own.
+    Adds `image`: the thick slices with their affine and their acquisition. Its fine grid is the volume's own.
 
     Args:
         keys: one key, a `(1, X, Y, Z)` volume with an affine.
-        slice_thickness: in mm; there is no gap.
-        axis: index into the item's `sharp_axes`, which is the slice axis.
+        slice_thickness: in mm. The slices have no gap.
+        axis: which of the item's `sharp_axes` is the slice axis.
     """
 
     def __init__(self, keys: KeysCollection, slice_thickness: float, axis: int = 0):
