@@ -62,6 +62,25 @@ class KnownLoss(nn.Module):
         return self.loss(torch.where(known, prediction, nothing), torch.where(known, target, nothing))
 
 
+class ErrorLoss(nn.Module):
+    """The error network: the negative log-likelihood of errors, Laplace distributed, of the size that it tells.
+
+    What minimises it is the logarithm of the mean absolute error. A factor on all errors moves it by a constant: faint
+    and strong errors are learned alike.
+
+    Args:
+        floor: added to errors, in units of intensity. Without it the size in air, where nothing errs, had no end.
+    """
+
+    def __init__(self, floor: float = 0.004):
+        super().__init__()
+        self.floor = floor
+
+    def forward(self, logarithm: Tensor, error: Tensor) -> Tensor:
+        """Both `(B, 1, H, W)`: the logarithm of the errors' size, and errors, not negative. Returns a scalar."""
+        return (logarithm + (error + self.floor) * torch.exp(-logarithm)).mean()
+
+
 def ceta(v: Tensor, path: PathSample) -> Tensor:
     """Consistent Endpoint Trajectory Alignment (Eq. 12): one anatomy at two thicknesses should end at one image.
 

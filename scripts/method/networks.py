@@ -5,6 +5,7 @@ Sizes, wiring and initialisation follow Sec. S4.1. All modules compile with `tor
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 
@@ -12,6 +13,7 @@ import torch
 from monai.networks.nets.diffusion_model_unet import zero_module
 from torch import Tensor, nn
 
+from .error_pattern import ErrorPatternNetwork
 from .flow import euler_step
 from .slice_projection import SliceProjectionNetwork
 
@@ -291,12 +293,19 @@ class Drift(nn.Module):
     Args:
         apn: stage 1, the paper's or one on the measured slices.
         velocity: stage 2, the same for both.
+        error: the third network, of the error map; it changes no result. None where nobody has trained one.
     """
 
-    def __init__(self, apn: AnatomicalProjectionNetwork | SliceProjectionNetwork, velocity: VelocityNetwork):
+    def __init__(
+        self,
+        apn: AnatomicalProjectionNetwork | SliceProjectionNetwork,
+        velocity: VelocityNetwork,
+        error: ErrorPatternNetwork | None = None,
+    ):
         super().__init__()
         self.apn = apn
         self.velocity = velocity
+        self.error = error
 
     def modulations(self, thickness: Tensor, times: Tensor) -> Tensor:
         """The modulations of the velocity's norms for all steps, the same for all windows.
@@ -343,3 +352,10 @@ class Drift(nn.Module):
             times = torch.zeros(1, dtype=image.dtype, device=image.device)
         x = self.apn(image, thickness, rows)
         return self.refine(x, self.modulations(thickness[:, :2], times), times)
+
+
+def add_error_network(network: Drift, averaged: Drift) -> ErrorPatternNetwork:
+    """Gives an untrained error network to a network, and a copy of it to its average; returns the first."""
+    network.error = ErrorPatternNetwork().to(next(network.parameters()).device)
+    averaged.error = copy.deepcopy(network.error)
+    return network.error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -13,8 +14,11 @@ from torch import nn
 
 from ..errors import InputError
 from ..files import sha256, whole_file
+from .calibration import Calibration
+from .error_pattern import ErrorPatternNetwork
 
 MOST_STEPS = 100  # of Euler; the paper takes up to 15
+ERROR = "error."  # begins the names of the third network's weights
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class Card:
         spacing_ratio: least and largest slice spacing / slice thickness.
         n_max: Euler steps at most, of AIS; 1 to 100.
         sha256: of the weights file. `write_card` fills it in.
+        error_map: what makes error maps of the third network's numbers; None where no map can be made.
     """
 
     version: str
@@ -40,6 +45,7 @@ class Card:
     spacing_ratio: tuple[float, float]
     n_max: int
     sha256: str = ""
+    error_map: Calibration | None = None
 
     def __post_init__(self) -> None:
         """Turns the lists of YAML and JSON into tuples of numbers.
@@ -60,6 +66,10 @@ class Card:
         for name in ("version", "size", "sha256"):
             if not isinstance(getattr(self, name), str):
                 raise InputError(f"{name} is {getattr(self, name)!r}: expected text.")
+        if isinstance(self.error_map, dict):
+            object.__setattr__(self, "error_map", Calibration(**self.error_map))
+        if not isinstance(self.error_map, Calibration | None):
+            raise InputError(f"error_map is {self.error_map!r}: expected a calibration, or null.")
 
 
 def _positive(value: object) -> bool:
@@ -132,12 +142,18 @@ def write_card(path: str | os.PathLike, card: Card) -> None:
 
 
 def _write(place: Path, card: Card, weights: str | os.PathLike) -> None:
-    text = json.dumps(asdict(replace(card, sha256=sha256([weights]))), indent=4)
+    content = asdict(replace(card, sha256=sha256([weights])))
+    if card.error_map is None:
+        del content["error_map"]
+    text = re.sub(r"\[\s+([^][{}]*?)\s+\]", lambda row: f"[{' '.join(row[1].split())}]", json.dumps(content, indent=4))
     place.write_text(text + "\n", encoding="utf-8")
 
 
 def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
     """Loads a checkpoint into the network. Loading is strict, and executes nothing of the file.
+
+    The third network, of the error map, may be missing in the file: then the network keeps its own, or none. Where the
+    file has one, so has the network.
 
     Args:
         network: a `Drift` of the size that was trained.
@@ -160,7 +176,10 @@ def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
         found = {str(name): tuple(value.shape) for name, value in state.items()}
     except Exception as error:  # torch raises many types for a broken file
         raise InputError(f"{path} is not a DRIFT checkpoint ({type(error).__name__}). Set --ckpt_path.") from error
-    own = network.state_dict()
+    has_error = any(name.startswith(ERROR) for name in found)
+    if has_error and getattr(network, "error", network) is None:
+        network.error = ErrorPatternNetwork()
+    own = {name: value for name, value in network.state_dict().items() if has_error or not name.startswith(ERROR)}
     expected = {name: tuple(value.shape) for name, value in own.items()}
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
@@ -174,7 +193,7 @@ def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
                 f"{path} does not fit this network: {name} holds {state[name].dtype} in the file, {own[name].dtype} in "
                 "the network. Export the weights again, as float16 or float32."
             )
-    network.load_state_dict({name: value.float() for name, value in state.items()})
+    network.load_state_dict({**network.state_dict(), **{name: value.float() for name, value in state.items()}})
     return network
 
 

@@ -20,6 +20,14 @@ TISSUE = 0.08  # of intensities in [0, 1], above which a pixel is taken for tiss
 LEAST = 0.05  # of tissue; patches of air alone are drawn as if they held as much
 
 
+def first_in_tissue(chance: np.random.RandomState, tissue: Tensor, size: int) -> int:
+    """The first of `size` neighbours, drawn by what they hold of `tissue`, `(n,)`; 0 if there are fewer."""
+    if len(tissue) <= size:
+        return 0
+    share = (tissue.double().unfold(0, size, 1).mean(1) + LEAST).numpy()
+    return int(chance.choice(len(share), p=share / share.sum()))
+
+
 class RandSlicePatchd(RandomizableTransform, MapTransform):
     """Draws an acquisition, simulates it on a sharp plane, and cuts out a patch of measured slices and its sharp rows.
 
@@ -47,26 +55,19 @@ class RandSlicePatchd(RandomizableTransform, MapTransform):
         self.columns = columns
         self.rows = rows
 
-    def _start(self, tissue: Tensor, size: int) -> int:
-        """The first of `size` neighbours, drawn by what they hold of `tissue`, `(n,)`; 0 if there are fewer."""
-        if len(tissue) <= size:
-            return 0
-        share = (tissue.double().unfold(0, size, 1).mean(1) + LEAST).numpy()
-        return int(self.R.choice(len(share), p=share / share.sum()))
-
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         (key,) = self.keys
         label: Tensor = convert_to_tensor(data[key], track_meta=False)
         target, pixel = data["spacing"]
-        left = self._start((label[0] > TISSUE).float().mean(0), self.columns)
+        left = first_in_tissue(self.R, (label[0] > TISSUE).float().mean(0), self.columns)
         label = label[:, :, left : left + self.columns]  # before the simulation, whose time grows with the columns
         self.acquired.set_random_state(state=self.R)
         stacks = self.acquired.stacks(label, target)
         thick, acquisition = stacks[0]
-        first = self._start((thick[0] > TISSUE).float().mean(1), self.slices)
+        first = first_in_tissue(self.R, (thick[0] > TISSUE).float().mean(1), self.slices)
         places = acquisition.fine_rows - first
         (inside,) = np.nonzero((places >= -0.5) & (places < min(self.slices, thick.shape[1] - first) - 0.5))
-        start = inside[0] + self._start((label[0, inside] > TISSUE).float().mean(1), self.rows)
+        start = inside[0] + first_in_tissue(self.R, (label[0, inside] > TISSUE).float().mean(1), self.rows)
         sharp = label[:, start : min(start + self.rows, inside[-1] + 1)]
         lacking = [0, self.columns - sharp.shape[2], 0, self.rows - sharp.shape[1]]
         pair, its = stacks[-1]

@@ -1,0 +1,81 @@
+"""Training pairs of the error network: slabs of sharp volumes, rebuilt as scans are, and how far off these are."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import torch
+from monai.config import KeysCollection
+from monai.data import MetaTensor
+from monai.engines import PrepareBatch
+from monai.transforms import MapTransform, RandomizableTransform
+from monai.utils import convert_to_tensor
+from torch import Tensor
+
+from ..method.networks import Drift
+from ..rebuild.error_map import seen
+from ..rebuild.inferer import PlaneInferer
+from ..stack.acquisition import Acquisition
+from ..stack.intensity import intensity_range
+from .simulation import RandAcquired
+from .slice_patches import TISSUE, first_in_tissue
+
+
+class RandSlabd(RandomizableTransform, MapTransform):
+    """Cuts a slab of neighbouring planes where there is tissue, draws an acquisition, and simulates it.
+
+    Replaces the planes by the sharp slab, `(1, P, H, W)`. Adds `image`, `(1, P, S, W)`, its thick slices with their
+    affine and acquisition.
+
+    Args:
+        keys: one key, `(P, H, W)` planes in [0, 1] whose second axis is the slice axis; `spacing` in the data, in mm.
+        acquired: draws the acquisition.
+        size: rows and columns of the slab at most.
+    """
+
+    def __init__(self, keys: KeysCollection, acquired: RandAcquired, size: Sequence[int]):
+        MapTransform.__init__(self, keys)
+        RandomizableTransform.__init__(self, prob=1.0)
+        self.acquired = acquired
+        self.size = size
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        (key,) = self.keys
+        label: Tensor = convert_to_tensor(data[key], track_meta=False)
+        target, pixel = data["spacing"]
+        for dim, size in zip((1, 2), self.size):
+            tissue = (label > TISSUE).float().mean((0, 3 - dim))
+            label = label.narrow(dim, first_in_tissue(self.R, tissue, size), min(size, label.shape[dim]))
+        self.acquired.set_random_state(state=self.R)
+        thick, acquisition = self.acquired.stacks(label, target)[0]
+        edges = torch.tensor([pixel, acquisition.slice_spacing, pixel, 1.0], dtype=torch.float64)
+        image = MetaTensor(thick[None].contiguous(), affine=edges.diag())
+        acquisition.attach(image)
+        return {key: label[None].contiguous(), "image": image}
+
+
+class ErrorBatch(PrepareBatch):
+    """Rebuilds a slab by the deployed inferer; what the error network sees of that, and how far the result is off.
+
+    Args:
+        network: with both stages, which are frozen; on the device.
+        inferer: the deployed one.
+    """
+
+    def __init__(self, network: Drift, inferer: PlaneInferer):
+        for stage in (network.apn, network.velocity):
+            stage.eval().requires_grad_(False)
+        self.network = network
+        self.inferer = inferer
+
+    def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
+        """Takes a batch of one slab. Returns `(planes, |error|, (rows, lengths), {})` on the device."""
+        measured, acquisition = batchdata["image"], Acquisition.of(batchdata["image"])
+        result = self.inferer(measured.to(device), self.network)[0, 0].as_tensor()
+        thick, truth = (convert_to_tensor(batchdata[key][0, 0], track_meta=False) for key in ("image", "label"))
+        scale = intensity_range(thick)
+        planes, rows, lengths = seen(thick, result, acquisition, scale)
+        error = (scale.to_unit(truth) - scale.to_unit(result)).abs()
+        label = error.movedim((acquisition.slice_axis, 2), (1, 2))[:, None]
+        return planes.to(device), label.to(device), (rows.to(device), lengths.to(device)), {}

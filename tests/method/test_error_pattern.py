@@ -1,0 +1,110 @@
+"""Laws of the error network, and of the weights that may hold it."""
+
+import io
+from dataclasses import replace
+
+import pytest
+import torch
+
+from scripts.errors import InputError
+from scripts.method.calibration import LEVELS, Calibration
+from scripts.method.error_pattern import ErrorPatternNetwork
+from scripts.method.losses import ErrorLoss
+from scripts.method.networks import add_error_network
+from scripts.method.weights import load_weights, read_card, save_weights
+from tests.conftest import CARD, untrained
+from tests.method.test_networks import image, perturb
+
+LENGTHS = torch.tensor([5.0, 1.0, 5.0])
+CALIBRATION = Calibration([3.0, 5.0], *[{"a": [list(LEVELS), list(LEVELS)]}] * 2, (30.0, 0.4, 1.0))
+
+
+def network():
+    torch.manual_seed(0)
+    return perturb(ErrorPatternNetwork().eval())
+
+
+def planes(height=24, width=31):
+    return torch.cat([image(2, height, width), image(2, height, width).flip(0)], dim=1)
+
+
+def rows(count, step=0.2):
+    return step * torch.arange(count, dtype=torch.float32) - 0.4
+
+
+def with_error():
+    """Both stages and an error network with weights of chance."""
+    drift = untrained()
+    add_error_network(drift, untrained())
+    perturb(drift.error)
+    return drift
+
+
+def test_it_starts_at_one_number_everywhere():
+    assert ErrorPatternNetwork()(planes(), rows(24), LENGTHS).unique().exp().item() == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (7, 40), (33, 5)])
+def test_planes_of_any_size(height, width):
+    result = network()(planes(height, width), rows(height), LENGTHS)
+    assert result.shape == (2, 1, height, width)
+    assert result.isfinite().all()
+
+
+def test_mirrored_planes_have_mirrored_errors_of_mirrored_weights_alone():
+    """The place in a slice counts, not which of its ends is up."""
+    net, count = network(), 24
+    place = rows(count)
+    assert torch.allclose(
+        net(planes(), place, LENGTHS), net(planes(), place.round() - (place - place.round()), LENGTHS), atol=1e-5
+    )
+
+
+def test_air_around_a_head_changes_nothing_in_it():
+    net, margin = network(), 20
+    x = planes()
+    wide = torch.nn.functional.pad(x, [margin, margin], value=-1.0)
+    inside = net(wide, rows(24), LENGTHS)[..., margin:-margin]
+    assert torch.allclose(inside[..., 17:-17], net(x, rows(24), LENGTHS)[..., 17:-17], atol=1e-5)
+
+
+def test_it_compiles():
+    net = network()
+    stream = io.BytesIO()
+    torch.jit.save(torch.jit.script(net), stream)
+    stream.seek(0)
+    torch.testing.assert_close(torch.jit.load(stream)(planes(), rows(24), LENGTHS), net(planes(), rows(24), LENGTHS))
+
+
+def test_the_loss_is_least_at_the_errors_mean():
+    error = torch.rand(1, 1, 50, 50)
+    at = [ErrorLoss()(torch.full_like(error, scale).log(), error) for scale in (0.4, float(error.mean()) + 0.004, 0.7)]
+    assert at[1] < min(at[0], at[2])
+
+
+# Weights
+
+
+def test_weights_that_hold_it_bring_it(tmp_path):
+    trained = with_error()
+    save_weights(trained, tmp_path / "model.pt", replace(CARD, error_map=CALIBRATION), torch.float32)
+    loaded = load_weights(untrained(), tmp_path / "model.pt")
+    assert all(torch.equal(a, b) for a, b in zip(trained.state_dict().values(), loaded.state_dict().values()))
+    assert read_card(tmp_path / "model.pt").error_map.factor(4.0, 0.9, True) == CALIBRATION.factor(4.0, 0.9, True)
+
+
+def test_weights_without_it_load_into_a_network_with_or_without(tmp_path):
+    save_weights(untrained(), tmp_path / "model.pt", CARD, torch.float32)
+    assert load_weights(untrained(), tmp_path / "model.pt").error is None
+    has_one = with_error()
+    before = has_one.error.layers[0].weight.clone()
+    assert torch.equal(load_weights(has_one, tmp_path / "model.pt").error.layers[0].weight, before)
+    assert "error_map" not in (tmp_path / "model.json").read_text()
+
+
+def test_an_error_network_that_lacks_a_part_is_refused(tmp_path):
+    trained = with_error()
+    state = {name: value for name, value in trained.state_dict().items() if name != "error.layers.0.bias"}
+    torch.save(state, tmp_path / "model.pt")
+    with pytest.raises(InputError, match=r"error\.layers\.0\.bias is missing in the file"):
+        load_weights(untrained(), tmp_path / "model.pt")

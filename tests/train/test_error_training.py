@@ -1,0 +1,107 @@
+"""The run `error` of `configs/train.yaml`: what it learns, leaves alone and writes."""
+
+import numpy as np
+import pytest
+import torch
+
+from scripts.method.calibration import person
+from scripts.method.error_pattern import ErrorPatternNetwork
+from scripts.method.losses import ErrorLoss
+from scripts.method.weights import load_weights, read_card
+from scripts.rebuild.inferer import rebuild
+from scripts.train.error_calibration import box_means, fit_regions
+from tests import nano
+from tests.conftest import untrained
+from tests.nano import content, load, random_weights
+
+SETTINGS = {
+    "error_epochs": 2,
+    "error_slabs": 6,
+    "error_slab": {"planes": 4, "size": [40, 24]},
+    "error_thicknesses": [3.0, 5.0],
+    "error_learning_rate": 0.01,
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, dataset_dir):
+    """A run of `error` on both stages with weights of chance; its folder."""
+    folder = tmp_path_factory.mktemp("error")
+    start = random_weights(folder / "given.pt", channels=(8, 16))
+    bundle = nano.workflow(folder / "out", dataset_dir, "error", error_start=str(start), **SETTINGS)
+    bundle.run()
+    return bundle, folder
+
+
+def test_both_stages_stay_bit_for_bit(trained):
+    _, folder = trained
+    before, after = load(folder / "given.pt"), load(folder / "out" / "error.pt")
+    assert nano.same(before, after)
+    assert all(name.startswith("error.") for name in after.keys() - before.keys()) and len(after) > len(before)
+
+
+def test_it_learns(trained):
+    """On slabs of its own kind its loss is below that of the best single number's start."""
+    bundle, _ = trained
+    batches = content(bundle, "error_pairs#dataloader")
+    prepare = content(bundle, "error_pairs#prepare_batch")
+    network, start = content(bundle, "averaged").error, ErrorPatternNetwork()
+    losses = []
+    with torch.no_grad():
+        for batch in batches:
+            planes, error, facts, _ = prepare(batch, "cpu")
+            losses.append([ErrorLoss()(net(planes, *facts), error).item() for net in (network, start)])
+    after, before = np.mean(losses, axis=0)
+    assert after < before
+
+
+def test_a_pair_is_the_deployed_result_and_its_error(trained):
+    bundle, _ = trained
+    batch = next(iter(content(bundle, "error_pairs#dataloader")))
+    planes, error, (rows, lengths), _ = content(bundle, "error_pairs#prepare_batch")(batch, "cpu")
+    result = rebuild(batch["image"][0], content(bundle, "network"), content(bundle, "error_inferer"), "cpu")
+    truth = batch["label"][0]
+    assert planes.shape == (4, 2, *truth.shape[2:]) and error.shape == (4, 1, *truth.shape[2:])
+    assert rows.shape == truth.shape[2:3] and lengths.shape == (3,)
+    scale = error[:, 0].sum() / (result - truth)[0].abs().sum()
+    torch.testing.assert_close(error[:, 0], scale * (result - truth)[0].abs().as_tensor(), rtol=1e-3, atol=1e-4)
+
+
+def test_the_card_holds_the_calibration_of_people_who_were_held_out(trained):
+    bundle, folder = trained
+    found = read_card(folder / "out" / "error.pt").error_map
+    assert list(found.thicknesses) == [3.0, 5.0]
+    assert list(found.standing_in) == [person(content(bundle, "validate#volumes")[0]["subject"])]
+    assert str(folder.parent) not in (folder / "out" / "error.json").read_text()
+    assert found.factor(4.0, 0.95, own=False) > found.factor(4.0, 0.9, own=False) > 0
+    assert all(np.isfinite(found.regions))
+    assert load_weights(untrained_like(), folder / "out" / "error.pt").error is not None
+
+
+def untrained_like():
+    return nano.network()
+
+
+def test_means_over_boxes_of_the_head_alone():
+    volume = torch.arange(64.0).reshape(4, 4, 4)
+    head = torch.ones(4, 4, 4, dtype=torch.bool)
+    head[0, 0, 0] = False
+    means = box_means(volume, head, 2)
+    assert len(means) == 7 and volume[:2, :2, :2].mean().item() not in means
+    assert volume[2:, 2:, 2:].mean().item() in means
+    assert len(box_means(volume, head, 8)) == 0
+
+
+def test_regions_of_white_errors_are_found_to_gain_by_the_root_of_their_number():
+    chance = np.random.default_rng(0)
+    volumes = np.array([8.0, 64.0, 512.0, 4096.0])
+    ratios = [chance.normal(size=4000) * 30 / volume**0.5 for volume in volumes]
+    together, exponent, factor = fit_regions(volumes, ratios)
+    assert exponent == pytest.approx(1, abs=0.1)
+    sizes = factor * (1 + volumes / together) ** (-exponent / 2)
+    inside = [np.mean(np.abs(one) < size) for one, size in zip(ratios, sizes)]
+    assert inside == pytest.approx([0.95] * 4, abs=0.03)
+
+
+def test_untrained_networks_have_none():
+    assert untrained().error is None
