@@ -50,7 +50,7 @@ def weights() -> Path:
     """Of an untrained network: stage 1 is the identity and the flow at rest."""
     path = Path(tempfile.mkdtemp()) / "model.pt"
     atexit.register(shutil.rmtree, path.parent)
-    network = Drift(AnatomicalProjectionNetwork((4, 8), residual=True), VelocityNetwork((4, 8)))
+    network = Drift(AnatomicalProjectionNetwork((4,), residual=True), VelocityNetwork((4,), width=8))
     torch.save(network.state_dict(), path)
     write_card(path, CARD)
     return path
@@ -66,8 +66,9 @@ def rebuild(given: Given, folder: Path) -> None:
             "output_dir": str(folder / given.output),
             "ckpt_path": str(weights()),
             "device": "$torch.device('cpu')",
-            "network_def::apn::channels": [4, 8],
-            "network_def::velocity::channels": [4, 8],
+            "network_def::apn::channels": [4],
+            "network_def::velocity::channels": [4],
+            "network_def::velocity::width": 8,
             "inferer::roi_size": 16,
             "inferer::n_max": 1,
             "consistency": "measure",  # results are copies
