@@ -30,7 +30,7 @@ def bundle_folder(path: Path) -> Path:
 
 
 class DriftApplication(Application):
-    """Selection -> rebuilding -> writing, one series at a time.
+    """Finding -> rebuilding -> writing, one series at a time.
 
     Args:
         context: the paths that the command line or the environment gives.
@@ -47,7 +47,7 @@ class DriftApplication(Application):
 
     def compose(self) -> None:
         """Makes the operators of the bundle's parts and links them."""
-        from operators import Rebuilding, Selection, Writing  # here: they import the bundle's scripts
+        from operators import Finding, Rebuilding, Writing  # here: they import the bundle's scripts
 
         from scripts.files import sha256
 
@@ -59,13 +59,13 @@ class DriftApplication(Application):
         parts = {name: parser.get_parsed_content(name) for name in ("device", "preprocessing", "network", "inferer")}
         card, weights = (parser.get_parsed_content(name) for name in ("card", "ckpt_path"))
         source, target = Path(self.context.input_path), Path(self.context.output_path)
-        selection = Selection(
+        finding = Finding(
             self,
             BooleanCondition(self, name="more"),
             folder=source,
             thin=max(card.target_range),
             failures=self.failures,
-            name="selection",
+            name="finding",
         )
         rebuilding = Rebuilding(self, **parts, failures=self.failures, name="rebuilding")
         writing = Writing(
@@ -76,7 +76,7 @@ class DriftApplication(Application):
             failures=self.failures,
             name="writing",
         )
-        self.add_flow(selection, rebuilding, {("series", "series")})
+        self.add_flow(finding, rebuilding, {("series", "series")})
         self.add_flow(rebuilding, writing, {("result", "result")})
 
 

@@ -60,7 +60,7 @@ def thick_series(folder: Path, thin: float) -> list[dicom.Series]:
     return taken
 
 
-class Selection(Operator):
+class Finding(Operator):
     """Emits the thick 2-D MR series of a folder, one each time.
 
     Args:
