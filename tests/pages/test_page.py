@@ -163,10 +163,10 @@ AXES = [
 
 @pytest.mark.parametrize("tilt", [0, 8])
 def test_right_front_and_top_hang_where_the_letters_say_for_any_order_and_sign_of_the_axes(tilt, tmp_path):
-    """The patient's right at the left, the front at the top or, from the side, at the left; 48 orders, also tilted."""
+    """The patient's right at the left, the front at the top or, from the side, at the left; ten orders tilted too."""
     turn = np.eye(4)
     turn[:3, :3] = Rotation.from_euler("xyz", [tilt, -tilt, tilt / 2], degrees=True).as_matrix()
-    for k, axes in enumerate(AXES):
+    for k, axes in enumerate(AXES[:: 5 if tilt else 1]):
         affine = turn @ axes @ np.diag([1.0, 1.0, 3.0, 1.0])
         thick_shape, fine_shape = (13, 15, 7), (13, 15, 21)
         fine = fine_affine(affine, 2, 7, 21, 1.0)
