@@ -20,7 +20,6 @@ from scripts.train.handlers import warmup_stable_decay
 from tests import nano
 from tests.nano import ROOT, load, run_stage, same
 from tests.processes import assert_told_in_one_line, monai_bundle
-from tests.train.conftest import LONG
 
 RECIPE = {"seed": 0, "data": "abc", "network_def::apn::residual": True}
 
@@ -162,11 +161,22 @@ def test_a_longer_training_becomes_what_it_would_have_become(tmp_path, dataset_d
 # Another training in the same folder
 
 
+SHORT = {"stage1_epochs": 3, "stage2_epochs": 3}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, dataset_dir):
+    """Folder of a training whose two stages are complete."""
+    folder = tmp_path_factory.mktemp("finished") / "eval"
+    nano.workflow(folder, dataset_dir, "training", **SHORT).run()
+    return folder
+
+
 def refusal(*arguments, **options):
     """Why a run is refused; nothing in its folder may change."""
     before = {path: path.read_bytes() for path in arguments[0].rglob("*") if path.is_file()}
     with pytest.raises(Exception) as caught:
-        nano.workflow(*arguments, **{**LONG, **options}).run()
+        nano.workflow(*arguments, **{**SHORT, **options}).run()
     assert {path: path.read_bytes() for path in arguments[0].rglob("*") if path.is_file()} == before
     error = input_error(caught.value)
     assert error is not None, caught.value
@@ -176,7 +186,7 @@ def refusal(*arguments, **options):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"stage1_epochs": 2}, "stage1_epochs was 20, is 2"),
+        ({"stage1_epochs": 2}, "stage1_epochs was 3, is 2"),
         ({"stage1_batch_size": 2}, "stage1_batch_size was 4, is 2"),
         ({"stage1_learning_rate": 0.01}, "stage1_learning_rate was 0.001, is 0.01"),
         ({"max_thickness": 6.0, "seed": 1}, "max_thickness was 7.0, is 6.0; seed was 0, is 1"),
@@ -189,43 +199,43 @@ def refusal(*arguments, **options):
         ({"pairs#transforms#5#prob": 0.0}, "pairs::transforms::5::prob was 0.5, is 0.0"),
         ({"stage2#trainer#loss_function#delta": 0.2}, "stage2::trainer::loss_function::delta was 0.1, is 0.2"),
         ({"_meta_#version": "0.0.1"}, "_meta_::version was"),
-        ({"stage2_epochs": 2}, "stage2_checkpoint.pt is of another training: stage2_epochs was 40, is 2"),
+        ({"stage2_epochs": 2}, "stage2_checkpoint.pt is of another training: stage2_epochs was 3, is 2"),
     ],
 )
-def test_any_other_value_is_refused_by_name(trained, dataset_dir, options, told):
-    assert told in refusal(trained.output_dir, dataset_dir, "training", **options)
+def test_any_other_value_is_refused_by_name(finished, dataset_dir, options, told):
+    assert told in refusal(finished, dataset_dir, "training", **options)
 
 
-def test_places_workers_intervals_and_logs_may_change(trained, dataset_dir, tmp_path):
+def test_places_workers_intervals_and_logs_may_change(finished, dataset_dir, tmp_path):
     moved, data = tmp_path / "eval", tmp_path / "data"
-    shutil.copytree(trained.output_dir, moved)
+    shutil.copytree(finished, moved)
     shutil.copytree(dataset_dir.parent, data)
     before = {path.name: path.read_bytes() for path in moved.iterdir() if path.is_file()}
     other = {"num_workers": 1, "val_interval": 7, "checkpoint_interval": 3, "stage#log#iteration_log": 5}
-    nano.workflow(moved, data / dataset_dir.name, "training", **{**LONG, **other}).run()
+    nano.workflow(moved, data / dataset_dir.name, "training", **{**SHORT, **other}).run()
     assert {path.name: path.read_bytes() for path in moved.iterdir() if path.is_file()} == before
 
 
-def test_other_start_weights_are_refused(trained, dataset_dir, tmp_path):
+def test_other_start_weights_are_refused(finished, dataset_dir, tmp_path):
     torch.save(nano.network(seed=5).state_dict(), tmp_path / "start.pt")
-    message = refusal(trained.output_dir, dataset_dir, "training", ckpt_path=str(tmp_path / "start.pt"))
+    message = refusal(finished, dataset_dir, "training", ckpt_path=str(tmp_path / "start.pt"))
     assert "start weights was random, is" in message
 
 
-def test_other_data_are_refused(trained, dataset_dir, tmp_path):
+def test_other_data_are_refused(finished, dataset_dir, tmp_path):
     other = tmp_path / "data"
     shutil.copytree(dataset_dir.parent, other)
     shutil.copy(other / "1.nii.gz", other / "0.nii.gz")
-    assert "data was" in refusal(trained.output_dir, other / dataset_dir.name, "training")
+    assert "data was" in refusal(finished, other / dataset_dir.name, "training")
 
 
-def test_another_stage_one_is_not_given_the_velocity_of_the_old_one(trained, dataset_dir, tmp_path):
+def test_another_stage_one_is_not_given_the_velocity_of_the_old_one(finished, dataset_dir, tmp_path):
     """Its checkpoint is deleted, as the refusal says, and it is trained anew."""
     folder = tmp_path / "eval"
-    shutil.copytree(trained.output_dir, folder)
+    shutil.copytree(finished, folder)
     (folder / "stage1_checkpoint.pt").unlink()
-    nano.workflow(folder, dataset_dir, "stage1", **{**LONG, "stage1_epochs": 2}).run()
-    assert not same(load(folder / "stage1.pt"), load(trained.output_dir / "stage1.pt"))
+    nano.workflow(folder, dataset_dir, "stage1", **{**SHORT, "stage1_epochs": 2}).run()
+    assert not same(load(folder / "stage1.pt"), load(finished / "stage1.pt"))
     message = refusal(folder, dataset_dir, "training", stage1_epochs=2)
     assert "stage2_checkpoint.pt is of another training: start weights was" in message
 
