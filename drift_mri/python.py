@@ -49,9 +49,15 @@ logging.getLogger("drift").addHandler(logging.NullHandler())  # a library prints
 
 
 class Rebuilt(nib.Nifti1Image):
-    """A rebuilt scan: a nibabel image, and `record`, what the command writes beside a result."""
+    """A rebuilt scan, a nibabel image.
+
+    Attributes:
+        record: what the command writes beside a result.
+        error_map: half-widths of the intervals that hold the truth, on the same grid; None unless it is asked for.
+    """
 
     record: dict[str, Any]
+    error_map: nib.Nifti1Image | None = None
 
 
 def _here(config: Any) -> Any:
@@ -136,6 +142,8 @@ def rebuild(
     bfloat16: bool | None = None,
     consistency: str = "project",
     profile: str | float = 4.0,
+    error_map: bool = False,
+    confidence: float = 0.9,
     missing_slices: str = "refuse",
     ckpt_path: str | os.PathLike | None = None,
     size: str | None = None,
@@ -151,6 +159,8 @@ def rebuild(
         target_thickness: to reach, in mm. None takes the finer in-plane spacing, within what the weights know.
         slice_axis: array axis of the slices, 0 to 2. None takes the header's, else that of the largest spacing.
         isotropic: resample the pixels to the target too.
+        error_map: estimate how sure each voxel is, too.
+        confidence: share of voxels whose truth is in the interval that the error map gives.
         flips, both_planes, speed, bfloat16, consistency, profile, missing_slices: as the options of
             `drift-mri --help`.
         ckpt_path: weights, with their card beside them. None takes those that ship.
@@ -171,6 +181,7 @@ def rebuild(
         **{"slice_thickness": slice_thickness, "target_thickness": target_thickness, "slice_axis": slice_axis},
         **{"isotropic": isotropic, "flips": flips, "both_planes": both_planes, "speed": speed, "bfloat16": bfloat16},
         **{"consistency": consistency, "profile": profile, "missing_slices": missing_slices},
+        **{"error_map": error_map, "confidence": confidence},
     }
     try:
         with warnings.catch_warnings():
@@ -187,19 +198,26 @@ def _rebuild(scan: Any, options: Mapping[str, Any], ckpt_path: str | None, size:
     stamp = None if ckpt_path is None or not Path(ckpt_path).is_file() else Path(ckpt_path).stat().st_mtime
     network, device = _network(size, ckpt_path, stamp)
     parser = _config(size, **options, **({} if ckpt_path is None else {"ckpt_path": ckpt_path}))
+    from .scripts.outputs.error_maps import describe_error_map  # type: ignore[import-not-found]
     from .scripts.outputs.record import agreement, describe  # type: ignore[import-not-found]
     from .scripts.outputs.results import nifti_image  # type: ignore[import-not-found]
     from .scripts.rebuild.consistency import difference  # type: ignore[import-not-found]
+    from .scripts.rebuild.error_map import error_map  # type: ignore[import-not-found]
     from .scripts.rebuild.inferer import rebuild as rebuild_stack  # type: ignore[import-not-found]
     from .scripts.stack.acquisition import Acquisition  # type: ignore[import-not-found]
 
     longest_part = parser.get_parsed_content("missing_slices") == "longest"
     image = _measured(scan, max(parser.get_parsed_content("card").target_range), longest_part)
     measured = parser.get_parsed_content("preprocessing")({"image": image})["image"]
-    result = rebuild_stack(measured, network, parser.get_parsed_content("inferer"), device)[0]
+    maps, inferer = (parser.get_parsed_content(name) for name in ("error_maps", "inferer"))
+    result = rebuild_stack(measured, network, inferer, device)[0]
     written = nifti_image(result, measured.meta.get("header", {}))
     rebuilt = Rebuilt(written.dataobj, written.affine, written.header)
     gap = difference(result.as_tensor(), measured[0].as_tensor(), Acquisition.of(measured))
     item = {"image": str(measured.meta["filename_or_obj"]), "sources": []}
     rebuilt.record = describe(item, measured[0], result, agreement(gap, measured[0]))
+    if maps.wanted:
+        width, scale = error_map(measured, result[None], network, inferer, device, maps.calibration, maps.confidence)
+        rebuilt.error_map = nifti_image(width[0], measured.meta.get("header", {}))
+        rebuilt.record["ErrorMap"] = describe_error_map(measured[0], result, width[0], scale, maps)
     return rebuilt

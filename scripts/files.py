@@ -82,7 +82,7 @@ def remove_partials(stem: Path) -> None:
     Args:
         stem: path of the result without its ending.
     """
-    begun = re.compile(rf"\.\d+-{re.escape(stem.name)}\.(nii\.gz|json|html)")
+    begun = re.compile(rf"\.\d+-{re.escape(stem.name)}(_regions)?\.(nii\.gz|json|html|csv)")
     for path in [path for path in stem.parent.iterdir() if begun.fullmatch(path.name)]:
         path.unlink()
 

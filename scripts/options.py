@@ -85,6 +85,20 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "help": "NIfTI (default); a derived MR series for scans that came as DICOM, without the others; or auto: each "
         "as it came",
     },
+    "error_map": {
+        "action": "store_true",
+        "help": "beside each result a map NAME_sr_error: the half-width of the interval that holds the truth",
+    },
+    "confidence": {
+        "type": float,
+        "metavar": "SHARE",
+        "help": "share of voxels whose truth is in the interval of --error_map, 0.5 to 0.99 (default: 0.9)",
+    },
+    "regions": {
+        "metavar": "FILE",
+        "help": "a label map in the scan's place; with --error_map, NAME_sr_error_regions.csv holds each region's mean "
+        "and its error bar",
+    },
     "report": {
         "action": "store_true",
         "help": "a page for each scan, to scroll through: measured, cubic and rebuilt, geometry, spectra, agreement "
@@ -147,7 +161,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
 }
 
-PATHS = ("input", "dataset_dir", "label_dir", "output_dir", "ckpt_path", "segmenter")  # or what begins with one
+PATHS = (
+    "input",
+    "dataset_dir",
+    "label_dir",
+    "output_dir",
+    "ckpt_path",
+    "segmenter",
+    "regions",
+)  # or what begins with one
 PATTERNS = tuple(name for name, how in OPTIONS.items() if how.get("action") == "extend")
 
 

@@ -123,7 +123,7 @@ def _folder(root: Path, output_dir: Path, thin: float, selection: Selection, lon
             logger.info(f"{folder / written} is skipped: it is a dataset of results that DRIFT wrote.")
             folders.remove(written)
         for path in (folder / name for name in names if ends_as(name, VOLUMES)):
-            if stem(path.name).endswith("_sr"):
+            if stem(path.name).endswith(("_sr", "_sr_error")):
                 logger.info(f"{path} is skipped: its name ends in _sr, as those of results do.")
             elif header_file(path) == path and selection.takes(path.relative_to(root).as_posix()):
                 wanted.append(path)

@@ -65,20 +65,23 @@ class KnownLoss(nn.Module):
 class ErrorLoss(nn.Module):
     """The error network: the negative log-likelihood of errors, Laplace distributed, of the size that it tells.
 
-    What minimises it is the logarithm of the mean absolute error. A factor on all errors moves it by a constant: faint
-    and strong errors are learned alike.
+    A batch is one scan, and the factor on all its errors is left to the scan's own scale: the likelihood is that of the
+    best factor. A weak pull keeps that factor near 1.
 
     Args:
         floor: added to errors, in units of intensity. Without it the size in air, where nothing errs, had no end.
+        pull: weight of the squared logarithm of the factor.
     """
 
-    def __init__(self, floor: float = 0.004):
+    def __init__(self, floor: float = 0.004, pull: float = 0.1):
         super().__init__()
         self.floor = floor
+        self.pull = pull
 
     def forward(self, logarithm: Tensor, error: Tensor) -> Tensor:
         """Both `(B, 1, H, W)`: the logarithm of the errors' size, and errors, not negative. Returns a scalar."""
-        return (logarithm + (error + self.floor) * torch.exp(-logarithm)).mean()
+        factor = ((error + self.floor) * torch.exp(-logarithm)).mean().log()
+        return logarithm.mean() + factor + self.pull * factor**2
 
 
 def ceta(v: Tensor, path: PathSample) -> Tensor:

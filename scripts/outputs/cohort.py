@@ -32,10 +32,12 @@ from ..inputs import dicom
 from ..pages.index import check_foreign_index
 from ..pages.page import write_page
 from ..rebuild.consistency import difference
-from ..rebuild.inferer import StackInferer, rebuild
+from ..rebuild.error_map import ErrorMaps, Scale, error_map
+from ..rebuild.inferer import DriftInferer, StackInferer, rebuild
 from ..stack.acquisition import Acquisition
 from . import bids, results
 from .dicom import write_series
+from .error_maps import REGIONS, asked, clear_error_map, describe_error_map, error_stem, write_regions
 from .lock import alone
 from .processes import in_processes
 from .record import agreement, beside, check_place, complete, describe, finish, made_with, state, write_record
@@ -60,6 +62,7 @@ class Output:
         anonymous: whether the page leaves out what names the scan. Record, summary and index name it in any case.
         settings: options that change results: name -> plain value.
         inferer: its `settings` change results, too.
+        error_maps: whether results get one; they change no result.
         weights: file that the network was loaded from.
         version: of the bundle.
 
@@ -73,7 +76,8 @@ class Output:
     report: bool
     anonymous: bool
     settings: Mapping[str, Any]
-    inferer: StackInferer
+    inferer: DriftInferer
+    error_maps: ErrorMaps
     weights: str
     version: str
 
@@ -114,16 +118,44 @@ class Output:
         return {**self.made, "Settings": settings, "InputSHA256": sha256(item["sources"])}
 
 
-def _write(item: Mapping, result: MetaTensor, header: Mapping, output: Output, made: Mapping) -> Path:
-    """Writes the result; returns its path."""
-    stem = Path(item["result"])
+def _write(
+    item: Mapping, stem: Path, volume: MetaTensor, header: Mapping, output: Output, made: Mapping, what: str = ""
+) -> Path:
+    """Writes the result, or another volume `what` of it; returns its path."""
     if not output.as_dicom(item):
         path = beside(stem, ".nii.gz")
-        results.write_nifti(path, result, header, output.dtype)
+        results.write_nifti(path, volume, header, output.dtype)
         return path
-    array, affine = result.as_tensor().numpy(), np.asarray(result.affine)
-    write_series(stem, array, affine, item["image"], output.version, json.dumps(made, sort_keys=True))
+    array, affine = volume.as_tensor().numpy(), np.asarray(volume.affine)
+    write_series(stem, array, affine, item["image"], output.version, json.dumps(made, sort_keys=True), what)
     return stem
+
+
+def _with_error_map(
+    record: dict,
+    item: Mapping,
+    measured: MetaTensor,
+    result: MetaTensor,
+    width: MetaTensor,
+    scale: Scale,
+    output: Output,
+) -> dict:
+    """Writes the error map, and the regions' table if asked; the record with what it says of them."""
+    stem, maps = error_stem(Path(item["result"])), output.error_maps
+    facts = describe_error_map(measured[0], result, width, scale, maps)
+    what = f"error bar: the truth of {maps.confidence:.0%} of voxels is within this much of the rebuilt series"
+    made = {**output.made_from(item), "error map": maps.confidence}
+    written = [_write(item, stem, width, measured.meta.get("header", {}), output, made, what)]
+    if maps.regions is not None:
+        written.append(beside(stem, REGIONS))
+        write_regions(written[-1], result, width, maps, Acquisition.of(measured[0]).slice_thickness, scale.own)
+    return {
+        **record,
+        "ErrorMap": facts,
+        "Facts": {**record["Facts"], "error map": (f"median ±{facts['Median']:.4g} in the head", scale.source)},
+        "Summary": {**record["Summary"], "error_bar": facts["MedianOfRange"]},
+        "Results": {**record["Results"], **{path.name: state(path) for path in written}},
+    }
 
 
 def _rebuild_or_complete(
@@ -138,15 +170,17 @@ def _rebuild_or_complete(
     start, stem = time.perf_counter(), Path(item["result"])
     made = output.made_from(item)
     page = beside(stem, ".html")
-    record = complete(stem, made, output.anonymous)
+    record = complete(stem, made, output.anonymous, asked(output.error_maps))
     outcome = "rebuilt" if record is None else "page written"
     if record is not None and (page.name in record["Results"] or not output.report):
         return _row(item, record, "complete already")
     remove_partials(stem)
+    remove_partials(error_stem(stem))
     if record is None:
         check_place(stem, item, output.as_dicom(item))
         for path in (beside(stem, ".json"), page):  # from here on the old result does not count
             path.unlink(missing_ok=True)
+        clear_error_map(stem)
     measured = preprocessing(item)["image"]
     scan = measured[0]
     if record is None:
@@ -155,9 +189,14 @@ def _rebuild_or_complete(
         result = results.read(stem.parent / next(iter(record["Results"])))
     gap = difference(result.as_tensor(), scan.as_tensor(), Acquisition.of(scan))
     if record is None:
-        path = _write(item, result, measured.meta.get("header", {}), output, made)
+        path = _write(item, stem, result, measured.meta.get("header", {}), output, made)
         record = describe(item, scan, result, agreement(gap, scan))
         record = finish(record, path, made, output.version, device, inferer.bfloat16)
+        maps = output.error_maps
+        if maps.wanted and maps.calibration is not None:
+            made_by = (network, output.inferer, device, maps.calibration, maps.confidence)
+            width, scale = error_map(measured, result[None], *made_by)  # type: ignore[arg-type]  # MONAI: Tensor; a Drift
+            record = _with_error_map(record, item, measured, result, width[0], scale, output)
         record["Summary"]["seconds"] = round(time.perf_counter() - start, 1)
     if output.report:
         write_page(page, scan, result, gap, record, output.anonymous)

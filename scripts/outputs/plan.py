@@ -28,6 +28,7 @@ from ..stack.grid import plane_name
 from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
 from .cohort import Output
+from .error_maps import asked
 from .record import beside, complete
 
 logger = logging.getLogger("drift")
@@ -97,7 +98,7 @@ def _row(item: Mapping, preprocessing: Callable, stopwatch: Stopwatch, output: O
     if output.format == "dicom" and not isinstance(item["image"], dicom.Series):
         return row | {"what": "will skip", "why": "not DICOM"}
     try:
-        done = complete(Path(item["result"]), output.made_from(item), output.anonymous)
+        done = complete(Path(item["result"]), output.made_from(item), output.anonymous, asked(output.error_maps))
         measured = preprocessing(item)["image"]
         a = Acquisition.of(measured)
         idle = a.at_target or bool(measured.min() == measured.max())

@@ -8,6 +8,7 @@ A record is the JSON file beside a result, `NAME_sr.json`. It is written last.
     Version, Device, Bfloat16                            where it was made
     Facts, Warnings                                      what was taken for the acquisition, and where it came from
     Agreement                                            with the measured slices
+    ErrorMap                                             if there is one: its confidence, median and scale
     Overview, Summary                                    the scan's pictures in index.html, its row in summary.csv
     Results, Anonymous                                   sizes and hashes of what was written, kind of page
 """
@@ -173,7 +174,9 @@ def write_record(stem: Path, record: Mapping[str, Any]) -> None:
         partial.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
-def complete(stem: Path, made: Mapping[str, Any], anonymous: bool = False) -> dict | None:
+def complete(
+    stem: Path, made: Mapping[str, Any], anonymous: bool = False, error_map: Mapping[str, Any] | None = None
+) -> dict | None:
     """The record of a result that needs no second run; None where there is none.
 
     Such a result has the same input, settings and weights, and its voxels are unharmed. Its page may be missing or
@@ -183,16 +186,20 @@ def complete(stem: Path, made: Mapping[str, Any], anonymous: bool = False) -> di
         stem: path of the result without its ending.
         made: what the record must say.
         anonymous: whether the page leaves out what names the scan.
+        error_map: of `asked`; an error map that is there and not asked for does not matter.
     """
     try:
         record = json.loads(beside(stem, ".json").read_text(encoding="utf-8"))
         same = all(record[name] == value for name, value in made.items())
-        (result, *page) = record["Results"].items()
+        same &= all(record["ErrorMap"][name] == value for name, value in (error_map or {}).items())
+        (result, *others) = record["Results"].items()
     except (OSError, ValueError, TypeError, KeyError, AttributeError):  # none yet, or not one of ours
         return None
-    fit = (result, *page) if record.get("Anonymous", False) == anonymous else (result,)
-    whole = [(name, was) for name, was in fit if state(stem.parent / name) == was]
-    return {**record, "Results": dict(whole)} if same and result in whole else None
+    fit = record.get("Anonymous", False) == anonymous
+    whole = [result, *(one for one in others if fit or not one[0].endswith(".html"))]
+    whole = [(name, was) for name, was in whole if state(stem.parent / name) == was]
+    needed = [result, *(one for one in others if error_map and not one[0].endswith(".html"))]
+    return {**record, "Results": dict(whole)} if same and all(one in whole for one in needed) else None
 
 
 def check_place(stem: Path, item: Mapping, as_dicom: bool) -> None:

@@ -15,8 +15,9 @@ from .lock import alone
 
 COLUMNS = (
     "input result outcome slice_axis slice_thickness slice_spacing target_thickness steps seconds consistency "
-    "step_ratio warnings"
+    "step_ratio error_bar warnings"
 ).split()
+NEWER = ("step_ratio", "error_bar")  # since 0.6 and 0.10; files of earlier versions lack them
 
 
 def read_rows(path: Path) -> list[dict]:
@@ -34,8 +35,8 @@ def read_rows(path: Path) -> list[dict]:
         table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding_errors="surrogateescape")
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read ({error}). Move it, or choose another output_dir.") from error
-    earlier = [name for name in COLUMNS if name != "step_ratio"]  # 0.5
-    if list(table) not in (COLUMNS, earlier):
+    found = list(table)
+    if found != [name for name in COLUMNS if name in found or name not in NEWER]:
         raise InputError(f"{path} was not written by DRIFT, and would be lost. Move it, or choose another output_dir.")
     return table.to_dict("records")
 

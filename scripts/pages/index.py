@@ -156,7 +156,7 @@ def _row(row: Mapping, folder: Path, common: str) -> dict[str, Any]:
         reason = reason.replace(known + os.sep, "") if known not in ("", ".", os.sep) else reason
     result = _below(folder, row["result"]) if row.get("result") else None
     beside = None if result is None else result.with_name(stem(result.name))
-    names = "slice_thickness slice_spacing target_thickness steps seconds consistency step_ratio".split()
+    names = "slice_thickness slice_spacing target_thickness steps seconds consistency step_ratio error_bar".split()
     return {
         "name": os.path.relpath(row["input"], common) if common else row["input"],
         "outcome": row["outcome"],

@@ -9,6 +9,7 @@ a pixel axis by the scan's own slice model, rebuilt, and compared with what was 
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +17,8 @@ import torch
 from monai.data import MetaTensor
 from torch import Tensor
 
-from ..errors import InputError
-from ..method.calibration import Calibration
+from ..errors import InputError, flag
+from ..method.calibration import Calibration, confidence_level
 from ..method.networks import Drift
 from ..stack import grid, spectra
 from ..stack.acquisition import Acquisition
@@ -25,14 +26,46 @@ from ..stack.intensity import IntensityRange, intensity_range
 from ..stack.interpolation import interpolate, resample
 from ..stack.profile import acquire
 from ..stack.tissue import head_mask
+from .consistency import noise_sd
 from .inferer import DriftInferer, longer_first
 from .windows import PIXELS_ON_CPU, in_parts
 
 OWN_SLICES = 8  # that are degraded (docs/benchmarks.md)
-OWN_LEVEL = 0.9  # of the quantile of their scores that is the scan's scale
+MEDIAN = 0.6745  # of the magnitude of normal noise, in standard deviations
 LEAST_ROWS = 48  # pixels along either side of a slice
 LEAST_RATIO = 1.8  # slice thickness over pixel; less leaves nothing to compare
 BLURRED = 6.0  # dB between the pixel axes; more says that the one with less power was interpolated
+
+
+@dataclass
+class ErrorMaps:
+    """Whether error maps are made, and how sure they are: the options `error_map`, `confidence` and `regions`.
+
+    Attributes:
+        wanted: whether each result gets one.
+        confidence: share of voxels whose truth is inside of the interval.
+        calibration: of the weights' card; None where there is none.
+        regions: a label map whose regions get a mean and its error bar; None for none.
+
+    Raises:
+        InputError: if an option has a value that it does not take, the weights can make no error map, or regions are
+            given without it.
+    """
+
+    wanted: bool
+    confidence: float
+    calibration: Calibration | None
+    regions: str | None = None
+
+    def __post_init__(self) -> None:
+        self.wanted, self.confidence = flag("error_map", self.wanted), confidence_level(self.confidence)
+        if self.wanted and self.calibration is None:
+            raise InputError(
+                "these weights can make no error map: expected ones with an error network and its calibration. Leave "
+                "out --error_map, or train one for them: run id error (docs/training.md)."
+            )
+        if self.regions is not None and not self.wanted:
+            raise InputError("regions need error maps: expected --error_map with --regions. Set both, or neither.")
 
 
 class Scale(NamedTuple):
@@ -136,7 +169,9 @@ def own_scale(
     inferer: DriftInferer,
     device: torch.device | str,
 ) -> Scale:
-    """The scale of a scan, from the scan itself: a quantile of true over expected error in some of its own slices.
+    """The scale of a scan, from the scan itself: the median of true over expected error in some of its own slices.
+
+    Noise of the slices, which are the truth here, is taken off. The scale keeps at least half of what it was.
 
     The slices lie too far apart for a second family of planes, and they tell neither noise nor flat tissue as a volume
     does. So they are rebuilt in one family, without deblocking and reconciling. Calibration, which is done in the same
@@ -159,8 +194,10 @@ def own_scale(
     own.attach(stack)
     result: MetaTensor = alone(stack, network)[0, 0]  # type: ignore[assignment]  # of one, one
     expected = expected_error(thick, result.as_tensor(), own, network, device)
-    scores = ((planes - result.as_tensor()).abs() / expected)[head_mask(planes)]
-    value = float(np.quantile(scores.numpy(), OWN_LEVEL))
+    inside = head_mask(planes)
+    middle, typical = ((planes - result.as_tensor()).abs() / expected)[inside].median(), expected[inside].median()
+    noise = MEDIAN * noise_sd(measured, acquisition.slice_axis) / typical
+    value = float((middle**2 - noise**2).clamp(min=middle**2 / 4).sqrt())
     return Scale(value, True, f"the scan's own slices: {len(planes)} of them, degraded along a pixel axis and rebuilt")
 
 

@@ -76,10 +76,12 @@ def test_it_compiles():
     torch.testing.assert_close(torch.jit.load(stream)(planes(), rows(24), LENGTHS), net(planes(), rows(24), LENGTHS))
 
 
-def test_the_loss_is_least_at_the_errors_mean():
-    error = torch.rand(1, 1, 50, 50)
-    at = [ErrorLoss()(torch.full_like(error, scale).log(), error) for scale in (0.4, float(error.mean()) + 0.004, 0.7)]
-    assert at[1] < min(at[0], at[2])
+def test_the_loss_is_least_at_the_errors_own_size_and_hardly_minds_a_factor():
+    error = torch.rand(1, 1, 50, 50) + 0.1
+    loss, size = ErrorLoss(floor=0.0), error.log()
+    constant = torch.full_like(error, error.mean().item()).log()
+    assert loss(size, error) < loss(constant, error) < loss(-size, error)
+    assert loss(size, error) < loss(size + 0.5, error) < loss(constant, error)
 
 
 # Weights

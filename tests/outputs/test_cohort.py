@@ -56,7 +56,7 @@ def test_the_summary_has_a_row_for_each_scan_and_a_column_for_each_fact(write_ni
     first, second, third = summary(bundle.out)
     assert list(first) == COLUMNS
     expected = "input result outcome slice_axis slice_thickness slice_spacing target_thickness steps seconds"
-    assert set(f"{expected} consistency step_ratio warnings".split()) == set(COLUMNS)
+    assert set(f"{expected} consistency step_ratio error_bar warnings".split()) == set(COLUMNS)
     assert first["input"] == str(good) and first["result"] == str(bundle.out / "a, b_sr.nii.gz")
     assert [first[k] for k in ("slice_axis", "slice_thickness", "slice_spacing", "target_thickness", "steps")] == [
         *("2", "4.0", "4.0", "1.0", "2")

@@ -9,6 +9,7 @@ from monai.data import MetaTensor
 
 from scripts.method.calibration import LEVELS, Calibration
 from scripts.method.networks import add_error_network
+from scripts.rebuild.consistency import noise_sd
 from scripts.rebuild.error_map import error_map, expected_error, own_planes, own_scale
 from scripts.rebuild.inferer import DriftInferer, rebuild
 from scripts.stack.acquisition import Acquisition
@@ -130,7 +131,15 @@ def test_the_scale_is_the_ratio_of_true_to_expected_error_in_the_scans_own_slice
     inside = truth.as_tensor()[0] > 0.3 * truth.max()
     value, is_own, source = own(scan, drift, inferer)
     assert is_own and "own slices" in source
-    assert value == pytest.approx(float(np.quantile(scores[inside], 0.9)), rel=0.2)
+    noise = 0.6745 * noise_sd(scan.as_tensor()[0], 2) / expected[inside].median()
+    by_hand = (scores[inside].median() ** 2 - noise**2).clamp(min=scores[inside].median() ** 2 / 4).sqrt()
+    assert value == pytest.approx(float(by_hand), rel=0.1)
+
+
+def test_noise_of_the_slices_is_no_error_of_the_rebuilding(scan, drift, inferer):
+    noisy = scan.clone()
+    noisy += 15 * torch.randn(scan.shape, generator=torch.Generator().manual_seed(0))
+    assert own(noisy, drift, inferer).value == pytest.approx(own(scan, drift, inferer).value, rel=0.15)
 
 
 def test_errors_twice_as_large_as_expected_double_the_scale(scan, drift, inferer):

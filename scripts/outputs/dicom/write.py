@@ -23,6 +23,7 @@ from .inherit import code, decimal, inherited
 
 logger = logging.getLogger("drift")
 
+ERROR_SERIES = 500  # added to the number of the rebuilt series for that of its error map
 UIDS = ("SeriesInstanceUID", "StudyInstanceUID", "FrameOfReferenceUID")
 MAY_BE_EMPTY = (  # type 2: must be there, with or without a value
     "PatientName PatientID PatientBirthDate PatientSex StudyDate StudyTime StudyID ReferringPhysicianName "
@@ -43,7 +44,13 @@ def check_series_folder(folder: Path) -> None:
 
 @quiet()
 def write_series(
-    folder: str | os.PathLike, array: np.ndarray, affine: np.ndarray, source: Series, version: str, key: str
+    folder: str | os.PathLike,
+    array: np.ndarray,
+    affine: np.ndarray,
+    source: Series,
+    version: str,
+    key: str,
+    what: str = "",
 ) -> None:
     """Writes a rebuilt volume as a derived MR series.
 
@@ -59,6 +66,7 @@ def write_series(
         source: the series that was rebuilt; its files are still there.
         version: of this software.
         key: of the result, a text that names its settings and weights.
+        what: the voxels are, if not the scan rebuilt; such as "error bar: ...".
 
     Raises:
         InputError: if the folder holds anything else, the volume has NaN or infinite voxels or a sheared affine, or a
@@ -78,6 +86,11 @@ def write_series(
     header = inherited(headers, indices, source.part)
     stored, slope, intercept = _stored(array, float(header.RescaleSlope), float(header.RescaleIntercept))
     common = _derived(header, float(edges[2]), version, key)
+    if what:
+        common.SeriesDescription = f"{common.SeriesDescription[:48]} {what.partition(':')[0]}"
+        common.DerivationDescription = f"{what[:1].upper()}{what[1:]}. {common.DerivationDescription}"
+        common.SeriesNumber += ERROR_SERIES
+        common.pop("WindowCenter", None), common.pop("WindowWidth", None)
     common.ImageOrientationPatient = [decimal(cosine) for cosine in directions[:, :2].T.ravel()]
     common.PixelSpacing = [decimal(edges[1]), decimal(edges[0])]  # between rows, between columns
     common.SliceThickness = common.SpacingBetweenSlices = decimal(edges[2])

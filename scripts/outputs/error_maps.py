@@ -1,0 +1,127 @@
+"""The files of a result's error map: the map, a table of regions, and what the record says of them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from monai.data import MetaTensor
+from monai.transforms import ResampleToMatch
+
+from ..errors import InputError
+from ..files import sha256, whole_file
+from ..inputs.transforms import LoadScand
+from ..rebuild.error_map import ErrorMaps, Scale
+from ..stack.grid import voxel_spacing
+from ..stack.intensity import intensity_range
+from ..stack.tissue import head_mask
+from .dicom import check_series_folder
+from .record import beside
+
+REGIONS = "_regions.csv"
+FITTED = 0.9  # confidence of the voxels' half-widths that regions' were fitted with
+
+
+def error_stem(stem: Path) -> Path:
+    """Path of the error map of the result `stem`, without its ending: `a_sr_error`, in BIDS `a_desc-srerror_T2w`."""
+    name = stem.name.replace("_desc-sr_", "_desc-srerror_")
+    return stem.with_name(name if name != stem.name else f"{name}_error")
+
+
+def asked(maps: ErrorMaps) -> dict[str, Any]:
+    """What the record of a result says where its error map is the one that is asked for; empty if none is."""
+    if not maps.wanted:
+        return {}
+    return {"Confidence": maps.confidence, "Regions": None if maps.regions is None else sha256([maps.regions])}
+
+
+def describe_error_map(
+    measured: MetaTensor, result: MetaTensor, width: MetaTensor, scale: Scale, maps: ErrorMaps
+) -> dict[str, Any]:
+    """What the record says of an error map.
+
+    Args:
+        measured: `(X, Y, Z)` slices.
+        result: `(X', Y', Z')`.
+        width: of `error_map.error_map`, on the grid of the result.
+        scale: of the scan.
+        maps: how it was made.
+
+    Returns:
+        `Median`, the half-width of the median voxel of the head, in the scan's units; `MedianOfRange`, the same as a
+        share of the range of its tissue; `Scale` and `ScaleSource`; and what `asked` says.
+    """
+    low, high, _ = intensity_range(measured.as_tensor())
+    try:
+        median = width.as_tensor()[head_mask(result.as_tensor())].median().item()
+    except ValueError:  # constant
+        median = 0.0
+    return {
+        "Description": f"Half-width of the interval that holds the truth in {maps.confidence:.0%} of voxels.",
+        "Median": float(f"{median:.5g}"),
+        "MedianOfRange": float(f"{median / (high - low):.4g}"),
+        "Scale": float(f"{scale.value:.5g}"),
+        "ScaleSource": scale.source,
+        **asked(maps),
+    }
+
+
+def clear_error_map(stem: Path) -> None:
+    """Removes the error map of an earlier result, with its table; a folder of other files stays."""
+    for ending in (".nii.gz", REGIONS):
+        beside(error_stem(stem), ending).unlink(missing_ok=True)
+    series = error_stem(stem)
+    if series.is_dir():
+        check_series_folder(series)
+        shutil.rmtree(series)
+
+
+def write_regions(
+    path: Path,
+    result: MetaTensor,
+    width: MetaTensor,
+    maps: ErrorMaps,
+    thickness: float,
+    own: bool,
+) -> None:
+    """Writes a table: each label's voxels, volume, mean and the half-width of the mean's 95 % interval.
+
+    The errors of neighbours go together. So a mean's error is not the voxels' error over the root of their number
+    (`Calibration.region_factor`).
+
+    Args:
+        path: file to write.
+        result: `(X, Y, Z)` with its affine.
+        width: `(X, Y, Z)`, its error map.
+        maps: how the error map was made. The label map is 0 outside of all regions, on any grid, and by its affine in
+            the place of the scan.
+        thickness: of the slices, in mm.
+        own: whether the scan told its own scale.
+
+    Raises:
+        InputError: if the label map cannot be read, or has no label in the place of the result.
+    """
+    labels, calibration = maps.regions, maps.calibration
+    if labels is None or calibration is None:
+        raise ValueError("no label map, or no calibration: `ErrorMaps` says whether there are regions.")
+    read = LoadScand("label")({"label": labels})["label"]
+    onto = ResampleToMatch(mode="nearest", padding_mode="zeros")
+    regions = np.asarray(onto(read, MetaTensor(result.as_tensor()[None], affine=result.affine))[0]).round().astype(int)
+    volumes, halves = (volume.as_tensor().double().numpy() for volume in (result, width))
+    factors = [calibration.factor(thickness, one, own) for one in (FITTED, maps.confidence)]
+    voxel = float(np.prod(voxel_spacing(result.affine)))
+    rows = []
+    for label in np.unique(regions[regions != 0]):
+        inside = regions == label
+        size = voxel * int(inside.sum())
+        half = np.sqrt(np.mean(halves[inside] ** 2)) * factors[0] / factors[1] * calibration.region_factor(size)
+        mean = volumes[inside].mean()
+        rows.append((label, int(inside.sum()), f"{size:.6g}", f"{mean:.6g}", f"{half:.4g}"))
+    if not rows:
+        raise InputError(f"{labels} has no label where the scan is: expected a label map in its place. Set --regions.")
+    table = pd.DataFrame(rows, columns=["label", "voxels", "volume_mm3", "mean", "half_width_95"])
+    with whole_file(path) as partial:
+        table.to_csv(partial, index=False, lineterminator="\n")

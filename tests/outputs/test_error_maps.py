@@ -1,0 +1,180 @@
+"""Error maps beside results: files, record, second runs, regions, DICOM, and the door of Python."""
+
+import csv
+import json
+from dataclasses import replace
+
+import nibabel as nib
+import numpy as np
+import pydicom
+import pytest
+import torch
+
+from drift_mri import rebuild
+from scripts.errors import input_error
+from scripts.method.weights import save_weights
+from tests.cohort_files import AXIAL, outcomes, record, summary
+from tests.conftest import CARD
+from tests.method.test_error_pattern import CALIBRATION, with_error
+from tests.volumes import smooth_head
+
+
+@pytest.fixture
+def able(bundle):
+    """`bundle` with weights that can make error maps."""
+    save_weights(with_error(), bundle.weights, replace(CARD, error_map=CALIBRATION), torch.float32)
+    return bundle
+
+
+@pytest.fixture
+def head(write_nifti):
+    """A head in slices of 4 mm."""
+    return write_nifti(smooth_head((20, 22, 9)).numpy(), AXIAL)
+
+
+def refusal(run, scan, **given):
+    """The line of the mistake; MONAI wraps it."""
+    with pytest.raises(RuntimeError) as raised:
+        run(scan, **given)
+    return str(input_error(raised.value))
+
+
+def voxels(path):
+    return np.asarray(nib.load(path).dataobj)
+
+
+def test_weights_that_can_make_none_are_refused_in_a_line_that_says_what_to_do(head, bundle):
+    assert "Leave out --error_map, or train one" in refusal(bundle, head, error_map=True)
+    assert not bundle.out.exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"error_map": True, "confidence": 95}, "confidence is 95: expected a number from 0.5 to 0.99"),
+        ({"regions": "labels.nii.gz"}, "regions need error maps"),
+        ({"error_map": "perhaps"}, "error_map is 'perhaps'"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(given, said, head, able):
+    assert said in refusal(able, head, **given)
+    assert not able.out.exists()
+
+
+def test_the_map_lies_beside_the_result_which_it_leaves_bit_for_bit(head, able):
+    able(head)
+    plain = (able.out / "scan_sr.nii.gz").read_bytes()
+    able(head, error_map=True)
+    assert outcomes(able.out) == ["rebuilt"]
+    assert (able.out / "scan_sr.nii.gz").read_bytes() == plain
+    result, width = (nib.load(able.out / f"scan_sr{name}.nii.gz") for name in ("", "_error"))
+    assert width.shape == result.shape and np.allclose(width.affine, result.affine)
+    assert (voxels(able.out / "scan_sr_error.nii.gz") > 0).all()
+
+
+def test_record_summary_and_index_say_how_sure(head, able):
+    able(head, error_map=True, confidence=0.8)
+    said = record(able.out)
+    assert said["ErrorMap"]["Confidence"] == 0.8 and "80%" in said["ErrorMap"]["Description"]
+    assert "calibration alone" in said["Facts"]["error map"][1]  # slices of 20 x 22 pixels tell no scale
+    width = voxels(able.out / "scan_sr_error.nii.gz")
+    assert width.min() <= said["ErrorMap"]["Median"] <= width.max()
+    assert list(said["Results"]) == ["scan_sr.nii.gz", "scan_sr_error.nii.gz"]
+    assert float(summary(able.out)[0]["error_bar"]) == said["ErrorMap"]["MedianOfRange"] > 0
+    assert "error bar (%)" in (able.out / "index.html").read_text()
+
+
+def test_a_second_run_does_what_is_missing_or_otherwise_asked_and_no_more(head, able):
+    able(head, error_map=True)
+    able(head, error_map=True)
+    assert outcomes(able.out) == ["complete already"]
+    able(head)
+    assert outcomes(able.out) == ["complete already"]
+    able(head, error_map=True, confidence=0.95)
+    assert outcomes(able.out) == ["rebuilt"]
+    (able.out / "scan_sr_error.nii.gz").write_bytes(b"harmed")
+    able(head)
+    assert outcomes(able.out) == ["complete already"]  # it is not asked for
+    able(head, error_map=True, confidence=0.95)
+    assert outcomes(able.out) == ["rebuilt"]
+    able(head, profile="gaussian")
+    assert not (able.out / "scan_sr_error.nii.gz").exists()  # it was another result's
+    assert "ErrorMap" not in record(able.out)
+
+
+def test_results_and_their_error_maps_are_no_scans(head, able):
+    able(head, error_map=True)
+    able(head.parent, include=["*scan*"], output_dir=str(able.out.parent / "again"))
+    assert [row["input"] for row in summary(able.out.parent / "again") if row["outcome"] == "rebuilt"] == [str(head)]
+
+
+def labels(path, affine, shape=(20, 22, 9)):
+    """Region 3 is a small box, region 7 a large one."""
+    array = np.zeros(shape, np.int16)
+    array[8:10, 8:10, 4] = 3
+    array[4:16, 11:18, 2:7] = 7
+    nib.save(nib.Nifti1Image(array, affine), path)
+    return str(path)
+
+
+def test_regions_have_a_mean_and_an_error_bar_that_shrinks_with_their_size(head, able, tmp_path):
+    able(head, error_map=True, confidence=0.95, regions=labels(tmp_path / "labels.nii.gz", AXIAL))
+    with open(able.out / "scan_sr_error_regions.csv") as file:
+        small, large = csv.DictReader(file)
+    assert (small["label"], large["label"]) == ("3", "7")
+    assert float(small["volume_mm3"]) == int(small["voxels"]) == 16 and int(large["voxels"]) == 12 * 7 * 20
+    result, width = (voxels(able.out / f"scan_sr{name}.nii.gz") for name in ("", "_error"))
+    box = (slice(8, 10), slice(8, 10), slice(16, 20))
+    assert float(small["mean"]) == pytest.approx(result[box].mean(), rel=1e-4)
+    rms = np.sqrt(np.mean(width[box] ** 2)) * 0.9 / 0.95  # of CALIBRATION, whose factor is the confidence
+    assert float(small["half_width_95"]) == pytest.approx(rms * CALIBRATION.region_factor(16.0), rel=0.01)
+    assert float(large["half_width_95"]) < float(small["half_width_95"])
+    assert "scan_sr_error_regions.csv" in record(able.out)["Results"]
+
+
+def test_regions_in_another_place_are_refused(head, able, tmp_path):
+    far = AXIAL.copy()
+    far[0, 3] = 500
+    with pytest.raises(SystemExit, match="1 of 1 scans failed"):
+        able(head, error_map=True, regions=labels(tmp_path / "labels.nii.gz", far))
+    assert "no label where the scan is" in summary(able.out)[0]["warnings"]
+
+
+def test_dicom_gets_a_second_derived_series(series, able):
+    able(series, error_map=True, output_format="dicom")
+    (first,) = (path for path in able.out.rglob("*_sr") if path.is_dir())
+    rebuilt, width = (
+        pydicom.dcmread(sorted(folder.glob("*.dcm"))[3]) for folder in (first, first.with_name(f"{first.name}_error"))
+    )
+    assert rebuilt.SeriesInstanceUID != width.SeriesInstanceUID and rebuilt.StudyInstanceUID == width.StudyInstanceUID
+    assert rebuilt.ImagePositionPatient == width.ImagePositionPatient
+    assert rebuilt.FrameOfReferenceUID == width.FrameOfReferenceUID
+    assert width.SeriesDescription.endswith("error bar") and width.SeriesNumber == rebuilt.SeriesNumber + 500
+    assert "90%" in width.DerivationDescription and "WindowCenter" not in width
+    assert len(list(first.glob("*.dcm"))) == len(list(first.with_name(f"{first.name}_error").glob("*.dcm")))
+
+
+def test_python_has_the_map_of_the_command(head, able, monkeypatch):
+    able(head, error_map=True)
+    from drift_mri import python
+
+    config = python._config
+
+    def small(size, **given):
+        parser = config(size, **given)
+        parser.update(
+            {
+                "network_def::apn::channels": [4, 8],
+                "network_def::velocity::channels": [4, 8],
+                "inferer::roi_size": 16,
+                "inferer::n_max": 2,
+                "device": "$torch.device('cpu')",
+            }
+        )
+        return parser
+
+    monkeypatch.setattr(python, "_config", small)
+    found = rebuild(head, error_map=True, bfloat16=False, ckpt_path=able.weights)
+    np.testing.assert_allclose(found.error_map.get_fdata(), voxels(able.out / "scan_sr_error.nii.gz"), rtol=1e-5)
+    assert found.record["ErrorMap"] == json.loads((able.out / "scan_sr.json").read_text())["ErrorMap"]
+    assert rebuild(head, bfloat16=False, ckpt_path=able.weights).error_map is None
