@@ -84,11 +84,13 @@ KNOWN = {
         "allow_failures",
         "jobs",
     }
-    | {"preprocessing", "postprocessing", "scans", "dataset", "dataloader", "evaluator"},
+    | {"preprocessing", "postprocessing", "scans", "dataset", "dataloader", "evaluator"}
+    | {"error_map", "error_maps", "confidence", "regions"},
     "train.yaml": SHARED | TRAINING,
     "evaluate.yaml": SHARED
     | DEPLOYED
     | {"thicknesses", "spacing_ratio", "axes", "noise", "seed", "profile", "slab", "consistency"}
+    | {"error_map", "error_maps"}
     | {
         "flips",
         "deblocked",

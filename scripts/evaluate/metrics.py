@@ -11,7 +11,7 @@ import math
 import numpy as np
 import torch
 from monai.metrics import PSNRMetric, SSIMMetric
-from scipy import ndimage
+from scipy import ndimage, stats
 from torch import Tensor
 
 from ..stack.grid import check_pair
@@ -174,3 +174,32 @@ def lesion_contrast_kept(prediction: Tensor, truth: Tensor, sizes: Tensor, below
             kept += np.sign(before) * after  # |before| x after / before
             whole += abs(before)
     return kept / whole if whole else math.nan
+
+
+def covered(error: Tensor, width: Tensor, mask: Tensor) -> float:
+    """The share of a mask's voxels whose error is within the half-width; NaN for an empty mask.
+
+    Args:
+        error: `(X, Y, Z)`, magnitudes.
+        width: `(X, Y, Z)`, half-widths of the intervals.
+        mask: `(X, Y, Z)` bool.
+    """
+    return (error <= width)[mask].double().mean().item()
+
+
+def width_and_rank(error: Tensor, width: Tensor, head: Tensor) -> dict[str, float]:
+    """What an error map gains over a constant bound, and how its order is that of the errors.
+
+    Args:
+        error, width, head: as in `covered`; the half-widths are those of 90 %.
+
+    Returns:
+        `error_width`, the mean half-width over the constant that holds as many of the head's errors; and `error_rank`,
+        Spearman's rank correlation of half-width and error in the head.
+    """
+    errors, widths = (volume[head].double().cpu().numpy() for volume in (error, width))
+    constant = np.quantile(errors, np.mean(errors <= widths))
+    return {
+        "error_width": float(widths.mean() / constant) if constant else math.nan,
+        "error_rank": float(stats.spearmanr(widths, errors).statistic),
+    }

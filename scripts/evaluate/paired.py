@@ -22,19 +22,21 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..inputs.transforms import LoadScand
+from ..rebuild.error_map import ErrorMaps, error_map
 from ..rebuild.inferer import rebuild
 from ..stack import intensity, spectra, tissue, trace
 from ..stack.acquisition import SLR, Acquisition, Profile, length
 from ..stack.grid import voxel_spacing
 from ..stack.profile import slice_profile
 from ..train.simulation import simulate
-from .metrics import gradient_rmse, hf_psnr, lesion_contrast_kept, lesion_sizes, psnr, ssim
+from .metrics import covered, gradient_rmse, hf_psnr, lesion_contrast_kept, lesion_sizes, psnr, ssim, width_and_rank
 from .segmentation import LabelMap, Segmenter, agreement
 from .tables import CASE, group_means, means_table, write_tables
 
 logger = logging.getLogger("drift")
 
 SMALL_LESION = 60  # voxels; less is small
+NOMINAL = (0.5, 0.7, 0.9, 0.95, 0.99)  # confidences of error maps
 TRUTH = "truth"  # the method whose result is the truth; some metrics need no truth and measure it as well
 
 # Thick slices (1, X, Y, Z) with affine and acquisition, and that acquisition -> (1, X', Y', Z') on its fine grid
@@ -44,10 +46,29 @@ Metrics = Callable[[Tensor, int], Callable[[Tensor], dict[str, float]]]
 
 
 def by_networks(
-    thick: MetaTensor, acquisition: Acquisition, network: nn.Module, inferer: Inferer, device: torch.device | str
+    thick: MetaTensor,
+    acquisition: Acquisition,
+    network: nn.Module,
+    inferer: Inferer,
+    device: torch.device | str,
+    maps: ErrorMaps | None = None,
 ) -> MetaTensor:
-    """The method that ships, `inferer.rebuild`; the slices carry their acquisition."""
-    return rebuild(thick, network, inferer, device)
+    """The method that ships, `inferer.rebuild`; the slices carry their acquisition.
+
+    If error maps are wanted, the result's meta data hold the half-widths for each of `NOMINAL`, in `half_widths`. The
+    person of the scan does not calibrate them.
+    """
+    result = rebuild(thick, network, inferer, device)
+    if maps is not None and maps.wanted and maps.calibration is not None:
+        made = (network, inferer, device, maps.calibration, NOMINAL[0], thick.meta.get("subject"))
+        width, scale = error_map(thick, result, *made)  # type: ignore[arg-type]  # a Drift and its inferer
+        factors = [
+            maps.calibration.factor(acquisition.slice_thickness, level, scale.own, thick.meta.get("subject"))
+            for level in NOMINAL
+        ]
+        own = width.as_tensor()[0] / factors[0]
+        result.meta["half_widths"] = {level: own * factor for level, factor in zip(NOMINAL, factors)}
+    return result
 
 
 def _given(thick: MetaTensor, acquisition: Acquisition, volume: MetaTensor) -> MetaTensor:
@@ -167,7 +188,23 @@ class Truth:
             quality["dice"] = agreement(found, self.labels, of)
         meta = getattr(result, "meta", {})
         own = {"seconds": seconds, **meta.get("measured", {})}
+        if "half_widths" in meta:
+            own |= self.sureness(prediction[0], meta["half_widths"])
         return {"method": label, "steps": meta.get("steps"), **quality, **own}
+
+    def sureness(self, prediction: Tensor, widths: Mapping[float, Tensor]) -> dict[str, float]:
+        """How an error map keeps its word.
+
+        Args:
+            prediction: `(X, Y, Z)`.
+            widths: confidence -> half-widths, `(X, Y, Z)`.
+        """
+        error, width = (prediction - self.volume).abs(), widths[0.9]
+        found = {f"coverage_{100 * level:.0f}": covered(error, one, self.head) for level, one in widths.items()}
+        found["lesion_coverage"] = math.nan
+        if self.lesion_sizes is not None:
+            found["lesion_coverage"] = covered(error, width, self.lesion_sizes.as_tensor()[0] > 0)
+        return {**found, **width_and_rank(error, width, self.head)}
 
     def measure(self, prediction: Tensor, acquisition: Acquisition) -> dict[str, float]:
         """Columns of `METRICS`, without Dice, for a volume `(X, Y, Z)` that was rebuilt from an acquisition."""
@@ -311,6 +348,7 @@ def evaluate(
                 spacing = round(spacing_ratio * thickness, 9)  # 1.2 x 3 mm is 3.6 mm in the tables, too
                 acquired = Acquisition.of_truth(axis, sharp.shape[1 + axis], fine_spacing, thickness, spacing, profile)
                 thick = simulate(sharp, acquired)
+                thick.meta["subject"] = item["subject"]
                 thick.add_(noise_sd * torch.randn(thick.shape, generator=generator))
                 told = replace(acquired, profile=SLR)
                 told.attach(thick)
