@@ -37,7 +37,7 @@ from ..rebuild.inferer import DriftInferer, StackInferer, rebuild
 from ..stack.acquisition import Acquisition
 from . import bids, results
 from .dicom import write_series
-from .error_maps import REGIONS, asked, clear_error_map, describe_error_map, error_stem, write_regions
+from .error_maps import REGIONS, asked, clear_error_map, describe_error_map, error_stem, read_error_map, write_regions
 from .lock import alone
 from .processes import in_processes
 from .record import agreement, beside, check_place, complete, describe, finish, made_with, state, write_record
@@ -199,7 +199,8 @@ def _rebuild_or_complete(
             record = _with_error_map(record, item, measured, result, width[0], scale, output)
         record["Summary"]["seconds"] = round(time.perf_counter() - start, 1)
     if output.report:
-        write_page(page, scan, result, gap, record, output.anonymous)
+        width = read_error_map(stem, record)
+        write_page(page, scan, result, gap, record, output.anonymous, width)
         record |= {"Anonymous": output.anonymous, "Results": {**record["Results"], page.name: state(page)}}
     write_record(stem, record)
     return _row(item, record, outcome)

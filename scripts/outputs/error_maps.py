@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ..stack.intensity import intensity_range
 from ..stack.tissue import head_mask
 from .dicom import check_series_folder
 from .record import beside
+from .results import read
 
 REGIONS = "_regions.csv"
 FITTED = 0.9  # confidence of the voxels' half-widths that regions' were fitted with
@@ -67,6 +69,13 @@ def describe_error_map(
         "ScaleSource": scale.source,
         **asked(maps),
     }
+
+
+def read_error_map(stem: Path, record: Mapping[str, Any]) -> MetaTensor | None:
+    """The `(X, Y, Z)` error map of the result `stem` whose record this is; None where it has none that is unharmed."""
+    path = error_stem(stem)
+    path = path if path.name in record["Results"] else beside(path, ".nii.gz")
+    return read(path) if path.name in record["Results"] else None
 
 
 def clear_error_map(stem: Path) -> None:

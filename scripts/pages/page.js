@@ -13,15 +13,15 @@
   const {shape, edges, affine, axis, nearest, low, high} = facts;
   const clamp = (x, least, most) => Math.min(Math.max(x, least), most);
   const PLANES = {axial: [2, 0, 1], coronal: [1, 0, 2], sagittal: [0, 1, 2]};  // normal, across, upwards
-  const VOLUMES = ['measured', 'cubic', 'rebuilt', 'difference'];
+  const VOLUMES = ['measured', 'cubic', 'rebuilt', 'difference', ...facts.error ? ['certain'] : []];
 
   async function unpack() {
     const packed = Uint8Array.from(atob(document.getElementById('volumes').textContent), c => c.charCodeAt(0));
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('gzip'));
     const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
-    const count = shape[0] * shape[1] * shape[2], plane = count / shape[axis], begin = bytes.length - 2 * count;
+    const count = shape[0] * shape[1] * shape[2], plane = count / shape[axis], begin = bytes.length - (2 + facts.error) * count;
     const measured = bytes.subarray(0, begin), cubic = bytes.subarray(begin, begin + count);
-    const rebuilt = bytes.subarray(begin + count);
+    const rebuilt = bytes.subarray(begin + count, begin + 2 * count), error = bytes.subarray(begin + 2 * count);
     facts.weights.forEach((weights, k) => {
       const sum = new Int32Array(plane).fill(2048), slice = cubic.subarray(k * plane, (k + 1) * plane);
       weights.forEach((weight, j) => {
@@ -34,7 +34,7 @@
     const strides = {[axis]: plane, [slow]: shape[fast], [fast]: 1};
     const fine = shape.map((n, a) => Int32Array.from({length: n}, (_, i) => i * strides[a]));
     const thick = fine.map((offsets, a) => a === axis ? offsets.map((_, i) => nearest[i] * plane) : offsets);
-    return {measured: [measured, thick], cubic: [cubic, fine], rebuilt: [rebuilt, fine]};
+    return {measured: [measured, thick], cubic: [cubic, fine], rebuilt: [rebuilt, fine], error: [error, fine]};
   }
 
   let volumes;
@@ -75,12 +75,18 @@
 
   function picture([normal, across, up], volume, {plain, signed}) {
     const [w, h] = [shape[across], shape[up]], image = new ImageData(w, h), pixels = new Uint32Array(image.data.buffer);
-    const [data, offsets] = volumes[volume === 'difference' ? 'rebuilt' : volume], cubic = volumes.cubic[0];
+    const [data, offsets] = volumes[VOLUMES.indexOf(volume) > 2 ? 'rebuilt' : volume], cubic = volumes.cubic[0];
+    const error = volumes.error[0];
+    const certain = i => {  // detail that is smaller than its error bar fades into the cubic interpolation
+      const detail = data[i] - cubic[i], share = Math.min(Math.abs(detail) / Math.max(error[i], 1), 1);
+      return Math.round(cubic[i] + share * detail);
+    };
     for (let row = 0, p = 0; row < h; row++) {  // the patient's right and front hang at the left, the top on top
       const begin = offsets[normal][at[normal]] + offsets[up][h - 1 - row];
       for (let column = w - 1; column >= 0; column--, p++) {
         const i = begin + offsets[across][column];
-        pixels[p] = volume === 'difference' ? signed[data[i] - cubic[i] + 255] : plain[data[i]];
+        if (volume === 'difference') pixels[p] = signed[data[i] - cubic[i] + 255];
+        else pixels[p] = plain[volume === 'certain' ? certain(i) : data[i]];
       }
     }
     return image;
@@ -134,6 +140,7 @@
       slider.value = at[normal];
     }
     const numbers = VOLUMES.slice(0, 3).map(name => `${name} ${short(value(name, at))}`);
+    if (facts.error) numbers[2] += ` ± ${short(value('error', at) - low)}`;
     root.querySelector('.place').textContent = `${mm.map(side).join(', ')} mm: ${numbers.join(', ')}`;
     for (const name of ['level', 'width']) get(name).nextElementSibling.value = short(+get(name).value);
   }
@@ -278,7 +285,7 @@
     const panel = panels.find(p => p.canvas === e.target) ?? panels[0], normal = PLANES[panel.name][0];
     const by = {ArrowUp: 1, ArrowDown: -1, PageUp: 10, PageDown: -10}[e.key];
     if (by) go(normal, at[normal] + by);
-    else if (/^[1-5]$/.test(e.key)) choose([...VOLUMES, 'all'][e.key - 1]);
+    else if (e.key > 0 && e.key <= VOLUMES.length + 1) choose([...VOLUMES, 'all'][e.key - 1]);
     else if (e.key === ' ') choose(chosen('volume') === 'rebuilt' ? 'measured' : 'rebuilt');
     else if (/^[+=-]$/.test(e.key)) enlarge(e.key === '-' ? 1 / 1.25 : 1.25, panel);
     else if (e.key === '0') reset();

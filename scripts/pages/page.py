@@ -101,6 +101,7 @@ def write_page(
     difference: Tensor,
     record: Mapping[str, Any],
     anonymous: bool = False,
+    error: MetaTensor | None = None,
 ) -> None:
     """Writes the page of a rebuilt scan from `page.html` and `page.js`: one file that needs no other and no network.
 
@@ -111,9 +112,10 @@ def write_page(
         difference: `(X, Y, Z)`, the map of `consistency.difference`.
         record: of the result, see `cohort`.
         anonymous: leave out the names of the scan's files, its date and its series.
+        error: `(X, Y, Z)`, the result's error map; None for none.
     """
     acquisition = Acquisition.of(measured)
-    facts, volumes = viewer.pack(measured, result)
+    facts, volumes = viewer.pack(measured, result, error=error)
     low, high = planes.window(measured)
     largest = (high - low) / 10
     series = measured.meta.get("series")  # DICOM

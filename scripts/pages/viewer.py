@@ -45,7 +45,9 @@ def _weights(acquisition: Acquisition) -> np.ndarray:
     return np.rint(weights.numpy() * ONE).astype(int)
 
 
-def pack(measured: MetaTensor, result: MetaTensor, largest: int = LARGEST) -> tuple[dict[str, Any], str]:
+def pack(
+    measured: MetaTensor, result: MetaTensor, largest: int = LARGEST, error: MetaTensor | None = None
+) -> tuple[dict[str, Any], str]:
     """The measured slices, their cubic interpolation and the result, for a script to draw side by side.
 
     The volumes are cut to the head with a margin of air and quantised to 8 bits. Three arrays are packed, slices first:
@@ -53,6 +55,7 @@ def pack(measured: MetaTensor, result: MetaTensor, largest: int = LARGEST) -> tu
     1. the measured slices;
     2. the cubic interpolation, less the quantised slices times `weights`;
     3. the result, less the cubic interpolation.
+    4. the error map, if there is one.
 
     The differences are modulo 256 and compress well. If the packed volumes are still larger than `largest`, every
     second pixel along each side of a slice is left out, or two of three, and so on.
@@ -61,12 +64,13 @@ def pack(measured: MetaTensor, result: MetaTensor, largest: int = LARGEST) -> tu
         measured: `(X, Y, Z)` slices with affine and acquisition.
         result: `(X, Y, Z)` on the fine grid with its affine.
         largest: bytes of the packed volumes.
+        error: `(X, Y, Z)`, the result's error map; None for none.
 
     Returns:
         Facts for the script, in plain types, and the volumes, gzip in base64. Facts of the fine grid as it was cut, in
         RAS+ order: `shape`; `edges` in mm; the first three rows of the `affine`; `sides` where the axes begin and end;
         the slice `axis`. For each fine slice: the `nearest` measured one, and the `weights` of all. `low` and `high`:
-        intensities of grey 0 and 255. `step`: every `step`-th pixel is there.
+        intensities of grey 0 and 255. `step`: every `step`-th pixel is there. `error`: whether an error map is.
     """
     slices, coarse = ras(measured)
     fine, affine = ras(result)
@@ -92,7 +96,10 @@ def pack(measured: MetaTensor, result: MetaTensor, largest: int = LARGEST) -> tu
         smooth, sharp = (greys(volume, covered[0], covered[-1], step) for volume in (cubic, fine))
         guess = np.tensordot(weights.astype(np.float32), seen.astype(np.float32), 1)  # exact: integers below 2^24
         guess = np.floor((guess + ONE // 2) / ONE).clip(0, 255).astype(np.uint8)
-        content = b"".join(part.tobytes() for part in (seen, smooth - guess, sharp - smooth))
+        parts = [seen, smooth - guess, sharp - smooth]
+        if error is not None:
+            parts.append(greys(ras(error)[0] + low, covered[0], covered[-1], step))
+        content = b"".join(part.tobytes() for part in parts)
         packed = gzip.compress(content, 4, mtime=0)  # higher levels take long and gain little
         if len(packed) <= largest or min(seen.shape[1:]) == 1:
             break
@@ -111,5 +118,6 @@ def pack(measured: MetaTensor, result: MetaTensor, largest: int = LARGEST) -> tu
         "low": low,
         "high": high,
         "step": step,
+        "error": error is not None,
     }
     return facts, base64.b64encode(packed).decode()

@@ -34,11 +34,11 @@ def volume_at(array, affine):
     return MetaTensor(torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32)), affine=torch.from_numpy(affine))
 
 
-def page(path, measured, result, difference=0.0, anonymous=False, **record):
+def page(path, measured, result, difference=0.0, anonymous=False, error=None, **record):
     """Writes the page of two volumes, whose slices lie along the last axis, and returns its text."""
     spacing, target = voxel_spacing(measured.affine)[2], voxel_spacing(result.affine)[2]
     Acquisition.stack(2, measured.shape[2], spacing, max(spacing, target), target).attach(measured)
-    write_page(path, measured, result, difference + 0 * measured.as_tensor(), {**RECORD, **record}, anonymous)
+    write_page(path, measured, result, difference + 0 * measured.as_tensor(), {**RECORD, **record}, anonymous, error)
     return path.read_text(encoding="utf-8")
 
 

@@ -56,6 +56,22 @@ def by_hand(tmp_path, text, actions, *options):
     return json.loads(html.unescape(re.search("<title>(.*?)</title>", dom)[1]))
 
 
+def test_a_click_says_the_value_with_its_error_bar_and_a_layer_fades_what_is_not_certain(pair, tmp_path):
+    measured, result = pair
+    said = {"ErrorMap": {"Confidence": 0.9}}
+    actions = """told.place = place();
+const seen = sums();
+pick('volume', 'certain');
+told.other = sums().some((sum, k) => sum !== seen[k]);"""
+    found = []
+    for half in (0.0, 1e6):
+        width = volume_at(np.full(result.shape, half), np.asarray(result.affine))
+        text = page(tmp_path / "a.html", measured, result, error=width, **said)
+        found.append(by_hand(tmp_path, text, actions))
+    sure, unsure = found
+    assert sure["place"].endswith("\N{PLUS-MINUS SIGN} 0") and unsure["other"]
+
+
 def test_a_browser_shows_the_page_without_a_complaint(pair, tmp_path):
     page(tmp_path / "a.html", *pair, Warnings=["thicker than trained"])
     _, console = chromium(tmp_path, tmp_path / "a.html", f"--screenshot={tmp_path / 'a.png'}")

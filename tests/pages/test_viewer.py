@@ -28,6 +28,18 @@ def unpack(facts, packed):
     return [np.moveaxis(volume, 0, facts["axis"]) for volume in slices_first]
 
 
+def test_an_error_map_is_packed_behind_the_volumes_in_their_greys():
+    measured, result = scan()
+    half = volume_at(np.full(result.shape, 100.0), np.asarray(result.affine))
+    facts, packed = viewer.pack(measured, result, error=half)
+    plain, without = viewer.pack(measured, result)
+    content, others = (gzip.decompress(base64.b64decode(one)) for one in (packed, without))
+    assert facts == {**plain, "error": True} and content.startswith(others)
+    error = np.frombuffer(content[len(others) :], np.uint8)
+    assert len(error) == np.prod(facts["shape"])
+    assert np.unique(error) == round(100 / (facts["high"] - facts["low"]) * 255)
+
+
 def head(shape, affine, radius=30.0, seed=0):
     """Noise in an ellipsoid around the origin and none outside of it, on a grid in mm."""
     index = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), -1)
