@@ -2,6 +2,7 @@
 
 import ast
 import tomllib
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -10,7 +11,6 @@ MODULES = {  # by dotted name below scripts; the file of a package is known by t
     ".".join(path.relative_to(SCRIPTS).with_suffix("").parts).removesuffix("__init__").rstrip("."): path
     for path in sorted(SCRIPTS.rglob("*.py"))
 }
-TREES = {module: ast.parse(path.read_text()) for module, path in MODULES.items()}
 FLOORS = [  # a folder imports from those on lower floors alone
     {""},  # errors, files, options
     {"stack", "method"},
@@ -25,6 +25,11 @@ NO_INPUT_OUTPUT = {"os", "pathlib", "io", "json", "csv", "nibabel", "tempfile", 
 NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "base"}
 
 
+@cache
+def tree(module):
+    return ast.parse(MODULES[module].read_text())
+
+
 def folder(module):
     """Where a module lies; empty for those at the top, on the lowest floor."""
     return module.split(".")[0] if "." in module or module in FLOOR else ""
@@ -33,7 +38,7 @@ def folder(module):
 def imports(module):
     """(dotted name, whether it is below scripts) of what each import statement names, at any depth."""
     here = module.split(".") if MODULES[module].name == "__init__.py" else module.split(".")[:-1]
-    for node in ast.walk(TREES[module]):
+    for node in ast.walk(tree(module)):
         if isinstance(node, ast.Import):
             yield from ((alias.name, False) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level:
@@ -48,12 +53,20 @@ def imports(module):
             yield node.module, False
 
 
-INNER = {module: {name for name, below in imports(module) if below} for module in MODULES}
-OUTER = {module: {name.split(".")[0] for name, below in imports(module) if not below} for module in MODULES}
+@cache
+def inner(module):
+    """Modules of scripts that a module imports."""
+    return {name for name, below in imports(module) if below}
+
+
+@cache
+def outer(module):
+    """Other top-level packages that it imports."""
+    return {name.split(".")[0] for name, below in imports(module) if not below}
 
 
 def attributes(module):
-    return {node.attr for node in ast.walk(TREES[module]) if isinstance(node, ast.Attribute)}
+    return {node.attr for node in ast.walk(tree(module)) if isinstance(node, ast.Attribute)}
 
 
 def test_every_folder_has_a_floor():
@@ -62,8 +75,8 @@ def test_every_folder_has_a_floor():
 
 def test_arrows_point_down():
     """Between folders; within one, and over all, there is no circle."""
-    for module, names in INNER.items():
-        for name in names:
+    for module in MODULES:
+        for name in inner(module):
             assert name in MODULES, f"{module} imports {name}, which is not in scripts"
             here, there = folder(module), folder(name)
             assert here == there or FLOOR[there] < FLOOR[here], f"{module} must not import {name}"
@@ -74,7 +87,7 @@ def test_no_modules_import_each_other_in_a_circle():
 
     def reach(module, path):
         assert module not in path, f"circle: {' -> '.join([*path, module])}"
-        for name in INNER[module] - clear:
+        for name in inner(module) - clear:
             reach(name, [*path, module])
         clear.add(module)
 
@@ -84,22 +97,22 @@ def test_no_modules_import_each_other_in_a_circle():
 
 def test_the_mathematics_needs_no_monai_no_files_and_no_chance_of_its_own():
     for module in (name for name in MODULES if folder(name) == "stack"):
-        assert not OUTER[module] & {"monai", "ignite", "matplotlib", "logging"}, module
+        assert not outer(module) & {"monai", "ignite", "matplotlib", "logging"}, module
     for module in (name for name in MODULES if folder(name) in ("stack", "method") and name != "method.weights"):
-        roots = OUTER[module] - ({"nibabel"} if module == "stack.grid" else set())  # nibabel.orientations is geometry
+        roots = outer(module) - ({"nibabel"} if module == "stack.grid" else set())  # nibabel.orientations is geometry
         assert not roots & NO_INPUT_OUTPUT, module
         assert not attributes(module) & {"load", "save", "read_text", "write_text", "manual_seed"}, module
         assert not attributes(module) & {"rand", "randn", "randint", "rand_like", "randn_like", "default_rng"}, module
 
 
 def test_scripts_import_no_host_no_tests_and_no_yaml():
-    for module, names in OUTER.items():
-        assert not names & STRANGERS, module
+    for module in MODULES:
+        assert not outer(module) & STRANGERS, module
         assert not any(name.startswith("monai.deploy") for name, _ in imports(module)), module
 
 
 def test_pydicom_stays_in_its_folders():
-    readers = {module for module, names in OUTER.items() if "pydicom" in names}
+    readers = {module for module in MODULES if "pydicom" in outer(module)}
     assert all(module.startswith(("inputs.dicom.", "outputs.dicom.")) for module in readers)
 
 
@@ -109,7 +122,7 @@ def test_no_module_without_a_concept():
 
 def test_each_wing_says_what_it_is_for():
     for module in MODULES:
-        assert ast.get_docstring(TREES[module]), f"{module or 'scripts'} has no docstring"
+        assert ast.get_docstring(tree(module)), f"{module or 'scripts'} has no docstring"
 
 
 def test_what_is_installed_needs_no_experiment():

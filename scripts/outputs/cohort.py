@@ -12,7 +12,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -270,7 +270,8 @@ def _kept_log(folder: Path, version: str) -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
-        handler.close()
+        with suppress(OSError):  # again: what could not be written is still in its buffer
+            handler.close()
 
 
 def keep_summary(

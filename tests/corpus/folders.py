@@ -198,7 +198,6 @@ CORPUS: list[tuple[str, Maker, str]] = [
         "a folder where the summary should be",
         output("out", prepare=lambda p: (p / "summary.csv").mkdir(parents=True)),
         "summary.csv",
-        "drift.log",
     ),
     ("a full disk", before(full_disk), "scan.*([Ff]ile too large|No space)"),
     # sidecars
