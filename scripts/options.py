@@ -138,6 +138,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "LABEL",
         "help": "take only these sessions of a BIDS dataset, with or without ses-",
     },
+    "together": {
+        "action": "store_true",
+        "help": "make one volume of all stacks of one head and contrast, such as an axial and a sagittal one; in "
+        "folders they are found by names and headers",
+    },
+    "reference": {
+        "metavar": "PATTERN",
+        "help": "with --together: the stack that gives grid, place and units, as a shell pattern on paths or series' "
+        "names (default: the first)",
+    },
     "dry_run": {
         "nargs": "?",
         "const": "true",
@@ -170,7 +180,7 @@ PATHS = (
     "segmenter",
     "regions",
 )  # or what begins with one
-PATTERNS = tuple(name for name, how in OPTIONS.items() if how.get("action") == "extend")
+PATTERNS = tuple(name for name, how in OPTIONS.items() if how.get("metavar") in ("PATTERN", "LABEL"))
 
 
 def check_options(argv: Sequence[str] | None = None) -> None:

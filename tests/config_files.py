@@ -85,6 +85,8 @@ KNOWN = {
         "selection",
         "allow_failures",
         "jobs",
+        "together",
+        "reference",
     }
     | {"preprocessing", "postprocessing", "scans", "dataset", "dataloader", "evaluator"}
     | {"error_map", "error_maps", "confidence", "regions"},
@@ -92,7 +94,7 @@ KNOWN = {
     "evaluate.yaml": SHARED
     | DEPLOYED
     | {"thicknesses", "spacing_ratio", "axes", "noise", "seed", "profile", "slab", "consistency"}
-    | {"error_map", "error_maps"}
+    | {"error_map", "error_maps", "several", "stacks", "motion", "shading", "combine"}
     | {
         "flips",
         "deblocked",

@@ -71,7 +71,7 @@ def by_networks(
     return result
 
 
-def _given(thick: MetaTensor, acquisition: Acquisition, volume: MetaTensor) -> MetaTensor:
+def given(thick: MetaTensor, acquisition: Acquisition, volume: Tensor) -> Tensor:
     """The method whose result is a given volume."""
     return volume
 
@@ -337,7 +337,7 @@ def evaluate(
                 raise InputError(f"{name} is constant where it is evaluated: expected a head. Leave this volume out.")
             kept = None if lesions is None else central_slab(lesions, axis, slab)
             truth = Truth(name, sharp, axis, kept, metrics, segmenter)
-            known: dict[str, Method] = {} if metrics is None else {TRUTH: partial(_given, volume=sharp)}
+            known: dict[str, Method] = {} if metrics is None else {TRUTH: partial(given, volume=sharp)}
             noise_sd = noise * intensity.data_range(sharp.as_tensor())
             for thickness in thicknesses:
                 if thickness < fine_spacing:

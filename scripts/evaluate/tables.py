@@ -37,6 +37,8 @@ METRICS = {
     "brisque": ("BRISQUE", 1),
     "niqe": ("NIQE", 2),
     "dice": ("Dice", 3),
+    "turn_error": ("error of the turn (degrees)", 3),
+    "shift_error": ("error of the place (mm)", 3),
     "seconds": ("seconds", 1),
     "minutes": ("training (min)", 1),  # this one and the next two: of variants alone, in experiments
     "parameters": ("parameters (M)", 2),

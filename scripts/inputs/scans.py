@@ -13,11 +13,12 @@ import numpy as np
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from ..errors import InputError, printable
+from ..errors import InputError, flag, printable
 from ..files import ANALYZE, ITK, VOLUMES, ends_as, stem, walk
 from ..stack.acquisition import is_thin
 from ..stack.grid import voxel_spacing
 from . import bids, dicom
+from .groups import grouped
 from .readers import ScanReader, data_file, header_file, is_header, no_volume
 from .sample import built_in_sample
 from .selection import Selection
@@ -199,6 +200,11 @@ def _set_apart(items: Sequence[dict], roots: Sequence[Path], output_dir: Path) -
         for item in volumes:
             if item["result"] == result:
                 item["result"] = str(Path(result).with_name(f"{Path(item['image']).name}_sr"))
+    _check_results(items)
+
+
+def _check_results(items: Sequence[dict]) -> None:
+    """Refuses two scans with one result."""
     for result in _shared_results(items):
         first, second, *_ = (item["name"] for item in items if item["result"] == result)
         raise InputError(f"{first} and {second} would have one result, {result}. Rename one of them.")
@@ -211,6 +217,8 @@ def scans(
     selection: Selection | None = None,
     missing_slices: str = "refuse",
     dry_run: bool | str = False,
+    together: bool = False,
+    reference: str | os.PathLike | None = None,
 ) -> list[dict]:
     """Thick-slice scans to rebuild.
 
@@ -232,6 +240,8 @@ def scans(
         missing_slices: `"refuse"`, by which a DICOM series that lacks slices fails when it is read; or `"longest"`, by
             which its longest unbroken part is taken.
         dry_run: unless it is false, nothing may be written, the sample neither.
+        together: stacks of one head and contrast are one item, see `groups.grouped`.
+        reference: which of them gives grid, place and units; null for the first.
 
     Returns:
         Items with `image`, the path or the `dicom.Series`; `name`, for people; `sources`, all its files; `result`, the
@@ -246,6 +256,9 @@ def scans(
     if missing_slices not in ("refuse", "longest"):
         raise InputError(f"missing_slices is {missing_slices!r}: expected refuse or longest. Set --missing_slices.")
     longest_part = missing_slices == "longest"
+    together = flag("together", together)
+    if reference is not None and not together:
+        raise InputError("--reference names one of several stacks that make one volume. Add --together.")
     if source is None:
         if str(dry_run).lower() != "false":
             raise InputError("--dry_run lists the scans of --input, and there is none. Set it to a scan or a folder.")
@@ -257,7 +270,9 @@ def scans(
     found: list[dict] = []
     roots: list[Path] = []
     files: list[Path] = []
+    ends: list[int] = []  # of what each path added to what was found
     for path in map(Path, map(str, given)):
+        ends.append(len(found))
         if path.is_dir() and bids.DESCRIPTION in _names(path):
             found += _dataset(path, folder, thin, selection)
         elif path.is_dir():
@@ -276,6 +291,7 @@ def scans(
                 f"{path} is no scan that can be read: expected a name ending in {', '.join(VOLUMES)}, or DICOM. Unpack "
                 "or convert it first."
             )
+    each_one_scan = not files and all(later - end == 1 for end, later in zip(ends, [*ends[1:], len(found)]))
     found += _dicom(files, folder, thin, selection, longest_part) if files else []
     selection.check()
     if not found:
@@ -284,4 +300,9 @@ def scans(
         raise InputError(" ".join([f"{source}: {expected}", *why]))
     items = list({_identity(item): item for item in reversed(found)}.values())[::-1]  # each once
     _set_apart(items, roots, folder)
+    if together:
+        items = grouped(
+            items, items if each_one_scan and len(items) > 1 else [], None if reference is None else str(reference)
+        )
+        _check_results(items)
     return items

@@ -34,6 +34,7 @@ from ..pages.page import write_page
 from ..rebuild.consistency import difference
 from ..rebuild.error_map import ErrorMaps, Scale, error_map
 from ..rebuild.inferer import DriftInferer, StackInferer, rebuild
+from ..rebuild.together import Stack
 from ..stack.acquisition import Acquisition
 from . import bids, results
 from .dicom import write_series
@@ -41,6 +42,7 @@ from .error_maps import REGIONS, asked, clear_error_map, describe_error_map, err
 from .lock import alone
 from .processes import in_processes
 from .record import agreement, beside, check_place, complete, describe, finish, made_with, state, write_record
+from .stacks import make_together
 from .summary import add_rows, read_rows
 
 logger = logging.getLogger("drift")
@@ -106,7 +108,7 @@ class Output:
         Args:
             item: of `scans.scans`.
         """
-        return self.format == "dicom" or (self.format == "auto" and isinstance(item["image"], dicom.Series))
+        return self.format == "dicom" or (self.format == "auto" and came_as_dicom(item))
 
     def made_from(self, item: Mapping) -> dict[str, Any]:
         """What the record of a scan's result says where that is complete.
@@ -127,7 +129,8 @@ def _write(
         results.write_nifti(path, volume, header, output.dtype)
         return path
     array, affine = volume.as_tensor().numpy(), np.asarray(volume.affine)
-    write_series(stem, array, affine, item["image"], output.version, json.dumps(made, sort_keys=True), what)
+    key, others = json.dumps(made, sort_keys=True), [one["image"] for one in item.get("stacks", [])[1:]]
+    write_series(stem, array, affine, item["image"], output.version, key, what, others)
     return stem
 
 
@@ -181,26 +184,32 @@ def _rebuild_or_complete(
         for path in (beside(stem, ".json"), page):  # from here on the old result does not count
             path.unlink(missing_ok=True)
         clear_error_map(stem)
-    measured = preprocessing(item)["image"]
-    scan = measured[0]
+    stacks = [preprocessing(one)["image"] for one in item.get("stacks", [item])]
+    scan, *others = (measured[0] for measured in stacks)
+    told: list[dict] = []
+    if others and output.error_maps.wanted:
+        raise InputError("--error_map says how sure one stack is, not several. Leave out --error_map or --together.")
     if record is None:
-        result: MetaTensor = rebuild(measured, network, inferer, device)[0]  # type: ignore[assignment]  # of one, one
+        rebuilt: list[Any] = [rebuild(measured, network, inferer, device)[0] for measured in stacks]  # of one, one
+        result: MetaTensor = rebuilt[0]
+        if others:
+            result, told = make_together(item["stacks"], [Stack(*pair) for pair in zip((scan, *others), rebuilt)])
     else:
         result = results.read(stem.parent / next(iter(record["Results"])))
     gap = difference(result.as_tensor(), scan.as_tensor(), Acquisition.of(scan))
     if record is None:
-        path = _write(item, stem, result, measured.meta.get("header", {}), output, made)
-        record = describe(item, scan, result, agreement(gap, scan))
+        path = _write(item, stem, result, scan.meta.get("header", {}), output, made)
+        record = describe(item, scan, result, agreement(gap, scan), told)
         record = finish(record, path, made, output.version, device, inferer.bfloat16)
         maps = output.error_maps
         if maps.wanted and maps.calibration is not None:
             made_by = (network, output.inferer, device, maps.calibration, maps.confidence)
-            width, scale = error_map(measured, result[None], *made_by)  # type: ignore[arg-type]  # MONAI: Tensor; a Drift
-            record = _with_error_map(record, item, measured, result, width[0], scale, output)
+            width, scale = error_map(stacks[0], result[None], *made_by)  # type: ignore[arg-type]  # MONAI: Tensor; a Drift
+            record = _with_error_map(record, item, stacks[0], result, width[0], scale, output)
         record["Summary"]["seconds"] = round(time.perf_counter() - start, 1)
     if output.report:
         width = read_error_map(stem, record)
-        write_page(page, scan, result, gap, record, output.anonymous, width)
+        write_page(page, scan, result, gap, record, output.anonymous, width, others)
         record |= {"Anonymous": output.anonymous, "Results": {**record["Results"], page.name: state(page)}}
     write_record(stem, record)
     return _row(item, record, outcome)
@@ -210,6 +219,11 @@ def _row(item: Mapping, record: Mapping, outcome: str) -> dict:
     """The row of `summary.csv`, with the names of this run: folders may have moved since the record was written."""
     result = Path(item["result"]).parent / next(iter(record["Results"]))
     return {"input": str(item["name"]), "result": str(result), **record["Summary"], "outcome": outcome}
+
+
+def came_as_dicom(item: Mapping) -> bool:
+    """Whether a scan, or each stack of a group, is a DICOM series."""
+    return all(isinstance(one["image"], dicom.Series) for one in item.get("stacks", [item]))
 
 
 def rebuild_scan(
@@ -241,7 +255,7 @@ def rebuild_scan(
         filelock.Timeout: if another run is at the scan, and `wait` is false.
     """
     name = str(item["name"])
-    if output.format == "dicom" and not isinstance(item["image"], dicom.Series):
+    if output.format == "dicom" and not came_as_dicom(item):
         logger.warning(f"{name} is skipped: it is not DICOM. Set --output_format auto for both kinds.")
         return {"input": name, "outcome": "skipped", "warnings": "not DICOM"}
     try:

@@ -20,14 +20,13 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ..errors import flag, input_error, printable
-from ..inputs import dicom
 from ..rebuild.inferer import StackInferer, rebuild
 from ..rebuild.windows import signal_box
 from ..stack.acquisition import Acquisition
 from ..stack.grid import plane_name
 from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
-from .cohort import Output
+from .cohort import Output, came_as_dicom
 from .error_maps import asked
 from .record import beside, complete
 
@@ -95,20 +94,22 @@ class Stopwatch:
 def _row(item: Mapping, preprocessing: Callable, stopwatch: Stopwatch, output: Output) -> dict[str, Any]:
     """What a run would do with a scan, and why: plain values, lengths in mm and times in seconds."""
     row = {"scan": str(item["name"])}
-    if output.format == "dicom" and not isinstance(item["image"], dicom.Series):
+    if output.format == "dicom" and not came_as_dicom(item):
         return row | {"what": "will skip", "why": "not DICOM"}
     try:
         done = complete(Path(item["result"]), output.made_from(item), output.anonymous, asked(output.error_maps))
-        measured = preprocessing(item)["image"]
-        a = Acquisition.of(measured)
-        idle = a.at_target or bool(measured.min() == measured.max())
-        seconds = 0.0 if done or idle else stopwatch.seconds(measured)
+        stacks = [preprocessing(one)["image"] for one in item.get("stacks", [item])]
+        measured, a = stacks[0], Acquisition.of(stacks[0])
+        idle = len(stacks) == 1 and (a.at_target or bool(measured.min() == measured.max()))
+        seconds = (
+            0.0 if done or idle else sum(stopwatch.seconds(one) for one in stacks if not Acquisition.of(one).at_target)
+        )
     except Exception as error:  # noqa: BLE001  # a row that says so
         return row | {"what": "will fail", "why": str(input_error(error) or error)}
     page = beside(Path(item["result"]), ".html").name
     kept = "will write page" if output.report and done and page not in done["Results"] else "is complete"
     return row | {
-        "what": kept if done else "will copy" if idle else "will rebuild",
+        "what": kept if done else "will copy" if idle else "will rebuild" if len(stacks) == 1 else "will join",
         "result": str(item["result"]),
         "slices": plane_name(measured.affine, a.slice_axis),
         **{name: round(getattr(a, attribute), 4) for name, attribute in LENGTHS.items()},

@@ -7,6 +7,7 @@ A record is the JSON file beside a result, `NAME_sr.json`. It is written last.
     WeightsSHA256, Release, Settings                     what made it; with InputSHA256: what a second run compares
     Version, Device, Bfloat16                            where it was made
     Facts, Warnings                                      what was taken for the acquisition, and where it came from
+    Stacks                                               with --together: each stack's motion, gain, share, agreement
     Agreement                                            with the measured slices
     ErrorMap                                             if there is one: its confidence, median and scale
     Overview, Summary                                    the scan's pictures in index.html, its row in summary.csv
@@ -18,7 +19,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,13 @@ def agreement(gap: Tensor, measured: MetaTensor) -> float | None:
     return None if math.isnan(number) else round(number, 5)
 
 
-def describe(item: Mapping, measured: MetaTensor, result: MetaTensor, agreement: float | None) -> dict[str, Any]:
+def describe(
+    item: Mapping,
+    measured: MetaTensor,
+    result: MetaTensor,
+    agreement: float | None,
+    stacks: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
     """What the record says of a result: what it is, what it was made from, and what was taken for the acquisition.
 
     Args:
@@ -81,6 +88,7 @@ def describe(item: Mapping, measured: MetaTensor, result: MetaTensor, agreement:
         measured: `(X, Y, Z)` slices with their acquisition.
         result: `(X', Y', Z')` of `inferer.rebuild`.
         agreement: of the function of that name.
+        stacks: of `stacks.make_together`, where the result is of several.
     """
     acquisition, steps = Acquisition.of(measured), int(result.meta["steps"])
     target = round(acquisition.target_spacing, 6)
@@ -89,6 +97,9 @@ def describe(item: Mapping, measured: MetaTensor, result: MetaTensor, agreement:
         what = "Not rebuilt: the slices are at the target of DRIFT already."
     elif measured.min() == measured.max():
         what = "Not rebuilt: the scan is constant."
+    if stacks:
+        what = f"Made of {sum(stack['Share'] > 0 for stack in stacks)} stacks. {what}"
+    warnings = (*acquisition.warnings, *(warning for stack in stacks for warning in stack["Warnings"]))
     return {
         "Description": what,
         "Sources": [_source(item, source) for source in item["sources"]],
@@ -96,7 +107,8 @@ def describe(item: Mapping, measured: MetaTensor, result: MetaTensor, agreement:
         "SpacingBetweenSlices": target,
         **_said(item["image"]),
         "Facts": _facts(acquisition, measured.affine, (str(steps), result.meta["steps_source"])),
-        "Warnings": acquisition.warnings,
+        **({"Stacks": list(stacks)} if stacks else {}),
+        "Warnings": warnings,
         "Agreement": agreement,
         "Overview": glance(measured, result),
         "Summary": {  # the scan's row of summary.csv
@@ -107,7 +119,7 @@ def describe(item: Mapping, measured: MetaTensor, result: MetaTensor, agreement:
             "steps": steps,
             "consistency": agreement,
             "step_ratio": _step_ratio(measured, result),
-            "warnings": " | ".join(acquisition.warnings),
+            "warnings": " | ".join(warnings),
         },
     }
 

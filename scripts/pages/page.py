@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,7 @@ def write_page(
     record: Mapping[str, Any],
     anonymous: bool = False,
     error: MetaTensor | None = None,
+    others: Sequence[MetaTensor] = (),
 ) -> None:
     """Writes the page of a rebuilt scan from `page.html` and `page.js`: one file that needs no other and no network.
 
@@ -113,6 +114,7 @@ def write_page(
         record: of the result, see `cohort`.
         anonymous: leave out the names of the scan's files, its date and its series.
         error: `(X, Y, Z)`, the result's error map; None for none.
+        others: `(X, Y, Z)`, further stacks that the result was made of, as they were measured.
     """
     acquisition = Acquisition.of(measured)
     facts, volumes = viewer.pack(measured, result, error=error)
@@ -140,6 +142,7 @@ def write_page(
         volumes=volumes,
         middle_planes=[
             _pictures("measured", measured, measured, low, high),
+            *(_pictures(f"stack {k}", one, one, *planes.window(one)) for k, one in enumerate(others, 2)),
             _pictures("rebuilt", result, measured, low, high),
         ],
         spectrum=_spectrum(measured, result, acquisition.slice_axis),

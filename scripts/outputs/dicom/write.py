@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -51,6 +52,7 @@ def write_series(
     version: str,
     key: str,
     what: str = "",
+    others: Sequence[Series] = (),
 ) -> None:
     """Writes a rebuilt volume as a derived MR series.
 
@@ -67,6 +69,7 @@ def write_series(
         version: of this software.
         key: of the result, a text that names its settings and weights.
         what: the voxels are, if not the scan rebuilt; such as "error bar: ...".
+        others: further series that the volume was made of. Their images are sources as well.
 
     Raises:
         InputError: if the folder holds anything else, the volume has NaN or infinite voxels or a sheared affine, or a
@@ -82,8 +85,9 @@ def write_series(
     lps = np.diag([-1, -1, 1, 1]) @ np.asarray(affine, dtype=float)
     edges = grid.voxel_spacing(lps)
     directions = lps[:3, :3] / edges
-    headers, indices = read_headers(source)
-    header = inherited(headers, indices, source.part)
+    header, *further = (inherited(*read_headers(one), one.part) for one in (source, *others))
+    for other in further:
+        header.SourceImageSequence.extend(other.SourceImageSequence)
     stored, slope, intercept = _stored(array, float(header.RescaleSlope), float(header.RescaleIntercept))
     common = _derived(header, float(edges[2]), version, key)
     if what:

@@ -1,0 +1,217 @@
+"""Several stacks of one head: simulated with motion, gains and noise, and what they make together."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from monai.data import MetaTensor
+from scipy import ndimage
+from scipy.spatial.transform import Rotation
+from torch import Tensor
+
+from ..errors import InputError
+from ..rebuild.registration import angle_and_shift, placed
+from ..rebuild.together import Part, Stack, together
+from ..stack.acquisition import SLR, Acquisition, length
+from ..stack.grid import voxel_spacing
+from ..stack.intensity import data_range
+from ..train.simulation import simulate
+from .paired import Method, Truth, given, read_lesion_sizes, read_volume
+from .tables import CASE, group_means, means_table, write_tables
+
+logger = logging.getLogger("drift")
+
+WAVE = (200.0, 400.0)  # mm; wavelengths of shadings
+SCALE = 0.3  # most of the logarithm of a stack's gain, beside its shading
+
+
+def random_motion(rng: np.random.Generator, degrees: float, mm: float, centre: np.ndarray) -> np.ndarray:
+    """A motion about a point: `(4, 4)`, world to world; turn and shift are uniform up to what is given."""
+
+    def vector(most: float) -> np.ndarray:
+        direction = rng.normal(size=3)
+        return rng.uniform(0, most) * direction / np.linalg.norm(direction)
+
+    motion = np.eye(4)
+    motion[:3, :3] = Rotation.from_rotvec(np.radians(vector(degrees))).as_matrix()
+    motion[:3, 3] = centre - motion[:3, :3] @ centre + vector(mm)
+    return motion
+
+
+def random_gain(rng: np.random.Generator, affine: np.ndarray, shape: tuple[int, ...], shading: float) -> Tensor:
+    """A factor and a shading around it, of three waves that are longer than a head: `(X, Y, Z)`.
+
+    Args:
+        rng: is drawn from.
+        affine: `(4, 4)`, voxel -> mm.
+        shape: `(X, Y, Z)`.
+        shading: its largest distance from 1.
+    """
+    places = np.tensordot(affine[:3, :3], np.indices(shape), 1)
+    waves = np.zeros(shape)
+    for _ in range(3):
+        direction = rng.normal(size=3)
+        cycles = np.tensordot(direction / np.linalg.norm(direction), places, 1) / rng.uniform(*WAVE)
+        waves += np.cos(2 * np.pi * (cycles + rng.uniform()))
+    waves -= (waves.max() + waves.min()) / 2
+    return torch.from_numpy(np.exp(rng.uniform(-SCALE, SCALE)) * (1 + shading * waves / np.abs(waves).max())).float()
+
+
+def several_stacks(
+    affine: np.ndarray,
+    sharp: Tensor,
+    axes: Sequence[int],
+    thickness: float,
+    rng: np.random.Generator,
+    motion: tuple[float, float],
+    shading: float,
+    noise: float,
+) -> list[tuple[MetaTensor, np.ndarray]]:
+    """Stacks of one head, each along its own axis of one field of view.
+
+    The first is still and has the volume's units. Before each other the head moves, and a coil shades it. Anatomy
+    beyond the field of view is taken to go on as it is at its border.
+
+    Args:
+        affine: `(4, 4)`, of the volume.
+        sharp: `(X, Y, Z)`.
+        axes: of the slices, one for each stack.
+        thickness: in mm; of the slices, without gaps.
+        rng: motions, gains and noise are drawn from it.
+        motion: most degrees and mm.
+        shading: see `random_gain`.
+        noise: standard deviation in the slices, as a share of the volume's range.
+
+    Returns:
+        Slices `(1, X, Y, Z)` with their acquisition, and the motion `(4, 4)` from the first stack's world to theirs.
+    """
+    centre = affine[:3, :3] @ ((np.array(sharp.shape) - 1) / 2) + affine[:3, 3]
+    stacks = []
+    for number, axis in enumerate(axes):
+        there, volume = np.eye(4), sharp.float()
+        if number:
+            there = random_motion(rng, *motion, centre)
+            index = np.linalg.inv(affine) @ np.linalg.inv(there) @ affine
+            turned = ndimage.affine_transform(volume.numpy(), index[:3, :3], index[:3, 3], order=5, mode="nearest")
+            volume = torch.from_numpy(turned).clamp(min=float(volume.min())) * random_gain(
+                rng, affine, volume.shape, shading
+            )
+        edge = float(voxel_spacing(affine)[axis])
+        thick = simulate(
+            MetaTensor(volume[None], affine=torch.from_numpy(affine)),
+            Acquisition.of_truth(axis, volume.shape[axis], edge, thickness),
+        )
+        thick.add_(noise * data_range(volume) * torch.from_numpy(rng.normal(size=tuple(thick.shape))).float())
+        stacks.append((thick, there))
+    return stacks
+
+
+def evaluate_several(
+    volumes: Sequence[Mapping],
+    methods: Mapping[str, Method],
+    output_dir: str | os.PathLike,
+    thicknesses: Sequence[float],
+    stacks: int = 2,
+    motion: Sequence[float] = (5.0, 5.0),
+    shading: float = 0.2,
+    noise: float = 0.01,
+    seed: int = 0,
+    combine: Callable[[Sequence[Stack]], tuple[MetaTensor, list[Part]]] = together,
+    about: Mapping | None = None,
+) -> pd.DataFrame:
+    """Simulates several stacks of sharp volumes, rebuilds each by every method, and combines them.
+
+    Each method has a row for each stack alone, placed by the motion and the gain that were found; one for the mean of
+    these; and one for what `combine` makes. The columns `turn_error` and `shift_error` say how far the motions are from
+    those that were drawn.
+
+    Args:
+        volumes: items of `datasets.sharp_volumes` with two sharp axes or more.
+        methods: see `paired.evaluate`.
+        output_dir: where the tables are written.
+        thicknesses: of the slices, in mm.
+        stacks: of each head; they take the volume's sharp axes in turn.
+        motion, shading, noise: see `several_stacks`.
+        seed: of what is drawn for a volume, with the volume's place among `volumes`.
+        combine: stacks -> the volume on the grid of the first, and a part for each.
+        about: more lines for the tables.
+
+    Returns:
+        A row for each volume, thickness, method and way to combine; columns are those of `CASE` and `METRICS`.
+
+    Raises:
+        InputError: if a number is out of its range, or a volume cannot be used.
+    """
+    thicknesses = [length("thicknesses", t, "Set --thicknesses [3.0,5.0].") for t in np.ravel(thicknesses).tolist()]
+    numbers = {"stacks": (stacks, 2), "shading": (shading, 0), "noise": (noise, 0), "motion": (min(motion), 0)}
+    for name, (number, least) in numbers.items():
+        if not number >= least:
+            raise InputError(f"{name} is {number}: expected {least} or more. Set --{name}.")
+    options = {"thicknesses": thicknesses, "stacks": stacks, "motion": list(motion), "shading": shading}
+    options |= {"noise": noise, "seed": seed, **(about or {})}
+    rows: list[dict] = []
+    table = pd.DataFrame()
+    for place, item in enumerate(volumes):
+        name, sharp, sharp_axes = Path(item["label"]).name, read_volume(item["label"]), item["sharp_axes"]
+        if len(sharp_axes) < 2:
+            raise InputError(f"{name} has one sharp axis: several stacks need two. Leave this volume out.")
+        affine = np.asarray(sharp.affine, dtype=float)
+        axes = [sharp_axes[number % len(sharp_axes)] for number in range(stacks)]
+        truth = Truth(name, sharp, axes[0], read_lesion_sizes(item, sharp), None, None)
+        for thickness in thicknesses:
+            rng = np.random.default_rng([seed, place])
+            drawn = several_stacks(
+                affine, sharp.as_tensor()[0], axes, thickness, rng, (motion[0], motion[1]), shading, noise
+            )
+            told = Acquisition.of(drawn[0][0])
+            case = (name, item["subject"], item["contrast"], axes[0], thickness, thickness, told.target_spacing)
+            for label, method in methods.items():
+                for way, row in _rows(label, method, drawn, combine, truth):
+                    rows.append(dict(zip(CASE, case)) | row)
+                    logger.info(f"{name}, {thickness:g} mm, {label}, {way}: {rows[-1]['psnr_head']:.2f} dB in the head")
+        table = pd.DataFrame(rows).astype({"slice_axis": "Int64", "steps": "Int64"})
+        write_tables(output_dir, options, table)
+    logger.info(f"wrote {Path(output_dir) / 'evaluation'}.csv, .json and .md\n{means_table(group_means(table))}")
+    return table
+
+
+def _rows(
+    label: str,
+    method: Method,
+    drawn: Sequence[tuple[MetaTensor, np.ndarray]],
+    combine: Callable[[Sequence[Stack]], tuple[MetaTensor, list[Part]]],
+    truth: Truth,
+) -> list[tuple[str, dict]]:
+    """A method's rows: each stack alone, their mean, and combined; each with the seconds up to it."""
+    start, stacks = time.perf_counter(), []
+    for thick, _ in drawn:
+        told = replace(Acquisition.of(thick), profile=SLR)
+        rebuilt = torch.as_tensor(method(thick.clone(), told))[0].cpu().float()
+        measured = MetaTensor(thick.as_tensor()[0], affine=thick.affine)
+        told.attach(measured)
+        stacks.append(Stack(measured, MetaTensor(rebuilt, affine=truth.sharp.affine)))
+    alone = time.perf_counter() - start
+    volume, parts = combine(stacks)
+    whole = time.perf_counter() - start
+    views = [placed(stack.rebuilt, stacks[0].rebuilt, part.motion)[0] * part.gain for stack, part in zip(stacks, parts)]
+    centre = np.asarray(truth.sharp.affine) @ [*((np.array(truth.volume.shape) - 1) / 2), 1]
+    errors = [angle_and_shift(np.linalg.inv(there) @ part.motion, centre[:3]) for (_, there), part in zip(drawn, parts)]
+    error = dict(zip(("turn_error", "shift_error"), np.max(errors, axis=0)))
+    ways = {f"stack {number}": view for number, view in enumerate(views, 1)}
+    ways |= {"mean": torch.stack(views).mean(0), "together": volume.as_tensor()}
+    rows = []
+    for way, result in ways.items():
+        row = truth.row(
+            f"{label}, {way}", partial(given, volume=result[None]), drawn[0][0], told, Acquisition.of(drawn[0][0])
+        )
+        rows.append((way, row | error | {"seconds": whole if way == "together" else alone}))
+    return rows

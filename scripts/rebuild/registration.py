@@ -1,0 +1,183 @@
+"""Where the head lay in one stack and in another: rigid registration of rebuilt volumes, by SimpleITK.
+
+A motion is a `(4, 4)` matrix. It takes a point of the head, in the fixed volume's world coordinates in mm, to where the
+same point lies in the moving volume's.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from monai.data import MetaTensor
+from monai.utils import optional_import
+from scipy import ndimage
+from scipy.spatial.transform import Rotation
+from torch import Tensor
+
+from ..errors import InputError
+from ..stack.grid import voxel_spacing
+from ..stack.tissue import head_mask
+
+sitk, has_sitk = optional_import("SimpleITK")
+
+EDGE = 1.0  # mm; voxels of the grid that volumes are registered on
+LEVELS = {8: (6.0, 1.0), 4: (3.0, 1.0), 1: (0.0, 0.1)}  # times coarser -> smoothing in mm, share of the voxels
+BINS = 32  # of the joint histogram
+ALIKE = 0.6  # see `likeness`; docs/benchmarks.md has what pairs of one head and of two reach
+
+
+def register(fixed: MetaTensor, moving: MetaTensor, start: np.ndarray | None = None) -> np.ndarray:
+    """Finds the motion between two volumes of one head.
+
+    Mattes mutual information: gains of the two may differ (Mattes et al., IEEE Trans. Med. Imaging 22:120-128, 2003).
+    It counts where the fixed volume shows the head. A shading of 20 % moves the result by 0.2 mm: without it,
+    registration from this result as its start is right to 0.05 mm (docs/benchmarks.md).
+
+    Args:
+        fixed, moving: `(X, Y, Z)` with their affines, rebuilt or sharp; not constant.
+        start: `(4, 4)`, right to a few mm, from which the finest level goes on; None for the scanner's coordinates, and
+            all levels.
+
+    Returns:
+        `(4, 4)`. One that does not fit comes back as well: `likeness` tells.
+
+    Raises:
+        InputError: if SimpleITK is not installed.
+    """
+    if not has_sitk:
+        raise InputError("--together needs SimpleITK: pip install simpleitk, or leave out --together.")
+    images = [_image(_on_cubes(volume)) for volume in (fixed, moving)]
+    mask = ndimage.binary_dilation(head_mask(_positive(fixed)).numpy(), iterations=2)
+    inside = sitk.Resample(_image(MetaTensor(torch.from_numpy(mask.astype(np.uint8)), affine=fixed.affine)), images[0])
+    motion = sitk.Euler3DTransform()
+    centre = np.asarray(fixed.affine) @ [*((np.array(fixed.shape) - 1) / 2), 1]
+    motion.SetCenter(centre[:3].tolist())
+    levels = LEVELS
+    if start is not None:
+        levels = {1: LEVELS[1]}
+        motion.SetMatrix(start[:3, :3].ravel().tolist(), 1e-6)
+        motion.SetTranslation((start[:3, :3] @ centre[:3] + start[:3, 3] - centre[:3]).tolist())
+    method = sitk.ImageRegistrationMethod()
+    method.SetNumberOfThreads(1)
+    method.SetNumberOfWorkUnits(1)  # sums do not depend on the machine
+    method.SetMetricAsMattesMutualInformation(BINS)
+    method.SetMetricFixedMask(inside)
+    method.SetMetricSamplingStrategy(method.RANDOM)
+    smoothing, shares = zip(*levels.values())
+    method.SetMetricSamplingPercentagePerLevel(shares, seed=1)  # the same volumes give the same motion
+    method.SetInterpolator(sitk.sitkLinear)
+    method.SetShrinkFactorsPerLevel(list(levels))
+    method.SetSmoothingSigmasPerLevel(smoothing)
+    method.SetOptimizerScalesFromPhysicalShift()
+    method.SetOptimizerAsRegularStepGradientDescent(
+        learningRate=2.0 if start is None else 0.2, minStep=1e-3, numberOfIterations=100, relaxationFactor=0.6
+    )
+    method.SetInitialTransform(motion, inPlace=True)
+    try:
+        method.Execute(*images)
+    except RuntimeError:  # all samples lie outside of the moving volume
+        return np.eye(4)
+    matrix = np.eye(4)
+    matrix[:3, :3] = np.reshape(motion.GetMatrix(), (3, 3))
+    matrix[:3, 3] = np.array(motion.GetTranslation()) + centre[:3] - matrix[:3, :3] @ centre[:3]
+    return matrix
+
+
+def likeness(fixed: MetaTensor, moving: MetaTensor, motion: np.ndarray, scale: float) -> float:
+    """Whether two volumes show one head: the correlation of their detail where both show tissue.
+
+    The detail is what two Gaussians of different width leave, of one `scale` and of half of it. It has neither
+    shading nor what one of the stacks did not measure. Two heads have the same coarse shape, and other gyri.
+
+    Args:
+        fixed, moving: see `register`.
+        motion: `(4, 4)`, of `register`.
+        scale: in mm; the larger of the two slice spacings.
+
+    Returns:
+        -1 to 1; 0 where they share less than a tenth of the fixed volume's head.
+    """
+    here = _on_cubes(fixed)
+    there, seen = placed(_on_cubes(moving), here, motion)
+    head = head_mask(_positive(here)).numpy()
+    both, sigma = head & (seen.numpy() > 0.99), scale / EDGE
+    if both.sum() < 0.1 * head.sum():
+        return 0.0
+    deep = ndimage.distance_transform_edt(np.pad(both, 1))[1:-1, 1:-1, 1:-1] > sigma  # the border of all heads is alike
+    details = []
+    for volume in (here.as_tensor(), there):
+        # air and what was not seen say nothing: they take no part in either mean
+        means = [
+            ndimage.gaussian_filter(volume.numpy() * both, width)
+            / ndimage.gaussian_filter(both.astype(np.float32), width).clip(1e-3)
+            for width in (sigma / 2, sigma)
+        ]
+        details.append((means[0] - means[1])[deep])
+    number = np.corrcoef(*details)[0, 1]
+    return 0.0 if math.isnan(number) else float(number)
+
+
+def placed(volume: MetaTensor, grid: MetaTensor, motion: np.ndarray, order: int = 3) -> tuple[Tensor, Tensor]:
+    """A volume on another grid, where the head lies in that one; by splines.
+
+    Args:
+        volume: `(X, Y, Z)` with its affine.
+        grid: `(X', Y', Z')` with its affine; its values do not matter.
+        motion: `(4, 4)`, from the grid's world to the volume's.
+        order: of the splines.
+
+    Returns:
+        The values `(X', Y', Z')`, and how far they were seen, 1 within the field of view and 0 beyond, where the values
+        are those of its border.
+    """
+    index = np.linalg.inv(np.asarray(volume.affine)) @ motion @ np.asarray(grid.affine)
+    array = volume.as_tensor().numpy()
+    if np.allclose(index, np.eye(4), atol=1e-6) and volume.shape == grid.shape:
+        return volume.as_tensor().clone(), torch.ones(volume.shape)
+    values = ndimage.affine_transform(
+        array, index[:3, :3], index[:3, 3], tuple(grid.shape), order=order, mode="nearest", output=np.float32
+    )
+    seen = np.ones(grid.shape, dtype=np.float32)
+    for axis, count in enumerate(volume.shape):
+        places = index[axis, 3] + sum(
+            index[axis, k] * np.arange(n).reshape([-1 if d == k else 1 for d in range(3)])
+            for k, n in enumerate(grid.shape)
+        )
+        seen *= np.clip(np.minimum(places + 1, count - places), 0, 1)  # a ramp of a voxel at the border
+    return torch.from_numpy(values), torch.from_numpy(seen)
+
+
+def angle_and_shift(motion: np.ndarray, centre: np.ndarray) -> tuple[float, float]:
+    """How far a motion turns, in degrees, and how far it moves a point `centre`, in mm."""
+    turn = np.degrees(Rotation.from_matrix(motion[:3, :3]).magnitude())
+    return float(turn), float(np.linalg.norm(motion[:3, :3] @ centre + motion[:3, 3] - centre))
+
+
+def _positive(volume: MetaTensor) -> Tensor:
+    return volume.as_tensor().clamp(min=0)
+
+
+def _on_cubes(volume: MetaTensor) -> MetaTensor:
+    """A volume, smoothed, on a grid of `EDGE` mm with the same axes and centre."""
+    affine, edges = np.asarray(volume.affine, dtype=float), voxel_spacing(volume.affine)
+    shape = np.maximum(np.round(np.array(volume.shape) * edges / EDGE), 1).astype(int)
+    coarse = affine.copy()
+    coarse[:3, :3] *= EDGE / edges
+    coarse[:3, 3] += affine[:3, :3] @ ((np.array(volume.shape) - 1) / 2) - coarse[:3, :3] @ ((shape - 1) / 2)
+    smooth = ndimage.gaussian_filter(volume.as_tensor().numpy(), 0.5 * EDGE / edges, mode="nearest")
+    place = MetaTensor(torch.empty(tuple(shape)), affine=torch.from_numpy(coarse))
+    values, _ = placed(MetaTensor(torch.from_numpy(smooth), affine=volume.affine), place, np.eye(4), order=1)
+    return MetaTensor(values, affine=place.affine)
+
+
+def _image(volume: MetaTensor) -> Any:
+    """A volume as SimpleITK holds it. Its coordinates are RAS here, not LPS: a rigid motion is one in either."""
+    affine, edges = np.asarray(volume.affine, dtype=float), voxel_spacing(volume.affine)
+    image = sitk.GetImageFromArray(np.ascontiguousarray(volume.as_tensor().numpy().T))
+    image.SetSpacing(edges.tolist())
+    image.SetOrigin(affine[:3, 3].tolist())
+    image.SetDirection((affine[:3, :3] / edges).ravel().tolist())
+    return image

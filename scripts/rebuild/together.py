@@ -1,0 +1,291 @@
+"""Several stacks of one head become one volume: what one stack lost along its slices, another has measured.
+
+Each stack is `y = A S (x / g) + noise` of one volume `x`: `S` places the volume where the head lay, `g` is the stack's
+gain, `A` its slice model. What is known beforehand is what the networks made of each stack.
+
+    motion (`registration.register`) -> gain (`gain_field`) -> prior (`trusted`) -> measured slices (`reconciled`)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+
+import numpy as np
+import torch
+from monai.data import MetaTensor
+from scipy import ndimage
+from scipy.fft import next_fast_len
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ..stack.acquisition import Acquisition
+from ..stack.grid import voxel_spacing
+from ..stack.intensity import intensity_range
+from ..stack.profile import profile_kernel
+from ..stack.tissue import head_mask
+from .consistency import difference, reconcile
+from .registration import ALIKE, likeness, placed, register
+
+DEGREE = 3  # of the polynomial that a gain is: a coil's shading varies over the head, not within it
+FLOOR = 0.02  # of the power of detail; what noise and networks leave wrong of what is measured
+SWEEPS = 2  # over the measured slices of all stacks; a third changes nothing (docs/benchmarks.md)
+OUTLIER = 3.0  # times the median of a stack's slices; a slice that disagrees more has moved
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One of the stacks.
+
+    Attributes:
+        measured: `(X, Y, Z)` slices with their affine and acquisition.
+        rebuilt: `(X', Y', Z')` on its fine grid, of `inferer.rebuild`.
+    """
+
+    measured: MetaTensor
+    rebuilt: MetaTensor
+
+
+@dataclass(frozen=True)
+class Part:
+    """What became of a stack.
+
+    Attributes:
+        motion: `(4, 4)`, from the reference's world to the stack's, in mm.
+        likeness: of `registration.likeness` to the reference; 1 for the reference itself.
+        gain: `(X', Y', Z')` on the grid of the result: the reference's units per unit of the stack.
+        seen: `(X', Y', Z')`, 1 within the stack's field of view and 0 beyond.
+        share: of the result that is the stack's, 0 to 1; 0 where the stack is left apart.
+        placed: `(X'', Y'', Z'')`, the result on the stack's fine grid, in its units; None where it is left apart.
+        moved_slices: indices of measured slices that disagree with the others.
+    """
+
+    motion: np.ndarray
+    likeness: float
+    gain: Tensor
+    seen: Tensor
+    share: float = 0.0
+    placed: MetaTensor | None = None
+    moved_slices: tuple[int, ...] = ()
+
+
+def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
+    """One volume of several stacks, on the grid, in the place and in the units of the first.
+
+    A stack that does not show the first one's head (`registration.likeness` below `ALIKE`) takes no part.
+
+    Args:
+        stacks: one or more, of one contrast; not constant. Any angle may lie between them.
+
+    Returns:
+        `(X', Y', Z')`, and a part for each stack. Where the first alone is left, the volume is its own.
+    """
+    first = stacks[0].rebuilt
+    found = [_found(stacks[0], stack) for stack in stacks]
+    inside = [index for index, part in enumerate(found) if part.likeness >= ALIKE]
+    taken, parts = [stacks[index] for index in inside], [found[index] for index in inside]
+    if len(taken) == 1:
+        return first, [Part(**{**vars(one), "share": float(index == 0)}) for index, one in enumerate(found)]
+    views = [placed(stack.rebuilt, first, part.motion)[0] * part.gain for stack, part in zip(taken, parts)]
+    volume, shares = trusted(views, taken, parts, first)
+    volume = reconciled(volume, taken, parts, first)
+    volume = volume.clamp(min=intensity_range(stacks[0].measured.as_tensor()).low)  # undershoot
+    meta = {name: value for name, value in first.meta.items() if name != "affine"}
+    result = MetaTensor(volume, affine=first.affine, meta=meta)
+    for index, stack, part, share in zip(inside, taken, parts, shares):
+        there = _acquirable(result, stack, part, first)
+        moved = _moved_slices(difference(there, stack.measured.as_tensor(), Acquisition.of(stack.measured)), stack)
+        found[index] = Part(
+            **{
+                **vars(part),
+                "share": share,
+                "placed": MetaTensor(there, affine=stack.rebuilt.affine),
+                "moved_slices": moved,
+            }
+        )
+    return result, found
+
+
+def _found(reference: Stack, stack: Stack) -> Part:
+    """Motion, likeness and gain of a stack."""
+    first = reference.rebuilt
+    if stack is reference:
+        ones = torch.ones(first.shape)
+        return Part(np.eye(4), 1.0, ones, ones, 1.0)
+    motion = register(first, stack.rebuilt)
+    scale = max(Acquisition.of(one.measured).slice_spacing for one in (reference, stack))
+    alike = likeness(first, stack.rebuilt, motion, scale)
+    if alike < ALIKE:
+        return Part(motion, alike, torch.ones(first.shape), torch.zeros(first.shape))
+    values, seen = placed(stack.rebuilt, first, motion)
+    gain = MetaTensor(gain_field(first, values, seen, scale), affine=first.affine)
+    evened = stack.rebuilt.as_tensor() * placed(gain, stack.rebuilt, np.linalg.inv(motion), order=1)[0]
+    motion = register(first, MetaTensor(evened, affine=stack.rebuilt.affine), motion)
+    values, seen = placed(stack.rebuilt, first, motion)
+    alike = likeness(first, stack.rebuilt, motion, scale)
+    return Part(motion, alike, gain_field(first, values, seen, scale), _soft(seen, scale, first))
+
+
+def gain_field(first: MetaTensor, other: Tensor, seen: Tensor, scale: float) -> Tensor:
+    """What the intensities of a stack are multiplied by to be the reference's: a polynomial of the place.
+
+    Least squares in the head, on volumes that are smoothed so far that both measured what is left. Beyond the head the
+    field keeps to the values that it has there.
+
+    Args:
+        first: `(X, Y, Z)` with its affine.
+        other: `(X, Y, Z)`, the stack on the grid of `first`.
+        seen: `(X, Y, Z)`, 1 where the stack was measured.
+        scale: in mm; of the smoothing.
+
+    Returns:
+        `(X, Y, Z)`, positive.
+    """
+    edges = voxel_spacing(first.affine)
+    both = (head_mask(first.as_tensor().clamp(min=0)) & (seen > 0.99)).numpy()
+    places = np.ix_(*(np.linspace(-1, 1, count) for count in first.shape))
+    terms = [term for degree in range(DEGREE + 1) for term in combinations_with_replacement(places, degree)]
+    coarse = tuple(slice(None, None, max(1, round(scale / edge))) for edge in edges)
+    a, b = (ndimage.gaussian_filter(v.numpy() * both, scale / edges)[coarse] for v in (first.as_tensor(), other))
+    inside = both[coarse] & (b > 0)
+    columns = [np.broadcast_to(math.prod(term), first.shape)[coarse][inside] for term in terms]
+    a, b, weights = a[inside], b[inside], np.ones(inside.sum())
+    for _ in range(3):  # what differs otherwise than by a gain counts less
+        solution, *_ = np.linalg.lstsq(np.stack(columns, 1) * (weights * b)[:, None], weights * a, rcond=1e-3)
+        found = solution @ columns
+        error = np.abs(found * b - a)
+        weights = 1 / np.hypot(1, error / max(3 * np.median(error), np.finfo(float).tiny))
+    field = sum(factor * math.prod(term) for factor, term in zip(solution, terms))
+    return torch.from_numpy(np.clip(np.broadcast_to(field, first.shape), *np.percentile(found, (0, 100)))).float()
+
+
+def unmeasured(frequency: Tensor, acquisition: Acquisition) -> Tensor:
+    """Share of a detail's power that a stack does not tell, by its frequency along the slice axis.
+
+    Slices of spacing `d` cannot tell a frequency from its aliases, which lie `1/d` apart. With `H` the slice profile's
+    transfer function and detail of equal power at all of them, the best linear estimate leaves
+    `1 - |H(k)|^2 / sum_m |H(k + m/d)|^2`.
+
+    Args:
+        frequency: in cycles/mm, of any shape.
+        acquisition: of the slices.
+
+    Returns:
+        From `FLOOR` to 1, of the shape of `frequency`.
+    """
+    a = acquisition
+    kernel = profile_kernel(a.slice_thickness, a.target_spacing, a.profile)
+    place = (np.arange(len(kernel)) - len(kernel) // 2) * a.target_spacing
+    nyquist = 0.5 / a.target_spacing
+    table = np.linspace(0, 2 * nyquist, 1025)  # and symmetric
+
+    def power(k: np.ndarray) -> np.ndarray:
+        transfer = np.cos(2 * np.pi * k[..., None] * place) @ kernel
+        return np.where(np.abs(k) <= nyquist, transfer**2, 0.0)
+
+    reach = math.ceil(a.slice_spacing / a.target_spacing)
+    aliases = sum(power(table + order / a.slice_spacing) for order in range(-reach, reach + 1))
+    left = 1 - power(table) / np.maximum(aliases, 1e-12)
+    left = np.clip(left, 0, 1) * (1 - FLOOR) + FLOOR
+    return torch.from_numpy(np.interp(frequency.abs().numpy(), table, left).astype(np.float32))
+
+
+def trusted(
+    views: Sequence[Tensor], stacks: Sequence[Stack], parts: Sequence[Part], first: MetaTensor
+) -> tuple[Tensor, list[float]]:
+    """The mean of the rebuilt stacks in which each counts for the detail that it measured.
+
+    In Fourier space the weight of a stack is inverse to the power of its errors (`unmeasured`). What a stack did not
+    see it takes from the others.
+
+    Args:
+        views: `(X, Y, Z)`, the rebuilt stacks on the grid of `first`, in its units.
+        stacks, parts: of the views.
+        first: `(X, Y, Z)` with its affine.
+
+    Returns:
+        `(X, Y, Z)`, and the share of each stack in it.
+    """
+    edges = voxel_spacing(first.affine)
+    spacings = [Acquisition.of(stack.measured).slice_spacing for stack in stacks]
+    padding = [math.ceil(max(spacings) / edge) for edge in edges]  # where opposite borders meet
+    sizes = [next_fast_len(n + 2 * p, real=True) for n, p in zip(first.shape, padding)]
+    frequencies = [torch.fft.fftfreq(n, edge) for n, edge in zip(sizes[:2], edges)]
+    frequencies += [torch.fft.rfftfreq(sizes[2], edges[2])]
+    axes = np.asarray(first.affine)[:3, :3] / edges
+    trust = []
+    for stack, part in zip(stacks, parts):
+        acquisition = Acquisition.of(stack.measured)
+        normal = np.asarray(stack.measured.affine)[:3, acquisition.slice_axis] / acquisition.slice_spacing
+        x, y, z = axes.T @ part.motion[:3, :3].T @ normal
+        along = x * frequencies[0][:, None, None] + y * frequencies[1][:, None] + z * frequencies[2]
+        trust.append(1 / unmeasured(along, acquisition))
+    total = torch.stack(trust).sum(0)
+    seen = torch.stack([part.seen for part in parts])
+    mean = (torch.stack(list(views)) * seen).sum(0) / seen.sum(0)
+    detail, shares = torch.zeros(total.shape, dtype=torch.complex64), []
+    ends = [end for p, n, size in reversed(list(zip(padding, first.shape, sizes))) for end in (p, size - n - p)]
+    for view, part, one in zip(views, parts, trust):
+        wide = pad((part.seen * (view - mean))[None, None], ends, mode="replicate")[0, 0]
+        detail += one / total * torch.fft.rfftn(wide)
+        shares.append(float((one / total).mean() * part.seen.mean()))
+    change = torch.fft.irfftn(detail, s=sizes)[tuple(slice(p, p + n) for p, n in zip(padding, first.shape))]
+    return mean + _several(seen) * change, [share / sum(shares) for share in shares]
+
+
+def reconciled(volume: Tensor, stacks: Sequence[Stack], parts: Sequence[Part], first: MetaTensor) -> Tensor:
+    """The volume moved onto the measured slices of all stacks, as far as their noise allows.
+
+    Each stack asks for its own change (`consistency.reconcile`), where the head lay in it. The mean of what they ask
+    for is made, and they are asked again.
+
+    Args:
+        volume: `(X, Y, Z)` on the grid of `first`, in its units.
+        stacks, parts: which see it.
+        first: `(X, Y, Z)` with its affine.
+    """
+    seen = torch.stack([part.seen for part in parts])
+    for _ in range(SWEEPS):
+        asked = torch.zeros(volume.shape)
+        for stack, part in zip(stacks, parts):
+            there = _acquirable(volume, stack, part, first)
+            moved = reconcile(there, stack.measured.as_tensor(), Acquisition.of(stack.measured))
+            change = MetaTensor(moved - there, affine=stack.rebuilt.affine)
+            asked += part.seen * part.gain * placed(change, first, part.motion)[0]
+        volume = volume + _several(seen) * asked / seen.sum(0)
+    return volume
+
+
+def _several(seen: Tensor) -> Tensor:
+    """1 where two stacks or more see a voxel, 0 where one does: there it is that stack's."""
+    return (seen.sum(0) - 1).clamp(0, 1)
+
+
+def _acquirable(volume: Tensor, stack: Stack, part: Part, first: MetaTensor) -> Tensor:
+    """A volume of the grid of `first` on a stack's fine grid, in the stack's units; beyond it the stack's own."""
+    grid, back = stack.rebuilt, np.linalg.inv(part.motion)
+    values, seen = placed(MetaTensor(volume, affine=first.affine), grid, back)
+    gain, _ = placed(MetaTensor(part.gain, affine=first.affine), grid, back, order=1)
+    return seen * (values / gain) + (1 - seen) * grid.as_tensor()
+
+
+def _soft(seen: Tensor, scale: float, first: MetaTensor) -> Tensor:
+    """A field of view whose border is a ramp of a slice spacing, within it."""
+    inner = seen.numpy() > 0.99
+    if inner.all():
+        return torch.ones(seen.shape)
+    depth = ndimage.distance_transform_edt(inner, voxel_spacing(first.affine))
+    return torch.from_numpy(depth / scale).float().clamp(0, 1)
+
+
+def _moved_slices(gap: Tensor, stack: Stack) -> tuple[int, ...]:
+    """Measured slices with much tissue whose difference from the result, `gap`, is an outlier in their stack."""
+    axis = Acquisition.of(stack.measured).slice_axis
+    head = head_mask(stack.measured.as_tensor().clamp(min=0)).movedim(axis, 0).flatten(1)
+    error = (gap.movedim(axis, 0).flatten(1).square() * head).sum(1) / head.sum(1).clamp(min=1)
+    much = head.sum(1) > 0.25 * head.sum(1).max()
+    much[[0, -1]] = False  # what lies beyond the outermost slices is not known
+    limit = OUTLIER * error[much].sqrt().median()
+    return tuple(torch.nonzero(much & (error.sqrt() > limit)).flatten().tolist())

@@ -1,0 +1,149 @@
+"""Several stacks of one head from files to one result: what is written, what is said, and what is refused."""
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+
+from scripts.inputs import dicom
+from scripts.inputs.scans import scans
+from scripts.method.weights import write_card
+from tests.cohort_files import outcomes, record, results, summary
+from tests.conftest import CARD
+from tests.dicom_files import ORIENTATIONS, mr_slices, save
+from tests.stacks import motion, moved, person, stack_of
+
+MOVE = motion((2, -2, 3), (1, -2, 1.5))
+
+
+@pytest.fixture
+def head(bundle, identity, write_nifti):
+    """Files of an axial and a sagittal stack; networks that change nothing, so that the head stays the head."""
+    torch.save(identity.state_dict(), bundle.weights)
+    write_card(bundle.weights, CARD)
+
+    def write(name, stack):
+        return write_nifti(stack.measured.numpy(), np.asarray(stack.measured.affine), f"scans/{name}.nii.gz")
+
+    files = [write("t2_axial", stack_of(person(), 2)), write("t2_sagittal", stack_of(moved(person(), MOVE), 0))]
+    return files, write
+
+
+def test_two_stacks_have_one_result_that_lies_as_the_first_alone_would(head, bundle, capsys):
+    files, _ = head
+    bundle(files, together=True, report=True)
+    assert results(bundle.out) == ["t2_axial_together_sr.nii.gz"] and outcomes(bundle.out) == ["rebuilt"]
+    said = record(bundle.out, "t2_axial_together")
+    assert said["Sources"] == ["../scans/t2_axial.nii.gz", "../scans/t2_sagittal.nii.gz"]
+    first, second = said["Stacks"]
+    assert first["Motion"] == np.eye(4).tolist() and first["Gain"] == [1, 1]
+    assert np.allclose(second["Motion"], MOVE, atol=0.5) and second["Degrees"] == pytest.approx(17**0.5, abs=0.5)
+    assert first["Share"] + second["Share"] == pytest.approx(1, abs=2e-3)
+    assert max(first["Agreement"], second["Agreement"]) < 0.2 and said["Agreement"] == first["Agreement"]
+    assert said["Description"].startswith("Made of 2 stacks.") and said["Warnings"] == summary_warnings(bundle)
+    page = (bundle.out / "t2_axial_together_sr.html").read_text()
+    assert "axial, stack 2" in page and "t2_sagittal.nii.gz" in page
+    bundle(files, together=True)
+    assert outcomes(bundle.out) == ["complete already"]
+    bundle(files[0])
+    alone, both = (nib.load(bundle.out / name) for name in results(bundle.out)[::-1])
+    assert alone.shape == both.shape and np.array_equal(alone.affine, both.affine)
+
+
+def summary_warnings(bundle):
+    return [warning for row in summary(bundle.out) for warning in row["warnings"].split(" | ") if warning]
+
+
+def test_one_stack_is_rebuilt_bit_for_bit_as_without(head, bundle):
+    (file, _), _ = head
+    bundle(file)
+    alone = nib.load(bundle.out / "t2_axial_sr.nii.gz").get_fdata()
+    bundle(file, together=True, output_dir=str(bundle.out / "again"))
+    assert np.array_equal(nib.load(bundle.out / "again" / "t2_axial_sr.nii.gz").get_fdata(), alone)
+
+
+def test_the_stack_of_another_head_is_refused_by_name_or_left_out(head, bundle, log):
+    files, write = head
+    other = write("t2_coronal", stack_of(person(1), 1))
+    with pytest.raises(SystemExit, match="1 of 1 scans failed"):
+        bundle([files[0], other], together=True)
+    assert results(bundle.out) == [] and f"{other} (0." in log.text and "none shows its head" in log.text
+    bundle([*files, other], together=True)
+    said = record(bundle.out, "t2_axial_together")
+    assert [stack["Share"] > 0 for stack in said["Stacks"]] == [True, True, False]
+    (warning,) = said["Stacks"][2]["Warnings"]
+    assert warning.startswith(f"{other} is left out") and warning in said["Warnings"]
+
+
+def names(items):
+    return [[str(one["name"]).rpartition("/")[2] for one in item.get("stacks", [item])] for item in items]
+
+
+def test_the_reference_is_the_first_or_the_one_that_is_named(write_nifti, tmp_path, refusal):
+    files = [
+        write_nifti(stack_of(person(), axis).measured.numpy(), name=f"{name}.nii")
+        for axis, name in ((2, "a"), (0, "b"))
+    ]
+    assert names(scans(files, tmp_path, 1.3, together=True)) == [["a.nii", "b.nii"]]
+    (item,) = scans(files, tmp_path, 1.3, together=True, reference="b*")
+    assert names([item]) == [["b.nii", "a.nii"]] and item["result"] == str(tmp_path / "b_together_sr")
+    assert "--reference c matches no scan" in refusal(scans, files, tmp_path, 1.3, together=True, reference="c")
+    assert "Add --together" in refusal(scans, files, tmp_path, 1.3, reference="b")
+
+
+def test_in_a_folder_names_tell_what_goes_together(write_nifti, tmp_path):
+    affine = np.diag([1, 1, 4, 1.0])
+    for name in ("ana/T2_ax", "ana/T2_sag", "ana/FLAIR_ax", "ben/T2_ax", "ben/T2_cor"):
+        volume = 1000 * np.random.default_rng(0).random((8, 8, 6)).astype(np.float32)
+        write_nifti(volume, affine, f"study/{name}.nii.gz")
+    items = scans(tmp_path / "study", tmp_path / "out", 1.3, together=True)
+    assert sorted(names(items)) == [
+        ["FLAIR_ax.nii.gz"],
+        ["T2_ax.nii.gz", "T2_cor.nii.gz"],
+        ["T2_ax.nii.gz", "T2_sag.nii.gz"],
+    ]
+
+
+def test_in_a_dataset_entities_tell_what_goes_together(write_nifti, tmp_path):
+    affine = np.diag([1, 1, 4, 1.0])
+    (tmp_path / "bids").mkdir()
+    (tmp_path / "bids" / "dataset_description.json").write_text('{"Name": "n", "BIDSVersion": "1.9.0"}')
+    for name in ("acq-ax_T2w", "acq-sag_run-2_T2w", "acq-ax_ce-gd_T1w", "acq-sag_T1w"):
+        volume = 1000 * np.random.default_rng(0).random((8, 8, 6)).astype(np.float32)
+        write_nifti(volume, affine, f"bids/sub-01/anat/sub-01_{name}.nii.gz")
+    items = scans(tmp_path / "bids", tmp_path / "out", 1.3, together=True)
+    (group,) = (item for item in items if "stacks" in item)
+    assert names([group]) == [["sub-01_acq-ax_T2w.nii.gz", "sub-01_acq-sag_run-2_T2w.nii.gz"]]
+    assert group["result"].endswith("sub-01/anat/sub-01_desc-together_T2w") and len(items) == 3
+
+
+@pytest.mark.parametrize(
+    ("other", "alike"),
+    [
+        ({"SeriesDescription": "t2 tse sag"}, True),
+        ({"SeriesDescription": "t2 tse sag", "EchoTime": 95}, True),
+        ({"SeriesDescription": "flair sag"}, False),
+        ({"SeriesDescription": "t2 tse sag", "EchoTime": 30}, False),
+        ({"SeriesDescription": "t2 tse sag", "InversionTime": 2500}, False),
+        ({"SeriesDescription": "t2 tse sag", "FrameOfReferenceUID": "1.2.3.6"}, False),
+        ({"SeriesDescription": "t2 tse sag", "StudyInstanceUID": "1.2.4"}, False),
+        ({"SeriesDescription": "t2 tse sag", "ContrastBolusAgent": "Gd"}, False),
+    ],
+)
+def test_in_a_study_headers_tell_what_goes_together(other, alike, tmp_path):
+    voxels = (1000 * np.random.default_rng(0).random((12, 10, 6))).astype(np.uint16)
+    save(tmp_path / "study" / "1", mr_slices(voxels, SeriesDescription="t2 tse tra"))
+    further = {"SeriesInstanceUID": "1.2.3.9", "SeriesNumber": 8, **other}
+    save(tmp_path / "study" / "2", mr_slices(voxels, ORIENTATIONS["sagittal"], **further))
+    assert len(scans(tmp_path / "study", tmp_path / "out", 1.3, together=True)) == (1 if alike else 2)
+
+
+def test_series_of_one_direction_are_left_alone(tmp_path):
+    voxels = (1000 * np.random.default_rng(0).random((12, 10, 6))).astype(np.uint16)
+    for number in (7, 8):
+        save(
+            tmp_path / "study" / str(number),
+            mr_slices(voxels, SeriesNumber=number, SeriesInstanceUID=f"1.2.3.{number}"),
+        )
+    items = scans(tmp_path / "study", tmp_path / "out", 1.3, together=True)
+    assert len(items) == 2 and all(isinstance(item["image"], dicom.Series) for item in items)
