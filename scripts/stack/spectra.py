@@ -66,6 +66,34 @@ def power_density(volume: Tensor, axis: int, spacing: float) -> tuple[Tensor, Te
     return frequencies, _line_power(volume, axis) * (spacing / (lines * window_power))
 
 
+def directional_power_ratio(
+    volume: Tensor, axis: int, reference: int, spacings: Sequence[float], band: tuple[float, float]
+) -> float:
+    """Power along the slice axis over power along an in-plane axis, in dB. 0 dB: as sharp through slices as within.
+
+    Args:
+        volume: `(X, Y, Z)`.
+        axis: slice axis.
+        reference: in-plane axis.
+        spacings: of the three axes, in mm.
+        band: lower and upper frequency in cycles/mm.
+
+    Returns:
+        `10 log10` of the ratio of the mean densities in the band.
+
+    Raises:
+        ValueError: if an axis has no frequency in the band.
+    """
+    densities = []
+    for a in (axis, reference):
+        frequencies, density = power_density(volume, a, spacings[a])
+        inside = (frequencies >= band[0]) & (frequencies < band[1])
+        if not inside.any():
+            raise ValueError(f"axis {a} has no frequency in {band} cycles/mm: expected a wider band.")
+        densities.append(density[inside].mean())
+    return 10 * (densities[0] / densities[1]).log10().item()
+
+
 def power_ratios(
     prediction: Tensor, truth: Tensor, axis: int, spacing: float, bands: Sequence[tuple[float, float]]
 ) -> list[float]:

@@ -110,3 +110,51 @@ def test_density_does_not_depend_on_how_finely_a_scan_is_sampled():
     fine = torch.fft.irfft(spectrum, n=96, dim=2) * 2
     first, second = (spectra.power_density(v, 2, s)[1] for v, s in ((coarse, 1.0), (fine, 0.5)))
     torch.testing.assert_close(second[1:12], first[1:12], rtol=0.03, atol=0)
+
+
+NOISE = torch.randn(48, 48, 48, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+BAND = (0.2, 0.4)  # cycles/mm
+
+
+def test_white_noise_is_as_sharp_in_all_directions():
+    for axis, reference in ((2, 0), (0, 1), (1, 2)):
+        ratio = spectra.directional_power_ratio(NOISE, axis, reference, (1.0, 1.0, 1.0), BAND)
+        assert ratio == pytest.approx(0, abs=0.2)
+
+
+def test_a_direction_compared_with_itself_is_zero_and_swapping_changes_the_sign():
+    field = phantom(0, (20, 24, 28))
+    spacings = (0.9, 1.0, 1.1)
+    assert spectra.directional_power_ratio(field, 2, 2, spacings, BAND) == 0
+    forward, backward = (spectra.directional_power_ratio(field, a, b, spacings, BAND) for a, b in ((2, 0), (0, 2)))
+    assert forward == pytest.approx(-backward)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_blur_along_the_slices_lowers_the_ratio_by_its_own_transfer(axis):
+    """Halved amplitude in the band along one axis alone: 6 dB less."""
+    spectrum = torch.fft.rfft(NOISE, dim=axis)
+    frequencies = torch.fft.rfftfreq(48)
+    gain = torch.where((frequencies > 0.15) & (frequencies < 0.45), 0.5, 1.0)
+    shape = [1, 1, 1]
+    shape[axis] = -1
+    blurred = torch.fft.irfft(spectrum * gain.reshape(shape), n=48, dim=axis)
+    reference = (axis + 1) % 3
+    before, after = (
+        spectra.directional_power_ratio(v, axis, reference, (1.0, 1.0, 1.0), BAND) for v in (NOISE, blurred)
+    )
+    others = 10 * math.log10(blurred.var() / NOISE.var())  # the reference axis loses what the volume loses
+    assert after - before == pytest.approx(-20 * math.log10(2) - others, abs=0.1)
+
+
+def test_the_unit_of_intensity_does_not_change_the_ratio():
+    field = phantom(0, (20, 24, 28))
+    first, second = (
+        spectra.directional_power_ratio(v, 2, 0, (1.0, 1.0, 1.0), BAND) for v in (field, 700 * field + 300)
+    )
+    assert first == pytest.approx(second, abs=1e-3)
+
+
+def test_a_band_without_a_frequency_is_named():
+    with pytest.raises(ValueError, match=r"axis 2 has no frequency in \(0.2, 0.21\).*wider"):
+        spectra.directional_power_ratio(phantom(0, (64, 64, 8)), 2, 0, (1.0, 1.0, 1.0), (0.2, 0.21))
