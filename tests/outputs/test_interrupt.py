@@ -28,7 +28,7 @@ def save_scan(path, shape, seed):
 def test_an_interrupt_leaves_what_is_complete_and_nothing_else(name, tmp_path):
     """The signal comes while the networks are at the second scan."""
     save_scan(tmp_path / "scans" / "a.nii.gz", (24, 24, 5), 0)
-    save_scan(tmp_path / "scans" / "b.nii.gz", (200, 200, 30), 1)
+    save_scan(tmp_path / "scans" / "b.nii.gz", (120, 120, 24), 1)
     os.mkfifo(tmp_path / "said")
     (tmp_path / "errors").touch()
     process = start(*COMMANDS[name], cwd=tmp_path, streams=(tmp_path / "said", tmp_path / "errors"), PYTHONPATH=ROOT)
