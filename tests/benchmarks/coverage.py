@@ -5,7 +5,7 @@ python -m tests.benchmarks.coverage EVALUATION.csv PICTURE.png
 The table is that of `configs/evaluate.yaml --error_map true`.
 """
 
-import sys
+import argparse
 
 import pandas as pd
 
@@ -30,5 +30,14 @@ def draw(table, path):
     figure.savefig(path, dpi=100)
 
 
+def main():
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("evaluation")
+    parser.add_argument("picture")
+    options = parser.parse_args()
+    draw(pd.read_csv(options.evaluation), options.picture)
+
+
 if __name__ == "__main__":
-    draw(pd.read_csv(sys.argv[1]), sys.argv[2])
+    main()

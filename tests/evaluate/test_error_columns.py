@@ -5,6 +5,7 @@ from functools import partial
 
 import nibabel as nib
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -13,6 +14,7 @@ from scripts.evaluate.paired import NOMINAL, by_networks, evaluate
 from scripts.method.calibration import LEVELS, person
 from scripts.rebuild.error_map import ErrorMaps
 from scripts.rebuild.inferer import DriftInferer
+from tests.benchmarks.coverage import draw as coverage_picture
 from tests.evaluate.test_paired import CUBIC, write_phantom
 from tests.method.test_error_pattern import CALIBRATION, with_error
 
@@ -61,6 +63,8 @@ def test_the_columns_are_the_methods_with_a_map_alone_and_change_nothing_else(tm
     coverage = rows.loc["DRIFT", own[:5]].to_numpy(float)
     assert (np.diff(coverage) >= 0).all()
     assert "coverage at 90 %" in (tmp_path / "out" / "evaluation.md").read_text()
+    coverage_picture(pd.read_csv(tmp_path / "out" / "evaluation.csv"), tmp_path / "coverage.png")
+    assert (tmp_path / "coverage.png").stat().st_size > 1000
 
 
 def test_the_evaluated_person_does_not_calibrate(tmp_path):
