@@ -1,0 +1,47 @@
+"""The evaluation of several stacks: what is drawn, what is measured, and what is refused."""
+
+import json
+from functools import partial
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+
+from scripts.evaluate.several import evaluate_several, random_gain, random_motion, several_stacks
+from scripts.rebuild.registration import angle_and_shift
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.interpolation import interpolate
+from tests.stacks import AFFINE, CENTRE, SHAPE, person
+
+
+def test_motions_and_gains_stay_in_their_range():
+    rng = np.random.default_rng(0)
+    drawn = np.array([angle_and_shift(random_motion(rng, 5, 3, CENTRE), CENTRE) for _ in range(100)])
+    assert (drawn <= [5 + 1e-9, 3 + 1e-9]).all() and (drawn.max(0) > [4, 2.4]).all()
+    gain = random_gain(rng, AFFINE, SHAPE, 0.2)
+    middle = (gain.max() + gain.min()) / 2
+    assert (gain / middle - 1).abs().max() == pytest.approx(0.2, abs=1e-4)
+
+
+def test_the_first_stack_is_still_and_a_seed_gives_the_same_stacks():
+    given = (AFFINE, person(), (0, 1), 6.0)
+    one, two = (several_stacks(*given, np.random.default_rng(3), (5, 5), 0.2, 0.01) for _ in range(2))
+    assert np.array_equal(one[0][1], np.eye(4)) and not np.allclose(one[1][1], np.eye(4), atol=0.01)
+    assert all(torch.equal(a, b) for (a, _), (b, _) in zip(one, two))
+    assert [Acquisition.of(thick).slice_axis for thick, _ in one] == [0, 1]
+
+
+def test_each_way_has_a_row_and_together_is_the_best(tmp_path, refusal):
+    nib.save(nib.Nifti1Image(person().numpy(), AFFINE), tmp_path / "head.nii.gz")
+    volume = {"label": str(tmp_path / "head.nii.gz"), "sharp_axes": (0, 1), "subject": "one", "contrast": "T1w"}
+    methods = {"cubic spline": partial(interpolate, method="cubic")}
+    assert "Leave this volume out" in refusal(
+        evaluate_several, [volume | {"sharp_axes": (0,)}], methods, tmp_path, [6.0]
+    )
+    assert "stacks is 1" in refusal(evaluate_several, [volume], methods, tmp_path, [6.0], stacks=1)
+    table = evaluate_several([volume], methods, tmp_path / "out", [6.0], motion=(3, 3), noise=0.0).set_index("method")
+    assert list(table.index) == [f"cubic spline, {way}" for way in ("stack 1", "stack 2", "mean", "together")]
+    assert table["psnr_head"].idxmax() == "cubic spline, together"
+    assert (table["turn_error"] < 0.3).all() and (table["shift_error"] < 0.3).all()
+    assert json.loads((tmp_path / "out" / "evaluation.json").read_text())["options"]["stacks"] == 2
