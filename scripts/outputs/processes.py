@@ -70,7 +70,8 @@ def in_processes(
     inferer = copy.copy(inferer)
     inferer.progress = False  # one bar is enough
     pickled = pickle.dumps((rebuild_scan, (preprocessing, network, inferer, *others)))
-    context = multiprocessing.get_context("spawn")  # a fork would copy threads that hold locks
+    context = multiprocessing.get_context("forkserver")  # a plain fork would copy threads that hold locks
+    context.set_forkserver_preload(["monai.bundle"])  # once, not in each worker
     messages = context.Queue()
     listener = QueueListener(messages, _Tell())
     threads = max(1, torch.get_num_threads() // jobs)
