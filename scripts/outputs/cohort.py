@@ -145,7 +145,7 @@ def _with_error_map(
 ) -> dict:
     """Writes the error map, and the regions' table if asked; the record with what it says of them."""
     stem, maps = error_stem(Path(item["result"])), output.error_maps
-    facts = describe_error_map(measured[0], result, width, scale, maps)
+    facts = describe_error_map(measured[0], result, width, scale, maps)  # type: ignore[arg-type]  # of one, one
     what = f"error bar: the truth of {maps.confidence:.0%} of voxels is within this much of the rebuilt series"
     made = {**output.made_from(item), "error map": maps.confidence}
     written = [_write(item, stem, width, measured.meta.get("header", {}), output, made, what)]
@@ -205,11 +205,12 @@ def _rebuild_or_complete(
         if maps.wanted and maps.calibration is not None:
             made_by = (network, output.inferer, device, maps.calibration, maps.confidence)
             width, scale = error_map(stacks[0], result[None], *made_by)  # type: ignore[arg-type]  # MONAI: Tensor; a Drift
-            record = _with_error_map(record, item, stacks[0], result, width[0], scale, output)
+            half: MetaTensor = width[0]  # type: ignore[assignment]  # of one, one
+            record = _with_error_map(record, item, stacks[0], result, half, scale, output)
         record["Summary"]["seconds"] = round(time.perf_counter() - start, 1)
     if output.report:
-        width = read_error_map(stem, record)
-        write_page(page, scan, result, gap, record, output.anonymous, width, others)
+        error = read_error_map(stem, record)
+        write_page(page, scan, result, gap, record, output.anonymous, error, others)
         record |= {"Anonymous": output.anonymous, "Results": {**record["Results"], page.name: state(page)}}
     write_record(stem, record)
     return _row(item, record, outcome)
