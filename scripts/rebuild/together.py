@@ -31,7 +31,7 @@ from .registration import ALIKE, likeness, placed, register
 
 DEGREE = 3  # of the polynomial that a gain is: a coil's shading varies over the head, not within it
 FLOOR = 0.02  # of the power of detail; what noise and networks leave wrong of what is measured
-SWEEPS = 2  # over the measured slices of all stacks; a third changes nothing (docs/benchmarks.md)
+SWEEPS = 2  # over the measured slices of all stacks; together they gain up to 0.14 dB (docs/benchmarks.md)
 OUTLIER = 3.0  # times the median of a stack's slices; a slice that disagrees more has moved
 
 
