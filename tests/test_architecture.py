@@ -133,3 +133,9 @@ def test_what_is_installed_needs_no_experiment():
     folders = {path.parent.relative_to(ROOT).as_posix().replace("/", ".") for path in MODULES.values()}
     carried = {package.removeprefix("drift_mri.bundle.") for package in packages if ".bundle.scripts" in package}
     assert carried == {name for name in folders if ".paper" not in name}
+
+
+def test_no_two_test_files_have_one_name():
+    """Pytest takes the second for the first."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert len(names) == len(set(names))

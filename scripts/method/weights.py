@@ -215,9 +215,12 @@ def save_weights(
         network: to be saved.
         path: file to write.
         card: what it was trained for.
-        precision: of the weights. They ship in half precision.
+        precision: of the weights. They ship in half precision. Indices stay whole numbers.
     """
-    state = {name: value.to(precision) for name, value in network.state_dict().items()}
+    state = {
+        name: value.to(precision) if value.is_floating_point() else value
+        for name, value in network.state_dict().items()
+    }
     with whole_file(path) as partial, whole_file(card_path(path)) as partial_card:  # the card gets its name first
         with open(partial, "wb") as file:  # torch stores given names
             torch.save(state, file)

@@ -242,7 +242,7 @@ def test_a_scan_outside_of_the_studies_is_not_opened(place, outside, server, fol
 @pytest.mark.parametrize("name", ["nobody", "", "."])
 def test_an_image_that_is_not_there_is_told(name, server):
     """Without a name the folder of the studies itself must not be searched."""
-    answer = ask(server, name)
+    answer = ask(server, "small", image=name)
     assert (answer.status_code, "no image of that name" in answer.text) == (400, True)
 
 

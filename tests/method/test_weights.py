@@ -52,6 +52,13 @@ def test_shipped_weights_are_half_as_large_and_load_as_single(tmp_path):
     torch.testing.assert_close(target.state_dict(), source.half().float().state_dict(), rtol=0, atol=0)
 
 
+def test_indices_among_the_weights_stay_whole_numbers(tmp_path):
+    network = nn.Conv2d(1, 1, 1)
+    network.register_buffer("places", torch.arange(70_000))  # more than half precision can count
+    weights.save_weights(network, tmp_path / "model.pt", CARD)
+    assert torch.equal(weights.load_weights(network, tmp_path / "model.pt").places, torch.arange(70_000))
+
+
 def test_missing_weights_are_named(tmp_path):
     with pytest.raises(InputError, match=r"not found.*absent\.pt"):
         weights.load_weights(drift(), tmp_path / "absent.pt")
