@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
+from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from pkgutil import resolve_name
@@ -171,6 +172,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
 }
 
+NEEDS = {"ignite": "pytorch-ignite tensorboard"}  # module -> what installs it, and what it is used with
 PATHS = (
     "input",
     "dataset_dir",
@@ -325,6 +327,18 @@ def _check_text(name: str, text: str, value: Any) -> None:
             raise InputError(f"--{name} {one} begins with {one[0]}, which MONAI would evaluate. Write it as {plain}.")
 
 
+def _missing(module: str) -> str | None:
+    """The package that a module of the bundle imports and that is not installed."""
+    try:
+        import_module(module)
+    except ModuleNotFoundError as error:
+        package = str(error.name).split(".")[0]
+        return None if package == "scripts" else package
+    except ImportError:
+        return None
+    return None
+
+
 def _check_targets(content: Any) -> None:
     """Refuses a config that names what is no longer where it says; the sources of the bundle tell where it is."""
     if isinstance(content, dict | list):
@@ -334,6 +348,9 @@ def _check_targets(content: Any) -> None:
         try:
             resolve_name(named)
         except (ImportError, AttributeError) as error:
+            if package := _missing(named.rpartition(".")[0]):
+                needs = NEEDS.get(package, package)
+                raise InputError(f"{named} needs {package}, which is not installed: pip install {needs}") from error
             *_, name = named.split(".")
             own = re.compile(rf"^(class|def) {name}\b", re.MULTILINE)
             files = [path for path in sorted(SCRIPTS.rglob("*.py")) if own.search(path.read_text(encoding="utf-8"))]

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import sys
 
 import pytest
 
@@ -111,6 +112,15 @@ def test_a_config_that_names_an_old_place_is_told_the_new_one(place, old, told, 
     (tmp_path / "mine.yaml").write_text(place.format(old))
     message = refusal(config=("--config_file", f"['{CONFIG[1]}', '{tmp_path}/mine.yaml']"))
     assert f"{old} {told}" in message
+
+
+def test_a_package_that_a_config_needs_is_named_with_what_installs_it(tmp_path, monkeypatch):
+    """A training where the package's extra is not installed."""
+    for name in [name for name in sys.modules if name.split(".")[0] == "ignite" or name == "scripts.train.training"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ignite", None)  # as where it is not installed
+    told = refusal(config=("--config_file", str(ROOT / "configs" / "train.yaml")))
+    assert "ignite, which is not installed: pip install pytorch-ignite tensorboard" in told
 
 
 def test_so_is_a_command_that_names_one():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import nibabel as nib
@@ -34,8 +35,13 @@ def built_in_sample(output_dir: str | os.PathLike, slice_thickness: float = 5.0)
         An item of `scans.scans`.
 
     Raises:
-        InputError: if the folder cannot be written.
+        InputError: if the folder cannot be written, or a package is not installed.
     """
+    missing = [name for name in ("nilearn", "matplotlib") if find_spec(name) is None]  # the latter for its picture
+    if missing:
+        raise InputError(
+            f"the built-in sample needs {' and '.join(missing)}: pip install {' '.join(missing)}, or give --input."
+        )
     from nilearn.datasets import load_mni152_template  # here: it takes seconds, and only the sample needs it
 
     template = load_mni152_template(resolution=1)

@@ -6,7 +6,6 @@ draws no difference of two.
 
 from __future__ import annotations
 
-import io
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -55,10 +54,13 @@ def _pictures(name: str, volume: MetaTensor, place: MetaTensor, low: float, high
     return pictures
 
 
-def _spectrum(measured: MetaTensor, result: MetaTensor, axis: int) -> str:
-    """Power spectra through the slices, measured and rebuilt, and within the slices, as an inline SVG."""
-    from matplotlib.figure import Figure  # here: it takes a second
+def _spectrum(measured: MetaTensor, result: MetaTensor, axis: int) -> dict[str, Any]:
+    """Power spectra through the slices, measured and rebuilt, and within the slices, as the template draws them.
 
+    Returns:
+        `curves`: name -> points in a unit square, "x,y x,y ...", y downwards; and the numbers at its sides:
+        `frequency`, the largest, in cycles/mm; `low` and `high`, in dB.
+    """
     edges = [voxel_spacing(volume.affine) for volume in (measured, result)]
     curves = {
         "through the slices, measured": spectra.power_density(measured.as_tensor(), axis, edges[0][axis]),
@@ -66,16 +68,17 @@ def _spectrum(measured: MetaTensor, result: MetaTensor, axis: int) -> str:
     }
     for other in (a for a in range(3) if a != axis):
         curves[f"within the slices, axis {other}"] = spectra.power_density(result.as_tensor(), other, edges[1][other])
-    figure = Figure(figsize=(7, 3.2))
-    panel = figure.subplots(gridspec_kw={"left": 0.1, "right": 0.98, "bottom": 0.16, "top": 0.97})
-    for (name, (frequencies, power)), style in zip(curves.items(), ("k--", "C1-", "C0-", "C2-")):
-        panel.plot(frequencies[1:], 10 * np.log10(power[1:].clamp(min=1e-12)), style, lw=1.2, label=name)
-    panel.set(xlabel="cycles / mm", ylabel="power density (dB)", xlim=(0, 1 / (2 * min(edges[1]))))
-    panel.legend(fontsize=8)
-    stream = io.StringIO()
-    figure.savefig(stream, format="svg")
-    picture = stream.getvalue()[stream.getvalue().index("<svg") :]
-    return re.sub(r'<metadata>.*?</metadata>| xmlns(:\w+)?="[^"]*"', "", picture, flags=re.DOTALL)  # HTML needs neither
+    levels = {
+        name: (f[1:].numpy(), 10 * power[1:].clamp(min=1e-12).log10().numpy()) for name, (f, power) in curves.items()
+    }
+    every = np.concatenate([level for _, level in levels.values()])
+    low, high = 10 * np.floor(every.min() / 10), 10 * np.ceil(every.max() / 10 + 0.01)
+    frequency = 1 / (2 * min(edges[1]))
+    points = {
+        name: " ".join(f"{x / frequency:.4f},{(high - y) / (high - low):.4f}" for x, y in zip(*curve))
+        for name, curve in levels.items()
+    }
+    return {"curves": points, "frequency": float(frequency), "low": float(low), "high": float(high)}
 
 
 def _geometry(name: str, volume: MetaTensor) -> tuple[str, str, str, str]:

@@ -27,7 +27,9 @@ def metadata():
 def requirements():
     from packaging.requirements import Requirement
 
-    return {r.name.lower(): r.specifier for r in map(Requirement, pyproject()["dependencies"])}
+    extras = pyproject()["optional-dependencies"]
+    whole = [*pyproject()["dependencies"], *extras["train"], *extras["sample"]]  # of the bundle, as the zoo tests it
+    return {r.name.lower(): r.specifier for r in map(Requirement, whole)}
 
 
 def test_the_bundle_has_one_version_and_its_change_is_noted():
