@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     options = parser().parse_args(words)
     given = overrides(options)
-    warnings.filterwarnings("ignore", module="monai")  # of its own machinery, not of the scan
+    warnings.filterwarnings("ignore", module="monai|torch")  # of their own machinery, not of the scan
     try:
         hidden = UNNEEDED - sys.modules.keys()
         sys.modules.update(dict.fromkeys(hidden))  # None says: not installed

@@ -185,7 +185,7 @@ def rebuild(
     }
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="monai")  # of its own machinery, not of the scan
+            warnings.filterwarnings("ignore", module="monai|torch")  # of their own machinery, not of the scan
             return _rebuild(scan, options, None if ckpt_path is None else str(Path(ckpt_path).absolute()), size)
     except Exception as error:
         mistake = input_error(error)

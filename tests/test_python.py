@@ -15,7 +15,7 @@ from tests.processes import ROOT, run
 
 OF_FOLDERS = set(
     "dtype output_format regions report anonymous include exclude participant_label session_label dry_run "
-    "allow_failures jobs".split()
+    "allow_failures jobs together reference".split()
 )
 AFFINE = np.array([[0, 0, 5.0, -20], [-1, 0, 0, 9], [0, 1, 0, 3], [0, 0, 0, 1]])
 
@@ -97,6 +97,18 @@ def test_it_prints_nothing_and_leaves_no_scripts_behind(scan):
 
 def test_version_is_the_bundles():
     assert __version__ == json.loads((ROOT / "configs" / "metadata.json").read_text())["version"]
+
+
+def test_the_notebook_runs(scan, monkeypatch):
+    """Each cell after the other, in one namespace, as a kernel does."""
+    monkeypatch.chdir(scan.parent)
+    names = {}
+    cells = json.loads((ROOT / "docs" / "python.ipynb").read_text())["cells"]
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
+    assert names["result"].record["Facts"]["slice thickness"] == ("4 mm", "given")
+    assert (scan.parent / "scan_sr.nii.gz").is_file() and not any(cell.get("outputs") for cell in cells)
 
 
 def test_examples_of_the_page(scan, monkeypatch):

@@ -198,6 +198,15 @@ def test_an_outlier_is_marked_with_its_number_and_the_median(tmp_path):
     assert "3.5 &times; 1.4826" in page(tmp_path)
 
 
+def test_every_cell_stands_under_its_heading(tmp_path):
+    write_index(tmp_path, [row("a", error_bar="0.1", seconds="7")])
+    heads = re.findall(r'data-sort="(.*?)"', page(tmp_path))
+    (cells,) = re.findall(r"<tbody>.*?<tr[^>]*>(.*?)</tr>", page(tmp_path), re.DOTALL)
+    labels = [label.split(" (")[0].replace(" ", "-") for label in re.findall(r'data-label="(.*?)"', cells)]
+    assert cells.count("<td") == len(heads) + 1, "and one of pictures"
+    assert labels == [name for name in heads if name not in ("scan", "outcome", "warnings")]
+
+
 def test_a_poor_result_is_marked_in_words_whatever_the_others_are(tmp_path):
     poor = {"consistency": "0.051", "step_ratio": "1.51"}
     write_index(tmp_path, [row("a", **poor), row("b", consistency="0.05", step_ratio="1.5"), row("c")])
