@@ -22,7 +22,7 @@ from scripts.files import sha256
 from scripts.method.weights import read_card
 from tests.cohort_files import files
 from tests.nano import NANO, random_weights
-from tests.processes import ROOT, assert_told_in_one_line, monai_bundle, run
+from tests.processes import BUNDLE, ROOT, assert_told_in_one_line, fresh, monai_bundle, run
 
 pytest_plugins = ["tests.hub_server"]  # the fixture `hub`
 TOP = ("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "configs", "docs", "drift_mri", "models", "scripts")
@@ -248,7 +248,7 @@ def test_a_package_goes_to_the_hub_and_comes_back(hub, copy, tmp_path, monkeypat
         "from monai.bundle import push_to_hf_hub; "
         f"push_to_hf_hub('group/drift', '{NAME}', '.', token='hf_none', version='1.0', tag_as_latest_version=True)"
     )
-    result = run("-c", push, cwd=tmp_path)
+    result = fresh("-c", push, cwd=tmp_path)  # the hub's address is read when its library is imported
     assert result.returncode == 0, result.stderr
     assert set(hub.files) == files(tmp_path / NAME)
     assert hub.tags == ["1.0", "latest_version"]
@@ -265,7 +265,7 @@ def test_a_package_goes_to_the_hub_and_comes_back(hub, copy, tmp_path, monkeypat
         "--bundle_dir",
         "back",
     )
-    result = monai_bundle(*command, cwd=tmp_path)
+    result = fresh(*BUNDLE, *command, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     for name, data in hub.files.items():
         assert (tmp_path / "back" / NAME / name).read_bytes() == data

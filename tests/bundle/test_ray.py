@@ -171,7 +171,7 @@ def test_a_dry_run_lists_the_scans_and_starts_no_cluster(tmp_path):
     process = start(*command, cwd=tmp_path, RAY_ADDRESS="127.0.0.1:1")  # where nobody answers
     said, _ = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 0, said
-    assert "rebuilt  scan.nii.gz" in said and "Nothing was written." in said
+    assert "will rebuild" in said and "scan.nii.gz" in said and "Nothing was written." in said
     assert [path.name for path in tmp_path.iterdir()] == ["scan.nii.gz"]
 
 
