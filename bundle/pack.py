@@ -28,7 +28,15 @@ CONTENT = (
     *("configs/models/*.yaml", "configs/paper/*.yaml", "configs/paper/baselines/*.yaml"),
     *("configs/paper/metadata.json", "configs/paper/logging.conf"),  # links: MONAI looks for both beside what it runs
     *("scripts/**/*.py", "scripts/pages/*.html", "scripts/pages/*.js", "drift_mri/*.py"),
-    *("docs/*.md", "docs/paper/*.md", "docs/*.txt", "docs/*.png", "docs/*.svg", "docs/paper/evidence/*.png"),
+    *(
+        "docs/*.md",
+        "docs/paper/*.md",
+        "docs/*.ipynb",
+        "docs/*.txt",
+        "docs/*.png",
+        "docs/*.svg",
+        "docs/paper/evidence/*.png",
+    ),
 )
 WEIGHTS = "models/model.pt"
 
