@@ -115,7 +115,8 @@ def test_a_config_that_names_an_old_place_is_told_the_new_one(place, old, told, 
 
 
 def test_a_package_that_a_config_needs_is_named_with_what_installs_it(tmp_path, monkeypatch):
-    """A training where the package's extra is not installed."""
+    """A training where the package's extra is not installed, and that was never imported."""
+    monkeypatch.delattr("scripts.train.training", raising=False)
     for name in [name for name in sys.modules if name.split(".")[0] == "ignite" or name == "scripts.train.training"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ignite", None)  # as where it is not installed
