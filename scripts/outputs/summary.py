@@ -17,7 +17,7 @@ COLUMNS = (
     "input result outcome slice_axis slice_thickness slice_spacing target_thickness steps seconds consistency "
     "step_ratio error_bar warnings"
 ).split()
-NEWER = ("step_ratio", "error_bar")  # since 0.6 and 0.10; files of earlier versions lack them
+NEWER = ("step_ratio", "error_bar")  # since 0.6 and 0.9; files of earlier versions lack them
 
 
 def read_rows(path: Path) -> list[dict]:

@@ -138,7 +138,7 @@ def _record(path: Path) -> Mapping[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         seen = {name: content["Overview"][name] for name in ("voxels", "plane", "before", "after")}
-        slices = content["Overview"].get("slices", "")  # 0.9 did not say
+        slices = content["Overview"].get("slices", "")  # 0.8 did not say
         return {**seen, "slices": slices, "made_with": (content.get("Version", ""), content.get("WeightsSHA256", ""))}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -87,7 +87,7 @@ def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
     inside = [index for index, part in enumerate(found) if part.likeness >= ALIKE]
     taken, parts = [stacks[index] for index in inside], [found[index] for index in inside]
     if len(taken) == 1:
-        return first, [Part(**{**vars(one), "share": float(index == 0)}) for index, one in enumerate(found)]
+        return first, [replace(one, share=float(index == 0)) for index, one in enumerate(found)]
     views = [placed(stack.rebuilt, first, part.motion)[0] * part.gain for stack, part in zip(taken, parts)]
     volume, shares = trusted(views, taken, parts, first)
     volume = reconciled(volume, taken, parts, first)
@@ -97,14 +97,8 @@ def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
     for index, stack, part, share in zip(inside, taken, parts, shares):
         there = _acquirable(result, stack, part, first)
         moved = _moved_slices(difference(there, stack.measured.as_tensor(), Acquisition.of(stack.measured)), stack)
-        found[index] = Part(
-            **{
-                **vars(part),
-                "share": share,
-                "placed": MetaTensor(there, affine=stack.rebuilt.affine),
-                "moved_slices": moved,
-            }
-        )
+        lies = MetaTensor(there, affine=stack.rebuilt.affine)
+        found[index] = replace(part, share=share, placed=lies, moved_slices=moved)
     return result, found
 
 

@@ -22,6 +22,7 @@ from pydicom import Dataset, dcmread
 from pydicom.dataelem import DataElement
 from pydicom.tag import Tag
 
+GZIP = b"\x1f\x8b"  # first bytes of a gzipped file
 SAME_PLACE = 0.05  # mm between positions that count as rounding of the header
 
 ENHANCED_NAMES = {  # name of an attribute in multi-frame images: in classic ones
@@ -116,7 +117,7 @@ def quiet() -> Iterator[None]:
 def is_zipped(path: str | os.PathLike) -> bool:
     """Whether a file is gzipped, by its first bytes."""
     with open(path, "rb") as file:
-        return file.read(2) == b"\x1f\x8b"
+        return file.read(2) == GZIP
 
 
 def is_dicom(path: str | os.PathLike) -> bool:
@@ -124,8 +125,12 @@ def is_dicom(path: str | os.PathLike) -> bool:
     try:
         if not Path(path).is_file():  # opening a pipe would block
             return False
-        with gzip.open(path) if is_zipped(path) else open(path, "rb") as file:
-            return file.read(132)[128:] == b"DICM"
+        with open(path, "rb") as file:
+            start = file.read(132)
+            if start[:2] == GZIP:
+                file.seek(0)
+                start = gzip.GzipFile(fileobj=file).read(132)
+            return start[128:] == b"DICM"
     except (OSError, EOFError, zlib.error):
         return False
 
