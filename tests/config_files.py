@@ -20,6 +20,7 @@ FILES = sorted(str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*.yaml"
 COMPLETE = ["inference.yaml", "train.yaml", "evaluate.yaml"]  # what people run; the others are stacked on these
 BASELINES = [file for file in FILES if file.startswith("paper/baselines/")]
 LOCATOR = ComponentLocator()  # it looks through all modules of MONAI once
+ON_PLANES = yaml.safe_load((CONFIGS / "models" / "tiny.yaml").read_text())  # a training of the paper's kind
 SIZES = {"large": paper.PARAMETERS_LARGE, "base": paper.PARAMETERS_BASE, "small": paper.PARAMETERS_SMALL}
 
 # Every top-level key that a file may have: MONAI passes over a misspelt one in silence.
@@ -66,6 +67,10 @@ TRAINING = {
         "loss_function",
         "inferer",
         "pairs",
+        "slice_pairs",
+        "plane_pairs",
+        "slice_patch",
+        "lesion_share",
         "acquired",
     ),
     *("averaged", "train", "validate", "stage", "stage1", "stage2", "distil", "training", "shipped", "ship"),
@@ -116,10 +121,7 @@ KNOWN = {
     "paper/paper.yaml": TRAINING,
     "paper/baselines": SHARED | TRAINING | {"both_planes", "flips", "speed", "consistency", "methods"},
     "mlflow.yaml": {"handlers_id", "configs"},
-    "models": {"size", "network_def"},
-    "models/slices.yaml": {"size", "network_def", "common_thickness", "patch_size", "pairs"}
-    | {"stage1_epochs", "patches_per_epoch", "stage1_batch_size", "average_decay", "lesion_share", "schedule"}
-    | {"loss_function", "training", "told", "shipped"},
+    "models": {"size", "network_def"} | TRAINING,
 }
 HOST_IDS = {  # that Label, Deploy, the zoo's checks or the documented commands look up
     "inference.yaml": "bundle_root device dataset_dir output_dir network_def network preprocessing inferer "
@@ -129,6 +131,14 @@ HOST_IDS = {  # that Label, Deploy, the zoo's checks or the documented commands 
     "validate#handlers validate#evaluator initialize stage1 stage2 training",
     "evaluate.yaml": "bundle_root device dataset_dir output_dir network_def network inferer initialize run",
 }
+
+
+def on_planes(*channels):
+    """`network_def` of the paper's kind, which the fixtures' weights have."""
+    kind = "scripts.method.networks."
+    apn = {"_target_": kind + "AnatomicalProjectionNetwork", "channels": list(channels), "residual": True}
+    velocity = {"_target_": kind + "VelocityNetwork", "channels": list(channels)}
+    return {"_target_": kind + "Drift", "apn": apn, "velocity": velocity}
 
 
 class UniqueKeys(yaml.SafeLoader):

@@ -39,7 +39,8 @@ PLANES = 24  # of a volume for validation, along its last axis
 PART, PARTS = 15 * MIB, 4  # bytes; files in one call
 GPU = ["--num_workers", "14", "--stage1_batch_size", "32", "--stage2_batch_size", "32", "--patches_per_epoch", "9600"]
 NANO = {"size": "nano", "network_def::apn::channels": [4, 8], "network_def::velocity::channels": [4, 8]}
-REHEARSAL = "--num_workers 0 --patch_size 32 --patches_per_epoch 16 --stage1_epochs 2 --stage2_epochs 1".split()
+NANO |= {"network_def::apn::blocks": [1, 1]}
+REHEARSAL = "--num_workers 0 --patches_per_epoch 16 --stage1_epochs 2 --stage2_epochs 1 --distil_epochs 1".split()
 
 
 def cropped(image, sharp_axes, kind):

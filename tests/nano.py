@@ -10,20 +10,14 @@ from monai.bundle import ConfigWorkflow
 
 from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
 from scripts.method.weights import write_card
+from tests.config_files import ON_PLANES, on_planes
 from tests.conftest import CARD
 
 ROOT = Path(__file__).parents[1]
 TRAINERS = {"stage1": "train#trainer", "stage2": "stage2#trainer"}
 SETTINGS = {
-    "network_def": {
-        "_target_": "scripts.method.networks.Drift",
-        "apn": {
-            "_target_": "scripts.method.networks.AnatomicalProjectionNetwork",
-            "channels": [8, 16],
-            "residual": True,
-        },
-        "velocity": {"_target_": "scripts.method.networks.VelocityNetwork", "channels": [8, 16]},
-    },
+    **ON_PLANES,
+    "network_def": on_planes(8, 16),
     "num_workers": 0,
     "patch_size": 32,
     "stage1_batch_size": 4,
@@ -38,19 +32,9 @@ SETTINGS = {
     "bfloat16": False,
 }
 
-
-NETWORK = {
-    "network_def": {
-        "_target_": "scripts.method.networks.Drift",
-        "apn": {
-            "_target_": "scripts.method.networks.AnatomicalProjectionNetwork",
-            "channels": [4, 8],
-            "residual": True,
-        },
-        "velocity": {"_target_": "scripts.method.networks.VelocityNetwork", "channels": [4, 8]},
-    }
-}
+NETWORK = {"network_def": on_planes(4, 8)}
 NANO = {  # one epoch of each stage by a command
+    **ON_PLANES,
     **NETWORK,
     "num_workers": 0,
     "patch_size": 32,

@@ -11,6 +11,7 @@ from monai.bundle import ConfigWorkflow
 
 from scripts.method.weights import write_card
 from tests.cohort_files import AXIAL, texture
+from tests.config_files import on_planes
 from tests.conftest import CARD
 
 ROOT = Path(__file__).parents[1]
@@ -25,7 +26,7 @@ def workflow(tmp_path, monkeypatch, drift):
     write_card(tmp_path / "model.pt", CARD)
 
     def build(scan, **options):
-        tiny = {f"network_def::{name}::channels": [4, 8] for name in ("apn", "velocity")}
+        tiny = {"network_def": on_planes(4, 8)}
         result = ConfigWorkflow(
             config_file=str(ROOT / "configs" / "inference.yaml"),
             meta_file=str(ROOT / "configs" / "metadata.json"),

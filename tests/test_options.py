@@ -139,7 +139,7 @@ def test_so_is_a_command_that_names_one():
         ("run", "initialize", "--report"),
         ("--report", "true", "--noreport", "--logging_file", "x.conf", "--output-dir", "out"),
         ("--inferer::overlap", "-1", "--input=./$x", "--ckpt_path", "/2024/$a", "--", "--verbose"),
-        ("--output", "{'_target_': 'x'}", "--network", "@weights", "--network_def::apn::residual", "false"),
+        ("--output", "{'_target_': 'x'}", "--network", "@weights", "--network_def::velocity::norm", "false"),
         (
             "--bfloat16",
             "False",

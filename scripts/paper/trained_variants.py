@@ -23,6 +23,7 @@ from monai.data import CacheDataset
 from ..errors import InputError
 from ..evaluate.tables import METRICS
 from ..files import sha256, whole_file
+from ..method.weights import read_card
 from ..outputs.lock import alone
 from ..train.datasets import label_maps, sharp_volumes
 from ..train.processes import seed_process
@@ -143,14 +144,15 @@ class TrainedVariants:
         return data_digest(self.volumes, [])
 
     def of_size(self, size: str) -> TrainedVariants:
-        """The same for another size."""
+        """The same for another size; any other than those of `configs/models/` is the bundle's own."""
         other = copy.copy(self)
         other.size = size
         return other
 
     def config(self, file: str, files: Sequence[str], settings: Mapping[str, Any]) -> ConfigParser:
         """A config of the bundle under the size, more files and settings."""
-        stacked = [self.configs / file, self.configs / "models" / f"{self.size}.yaml", *self.files]
+        size = self.configs / "models" / f"{self.size}.yaml"
+        stacked = [self.configs / file, *([size] if size.is_file() else []), *self.files]  # the bundle's own has none
         stacked += [self.configs / name for name in files]
         if file == "train.yaml" and idist.get_world_size() > 1:
             stacked.append(self.configs / "multi_gpu.yaml")
@@ -254,7 +256,8 @@ class TrainedVariants:
         network, given = variant.get("network", {}), {**entry.get("evaluation", {}), **variant.get("evaluation", {})}
         settings, steps = {**self.evaluation, **given, **network}, list(entry.get("steps", []))
         methods = methods_of(variant, entry)
-        parser = self.config("evaluate.yaml", files, {**settings, "ckpt_path": str(weights)})
+        sized = self.of_size(read_card(weights).size) if weights == self.weights else self
+        parser = sized.config("evaluate.yaml", files, {**settings, "ckpt_path": str(weights)})
         chosen = {name: parser["methods"][name] for name in methods}
         stepped = {"_target_": "@deployed", "_mode_": "callable"}
         chosen |= {f"N = {n}": {**stepped, "inferer": {**parser["inferer"], "steps": n}} for n in steps}

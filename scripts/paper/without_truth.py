@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 from monai.utils import convert_to_tensor
 
+from ..method.weights import read_card
 from ..stack.acquisition import Acquisition
 from ..stack.interpolation import interpolate
 from ..train.datasets import thick_scans
@@ -36,6 +37,7 @@ def no_reference(trained: TrainedVariants, methods: Sequence[str], settings: Map
     Raises:
         InputError: if the data name no thick scan, or one cannot be read.
     """
+    trained = trained.of_size(read_card(trained.weights).size)
     deployed = trained.config("inference.yaml", [], {"ckpt_path": str(trained.weights)})
     config = trained.config("evaluate.yaml", [], {**settings, "ckpt_path": str(trained.weights)})
     preprocessing, quality = deployed.get_parsed_content("preprocessing"), ImageQuality.installed()

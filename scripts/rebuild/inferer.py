@@ -284,7 +284,7 @@ class DriftInferer(PlaneInferer):
     Args:
         roi_size, overlap, sw_batch_size, both_planes, flips: see `PlaneInferer`.
         steps: Euler steps; null for AIS, 0 for stage 1 alone.
-        n_max: most steps of AIS.
+        n_max: most steps of AIS; 1 for one step at any thickness, as distilled weights have it.
         deblocked: steps from slice to slice in flat tissue become ramps (`deblocking.deblock`), whether or not the
             result is then reconciled.
         bfloat16, consistency, progress: see `StackInferer`.
@@ -314,12 +314,16 @@ class DriftInferer(PlaneInferer):
         """Euler steps for a stack."""
         if acquisition.at_target or self.steps is not None:
             return self.steps or 0
+        if self.n_max == 1:  # the flow in one step, which serves every thickness
+            return 1
         return ais_steps(acquisition.slice_thickness, acquisition.target_spacing, self.n_max)
 
     def steps_source(self, acquisition: Acquisition) -> str:
         """See `StackInferer.steps_source`."""
         if self.steps is not None:
             return "the option inferer::steps"
+        if self.n_max == 1:
+            return "N_max = 1"
         return f"AIS, PAD = {pad(acquisition.slice_thickness, acquisition.target_spacing):.3f}"
 
     def fine(

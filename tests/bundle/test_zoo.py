@@ -11,12 +11,12 @@ import torch
 from monai.bundle import ConfigParser, ckpt_export, onnx_export, verify_metadata, verify_net_in_out
 
 from scripts.method.schedule import euler_times
-from tests.config_files import CONFIGS, ROOT, SCHEMA
+from tests.config_files import CONFIGS, ROOT, SCHEMA, on_planes
 from tests.outputs.test_versions import metadata, stated_versions
 from tests.processes import run
 
 FILES = {"meta_file": str(CONFIGS / "metadata.json"), "config_file": str(CONFIGS / "inference.yaml")}
-TINY = {"network_def#apn#channels": [4, 8], "network_def#velocity#channels": [4, 8]}  # of the fixture `drift`
+TINY = {"network_def": on_planes(4, 8)}  # of the fixture `drift`
 CLOSE = {"rtol": 0, "atol": 1e-4}
 
 

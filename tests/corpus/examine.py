@@ -22,7 +22,7 @@ import torch
 from scripts.errors import input_error
 from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
 from scripts.method.weights import write_card
-from tests.config_files import parser
+from tests.config_files import on_planes, parser
 from tests.conftest import CARD
 from tests.corpus.given import PLAIN, Given, Maker
 
@@ -66,8 +66,7 @@ def rebuild(given: Given, folder: Path) -> None:
             "output_dir": str(folder / given.output),
             "ckpt_path": str(weights()),
             "device": "$torch.device('cpu')",
-            "network_def::apn::channels": [4],
-            "network_def::velocity::channels": [4],
+            "network_def": on_planes(4),
             "network_def::velocity::width": 8,
             "inferer::roi_size": 16,
             "inferer::n_max": 1,

@@ -25,6 +25,7 @@ from scripts.stack import tissue, trace
 from scripts.stack.acquisition import SLR, Acquisition
 from scripts.stack.interpolation import interpolate
 from scripts.stack.profile import acquire
+from tests.config_files import on_planes
 from tests.conftest import CARD
 
 ROOT = Path(__file__).parents[2]
@@ -243,8 +244,7 @@ def config(volumes, drift, tmp_path):
             "ckpt_path": str(tmp_path / "model.pt"),
             "device": "cpu",
             "thicknesses": [4.0],
-            "network_def::apn::channels": [4, 8],
-            "network_def::velocity::channels": [4, 8],
+            "network_def": on_planes(4, 8),
         }
         config.update(options | given)
         return config

@@ -14,6 +14,7 @@ from drift_mri import rebuild
 from scripts.errors import input_error
 from scripts.method.weights import save_weights
 from tests.cohort_files import AXIAL, outcomes, record, summary
+from tests.config_files import on_planes
 from tests.conftest import CARD
 from tests.method.test_error_pattern import CALIBRATION, with_error
 from tests.volumes import smooth_head
@@ -164,8 +165,7 @@ def test_python_has_the_map_of_the_command(head, able, monkeypatch):
         parser = config(size, **given)
         parser.update(
             {
-                "network_def::apn::channels": [4, 8],
-                "network_def::velocity::channels": [4, 8],
+                "network_def": on_planes(4, 8),
                 "inferer::roi_size": 16,
                 "inferer::n_max": 2,
                 "device": "$torch.device('cpu')",

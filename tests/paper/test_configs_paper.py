@@ -12,8 +12,8 @@ from tests.config_files import CONFIGS, ROOT, inherited, kind, located, parser, 
 
 
 def test_training_uses_the_papers_objectives():
-    stacked = parser("train.yaml", "paper/paper.yaml")
-    loss = stacked.get_parsed_content("train#trainer#loss_function")
+    stacked = parser("train.yaml", "models/large.yaml", "paper/paper.yaml")
+    loss = stacked.get_parsed_content("train#trainer#loss_function").loss
     assert loss.ssim_weight == paper.SSIM_WEIGHT and loss.epsilon < 0.01  # absolute errors
     config = parser("train.yaml")
     assert config["stage2#trainer#loss_function#delta"] == paper.HUBER_DELTA
@@ -30,21 +30,23 @@ def test_no_documented_command_passes_none(page):
 
 
 def test_training_uses_the_papers_data():
-    config = parser("train.yaml")
+    config = parser("train.yaml", "models/large.yaml")
     assert config["patch_size"] == paper.PATCH_SIZE
-    assert [flip["prob"] for flip in transform("RandFlipd", config)] == [paper.FLIP_PROBABILITY] * 2
-    assert sorted(flip["spatial_axis"] for flip in transform("RandFlipd", config)) == [0, 1]
-    (scale,) = transform("ScaleIntensityRanged", config)
-    assert (scale["a_min"], scale["a_max"]) == (0.0, 1.0)
-    assert (scale["b_min"], scale["b_max"]) == paper.INTENSITY_RANGE
-    assert not scale.get("clip", False), "bright voxels stay brighter than 1"
+    flips, scales = transform("RandFlipd", config), transform("ScaleIntensityRanged", config)
+    assert {flip["prob"] for flip in flips} == {paper.FLIP_PROBABILITY}
+    assert sorted(flip["spatial_axis"] for flip in flips) == [0, 0, 1, 1]  # of patches of slices, and of planes
+    for scale in scales:
+        assert (scale["a_min"], scale["a_max"]) == (0.0, 1.0)
+        assert (scale["b_min"], scale["b_max"]) == paper.INTENSITY_RANGE
+        assert not scale.get("clip", False), "bright voxels stay brighter than 1"
 
 
 def test_pairs_share_every_augmentation():
     """Each transform after the acquisition is drawn once for image, label and proximal image."""
-    config = parser("train.yaml")
+    config = parser("train.yaml", "models/large.yaml")
     *before, last = config["train#acquisition#transforms"]
-    first, *after = config["pairs#transforms"]
+    assert config["pairs"] == "@plane_pairs"
+    first, *after = config["plane_pairs#transforms"]
     assert last == "@pairs" and first == "@acquired" and kind(config["acquired"]) == "RandAcquired"
     assert before and after
     assert all(t["keys"] == "label" for t in (*before, config["acquired"]))
@@ -113,6 +115,7 @@ def test_paper_yaml_names_the_options_in_which_it_is_not_the_papers():
     }
     papers |= {"distil_epochs", "distil_steps"}  # of a stage that it does not train
     papers |= {"bias_range"}  # without effect at a share of 0
+    papers |= {"slice_patch", "lesion_share"}  # of stage 1 on the measured slices
     papers |= {"stage1_batch_size", "size", "bfloat16"}  # of models/large.yaml and of the machine
     names = list(raw("train.yaml"))
     options = set(names[names.index("bundle_root") : names.index("network_def")])

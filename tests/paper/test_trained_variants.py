@@ -36,7 +36,7 @@ def test_a_training_sees_its_budget_but_for_less_than_a_batch_an_epoch(sharp, bu
 
 def voxels(config):
     """Sharp ones that the loss of a baseline sees in a patch."""
-    drawn = config["pairs"].get("draw", {})
+    drawn = {} if config["pairs"] == "@plane_pairs" else config["pairs"]["draw"]
     if "targets" in drawn:
         return drawn["targets"] * drawn["width"] * config["planes"]
     return drawn["queries"] if drawn else config["patch_size"] ** 2
@@ -47,11 +47,11 @@ def test_equal_numbers_of_voxels_are_equal():
     spec, changes = content["experiments"]["baselines_voxels"], content["experiments"]["baselines_voxels"]["changes"]
     rivals = {name: variant for name, variant in spec["variants"].items() if variant.get("baseline")}
     assert rivals
-    epoch, alone = raw("train.yaml")["patches_per_epoch"], changes["DRIFT, stage 1"]["stage1_length"]
+    epoch, alone = raw("models/tiny.yaml")["patches_per_epoch"], changes["DRIFT, stage 1"]["stage1_length"]
     assert sum(changes["DRIFT"].values()) == alone
     for name, variant in rivals.items():
         assert content["budget"] * changes[name]["length"] % epoch == 0, "patches beyond whole epochs are not seen"
-        seen = changes[name]["length"] * voxels(parser("train.yaml", *variant["files"]))
+        seen = changes[name]["length"] * voxels(parser("train.yaml", "models/tiny.yaml", *variant["files"]))
         assert seen == pytest.approx(alone * content["training"]["patch_size"] ** 2, rel=0.05), name
 
 

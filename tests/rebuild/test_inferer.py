@@ -213,6 +213,14 @@ def test_steps_are_those_of_ais_by_default(thickness, target, n_max, count):
         close(times, torch.linspace(0, 1, count + 1) if count else torch.zeros(1), 1e-6)
 
 
+@pytest.mark.parametrize("thickness", [1.02, 2.0, 7.0])
+def test_a_flow_in_one_step_takes_one_at_any_thickness(thickness):
+    """AIS would round it to none below twice the target."""
+    inferer = DriftInferer(16, n_max=1)
+    result = inferer(noise_stack((4, 18, 3), thickness=thickness, target=1.0), Pointwise())
+    assert (result.meta["steps"], result.meta["steps_source"]) == (1, "N_max = 1")
+
+
 @pytest.mark.parametrize("steps", [1, 2, 7])
 def test_given_steps_win_over_ais(steps):
     network = Pointwise()

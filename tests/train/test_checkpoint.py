@@ -196,7 +196,7 @@ def refusal(*arguments, **options):
         ),
         ({"network_def#apn#residual": False}, "network_def::apn::residual was True, is False"),
         ({"stage#optimizer#_target_": "torch.optim.Adam"}, "stage::optimizer::_target_ was torch.optim.AdamW, is"),
-        ({"pairs#transforms#5#prob": 0.0}, "pairs::transforms::5::prob was 0.5, is 0.0"),
+        ({"plane_pairs#transforms#5#prob": 0.0}, "plane_pairs::transforms::5::prob was 0.5, is 0.0"),
         ({"stage2#trainer#loss_function#delta": 0.2}, "stage2::trainer::loss_function::delta was 0.1, is 0.2"),
         ({"_meta_#version": "0.0.1"}, "_meta_::version was"),
         ({"stage2_epochs": 2}, "stage2_checkpoint.pt is of another training: stage2_epochs was 3, is 2"),
@@ -243,9 +243,9 @@ def test_another_stage_one_is_not_given_the_velocity_of_the_old_one(finished, da
 def test_an_epoch_of_less_than_a_batch_is_refused(tmp_path, dataset_dir):
     result = monai_bundle(
         *("run", "stage1", "--config_file", "configs/train.yaml", "--dataset_dir", dataset_dir),
-        *("--output_dir", tmp_path / "eval", "--patches_per_epoch", 4),
+        *("--output_dir", tmp_path / "eval", "--patches_per_epoch", 3),
     )
-    assert_told_in_one_line(result, "patches_per_epoch is below 8, one batch", "--patches_per_epoch")
+    assert_told_in_one_line(result, "patches_per_epoch is below 4, one batch", "--patches_per_epoch")
 
 
 def test_a_misspelt_option_of_a_training_is_refused(tmp_path, dataset_dir):

@@ -18,7 +18,7 @@ def changed(name, **values):
     ("values", "stages"),
     [
         ({"seed": 1}, {"stage1", "stage2"}),
-        ({"network_def::apn::residual": False}, {"stage1", "stage2"}),
+        ({"network_def::apn::fine_channels": 8}, {"stage1", "stage2"}),
         ({"stage::optimizer::weight_decay": 0.1}, {"stage1", "stage2"}),
         ({"train::preprocessing::transforms::4::prob": 0.7}, {"stage1", "stage2"}),
         ({"_meta_": {"version": "0.0.1"}}, {"stage1", "stage2"}),
@@ -43,7 +43,8 @@ def test_every_option_is_in_a_recipe_but_for_places_machine_and_intervals():
     names = list(raw("train.yaml"))
     options = set(names[names.index("bundle_root") : names.index("network_def")])
     roots = {place.split("::")[0] for name in STAGES for place in recipe(parser("train.yaml"), name)}
-    free = {"bundle_root", "dataset_dir", "label_dir", "output_dir", "ckpt_path", "device", "num_workers", "follower"}
+    free = {"patch_size", "shift_range"}  # of networks on planes
+    free |= {"bundle_root", "dataset_dir", "label_dir", "output_dir", "ckpt_path", "device", "num_workers", "follower"}
     assert options - roots == free | {"val_interval", "checkpoint_interval"}
 
 

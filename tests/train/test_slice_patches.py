@@ -13,6 +13,7 @@ from scripts.train.batches import DistilBatch, FlowBatch, PrecisionInferer, Proj
 from scripts.train.simulation import RandAcquired
 from scripts.train.slice_patches import RandSlicePatchd
 from tests import nano
+from tests.config_files import raw
 
 TOLD = ("lengths", "rows")
 SIZES = (6, 10, 20)  # slices, columns, rows
@@ -242,13 +243,16 @@ SLICES = {
             "norm": False,
         },
     },
-    "patch_size": {"slices": 6, "columns": 16, "rows": 16},
+    "slice_patch": {"slices": 6, "columns": 16, "rows": 16},
+    **{
+        name: raw("train.yaml")[name]
+        for name in ("pairs", "told", "training", "shipped", "schedule", "common_thickness")
+    },
 }
-MODEL = nano.ROOT / "configs" / "models" / "slices.yaml"
 
 
 def trained(folder, dataset_dir, **options):
-    return nano.run_stage(folder, dataset_dir, "stage1", stacked=[MODEL], **{**SLICES, **options})
+    return nano.run_stage(folder, dataset_dir, "stage1", **{**SLICES, **options})
 
 
 def test_a_training_lowers_the_loss():
@@ -284,7 +288,7 @@ def test_one_command_trains_both_stages_and_makes_the_flow_one_step(tmp_path, da
     """Killed after stage 2, it goes on with the distillation."""
     options = {"patches_per_epoch": 8, "stage2_epochs": 2, "distil_epochs": 2, "distil_steps": 3}
     for run_id in ("stage1", "stage2", "training"):
-        nano.workflow(tmp_path, dataset_dir, run_id, stacked=[MODEL], **{**SLICES, **options}).run()
+        nano.workflow(tmp_path, dataset_dir, run_id, **{**SLICES, **options}).run()
     estimate, flow, one = (nano.load(tmp_path / f"{name}.pt") for name in ("stage1", "model", "one_step"))
     assert all(torch.equal(estimate[name], one[name]) for name in one if name.startswith("apn."))
     assert any(not torch.equal(flow[name], one[name]) for name in one if name.startswith("velocity."))

@@ -17,14 +17,14 @@ from tests import paper_values as paper
 from tests.config_files import parser
 
 
-def preprocessing(patch_size, seed=0, files=("train.yaml",), section="preprocessing", **overrides):
+def preprocessing(patch_size, seed=0, files=("train.yaml", "models/tiny.yaml"), section="preprocessing", **overrides):
     config = parser(*files, patch_size=patch_size, **overrides)
     transform = config.get_parsed_content(f"train#{section}")
     assert isinstance(transform, Compose)
     return transform.set_random_state(seed)
 
 
-PAPER = ("train.yaml", "paper/paper.yaml")
+PAPER = ("train.yaml", "models/large.yaml", "paper/paper.yaml")
 UNRESAMPLED = {"target_range": [0.7, 0.7], "pixel_range": [0.7, 0.7]}
 
 
