@@ -259,5 +259,5 @@ def kind(item):
     return item["_target_"].rsplit(".", 1)[-1]
 
 
-def transform(name, config, section="pairs"):
+def transform(name, config, section):
     return [t for t in config[section]["transforms"] if isinstance(t, dict) and kind(t) == name]

@@ -25,18 +25,16 @@ def test_each_says_how_it_is_called(name, capsys, monkeypatch):
     assert f"python -m tests.benchmarks.{name} " in told and "usage:" in told
 
 
-def test_a_sweep_compares_its_methods_with_the_cubic_spline(tmp_path, write_nifti, phantom, capsys, monkeypatch):
+def test_a_block_of_a_head_is_rebuilt_alone_and_in_air(tmp_path, write_nifti, phantom, capsys, monkeypatch):
     paths = [write_nifti(np.ascontiguousarray(phantom[:24, :24, :24]), name=f"{k}.nii.gz") for k in range(2)]
     kinds = zip(paths, ("train", "val"))
-    (tmp_path / "list.json").write_text(json.dumps([{"image": p.name, "kind": k, "subject": k} for p, k in kinds]))
-    sizes = ["--slab", "2", "--thicknesses", "4", "--steps", "2"]
-    monkeypatch.setattr("sys.argv", ["steps", str(tmp_path / "list.json"), str(tmp_path / "out"), *sizes])
+    listed = [{"image": p.name, "kind": k, "subject": k, "contrast": "T1w"} for p, k in kinds]
+    (tmp_path / "list.json").write_text(json.dumps(listed))
+    monkeypatch.setattr("sys.argv", ["air", str(tmp_path / "list.json")])
     monkeypatch.chdir(ROOT)
-    importlib.import_module("tests.benchmarks.steps").main()
+    importlib.import_module("tests.benchmarks.air").main()
     told = capsys.readouterr().out
-    assert "| unknown | 4 | cubic spline | 1 | +0.00 |" in told
-    assert all(f"| {name} | 1 |" in told for name in ("both, N = 0", "one family, N = 2", "Heun, N = 2", "AIS"))
-    assert (tmp_path / "out" / "steps.png").exists()
+    assert all(f"| val T1w | {share} |" in told for share in ("100%", "30%", "10%", "2%"))
 
 
 @pytest.mark.skipif(not (SHARED / "segmenter").exists(), reason="the shared data are not here")

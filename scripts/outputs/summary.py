@@ -32,7 +32,7 @@ def read_rows(path: Path) -> list[dict]:
     if not path.exists():
         return []
     try:  # names need not be UTF-8
-        table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding_errors="surrogateescape")
+        table = pd.read_csv(path, dtype=object, keep_default_na=False, encoding_errors="surrogateescape")
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read ({error}). Move it, or choose another output_dir.") from error
     found = list(table)

@@ -23,7 +23,7 @@ from ..stack.tissue import head_mask
 
 sitk, has_sitk = optional_import("SimpleITK")
 
-EDGE = 1.0  # mm; voxels of the grid that volumes are registered on
+EDGE = 1.0  # mm; voxels of the grid that volumes are registered on, unless their own are larger
 LEVELS = {8: (6.0, 1.0), 4: (3.0, 1.0), 1: (0.0, 0.1)}  # times coarser -> smoothing in mm, share of the voxels
 BINS = 32  # of the joint histogram
 ALIKE = 0.8  # see `likeness`; docs/benchmarks.md has what pairs of one head and of two reach
@@ -49,7 +49,7 @@ def register(fixed: MetaTensor, moving: MetaTensor, start: np.ndarray | None = N
     """
     if not has_sitk:
         raise InputError("--together needs SimpleITK: pip install simpleitk, or leave out --together.")
-    images = [_image(_on_cubes(volume)) for volume in (fixed, moving)]
+    images = [_image(_on_cubes(volume, _edge(fixed))) for volume in (fixed, moving)]
     mask = ndimage.binary_dilation(head_mask(_positive(fixed)).numpy(), iterations=2)
     inside = sitk.Resample(_image(MetaTensor(torch.from_numpy(mask.astype(np.uint8)), affine=fixed.affine)), images[0])
     motion = sitk.Euler3DTransform()
@@ -100,10 +100,11 @@ def likeness(fixed: MetaTensor, moving: MetaTensor, motion: np.ndarray, scale: f
     Returns:
         -1 to 1; 0 where they share less than a tenth of the fixed volume's head.
     """
-    here = _on_cubes(fixed)
-    there, seen = placed(_on_cubes(moving), here, motion)
+    edge = _edge(fixed)
+    here = _on_cubes(fixed, edge)
+    there, seen = placed(_on_cubes(moving, edge), here, motion)
     head = head_mask(_positive(here)).numpy()
-    both, sigma = head & (seen.numpy() > 0.99), 2 / 3 * scale / EDGE
+    both, sigma = head & (seen.numpy() > 0.99), 2 / 3 * scale / edge
     if both.sum() < 0.1 * head.sum():
         return 0.0
     deep = ndimage.distance_transform_edt(np.pad(both, 1))[1:-1, 1:-1, 1:-1] > sigma  # the border of all heads is alike
@@ -160,14 +161,19 @@ def _positive(volume: MetaTensor) -> Tensor:
     return volume.as_tensor().clamp(min=0)
 
 
-def _on_cubes(volume: MetaTensor) -> MetaTensor:
-    """A volume, smoothed, on a grid of `EDGE` mm with the same axes and centre."""
+def _edge(volume: MetaTensor) -> float:
+    """Voxels of the grid, in mm. Cubes that are smaller than a volume's voxels show no more of it."""
+    return max(EDGE, float(voxel_spacing(volume.affine).min()))
+
+
+def _on_cubes(volume: MetaTensor, edge: float) -> MetaTensor:
+    """A volume, smoothed, on a grid of `edge` mm with the same axes and centre."""
     affine, edges = np.asarray(volume.affine, dtype=float), voxel_spacing(volume.affine)
-    shape = np.maximum(np.round(np.array(volume.shape) * edges / EDGE), 1).astype(int)
+    shape = np.maximum(np.round(np.array(volume.shape) * edges / edge), 1).astype(int)
     coarse = affine.copy()
-    coarse[:3, :3] *= EDGE / edges
+    coarse[:3, :3] *= edge / edges
     coarse[:3, 3] += affine[:3, :3] @ ((np.array(volume.shape) - 1) / 2) - coarse[:3, :3] @ ((shape - 1) / 2)
-    smooth = ndimage.gaussian_filter(volume.as_tensor().numpy(), 0.5 * EDGE / edges, mode="nearest")
+    smooth = ndimage.gaussian_filter(volume.as_tensor().numpy(), 0.5 * edge / edges, mode="nearest")
     place = MetaTensor(torch.empty(tuple(shape)), affine=torch.from_numpy(coarse))
     values, _ = placed(MetaTensor(torch.from_numpy(smooth), affine=volume.affine), place, np.eye(4), order=1)
     return MetaTensor(values, affine=place.affine)

@@ -33,12 +33,27 @@ from scripts.rebuild.windows import window_size
 from scripts.stack.acquisition import Acquisition
 from tests.benchmarks import CKPT_PATH, deployed, shipped_network
 
+N_MAX = 5  # of the plain loop
 WINDOW, STRIDE = 128, 96
+THICKNESS = 5.0  # mm, from which the networks make 1 mm
 
 
-def network(size="tiny", device="cpu"):
-    """The deployed network; other sizes than tiny have random weights."""
-    return shipped_network(CKPT_PATH if size == "tiny" else None, size).to(device)
+def network(size=None, device="cpu"):
+    """The deployed network, or one of a size of configs/models with random weights."""
+    return shipped_network(CKPT_PATH if size is None else None, size).to(device)
+
+
+def calls(drift, batch, device):
+    """Name -> a call of either network for so many windows of the result."""
+    x = torch.randn(batch, 1, WINDOW, WINDOW, device=device)
+    lengths, t = torch.tensor([[THICKNESS, 1.0, THICKNESS, 1.0]], device=device), torch.zeros(1, device=device)
+    c = lengths[:, :2]
+    if drift.apn.lengths == 2:
+        first = partial(drift.apn, x, c)
+    else:
+        places = (torch.arange(WINDOW, device=device) + 0.5) / THICKNESS - 0.5
+        first = partial(drift.apn, x[:, :, : round(WINDOW / THICKNESS)], lengths, places[None])
+    return {"stage 1": first, "velocity": partial(drift.velocity, x, c, t)}
 
 
 def seconds(function, device, repeats=5):
@@ -88,12 +103,9 @@ def time_networks(device):
     """Each network, size and precision on batches of windows."""
     print("| size | network | precision | windows/s | GFLOP/s | of the ceiling | convolutions alone, of the ceiling |")
     print("|---|---|---|---|---|---|---|")
-    c, t = torch.tensor([[5.0, 1.0]], device=device), torch.zeros(1, device=device)
     tops = {bf16: ceiling(device, bf16) for bf16 in (False, True)}
-    for size, batch in (("tiny", 8), ("small", 2), ("large", 1)):
-        drift = network(size, device)
-        x = torch.randn(batch, 1, WINDOW, WINDOW, device=device)
-        for name, call in (("APN", partial(drift.apn, x, c)), ("velocity", partial(drift.velocity, x, c, t))):
+    for size, batch in ((None, 8), ("tiny", 8), ("small", 2), ("large", 1)):
+        for name, call in calls(network(size, device), batch, device).items():
             work = flops(call)
             for bfloat16, precision in ((False, "float32"), (True, "bfloat16")):
                 with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
@@ -102,8 +114,8 @@ def time_networks(device):
                 rate, top = work / took, tops[bfloat16]
                 alone = rate / share / top
                 print(
-                    f"| {size} | {name} | {precision} | {batch / took:.1f} | {rate / 1e9:.0f} | {rate / top:.0%} "
-                    f"| {alone:.0%} |",
+                    f"| {size or 'as shipped'} | {name} | {precision} | {batch / took:.1f} | {rate / 1e9:.0f} "
+                    f"| {rate / top:.0%} | {alone:.0%} |",
                     flush=True,
                 )
     print(f"\nceiling: {tops[False] / 1e9:.0f} GFLOP/s in float32, {tops[True] / 1e9:.0f} in bfloat16")
@@ -116,7 +128,7 @@ def starts(size):
 
 @torch.no_grad()
 def plain_loop(drift, planes, thickness, steps):
-    """Window by window, in float32, nothing shared, nothing skipped; seconds for the planes."""
+    """Networks of the paper's kind, window by window in float32, nothing shared; seconds for the planes."""
     begin = time.perf_counter()
     for plane in planes:
         result, weight = torch.zeros_like(plane), torch.zeros_like(plane)
@@ -136,7 +148,7 @@ def case(options):
     acquisition = Acquisition.of_truth(2, shape[2], 1.0, options["T"])
     scan = MetaTensor(1000 * torch.rand(1, *shape[:2], acquisition.slice_count), affine=torch.eye(4))
     acquisition.attach(scan)
-    drift = network(options["size"], device)
+    drift = network(device=device)
     inferer = deployed(**{key: options[key] for key in ("roi_size", "both_planes", "n_max", "bfloat16")})
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
@@ -145,9 +157,9 @@ def case(options):
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     result = {"seconds": took, "peak": peak / 2**20, "before": before / 2**20}
     if options.get("plain_planes"):
-        plain = network(options["size"], "cpu").to(memory_format=torch.contiguous_format)
+        plain = network("tiny", "cpu").to(memory_format=torch.contiguous_format)
         planes = 2 * torch.rand(options["plain_planes"], *shape[1:]) - 1
-        steps = ais_steps(options["T"], 1.0, options["n_max"])
+        steps = ais_steps(options["T"], 1.0, N_MAX)
         loop = plain_loop(plain, planes, torch.tensor([[options["T"], 1.0]]), steps)
         families = 2 if options["both_planes"] else 1  # the first two edges are the same
         result["plain"] = loop / options["plain_planes"] * shape[0] * families
@@ -156,7 +168,7 @@ def case(options):
 
 def time_volumes(edges, planes):
     """Sizes, thicknesses, windows and precision, each in a process of its own."""
-    paper = {"T": 5.0, "size": "tiny", "roi_size": WINDOW, "n_max": 5, "both_planes": False, "bfloat16": False}
+    paper = {"T": THICKNESS, "roi_size": WINDOW, "n_max": 1, "both_planes": False, "bfloat16": False}
     shipped = paper | {"roi_size": window_size("fast"), "both_planes": True, "bfloat16": fast_bfloat16("cpu")}
     head = {"shape": [256, 256, 150]}
     cases = [shipped | {"shape": [edge] * 3} for edge in edges]
@@ -177,7 +189,7 @@ def time_volumes(edges, planes):
         ratio = f"{result['plain'] / result['seconds']:.1f}" if "plain" in result else ""
         print(
             f"| {' x '.join(map(str, options['shape']))} | {options['T']:g} "
-            f"| {ais_steps(options['T'], 1.0, options['n_max'])} | {2 if options['both_planes'] else 1} "
+            f"| {options['n_max']} | {2 if options['both_planes'] else 1} "
             f"| {'paper' if options['roi_size'] == WINDOW else 'whole'} "
             f"| {'bfloat16' if options['bfloat16'] else 'float32'} | {result['seconds']:.0f} "
             f"| {1e6 * result['seconds'] / np.prod(options['shape']):.1f} | {result['peak']:.2f} | {ratio} |",

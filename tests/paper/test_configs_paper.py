@@ -30,12 +30,13 @@ def test_no_documented_command_passes_none(page):
 
 
 def test_training_uses_the_papers_data():
-    config = parser("train.yaml", "models/large.yaml")
+    config = parser("train.yaml")
     assert config["patch_size"] == paper.PATCH_SIZE
-    flips, scales = transform("RandFlipd", config), transform("ScaleIntensityRanged", config)
-    assert {flip["prob"] for flip in flips} == {paper.FLIP_PROBABILITY}
-    assert sorted(flip["spatial_axis"] for flip in flips) == [0, 0, 1, 1]  # of patches of slices, and of planes
-    for scale in scales:
+    for pairs in ("plane_pairs", "slice_pairs"):
+        flips = transform("RandFlipd", config, pairs)
+        assert [flip["prob"] for flip in flips] == [paper.FLIP_PROBABILITY] * 2
+        assert sorted(flip["spatial_axis"] for flip in flips) == [0, 1]
+        (scale,) = transform("ScaleIntensityRanged", config, pairs)
         assert (scale["a_min"], scale["a_max"]) == (0.0, 1.0)
         assert (scale["b_min"], scale["b_max"]) == paper.INTENSITY_RANGE
         assert not scale.get("clip", False), "bright voxels stay brighter than 1"
