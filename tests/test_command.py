@@ -47,7 +47,7 @@ def test_every_option_is_one_of_the_config():
         (["", "-o", "out"], "input is empty"),
         (["scan.nii", "-o", ""], "output_dir is empty"),
         (["scan.nii"], "-o"),
-        (["scan.nii", "-o", "out", "--size", "small"], "--size small needs weights of that size: tiny alone ships"),
+        (["scan.nii", "-o", "out", "--size", "small"], "--size small needs weights of that size: slices alone ships"),
         ([], "input"),
     ],
 )

@@ -77,7 +77,7 @@ def test_options_are_the_commands():
         (None, {"ckpt_path": "no.pt"}, "no.pt"),
         (None, {"speed": "slow"}, "slow"),
         (None, {"size": "gigantic"}, "gigantic"),
-        (None, {"size": "small"}, "tiny alone ships"),
+        (None, {"size": "small"}, "slices alone ships"),
     ],
 )
 def test_mistakes_are_told_in_one_line(scan, given, options, said):

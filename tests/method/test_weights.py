@@ -141,7 +141,7 @@ def test_the_shipped_weights_have_their_card():
     card = weights.read_card(ROOT / "models" / "model.pt")
     assert card.sha256 == sha256([ROOT / "models" / "model.pt"])
     assert card.target_range == (0.7, 1.3) and card.pixel_range == (0.5, 1.3)
-    assert card.max_thickness == 7.0 and card.spacing_ratio == (0.8, 1.4) and card.n_max == 5
+    assert card.max_thickness == 7.0 and card.spacing_ratio == (0.8, 1.4) and card.n_max == 1
 
 
 def test_weights_that_are_not_their_cards_are_refused(tmp_path):
