@@ -34,9 +34,9 @@ def deployed(**settings):
     return shipped_config(**settings).get_parsed_content("inferer")
 
 
-def preprocessing():
-    """The deployed steps between a file and the inferer."""
-    return shipped_config().get_parsed_content("preprocessing")
+def preprocessing(**options):
+    """The deployed steps between a file and the inferer, under options of configs/inference.yaml."""
+    return shipped_config(**options).get_parsed_content("preprocessing")
 
 
 def panels(groups, width):

@@ -1,0 +1,21 @@
+"""A scan's result in a region does not depend on the air around it: with the weights that ship, on a real scan."""
+
+from pathlib import Path
+
+import pytest
+
+from scripts.evaluate.paired import read_volume
+from tests.benchmarks import deployed, shipped_network
+from tests.benchmarks.air import rows
+
+SCAN = Path(__file__).parents[3] / "shared" / "data" / "isotropic" / "uih-a_T1w.nii.gz"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SCAN.exists(), reason="the shared data are not here")
+def test_a_block_is_rebuilt_alike_alone_and_where_it_fills_a_fiftieth_of_the_field(monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[2])
+    shares, quality, ratios = zip(*rows(read_volume(SCAN), 2, shipped_network(), deployed(bfloat16=False)))
+    assert shares[0] == "100%" and shares[-1] == "2%"
+    assert max(quality) - min(quality) < 0.1, "dB"
+    assert max(ratios) - min(ratios) < 0.05
