@@ -23,7 +23,7 @@ from ..stack.tissue import head_mask
 
 sitk, has_sitk = optional_import("SimpleITK")
 
-EDGE = 1.0  # mm; voxels of the grid that volumes are registered on, unless their own are larger
+EDGE = 1.0  # mm; voxels of the grid that volumes are registered on, unless their own are much larger
 LEVELS = {8: (6.0, 1.0), 4: (3.0, 1.0), 1: (0.0, 0.1)}  # times coarser -> smoothing in mm, share of the voxels
 BINS = 32  # of the joint histogram
 ALIKE = 0.8  # see `likeness`; docs/benchmarks.md has what pairs of one head and of two reach
@@ -162,8 +162,8 @@ def _positive(volume: MetaTensor) -> Tensor:
 
 
 def _edge(volume: MetaTensor) -> float:
-    """Voxels of the grid, in mm. Cubes that are smaller than a volume's voxels show no more of it."""
-    return max(EDGE, float(voxel_spacing(volume.affine).min()))
+    """Voxels of the grid, in mm. Cubes that are much smaller than a volume's voxels show no more of it."""
+    return max(EDGE, 0.75 * float(voxel_spacing(volume.affine).min()))
 
 
 def _on_cubes(volume: MetaTensor, edge: float) -> MetaTensor:

@@ -52,6 +52,7 @@ def test_stated_versions_are_exact_and_within_what_is_installed_by_pip(package):
     assert requirements()[package.lower()].contains(version)
 
 
+@pytest.mark.slow  # for the environment in which releases are tried: others may be in use
 @pytest.mark.parametrize("package", ["monai", "torch", "numpy"])
 def test_stated_versions_are_those_in_use(package):
     stated, installed = stated_versions()[package], importlib.metadata.version(package)
