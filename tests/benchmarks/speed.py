@@ -3,6 +3,7 @@
 python -m tests.benchmarks.speed networks    windows per second and FLOP/s against the machine's convolution ceiling
 python -m tests.benchmarks.speed volumes     seconds and peak memory against voxels, and against a plain loop
 python -m tests.benchmarks.speed command     the whole command, from file to file, on a head of 256 x 256 x 30 voxels
+python -m tests.benchmarks.speed jobs        a folder of four such heads by --jobs 1 and 2, in turn
 
 Volumes are noise from edge to edge, so that nothing is skipped, except for `command`, where a head stands in air.
 """
@@ -205,24 +206,38 @@ def head_in_air(shape):
     return (20 * generator.random(shape) + 800 * (radius < 1) * (0.5 + 0.5 * generator.random(shape))).astype(np.int16)
 
 
-def time_command(overrides):
-    """`python -m monai.bundle run` on a scan, with its peak memory."""
+def run_bundle(heads, overrides):
+    """Seconds of `python -m monai.bundle run` on so many scans."""
     with tempfile.TemporaryDirectory() as folder:
-        scan = Path(folder) / "head.nii.gz"
-        nib.save(nib.Nifti1Image(head_in_air((256, 256, 30)), np.diag([1.0, 1.0, 5.0, 1.0])), scan)
+        for k in range(heads):
+            scan = Path(folder) / "in" / f"head{k}.nii.gz"
+            scan.parent.mkdir(exist_ok=True)
+            nib.save(nib.Nifti1Image(head_in_air((256, 256, 30)), np.diag([1.0, 1.0, 5.0, 1.0])), scan)
         command = [sys.executable, "-m", "monai.bundle", "run", "--config_file", "configs/inference.yaml"]
-        command += ["--input", str(scan), "--output_dir", folder, *overrides]
+        command += ["--input", str(Path(folder) / "in"), "--output_dir", str(Path(folder) / "out"), *overrides]
         start = time.perf_counter()
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        took = time.perf_counter() - start
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+        return time.perf_counter() - start
+
+
+def time_jobs(rounds=2):
+    """Two jobs of half the threads beside one with all."""
+    print("| --jobs | four heads (s) |\n|---|---|")
+    for jobs in (1, 2) * rounds:
+        print(f"| {jobs} | {run_bundle(4, ['--jobs', str(jobs)]):.0f} |", flush=True)
+
+
+def time_command(overrides):
+    """`python -m monai.bundle run` on a scan, with its peak memory."""
+    took = run_bundle(1, overrides)
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
     print(f"| 256 x 256 x 30, 5 to 1 mm | {' '.join(overrides) or 'as shipped'} | {took:.0f} s | {peak:.2f} GiB |")
 
 
 def main():
     """Prints one table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["networks", "volumes", "command", "case"])
+    parser.add_argument("what", choices=["networks", "volumes", "command", "jobs", "case"])
     parser.add_argument("options", nargs=argparse.REMAINDER, help="command: overrides of configs/inference.yaml")
     parser.add_argument("--edges", type=int, nargs="+", default=[128, 192, 256])
     parser.add_argument("--plain_planes", type=int, default=8, help="planes that the plain loop is timed on")
@@ -237,6 +252,8 @@ def main():
         time_networks(default_device())
     elif arguments.what == "volumes":
         time_volumes(arguments.edges, arguments.plain_planes)
+    elif arguments.what == "jobs":
+        time_jobs()
     else:
         time_command(arguments.options)
 
