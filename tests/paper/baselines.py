@@ -92,6 +92,7 @@ def workflow(base, name, folder, run_id="run", **overrides):
     result = ConfigWorkflow(
         config_file=[
             str(ROOT / "configs" / f"{base}.yaml"),
+            *([str(ROOT / "configs" / "models" / "tiny.yaml")] if base == "train" else []),
             str(ROOT / "configs/paper/baselines" / f"{name}.yaml"),
             str(tiny),
         ],
