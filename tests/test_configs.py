@@ -139,6 +139,10 @@ def test_components_exist_and_take_their_arguments(file):
 @pytest.mark.parametrize("file", COMPLETE)
 def test_every_complete_file_has_the_shipped_network(file):
     assert raw(file)["network_def"] == raw("inference.yaml")["network_def"]
+    with torch.device("meta"):
+        network = parser(file).get_parsed_content("network_def")
+    weights = torch.load(ROOT / "models" / "model.pt", weights_only=True)
+    assert {k: v.shape for k, v in network.state_dict().items()} == {k: v.shape for k, v in weights.items()}
 
 
 @pytest.mark.parametrize("base", COMPLETE)

@@ -57,8 +57,8 @@ def signal_box(volume: Tensor) -> tuple[slice, ...]:
 def air_beside(planes: Tensor) -> int:
     """How many pixels of air planes are given at either end of their in-plane axis: none if they have some already.
 
-    The networks' group norms were trained on heads in air. In crops without air their errors grow; a margin of air
-    takes that back (docs/benchmarks.md). Above and below the slices it would be a false edge.
+    Networks with group norms, such as the paper's, are trained on heads in air. In crops without air their errors
+    grow, and a margin of air takes that back. Above and below the slices it would be a false edge.
 
     Args:
         planes: `(P, 1, H, W)` in [-1, 1], all those of a volume.

@@ -1,6 +1,6 @@
 """Real thick-slice scans, for which no truth exists: through-plane sharpness, traces of the slices, and a picture.
 
-python -m tests.benchmarks.thick SCANS PICTURE [--slab 24]
+python -m tests.benchmarks.thick SCANS PICTURE [--slab 24] [--stepped]
 
 SCANS is a folder of axial scans. Of each, the coronal slab behind the middle is rebuilt by configs/inference.yaml: it
 shows the brain without the face, and what the whole scan would show there.
@@ -44,11 +44,12 @@ def main():
     parser.add_argument("scans", type=Path)
     parser.add_argument("picture", type=Path)
     parser.add_argument("--slab", type=int, default=24)
+    parser.add_argument("--stepped", action="store_true", help="leave the steps between slices: no deblocking")
     options = parser.parse_args()
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    network, inferer, rows = shipped_network(), deployed(), []
+    network, inferer, rows = shipped_network(), deployed(deblocked=not options.stepped), []
     table = []
     for path in sorted(options.scans.glob("*.nii*")):
         with tempfile.TemporaryDirectory() as folder:
