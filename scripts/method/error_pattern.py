@@ -1,7 +1,8 @@
 """The third network, not of the paper: where in a rebuilt volume errors are large, and where they are small.
 
-It sees the result, and what of it was measured. Its convolutions are dilated and have no norms: a voxel's number does
-not depend on how much air is around the head. The module compiles with `torch.jit.script`.
+It sees the result, what of it was measured, and how far its two families of planes are apart. Its convolutions are
+dilated and have no norms: a voxel's number does not depend on how much air is around the head. The module compiles with
+`torch.jit.script`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from torch import Tensor, nn
 
 WIDTH = 24  # features
 DILATIONS = (1, 1, 2, 4, 8, 1)  # pixels; what is told of a pixel comes from 17 around it on each side
-SEEN = 2  # images: the result, and the slices
+SEEN = 3  # images: the result, the slices, and the spread
+SHOWN = 5  # channels that they become
 TYPICAL = 0.05  # error in [-1, 1], where training starts
 TOLD = 5  # numbers for each row: its place in the slice, and the lengths
 
@@ -27,7 +29,7 @@ class ErrorPatternNetwork(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        widths = [SEEN + TOLD, *(WIDTH for _ in DILATIONS)]
+        widths = [SHOWN + TOLD, *(WIDTH for _ in DILATIONS)]
         layers: list[nn.Module] = []
         for before, after, dilation in zip(widths, widths[1:], DILATIONS):
             layers += [nn.Conv2d(before, after, 3, padding=dilation, dilation=dilation), nn.ReLU()]
@@ -38,19 +40,21 @@ class ErrorPatternNetwork(nn.Module):
         """The logarithm of the mean absolute error, in units of `planes`.
 
         Args:
-            planes: `(B, 2, H, W)` in [-1, 1], the slice axis third: the rebuilt planes, and the measured slices,
-                linear between their centres.
+            planes: `(B, 3, H, W)` in [-1, 1], the slice axis third: the rebuilt planes; the measured slices, linear
+                between their centres; and half the distance between both families of planes, NaN where one was made.
             rows: `(H,)`, where the rows lie, in slices from the centre of the first one.
             lengths: `(3,)` in mm: thickness of the slices, target, and spacing of the slices.
 
         Returns:
             `(B, 1, H, W)`.
         """
-        result, slices = planes.chunk(2, dim=1)
-        seen = torch.cat([result + 1, 4 * (result - slices)], dim=1)  # 0 beyond the edges, as in air
+        result, slices, spread = planes.chunk(3, dim=1)
+        known = spread.isfinite()
+        apart = torch.where(known, spread, torch.zeros_like(spread))
+        seen = torch.cat([result + 1, 4 * (result - slices), 8 * apart, (1 + 300 * apart).log()], dim=1)  # air is at 0
         place = 2 * (rows - rows.round()).abs()  # 0 in the middle of a slice, 1 between two
         inside = torch.stack([place, place.square()])
         facts = torch.stack([lengths[0] / lengths[1], lengths[2] / lengths[0], lengths[1]]).log()
         told = torch.cat([inside, facts[:, None].expand(3, rows.shape[0])]).to(planes.dtype)
         told = told[None, :, :, None].expand(planes.shape[0], -1, -1, planes.shape[3])
-        return self.layers(torch.cat([seen, told], dim=1))
+        return self.layers(torch.cat([seen, known.to(planes.dtype), told], dim=1))

@@ -83,32 +83,39 @@ class Scale(NamedTuple):
 
 
 def seen(
-    measured: Tensor, result: Tensor, acquisition: Acquisition, scale: IntensityRange
+    measured: Tensor, result: Tensor, spread: Tensor | None, acquisition: Acquisition, scale: IntensityRange
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What the error network is told of a volume: the arguments of `ErrorPatternNetwork.forward`.
 
     Args:
         measured: `(X, Y, Z)` slices.
         result: `(X, Y, Z)` on the fine grid, in the same units.
+        spread: `(X, Y, Z)`, half the distance between both families of planes; None where one was made.
         acquisition: of the slices.
         scale: range of the slices' tissue.
     """
     a = acquisition
     slices = interpolate(scale.tissue(measured), a, "linear")
     other = longer_first(result.shape, a.slice_axis)[0]
-    volumes = torch.stack([scale.to_unit(scale.tissue(result)), scale.to_unit(slices)])
+    apart = torch.full_like(result, torch.nan) if spread is None else spread * (2 / (scale.high - scale.low))
+    volumes = torch.stack([scale.to_unit(scale.tissue(result)), scale.to_unit(slices), apart])
     planes = volumes.permute(4 - a.slice_axis - other, 0, 1 + a.slice_axis, 1 + other)
     lengths = torch.tensor([a.slice_thickness, a.target_spacing, a.slice_spacing])
     return planes, torch.from_numpy(a.fine_rows).float(), lengths
 
 
 def expected_error(
-    measured: Tensor, result: Tensor, acquisition: Acquisition, network: Drift, device: torch.device | str
+    measured: Tensor,
+    result: Tensor,
+    spread: Tensor | None,
+    acquisition: Acquisition,
+    network: Drift,
+    device: torch.device | str,
 ) -> Tensor:
     """The error network's numbers: mean absolute errors, up to a factor for each scan.
 
     Args:
-        measured, result, acquisition: as in `seen`.
+        measured, result, spread, acquisition: as in `seen`.
         network: with an error network, on the device.
         device: of the network.
 
@@ -119,7 +126,7 @@ def expected_error(
     if tell is None:
         raise ValueError("the network has no error network: load weights that hold one.")
     scale = intensity_range(measured)
-    planes, rows, lengths = seen(measured, result, acquisition, scale)
+    planes, rows, lengths = seen(measured, result, spread, acquisition, scale)
     rows, lengths = rows.to(device), lengths.to(device)
     calls = planes.split(max(1, PIXELS_ON_CPU // planes[0, 0].numel()))
     with torch.no_grad():
@@ -161,6 +168,16 @@ def own_planes(
     return planes, own, edges[other]
 
 
+def one_family(inferer: DriftInferer) -> DriftInferer:
+    """The inferer as it rebuilds a scan's own slices: in one family of planes, without deblocking and reconciling.
+
+    The slices lie too far apart for a second family, and they tell neither noise nor flat tissue as a volume does.
+    """
+    alone = copy.copy(inferer)
+    alone.both_planes = alone.projects = alone.deblocked = False
+    return alone
+
+
 def own_scale(
     measured: Tensor,
     acquisition: Acquisition,
@@ -173,9 +190,8 @@ def own_scale(
 
     Noise of the slices, which are the truth here, is taken off. The scale keeps at least half of what it was.
 
-    The slices lie too far apart for a second family of planes, and they tell neither noise nor flat tissue as a volume
-    does. So they are rebuilt in one family, without deblocking and reconciling. Calibration, which is done in the same
-    way, makes good for that.
+    They are rebuilt in one family of planes (`one_family`). Calibration, which is done in the same way, makes good for
+    that.
 
     Args:
         measured, acquisition, spacing: see `own_planes`; all intensities.
@@ -187,13 +203,11 @@ def own_scale(
         return Scale(1.0, False, "calibration alone: the scan's slices are too small or too thin to tell its own scale")
     planes, own, pixel = found
     thick = acquire(planes, own)
-    alone = copy.copy(inferer)
-    alone.both_planes = alone.projects = alone.deblocked = False
     edges = torch.tensor([acquisition.slice_spacing, own.slice_spacing, pixel, 1.0], dtype=torch.float64)
     stack = MetaTensor(thick[None, None].to(device), affine=edges.diag())
     own.attach(stack)
-    result: MetaTensor = alone(stack, network)[0, 0]  # type: ignore[assignment]  # of one, one
-    expected = expected_error(thick, result.as_tensor(), own, network, device)
+    result: MetaTensor = one_family(inferer)(stack, network)[0, 0]  # type: ignore[assignment]  # of one, one
+    expected = expected_error(thick, result.as_tensor(), None, own, network, device)
     inside = head_mask(planes)
     middle, typical = ((planes - result.as_tensor()).abs() / expected)[inside].median(), expected[inside].median()
     noise = MEDIAN * noise_sd(measured, acquisition.slice_axis) / typical
@@ -216,7 +230,7 @@ def error_map(
 
     Args:
         measured: `(1, X, Y, Z)` slices with their acquisition.
-        result: `(1, X', Y', Z')` of `inferer.rebuild`.
+        result: `(1, X', Y', Z')` of `inferer.rebuild`, with its `spread` where the inferer made two families of planes.
         network: with an error network, on the device.
         inferer: that made the result.
         device: of the network.
@@ -229,17 +243,22 @@ def error_map(
         nothing was rebuilt.
     """
     stored = Acquisition.of(measured)
-    thick, rebuilt = (volume.as_tensor()[0].cpu().float() for volume in (measured, result))
+    thick = measured.as_tensor()[0].cpu().float()
     if stored.at_target or thick.min() == thick.max():
-        nothing = MetaTensor(torch.zeros_like(rebuilt)[None], affine=result.affine)
+        nothing = MetaTensor(torch.zeros_like(result.as_tensor()), affine=result.affine)
         return nothing, Scale(1.0, False, "none: nothing was rebuilt")
     axes, flipped = grid.canonical(measured.affine)
     acquisition = stored.moved(axes, flipped)
-    thick, rebuilt = (volume.permute(axes).flip(flipped).contiguous() for volume in (thick, rebuilt))
+
+    def turned(volume: Tensor) -> Tensor:
+        return volume.permute(axes).flip(flipped).contiguous()
+
+    thick, rebuilt = turned(thick), turned(result.as_tensor()[0].cpu().float())
+    spread = turned(result.meta["spread"]) if "spread" in result.meta else None
     spacing = grid.voxel_spacing(measured.affine)[list(axes)]
     scale = own_scale(thick, acquisition, spacing, network, inferer, device)
     factor = calibration.factor(acquisition.slice_thickness, confidence, scale.own, without)
-    width = expected_error(thick, rebuilt, acquisition, network, device) * (factor * scale.value)
+    width = expected_error(thick, rebuilt, spread, acquisition, network, device) * (factor * scale.value)
     if not torch.isfinite(width).all():
         raise InputError("the error network gives NaN or infinite numbers: it is broken. Leave out --error_map.")
     stored_width = width.flip(flipped).permute([axes.index(a) for a in range(3)]).contiguous()

@@ -71,7 +71,7 @@ class StackInferer(Inferer, ABC):
     @abstractmethod
     def fine(
         self, thick: Tensor, acquisition: Acquisition, spacing: np.ndarray, network: nn.Module, device: torch.device
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor | None]:
         """The method: thick slices -> the volume on the fine grid.
 
         Args:
@@ -82,7 +82,7 @@ class StackInferer(Inferer, ABC):
             device: of the network.
 
         Returns:
-            `(X', Y', Z')` in [-1, 1], on the CPU.
+            `(X', Y', Z')` in [-1, 1], on the CPU; and of the same shape the spread of what it is the mean of, or None.
         """
 
     # hosts pass these two alone; MONAI declares *args and **kwargs as well
@@ -97,8 +97,9 @@ class StackInferer(Inferer, ABC):
 
         Returns:
             `(1, 1, X', Y', Z')` on the fine grid with its affine, float32, in the units of the scan, on the CPU;
-            `steps`, the number of steps, and `steps_source` are in its meta data. A stack that is at the target, or
-            constant, comes back without steps.
+            `steps`, the number of steps, and `steps_source` are in its meta data, and where the method tells one its
+            `spread`, `(X', Y', Z')` in the same units. A stack that is at the target, or constant, comes back without
+            steps and spread.
 
         Raises:
             ValueError: if the batch holds more than one stack or no acquisition.
@@ -109,7 +110,7 @@ class StackInferer(Inferer, ABC):
         stored = Acquisition.of(inputs)
         steps, source = 0, "none: the slices are at the target"
         affine = inputs.affine.reshape(4, 4).double().cpu().numpy()
-        result = inputs.as_tensor()[0, 0].cpu().float()
+        result, spread = inputs.as_tensor()[0, 0].cpu().float(), None
         if not stored.at_target:
             axes, flipped = grid.canonical(affine)
             acquisition = stored.moved(axes, flipped)
@@ -120,29 +121,32 @@ class StackInferer(Inferer, ABC):
                 rebuilt = interpolate(measured, acquisition, "nearest")
             else:
                 spacing = grid.voxel_spacing(affine)[list(axes)]
-                rebuilt = self._rebuild(measured, acquisition, spacing, network, inputs.device)
-            result = rebuilt.flip(flipped).permute([axes.index(a) for a in range(3)]).contiguous()
+                rebuilt, spread = self._rebuild(measured, acquisition, spacing, network, inputs.device)
+            back = [axes.index(a) for a in range(3)]
+            result = rebuilt.flip(flipped).permute(back).contiguous()
+            spread = None if spread is None else spread.flip(flipped).permute(back).contiguous()
             affine = grid.fine_affine(
                 affine, stored.slice_axis, stored.slice_count, stored.fine_count, stored.target_spacing
             )
         meta = {name: value for name, value in inputs.meta.items() if name != "affine"}
-        meta |= {"steps": steps, "steps_source": source}
+        meta |= {"steps": steps, "steps_source": source} | ({} if spread is None else {"spread": spread})
         batched = torch.from_numpy(affine)[None] if inputs.affine.dim() == 3 else torch.from_numpy(affine)
         return MetaTensor(result[None, None], affine=batched, meta=meta)
 
     def _rebuild(
         self, measured: Tensor, acquisition: Acquisition, spacing: np.ndarray, network: nn.Module, device: torch.device
-    ) -> Tensor:
-        """`(X, Y, Z)` slices in RAS+ order and the scan's units -> `(X', Y', Z')`."""
+    ) -> tuple[Tensor, Tensor | None]:
+        """`(X, Y, Z)` slices in RAS+ order and the scan's units -> `(X', Y', Z')` and its spread."""
         scale = intensity_range(measured)
         tissue = scale.tissue(measured)
-        volume = self.fine(scale.to_unit(tissue), acquisition, spacing, network, device)
+        volume, spread = self.fine(scale.to_unit(tissue), acquisition, spacing, network, device)
         if not torch.isfinite(volume).all():
             raise InputError("the weights give NaN or infinite voxels: they are broken. Set --ckpt_path to others.")
         result = scale.to_scan(volume)
         if self.projects:
             result = reconcile(result, tissue, acquisition)
-        return result.clamp(min=scale.low) + interpolate(measured - tissue, acquisition, "nearest")
+        result = result.clamp(min=scale.low) + interpolate(measured - tissue, acquisition, "nearest")
+        return result, None if spread is None else spread * (scale.high - scale.low) / 2
 
 
 class PlaneInferer(StackInferer):
@@ -160,6 +164,7 @@ class PlaneInferer(StackInferer):
         both_planes: rebuild in the planes along either in-plane axis and average. Otherwise the planes along the
             longer in-plane axis are used.
         flips: average over the planes and their three mirror images, in four times the time.
+        spread: tell half the distance between the two families, which an error map looks at; it changes no result.
         bfloat16, consistency, progress: see `StackInferer`.
     """
 
@@ -170,6 +175,7 @@ class PlaneInferer(StackInferer):
         sw_batch_size: int | None = None,
         both_planes: bool = False,
         flips: bool = False,
+        spread: bool = False,
         bfloat16: bool = False,
         consistency: str = "project",
         progress: bool = False,
@@ -180,6 +186,7 @@ class PlaneInferer(StackInferer):
         self.sw_batch_size = sw_batch_size
         self.both_planes = flag("both_planes", both_planes)
         self.flips = flag("flips", flips)
+        self.spread = spread
         planes = {"both_planes": self.both_planes, "flips": self.flips}
         self.settings |= {**planes, "roi_size": roi_size, "overlap": overlap}
 
@@ -228,15 +235,19 @@ class PlaneInferer(StackInferer):
 
     def fine(
         self, thick: Tensor, acquisition: Acquisition, spacing: np.ndarray, network: nn.Module, device: torch.device
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor | None]:
         """See `StackInferer.fine`."""
         volume = interpolate(thick, acquisition, "nearest")
+        spread = torch.zeros(volume.shape) if self.spread and self.both_planes else None
         box = signal_box(volume)
         if volume[box].numel():
             planes = self.planes(volume, box, thick, acquisition, spacing, network, device)
             sharpen = self.sharpener(network, acquisition, device)
-            volume[box] = self._sharpened(volume[box].shape, acquisition.slice_axis, planes, sharpen).cpu()
-        return volume
+            mean, family = self._sharpened(volume[box].shape, acquisition.slice_axis, planes, sharpen)
+            volume[box] = mean.cpu()
+            if spread is not None:
+                spread[box] = (family - mean).abs().cpu()
+        return volume, spread
 
     def _sharpened(
         self,
@@ -244,12 +255,11 @@ class PlaneInferer(StackInferer):
         slice_axis: int,
         planes: Callable[[int], Tensor],
         sharpen: Callable[[Tensor], Tensor] | None,
-    ) -> Tensor:
-        """The box, `(X, Y, Z)` on the fine grid in [-1, 1], by both families of planes, or one."""
-
+    ) -> tuple[Tensor, Tensor]:
+        """The box, `(X, Y, Z)` on the fine grid in [-1, 1], by both families of planes or one; and by the last alone."""
         others = longer_first(shape, slice_axis)[: 1 + self.both_planes]
         count = sum(shape[3 - slice_axis - other] for other in others)
-        mean = torch.zeros(())
+        mean = family = torch.zeros(())
         hidden = None if self.progress else True  # null hides it where there is no terminal
         with tqdm(total=count, desc="planes", leave=False, disable=hidden) as bar:
             for other in others:
@@ -258,8 +268,9 @@ class PlaneInferer(StackInferer):
                     bar.update(len(sharp))
                 else:
                     sharp = self._windowed(sharp, sharpen, bar)
-                mean = mean.to(sharp) + sharp[:, 0].movedim((1, 2), (slice_axis, other)) / len(others)
-        return mean
+                family = sharp[:, 0].movedim((1, 2), (slice_axis, other))
+                mean = mean.to(sharp) + family / len(others)
+        return mean, family
 
     def _windowed(self, planes: Tensor, sharpen: Callable[[Tensor], Tensor], bar: tqdm) -> Tensor:
         """`(P, 1, H, W)` in and out."""
@@ -282,7 +293,7 @@ class DriftInferer(PlaneInferer):
     """DRIFT (Secs. 3.6, S4.5): all windows share one Euler schedule and one conditioning, which depend on thickness.
 
     Args:
-        roi_size, overlap, sw_batch_size, both_planes, flips: see `PlaneInferer`.
+        roi_size, overlap, sw_batch_size, both_planes, flips, spread: see `PlaneInferer`.
         steps: Euler steps; null for AIS, 0 for stage 1 alone.
         n_max: most steps of AIS; 1 for one step at any thickness, as distilled weights have it.
         deblocked: steps from slice to slice in flat tissue become ramps (`deblocking.deblock`), whether or not the
@@ -297,6 +308,7 @@ class DriftInferer(PlaneInferer):
         sw_batch_size: int | None = None,
         both_planes: bool = False,
         flips: bool = False,
+        spread: bool = False,
         steps: int | None = None,
         n_max: int = N_MAX,
         deblocked: bool = False,
@@ -304,7 +316,7 @@ class DriftInferer(PlaneInferer):
         consistency: str = "project",
         progress: bool = False,
     ):
-        super().__init__(roi_size, overlap, sw_batch_size, both_planes, flips, bfloat16, consistency, progress)
+        super().__init__(roi_size, overlap, sw_batch_size, both_planes, flips, spread, bfloat16, consistency, progress)
         self.steps = steps
         self.n_max = n_max
         self.deblocked = flag("deblocked", deblocked)
@@ -328,10 +340,10 @@ class DriftInferer(PlaneInferer):
 
     def fine(
         self, thick: Tensor, acquisition: Acquisition, spacing: np.ndarray, network: nn.Module, device: torch.device
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor | None]:
         """See `StackInferer.fine`."""
-        volume = super().fine(thick, acquisition, spacing, network, device)
-        return deblock(volume, thick, acquisition) if self.deblocked else volume
+        volume, spread = super().fine(thick, acquisition, spacing, network, device)
+        return deblock(volume, thick, acquisition) if self.deblocked else volume, spread
 
     def planes(  # type: ignore[override]  # of one network alone
         self,

@@ -123,8 +123,9 @@ def calibrate(
                 edges = spacing.copy()
                 edges[axis] = told.slice_spacing
                 scale = own_scale(whole.as_tensor()[0], whole_told, edges, network, inferer, device)
-                result = rebuild(thick, network, inferer, device).as_tensor()[0]
-                expected = expected_error(thick.as_tensor()[0], result, told, network, device)
+                rebuilt = rebuild(thick, network, inferer, device)
+                result, spread = rebuilt.as_tensor()[0], rebuilt.meta.get("spread")
+                expected = expected_error(thick.as_tensor()[0], result, spread, told, network, device)
                 scores = ((result - truth).abs() / expected)[head].numpy()
                 kept = chance.choice(scores, min(KEPT, len(scores)), replace=False)
                 tables[False][person(item["subject"])][k].append(kept)

@@ -14,8 +14,8 @@ from monai.utils import convert_to_tensor
 from torch import Tensor
 
 from ..method.networks import Drift
-from ..rebuild.error_map import seen
-from ..rebuild.inferer import PlaneInferer
+from ..rebuild.error_map import one_family, seen
+from ..rebuild.inferer import DriftInferer
 from ..stack.acquisition import Acquisition
 from ..stack.intensity import intensity_range
 from .simulation import RandAcquired
@@ -26,19 +26,21 @@ class RandSlabd(RandomizableTransform, MapTransform):
     """Cuts a slab of neighbouring planes where there is tissue, draws an acquisition, and simulates it.
 
     Replaces the planes by the sharp slab, `(1, P, H, W)`. Adds `image`, `(1, P, S, W)`, its thick slices with their
-    affine and acquisition.
+    affine and acquisition; and `alone`, whether it is rebuilt as a scan's own slices are.
 
     Args:
         keys: one key, `(P, H, W)` planes in [0, 1] whose second axis is the slice axis; `spacing` in the data, in mm.
         acquired: draws the acquisition.
         size: rows and columns of the slab at most.
+        alone: share of the slabs that are rebuilt as a scan's own slices are.
     """
 
-    def __init__(self, keys: KeysCollection, acquired: RandAcquired, size: Sequence[int]):
+    def __init__(self, keys: KeysCollection, acquired: RandAcquired, size: Sequence[int], alone: float):
         MapTransform.__init__(self, keys)
         RandomizableTransform.__init__(self, prob=1.0)
         self.acquired = acquired
         self.size = size
+        self.alone = alone
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         (key,) = self.keys
@@ -52,18 +54,19 @@ class RandSlabd(RandomizableTransform, MapTransform):
         edges = torch.tensor([pixel, acquisition.slice_spacing, pixel, 1.0], dtype=torch.float64)
         image = MetaTensor(thick[None].contiguous(), affine=edges.diag())
         acquisition.attach(image)
-        return {key: label[None].contiguous(), "image": image}
+        return {key: label[None].contiguous(), "image": image, "alone": bool(self.R.random() < self.alone)}
 
 
 class ErrorBatch(PrepareBatch):
-    """Rebuilds a slab by the deployed inferer; what the error network sees of that, and how far the result is off.
+    """Rebuilds a slab by the deployed inferer, or as a scan's own slices are; what the error network sees of that, and
+    how far the result is off.
 
     Args:
         network: with both stages, which are frozen; on the device.
         inferer: the deployed one.
     """
 
-    def __init__(self, network: Drift, inferer: PlaneInferer):
+    def __init__(self, network: Drift, inferer: DriftInferer):
         for stage in (network.apn, network.velocity):
             stage.eval().requires_grad_(False)
         self.network = network
@@ -72,10 +75,12 @@ class ErrorBatch(PrepareBatch):
     def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
         """Takes a batch of one slab. Returns `(planes, |error|, (rows, lengths), {})` on the device."""
         measured, acquisition = batchdata["image"], Acquisition.of(batchdata["image"])
-        result = self.inferer(measured.to(device), self.network)[0, 0].as_tensor()
+        inferer = one_family(self.inferer) if batchdata["alone"] else self.inferer
+        rebuilt = inferer(measured.to(device), self.network)
+        result, spread = rebuilt[0, 0].as_tensor(), rebuilt.meta.get("spread")
         thick, truth = (convert_to_tensor(batchdata[key][0, 0], track_meta=False) for key in ("image", "label"))
         scale = intensity_range(thick)
-        planes, rows, lengths = seen(thick, result, acquisition, scale)
+        planes, rows, lengths = seen(thick, result, spread, acquisition, scale)
         error = (scale.to_unit(truth) - scale.to_unit(result)).abs()
         label = error.movedim((acquisition.slice_axis, 2), (1, 2))[:, None]
         return planes.to(device), label.to(device), (rows.to(device), lengths.to(device)), {}

@@ -25,7 +25,8 @@ def network():
 
 
 def planes(height=24, width=31):
-    return torch.cat([image(2, height, width), image(2, height, width).flip(0)], dim=1)
+    first, second = image(2, height, width), image(2, height, width).flip(0)
+    return torch.cat([first, second, 0.1 * (first - second).abs()], dim=1)
 
 
 def rows(count, step=0.2):
@@ -64,8 +65,16 @@ def test_air_around_a_head_changes_nothing_in_it():
     net, margin = network(), 20
     x = planes()
     wide = torch.nn.functional.pad(x, [margin, margin], value=-1.0)
+    wide[:, 2].clamp_(min=0)  # both families are air there
     inside = net(wide, rows(24), LENGTHS)[..., margin:-margin]
     assert torch.allclose(inside[..., 17:-17], net(x, rows(24), LENGTHS)[..., 17:-17], atol=1e-5)
+
+
+def test_without_a_second_family_it_tells_something_else_and_finite():
+    net, alone = network(), planes()
+    alone[:, 2] = torch.nan
+    said = net(alone, rows(24), LENGTHS)
+    assert said.isfinite().all() and not torch.allclose(said, net(planes(), rows(24), LENGTHS), atol=1e-3)
 
 
 def test_it_compiles():

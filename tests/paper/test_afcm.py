@@ -113,7 +113,7 @@ def test_each_network_follows_its_own_terms():
 def test_each_slice_comes_from_the_four_around_it_and_the_outermost_stands_for_those_missing(axis):
     network, thick = tiny(), torch.rand(3, 8, 9) * 2 - 1
     acquisition = Acquisition.stack(axis, 3, 4.0, 4.0, 1.0)
-    result = AfcmInferer(seed=3).fine(thick.movedim(0, axis), acquisition, np.ones(3), network, torch.device("cpu"))
+    result = AfcmInferer(seed=3).fine(thick.movedim(0, axis), acquisition, np.ones(3), network, torch.device("cpu"))[0]
     z = torch.randn(12, 8, generator=torch.Generator().manual_seed(3))
     for k, position in enumerate(acquisition.fine_rows.clip(0, 2)):
         around = [thick[min(max(n, 0), 2)] for n in range(int(position) - 1, int(position) + 3)]

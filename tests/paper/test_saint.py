@@ -99,7 +99,7 @@ def test_a_stack_is_rebuilt_as_training_sees_it_whatever_its_axis_and_however_ma
         stack = thick.movedim(-1, axis)
         for pixels in (10**6, 1):
             monkeypatch.setattr("scripts.paper.baselines.stacks.PIXELS_ON_CPU", pixels)
-            result = SaintInferer().fine(stack, acquisition, np.ones(3), network, torch.device("cpu"))
+            result = SaintInferer().fine(stack, acquisition, np.ones(3), network, torch.device("cpu"))[0]
             torch.testing.assert_close(result.movedim(axis, -1), expected)
 
 

@@ -34,7 +34,7 @@ def drift():
 
 @pytest.fixture(scope="module")
 def inferer():
-    return DriftInferer(64, both_planes=True, steps=1, deblocked=True)
+    return DriftInferer(64, both_planes=True, spread=True, steps=1, deblocked=True)
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +65,8 @@ def moved(scan, axes, flipped):
         affine[:3, axis] *= -1
     other = MetaTensor(volume.flip(flipped)[None], affine=torch.from_numpy(affine))
     Acquisition.of(scan).moved(axes, flipped).attach(other)
+    if "spread" in scan.meta:
+        other.meta["spread"] = scan.meta["spread"].permute(axes).flip(flipped)
     return other
 
 
@@ -103,6 +105,12 @@ def test_how_a_scan_is_stored_does_not_matter(axes, flipped, scan, result, drift
     )
 
 
+def test_where_both_families_of_planes_agree_less_it_says_something_else(scan, result, drift, inferer, found):
+    other = result.clone()
+    other.meta["spread"] = 3 * result.meta["spread"]
+    assert not torch.allclose(mapped(scan, other, drift, inferer)[0].as_tensor(), found[0].as_tensor(), rtol=1e-4)
+
+
 def test_a_scan_at_its_target_has_no_error_map_to_speak_of(drift, inferer):
     thin = scan_of(smooth_head((20, 22, 24)), thickness=1.0)
     width, scale = mapped(thin, thin, drift, inferer)
@@ -126,7 +134,7 @@ def test_the_scale_is_the_ratio_of_true_to_expected_error_in_the_scans_own_slice
     thick = scan_of(truth[0].as_tensor())
     alone = DriftInferer(64, steps=1, consistency="measure")
     rebuilt = rebuild(thick, drift, alone, "cpu")
-    expected = expected_error(thick.as_tensor()[0], rebuilt.as_tensor()[0], Acquisition.of(thick), drift, "cpu")
+    expected = expected_error(thick.as_tensor()[0], rebuilt.as_tensor()[0], None, Acquisition.of(thick), drift, "cpu")
     scores = (rebuilt.as_tensor()[0] - truth.as_tensor()[0]).abs() / expected
     inside = truth.as_tensor()[0] > 0.3 * truth.max()
     value, is_own, source = own(scan, drift, inferer)
@@ -176,11 +184,11 @@ def test_the_error_network_sees_unit_intensities(scan, result, drift):
     """A factor and an offset of a scan change what it says by the factor alone."""
     thick, rebuilt = scan.as_tensor()[0], result.as_tensor()[0]
     assert intensity_range(thick).low == 0
-    a = expected_error(thick, rebuilt, Acquisition.of(scan), drift, "cpu")
-    b = expected_error(3 * thick, 3 * rebuilt, Acquisition.of(scan), drift, "cpu")
+    a = expected_error(thick, rebuilt, None, Acquisition.of(scan), drift, "cpu")
+    b = expected_error(3 * thick, 3 * rebuilt, None, Acquisition.of(scan), drift, "cpu")
     torch.testing.assert_close(b, 3 * a, rtol=1e-3, atol=0)
 
 
 def test_without_an_error_network_it_is_a_mistake_of_the_caller(scan, result):
     with pytest.raises(ValueError, match="no error network"):
-        expected_error(scan.as_tensor()[0], result.as_tensor()[0], Acquisition.of(scan), untrained(), "cpu")
+        expected_error(scan.as_tensor()[0], result.as_tensor()[0], None, Acquisition.of(scan), untrained(), "cpu")

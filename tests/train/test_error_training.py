@@ -8,6 +8,7 @@ from scripts.method.calibration import person
 from scripts.method.error_pattern import ErrorPatternNetwork
 from scripts.method.losses import ErrorLoss
 from scripts.method.weights import load_weights, read_card
+from scripts.rebuild.error_map import one_family
 from scripts.rebuild.inferer import rebuild
 from scripts.train.error_calibration import box_means, fit_regions
 from tests import nano
@@ -59,12 +60,22 @@ def test_a_pair_is_the_deployed_result_and_its_error(trained):
     bundle, _ = trained
     batch = next(iter(content(bundle, "error_pairs#dataloader")))
     planes, error, (rows, lengths), _ = content(bundle, "error_pairs#prepare_batch")(batch, "cpu")
-    result = rebuild(batch["image"][0], content(bundle, "network"), content(bundle, "error_inferer"), "cpu")
+    inferer = content(bundle, "error_inferer")
+    inferer = one_family(inferer) if batch["alone"] else inferer
+    result = rebuild(batch["image"][0], content(bundle, "network"), inferer, "cpu")
     truth = batch["label"][0]
-    assert planes.shape == (4, 2, *truth.shape[2:]) and error.shape == (4, 1, *truth.shape[2:])
+    assert planes.shape == (4, 3, *truth.shape[2:]) and error.shape == (4, 1, *truth.shape[2:])
     assert rows.shape == truth.shape[2:3] and lengths.shape == (3,)
     scale = error[:, 0].sum() / (result - truth)[0].abs().sum()
     torch.testing.assert_close(error[:, 0], scale * (result - truth)[0].abs().as_tensor(), rtol=1e-3, atol=1e-4)
+
+
+def test_some_slabs_are_rebuilt_as_a_scans_own_slices_are_and_the_others_tell_their_spread(trained):
+    bundle, _ = trained
+    batches, prepare = content(bundle, "error_pairs#dataloader"), content(bundle, "error_pairs#prepare_batch")
+    known = [(bool(batch["alone"]), prepare(batch, "cpu")[0][:, 2].isfinite()) for _ in range(3) for batch in batches]
+    assert {alone for alone, _ in known} == {True, False}
+    assert all(one.all() != alone and one.any() != alone for alone, one in known)
 
 
 def test_the_card_holds_the_calibration_of_people_who_were_held_out(trained):

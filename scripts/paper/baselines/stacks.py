@@ -43,7 +43,7 @@ class HeadInferer(StackInferer):
 
     def fine(
         self, thick: Tensor, acquisition: Acquisition, spacing: np.ndarray, network: nn.Module, device: torch.device
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor | None]:
         """See `StackInferer.fine`."""
         axis = acquisition.slice_axis
         volume = interpolate(thick, acquisition, "nearest")
@@ -51,7 +51,7 @@ class HeadInferer(StackInferer):
         if volume[box].numel():
             stack = thick[box].movedim(axis, -1).to(device)
             volume[box] = self.head(stack, acquisition, network).movedim(-1, axis).cpu()
-        return volume
+        return volume, None
 
     def parts(self, count: int, pixels: int, name: str) -> Iterable[Tensor]:
         """Indices of `count` images of so many pixels, call by call, behind a progress bar."""
