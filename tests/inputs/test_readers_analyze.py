@@ -56,6 +56,14 @@ def test_a_pair_is_one_scan_with_all_its_files(tmp_path):
         assert names == ["scan.hdr", "scan.img", "scan.mat"] and items[0]["result"] == "out/scan_sr"
 
 
+@pytest.mark.parametrize("kind", [nib.AnalyzeImage, nib.Nifti1Pair, nib.Nifti2Pair])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_a_header_is_known_by_its_length_in_either_byte_order(kind, order, tmp_path):
+    header = kind.header_class(endianness=order)
+    nib.save(kind(texture(), PLACE, header), tmp_path / "scan.hdr")
+    assert [item["image"] for item in scans(tmp_path, "out", 1.3)] == [str(tmp_path / "scan.hdr")]
+
+
 def test_a_header_without_voxels_is_told(tmp_path, refusal):
     save(tmp_path / "scan.hdr", nib.AnalyzeImage)
     (tmp_path / "scan.img").unlink()

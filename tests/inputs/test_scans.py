@@ -68,10 +68,11 @@ def test_a_single_file_may_be_a_result(tmp_path):
     assert len(scans(tmp_path / "a_sr.nii.gz", tmp_path, THIN)) == 1
 
 
-def test_a_result_that_is_passed_over_is_named(tmp_path, log):
-    touch(tmp_path, "a.nii.gz", "a_sr.nii.gz")
-    scans(tmp_path, tmp_path, THIN)
-    assert f"{tmp_path / 'a_sr.nii.gz'} is skipped: its name ends in _sr" in log.text
+@pytest.mark.parametrize("name", ["a_sr.nii.gz", "a_sr_error.nii.gz"])
+def test_a_result_that_is_passed_over_is_named(name, tmp_path, log):
+    touch(tmp_path, "a.nii.gz", name)
+    assert len(scans(tmp_path, tmp_path, THIN)) == 1
+    assert f"{tmp_path / name} is skipped: its name ends in _sr" in log.text
 
 
 def test_a_folder_is_searched_at_any_depth_without_results_and_hidden_files(tmp_path):

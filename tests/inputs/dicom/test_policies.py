@@ -48,6 +48,8 @@ from tests.dicom_files import THIN, enhanced, mr_slices, read_only, save, verdic
         ({"ImageOrientationPatient": None}, "missing geometry"),
         ({"PixelSpacing": None}, "missing geometry"),
         ({"ImageOrientationPatient": [1, 0, 0, 0, 0, 0]}, "broken geometry"),
+        ({"ImageOrientationPatient": [1, 0, 0, 0.05, 0.99875, 0]}, "broken geometry"),
+        ({"ImageOrientationPatient": [1.05, 0, 0, 0, 1, 0]}, "broken geometry"),
         ({"PixelSpacing": [0, 1]}, "broken geometry"),
         ({"RescaleSlope": 0, "RescaleIntercept": 0}, "broken intensities"),
         ({"PixelData": None}, "no pixel data"),

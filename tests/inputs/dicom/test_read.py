@@ -201,11 +201,17 @@ def test_sheared_stacks(tmp_path, voxels, angle):
         np.testing.assert_allclose(read_only(tmp_path).affine[:3, 2], tilt * np.array([-1, -1, 1]), atol=1e-6)
 
 
-@pytest.mark.parametrize("first", [3, 5])
+@pytest.mark.parametrize("first", [3, 3.9, 5])
 def test_the_median_of_thicknesses_is_used_and_their_range_is_warned_of(first, tmp_path, voxels, caplog):
     images = mr_slices(voxels, SliceThickness=lambda k: first if k == 0 else 4)
     assert read_only(save(tmp_path, images)).slice_thickness == 4
     assert f"{min(first, 4)} to {max(first, 4)} mm thick; the median, 4 mm" in caplog.text
+
+
+def test_thicknesses_that_differ_by_rounding_are_no_warning(tmp_path, voxels, caplog):
+    images = mr_slices(voxels, SliceThickness=lambda k: 4 + 0.007 * (k % 2))
+    assert read_only(save(tmp_path, images)).slice_thickness == pytest.approx(4, abs=0.01)
+    assert not caplog.records
 
 
 def test_a_truncated_file_is_named(tmp_path, voxels):

@@ -73,6 +73,12 @@ def test_stacks_of_like_orientation_are_two_volumes(tmp_path, voxels):
     np.testing.assert_array_equal(read_series(first).array, read_series(second).array)
 
 
+@pytest.mark.parametrize(("off", "count"), [(2e-5, 1), (2e-3, 2)])
+def test_directions_that_differ_by_rounding_are_one(tmp_path, voxels, off, count):
+    images = mr_slices(voxels, ImageOrientationPatient=lambda k: [1, (k % 2) * off, 0, -(k % 2) * off, 1, 0])
+    assert len(taken(save(tmp_path, images))) == count
+
+
 @pytest.mark.parametrize(("angle", "count"), [(40, 2), (50, 0)])
 def test_stacks_more_than_45_degrees_apart_are_a_localizers(tmp_path, voxels, angle, count):
     cosine, sine = np.cos(np.radians(angle)), np.sin(np.radians(angle))
