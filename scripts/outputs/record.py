@@ -282,7 +282,8 @@ def _step_ratio(measured: MetaTensor, result: MetaTensor) -> float | None:
     count = result.shape[across]
     third = [volume.as_tensor().narrow(across, count // 3, -(-count // 3)) for volume in (measured, result)]
     try:
-        flat = flat_tissue(interpolate(third[0], acquisition, "cubic"))
+        spline = interpolate(third[0], acquisition, "cubic")
+        flat = flat_tissue(spline.clamp(min=third[0].min()))  # its undershoot is no floor
     except ValueError:  # constant
         return None
     number = step_ratio(third[1], acquisition, flat)

@@ -44,7 +44,9 @@ def deblock(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Tenso
         return result
     positive = measured.to(result) - measured.min()
     spline = interpolate(positive, acquisition, "cubic")
-    flat = 1 / (1 + (edge_strength(spline, head_mask(spline)) / FLATTEST) ** ROLL_OFF)
+    # that of the slices: the spline's undershoot beside a masked head would pass for its floor
+    head = interpolate(head_mask(positive).to(positive), acquisition, "nearest") > 0.5
+    flat = 1 / (1 + (edge_strength(spline, head) / FLATTEST) ** ROLL_OFF)
     width = math.ceil(acquisition.slice_spacing / acquisition.target_spacing - 1e-6)  # voxels; no slice has more
     kernel = np.ones(width) if width % 2 else np.pad(np.ones(width - 1), 1, constant_values=0.5)
     mean = ndimage.convolve1d(result.cpu().numpy(), kernel / width, acquisition.slice_axis, mode="nearest")

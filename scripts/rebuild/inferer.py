@@ -256,7 +256,7 @@ class PlaneInferer(StackInferer):
         planes: Callable[[int], Tensor],
         sharpen: Callable[[Tensor], Tensor] | None,
     ) -> tuple[Tensor, Tensor]:
-        """The box, `(X, Y, Z)` on the fine grid in [-1, 1]: the mean of the families of planes, and the last of them."""
+        """The box, `(X, Y, Z)` on the fine grid in [-1, 1]: the mean of the families of planes, and the last one."""
         others = longer_first(shape, slice_axis)[: 1 + self.both_planes]
         count = sum(shape[3 - slice_axis - other] for other in others)
         mean = family = torch.zeros(())

@@ -63,7 +63,8 @@ def flat_tissue(reference: Tensor) -> Tensor:
     """The half of the head where intensity changes least, by its gradient's magnitude. Edges would hide a step.
 
     Args:
-        reference: `(X, Y, Z)`, the truth, or where there is none a volume without steps, such as the cubic spline's.
+        reference: `(X, Y, Z)`, the truth, or where there is none a volume without steps, such as the cubic spline's
+            without its undershoot.
 
     Returns:
         `(X, Y, Z)` bool.

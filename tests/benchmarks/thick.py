@@ -60,7 +60,7 @@ def main():
         nearest, cubic = (interpolate(measured.as_tensor()[0], a, method) for method in ("nearest", "cubic"))
         band = (1 / (2 * a.slice_spacing), 1 / (2 * max(spacing)))  # thick slices cannot hold it, the grid can
         ratios = [directional_power_ratio(v, SLICE, LEFT_RIGHT, spacing, band) for v in (cubic, result)]
-        flat = flat_tissue(cubic)
+        flat = flat_tissue(cubic.clamp(min=measured.min()))
         steps = [step_ratio(v, a, flat) for v in (cubic, result)]
         numbers = [f"{ratio:.1f}" for ratio in ratios] + [f"{ratio:.2f}" for ratio in steps]
         table.append((name, f"{a.slice_spacing:.2g}", *numbers))
