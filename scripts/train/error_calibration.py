@@ -135,7 +135,10 @@ def calibrate(
                 for edge, found in boxes.items():
                     errors, squares = (box_means(one, head, edge) for one in (result - truth, expected**2))
                     found.append((k, errors / np.sqrt(squares) / scale.value))
-                logger.info(f"{item['label']}, {thickness:g} mm: 90 % of scores are below {np.quantile(kept, 0.9):.2f}")
+                below = np.quantile(kept, 0.9)
+                own = f", {below / scale.value:.2f} by the scan's own scale" if scale.own else ""
+                kind = f"{thickness:g} mm, {profile}, spacing {ratio:g}, noise {noise:g}"
+                logger.info(f"{item['label']}, {kind}: 90 % of scores are below {below:.2f}{own}")
     people, standing_in = (
         {name: [quantiles(np.concatenate(one)) for one in rows] for name, rows in tables[own].items() if all(rows)}
         for own in (True, False)
