@@ -123,6 +123,7 @@ def test_in_a_dataset_entities_tell_what_goes_together(write_nifti, tmp_path):
         ({"SeriesDescription": "t2 tse sag"}, True),
         ({"SeriesDescription": "t2 tse sag", "EchoTime": 95}, True),
         ({"SeriesDescription": "flair sag"}, False),
+        ({"SeriesDescription": "t2 tse sag", "EchoTime": 120}, False),
         ({"SeriesDescription": "t2 tse sag", "EchoTime": 30}, False),
         ({"SeriesDescription": "t2 tse sag", "InversionTime": 2500}, False),
         ({"SeriesDescription": "t2 tse sag", "FrameOfReferenceUID": "1.2.3.6"}, False),
@@ -138,12 +139,16 @@ def test_in_a_study_headers_tell_what_goes_together(other, alike, tmp_path):
     assert len(scans(tmp_path / "study", tmp_path / "out", 1.3, together=True)) == (1 if alike else 2)
 
 
-def test_series_of_one_direction_are_left_alone(tmp_path):
+@pytest.mark.parametrize(("degrees", "alike"), [(0, False), (20, False), (30, True)])
+def test_series_of_one_direction_are_left_alone(degrees, alike, tmp_path):
     voxels = (1000 * np.random.default_rng(0).random((12, 10, 6))).astype(np.uint16)
-    for number in (7, 8):
-        save(
-            tmp_path / "study" / str(number),
-            mr_slices(voxels, SeriesNumber=number, SeriesInstanceUID=f"1.2.3.{number}"),
+    for number, angle in ((7, 0), (8, np.radians(degrees))):
+        images = mr_slices(
+            voxels,
+            [1, 0, 0, 0, np.cos(angle), np.sin(angle)],
+            SeriesNumber=number,
+            SeriesInstanceUID=f"1.2.3.{number}",
         )
+        save(tmp_path / "study" / str(number), images)
     items = scans(tmp_path / "study", tmp_path / "out", 1.3, together=True)
-    assert len(items) == 2 and all(isinstance(item["image"], dicom.Series) for item in items)
+    assert len(items) == (1 if alike else 2) and all(isinstance(item["image"], dicom.Series) for item in items)

@@ -1,5 +1,7 @@
 """Laws of the inferer with a stage 1 on the measured slices, with a plain loop over planes as oracle."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -78,8 +80,10 @@ def test_agreement_with_a_plain_loop(axis, steps, drift):
     assert (one - both).abs().max() > 1
 
 
-def test_flips_average_the_four_mirror_images(drift):
+@pytest.mark.parametrize("shift", [0.0, 0.4])
+def test_flips_average_the_four_mirror_images(shift, drift):
     image, mirrors = stack((8, 16, 4)), ((), (2,), (3,), (2, 3))
+    replace(Acquisition.of(image), shift=shift).attach(image)
     result = of_box(DriftInferer(16, steps=1, flips=True, **OWN)(image, drift))
     close(result, by_loop(image, drift, (1,), 1, mirrors))
     assert (result - by_loop(image, drift, (1,), 1)).abs().max() > 1

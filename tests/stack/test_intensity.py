@@ -118,6 +118,20 @@ def test_a_raised_scan_begins_at_its_floor_and_a_crop_of_tissue_at_zero(floor):
     assert intensity_range(smooth_head()[10:-10, 10:-10, 10:-10]).low == 0
 
 
+@pytest.mark.parametrize(("share", "raised"), [(0.08, False), (0.12, True)])
+def test_a_floor_has_a_tenth_of_the_voxels_near_it(share, raised):
+    """Cerebrospinal fluid of a crop is fewer."""
+    tissue, dark = torch.linspace(600, 1000, round(10000 * (1 - share))), torch.full((round(10000 * share),), 500.0)
+    assert intensity_range(torch.cat([tissue, dark])).low == (500 if raised else 0)
+
+
+@pytest.mark.parametrize(("share", "tissue"), [(0.1, False), (0.2, True)])
+def test_what_fills_more_than_a_seventh_of_the_head_is_no_hot_spot(share, tissue):
+    air, dim = torch.zeros(10000), torch.linspace(80, 120, round(10000 * (1 - share)))
+    bright = torch.full((round(10000 * share),), 2000.0)
+    assert (intensity_range(torch.cat([air, dim, bright])).high == 2000) == tissue
+
+
 @pytest.mark.parametrize("share", [0.0005, 0.003, 0.03])
 @pytest.mark.parametrize("factor", [25, 1000])
 def test_hot_voxels_do_not_move_the_range_and_are_no_tissue(factor, share):
