@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from scripts.errors import InputError, report_input_errors
+from scripts.errors import InputError, few, report_input_errors
 from scripts.files import whole_file
 from scripts.method.weights import Card, write_card
 
@@ -97,11 +97,6 @@ def read_checkpoint(path: Path) -> tuple[str, dict[str, Tensor]]:
     return size, weights
 
 
-def _some(faults: Sequence[str], shown: int = 3) -> str:
-    more = f" and {len(faults) - shown} more" if len(faults) > shown else ""
-    return ", ".join(faults[:shown]) + more
-
-
 def check_weights(path: Path, stage: str, found: Mapping[str, Tensor], expected: Mapping[str, tuple[int, ...]]) -> None:
     """Refuses weights whose names or shapes are not the expected ones.
 
@@ -130,7 +125,7 @@ def check_weights(path: Path, stage: str, found: Mapping[str, Tensor], expected:
         ],
     }
     if any(faults.values()):
-        told = "; ".join(f"{kind}: {_some(names)}" for kind, names in faults.items() if names)
+        told = "; ".join(f"{kind}: {few(names)}" for kind, names in faults.items() if names)
         raise InputError(f"{path} is not {stage}: {told}. Give the authors' stage 1 first, then their stage 2.")
 
 
@@ -163,7 +158,7 @@ def convert(stage1: Path, stage2: Path) -> tuple[str, dict[str, Tensor]]:
     differing = [FROZEN + name for name in expected1 if copy and not torch.equal(second[FROZEN + name], first[name])]
     if differing:
         raise InputError(
-            f"{stage2} was trained on another stage 1 than {stage1}: {_some(differing)} differ. "
+            f"{stage2} was trained on another stage 1 than {stage1}: {few(differing)} differ. "
             "Give two files that belong together."
         )
     both = {**first, **second}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import logging
 import sys
+from collections.abc import Sequence
 from types import TracebackType
 
+SHOWN = 5  # names in a message
 INTERRUPTED = "interrupted: what is complete stays; the same command goes on from there."
 
 
@@ -17,6 +19,16 @@ def printable(text: str) -> str:
     'a\\x1b[2Jb\\n.nii'
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def few(names: Sequence[object]) -> str:
+    """The first names, and how many more there are.
+
+    >>> few("abcdefg"), few([])
+    ('a, b, c, d, e and 2 more', 'none')
+    """
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return (", ".join(map(str, names[:SHOWN])) or "none") + more
 
 
 class InputError(ValueError):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import InputError, printable
+from ..errors import InputError, few, printable
 from ..files import stem
 from . import dicom
 from .dicom.headers import numbers, value
@@ -57,7 +57,7 @@ def grouped(items: Sequence[dict], named: Sequence[dict], reference: str | None 
         InputError: if the pattern matches no scan.
     """
     if reference is not None and not any(_matches(item, reference) for item in items):
-        names = ", ".join(str(item["name"]) for item in items[:5])
+        names = few([item["name"] for item in items])
         raise InputError(f"--reference {reference} matches no scan: expected one of {names}.")
     groups: list[list[dict]] = [list(named)] if named else []
     volumes: dict[tuple[str, str], list[dict]] = {}

@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ..errors import InputError, printable
+from ..errors import InputError, few, printable
 
 logger = logging.getLogger("drift")
-
-SHOWN = 5  # names in a message
 
 
 def _texts(option: str, value: Any, kind: str) -> list[str]:
@@ -106,22 +104,17 @@ class Selection:
         for option, patterns in self.patterns.items():
             for pattern in patterns:
                 if not any(fnmatchcase(name, pattern) for name in self.names):
-                    raise InputError(f"--{option} {pattern} matches no scan: expected one of {_few(self.names)}.")
+                    raise InputError(f"--{option} {pattern} matches no scan: expected one of {few(self.names)}.")
         for option, labels in self.labels.items():
             for label in labels:
                 if label not in self.present:
                     alike = sorted(one for one in self.present if one[:4] == label[:4])
-                    there = _few(alike) if self.present else "a BIDS dataset, which the input is not"
+                    there = few(alike) if self.present else "a BIDS dataset, which the input is not"
                     raise InputError(f"--{option} {label} is not there: expected one of {there}.")
         left_out = len(self.names) - self.taken
         if left_out and not self.taken:
             raise InputError(
-                f"--include, --exclude and the labels together leave none of {_few(self.names)}. Choose fewer."
+                f"--include, --exclude and the labels together leave none of {few(self.names)}. Choose fewer."
             )
         if left_out:
             logger.info(f"{left_out} of {len(self.names)} scans are left out, as --include and its like say.")
-
-
-def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return (", ".join(names[:SHOWN]) or "none") + more

@@ -13,7 +13,7 @@ from pydicom import uid
 from pydicom.tag import Tag
 from tqdm import tqdm
 
-from ...errors import InputError
+from ...errors import InputError, few
 from ...files import walk
 from ...stack import grid
 from ...stack.acquisition import is_thin
@@ -155,8 +155,8 @@ def _warn(series: list[Series], unread: list[Path]) -> None:
         beside = [path for path in unread if path.parent in folders]
         if beside and not one.skipped:
             logger.warning(
-                f"{one.name}: {', '.join(map(str, beside[:3]))}{', ...' * (len(beside) > 3)} cannot be read, and may "
-                "hold slices of it that are now missing. Export the series again."
+                f"{one.name}: {few(beside)} cannot be read, and may hold slices of it that are now missing. Export the "
+                "series again."
             )
 
 
