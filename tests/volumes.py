@@ -7,6 +7,8 @@ from scipy.ndimage import gaussian_filter
 from scipy.spatial.transform import Rotation
 
 from scripts.stack.acquisition import Acquisition
+from scripts.stack.interpolation import interpolate
+from scripts.stack.profile import acquire
 from scripts.train.simulation import simulate
 
 
@@ -33,6 +35,11 @@ def scan_of(truth, thickness=5.0, **others) -> MetaTensor:
     """`(1, X, Y, Z)`: slices of a volume of 1 mm voxels along its last axis, as the preprocessing gives them."""
     acquisition = Acquisition.of_truth(2, truth.shape[2], 1.0, thickness, **others)
     return simulate(MetaTensor(truth[None], affine=torch.eye(4, dtype=torch.float64)), acquisition)
+
+
+def degrade(image, acquisition) -> torch.Tensor:
+    """What a network sees of a sharp image: thick slices, back on the image's own grid (Eqs. S1-S3)."""
+    return interpolate(acquire(image, acquisition), acquisition, "nearest")
 
 
 def random_affine(spacing, seed) -> np.ndarray:

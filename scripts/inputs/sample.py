@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,10 +17,10 @@ from ..stack.acquisition import Acquisition
 from ..stack.grid import fine_affine
 from ..stack.profile import acquire
 
-logger = logging.getLogger("drift")
+THICKNESS = 5.0  # mm, of its slices, which have no gaps
 
 
-def built_in_sample(output_dir: str | os.PathLike, slice_thickness: float = 5.0) -> dict:
+def built_in_sample(output_dir: str | os.PathLike) -> dict:
     """Real anatomy that needs no download: the 1 mm ICBM152 T1 template in nilearn's wheel, as an axial thick scan.
 
     Fonov et al., NeuroImage 54:313-327 (2011).
@@ -29,7 +28,6 @@ def built_in_sample(output_dir: str | os.PathLike, slice_thickness: float = 5.0)
     Args:
         output_dir: where three files are written: `icbm152_truth.nii.gz`, the thick scan `icbm152.nii.gz`, and its
             sidecar with the slice thickness.
-        slice_thickness: of the axial slices, without gap, in mm.
 
     Returns:
         An item of `scans.scans`.
@@ -48,12 +46,12 @@ def built_in_sample(output_dir: str | os.PathLike, slice_thickness: float = 5.0)
     data = np.asarray(template.dataobj, dtype=np.float32)
     inside = np.argwhere(data > 0)
     low, high = np.maximum(inside.min(0) - 2, 0), np.minimum(inside.max(0) + 3, data.shape)
-    high[2] -= (high[2] - low[2]) % int(slice_thickness)  # whole thick slices, so that truth and result share one grid
+    high[2] -= (high[2] - low[2]) % int(THICKNESS)  # whole thick slices, so that truth and result share one grid
     truth = template.slicer[tuple(slice(a, b) for a, b in zip(low, high))]
     sharp = np.asarray(truth.dataobj, dtype=np.float32)
-    acquisition = Acquisition.of_truth(2, sharp.shape[2], 1.0, slice_thickness)
+    acquisition = Acquisition.of_truth(2, sharp.shape[2], 1.0, THICKNESS)
     thick = acquire(torch.from_numpy(sharp), acquisition).numpy()
-    affine = fine_affine(truth.affine, 2, sharp.shape[2], thick.shape[2], slice_thickness)
+    affine = fine_affine(truth.affine, 2, sharp.shape[2], thick.shape[2], THICKNESS)
     names = ("icbm152.nii.gz", "icbm152_truth.nii.gz", "icbm152.json", "icbm152_sr")
     path, truth_path, sidecar, result = (str(Path(output_dir, name)) for name in names)
     try:
@@ -61,7 +59,7 @@ def built_in_sample(output_dir: str | os.PathLike, slice_thickness: float = 5.0)
             with whole_file(place) as partial:
                 nib.save(nib.Nifti1Image(*image), partial)
         with whole_file(sidecar) as partial:
-            partial.write_text(json.dumps({"SliceThickness": slice_thickness}) + "\n", encoding="utf-8")
+            partial.write_text(json.dumps({"SliceThickness": THICKNESS}) + "\n", encoding="utf-8")
     except OSError as error:
         raise InputError(f"output_dir {output_dir} cannot be written ({error}). Choose another one.") from error
     return {"image": path, "name": path, "sources": [path, sidecar], "result": result, "truth": truth_path}

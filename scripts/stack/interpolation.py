@@ -44,11 +44,6 @@ def interpolate(thick: Tensor, acquisition: Acquisition, method: str) -> Tensor:
     return torch.from_numpy(spline(np.clip(np.arange(a.fine_count), centres[0], centres[-1]))).to(thick)
 
 
-def degrade(image: Tensor, acquisition: Acquisition) -> Tensor:
-    """What a network sees of a sharp image: thick slices, back on the image's own grid (Eqs. S1-S3)."""
-    return interpolate(acquire(image, acquisition), acquisition, "nearest")
-
-
 def resample(image: Tensor, axis: int, spacing: float, target: float) -> Tensor:
     """An image at another voxel edge along one axis, centred on the same point.
 

@@ -23,7 +23,7 @@ from monai.transforms import RandSpatialCrop
 from scripts.evaluate.paired import read_volume
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
-from scripts.stack.interpolation import degrade
+from tests.volumes import degrade
 
 
 def parsed(overrides):

@@ -66,13 +66,6 @@ def test_the_sample_holds_the_whole_head(sample):
     assert 1.2e6 < (data > 0.2 * data.max()).sum() < 2.5e6  # mm^3 of brain: an adult's
 
 
-def test_the_sample_takes_another_thickness(tmp_path):
-    item = built_in_sample(tmp_path, slice_thickness=3.0)
-    truth, thick = nib.load(item["truth"]), nib.load(item["image"])
-    assert thick.header.get_zooms()[2] == pytest.approx(3)
-    assert truth.shape[2] == 3 * thick.shape[2]
-
-
 def test_a_folder_that_is_a_file_is_told(tmp_path):
     (tmp_path / "taken").touch()
     with pytest.raises(InputError, match=r"output_dir .*taken.* cannot be written"):

@@ -6,7 +6,7 @@ import torch
 
 from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
-from scripts.stack.interpolation import degrade, interpolate, resample
+from scripts.stack.interpolation import interpolate, resample
 from scripts.stack.profile import acquire
 from tests.stack.test_slice_matrix import STACKS, line, of
 
@@ -27,10 +27,11 @@ def places(acquisition):
 
 
 @pytest.mark.parametrize("shape", STACKS)
-def test_degrade_is_acquisition_then_stair_steps(shape):
+def test_nearest_repeats_the_slice_that_holds_the_centre(shape):
     fine, fine_spacing, _, slice_spacing = shape
     volume = line(fine * 2).reshape(1, 2, fine)
-    thick, result = acquire(volume, of(shape)), degrade(volume, of(shape))
+    thick = acquire(volume, of(shape))
+    result = interpolate(thick, of(shape), "nearest")
     assert result.shape == volume.shape
     for j, i in enumerate(grid.nearest_index(fine, fine_spacing, thick.shape[2], slice_spacing)):
         assert torch.equal(result[..., j], thick[..., i])

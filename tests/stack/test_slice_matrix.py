@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from scripts.stack.acquisition import Acquisition
-from scripts.stack.interpolation import degrade
 from scripts.stack.profile import acquire, profile_kernel, slice_matrix
+from tests.volumes import degrade
 
 # (fine slices, fine spacing, slice thickness, slice spacing), mm: plain, non-integer, gap, overlap, a single slice, ...
 STACKS = [

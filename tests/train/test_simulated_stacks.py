@@ -10,12 +10,11 @@ from scripts.inputs.transforms import UnitIntensityd
 from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
-from scripts.stack.interpolation import degrade
 from scripts.stack.profile import acquire
 from scripts.train.simulation import RandAcquired, Simulated, ceta_coverage, simulate
 from tests import paper_values as paper
 from tests.train.test_simulation import texture
-from tests.volumes import head, random_affine
+from tests.volumes import degrade, head, random_affine
 
 VARIED = {
     "profiles": [2.5, "gaussian", "rectangular"],

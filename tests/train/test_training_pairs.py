@@ -12,9 +12,9 @@ from monai.transforms import Compose
 from scripts.errors import input_error
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
-from scripts.stack.interpolation import degrade
 from tests import paper_values as paper
 from tests.config_files import parser
+from tests.volumes import degrade
 
 
 def preprocessing(patch_size, seed=0, files=("train.yaml", "models/tiny.yaml"), section="preprocessing", **overrides):
