@@ -20,7 +20,8 @@ from scripts.errors import INTERRUPTED, input_error, printable
 from scripts.options import OPTIONS, PATHS, PATTERNS, PROGRAM, check_options
 
 HYPHENS = re.compile(r"(?<=^--)[\w-]+")  # in an option's name they are as good as underscores
-UNNEEDED = {"ignite", "matplotlib", "mlflow", "skimage"}  # MONAI imports them where they are, which takes seconds
+# MONAI imports them where they are, which takes seconds
+UNNEEDED = {"ignite", "matplotlib", "mlflow", "skimage", "sklearn", "tensorboard"}
 SIZES = sorted(path.stem for path in (BUNDLE / "configs" / "models").glob("*.yaml"))
 
 
