@@ -40,7 +40,7 @@ METRICS = {
     "turn_error": ("error of the turn (degrees)", 3),
     "shift_error": ("error of the place (mm)", 3),
     "seconds": ("seconds", 1),
-    "minutes": ("training (min)", 1),  # this one and the next two: of variants alone, in experiments
+    "minutes": ("training (CPU min)", 1),  # this one and the next two: of variants alone, in experiments
     "parameters": ("parameters (M)", 2),
     "multiply_adds": ("multiply-adds per voxel (M)", 2),
 }

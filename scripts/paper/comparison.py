@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..evaluate.tables import CASE, EN_DASH, METRICS, markdown
 
 PAIR = ["subject", "volume", "slice_axis"]  # two rows that agree in these make a pair
-OF_LABEL = ("label", "value", "coverage")  # columns of the label: all of its rows agree in them
+OF_LABEL = ("label", "value", "coverage", "sees")  # columns of the label: all of its rows agree in them
 COSTS = ("seconds", "minutes", "parameters", "multiply_adds")  # no quality: their differences are not told
 HEADINGS = {**CASE, "label": "variant", "value": "weight"}
 
@@ -38,10 +38,11 @@ def compare(
     Returns:
         Groups are in order of appearance. Columns are pairs of a metric and one of these:
 
-        - `mean`; `sd`, over volumes; `seeds`, the SD over seeds of the mean; `n`, number of volumes and slice axes.
-        - `difference` from `against`; `difference_low` and `difference_high`, the ends of its 95 % interval (t
-          distribution). The interval is over seeds. Of one seed it is over people, each person's mean counted once.
-          Of one seed and one person it is NaN.
+        - `mean`; `sd`, over volumes; `seeds`, the SD over seeds of the mean; `n`, number of volumes and slice axes;
+          `trainings`, number of seeds.
+        - `difference` from `against`, the mean over people, each counted once; `difference_low` and `difference_high`,
+          the ends of its 95 % interval over people and seeds. Of one seed on both sides it is over people alone, of
+          one person over seeds alone, of one each it is NaN.
 
     Raises:
         InputError: if no row has the label to compare with.
@@ -62,40 +63,49 @@ def compare(
         differences = [
             _less(cases[label == name], cases.xs(other, level="label")) for name, other in references.items()
         ]
-        parts["difference"] = pd.concat(differences).reindex(cases.index)
-    order, several = rows.groupby(by, sort=False).size().index, rows.groupby(by, sort=False)["seed"].nunique() > 1
-    summary = {}
+        parts["difference"] = pd.concat(differences)
+    order, summary = rows.groupby(by, sort=False).size().index, {}
     for part, values in parts.items():
-        volumes = values.groupby([*by, *PAIR], sort=False).mean().groupby(by, sort=False)
-        seeds = values.groupby([*by, "seed"], sort=False).mean().groupby(by, sort=False)
         if part:
-            people = values.groupby([*by, "subject"], sort=False).mean().groupby(by, sort=False)
-            ends = zip(*(_interval(groups).values() for groups in (seeds, people)))
-            statistics = {
-                name: over_seeds.where(several.reindex(over_seeds.index), over_people)
-                for name, (over_seeds, over_people) in zip(("", "low", "high"), ends)
-            }
+            values = values.groupby([*by, "seed", "subject"], sort=False).mean()
+            sources = [
+                values.groupby([*by, of], sort=False).mean().groupby(by, sort=False) for of in ("subject", "seed")
+            ]
+            mean, half = sources[0].mean(), _half_width(sources)
+            statistics = {"": mean, "low": mean - half, "high": mean + half}
         else:
+            volumes = values.groupby([*by, *PAIR], sort=False).mean().groupby(by, sort=False)
+            seeds = values.groupby([*by, "seed"], sort=False).mean().groupby(by, sort=False)
             statistics = {"": volumes.mean(), "sd": volumes.std(), "seeds": seeds.std(), "n": volumes.count()}
+            statistics["trainings"] = seeds.count()
         for statistic, table in statistics.items():
             for name in columns:
                 summary[name, f"{part}_{statistic}".strip("_") or "mean"] = table[name].reindex(order)
     return pd.DataFrame(summary)[columns]
 
 
-def _interval(groups: pd.api.typing.DataFrameGroupBy) -> dict[str, pd.DataFrame]:
-    """Each group's mean and both ends of its 95 % interval. The ends are NaN for one value."""
-    n, mean = groups.count().astype(float), groups.mean()
-    half = groups.std() / np.sqrt(n) * stats.t.ppf(0.975, n - 1)
-    return {"mean": mean, "low": mean - half, "high": mean + half}
+def _half_width(sources: Sequence[pd.api.typing.DataFrameGroupBy]) -> pd.DataFrame:
+    """Of the 95 % interval of a mean that varies by several sources, each with the means of its levels.
+
+    The variances add; the degrees of freedom are Satterthwaite's. A source of one level tells nothing.
+    """
+    freedom = [groups.count() - 1.0 for groups in sources]
+    variances = [groups.var() / groups.count() for groups in sources]
+    whole = sum(variance.fillna(0) for variance in variances)
+    shares = sum((variance**2 / n).fillna(0) for variance, n in zip(variances, freedom))
+    return np.sqrt(whole) * stats.t.ppf(0.975, whole**2 / shares)
 
 
 def _less(cases: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
-    """Cases of one label minus those of another, pair by pair."""
+    """Cases of one label minus those of another, pair by pair; one result stands for all seeds of the other."""
     others = [level for level in cases.index.names if level not in OF_LABEL]
     reference = reference.droplevel([level for level in reference.index.names if level in OF_LABEL])
-    if min(table.index.get_level_values("seed").nunique() for table in (cases, reference)) == 1:
-        others.remove("seed")  # one result stands for all seeds
+    first, second = (table.index.get_level_values("seed").unique() for table in (cases, reference))
+    if len(first) == 1:
+        alone = cases.droplevel("seed")
+        cases = pd.concat({seed: alone for seed in second}, names=["seed"]).reorder_levels(cases.index.names)
+    elif len(second) == 1:
+        others.remove("seed")
         reference = reference.groupby(level=others).mean()
     keys = cases.reset_index()[others]
     return cases - reference.reindex(pd.MultiIndex.from_frame(keys) if len(others) > 1 else keys[others[0]]).to_numpy()
@@ -121,8 +131,9 @@ def _table(summary: pd.DataFrame, part: str) -> str:
         else:
             values = (summary[name, statistic] for statistic in ("mean", "sd", "seeds"))
             table[heading] = [_spread(*cell) for cell in zip(*values, [decimals] * len(keys))]
-    count = summary.xs("n", axis=1, level=1).max(axis=1)
-    return markdown({**table, "N": [str(n) for n in count]})
+    counts = {"N": "n", "seeds": "trainings"}
+    table |= {name: [str(n) for n in summary.xs(of, axis=1, level=1).max(axis=1)] for name, of in counts.items()}
+    return markdown(table)
 
 
 def plain_table(table: pd.DataFrame) -> str:

@@ -33,18 +33,14 @@ def plane_calls(network: Drift, edge: int = EDGE) -> tuple[Callable, Callable]:
 
 
 def training_minutes(trained: TrainedVariants, stage: Stage) -> float:
-    """Of a training and what it builds on, by the curves for TensorBoard: each start's first update to its last.
-
-    What a killed start had not written yet, two minutes at most, is not counted.
-    """
-    seconds = 0.0
-    for file in trained.folder(stage).glob("*/events.*"):
+    """CPU time of a training and what it builds on, by the curves for TensorBoard; an epoch done again counts once."""
+    epochs: dict[int, float] = {}
+    for file in sorted(trained.folder(stage).glob("*/events.*")):
         curves = EventAccumulator(str(file), {"scalars": 0})
         curves.Reload()
-        if "loss" in curves.Tags()["scalars"]:
-            times = [event.wall_time for event in curves.Scalars("loss")]
-            seconds += times[-1] - times[0]
-    return seconds / 60 + (0.0 if stage.start is None else training_minutes(trained, stage.start))
+        if "cpu_minutes" in curves.Tags()["scalars"]:
+            epochs |= {event.step: event.value for event in curves.Scalars("cpu_minutes")}
+    return sum(epochs.values()) + (0.0 if stage.start is None else training_minutes(trained, stage.start))
 
 
 def parameters(config: ConfigParser, run_id: str) -> float:

@@ -18,13 +18,14 @@ import pandas as pd
 
 from ..errors import InputError
 from ..evaluate.paired import TRUTH
+from ..evaluate.tables import EN_DASH
 from ..files import whole_file
 from ..train.processes import start_process_group
 from ..train.simulation import ceta_coverage
 from .comparison import compare, comparison_table, plain_table
 from .cost import parameters, training_minutes
 from .figures import save
-from .trained_variants import Entry, Stage, TrainedVariants, methods_of
+from .trained_variants import Entry, Stage, TrainedVariants, methods_of, stages_to
 
 logger = logging.getLogger("drift")
 
@@ -95,9 +96,8 @@ def choose(experiment: str | Sequence[str], experiments: Mapping[str, Entry]) ->
 
 def trainings(chosen: Iterable[Entry], trained: TrainedVariants) -> list[Stage]:
     """Of experiments, what they build on before them, each once."""
-    stages = [stage for entry in chosen for *_, stage in trained.variants(entry) if stage is not None]
-    once = {json.dumps(asdict(stage)): stage for last in stages for stage in (last.start, last) if stage is not None}
-    return list(once.values())
+    stages = [stage for entry in chosen for *_, last in trained.variants(entry) for stage in stages_to(last)]
+    return list({json.dumps(asdict(stage)): stage for stage in stages}.values())
 
 
 def _seen(stages: Sequence[Stage], trained: TrainedVariants) -> str:
@@ -139,7 +139,8 @@ def _rows(entry: Entry, trained: TrainedVariants) -> pd.DataFrame:
         rows = trained.evaluate(weights, variant, entry)
         rows = rows[rows["method"] != TRUTH]  # what measures without a truth say of the truth
         own = rows["method"].eq(methods_of(variant, entry)[-1]) & ("variants" in entry)
-        rows = rows.assign(seed=seed, value=variant.get("value", math.nan), coverage=_coverage(trained, stage))
+        told = {"value": variant.get("value", math.nan), "sees": variant.get("sees", EN_DASH)}
+        rows = rows.assign(seed=seed, coverage=_coverage(trained, stage), **told)
         if "minutes" in asked and stage is not None:
             rows["minutes"] = training_minutes(trained, stage)
         if "parameters" in asked:

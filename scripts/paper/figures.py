@@ -99,7 +99,13 @@ def densities(rows: pd.DataFrame, columns: Sequence[str]) -> Figure:
     return figure
 
 
-def scatter(rows: pd.DataFrame, x: str, y: str, labels: Sequence[str] | None = None) -> Figure:
+def scatter(
+    rows: pd.DataFrame,
+    x: str,
+    y: str,
+    labels: Sequence[str] | None = None,
+    joined: Sequence[str] | None = None,
+) -> Figure:
     """The mean of one column against the mean of another: a marker for each label, a line for each thickness.
 
     Args:
@@ -107,6 +113,7 @@ def scatter(rows: pd.DataFrame, x: str, y: str, labels: Sequence[str] | None = N
         x: column.
         y: column, on a logarithmic axis. Rows without it show the PSNR in the head, on a linear axis.
         labels: of the rows that are shown; null for all.
+        joined: labels that the line joins, in this order; null for all, in the order of `x`.
     """
     rows, found = _shown(rows, x, [y], labels)
     y = found[0] if found else "psnr_head"
@@ -116,7 +123,8 @@ def scatter(rows: pd.DataFrame, x: str, y: str, labels: Sequence[str] | None = N
     markers = dict(zip(rows["label"].unique(), cycle("os^vD<>pPXh*8d")))
     for thickness, part in means.groupby(level=0):
         part = part.droplevel(0).sort_values(x)
-        (line,) = panel.plot(part[x], part[y], lw=1, label=f"{thickness:g} mm")
+        path = part if joined is None else part.reindex(joined)
+        (line,) = panel.plot(path[x], path[y], lw=1, label=f"{thickness:g} mm")
         for label, (across, up) in zip(part.index, part.to_numpy()):
             panel.plot(across, up, markers[label], color=line.get_color(), ms=5)
     for label, marker in markers.items():

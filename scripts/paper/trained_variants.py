@@ -33,7 +33,16 @@ from .multiply_adds import multiply_adds_per_voxel
 
 Entry = Mapping[str, Any]  # an experiment of configs/paper/reproduce.yaml
 Variant = Mapping[str, Any]  # of an experiment
-LENGTHS = {"stage1": "stage1", "stage2": "stage2", "training": "stage1"}  # run id -> whose epochs and batches it has
+LENGTHS = {  # run id -> options of train.yaml: its epochs and its batch
+    "stage1": ("stage1_epochs", "stage1_batch_size"),
+    "stage2": ("stage2_epochs", "stage2_batch_size"),
+    "distil": ("distil_epochs", "stage2_batch_size"),
+    "training": ("stage1_epochs", "stage1_batch_size"),
+}
+LOADED = {  # dataset of train.yaml -> its files and their transform
+    "dataset": ("volumes", "preprocessing"),
+    "label_dataset": ("label_maps", "label_preprocessing"),
+}
 
 
 def methods_of(variant: Variant, entry: Entry) -> list[str]:
@@ -56,6 +65,7 @@ class Stage:
         files: config files stacked on it.
         start: the stage that it builds on; null for random weights.
         length: in budgets.
+        size: of the networks, see `TrainedVariants.of_size`; null for that of all variants.
     """
 
     run_id: str
@@ -63,6 +73,12 @@ class Stage:
     files: tuple[str, ...] = ()
     start: Stage | None = None
     length: float = 1.0
+    size: str | None = None
+
+
+def stages_to(stage: Stage | None) -> list[Stage]:
+    """What a stage builds on, and the stage itself, in order; nothing for none."""
+    return [] if stage is None else [*stages_to(stage.start), stage]
 
 
 class TrainedVariants:
@@ -120,8 +136,7 @@ class TrainedVariants:
         self.seed, self.seeds = seed, seeds
         self.training, self.evaluation = dict(training), dict(evaluation)
         self.files = tuple(str(Path(file).absolute()) for file in files)
-        self._dataset: CacheDataset | None = None
-        self._volumes: list[dict] = []
+        self._loaded: dict[str, tuple[list[dict], CacheDataset]] = {}
 
     def _data(self) -> Path:
         if self.data is None:
@@ -175,20 +190,29 @@ class TrainedVariants:
         return listed
 
     def last_stage(self, variant: Variant, seed: int) -> Stage:
-        """The last stage of a variant; its stage 1 has the first seed always, so that all share it."""
-        files, length = tuple(variant.get("files", ())), float(variant.get("length", 1))
+        """The last stage of a variant.
+
+        Variants share a stage 1, which has the first seed; one with seeds of its own has a stage 1 of each.
+        """
+        files, length, size = tuple(variant.get("files", ())), float(variant.get("length", 1)), variant.get("size")
         if variant.get("baseline"):  # one stage, called training, and settings of its own
             own = {name for file in files for name in ConfigParser.load_config_file(str(self.configs / file))}
             shared = {name: value for name, value in self.training.items() if name not in own}
             return Stage("training", {**shared, "seed": seed, **variant.get("stage1", {})}, files, None, length)
         start = None
         if variant.get("stage1", {}) is not None:
-            settings = {**self.training, "seed": self.seed, **variant.get("stage1", {})}
-            start = Stage("stage1", settings, files, length=float(variant.get("stage1_length", self.stage1_length)))
+            first = seed if "seeds" in variant else self.seed
+            settings = {**self.training, "seed": first, **variant.get("stage1", {})}
+            start = Stage(
+                "stage1", settings, files, None, float(variant.get("stage1_length", self.stage1_length)), size
+            )
             if variant.get("stage2", {}) is None:
                 return start
         settings = {**self.training, "seed": seed, **variant.get("network", {}), **variant.get("stage2", {})}
-        return Stage("stage2", settings, files, start, length)
+        flow = Stage("stage2", settings, files, start, length, size)
+        if "distil_length" not in variant:
+            return flow
+        return Stage("distil", settings, files, flow, float(variant["distil_length"]), size)
 
     def folder(self, stage: Stage) -> Path:
         """Where a stage is trained: each recipe has a folder of its own."""
@@ -216,13 +240,14 @@ class TrainedVariants:
 
     def _config(self, stage: Stage) -> ConfigParser:
         """The config of a stage, whose length is the budget's."""
-        parser = self.config("train.yaml", stage.files, stage.settings)
-        each, batch = self.patches(stage) // idist.get_world_size(), int(parser[f"{LENGTHS[stage.run_id]}_batch_size"])
+        parser = self.of_size(stage.size or self.size).config("train.yaml", stage.files, stage.settings)
+        length, size = LENGTHS[stage.run_id]
+        each, batch = self.patches(stage) // idist.get_world_size(), int(parser[size])
         epochs = max(1, each // int(parser["patches_per_epoch"]))
         epoch = each // epochs // batch * batch  # whole batches: less than one of them is lost in each epoch
         if not epoch:
             raise InputError(f"budget is {self.budget}: expected {batch} patches, one batch, or more. Set --budget.")
-        parser.update({"patches_per_epoch": epoch, f"{LENGTHS[stage.run_id]}_epochs": epochs})
+        parser.update({"patches_per_epoch": epoch, length: epochs})
         return parser
 
     def train(self, stage: Stage) -> Path:
@@ -239,13 +264,15 @@ class TrainedVariants:
         return weights
 
     def _with_loaded_volumes(self, parser: ConfigParser) -> ConfigParser:
-        """The config with the volumes that the training before it has loaded, where it has the same ones."""
-        transform = parser.get_parsed_content("train#preprocessing")
-        volumes = parser.get_parsed_content("train#volumes")
-        if self._dataset is None or self._volumes != volumes:
-            self._dataset, self._volumes = parser.get_parsed_content("train#dataset"), volumes
-        self._dataset.transform = transform  # up to the first random step all variants have the same
-        parser.ref_resolver.resolved_content["train::dataset"] = self._dataset  # the config stays as it is
+        """The config with the volumes and label maps that the training before it has loaded, where it has the same."""
+        for name, (items, transform) in LOADED.items():
+            files = parser.get_parsed_content(f"train#{items}")
+            steps = parser.get_parsed_content(f"train#{transform}")
+            if name not in self._loaded or self._loaded[name][0] != files:
+                self._loaded[name] = files, parser.get_parsed_content(f"train#{name}")
+            _, dataset = self._loaded[name]
+            dataset.transform = steps  # up to the first random step all variants have the same
+            parser.ref_resolver.resolved_content[f"train::{name}"] = dataset  # the config stays as it is
         return parser
 
     # Evaluations
@@ -254,9 +281,9 @@ class TrainedVariants:
         """Folder of what `evaluate` makes, and the config that makes it there or elsewhere."""
         files = ("paper/image_quality.yaml", *variant.get("files", ()), *entry.get("files", ()))
         network, given = variant.get("network", {}), {**entry.get("evaluation", {}), **variant.get("evaluation", {})}
-        settings, steps = {**self.evaluation, **given, **network}, list(entry.get("steps", []))
+        settings, steps = {**self.evaluation, **given, **network}, variant.get("steps", entry.get("steps", []))
         methods = methods_of(variant, entry)
-        sized = self.of_size(read_card(weights).size) if weights == self.weights else self
+        sized = self.of_size(read_card(weights).size)
         parser = sized.config("evaluate.yaml", files, {**settings, "ckpt_path": str(weights)})
         chosen = {name: parser["methods"][name] for name in methods}
         stepped = {"_target_": "@deployed", "_mode_": "callable"}

@@ -23,7 +23,7 @@ from ..errors import InputError
 from ..files import sha256
 from ..method.weights import Card, load_weights, save_weights
 from .checkpoint import Checkpoint
-from .handlers import Average, ClipGradient, iteration_loss
+from .handlers import Average, ClipGradient, CpuTime, iteration_loss
 from .recipe import parser_at_work, recipe
 
 logger = logging.getLogger("drift")
@@ -144,12 +144,16 @@ class Training:
             LrScheduleHandler(schedule, print_lr=False, epoch_level=False).attach(trainer)  # type: ignore[arg-type]
             clip.attach(trainer)
             average.attach(trainer)
+            CpuTime().attach(trainer)
             ValidationHandler(self.val_interval, evaluator).attach(trainer)
             if idist.get_rank() == 0:
                 curves = str(self.folder / name)
-                TensorBoardStatsHandler(log_dir=curves, tag_name="loss", output_transform=iteration_loss).attach(
-                    trainer
-                )
+                TensorBoardStatsHandler(
+                    log_dir=curves,
+                    tag_name="loss",
+                    output_transform=iteration_loss,
+                    state_attributes=["cpu_minutes"],
+                ).attach(trainer)
                 TensorBoardStatsHandler(log_dir=curves, iteration_log=False).attach(evaluator)
             due = Events.EPOCH_COMPLETED(lambda _, epoch: epoch % self.checkpoint_interval == 0 or epoch == epochs)
             trainer.add_event_handler(due, checkpoint.save)

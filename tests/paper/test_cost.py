@@ -35,18 +35,19 @@ def test_parameters_are_what_is_learned_and_nothing_else(file, stage, count):
     assert parameters(parser("evaluate.yaml", file), stage) == pytest.approx(count / 1e6, abs=1e-9)
 
 
-def test_minutes_of_a_training_leave_out_what_lies_between_its_starts(tmp_path):
+def test_minutes_of_a_training_are_cpu_time_and_an_epoch_done_again_counts_once(tmp_path):
     for k in range(2):
         volume = np.random.default_rng(k).random((24, 24, 24), np.float32)
         nib.save(nib.Nifti1Image(volume, np.eye(4)), tmp_path / f"sub-{k}_T1w.nii.gz")
     config = parser("paper/reproduce.yaml", dataset_dir=str(tmp_path), output_dir=str(tmp_path))
     trained = config.get_parsed_content("trained")()
     stage = trained.last_stage({}, 0)
-    for part, begin in ((stage, 0), (stage, 1000), (stage.start, 5000)):
-        with SummaryWriter(trained.folder(part) / part.run_id, filename_suffix=str(begin)) as curves:
-            for k in range(3):
-                curves.add_scalar("loss", 1.0, k, walltime=begin + 30 * k)
-    assert training_minutes(trained, stage) == pytest.approx(3)
+    for part, epochs in ((stage, {1: 0.5, 2: 0.5}), (stage, {2: 0.75, 3: 0.25}), (stage.start, {1: 1.0})):
+        with SummaryWriter(trained.folder(part) / part.run_id, filename_suffix=str(epochs)) as curves:
+            for epoch, minutes in epochs.items():
+                curves.add_scalar("loss", 1.0, epoch, walltime=1000 * epoch)
+                curves.add_scalar("cpu_minutes", minutes, epoch)
+    assert training_minutes(trained, stage) == pytest.approx(2.5)
     assert training_minutes(trained, stage.start) == pytest.approx(1)
 
 

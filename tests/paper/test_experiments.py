@@ -126,6 +126,16 @@ def test_stage_1_alone_needs_no_stage_2_and_says_what_it_cost(pair, place):
     assert len(list(pair.glob("evaluations/*/multiply_adds.json"))) == 2
 
 
+def test_a_flow_in_one_step_is_kept_beside_the_flow_that_it_replaces(pair, place):
+    made = {path.name for path in pair.glob("trainings/*")}
+    spec = {**PAIR, "variants": {"flow": {"steps": [2]}, "one step": {"distil_length": 1, "seeds": 2}}}
+    run(place, "distilled", experiments={"distilled": {**spec, "table": {"columns": ["psnr"], "against": "flow"}}})
+    new = sorted(path.name.split("-")[0] for path in pair.glob("trainings/*") if path.name not in made)
+    assert new == ["distil", "distil", "stage1", "stage2"], "the first seed has the pair's stages"
+    rows = pd.DataFrame(json.loads((pair / "distilled.json").read_text())["rows"])
+    assert dict(zip(rows["label"], rows["steps"])) == {"N = 2": 2, "flow": 11, "one step": 1}
+
+
 def test_a_training_is_kept_for_what_its_files_say_not_for_their_names(tmp_path, place):
     file, folders = tmp_path / "more.yaml", []
     for size in (16, 24):
@@ -204,6 +214,7 @@ def test_every_id_of_a_variant_is_one_of_the_config_that_it_changes():
         for variant in spec.get("variants", {}).values():
             parts += [(name, ids or {}) for name, ids in variant.items() if name in files]
             extra = {*files, "files", "length", "stage1_length", "value", "shipped", "baseline", "methods", "seeds"}
+            extra |= {"size", "distil_length", "sees", "steps"}
             assert set(variant) <= extra
     assert len(parts) > 5
     for name, ids in parts:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from scripts.paper.trained_variants import stages_to
 from tests.config_files import parser, raw
 
 
@@ -34,8 +35,13 @@ def test_a_training_sees_its_budget_but_for_less_than_a_batch_an_epoch(sharp, bu
     assert (stage["stage2_epochs"], stage["patches_per_epoch"]) == (epochs, epoch)
 
 
+SLICES = 4958  # sharp voxels of a patch of `slice_pairs`, the mean of 108 patches of the shared data
+
+
 def voxels(config):
-    """Sharp ones that the loss of a baseline sees in a patch."""
+    """Sharp ones that the loss sees in a patch."""
+    if config["pairs"] == "@slice_pairs":
+        return SLICES
     drawn = {} if config["pairs"] == "@plane_pairs" else config["pairs"]["draw"]
     if "targets" in drawn:
         return drawn["targets"] * drawn["width"] * config["planes"]
@@ -45,14 +51,14 @@ def voxels(config):
 def test_equal_numbers_of_voxels_are_equal():
     content = raw("paper/reproduce.yaml")
     spec, changes = content["experiments"]["baselines_voxels"], content["experiments"]["baselines_voxels"]["changes"]
-    rivals = {name: variant for name, variant in spec["variants"].items() if variant.get("baseline")}
-    assert rivals
-    epoch, alone = raw("models/tiny.yaml")["patches_per_epoch"], changes["DRIFT, stage 1"]["stage1_length"]
-    assert sum(changes["DRIFT"].values()) == alone
-    for name, variant in rivals.items():
-        assert content["budget"] * changes[name]["length"] % epoch == 0, "patches beyond whole epochs are not seen"
-        seen = changes[name]["length"] * voxels(parser("train.yaml", "models/tiny.yaml", *variant["files"]))
-        assert seen == pytest.approx(alone * content["training"]["patch_size"] ** 2, rel=0.05), name
+    alone = changes["paper's kind, stage 1"]["stage1_length"] * content["training"]["patch_size"] ** 2
+    for name, variant in spec["variants"].items():
+        config = parser("train.yaml", *([] if "size" in variant else ["models/tiny.yaml"]), *variant.get("files", []))
+        config["patch_size"] = config["patch_size"] if variant.get("baseline") else content["training"]["patch_size"]
+        lengths = [value for key, value in {**variant, **changes[name]}.items() if key.endswith("length")]
+        for length in lengths:
+            assert content["budget"] * length % config["patches_per_epoch"] == 0, "what is beyond epochs is not seen"
+        assert sum(lengths) * voxels(config) == pytest.approx(alone, rel=0.05), name
 
 
 def test_a_long_training_is_four_times_as_long():
@@ -62,4 +68,17 @@ def test_a_long_training_is_four_times_as_long():
         lengths = {key: value for key, value in variant.items() if key.endswith("length")}
         longer = {key: value for key, value in spec["changes"].get(name, {}).items() if key.endswith("length")}
         assert longer == {key: 4 * value for key, value in lengths.items()}, name
-    assert len(spec["variants"]) == len(spec["changes"]) + 1, "the shipped weights alone are not trained"
+
+
+def test_a_variant_may_have_the_network_that_ships_and_its_flow_in_one_step(sharp):
+    trained = parser("paper/reproduce.yaml", dataset_dir=sharp, budget=960).get_parsed_content("trained")()
+    content = {"size": "slices", "stage1_length": 2, "length": 1, "distil_length": 0.5, "seeds": 2}
+    stages = stages_to(trained.last_stage(content, 1))
+    assert [stage.run_id for stage in stages] == ["stage1", "stage2", "distil"]
+    assert [stage.settings["seed"] for stage in stages] == [1, 1, 1], "a stage 1 of each seed"
+    configs = list(map(trained.config_of, stages))
+    assert [config["network_def"] for config in configs] == [raw("train.yaml")["network_def"]] * 3
+    assert [configs[k][f"{stage.run_id}_epochs"] for k, stage in enumerate(stages)] == [4, 2, 1]
+    (start, *_) = stages_to(trained.last_stage({}, 1))
+    assert start.settings["seed"] == 0, "one stage 1 of all"
+    assert trained.config_of(start)["network_def"] == raw("models/tiny.yaml")["network_def"]

@@ -1,9 +1,11 @@
-"""Laws of what a stock trainer lacks: the learning rate's course, clipping, the averaged network."""
+"""Laws of what a stock trainer lacks: the learning rate's course, clipping, CPU time, the averaged network."""
+
+import time
 
 import numpy as np
 import pytest
 import torch
-from ignite.engine import Engine
+from ignite.engine import Engine, Events
 from monai.data import DataLoader
 from monai.engines import SupervisedTrainer
 from monai.engines.utils import IterationEvents
@@ -11,7 +13,7 @@ from torch import nn
 
 from scripts.method.networks import AnatomicalProjectionNetwork
 from scripts.train.batches import ProjectionBatch
-from scripts.train.handlers import Average, ClipGradient, warmup_cosine, warmup_stable_decay
+from scripts.train.handlers import Average, ClipGradient, CpuTime, warmup_cosine, warmup_stable_decay
 from tests import paper_values as paper
 from tests.nano import same
 from tests.train.test_batches import batch
@@ -51,6 +53,27 @@ def test_a_rate_that_stays_falls_to_nothing_over_the_last_fifth():
     assert rate[-1] == 0
     assert (np.diff(rate[:500]) > 0).all() and (np.diff(rate[8000:]) < 0).all()
     assert (rates(warmup_stable_decay, 20_000)[:8001] == rate[:8001]).all()
+
+
+# CPU time
+
+
+def test_cpu_time_counts_work_and_not_waiting():
+    told = []
+
+    def step(engine, item):
+        if engine.state.epoch == 1:
+            time.sleep(0.4)
+        else:
+            end = time.process_time() + 0.2
+            while time.process_time() < end:
+                pass
+
+    engine = Engine(step)
+    CpuTime().attach(engine)
+    engine.add_event_handler(Events.EPOCH_COMPLETED, lambda engine: told.append(60 * engine.state.cpu_minutes))
+    engine.run(range(1), max_epochs=2)
+    assert 0 <= told[0] < 0.15 < told[1], told
 
 
 # Clipping
