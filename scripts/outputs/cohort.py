@@ -326,9 +326,10 @@ def keep_summary(
         for index, row in rows:
             done[index] = row
             if "result" in row:
+                steps = f"{row['steps']} step{'s' * (row['steps'] != 1)}"
                 logger.info(
-                    f"{len(done)} of {len(items)}: {row['input']} {row['outcome']}, {row['steps']} steps, "
-                    f"{row['seconds']:g} s: {row['result']}"
+                    f"{len(done)} of {len(items)}: {row['input']} {row['outcome']}, {steps}, {row['seconds']:g} s: "
+                    f"{row['result']}"
                 )
             now = time.monotonic()
             due = len(done) == len(items) or now - written >= INDEX_PAUSE

@@ -267,7 +267,7 @@ def _facts(acquisition: Acquisition, affine: Tensor, steps: tuple[str, str]) -> 
         "slice axis": (f"{a.slice_axis}, {plane_name(affine, a.slice_axis)} slices", a.sources["slice_axis"]),
         "slice spacing": (f"{a.slice_spacing:.4g} mm", a.sources["slice_spacing"]),
         "slice thickness": (f"{a.slice_thickness:.4g} mm", a.sources["slice_thickness"]),
-        "gap": (f"{a.gap:.4g} mm", "spacing less thickness; negative for overlap"),
+        "gap": (f"{round(a.gap, 4) + 0.0:.4g} mm", "spacing less thickness; negative for overlap"),
         "target thickness": (f"{a.target_spacing:.4g} mm", a.sources["target_spacing"]),
         "steps": steps,
         "slice profile": (shape, "the option profile"),

@@ -1,6 +1,7 @@
 """Many scans: none stops another, each is told of, and other people's files are left alone."""
 
 import logging
+import re
 from pathlib import Path
 
 import nibabel as nib
@@ -44,6 +45,22 @@ def test_the_record_says_what_was_done_with_what(scan, bundle):
     ]
     assert facts["steps"] == ["1", "AIS, PAD = 0.733"]  # round(2 x 0.733): the test's n_max is 2
     assert "estimated, not measured" in content["Description"]
+
+
+def test_a_gap_that_is_rounding_is_none(write_nifti, bundle):
+    path = write_nifti(texture(), np.diag([1.0, 1.0, 3.999996, 1.0]))
+    path.with_name("scan.json").write_text('{"SliceThickness": 4}')
+    bundle(path)
+    assert record(bundle.out)["Facts"]["gap"][0] == "0 mm"
+
+
+def test_a_scan_is_told_of_when_it_is_done(bundle, write_nifti, log):
+    path = write_nifti(texture(), AXIAL)
+    bundle(path)  # the test's n_max is 2, so 4 mm take 2 steps
+    path.with_name("scan.json").write_text('{"SliceThickness": 3}')
+    bundle(path, target_thickness=0.8)
+    told = [one.message for one in log.records if one.message.startswith("1 of 1")]
+    assert [re.search(r"rebuilt, (\d steps?), ", one)[1] for one in told] == ["2 steps", "1 step"]
 
 
 def test_the_summary_has_a_row_for_each_scan_and_a_column_for_each_fact(write_nifti, bundle):
