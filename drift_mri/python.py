@@ -198,6 +198,7 @@ def _rebuild(scan: Any, options: Mapping[str, Any], ckpt_path: str | None, size:
     stamp = None if ckpt_path is None or not Path(ckpt_path).is_file() else Path(ckpt_path).stat().st_mtime
     network, device = _network(size, ckpt_path, stamp)
     parser = _config(size, **options, **({} if ckpt_path is None else {"ckpt_path": ckpt_path}))
+    from .scripts.inputs.scans import takes_longest_part  # type: ignore[import-not-found]
     from .scripts.outputs.error_maps import describe_error_map  # type: ignore[import-not-found]
     from .scripts.outputs.record import agreement, describe  # type: ignore[import-not-found]
     from .scripts.outputs.results import nifti_image  # type: ignore[import-not-found]
@@ -206,7 +207,7 @@ def _rebuild(scan: Any, options: Mapping[str, Any], ckpt_path: str | None, size:
     from .scripts.rebuild.inferer import rebuild as rebuild_stack  # type: ignore[import-not-found]
     from .scripts.stack.acquisition import Acquisition  # type: ignore[import-not-found]
 
-    longest_part = parser.get_parsed_content("missing_slices") == "longest"
+    longest_part = takes_longest_part(parser.get_parsed_content("missing_slices"))
     image = _measured(scan, max(parser.get_parsed_content("card").target_range), longest_part)
     measured = parser.get_parsed_content("preprocessing")({"image": image})["image"]
     maps, inferer = (parser.get_parsed_content(name) for name in ("error_maps", "inferer"))

@@ -76,6 +76,7 @@ def test_options_are_the_commands():
         (None, {"slice_thickness": "thick"}, "slice_thickness"),
         (None, {"ckpt_path": "no.pt"}, "no.pt"),
         (None, {"speed": "slow"}, "slow"),
+        (None, {"missing_slices": "some"}, "some"),
         (None, {"size": "gigantic"}, "gigantic"),
         (None, {"size": "small"}, "slices alone ships"),
     ],

@@ -210,6 +210,17 @@ def _check_results(items: Sequence[dict]) -> None:
         raise InputError(f"{first} and {second} would have one result, {result}. Rename one of them.")
 
 
+def takes_longest_part(missing_slices: str) -> bool:
+    """Whether a DICOM series that lacks slices is rebuilt in part, as the option says.
+
+    Raises:
+        InputError: if the option has another value.
+    """
+    if missing_slices not in ("refuse", "longest"):
+        raise InputError(f"missing_slices is {missing_slices!r}: expected refuse or longest. Set --missing_slices.")
+    return missing_slices == "longest"
+
+
 def scans(
     source: str | os.PathLike | Sequence[str | os.PathLike] | None,
     output_dir: str | os.PathLike,
@@ -253,9 +264,7 @@ def scans(
             result.
     """
     folder, selection = Path(output_dir), selection or Selection()
-    if missing_slices not in ("refuse", "longest"):
-        raise InputError(f"missing_slices is {missing_slices!r}: expected refuse or longest. Set --missing_slices.")
-    longest_part = missing_slices == "longest"
+    longest_part = takes_longest_part(missing_slices)
     together = flag("together", together)
     if reference is not None and not together:
         raise InputError("--reference names one of several stacks that make one volume. Add --together.")
@@ -297,7 +306,7 @@ def scans(
     if not found:
         expected = f"no thick-slice scan was found. Expected files ending in {', '.join(VOLUMES)}, or DICOM series."
         why = [f"{name} is skipped: {reason}." for name, reason in selection.skipped[:1]]
-        raise InputError(" ".join([f"{source}: {expected}", *why]))
+        raise InputError(" ".join([f"{', '.join(map(str, given))}: {expected}", *why]))
     items = list({_identity(item): item for item in reversed(found)}.values())[::-1]  # each once
     _set_apart(items, roots, folder)
     if together:

@@ -339,8 +339,8 @@ def test_where_nothing_is_left_the_reason_is_told(tmp_path):
 def test_what_is_thin_is_what_the_weights_were_trained_for(tmp_path):
     add(tmp_path / "a.nii.gz", (1, 1, 1.8))
     assert names(tmp_path, thin=1.7) == ["a.nii.gz"]
-    with pytest.raises(InputError, match="no thick-slice scan"):
-        names(tmp_path, thin=2.0)
+    with pytest.raises(InputError, match=rf"^{re.escape(str(tmp_path))}: no thick-slice scan"):
+        scans([tmp_path], tmp_path / "out", 2.0)
 
 
 NOT_SCANS = (
