@@ -18,7 +18,7 @@ from PIL import Image
 from scripts.errors import input_error
 from scripts.pages.index import glance, outliers, write_index
 from scripts.stack.acquisition import Acquisition
-from tests.browser import chromium, needs_chromium
+from tests.browser import Browser, chromium, needs_chromium
 from tests.cohort_files import AXIAL, hidden, nan_scan, record, summary, texture
 
 
@@ -245,6 +245,24 @@ def order(tmp_path, hash_):
     dom, console = chromium(tmp_path, address, "--dump-dom", fragment=hash_)
     assert console == []
     return re.findall(r'<td class="wide name" data-key="([^"]*)"', dom), dom
+
+
+@needs_chromium
+@pytest.mark.parametrize("width", [400, 1340, 1360, 1400])
+def test_an_index_fits_the_window_and_breaks_no_planes_name(write_nifti, bundle, tmp_path, width):
+    """Whatever is wide: three names of planes, voxels, words in warnings."""
+    (tmp_path / "in").mkdir()
+    for axis, name in enumerate(("t1_fl2d_sag-b06596_follow-up", "b", "c")):
+        affine = np.diag([*np.where(np.arange(3) == axis, 4.0, 1.0), 1.0])
+        write_nifti(texture((8, 8, 8)), affine, f"in/{name}.nii.gz")
+    bundle(tmp_path / "in")
+    text = re.sub(r"\d+&times;\d+&times;\d+", "1024&times;1024&times;1024", page(bundle.out))
+    (bundle.out / "index.html").write_text(text, encoding="utf-8")
+    lines = "e => {const r = document.createRange(); r.selectNodeContents(e); return r.getClientRects().length}"
+    with Browser(tmp_path, width, 900) as browser:
+        browser.open(bundle.out / "index.html")
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        assert browser.evaluate(f"[...document.querySelectorAll('[data-label=slices]')].map({lines})") == [1, 1, 1]
 
 
 @needs_chromium
