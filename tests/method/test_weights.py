@@ -222,5 +222,6 @@ def test_a_card_with_an_unknown_field_is_refused(tmp_path):
 
 def test_the_checkpoint_of_a_training_is_no_weights_and_says_where_those_are(tmp_path, refusal):
     (tmp_path / "stage1_checkpoint.pt").write_bytes(b"")
-    assert "stage1.pt after stage 1" in refusal(weights.read_card, tmp_path / "stage1_checkpoint.pt")
+    told = refusal(weights.read_card, tmp_path / "stage1_checkpoint.pt")
+    assert "stage1.pt after stage 1" in told and "one_step.pt after the distillation" in told
     assert refusal(weights.read_card, tmp_path / "model.pt").startswith("weights not found")
