@@ -26,12 +26,11 @@ from ..stack.intensity import IntensityRange, intensity_range
 from ..stack.interpolation import interpolate, resample
 from ..stack.profile import acquire
 from ..stack.tissue import head_mask
-from .consistency import noise_sd
 from .inferer import DriftInferer, longer_first
 from .windows import PIXELS_ON_CPU, in_parts
 
 OWN_SLICES = 8  # that are degraded (docs/benchmarks.md)
-MEDIAN = 0.6745  # of the magnitude of normal noise, in standard deviations
+BELIEF = 0.5  # in what the slices tell: 0 leaves the scale to calibration, 1 to them (docs/benchmarks.md)
 LEAST_ROWS = 48  # pixels along either side of a slice
 LEAST_RATIO = 1.8  # slice thickness over pixel; less leaves nothing to compare
 BLURRED = 6.0  # dB between the pixel axes; more says that the one with less power was interpolated
@@ -69,7 +68,7 @@ class ErrorMaps:
 
 
 class Scale(NamedTuple):
-    """Of a scan: true over expected error.
+    """Of a scan: what expected errors are multiplied by.
 
     Attributes:
         value: 1 where the scan cannot tell.
@@ -188,7 +187,7 @@ def own_scale(
 ) -> Scale:
     """The scale of a scan, from the scan itself: the median of true over expected error in some of its own slices.
 
-    Noise of the slices, which are the truth here, is taken off. The scale keeps at least half of what it was.
+    The slices tell it but roughly: their noise counts as error, and they are few. So it is taken to the power `BELIEF`.
 
     They are rebuilt in one family of planes (`one_family`). Calibration, which is done in the same way, makes good for
     that.
@@ -209,9 +208,7 @@ def own_scale(
     result: MetaTensor = one_family(inferer)(stack, network)[0, 0]  # type: ignore[assignment]  # of one, one
     expected = expected_error(thick, result.as_tensor(), None, own, network, device)
     inside = head_mask(planes)
-    middle, typical = ((planes - result.as_tensor()).abs() / expected)[inside].median(), expected[inside].median()
-    noise = MEDIAN * noise_sd(measured, acquisition.slice_axis) / typical
-    value = float((middle**2 - noise**2).clamp(min=middle**2 / 4).sqrt())
+    value = ((planes - result.as_tensor()).abs() / expected)[inside].median().item() ** BELIEF
     return Scale(value, True, f"the scan's own slices: {len(planes)} of them, degraded along a pixel axis and rebuilt")
 
 
