@@ -19,7 +19,7 @@ TIMEOUT = 240  # s, on a busy machine
 DRIFT_MRI = ("-c", "from drift_mri.command import main; main()")
 BUNDLE = ("-m", "monai.bundle")
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["monai.bundle", "monai.engines", "fire", "jinja2", "pydicom.sr.codedict", "sigpy.mri"])
+SERVER.set_forkserver_preload(["monai.bundle", "monai.engines", "fire", "jinja2", "pydicom.sr.codedict"])
 
 
 def environment(**more):
