@@ -9,10 +9,13 @@ import numpy as np
 import pydicom
 import pytest
 import torch
+from monai.data import MetaTensor
 
 from drift_mri import rebuild
 from scripts.errors import input_error
 from scripts.method.weights import save_weights
+from scripts.outputs.error_maps import write_regions
+from scripts.rebuild.error_map import ErrorMaps
 from tests.cohort_files import AXIAL, outcomes, record, summary
 from tests.config_files import on_planes
 from tests.conftest import CARD
@@ -125,12 +128,26 @@ def test_regions_have_a_mean_and_an_error_bar_that_shrinks_with_their_size(head,
     assert (small["label"], large["label"]) == ("3", "7")
     assert float(small["volume_mm3"]) == int(small["voxels"]) == 16 and int(large["voxels"]) == 12 * 7 * 20
     result, width = (voxels(able.out / f"scan_sr{name}.nii.gz") for name in ("", "_error"))
-    box = (slice(8, 10), slice(8, 10), slice(16, 20))
-    assert float(small["mean"]) == pytest.approx(result[box].mean(), rel=1e-4)
-    rms = np.sqrt(np.mean(width[box] ** 2)) * 0.9 / 0.95  # of CALIBRATION, whose factor is the confidence
-    assert float(small["half_width_95"]) == pytest.approx(rms * CALIBRATION.region_factor(16.0), rel=0.01)
+    boxes = (slice(8, 10), slice(8, 10), slice(16, 20)), (slice(4, 16), slice(11, 18), slice(8, 28))
+    for row, box in zip((small, large), boxes):
+        assert float(row["mean"]) == pytest.approx(result[box].mean(), rel=1e-4)
+        rms = np.sqrt(np.mean(width[box] ** 2)) * 0.9 / 0.95  # of CALIBRATION, whose factor is the confidence
+        factor = CALIBRATION.region_factor(float(result[box].size))
+        assert float(row["half_width_95"]) == pytest.approx(rms * factor, rel=0.001)
     assert float(large["half_width_95"]) < float(small["half_width_95"])
     assert "scan_sr_error_regions.csv" in record(able.out)["Results"]
+
+
+def test_the_error_bar_of_a_region_counts_the_squares_of_its_half_widths(tmp_path):
+    """Where half of the voxels are ten times as sure, the others tell."""
+    result, width = (MetaTensor(torch.ones(20, 22, 36), affine=torch.eye(4)) for _ in range(2))
+    width[:, ::2] = 10
+    maps = ErrorMaps(True, 0.9, CALIBRATION, labels(tmp_path / "labels.nii.gz", AXIAL))
+    write_regions(tmp_path / "regions.csv", result, width, maps, 4.0, True)
+    with open(tmp_path / "regions.csv") as file:
+        small, _ = csv.DictReader(file)
+    expected = 50.5**0.5 * CALIBRATION.region_factor(float(small["volume_mm3"]))
+    assert float(small["half_width_95"]) == pytest.approx(expected, rel=0.001)
 
 
 def test_regions_in_another_place_are_refused(head, able, tmp_path):

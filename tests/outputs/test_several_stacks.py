@@ -8,6 +8,7 @@ import torch
 from scripts.inputs import dicom
 from scripts.inputs.scans import scans
 from scripts.method.weights import write_card
+from scripts.outputs.stacks import make_together
 from tests.cohort_files import outcomes, record, results, summary
 from tests.conftest import CARD
 from tests.dicom_files import ORIENTATIONS, mr_slices, save
@@ -73,6 +74,14 @@ def test_the_stack_of_another_head_is_refused_by_name_or_left_out(head, bundle, 
     assert [stack["Share"] > 0 for stack in said["Stacks"]] == [True, True, False]
     (warning,) = said["Stacks"][2]["Warnings"]
     assert warning.startswith(f"{other} is left out") and warning in said["Warnings"]
+
+
+@pytest.mark.parametrize(("noise", "warned"), [(0, False), (30, True)])
+def test_a_stack_that_the_result_agrees_with_half_as_well_is_named(noise, warned):
+    stacks = [stack_of(person(), 2), stack_of(person(), 0, noise=noise)]
+    _, (first, second) = make_together([{"name": "a"}, {"name": "b"}], stacks)
+    assert (second["Agreement"] > 2 * first["Agreement"]) == warned and not first["Warnings"]
+    assert any("b differs from the result by" in warning for warning in second["Warnings"]) == warned
 
 
 def names(items):
