@@ -125,6 +125,23 @@ def test_a_floor_has_a_tenth_of_the_voxels_near_it(share, raised):
     assert intensity_range(torch.cat([tissue, dark])).low == (500 if raised else 0)
 
 
+@pytest.mark.parametrize(("share", "standardised"), [(0.03, False), (0.1, True)])
+def test_a_standardised_scan_has_a_twentieth_of_its_voxels_below_zero(share, standardised):
+    negative, tissue = (
+        -torch.linspace(1, 50, round(10000 * share)),
+        torch.linspace(100, 1000, round(10000 * (1 - share))),
+    )
+    assert (intensity_range(torch.cat([negative, tissue])).low < 0) == standardised
+
+
+@pytest.mark.parametrize(("spread", "noise"), [(0.15, False), (0.3, True)])
+def test_noise_varies_by_more_than_a_fifth_of_its_mean(spread, noise):
+    """A few bright voxels are a small head where the others are noise, and hot spots where they are tissue."""
+    dim = 100 * (1 + spread * 3**0.5 * (2 * torch.rand(10000, generator=torch.Generator().manual_seed(0)) - 1))
+    volume = torch.cat([torch.zeros(5000), dim, torch.full((500,), 2000.0)])
+    assert (intensity_range(volume).high == 2000) == noise
+
+
 @pytest.mark.parametrize(("share", "tissue"), [(0.1, False), (0.2, True)])
 def test_what_fills_more_than_a_seventh_of_the_head_is_no_hot_spot(share, tissue):
     air, dim = torch.zeros(10000), torch.linspace(80, 120, round(10000 * (1 - share)))
