@@ -179,6 +179,8 @@ PATHS = (
     "label_dir",
     "output_dir",
     "ckpt_path",
+    "error_start",
+    "shipped",
     "segmenter",
     "regions",
 )  # or what begins with one

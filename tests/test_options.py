@@ -177,7 +177,8 @@ def test_options_of_a_file_count_as_typed(tmp_path):
 @pytest.mark.parametrize("name", PATHS)
 @pytest.mark.parametrize("text", ["$print(1)", "@device", "%scan.nii.gz"])
 def test_a_path_that_would_be_evaluated_is_refused_with_the_remedy(text, name):
-    config = {"dataset_dir": TRAIN, "label_dir": TRAIN, "segmenter": EVALUATE}.get(name, CONFIG)
+    train = dict.fromkeys(("dataset_dir", "label_dir", "error_start", "shipped"), TRAIN)
+    config = {**train, "segmenter": EVALUATE}.get(name, CONFIG)
     assert f"Write it as ./{text}." in refusal(f"--{name}", text, config=config)
     check(f"--{name}", f"./{text}", config=config)
 
