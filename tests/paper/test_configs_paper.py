@@ -149,14 +149,15 @@ def test_windows_are_whole_planes_or_the_papers(file):
 
 
 def test_evaluation_rebuilds_as_inference_does():
-    """What is evaluated is what ships; stage 1 differs by its steps alone."""
+    """What is evaluated is what ships; stage 1 differs by its steps alone, and has no error maps."""
     evaluated, stage1, shipped = (
         raw("evaluate.yaml")["inferer"],
         raw("evaluate.yaml")["stage1_inferer"],
         raw("inference.yaml")["inferer"],
     )
     window = {"roi_size": "@inferer::roi_size"}
-    assert {**stage1, "n_max": evaluated["n_max"]} == {**evaluated, **window, "steps": 0}
+    others = {"n_max": evaluated["n_max"], "spread": evaluated["spread"]}
+    assert {**stage1, **others} == {**evaluated, **window, "steps": 0}
     assert shipped.pop("bfloat16") == {**raw("evaluate.yaml")[evaluated.pop("bfloat16")[1:]], "given": "@bfloat16"}
     assert shipped.pop("deblocked") is raw("evaluate.yaml")[evaluated.pop("deblocked")[1:]] is True
     assert evaluated == {k: v for k, v in shipped.items() if k not in {"sw_batch_size", "progress"}}
