@@ -26,7 +26,8 @@ sitk, has_sitk = optional_import("SimpleITK")
 EDGE = 1.0  # mm; voxels of the grid that volumes are registered on, unless their own are much larger
 LEVELS = {8: (6.0, 1.0), 4: (3.0, 1.0), 1: (0.0, 0.1)}  # times coarser -> smoothing in mm, share of the voxels
 BINS = 32  # of the joint histogram
-ALIKE = 0.8  # see `likeness`; docs/benchmarks.md has what pairs of one head and of two reach
+COARSE = 5.0  # mm; least scale of `likeness`: where a head moves between its slices, it is finer detail that suffers
+ALIKE = 0.7  # see `likeness`; docs/benchmarks.md has what pairs of one head and of two reach
 
 
 def register(fixed: MetaTensor, moving: MetaTensor, start: np.ndarray | None = None) -> np.ndarray:
@@ -45,10 +46,9 @@ def register(fixed: MetaTensor, moving: MetaTensor, start: np.ndarray | None = N
         `(4, 4)`. One that does not fit comes back as well: `likeness` tells.
 
     Raises:
-        InputError: if SimpleITK is not installed.
+        InputError: see `check_installed`.
     """
-    if not has_sitk:
-        raise InputError("--together needs SimpleITK: pip install simpleitk, or leave out --together.")
+    check_installed()
     images = [_image(_on_cubes(volume, _edge(fixed))) for volume in (fixed, moving)]
     mask = ndimage.binary_dilation(head_mask(_positive(fixed)).numpy(), iterations=2)
     inside = sitk.Resample(_image(MetaTensor(torch.from_numpy(mask.astype(np.uint8)), affine=fixed.affine)), images[0])
@@ -86,11 +86,21 @@ def register(fixed: MetaTensor, moving: MetaTensor, start: np.ndarray | None = N
     return matrix
 
 
+def check_installed() -> None:
+    """Refuses where SimpleITK is not installed; for those who work before they register.
+
+    Raises:
+        InputError: then.
+    """
+    if not has_sitk:
+        raise InputError("--together needs SimpleITK: pip install simpleitk, or leave out --together.")
+
+
 def likeness(fixed: MetaTensor, moving: MetaTensor, motion: np.ndarray, scale: float) -> float:
     """Whether two volumes show one head: the correlation of their detail where both show tissue.
 
-    The detail is what two Gaussians leave, of a third and of two thirds of `scale`. It has neither
-    shading nor what one of the stacks did not measure. Two heads have the same coarse shape, and other gyri.
+    The detail is what two Gaussians leave, of a third and of two thirds of `scale`, which is `COARSE` at least. It has
+    neither shading nor what one of the stacks did not measure. Two heads have the same coarse shape, and other gyri.
 
     Args:
         fixed, moving: see `register`.
@@ -104,7 +114,7 @@ def likeness(fixed: MetaTensor, moving: MetaTensor, motion: np.ndarray, scale: f
     here = _on_cubes(fixed, edge)
     there, seen = placed(_on_cubes(moving, edge), here, motion)
     head = head_mask(_positive(here)).numpy()
-    both, sigma = head & (seen.numpy() > 0.99), 2 / 3 * scale / edge
+    both, sigma = head & (seen.numpy() > 0.99), 2 / 3 * max(scale, COARSE) / edge
     if both.sum() < 0.1 * head.sum():
         return 0.0
     deep = ndimage.distance_transform_edt(np.pad(both, 1))[1:-1, 1:-1, 1:-1] > sigma  # the border of all heads is alike

@@ -26,12 +26,12 @@ from ..stack.grid import voxel_spacing
 from ..stack.intensity import intensity_range
 from ..stack.profile import profile_kernel
 from ..stack.tissue import head_mask
-from .consistency import difference, reconcile
+from .consistency import difference, noise_sd, reconcile
 from .registration import ALIKE, likeness, placed, register
 
 DEGREE = 3  # of the polynomial that a gain is: a coil's shading varies over the head, not within it
 FLOOR = 0.02  # of the power of detail; what noise and networks leave wrong of what is measured
-SWEEPS = 2  # over the measured slices of all stacks; together they gain up to 0.14 dB (docs/benchmarks.md)
+KNOWN = 0.1  # signal over error of detail that a stack did not measure: the networks' guess of it is much alike in all
 OUTLIER = 3.0  # times the median of a stack's slices; a slice that disagrees more has moved
 
 
@@ -83,7 +83,7 @@ def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
         `(X', Y', Z')`, and a part for each stack. Where the first alone is left, the volume is its own.
     """
     first = stacks[0].rebuilt
-    found = [_found(stacks[0], stack) for stack in stacks]
+    found = [matched(stacks[0], stack) for stack in stacks]
     inside = [index for index, part in enumerate(found) if part.likeness >= ALIKE]
     taken, parts = [stacks[index] for index in inside], [found[index] for index in inside]
     if len(taken) == 1:
@@ -102,8 +102,8 @@ def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
     return result, found
 
 
-def _found(reference: Stack, stack: Stack) -> Part:
-    """Motion, likeness and gain of a stack."""
+def matched(reference: Stack, stack: Stack) -> Part:
+    """Motion, likeness and gain of a stack. One that is not alike keeps a gain of 1, and nothing of it is seen."""
     first = reference.rebuilt
     if stack is reference:
         ones = torch.ones(first.shape)
@@ -118,7 +118,6 @@ def _found(reference: Stack, stack: Stack) -> Part:
     evened = stack.rebuilt.as_tensor() * placed(gain, stack.rebuilt, np.linalg.inv(motion), order=1)[0]
     motion = register(first, MetaTensor(evened, affine=stack.rebuilt.affine), motion)
     values, seen = placed(stack.rebuilt, first, motion)
-    alike = likeness(first, stack.rebuilt, motion, scale)
     return Part(motion, alike, gain_field(first, values, seen, scale), _soft(seen, scale, first))
 
 
@@ -191,8 +190,9 @@ def trusted(
 ) -> tuple[Tensor, list[float]]:
     """The mean of the rebuilt stacks in which each counts for the detail that it measured.
 
-    In Fourier space the weight of a stack is inverse to the power of its errors (`unmeasured`). What a stack did not
-    see it takes from the others.
+    In Fourier space the weight of a stack is the power of what it measured over that of what it lacks (`unmeasured`),
+    and `KNOWN`, by which stacks count alike for detail that none measured. What a stack did not see it takes from the
+    others.
 
     Args:
         views: `(X, Y, Z)`, the rebuilt stacks on the grid of `first`, in its units.
@@ -215,7 +215,7 @@ def trusted(
         normal = np.asarray(stack.measured.affine)[:3, acquisition.slice_axis] / acquisition.slice_spacing
         x, y, z = axes.T @ part.motion[:3, :3].T @ normal
         along = x * frequencies[0][:, None, None] + y * frequencies[1][:, None] + z * frequencies[2]
-        trust.append(1 / unmeasured(along, acquisition))
+        trust.append(1 / unmeasured(along, acquisition) - 1 + KNOWN)
     total = torch.stack(trust).sum(0)
     seen = torch.stack([part.seen for part in parts])
     mean = (torch.stack(list(views)) * seen).sum(0) / seen.sum(0)
@@ -232,8 +232,8 @@ def trusted(
 def reconciled(volume: Tensor, stacks: Sequence[Stack], parts: Sequence[Part], first: MetaTensor) -> Tensor:
     """The volume moved onto the measured slices of all stacks, as far as their noise allows.
 
-    Each stack asks for its own change (`consistency.reconcile`), where the head lay in it. The mean of what they ask
-    for is made, and they are asked again.
+    Stacks take turns: each moves the volume (`consistency.reconcile`) where the head lay in it. One with which the
+    volume agrees to within the noise does not: it would only bring that noise.
 
     Args:
         volume: `(X, Y, Z)` on the grid of `first`, in its units.
@@ -241,14 +241,13 @@ def reconciled(volume: Tensor, stacks: Sequence[Stack], parts: Sequence[Part], f
         first: `(X, Y, Z)` with its affine.
     """
     seen = torch.stack([part.seen for part in parts])
-    for _ in range(SWEEPS):
-        asked = torch.zeros(volume.shape)
-        for stack, part in zip(stacks, parts):
-            there = _acquirable(volume, stack, part, first)
-            moved = reconcile(there, stack.measured.as_tensor(), Acquisition.of(stack.measured))
-            change = MetaTensor(moved - there, affine=stack.rebuilt.affine)
-            asked += part.seen * part.gain * placed(change, first, part.motion)[0]
-        volume = volume + _several(seen) * asked / seen.sum(0)
+    for stack, part in zip(stacks, parts):
+        there, acquisition = _acquirable(volume, stack, part, first), Acquisition.of(stack.measured)
+        measured = stack.measured.as_tensor()
+        gap = difference(there, measured, acquisition)[head_mask(measured.clamp(min=0))]
+        if gap.square().mean().sqrt() > noise_sd(measured, acquisition.slice_axis):
+            change = MetaTensor(reconcile(there, measured, acquisition) - there, affine=stack.rebuilt.affine)
+            volume = volume + _several(seen) * part.seen * part.gain * placed(change, first, part.motion)[0]
     return volume
 
 
