@@ -27,7 +27,7 @@ from ..stack.interpolation import interpolate, resample
 from ..stack.profile import acquire
 from ..stack.tissue import head_mask
 from .inferer import DriftInferer, longer_first
-from .windows import PIXELS_ON_CPU, in_parts
+from .windows import PIXELS_ON_CPU, in_parts, signal_box
 
 OWN_SLICES = 8  # that are degraded (docs/benchmarks.md)
 BELIEF = 0.5  # in what the slices tell: 0 leaves the scale to calibration, 1 to them (docs/benchmarks.md)
@@ -119,19 +119,23 @@ def expected_error(
         device: of the network.
 
     Returns:
-        `(X, Y, Z)` on the fine grid, on the CPU, in the units of the scan.
+        `(X, Y, Z)` on the fine grid, on the CPU, in the units of the scan. Air outside of the box around the head
+        (`windows.signal_box`) has the least number of the box.
     """
     tell = network.error
     if tell is None:
         raise ValueError("the network has no error network: load weights that hold one.")
     scale = intensity_range(measured)
     planes, rows, lengths = seen(measured, result, spread, acquisition, scale)
-    rows, lengths = rows.to(device), lengths.to(device)
-    calls = planes.split(max(1, PIXELS_ON_CPU // planes[0, 0].numel()))
+    box = signal_box(planes[:, 0])
+    inside, rows, lengths = planes[box[0], :, box[1], box[2]], rows[box[1]].to(device), lengths.to(device)
+    calls = inside.split(max(1, PIXELS_ON_CPU // inside[0, 0].numel()))
     with torch.no_grad():
         parts = [in_parts(lambda part: tell(part, rows, lengths), call.to(device)).cpu() for call in calls]
-    axis = acquisition.slice_axis
-    sizes = torch.cat(parts)[:, 0].exp().movedim((1, 2), (axis, longer_first(result.shape, axis)[0]))
+    told = torch.cat(parts)[:, 0].exp()
+    sizes, axis = torch.full_like(planes[:, 0], told.min().item()), acquisition.slice_axis
+    sizes[box] = told
+    sizes = sizes.movedim((1, 2), (axis, longer_first(result.shape, axis)[0]))
     return sizes * ((scale.high - scale.low) / 2)
 
 

@@ -180,6 +180,17 @@ def test_the_error_network_sees_unit_intensities(scan, result, drift):
     torch.testing.assert_close(b, 3 * a, rtol=1e-3, atol=0)
 
 
+def test_much_air_around_a_head_changes_nothing_in_it_and_is_as_sure_as_the_surest_voxel(scan, result, drift):
+    margin, a = 40, Acquisition.of(scan)
+    thick, rebuilt = (v.as_tensor()[0] for v in (scan, result))
+    alone = expected_error(thick, rebuilt, None, a, drift, "cpu")
+    wide = [torch.nn.functional.pad(v, [0, 0, margin, margin, margin, margin]) for v in (thick, rebuilt)]
+    told = expected_error(*wide, None, a, drift, "cpu")
+    inside = told[margin:-margin, margin:-margin]
+    torch.testing.assert_close(inside[17:-17, 17:-17], alone[17:-17, 17:-17], rtol=0.01, atol=0)
+    assert (told[0] == told.min()).all()
+
+
 def test_without_an_error_network_it_is_a_mistake_of_the_caller(scan, result):
     with pytest.raises(ValueError, match="no error network"):
         expected_error(scan.as_tensor()[0], result.as_tensor()[0], None, Acquisition.of(scan), untrained(), "cpu")
