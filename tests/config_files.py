@@ -26,8 +26,8 @@ SIZES = {"large": paper.PARAMETERS_LARGE, "base": paper.PARAMETERS_BASE, "small"
 # Every top-level key that a file may have: MONAI passes over a misspelt one in silence.
 SHARED = {"imports", "bundle_root", "dataset_dir", "output_dir", "device", "network_def", "network", "initialize"}
 TRAINING = {
-    *"error error_card error_epochs error_inferer error_learning_rate error_network error_pairs error_slab".split(),
-    *"error_slabs error_start error_thicknesses calibration stage3".split(),
+    *"error error_alone error_card error_epochs error_inferer error_learning_rate error_network error_pairs".split(),
+    *"error_slab error_slabs error_start error_thicknesses calibration stage3".split(),
     *("seed", "follower", "num_workers", "patch_size", "stage1_batch_size", "stage2_batch_size", "patches_per_epoch"),
     *(
         "stage1_epochs",

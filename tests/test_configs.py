@@ -1,5 +1,6 @@
 """The method as data: `$` wires and does not compute, files agree with each other and stack."""
 
+import copy
 import inspect
 import re
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 import torch
 from monai.bundle import ConfigParser
 
+from scripts.method.networks import add_error_network
 from tests import paper_values as paper
 from tests.config_files import (
     COMPLETE,
@@ -141,6 +143,7 @@ def test_every_complete_file_has_the_shipped_network(file):
     assert raw(file)["network_def"] == raw("inference.yaml")["network_def"]
     with torch.device("meta"):
         network = parser(file).get_parsed_content("network_def")
+        add_error_network(network, copy.deepcopy(network))
     weights = torch.load(ROOT / "models" / "model.pt", weights_only=True)
     assert {k: v.shape for k, v in network.state_dict().items()} == {k: v.shape for k, v in weights.items()}
 
