@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -246,7 +247,10 @@ class TrainedVariants:
         epochs = max(1, each // int(parser["patches_per_epoch"]))
         epoch = each // epochs // batch * batch  # whole batches: less than one of them is lost in each epoch
         if not epoch:
-            raise InputError(f"budget is {self.budget}: expected {batch} patches, one batch, or more. Set --budget.")
+            least = math.ceil(batch * idist.get_world_size() / stage.length)
+            raise InputError(
+                f"budget is {self.budget}: expected {least} or more, a batch of {stage.run_id}. Set --budget."
+            )
         parser.update({"patches_per_epoch": epoch, length: epochs})
         return parser
 

@@ -267,13 +267,13 @@ def test_every_experiment_runs_on_two_files(place, tmp_path):
     code += "n.save(n.Nifti1Image((d > d.mean()).astype('int16'), i.affine), sys.argv[2])"
     segmenter = f'{sys.executable} -c "{code}" {{image}} {{labels}}'
     given = {"dataset_dir": str(tmp_path / "list.json"), "output_dir": str(tmp_path / "out"), "segmenter": segmenter}
-    run(place, "all", seeds=1, budget=8, **given)
+    run(place, "all", seeds=1, budget=16, **given)
     for name in EXPERIMENTS:
         assert json.loads((tmp_path / "out" / f"{name}.json").read_text())["table"], name
         assert (tmp_path / "out" / f"{name}.md").is_file() and (tmp_path / "out" / f"{name}.csv").is_file()
         assert (tmp_path / "out" / f"{name}.svg").is_file() == ("figure" in EXPERIMENTS[name])
     before = times(tmp_path / "out" / "trainings")
-    run(place, "all", seeds=1, budget=8, **given)
+    run(place, "all", seeds=1, budget=16, **given)
     assert times(tmp_path / "out" / "trainings") == before
 
 
