@@ -111,12 +111,13 @@ def scatter(
     Args:
         rows: of an experiment.
         x: column.
-        y: column, on a logarithmic axis. Rows without it show the PSNR in the head, on a linear axis.
+        y: column, on a logarithmic axis. Rows without it show the PSNR in the head, or SSIM against that, on a linear
+            axis.
         labels: of the rows that are shown; null for all.
         joined: labels that the line joins, in this order; null for all, in the order of `x`.
     """
     rows, found = _shown(rows, x, [y], labels)
-    y = found[0] if found else "psnr_head"
+    y = found[0] if found else "ssim" if x == "psnr_head" else "psnr_head"
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     panel = figure.subplots()
     means = rows.groupby(["slice_thickness", "label"], sort=False)[[x, y]].mean()

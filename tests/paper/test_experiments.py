@@ -266,7 +266,11 @@ def test_every_experiment_runs_on_two_files(place, tmp_path):
     code = "import sys, nibabel as n; i = n.load(sys.argv[1]); d = i.get_fdata(); "
     code += "n.save(n.Nifti1Image((d > d.mean()).astype('int16'), i.affine), sys.argv[2])"
     segmenter = f'{sys.executable} -c "{code}" {{image}} {{labels}}'
+    small = {"network_def::apn::channels": [4, 8], "network_def::velocity::channels": [4, 8]}  # of any stage 1
+    settings = {name: value for name, value in NANO.items() if name not in NETWORK}
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(small | settings))
     given = {"dataset_dir": str(tmp_path / "list.json"), "output_dir": str(tmp_path / "out"), "segmenter": segmenter}
+    given["files"] = [str(tmp_path / "small.yaml")]
     run(place, "all", seeds=1, budget=16, **given)
     for name in EXPERIMENTS:
         assert json.loads((tmp_path / "out" / f"{name}.json").read_text())["table"], name
