@@ -9,7 +9,6 @@ people, with a T1w volume of each.
 """
 
 import argparse
-import time
 from itertools import combinations, islice
 
 import numpy as np
@@ -53,13 +52,11 @@ def one_head(items, options):
     for number in range(options.pairs):
         item = items[number % len(items)]
         (first, second), there = stacks_of(item, options, number)
-        start = time.perf_counter()
         part = matched(first, second)
-        seconds = time.perf_counter() - start
         centre = np.asarray(first.rebuilt.affine) @ [*((np.array(first.rebuilt.shape) - 1) / 2), 1]
         drawn, wrong = (angle_and_shift(m, centre[:3]) for m in (there, np.linalg.inv(there) @ part.motion))
-        numbers = (*drawn, *wrong, part.likeness, seconds)
-        forms = ("{:.1f}", "{:.1f}", "{:.3f}", "{:.3f}", "{:.2f}", "{:.0f}")
+        numbers = (*drawn, *wrong, part.likeness)
+        forms = ("{:.1f}", "{:.1f}", "{:.3f}", "{:.3f}", "{:.2f}")
         yield (name_of(item), *(form.format(value) for form, value in zip(forms, numbers))), max(wrong)
 
 
@@ -83,7 +80,7 @@ def main():
     options = parser.parse_args()
     items = [item for item in sharp_volumes(options.datalist, options.section) if len(item["sharp_axes"]) > 1]
     lines, wrong = zip(*one_head(items, options))
-    headings = ("head", "turned (degrees)", "moved (mm)", "wrong (degrees)", "wrong (mm)", "likeness", "seconds")
+    headings = ("head", "turned (degrees)", "moved (mm)", "wrong (degrees)", "wrong (mm)", "likeness")
     print(markdown(dict(zip(headings, zip(*lines)))))
     right = sum(error <= CLOSE for error in wrong)
     print(f"\n{right} of {len(wrong)} pairs are within {CLOSE} degrees and {CLOSE} mm.\n")
