@@ -34,7 +34,7 @@ from ..pages.page import write_page
 from ..rebuild.consistency import difference
 from ..rebuild.error_map import ErrorMaps, Scale, error_map
 from ..rebuild.inferer import DriftInferer, StackInferer, rebuild
-from ..rebuild.registration import check_installed
+from ..rebuild.registration import simple_itk
 from ..rebuild.together import Stack
 from ..stack.acquisition import Acquisition
 from . import bids, results
@@ -190,9 +190,9 @@ def _rebuild_or_complete(
     told: list[dict] = []
     if others and output.error_maps.wanted:
         raise InputError("--error_map says how sure one stack is, not several. Leave out --error_map or --together.")
-    if others:
-        check_installed()  # before the networks run
     if record is None:
+        if others:
+            simple_itk()  # refused before the networks run
         rebuilt: list[Any] = [rebuild(measured, network, inferer, device)[0] for measured in stacks]  # of one, one
         result: MetaTensor = rebuilt[0]
         if others:

@@ -21,8 +21,6 @@ from ..errors import InputError
 from ..stack.grid import voxel_spacing
 from ..stack.tissue import head_mask
 
-sitk, has_sitk = optional_import("SimpleITK")
-
 EDGE = 1.0  # mm; voxels of the grid that volumes are registered on, unless their own are much larger
 LEVELS = {8: (6.0, 1.0), 4: (3.0, 1.0), 1: (0.0, 0.1)}  # times coarser -> smoothing in mm, share of the voxels
 BINS = 32  # of the joint histogram
@@ -46,9 +44,9 @@ def register(fixed: MetaTensor, moving: MetaTensor, start: np.ndarray | None = N
         `(4, 4)`. One that does not fit comes back as well: `likeness` tells.
 
     Raises:
-        InputError: see `check_installed`.
+        InputError: see `simple_itk`.
     """
-    check_installed()
+    sitk = simple_itk()
     images = [_image(_on_cubes(volume, _edge(fixed))) for volume in (fixed, moving)]
     mask = ndimage.binary_dilation(head_mask(_positive(fixed)).numpy(), iterations=2)
     inside = sitk.Resample(_image(MetaTensor(torch.from_numpy(mask.astype(np.uint8)), affine=fixed.affine)), images[0])
@@ -86,14 +84,16 @@ def register(fixed: MetaTensor, moving: MetaTensor, start: np.ndarray | None = N
     return matrix
 
 
-def check_installed() -> None:
-    """Refuses where SimpleITK is not installed; for those who work before they register.
+def simple_itk() -> Any:
+    """SimpleITK. It is imported here alone: that takes more than a second, which other runs need not wait.
 
     Raises:
-        InputError: then.
+        InputError: where it is not installed.
     """
-    if not has_sitk:
+    sitk, found = optional_import("SimpleITK")
+    if not found:
         raise InputError("--together needs SimpleITK: pip install simpleitk, or leave out --together.")
+    return sitk
 
 
 def likeness(fixed: MetaTensor, moving: MetaTensor, motion: np.ndarray, scale: float) -> float:
@@ -192,7 +192,7 @@ def _on_cubes(volume: MetaTensor, edge: float) -> MetaTensor:
 def _image(volume: MetaTensor) -> Any:
     """A volume as SimpleITK holds it. Its coordinates are RAS here, not LPS: a rigid motion is one in either."""
     affine, edges = np.asarray(volume.affine, dtype=float), voxel_spacing(volume.affine)
-    image = sitk.GetImageFromArray(np.ascontiguousarray(volume.as_tensor().numpy().T))
+    image = simple_itk().GetImageFromArray(np.ascontiguousarray(volume.as_tensor().numpy().T))
     image.SetSpacing(edges.tolist())
     image.SetOrigin(affine[:3, 3].tolist())
     image.SetDirection((affine[:3, :3] / edges).ravel().tolist())
