@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..inputs.transforms import LoadScand
+from ..method.calibration import Calibration
 from ..rebuild.error_map import ErrorMaps, error_map
 from ..rebuild.inferer import rebuild
 from ..stack import intensity, spectra, tissue, trace
@@ -29,7 +30,17 @@ from ..stack.acquisition import SLR, Acquisition, Profile, length
 from ..stack.grid import voxel_spacing
 from ..stack.profile import slice_profile
 from ..train.simulation import simulate
-from .metrics import covered, gradient_rmse, hf_psnr, lesion_contrast_kept, lesion_sizes, psnr, ssim, width_and_rank
+from .metrics import (
+    covered,
+    gradient_rmse,
+    hf_psnr,
+    lesion_contrast_kept,
+    lesion_sizes,
+    psnr,
+    regions_covered,
+    ssim,
+    width_and_rank,
+)
 from .segmentation import LabelMap, Segmenter, agreement
 from .tables import CASE, group_means, means_table, write_tables
 
@@ -55,19 +66,18 @@ def by_networks(
 ) -> MetaTensor:
     """The method that ships, `inferer.rebuild`; the slices carry their acquisition.
 
-    If error maps are wanted, the result's meta data hold the half-widths for each of `NOMINAL`, in `half_widths`. The
-    person of the scan does not calibrate them.
+    If error maps are wanted, the result's meta data hold the half-widths for each of `NOMINAL`, in `half_widths`, and
+    the `calibration`. The person of the scan does not calibrate them.
     """
     result = rebuild(thick, network, inferer, device)
     if maps is not None and maps.wanted and maps.calibration is not None:
-        made = (network, inferer, device, maps.calibration, NOMINAL[0], thick.meta.get("subject"))
-        width, scale = error_map(thick, result, *made)  # type: ignore[arg-type]  # a Drift and its inferer
-        factors = [
-            maps.calibration.factor(acquisition.slice_thickness, level, scale.own, thick.meta.get("subject"))
-            for level in NOMINAL
-        ]
+        subject = thick.meta.get("subject")
+        made = (network, device, maps.calibration, NOMINAL[0], subject)
+        width = error_map(thick, result, *made)  # type: ignore[arg-type]  # a Drift
+        factors = [maps.calibration.factor(acquisition.slice_thickness, level, subject) for level in NOMINAL]
         own = width.as_tensor()[0] / factors[0]
         result.meta["half_widths"] = {level: own * factor for level, factor in zip(NOMINAL, factors)}
+        result.meta["calibration"] = maps.calibration
     return result
 
 
@@ -189,21 +199,26 @@ class Truth:
         meta = getattr(result, "meta", {})
         own = {"seconds": seconds, **meta.get("measured", {})}
         if "half_widths" in meta:
-            own |= self.sureness(prediction[0], meta["half_widths"])
+            own |= self.sureness(prediction[0], meta["half_widths"], meta["calibration"])
         return {"method": label, "steps": meta.get("steps"), **quality, **own}
 
-    def sureness(self, prediction: Tensor, widths: Mapping[float, Tensor]) -> dict[str, float]:
+    def sureness(
+        self, prediction: Tensor, widths: Mapping[float, Tensor], calibration: Calibration
+    ) -> dict[str, float]:
         """How an error map keeps its word.
 
         Args:
             prediction: `(X, Y, Z)`.
             widths: confidence -> half-widths, `(X, Y, Z)`.
+            calibration: of the widths; it has the error bars of regions.
         """
         error, width = (prediction - self.volume).abs(), widths[0.9]
         found = {f"coverage_{100 * level:.0f}": covered(error, one, self.head) for level, one in widths.items()}
         found["lesion_coverage"] = math.nan
         if self.lesion_sizes is not None:
             found["lesion_coverage"] = covered(error, width, self.lesion_sizes.as_tensor()[0] > 0)
+        voxel = float(np.prod(voxel_spacing(self.sharp.affine)))
+        found["region_coverage"] = regions_covered(prediction - self.volume, width, self.head, calibration, voxel)
         return {**found, **width_and_rank(error, width, self.head)}
 
     def measure(self, prediction: Tensor, acquisition: Acquisition) -> dict[str, float]:

@@ -65,8 +65,8 @@ class KnownLoss(nn.Module):
 class ErrorLoss(nn.Module):
     """The error network: the negative log-likelihood of errors, Laplace distributed, of the size that it tells.
 
-    A batch is one scan, and the factor on all its errors is left to the scan's own scale: the likelihood is that of the
-    best factor. A weak pull keeps that factor near 1.
+    A batch is one scan, and the factor on all its errors is left to calibration: the likelihood is that of the best
+    factor. A weak pull keeps that factor near 1.
 
     Args:
         floor: added to errors, in units of intensity. Without it the size in air, where nothing errs, had no end.

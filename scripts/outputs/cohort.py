@@ -32,7 +32,7 @@ from ..inputs import dicom
 from ..pages.index import check_foreign_index
 from ..pages.page import write_page
 from ..rebuild.consistency import difference
-from ..rebuild.error_map import ErrorMaps, Scale, error_map
+from ..rebuild.error_map import ErrorMaps, error_map
 from ..rebuild.inferer import DriftInferer, StackInferer, rebuild
 from ..rebuild.registration import simple_itk
 from ..rebuild.together import Stack
@@ -48,6 +48,7 @@ from .summary import add_rows, read_rows
 
 logger = logging.getLogger("drift")
 
+CALIBRATED = "calibrated on people that no network has seen"  # source of an error map's numbers
 LOG = "drift.log"
 INDEX_PAUSE = 10.0  # seconds between two writings of the index, which is megabytes where scans are many
 
@@ -141,22 +142,21 @@ def _with_error_map(
     measured: MetaTensor,
     result: MetaTensor,
     width: MetaTensor,
-    scale: Scale,
     output: Output,
 ) -> dict:
     """Writes the error map, and the regions' table if asked; the record with what it says of them."""
     stem, maps = error_stem(Path(item["result"])), output.error_maps
-    facts = describe_error_map(measured[0], result, width, scale, maps)  # type: ignore[arg-type]  # of one, one
+    facts = describe_error_map(measured[0], result, width, maps)  # type: ignore[arg-type]  # of one, one
     what = f"error bar: the truth of {maps.confidence:.0%} of voxels is within this much of the rebuilt series"
     made = {**output.made_from(item), "error map": maps.confidence}
     written = [_write(item, stem, width, measured.meta.get("header", {}), output, made, what)]
     if maps.regions is not None:
         written.append(beside(stem, REGIONS))
-        write_regions(written[-1], result, width, maps, Acquisition.of(measured[0]).slice_thickness, scale.own)
+        write_regions(written[-1], result, width, maps, Acquisition.of(measured[0]).slice_thickness)
     return {
         **record,
         "ErrorMap": facts,
-        "Facts": {**record["Facts"], "error map": (f"median ±{facts['Median']:.4g} in the head", scale.source)},
+        "Facts": {**record["Facts"], "error map": (f"median ±{facts['Median']:.4g} in the head", CALIBRATED)},
         "Summary": {**record["Summary"], "error_bar": facts["MedianOfRange"]},
         "Results": {**record["Results"], **{path.name: state(path) for path in written}},
     }
@@ -206,10 +206,10 @@ def _rebuild_or_complete(
         record = finish(record, path, made, output.version, device, inferer.bfloat16)
         maps = output.error_maps
         if maps.wanted and maps.calibration is not None:
-            made_by = (network, output.inferer, device, maps.calibration, maps.confidence)
-            width, scale = error_map(stacks[0], result[None], *made_by)  # type: ignore[arg-type]  # MONAI: Tensor; a Drift
+            made_by = (network, device, maps.calibration, maps.confidence)
+            width = error_map(stacks[0], result[None], *made_by)  # type: ignore[arg-type]  # MONAI: Tensor; a Drift
             half: MetaTensor = width[0]  # type: ignore[assignment]  # of one, one
-            record = _with_error_map(record, item, stacks[0], result, half, scale, output)
+            record = _with_error_map(record, item, stacks[0], result, half, output)
         record["Summary"]["seconds"] = round(time.perf_counter() - start, 1)
     if output.report:
         error = read_error_map(stem, record)

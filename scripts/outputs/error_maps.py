@@ -15,7 +15,8 @@ from monai.transforms import ResampleToMatch
 from ..errors import InputError
 from ..files import sha256, whole_file
 from ..inputs.transforms import LoadScand
-from ..rebuild.error_map import ErrorMaps, Scale
+from ..rebuild.error_map import ErrorMaps, noise_share
+from ..stack.acquisition import Acquisition
 from ..stack.grid import voxel_spacing
 from ..stack.intensity import intensity_range
 from ..stack.tissue import head_mask
@@ -40,33 +41,31 @@ def asked(maps: ErrorMaps) -> dict[str, Any]:
     return {"Confidence": maps.confidence, "Regions": None if maps.regions is None else sha256([maps.regions])}
 
 
-def describe_error_map(
-    measured: MetaTensor, result: MetaTensor, width: MetaTensor, scale: Scale, maps: ErrorMaps
-) -> dict[str, Any]:
+def describe_error_map(measured: MetaTensor, result: MetaTensor, width: MetaTensor, maps: ErrorMaps) -> dict[str, Any]:
     """What the record says of an error map.
 
     Args:
-        measured: `(X, Y, Z)` slices.
+        measured: `(X, Y, Z)` slices with their acquisition.
         result: `(X', Y', Z')`.
         width: of `error_map.error_map`, on the grid of the result.
-        scale: of the scan.
         maps: how it was made.
 
     Returns:
         `Median`, the half-width of the median voxel of the head, in the scan's units; `MedianOfRange`, the same as a
-        share of the range of its tissue; `Scale` and `ScaleSource`; and what `asked` says.
+        share of the range of its tissue; `Noise`, that of the slices, as such a share; and what `asked` says.
     """
-    low, high, _ = intensity_range(measured.as_tensor())
+    slices = measured.as_tensor()
+    low, high, _ = intensity_range(slices)
     try:
         median = width.as_tensor()[head_mask(result.as_tensor())].median().item()
+        noise = noise_share(slices, Acquisition.of(measured))
     except ValueError:  # constant
-        median = 0.0
+        median = noise = 0.0
     return {
         "Description": f"Half-width of the interval that holds the truth in {maps.confidence:.0%} of voxels.",
         "Median": float(f"{median:.5g}"),
         "MedianOfRange": float(f"{median / (high - low):.4g}"),
-        "Scale": float(f"{scale.value:.5g}"),
-        "ScaleSource": scale.source,
+        "Noise": float(f"{noise:.4g}"),
         **asked(maps),
     }
 
@@ -94,7 +93,6 @@ def write_regions(
     width: MetaTensor,
     maps: ErrorMaps,
     thickness: float,
-    own: bool,
 ) -> None:
     """Writes a table: each label's voxels, volume, mean and the half-width of the mean's 95 % interval.
 
@@ -108,7 +106,6 @@ def write_regions(
         maps: how the error map was made. The label map is 0 outside of all regions, on any grid, and by its affine in
             the place of the scan.
         thickness: of the slices, in mm.
-        own: whether the scan told its own scale.
 
     Raises:
         InputError: if the label map cannot be read, or has no label in the place of the result.
@@ -120,7 +117,7 @@ def write_regions(
     onto = ResampleToMatch(mode="nearest", padding_mode="zeros")
     regions = np.asarray(onto(read, MetaTensor(result.as_tensor()[None], affine=result.affine))[0]).round().astype(int)
     volumes, halves = (volume.as_tensor().double().numpy() for volume in (result, width))
-    factors = [calibration.factor(thickness, one, own) for one in (FITTED, maps.confidence)]
+    factors = [calibration.factor(thickness, one) for one in (FITTED, maps.confidence)]
     voxel = float(np.prod(voxel_spacing(result.affine)))
     rows = []
     for label in np.unique(regions[regions != 0]):

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from monai.data import MetaTensor
 from monai.transforms import CenterSpatialCrop
 from scipy.optimize import least_squares
-from torch import Tensor
-from torch.nn.functional import avg_pool3d
 
 from ..inputs.transforms import LoadScand
-from ..method.calibration import Calibration, decay, person, quantiles
+from ..method.calibration import BOXES, QUIET, TYPICAL, Calibration, box_means, decay, person, quantiles, scan_scale
 from ..method.networks import Drift
 from ..method.weights import read_card, write_card
-from ..rebuild.error_map import expected_error, own_scale
+from ..rebuild.error_map import expected_error, noise_share
 from ..rebuild.inferer import DriftInferer, rebuild
 from ..stack.acquisition import SLR, Acquisition, Profile
 from ..stack.grid import voxel_spacing
@@ -38,16 +37,27 @@ KINDS: tuple[tuple[Profile, float, float], ...] = (
 )
 PLANES = 32  # of a volume, in its middle
 KEPT = 20_000  # scores of a scan
-BOXES = (2, 4, 8, 16)  # voxels along an edge; regions whose mean errors are looked at
-FULL = 0.99  # share of a box that lies in the head
 
 
-def box_means(volume: Tensor, head: Tensor, edge: int) -> np.ndarray:
-    """Means of `volume`, `(X, Y, Z)`, over the cubes of `edge` voxels that lie in the head, `(X, Y, Z)` bool."""
-    if min(volume.shape) < edge:
-        return np.zeros(0)
-    means, share = avg_pool3d(torch.stack([volume, head.to(volume)])[:, None], edge)[:, 0]
-    return means[share > FULL].double().numpy()
+class Case(NamedTuple):
+    """A simulated scan, and how far off its rebuilt slab is.
+
+    Attributes:
+        person: `calibration.person`.
+        group: index of the slices' thickness.
+        spacing_ratio, noise: see `scan_scale`.
+        voxel: volume in mm3.
+        scores: of voxels of the head, errors over expected ones.
+        boxes: edge in voxels -> of each box mean error over the root mean square of expected ones.
+    """
+
+    person: str
+    group: int
+    spacing_ratio: float
+    noise: float
+    voxel: float
+    scores: np.ndarray
+    boxes: Mapping[int, np.ndarray]
 
 
 def fit_regions(volumes: np.ndarray, ratios: Sequence[np.ndarray]) -> tuple[float, float, float]:
@@ -68,6 +78,18 @@ def fit_regions(volumes: np.ndarray, ratios: Sequence[np.ndarray]) -> tuple[floa
     size = [np.abs(one) / decay(volume, np.exp(together), exponent) ** 0.5 for one, volume in zip(ratios, volumes)]
     factor = np.quantile(np.concatenate(size), 0.95)
     return float(f"{np.exp(together):.4g}"), float(f"{exponent:.4g}"), float(f"{factor:.4g}")
+
+
+def fit_scale(cases: Sequence[Case]) -> tuple[float, float]:
+    """`Calibration.exponents` from scans: least squares of logarithms. Each person counts the same."""
+    count = Counter(case.person for case in cases)
+    weights = np.array([count[case.person] for case in cases]) ** -0.5
+    levels = np.eye(1 + max(case.group for case in cases))[[case.group for case in cases]]
+    ratios, noises = np.array([(case.spacing_ratio, case.noise) for case in cases]).T
+    columns = np.column_stack([levels, np.log(ratios), np.log(noises.clip(QUIET) / TYPICAL)])
+    needed = np.log([np.quantile(case.scores, 0.9) for case in cases])
+    *_, gap, noisy = np.linalg.lstsq(columns * weights[:, None], needed * weights, rcond=None)[0]
+    return float(f"{gap:.3g}"), float(f"{noisy:.3g}")
 
 
 def calibrate(
@@ -93,11 +115,7 @@ def calibrate(
     network.to(device).eval()
     generator, chance = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
     thicknesses = sorted(thicknesses)
-    tables: dict[bool, dict[str, list[list]]] = {
-        own: defaultdict(lambda: [[] for _ in thicknesses]) for own in (True, False)
-    }
-    boxes: dict[int, list[tuple[int, np.ndarray]]] = {edge: [] for edge in BOXES}
-    voxels = []  # mm3
+    cases: list[Case] = []
     for item in volumes:
         volume = LoadScand("label")({"label": item["label"]})["label"]
         axis = item["sharp_axes"][0]
@@ -107,46 +125,48 @@ def calibrate(
         spacing = voxel_spacing(volume.affine)
         truth = sharp.as_tensor()[0]
         head = head_mask(truth)
-        for k, thickness in enumerate(thicknesses):
+        for group, thickness in enumerate(thicknesses):
             for profile, ratio, noise in KINDS:
-                scans = []
-                for part in (volume, sharp):
-                    acquired = Acquisition.of_truth(
-                        axis, part.shape[1 + axis], float(spacing[axis]), thickness, ratio * thickness, profile
-                    )
-                    thick = simulate(part, acquired)
-                    thick.add_(noise * data_range(truth) * torch.randn(thick.shape, generator=generator))
-                    told = replace(acquired, profile=SLR)  # no header states it
-                    told.attach(thick)
-                    scans.append((thick, told))
-                (whole, whole_told), (thick, told) = scans
-                edges = spacing.copy()
-                edges[axis] = told.slice_spacing
-                scale = own_scale(whole.as_tensor()[0], whole_told, edges, network, inferer, device)
+                acquired = Acquisition.of_truth(
+                    axis, truth.shape[axis], float(spacing[axis]), thickness, ratio * thickness, profile
+                )
+                thick = simulate(sharp, acquired)
+                thick.add_(noise * data_range(truth) * torch.randn(thick.shape, generator=generator))
+                told = replace(acquired, profile=SLR)  # no header states it
+                told.attach(thick)
+                slices = thick.as_tensor()[0]
                 rebuilt = rebuild(thick, network, inferer, device)
                 result, spread = rebuilt.as_tensor()[0], rebuilt.meta.get("spread")
-                expected = expected_error(thick.as_tensor()[0], result, spread, told, network, device)
+                expected = expected_error(slices, result, spread, told, network, device)
                 scores = ((result - truth).abs() / expected)[head].numpy()
-                kept = chance.choice(scores, min(KEPT, len(scores)), replace=False)
-                tables[False][person(item["subject"])][k].append(kept)
-                if scale.own:
-                    tables[True][person(item["subject"])][k].append(kept / scale.value)
-                voxels.append(float(np.prod(spacing)))
-                for edge, found in boxes.items():
+                boxes = {}
+                for edge in BOXES:
                     errors, squares = (box_means(one, head, edge) for one in (result - truth, expected**2))
-                    found.append((k, errors / np.sqrt(squares) / scale.value))
-                below = np.quantile(kept, 0.9)
-                own = f", {below / scale.value:.2f} by the scan's own scale" if scale.own else ""
-                kind = f"{thickness:g} mm, {profile}, spacing {ratio:g}, noise {noise:g}"
-                logger.info(f"{item['label']}, {kind}: 90 % of scores are below {below:.2f}{own}")
-    people, standing_in = (
-        {name: [quantiles(np.concatenate(one)) for one in rows] for name, rows in tables[own].items() if all(rows)}
-        for own in (True, False)
-    )
-    calibration = Calibration(thicknesses, people or standing_in, standing_in, (1.0, 0.0, 1.0))
-    factors = [calibration.factor(thickness, 0.9, bool(people)) for thickness in thicknesses]
-    ratios = {edge: np.concatenate([one / factors[k] for k, one in found]) for edge, found in boxes.items()}
+                    boxes[edge] = errors / np.sqrt(squares)
+                kept = chance.choice(scores, min(KEPT, len(scores)), replace=False)
+                noisy = noise_share(slices, told)
+                name = person(item["subject"])
+                cases.append(Case(name, group, ratio, noisy, float(np.prod(spacing)), kept, boxes))
+                kind = f"{thickness:g} mm, {profile}, spacing {ratio:g}, noise {noise:g}, found {noisy:.4f}"
+                logger.info(f"{item['label']}, {kind}: 90 % of scores are below {np.quantile(kept, 0.9):.2f}")
+    write_card(path, replace(read_card(path), error_map=fitted(cases, thicknesses)))
+
+
+def fitted(cases: Sequence[Case], thicknesses: Sequence[float]) -> Calibration:
+    """The calibration by scans, for each person one or more of each of the `thicknesses`."""
+    exponents = fit_scale(cases)
+    scales = [scan_scale(exponents, case.spacing_ratio, case.noise) for case in cases]
+    groups = range(len(thicknesses))
+    scores: dict[str, list[list]] = defaultdict(lambda: [[] for _ in groups])
+    for case, scale in zip(cases, scales):
+        scores[case.person][case.group].append(case.scores / scale)
+    people = {name: [quantiles(np.concatenate(one)) for one in rows] for name, rows in scores.items()}
+    calibration = Calibration(thicknesses, people, exponents, (1.0, 0.0, 1.0))
+    factors = [calibration.factor(thickness, 0.9) for thickness in thicknesses]
+    ratios = {
+        edge: np.concatenate([case.boxes[edge] / (factors[case.group] * scale) for case, scale in zip(cases, scales)])
+        for edge in BOXES
+    }
     filled = [edge for edge in BOXES if len(ratios[edge])]
-    regions = fit_regions(np.array(filled) ** 3 * np.mean(voxels), [ratios[edge] for edge in filled])
-    calibration = replace(calibration, regions=regions)
-    write_card(path, replace(read_card(path), error_map=calibration))
+    volumes = np.array(filled) ** 3 * np.mean([case.voxel for case in cases])
+    return replace(calibration, regions=fit_regions(volumes, [ratios[edge] for edge in filled]))

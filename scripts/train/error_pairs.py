@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from monai.utils import convert_to_tensor
 from torch import Tensor
 
 from ..method.networks import Drift
-from ..rebuild.error_map import one_family, seen
+from ..rebuild.error_map import seen
 from ..rebuild.inferer import DriftInferer
 from ..stack.acquisition import Acquisition
 from ..stack.intensity import intensity_range
@@ -26,13 +27,13 @@ class RandSlabd(RandomizableTransform, MapTransform):
     """Cuts a slab of neighbouring planes where there is tissue, draws an acquisition, and simulates it.
 
     Replaces the planes by the sharp slab, `(1, P, H, W)`. Adds `image`, `(1, P, S, W)`, its thick slices with their
-    affine and acquisition; and `alone`, whether it is rebuilt as a scan's own slices are.
+    affine and acquisition; and `alone`, whether it is rebuilt in one family of planes.
 
     Args:
         keys: one key, `(P, H, W)` planes in [0, 1] whose second axis is the slice axis; `spacing` in the data, in mm.
         acquired: draws the acquisition.
         size: rows and columns of the slab at most.
-        alone: share of the slabs that are rebuilt as a scan's own slices are.
+        alone: share of the slabs that are rebuilt in one family of planes.
     """
 
     def __init__(self, keys: KeysCollection, acquired: RandAcquired, size: Sequence[int], alone: float):
@@ -57,9 +58,16 @@ class RandSlabd(RandomizableTransform, MapTransform):
         return {key: label[None].contiguous(), "image": image, "alone": bool(self.R.random() < self.alone)}
 
 
+def one_family(inferer: DriftInferer) -> DriftInferer:
+    """The inferer without its second family of planes, neither deblocked nor reconciled: results that err more."""
+    alone = copy.copy(inferer)
+    alone.both_planes = alone.projects = alone.deblocked = False
+    return alone
+
+
 class ErrorBatch(PrepareBatch):
-    """Rebuilds a slab by the deployed inferer, or as a scan's own slices are; what the error network sees of that, and
-    how far the result is off.
+    """Rebuilds a slab by the deployed inferer, or in one family of planes; what the error network sees of that, and how
+    far the result is off.
 
     Args:
         network: with both stages, which are frozen; on the device.

@@ -16,7 +16,7 @@ from tests.conftest import CARD, untrained
 from tests.method.test_networks import image, perturb
 
 LENGTHS = torch.tensor([5.0, 1.0, 5.0])
-CALIBRATION = Calibration([3.0, 5.0], *[{"a": [list(LEVELS), list(LEVELS)]}] * 2, (30.0, 0.4, 1.0))
+CALIBRATION = Calibration([3.0, 5.0], {"a": [list(LEVELS), list(LEVELS)]}, (0.7, 0.1), (30.0, 0.4, 1.0))
 
 
 def network():

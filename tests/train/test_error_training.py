@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from scripts.method.calibration import person
+from scripts.method.calibration import BOXES, LEVELS, TYPICAL, person, scan_scale
 from scripts.method.error_pattern import ErrorPatternNetwork
 from scripts.method.losses import ErrorLoss
 from scripts.method.weights import load_weights, read_card
-from scripts.rebuild.error_map import one_family
 from scripts.rebuild.inferer import rebuild
-from scripts.train.error_calibration import box_means, fit_regions
+from scripts.train.error_calibration import Case, fit_regions, fitted
+from scripts.train.error_pairs import one_family
 from tests import nano
 from tests.conftest import untrained
 from tests.nano import content, load, random_weights
@@ -70,7 +70,7 @@ def test_a_pair_is_the_deployed_result_and_its_error(trained):
     torch.testing.assert_close(error[:, 0], scale * (result - truth)[0].abs().as_tensor(), rtol=1e-3, atol=1e-4)
 
 
-def test_some_slabs_are_rebuilt_as_a_scans_own_slices_are_and_the_others_tell_their_spread(trained):
+def test_some_slabs_are_rebuilt_in_one_family_of_planes_and_the_others_tell_their_spread(trained):
     bundle, _ = trained
     batches, prepare = content(bundle, "error_pairs#dataloader"), content(bundle, "error_pairs#prepare_batch")
     known = [(bool(batch["alone"]), prepare(batch, "cpu")[0][:, 2].isfinite()) for _ in range(3) for batch in batches]
@@ -82,10 +82,10 @@ def test_the_card_holds_the_calibration_of_people_who_were_held_out(trained):
     bundle, folder = trained
     found = read_card(folder / "out" / "error.pt").error_map
     assert list(found.thicknesses) == [3.0, 5.0]
-    assert list(found.standing_in) == [person(content(bundle, "validate#volumes")[0]["subject"])]
+    assert list(found.people) == [person(content(bundle, "validate#volumes")[0]["subject"])]
     assert str(folder.parent) not in (folder / "out" / "error.json").read_text()
-    assert found.factor(4.0, 0.95, own=False) > found.factor(4.0, 0.9, own=False) > 0
-    assert all(np.isfinite(found.regions))
+    assert found.factor(4.0, 0.95) > found.factor(4.0, 0.9) > 0
+    assert all(np.isfinite([*found.regions, *found.exponents]))
     assert load_weights(untrained_like(), folder / "out" / "error.pt").error is not None
 
 
@@ -93,14 +93,20 @@ def untrained_like():
     return nano.network()
 
 
-def test_means_over_boxes_of_the_head_alone():
-    volume = torch.arange(64.0).reshape(4, 4, 4)
-    head = torch.ones(4, 4, 4, dtype=torch.bool)
-    head[0, 0, 0] = False
-    means = box_means(volume, head, 2)
-    assert len(means) == 7 and volume[:2, :2, :2].mean().item() not in means
-    assert volume[2:, 2:, 2:].mean().item() in means
-    assert len(box_means(volume, head, 8)) == 0
+def test_the_exponents_of_gaps_and_noise_are_found_and_scans_of_all_kinds_are_covered_alike():
+    chance, exponents, cases = np.random.default_rng(0), (0.7, 0.12), []
+    for name in "abc":
+        for group, level in enumerate((1.0, 1.5)):
+            for ratio, noise in ((1.0, TYPICAL), (1.25, TYPICAL), (1.0, 6 * TYPICAL), (1.25, 2 * TYPICAL)):
+                errors = np.abs(chance.laplace(size=20_000)) * level * scan_scale(exponents, ratio, noise)
+                boxes = {edge: errors[:500] for edge in BOXES}
+                cases.append(Case(name, group, ratio, noise, 1.0, errors, boxes))
+    found = fitted(cases, [3.0, 5.0])
+    assert found.exponents == pytest.approx(exponents, abs=0.03)
+    for case in cases:
+        bound = found.factor((3.0, 5.0)[case.group], 0.9) * scan_scale(found.exponents, case.spacing_ratio, case.noise)
+        assert np.mean(case.scores <= bound) == pytest.approx(0.9, abs=0.01)
+    assert {len(row) for rows in found.people.values() for row in rows} == {len(LEVELS)}
 
 
 def test_regions_of_white_errors_are_found_to_gain_by_the_root_of_their_number():
