@@ -7,7 +7,7 @@ same point lies in the moving volume's.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,13 +22,30 @@ from ..stack.grid import voxel_spacing
 from ..stack.tissue import head_mask
 
 EDGE = 1.0  # mm; voxels of the grid that volumes are registered on, unless their own are much larger
-LEVELS = {8: (6.0, 1.0), 4: (3.0, 1.0), 1: (0.0, 0.1)}  # times coarser -> smoothing in mm, share of the voxels
 BINS = 32  # of the joint histogram
 COARSE = 5.0  # mm; least scale of `likeness`: where a head moves between its slices, it is finer detail that suffers
 ALIKE = 0.7  # see `likeness`; docs/benchmarks.md has what pairs of one head and of two reach
 
 
-def register(fixed: MetaTensor, moving: MetaTensor, start: np.ndarray | None = None) -> np.ndarray:
+class Search(NamedTuple):
+    """How a motion is searched for.
+
+    Attributes:
+        coarser: edge of the grid's cubes, in units of `_edge`.
+        levels: times coarser than that -> smoothing in mm, share of the voxels.
+        step: the first, in mm.
+    """
+
+    coarser: int
+    levels: dict[int, tuple[float, float]]
+    step: float
+
+
+FROM_AFAR = Search(2, {4: (6.0, 1.0), 2: (2.5, 1.0), 1: (0.0, 0.25)}, 2.0)
+NEARBY = Search(1, {1: (0.0, 0.05)}, 0.2)
+
+
+def register(fixed: MetaTensor, moving: MetaTensor, head: Tensor, start: np.ndarray | None = None) -> np.ndarray:
     """Finds the motion between two volumes of one head.
 
     Mattes mutual information: gains of the two may differ (Mattes et al., IEEE Trans. Med. Imaging 22:120-128, 2003).
@@ -37,8 +54,9 @@ def register(fixed: MetaTensor, moving: MetaTensor, start: np.ndarray | None = N
 
     Args:
         fixed, moving: `(X, Y, Z)` with their affines, rebuilt or sharp; not constant.
-        start: `(4, 4)`, right to a few mm, from which the finest level goes on; None for the scanner's coordinates, and
-            all levels.
+        head: `(X, Y, Z)`, where the fixed volume shows it; bool.
+        start: `(4, 4)`, right to a mm, which is made precise; None to search from the scanner's coordinates, on a
+            coarser grid.
 
     Returns:
         `(4, 4)`. One that does not fit comes back as well: `likeness` tells.
@@ -47,15 +65,15 @@ def register(fixed: MetaTensor, moving: MetaTensor, start: np.ndarray | None = N
         InputError: see `simple_itk`.
     """
     sitk = simple_itk()
-    images = [_image(_on_cubes(volume, _edge(fixed))) for volume in (fixed, moving)]
-    mask = ndimage.binary_dilation(head_mask(_positive(fixed)).numpy(), iterations=2)
+    search = FROM_AFAR if start is None else NEARBY
+    edge = search.coarser * _edge(fixed)
+    images = [_image(_on_cubes(volume, edge)) for volume in (fixed, moving)]
+    mask = ndimage.binary_dilation(head.numpy(), iterations=2)
     inside = sitk.Resample(_image(MetaTensor(torch.from_numpy(mask.astype(np.uint8)), affine=fixed.affine)), images[0])
     motion = sitk.Euler3DTransform()
     centre = np.asarray(fixed.affine) @ [*((np.array(fixed.shape) - 1) / 2), 1]
     motion.SetCenter(centre[:3].tolist())
-    levels = LEVELS
     if start is not None:
-        levels = {1: LEVELS[1]}
         motion.SetMatrix(start[:3, :3].ravel().tolist(), 1e-6)
         motion.SetTranslation((start[:3, :3] @ centre[:3] + start[:3, 3] - centre[:3]).tolist())
     method = sitk.ImageRegistrationMethod()
@@ -64,14 +82,15 @@ def register(fixed: MetaTensor, moving: MetaTensor, start: np.ndarray | None = N
     method.SetMetricAsMattesMutualInformation(BINS)
     method.SetMetricFixedMask(inside)
     method.SetMetricSamplingStrategy(method.RANDOM)
-    smoothing, shares = zip(*levels.values())
+    smoothing, shares = zip(*search.levels.values())
     method.SetMetricSamplingPercentagePerLevel(shares, seed=1)  # the same volumes give the same motion
+    method.MetricUseMovingImageGradientFilterOff()  # gradients of the samples, not of whole volumes
     method.SetInterpolator(sitk.sitkLinear)
-    method.SetShrinkFactorsPerLevel(list(levels))
+    method.SetShrinkFactorsPerLevel(list(search.levels))
     method.SetSmoothingSigmasPerLevel(smoothing)
     method.SetOptimizerScalesFromPhysicalShift()
     method.SetOptimizerAsRegularStepGradientDescent(
-        learningRate=2.0 if start is None else 0.2, minStep=1e-3, numberOfIterations=100, relaxationFactor=0.6
+        learningRate=search.step, minStep=1e-3, numberOfIterations=100, relaxationFactor=0.6
     )
     method.SetInitialTransform(motion, inPlace=True)
     try:
@@ -112,21 +131,19 @@ def likeness(fixed: MetaTensor, moving: MetaTensor, motion: np.ndarray, scale: f
     """
     edge = _edge(fixed)
     here = _on_cubes(fixed, edge)
-    there, seen = placed(_on_cubes(moving, edge), here, motion)
+    there, seen = placed(_on_cubes(moving, edge), here, motion, order=1)
     head = head_mask(_positive(here)).numpy()
     both, sigma = head & (seen.numpy() > 0.99), 2 / 3 * max(scale, COARSE) / edge
     if both.sum() < 0.1 * head.sum():
         return 0.0
     deep = ndimage.distance_transform_edt(np.pad(both, 1))[1:-1, 1:-1, 1:-1] > sigma  # the border of all heads is alike
+    # air and what was not seen say nothing: they take no part in the means
+    widths = sigma / 2, sigma
+    weights = [ndimage.gaussian_filter(both.astype(np.float32), width)[deep] for width in widths]
     details = []
-    for volume in (here.as_tensor(), there):
-        # air and what was not seen say nothing: they take no part in either mean
-        means = [
-            ndimage.gaussian_filter(volume.numpy() * both, width)
-            / ndimage.gaussian_filter(both.astype(np.float32), width).clip(1e-3)
-            for width in (sigma / 2, sigma)
-        ]
-        details.append((means[0] - means[1])[deep])
+    for volume in (here.as_tensor().numpy() * both, there.numpy() * both):
+        fine, coarse = (ndimage.gaussian_filter(volume, width)[deep] / one for width, one in zip(widths, weights))
+        details.append(fine - coarse)
     number = np.corrcoef(*details)[0, 1]
     return 0.0 if math.isnan(number) else float(number)
 
@@ -154,7 +171,7 @@ def placed(volume: MetaTensor, grid: MetaTensor, motion: np.ndarray, order: int 
     seen = np.ones(grid.shape, dtype=np.float32)
     for axis, count in enumerate(volume.shape):
         places = index[axis, 3] + sum(
-            index[axis, k] * np.arange(n).reshape([-1 if d == k else 1 for d in range(3)])
+            (index[axis, k] * np.arange(n, dtype=np.float32)).reshape([-1 if d == k else 1 for d in range(3)])
             for k, n in enumerate(grid.shape)
         )
         seen *= np.clip(np.minimum(places + 1, count - places), 0, 1)  # a ramp of a voxel at the border

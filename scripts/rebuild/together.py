@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -46,6 +47,11 @@ class Stack:
 
     measured: MetaTensor
     rebuilt: MetaTensor
+
+    @cached_property
+    def head(self) -> Tensor:
+        """`(X', Y', Z')`, where the rebuilt volume shows it; bool."""
+        return head_mask(self.rebuilt.as_tensor().clamp(min=0))
 
 
 @dataclass(frozen=True)
@@ -108,20 +114,20 @@ def matched(reference: Stack, stack: Stack) -> Part:
     if stack is reference:
         ones = torch.ones(first.shape)
         return Part(np.eye(4), 1.0, ones, ones, 1.0)
-    motion = register(first, stack.rebuilt)
+    motion = register(first, stack.rebuilt, reference.head)
     scale = max(Acquisition.of(one.measured).slice_spacing for one in (reference, stack))
     alike = likeness(first, stack.rebuilt, motion, scale)
     if alike < ALIKE:
         return Part(motion, alike, torch.ones(first.shape), torch.zeros(first.shape))
-    values, seen = placed(stack.rebuilt, first, motion)
-    gain = MetaTensor(gain_field(first, values, seen, scale), affine=first.affine)
+    values, seen = placed(stack.rebuilt, first, motion, order=1)  # a gain is fitted to what is much smoother
+    gain = MetaTensor(gain_field(first, reference.head, values, seen, scale), affine=first.affine)
     evened = stack.rebuilt.as_tensor() * placed(gain, stack.rebuilt, np.linalg.inv(motion), order=1)[0]
-    motion = register(first, MetaTensor(evened, affine=stack.rebuilt.affine), motion)
-    values, seen = placed(stack.rebuilt, first, motion)
-    return Part(motion, alike, gain_field(first, values, seen, scale), _soft(seen, scale, first))
+    motion = register(first, MetaTensor(evened, affine=stack.rebuilt.affine), reference.head, motion)
+    values, seen = placed(stack.rebuilt, first, motion, order=1)
+    return Part(motion, alike, gain_field(first, reference.head, values, seen, scale), _soft(seen, scale, first))
 
 
-def gain_field(first: MetaTensor, other: Tensor, seen: Tensor, scale: float) -> Tensor:
+def gain_field(first: MetaTensor, head: Tensor, other: Tensor, seen: Tensor, scale: float) -> Tensor:
     """What the intensities of a stack are multiplied by to be the reference's: a polynomial of the place.
 
     Least squares in the head, on volumes that are smoothed so far that both measured what is left. Beyond the head the
@@ -129,6 +135,7 @@ def gain_field(first: MetaTensor, other: Tensor, seen: Tensor, scale: float) -> 
 
     Args:
         first: `(X, Y, Z)` with its affine.
+        head: `(X, Y, Z)`, where it shows the head; bool.
         other: `(X, Y, Z)`, the stack on the grid of `first`.
         seen: `(X, Y, Z)`, 1 where the stack was measured.
         scale: in mm; of the smoothing.
@@ -137,7 +144,7 @@ def gain_field(first: MetaTensor, other: Tensor, seen: Tensor, scale: float) -> 
         `(X, Y, Z)`, positive.
     """
     edges = voxel_spacing(first.affine)
-    both = (head_mask(first.as_tensor().clamp(min=0)) & (seen > 0.99)).numpy()
+    both = (head & (seen > 0.99)).numpy()
     places = np.ix_(*(np.linspace(-1, 1, count) for count in first.shape))
     terms = [term for degree in range(DEGREE + 1) for term in combinations_with_replacement(places, degree)]
     coarse = tuple(slice(None, None, max(1, round(scale / edge))) for edge in edges)

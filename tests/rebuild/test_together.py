@@ -91,8 +91,8 @@ def test_a_slice_that_moved_is_named():
 
 def test_a_gain_is_found_and_stays_in_its_range_beyond_the_head():
     truth = MetaTensor(person(), affine=torch.from_numpy(AFFINE))
-    field = gain_field(truth, truth.as_tensor() / (3 * shading()), torch.ones(SHAPE), 6.0)
     head = head_mask(truth.as_tensor())
+    field = gain_field(truth, head, truth.as_tensor() / (3 * shading()), torch.ones(SHAPE), 6.0)
     assert (field / (3 * shading()) - 1)[head].abs().max() < 0.05
     assert 2.3 < field.min() and field.max() < 3.7
 
