@@ -51,3 +51,15 @@ def stack_of(volume, axis, thickness=6.0, shift=0.0, noise=0.0, affine=AFFINE):
     slices += noise * torch.randn(slices.shape, generator=torch.Generator().manual_seed(axis))
     spline = interpolate(slices.as_tensor(), acquisition, "cubic").clamp(min=0)
     return Stack(slices, MetaTensor(spline, affine=torch.from_numpy(affine)))
+
+
+def restless(stack, mm, seed=0):
+    """The same stack where the head moved by about `mm` from slice to slice, within them."""
+    rng, acquisition = np.random.default_rng(seed), Acquisition.of(stack.measured)
+    axis = acquisition.slice_axis
+    slices = np.moveaxis(stack.measured.numpy(), axis, 0)
+    there = [ndimage.shift(one, mm * rng.normal(size=2) / EDGE) for one in slices]
+    measured = MetaTensor(torch.from_numpy(np.moveaxis(np.stack(there), 0, axis).copy()), affine=stack.measured.affine)
+    acquisition.attach(measured)
+    spline = interpolate(measured.as_tensor(), acquisition, "cubic").clamp(min=0)
+    return Stack(measured, MetaTensor(spline, affine=stack.rebuilt.affine))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,14 +11,16 @@ import numpy as np
 from monai.data import MetaTensor
 
 from ..errors import InputError, printable
-from ..rebuild.consistency import difference
+from ..rebuild.consistency import difference, noise_sd
 from ..rebuild.registration import ALIKE, angle_and_shift
 from ..rebuild.together import Part, Stack, together
 from ..stack.acquisition import Acquisition
+from ..stack.tissue import head_mask
 from .record import agreement
 
 logger = logging.getLogger("drift")
 
+MOVED = 0.1  # of the signal; heads that lie still differ by less where there is no noise (docs/benchmarks.md)
 OUTLIER = 2.0  # times the agreement of the stack that agrees best; noise and contrast of stacks differ by less
 
 
@@ -50,7 +53,7 @@ def make_together(items: Sequence[Mapping], stacks: Sequence[Stack]) -> tuple[Me
         )
     facts = [_facts(name, stack, part, volume) for name, stack, part in zip(names, stacks, parts)]
     best = min(fact["Agreement"] for fact in facts if fact["Agreement"] is not None)
-    for fact in facts:
+    for stack, fact in zip(stacks, facts):
         if fact["Agreement"] is None:
             fact["Warnings"].append(
                 f"{fact['Name']} is left out: its likeness to {names[0]} is {fact['Likeness']:.2f}, below {ALIKE}. It "
@@ -61,9 +64,21 @@ def make_together(items: Sequence[Mapping], stacks: Sequence[Stack]) -> tuple[Me
                 f"{fact['Name']} differs from the result by {100 * fact['Agreement']:.1f} %, another stack by "
                 f"{100 * best:.1f} %. The head may have moved within it."
             )
+        elif fact["Agreement"] > math.hypot(MOVED, _noise(stack)):
+            fact["Warnings"].append(
+                f"{fact['Name']} differs from the result by {100 * fact['Agreement']:.1f} %, more than noise explains. "
+                "The head may have moved within it."
+            )
         for warning in fact["Warnings"]:
             logger.warning(warning)
     return volume, facts
+
+
+def _noise(stack: Stack) -> float:
+    """The noise of a stack as a share of its signal, as `agreement` is one."""
+    measured = stack.measured.as_tensor()
+    signal = measured[head_mask(measured.clamp(min=0))].square().mean().sqrt().item()
+    return noise_sd(measured, Acquisition.of(stack.measured).slice_axis) / signal
 
 
 def _facts(name: str, stack: Stack, part: Part, volume: MetaTensor) -> dict[str, Any]:

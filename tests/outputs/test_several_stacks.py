@@ -15,7 +15,7 @@ from scripts.outputs.stacks import make_together
 from tests.cohort_files import outcomes, record, results, summary
 from tests.conftest import CARD
 from tests.dicom_files import ORIENTATIONS, mr_slices, save
-from tests.stacks import motion, moved, person, stack_of
+from tests.stacks import motion, moved, person, restless, stack_of
 
 MOVE = motion((2, -2, 3), (1, -2, 1.5))
 
@@ -97,6 +97,15 @@ def test_a_stack_that_the_result_agrees_with_half_as_well_is_named(noise, warned
     _, (first, second) = make_together([{"name": "a"}, {"name": "b"}], stacks)
     assert (second["Agreement"] > 2 * first["Agreement"]) == warned and not first["Warnings"]
     assert any("b differs from the result by" in warning for warning in second["Warnings"]) == warned
+
+
+@pytest.mark.parametrize(("mm", "noise", "warned"), [(0, 0, False), (0, 60, False), (1.5, 20, True)])
+def test_stacks_that_all_moved_within_themselves_are_named(mm, noise, warned):
+    """None is an outlier. Noise alone, 10 % of the head here, is no motion."""
+    stacks = [restless(stack_of(person(), axis, 4.0, noise=noise), mm, seed) for seed, axis in enumerate((2, 0))]
+    _, facts = make_together([{"name": "a"}, {"name": "b"}], stacks)
+    said = [any("more than noise explains" in one for one in fact["Warnings"]) for fact in facts]
+    assert said == [warned, warned], [fact["Agreement"] for fact in facts]
 
 
 def names(items):
