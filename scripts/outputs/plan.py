@@ -119,7 +119,8 @@ def _row(item: Mapping, preprocessing: Callable, stopwatch: Stopwatch, output: O
     }
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """A time for people: minutes are rounded up."""
     minutes = math.ceil(seconds / 60)
     return f"{seconds:.0f} s" if seconds < 100 else f"{minutes} min" if minutes < 100 else f"{seconds / 3600:.1f} h"
 
@@ -129,7 +130,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     cells = [COLUMNS]
     for row in rows:
         lengths = {name: f"{row[name]:.3g} mm" for name in LENGTHS if name in row}
-        took = "" if row.get("seconds") is None else _duration(row["seconds"])
+        took = "" if row.get("seconds") is None else duration(row["seconds"])
         cells.append([printable(str({**row, **lengths, "time": took}.get(name, ""))) for name in COLUMNS])
     widths = [max(map(len, column)) for column in zip(*cells)]
     lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
@@ -178,7 +179,7 @@ def list_scans(
         sys.stdout.write(json.dumps(rows, indent=1) + "\n")
     else:
         count = f"{len(rows)} scan{'s' * (len(rows) != 1)}"
-        total = _duration(sum(row.get("seconds") or 0.0 for row in rows))
+        total = duration(sum(row.get("seconds") or 0.0 for row in rows))
         told = f"{count}, about {total} in all; the times are estimates. Nothing was written.\n"
         sys.stdout.write(_table(rows) + told)
     raise SystemExit(0)

@@ -8,7 +8,7 @@ import torch
 from monai.data import MetaTensor
 
 from scripts.errors import input_error
-from scripts.outputs.plan import Stopwatch
+from scripts.outputs.plan import Stopwatch, duration
 from scripts.rebuild.inferer import DriftInferer
 from scripts.stack.acquisition import Acquisition
 from tests.cohort_files import AXIAL, nan_scan, outcomes, summary, texture
@@ -16,6 +16,13 @@ from tests.cohort_files import AXIAL, nan_scan, outcomes, summary, texture
 
 def tree(folder):
     return {path.relative_to(folder): path.stat().st_mtime_ns for path in sorted(folder.rglob("*"))}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0, "0 s"), (99.4, "99 s"), (121, "3 min"), (5940, "99 min"), (5941, "1.7 h")]
+)
+def test_times_are_rounded_up_to_minutes(seconds, said):
+    assert duration(seconds) == said
 
 
 @pytest.fixture

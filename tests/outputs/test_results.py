@@ -12,6 +12,7 @@ from monai.data import MetaTensor
 
 from scripts.inputs import bids
 from scripts.outputs.record import describe
+from scripts.outputs.results import nifti_image
 from scripts.rebuild.consistency import reconcile
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
@@ -52,6 +53,16 @@ def test_codes_units_and_dimensions_of_the_header_survive(sform, qform, tmp_path
     default = max(sform, qform) or 2
     assert (int(header["sform_code"]), int(header["qform_code"])) == (sform or default, qform or default)
     assert header.get_dim_info() == (1, 0, 2) and header.get_xyzt_units() == ("mm", "msec")
+
+
+@pytest.mark.parametrize(("units", "expected"), [(("mm", "msec"), "msec"), ((None, "msec"), "sec")])
+def test_a_unit_of_time_counts_where_the_header_has_one_of_length(units, expected):
+    """A header without a unit of length is one that nobody filled in."""
+    scan = nib.Nifti1Image(np.zeros((2, 2, 2)), np.eye(4))
+    scan.header.set_xyzt_units(*units)
+    result = MetaTensor(torch.zeros(2, 2, 2), affine=torch.eye(4))
+    written = nifti_image(result, {"xyzt_units": int(scan.header["xyzt_units"])})
+    assert written.header.get_xyzt_units() == ("mm", expected)
 
 
 def test_a_place_that_the_result_does_not_have_is_not_named(tmp_path, bundle):

@@ -7,6 +7,7 @@ import torch
 from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from scipy import ndimage
+from scipy.signal import lfilter
 
 from scripts.evaluate.metrics import psnr
 from scripts.method.weights import load_weights
@@ -138,6 +139,15 @@ def test_a_standardised_scan_has_a_twentieth_of_its_voxels_below_zero(share, sta
 def test_noise_varies_by_more_than_a_fifth_of_its_mean(spread, noise):
     """A few bright voxels are a small head where the others are noise, and hot spots where they are tissue."""
     dim = 100 * (1 + spread * 3**0.5 * (2 * torch.rand(10000, generator=torch.Generator().manual_seed(0)) - 1))
+    volume = torch.cat([torch.zeros(5000), dim, torch.full((500,), 2000.0)])
+    assert (intensity_range(volume).high == 2000) == noise
+
+
+@pytest.mark.parametrize(("correlation", "noise"), [(0.5, True), (0.7, False)])
+def test_noise_is_another_two_voxels_farther_and_tissue_is_not(correlation, noise):
+    chance = np.random.default_rng(0)
+    dim = lfilter([(1 - correlation**2) ** 0.5], [1, 0, -correlation], chance.standard_normal(10000))
+    dim = torch.from_numpy(100 * (1 + 0.3 * dim.clip(-2, 2))).float()
     volume = torch.cat([torch.zeros(5000), dim, torch.full((500,), 2000.0)])
     assert (intensity_range(volume).high == 2000) == noise
 

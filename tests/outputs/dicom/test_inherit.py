@@ -144,6 +144,11 @@ def test_parts_of_two_series_never_share_a_number(tmp_path, voxels):
     assert len(numbers) == 6 * 8 and max(numbers) < 2**31
 
 
+def test_a_series_number_that_is_as_large_as_any_gives_one_that_dicom_takes(tmp_path, voxels):
+    (series,) = taken(save(tmp_path / "source", mr_slices(voxels, SeriesNumber=2**31 - 1)))
+    assert 0 < inherited(*read_headers(series), 999).SeriesNumber < 2**31
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_pixels_are_decoded_once_and_each_warning_is_told_once(tmp_path, voxels, bundle, log, count):
     images = mr_slices(voxels, SliceThickness=lambda k: 4 + (k == 0))
