@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import torch
@@ -67,6 +67,11 @@ class Card:
             if not isinstance(getattr(self, name), str):
                 raise InputError(f"{name} is {getattr(self, name)!r}: expected text.")
         if isinstance(self.error_map, dict):
+            if set(self.error_map) != {field.name for field in fields(Calibration)}:
+                raise InputError(
+                    f"error_map has {', '.join(self.error_map)}: that is a calibration of another version. Take "
+                    "error_map out of the card; run calibration (docs/training.md) makes it anew."
+                )
             object.__setattr__(self, "error_map", Calibration(**self.error_map))
         if not isinstance(self.error_map, Calibration | None):
             raise InputError(f"error_map is {self.error_map!r}: expected a calibration, or null.")

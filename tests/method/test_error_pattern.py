@@ -1,6 +1,7 @@
 """Laws of the error network, and of the weights that may hold it."""
 
 import io
+import json
 from dataclasses import replace
 
 import pytest
@@ -101,7 +102,7 @@ def test_weights_that_hold_it_bring_it(tmp_path):
     save_weights(trained, tmp_path / "model.pt", replace(CARD, error_map=CALIBRATION), torch.float32)
     loaded = load_weights(untrained(), tmp_path / "model.pt")
     assert all(torch.equal(a, b) for a, b in zip(trained.state_dict().values(), loaded.state_dict().values()))
-    assert read_card(tmp_path / "model.pt").error_map.factor(4.0, 0.9, True) == CALIBRATION.factor(4.0, 0.9, True)
+    assert read_card(tmp_path / "model.pt").error_map.factor(4.0, 0.9) == CALIBRATION.factor(4.0, 0.9)
 
 
 def test_weights_without_it_load_into_a_network_with_or_without(tmp_path):
@@ -111,6 +112,15 @@ def test_weights_without_it_load_into_a_network_with_or_without(tmp_path):
     before = has_one.error.layers[0].weight.clone()
     assert torch.equal(load_weights(has_one, tmp_path / "model.pt").error.layers[0].weight, before)
     assert "error_map" not in (tmp_path / "model.json").read_text()
+
+
+def test_the_calibration_of_another_version_is_named(tmp_path):
+    save_weights(with_error(), tmp_path / "model.pt", replace(CARD, error_map=CALIBRATION), torch.float32)
+    card = json.loads((tmp_path / "model.json").read_text())
+    card["error_map"]["standing_in"] = card["error_map"].pop("exponents")
+    (tmp_path / "model.json").write_text(json.dumps(card))
+    with pytest.raises(InputError, match=r"thicknesses, people, regions, standing_in: that is .* another version"):
+        read_card(tmp_path / "model.pt")
 
 
 def test_an_error_network_that_lacks_a_part_is_refused(tmp_path):
