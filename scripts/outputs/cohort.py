@@ -123,16 +123,23 @@ class Output:
 
 
 def _write(
-    item: Mapping, stem: Path, volume: MetaTensor, header: Mapping, output: Output, made: Mapping, what: str = ""
+    item: Mapping,
+    stem: Path,
+    volume: MetaTensor,
+    header: Mapping,
+    output: Output,
+    made: Mapping,
+    what: str = "",
+    others: Sequence[Mapping] = (),
 ) -> Path:
-    """Writes the result, or another volume `what` of it; returns its path."""
+    """Writes the result, or another volume `what` of it; returns its path. It is made of the item and `others`."""
     if not output.as_dicom(item):
         path = beside(stem, ".nii.gz")
         results.write_nifti(path, volume, header, output.dtype)
         return path
     array, affine = volume.as_tensor().numpy(), np.asarray(volume.affine)
-    key, others = json.dumps(made, sort_keys=True), [one["image"] for one in item.get("stacks", [])[1:]]
-    write_series(stem, array, affine, item["image"], output.version, key, what, others)
+    key, further = json.dumps(made, sort_keys=True), [one["image"] for one in others]
+    write_series(stem, array, affine, item["image"], output.version, key, what, further)
     return stem
 
 
@@ -201,12 +208,13 @@ def _rebuild_or_complete(
         result = results.read(stem.parent / next(iter(record["Results"])))
     gap = difference(result.as_tensor(), scan.as_tensor(), Acquisition.of(scan))
     if record is None:
-        path = _write(item, stem, result, scan.meta.get("header", {}), output, made)
+        taken = [one for one, fact in zip(item.get("stacks", []), told) if fact["Share"]][1:]
+        path = _write(item, stem, result, scan.meta.get("header", {}), output, made, others=taken)
         record = describe(item, scan, result, agreement(gap, scan), told)
         record = finish(record, path, made, output.version, device, inferer.bfloat16)
         maps = output.error_maps
         if maps.wanted and maps.calibration is not None:
-            made_by = (network, device, maps.calibration, maps.confidence)
+            made_by = (network, device, maps.calibration, maps.confidence, None, inferer.bfloat16)
             width = error_map(stacks[0], result[None], *made_by)  # type: ignore[arg-type]  # MONAI: Tensor; a Drift
             half: MetaTensor = width[0]  # type: ignore[assignment]  # of one, one
             record = _with_error_map(record, item, stacks[0], result, half, output)

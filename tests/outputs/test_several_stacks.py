@@ -12,10 +12,12 @@ from scripts.inputs import dicom
 from scripts.inputs.scans import scans
 from scripts.method.weights import write_card
 from scripts.outputs.stacks import make_together
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.grid import fine_affine
 from tests.cohort_files import outcomes, record, results, summary
 from tests.conftest import CARD
-from tests.dicom_files import ORIENTATIONS, mr_slices, save
-from tests.stacks import motion, moved, person, restless, stack_of
+from tests.dicom_files import ORIENTATIONS, images_of, mr_slice, mr_slices, save, world
+from tests.stacks import EDGE, motion, moved, person, restless, stack_of
 
 MOVE = motion((2, -2, 3), (1, -2, 1.5))
 
@@ -106,6 +108,39 @@ def test_stacks_that_all_moved_within_themselves_are_named(mm, noise, warned):
     _, facts = make_together([{"name": "a"}, {"name": "b"}], stacks)
     said = [any("more than noise explains" in one for one in fact["Warnings"]) for fact in facts]
     assert said == [warned, warned], [fact["Agreement"] for fact in facts]
+
+
+def series_of(stack, number):
+    """A stack as a DICOM series: its columns and rows lie along the array's axes after the slice axis."""
+    axis = Acquisition.of(stack.measured).slice_axis
+    order = ((axis + 1) % 3, (axis + 2) % 3, axis)
+    voxels = np.transpose(stack.measured.numpy(), order).clip(0).round().astype(np.uint16)
+    lps = np.diag([-1, -1, 1, 1]) @ np.asarray(stack.measured.affine)
+    across, down, step = (lps[:3, k] for k in order)
+    orientation = [float(cosine) for edge in (across, down) for cosine in edge / np.linalg.norm(edge)]
+    told = {"SeriesNumber": number, "SeriesInstanceUID": f"1.2.3.{number}", "PixelSpacing": [EDGE, EDGE]}
+    return [
+        mr_slice(voxels[:, :, k], lps[:3, 3] + k * step, orientation, InstanceNumber=k + 1, SliceThickness=6, **told)
+        for k in range(voxels.shape[2])
+    ]
+
+
+def test_series_of_one_study_become_one_whose_sources_are_those_that_took_part(head, bundle, tmp_path):
+    stacks = stack_of(person(), 2), stack_of(moved(person(), MOVE), 0), stack_of(person(1), 1)
+    images = [series_of(stack, number) for number, stack in enumerate(stacks, 5)]
+    for number, series in enumerate(images):
+        save(tmp_path / "study" / str(number), series)
+    bundle(tmp_path / "study", together=True, output_format="dicom", report=True)
+    (folder,) = (path for path in bundle.out.iterdir() if path.is_dir())
+    written = images_of(folder)
+    sources = {item.ReferencedSOPInstanceUID for item in written[0].SourceImageSequence}
+    assert sources == {image.SOPInstanceUID for series in images[:2] for image in series}
+    assert written[0].SeriesDescription == "t2 tse 2 stacks DRIFT SR" and written[0].FrameOfReferenceUID == "1.2.3.5"
+    first, thin = stacks[0].measured, float(written[0].SliceThickness)
+    affine = fine_affine(np.asarray(first.affine), 2, first.shape[2], len(written), thin)
+    for k in (0, len(written) - 1):
+        np.testing.assert_allclose(world(written[k], 3, 7), (affine @ [3, 7, k, 1])[:3], atol=1e-4)
+    assert "axial, stack 2" in folder.with_suffix(".html").read_text()
 
 
 def names(items):

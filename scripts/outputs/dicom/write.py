@@ -25,6 +25,7 @@ from .inherit import code, decimal, inherited
 logger = logging.getLogger("drift")
 
 ERROR_SERIES = 500  # added to the number of the rebuilt series for that of its error map
+TOGETHER_SERIES = 250  # added to the number of the first series' own for that of several
 UIDS = ("SeriesInstanceUID", "StudyInstanceUID", "FrameOfReferenceUID")
 MAY_BE_EMPTY = (  # type 2: must be there, with or without a value
     "PatientName PatientID PatientBirthDate PatientSex StudyDate StudyTime StudyID ReferringPhysicianName "
@@ -86,10 +87,15 @@ def write_series(
     edges = grid.voxel_spacing(lps)
     directions = lps[:3, :3] / edges
     header, *further = (inherited(*read_headers(one), one.part) for one in (source, *others))
+    if further:
+        header.SeriesDescription = f"{header.get('SeriesDescription', '')[:46]} {1 + len(further)} stacks".strip()
     for other in further:
         header.SourceImageSequence.extend(other.SourceImageSequence)
     stored, slope, intercept = _stored(array, float(header.RescaleSlope), float(header.RescaleIntercept))
     common = _derived(header, float(edges[2]), version, key)
+    if further:
+        common.DerivationDescription = f"Made of {1 + len(further)} series. {common.DerivationDescription}"
+        common.SeriesNumber += TOGETHER_SERIES
     if what:
         common.SeriesDescription = f"{common.SeriesDescription[:48]} {what.partition(':')[0]}"
         common.DerivationDescription = f"{what[:1].upper()}{what[1:]}. {common.DerivationDescription}"

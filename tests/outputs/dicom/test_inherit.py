@@ -186,6 +186,23 @@ def test_the_series_says_what_it_is_and_what_it_comes_from(tmp_path, voxels):
     assert verdict(tmp_path / "sr").startswith("secondary images")  # a result is not taken for a scan
 
 
+def test_the_series_of_several_stacks_says_so_and_is_not_mistaken_for_that_of_the_first_alone(tmp_path, voxels):
+    first, second = mr_slices(voxels), mr_slices(voxels, ORIENTATIONS["sagittal"], SeriesInstanceUID="1.2.3.9")
+    alone = derived(tmp_path / "alone", first)[2][0]
+    (one,), (other,) = (taken(save(tmp_path / name, images)) for name, images in (("1", first), ("2", second)))
+    volume = read_series(one)
+    write_series(tmp_path / "both", volume.array, volume.affine, one, "1.2.3", "settings", others=[other])
+    both = images_of(tmp_path / "both")[0]
+    assert both.SeriesDescription == "t2 tse 2 stacks DRIFT SR" and alone.SeriesDescription == "t2 tse DRIFT SR"
+    assert both.DerivationDescription.startswith("Made of 2 series. Slices rebuilt")
+    assert (alone.SeriesNumber, both.SeriesNumber) == (7001, 7251)
+    referenced = {item.ReferencedSOPInstanceUID for item in both.SourceImageSequence}
+    assert referenced == {image.SOPInstanceUID for image in first + second}
+    for keyword in ("StudyInstanceUID", "FrameOfReferenceUID"):
+        assert both[keyword].value == first[0][keyword].value
+    assert both.SeriesInstanceUID not in {image.SeriesInstanceUID for image in (alone, first[0], second[0])}
+
+
 def test_nothing_private_or_stale_is_copied(tmp_path, voxels):
     source = mr_slices(
         voxels,
