@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 import torch
 from monai.data import MetaTensor
-from monai.inferers import Inferer
 from monai.transforms import CenterSpatialCrop
 from monai.utils import convert_to_tensor
 from torch import Tensor, nn
@@ -24,7 +23,7 @@ from ..errors import InputError
 from ..inputs.transforms import LoadScand
 from ..method.calibration import Calibration
 from ..rebuild.error_map import ErrorMaps, error_map
-from ..rebuild.inferer import rebuild
+from ..rebuild.inferer import StackInferer, rebuild
 from ..stack import intensity, spectra, tissue, trace
 from ..stack.acquisition import SLR, Acquisition, Profile, length
 from ..stack.grid import voxel_spacing
@@ -60,7 +59,7 @@ def by_networks(
     thick: MetaTensor,
     acquisition: Acquisition,
     network: nn.Module,
-    inferer: Inferer,
+    inferer: StackInferer,
     device: torch.device | str,
     maps: ErrorMaps | None = None,
 ) -> MetaTensor:
@@ -72,7 +71,7 @@ def by_networks(
     result = rebuild(thick, network, inferer, device)
     if maps is not None and maps.wanted and maps.calibration is not None:
         subject = thick.meta.get("subject")
-        made = (network, device, maps.calibration, NOMINAL[0], subject)
+        made = (network, device, maps.calibration, NOMINAL[0], subject, inferer.bfloat16)
         width = error_map(thick, result, *made)  # type: ignore[arg-type]  # a Drift
         factors = [maps.calibration.factor(acquisition.slice_thickness, level, subject) for level in NOMINAL]
         own = width.as_tensor()[0] / factors[0]
