@@ -50,7 +50,7 @@ def register(fixed: MetaTensor, moving: MetaTensor, head: Tensor, start: np.ndar
 
     Mattes mutual information: gains of the two may differ (Mattes et al., IEEE Trans. Med. Imaging 22:120-128, 2003).
     It counts where the fixed volume shows the head. A shading of 20 % moves the result by 0.2 mm: without it,
-    registration from this result as its start is right to 0.11 mm (docs/benchmarks.md).
+    registration from this result as its start is right to 0.13 mm (docs/benchmarks.md).
 
     Args:
         fixed, moving: `(X, Y, Z)` with their affines, rebuilt or sharp; not constant.

@@ -45,3 +45,17 @@ def test_each_way_has_a_row_and_together_is_the_best(tmp_path, refusal):
     assert table["psnr_head"].idxmax() == "cubic spline, together"
     assert (table["turn_error"] < 0.3).all() and (table["shift_error"] < 0.3).all()
     assert json.loads((tmp_path / "out" / "evaluation.json").read_text())["options"]["stacks"] == 2
+
+
+def test_a_third_stack_lies_along_the_third_sharp_axis_and_gains_again(tmp_path):
+    nib.save(nib.Nifti1Image(person().numpy(), AFFINE), tmp_path / "head.nii.gz")
+    volume = {"label": str(tmp_path / "head.nii.gz"), "sharp_axes": (0, 1, 2), "subject": "one", "contrast": "T1w"}
+    two, three = (
+        evaluate_several(
+            [volume], {"spline": partial(interpolate, method="cubic")}, tmp_path / f"{stacks}", [6.0], stacks, (3, 3)
+        ).set_index("method")["psnr_head"]
+        for stacks in (2, 3)
+    )
+    assert list(three.index) == [f"spline, {way}" for way in ("stack 1", "stack 2", "stack 3", "mean", "together")]
+    assert three["spline, stack 1"] == pytest.approx(two["spline, stack 1"]), "the same draws"
+    assert three["spline, together"] > two["spline, together"] + 0.5
