@@ -218,9 +218,8 @@ def _rebuild(scan: Any, options: Mapping[str, Any], ckpt_path: str | None, size:
     item = {"image": str(measured.meta["filename_or_obj"]), "sources": []}
     rebuilt.record = describe(item, measured[0], result, agreement(gap, measured[0]))
     if maps.wanted:
-        width = error_map(
-            measured, result[None], network, device, maps.calibration, maps.confidence, None, inferer.bfloat16
-        )
+        by = (network, device, maps.calibration, maps.confidence)
+        width = error_map(measured, result[None], *by, bfloat16=inferer.bfloat16)
         rebuilt.error_map = nifti_image(width[0], measured.meta.get("header", {}))
         rebuilt.record["ErrorMap"] = describe_error_map(measured[0], result, width[0], maps)
     return rebuilt

@@ -71,8 +71,8 @@ def by_networks(
     result = rebuild(thick, network, inferer, device)
     if maps is not None and maps.wanted and maps.calibration is not None:
         subject = thick.meta.get("subject")
-        made = (network, device, maps.calibration, NOMINAL[0], subject, inferer.bfloat16)
-        width = error_map(thick, result, *made)  # type: ignore[arg-type]  # a Drift
+        by = (network, device, maps.calibration, NOMINAL[0], subject)
+        width = error_map(thick, result, *by, bfloat16=inferer.bfloat16)  # type: ignore[arg-type]  # a Drift
         factors = [maps.calibration.factor(acquisition.slice_thickness, level, subject) for level in NOMINAL]
         own = width.as_tensor()[0] / factors[0]
         result.meta["half_widths"] = {level: own * factor for level, factor in zip(NOMINAL, factors)}

@@ -214,9 +214,9 @@ def _rebuild_or_complete(
         record = finish(record, path, made, output.version, device, inferer.bfloat16)
         maps = output.error_maps
         if maps.wanted and maps.calibration is not None:
-            made_by = (network, device, maps.calibration, maps.confidence, None, inferer.bfloat16)
-            width = error_map(stacks[0], result[None], *made_by)  # type: ignore[arg-type]  # MONAI: Tensor; a Drift
-            half: MetaTensor = width[0]  # type: ignore[assignment]  # of one, one
+            by = (network, device, maps.calibration, maps.confidence)
+            width: Any = error_map(stacks[0], result[None], *by, bfloat16=inferer.bfloat16)  # type: ignore[arg-type]
+            half: MetaTensor = width[0]
             record = _with_error_map(record, item, stacks[0], result, half, output)
         record["Summary"]["seconds"] = round(time.perf_counter() - start, 1)
     if output.report:

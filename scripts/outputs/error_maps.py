@@ -15,8 +15,7 @@ from monai.transforms import ResampleToMatch
 from ..errors import InputError
 from ..files import sha256, whole_file
 from ..inputs.transforms import LoadScand
-from ..rebuild.error_map import ErrorMaps, noise_share
-from ..stack.acquisition import Acquisition
+from ..rebuild.error_map import ErrorMaps
 from ..stack.grid import voxel_spacing
 from ..stack.intensity import intensity_range
 from ..stack.tissue import head_mask
@@ -54,18 +53,16 @@ def describe_error_map(measured: MetaTensor, result: MetaTensor, width: MetaTens
         `Median`, the half-width of the median voxel of the head, in the scan's units; `MedianOfRange`, the same as a
         share of the range of its tissue; `Noise`, that of the slices, as such a share; and what `asked` says.
     """
-    slices = measured.as_tensor()
-    low, high, _ = intensity_range(slices)
+    low, high, _ = intensity_range(measured.as_tensor())
     try:
         median = width.as_tensor()[head_mask(result.as_tensor())].median().item()
-        noise = noise_share(slices, Acquisition.of(measured))
     except ValueError:  # constant
-        median = noise = 0.0
+        median = 0.0
     return {
         "Description": f"Half-width of the interval that holds the truth in {maps.confidence:.0%} of voxels.",
         "Median": float(f"{median:.5g}"),
         "MedianOfRange": float(f"{median / (high - low):.4g}"),
-        "Noise": float(f"{noise:.4g}"),
+        "Noise": float(f"{width.meta['noise']:.4g}"),
         **asked(maps),
     }
 

@@ -145,12 +145,13 @@ def error_map(
 
     Returns:
         `(1, X', Y', Z')` in the units of the scan, with the result's affine, right to 0.4 %: more digits would only
-        make its file larger. 0 everywhere where nothing was rebuilt.
+        make its file larger. 0 everywhere where nothing was rebuilt. Its meta data hold the slices' `noise`, a share of
+        the range of their tissue.
     """
     stored = Acquisition.of(measured)
     thick = measured.as_tensor()[0].cpu().float()
     if stored.at_target or thick.min() == thick.max():
-        return MetaTensor(torch.zeros_like(result.as_tensor()), affine=result.affine)
+        return MetaTensor(torch.zeros_like(result.as_tensor()), affine=result.affine, meta={"noise": 0.0})
     axes, flipped = grid.canonical(measured.affine)
     acquisition = stored.moved(axes, flipped)
 
@@ -167,4 +168,4 @@ def error_map(
     if not torch.isfinite(width).all():
         raise InputError("the error network gives NaN or infinite numbers: it is broken. Leave out --error_map.")
     stored_width = width.bfloat16().float().flip(flipped).permute([axes.index(a) for a in range(3)]).contiguous()
-    return MetaTensor(stored_width[None], affine=result.affine)
+    return MetaTensor(stored_width[None], affine=result.affine, meta={"noise": noise})
