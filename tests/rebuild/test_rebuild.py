@@ -1,5 +1,6 @@
 """`rebuild`, the one way of every host: on any device, reconciled, and with no result where there is none."""
 
+import copy
 import os
 import shutil
 import subprocess
@@ -11,11 +12,14 @@ import torch
 from monai.data import DataLoader, Dataset
 
 from scripts.errors import InputError
+from scripts.method.networks import add_error_network
 from scripts.rebuild.consistency import reconcile
+from scripts.rebuild.error_map import error_map
 from scripts.rebuild.inferer import DriftInferer, rebuild
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
 from tests.conftest import ROOT
+from tests.rebuild.test_error_map import CALIBRATION, DIGITS
 from tests.volumes import head, scan_of
 
 SECOND_DEVICE = ROOT.parent / "shared" / "tools" / "second-device"  # a device that is not the CPU and needs no GPU
@@ -28,7 +32,7 @@ def layered(**others):
 
 
 def agrees(device, network):
-    """What the device gives is what the CPU gives, and lies on the CPU; to 1e-5 of the range."""
+    """What the device gives is what the CPU gives, and lies on the CPU; to 1e-5 of the range. So are error maps."""
     scan = scan_of(head((9, 11, 15)), profile="gaussian")
     inferer = DriftInferer(16, both_planes=True, steps=2)
     expected = rebuild(scan, network, inferer, "cpu")
@@ -39,6 +43,10 @@ def agrees(device, network):
     torch.testing.assert_close(batch[0], result, rtol=0, atol=0)
     torch.testing.assert_close(result.affine, expected.affine)
     assert Acquisition.of(result) == Acquisition.of(scan) and result.meta["steps"] == 2
+    add_error_network(network.cpu(), copy.deepcopy(network))
+    maps = [error_map(scan, expected, network.to(place), place, CALIBRATION, 0.9) for place in ("cpu", device)]
+    assert maps[1].device.type == "cpu" and maps[0].max() > 0
+    torch.testing.assert_close(maps[1], maps[0], rtol=DIGITS, atol=0)
 
 
 @pytest.mark.gpu
