@@ -19,6 +19,7 @@ from torch import Tensor
 from ..stack.acquisition import Acquisition
 from ..stack.interpolation import interpolate
 from ..stack.tissue import edge_strength, head_mask
+from ..stack.trace import step_ratio
 from .consistency import noise_sd
 
 FLATTEST = 1.25  # times the head's median gradient; half of the change is made there
@@ -30,7 +31,8 @@ def deblock(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Tenso
     """Averages flat tissue along the slice axis over the width of a slice. Steps become ramps; edges stay.
 
     The cubic spline between the slices has no steps. Its gradient says which tissue is flat. No voxel changes by more
-    than the noise of the slices explains, so a scan without noise is left alone.
+    than the noise of the slices explains, so a scan without noise is left alone. So is a result that averaging would
+    not rid of steps: where there are none, texture is averaged more within slices than across their borders.
 
     Args:
         result: `(X, Y, Z)` on the fine grid.
@@ -38,7 +40,8 @@ def deblock(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Tenso
         acquisition: of the slices.
 
     Returns:
-        `(X, Y, Z)` on the fine grid. A constant measured scan gives the result itself.
+        `(X, Y, Z)` on the fine grid, of a lower step ratio (`trace.step_ratio`), or the result itself; that of a
+        constant scan is.
     """
     if measured.max() == measured.min():
         return result
@@ -46,10 +49,14 @@ def deblock(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Tenso
     spline = interpolate(positive, acquisition, "cubic")
     # that of the slices: the spline's undershoot beside a masked head would pass for its floor
     head = interpolate(head_mask(positive).to(positive), acquisition, "nearest") > 0.5
-    flat = 1 / (1 + (edge_strength(spline, head) / FLATTEST) ** ROLL_OFF)
+    strength = edge_strength(spline, head)
+    flat = 1 / (1 + (strength / FLATTEST) ** ROLL_OFF)
     width = math.ceil(acquisition.slice_spacing / acquisition.target_spacing - 1e-6)  # voxels; no slice has more
     kernel = np.ones(width) if width % 2 else np.pad(np.ones(width - 1), 1, constant_values=0.5)
     mean = ndimage.convolve1d(result.cpu().numpy(), kernel / width, acquisition.slice_axis, mode="nearest")
     bound = LARGEST * noise_sd(positive, acquisition.slice_axis)
     change = (torch.from_numpy(mean).to(result) - result).clamp(-bound, bound)
-    return result + flat.to(result) * change
+    ramped = result + flat.to(result) * change
+    tissue = (head & (strength <= 1)).to(result.device)
+    before, after = (step_ratio(volume, acquisition, tissue) for volume in (result, ramped))
+    return ramped if after < before else result
