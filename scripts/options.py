@@ -60,7 +60,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "both_planes": {
         "choices": ("true", "false"),
-        "help": "average the planes along both in-plane axes (default), or take the longer one alone, in half the time",
+        "help": "rebuild in the planes along both in-plane axes (default), or in those along the longer one alone, in "
+        "half the time",
     },
     "speed": {"choices": ("fast", "paper"), "help": "whole planes (default), or the paper's 128-pixel windows"},
     "bfloat16": {

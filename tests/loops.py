@@ -66,8 +66,30 @@ def in_unit(measured, acquisition):
     return 2 * (fine - low) / (high - low) - 1, low, high
 
 
+def weighed_by_loop(families, axes, spacing, slice_spacing):
+    """Two estimates of a volume, weighed frequency by frequency; cosines from their definition."""
+    apart, bases, squares = (families[0] - families[1]).double(), [], []
+    for axis, edge in zip(axes, spacing):
+        n = apart.shape[axis]
+        k, x = torch.arange(n).double(), torch.arange(n).double() + 0.5
+        basis = torch.cos(torch.pi * k[:, None] * x / n) * (2 / n) ** 0.5
+        basis[0] /= 2**0.5
+        bases.append(basis)
+        squares.append((k / (2 * n * edge)) ** 2)
+        apart = torch.tensordot(basis, apart, ([1], [axis])).movedim(0, axis)
+    for i in range(apart.shape[axes[0]]):
+        for j in range(apart.shape[axes[1]]):
+            f, g, h = squares[0][i], squares[1][j], 1 / (2 * slice_spacing) ** 2
+            apart.select(axes[0], i).select(axes[1] - (axes[1] > axes[0]), j).mul_(0.4 * (f - g) / (f + g + h))
+    for axis, basis in zip(axes, bases):
+        apart = torch.tensordot(basis.T, apart, ([1], [axis])).movedim(0, axis)
+    return ((families[0] + families[1]) / 2 + apart).float()
+
+
 def rebuilt_by_loop(measured, acquisition, drift, others, roi=16, overlap=0.25, steps=2, flips=((),)):
     """`(X, Y, Z)` slices of noise without air in RAS+ order -> the networks' own result, in the scan's units."""
     unit, low, high = in_unit(measured, acquisition)
     planes = [sharpened_by_loop(unit, acquisition, drift, other, roi, overlap, steps, flips) for other in others]
-    return ((torch.stack(planes).mean(0) + 1) / 2 * (high - low) + low).clamp(min=0)
+    if len(planes) == 2:
+        planes = [weighed_by_loop(planes, others, (1.0, 1.0), acquisition.slice_spacing)]
+    return ((planes[0] + 1) / 2 * (high - low) + low).clamp(min=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
 from .consistency import projects, reconcile
 from .deblocking import deblock
+from .families import weigh_families
 from .windows import PIXELS_ON_CPU, air_beside, by_windows, in_parts, signal_box
 
 FLIPS = ((), (2,), (3,), (2, 3))  # of planes (B, 1, H, W)
@@ -161,8 +162,8 @@ class PlaneInferer(StackInferer):
         overlap: of neighbouring windows, as a share of `roi_size`; 0.25 of 128 is 32 pixels.
         sw_batch_size: windows per network call; null on a CPU for as many as have 8 x 128 x 128 pixels, and on a GPU
             for what fits in half of its free memory. Calls that run out of a GPU's memory are repeated in halves.
-        both_planes: rebuild in the planes along either in-plane axis and average. Otherwise the planes along the
-            longer in-plane axis are used.
+        both_planes: rebuild in the planes along either in-plane axis, and weigh both (`families.weigh_families`).
+            Otherwise the planes along the longer in-plane axis are used.
         flips: average over the planes and their three mirror images, in four times the time.
         spread: tell half the distance between the two families, which an error map looks at; it changes no result.
         bfloat16, consistency, progress: see `StackInferer`.
@@ -243,23 +244,27 @@ class PlaneInferer(StackInferer):
         if volume[box].numel():
             planes = self.planes(volume, box, thick, acquisition, spacing, network, device)
             sharpen = self.sharpener(network, acquisition, device)
-            mean, family = self._sharpened(volume[box].shape, acquisition.slice_axis, planes, sharpen)
-            volume[box] = mean.cpu()
+            others = longer_first(volume[box].shape, acquisition.slice_axis)[: 1 + self.both_planes]
+            families = self._sharpened(volume[box].shape, acquisition.slice_axis, others, planes, sharpen)
+            volume[box] = families[0]
+            if len(families) == 2:
+                edges = [float(spacing[other]) for other in others]
+                volume[box] = weigh_families(families, others, edges, acquisition.slice_spacing)
             if spread is not None:
-                spread[box] = (family - mean).abs().cpu()
+                spread[box] = (families[0] - families[1]).abs() / 2
         return volume, spread
 
     def _sharpened(
         self,
         shape: tuple[int, ...],
         slice_axis: int,
+        others: Sequence[int],
         planes: Callable[[int], Tensor],
         sharpen: Callable[[Tensor], Tensor] | None,
-    ) -> tuple[Tensor, Tensor]:
-        """The box, `(X, Y, Z)` on the fine grid in [-1, 1]: the mean of the families of planes, and the last one."""
-        others = longer_first(shape, slice_axis)[: 1 + self.both_planes]
+    ) -> list[Tensor]:
+        """The box by the planes along each of the axes `others`: `(X, Y, Z)` in [-1, 1], on the CPU."""
+        families = []
         count = sum(shape[3 - slice_axis - other] for other in others)
-        mean = family = torch.zeros(())
         hidden = None if self.progress else True  # null hides it where there is no terminal
         with tqdm(total=count, desc="planes", leave=False, disable=hidden) as bar:
             for other in others:
@@ -268,9 +273,8 @@ class PlaneInferer(StackInferer):
                     bar.update(len(sharp))
                 else:
                     sharp = self._windowed(sharp, sharpen, bar)
-                family = sharp[:, 0].movedim((1, 2), (slice_axis, other))
-                mean = mean.to(sharp) + family / len(others)
-        return mean, family
+                families.append(sharp[:, 0].movedim((1, 2), (slice_axis, other)).cpu())
+        return families
 
     def _windowed(self, planes: Tensor, sharpen: Callable[[Tensor], Tensor], bar: tqdm) -> Tensor:
         """`(P, 1, H, W)` in and out."""

@@ -12,6 +12,7 @@ from scripts.rebuild.inferer import DriftInferer
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
 from scripts.stack.interpolation import interpolate
+from tests.loops import weighed_by_loop
 from tests.method.test_networks import perturb
 from tests.rebuild.test_inferer import OWN, arrays, close, of_box
 from tests.volumes import head, noise_stack, scan_of
@@ -47,7 +48,7 @@ def by_loop(image, drift, others, steps=0, mirrors=((),)):
     unit = 2 * (measured - low) / (high - low) - 1
     rows = torch.from_numpy(a.fine_rows)[None].float()
     ends = {False: rows, True: (a.slice_count - 1 - rows).flip(1)}
-    total = 0
+    families = []
     for other in others:
         normal, sharp = 3 - a.slice_axis - other, []
         lengths = torch.tensor([[a.slice_thickness, a.target_spacing, a.slice_spacing, EDGES[other]]])
@@ -61,8 +62,10 @@ def by_loop(image, drift, others, steps=0, mirrors=((),)):
                     xt = xt + drift.velocity(xt, lengths[:, :2], torch.tensor([n / steps])) / steps
                 refined = refined + xt.flip(f) / len(mirrors)
             sharp.append(refined[0, 0] if a.slice_axis < other else refined[0, 0].T)
-        total = total + torch.stack(sharp, normal) / len(others)
-    return ((total + 1) / 2 * (high - low) + low).clamp(min=0)
+        families.append(torch.stack(sharp, normal))
+    if len(families) == 2:
+        families = [weighed_by_loop(families, others, [EDGES[other] for other in others], a.slice_spacing)]
+    return ((families[0] + 1) / 2 * (high - low) + low).clamp(min=0)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

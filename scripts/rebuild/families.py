@@ -1,0 +1,54 @@
+"""The two families of planes of a volume become one volume: each gives most of what varies along its planes.
+
+A plane shows how tissue varies along its in-plane axis, and nothing of how it varies across. So the planes along x
+rebuild an edge across x well, one across y as if each plane stood alone. Zhao et al., *SMORE* (IEEE Trans. Med.
+Imaging 40:805-817, 2021) weigh rotated estimates by their frequencies, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from scipy import fft
+from torch import Tensor
+
+LARGEST = 0.4  # by which a weight differs from a half
+
+
+def weigh_families(
+    families: Sequence[Tensor], axes: Sequence[int], spacing: Sequence[float], slice_spacing: float
+) -> Tensor:
+    """Two estimates of a volume, each by planes along an in-plane axis, weighed by frequency.
+
+    At the frequencies `f` and `g` along the axes the first one's weight is
+
+        1/2 + 0.4 (f^2 - g^2) / (f^2 + g^2 + h^2)
+
+    and the second one's is what is left to 1. `h` is half of the slices' frequency: both see alike what is coarser in
+    the plane than slices are. The cosine transform mirrors the volume at its borders.
+
+    Example: slices 5 mm apart, so h = 0.1 per mm. What varies along the first axis alone, 0.2 times per mm, gets the
+    weights 0.82 and 0.18; 0.02 times per mm, 0.52 and 0.48. What varies alike along both gets 0.5 and 0.5.
+
+    Args:
+        families: `(X, Y, Z)` each, on the CPU.
+        axes: along which the planes of each run, beside the slice axis.
+        spacing: of the voxels along these axes, in mm.
+        slice_spacing: in mm.
+
+    Returns:
+        `(X, Y, Z)`.
+    """
+    first, second = families
+    squares = []
+    for axis, edge in zip(axes, spacing):
+        shape = [1, 1, 1]
+        shape[axis] = -1
+        count = first.shape[axis]
+        squares.append((np.arange(count, dtype=np.float32) / (2 * count * edge)).reshape(shape) ** 2)
+    share = LARGEST * (squares[0] - squares[1]) / (squares[0] + squares[1] + 1 / (2 * slice_spacing) ** 2)
+    apart = fft.dctn((first - second).numpy(), axes=axes, norm="ortho")
+    shift = fft.idctn(share * apart, axes=axes, norm="ortho", overwrite_x=True)
+    return (first + second) / 2 + torch.from_numpy(shift)

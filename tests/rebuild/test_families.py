@@ -1,0 +1,72 @@
+"""Laws of the weights that make one volume of two families of planes."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from scripts.rebuild.families import weigh_families
+from tests.loops import weighed_by_loop
+
+SHAPE = (12, 15, 6)
+SPACING = {0: 0.8, 1: 1.2, 2: 1.0}  # mm
+
+
+def noise(count, shape=SHAPE, seed=0):
+    return torch.randn(count, *shape, generator=torch.Generator().manual_seed(seed))
+
+
+def weighed(first, second, axes=(0, 1), slice_spacing=5.0):
+    return weigh_families((first, second), axes, [SPACING[axis] for axis in axes], slice_spacing)
+
+
+@pytest.mark.parametrize("axes", [(0, 1), (1, 0), (0, 2), (2, 1)])
+def test_agreement_with_a_plain_sum_of_cosines(axes):
+    first, second = noise(2)
+    expected = weighed_by_loop([first, second], axes, [SPACING[axis] for axis in axes], 5.0)
+    torch.testing.assert_close(weighed(first, second, axes), expected, rtol=0, atol=1e-5)
+
+
+def test_what_both_agree_on_stays():
+    first, _ = noise(2)
+    torch.testing.assert_close(weighed(first, first), first)
+
+
+def test_the_order_of_the_families_does_not_matter():
+    first, second = noise(2)
+    torch.testing.assert_close(weighed(first, second), weighed(second, first, axes=(1, 0)))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_flipped_volume_is_the_volume_flipped(axis):
+    first, second = noise(2)
+    torch.testing.assert_close(
+        weighed(first.flip(axis), second.flip(axis)), weighed(first, second).flip(axis), rtol=0, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(("frequency", "weight"), [(0.2, 0.82), (0.02, 0.515), (0.0, 0.5)])
+def test_a_family_gives_most_of_what_varies_along_its_planes(frequency, weight):
+    """The example of the docstring: cosines of a whole number of half waves, 1 mm apart."""
+    count = 200
+    line = torch.cos(2 * math.pi * frequency * (torch.arange(count) + 0.5))
+    pattern, nothing = line[:, None, None].expand(count, 5, 4), torch.zeros(count, 5, 4)
+    along, across = (weigh_families(pair, (0, 1), (1.0, 1.0), 5.0) for pair in ((pattern, nothing), (nothing, pattern)))
+    torch.testing.assert_close(along, weight * pattern, rtol=0, atol=1e-3)
+    torch.testing.assert_close(across, (1 - weight) * pattern, rtol=0, atol=1e-3)
+
+
+def test_what_varies_alike_along_both_axes_is_averaged():
+    line = torch.cos(2 * math.pi * 0.1 * (torch.arange(50) + 0.5))
+    pattern = (line[:, None] * line)[..., None].expand(50, 50, 3)
+    torch.testing.assert_close(
+        weigh_families((pattern, torch.zeros_like(pattern)), (0, 1), (1.0, 1.0), 5.0), pattern / 2, rtol=0, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 5), (1, 9, 5), (7, 1, 5)])
+def test_single_lines_of_voxels_are_volumes_too(shape):
+    first, second = noise(2, shape)
+    result = weighed(first, second)
+    assert result.shape == first.shape and np.isfinite(result.numpy()).all()
