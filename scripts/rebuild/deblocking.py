@@ -55,8 +55,7 @@ def deblock(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Tenso
     kernel = np.ones(width) if width % 2 else np.pad(np.ones(width - 1), 1, constant_values=0.5)
     mean = ndimage.convolve1d(result.cpu().numpy(), kernel / width, acquisition.slice_axis, mode="nearest")
     bound = LARGEST * noise_sd(positive, acquisition.slice_axis)
-    change = (torch.from_numpy(mean).to(result) - result).clamp(-bound, bound)
-    ramped = result + flat.to(result) * change
+    ramped = result + flat.to(result) * (torch.from_numpy(mean).to(result) - result).clamp(-bound, bound)
     tissue = (head & (strength <= 1)).to(result.device)
     before, after = (step_ratio(volume, acquisition, tissue) for volume in (result, ramped))
     return ramped if after < before else result

@@ -49,6 +49,9 @@ def weigh_families(
         count = first.shape[axis]
         squares.append((np.arange(count, dtype=np.float32) / (2 * count * edge)).reshape(shape) ** 2)
     share = LARGEST * (squares[0] - squares[1]) / (squares[0] + squares[1] + 1 / (2 * slice_spacing) ** 2)
-    apart = fft.dctn((first - second).numpy(), axes=axes, norm="ortho")
-    shift = fft.idctn(share * apart, axes=axes, norm="ortho", overwrite_x=True)
-    return (first + second) / 2 + torch.from_numpy(shift)
+    across = 3 - sum(axes)
+    result = torch.empty_like(first)
+    for one, other, both in zip(*(volume.unbind(across) for volume in (first, second, result))):  # little memory
+        apart = fft.dctn((one - other).numpy(), norm="ortho")
+        both.copy_((one + other) / 2 + torch.from_numpy(fft.idctn(share.squeeze(across) * apart, norm="ortho")))
+    return result

@@ -25,8 +25,8 @@ def step_ratio(volume: Tensor, acquisition: Acquisition, flat: Tensor) -> float:
     a = acquisition
     slices = nearest_index(a.fine_count, a.target_spacing, a.slice_count, a.slice_spacing, a.shift)
     border = torch.from_numpy(np.diff(slices) != 0)
-    differences = volume.double().movedim(a.slice_axis, -1).diff(dim=-1).abs()
+    differences = volume.movedim(a.slice_axis, -1).diff(dim=-1).abs()
     inside = flat.movedim(a.slice_axis, -1)
     both = inside[..., 1:] & inside[..., :-1]
-    across, within = (differences[..., there][both[..., there]].mean() for there in (border, ~border))
+    across, within = (differences[..., there][both[..., there]].double().mean() for there in (border, ~border))
     return (across / within).item()
