@@ -17,5 +17,5 @@ def test_a_block_is_rebuilt_alike_alone_and_where_it_fills_a_fiftieth_of_the_fie
     monkeypatch.chdir(Path(__file__).parents[2])
     shares, quality, ratios = zip(*rows(read_volume(SCAN), 2, shipped_network(), deployed(bfloat16=False)))
     assert shares[0] == "100%" and shares[-1] == "2%"
-    assert max(quality) - min(quality) < 0.1, "dB"
+    assert max(quality) - min(quality) < 0.05, "dB"
     assert max(ratios) - min(ratios) < 0.05
