@@ -1,4 +1,4 @@
-"""One scan: planes through the networks, windows, reconciling with the measured slices, deblocking.
+"""One scan: its planes through the networks, both families as one volume, deblocking, reconciling with the slices.
 
 Begin with `inferer.rebuild`, the one way to rebuild a scan.
 """

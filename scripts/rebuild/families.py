@@ -18,7 +18,7 @@ LARGEST = 0.4  # by which a weight differs from a half
 
 
 def weigh_families(
-    families: Sequence[Tensor], axes: Sequence[int], spacing: Sequence[float], slice_spacing: float
+    families: Sequence[Tensor], axes: Sequence[int], spacing: np.ndarray, slice_spacing: float
 ) -> Tensor:
     """Two estimates of a volume, each by planes along an in-plane axis, weighed by frequency.
 
@@ -35,7 +35,7 @@ def weigh_families(
     Args:
         families: `(X, Y, Z)` each, on the CPU.
         axes: along which the planes of each run, beside the slice axis.
-        spacing: of the voxels along these axes, in mm.
+        spacing: `(2,)`, of the voxels along these axes, in mm.
         slice_spacing: in mm.
 
     Returns:
@@ -44,14 +44,13 @@ def weigh_families(
     first, second = families
     squares = []
     for axis, edge in zip(axes, spacing):
-        shape = [1, 1, 1]
-        shape[axis] = -1
         count = first.shape[axis]
-        squares.append((np.arange(count, dtype=np.float32) / (2 * count * edge)).reshape(shape) ** 2)
+        square = (np.arange(count, dtype=np.float32) / (2 * count * edge)) ** 2
+        squares.append(square[:, None] if axis == min(axes) else square)
     share = LARGEST * (squares[0] - squares[1]) / (squares[0] + squares[1] + 1 / (2 * slice_spacing) ** 2)
     across = 3 - sum(axes)
     result = torch.empty_like(first)
     for one, other, both in zip(*(volume.unbind(across) for volume in (first, second, result))):  # little memory
         apart = fft.dctn((one - other).numpy(), norm="ortho")
-        both.copy_((one + other) / 2 + torch.from_numpy(fft.idctn(share.squeeze(across) * apart, norm="ortho")))
+        both.copy_((one + other) / 2 + torch.from_numpy(fft.idctn(share * apart, norm="ortho")))
     return result

@@ -246,10 +246,10 @@ class PlaneInferer(StackInferer):
             sharpen = self.sharpener(network, acquisition, device)
             others = longer_first(volume[box].shape, acquisition.slice_axis)[: 1 + self.both_planes]
             families = self._sharpened(volume[box].shape, acquisition.slice_axis, others, planes, sharpen)
-            volume[box] = families[0]
-            if len(families) == 2:
-                edges = [float(spacing[other]) for other in others]
-                volume[box] = weigh_families(families, others, edges, acquisition.slice_spacing)
+            if self.both_planes:
+                volume[box] = weigh_families(families, others, spacing[others], acquisition.slice_spacing)
+            else:
+                (volume[box],) = families
             if spread is not None:
                 spread[box] = (families[0] - families[1]).abs() / 2
         return volume, spread

@@ -77,7 +77,7 @@ def main():
             panel.set_title(title, color="white", fontsize=9)
             panel.axis("off")
     figure.tight_layout()
-    figure.savefig(options.picture, dpi=100, facecolor="black")
+    figure.savefig(options.picture, dpi=90, facecolor="black")
     Image.open(options.picture).convert("L").save(options.picture, optimize=True)  # nothing has a colour: half the size
 
 

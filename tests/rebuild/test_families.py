@@ -10,7 +10,7 @@ from scripts.rebuild.families import weigh_families
 from tests.loops import weighed_by_loop
 
 SHAPE = (12, 15, 6)
-SPACING = {0: 0.8, 1: 1.2, 2: 1.0}  # mm
+SPACING = np.array([0.8, 1.2, 1.0])  # mm
 
 
 def noise(count, shape=SHAPE, seed=0):
@@ -18,13 +18,13 @@ def noise(count, shape=SHAPE, seed=0):
 
 
 def weighed(first, second, axes=(0, 1), slice_spacing=5.0):
-    return weigh_families((first, second), axes, [SPACING[axis] for axis in axes], slice_spacing)
+    return weigh_families((first, second), axes, SPACING[list(axes)], slice_spacing)
 
 
 @pytest.mark.parametrize("axes", [(0, 1), (1, 0), (0, 2), (2, 1)])
 def test_agreement_with_a_plain_sum_of_cosines(axes):
     first, second = noise(2)
-    expected = weighed_by_loop([first, second], axes, [SPACING[axis] for axis in axes], 5.0)
+    expected = weighed_by_loop([first, second], axes, SPACING[list(axes)], 5.0)
     torch.testing.assert_close(weighed(first, second, axes), expected, rtol=0, atol=1e-5)
 
 
@@ -52,7 +52,7 @@ def test_a_family_gives_most_of_what_varies_along_its_planes(frequency, weight):
     count = 200
     line = torch.cos(2 * math.pi * frequency * (torch.arange(count) + 0.5))
     pattern, nothing = line[:, None, None].expand(count, 5, 4), torch.zeros(count, 5, 4)
-    along, across = (weigh_families(pair, (0, 1), (1.0, 1.0), 5.0) for pair in ((pattern, nothing), (nothing, pattern)))
+    along, across = (weigh_families(pair, (0, 1), np.ones(2), 5.0) for pair in ((pattern, nothing), (nothing, pattern)))
     torch.testing.assert_close(along, weight * pattern, rtol=0, atol=1e-3)
     torch.testing.assert_close(across, (1 - weight) * pattern, rtol=0, atol=1e-3)
 
@@ -61,7 +61,7 @@ def test_what_varies_alike_along_both_axes_is_averaged():
     line = torch.cos(2 * math.pi * 0.1 * (torch.arange(50) + 0.5))
     pattern = (line[:, None] * line)[..., None].expand(50, 50, 3)
     torch.testing.assert_close(
-        weigh_families((pattern, torch.zeros_like(pattern)), (0, 1), (1.0, 1.0), 5.0), pattern / 2, rtol=0, atol=1e-5
+        weigh_families((pattern, torch.zeros_like(pattern)), (0, 1), np.ones(2), 5.0), pattern / 2, rtol=0, atol=1e-5
     )
 
 
