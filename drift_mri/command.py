@@ -26,7 +26,10 @@ SIZES = sorted(path.stem for path in (BUNDLE / "configs" / "models").glob("*.yam
 
 
 FILES: dict[str, dict[str, Any]] = {  # options that choose config files
-    "size": {"choices": SIZES, "help": f"of the network that --ckpt_path holds (default: {SHIPPED})"},
+    "size": {
+        "choices": SIZES,
+        "help": "of the paper's network that --ckpt_path holds; without it the network that ships",
+    },
     "config": {
         "action": "append",
         "metavar": "FILE",

@@ -56,12 +56,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "flips": {
         "action": "store_true",
-        "help": "average over mirror images, in four times the time",
+        "help": "average over mirror images: the networks run four times",
     },
     "both_planes": {
         "choices": ("true", "false"),
-        "help": "rebuild in the planes along both in-plane axes (default), or in those along the longer one alone, in "
-        "half the time",
+        "help": "rebuild in the planes along both in-plane axes (default), or only in those along the longer one, in "
+        "less time",
     },
     "speed": {"choices": ("fast", "paper"), "help": "whole planes (default), or the paper's 128-pixel windows"},
     "bfloat16": {

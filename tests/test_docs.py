@@ -1,6 +1,7 @@
 """The pages name what is there: links, files, functions, tests, options."""
 
 import ast
+import json
 import re
 import shlex
 from pathlib import Path
@@ -96,3 +97,16 @@ def test_every_equation_of_the_paper_is_in_the_map():
     numbered = MAP.split("## Numbered equations")[1].split("\n## ")[0]
     equations = re.findall(r"^\| (S?\d+) \|.*`test_", numbered, re.MULTILINE)
     assert equations == [*map(str, range(1, 15)), "S1", "S2", "S3", "S4"]
+
+
+def test_the_metadata_has_the_gains_of_the_benchmarks():
+    """`| 3 | +3.10 ± 1.29 (+1.49) | ...`: a row for each thickness, a column for each contrast."""
+    text = PAGES["docs/benchmarks.md"].split("over the cubic spline's (dB), mean ± SD (smallest):")[1]
+    heading, _, *rows = text.split("\n\n")[1].splitlines()
+    table = {}
+    for thickness, *cells in ([cell.strip() for cell in row.strip("|").split("|")] for row in rows):
+        contrasts = [name.strip() for name in heading.strip("|").split("|")[1:]]
+        gains = {name: float(cell.split("±")[0]) for name, cell in zip(contrasts, cells)}
+        table[f"psnr_in_head_over_cubic_spline_{thickness}mm_dB"] = gains
+    assert len(table) == 2
+    assert json.loads((ROOT / "configs/metadata.json").read_text())["eval_metrics"] == table

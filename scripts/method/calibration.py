@@ -62,8 +62,10 @@ class Calibration:
     def __post_init__(self) -> None:
         """
         Raises:
-            InputError: if a table has another shape, or its numbers do not ascend.
+            InputError: if a table has another shape, or its numbers or the thicknesses do not ascend.
         """
+        if (np.diff(self.thicknesses) <= 0).any():
+            raise InputError(f"error_map: thicknesses {list(self.thicknesses)} do not ascend.")
         shape = (len(self.thicknesses), len(LEVELS))
         for name, quantiles in self.people.items():
             numbers = np.asarray(quantiles, dtype=float)

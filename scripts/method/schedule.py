@@ -36,7 +36,7 @@ def pad(slice_thickness: float, target_thickness: float) -> float:
     return 1.0 - target_thickness / slice_thickness
 
 
-def ais_steps(slice_thickness: float, target_thickness: float, n_max: int = N_MAX, n_min: int = N_MIN) -> int:
+def ais_steps(slice_thickness: float, target_thickness: float, n_max: int = N_MAX) -> int:
     """Number of Euler steps `N = clamp(round(N_max * PAD), N_min, N_max)` (Eq. 14).
 
     Ties round to even. The product is first rounded to nine decimals, so that the last bit of a division decides
@@ -45,20 +45,18 @@ def ais_steps(slice_thickness: float, target_thickness: float, n_max: int = N_MA
     Args:
         slice_thickness: `T_i` in mm.
         target_thickness: `T_hr` in mm.
-        n_max: most steps.
-        n_min: fewest steps.
+        n_max: most steps, 0 or more.
 
     Raises:
-        ValueError: as `pad`, or if not 0 <= n_min <= n_max.
+        ValueError: as `pad`, or if `n_max` is below 0.
 
     Example:
         >>> ais_steps(5.0, 1.0), ais_steps(4.2, 0.7), ais_steps(1.0, 1.0)
         (12, 12, 0)
     """
-    if not 0 <= n_min <= n_max:
-        raise ValueError(f"n_min {n_min} and n_max {n_max}: expected 0 <= n_min <= n_max.")
-    steps = round(round(n_max * pad(slice_thickness, target_thickness), 9))
-    return min(max(steps, n_min), n_max)
+    if n_max < N_MIN:
+        raise ValueError(f"n_max is {n_max}: expected {N_MIN} or more.")
+    return round(round(n_max * pad(slice_thickness, target_thickness), 9))  # N_MIN to N_max, for PAD is in [0, 1)
 
 
 def euler_times(steps: int) -> torch.Tensor:

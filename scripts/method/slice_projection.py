@@ -1,8 +1,8 @@
 """Stage 1 on the measured slices, not of the paper: features on their grid, mixed for every row of the fine grid.
 
 A U-Net on planes that nearest neighbour has put on the fine grid first has to find where slices end. Here a convolution
-spans three slices whatever their thickness, and the trunk costs the less, the thicker they are. How the features of two
-slices make the row of a finer grid between them, the row's place and the geometry say, as in Meta-SR (Hu et al., CVPR
+spans three slices whatever their thickness, and the trunk costs the less, the thicker they are. The row's place and the
+geometry say how the features of two slices make a row of the finer grid between them, as in Meta-SR (Hu et al., CVPR
 2019). There are no norms, so that a scan's result does not depend on how much air is around the head. The module
 compiles with `torch.jit.script`.
 """
@@ -98,7 +98,7 @@ class SliceTrunk(nn.Module):
 
 
 class RowMixer(nn.Module):
-    """The matrix that makes the channels of a fine row of the features of the two slices around it.
+    """The matrices that turn the features of the two slices around a fine row into the channels of that row.
 
     Args:
         features: of a slice's pixel.

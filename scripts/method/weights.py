@@ -183,7 +183,7 @@ def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
         raise InputError(f"{path} is not a DRIFT checkpoint ({type(error).__name__}). Set --ckpt_path.") from error
     has_error = any(name.startswith(ERROR) for name in found)
     if has_error and getattr(network, "error", network) is None:
-        network.error = ErrorPatternNetwork()
+        network.error = ErrorPatternNetwork().to(next(network.parameters()).device)
     own = {name: value for name, value in network.state_dict().items() if has_error or not name.startswith(ERROR)}
     expected = {name: tuple(value.shape) for name, value in own.items()}
     for name in sorted(expected.keys() | found.keys()):

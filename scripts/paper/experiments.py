@@ -139,10 +139,12 @@ def _rows(entry: Entry, trained: TrainedVariants) -> pd.DataFrame:
         rows = trained.evaluate(weights, variant, entry)
         rows = rows[rows["method"] != TRUTH]  # what measures without a truth say of the truth
         own = rows["method"].eq(methods_of(variant, entry)[-1]) & ("variants" in entry)
-        told = {"value": variant.get("value", math.nan), "sees": variant.get("sees", EN_DASH)}
-        rows = rows.assign(seed=seed, coverage=_coverage(trained, stage), **told)
+        sees = pd.Series(variant.get("sees", EN_DASH), rows.index).where(own, EN_DASH)
+        rows = rows.assign(
+            seed=seed, value=variant.get("value", math.nan), coverage=_coverage(trained, stage), sees=sees
+        )
         if "minutes" in asked and stage is not None:
-            rows["minutes"] = training_minutes(trained, stage)
+            rows["minutes"] = pd.Series(training_minutes(trained, stage), rows.index).where(own)
         if "parameters" in asked:
             _, config = trained.evaluation_of(weights, variant, entry)
             count = parameters(config, stage.run_id if stage else "shipped")

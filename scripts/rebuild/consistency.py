@@ -95,7 +95,7 @@ def noise_sd(measured: Tensor, axis: int) -> float:
     too low.
 
     Args:
-        measured: `(X, Y, Z)`, not constant.
+        measured: `(X, Y, Z)`, not constant. Zero intensity is no signal.
         axis: slice axis.
     """
     second_difference = np.array([1.0, -2.0, 1.0])
@@ -158,23 +158,23 @@ def reconcile(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Ten
     `RESULT_ERROR` of the tissue's range is the standard deviation of the second.
 
     Args:
-        result, measured, acquisition: as `difference`. Zero intensity is no signal.
+        result, measured, acquisition: as `difference`. No signal is the floor of `intensity.intensity_range`.
 
     Returns:
-        `(X, Y, Z)` on the fine grid. A measured scan that is constant or nowhere positive gives the result itself.
+        `(X, Y, Z)` on the fine grid. A measured scan that is constant gives the result itself.
 
     Raises:
         TypeError, ValueError: as `difference`.
     """
     surplus = difference(result, measured, acquisition)
-    if measured.max() <= max(measured.min().item(), 0):
+    if measured.max() == measured.min():
         return result
     axis = acquisition.slice_axis
     in_slice = [a for a in range(3) if a != axis]
-    slices = measured.to(result).double()  # whose squares neither overflow nor vanish
-    energy = slices.square().sum(in_slice, keepdim=True).clamp(min=torch.finfo(slices.dtype).tiny)
-    slices = slices * (1 + (surplus * slices).sum(in_slice, keepdim=True) / energy)
     low, high, _ = intensity_range(measured)
+    signal = measured.to(result).double() - low  # whose squares neither overflow nor vanish
+    energy = signal.square().sum(in_slice, keepdim=True).clamp(min=torch.finfo(signal.dtype).tiny)
+    slices = low + signal * (1 + (surplus * signal).sum(in_slice, keepdim=True) / energy)
     error_sd = RESULT_ERROR * (high - low)
-    regularisation = (noise_sd(measured, axis) / error_sd) ** 2
+    regularisation = (noise_sd(measured - low, axis) / error_sd) ** 2
     return project(result, slices.to(result), acquisition, regularisation, SMOOTHNESS)

@@ -20,7 +20,7 @@ from ..stack.intensity import IntensityRange, intensity_range
 from ..stack.interpolation import interpolate
 from .consistency import noise_sd
 from .inferer import longer_first
-from .windows import PIXELS_ON_CPU, in_parts, signal_box
+from .windows import PIXELS_PER_CALL, in_parts, signal_box
 
 
 @dataclass
@@ -103,8 +103,10 @@ def expected_error(
     scale = intensity_range(measured)
     planes, rows, lengths = seen(measured, result, spread, acquisition, scale)
     box = signal_box(planes[:, 0])
+    if not planes[:, 0][box].numel():
+        box = (slice(None),) * 3  # nothing but air: all of it
     inside, rows, lengths = planes[box[0], :, box[1], box[2]], rows[box[1]].to(device), lengths.to(device)
-    calls = inside.split(max(1, PIXELS_ON_CPU // inside[0, 0].numel()))
+    calls = inside.split(max(1, PIXELS_PER_CALL // inside[0, 0].numel()))
     with torch.no_grad(), torch.autocast(torch.device(device).type, torch.bfloat16, enabled=bfloat16):
         parts = [in_parts(lambda part: tell(part, rows, lengths), call.to(device)).cpu() for call in calls]
     told = torch.cat(parts)[:, 0].float().exp()
@@ -117,7 +119,7 @@ def expected_error(
 def noise_share(measured: Tensor, acquisition: Acquisition) -> float:
     """The noise of slices `(X, Y, Z)`, not constant, as a share of the range of their tissue."""
     scale = intensity_range(measured)
-    return noise_sd(measured, acquisition.slice_axis) / (scale.high - scale.low)
+    return noise_sd(measured - scale.low, acquisition.slice_axis) / (scale.high - scale.low)
 
 
 @torch.no_grad()

@@ -26,7 +26,7 @@ from ..stack.interpolation import interpolate
 from .consistency import projects, reconcile
 from .deblocking import deblock
 from .families import weigh_families
-from .windows import PIXELS_ON_CPU, air_beside, by_windows, in_parts, signal_box
+from .windows import BLOCK, PIXELS_PER_CALL, air_beside, by_windows, in_parts, signal_box
 
 FLIPS = ((), (2,), (3,), (2, 3))  # of planes (B, 1, H, W)
 
@@ -158,13 +158,14 @@ class PlaneInferer(StackInferer):
     (`windows.air_beside`).
 
     Args:
-        roi_size: edge of the square windows, in pixels. Along a side that is shorter, windows are as long as the side.
+        roi_size: edge of the square windows, in pixels, a multiple of 8. Along a side that is shorter, windows are as
+            long as the side.
         overlap: of neighbouring windows, as a share of `roi_size`; 0.25 of 128 is 32 pixels.
         sw_batch_size: windows per network call; null on a CPU for as many as have 8 x 128 x 128 pixels, and on a GPU
             for what fits in half of its free memory. Calls that run out of a GPU's memory are repeated in halves.
         both_planes: rebuild in the planes along either in-plane axis, and weigh both (`families.weigh_families`).
             Otherwise the planes along the longer in-plane axis are used.
-        flips: average over the planes and their three mirror images, in four times the time.
+        flips: average over the planes and their three mirror images.
         spread: tell half the distance between the two families, which an error map looks at; it changes no result.
         bfloat16, consistency, progress: see `StackInferer`.
     """
@@ -182,6 +183,10 @@ class PlaneInferer(StackInferer):
         progress: bool = False,
     ):
         super().__init__(bfloat16, consistency, progress)
+        if roi_size < BLOCK or roi_size % BLOCK:
+            raise InputError(f"roi_size is {roi_size}: expected a multiple of {BLOCK} pixels. Set --inferer::roi_size.")
+        if sw_batch_size is not None and sw_batch_size < 1:
+            raise InputError(f"sw_batch_size is {sw_batch_size}: expected 1 or more. Set --inferer::sw_batch_size.")
         self.roi_size = roi_size
         self.overlap = overlap
         self.sw_batch_size = sw_batch_size
@@ -375,7 +380,7 @@ class DriftInferer(PlaneInferer):
                 return network.apn(planes, told, mirrored_rows if 2 in flipped else rows)
 
             planes = stack.movedim((a.slice_axis, other), (1, 2))[:, None].to(device)
-            calls = planes.split(max(1, PIXELS_ON_CPU // (rows.shape[1] * planes.shape[3])))
+            calls = planes.split(max(1, PIXELS_PER_CALL // (rows.shape[1] * planes.shape[3])))
             return torch.cat([in_parts(partial(self.mirrored, sharpen), part) for part in calls])
 
         return estimates
@@ -390,7 +395,8 @@ class DriftInferer(PlaneInferer):
         if isinstance(network.apn, SliceProjectionNetwork):
             return (lambda windows: network.refine(windows, modulations, times)) if len(times) > 1 else None
         apn, modulation = network.apn, network.apn.modulation(lengths)
-        return lambda windows: network.refine(apn.project(windows, modulation), modulations, times)
+        # the flow's state is float32: in bfloat16 small steps vanish
+        return lambda windows: network.refine(apn.project(windows, modulation).float(), modulations, times)
 
 
 def rebuild(measured: MetaTensor, network: nn.Module, inferer: Inferer, device: torch.device | str) -> MetaTensor:

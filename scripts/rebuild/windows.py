@@ -22,7 +22,7 @@ AIR = -0.9  # of [-1, 1]: a block whose mean is above holds signal
 LEAST_AIR = 0.05  # of the voxels; crops without air have up to 4 % as dark, heads in their box a fifth and more
 MARGIN = 16  # pixels
 MOST_WINDOWS = 256  # in a call, on a GPU
-PIXELS_ON_CPU = 8 * 128**2  # in a call; eight of the paper's windows
+PIXELS_PER_CALL = 8 * 128**2  # eight of the paper's windows; windows on a GPU are as many as fit
 
 
 def window_size(speed: str) -> int:
@@ -95,10 +95,10 @@ def windows_per_call(window: Tensor, sharpen: Callable[[Tensor], Tensor]) -> int
     """
     device = window.device
     if device.type != "cuda":
-        return max(1, PIXELS_ON_CPU // window.numel())
+        return max(1, PIXELS_PER_CALL // window.numel())
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
-    sharpen(window)
+    in_parts(sharpen, window)
     one = torch.cuda.max_memory_allocated(device) - before
     free = torch.cuda.mem_get_info(device)[0]
     return int(min(max(free // 2 // one, 1), MOST_WINDOWS))

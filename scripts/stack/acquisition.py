@@ -98,6 +98,12 @@ class Acquisition:
         rows = grid.centred_positions(self.fine_count, self.target_spacing, self.slice_count, self.slice_spacing)
         return rows - self.shift / self.slice_spacing
 
+    @property
+    def slice_rows(self) -> np.ndarray:
+        """Where the thick slices lie among the fine ones, `(slice_count,)`, in fine slices from the first's centre."""
+        rows = grid.centred_positions(self.slice_count, self.slice_spacing, self.fine_count, self.target_spacing)
+        return rows + self.shift / self.target_spacing
+
     def dim(self, image: Any) -> int:
         """The slice axis among the dimensions of an image, whose last three are X, Y and Z."""
         return image.ndim - 3 + self.slice_axis
@@ -220,8 +226,10 @@ def settle(
     if abs(thickness - target) <= (ROUNDING - 1) * target:
         thickness = target
     if thin:
-        thickness = target = slice_spacing
         target_source = "the slice spacing: nothing is to be rebuilt"
+        if thickness != slice_spacing:
+            source = target_source
+        thickness = target = slice_spacing
     elif thickness < target:
         raise InputError(
             f"{name}: slice thickness {thickness:g} mm ({source}) is smaller than the target, {target:g} mm. "

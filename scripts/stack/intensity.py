@@ -136,7 +136,7 @@ def _typical(values: np.ndarray, ordered: np.ndarray, low: float) -> float:
 
 
 def _is_noise(signal: np.ndarray, dimmest: float, brightest: float) -> bool:
-    """Whether voxels between two intensities are noise: they vary much, and two voxels farther they are others.
+    """Whether voxels between two intensities are noise: they vary much, and say little of those two voxels away.
 
     Rayleigh noise, as of air in magnitude images, has a standard deviation of 0.52 of its mean.
     """

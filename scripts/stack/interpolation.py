@@ -8,7 +8,7 @@ from scipy.interpolate import make_interp_spline
 from torch import Tensor
 
 from .acquisition import Acquisition
-from .grid import centred_positions, nearest_index
+from .grid import nearest_index
 from .profile import acquire
 
 SPLINE_DEGREES = {"linear": 1, "cubic": 3}
@@ -37,8 +37,7 @@ def interpolate(thick: Tensor, acquisition: Acquisition, method: str) -> Tensor:
         return thick.index_select(dim, torch.from_numpy(index).to(thick.device))
     if method not in SPLINE_DEGREES:
         raise ValueError(f"method is {method!r}: expected 'nearest', 'linear' or 'cubic'.")
-    centres = centred_positions(a.slice_count, a.slice_spacing, a.fine_count, a.target_spacing)
-    centres = centres + a.shift / a.target_spacing
+    centres = a.slice_rows
     degree = min(SPLINE_DEGREES[method], a.slice_count - 1)
     spline = make_interp_spline(centres, thick.cpu().double().numpy(), k=degree, axis=dim)
     return torch.from_numpy(spline(np.clip(np.arange(a.fine_count), centres[0], centres[-1]))).to(thick)

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from ..errors import InputError
 from .acquisition import SLR, Acquisition, Profile
-from .grid import centred_positions
 
 PULSE_LENGTH = 256  # samples
 RIPPLE = 0.01  # of the magnetisation, within the slice and beside it
@@ -94,17 +93,14 @@ def slice_profile(profile: Profile) -> tuple[np.ndarray, np.ndarray]:
             f"slice profile is {profile!r}: expected 'gaussian' or 'rectangular', 'point' for decimated slices, or the "
             "time-bandwidth product of an SLR pulse, 2 to 32; 4 is common."
         )
-    magnitude = shapes[profile].astype(float)
-    for array in (z, magnitude):
-        array.setflags(write=False)  # cached
-    return z, magnitude
+    return z, shapes[profile].astype(float)
 
 
-def _integrate(z: np.ndarray, magnitude: np.ndarray, width: float, fine_spacing: float) -> np.ndarray:
-    """Integrals of the profile, stretched to `width` mm, over the voxels of the fine grid; odd length, sum 1."""
+def _integrate(z: np.ndarray, magnitude: np.ndarray, width: float) -> np.ndarray:
+    """Integrals of the profile, stretched to `width` voxels, over the voxels of the fine grid; odd length, sum 1."""
     cumulative = np.concatenate([[0.0], np.cumsum((magnitude[1:] + magnitude[:-1]) / 2 * np.diff(z))])
-    reach = int(np.ceil(z[-1] * width / fine_spacing - 0.5))
-    edges = (np.arange(-reach, reach + 2) - 0.5) * fine_spacing / width
+    reach = int(np.ceil(z[-1] * width - 0.5))
+    edges = (np.arange(-reach, reach + 2) - 0.5) / width
     weights = np.diff(np.interp(edges, z, cumulative))
     return weights / weights.sum()
 
@@ -139,14 +135,16 @@ def profile_kernel(slice_thickness: float, fine_spacing: float, profile: Profile
     z, magnitude = slice_profile(profile)
 
     def kernel(width: float) -> np.ndarray:
-        return np.pad(_integrate(z, magnitude, width, 1.0), 1)
+        return np.pad(_integrate(z, magnitude, width), 1)
 
     def excess(width: float) -> float:
         weights = kernel(width)
         return full_width_half_maximum(np.arange(len(weights)), weights) - ratio
 
     weights = kernel(brentq(excess, 0.05, 2 * ratio, xtol=1e-4))[1:-1]
-    return (weights + weights[::-1]) / 2
+    weights = (weights + weights[::-1]) / 2
+    weights.setflags(write=False)  # cached
+    return weights
 
 
 @lru_cache(maxsize=256)
@@ -172,8 +170,7 @@ def slice_matrix(acquisition: Acquisition) -> Tensor:
     blur = np.zeros((a.fine_count, a.fine_count))
     np.add.at(blur, (np.arange(a.fine_count)[:, None], columns), kernel[None, :])
 
-    position = centred_positions(a.slice_count, a.slice_spacing, a.fine_count, a.target_spacing)
-    position = np.clip(position + a.shift / a.target_spacing, 0, a.fine_count - 1)
+    position = np.clip(a.slice_rows, 0, a.fine_count - 1)
     below = np.floor(position).astype(int)
     above = np.minimum(below + 1, a.fine_count - 1)
     weight = (position - below)[:, None]

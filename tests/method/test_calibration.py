@@ -55,6 +55,11 @@ def test_wider_for_more_confidence_and_between_two_thicknesses():
     assert 0.9 < found.factor(4.0, 0.9) < 1.8 == pytest.approx(found.factor(9.0, 0.9))
 
 
+def test_thicknesses_that_do_not_ascend_are_refused():
+    with pytest.raises(InputError, match=r"thicknesses \[5.0, 3.0\] do not ascend"):
+        Calibration([5.0, 3.0], people(1.0), (0.7, 0.1), (30.0, 0.4, 1.0))
+
+
 def test_gaps_and_noise_make_a_scan_less_sure():
     exponents = (0.7, 0.1)
     assert scan_scale(exponents, 1.0, TYPICAL) == 1.0

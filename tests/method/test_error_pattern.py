@@ -53,8 +53,7 @@ def test_planes_of_any_size(height, width):
     assert result.isfinite().all()
 
 
-def test_mirrored_planes_have_mirrored_errors_of_mirrored_weights_alone():
-    """The place in a slice counts, not which of its ends is up."""
+def test_the_distance_of_a_row_from_its_slice_counts_and_not_its_side():
     net, count = network(), 24
     place = rows(count)
     assert torch.allclose(

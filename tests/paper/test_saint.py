@@ -98,7 +98,7 @@ def test_a_stack_is_rebuilt_as_training_sees_it_whatever_its_axis_and_however_ma
         expected = network(thick[None, None], *places(position, 4, spacing), spacing, torch.ones(1))[0, 2]
         stack = thick.movedim(-1, axis)
         for pixels in (10**6, 1):
-            monkeypatch.setattr("scripts.paper.baselines.stacks.PIXELS_ON_CPU", pixels)
+            monkeypatch.setattr("scripts.paper.baselines.stacks.PIXELS_PER_CALL", pixels)
             result = SaintInferer().fine(stack, acquisition, np.ones(3), network, torch.device("cpu"))[0]
             torch.testing.assert_close(result.movedim(axis, -1), expected)
 

@@ -114,7 +114,7 @@ def test_the_seed_decides_and_the_number_of_planes_in_a_call_does_not(monkeypatc
 
     first = sample(1)
     assert torch.equal(first, sample(1)) and not torch.allclose(first, sample(2))
-    monkeypatch.setattr("scripts.paper.baselines.tpdm.PIXELS_ON_CPU", 1)
+    monkeypatch.setattr("scripts.paper.baselines.tpdm.PIXELS_PER_CALL", 1)
     torch.testing.assert_close(sample(1), first)
 
 

@@ -133,12 +133,29 @@ def test_the_noise_of_slices_is_found_as_a_share_of_their_range(scan):
     assert noise_share(5 * (thick + noise), a) == pytest.approx(noise_share(thick + noise, a), rel=1e-4)
 
 
+@pytest.mark.parametrize("offset", [-2000.0, 700.0])
+def test_the_noise_of_slices_does_not_depend_on_their_floor(scan, offset):
+    thick, a = scan.as_tensor()[0], Acquisition.of(scan)
+    noisy = thick + 20 * torch.rand(thick.shape, generator=torch.Generator().manual_seed(0))
+    assert noise_share(noisy + offset, a) == pytest.approx(noise_share(noisy, a), rel=0.05)
+
+
+@pytest.mark.parametrize("bright", [1, 2])
+def test_a_scan_of_air_but_for_a_few_voxels_has_a_map(bright, scan, drift, inferer):
+    empty = copy.deepcopy(scan)
+    empty.as_tensor()[:] = 0
+    empty.as_tensor()[0, 20 : 20 + bright, 20 : 20 + bright, 4] = 800
+    found = mapped(empty, rebuild(empty, drift, inferer, "cpu"), drift)
+    assert found.shape[1:] == SHAPE and found.isfinite().all()
+
+
 def test_the_error_network_sees_unit_intensities(scan, result, drift):
     """A factor and an offset of a scan change what it says by the factor alone."""
     thick, rebuilt = scan.as_tensor()[0], result.as_tensor()[0]
     assert intensity_range(thick).low == 0
     a = expected_error(thick, rebuilt, None, Acquisition.of(scan), drift, "cpu")
-    b = expected_error(3 * thick, 3 * rebuilt, None, Acquisition.of(scan), drift, "cpu")
+    b = expected_error(3 * thick + 500, 3 * rebuilt + 500, None, Acquisition.of(scan), drift, "cpu")
+    assert intensity_range(3 * thick + 500).low == 500
     torch.testing.assert_close(b, 3 * a, rtol=1e-3, atol=0)
 
 

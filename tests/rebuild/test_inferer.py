@@ -6,6 +6,7 @@ import torch
 from monai.data import MetaTensor
 from torch import nn
 
+from scripts.errors import InputError
 from scripts.method import networks
 from scripts.rebuild.inferer import DriftInferer
 from scripts.stack import grid
@@ -43,9 +44,10 @@ class Pointwise(nn.Module):
 
 
 class StageOne(networks.Drift):
-    """The APN of a `Drift` alone."""
+    """The APN of a `Drift` alone; remembers in which precision the flow would begin."""
 
     def refine(self, x, modulations, times):
+        self.began = x.dtype
         return x
 
 
@@ -75,7 +77,7 @@ def of_box(result):
 @pytest.mark.parametrize("both_planes", [False, True])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize(
-    ("roi", "overlap", "batch"), [(8, 0.0, 1), (8, 0.25, 4), (8, 0.5, 3), (10, 0.8, 64), (13, 0.3, 5), (32, 0.25, 16)]
+    ("roi", "overlap", "batch"), [(8, 0.0, 1), (8, 0.25, 4), (8, 0.5, 3), (16, 0.8, 64), (24, 0.3, 5), (32, 0.25, 16)]
 )
 def test_a_pointwise_network_gives_the_direct_result(roi, overlap, batch, axis, both_planes):
     shape = np.array([19, 13, 22])
@@ -158,6 +160,22 @@ def test_bfloat16_is_close_to_float32_and_returns_float32(drift):
     coarse = DriftInferer(16, steps=2, bfloat16=True, **OWN)(image, drift)
     assert coarse.dtype == torch.float32
     assert 0 < (coarse - exact).abs().max() < 50
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_the_flow_is_in_float32_whatever_the_convolutions_are_in(residual):
+    """In bfloat16 a state of 0.5 does not move by a step of 0.001."""
+    network = StageOne(
+        networks.AnatomicalProjectionNetwork((4, 8), residual=residual), networks.VelocityNetwork((4, 8))
+    )
+    DriftInferer(16, steps=2, bfloat16=True, **OWN)(noise_stack((5, 18, 4)), network.eval())
+    assert network.began == torch.float32
+
+
+@pytest.mark.parametrize(("name", "value"), [("roi_size", 20), ("roi_size", 0), ("sw_batch_size", -3)])
+def test_impossible_windows_are_named(name, value):
+    with pytest.raises(InputError, match=f"{name} is {value}: expected"):
+        DriftInferer(**{name: value})
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

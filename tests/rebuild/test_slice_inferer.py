@@ -95,7 +95,7 @@ def test_flips_average_the_four_mirror_images(shift, drift):
 def test_planes_in_calls_of_any_size_give_one_result(drift, monkeypatch):
     image = noise_stack((5, 18, 4))
     whole = DriftInferer(steps=0, **OWN)(image, drift)
-    monkeypatch.setattr(inferer, "PIXELS_ON_CPU", 1)
+    monkeypatch.setattr(inferer, "PIXELS_PER_CALL", 1)
     close(DriftInferer(steps=0, **OWN)(image, drift), whole)
 
 

@@ -297,6 +297,8 @@ def test_a_scan_whose_slices_are_as_thin_as_the_target_is_at_it(spacing, thickne
     found = settled((spacing, max(spacing, 0.55), spacing), stated=stated(2, thickness))
     assert found.at_target and found.fine_count == found.slice_count == 30
     assert "nothing is to be rebuilt" in found.sources["target_spacing"]
+    taken = thickness is not None and found.slice_thickness == pytest.approx(thickness, rel=0.01)
+    assert ("header" in found.sources["slice_thickness"]) == taken  # no header is named for what it does not say
 
 
 @pytest.mark.parametrize(("spacing", "thickness"), [(5.0, 1.0), (1.0, 4.0)])

@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 from tqdm.auto import tqdm
 
 from ...rebuild.inferer import StackInferer
-from ...rebuild.windows import PIXELS_ON_CPU, signal_box
+from ...rebuild.windows import PIXELS_PER_CALL, signal_box
 from ...stack.acquisition import Acquisition
 from ...stack.interpolation import interpolate
 from ...train.simulation import RandAcquired
@@ -55,7 +55,7 @@ class HeadInferer(StackInferer):
 
     def parts(self, count: int, pixels: int, name: str) -> Iterable[Tensor]:
         """Indices of `count` images of so many pixels, call by call, behind a progress bar."""
-        calls = torch.arange(count).split(max(1, PIXELS_ON_CPU // pixels))
+        calls = torch.arange(count).split(max(1, PIXELS_PER_CALL // pixels))
         return tqdm(calls, desc=name, leave=False, disable=None if self.progress else True)  # null: as the terminal
 
 

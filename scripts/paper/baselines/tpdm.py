@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from tqdm.auto import tqdm
 
-from ...rebuild.windows import BLOCK, PIXELS_ON_CPU
+from ...rebuild.windows import BLOCK, PIXELS_PER_CALL
 from ...stack.acquisition import Acquisition, Profile
 from ...stack.profile import slice_matrix
 from .stacks import HeadInferer
@@ -209,7 +209,7 @@ class TpdmInferer(HeadInferer):
                 planes, random = (v.movedim(normal, 0)[:, None] for v in (x, noise(x)))
                 target = math.sqrt(factor) * y[:, None] + level * noise(y)[:, None]
                 parts = []
-                for k in torch.arange(len(planes)).split(max(1, PIXELS_ON_CPU // planes[0].numel())):
+                for k in torch.arange(len(planes)).split(max(1, PIXELS_PER_CALL // planes[0].numel())):
                     guide = Measurement(target[k], math.sqrt(factor) * matrix, strength) if primary else None
                     score, pull = self._score(prior, planes[k], t, level, guide)
                     if predicts:
