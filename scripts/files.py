@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
@@ -68,7 +69,7 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{os.getpid()}-{path.name}")
+    partial = path.with_name(f".{secrets.randbelow(10**12)}-{path.name}")  # two containers may have one process number
     try:
         yield partial
         os.replace(partial, path)

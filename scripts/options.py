@@ -184,7 +184,7 @@ PATHS = (
     "shipped",
     "segmenter",
     "regions",
-)  # or what begins with one
+)  # paths; segmenter is a command, which begins with one
 PATTERNS = tuple(name for name, how in OPTIONS.items() if how.get("metavar") in ("PATTERN", "LABEL"))
 
 

@@ -188,7 +188,10 @@ def test_multi_gpu_overrides_what_train_defines():
             assert name in train, f"train.yaml has no {name}"
     stacked = parser("train.yaml", "multi_gpu.yaml")
     assert stacked["train#trainer#network"]["module"] == train["train#trainer#network"]
-    assert stacked["stage2#trainer#network"]["module"] == train["stage2#trainer#network"]
+    for stage in ("stage2", "distil", "stage3"):
+        wrapped = stacked[f"{stage}#trainer#network"]
+        assert wrapped["module"] == train[f"{stage}#trainer#network"], stage
+        assert wrapped["_target_"] == "torch.nn.parallel.DistributedDataParallel", stage
     assert stacked["train#trainer#optimizer"] == train["train#trainer#optimizer"], "the rest of the trainer stays"
     assert stacked["validate#dataloader#sampler"]["dataset"] == "@validate#dataset"
     assert "@train#weights" in stacked["train#sampler"]["weights"], "contrasts keep their shares"

@@ -56,6 +56,14 @@ def test_file_image_and_array_are_one_scan(scan, result):
         np.testing.assert_array_equal(same.affine, result.affine)
 
 
+def test_an_image_in_memory_has_no_sidecar(scan, monkeypatch):
+    image = nib.load(scan)
+    monkeypatch.chdir(scan.parent)
+    (scan.parent / "the scan.json").write_text('{"SliceThickness": 3, "SkullStripped": false}')
+    record = rebuild((np.asarray(image.dataobj), image.affine)).record
+    assert "want of better" in record["Facts"]["slice thickness"][1] and "SkullStripped" not in record
+
+
 def test_networks_stay_loaded(scan, result):
     before = python._network.cache_info().misses
     rebuild(scan, slice_thickness=5)

@@ -244,6 +244,34 @@ class Truth:
         }
 
 
+def expect(good: bool, name: str, value: object, expected: str) -> None:
+    """Refuses an option whose value is not good.
+
+    Raises:
+        InputError: says what is expected.
+    """
+    if not good:
+        raise InputError(f"{name} is {value!r}: expected {expected}. Set --{name}.")
+
+
+def is_number(value: object, least: float) -> bool:
+    """Whether a value is a finite number, `least` or more."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value < math.inf
+
+
+def check_thickness(name: str, axis: int, fine_spacing: float, thickness: float) -> None:
+    """Refuses slices of a volume that are thinner than its voxels along an axis; lengths in mm.
+
+    Raises:
+        InputError: if they are.
+    """
+    if thickness < fine_spacing:
+        raise InputError(
+            f"{name} has voxels of {fine_spacing:.4g} mm along axis {axis}: slices of {thickness:g} mm cannot be "
+            "simulated, expected thicker ones. Set --thicknesses."
+        )
+
+
 def _check(
     methods: Mapping,
     thicknesses: Sequence[float],
@@ -256,14 +284,6 @@ def _check(
     metrics: Metrics | None,
 ) -> None:
     """Refuses what `evaluate` cannot do, before the first volume is read."""
-
-    def expect(good: bool, name: str, value: object, expected: str) -> None:
-        if not good:
-            raise InputError(f"{name} is {value!r}: expected {expected}. Set --{name}.")
-
-    def number(value: object, least: float) -> bool:
-        return isinstance(value, int | float) and not isinstance(value, bool) and least <= value < math.inf
-
     for name, chosen in {"methods": methods, "thicknesses": thicknesses}.items():
         if not len(chosen):
             raise InputError(f"{name} are none: expected one or more. Set --{name}.")
@@ -271,11 +291,11 @@ def _check(
         expect(callable(method), f"methods::{name}", method, "a callable, (thick slices, acquisition) -> volume")
     expect(TRUTH not in methods, f"methods::{TRUTH}", "given", "another name, for the truth itself bears this one")
     expect(axes in ("first", "all"), "axes", axes, "first or all, of each volume's sharp axes")
-    expect(number(spacing_ratio, 0.01), "spacing_ratio", spacing_ratio, "a positive number, 1.0 for no gap")
-    expect(number(noise, 0), "noise", noise, "a share of the intensity range, 0 or more")
+    expect(is_number(spacing_ratio, 0.01), "spacing_ratio", spacing_ratio, "a positive number, 1.0 for no gap")
+    expect(is_number(noise, 0), "noise", noise, "a share of the intensity range, 0 or more")
     expect(isinstance(seed, int), "seed", seed, "a whole number")
     slice_profile(profile)
-    whole = slab is None or (isinstance(slab, int) and number(slab, 1))
+    whole = slab is None or (isinstance(slab, int) and is_number(slab, 1))
     expect(whole, "slab", slab, "a number of slices, or null for whole volumes")
     if not (metrics is None or callable(metrics)):
         raise InputError(
@@ -354,11 +374,7 @@ def evaluate(
             known: dict[str, Method] = {} if metrics is None else {TRUTH: partial(given, volume=sharp)}
             noise_sd = noise * intensity.data_range(sharp.as_tensor())
             for thickness in thicknesses:
-                if thickness < fine_spacing:
-                    raise InputError(
-                        f"{name} has voxels of {fine_spacing:.4g} mm along axis {axis}: slices of {thickness:g} mm "
-                        "cannot be simulated, expected thicker ones. Set --thicknesses."
-                    )
+                check_thickness(name, axis, fine_spacing, thickness)
                 spacing = round(spacing_ratio * thickness, 9)  # 1.2 x 3 mm is 3.6 mm in the tables, too
                 acquired = Acquisition.of_truth(axis, sharp.shape[1 + axis], fine_spacing, thickness, spacing, profile)
                 thick = simulate(sharp, acquired)

@@ -25,7 +25,7 @@ from ..stack.acquisition import SLR, Acquisition, length
 from ..stack.grid import voxel_spacing
 from ..stack.intensity import data_range
 from ..train.simulation import simulate
-from .paired import Method, Truth, given, read_lesion_sizes, read_volume
+from .paired import Method, Truth, check_thickness, expect, given, is_number, read_lesion_sizes, read_volume
 from .tables import CASE, group_means, means_table, write_tables
 
 logger = logging.getLogger("drift")
@@ -152,10 +152,12 @@ def evaluate_several(
         InputError: if a number is out of its range, or a volume cannot be used.
     """
     thicknesses = [length("thicknesses", t, "Set --thicknesses [3.0,5.0].") for t in np.ravel(thicknesses).tolist()]
-    numbers = {"stacks": (stacks, 2), "shading": (shading, 0), "noise": (noise, 0), "motion": (min(motion), 0)}
-    for name, (number, least) in numbers.items():
-        if not number >= least:
-            raise InputError(f"{name} is {number}: expected {least} or more. Set --{name}.")
+    expect(isinstance(stacks, int) and is_number(stacks, 2), "stacks", stacks, "a whole number, 2 or more")
+    for name, value in {"shading": shading, "noise": noise}.items():
+        expect(is_number(value, 0), name, value, "a share, 0 or more")
+    pair = isinstance(motion, Sequence) and len(motion) == 2 and all(is_number(one, 0) for one in motion)
+    expect(pair, "motion", motion, "degrees and mm, [5.0, 5.0]")
+    expect(isinstance(seed, int), "seed", seed, "a whole number")
     options = {"thicknesses": thicknesses, "stacks": stacks, "motion": list(motion), "shading": shading}
     options |= {"noise": noise, "seed": seed, **(about or {})}
     rows: list[dict] = []
@@ -165,9 +167,11 @@ def evaluate_several(
         if len(sharp_axes) < 2:
             raise InputError(f"{name} has one sharp axis: several stacks need two. Leave this volume out.")
         affine = np.asarray(sharp.affine, dtype=float)
-        axes = [sharp_axes[number % len(sharp_axes)] for number in range(stacks)]
+        axes = [sharp_axes[k % len(sharp_axes)] for k in range(stacks)]
         truth = Truth(name, sharp, axes[0], read_lesion_sizes(item, sharp), None, None)
         for thickness in thicknesses:
+            for axis in axes:
+                check_thickness(name, axis, float(voxel_spacing(affine)[axis]), thickness)
             rng = np.random.default_rng([seed, place])
             drawn = several_stacks(
                 affine, sharp.as_tensor()[0], axes, thickness, rng, (motion[0], motion[1]), shading, noise

@@ -113,9 +113,14 @@ def _parts(name: str) -> tuple[set[str], str]:
 
 
 def derivative_name(name: str) -> str:
-    """Name of a scan's derivative without its ending: `sub-01_T2w.nii.gz` becomes `sub-01_desc-sr_T2w`."""
+    """Name of a scan's derivative without its ending. A name has one description: BIDS allows no second one.
+
+    >>> [derivative_name(name) for name in ("sub-01_T2w.nii.gz", "sub-01_desc-preproc_T2w.nii.gz")]
+    ['sub-01_desc-sr_T2w', 'sub-01_desc-preprocsr_T2w']
+    """
     *entities, suffix = stem(name).split("_")
-    return "_".join([*entities, "desc-sr", suffix])
+    said = next((one for one in entities if one.startswith("desc-")), "desc-")
+    return "_".join([*(one for one in entities if one != said), f"{said}sr", suffix])
 
 
 def sidecars(path: str | os.PathLike) -> list[Path]:
@@ -125,6 +130,8 @@ def sidecars(path: str | os.PathLike) -> list[Path]:
     the root speaks of `sub-01/anat/sub-01_acq-tse_T2w.nii.gz`.
     """
     path = Path(path)
+    if not path.exists():  # an image in memory has none
+        return []
     name = stem(path.name)
     beside = path.with_name(name + ".json")
     found = [beside] if beside.is_file() else []
@@ -181,7 +188,7 @@ def skull_stripped(path: str | os.PathLike) -> bool | None:
         InputError: if a sidecar is no JSON object.
     """
     value, _ = sidecar_value(path, "SkullStripped")
-    root = dataset_root(path)
+    root = dataset_root(path) if Path(path).exists() else None
     if value is None and root is not None and description(root).get("DatasetType", "raw") == "raw":
         return False
     return value

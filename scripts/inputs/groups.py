@@ -134,8 +134,8 @@ def _one(group: Sequence[dict], reference: str | None) -> dict:
     result = Path(first["result"])
     if "dataset" in first:
         *entities, suffix = result.name.split("_")
-        kept = [one for one in entities if not ORIENTATION.fullmatch(one) and one != "desc-sr"]
-        name = "_".join([*kept, "desc-together", suffix])
+        *kept, said = [one for one in entities if not ORIENTATION.fullmatch(one)]  # desc-sr, see `bids.derivative_name`
+        name = "_".join([*kept, f"{said.removesuffix('sr')}together", suffix])
     else:
         name = f"{result.name.removesuffix('_sr')}_together_sr"
     return first | {

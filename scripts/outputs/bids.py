@@ -13,8 +13,8 @@ from ..errors import InputError
 from ..files import whole_file
 from ..inputs.bids import DESCRIPTION, by_drift, description
 
-IGNORED = "summary.csv\ndrift.log\n**/*.html\n"  # files of a result folder that BIDS does not know
-IGNORED_BEFORE = "summary.csv\n**/*.html\n"  # 0.9
+IGNORED = "summary.csv\ndrift.log\n**/*.html\n**/*_regions.csv\n"  # files of a result folder that BIDS does not know
+IGNORED_BEFORE = ("summary.csv\n**/*.html\n", "summary.csv\ndrift.log\n**/*.html\n")  # 0.9, 0.12
 VERSION = "1.9.0"  # of BIDS
 README = """The thick-slice anatomical scans of the dataset {name}, rebuilt by DRIFT {version}.
 
@@ -31,7 +31,8 @@ def check_derivative_folder(folder: str | os.PathLike) -> None:
         InputError: if it is a dataset that something else than DRIFT wrote.
     """
     described, ignore = Path(folder, DESCRIPTION), Path(folder, ".bidsignore")
-    begun = os.path.lexists(described) or (ignore.is_file() and ignore.read_text("utf-8") != IGNORED)
+    ours = (IGNORED, *IGNORED_BEFORE)
+    begun = os.path.lexists(described) or (ignore.is_file() and ignore.read_text("utf-8") not in ours)
     if begun and not by_drift(folder):
         raise InputError(
             f"output_dir {folder} is a dataset that DRIFT did not write: expected a new folder, or one of its own. "
@@ -75,7 +76,7 @@ def write_description(folder: str | os.PathLike, source: Path, version: str) -> 
     if not list(Path(folder).glob("README*")):
         texts[Path(folder, "README")] = README.format(name=origin.get("Name", source.name), version=version)
     ignore = Path(folder, ".bidsignore")
-    if not ignore.exists() or ignore.read_text("utf-8") == IGNORED_BEFORE:
+    if not ignore.exists() or ignore.read_text("utf-8") in IGNORED_BEFORE:
         texts[ignore] = IGNORED
     for path, text in texts.items():
         with whole_file(path) as partial:

@@ -37,12 +37,22 @@ from ..rebuild.inferer import DriftInferer, StackInferer, rebuild
 from ..rebuild.registration import simple_itk
 from ..rebuild.together import Stack
 from ..stack.acquisition import Acquisition
+from ..stack.grid import fine_affine
 from . import bids, results
 from .dicom import write_series
-from .error_maps import REGIONS, asked, clear_error_map, describe_error_map, error_stem, read_error_map, write_regions
+from .error_maps import (
+    REGIONS,
+    asked,
+    clear_error_map,
+    describe_error_map,
+    error_stem,
+    read_error_map,
+    regions_on,
+    write_regions,
+)
 from .lock import alone
 from .processes import in_processes
-from .record import agreement, beside, check_place, complete, describe, finish, made_with, state, write_record
+from .record import agreement, beside, check_place, complete, describe, finish, made_with, said, state, write_json
 from .stacks import make_together
 from .summary import add_rows, read_rows
 
@@ -143,6 +153,31 @@ def _write(
     return stem
 
 
+def check_scan(item: Mapping, stacks: Sequence[MetaTensor], output: Output) -> None:
+    """Refuses a scan whose result could not be written, before the networks run and before anything is lost.
+
+    Args:
+        item: of `scans.scans`.
+        stacks: `(1, X, Y, Z)` slices with their acquisition, of the item.
+        output: what is to be written.
+
+    Raises:
+        InputError: if the result would replace another scan's, an error map is asked for several stacks or SimpleITK is
+            missing for them, or no region is where the scan is.
+    """
+    check_place(Path(item["result"]), item, output.as_dicom(item))
+    maps = output.error_maps
+    if len(stacks) > 1:
+        if maps.wanted:
+            raise InputError("--error_map is of one stack, not of several. Leave out --error_map or --together.")
+        simple_itk()
+    if maps.regions is not None:
+        slices, a = stacks[0], Acquisition.of(stacks[0])
+        shape = [a.fine_count if axis == a.slice_axis else slices.shape[1 + axis] for axis in range(3)]
+        grid = fine_affine(np.asarray(slices.affine), a.slice_axis, a.slice_count, a.fine_count, a.target_spacing)
+        regions_on(maps.regions, shape, torch.from_numpy(grid))
+
+
 def _with_error_map(
     record: dict,
     item: Mapping,
@@ -157,6 +192,9 @@ def _with_error_map(
     what = f"error bar: the truth of {maps.confidence:.0%} of voxels is within this much of the rebuilt series"
     made = {**output.made_from(item), "error map": maps.confidence}
     written = [_write(item, stem, width, measured.meta.get("header", {}), output, made, what)]
+    if "dataset" in item and not output.as_dicom(item):  # BIDS wants one beside each derivative
+        written.append(beside(stem, ".json"))
+        write_json(written[-1], {"Description": facts["Description"], **said(item["image"])})
     if maps.regions is not None:
         written.append(beside(stem, REGIONS))
         write_regions(written[-1], result, width, maps, Acquisition.of(measured[0]).slice_thickness)
@@ -187,19 +225,14 @@ def _rebuild_or_complete(
         return _row(item, record, "complete already")
     remove_partials(stem)
     remove_partials(error_stem(stem))
-    if record is None:
-        check_place(stem, item, output.as_dicom(item))
-        for path in (beside(stem, ".json"), page):  # from here on the old result does not count
-            path.unlink(missing_ok=True)
-        clear_error_map(stem)
     stacks = [preprocessing(one)["image"] for one in item.get("stacks", [item])]
     scan, *others = (measured[0] for measured in stacks)
     told: list[dict] = []
-    if others and output.error_maps.wanted:
-        raise InputError("--error_map says how sure one stack is, not several. Leave out --error_map or --together.")
     if record is None:
-        if others:
-            simple_itk()  # refused before the networks run
+        check_scan(item, stacks, output)
+        for path in (beside(stem, ".json"), page):  # from here on the old result does not count
+            path.unlink(missing_ok=True)
+        clear_error_map(stem)
         rebuilt: list[Any] = [rebuild(measured, network, inferer, device)[0] for measured in stacks]  # of one, one
         result: MetaTensor = rebuilt[0]
         if others:
@@ -223,7 +256,7 @@ def _rebuild_or_complete(
         error = read_error_map(stem, record)
         write_page(page, scan, result, gap, record, output.anonymous, error, others)
         record |= {"Anonymous": output.anonymous, "Results": {**record["Results"], page.name: state(page)}}
-    write_record(stem, record)
+    write_json(beside(stem, ".json"), record)
     return _row(item, record, outcome)
 
 
@@ -290,8 +323,11 @@ def _kept_log(folder: Path, version: str) -> Iterator[None]:
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     handler.handleError = lambda record: None  # type: ignore[method-assign]  # a full disk is told by what needs it
     begin = {"levelname": "INFO", "msg": printable(f"DRIFT {version}: {shlex.join(sys.argv)}")}
-    handler.handle(logging.makeLogRecord(begin))
-    logger.addHandler(handler)
+    try:
+        handler.handle(logging.makeLogRecord(begin))
+        logger.addHandler(handler)
+    except OSError as error:  # another user's file
+        logger.warning(f"{folder / LOG} cannot be written ({error}): this run keeps no log.")
     try:
         yield
     finally:

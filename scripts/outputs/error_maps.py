@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from monai.data import MetaTensor
 from monai.transforms import ResampleToMatch
+from torch import Tensor
 
 from ..errors import InputError
 from ..files import sha256, whole_file
@@ -29,7 +32,7 @@ FITTED = 0.9  # confidence of the voxels' half-widths that regions' were fitted 
 
 def error_stem(stem: Path) -> Path:
     """Path of the error map of the result `stem`, without its ending: `a_sr_error`, in BIDS `a_desc-srerror_T2w`."""
-    name = stem.name.replace("_desc-sr_", "_desc-srerror_")
+    name = re.sub(r"(_desc-[^_]*sr)_", r"\1error_", stem.name)
     return stem.with_name(name if name != stem.name else f"{name}_error")
 
 
@@ -76,12 +79,35 @@ def read_error_map(stem: Path, record: Mapping[str, Any]) -> MetaTensor | None:
 
 def clear_error_map(stem: Path) -> None:
     """Removes the error map of an earlier result, with its table; a folder of other files stays."""
-    for ending in (".nii.gz", REGIONS):
+    for ending in (".nii.gz", ".json", REGIONS):
         beside(error_stem(stem), ending).unlink(missing_ok=True)
     series = error_stem(stem)
     if series.is_dir():
         check_series_folder(series)
         shutil.rmtree(series)
+
+
+def regions_on(labels: str, shape: Sequence[int], affine: Tensor) -> np.ndarray:
+    """A label map on the grid of a result.
+
+    Args:
+        labels: file, on any grid. It is 0 outside of all regions, and by its affine in the place of the scan.
+        shape: `(X, Y, Z)`, of the result.
+        affine: `(4, 4)`, of the result.
+
+    Returns:
+        Labels, `(X, Y, Z)`.
+
+    Raises:
+        InputError: if the label map cannot be read, or has no label in the place of the result.
+    """
+    read = LoadScand("label")({"label": labels})["label"]
+    onto = ResampleToMatch(mode="nearest", padding_mode="zeros")
+    there = MetaTensor(torch.zeros(1).expand(1, *shape), affine=affine)
+    regions = np.asarray(onto(read, there)[0]).round().astype(int)
+    if not regions.any():
+        raise InputError(f"{labels} has no label where the scan is: expected a label map in its place. Set --regions.")
+    return regions
 
 
 def write_regions(
@@ -100,19 +126,16 @@ def write_regions(
         path: file to write.
         result: `(X, Y, Z)` with its affine.
         width: `(X, Y, Z)`, its error map.
-        maps: how the error map was made. The label map is 0 outside of all regions, on any grid, and by its affine in
-            the place of the scan.
+        maps: how the error map was made.
         thickness: of the slices, in mm.
 
     Raises:
-        InputError: if the label map cannot be read, or has no label in the place of the result.
+        InputError: as `regions_on`.
     """
-    labels, calibration = maps.regions, maps.calibration
-    if labels is None or calibration is None:
+    calibration = maps.calibration
+    if maps.regions is None or calibration is None:
         raise ValueError("no label map, or no calibration: `ErrorMaps` says whether there are regions.")
-    read = LoadScand("label")({"label": labels})["label"]
-    onto = ResampleToMatch(mode="nearest", padding_mode="zeros")
-    regions = np.asarray(onto(read, MetaTensor(result.as_tensor()[None], affine=result.affine))[0]).round().astype(int)
+    regions = regions_on(maps.regions, result.shape, result.affine)
     volumes, halves = (volume.as_tensor().double().numpy() for volume in (result, width))
     factors = [calibration.factor(thickness, one) for one in (FITTED, maps.confidence)]
     voxel = float(np.prod(voxel_spacing(result.affine)))
@@ -123,8 +146,6 @@ def write_regions(
         half = np.sqrt(np.mean(halves[inside] ** 2)) * factors[0] / factors[1] * calibration.region_factor(size)
         mean = volumes[inside].mean()
         rows.append((label, int(inside.sum()), f"{size:.6g}", f"{mean:.6g}", f"{half:.4g}"))
-    if not rows:
-        raise InputError(f"{labels} has no label where the scan is: expected a label map in its place. Set --regions.")
     table = pd.DataFrame(rows, columns=["label", "voxels", "volume_mm3", "mean", "half_width_95"])
     with whole_file(path) as partial:
         table.to_csv(partial, index=False, lineterminator="\n")

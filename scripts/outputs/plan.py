@@ -26,7 +26,7 @@ from ..stack.acquisition import Acquisition
 from ..stack.grid import plane_name
 from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
-from .cohort import Output, came_as_dicom
+from .cohort import Output, came_as_dicom, check_scan
 from .error_maps import asked
 from .record import beside, complete
 
@@ -99,6 +99,8 @@ def _row(item: Mapping, preprocessing: Callable, stopwatch: Stopwatch, output: O
     try:
         done = complete(Path(item["result"]), output.made_from(item), output.anonymous, asked(output.error_maps))
         stacks = [preprocessing(one)["image"] for one in item.get("stacks", [item])]
+        if done is None:
+            check_scan(item, stacks, output)
         measured, a = stacks[0], Acquisition.of(stacks[0])
         idle = len(stacks) == 1 and (a.at_target or bool(measured.min() == measured.max()))
         seconds = (

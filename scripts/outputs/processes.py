@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import logging
 import multiprocessing
+import os
 import pickle
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -19,6 +22,7 @@ from ..errors import InputError
 
 logger = logging.getLogger("drift")
 _work: Callable[..., dict]  # of a worker process
+_stopped = False  # by Ctrl-C; the same
 
 
 class _Tell(logging.Handler):
@@ -28,9 +32,19 @@ class _Tell(logging.Handler):
         logging.getLogger(record.name).handle(record)
 
 
+def _end_with_parent() -> None:
+    """Ends a worker whose parent was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+    os._exit(1)
+
+
 def _begin(pickled: bytes, threads: int, messages: Any) -> None:
     """Makes a process a worker."""
     global _work
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # while it waits: the parent ends it
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     logger.setLevel(logging.INFO)
     logger.addHandler(QueueHandler(messages))
@@ -44,7 +58,17 @@ def _begin(pickled: bytes, threads: int, messages: Any) -> None:
 
 
 def _rebuild(item: Mapping, wait: bool) -> dict:
-    return _work(item, wait)
+    global _stopped
+    if _stopped:  # the pool hands on what it had fetched
+        raise KeyboardInterrupt
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return _work(item, wait)
+    except KeyboardInterrupt:
+        _stopped = True
+        raise
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def in_processes(

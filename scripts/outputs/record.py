@@ -105,7 +105,7 @@ def describe(
         "Sources": [_source(item, source) for source in item["sources"]],
         "SliceThickness": target,
         "SpacingBetweenSlices": target,
-        **_said(item["image"]),
+        **said(item["image"]),
         "Facts": _facts(acquisition, measured.affine, (str(steps), result.meta["steps_source"])),
         **({"Stacks": list(stacks)} if stacks else {}),
         "Warnings": warnings,
@@ -175,15 +175,10 @@ def _rounding(path: Path) -> dict[str, tuple[str, str]]:
     return {"voxels": (str(image.get_data_dtype()), f"the option dtype; intensities are right to {step / 2:.3g}")}
 
 
-def write_record(stem: Path, record: Mapping[str, Any]) -> None:
-    """Writes a record.
-
-    Args:
-        stem: path of the result without its ending.
-        record: of it.
-    """
-    with whole_file(beside(stem, ".json")) as partial:
-        partial.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Writes a record, or another sidecar."""
+    with whole_file(path) as partial:
+        partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def complete(
@@ -245,7 +240,7 @@ def _source(item: Mapping, path: str) -> str:
     Both hold from any folder. Both hold after scans and results were moved together.
     """
     source = Path(path).absolute()
-    if "dataset" in item:
+    if "dataset" in item and source.is_relative_to(item["dataset"]):
         return RAW + source.relative_to(item["dataset"]).as_posix()
     folder = Path(item["result"]).parent.resolve()  # `..` leads out of a folder, not out of a link to it
     return Path(os.path.relpath(source.parent.resolve() / source.name, folder)).as_posix()
@@ -290,7 +285,7 @@ def _step_ratio(measured: MetaTensor, result: MetaTensor) -> float | None:
     return None if math.isnan(number) else round(min(number, LARGEST_STEP_RATIO), 4)
 
 
-def _said(image: str | dicom.Series) -> dict[str, Any]:
+def said(image: str | dicom.Series) -> dict[str, Any]:
     """What a scan's sidecars say that holds for the result too. A broken sidecar says nothing: the user knew better."""
     if isinstance(image, dicom.Series):
         return {}

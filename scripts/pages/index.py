@@ -139,7 +139,9 @@ def _record(path: Path) -> Mapping[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
         seen = {name: content["Overview"][name] for name in ("voxels", "plane", "before", "after")}
         slices = content["Overview"].get("slices", "")  # 0.8 did not say
-        return {**seen, "slices": slices, "made_with": (content.get("Version", ""), content.get("WeightsSHA256", ""))}
+        seen |= {"slices": slices, "made_with": (content.get("Version", ""), content.get("WeightsSHA256", ""))}
+        seen["reconciled"] = content.get("Settings", {}).get("consistency") == "project"
+        return {**seen, "rebuilt": not content.get("Description", "").startswith("Not rebuilt")}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
 
@@ -158,7 +160,7 @@ def _row(row: Mapping, folder: Path, common: str) -> dict[str, Any]:
     beside = None if result is None else result.with_name(stem(result.name))
     names = "slice_thickness slice_spacing target_thickness steps seconds consistency step_ratio error_bar".split()
     return {
-        "name": os.path.relpath(row["input"], common) if common else row["input"],
+        "name": row["input"].replace(os.path.join(common, ""), "") if common.strip(os.sep) else row["input"],
         "outcome": row["outcome"],
         "reasons": [ABSOLUTE.sub("", one) for one in reason.split(" | ") if one],
         "result": result and link(result),
@@ -170,8 +172,8 @@ def _row(row: Mapping, folder: Path, common: str) -> dict[str, Any]:
 
 
 def _methods(rows: Sequence[Mapping]) -> dict[str, Any]:
-    """What a methods section says of the results that have a record; empty if none has."""
-    rebuilt = [row for row in rows if row["record"]]
+    """What a methods section says of the scans that were rebuilt and have a record; empty if none has."""
+    rebuilt = [row for row in rows if row["record"].get("rebuilt")]
 
     def span(name: str) -> str:
         low, high = min(row[name] for row in rebuilt), max(row[name] for row in rebuilt)
@@ -183,6 +185,7 @@ def _methods(rows: Sequence[Mapping]) -> dict[str, Any]:
         return {}
     return {
         "count": len(rebuilt),
+        "reconciled": all(row["record"]["reconciled"] for row in rebuilt),
         **{name: span(name) for name in lengths},
         "versions": versions,
         "weights": [one[:12] for one in weights],
@@ -199,7 +202,8 @@ def write_index(folder: str | os.PathLike, scans: Sequence[Mapping]) -> None:
     folder = Path(folder)
     parents: dict[bool, list[str]] = {True: [], False: []}
     for row in scans:
-        parents[os.path.isabs(row["input"])].append(os.path.dirname(row["input"]))
+        first = row["input"].partition(" + ")[0]  # of several stacks
+        parents[os.path.isabs(first)].append(os.path.dirname(first))
     common = {absolute: os.path.commonpath(found) for absolute, found in parents.items() if found}
     rows = [_row(row, folder, common[os.path.isabs(row["input"])]) for row in scans]
     medians = {}

@@ -114,7 +114,7 @@ def write_page(
         measured: `(X, Y, Z)` thick slices with affine and acquisition.
         result: `(X, Y, Z)` on the fine grid with its affine, in the units of the slices.
         difference: `(X, Y, Z)`, the map of `consistency.difference`.
-        record: of the result, see `cohort`.
+        record: of the result, see `outputs.record`.
         anonymous: leave out the names of the scan's files, its date and its series.
         error: `(X, Y, Z)`, the result's error map; None for none.
         others: `(X, Y, Z)`, further stacks that the result was made of, as they were measured.
@@ -128,9 +128,13 @@ def write_page(
     provenance = {"weights": record["WeightsSHA256"], "version": record["Version"], **record["Settings"]}
     identity = {"file": names[0]} if series is None else {**series, "date": _date(series["date"])}
 
+    stacks = sorted((stack["Name"] for stack in record.get("Stacks", ())), key=len, reverse=True)  # paths, or series
+
     def told(text: str) -> str:
+        for name in stacks:
+            text = text.replace(name, "(not named)" if anonymous else Path(name).name)
         for name in names if anonymous else ():
-            text = text.replace(name, "(not named)")
+            text = re.sub(rf"(?<![\w.]){re.escape(name)}(?![\w.])", "(not named)", text)
         return text
 
     content = TEMPLATES.get_template("page.html").render(

@@ -50,11 +50,12 @@ def pack(
 ) -> tuple[dict[str, Any], str]:
     """The measured slices, their cubic interpolation and the result, for a script to draw side by side.
 
-    The volumes are cut to the head with a margin of air and quantised to 8 bits. Three arrays are packed, slices first:
+    The volumes are cut to the head with a margin of air and quantised to 8 bits. These arrays are packed,
+    slices first:
 
     1. the measured slices;
     2. the cubic interpolation, less the quantised slices times `weights`;
-    3. the result, less the cubic interpolation.
+    3. the result, less the cubic interpolation;
     4. the error map, if there is one.
 
     The differences are modulo 256 and compress well. If the packed volumes are still larger than `largest`, every

@@ -5,6 +5,7 @@ error network -> where errors are large -> x scale of the scan x calibration -> 
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import torch
@@ -35,7 +36,7 @@ class ErrorMaps:
 
     Raises:
         InputError: if an option has a value that it does not take, the weights can make no error map, or regions are
-            given without it.
+            given without it or are not there.
     """
 
     wanted: bool
@@ -52,6 +53,8 @@ class ErrorMaps:
             )
         if self.regions is not None and not self.wanted:
             raise InputError("regions need error maps: expected --error_map with --regions. Set both, or neither.")
+        if self.regions is not None and not os.path.isfile(self.regions):
+            raise InputError(f"regions {self.regions} is not there: expected a label map. Set --regions.")
 
 
 def seen(

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ..errors import InputError
-from ..files import NIFTI, stem
+from ..files import NIFTI, ends_as, stem, walk
 from ..inputs.bids import WEIGHTED, shows_anatomy
 from .truth import check_label_map, check_truth
 
@@ -96,8 +96,8 @@ def _from_datalist(path: Path, section: str) -> list[dict]:
 
 def _nifti_files(root: Path) -> list[Path]:
     """Below a folder, but for hidden files and folders, such as those of git-annex."""
-    found = (p for p in root.rglob("*") if p.name.endswith(NIFTI) and p.is_file())
-    return sorted(p for p in found if not any(part.startswith(".") for part in p.relative_to(root).parts))
+    found = (folder / name for folder, _, names in walk(root) for name in names if ends_as(name, NIFTI))
+    return sorted(path for path in found if path.is_file())
 
 
 def _from_tree(root: Path, section: str) -> list[dict]:

@@ -15,7 +15,10 @@ from ..errors import InputError
 from ..files import sha256
 
 # Ids that change no result, wherever they stand in a config
-PLACES = {"bundle_root", "dataset_dir", "label_dir", "output_dir", "ckpt_path", "start"}  # the content of files counts
+PLACES = {  # the content of files counts
+    *("bundle_root", "dataset_dir", "label_dir", "output_dir"),
+    *("ckpt_path", "start", "error_start", "shipped"),
+}
 MACHINE = {"device", "num_workers", "follower"}
 INTERVALS = {"val_interval", "checkpoint_interval"}
 WITHOUT_EFFECT = PLACES | MACHINE | INTERVALS

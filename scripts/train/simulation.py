@@ -197,8 +197,9 @@ class RandAcquired(RandomizableTransform, MapTransform):
         """Uniform on `(T_hr, max]`, since 1 - [0, 1) is (0, 1]; or among the common thicknesses."""
         least, most = max(target, self.min_thickness or 0.0), self.max_thickness
         if self.common_thickness is not None and self.R.random_sample() < 0.5:
-            low, high = self.common_thickness
-            least, most = max(least, low), min(most, high)
+            low, high = max(least, self.common_thickness[0]), min(most, self.common_thickness[1])
+            if low <= high:  # else none of them is common
+                least, most = low, high
         return least + (1 - float(self.R.random_sample())) * (most - least)
 
     def randomize(self, target: float) -> None:  # type: ignore[override]  # MONAI declares Any
@@ -273,18 +274,16 @@ class Simulated(MapTransform):
 
     Args:
         keys: one key, a `(1, X, Y, Z)` volume with an affine.
-        slice_thickness: in mm. The slices have no gap.
-        axis: which of the item's `sharp_axes` is the slice axis.
+        slice_thickness: in mm. The slices lie along the first of the item's `sharp_axes` and have no gap.
     """
 
-    def __init__(self, keys: KeysCollection, slice_thickness: float, axis: int = 0):
+    def __init__(self, keys: KeysCollection, slice_thickness: float):
         super().__init__(keys)
         self.slice_thickness = slice_thickness
-        self.axis = axis
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         (key,) = self.keys
-        volume, axis = data[key], data["sharp_axes"][self.axis]
+        volume, axis = data[key], data["sharp_axes"][0]
         target = float(grid.voxel_spacing(volume.affine)[axis])
         acquisition = Acquisition.of_truth(axis, volume.shape[1 + axis], target, self.slice_thickness)
         return {**data, "image": simulate(volume, acquisition)}

@@ -1,6 +1,7 @@
 """The evaluation of several stacks: what is drawn, what is measured, and what is refused."""
 
 import json
+import re
 from functools import partial
 
 import nibabel as nib
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from scripts.errors import InputError
 from scripts.evaluate.several import evaluate_several, random_gain, random_motion, several_stacks
 from scripts.rebuild.registration import angle_and_shift
 from scripts.stack.acquisition import Acquisition
@@ -59,3 +61,23 @@ def test_a_third_stack_lies_along_the_third_sharp_axis_and_gains_again(tmp_path)
     assert list(three.index) == [f"spline, {way}" for way in ("stack 1", "stack 2", "stack 3", "mean", "together")]
     assert three["spline, stack 1"] == pytest.approx(two["spline, stack 1"]), "the same draws"
     assert three["spline, together"] > two["spline, together"] + 0.5
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"motion": 5}, "motion is 5: expected degrees and mm"),
+        ({"motion": [5.0]}, "motion is"),
+        ({"motion": [5.0, -1.0]}, "motion is"),
+        ({"stacks": 2.5}, "stacks is 2.5: expected a whole number, 2 or more"),
+        ({"stacks": "all"}, "stacks is 'all'"),
+        ({"noise": "a lot"}, "noise is 'a lot': expected a share, 0 or more"),
+        ({"shading": -0.1}, "shading is -0.1"),
+        ({"thicknesses": [0.5]}, "slices of 0.5 mm cannot be simulated"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(given, said, tmp_path):
+    nib.save(nib.Nifti1Image(person().numpy(), np.eye(4)), tmp_path / "a.nii.gz")
+    volumes = [{"label": str(tmp_path / "a.nii.gz"), "subject": "a", "contrast": "T2w", "sharp_axes": (0, 1, 2)}]
+    with pytest.raises(InputError, match=re.escape(said)):
+        evaluate_several(volumes, {}, tmp_path / "out", **{"thicknesses": [4.0], **given})

@@ -4,14 +4,22 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import nibabel as nib
+import numpy as np
 import pytest
+import torch
 
 from scripts.errors import InputError, input_error
 from scripts.inputs.bids import by_drift, derivative_name, description
+from scripts.method.weights import save_weights
 from scripts.outputs import bids
 from tests.bids_files import add_scan, write
+from tests.cohort_files import outcomes
+from tests.conftest import CARD
+from tests.method.test_error_pattern import CALIBRATION, with_error
 
 VALIDATOR = shutil.which("bids-validator-deno", path=Path(sys.executable).parent) or shutil.which("bids-validator-deno")
 
@@ -21,6 +29,7 @@ VALIDATOR = shutil.which("bids-validator-deno", path=Path(sys.executable).parent
     [
         ("sub-01_T2w.nii.gz", "sub-01_desc-sr_T2w"),
         ("sub-01_ses-2_acq-x_run-1_FLAIR.nii", "sub-01_ses-2_acq-x_run-1_desc-sr_FLAIR"),
+        ("sub-01_desc-preproc_T2w.nii.gz", "sub-01_desc-preprocsr_T2w"),
     ],
 )
 def test_a_derivative_has_its_description_before_its_suffix(name, derivative):
@@ -158,6 +167,23 @@ def validator_errors(folder):
     )
     issues = json.loads(result.stdout)["issues"]["issues"]
     return [(i["code"], i.get("subCode"), i.get("location")) for i in issues if i["severity"] == "error"]
+
+
+@pytest.mark.skipif(VALIDATOR is None, reason="the BIDS validator is not installed: pip install bids-validator-deno")
+def test_error_maps_regions_and_scans_with_a_description_are_valid_too(dataset, bundle, tmp_path):
+    save_weights(with_error(), bundle.weights, replace(CARD, error_map=CALIBRATION), torch.float32)
+    add_scan(dataset, "sub-01/anat/sub-01_desc-preproc_T1w.nii.gz")
+    regions, out = tmp_path / "labels.nii.gz", tmp_path / "drift"
+    scan = nib.load(dataset / "sub-01/anat/sub-01_T2w.nii.gz")
+    nib.save(nib.Nifti1Image(np.ones(scan.shape, np.int16), scan.affine), regions)
+    bundle(dataset, output_dir=str(out), error_map=True, regions=str(regions))
+    assert (out / "sub-01/anat/sub-01_desc-preprocsr_T1w.nii.gz").is_file()
+    assert (out / "sub-01/anat/sub-01_desc-preprocsrerror_T1w_regions.csv").is_file()
+    sidecar = json.loads((out / "sub-01/anat/sub-01_desc-srerror_T2w.json").read_text())
+    assert sidecar["Description"].startswith("Half-width") and sidecar["SkullStripped"] is False
+    assert validator_errors(out) == []
+    bundle(dataset, output_dir=str(out), error_map=True, regions=str(regions))
+    assert set(outcomes(out)) == {"complete already"}
 
 
 @pytest.mark.skipif(VALIDATOR is None, reason="the BIDS validator is not installed: pip install bids-validator-deno")

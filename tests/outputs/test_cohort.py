@@ -165,6 +165,12 @@ def test_an_output_folder_that_cannot_be_written_to_is_told_in_one_line(taken, b
     assert all(r.exc_info is None for r in log.records)
 
 
+def test_a_log_that_cannot_be_written_stops_no_run(bundle, scan, log):
+    (bundle.out / "drift.log").mkdir(parents=True)
+    bundle(scan)
+    assert outcomes(bundle.out) == ["rebuilt"] and "this run keeps no log" in log.text
+
+
 def test_a_scan_that_did_not_come_as_dicom_is_skipped_where_dicom_is_asked_for(scan, series, bundle, log):
     """The run does not fail for it; it does where nothing at all can be written."""
     bundle([scan, *sorted(series.iterdir())], output_format="dicom")

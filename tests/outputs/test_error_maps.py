@@ -10,6 +10,7 @@ import pydicom
 import pytest
 import torch
 from monai.data import MetaTensor
+from torch.nn.modules.module import register_module_forward_hook
 
 from drift_mri import rebuild
 from scripts.errors import input_error
@@ -154,9 +155,28 @@ def test_the_error_bar_of_a_region_counts_the_squares_of_its_half_widths(tmp_pat
 def test_regions_in_another_place_are_refused(head, able, tmp_path):
     far = AXIAL.copy()
     far[0, 3] = 500
-    with pytest.raises(SystemExit, match="1 of 1 scans failed"):
-        able(head, error_map=True, regions=labels(tmp_path / "labels.nii.gz", far))
+    able(head, error_map=True)
+    before, ran = (able.out / "scan_sr.json").read_bytes(), []
+    given = {"error_map": True, "regions": labels(tmp_path / "labels.nii.gz", far)}
+    with register_module_forward_hook(lambda layer, *call: ran.append(type(layer))):
+        with pytest.raises(SystemExit, match="1 of 1 scans failed"):
+            able(head, **given)
     assert "no label where the scan is" in summary(able.out)[0]["warnings"]
+    assert torch.nn.Conv2d not in ran, "no hour of work is done"
+    assert (able.out / "scan_sr.json").read_bytes() == before, "nothing is lost"
+
+
+def test_a_dry_run_foresees_regions_in_another_place_and_a_file_that_is_not_there_is_refused(
+    head, able, tmp_path, capsys
+):
+    far = AXIAL.copy()
+    far[0, 3] = 500
+    given = {"error_map": True, "regions": labels(tmp_path / "labels.nii.gz", far)}
+    with pytest.raises(SystemExit):
+        able(head, dry_run="json", **given)
+    (told,) = json.loads(capsys.readouterr().out)
+    assert told["what"] == "will fail" and "no label where the scan is" in told["why"]
+    assert "gone.nii.gz is not there" in refusal(able, head, error_map=True, regions="gone.nii.gz")
 
 
 def test_dicom_gets_a_second_derived_series(series, able):

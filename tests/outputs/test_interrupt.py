@@ -2,12 +2,16 @@
 
 import os
 import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import nibabel as nib
 import numpy as np
 import pytest
 
-from tests.processes import BUNDLE, DRIFT_MRI, ROOT, TIMEOUT, start
+from tests.processes import BUNDLE, DRIFT_MRI, ROOT, TIMEOUT, environment, start
 
 COMMANDS = {
     "drift-mri": [*DRIFT_MRI, "scans", "-o", "out"],
@@ -22,6 +26,48 @@ def save_scan(path, shape, seed):
     path.parent.mkdir(exist_ok=True)
     values = np.random.default_rng(seed).uniform(100, 900, shape).astype(np.float32)
     nib.save(nib.Nifti1Image(values, np.diag([1.0, 1.0, 5.0, 1.0])), path)
+
+
+def children_of(pid):
+    """Processes below one, from the list of all."""
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    pairs = [tuple(map(int, line.split())) for line in listed.splitlines()]
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in pairs if parent == one]
+    return found[1:]
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_jobs_end_with_the_command_and_begin_no_other_scan(sent, tmp_path):
+    """Ctrl-C reaches all of a terminal's processes; a kill reaches the command alone."""
+    for k in range(4):
+        save_scan(tmp_path / "scans" / f"{k}.nii.gz", (120, 120, 24), k)
+    command = [sys.executable, *map(str, COMMANDS["drift-mri"]), "--jobs", "2"]
+    with open(tmp_path / "errors", "w") as errors:
+        process = subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            env=environment(PYTHONPATH=ROOT),
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+        )
+    for _ in range(10 * TIMEOUT):
+        if len(list((tmp_path / "out").glob(".*.lock"))) == 2:
+            break
+        time.sleep(0.1)
+    workers = children_of(process.pid)
+    os.killpg(process.pid, sent) if sent == signal.SIGINT else process.kill()
+    assert process.wait(TIMEOUT) == (130 if sent == signal.SIGINT else -signal.SIGKILL)
+    for _ in range(300):
+        if not any(Path("/proc", str(pid)).exists() for pid in workers):
+            break
+        time.sleep(0.1)
+    assert not [pid for pid in workers if Path("/proc", str(pid)).exists()]
+    lines = (tmp_path / "errors").read_text().splitlines()
+    assert not any("Traceback" in line for line in lines) and not list((tmp_path / "out").glob("[0-3]_sr*"))
+    assert sent == signal.SIGKILL or [line for line in lines if "interrupted" in line] == lines[-1:]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

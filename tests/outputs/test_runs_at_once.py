@@ -134,14 +134,3 @@ def test_jobs_give_the_same_results_and_tell_the_same(many, expected, bundle, wr
 @pytest.mark.parametrize("jobs", [0, -1, 1.5, "two", True])
 def test_jobs_are_a_positive_number(jobs, scan, bundle, refusal):
     assert "expected a whole number from 1 on" in refusal(bundle, scan, jobs=jobs)
-
-
-def test_what_a_killed_run_began_is_cleared_away_and_nothing_else(scan, bundle):
-    """Of this result: another run may be at the others."""
-    bundle.out.mkdir()
-    begun = [bundle.out / f".123-scan_sr{ending}" for ending in (".nii.gz", ".json", ".html")]
-    others = [bundle.out / name for name in (".123-scan2_sr.html", ".scan_sr.html", ".123-scan_sr.txt")]
-    for path in [*begun, *others]:
-        path.write_bytes(b"half")
-    bundle(scan)
-    assert not any(path.exists() for path in begun) and all(path.exists() for path in others)

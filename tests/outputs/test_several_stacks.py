@@ -1,5 +1,6 @@
 """Several stacks of one head from files to one result: what is written, what is said, and what is refused."""
 
+import json
 import sys
 
 import nibabel as nib
@@ -91,6 +92,20 @@ def test_without_simpleitk_stacks_are_refused_before_a_network_runs(head, bundle
         assert not ran and "pip install simpleitk, or leave out --together" in log.text
         bundle(files)
     assert ran and len(results(bundle.out)) == 2, "one by one they need no registration"
+
+
+def test_a_stack_outside_of_the_dataset_of_the_first_is_named_by_its_path(head, bundle, tmp_path):
+    files, _ = head
+    (tmp_path / "ds" / "sub-01" / "anat").mkdir(parents=True)
+    (tmp_path / "ds" / "dataset_description.json").write_text('{"Name": "ds", "BIDSVersion": "1.9.0"}')
+    files[0].rename(tmp_path / "ds" / "sub-01" / "anat" / "sub-01_acq-ax_T2w.nii.gz")
+    bundle([tmp_path / "ds", files[1]], together=True)
+    (made,) = (path for path in bundle.out.rglob("*.json") if "together" in path.name)
+    sources = json.loads(made.read_text())["Sources"]
+    assert sources[0] == "bids:raw:sub-01/anat/sub-01_acq-ax_T2w.nii.gz"
+    assert (made.parent / sources[1]).resolve() == files[1].resolve()
+    bundle([tmp_path / "ds", files[1]], together=True)
+    assert outcomes(bundle.out) == ["complete already"]
 
 
 @pytest.mark.parametrize(("noise", "warned"), [(0, False), (30, True)])

@@ -226,6 +226,24 @@ def test_an_index_names_planes_and_says_what_a_methods_section_needs(scan, bundl
     assert f"DRIFT {made['Version']} (weights {made['WeightsSHA256'][:12]})" in told and "[1] Choi Y. et al." in told
 
 
+@pytest.mark.parametrize("consistency", ["project", "measure"])
+def test_a_methods_section_says_what_was_done_and_counts_what_was_rebuilt(consistency, scan, bundle, write_nifti):
+    write_nifti(texture(), np.eye(4), "scans/thin.nii.gz")
+    bundle([scan, scan.parent / "scans" / "thin.nii.gz"], consistency=consistency)
+    assert len(Table(page(bundle.out)).rows) == 2
+    told = " ".join(re.sub("<.*?>", "", page(bundle.out)).split())
+    assert "(1, slices 4 mm apart and 4 mm thick) were resampled to 1 mm" in told
+    assert ("Results were reconciled" in told) == (consistency == "project")
+
+
+@pytest.mark.parametrize("folder", ["/data/", "", "in/"])
+def test_a_scan_of_several_stacks_is_named_by_all_of_them(folder, tmp_path):
+    rows = [row("x", input=f"{folder}a.nii + {folder}b.nii"), row("y", input=f"{folder}sub/c.nii")]
+    write_index(tmp_path, rows)
+    first, second = (one["text"] for one in Table(page(tmp_path)).rows)
+    assert " a.nii + b.nii " in first and " sub/c.nii " in second
+
+
 def test_reasons_keep_file_names_and_lose_folders(tmp_path):
     rows = [
         row("x", input="/home/me/my scans/a.nii", warnings="/home/me/my scans/a.nii has 1 NaN | 3 mm / 4 mm at 1/2"),

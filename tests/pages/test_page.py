@@ -127,6 +127,28 @@ def test_an_anonymous_page_names_nothing(pair, tmp_path):
     assert "<title>A rebuilt scan</title>" in text and text.count("(not named)") == 2
 
 
+def stack(name, warning):
+    return {"Name": name, **dict.fromkeys(("Degrees", "Millimetres", "Likeness", "Share"), 1.0), "Agreement": 0.1} | {
+        **{"Gain": [1, 1], "Warnings": [f"{name} {warning}"]}
+    }
+
+
+@pytest.mark.parametrize("anonymous", [False, True])
+def test_a_page_of_several_stacks_names_no_folder_and_an_anonymous_one_none_of_them(anonymous, pair, tmp_path):
+    stacks = [stack("/data/Anna_Smith/case.nii.gz", "is fine"), stack("/data/Anna_Smith/other.nii.gz", "is left out")]
+    told = {"Stacks": stacks, "Warnings": stacks[1]["Warnings"]}
+    text = page(tmp_path / "case_sr.html", *pair, anonymous=anonymous, **told)
+    shown = re.sub(r'<script.*?</script>|base64,[^"]*', "", text, flags=re.S)
+    assert "Anna" not in shown and ("other.nii.gz" in shown) != anonymous
+
+
+def test_an_anonymous_page_leaves_numbers_that_are_names_of_files_too(pair, tmp_path):
+    text = page(
+        tmp_path / "2_sr.html", *pair, anonymous=True, Sources=["/data/2"], Warnings=["2.5 x 0.2 mm; file 2 is odd"]
+    )
+    assert "2.5 x 0.2 mm; file (not named) is odd" in text
+
+
 def test_a_page_is_whole_or_absent(pair, tmp_path):
     (tmp_path / "a.html").mkdir()  # the name is taken
     with pytest.raises(OSError):

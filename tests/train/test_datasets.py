@@ -124,6 +124,16 @@ def test_a_tree_is_searched_at_any_depth_for_nifti_alone(tmp_path):
     assert set.union(*(labels(tmp_path, s) for s in SECTIONS)) == {str(p) for p in tmp_path.rglob("*.nii")}
 
 
+def test_links_to_folders_are_followed_and_endings_may_be_capitals(tmp_path):
+    """As they are for scans that are rebuilt."""
+    make(tmp_path / "elsewhere" / "sub-01", "T1w.nii.gz")
+    (tmp_path / "elsewhere" / "sub-01" / "T1w.nii.gz").rename(tmp_path / "elsewhere" / "sub-01" / "T1w.NII.GZ")
+    make(tmp_path / "tree" / "sub-02", "T1w.nii")
+    (tmp_path / "tree" / "sub-01").symlink_to(tmp_path / "elsewhere" / "sub-01")
+    found = [Path(one).relative_to(tmp_path / "tree").as_posix() for one in sorted(labels(tmp_path / "tree", "all"))]
+    assert found == ["sub-01/T1w.NII.GZ", "sub-02/T1w.nii"]
+
+
 def test_volumes_of_a_tree_are_sharp_along_all_axes_and_in_a_fixed_order(tmp_path):
     bids(tmp_path, range(20))
     items = sharp_volumes(tmp_path, "training")

@@ -48,6 +48,14 @@ def test_every_option_is_in_a_recipe_but_for_places_machine_and_intervals():
     assert options - roots == free | {"val_interval", "checkpoint_interval"}
 
 
+def test_where_weights_lie_is_in_no_recipe():
+    here, there = parser("train.yaml"), parser("train.yaml")
+    for name in ("ckpt_path", "error_start", "shipped"):
+        here[name], there[name] = "models/model.pt", "/data/models/model.pt"
+    for stage in (*STAGES, "stage3"):
+        assert recipe(here, stage) == recipe(there, stage), stage
+
+
 def test_logging_to_mlflow_changes_no_recipe():
     plain, logged = parser("train.yaml"), parser("train.yaml")
     for engine in ("train#handlers", "validate#handlers", "stage2#trainer#train_handlers"):

@@ -119,6 +119,14 @@ def test_common_thicknesses_are_half_of_the_stacks_and_more():
     assert abs(((p := thicknesses()) >= 4).logical_and(p <= 5).float().mean() - 0.2) < 0.1
 
 
+@pytest.mark.parametrize("only", [2.0, 7.0])
+def test_common_thicknesses_outside_of_the_range_are_none(only):
+    drawn_ones = [
+        drawn(plane(), k, common_thickness=(3.0, 6.0), min_thickness=only, max_thickness=only) for k in range(9)
+    ]
+    assert [one["lengths"][0].item() for one in drawn_ones] == pytest.approx([only] * 9)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_the_slices_of_a_pair_show_the_same_rows_at_their_own_thickness(seed):
     ramp = torch.linspace(0.2, 1, 240)[None, :, None].expand(1, 240, 30).contiguous()
