@@ -35,6 +35,7 @@ from ..pages.index import glance
 from ..rebuild.consistency import relative_rmse
 from ..stack.acquisition import Acquisition
 from ..stack.grid import plane_name
+from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
 from ..stack.tissue import flat_tissue
 from ..stack.trace import step_ratio
@@ -68,7 +69,8 @@ def agreement(gap: Tensor, measured: MetaTensor) -> float | None:
         `consistency.relative_rmse`, rounded.
     """
     try:
-        number = relative_rmse(gap, measured.as_tensor())
+        slices = measured.as_tensor()
+        number = relative_rmse(gap, slices - intensity_range(slices).low)
     except ValueError:
         return None
     return None if math.isnan(number) else round(number, 5)

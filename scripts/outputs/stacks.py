@@ -15,6 +15,7 @@ from ..rebuild.consistency import difference, noise_sd
 from ..rebuild.registration import ALIKE, angle_and_shift
 from ..rebuild.together import Part, Stack, together
 from ..stack.acquisition import Acquisition
+from ..stack.intensity import intensity_range
 from ..stack.tissue import head_mask
 from .record import agreement
 
@@ -76,7 +77,8 @@ def make_together(items: Sequence[Mapping], stacks: Sequence[Stack]) -> tuple[Me
 
 def _noise(stack: Stack) -> float:
     """The noise of a stack as a share of its signal, as `agreement` is one."""
-    measured = stack.measured.as_tensor()
+    slices = stack.measured.as_tensor()
+    measured = slices - intensity_range(slices).low
     signal = measured[head_mask(measured.clamp(min=0))].square().mean().sqrt().item()
     return noise_sd(measured, Acquisition.of(stack.measured).slice_axis) / signal
 

@@ -33,7 +33,8 @@ ROOT = Path(__file__).parents[2]
 COMMAND = ["scans", "-o", "out", "--report"]
 SLAB = 16  # mm
 SHOWN = 3  # scans that are done in the picture of the terminal
-COLUMNS, ROWS = 182, 24  # of the terminal
+COLUMNS, ROWS = 190, 24  # of the terminal
+WIDTH = 1400  # pixels of the browser; an index is a table from 1351 on
 SLICES = {  # of the slabs: slice axis, thickness and spacing in mm, noise
     "subject-02": (2, 5.0, 6.0, 0.0),
     "subject-03": (0, 4.0, 4.0, 0.0),
@@ -109,7 +110,7 @@ def main():
     terminal.write_text(
         f'<meta charset="utf-8"><body style="margin: 0"><pre style="{style}">{html.escape(run(folder))}'
     )
-    with Browser(folder, 1300, 900) as browser:
+    with Browser(folder, WIDTH, 900) as browser:
         browser.open(terminal)
         box = browser.evaluate(
             "(({width, height}) => ({width, height}))(document.querySelector('pre').getBoundingClientRect())"
@@ -120,7 +121,7 @@ def main():
             folder / "overview.png",
             x=0,
             y=0,
-            width=1300,
+            width=WIDTH,
             height=browser.evaluate("document.documentElement.scrollHeight"),
         )
         browser.open(folder / "out" / "icbm152_sr.html", "document.getElementById('viewer')?.dataset.ready")
@@ -130,7 +131,7 @@ def main():
             "(document.querySelector('.panels'))"
         )
         bottom = browser.evaluate("document.querySelectorAll('.panels input')[7].getBoundingClientRect().bottom")
-        browser.picture(folder / "page.png", x=0, y=0, width=1300, height=bottom + 8)
+        browser.picture(folder / "page.png", x=0, y=0, width=WIDTH, height=bottom + 8)
 
 
 if __name__ == "__main__":

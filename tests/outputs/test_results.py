@@ -76,6 +76,14 @@ def test_a_place_that_the_result_does_not_have_is_not_named(tmp_path, bundle):
     assert (int(header["sform_code"]), int(header["qform_code"])) == (4, 4)
 
 
+@pytest.mark.parametrize("floor", [500.0, -3000.0])
+def test_agreement_does_not_depend_on_the_scans_floor(floor, write_nifti, bundle):
+    head = smooth_head((20, 22, 9)).numpy() + 20 * texture((20, 22, 9)) / texture((20, 22, 9)).max()
+    bundle([write_nifti(head, AXIAL, "a.nii.gz"), write_nifti(head + np.float32(floor), AXIAL, "b.nii.gz")])
+    plain, raised = (record(bundle.out, name)["Agreement"] for name in "ab")
+    assert 0.001 < plain == pytest.approx(raised, rel=0.05)
+
+
 def test_a_copied_scan_is_not_called_super_resolved(write_nifti, bundle):
     bundle(write_nifti(texture((6, 7, 8)), np.eye(4)))
     assert (
@@ -96,6 +104,7 @@ def test_a_record_says_of_the_skull_what_the_scans_sidecar_says(said, stripped, 
 @pytest.mark.parametrize(("kind", "stripped"), [('"raw"', False), ('"derivative"', None), ("null", None)])
 def test_a_raw_dataset_holds_what_was_scanned_and_of_others_it_is_not_known(kind, stripped, tmp_path):
     (tmp_path / "dataset_description.json").write_text(f'{{"Name": "x", "DatasetType": {kind}}}')
+    (tmp_path / "sub-1_T2w.nii.gz").touch()
     assert bids.skull_stripped(tmp_path / "sub-1_T2w.nii.gz") is stripped
 
 
