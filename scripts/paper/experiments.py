@@ -20,6 +20,7 @@ from ..errors import InputError
 from ..evaluate.paired import TRUTH
 from ..evaluate.tables import EN_DASH
 from ..files import whole_file
+from ..method.weights import read_card
 from ..train.processes import start_process_group
 from ..train.simulation import ceta_coverage
 from .comparison import compare, comparison_table, plain_table
@@ -166,13 +167,15 @@ def _report(name: str, entry: Entry, trained: TrainedVariants) -> None:
     else:
         flat = entry["analysis"](rows) if "analysis" in entry else rows
         text = plain_table(flat)
-    about = {
-        "what": entry["about"], "paper": entry["section"],
-        "size": trained.size, "patches of a variant": trained.budget, "first seed": trained.seed,
-        "data": Path(str(trained.data)).name, "training": trained.training,
-        "evaluation": {**trained.evaluation, **entry.get("evaluation", {})},
-        **({"differences from": against} if (against := entry.get("table", {}).get("against")) else {}),
-    }  # fmt: skip
+    about: dict[str, object] = {"what": entry["about"], "paper": entry["section"], "data": Path(str(trained.data)).name}
+    if "variants" in entry:
+        about |= {"size, where a variant has none": trained.size, "budget in patches": trained.budget}
+        about |= {"first seed": trained.seed, "training, where a variant has no other": trained.training}
+    elif "evaluation" in entry:
+        about |= {"weights": f"{trained.weights.name} of version {read_card(trained.weights).version}"}
+    about |= {"evaluation": {**trained.evaluation, **entry.get("evaluation", {})}}
+    if against := entry.get("table", {}).get("against"):
+        about |= {"differences from": against}
     lines = "\n".join(f"- {key}: {value}" for key, value in about.items())
     records = {"table": flat.to_dict("records"), "rows": rows.to_dict("records")}
     content = pd.Series({"experiment": name, "about": about, **records})
