@@ -3,6 +3,7 @@
 python -m tests.benchmarks.speed networks    windows per second and FLOP/s against the machine's convolution ceiling
 python -m tests.benchmarks.speed volumes     seconds and peak memory against voxels, and against a plain loop
 python -m tests.benchmarks.speed command     the whole command, from file to file, on a head of 256 x 256 x 30 voxels
+python -m tests.benchmarks.speed parts       CPU seconds of each part of that command
 python -m tests.benchmarks.speed jobs        a folder of four such heads by --jobs 1 and 2, in turn
 
 Volumes are noise from edge to edge, so that nothing is skipped, except for `command`, where a head stands in air.
@@ -23,11 +24,17 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import torch
+from monai.bundle import ConfigWorkflow
 from monai.data import MetaTensor
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
+from scripts.inputs.transforms import LoadScand
+from scripts.method.networks import Drift
 from scripts.method.schedule import ais_steps, euler_times
+from scripts.method.slice_projection import SliceProjectionNetwork
+from scripts.outputs import cohort
+from scripts.rebuild import inferer
 from scripts.rebuild.device import default_device, fast_bfloat16
 from scripts.rebuild.inferer import rebuild
 from scripts.rebuild.windows import window_size
@@ -150,10 +157,10 @@ def case(options):
     scan = MetaTensor(1000 * torch.rand(1, *shape[:2], acquisition.slice_count), affine=torch.eye(4))
     acquisition.attach(scan)
     drift = network(device=device)
-    inferer = deployed(**{key: options[key] for key in ("roi_size", "both_planes", "n_max", "bfloat16")})
+    deployed_inferer = deployed(**{key: options[key] for key in ("roi_size", "both_planes", "n_max", "bfloat16")})
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
-    rebuild(scan, drift, inferer, device)
+    rebuild(scan, drift, deployed_inferer, device)
     took = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     result = {"seconds": took, "peak": peak / 2**20, "before": before / 2**20}
@@ -206,13 +213,59 @@ def head_in_air(shape):
     return (20 * generator.random(shape) + 800 * (radius < 1) * (0.5 + 0.5 * generator.random(shape))).astype(np.int16)
 
 
+def save_heads(folder, heads):
+    """So many scans."""
+    folder.mkdir()
+    for k in range(heads):
+        image = nib.Nifti1Image(head_in_air((256, 256, 30)), np.diag([1.0, 1.0, 5.0, 1.0]))
+        nib.save(image, folder / f"head{k}.nii.gz")
+
+
+def time_parts(overrides):
+    """CPU seconds of the parts of a rebuild in this process, which has made its imports before."""
+    spent = {"imports": time.process_time()}
+
+    def watch(owner, name, part):
+        function = getattr(owner, name)
+
+        def call(*args, **kwargs):
+            start = time.process_time()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                spent[part] = spent.get(part, 0.0) + time.process_time() - start
+
+        setattr(owner, name, call)
+
+    for owner, name, part in (
+        (LoadScand, "__call__", "reading"),
+        (SliceProjectionNetwork, "forward", "stage 1"),
+        (Drift, "refine", "the flow's step"),
+        (inferer, "weigh_families", "both families as one volume"),
+        (inferer, "deblock", "deblocking"),
+        (inferer, "reconcile", "reconciling"),
+        (cohort, "_write", "writing"),
+        (cohort, "describe", "the record, with its pictures and step ratio"),
+    ):
+        watch(owner, name, part)
+    with tempfile.TemporaryDirectory() as folder:
+        save_heads(Path(folder) / "in", 1)
+        start = time.process_time()
+        options = dict(zip((word.removeprefix("--") for word in overrides[::2]), overrides[1::2]))
+        places = {"input": str(Path(folder) / "in"), "output_dir": str(Path(folder) / "out")}
+        workflow = ConfigWorkflow("configs/inference.yaml", workflow_type="inference", **places, **options)
+        workflow.initialize()
+        workflow.run()
+        spent["all else"] = time.process_time() - start - sum(list(spent.values())[1:])
+    print("| part | CPU seconds |\n|---|---|")
+    for part, took in spent.items():
+        print(f"| {part} | {took:.1f} |")
+
+
 def run_bundle(heads, overrides):
     """Seconds of `python -m monai.bundle run` on so many scans."""
     with tempfile.TemporaryDirectory() as folder:
-        for k in range(heads):
-            scan = Path(folder) / "in" / f"head{k}.nii.gz"
-            scan.parent.mkdir(exist_ok=True)
-            nib.save(nib.Nifti1Image(head_in_air((256, 256, 30)), np.diag([1.0, 1.0, 5.0, 1.0])), scan)
+        save_heads(Path(folder) / "in", heads)
         command = [sys.executable, "-m", "monai.bundle", "run", "--config_file", "configs/inference.yaml"]
         command += ["--input", str(Path(folder) / "in"), "--output_dir", str(Path(folder) / "out"), *overrides]
         start = time.perf_counter()
@@ -228,17 +281,20 @@ def time_jobs(rounds=2):
 
 
 def time_command(overrides):
-    """`python -m monai.bundle run` on a scan, with its peak memory."""
+    """`python -m monai.bundle run` on a scan, with its CPU time and peak memory."""
     took = run_bundle(1, overrides)
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
-    print(f"| 256 x 256 x 30, 5 to 1 mm | {' '.join(overrides) or 'as shipped'} | {took:.0f} s | {peak:.2f} GiB |")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(
+        f"| 256 x 256 x 30, 5 to 1 mm | {' '.join(overrides) or 'as shipped'} | {took:.0f} s "
+        f"| {used.ru_utime + used.ru_stime:.0f} CPU s | {used.ru_maxrss / 2**20:.2f} GiB |"
+    )
 
 
 def main():
     """Prints one table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["networks", "volumes", "command", "jobs", "case"])
-    parser.add_argument("options", nargs=argparse.REMAINDER, help="command: overrides of configs/inference.yaml")
+    parser.add_argument("what", choices=["networks", "volumes", "command", "parts", "jobs", "case"])
+    parser.add_argument("options", nargs=argparse.REMAINDER, help="command, parts: overrides of configs/inference.yaml")
     parser.add_argument("--edges", type=int, nargs="+", default=[128, 192, 256])
     parser.add_argument("--plain_planes", type=int, default=8, help="planes that the plain loop is timed on")
     arguments = parser.parse_args()
@@ -254,6 +310,8 @@ def main():
         time_volumes(arguments.edges, arguments.plain_planes)
     elif arguments.what == "jobs":
         time_jobs()
+    elif arguments.what == "parts":
+        time_parts(arguments.options)
     else:
         time_command(arguments.options)
 
