@@ -130,8 +130,6 @@ def sidecars(path: str | os.PathLike) -> list[Path]:
     the root speaks of `sub-01/anat/sub-01_acq-tse_T2w.nii.gz`.
     """
     path = Path(path)
-    if not path.exists():  # an image in memory has none
-        return []
     name = stem(path.name)
     beside = path.with_name(name + ".json")
     found = [beside] if beside.is_file() else []
@@ -188,7 +186,7 @@ def skull_stripped(path: str | os.PathLike) -> bool | None:
         InputError: if a sidecar is no JSON object.
     """
     value, _ = sidecar_value(path, "SkullStripped")
-    root = dataset_root(path) if Path(path).exists() else None
+    root = dataset_root(path)
     if value is None and root is not None and description(root).get("DatasetType", "raw") == "raw":
         return False
     return value

@@ -163,7 +163,7 @@ class SettleAcquisitiond(MapTransform):
     def _stated(self, volume: MetaTensor, path: Path) -> dict[str, tuple[Any, str]]:
         """What the header says, and the thickness of the sidecars where it does not: name -> (value, source)."""
         stated = dict(volume.meta.get("stated", {}))
-        if "slice_thickness" not in stated:
+        if "slice_thickness" not in stated and path.exists():  # an image in memory has no sidecar
             try:
                 value, sidecar = bids.sidecar_value(path, "SliceThickness")
                 if sidecar is not None:

@@ -289,7 +289,7 @@ def _step_ratio(measured: MetaTensor, result: MetaTensor) -> float | None:
 
 def said(image: str | dicom.Series) -> dict[str, Any]:
     """What a scan's sidecars say that holds for the result too. A broken sidecar says nothing: the user knew better."""
-    if isinstance(image, dicom.Series):
+    if isinstance(image, dicom.Series) or not Path(image).exists():  # or an image in memory
         return {}
     try:
         stripped = bids.skull_stripped(image)

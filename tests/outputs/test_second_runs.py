@@ -214,13 +214,16 @@ def test_a_result_without_a_record_is_replaced(scan, bundle):
     assert nib.load(bundle.out / "scan_sr.nii.gz").shape == (6, 7, 20)
 
 
-def test_an_old_record_does_not_outlive_a_failure(scan, bundle, write_nifti):
-    """Else a result of other voxels would count once the old ones are back."""
+def test_a_result_outlives_a_scan_that_cannot_be_read_and_counts_again_with_its_own(scan, bundle, write_nifti):
     bundle(scan)
+    own = scan.read_bytes()
     write_nifti(nan_scan(), AXIAL)
     with pytest.raises(SystemExit):
         bundle(scan)
-    assert not (bundle.out / "scan_sr.json").exists()
+    assert outcomes(bundle.out) == ["failed"]
+    scan.write_bytes(own)
+    bundle(scan)
+    assert outcomes(bundle.out) == ["complete already"]
 
 
 def test_complete_asks_for_every_key_and_every_byte(tmp_path):
