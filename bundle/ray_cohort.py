@@ -26,8 +26,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from scripts.errors import InputError, report_input_errors
 from scripts.options import PROGRAM, check_options
-from scripts.outputs.cohort import keep_summary, rebuild_scan
+from scripts.outputs.cohort import keep_summary
 from scripts.outputs.plan import list_scans
+from scripts.outputs.scan import rebuild_scan
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = str(ROOT / "configs" / "inference.yaml")

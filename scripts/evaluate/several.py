@@ -25,7 +25,8 @@ from ..stack.acquisition import SLR, Acquisition, length
 from ..stack.grid import voxel_spacing
 from ..stack.intensity import data_range
 from ..train.simulation import simulate
-from .paired import Method, Truth, check_thickness, expect, given, is_number, read_lesion_sizes, read_volume
+from .checks import check_thickness, expect, is_number
+from .paired import Method, Truth, given, read_lesion_sizes, read_volume
 from .tables import CASE, group_means, means_table, write_tables
 
 logger = logging.getLogger("drift")

@@ -26,9 +26,9 @@ from ..stack.acquisition import Acquisition
 from ..stack.grid import plane_name
 from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
-from .cohort import Output, came_as_dicom, check_scan
 from .error_maps import asked
 from .record import beside, complete
+from .scan import Output, came_as_dicom, check_scan
 
 logger = logging.getLogger("drift")
 
@@ -158,7 +158,7 @@ def list_scans(
     Args:
         dry_run: true for a table, "json" for a list of objects. If false, nothing happens. The table leaves out what is
             skipped, which `scans.scans` has told before.
-        preprocessing, network, inferer, device, output: see `cohort.rebuild_scan`.
+        preprocessing, network, inferer, device, output: see `scan.rebuild_scan`.
         items: of `scans.scans`.
         skipped: other scans, which are not rebuilt, each with the reason.
 

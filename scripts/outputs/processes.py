@@ -79,7 +79,7 @@ def in_processes(
     The threads of this process are shared out among them. A scan that another run is at comes again at the end.
 
     Args:
-        rebuild_scan: `cohort.rebuild_scan`.
+        rebuild_scan: `scan.rebuild_scan`.
         parts: what it takes beside the item.
         items: of `scans.scans`.
         jobs: number of workers.

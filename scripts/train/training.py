@@ -110,7 +110,7 @@ class Training:
         """
         if start is not None:
             load_weights(self.network, start)
-            if getattr(self.averaged, "error", start) is None:
+            if hasattr(self.averaged, "error") and self.averaged.error is None:
                 self.network.error = None  # type: ignore[assignment]  # one in the start weights is that of their stages
         self.averaged.load_state_dict(self.network.state_dict())
         trained, epochs = self.network.get_submodule(part), trainer.state.max_epochs

@@ -33,7 +33,7 @@ from scripts.inputs.transforms import LoadScand
 from scripts.method.networks import Drift
 from scripts.method.schedule import ais_steps, euler_times
 from scripts.method.slice_projection import SliceProjectionNetwork
-from scripts.outputs import cohort
+from scripts.outputs import scan as one_scan
 from scripts.rebuild import inferer
 from scripts.rebuild.device import default_device, fast_bfloat16
 from scripts.rebuild.inferer import rebuild
@@ -244,8 +244,8 @@ def time_parts(overrides):
         (inferer, "weigh_families", "both families as one volume"),
         (inferer, "deblock", "deblocking"),
         (inferer, "reconcile", "reconciling"),
-        (cohort, "_write", "writing"),
-        (cohort, "describe", "the record, with its pictures and step ratio"),
+        (one_scan, "_write", "writing"),
+        (one_scan, "describe", "the record, with its pictures and step ratio"),
     ):
         watch(owner, name, part)
     with tempfile.TemporaryDirectory() as folder:
