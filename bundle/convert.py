@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -31,7 +30,6 @@ HCP_VOXEL = (0.7, 0.7)  # mm; of the authors' training volumes, and their one ta
 MAX_THICKNESS = 6.0  # mm (Sec. S4.3)
 N_MAX = 15  # Euler steps (Sec. 3.6)
 SIZES = ("small", "base", "large")  # as the authors name them, and configs/models/ too
-STAGES = ("apn.", "velocity.")  # this bundle's names of stage 1, of stage 2
 FROZEN = "stage1."  # before stage 1's names in a stage 2 checkpoint that holds the frozen stage 1 too
 RENAMES = (  # parts of this bundle's names: the authors', one after the other
     ("apn.embedding.", "model.protocol_embed."),
@@ -63,70 +61,22 @@ def empty_network(size: str) -> nn.Module:
 
 
 def read_checkpoint(path: Path) -> tuple[str, dict[str, Tensor]]:
-    """Size and weights of a checkpoint; nothing in it is executed.
-
-    Args:
-        path: a Lightning checkpoint of the authors.
-
-    Returns:
-        One of `SIZES`; the content of `state_dict`.
+    """Size and weights of a Lightning checkpoint of the authors; nothing in it is executed.
 
     Raises:
         InputError: if the file is missing, holds more than tensors and plain values, or names no such size.
     """
-    if not path.is_file():
-        raise InputError(f"checkpoint not found: {path}. Give the authors' files of stage 1 and stage 2.")
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        size, weights = checkpoint["hyper_parameters"]["model_config"], dict(checkpoint["state_dict"])
     except Exception as error:  # torch raises many types for a broken file
-        code = re.search(r"GLOBAL (\S+)", str(error))
-        reason = f"loading it would execute {code[1]}" if code else f"it cannot be read ({type(error).__name__})"
         raise InputError(
-            f"{path} is refused: {reason}. Only tensors and plain values are read. Download the authors' file again."
+            f"{path} is no checkpoint of the authors: it cannot be read, or holds more or less than their tensors and "
+            "plain values. Download their file again."
         ) from error
-    match checkpoint:
-        case {"hyper_parameters": {"model_config": size}, "state_dict": dict(weights)}:
-            pass
-        case _:
-            raise InputError(
-                f"{path} is no checkpoint of the authors: expected state_dict and hyper_parameters.model_config in it. "
-                "Give their file as it was downloaded."
-            )
     if size not in SIZES:
         raise InputError(f"{path} is of size {size!r}: expected one of {', '.join(SIZES)}. Other sizes are not known.")
     return size, weights
-
-
-def check_weights(path: Path, stage: str, found: Mapping[str, Tensor], expected: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuses weights whose names or shapes are not the expected ones.
-
-    Args:
-        path: of the checkpoint, for the message.
-        stage: what the checkpoint should be, for the message.
-        found: weights of the checkpoint.
-        expected: shape of each weight.
-
-    Raises:
-        InputError: that names what is missing, unexpected and of another shape or kind.
-    """
-
-    def form(value: object) -> object:
-        if isinstance(value, Tensor):
-            return tuple(value.shape) if value.is_floating_point() else value.dtype
-        return type(value).__name__
-
-    faults = {
-        "missing": [name for name in expected if name not in found],
-        "unexpected": [str(name) for name in found if name not in expected],
-        "of another shape": [
-            f"{name} {form(found[name])} instead of {shape}"
-            for name, shape in expected.items()
-            if name in found and form(found[name]) != shape
-        ],
-    }
-    if any(faults.values()):
-        told = "; ".join(f"{kind}: {few(names)}" for kind, names in faults.items() if names)
-        raise InputError(f"{path} is not {stage}: {told}. Give the authors' stage 1 first, then their stage 2.")
 
 
 def convert(stage1: Path, stage2: Path) -> tuple[str, dict[str, Tensor]]:
@@ -134,42 +84,35 @@ def convert(stage1: Path, stage2: Path) -> tuple[str, dict[str, Tensor]]:
 
     Args:
         stage1: the authors' checkpoint of stage 1.
-        stage2: that of stage 2; if it also holds the stage 1 that it was trained on, that must be the one of `stage1`.
+        stage2: their checkpoint of stage 2. If it holds the stage 1 that it was trained on, that is the one of
+            `stage1`.
 
     Returns:
         The size, one of `SIZES`; the state dictionary of a `Drift` of that size, float32.
 
     Raises:
-        InputError: if a checkpoint cannot be read or is not of the authors' format, or if the two do not belong
-            together.
+        InputError: if a checkpoint is not of the authors' format, or the two do not belong together.
     """
-    size, first = read_checkpoint(stage1)
-    other, second = read_checkpoint(stage2)
+    (size, first), (other, second) = read_checkpoint(stage1), read_checkpoint(stage2)
     if size != other:
         raise InputError(f"{stage1} is of size {size}, {stage2} of size {other}. Give two files of one size.")
-    shapes = {name: tuple(value.shape) for name, value in empty_network(size).state_dict().items()}
-    expected1, expected2 = (
-        {authors_name(name): shape for name, shape in shapes.items() if name.startswith(ours)} for ours in STAGES
-    )
-    check_weights(stage1, f"stage 1 of size {size}", first, expected1)
-    frozen = any(str(name).startswith(FROZEN) for name in second)
-    copy = {FROZEN + name: shape for name, shape in expected1.items()} if frozen else {}
-    check_weights(stage2, f"stage 2 of size {size}", second, {**expected2, **copy})
-    differing = [FROZEN + name for name in expected1 if copy and not torch.equal(second[FROZEN + name], first[name])]
-    if differing:
+    shapes = {name: value.shape for name, value in empty_network(size).state_dict().items()}
+    expected = {authors_name(name): shape for name, shape in shapes.items()}
+    found = {name: value for name, value in {**first, **second}.items() if not str(name).startswith(FROZEN)}
+    wrong = [name for name in expected if getattr(found.get(name), "shape", None) != expected[name]]
+    if wrong := [*wrong, *(str(name) for name in found if name not in expected)]:
         raise InputError(
-            f"{stage2} was trained on another stage 1 than {stage1}: {few(differing)} differ. "
-            "Give two files that belong together."
+            f"{stage1} and {stage2} are not stage 1 and stage 2 of size {size}: {few(wrong)} missing, unexpected or of "
+            "another shape. Give the authors' stage 1 first, then their stage 2."
         )
-    both = {**first, **second}
-    return size, {name: both[authors_name(name)].float() for name in shapes}
+    copied = {name: first.get(str(name).removeprefix(FROZEN)) for name in second if str(name).startswith(FROZEN)}
+    if any(value is None or not torch.equal(second[name], value) for name, value in copied.items()):
+        raise InputError(f"{stage2} was trained on another stage 1 than {stage1}. Give two files that belong together.")
+    return size, {name: found[authors_name(name)].float() for name in shapes}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command.
-
-    Args:
-        arguments: of the command line.
 
     Raises:
         InputError: as `convert`, or if the output cannot be written.
@@ -180,10 +123,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("stage2", type=Path, help="their checkpoint of stage 2, such as drift_hcp_stage2.ckpt")
     parser.add_argument("--output", type=Path, required=True, help="weights to write, such as models/drift_hcp.pt")
     given = parser.parse_args(arguments)
-    if given.output.resolve() in (given.stage1.resolve(), given.stage2.resolve()):
-        raise InputError(f"--output is {given.output}, one of the checkpoints. Give it another name.")
-    if given.output.suffix != ".pt":
-        raise InputError(f"--output is {given.output}: expected a name in .pt. The card gets the same one in .json.")
+    if given.output.suffix != ".pt":  # a checkpoint's is .ckpt; the card gets the same name in .json
+        raise InputError(f"--output is {given.output}: expected a name in .pt. Set another one.")
     size, weights = convert(given.stage1, given.stage2)
     try:
         with whole_file(given.output) as partial:

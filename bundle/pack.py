@@ -35,7 +35,7 @@ CONTENT = (
         "docs/*.txt",
         "docs/*.png",
         "docs/*.svg",
-        "docs/paper/evidence/*.png",
+        "docs/paper/tables/*.png",
     ),
 )
 WEIGHTS = "models/model.pt"
@@ -77,9 +77,6 @@ def pack(out: Path, root: Path = ROOT, weights_url: str | None = None) -> Path:
 
     Returns:
         The package's path.
-
-    Raises:
-        InputError: see `content`.
     """
     files = content(root, weights_url)
     package = Path(out) / f"{NAME}.zip"

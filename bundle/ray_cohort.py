@@ -3,8 +3,8 @@
     python bundle/ray_cohort.py --input FOLDER --output_dir OUT [any option of the bundle]
 
 The cluster is the one at RAY_ADDRESS, HOST:PORT, or the one that this machine belongs to, or else this machine alone.
-Each worker is an actor with a GPU, or with two cores where the cluster has no GPU, and holds a network of its own. One
-that dies is started again; its scan goes to the next one that is idle. docs/scale.md says how to make a cluster.
+Each worker is an actor with a GPU, or with two cores where the cluster has no GPU, and holds a network of its own. A
+worker that dies is started again; its scan goes to the next idle worker. docs/scale.md says how to make a cluster.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ray.exceptions import RayError
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from scripts.errors import InputError, report_input_errors
+from scripts.inputs.scan import Scan
 from scripts.options import PROGRAM, check_options
 from scripts.outputs.cohort import keep_summary
 from scripts.outputs.plan import list_scans
@@ -34,44 +35,33 @@ ROOT = Path(__file__).resolve().parents[1]
 CONFIG = str(ROOT / "configs" / "inference.yaml")
 ENVIRONMENT = {"env_vars": {"PYTHONPATH": str(ROOT)}}  # of the workers
 TRIES = 3  # of a scan whose worker dies
-PARTS = ("preprocessing", "network", "inferer", "device", "output")  # of the config, as `rebuild_scan` takes them
 
 logger = logging.getLogger("drift")
 
 
 def workflow(config: str = CONFIG, **options: Any) -> ConfigWorkflow:
     """A config of the bundle, initialised, with options as `python -m monai.bundle run` takes them."""
-    options = {"config_file": config, "bundle_root": str(ROOT), **options}
-    result = ConfigWorkflow(workflow_type="inference", **options)
+    result = ConfigWorkflow(workflow_type="inference", **{"config_file": config, "bundle_root": str(ROOT), **options})
     result.initialize()
     return result
 
 
 @ray.remote(max_restarts=-1)
 class Worker:
-    """One network, and the scans that it is given.
-
-    Args:
-        folder: to which relative paths refer, the same on all machines.
-        options: of `workflow`.
-    """
+    """One network. Its relative paths refer to a folder that is the same on all machines."""
 
     def __init__(self, folder: str, options: Mapping[str, Any]):
         os.chdir(folder)
         parser = workflow(**{"inferer::progress": False, **options}).parser
-        self.parts = [parser.get_parsed_content(name) for name in PARTS]
+        self.rebuilder, self.output = (parser.get_parsed_content(name) for name in ("rebuilder", "output"))
 
-    def rebuild(self, item: Mapping) -> dict:
-        """An item of `scans.scans` -> its row of the summary."""
-        return rebuild_scan(item, *self.parts)
+    def rebuild(self, scan: Scan) -> dict:
+        """A scan -> its row of the summary."""
+        return rebuild_scan(scan, self.rebuilder, self.output)
 
 
 def room() -> tuple[dict[str, int], int]:
-    """What a worker has, and how many the cluster has room for.
-
-    Raises:
-        InputError: if it has room for none.
-    """
+    """What a worker has, and how many of them the cluster has room for."""
     machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     for need, resource, share in (({"num_gpus": 1}, "GPU", 1), ({"num_cpus": 2}, "CPU", 2)):
         if count := sum(int(machine.get(resource, 0) // share) for machine in machines):
@@ -79,20 +69,16 @@ def room() -> tuple[dict[str, int], int]:
     raise InputError(f"The cluster has {machines}: expected a GPU or two cores on a machine. Add one.")
 
 
-def rows(workers: Sequence, items: Sequence[Mapping]) -> Iterator[tuple[int, dict]]:
-    """Gives each idle worker the next scan. Yields (index of the item, its row) as scans are done.
+def rows(workers: Sequence, scans: Sequence[Scan]) -> Iterator[tuple[int, dict]]:
+    """Gives each idle worker the next scan. Yields (index of the scan, its row) as scans are done.
 
-    The scan of a worker that dies waits again, `TRIES` times. A worker without work makes room for one that lost its
-    machine.
-
-    Raises:
-        InputError: if no worker can start.
+    The scan of a worker that dies waits again. A worker without work makes room for one that lost its machine.
     """
 
     def started(worker: Any) -> Any:  # for the first time or again
         return worker.__ray_ready__.options(max_task_retries=-1).remote()
 
-    waiting, tries, left = deque(range(len(items))), Counter[int](), len(items)
+    waiting, tries, left = deque(range(len(scans))), Counter[int](), len(scans)
     running = {started(worker): (worker, None) for worker in workers}
     while left:
         if not running:
@@ -105,10 +91,10 @@ def rows(workers: Sequence, items: Sequence[Mapping]) -> Iterator[tuple[int, dic
             if index is None:
                 logger.warning(f"A worker could not start: {error}")
                 continue
-            name = items[index]["name"]
+            name, alive = scans[index].name, False
             logger.warning(f"{name}: its worker died, try {tries[index]} of {TRIES}: {error}")
             why = f"{name}: its worker died {TRIES} times, perhaps for want of memory. Do it elsewhere."
-            row, alive = {"input": name, "outcome": "failed", "warnings": why}, False
+            row = {"input": name, "outcome": "failed", "warnings": why}
             running[started(worker)] = worker, None
         if not alive and tries[index] < TRIES:
             waiting.append(index)
@@ -118,30 +104,22 @@ def rows(workers: Sequence, items: Sequence[Mapping]) -> Iterator[tuple[int, dic
         if alive and waiting:
             index = waiting.popleft()
             tries[index] += 1
-            running[worker.rebuild.remote(items[index])] = worker, index
+            running[worker.rebuild.remote(scans[index])] = worker, index
         elif alive:
             ray.kill(worker)
 
 
 def main(**options: Any) -> None:
-    """Rebuilds the scans.
-
-    Args:
-        options: of the bundle, such as input and output_dir.
-
-    Raises:
-        InputError: if there is no such option, or a value is not what is expected.
-        SystemExit: with exit code 1, at the end, if a scan failed; with 0 after a dry run.
-    """
+    """Rebuilds the scans that options of the bundle name, such as input and output_dir."""
     check_options([str(Path(*PROGRAM)), "run", "--config_file", CONFIG, *sys.argv[1:]])
     parser = workflow(**options).parser
-    items, *parts = (parser.get_parsed_content(name) for name in ("scans", *PARTS))  # mistakes are told before work
-    skipped = parser.get_parsed_content("selection").skipped
-    list_scans(parser.get_parsed_content("dry_run"), *parts, items, skipped)
+    scans, rebuilder, output, selection = map(parser.get_parsed_content, ("scans", "rebuilder", "output", "selection"))
+    dry_run, allowed = map(parser.get_parsed_content, ("dry_run", "allow_failures"))
+    list_scans(dry_run, rebuilder, output, scans, selection.skipped, allowed)
     ray.init(runtime_env=ENVIRONMENT)
     need, count = room()
     workers = [Worker.options(**need).remote(os.getcwd(), options) for _ in range(count)]
-    keep_summary(rows(workers, items), items, parts[-1], skipped, parser.get_parsed_content("allow_failures"))
+    keep_summary(rows(workers, scans), scans, output, selection.skipped, allowed)
 
 
 if __name__ == "__main__":

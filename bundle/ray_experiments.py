@@ -57,7 +57,7 @@ def main(**options: Any) -> None:
         InputError: if there is no such option or experiment, a value is not what is expected, or a training refuses.
     """
     check_options([str(Path(*PROGRAM)), "run", "--config_file", CONFIG, *sys.argv[1:]])
-    trained, stages = planned(options)  # mistakes are told here
+    trained, stages = planned(options)  # mistakes are refused here
     missing = [index for index, stage in enumerate(stages) if not trained.exported(stage).is_file()]
     if missing:
         ray.init(runtime_env=ENVIRONMENT)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 _INSIDE = Path(__file__).parent / "bundle"
 BUNDLE = _INSIDE if _INSIDE.is_dir() else Path(__file__).parents[1]  # in a wheel; in a copy of the repository
-SHIPPED: str = json.loads((BUNDLE / "models" / "model.json").read_text(encoding="utf-8"))["size"]  # of the network
 __version__: str = json.loads((BUNDLE / "configs" / "metadata.json").read_text(encoding="utf-8"))["version"]
 
 from .python import InputError, Rebuilt, rebuild  # noqa: E402  # they need BUNDLE

@@ -7,33 +7,31 @@ import logging
 import re
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from . import BUNDLE, SHIPPED, __version__
+from . import BUNDLE, __version__
 
 sys.path.insert(0, str(BUNDLE))  # where `scripts` is, of which the configs speak
 
 from scripts.errors import INTERRUPTED, input_error, printable
 from scripts.options import OPTIONS, PATHS, PATTERNS, PROGRAM, check_options
 
+if TYPE_CHECKING:
+    from monai.bundle import ConfigWorkflow
+
 HYPHENS = re.compile(r"(?<=^--)[\w-]+")  # in an option's name they are as good as underscores
 # MONAI imports them where they are, which takes seconds
 UNNEEDED = {"ignite", "matplotlib", "mlflow", "skimage", "sklearn", "tensorboard"}
-SIZES = sorted(path.stem for path in (BUNDLE / "configs" / "models").glob("*.yaml"))
-
-
-FILES: dict[str, dict[str, Any]] = {  # options that choose config files
-    "size": {
-        "choices": SIZES,
-        "help": "of the paper's network that --ckpt_path holds; without it the network that ships",
-    },
+FILES: dict[str, dict[str, Any]] = {  # options that name config files
     "config": {
         "action": "append",
         "metavar": "FILE",
-        "help": "a config to stack on configs/inference.yaml, for a network of your own",
+        "help": "a config to stack on configs/inference.yaml: settings of the method, a network of another size or of "
+        "your own",
     },
 }
 
@@ -75,32 +73,104 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "input",
         nargs="+",
-        help="a scan (NIfTI, MGZ, MGH, Analyze, NRRD, MetaImage), DICOM files, a folder of scans and DICOM series at "
+        help="a scan (NIfTI, MGZ, MGH, NRRD, MetaImage), DICOM files, a folder of scans and DICOM series at "
         "any depth, or a BIDS dataset",
     )
-    result.add_argument("-o", "--output_dir", required=True, metavar="OUT", help="folder of the results")
+    result.add_argument(
+        "-o",
+        "--output_dir",
+        metavar="OUT",
+        help="folder of the results; or BIDS_DIR OUT participant, as BIDS Apps take it",
+    )
     for name, how in {**OPTIONS, **FILES}.items():
         result.add_argument(f"--{name}", default=None, **how)
     result.add_argument("--version", action="version", version=f"drift-mri {__version__}")
     return result
 
 
+def _take_bids_app(options: argparse.Namespace) -> None:
+    """Takes the words of a BIDS App, `BIDS_DIR OUT participant`, for input and output.
+
+    Raises:
+        SystemExit: if the words are others.
+    """
+    if options.input[2:] == ["group"]:
+        parser().error("group is no level of this app: each scan is rebuilt by itself. Set participant")
+    if options.input[2:] != ["participant"]:
+        parser().error("there is no folder for the results: expected -o OUT, or BIDS_DIR OUT participant")
+    options.input, options.output_dir = options.input[:1], options.input[1]
+
+
 def overrides(options: argparse.Namespace) -> dict[str, Any]:
     """Options as `ConfigWorkflow` takes them. Paths and patterns are `Path`s: in texts MONAI reads `$`, `@`, `%`, `#`.
 
     Raises:
-        SystemExit: if a path or a pattern is empty, or a size has no weights.
+        SystemExit: if a path or a pattern is empty.
     """
+    if "output_dir" in options and options.output_dir is None:
+        _take_bids_app(options)
     given = {name: value for name, value in vars(options).items() if value is not None and name not in FILES}
-    if options.size not in (None, SHIPPED) and not options.ckpt_path:
-        parser().error(f"--size {options.size} needs weights of that size: {SHIPPED} alone ships; set --ckpt_path")
     for name in given.keys() & {*PATHS, *PATTERNS}:
         texts = given[name] if isinstance(given[name], list) else [given[name]]
         if not all(texts):
             parser().error(f"{name} is empty: expected a {'path' if name in PATHS else 'pattern or label'}")
+        if (name, texts) == ("guide", ["auto"]):
+            continue
         paths = [PurePosixPath(text) if name in PATTERNS else Path(text).absolute() for text in texts]
         given[name] = paths if isinstance(given[name], list) else paths[0]
     return given
+
+
+def workflow(options: argparse.Namespace, given: Mapping[str, Any]) -> ConfigWorkflow:
+    """configs/inference.yaml under the options, initialized.
+
+    Args:
+        options: of the command line; their `config` names files.
+        given: of `overrides`.
+    """
+    hidden = UNNEEDED - sys.modules.keys()
+    sys.modules.update(dict.fromkeys(hidden))  # None says: not installed
+    from monai.bundle import ConfigWorkflow  # here: it takes seconds, which --help need not
+
+    for name in hidden:
+        del sys.modules[name]
+    configs = BUNDLE / "configs"
+    logging.getLogger("monai.bundle.workflows").setLevel(logging.WARNING)  # it tells where that file is
+    files = [configs / "inference.yaml"]
+    for path in map(Path, options.config or []):
+        if not path.is_file():
+            parser().error(f"--config {path} is not there")
+        files.append(path.absolute())
+    if options.config:
+        check_options([str(Path(*PROGRAM)), "run", "--config_file", str([str(path) for path in files])])
+    result = ConfigWorkflow(
+        workflow_type="inference",
+        config_file=[str(path) for path in files],
+        logging_file=str(configs / "logging.conf"),
+        bundle_root=str(BUNDLE),
+        **given,
+    )
+    if options.dry_run == "json":  # nothing else on standard output
+        for handler in logging.getLogger().handlers:
+            handler.setStream(sys.stderr)  # type: ignore[attr-defined]  # of configs/logging.conf
+    result.initialize()
+    return result
+
+
+@contextmanager
+def mistakes_in_one_line() -> Iterator[None]:
+    """Ends the program with one line for an `InputError` (exit code 1) and for Ctrl-C (130)."""
+    warnings.filterwarnings("ignore", module="monai|torch")  # of their own machinery, not of the scan
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(INTERRUPTED, file=sys.stderr)
+        raise SystemExit(130) from None
+    except Exception as error:
+        mistake = input_error(error)
+        if mistake is None:
+            raise
+        raise SystemExit(f"error: {mistake}") from None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -112,45 +182,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: with exit code 1 if a scan failed, 2 for arguments that the help does not know, 130 on Ctrl-C.
     """
-    words = sys.argv[1:] if arguments is None else arguments
-    options = parser().parse_args(words)
+    options = parser().parse_args(sys.argv[1:] if arguments is None else arguments)
     given = overrides(options)
-    warnings.filterwarnings("ignore", module="monai|torch")  # of their own machinery, not of the scan
-    try:
-        hidden = UNNEEDED - sys.modules.keys()
-        sys.modules.update(dict.fromkeys(hidden))  # None says: not installed
-        from monai.bundle import ConfigWorkflow  # here: it takes seconds, which --help need not
-
-        for name in hidden:
-            del sys.modules[name]
-        configs = BUNDLE / "configs"
-        logging.getLogger("monai.bundle.workflows").setLevel(logging.WARNING)  # it tells where that file is
-        files = [configs / "inference.yaml", *([configs / "models" / f"{options.size}.yaml"] if options.size else [])]
-        for path in map(Path, options.config or []):
-            if not path.is_file():
-                parser().error(f"--config {path} is not there")
-            sys.path.append(str(path.absolute().parent))  # where the modules may lie that it names
-            files.append(path.absolute())
-        if options.config:
-            check_options([str(Path(*PROGRAM)), "run", "--config_file", str([str(path) for path in files])])
-        workflow = ConfigWorkflow(
-            workflow_type="inference",
-            config_file=[str(path) for path in files],
-            logging_file=str(configs / "logging.conf"),
-            bundle_root=str(BUNDLE),
-            **given,
-        )
-        if options.dry_run == "json":  # nothing else on standard output
-            for handler in logging.getLogger().handlers:
-                handler.setStream(sys.stderr)  # type: ignore[attr-defined]  # of configs/logging.conf
-        workflow.initialize()
-        workflow.run()
-        workflow.finalize()
-    except KeyboardInterrupt:
-        print(INTERRUPTED, file=sys.stderr)
-        raise SystemExit(130) from None
-    except Exception as error:
-        mistake = input_error(error)
-        if mistake is None:
-            raise
-        raise SystemExit(f"error: {mistake}") from None
+    with mistakes_in_one_line():
+        built = workflow(options, given)
+        built.run()
+        built.finalize()

@@ -12,7 +12,9 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import lru_cache
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -21,7 +23,7 @@ import nibabel as nib
 import numpy as np
 from nibabel.spatialimages import SpatialImage
 
-from . import BUNDLE, SHIPPED
+from . import BUNDLE
 
 if TYPE_CHECKING:
     from monai.bundle import ConfigParser
@@ -44,6 +46,7 @@ def _load_scripts() -> ModuleType:
 
 _load_scripts()
 from .scripts.errors import InputError, input_error  # type: ignore[import-not-found]  # noqa: E402
+from .scripts.options import check_texts  # type: ignore[import-not-found]  # noqa: E402
 
 logging.getLogger("drift").addHandler(logging.NullHandler())  # a library prints nothing unless its user asks for it
 
@@ -71,31 +74,29 @@ def _here(config: Any) -> Any:
     return config
 
 
-def _config(size: str | None, **given: Any) -> ConfigParser:
-    """configs/inference.yaml under the options."""
+def _config(config: str | None, **given: Any) -> ConfigParser:
+    """configs/inference.yaml, a config stacked on it, and the options."""
     from monai.bundle import ConfigParser  # here: it takes seconds
 
-    configs = BUNDLE / "configs"
-    sizes = {path.stem: path for path in sorted((configs / "models").glob("*.yaml"))}
-    if size is not None and size not in sizes:
-        raise InputError(f"size is {size!r}: expected {' or '.join(sizes)}. Leave it out for the shipped weights.")
-    if size not in (None, SHIPPED) and "ckpt_path" not in given:
-        raise InputError(f"size is {size}, and no weights are given: {SHIPPED} alone ships. Give ckpt_path, too.")
-    files = [configs / "inference.yaml", *([] if size is None else [sizes[size]])]
-    parser = ConfigParser(_here(ConfigParser.load_config_files([str(file) for file in files])))
-    parser.read_meta(str(configs / "metadata.json"))
+    if config is not None and not Path(config).is_file():
+        raise InputError(f"config is {config}, which is not there: expected a file, YAML or JSON. Check the path.")
+    files = [str(BUNDLE / "configs" / "inference.yaml"), *([] if config is None else [config])]
+    sys.path += {str(Path(path).absolute().parent) for path in files[1:]} - {*sys.path}  # for its modules
+    check_texts(given)
+    parser = ConfigParser(_here(ConfigParser.load_config_files(files)))
+    parser.read_meta(str(BUNDLE / "configs" / "metadata.json"))
     parser.update({"bundle_root": str(BUNDLE), "inferer::progress": False, **given})
     return parser
 
 
 @lru_cache(maxsize=2)  # networks stay loaded between calls
-def _network(size: str | None, ckpt_path: str | None, stamp: float | None) -> tuple[Any, Any]:
-    """The network on its device. `stamp` tells weights that were replaced under one name."""
-    parser = _config(size, **({} if ckpt_path is None else {"ckpt_path": ckpt_path}))
+def _network(config: str | None, ckpt_path: str | None, stamps: tuple[float, ...]) -> tuple[Any, Any]:
+    """The network on its device. `stamps` tell files that were replaced under one name."""
+    parser = _config(config, **({} if ckpt_path is None else {"ckpt_path": ckpt_path}))
     return parser.get_parsed_content("network"), parser.get_parsed_content("device")
 
 
-def _measured(scan: Any, thin: float, longest_part: bool) -> Any:
+def _measured(scan: Any, thin: float | None, longest_part: bool) -> Any:
     """What the deployed preprocessing reads: a path, a DICOM series, or a volume with its affine; and its name."""
     import torch
     from monai.data import MetaTensor
@@ -117,6 +118,8 @@ def _measured(scan: Any, thin: float, longest_part: bool) -> Any:
             f"scan is a {type(scan).__name__}: expected a path, a nibabel image, or (array, affine). Give one of them."
         )
     path = Path(scan)
+    if not os.fspath(scan):
+        raise InputError("scan is empty: expected a path. Give a scan, or a folder with one DICOM series.")
     if not path.exists():
         raise InputError(f"{path} is not there: expected a scan, or a folder with one DICOM series. Check the path.")
     if path.is_file() and path.name.lower().endswith(VOLUMES):
@@ -132,21 +135,17 @@ def _measured(scan: Any, thin: float, longest_part: bool) -> Any:
 def rebuild(
     scan: str | os.PathLike | SpatialImage | tuple[np.ndarray, np.ndarray],
     *,
+    guide: str | os.PathLike | SpatialImage | tuple[np.ndarray, np.ndarray] | None = None,
     slice_thickness: float | None = None,
     target_thickness: float | None = None,
     slice_axis: int | None = None,
     isotropic: bool = False,
-    flips: bool = False,
-    both_planes: bool = True,
-    speed: str = "fast",
-    bfloat16: bool | None = None,
-    consistency: str = "project",
-    profile: str | float = 4.0,
     error_map: bool = False,
     confidence: float = 0.9,
     missing_slices: str = "refuse",
     ckpt_path: str | os.PathLike | None = None,
-    size: str | None = None,
+    config: str | os.PathLike | None = None,
+    **unknown: Any,
 ) -> Rebuilt:
     """Rebuilds a thick-slice scan, as `drift-mri` does. Nothing is written or printed.
 
@@ -155,16 +154,17 @@ def rebuild(
     Args:
         scan: a file, a folder with one DICOM series, a nibabel image, or `(array, affine)`: voxels `(X, Y, Z)`, and a
             4 x 4 matrix from voxels to mm in RAS+.
+        guide: a sharp scan of another contrast of the same head, as `scan`. It is registered.
         slice_thickness: of the measured slices, in mm. None takes the header's, else the slice spacing.
         target_thickness: to reach, in mm. None takes the finer in-plane spacing, within what the weights know.
         slice_axis: array axis of the slices, 0 to 2. None takes the header's, else that of the largest spacing.
         isotropic: resample the pixels to the target too.
         error_map: estimate how sure each voxel is, too.
         confidence: share of voxels whose truth is in the interval that the error map gives.
-        flips, both_planes, speed, bfloat16, consistency, profile, missing_slices: as the options of
-            `drift-mri --help`.
+        missing_slices: of a DICOM series: `"refuse"`, or `"longest"`, its longest unbroken part.
         ckpt_path: weights, with their card beside them. None takes those that ship.
-        size: of the network that `ckpt_path` holds.
+        config: a file to stack on configs/inference.yaml, as the command's `--config`.
+        unknown: none; what stands here is misspelt.
 
     Returns:
         A nibabel image in the scan's units and place, `float32`. Its `record` says what was taken for the acquisition
@@ -177,16 +177,21 @@ def rebuild(
         >>> result = rebuild("scan.nii.gz", slice_thickness=5)  # doctest: +SKIP
         >>> result.to_filename("scan_sr.nii.gz")  # doctest: +SKIP
     """
+    if unknown:
+        name, known = next(iter(unknown)), list(signature(rebuild).parameters)[1:-1]
+        near = get_close_matches(name, known, 1)
+        raise InputError(f"{name} is no option: expected one of {', '.join(near or known)}.")
     options = {
         **{"slice_thickness": slice_thickness, "target_thickness": target_thickness, "slice_axis": slice_axis},
-        **{"isotropic": isotropic, "flips": flips, "both_planes": both_planes, "speed": speed, "bfloat16": bfloat16},
-        **{"consistency": consistency, "profile": profile, "missing_slices": missing_slices},
-        **{"error_map": error_map, "confidence": confidence},
+        **{"isotropic": isotropic, "missing_slices": missing_slices, "error_map": error_map, "confidence": confidence},
     }
+    defaults = signature(rebuild).parameters
+    options = {name: value for name, value in options.items() if value is not defaults[name].default}
+    files = [None if one is None else str(Path(one).absolute()) for one in (config, ckpt_path)]
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="monai|torch")  # of their own machinery, not of the scan
-            return _rebuild(scan, options, None if ckpt_path is None else str(Path(ckpt_path).absolute()), size)
+            return _rebuild(scan, guide, options, *files)
     except Exception as error:
         mistake = input_error(error)
         if mistake is None:
@@ -194,32 +199,35 @@ def rebuild(
         raise mistake from None
 
 
-def _rebuild(scan: Any, options: Mapping[str, Any], ckpt_path: str | None, size: str | None) -> Rebuilt:
-    stamp = None if ckpt_path is None or not Path(ckpt_path).is_file() else Path(ckpt_path).stat().st_mtime
-    network, device = _network(size, ckpt_path, stamp)
-    parser = _config(size, **options, **({} if ckpt_path is None else {"ckpt_path": ckpt_path}))
+def _rebuild(scan: Any, guide: Any, options: Mapping[str, Any], config: str | None, ckpt_path: str | None) -> Rebuilt:
+    stamps = (Path(file).stat().st_mtime for file in (config, ckpt_path) if file is not None and Path(file).is_file())
+    network, device = _network(config, ckpt_path, tuple(stamps))
+    parser = _config(config, **options, **({} if ckpt_path is None else {"ckpt_path": ckpt_path}))
+    from .scripts.inputs.scan import Scan  # type: ignore[import-not-found]
     from .scripts.inputs.scans import takes_longest_part  # type: ignore[import-not-found]
     from .scripts.outputs.error_maps import describe_error_map  # type: ignore[import-not-found]
-    from .scripts.outputs.record import agreement, describe  # type: ignore[import-not-found]
+    from .scripts.outputs.record import describe  # type: ignore[import-not-found]
     from .scripts.outputs.results import nifti_image  # type: ignore[import-not-found]
-    from .scripts.rebuild.consistency import difference  # type: ignore[import-not-found]
-    from .scripts.rebuild.error_map import error_map  # type: ignore[import-not-found]
-    from .scripts.rebuild.inferer import rebuild as rebuild_stack  # type: ignore[import-not-found]
-    from .scripts.stack.acquisition import Acquisition  # type: ignore[import-not-found]
+    from .scripts.rebuild.rebuilder import Rebuilder  # type: ignore[import-not-found]
 
-    longest_part = takes_longest_part(parser.get_parsed_content("missing_slices"))
-    image = _measured(scan, max(parser.get_parsed_content("card").target_range), longest_part)
-    measured = parser.get_parsed_content("preprocessing")({"image": image})["image"]
-    maps, inferer = (parser.get_parsed_content(name) for name in ("error_maps", "inferer"))
-    result = rebuild_stack(measured, network, inferer, device)[0]
-    written = nifti_image(result, measured.meta.get("header", {}))
-    rebuilt = Rebuilt(written.dataobj, written.affine, written.header)
-    gap = difference(result.as_tensor(), measured[0].as_tensor(), Acquisition.of(measured))
-    item = {"image": str(measured.meta["filename_or_obj"]), "sources": []}
-    rebuilt.record = describe(item, measured[0], result, agreement(gap, measured[0]))
-    if maps.wanted:
-        by = (network, device, maps.calibration, maps.confidence)
-        width = error_map(measured, result[None], *by, bfloat16=inferer.bfloat16)
-        rebuilt.error_map = nifti_image(width[0], measured.meta.get("header", {}))
-        rebuilt.record["ErrorMap"] = describe_error_map(measured[0], result, width[0], maps)
-    return rebuilt
+    card, longest_part = (
+        parser.get_parsed_content("card"),
+        takes_longest_part(parser.get_parsed_content("missing_slices")),
+    )
+    image = _measured(scan, max(card.target_range), longest_part)
+    inferer, preprocessing, maps = map(parser.get_parsed_content, ("inferer", "preprocessing", "error_maps"))
+    of_guides = parser.get_parsed_content("rebuilder#guide_preprocessing")
+    rebuilder = Rebuilder(network, inferer, device, preprocessing, maps, of_guides, card.guide_share)
+    measured = rebuilder.measure(image)
+    placed = None if guide is None else rebuilder.guide(_measured(guide, None, longest_part), measured)
+    rebuilt = rebuilder(measured, placed)
+    header = rebuilt.measured.meta.get("header", {})
+    written = nifti_image(rebuilt.volume, header)
+    result = Rebuilt(written.dataobj, written.affine, written.header)
+    name = str(rebuilt.measured.meta["filename_or_obj"])
+    result.record = describe(Scan(name, Path(name), (), Path(name)), rebuilt)
+    if rebuilt.error_map is not None:
+        width = rebuilt.error_map.half_width(maps.confidence)
+        result.error_map = nifti_image(width, header)
+        result.record["ErrorMap"] = describe_error_map(rebuilt, width, rebuilt.error_map.noise, maps)
+    return result

@@ -1,4 +1,4 @@
-"""What a user did wrong, told in one line, and on any console."""
+"""A user's mistake in one line, on any console."""
 
 from __future__ import annotations
 
@@ -57,10 +57,6 @@ def flag(name: str, value: object) -> bool:
     """A switch as a config or the command line writes it: `True`, `true`, `False` or `false`.
 
     The command line hands `true` on as text, which Python would take for true, and `false` as well.
-
-    Args:
-        name: of the option.
-        value: of the option.
 
     Raises:
         InputError: if it is neither true nor false.

@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
+from .errors import InputError
+
 NIFTI = (".nii", ".nii.gz")
 ITK = (".nrrd", ".nhdr", ".mha", ".mhd")  # read by ITK
-ANALYZE = (".hdr", ".img")  # a pair of header and voxels, of Analyze 7.5 or NIfTI
+ANALYZE = (".hdr", ".img")  # a pair of header and voxels, of NIfTI or, refused, Analyze 7.5
 VOLUMES = (*NIFTI, ".mgz", ".mgh", *ANALYZE, *ITK)
 
 
@@ -55,6 +57,20 @@ def walk(
             yield folder, folders, sorted(name for name in names if not name.startswith("."))
             links = [folder / name for name in folders if (folder / name).is_symlink()]
             waiting += [link for link in links if not real.is_relative_to(os.path.realpath(link))]
+
+
+def check_ours(path: str | os.PathLike, ours: bool) -> None:
+    """Keeps a file or folder that is another program's.
+
+    Args:
+        path: to be written.
+        ours: whether nothing is there, or what DRIFT has written.
+
+    Raises:
+        InputError: unless it is.
+    """
+    if not ours:
+        raise InputError(f"{path} was not written by DRIFT, and would be lost. Move it, or choose another output_dir.")
 
 
 @contextmanager

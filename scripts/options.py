@@ -1,14 +1,15 @@
 """Options: the one table of them, and the door where what was typed is looked at before work starts.
 
 `python -m monai.bundle run` takes any option. A misspelt one changes nothing, one with the name of a component replaces
-that component, and the text of each becomes what Python or a config would make of it. `check_options` refuses these.
+that component, and a text may be code. `check_options` refuses these.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
@@ -17,19 +18,10 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from .errors import InputError
+from .errors import InputError, few
 
 PROGRAM = ("monai", "bundle", "__main__.py")
-SCRIPTS = Path(__file__).parent
 EVALUATED = ("$", "@", "%")  # a text that begins so is code, a reference or a file to a config
-
-
-def _profile(text: str) -> str | float:
-    """A number or a name; `profile.slice_profile` says which."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 # Name of an option of configs/inference.yaml -> how argparse takes it. docs/usage.md's table is made of it, too.
@@ -53,30 +45,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "isotropic": {
         "action": "store_true",
         "help": "resample the pixels to the target too, so that the result has cubes for voxels",
-    },
-    "flips": {
-        "action": "store_true",
-        "help": "average over mirror images: the networks run four times",
-    },
-    "both_planes": {
-        "choices": ("true", "false"),
-        "help": "rebuild in the planes along both in-plane axes (default), or only in those along the longer one, in "
-        "less time",
-    },
-    "speed": {"choices": ("fast", "paper"), "help": "whole planes (default), or the paper's 128-pixel windows"},
-    "bfloat16": {
-        "choices": ("true", "false"),
-        "help": "convolutions in bfloat16; without it where the processor has it",
-    },
-    "consistency": {
-        "choices": ("project", "measure"),
-        "help": "move the result onto the measured slices as far as noise allows (default), or only measure how it "
-        "agrees with them",
-    },
-    "profile": {
-        "type": _profile,
-        "metavar": "PROFILE",
-        "help": "slice profile: gaussian, rectangular, or a pulse's time-bandwidth product (default: 4, an SLR pulse)",
     },
     "dtype": {
         "choices": ("float32", "int16"),
@@ -150,6 +118,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "help": "with --together: the stack that gives grid, place and units, as a shell pattern on paths or series' "
         "names (default: the first)",
     },
+    "guide": {
+        "nargs": "?",
+        "const": "auto",
+        "metavar": "SCAN",
+        "help": "a sharp scan of another contrast of the same head, such as a 3-D T1w, or a folder with its DICOM "
+        "series; it is registered, and shows where edges are. Without SCAN, or auto: for each scan the best one that "
+        "lies beside it",
+    },
     "dry_run": {
         "nargs": "?",
         "const": "true",
@@ -173,19 +149,37 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
 }
 
-NEEDS = {"ignite": "pytorch-ignite tensorboard"}  # module -> what installs it, and what it is used with
-PATHS = (
-    "input",
-    "dataset_dir",
-    "label_dir",
-    "output_dir",
-    "ckpt_path",
-    "error_start",
-    "shipped",
-    "segmenter",
-    "regions",
-)  # paths; segmenter is a command, which begins with one
+NEEDS = {
+    "ignite": "pytorch-ignite tensorboard",
+    "skimage": "scikit-image",
+}  # module -> what installs it, and what it is used with
+PATHS = (  # segmenter is a command, which begins with one
+    *("input", "dataset_dir", "label_dir", "output_dir", "guide", "regions"),
+    *("ckpt_path", "error_start", "shipped", "segmenter"),
+)
 PATTERNS = tuple(name for name, how in OPTIONS.items() if how.get("metavar") in ("PATTERN", "LABEL"))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, list | tuple | dict):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts(one)
+    elif isinstance(value, str):
+        yield value
+
+
+def check_texts(options: Mapping[str, Any]) -> None:
+    """Refuses options whose text MONAI would evaluate, or look up, when it is put into a config.
+
+    Args:
+        options: name -> value, or a list or dictionary of values.
+    """
+    for name, value in options.items():
+        for text in _texts(value):
+            if text.startswith(EVALUATED):
+                plain = f"./{text}" if name in PATHS else f"[{text[0]}]{text[1:]}"  # to a shell pattern the same
+                remedy = f"Write it as {plain}." if name in (*PATHS, *PATTERNS) else "Give a value."
+                raise InputError(f"--{name} {text} begins with {text[0]}, which MONAI would evaluate. {remedy}")
 
 
 def check_options(argv: Sequence[str] | None = None) -> None:
@@ -198,29 +192,27 @@ def check_options(argv: Sequence[str] | None = None) -> None:
         argv: the program and its arguments. None for those of this process.
 
     Raises:
-        InputError: if a name is no option, an option does not take its value, a path would be read as something else
-            than was typed, or a config names what is not in this bundle.
+        InputError: if a name is no option, a text would be evaluated, a path is read as something else than a text, or
+            a config names what is not in this bundle.
     """
     program, *typed = sys.argv if argv is None else argv
     if Path(program).parts[-3:] != PROGRAM or typed[:1] != ["run"]:
         return
-    from fire.parser import DefaultParseValue  # here: MONAI takes seconds, which drift-mri --help need not
-    from monai.bundle import ConfigParser
+    from monai.bundle import ConfigParser  # here: it takes seconds, which drift-mri --help need not
+    from monai.utils import ensure_tuple
 
-    texts = _texts(typed[1:])
-    values = {name: DefaultParseValue(text) for name, text in texts.items()}
+    values = _values(typed[1:])
     values = {**ConfigParser.load_config_files(values.get("args_file", {})), **values}
+    sys.path += [str(Path(path).absolute().parent) for path in ensure_tuple(values["config_file"])]  # for their modules
     config = _config(values)
-    _check_targets([config, values])
+    _check_targets([config, *(value for name, value in values.items() if name not in (*PATHS, *PATTERNS))])
     for name in ("run_id", "init_id", "final_id"):
         if name in values and _root(values[name]) not in config:
             raise InputError(f"{values[name]} is nothing that can be run.{_nearest(_root(values[name]), config)}")
+    _check_references(_root(values.get("run_id", "run")), config)
     for name, value in values.items():
         if name not in _runner():
             _check_name(name, value, config)
-    for name in (*PATHS, *PATTERNS):
-        if name in texts:
-            _check_text(name, texts[name], values[name])
 
 
 def _runner() -> list[str]:
@@ -230,21 +222,19 @@ def _runner() -> list[str]:
     return [name for name in signature(run).parameters if name != "override"]
 
 
-def _texts(typed: Sequence[str]) -> dict[str, str]:
-    """Options -> what was typed for them. Fire tells them apart, as it does for MONAI's runner."""
+def _values(typed: Sequence[str]) -> dict[str, Any]:
+    """Options -> values, as Fire reads them for MONAI's runner."""
     import fire
-    from fire.decorators import SetParseFn
     from monai.bundle import run
 
-    texts: dict[str, str] = {}
+    values: dict[str, Any] = {}
 
-    @SetParseFn(str)
     @wraps(run)
-    def keep(*positional: str | None, **others: str) -> None:
-        texts.update({name: text for name, text in zip(_runner(), positional) if text is not None}, **others)
+    def keep(*positional: Any, **others: Any) -> None:
+        values.update({name: value for name, value in zip(_runner(), positional) if value is not None}, **others)
 
     fire.Fire(keep, list(typed[: typed.index("--")] if "--" in typed else typed))  # what follows is for fire itself
-    return texts
+    return values
 
 
 def _root(name: Any) -> str:
@@ -263,24 +253,41 @@ def _config(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**parser.get(), **(added or ConfigParser.load_config_files(tracking)).get("configs", {})}
 
 
+def _check_references(run_id: str, config: Mapping[str, Any]) -> None:
+    """Refuses a config that lacks the file on which it stands, such as evaluate.yaml without inference.yaml."""
+    reached: set[str] = set()
+    waiting = {run_id}
+    while waiting:
+        name = waiting.pop()
+        reached.add(name)
+        for text in re.findall(r'"[$@][^"]*"', json.dumps(config.get(name), default=str)):
+            waiting |= set(re.findall(r"@(\w+)", text)) - reached
+    if lost := sorted(reached - {run_id, *config}):
+        raise InputError(
+            f"{few(lost)}: named in the config and nowhere defined. A file is missing under it. Stack it, such as "
+            "evaluate.yaml on inference.yaml: --config_file \"['configs/inference.yaml','configs/evaluate.yaml']\"."
+        )
+
+
 def _is_component(name: str, content: Any) -> bool:
     """Whether a top-level name of a config stands for a part of the machinery. A plain value sets an option alone."""
     if isinstance(content, list):
         return any(isinstance(one, dict) for one in content)
-    code = isinstance(content, str) and content.startswith("$")
-    return name not in OPTIONS and (isinstance(content, dict) or (code and name not in PATHS))
+    return isinstance(content, dict) or (isinstance(content, str) and content[:1] == "$" and name not in PATHS)
 
 
 def _check_name(name: str, value: Any, config: Mapping[str, Any]) -> None:
-    options = [one for one, content in config.items() if not _is_component(one, content)]
     root = _root(name)
     if root not in config:
         raise InputError(f"--{name} is no option.{_nearest(root, [*_runner(), *config], '--')}")
     if root != name:
         return _check_part(name, config)
-    if isinstance(value, dict | list) or (isinstance(value, str) and value.startswith(EVALUATED)):
-        return
-    if name not in options:
+    if not _is_component(name, config[name]):
+        check_texts({name: value})
+        if name in (*PATHS, *PATTERNS):
+            _check_path(name, value)
+    elif not isinstance(value, dict | list) and not str(value).startswith(EVALUATED):
+        options = [one for one, content in config.items() if not _is_component(one, content)]
         made_of = [one for one in re.findall(r"@(\w+)", str(config[name])) if one in options]
         near = get_close_matches(name, options, 1) or made_of[:1]
         meant = f" Did you mean --{near[0]}?" if near else ""
@@ -288,12 +295,6 @@ def _check_name(name: str, value: Any, config: Mapping[str, Any]) -> None:
             f"--{name} is no option but a component of the config, which {value!r} would replace.{meant} A part of it "
             f"is set as in --{name}::PART VALUE."
         )
-    how = OPTIONS.get(name, {})
-    choices = ["true", "false"] if how.get("action") == "store_true" else list(map(str, how.get("choices", ())))
-    if choices and value is not None and str(value).lower() not in choices:
-        raise InputError(f"--{name} is {value!r}: expected {' or '.join(choices)}.")
-    if how.get("type") is float and not (value is None or type(value) in (int, float)):
-        raise InputError(f"--{name} is {value!r}: expected a number, in mm.")
 
 
 def _check_part(name: str, config: Any) -> None:
@@ -314,20 +315,15 @@ def _nearest(name: str, known: Sequence[str] | Mapping[str, Any], prefix: str = 
     return f" Did you mean {prefix}{found[0]}?" if found else " Look up the top-level names of the config file."
 
 
-def _check_text(name: str, text: str, value: Any) -> None:
-    kind, as_text = ("path", f"./{text}") if name in PATHS else ("pattern or label", f"\"['{text}']\"")
-    listed = isinstance(value, list | tuple) and text[0] in "[("
-    if listed and not all(isinstance(one, str) for one in value):
-        raise InputError(f"--{name} {text} is read as {value}: expected names in quotes, as in \"['a.nii', 'b.nii']\".")
-    number = name in PATTERNS and type(value) is int and str(value) == text  # a label
-    if not listed and text[:1] not in ("'", '"') and value != text and not number:
-        raise InputError(f"--{name} {text} would be read as {value!r}: expected a {kind}. Write it as {as_text}.")
-    for one in value if listed else [str(value)]:
-        if not one:
+def _check_path(name: str, value: Any) -> None:
+    """Refuses a path or pattern that Fire reads as something else than a text, as it does 2024 and 1e5."""
+    kind, as_text = ("path", "./NAME") if name in PATHS else ("pattern or label", "\"['NAME']\"")
+    several = name in (*PATTERNS, "input") and isinstance(value, list | tuple)
+    for one in value if several else [value]:
+        if one == "":
             raise InputError(f"--{name} is empty: expected a {kind}. Leave it out, or give . for this folder.")
-        if one.startswith(EVALUATED):
-            plain = f"./{one}" if name in PATHS else f"[{one[0]}]{one[1:]}"  # to a shell pattern the same
-            raise InputError(f"--{name} {one} begins with {one[0]}, which MONAI would evaluate. Write it as {plain}.")
+        if not (one is None or isinstance(one, str) or (name in PATTERNS and type(one) is int)):  # an int is a label
+            raise InputError(f"--{name} is read as {one!r}: expected a {kind}. Write it as {as_text}.")
 
 
 def _missing(module: str) -> str | None:
@@ -343,20 +339,12 @@ def _missing(module: str) -> str | None:
 
 
 def _check_targets(content: Any) -> None:
-    """Refuses a config that names what is no longer where it says; the sources of the bundle tell where it is."""
-    if isinstance(content, dict | list):
-        for one in content.values() if isinstance(content, dict) else content:
-            _check_targets(one)
-    for named in re.findall(r"\bscripts(?:\.\w+)+", content) if isinstance(content, str) else []:
+    """Refuses a config that names what this bundle does not have, or what needs a package that is not installed."""
+    for named in re.findall(r"\bscripts(?:\.\w+)+", " ".join(_texts(content))):
         try:
             resolve_name(named)
         except (ImportError, AttributeError) as error:
             if package := _missing(named.rpartition(".")[0]):
                 needs = NEEDS.get(package, package)
                 raise InputError(f"{named} needs {package}, which is not installed: pip install {needs}") from error
-            *_, name = named.split(".")
-            own = re.compile(rf"^(class|def) {name}\b", re.MULTILINE)
-            files = [path for path in sorted(SCRIPTS.rglob("*.py")) if own.search(path.read_text(encoding="utf-8"))]
-            now = [".".join(("scripts", *path.relative_to(SCRIPTS).with_suffix("").parts, name)) for path in files]
-            said = f"is {' or '.join(now)} now" if now else f"cannot be found ({error})"
-            raise InputError(f"{named} {said}. Change the config that names it.") from error
+            raise InputError(f"{named} cannot be found ({error}). Change the config that names it.") from error

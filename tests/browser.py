@@ -35,10 +35,12 @@ class Browser:
         width, height: of the screen, in pixels of CSS.
         ratio: of the screen's pixels to those.
         touch: whether it is a telephone.
+        flags: of the command line.
     """
 
-    def __init__(self, folder, width, height, ratio=1, touch=False):
+    def __init__(self, folder, width, height, ratio=1, touch=False, flags=FLAGS):
         self.folder, self.screen, self.touches, self.count = folder, (width, height, ratio), touch, 0
+        self.flags = flags
 
     def __enter__(self):
         (theirs, to), (back, ours) = os.pipe(), os.pipe()
@@ -50,7 +52,7 @@ class Browser:
 
         options = [f"--user-data-dir={tempfile.mkdtemp(dir=self.folder)}", "--remote-debugging-pipe", "about:blank"]
         self.process = subprocess.Popen(
-            [CHROMIUM, *FLAGS, *options], preexec_fn=hand_over, close_fds=False, stderr=subprocess.DEVNULL
+            [CHROMIUM, *self.flags, *options], preexec_fn=hand_over, close_fds=False, stderr=subprocess.DEVNULL
         )
         os.close(theirs)
         os.close(ours)

@@ -26,9 +26,7 @@ SIZES = {"large": paper.PARAMETERS_LARGE, "base": paper.PARAMETERS_BASE, "small"
 # Every top-level key that a file may have: MONAI passes over a misspelt one in silence.
 SHARED = {"imports", "bundle_root", "dataset_dir", "output_dir", "device", "network_def", "network", "initialize"}
 TRAINING = {
-    *"error error_alone error_card error_epochs error_inferer error_learning_rate error_network error_pairs".split(),
-    *"error_slab error_slabs error_start error_thicknesses calibration stage3".split(),
-    *("seed", "follower", "num_workers", "patch_size", "stage1_batch_size", "stage2_batch_size", "patches_per_epoch"),
+    *("seed", "num_workers", "patch_size", "stage1_batch_size", "stage2_batch_size", "patches_per_epoch"),
     *(
         "stage1_epochs",
         "stage2_epochs",
@@ -48,6 +46,8 @@ TRAINING = {
         "ssim_weight",
         "contrast_shares",
         "curve_share",
+        "guide_share",
+        "guided_share",
         "bias_share",
         "bias_range",
         "scale_range",
@@ -73,13 +73,13 @@ TRAINING = {
         "lesion_share",
         "acquired",
     ),
-    *("averaged", "train", "validate", "stage", "stage1", "stage2", "distil", "training", "shipped", "ship"),
+    *("train", "validate", "stage", "stage1", "stage2", "distil", "training", "shipped", "ship"),
 }
 DEPLOYED = {"speed", "bfloat16", "both_planes", "ckpt_path", "card", "weights", "inferer", "run"}
 KNOWN = {
     "inference.yaml": SHARED
     | DEPLOYED
-    | {"input", "slice_thickness", "target_thickness", "slice_axis", "isotropic", "flips"}
+    | {"input", "slice_thickness", "target_thickness", "slice_axis", "isotropic", "flips", "deblocked"}
     | {"output_format", "report", "anonymous", "consistency", "profile", "output", "dtype", "dry_run"}
     | {
         "include",
@@ -93,16 +93,15 @@ KNOWN = {
         "together",
         "reference",
     }
-    | {"preprocessing", "postprocessing", "scans", "dataset", "dataloader", "evaluator"}
+    | {"preprocessing", "postprocessing", "scans", "dataset", "dataloader", "evaluator", "rebuilder", "guide"}
     | {"error_map", "error_maps", "confidence", "regions"},
     "train.yaml": SHARED | TRAINING,
     "evaluate.yaml": SHARED
     | DEPLOYED
     | {"thicknesses", "spacing_ratio", "axes", "noise", "seed", "profile", "slab", "consistency"}
     | {"error_map", "error_maps", "several", "stacks", "motion", "shading", "combine"}
+    | {"guided", "guided_methods", "guide_thickness", "guide_noise", "rebuilder"}
     | {
-        "flips",
-        "deblocked",
         "stage1_inferer",
         "deployed",
         "methods",
@@ -117,7 +116,10 @@ KNOWN = {
     | {"training", "evaluation", "segmenter", "tables", "experiments", "trained", "evidence", "run"},
     "paper/difficulty.yaml": set(),
     "paper/image_quality.yaml": {"metrics"},
-    "multi_gpu.yaml": {"device", "follower", "initialize", "finalize"},
+    "multi_gpu.yaml": {"device", "initialize", "finalize"},
+    "error_map.yaml": TRAINING
+    | {"slab_size", "one_family", "error_start", "error_epochs", "error_learning_rate", "error_thicknesses"}
+    | {"stage3", "calibration", "error"},
     "paper/paper.yaml": TRAINING,
     "paper/baselines": SHARED | TRAINING | {"both_planes", "flips", "speed", "consistency", "methods"},
     "mlflow.yaml": {"handlers_id", "configs"},
@@ -133,12 +135,15 @@ HOST_IDS = {  # that Label, Deploy, the zoo's checks or the documented commands 
 }
 
 
-def on_planes(*channels):
+ERROR = {"_target_": "scripts.method.error_pattern.ErrorPatternNetwork"}
+
+
+def on_planes(*channels, error=None):
     """`network_def` of the paper's kind, which the fixtures' weights have."""
     kind = "scripts.method.networks."
     apn = {"_target_": kind + "AnatomicalProjectionNetwork", "channels": list(channels), "residual": True}
     velocity = {"_target_": kind + "VelocityNetwork", "channels": list(channels)}
-    return {"_target_": kind + "Drift", "apn": apn, "velocity": velocity}
+    return {"_target_": kind + "Drift", "apn": apn, "velocity": velocity, "error": error}
 
 
 class UniqueKeys(yaml.SafeLoader):
@@ -163,7 +168,7 @@ def stack(file):
     """A file on what it changes."""
     below = "evaluate.yaml" if file in ("paper/difficulty.yaml", "paper/image_quality.yaml") else "train.yaml"
     if file in BASELINES:  # on either one
-        return [below, "evaluate.yaml", file]
+        return [below, "inference.yaml", "evaluate.yaml", file]
     return [file] if file in COMPLETE else [below, file]
 
 
@@ -194,6 +199,8 @@ _stacked_once = functools.cache(_stacked)  # MONAI takes 0.1 s to parse a file
 
 def parser(*files, **overrides):
     """Files, by their names in `configs/` or by paths, as `monai.bundle run` stacks them."""
+    if files[0] == "evaluate.yaml":
+        files = ("inference.yaml", *files)
     own = all(isinstance(file, str) for file in files)
     result = ConfigParser()
     result.locator = LOCATOR
@@ -240,6 +247,8 @@ def targets(item, path=""):
 
 def inherited(item, config):
     """A component whose `_target_` is a reference is that one, with more arguments."""
+    if item["_target_"].startswith("$@stage."):  # a method of the stage
+        return {**item, "_target_": f"{config['stage']['_target_']}.{item['_target_'][8:]}", "self": None}
     while item["_target_"].startswith("@"):
         base, mode = config[item["_target_"][1:]], item.get("_mode_")
         if "_mode_" not in base:  # an object that is called

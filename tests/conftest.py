@@ -17,7 +17,7 @@ from scripts.errors import input_error
 from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
 from scripts.method.weights import Card, write_card
 from tests.cohort_files import AXIAL, texture
-from tests.config_files import on_planes, parser
+from tests.config_files import ERROR, on_planes, parser
 from tests.dicom_files import SHAPE, mr_slices, save
 
 ROOT = Path(__file__).parents[1]
@@ -137,7 +137,7 @@ def bundle(tmp_path, drift, monkeypatch):
                 "output_dir": str(tmp_path / "out"),
                 "ckpt_path": str(tmp_path / "model.pt"),
                 "device": "$torch.device('cpu')",
-                "network_def": on_planes(4, 8),
+                "network_def": on_planes(4, 8, error=ERROR),
                 "inferer::roi_size": 16,
                 "inferer::n_max": 2,
                 "inferer::progress": False,

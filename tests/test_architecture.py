@@ -20,7 +20,7 @@ FLOORS = [  # a folder imports from those on lower floors alone
     {"paper"},
 ]
 FLOOR = {folder: number for number, folders in enumerate(FLOORS) for folder in folders}
-STRANGERS = {"bundle", "tests", "monailabel", "holoscan", "yaml", "scripts"}  # scripts: imports are relative inside
+STRANGERS = {"bundle", "benchmarks", "tests", "monailabel", "holoscan", "yaml", "scripts"}  # inside they are relative
 NO_INPUT_OUTPUT = {"os", "pathlib", "io", "json", "csv", "nibabel", "tempfile", "shutil", "subprocess", "socket"}
 NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "base"}
 

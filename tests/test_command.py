@@ -10,7 +10,7 @@ import pytest
 from monai.bundle import ConfigParser
 
 from drift_mri import __version__
-from drift_mri.command import OPTIONS, UNNEEDED, overrides, parser, table
+from drift_mri.command import OPTIONS, PATHS, PATTERNS, UNNEEDED, main, overrides, parser, table
 from tests.processes import DRIFT_MRI, ROOT, fresh, run
 
 
@@ -31,6 +31,13 @@ def test_every_option_is_one_of_the_config():
     assert set(OPTIONS) <= set(config.get().keys())
 
 
+def test_no_option_takes_a_text_that_monai_would_evaluate():
+    """Each has its values, a number, or a path or pattern, which is no text."""
+    for name, how in OPTIONS.items():
+        closed = how.get("type") in (int, float) or "choices" in how or how.get("action") == "store_true"
+        assert closed or name in (*PATHS, *PATTERNS), name
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -42,12 +49,14 @@ def test_every_option_is_one_of_the_config():
         (["scan.nii", "-o", "out", "--report", "true"], "true is one too many"),
         (["scan.nii", "-o", "out", "--slice_thickness", "thick"], "thick"),
         (["scan.nii", "-o", "out", "--slice_axis", "3"], "--slice_axis"),
-        (["scan.nii", "-o", "out", "--speed", "slow"], "slow"),
+        (["scan.nii", "-o", "out", "--missing_slices", "some"], "some"),
         (["scan.nii", "-o", "out", "--jobs", "many"], "many"),
         (["", "-o", "out"], "input is empty"),
         (["scan.nii", "-o", ""], "output_dir is empty"),
         (["scan.nii"], "-o"),
-        (["scan.nii", "-o", "out", "--size", "small"], "--size small needs weights of that size: slices alone ships"),
+        (["bids", "out", "group"], "group is no level of this app"),
+        (["bids", "out", "participants"], "expected -o OUT, or BIDS_DIR OUT participant"),
+        (["scan.nii", "-o", "out", "--confidence", "$open('x', 'w')"], "--confidence"),
         ([], "input"),
     ],
 )
@@ -64,6 +73,22 @@ def test_any_name_is_taken_as_it_is(name, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     given = overrides(parser().parse_args([name, "-o", name]))
     assert given == {"input": [tmp_path / name], "output_dir": tmp_path / name}
+
+
+@pytest.mark.parametrize("option", ["--participant-label", "--participant_label"])
+def test_a_bids_app_takes_dataset_results_and_level(option, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    given = overrides(parser().parse_args(["bids", "out", "participant", option, "01", "02"]))
+    labels = [PurePosixPath("01"), PurePosixPath("02")]
+    assert given == {"input": [tmp_path / "bids"], "output_dir": tmp_path / "out", "participant_label": labels}
+    named = overrides(parser().parse_args(["bids", "out", "participant", "-o", "results"]))
+    assert len(named["input"]) == 3, "with -o these are three scans"
+
+
+def test_a_guide_without_a_name_is_no_path(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    given = [overrides(parser().parse_args(["a", "-o", "out", "--guide", *name])) for name in ((), ("t1.nii",))]
+    assert [one["guide"] for one in given] == ["auto", tmp_path / "t1.nii"]
 
 
 def test_help_lists_every_option_and_version_is_the_bundles(capsys):
@@ -97,7 +122,7 @@ def test_a_dry_run_for_programs_is_all_of_standard_output(tmp_path):
     assert [row["what"] for row in json.loads(done.stdout)] == ["will rebuild", "will skip"], done.stderr
 
 
-def test_patterns_and_labels_may_be_several_and_of_any_letters(tmp_path):
+def test_patterns_and_labels_may_be_several_and_of_any_letters(tmp_path, monkeypatch, capfd):
     words = "a -o out --include $x @y --include *.nii --exclude %z --participant_label 01 sub-02".split()
     given = overrides(parser().parse_args(words))
     patterns = {name: given[name] for name in ("include", "exclude", "participant_label")}
@@ -106,9 +131,11 @@ def test_patterns_and_labels_may_be_several_and_of_any_letters(tmp_path):
     assert texts == {"include": ["$x", "@y", "*.nii"], "exclude": ["%z"], "participant_label": ["01", "sub-02"]}
     save_scan(tmp_path / "$x.nii.gz")
     save_scan(tmp_path / "b.nii.gz")
-    done = drift_mri(".", "-o", "out", "--include", "$x*", "--dry_run", folder=tmp_path)
-    assert done.returncode == 0 and done.stderr == ""
-    assert "$x.nii.gz" in done.stdout and "b.nii.gz" not in done.stdout and "1 scan, about" in done.stdout
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="0"):
+        main([".", "-o", "out", "--include", "$x*", "--dry_run"])
+    told = capfd.readouterr().out
+    assert "$x.nii.gz" in told and "b.nii.gz" not in told and "1 scan, about" in told
     assert {path.name for path in tmp_path.iterdir()} == {"$x.nii.gz", "b.nii.gz"}
 
 
@@ -154,7 +181,7 @@ def Mine():
 
 
 def test_a_network_of_ones_own_runs_by_a_config(tmp_path):
-    """And so does a module that lies beside it. What it misspells is told."""
+    """So does a module that lies beside it. A name that it misspells is refused."""
     save_scan(tmp_path / "a.nii.gz")
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "mine.yaml").write_text(MINE)
@@ -163,8 +190,8 @@ def test_a_network_of_ones_own_runs_by_a_config(tmp_path):
     assert done.returncode == 0 and "mine is asked" in done.stdout, done.stderr
     assert (tmp_path / "out" / "a_sr.nii.gz").is_file()
     (tmp_path / "own" / "mine.yaml").write_text("network_def: {_target_: scripts.networks.Drift}")
-    done = drift_mri("a.nii.gz", "-o", "new", "--config", "own/mine.yaml", folder=tmp_path)
-    assert done.returncode == 1 and "scripts.networks.Drift is scripts.method.networks.Drift now" in done.stderr
+    with pytest.raises(SystemExit, match=r"scripts\.networks\.Drift cannot be found"):
+        main([str(tmp_path / "a.nii.gz"), "-o", str(tmp_path / "new"), "--config", str(tmp_path / "own" / "mine.yaml")])
 
 
 def test_a_mistake_in_the_data_is_one_line(tmp_path):

@@ -40,9 +40,9 @@ def test_every_link_leads_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_file_of_the_bundle_that_a_page_names_exists(page):
-    for name in named(rf"\b((?:scripts|configs|docs|bundle|tests)/[\w./-]+\.(?:{ENDINGS}))\b", PAGES[page]):
+    for name in named(rf"\b((?:scripts|configs|docs|bundle|tests|benchmarks)/[\w./-]+\.(?:{ENDINGS}))\b", PAGES[page]):
         assert (ROOT / name).is_file(), name
-    for module in named(r"-m (tests[\w.]+)", PAGES[page]):
+    for module in named(r"-m (benchmarks[\w.]+)", PAGES[page]):
         assert (ROOT / f"{module.replace('.', '/')}.py").is_file(), module
     for name in named(r"\b(scripts(?:\.\w+)+)", PAGES[page]):
         assert locate(name) is not None, name

@@ -13,7 +13,7 @@ from pydicom import dcmread
 from tests.cohort_files import files
 from tests.dicom_files import mr_slices, save
 from tests.nano import NANO, NETWORK, random_weights, write_yaml
-from tests.processes import BUNDLE, ROOT, assert_told_in_one_line, fresh, monai_bundle, stacked
+from tests.processes import BUNDLE, ROOT, fresh, monai_bundle, stacked
 from tests.volumes import oblique
 
 SECOND_DEVICE = ROOT.parent / "shared" / "tools" / "second-device" / "second_device.py"  # no CPU, and needs no GPU
@@ -66,7 +66,7 @@ def test_a_thick_scan_comes_out_isotropic_and_in_place(tmp_path, write_nifti, ne
     assert abs(values.mean() - scan.mean()) < 0.25 * scan.mean(), "in the scan's own units"
 
 
-def test_a_series_comes_out_as_a_series_with_a_page_and_is_not_done_twice(tmp_path, network):
+def test_a_series_comes_out_as_a_series_with_a_page(tmp_path, network):
     """Options as the command line gives them: true and names are text there."""
     voxels = (1000 * np.random.default_rng(0).random((12, 10, 6))).astype(np.uint16)
     series, out = save(tmp_path / "dicom", mr_slices(voxels)), tmp_path / "out"
@@ -75,37 +75,15 @@ def test_a_series_comes_out_as_a_series_with_a_page_and_is_not_done_twice(tmp_pa
         *("--output_format", "dicom", "--report", "true", "--consistency", "measure", "--profile", "gaussian"),
         *("--ckpt_path", random_weights(tmp_path / "weights.pt")),
     )
-    first, second = monai_bundle(*command), monai_bundle(*command)
-    for result in (first, second):
-        assert result.returncode == 0, result.stderr
-        assert "Traceback" not in result.stderr + result.stdout
+    result = monai_bundle(*command)
+    assert result.returncode == 0, result.stderr
+    assert "Traceback" not in result.stderr + result.stdout
     (name,) = (path.name for path in out.iterdir() if path.is_dir())
     images = [dcmread(path) for path in sorted((out / name).iterdir())]
     assert len(images) == round(6 * 4.8 / 0.8) and {image.ImageType[0] for image in images} == {"DERIVED"}
     others = {"index.html", "summary.csv", "drift.log"}
     assert {path.name for path in out.iterdir()} == {name, f"{name}.json", f"{name}.html"} | others
-    assert "rebuilt" in first.stderr + first.stdout and "complete already" in second.stderr + second.stdout
-
-
-def test_a_missing_file_is_told_in_one_line(tmp_path, network):
-    out = tmp_path / "out"
-    result = monai_bundle(
-        *("run", "--config_file", stacked("configs/inference.yaml", network)),
-        *("--input", tmp_path / "absent.nii.gz", "--output_dir", out),
-        *("--ckpt_path", random_weights(tmp_path / "weights.pt")),
-    )
-    assert_told_in_one_line(result, "absent.nii.gz does not exist", "the input")
-    assert not out.exists()
-
-
-def test_weights_of_another_size_are_told_in_one_line(tmp_path, write_nifti, network, scan):
-    out, weights = tmp_path / "out", random_weights(tmp_path / "weights.pt", channels=(8, 16))
-    result = monai_bundle(
-        *("run", "--config_file", stacked("configs/inference.yaml", network)),
-        *("--input", write_nifti(scan, oblique()), "--output_dir", out, "--ckpt_path", weights),
-    )
-    assert_told_in_one_line(result, "weights.pt", "configs/models/")
-    assert not out.exists()
+    assert "rebuilt" in result.stderr + result.stdout
 
 
 @pytest.fixture(scope="module")

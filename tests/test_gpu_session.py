@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks import gpu_session
 from scripts.method.weights import check_card, write_card
 from scripts.stack.intensity import intensity_range
 from scripts.train.datasets import sharp_volumes
-from tests import gpu_session
 from tests.conftest import CARD
 
 COS, SIN = np.cos(0.1), np.sin(0.1)

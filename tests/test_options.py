@@ -7,13 +7,14 @@ import sys
 import pytest
 
 from scripts.errors import InputError
-from scripts.options import PATHS, PATTERNS, check_options
+from scripts.options import PATTERNS, check_options
 from tests import processes
 from tests.processes import ROOT
 
 PROGRAM = "/anywhere/site-packages/monai/bundle/__main__.py"
 CONFIG = ("--config_file", str(ROOT / "configs" / "inference.yaml"))
-EVALUATE = ("--config_file", str(ROOT / "configs" / "evaluate.yaml"))
+EVALUATE = ("--config_file", f"['{ROOT}/configs/inference.yaml', '{ROOT}/configs/evaluate.yaml']")
+ERROR_MAP = ("--config_file", f"['{ROOT}/configs/train.yaml', '{ROOT}/configs/error_map.yaml']")
 TRAIN = ("--config_file", f"['{ROOT}/configs/train.yaml', '{ROOT}/configs/models/small.yaml']")
 
 
@@ -26,6 +27,13 @@ def refusal(*typed, config=CONFIG):
         check(*typed, config=config)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def test_the_folder_of_a_config_is_searched_for_modules(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "mine.yaml").write_text("flips: true")
+    check(config=("--config_file", f"['{ROOT}/configs/inference.yaml', '{tmp_path}/mine.yaml']"))
+    assert str(tmp_path) in sys.path
 
 
 @pytest.mark.parametrize(
@@ -85,49 +93,23 @@ def test_a_component_is_no_option_of_a_training_either():
 
 
 @pytest.mark.parametrize(
-    ("typed", "expected"),
-    [
-        (("--speed", "slow"), "expected fast or paper"),
-        (("--slice_axis", "3"), "expected 0 or 1 or 2"),
-        (("--report", "maybe"), "expected true or false"),
-        (("--both_planes", "2"), "expected true or false"),
-        (("--slice_thickness", "thick"), "expected a number"),
-    ],
+    "place", ["network_def: {_target_: scripts.networks.Drift}", "run: ['$scripts.networks.Drift(3)']"]
 )
-def test_a_value_that_the_table_of_options_does_not_allow_is_refused(typed, expected):
-    assert expected in refusal(*typed)
-
-
-@pytest.mark.parametrize(
-    ("old", "told"),
-    [
-        ("scripts.inference.DriftInferer", "is scripts.rebuild.inferer.DriftInferer now"),
-        ("scripts.networks.Drift", "is scripts.method.networks.Drift now"),
-        ("scripts.method.flow.Drift", "is scripts.method.networks.Drift now"),
-        ("scripts.networks.NoSuchThing", "cannot be found"),
-    ],
-)
-@pytest.mark.parametrize("place", ["network_def: {{_target_: {}}}", "run: [$import os, '$print({}(3))']"])
-def test_a_config_that_names_an_old_place_is_told_the_new_one(place, old, told, tmp_path):
-    (tmp_path / "mine.yaml").write_text(place.format(old))
+def test_a_config_that_names_what_is_not_there_is_refused(place, tmp_path):
+    (tmp_path / "mine.yaml").write_text(place)
     message = refusal(config=("--config_file", f"['{CONFIG[1]}', '{tmp_path}/mine.yaml']"))
-    assert f"{old} {told}" in message
+    assert "scripts.networks.Drift cannot be found" in message
+    assert "cannot be found" in refusal("--inferer::_target_", "scripts.inference.DriftInferer")
 
 
 def test_a_package_that_a_config_needs_is_named_with_what_installs_it(tmp_path, monkeypatch):
     """A training where the package's extra is not installed, and that was never imported."""
-    monkeypatch.delattr("scripts.train.training", raising=False)
-    for name in [name for name in sys.modules if name.split(".")[0] == "ignite" or name == "scripts.train.training"]:
+    monkeypatch.delattr("scripts.train.stage", raising=False)
+    for name in [name for name in sys.modules if name.split(".")[0] == "ignite" or name == "scripts.train.stage"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ignite", None)  # as where it is not installed
     told = refusal(config=("--config_file", str(ROOT / "configs" / "train.yaml")))
     assert "ignite, which is not installed: pip install pytorch-ignite tensorboard" in told
-
-
-def test_so_is_a_command_that_names_one():
-    assert "is scripts.rebuild.inferer.DriftInferer now" in refusal(
-        "--inferer::_target_", "scripts.inference.DriftInferer"
-    )
 
 
 @pytest.mark.parametrize(
@@ -140,18 +122,7 @@ def test_so_is_a_command_that_names_one():
         ("--report", "true", "--noreport", "--logging_file", "x.conf", "--output-dir", "out"),
         ("--inferer::overlap", "-1", "--input=./$x", "--ckpt_path", "/2024/$a", "--", "--verbose"),
         ("--output", "{'_target_': 'x'}", "--network", "@weights", "--network_def::velocity::norm", "false"),
-        (
-            "--bfloat16",
-            "False",
-            "--slice_axis",
-            "None",
-            "--slice_thickness",
-            "3.5",
-            "--speed",
-            "paper",
-            "--profile",
-            "8",
-        ),
+        ("--bfloat16", "False", "--slice_axis", "None", "--guide", "None", "--speed", "paper", "--profile", "8"),
     ],
 )
 def test_what_is_known_passes(typed):
@@ -166,6 +137,12 @@ def test_files_that_are_stacked_and_those_of_tracking_bring_their_names():
     assert "Did you mean stage1?" in refusal("stage_1", config=TRAIN)
 
 
+def test_a_config_without_the_file_on_which_it_stands_is_told_that_file():
+    told = refusal(config=("--config_file", str(ROOT / "configs" / "evaluate.yaml")))
+    assert told.startswith("both_planes, ckpt_path,") and "A file is missing under it" in told
+    assert "['configs/inference.yaml','configs/evaluate.yaml']" in told
+
+
 def test_options_of_a_file_count_as_typed(tmp_path):
     path = tmp_path / "options.yaml"
     path.write_text(f"config_file: {CONFIG[1]}\nslice_thicknes: 3\n")
@@ -174,54 +151,41 @@ def test_options_of_a_file_count_as_typed(tmp_path):
     check("--args_file", str(path), config=())
 
 
-@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize("name", ["input", "label_dir", "error_start", "segmenter"])
 @pytest.mark.parametrize("text", ["$print(1)", "@device", "%scan.nii.gz"])
 def test_a_path_that_would_be_evaluated_is_refused_with_the_remedy(text, name):
-    train = dict.fromkeys(("dataset_dir", "label_dir", "error_start", "shipped"), TRAIN)
-    config = {**train, "segmenter": EVALUATE}.get(name, CONFIG)
+    config = {"label_dir": TRAIN, "error_start": ERROR_MAP, "segmenter": EVALUATE}.get(name, CONFIG)
     assert f"Write it as ./{text}." in refusal(f"--{name}", text, config=config)
     check(f"--{name}", f"./{text}", config=config)
+
+
+@pytest.mark.parametrize("text", ["$print(1)", "@device", "%x.yaml::a", "['a', '$print(1)']"])
+@pytest.mark.parametrize("name", ["profile", "slice_thickness", "deblocked"])
+def test_a_text_that_would_be_evaluated_is_refused(name, text):
+    assert "which MONAI would evaluate" in refusal(f"--{name}", text)
 
 
 def test_one_of_a_list_that_would_be_evaluated_is_refused():
     assert "--input $b.nii begins with $" in refusal("--input", "['a.nii', '$b.nii']")
 
 
-@pytest.mark.parametrize(
-    ("text", "read"),
-    [
-        ("2024_01_15", "20240115"),
-        ("2024", "2024"),
-        ("True", "True"),
-        ("1e5", "100000.0"),
-        ("a,b", "('a', 'b')"),
-        ("a#1", "'a'"),
-        ("0x10", "16"),
-        ("None", "None"),
-    ],
-)
-def test_a_path_that_python_reads_as_something_else_is_refused_with_the_remedy(text, read):
+@pytest.mark.parametrize("text", ["2024_01_15", "True", "1e5", "[2024_01_15, 'b']"])
+def test_a_path_that_python_reads_as_something_else_is_refused_with_the_remedy(text):
     message = refusal("--input", text)
-    assert f"would be read as {read}" in message and f"Write it as ./{text}." in message
+    assert "--input is read as " in message and "Write it as ./NAME." in message
     check("--input", f"./{text}")
+    assert "is read as ('a', 'b')" in refusal("--output_dir", "a,b")
 
 
-@pytest.mark.parametrize("text", ["*T2w*", "sub-01/*", "?.nii", "['*a*', 'b']", "01", "1"])
+@pytest.mark.parametrize("text", ["*T2w*", "sub-01/*", "['*a*', 'b']", "01", "1", "10,11"])
 def test_patterns_and_labels_pass(text):
     for name in PATTERNS:
         check(f"--{name}", text)
 
 
-@pytest.mark.parametrize(
-    ("text", "remedy"),
-    [("10,11", "['10,11']"), ("1e3", "['1e3']"), ("$*", "[$]*"), ("@a", "[@]a"), ("", "expected a pattern")],
-)
+@pytest.mark.parametrize(("text", "remedy"), [("1e3", "['NAME']"), ("$*", "[$]*"), ("@a", "[@]a"), ("", "is empty")])
 def test_patterns_that_would_be_read_as_something_else_are_refused_with_the_remedy(text, remedy):
     assert remedy in refusal("--include", text)
-
-
-def test_names_of_a_list_are_texts():
-    assert "in quotes" in refusal("--input", "[2024_01_15, b]")
 
 
 @pytest.mark.parametrize(
@@ -249,8 +213,10 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_documented_commands_pass(command, monkeypatch):
-    monkeypatch.chdir(ROOT)
+def test_documented_commands_pass(command, monkeypatch, tmp_path):
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    (tmp_path / "mine.yaml").write_text("{}")  # a reader's own
+    monkeypatch.chdir(tmp_path)
     check(*shlex.split(command), config=())
 
 
@@ -264,10 +230,8 @@ def run(*typed, cwd):
 
 
 def test_the_command_refuses_before_it_evaluates_or_writes_anything(tmp_path):
-    """A name that is code is not run; a misspelt option does not rebuild the sample."""
+    """A name that is code is not run."""
     evil = run("--input", "$open('ran', 'w')", "--output_dir", "out", cwd=tmp_path)
     assert evil.returncode == 1 and "error: --input $open('ran', 'w') begins with $" in evil.stderr
     assert "Traceback" not in evil.stderr + evil.stdout
-    misspelt = run("--slice_thicknes", "3", cwd=tmp_path)
-    assert misspelt.returncode == 1 and "error: --slice_thicknes is no option." in misspelt.stderr
     assert list(tmp_path.iterdir()) == []

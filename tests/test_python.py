@@ -3,6 +3,8 @@
 import doctest
 import inspect
 import json
+import re
+import sys
 
 import nibabel as nib
 import numpy as np
@@ -71,7 +73,7 @@ def test_networks_stay_loaded(scan, result):
 
 
 def test_options_are_the_commands():
-    assert set(inspect.signature(rebuild).parameters) - {"scan"} == set(OPTIONS) - OF_FOLDERS | {"size"}
+    assert set(inspect.signature(rebuild).parameters) - {"scan", "unknown"} == set(OPTIONS) - OF_FOLDERS | {"config"}
 
 
 @pytest.mark.parametrize(
@@ -83,16 +85,53 @@ def test_options_are_the_commands():
         ((np.zeros((4, 4)), np.eye(4)), {}, "shape"),
         (None, {"slice_thickness": "thick"}, "slice_thickness"),
         (None, {"ckpt_path": "no.pt"}, "no.pt"),
-        (None, {"speed": "slow"}, "slow"),
         (None, {"missing_slices": "some"}, "some"),
-        (None, {"size": "gigantic"}, "gigantic"),
-        (None, {"size": "small"}, "slices alone ships"),
+        (None, {"config": "no.yaml"}, "no.yaml"),
+        ("", {}, "scan is empty"),
+        (None, {"slice_tickness": 5}, "slice_tickness is no option: expected one of slice_thickness"),
+        (None, {"slice_thickness": "@device"}, "slice_thickness .* begins with"),
+        (None, {"missing_slices": ["%configs/train.yaml::device"]}, "missing_slices .* begins with"),
     ],
 )
 def test_mistakes_are_told_in_one_line(scan, given, options, said):
     with pytest.raises(InputError, match=said) as caught:
         rebuild(scan if given is None else given, **options)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["slice_thickness", "missing_slices", "isotropic"])
+def test_no_text_is_evaluated(scan, name, tmp_path):
+    mark = tmp_path / "mark"
+    with pytest.raises(InputError, match=f"{name} .* which MONAI would evaluate"):
+        rebuild(scan, **{name: f"$open({str(mark)!r}, 'w')"})
+    assert not mark.exists()
+
+
+def test_settings_of_the_method_are_those_of_a_config(scan, result, tmp_path):
+    """As the command's. What the call says comes last."""
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("inferer::steps: 0\nconsistency: measure\nslice_thickness: 4\ntarget_thickness: 1.25\n")
+    main([str(scan), "-o", str(tmp_path), "--slice_thickness", "5", "--config", str(mine)])
+    own = rebuild(scan, slice_thickness=5, config=mine)
+    np.testing.assert_array_equal(own.get_fdata(), nib.load(tmp_path / "scan_sr.nii.gz").get_fdata())
+    assert own.record["Facts"]["slice thickness"] == ("5 mm", "given") and own.record["Summary"]["steps"] == 0
+    assert (own.shape, result.shape) == ((16, 18, 20), (16, 18, 25))
+
+
+def test_a_network_of_ones_own_is_that_of_docs_own_md(scan, result, tmp_path, monkeypatch):
+    """It lies beside the config, and changes nothing, unlike the one that ships."""
+    config, code, *_ = re.findall(r"```(?:yaml|python)\n(.*?)```", (ROOT / "docs" / "own.md").read_text(), re.DOTALL)
+    (tmp_path / "my_module.py").write_text(f"import torch\n\n\n{code}")
+    (tmp_path / "mine.yaml").write_text(config)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "my_module", raising=False)  # other tests have another
+    own = rebuild(scan, config=tmp_path / "mine.yaml")
+    del sys.modules["my_module"]
+    assert own.shape == result.shape and np.abs(own.get_fdata() - result.get_fdata()).max() > 1
+
+
+def test_an_axis_of_numpy_is_an_axis(scan):
+    assert rebuild(scan, slice_axis=np.int64(2)).shape == rebuild(scan, slice_axis=2).shape
 
 
 def test_it_prints_nothing_and_leaves_no_scripts_behind(scan):

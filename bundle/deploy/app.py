@@ -56,7 +56,6 @@ class DriftApplication(Application):
         parser.read_config(str(config))
         parser.read_meta(str(self.bundle / "configs" / "metadata.json"))
         parser["bundle_root"] = str(self.bundle)
-        parts = {name: parser.get_parsed_content(name) for name in ("device", "preprocessing", "network", "inferer")}
         card, weights = (parser.get_parsed_content(name) for name in ("card", "ckpt_path"))
         source, target = Path(self.context.input_path), Path(self.context.output_path)
         finding = Finding(
@@ -67,7 +66,9 @@ class DriftApplication(Application):
             failures=self.failures,
             name="finding",
         )
-        rebuilding = Rebuilding(self, **parts, failures=self.failures, name="rebuilding")
+        rebuilding = Rebuilding(
+            self, rebuilder=parser.get_parsed_content("rebuilder"), failures=self.failures, name="rebuilding"
+        )
         writing = Writing(
             self,
             folder=target,

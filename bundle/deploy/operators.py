@@ -14,15 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from monai.deploy.core import ExecutionContext, Fragment, InputContext, Operator, OperatorSpec, OutputContext
-from monai.inferers import Inferer
-from monai.transforms import Compose
 
 from scripts.errors import InputError, input_error
 from scripts.inputs import dicom
 from scripts.outputs.dicom import write_series
-from scripts.rebuild.inferer import rebuild
+from scripts.rebuild.rebuilder import Rebuilder
 
 logger = logging.getLogger("drift")
 
@@ -96,23 +93,12 @@ class Rebuilding(Operator):
     """Reads a series and rebuilds it.
 
     Args:
-        device, preprocessing, network, inferer: parts of `configs/inference.yaml`, under their names.
+        rebuilder: of `configs/inference.yaml`.
         failures: what could not be done is added to it.
     """
 
-    def __init__(
-        self,
-        fragment: Fragment,
-        *,
-        device: torch.device,
-        preprocessing: Compose,
-        network: torch.nn.Module,
-        inferer: Inferer,
-        failures: list[str],
-        name: str,
-    ):
-        self.device, self.preprocessing, self.network, self.inferer = device, preprocessing, network, inferer
-        self.failures = failures
+    def __init__(self, fragment: Fragment, *, rebuilder: Rebuilder, failures: list[str], name: str):
+        self.rebuilder, self.failures = rebuilder, failures
         super().__init__(fragment, name=name)
 
     def setup(self, spec: OperatorSpec) -> None:
@@ -124,12 +110,9 @@ class Rebuilding(Operator):
         """Rebuilds one series."""
         series, start = op_input.receive("series"), time.perf_counter()
         with noted(self.failures, series.name):
-            measured = self.preprocessing({"image": series})["image"]
-            volume = rebuild(measured, self.network, self.inferer, self.device)[0]
-            op_output.emit((series, volume), "result")
-            logger.info(
-                f"{series.name} rebuilt, {int(volume.meta['steps'])} Euler steps, {time.perf_counter() - start:.1f} s"
-            )
+            rebuilt = self.rebuilder(self.rebuilder.measure(series))
+            op_output.emit((series, rebuilt.volume), "result")
+            logger.info(f"{series.name} rebuilt, {rebuilt.steps} Euler steps, {time.perf_counter() - start:.1f} s")
 
 
 class Writing(Operator):

@@ -76,19 +76,19 @@ class Rebuild(InferTask):
         """Rebuilds the scan that a request names.
 
         Args:
-            request: `image`, path of a scan or a folder with one DICOM series; options of the bundle;
-                `result_extension`, `.nii.gz` if it is left out.
+            request: `image`, path of a scan or a folder with one DICOM series; `guide`, the same of a scan of another
+                contrast of the head, if there is one; options of the bundle; `result_extension`, `.nii.gz` if it is
+                left out.
 
         Returns:
             Path of a new float32 volume in the scan's intensity units, and what was taken for its acquisition (lengths
             in mm).
-
-        Raises:
-            InputError: if the scan or an option is not what is expected.
         """
         from scripts.errors import InputError
-        from scripts.inputs.scans import scans
-        from scripts.rebuild.inferer import rebuild
+        from scripts.inputs.scans import guide_named, scans
+        from scripts.inputs.selection import Selection
+        from scripts.rebuild.error_map import ErrorMaps
+        from scripts.rebuild.rebuilder import Rebuilder
         from scripts.stack.acquisition import Acquisition
 
         start = time.perf_counter()
@@ -96,18 +96,19 @@ class Rebuild(InferTask):
         if ending not in ENDINGS:
             raise InputError(f"result_extension is {ending!r}: expected {', '.join(ENDINGS)}.")
         config = self._config_with(bundle_options(request))
-        preprocessing, inferer, card = (
-            config.get_parsed_content(name) for name in ("preprocessing", "inferer", "card")
-        )
+        names = ("preprocessing", "rebuilder#guide_preprocessing", "inferer", "card")
+        preprocessing, of_guides, inferer, card = map(config.get_parsed_content, names)
         if not request["image"]:
             raise InputError("the studies have no image of that name. GET /datastore/?output=all lists them.")
-        found = scans(request["image"], "", max(card.target_range))
+        found = scans(request["image"], "", Selection(max(card.target_range)))
         if len(found) != 1:
             raise InputError(f"{request['image']} holds {len(found)} scans: expected one. Send them one by one.")
-        measured = preprocessing({"image": found[0]["image"]})["image"]
-        result = rebuild(measured, self.network, inferer, self.device)
-        path, _ = Writer()({"pred": result[0], "result_extension": ending, "result_dtype": "float32"})
-        facts = {**asdict(Acquisition.of(result)), "steps": int(result.meta["steps"])}
+        parts = (self.network, inferer, self.device, preprocessing, ErrorMaps(), of_guides, card.guide_share)
+        rebuilder = Rebuilder(*parts)
+        measured, guide = rebuilder.measure(found[0].source), request.get("guide")
+        rebuilt = rebuilder(measured, rebuilder.guide(guide_named(guide).source, measured) if guide else None)
+        path, _ = Writer()({"pred": rebuilt.volume, "result_extension": ending, "result_dtype": "float32"})
+        facts = {**asdict(Acquisition.of(rebuilt.measured)), "steps": rebuilt.steps}
         return path, {**facts, "seconds": round(time.perf_counter() - start, 1)}
 
 
@@ -131,27 +132,30 @@ class DriftApp(MONAILabelApp):
         """Runs the model; a mistake of the user's is answered by status 400 and what to do.
 
         Args:
-            request: its `image` is a name in the studies, or a path within them or of a file that was sent. MONAI Label
-                alone would open any file of the server's.
+            request: its `image`, and its `guide` if it has one, is a name in the studies, or a path within them or of a
+                file that was sent. MONAI Label alone would open any file of the server's.
             datastore: of the studies, if not the app's own.
 
         Raises:
             HTTPException: for such a mistake.
         """
-        from scripts.errors import input_error
+        from scripts.errors import InputError, input_error
 
-        image = str(request.get("image", ""))
-        path = os.path.abspath(os.path.join(self.studies, image))  # a link in the studies may lead out of them
+        named = {name: str(request[name]) for name in ("image", "guide") if request.get(name)}
+        found = {name: self._path(one, datastore or self.datastore()) for name, one in named.items()}
+        try:
+            if "guide" in found and not found["guide"]:
+                raise InputError("the studies have no guide of that name. GET /datastore/?output=all lists them.")
+            return super().infer({**request, "image": "", **found}, datastore)
+        except Exception as error:
+            mistake = error.msg if isinstance(error, MONAILabelException) else input_error(error)
+            if mistake is None:
+                raise
+            raise HTTPException(400, str(mistake)) from error
+
+    def _path(self, name: str, datastore: Any) -> str:
+        """Of a scan that a request names; empty if the studies have none of that name."""
+        path = os.path.abspath(os.path.join(self.studies, name))  # a link in the studies may lead out of them
         roots = (self.studies, self.sent.name)
         within = any(path != os.path.abspath(root) and Path(path).is_relative_to(root) for root in roots)
-        if within and os.path.exists(path):
-            image = path
-        else:
-            image = (datastore or self.datastore()).get_image_uri(image)
-        try:
-            return super().infer({**request, "image": image}, datastore)
-        except Exception as error:
-            told = error.msg if isinstance(error, MONAILabelException) else input_error(error)
-            if told is None:
-                raise
-            raise HTTPException(400, str(told)) from error
+        return path if within and os.path.exists(path) else str(datastore.get_image_uri(name) or "")

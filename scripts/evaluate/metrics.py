@@ -27,7 +27,6 @@ def psnr(prediction: Tensor, truth: Tensor, mask: Tensor | None = None) -> float
     """Peak signal-to-noise ratio over the volume, `20 log10(range) - 10 log10(MSE)`, in dB (Sec. 4.1).
 
     Args:
-        prediction: `(X, Y, Z)`.
         truth: `(X, Y, Z)`; its whole range is the peak.
         mask: `(X, Y, Z)` bool, the voxels whose error counts; all without it.
 
@@ -53,15 +52,8 @@ def ssim(prediction: Tensor, truth: Tensor) -> float:
     Wang et al., IEEE Trans. Image Process. 13:600-612 (2004). One map, which takes the truth to [0, 1], is applied to
     both volumes. A direction whose slices are smaller than the window is left out.
 
-    Args:
-        prediction: `(X, Y, Z)`.
-        truth: `(X, Y, Z)`.
-
     Returns:
         At most 1; NaN where no direction has slices as large as the window.
-
-    Raises:
-        ValueError: if shapes differ or the truth is constant.
     """
     check_pair(prediction, truth)
     low, extent = truth.min(), data_range(truth)
@@ -79,9 +71,6 @@ def ssim(prediction: Tensor, truth: Tensor) -> float:
 def laplacian(volume: Tensor) -> Tensor:
     """Sum of the second differences along the three axes, in intensity per voxel squared; edges are repeated.
 
-    Args:
-        volume: `(X, Y, Z)`.
-
     Returns:
         `(X, Y, Z)`.
     """
@@ -93,13 +82,6 @@ def hf_psnr(prediction: Tensor, truth: Tensor) -> float:
 
     `20 log10(range of the truth's image) - 10 log10(MSE of the Laplacians)`. The range is the image's: the number does
     not depend on the truth's sharpest voxel.
-
-    Args:
-        prediction: `(X, Y, Z)`.
-        truth: `(X, Y, Z)`.
-
-    Raises:
-        ValueError: if shapes differ or the truth is constant.
     """
     check_pair(prediction, truth)
     filtered = [laplacian(v.double())[None, None] for v in (prediction, truth)]
@@ -110,14 +92,6 @@ def gradient_rmse(prediction: Tensor, truth: Tensor, axis: int) -> float:
     """Grad-RMSE, `sqrt(mean((grad_z prediction - grad_z truth)^2))` with the slice axis as z (Eq. S4).
 
     The gradient is the difference of neighbouring slices of the fine grid, in shares of the truth's range per voxel.
-
-    Args:
-        prediction: `(X, Y, Z)`.
-        truth: `(X, Y, Z)`.
-        axis: slice axis.
-
-    Raises:
-        ValueError: if shapes differ or the truth is constant.
     """
     check_pair(prediction, truth)
     error = (prediction.double() - truth.double()).diff(dim=axis) / data_range(truth)
@@ -150,16 +124,11 @@ def lesion_contrast_kept(prediction: Tensor, truth: Tensor, sizes: Tensor, below
     The ratios are 0.5 and 1, the result is (40 x 0.5 + 10 x 1) / 50 = 0.6.
 
     Args:
-        prediction: `(X, Y, Z)`.
-        truth: `(X, Y, Z)`.
         sizes: `(X, Y, Z)`, see `lesion_sizes`.
         below: only lesions of fewer voxels count.
 
     Returns:
         The weighted mean of the ratios; NaN where there is no such lesion, or none that has a ring and a contrast.
-
-    Raises:
-        ValueError: if shapes differ.
     """
     check_pair(prediction, truth)
     voxels = sizes.cpu().numpy()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,15 +22,16 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..inputs.transforms import LoadScand
-from ..method.calibration import Calibration
-from ..rebuild.error_map import ErrorMaps, error_map
-from ..rebuild.inferer import StackInferer, rebuild
+from ..rebuild.error_map import ErrorMaps
+from ..rebuild.inferer import StackInferer
+from ..rebuild.rebuilder import Rebuilder
+from ..rebuild.rebuilt import ErrorMap, Rebuilt
 from ..stack import intensity, spectra, tissue, trace
-from ..stack.acquisition import SLR, Acquisition, Profile, length
+from ..stack.acquisition import SLR, Acquisition, Profile
 from ..stack.grid import voxel_spacing
 from ..stack.profile import slice_profile
 from ..train.simulation import simulate
-from .checks import check_thickness, expect, is_number
+from .checks import check_thickness, expect, is_number, lengths
 from .metrics import (
     covered,
     gradient_rmse,
@@ -41,7 +43,6 @@ from .metrics import (
     ssim,
     width_and_rank,
 )
-from .segmentation import LabelMap, Segmenter, agreement
 from .tables import CASE, group_means, means_table, write_tables
 
 logger = logging.getLogger("drift")
@@ -50,10 +51,11 @@ SMALL_LESION = 60  # voxels; less is small
 NOMINAL = (0.5, 0.7, 0.9, 0.95, 0.99)  # confidences of error maps
 TRUTH = "truth"  # the method whose result is the truth; some metrics need no truth and measure it as well
 
-# Thick slices (1, X, Y, Z) with affine and acquisition, and that acquisition -> (1, X', Y', Z') on its fine grid
-Method = Callable[[MetaTensor, Acquisition], Tensor]
-# Truth (X, Y, Z) and slice axis -> what measures a prediction (X, Y, Z): columns of the tables and their numbers
-Metrics = Callable[[Tensor, int], Callable[[Tensor], dict[str, float]]]
+# Thick slices (1, X, Y, Z) with affine and acquisition, and that acquisition -> (1, X', Y', Z') on its fine grid, or a
+# `Rebuilt`, which tells more
+Method = Callable[[MetaTensor, Acquisition], Tensor | Rebuilt]
+# Truth (X, Y, Z) with its affine, and slice axis -> what measures a prediction (X, Y, Z): columns and their numbers
+Metrics = Callable[[MetaTensor, int], Callable[[Tensor], dict[str, float]]]
 
 
 def by_networks(
@@ -63,22 +65,15 @@ def by_networks(
     inferer: StackInferer,
     device: torch.device | str,
     maps: ErrorMaps | None = None,
-) -> MetaTensor:
-    """The method that ships, `inferer.rebuild`; the slices carry their acquisition.
+) -> Rebuilt:
+    """The method that ships, `Rebuilder`; the slices carry their acquisition."""
+    return Rebuilder(network, inferer, device, error_maps=maps or ErrorMaps())(thick)
 
-    If error maps are wanted, the result's meta data hold the half-widths for each of `NOMINAL`, in `half_widths`, and
-    the `calibration`. The person of the scan does not calibrate them.
-    """
-    result = rebuild(thick, network, inferer, device)
-    if maps is not None and maps.wanted and maps.calibration is not None:
-        subject = thick.meta.get("subject")
-        by = (network, device, maps.calibration, NOMINAL[0], subject)
-        width = error_map(thick, result, *by, bfloat16=inferer.bfloat16)  # type: ignore[arg-type]  # a Drift
-        factors = [maps.calibration.factor(acquisition.slice_thickness, level, subject) for level in NOMINAL]
-        own = width.as_tensor()[0] / factors[0]
-        result.meta["half_widths"] = {level: own * factor for level, factor in zip(NOMINAL, factors)}
-        result.meta["calibration"] = maps.calibration
-    return result
+
+def volume_of(result: Tensor | Rebuilt) -> Tensor:
+    """`(1, X', Y', Z')` on the CPU, without meta data, of what a method gives."""
+    volume = result.volume[None] if isinstance(result, Rebuilt) else result
+    return convert_to_tensor(volume, device="cpu", track_meta=False)
 
 
 def given(thick: MetaTensor, acquisition: Acquisition, volume: Tensor) -> Tensor:
@@ -87,11 +82,7 @@ def given(thick: MetaTensor, acquisition: Acquisition, volume: Tensor) -> Tensor
 
 
 def read_volume(path: str | os.PathLike) -> MetaTensor:
-    """A sharp volume `(1, X, Y, Z)` with its affine.
-
-    Raises:
-        InputError: if the file is no 3-D real-valued volume on an orthogonal grid, or holds NaN or infinite voxels.
-    """
+    """A sharp volume `(1, X, Y, Z)` with its affine."""
     return LoadScand("label")({"label": path})["label"]
 
 
@@ -126,23 +117,21 @@ def central_slab(volume: MetaTensor, slice_axis: int, count: int | None) -> Meta
 
 @dataclass(frozen=True)
 class Truth:
-    """A sharp volume, and the masks and labels that it alone gives; rebuilt volumes are measured with them.
+    """A sharp volume, and the masks that it alone gives; rebuilt volumes are measured with them.
 
     Attributes:
         name: of the volume, for messages.
         sharp: `(1, X, Y, Z)` with its affine, not constant.
         slice_axis: of the slices that are simulated.
         lesion_sizes: `(1, X, Y, Z)` in voxels, 0 outside of lesions; null where no mask is known.
-        metrics: see `Metrics`; null for none.
-        segmenter: null for none.
+        metrics: see `Metrics`.
     """
 
     name: str
     sharp: MetaTensor
     slice_axis: int
     lesion_sizes: MetaTensor | None
-    metrics: Metrics | None
-    segmenter: Segmenter | None
+    metrics: Sequence[Metrics] = ()
 
     @cached_property
     def volume(self) -> Tensor:
@@ -160,14 +149,9 @@ class Truth:
         return tissue.flat_tissue(self.volume)
 
     @cached_property
-    def measure_more(self) -> Callable[[Tensor], dict[str, float]]:
-        """Measures a prediction `(X, Y, Z)` by `metrics`."""
-        return (lambda _: {}) if self.metrics is None else self.metrics(self.volume, self.slice_axis)
-
-    @cached_property
-    def labels(self) -> LabelMap | None:
-        """The segmentation of the volume; null without a segmenter."""
-        return None if self.segmenter is None else self.segmenter(self.sharp, self.name)
+    def measures(self) -> list[Callable[[Tensor], dict[str, float]]]:
+        """Each of `metrics`, for predictions `(X, Y, Z)` of this volume."""
+        return [metrics(self.sharp[0], self.slice_axis) for metrics in self.metrics]  # type: ignore[arg-type]
 
     def row(self, label: str, method: Method, thick: MetaTensor, told: Acquisition, acquired: Acquisition) -> dict:
         """One method's columns of `CASE` and `METRICS`.
@@ -185,44 +169,35 @@ class Truth:
         start = time.perf_counter()
         result = method(thick.clone(), told)
         seconds = time.perf_counter() - start
-        prediction = convert_to_tensor(result, device="cpu", track_meta=False).to(self.volume)
+        prediction = volume_of(result).to(self.volume)
         if prediction.shape != self.sharp.shape or not torch.isfinite(prediction).all():
             raise InputError(
                 f"{label} made a volume of {tuple(prediction.shape)} of {self.name} at {told.slice_thickness:g} mm: "
                 f"expected {tuple(self.sharp.shape)}, all finite. Mend the method, or leave it out."
             )
         quality = self.measure(prediction[0], acquired)
-        if self.segmenter is not None and self.labels is not None:
-            rebuilt, of = MetaTensor(prediction, affine=self.sharp.affine), f"{label} of {self.name}"
-            found = self.labels if label == TRUTH else self.segmenter(rebuilt, of)
-            quality["dice"] = agreement(found, self.labels, of)
-        meta = getattr(result, "meta", {})
-        own = {"seconds": seconds, **meta.get("measured", {})}
-        if "half_widths" in meta:
-            own |= self.sureness(prediction[0], meta["half_widths"], meta["calibration"])
-        return {"method": label, "steps": meta.get("steps"), **quality, **own}
+        own: dict[str, Any] = {"seconds": seconds}
+        if isinstance(result, Rebuilt):
+            own |= {"steps": result.steps, **result.scores}
+            own |= {} if result.error_map is None else self.sureness(prediction[0], result.error_map)
+        return {"method": label, "steps": None, **quality, **own}
 
-    def sureness(
-        self, prediction: Tensor, widths: Mapping[float, Tensor], calibration: Calibration
-    ) -> dict[str, float]:
-        """How an error map keeps its word.
-
-        Args:
-            prediction: `(X, Y, Z)`.
-            widths: confidence -> half-widths, `(X, Y, Z)`.
-            calibration: of the widths; it has the error bars of regions.
-        """
+    def sureness(self, prediction: Tensor, error_map: ErrorMap) -> dict[str, float]:
+        """How the error map of a prediction `(X, Y, Z)` keeps its word, for each of `NOMINAL`."""
+        widths = {level: error_map.half_width(level).as_tensor() for level in NOMINAL}
         error, width = (prediction - self.volume).abs(), widths[0.9]
         found = {f"coverage_{100 * level:.0f}": covered(error, one, self.head) for level, one in widths.items()}
         found["lesion_coverage"] = math.nan
         if self.lesion_sizes is not None:
             found["lesion_coverage"] = covered(error, width, self.lesion_sizes.as_tensor()[0] > 0)
         voxel = float(np.prod(voxel_spacing(self.sharp.affine)))
-        found["region_coverage"] = regions_covered(prediction - self.volume, width, self.head, calibration, voxel)
+        found["region_coverage"] = regions_covered(
+            prediction - self.volume, width, self.head, error_map.calibration, voxel
+        )
         return {**found, **width_and_rank(error, width, self.head)}
 
     def measure(self, prediction: Tensor, acquisition: Acquisition) -> dict[str, float]:
-        """Columns of `METRICS`, without Dice, for a volume `(X, Y, Z)` that was rebuilt from an acquisition."""
+        """Columns of `METRICS` for a volume `(X, Y, Z)` that was rebuilt from an acquisition."""
         axis, spacing, truth = self.slice_axis, acquisition.target_spacing, self.volume
         bands = spectra.through_plane_bands(acquisition.slice_thickness, spacing)
         low, middle, high = spectra.power_ratios(prediction, truth, axis, spacing, bands)
@@ -241,7 +216,7 @@ class Truth:
             "power_high": high,
             "step_ratio": trace.step_ratio(prediction, acquisition, self.flat),
             **kept,
-            **self.measure_more(prediction),
+            **{name: value for measure in self.measures for name, value in measure(prediction).items()},
         }
 
 
@@ -289,7 +264,7 @@ def evaluate(
     profile: Profile = SLR,
     slab: int | None = None,
     metrics: Metrics | None = None,
-    segmenter: Segmenter | None = None,
+    segmenter: Metrics | None = None,
     about: Mapping | None = None,
 ) -> pd.DataFrame:
     """Degrades sharp volumes, rebuilds them by every method and compares them with what they were.
@@ -299,8 +274,8 @@ def evaluate(
 
     Args:
         volumes: items of `datasets.sharp_volumes`; `lesions` may name a mask of lesions.
-        methods: name -> how thick slices become a volume. Meta data of a result may say its number of `steps`, which
-            the tables have, and numbers in `measured`, which are columns of the rows.
+        methods: name -> how thick slices become a volume. A `Rebuilt` may tell its number of steps, which the tables
+            have, and scores, which are columns of the rows.
         output_dir: where the tables are written.
         thicknesses: of the simulated slices, in mm; none below a volume's own spacing.
         axes: `"first"` degrades along the first of a volume's `sharp_axes`, `"all"` along each in turn.
@@ -320,7 +295,7 @@ def evaluate(
         InputError: if an option is out of its range, a volume cannot be used, or a method's result is no finite volume
             on the truth's grid.
     """
-    thicknesses = [length("thicknesses", t, "Set --thicknesses [3.0,5.0].") for t in np.ravel(thicknesses).tolist()]
+    thicknesses = lengths(thicknesses)
     _check(methods, thicknesses, axes, spacing_ratio, noise, seed, profile, slab, metrics)
     options = {
         "thicknesses": thicknesses,
@@ -343,7 +318,7 @@ def evaluate(
             if sharp.max() == sharp.min():
                 raise InputError(f"{name} is constant where it is evaluated: expected a head. Leave this volume out.")
             kept = None if lesions is None else central_slab(lesions, axis, slab)
-            truth = Truth(name, sharp, axis, kept, metrics, segmenter)
+            truth = Truth(name, sharp, axis, kept, [one for one in (metrics, segmenter) if one])
             known: dict[str, Method] = {} if metrics is None else {TRUTH: partial(given, volume=sharp)}
             noise_sd = noise * intensity.data_range(sharp.as_tensor())
             for thickness in thicknesses:
@@ -351,7 +326,6 @@ def evaluate(
                 spacing = round(spacing_ratio * thickness, 9)  # 1.2 x 3 mm is 3.6 mm in the tables, too
                 acquired = Acquisition.of_truth(axis, sharp.shape[1 + axis], fine_spacing, thickness, spacing, profile)
                 thick = simulate(sharp, acquired)
-                thick.meta["subject"] = item["subject"]
                 thick.add_(noise_sd * torch.randn(thick.shape, generator=generator))
                 told = replace(acquired, profile=SLR)
                 told.attach(thick)
@@ -359,7 +333,6 @@ def evaluate(
                 for label, method in {**methods, **known}.items():
                     rows.append(dict(zip(CASE, case)) | truth.row(label, method, thick, told, acquired))
                     logger.info(f"{name} axis {axis}, {thickness:g} mm, {label}: PSNR {rows[-1]['psnr']:.2f} dB")
-        table = pd.DataFrame(rows).astype({"slice_axis": "Int64", "steps": "Int64"})
-        write_tables(output_dir, options, table)
+        table = write_tables(output_dir, options, rows)
     logger.info(f"wrote {Path(output_dir) / 'evaluation'}.csv, .json and .md\n{means_table(group_means(table))}")
     return table

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import torch
 from monai.data import MetaTensor
 from monai.metrics import compute_dice
 from nibabel.filebasedimages import ImageFileError
+from torch import Tensor
 
 from ..errors import InputError
 
@@ -40,7 +41,7 @@ class LabelMap:
 
 @dataclass(frozen=True)
 class Segmenter:
-    """A command that reads a NIfTI file of intensities and writes one of labels.
+    """A command that reads a NIfTI file of intensities and writes one of labels; `paired.Metrics`.
 
     Attributes:
         words: of the command; `{image}` and `{labels}` stand for the paths.
@@ -70,19 +71,23 @@ class Segmenter:
             raise InputError(f"segmenter: no program {words[0]!r} is found. Install it, or give its whole path.")
         return cls(tuple(words))
 
-    def __call__(self, volume: MetaTensor, name: str) -> LabelMap:
-        """Labels of a volume, on the grid that the command chooses.
+    def __call__(self, truth: MetaTensor, slice_axis: int) -> Callable[[Tensor], dict[str, float]]:
+        """What measures `dice` of volumes `(X, Y, Z)` against their truth, which is segmented once."""
+        name = Path(str(truth.meta.get("filename_or_obj", "the truth"))).name
+        labels = self.labels(truth, name)
 
-        Args:
-            volume: `(1, X, Y, Z)` with an affine.
-            name: of the volume, for messages.
+        def measure(prediction: Tensor) -> dict[str, float]:
+            result = f"a result of {name}"
+            found = self.labels(MetaTensor(prediction, affine=truth.affine), result)
+            return {"dice": agreement(found, labels, result)}
 
-        Raises:
-            InputError: if the command fails, or writes no label map.
-        """
+        return measure
+
+    def labels(self, volume: MetaTensor, name: str) -> LabelMap:
+        """Labels of a volume `(X, Y, Z)` with an affine, on the grid that the command chooses."""
         with tempfile.TemporaryDirectory() as folder:
             image, labels = Path(folder, "image.nii.gz"), Path(folder, "labels.nii.gz")
-            array = volume.as_tensor()[0].cpu().numpy().astype(np.float32)
+            array = volume.as_tensor().cpu().numpy().astype(np.float32)
             nib.save(nib.Nifti1Image(array, np.asarray(volume.affine, dtype=np.float64)), image)
             words = [w.replace("{image}", str(image)).replace("{labels}", str(labels)) for w in self.words]
             try:
@@ -111,11 +116,7 @@ def _read(path: Path, name: str) -> LabelMap:
 
 
 def segmenter(command: str | None) -> Segmenter | None:
-    """The one that the option `segmenter` names; null for none.
-
-    Raises:
-        InputError: see `Segmenter.of`.
-    """
+    """The one that the option `segmenter` names; null for none."""
     return None if command is None else Segmenter.of(command)
 
 

@@ -21,12 +21,13 @@ from torch import Tensor
 from ..errors import InputError
 from ..rebuild.registration import angle_and_shift, placed
 from ..rebuild.together import Part, Stack, together
-from ..stack.acquisition import SLR, Acquisition, length
+from ..stack.acquisition import SLR, Acquisition
 from ..stack.grid import voxel_spacing
 from ..stack.intensity import data_range
+from ..stack.spectra import weave
 from ..train.simulation import simulate
-from .checks import check_thickness, expect, is_number
-from .paired import Method, Truth, given, read_lesion_sizes, read_volume
+from .checks import check_draws, check_thickness, expect, is_number, lengths
+from .paired import Method, Truth, given, read_lesion_sizes, read_volume, volume_of
 from .tables import CASE, group_means, means_table, write_tables
 
 logger = logging.getLogger("drift")
@@ -67,6 +68,31 @@ def random_gain(rng: np.random.Generator, affine: np.ndarray, shape: tuple[int, 
     return torch.from_numpy(np.exp(rng.uniform(-SCALE, SCALE)) * (1 + shading * waves / np.abs(waves).max())).float()
 
 
+def seen_again(
+    affine: np.ndarray, volume: Tensor, rng: np.random.Generator, motion: tuple[float, float], shading: float
+) -> tuple[Tensor, np.ndarray]:
+    """A head in another scan of the same field of view: it has moved, and another coil shades it.
+
+    Anatomy beyond the field of view is taken to go on as it is at its border.
+
+    Args:
+        affine: `(4, 4)`, of the volume.
+        volume: `(X, Y, Z)`.
+        rng: motion and gain are drawn from it.
+        motion: most degrees and mm.
+        shading: see `random_gain`.
+
+    Returns:
+        `(X, Y, Z)`, and the motion `(4, 4)` from the world before to the world after.
+    """
+    centre = affine[:3, :3] @ ((np.array(volume.shape) - 1) / 2) + affine[:3, 3]
+    there = random_motion(rng, *motion, centre)
+    index = np.linalg.inv(affine) @ np.linalg.inv(there) @ affine
+    turned = ndimage.affine_transform(volume.float().numpy(), index[:3, :3], index[:3, 3], order=5, mode="nearest")
+    moved = torch.from_numpy(turned).clamp(min=float(volume.min()))
+    return moved * random_gain(rng, affine, moved.shape, shading), there
+
+
 def several_stacks(
     affine: np.ndarray,
     sharp: Tensor,
@@ -79,8 +105,7 @@ def several_stacks(
 ) -> list[tuple[MetaTensor, np.ndarray]]:
     """Stacks of one head, each along its own axis of one field of view.
 
-    The first is still and has the volume's units. Before each other the head moves, and a coil shades it. Anatomy
-    beyond the field of view is taken to go on as it is at its border.
+    The first is still and has the volume's units. Before each other the head moves, and a coil shades it.
 
     Args:
         affine: `(4, 4)`, of the volume.
@@ -95,17 +120,11 @@ def several_stacks(
     Returns:
         Slices `(1, X, Y, Z)` with their acquisition, and the motion `(4, 4)` from the first stack's world to theirs.
     """
-    centre = affine[:3, :3] @ ((np.array(sharp.shape) - 1) / 2) + affine[:3, 3]
     stacks = []
     for number, axis in enumerate(axes):
         there, volume = np.eye(4), sharp.float()
         if number:
-            there = random_motion(rng, *motion, centre)
-            index = np.linalg.inv(affine) @ np.linalg.inv(there) @ affine
-            turned = ndimage.affine_transform(volume.numpy(), index[:3, :3], index[:3, 3], order=5, mode="nearest")
-            volume = torch.from_numpy(turned).clamp(min=float(volume.min())) * random_gain(
-                rng, affine, volume.shape, shading
-            )
+            volume, there = seen_again(affine, volume, rng, motion, shading)
         edge = float(voxel_spacing(affine)[axis])
         thick = simulate(
             MetaTensor(volume[None], affine=torch.from_numpy(affine)),
@@ -133,7 +152,7 @@ def evaluate_several(
 
     Each method has a row for each stack alone, placed by the motion and the gain that were found; one for the mean of
     these; and one for what `combine` makes. The columns `turn_error` and `shift_error` say how far the motions are from
-    those that were drawn.
+    those that were drawn; `weave`, how much more woven than the truth the result is.
 
     Args:
         volumes: items of `datasets.sharp_volumes` with two sharp axes or more.
@@ -152,13 +171,9 @@ def evaluate_several(
     Raises:
         InputError: if a number is out of its range, or a volume cannot be used.
     """
-    thicknesses = [length("thicknesses", t, "Set --thicknesses [3.0,5.0].") for t in np.ravel(thicknesses).tolist()]
+    thicknesses = lengths(thicknesses)
     expect(isinstance(stacks, int) and is_number(stacks, 2), "stacks", stacks, "a whole number, 2 or more")
-    for name, value in {"shading": shading, "noise": noise}.items():
-        expect(is_number(value, 0), name, value, "a share, 0 or more")
-    pair = isinstance(motion, Sequence) and len(motion) == 2 and all(is_number(one, 0) for one in motion)
-    expect(pair, "motion", motion, "degrees and mm, [5.0, 5.0]")
-    expect(isinstance(seed, int), "seed", seed, "a whole number")
+    most = check_draws(motion, seed, shading=shading, noise=noise)
     options = {"thicknesses": thicknesses, "stacks": stacks, "motion": list(motion), "shading": shading}
     options |= {"noise": noise, "seed": seed, **(about or {})}
     rows: list[dict] = []
@@ -169,22 +184,19 @@ def evaluate_several(
             raise InputError(f"{name} has one sharp axis: several stacks need two. Leave this volume out.")
         affine = np.asarray(sharp.affine, dtype=float)
         axes = [sharp_axes[k % len(sharp_axes)] for k in range(stacks)]
-        truth = Truth(name, sharp, axes[0], read_lesion_sizes(item, sharp), None, None)
+        truth = Truth(name, sharp, axes[0], read_lesion_sizes(item, sharp))
         for thickness in thicknesses:
             for axis in axes:
                 check_thickness(name, axis, float(voxel_spacing(affine)[axis]), thickness)
             rng = np.random.default_rng([seed, place])
-            drawn = several_stacks(
-                affine, sharp.as_tensor()[0], axes, thickness, rng, (motion[0], motion[1]), shading, noise
-            )
+            drawn = several_stacks(affine, sharp.as_tensor()[0], axes, thickness, rng, most, shading, noise)
             told = Acquisition.of(drawn[0][0])
             case = (name, item["subject"], item["contrast"], axes[0], thickness, thickness, told.target_spacing)
             for label, method in methods.items():
                 for way, row in _rows(label, method, drawn, combine, truth):
                     rows.append(dict(zip(CASE, case)) | row)
                     logger.info(f"{name}, {thickness:g} mm, {label}, {way}: {rows[-1]['psnr_head']:.2f} dB in the head")
-        table = pd.DataFrame(rows).astype({"slice_axis": "Int64", "steps": "Int64"})
-        write_tables(output_dir, options, table)
+        table = write_tables(output_dir, options, rows)
     logger.info(f"wrote {Path(output_dir) / 'evaluation'}.csv, .json and .md\n{means_table(group_means(table))}")
     return table
 
@@ -200,7 +212,7 @@ def _rows(
     start, stacks = time.perf_counter(), []
     for thick, _ in drawn:
         told = replace(Acquisition.of(thick), profile=SLR)
-        rebuilt = torch.as_tensor(method(thick.clone(), told))[0].cpu().float()
+        rebuilt = volume_of(method(thick.clone(), told))[0].float()
         measured = MetaTensor(thick.as_tensor()[0], affine=thick.affine)
         told.attach(measured)
         stacks.append(Stack(measured, MetaTensor(rebuilt, affine=truth.sharp.affine)))
@@ -213,10 +225,14 @@ def _rows(
     error = dict(zip(("turn_error", "shift_error"), np.max(errors, axis=0)))
     ways = {f"stack {number}": view for number, view in enumerate(views, 1)}
     ways |= {"mean": torch.stack(views).mean(0), "together": volume.as_tensor()}
+    slice_axes = Acquisition.of(drawn[0][0]).slice_axis, Acquisition.of(drawn[1][0]).slice_axis
+    spacings, apart = voxel_spacing(truth.sharp.affine).tolist(), Acquisition.of(drawn[0][0]).slice_spacing
+    woven = partial(weave, axes=slice_axes, spacings=spacings, slice_spacing=apart)
     rows = []
     for way, result in ways.items():
         row = truth.row(
             f"{label}, {way}", partial(given, volume=result[None]), drawn[0][0], told, Acquisition.of(drawn[0][0])
         )
+        row["weave"] = woven(result) / woven(truth.volume)
         rows.append((way, row | error | {"seconds": whole if way == "together" else alone}))
     return rows

@@ -38,6 +38,7 @@ METRICS = {
     "brisque": ("BRISQUE", 1),
     "niqe": ("NIQE", 2),
     "dice": ("Dice", 3),
+    "weave": ("weave over the truth's", 2),
     "turn_error": ("error of the turn (degrees)", 3),
     "shift_error": ("error of the place (mm)", 3),
     "seconds": ("seconds", 1),
@@ -66,9 +67,6 @@ def measured(table: pd.DataFrame) -> list[str]:
 
 def group_means(rows: pd.DataFrame) -> pd.DataFrame:
     """Mean and standard deviation of each metric, for each thickness, contrast and method, in order of appearance.
-
-    Args:
-        rows: what `evaluate` returns.
 
     Returns:
         Indexed by `GROUP`; columns are pairs of a metric and a statistic. `mean`; `sd`, the sample's, with `n - 1` in
@@ -146,22 +144,27 @@ def _json(options: Mapping, rows: pd.DataFrame, means: pd.DataFrame) -> str:
     return pd.Series(content).to_json(indent=1, double_precision=15) + "\n"
 
 
-def write_tables(output_dir: str | os.PathLike, options: Mapping, rows: pd.DataFrame) -> None:
+def write_tables(output_dir: str | os.PathLike, options: Mapping, rows: Sequence[Mapping]) -> pd.DataFrame:
     """Writes `evaluation.csv`, `evaluation.json` and `evaluation.md`: options, cases, and mean ± SD.
 
     Args:
         output_dir: folder, made if missing.
         options: of the evaluation, and how its methods are set.
-        rows: what `evaluate` returns.
+        rows: of `CASE` and `METRICS`.
+
+    Returns:
+        The rows as a table.
     """
-    means = group_means(rows)
+    table = pd.DataFrame(rows).astype({"slice_axis": "Int64", "steps": "Int64"})
+    means = group_means(table)
     about = "\n".join(f"- {name}: {value}" for name, value in options.items())
     page = (
         f"# Paired evaluation\n\n{about}\n\n## Mean ± SD\n\n{means_table(means)}\n"
         f"N counts pairs of a volume and a slice axis. {EN_DASH}: no such frequency on the grid, or one pair alone.\n\n"
-        f"## Each volume\n\n{_case_table(rows)}"
+        f"## Each volume\n\n{_case_table(table)}"
     )
-    tables = {"csv": _csv(rows, means), "json": _json(options, rows, means), "md": page}
+    tables = {"csv": _csv(table, means), "json": _json(options, table, means), "md": page}
     for ending, text in tables.items():
         with whole_file(Path(output_dir) / f"evaluation.{ending}") as partial:
             partial.write_text(text, encoding="utf-8")
+    return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 
 from ..files import stem, whole_file
+from ..inputs.scan import Scan
 from ..pages import planes
 from ..stack.acquisition import Acquisition
 from ..stack.grid import slice_axis, voxel_spacing
@@ -25,20 +27,20 @@ def _read(path: str | Path) -> tuple[torch.Tensor, np.ndarray]:
     return torch.from_numpy(image.get_fdata(dtype=np.float32)), image.affine
 
 
-def compare_with_truth(items: list[dict], output_dir: str) -> None:
+def compare_with_truth(scans: Sequence[Scan], output_dir: str) -> None:
     """Logs PSNR and SSIM of DRIFT and of cubic interpolation, and draws a picture, for scans whose truth is known.
 
     Args:
-        items: of `scans.scans`; those without `truth` are left out.
+        scans: that were rebuilt.
         output_dir: where the results are, and where `NAME_comparison.png` is written.
     """
-    for item in items:
-        if "truth" not in item:
+    for scan in scans:
+        if scan.truth is None or not isinstance(scan.source, Path):
             continue
-        name = stem(Path(item["image"]).name)
-        thick, affine = _read(item["image"])
-        truth, fine_affine = _read(item["truth"])
-        drift, _ = _read(item["result"] + ".nii.gz")
+        name = stem(scan.source.name)
+        thick, affine = _read(scan.source)
+        truth, fine_affine = _read(scan.truth)
+        drift, _ = _read(f"{scan.result}.nii.gz")
         if drift.shape != truth.shape:
             logger.info(f"{name}: the result is on another grid than the truth and is not compared with it.")
             continue

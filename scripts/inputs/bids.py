@@ -20,12 +20,17 @@ WEIGHTED = {"T1w", "T2w", "PDw", "T2starw", "FLAIR", "inplaneT1", "inplaneT2", "
 NOT_MAGNITUDE = {"part-phase", "part-real", "part-imag"}
 NOT_ANATOMY = re.compile(  # suffixes, the last part of a name
     r"(deface)?mask|(.*\+)?[ad]?seg|probseg|labels?|.*map|phase(diff|[12])?|magnitude[12]?|epi|bold|cb[fv]|sbref|dwi|"
-    "m0scan",
+    r"m0scan|ph|real|imag(inary)?|e?adc|m(in|ax|n)?ip",
     re.IGNORECASE,
 )
 PERFUSION = re.compile(  # words of a name: ASL, pCASL, 3DpCASL
     r"(?<![a-z])(([23]d[ _-]?)?(c|p|pc|v)?asl|(?<!post[ _-])perfusion)(?![a-z])", re.IGNORECASE
 )
+DIFFUSION = re.compile(  # words of a name: ep2d_diff_3scan_trace, DWI, ADC
+    r"(?<![a-z])(dwi|dti|dki|diff|diffusion|hardi|trace[wd]?|tensor|e?adc)(?![a-z])", re.IGNORECASE
+)
+REFERENCE = re.compile(r"(?<![a-z])sbref(?![a-z])", re.IGNORECASE)
+PROJECTION = re.compile(r"(?<![a-z])m(in|ax|n)?ip(?![a-z])", re.IGNORECASE)
 ELSEWHERE = "of a dataset the scans in the subjects' anat folders are taken"
 SCANNER = (  # fields of a sidecar that hold for the rebuilt scan too; those on slices, their order or times do not
     "Modality MagneticFieldStrength Manufacturer ManufacturersModelName SoftwareVersions InstitutionName StationName "
@@ -48,16 +53,19 @@ def by_drift(folder: str | os.PathLike) -> bool:
 
 
 def shows_anatomy(name: str) -> bool:
-    """False for names of masks, label and parameter maps, phases, and functional, diffusion or perfusion series.
+    """False for names of masks, maps, phases, projections, and functional, diffusion or perfusion series.
 
     >>> [shows_anatomy(name) for name in ("sub-01_T2w.nii.gz", "head.mgz", "sub-01_dseg.nii.gz", "brain_mask.nii")]
     [True, True, False, False]
     >>> [shows_anatomy(name) for name in ("3DpCASL.nii", "sub-01_acq-pcasl_T1w.nii", "nasal.nii")]
     [False, True, True]
+    >>> [shows_anatomy(name) for name in ("8_swi_e1_ph.nii", "9_ep2d_diff_b1000.nii", "sub-01_desc-dwi_T2w.nii")]
+    [False, False, True]
     """
     entities, suffix = _parts(stem(name))
-    perfusion = suffix not in WEIGHTED and PERFUSION.search(stem(name))
-    return not (NOT_ANATOMY.fullmatch(suffix) or NOT_MAGNITUDE & entities or perfusion)
+    kinds = (PERFUSION, DIFFUSION, REFERENCE, PROJECTION) if suffix not in WEIGHTED else ()
+    other = any(kind.search(stem(name)) for kind in kinds)
+    return not (NOT_ANATOMY.fullmatch(suffix) or NOT_MAGNITUDE & entities or other)
 
 
 def volumes(root: Path) -> list[tuple[Path, str | None]]:
@@ -71,7 +79,7 @@ def volumes(root: Path) -> list[tuple[Path, str | None]]:
         if folder == root:
             folders[:] = [name for name in folders if name.startswith("sub-")]
             continue
-        for name in (*folders, *names):  # a folder that is named as a scan is told when its turn comes
+        for name in (*folders, *names):  # a folder that is named as a scan is refused when its turn comes
             path = folder / name
             if not ends_as(name, NIFTI):
                 continue
@@ -83,7 +91,10 @@ def volumes(root: Path) -> list[tuple[Path, str | None]]:
             elif not shows_anatomy(name):
                 found[path] = "its name says that it is a mask, a map or a phase image"
             else:
-                found[path] = None if suffix in WEIGHTED else f"{suffix} is no suffix of an anatomical magnitude image"
+                taken = ", ".join(sorted(WEIGHTED))
+                found[path] = (
+                    None if suffix in WEIGHTED else f"{suffix} is none of the suffixes that are taken: {taken}"
+                )
     return sorted(found.items())
 
 
@@ -91,9 +102,6 @@ def _ignored(root: Path) -> Callable[[str], bool]:
     """A test whether a dataset's `.bidsignore` names a path, which is relative to its root.
 
     The lines of the file are those of a gitignore file.
-
-    Raises:
-        InputError: if the file cannot be read.
     """
     path = root / ".bidsignore"
     if not path.is_file():
@@ -167,12 +175,23 @@ def sidecar_value(path: str | os.PathLike, name: str) -> tuple[Any, Path | None]
     return None, None
 
 
-def scanner(path: str | os.PathLike) -> dict[str, Any]:
-    """Fields of a scan's sidecars that hold for the rebuilt scan too, see `SCANNER`.
+def sidecar(path: str | os.PathLike) -> dict[str, Any]:
+    """All that the sidecars of a scan say; the nearest wins.
 
     Raises:
         InputError: if a sidecar is no JSON object.
     """
+    found: dict[str, Any] = {}
+    for one in reversed(sidecars(path)):
+        try:
+            found |= json.loads(one.read_text(encoding="utf-8"))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise InputError(f"{one} cannot be read ({error}). Mend it, or remove it.") from error
+    return found
+
+
+def scanner(path: str | os.PathLike) -> dict[str, Any]:
+    """Fields of a scan's sidecars that hold for the rebuilt scan too, see `SCANNER`."""
     found = {name: sidecar_value(path, name)[0] for name in SCANNER}
     return {name: value for name, value in found.items() if value is not None}
 
@@ -181,9 +200,6 @@ def skull_stripped(path: str | os.PathLike) -> bool | None:
     """Whether a scan shows the brain alone; None where nothing says so.
 
     Its sidecars say it. Scans of raw datasets show what was scanned.
-
-    Raises:
-        InputError: if a sidecar is no JSON object.
     """
     value, _ = sidecar_value(path, "SkullStripped")
     root = dataset_root(path)

@@ -1,8 +1,9 @@
-"""Reading a scan, as a reader of MONAI: NIfTI, MGZ, Analyze, NRRD, MetaImage, DICOM series."""
+"""Reading a scan, as a reader of MONAI: NIfTI, MGZ, NRRD, MetaImage, DICOM series."""
 
 from __future__ import annotations
 
 import gzip
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -26,10 +27,12 @@ ANALYZE_IMAGES = (
     nib.Spm99AnalyzeImage,
     nib.Spm2AnalyzeImage,
 )  # exact types: NIfTI pairs derive from them
-UNSURE = (  # a warning
-    "Analyze files do not say which side is the patient's left: it is taken that their rows run from right to left. "
-    "Check it, and convert the scan to NIfTI."
+MOST_VOXELS = 2**30  # of a volume; a header of more is broken, or would fill the memory
+NO_SPACE = (
+    "the NRRD header has no space: it is taken that its axes run to the patient's left, back and head. Check it, and "
+    "convert the scan to NIfTI."
 )
+NO_SFORM = "the sform of the header is no grid: the qform is used."
 
 
 class ScanReader(ImageReader):
@@ -43,18 +46,14 @@ class ScanReader(ImageReader):
         return all(isinstance(one, dicom.Series) or ends_as(str(one), VOLUMES) for one in ensure_tuple(filename))
 
     def read(self, data: Any, **kwargs: Any) -> tuple[str, Any]:
-        """Opens a scan. The voxels of NIfTI, MGZ and Analyze files are not read yet.
+        """Opens a scan. The voxels of NIfTI and MGZ files are not read yet.
 
         Args:
-            data: path of a scan, or a `dicom.Series`. NIfTI, MGZ and Analyze are opened by nibabel, NRRD and MetaImage
-                by ITK.
+            data: path of a scan, or a `dicom.Series`. NIfTI and MGZ are opened by nibabel, NRRD and MetaImage by ITK.
             kwargs: none.
 
         Returns:
             The scan's name and its image: nibabel's, or a `dicom.Volume`.
-
-        Raises:
-            InputError: if there is no such scan.
         """
         (source,) = ensure_tuple(data)
         if isinstance(source, dicom.Series):
@@ -73,13 +72,11 @@ class ScanReader(ImageReader):
             - `stated`: what the file says of the acquisition, each with its source: `slice_axis`, of the array, and
               `slice_thickness`, in mm, where they are known;
             - `header`, of NIfTI: fields that hold for a result as well;
-            - `warning`, of Analyze, and of DICOM series that lack slices;
+            - `warning`: what people should know of how the file was read;
             - `series`, of DICOM: its description and date.
-
-        Raises:
-            InputError: if the voxels cannot be read, or are no volume of real numbers.
         """
         name, image = img
+        image = _on_a_grid(image)
         array = image.array if isinstance(image, dicom.Volume) else _voxels(name, image)
         meta = {"filename_or_obj": name, "affine": image.affine, "stated": _stated(image)}
         if isinstance(image, nib.Nifti1Pair):
@@ -87,13 +84,13 @@ class ScanReader(ImageReader):
         if isinstance(image, dicom.Volume):
             meta["series"] = {"series": image.description, "date": image.date}
             meta |= {"warning": image.note} if image.note else {}
-        elif type(image) in ANALYZE_IMAGES and not Path(name).with_suffix(".mat").is_file():  # where SPM says it
-            meta["warning"] = UNSURE
+        elif warning := getattr(image, "extra", {}).get("warning"):
+            meta["warning"] = warning
         return array, {**meta, "original_channel_dim": "no_channel"}
 
 
 def is_header(path: Path) -> bool:
-    """Whether a file named `.hdr` is the header of an Analyze or NIfTI volume: such a file begins with its length."""
+    """Whether a file named `.hdr` is the header of a NIfTI or Analyze volume: such a file begins with its length."""
     try:
         with open(path, "rb") as file:
             start = file.read(4)
@@ -103,7 +100,7 @@ def is_header(path: Path) -> bool:
 
 
 def header_file(path: Path) -> Path:
-    """The `.hdr` file of an Analyze or NIfTI pair of which `path` may be the `.img` file; `path` itself of others."""
+    """The `.hdr` file of a NIfTI pair of which `path` may be the `.img` file; `path` itself of others."""
     headers = [path.with_suffix(ending) for ending in (".hdr", ".HDR")] if ends_as(path, (".img",)) else []
     return next((header for header in headers if header.is_file()), path)
 
@@ -121,6 +118,8 @@ def no_volume(image: Any) -> str | None:
         return f"holds {dtype} voxels: expected one real number each. Save one channel of it"
     if len(shape) < 3 or 0 in shape or any(n != 1 for n in shape[3:]):
         return f"has shape {shape}: expected a 3-D volume. Save one volume of it"
+    if math.prod(shape) > MOST_VOXELS:
+        return f"has shape {shape}: expected at most {MOST_VOXELS} voxels. Save a part of it"
     return None
 
 
@@ -159,16 +158,49 @@ def _by_itk(path: Path) -> SpatialImage:
         kind = itk.NrrdImageIO if ends_as(path, (".nrrd", ".nhdr")) else itk.MetaImageIO
         reader = ITKReader(imageio=kind.New())  # whatever else the file may be
         array, meta = reader.get_data(reader.read(path))
-        return SpatialImage(array, meta["affine"])
+        warning = {"warning": NO_SPACE} if kind is itk.NrrdImageIO and not _names_its_space(path) else {}
+        return SpatialImage(array, meta["affine"], extra=warning)
     except Exception as error:  # ITK raises RuntimeError with a page of text
         raise InputError(f"{path} cannot be read by ITK. Convert or download it again.") from error
 
 
 def _by_nibabel(path: Path) -> SpatialImage:
     try:
-        return nib.load(path.absolute())  # type: ignore[return-value]  # nibabel takes a leading ~ for a home
+        image = _on_a_grid(nib.load(path.absolute()))  # nibabel takes a leading ~ for a home
     except Exception as error:  # nibabel raises many types for a broken file
         raise _unreadable(path, error) from error
+    if type(image) in ANALYZE_IMAGES:
+        raise InputError(
+            f"{path} is in the Analyze format, which does not say which side is the patient's left: expected NIfTI. "
+            "Convert it where that is known."
+        )
+    return image  # type: ignore[return-value]
+
+
+def _names_its_space(path: Path) -> bool:
+    """Whether an NRRD header says to which side of the patient its axes run."""
+    with open(path, "rb") as file:
+        header = file.read(1 << 16).replace(b"\r", b"").partition(b"\n\n")[0]
+    return bool(re.search(rb"^space *:", header, re.IGNORECASE | re.MULTILINE))
+
+
+def _on_a_grid(image: Any) -> Any:
+    """A NIfTI image by its qform where its sform is no grid, as some programs leave it; any other image as it is."""
+    if not isinstance(image, nib.Nifti1Pair):
+        return image
+    (sform, code), qform = image.header.get_sform(coded=True), image.header.get_qform()
+    stated = image.header["qform_code"] or (sform is not None and not sform[:3].any())
+    if sform is None or not _is_flat(sform) or _is_flat(qform) or not stated:
+        return image
+    header = image.header.copy()
+    header.set_sform(None, code=0)
+    header.set_qform(qform, code=int(header["qform_code"]) or code)
+    return type(image)(image.dataobj, qform, header, extra={"warning": NO_SFORM}, file_map=image.file_map)
+
+
+def _is_flat(affine: np.ndarray) -> bool:
+    """Whether an affine brings voxels onto a plane, or nowhere."""
+    return not np.isfinite(affine).all() or abs(np.linalg.det(affine[:3, :3])) < 1e-9
 
 
 def _unreadable(name: object, error: Exception) -> InputError:
@@ -183,8 +215,11 @@ def _voxels(name: str, image: Any) -> np.ndarray:
         unit = image.header.get_xyzt_units()[0] if isinstance(image, nib.Nifti1Pair) else "mm"
         if ends_as(name, (".gz", ".mgz")):
             with gzip.open(name) as file:
-                while file.read(1 << 20):  # to the end, where the checksum is
-                    pass
+                most = 8 * MOST_VOXELS
+                while part := file.read(1 << 20):  # to the end, where the checksum is
+                    most -= len(part)
+                    if most < 0:
+                        raise ValueError("it unpacks to more than a volume holds")
         array = np.asanyarray(image.dataobj)
     except Exception as error:
         raise _unreadable(name, error) from error

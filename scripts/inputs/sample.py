@@ -16,11 +16,12 @@ from ..files import whole_file
 from ..stack.acquisition import Acquisition
 from ..stack.grid import fine_affine
 from ..stack.profile import acquire
+from .scan import Scan
 
 THICKNESS = 5.0  # mm, of its slices, which have no gaps
 
 
-def built_in_sample(output_dir: str | os.PathLike) -> dict:
+def built_in_sample(output_dir: str | os.PathLike) -> Scan:
     """Real anatomy that needs no download: the 1 mm ICBM152 T1 template in nilearn's wheel, as an axial thick scan.
 
     Fonov et al., NeuroImage 54:313-327 (2011).
@@ -28,9 +29,6 @@ def built_in_sample(output_dir: str | os.PathLike) -> dict:
     Args:
         output_dir: where three files are written: `icbm152_truth.nii.gz`, the thick scan `icbm152.nii.gz`, and its
             sidecar with the slice thickness.
-
-    Returns:
-        An item of `scans.scans`.
 
     Raises:
         InputError: if the folder cannot be written, or a package is not installed.
@@ -53,7 +51,7 @@ def built_in_sample(output_dir: str | os.PathLike) -> dict:
     thick = acquire(torch.from_numpy(sharp), acquisition).numpy()
     affine = fine_affine(truth.affine, 2, sharp.shape[2], thick.shape[2], THICKNESS)
     names = ("icbm152.nii.gz", "icbm152_truth.nii.gz", "icbm152.json", "icbm152_sr")
-    path, truth_path, sidecar, result = (str(Path(output_dir, name)) for name in names)
+    path, truth_path, sidecar, result = (Path(output_dir, name) for name in names)
     try:
         for place, image in {truth_path: (sharp, truth.affine), path: (thick, affine)}.items():
             with whole_file(place) as partial:
@@ -62,4 +60,4 @@ def built_in_sample(output_dir: str | os.PathLike) -> dict:
             partial.write_text(json.dumps({"SliceThickness": THICKNESS}) + "\n", encoding="utf-8")
     except OSError as error:
         raise InputError(f"output_dir {output_dir} cannot be written ({error}). Choose another one.") from error
-    return {"image": path, "name": path, "sources": [path, sidecar], "result": result, "truth": truth_path}
+    return Scan(str(path), path, (path, sidecar), result, truth=truth_path)

@@ -6,6 +6,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ..errors import InputError, flag, printable
 from ..files import ANALYZE, ITK, VOLUMES, ends_as, stem, walk
-from ..stack.acquisition import is_thin
+from ..stack.acquisition import ALREADY_THIN, is_thin
 from ..stack.grid import voxel_spacing
 from . import bids, dicom
-from .groups import grouped
+from .dicom.policies import OVERRIDE
+from .examination import grouped, guided
 from .readers import ScanReader, data_file, header_file, is_header, no_volume
 from .sample import built_in_sample
+from .scan import Scan
 from .selection import Selection
 
 logger = logging.getLogger("drift")
@@ -37,25 +40,38 @@ def _label_count(image: Any) -> int | None:
     return len(values)
 
 
-def _unfit(path: Path, thin: float) -> str | None:
+def _shows_no_head(path: Path) -> str | None:
+    """Why a volume is no MR scan of a head, by its name, its sidecars and the b-values beside it; None if it may be."""
+    if not bids.shows_anatomy(path.name):
+        return (
+            "its name says that it shows no anatomy but a mask, a map, a phase, a projection, or a functional, "
+            "diffusion or perfusion series"
+        )
+    if path.with_name(f"{stem(path.name)}.bval").is_file():
+        return "a diffusion series, whose b-values lie beside it"
+    try:
+        why = dicom.sidecar_shows_no_head(bids.sidecar(path))
+    except InputError:  # which the preprocessing says
+        return None
+    return f"its sidecar says: {why}" if why else None
+
+
+def _unfit(path: Path, thin: float | None) -> str | None:
     """Why a volume of a folder is not rebuilt; None for scans, and for broken files, which fail when they are read.
 
-    The name is looked at first, then the header. Voxels are read only where both leave it open.
+    Thin scans are taken where `thin` is None. The header is looked at first. Voxels are read only where it leaves it
+    open.
     """
     if ends_as(path, ANALYZE) and not is_header(path):
         return "it is no header of a volume"
-    if not bids.shows_anatomy(path.name):
-        return (
-            "its name says that it shows no anatomy but a mask, a map, or a functional, diffusion or perfusion series"
-        )
     try:
         _, image = ScanReader().read(path)
         if why := no_volume(image):
             return f"it {why}"
         thickness, _ = bids.sidecar_value(path, "SliceThickness")
         _, pixel, spacing = sorted(map(float, voxel_spacing(image.affine)))
-        if is_thin(spacing, None if thickness is None else float(thickness), pixel, thin):
-            return f"thin or isotropic already: slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm"
+        if thin is not None and is_thin(spacing, None if thickness is None else float(thickness), pixel, thin):
+            return f"{ALREADY_THIN}: slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm"
         if count := _label_count(image):
             return f"a mask or a label map: it holds {count} whole numbers. Give it by name if it is a scan"
     except Exception as error:  # noqa: BLE001  # what is wrong with the file is said when it is read
@@ -63,46 +79,47 @@ def _unfit(path: Path, thin: float) -> str | None:
     return None
 
 
-def _fit(paths: Sequence[Path], thin: float, selection: Selection) -> list[Path]:
-    """The volumes of a folder that are rebuilt. The others are logged with the reason."""
+def _fit(paths: Sequence[Path], root: Path, selection: Selection) -> list[Path]:
+    """The volumes of a folder `root` that are rebuilt. The others are logged with the reason."""
     fit = []
     with logging_redirect_tqdm():
         for path in tqdm(paths, desc="looking", unit="volume", leave=False, delay=1, disable=None):
-            if reason := _unfit(path, thin):
+            name = path.relative_to(root).as_posix()
+            shown = None if selection.asks_for(name) else _shows_no_head(path)
+            if reason := shown + OVERRIDE.format(name) if shown else _unfit(path, selection.thin):
                 selection.skip(str(path), reason)
+                selection.beside += [_volume(path, path)] * reason.startswith(ALREADY_THIN)
             else:
                 fit.append(path)
     return fit
 
 
-def _volume(path: Path, result: Path) -> dict:
+def _volume(path: Path, result: Path) -> Scan:
     data: list[Path | None] = []
-    if ends_as(path, (".hdr",)):  # SPM writes a .mat file beside the pair
-        data = [path.with_suffix(ending) for ending in (".img", ".IMG", ".mat")]
+    if ends_as(path, (".hdr",)):
+        data = [path.with_suffix(ending) for ending in (".img", ".IMG")]
     try:
         data += [data_file(path)] if ends_as(path, ITK) else []
     except InputError:  # which the reader says
         data = []
-    sources = [path, *(one for one in data if one and one.is_file()), *bids.sidecars(path)]
-    name, paths = printable(str(path)), [str(source) for source in sources]
-    return {"image": str(path), "name": name, "sources": paths, "result": str(result)}
+    files = (path, *(one for one in data if one and one.is_file()), *bids.sidecars(path))
+    return Scan(printable(str(path)), path, files, result)
 
 
-def _dicom(
-    source: Path | Sequence[Path], output_dir: Path, thin: float, selection: Selection, longest_part: bool
-) -> list[dict]:
+def _dicom(source: Path | Sequence[Path], output_dir: Path, selection: Selection, longest_part: bool) -> list[Scan]:
     """The thick series among DICOM files. The others are logged with the reason."""
-    items = []
-    for one in dicom.find_series(source, thin, longest_part):
-        if not selection.takes(one.name):
-            continue
-        if one.skipped:
+    found = []
+    for one in dicom.find_series(source, selection.thin, longest_part, selection.asks_for):
+        files = tuple(Path(name) for name in sorted({str(path) for path, _ in one.images}))
+        scan = Scan(one.name, one, files, output_dir / f"{one.name}_sr")
+        wanted = selection.takes(one.name)
+        if one.skipped and wanted:
             selection.skip(one.name, one.skipped)
-            continue
-        sources = sorted({str(path) for path, _ in one.images})
-        result = str(output_dir / f"{one.name}_sr")
-        items.append({"image": one, "name": one.name, "sources": sources, "result": result})
-    return items
+        if wanted and not one.skipped:
+            found.append(scan)
+        elif (one.thin or not one.skipped) and not selection.shuts_out(one.name):
+            selection.beside.append(scan)
+    return found
 
 
 def _names(folder: Path) -> list[str]:
@@ -112,7 +129,7 @@ def _names(folder: Path) -> list[str]:
         raise InputError(f"{folder} cannot be read ({error.strerror}). Ask for the right to read it.") from error
 
 
-def _folder(root: Path, output_dir: Path, thin: float, selection: Selection, longest_part: bool) -> list[dict]:
+def _folder(root: Path, output_dir: Path, selection: Selection, longest_part: bool) -> list[Scan]:
     """The thick scans and DICOM series in a folder, at any depth, without results of earlier runs."""
 
     def unreadable(error: OSError) -> None:
@@ -126,16 +143,20 @@ def _folder(root: Path, output_dir: Path, thin: float, selection: Selection, lon
         for path in (folder / name for name in names if ends_as(name, VOLUMES)):
             if stem(path.name).endswith(("_sr", "_sr_error")):
                 logger.info(f"{path} is skipped: its name ends in _sr, as those of results do.")
-            elif header_file(path) == path and selection.takes(path.relative_to(root).as_posix()):
-                wanted.append(path)
-    items = [
+            elif header_file(path) == path:
+                name = path.relative_to(root).as_posix()
+                if selection.takes(name):
+                    wanted.append(path)
+                elif not selection.shuts_out(name):
+                    selection.beside.append(_volume(path, path))
+    found = [
         _volume(path, output_dir / path.relative_to(root).with_name(f"{stem(path.name)}_sr"))
-        for path in _fit(wanted, thin, selection)
+        for path in _fit(wanted, root, selection)
     ]
-    return items + _dicom(root, output_dir, thin, selection, longest_part)
+    return found + _dicom(root, output_dir, selection, longest_part)
 
 
-def _dataset(root: Path, output_dir: Path, thin: float, selection: Selection) -> list[dict]:
+def _dataset(root: Path, output_dir: Path, selection: Selection) -> list[Scan]:
     """The thick anatomical scans of a BIDS dataset."""
     if output_dir.resolve() == root.resolve():
         raise InputError(
@@ -147,66 +168,72 @@ def _dataset(root: Path, output_dir: Path, thin: float, selection: Selection) ->
         name = path.relative_to(root)
         if reason == bids.ELSEWHERE:
             elsewhere.append(path)
-        elif not selection.takes(name.as_posix(), name.parts[:2]):
-            continue
-        elif reason:
-            selection.skip(str(path), reason)
-        else:
-            wanted.append(path)
+        elif selection.takes(name.as_posix(), name.parts[:2]):
+            if reason:
+                selection.skip(str(path), reason)
+            else:
+                wanted.append(path)
+        elif not reason and not selection.shuts_out(name.as_posix()):
+            selection.beside.append(_volume(path, path))
     if elsewhere:
         logger.info(f"{len(elsewhere)} volumes such as {elsewhere[0]} are left out: {bids.ELSEWHERE}.")
-    items: dict[Path, dict] = {}
-    for path in _fit(wanted, thin, selection):
+    found: dict[Path, Scan] = {}
+    for path in _fit(wanted, root, selection):
         result = output_dir / path.parent.relative_to(root) / bids.derivative_name(path.name)
-        if result in items:
-            selection.skip(str(path), f"it would have the result of {items[result]['name']}. Remove one of them")
+        if result in found:
+            selection.skip(str(path), f"it would have the result of {found[result].name}. Remove one of them")
         else:
-            items[result] = {**_volume(path, result), "dataset": str(root.absolute())}
-    return list(items.values())
+            found[result] = replace(_volume(path, result), dataset=root.absolute())
+    return list(found.values())
 
 
-def _identity(item: dict) -> str:
-    """What the items of a scan share that was given twice."""
-    return os.path.abspath(item["image"]) if isinstance(item["image"], str) else item["name"]
+def _identity(scan: Scan) -> str:
+    """What a scan that was given twice has both times."""
+    return os.path.abspath(scan.source) if isinstance(scan.source, Path) else scan.name
 
 
-def _shared_results(items: Sequence[dict]) -> list[str]:
-    counts = Counter(item["result"] for item in items)
+def _shared_results(scans: Sequence[Scan]) -> list[Path]:
+    counts = Counter(scan.result for scan in scans)
     return [result for result, count in counts.items() if count > 1]
 
 
-def _set_apart(items: Sequence[dict], roots: Sequence[Path], output_dir: Path) -> None:
-    """Gives scans whose results would be one results of their own.
+def _set_apart(scans: Sequence[Scan], roots: Sequence[Path], output_dir: Path) -> list[Scan]:
+    """Scans of which those whose results would be one have results of their own.
 
     The results then keep the names of the scans' folders, below the folder that all have in common: those of
     `a/T2.nii` and `b/T2.nii` become `a/T2_sr` and `b/T2_sr`. Those of one folder keep the endings: `T2.nii_sr` and
     `T2.mgz_sr`.
 
     Args:
-        items: of scans; those that are no DICOM and of no dataset are changed.
+        scans: those that are no DICOM and of no dataset are changed.
         roots: folders that the volumes were found in.
         output_dir: of the results.
-
-    Raises:
-        InputError: if two results are still one.
     """
-    volumes = [item for item in items if isinstance(item["image"], str) and "dataset" not in item]
-    if volumes and _shared_results(items):
+
+    def moved(scan: Scan) -> Scan:
+        if not isinstance(scan.source, Path) or scan.dataset is not None:
+            return scan
+        path = Path(os.path.relpath(scan.source, common))
+        return replace(scan, result=output_dir / path.with_name(f"{stem(path.name)}_sr"))
+
+    def with_ending(scan: Scan) -> Scan:
+        if not isinstance(scan.source, Path) or scan.dataset is not None or scan.result not in shared:
+            return scan
+        return replace(scan, result=scan.result.with_name(f"{scan.source.name}_sr"))
+
+    if roots and _shared_results(scans):
         common = os.path.commonpath([os.path.abspath(root) for root in roots])
-        for item in volumes:
-            path = Path(os.path.relpath(item["image"], common))
-            item["result"] = str(output_dir / path.with_name(f"{stem(path.name)}_sr"))
-    for result in _shared_results(items):
-        for item in volumes:
-            if item["result"] == result:
-                item["result"] = str(Path(result).with_name(f"{Path(item['image']).name}_sr"))
-    _check_results(items)
+        scans = [moved(scan) for scan in scans]
+    shared = _shared_results(scans)
+    scans = [with_ending(scan) for scan in scans]
+    _check_results(scans)
+    return scans
 
 
-def _check_results(items: Sequence[dict]) -> None:
+def _check_results(scans: Sequence[Scan]) -> None:
     """Refuses two scans with one result."""
-    for result in _shared_results(items):
-        first, second, *_ = (item["name"] for item in items if item["result"] == result)
+    for result in _shared_results(scans):
+        first, second, *_ = (scan.name for scan in scans if scan.result == result)
         raise InputError(f"{first} and {second} would have one result, {result}. Rename one of them.")
 
 
@@ -224,13 +251,13 @@ def takes_longest_part(missing_slices: str) -> bool:
 def scans(
     source: str | os.PathLike | Sequence[str | os.PathLike] | None,
     output_dir: str | os.PathLike,
-    thin: float,
-    selection: Selection | None = None,
+    selection: Selection,
     missing_slices: str = "refuse",
     dry_run: bool | str = False,
     together: bool = False,
     reference: str | os.PathLike | None = None,
-) -> list[dict]:
+    guide: str | os.PathLike | None = None,
+) -> list[Scan]:
     """Thick-slice scans to rebuild.
 
     A scan that is given by name is always taken. Of what folders hold, thin scans (`acquisition.is_thin`), 4-D series,
@@ -239,32 +266,27 @@ def scans(
     Args:
         source: what to rebuild:
 
-            - a scan: NIfTI, MGZ, Analyze, NRRD or MetaImage;
+            - a scan: NIfTI, MGZ, NRRD or MetaImage;
             - a folder of scans and DICOM series, searched at any depth, without results of earlier runs (`*_sr`,
               datasets that DRIFT wrote);
             - a BIDS dataset, of which the anatomical scans are taken;
             - a list of these and of DICOM files;
             - null for the built-in sample, which is written to `output_dir` first.
         output_dir: where results will go.
-        thin: slices no thicker and no farther apart than this, in mm, need no rebuilding: the largest trained target.
-        selection: which of them are wanted; None for all. It remembers what is skipped, and why.
+        selection: which of them are wanted. It remembers what is skipped, and why.
         missing_slices: `"refuse"`, by which a DICOM series that lacks slices fails when it is read; or `"longest"`, by
             which its longest unbroken part is taken.
         dry_run: unless it is false, nothing may be written, the sample neither.
-        together: stacks of one head and contrast are one item, see `groups.grouped`.
+        together: stacks of one head and contrast are one scan, see `examination.grouped`.
         reference: which of them gives grid, place and units; null for the first.
-
-    Returns:
-        Items with `image`, the path or the `dicom.Series`; `name`, for people; `sources`, all its files; `result`, the
-        path of the result without its ending; for the sample `truth`, the path of the sharp volume; and for a BIDS
-        dataset `dataset`, its root.
+        guide: a scan of another contrast of the same head, which guides all of them; `"auto"` for the best one that was
+            found beside each, see `examination.guided`; null for none.
 
     Raises:
         InputError: if there is no such file or folder, no scan in it, none that is wanted, or two scans have one
             result.
     """
-    folder, selection = Path(output_dir), selection or Selection()
-    longest_part = takes_longest_part(missing_slices)
+    folder, longest_part = Path(output_dir), takes_longest_part(missing_slices)
     together = flag("together", together)
     if reference is not None and not together:
         raise InputError("--reference names one of several stacks that make one volume. Add --together.")
@@ -276,16 +298,16 @@ def scans(
     given = list(source) if isinstance(source, list | tuple) else [source]
     if "" in given:
         raise InputError("--input is empty: expected a scan, a folder, or a list of them. Leave it out for the sample.")
-    found: list[dict] = []
+    found: list[Scan] = []
     roots: list[Path] = []
     files: list[Path] = []
     ends: list[int] = []  # of what each path added to what was found
     for path in map(Path, map(str, given)):
         ends.append(len(found))
         if path.is_dir() and bids.DESCRIPTION in _names(path):
-            found += _dataset(path, folder, thin, selection)
+            found += _dataset(path, folder, selection)
         elif path.is_dir():
-            found += _folder(path, folder, thin, selection, longest_part)
+            found += _folder(path, folder, selection, longest_part)
             roots.append(path)
         elif not path.is_file():
             raise InputError(f"{path} does not exist. Set the input to a scan, a folder, or a list of them.")
@@ -301,17 +323,55 @@ def scans(
                 "or convert it first."
             )
     each_one_scan = not files and all(later - end == 1 for end, later in zip(ends, [*ends[1:], len(found)]))
-    found += _dicom(files, folder, thin, selection, longest_part) if files else []
+    found += _dicom(files, folder, selection, longest_part) if files else []
     selection.check()
     if not found:
         expected = f"no thick-slice scan was found. Expected files ending in {', '.join(VOLUMES)}, or DICOM series."
         why = [f"{name} is skipped: {reason}." for name, reason in selection.skipped[:1]]
         raise InputError(" ".join([f"{', '.join(map(str, given))}: {expected}", *why]))
-    items = list({_identity(item): item for item in reversed(found)}.values())[::-1]  # each once
-    _set_apart(items, roots, folder)
+    once = list({_identity(scan): scan for scan in reversed(found)}.values())[::-1]
+    result = _set_apart(once, roots, folder)
     if together:
-        items = grouped(
-            items, items if each_one_scan and len(items) > 1 else [], None if reference is None else str(reference)
-        )
-        _check_results(items)
-    return items
+        named = result if each_one_scan and len(result) > 1 else []
+        result = grouped(result, named, None if reference is None else str(reference))
+        _check_results(result)
+    if str(guide).lower() in ("auto", "true"):
+        return guided(result, selection.beside, _may_guide)
+    if guide is not None:
+        named_guide = guide_named(guide, longest_part)
+        result = [
+            scan if _identity(scan) == _identity(named_guide) else replace(scan, guide=named_guide) for scan in result
+        ]
+    return result
+
+
+def _may_guide(scan: Scan) -> bool:
+    """Whether a scan is one of a head, which it need not be where it was passed over."""
+    if not isinstance(scan.source, Path):
+        return True
+    return _shows_no_head(scan.source) is None and _unfit(scan.source, None) is None
+
+
+def guide_named(path: str | os.PathLike, longest_part: bool = False) -> Scan:
+    """The scan that guides others, of a file or a folder with one DICOM series. It may be thin.
+
+    Args:
+        path: of the scan.
+        longest_part: see `takes_longest_part`.
+
+    Raises:
+        InputError: if there is no such scan, or more than one.
+    """
+    path = Path(path)
+    if path.is_file() and ends_as(path, VOLUMES):
+        return _volume(header_file(path), path)
+    if not path.exists():
+        raise InputError(f"{path} does not exist. Set --guide to a scan, or to a folder with one DICOM series.")
+    series = [
+        one for one in dicom.find_series(path if path.is_dir() else [path], None, longest_part) if not one.skipped
+    ]
+    if len(series) != 1:
+        named = ", ".join(one.name for one in series) or "none"
+        raise InputError(f"{path} holds {len(series)} DICOM series ({named}): expected one. Set --guide to its folder.")
+    files = tuple(Path(name) for name in sorted({str(file) for file, _ in series[0].images}))
+    return Scan(series[0].name, series[0], files, path)

@@ -6,36 +6,31 @@ import logging
 import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, few, printable
+
+if TYPE_CHECKING:
+    from .scan import Scan
 
 logger = logging.getLogger("drift")
 
 
 def _texts(option: str, value: Any, kind: str) -> list[str]:
-    """Values of an option that is given as one, as a list, or not at all.
-
-    Args:
-        option: its name.
-        value: as given.
-        kind: what is expected, for the message.
-
-    Raises:
-        InputError: if one is empty.
-    """
+    """Values of an option that is given as one, as a list, or not at all."""
     texts = [str(one) for one in (value if isinstance(value, list | tuple) else [] if value is None else [value])]
     if not all(texts):
         raise InputError(f"--{option} is empty: expected {kind}. Leave it out for all scans.")
     return texts
 
 
-def _labels(option: str, value: Any, prefix: str) -> list[str]:
-    """Labels of a BIDS dataset, with their prefix.
+def _matches(name: str, pattern: str) -> bool:
+    """Whether a pattern matches a scan's name. That of a series matches its parts as well, `NAME-1` and so on."""
+    return fnmatchcase(name, pattern) or bool(re.fullmatch(r"-\d+", name.removeprefix(pattern)))
 
-    Raises:
-        InputError: if one is no label.
-    """
+
+def _labels(option: str, value: Any, prefix: str) -> list[str]:
+    """Labels of a BIDS dataset, with their prefix."""
     labels = [prefix + one.removeprefix(prefix) for one in _texts(option, value, f"a label, such as {prefix}01")]
     for label in labels:
         if not re.fullmatch(rf"{prefix}[A-Za-z0-9]+", label):
@@ -47,9 +42,11 @@ class Selection:
     """The scans that a user wants.
 
     It is asked for every scan, with `takes`, and remembers them all. `check` then tells what matched nothing. `skipped`
-    has the name of each scan that is wanted but not rebuilt, and why.
+    has the name of each scan that is wanted but not rebuilt, and why. `beside` has those that may guide others: the
+    sharp ones, and those that `include` leaves out.
 
     Args:
+        thin: slices no thicker and no farther apart than this, in mm, need no rebuilding: the largest trained target.
         include: shell patterns. One of them must match a scan's name; `*` matches `/` as well. Null: all match.
         exclude: shell patterns. None of them may match.
         participant_label: participants of BIDS datasets, with or without `sub-`.
@@ -60,8 +57,14 @@ class Selection:
     """
 
     def __init__(
-        self, include: Any = None, exclude: Any = None, participant_label: Any = None, session_label: Any = None
+        self,
+        thin: float,
+        include: Any = None,
+        exclude: Any = None,
+        participant_label: Any = None,
+        session_label: Any = None,
     ):
+        self.thin = thin
         self.patterns = {
             "include": _texts("include", include, "a pattern, such as '*T2w*'"),
             "exclude": _texts("exclude", exclude, "a pattern, such as '*T1w*'"),
@@ -74,6 +77,7 @@ class Selection:
         self.present: set[str] = set()  # all participants and sessions
         self.taken = 0
         self.skipped: list[tuple[str, str]] = []
+        self.beside: list[Scan] = []
 
     def takes(self, name: str, labels: Sequence[str] = ()) -> bool:
         """Whether a scan is wanted.
@@ -84,11 +88,19 @@ class Selection:
         """
         self.names.append(name)
         self.present |= set(labels)
-        include, exclude = (any(fnmatchcase(name, one) for one in given) for given in self.patterns.values())
-        wanted = (include or not self.patterns["include"]) and not exclude
+        include = not self.patterns["include"] or any(_matches(name, one) for one in self.patterns["include"])
+        wanted = include and not self.shuts_out(name)
         wanted = wanted and all(not given or set(given) & set(labels) for given in self.labels.values())
         self.taken += wanted
         return wanted
+
+    def shuts_out(self, name: str) -> bool:
+        """Whether a pattern of `exclude` matches."""
+        return any(_matches(name, one) for one in self.patterns["exclude"])
+
+    def asks_for(self, name: str) -> bool:
+        """Whether `include` has this very name, and no pattern that it happens to match."""
+        return name in self.patterns["include"]
 
     def skip(self, name: str, why: str) -> None:
         """Logs and remembers why a scan that is wanted is not rebuilt."""
@@ -103,7 +115,7 @@ class Selection:
         """
         for option, patterns in self.patterns.items():
             for pattern in patterns:
-                if not any(fnmatchcase(name, pattern) for name in self.names):
+                if not any(_matches(name, pattern) for name in self.names):
                     raise InputError(f"--{option} {pattern} matches no scan: expected one of {few(self.names)}.")
         for option, labels in self.labels.items():
             for label in labels:

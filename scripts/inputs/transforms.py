@@ -14,6 +14,7 @@ import torch
 from monai.config import KeysCollection
 from monai.data import MetaTensor
 from monai.transforms import MapTransform
+from scipy import ndimage
 
 from ..errors import InputError, flag, printable
 from ..method.weights import Card
@@ -21,11 +22,14 @@ from ..stack import grid
 from ..stack.acquisition import ROUNDING, SLR, Acquisition, Profile, length, settle
 from ..stack.intensity import check_finite, intensity_range
 from ..stack.interpolation import resample
+from ..stack.missing import missing_slices
 from ..stack.profile import slice_profile
 from . import bids
 from .readers import ScanReader
 
 logger = logging.getLogger("drift")
+
+POCKETS = 0.01  # of the background: NaN within the head that is no signal, as where a sinus is
 
 
 class LoadScand(MapTransform):
@@ -43,6 +47,7 @@ class LoadScand(MapTransform):
                 array, meta = reader.get_data(reader.read(result[key]))
                 affine = torch.from_numpy(meta.pop("affine"))
                 result[key] = MetaTensor(torch.from_numpy(array)[None], affine=affine, meta=meta)
+            result[key] = _without_nan(result[key])
             self._check(result[key])
         return result
 
@@ -67,14 +72,33 @@ class LoadScand(MapTransform):
             )
 
 
+def _without_nan(volume: MetaTensor) -> MetaTensor:
+    """A `(1, X, Y, Z)` volume whose background is no signal where it was NaN, as programs write it; a line says so.
+
+    The background reaches the border of the field of view; few voxels of NaN elsewhere are no signal, either. More NaN
+    within the head stays, and is refused.
+    """
+    nan = torch.isnan(volume.as_tensor()[0])
+    if not nan.any() or nan.all():
+        return volume
+    parts, _ = ndimage.label(nan.cpu().numpy())
+    border = np.ones(parts.shape, dtype=bool)
+    border[tuple(slice(1, -1) for _ in parts.shape)] = False
+    outside = torch.from_numpy(np.isin(parts, np.setdiff1d(parts[border], 0))).to(nan.device)
+    if (nan & ~outside).sum() > POCKETS * outside.sum():
+        return volume
+    floor = intensity_range(volume.as_tensor()[0][~nan]).low
+    name = str(volume.meta.get("filename_or_obj", "the scan"))
+    logger.info(f"{name}: {int(nan.sum())} NaN voxels of the background become {floor:g}, no signal.")
+    meta = grid.meta_without_affine(volume)
+    return MetaTensor(volume.as_tensor().where(~nan, floor), affine=volume.affine, meta=meta)
+
+
 class UnitIntensityd(MapTransform):
     """Maps the intensities of a volume's tissue to [0, 1], as `StackInferer` maps them to [-1, 1].
 
     Args:
         keys: of volumes. Intensities beyond tissue are cut off (`intensity.IntensityRange`).
-
-    Raises:
-        InputError: if a voxel is NaN or infinite.
     """
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
@@ -119,10 +143,11 @@ class SettleAcquisitiond(MapTransform):
             self.slice_thickness = length("slice_thickness", slice_thickness, "Set it as in --slice_thickness 5.")
         if target_thickness is not None:
             self.target_thickness = length("target_thickness", target_thickness, "Set it as in --target_thickness 1.")
-        if slice_axis is not None and (type(slice_axis) is not int or not 0 <= slice_axis <= 2):
+        whole = isinstance(slice_axis, int | np.integer) and not isinstance(slice_axis, bool)
+        if slice_axis is not None and not (whole and 0 <= slice_axis <= 2):
             raise InputError(f"slice_axis is {slice_axis!r}: expected 0, 1 or 2, an axis of the voxel array.")
         slice_profile(profile)
-        self.slice_axis = slice_axis
+        self.slice_axis = None if slice_axis is None else int(slice_axis)
         self.profile = profile
         self.isotropic = flag("isotropic", isotropic)
 
@@ -135,8 +160,8 @@ class SettleAcquisitiond(MapTransform):
                 result[key] = self._cubes(volume, acquisition)
                 edges = np.delete(grid.voxel_spacing(volume.affine), acquisition.slice_axis)
                 if np.abs(edges / acquisition.target_spacing - 1).max() > ROUNDING - 1:
-                    told = f"resampled from {edges[0]:.4g} x {edges[1]:.4g} mm by the option isotropic"
-                    acquisition = replace(acquisition, sources={**acquisition.sources, "pixels": told})
+                    source = f"resampled from {edges[0]:.4g} x {edges[1]:.4g} mm by the option isotropic"
+                    acquisition = replace(acquisition, sources={**acquisition.sources, "pixels": source})
             self._tell(volume, result[key], acquisition)
             acquisition.attach(result[key])
         return result
@@ -157,8 +182,14 @@ class SettleAcquisitiond(MapTransform):
             max_thickness=self.card.max_thickness,
             spacing_ratio=self.card.spacing_ratio,
         )
-        told = [volume.meta["warning"]] if "warning" in volume.meta else []  # the reader's
-        return replace(acquisition, warnings=(*told, *acquisition.warnings))
+        warnings = [volume.meta["warning"]] if "warning" in volume.meta else []  # the reader's
+        odd = {} if acquisition.at_target else missing_slices(volume.as_tensor()[0], acquisition.slice_axis)
+        warnings += [
+            f"slice {index + 1} of {acquisition.slice_count} is {what}: it is taken for a missing slice, and its "
+            "neighbours are rebuilt without it."
+            for index, what in odd.items()
+        ]
+        return replace(acquisition, warnings=(*warnings, *acquisition.warnings))
 
     def _stated(self, volume: MetaTensor, path: Path) -> dict[str, tuple[Any, str]]:
         """What the header says, and the thickness of the sidecars where it does not: name -> (value, source)."""
@@ -186,8 +217,7 @@ class SettleAcquisitiond(MapTransform):
             array = fine
         if volume.min() >= 0:
             array = array.clamp(min=volume.min().item())  # splines undershoot
-        meta = {name: value for name, value in volume.meta.items() if name != "affine"}
-        return MetaTensor(array, affine=torch.from_numpy(affine), meta=meta)
+        return MetaTensor(array, affine=torch.from_numpy(affine), meta=grid.meta_without_affine(volume))
 
     @staticmethod
     def _tell(scan: MetaTensor, volume: MetaTensor, acquisition: Acquisition) -> None:

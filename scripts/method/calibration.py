@@ -1,16 +1,15 @@
 """From the error network's numbers to intervals that hold the truth: split conformal calibration, person by person.
 
 A score is `|error| / (number of the network x scale of the scan)`. The scale knows the gaps and the noise of the scan's
-slices (`scan_scale`). The 90 % quantile of the scores is the factor of the intervals that hold the truth in 90 %
-of voxels. Each person counts the same, whatever the number of voxels: people are exchangeable, voxels are not.
+slices (`scan_scale`). The 90 % quantile of a person's scores is the factor of the intervals that hold the truth in 90 %
+of this person's voxels. The factor of all is a quantile over people (`SURE`): people are exchangeable, voxels are not.
 Angelopoulos and Bates, Found. Trends Mach. Learn. 16:494-591 (2023); for groups Lee et al., arXiv:2306.06342.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +22,8 @@ from ..errors import InputError
 
 LEVELS = (0.25, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.985, 0.995)  # of the quantiles that are kept
 LEAST, MOST = 0.5, 0.99  # confidence
+NEAR = 0.1  # of a thickness; so far beyond the calibrated ones the factor is theirs
+SURE = 0.9  # share of people in whom intervals hold as much as the confidence says
 BOXES = (2, 4, 8, 16)  # voxels along an edge; regions whose mean errors are looked at
 FULL = 0.99  # share of a box that lies in the head
 QUIET, TYPICAL = 5e-4, 5e-3  # noise of slices, as a share of their range: the least that counts, and that of scale 1
@@ -49,43 +50,59 @@ class Calibration:
 
     Attributes:
         thicknesses: of the slices that were simulated, in mm, in ascending order.
-        people: `person` -> for each thickness the quantiles at `LEVELS`.
+        people: for each person and thickness the quantiles at `LEVELS`.
         exponents: of `scan_scale`.
         regions: of `region_factor`: the volume in mm3 within which errors go together, the exponent, and a factor.
+        guided: for each thickness, how much narrower intervals are with a guide: a factor. Empty for none.
     """
 
     thicknesses: Sequence[float]
-    people: Mapping[str, Sequence[Sequence[float]]]
+    people: Sequence[Sequence[Sequence[float]]]
     exponents: tuple[float, float]
     regions: tuple[float, float, float]
+    guided: Sequence[float] = ()
 
     def __post_init__(self) -> None:
-        """
-        Raises:
-            InputError: if a table has another shape, or its numbers or the thicknesses do not ascend.
-        """
         if (np.diff(self.thicknesses) <= 0).any():
             raise InputError(f"error_map: thicknesses {list(self.thicknesses)} do not ascend.")
         shape = (len(self.thicknesses), len(LEVELS))
-        for name, quantiles in self.people.items():
+        for number, quantiles in enumerate(self.people, start=1):
             numbers = np.asarray(quantiles, dtype=float)
             if numbers.shape != shape or not np.isfinite(numbers).all() or (np.diff(numbers) < 0).any():
-                raise InputError(f"error_map: quantiles of {name} are not {shape[0]} x {shape[1]} that ascend.")
+                raise InputError(
+                    f"error_map: quantiles of person {number} are not {shape[0]} x {shape[1]} that ascend."
+                )
         if not self.people:
             raise InputError("error_map: no person calibrates it.")
+        if len(self.guided) not in (0, len(self.thicknesses)) or not all(one > 0 for one in self.guided):
+            raise InputError(
+                f"error_map: guided is {list(self.guided)}: expected a factor for each thickness, or none."
+            )
 
-    def factor(self, thickness: float, confidence: float, without: str | None = None) -> float:
-        """What scaled errors are multiplied by, so that the interval holds as much as `confidence` says.
+    def factor(self, thickness: float, confidence: float, guided: bool = False) -> float:
+        """What scaled errors are multiplied by, so that in `SURE` of people the interval holds what `confidence` says.
 
         Args:
-            thickness: of the slices, in mm. Between thicknesses the factor's logarithm is linear in the thickness's.
+            thickness: of the slices, in mm. Between thicknesses the factor's logarithm is linear in the thickness's,
+                beyond them it is that of the nearest.
             confidence: share of voxels.
-            without: name of a person who is left out.
+            guided: whether a guide took part.
         """
-        left_out = None if without is None or len(self.people) == 1 else person(without)
-        chosen = [np.asarray(one, dtype=float) for name, one in self.people.items() if name != left_out]
-        factors = [_mixture_quantile([one[k] for one in chosen], confidence) for k in range(len(self.thicknesses))]
+        needed = [[float(np.interp(confidence, LEVELS, one)) for one in rows] for rows in self.people]
+        factors = [over_people(column) for column in zip(*needed)]
+        if guided and self.guided:
+            factors = [factor * narrower for factor, narrower in zip(factors, self.guided)]
         return float(np.exp(np.interp(math.log(thickness), np.log(self.thicknesses), np.log(factors))))
+
+    def outside(self, thickness: float) -> str:
+        """Why a thickness, in mm, is not one that was calibrated, for people; empty for one that was."""
+        least, most = self.thicknesses[0], self.thicknesses[-1]
+        if least * (1 - NEAR) <= thickness <= most * (1 + NEAR):
+            return ""
+        return (
+            f"error map: slices of {thickness:.3g} mm are beyond the {least:g} to {most:g} mm that were calibrated. "
+            "It may hold more or less than it says"
+        )
 
     def region_factor(self, volume: float) -> float:
         """Half-width of the 95 % interval of a region's mean, over the root mean square of its voxels' 90 % ones.
@@ -99,9 +116,13 @@ class Calibration:
         return factor * decay(volume, together, exponent) ** 0.5
 
 
-def person(name: str) -> str:
-    """A name that tells people apart and does not name them: a card goes to others with its weights."""
-    return hashlib.sha256(name.encode()).hexdigest()[:12]
+def over_people(factors: Sequence[float]) -> float:
+    """The factor that suffices for a further person with a chance of `SURE`; of few people the largest.
+
+    Split conformal: of `n` exchangeable numbers the `ceil(SURE x (n + 1))`-th smallest.
+    """
+    rank = min(math.ceil(SURE * (len(factors) + 1)), len(factors))
+    return sorted(factors)[rank - 1]
 
 
 def scan_scale(exponents: tuple[float, float], spacing_ratio: float, noise: float) -> float:
@@ -132,10 +153,3 @@ def box_means(volume: Tensor, head: Tensor, edge: int) -> np.ndarray:
 def quantiles(scores: np.ndarray) -> list[float]:
     """The quantiles of scores that a calibration keeps, at `LEVELS`."""
     return [float(f"{value:.5g}") for value in np.quantile(scores, LEVELS)]
-
-
-def _mixture_quantile(people: Sequence[np.ndarray], level: float) -> float:
-    """The quantile of a mixture in which each person has one share."""
-    at = np.unique(np.concatenate(people))
-    levels = np.mean([np.interp(at, one, LEVELS) for one in people], axis=0)
-    return float(np.interp(level, levels, at))

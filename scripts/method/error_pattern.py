@@ -14,7 +14,7 @@ from monai.networks.nets.diffusion_model_unet import zero_module
 from torch import Tensor, nn
 
 WIDTH = 24  # features
-DILATIONS = (1, 1, 2, 4, 8, 1)  # pixels; what is told of a pixel comes from 17 around it on each side
+DILATIONS = (1, 1, 2, 4, 8, 1)  # pixels; a pixel's number comes from 17 around it on each side
 SHOWN = 5  # channels that they become
 TYPICAL = 0.05  # error in [-1, 1], where training starts
 TOLD = 5  # numbers for each row: its place in the slice, and the lengths

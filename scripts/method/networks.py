@@ -5,7 +5,6 @@ Sizes, wiring and initialisation follow Sec. S4.1. All modules compile with `tor
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 
@@ -243,34 +242,29 @@ class AnatomicalProjectionNetwork(nn.Module):
         if residual:
             zero_module(self.unet.conv_out)
 
-    def modulation(self, thickness: Tensor) -> Tensor:
-        """`UNet.modulation` for `thickness`, `(B or 1, 2)` in mm."""
-        return self.unet.modulation(self.embedding(thickness))
-
-    def project(self, image: Tensor, modulation: Tensor) -> Tensor:
-        """The coarse sharp image, for a modulation in place of the thickness."""
-        estimate = self.unet(image, modulation)
-        return image + estimate if self.residual else estimate
-
-    def forward(self, image: Tensor, thickness: Tensor, rows: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        image: Tensor,
+        thickness: Tensor,
+        rows: Tensor | None = None,
+        guide: Tensor | None = None,
+        guide_slices: Tensor | None = None,
+    ) -> Tensor:
         """Args: `image`, `(B, 1, H, W)` in [-1, 1]; `thickness`, `(B or 1, 2)` in mm. Returns `(B, 1, H, W)`.
 
         Raises:
-            ValueError: if rows are given. Only stage 1 on the measured slices can place them.
+            ValueError: if rows or a guide are given. Only stage 1 on the measured slices can place them.
         """
-        if rows is not None:
-            raise ValueError("this stage 1 takes planes on the fine grid: put them there, and leave rows out.")
-        return self.project(image, self.modulation(thickness))
+        if rows is not None or guide is not None or guide_slices is not None:
+            raise ValueError(
+                "this stage 1 takes planes on the fine grid and no guide: put them there, and leave rows and guide out."
+            )
+        estimate = self.unet(image, self.unet.modulation(self.embedding(thickness)))
+        return image + estimate if self.residual else estimate
 
 
 class VelocityNetwork(nn.Module):
-    """Stage 2: velocity `v(s(t); t, c)` of the rectified flow (Eq. 8). It starts at zero: the flow is at rest.
-
-    Args:
-        channels: see `UNet`.
-        width: see `TimeThicknessEmbedding`.
-        norm: see `AdaGN`.
-    """
+    """Stage 2: velocity `v(s(t); t, c)` of the rectified flow (Eq. 8). It starts at zero: the flow is at rest."""
 
     def __init__(self, channels: Sequence[int], width: int = 256, norm: bool = True):
         super().__init__()
@@ -293,7 +287,7 @@ class Drift(nn.Module):
     Args:
         apn: stage 1, the paper's or one on the measured slices.
         velocity: stage 2, the same for both.
-        error: the third network, of the error map; it changes no result. None where nobody has trained one.
+        error: the third network, of the error map; it changes no result. None where no map is wanted.
     """
 
     def __init__(
@@ -329,7 +323,13 @@ class Drift(nn.Module):
         return x
 
     def forward(
-        self, image: Tensor, thickness: Tensor | None = None, times: Tensor | None = None, rows: Tensor | None = None
+        self,
+        image: Tensor,
+        thickness: Tensor | None = None,
+        times: Tensor | None = None,
+        rows: Tensor | None = None,
+        guide: Tensor | None = None,
+        guide_slices: Tensor | None = None,
     ) -> Tensor:
         """Sharpens a batch of planes.
 
@@ -342,6 +342,7 @@ class Drift(nn.Module):
                 result is stage 1's.
             rows: `(B or 1, R)`, for stage 1 on the measured slices alone: see there. Without them the result has the
                 rows of the image.
+            guide, guide_slices: for stage 1 on the measured slices alone: see there.
 
         Returns:
             `(B, 1, H, W)`, with rows `(B, 1, R, W)`.
@@ -350,12 +351,6 @@ class Drift(nn.Module):
             thickness = torch.ones(1, self.apn.lengths, dtype=image.dtype, device=image.device)
         if times is None:
             times = torch.zeros(1, dtype=image.dtype, device=image.device)
-        x = self.apn(image, thickness, rows)
+        x = self.apn(image, thickness, rows, guide, guide_slices)
+        x = x.to(image.dtype)  # where autocast is on: in bfloat16 small steps vanish
         return self.refine(x, self.modulations(thickness[:, :2], times), times)
-
-
-def add_error_network(network: Drift, averaged: Drift) -> ErrorPatternNetwork:
-    """Gives an untrained error network to a network, and a copy of it to its average; returns the first."""
-    network.error = ErrorPatternNetwork().to(next(network.parameters()).device)
-    averaged.error = copy.deepcopy(network.error)
-    return network.error

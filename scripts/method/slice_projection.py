@@ -3,8 +3,11 @@
 A U-Net on planes that nearest neighbour has put on the fine grid first has to find where slices end. Here a convolution
 spans three slices whatever their thickness, and the trunk costs the less, the thicker they are. The row's place and the
 geometry say how the features of two slices make a row of the finer grid between them, as in Meta-SR (Hu et al., CVPR
-2019). There are no norms, so that a scan's result does not depend on how much air is around the head. The module
-compiles with `torch.jit.script`.
+2019). There are no norms, so that a scan's result does not depend on how much air is around the head.
+
+A guide, a sharp scan of another contrast of the same head, shows where edges are. Its own thick slices, by the slice
+model of the scan, stand beside the measured ones: from them the trunk learns how the two contrasts relate at a place.
+The module compiles with `torch.jit.script`.
 """
 
 from __future__ import annotations
@@ -23,11 +26,7 @@ HIDDEN = 64  # of the perceptron of a row's place
 
 
 class GeometryBlock(nn.Module):
-    """3 x 3 convolution, ReLU, 3 x 3 convolution, around a skip; the geometry scales and shifts what is between them.
-
-    Args:
-        channels: of input and output.
-    """
+    """3 x 3 convolution, ReLU, 3 x 3 convolution, around a skip; the geometry scales and shifts what lies between."""
 
     def __init__(self, channels: int):
         super().__init__()
@@ -77,7 +76,7 @@ class SliceTrunk(nn.Module):
         super().__init__()
         pairs = list(pairwise(channels))
         self.stride = 2 ** len(pairs)  # the width must be a multiple of it
-        enters = [nn.Conv2d(1, channels[0], 3, padding=1), *(nn.Conv2d(a, b, (1, 2), (1, 2)) for a, b in pairs)]
+        enters = [nn.Conv2d(2, channels[0], 3, padding=1), *(nn.Conv2d(a, b, (1, 2), (1, 2)) for a, b in pairs)]
         self.down = nn.ModuleList([Level(enter, c, n) for enter, c, n in zip(enters, channels, blocks)])
         ups = [
             (nn.ConvTranspose2d(b, a, (1, 2), (1, 2)), Level(nn.Identity(), a, n)) for (a, b), n in zip(pairs, blocks)
@@ -86,7 +85,7 @@ class SliceTrunk(nn.Module):
         self.after = nn.ModuleList([after for _, after in ups[::-1]])
 
     def forward(self, x: Tensor, told: Tensor) -> Tensor:
-        """`x` is `(B, 1, S, W)`; returns `(B, C, S, W)`."""
+        """`x` is `(B, 2, S, W)`, a scan's slices and a guide's; returns `(B, C, S, W)`."""
         skips: list[Tensor] = []
         for down in self.down:
             x = down(x, told)
@@ -136,17 +135,63 @@ class RowMixer(nn.Module):
         return matrix.unflatten(-1, self.shape)
 
 
+def mixed(around: list[Tensor], matrix: Tensor) -> Tensor:
+    """Features of the two slices around each fine row, `(B, R, W, C)` each, by a `RowMixer`: `(B, channels, R, W)`."""
+    lower, upper = matrix.to(around[0].dtype).chunk(2, dim=2)
+    return (around[0] @ lower + around[1] @ upper).permute(0, 3, 1, 2)
+
+
+class GuideCorrection(nn.Module):
+    """The detail of a guide that slices lose, as far as the scan is likely to have it too.
+
+    The features of the scan give a gate for each feature of the guide. The correction begins at 0.
+
+    Args:
+        features: of a slice's pixel.
+        fine_channels: of the scan, on the fine grid.
+        channels: of the guide, on the fine grid.
+    """
+
+    def __init__(self, features: int, fine_channels: int, channels: int):
+        super().__init__()
+        self.mixer = RowMixer(features, channels)
+        self.enter1 = nn.Conv2d(2, 3 * channels // 2, 3, padding=1)
+        self.enter2 = nn.Conv2d(3 * channels // 2, channels, 3, padding=1)
+        self.fine1 = nn.Conv2d(fine_channels + 2 * channels, 2 * channels, 3, padding=1)
+        self.fine2 = nn.Conv2d(2 * channels, 2 * channels, 3, padding=1)
+        self.fine3 = zero_module(nn.Conv2d(2 * channels, 1, 3, padding=1))
+
+    def forward(self, scan: Tensor, gates: Tensor, guide: Tensor, lost: Tensor) -> Tensor:
+        """The correction of a plane.
+
+        Args:
+            scan: `(B, fine_channels, R, W)`.
+            gates: `(B, channels, R, W)`, of `mixer`.
+            guide: `(B, 1, R, W)`, air at 0.
+            lost: `(B, 1, R, W)`, the guide less its own thick slices, linear between them.
+
+        Returns:
+            `(B, 1, R, W)`.
+        """
+        features = self.enter2(torch.relu(self.enter1(torch.cat([guide, lost], dim=1))))
+        x = self.fine1(torch.relu(torch.cat([scan, gates * features, features], dim=1)))
+        x = x + self.fine2(torch.relu(x))
+        return self.fine3(torch.relu(x))
+
+
 class SliceProjectionNetwork(nn.Module):
     """Stage 1 on the measured slices: thick planes -> sharp planes on the fine grid, by all that is known of both.
 
-    It starts as linear interpolation between the slices' centres, and learns a correction.
+    It starts as linear interpolation between the slices' centres, and learns a correction. One set of weights serves
+    with and without a guide.
 
     Args:
         channels, blocks: see `SliceTrunk`.
         fine_channels: on the fine grid, one of which is the linear interpolation.
+        guide_channels: see `GuideCorrection`.
     """
 
-    def __init__(self, channels: Sequence[int], blocks: Sequence[int], fine_channels: int):
+    def __init__(self, channels: Sequence[int], blocks: Sequence[int], fine_channels: int, guide_channels: int):
         super().__init__()
         self.lengths = 4  # that it is told
         width = fine_channels
@@ -156,6 +201,7 @@ class SliceProjectionNetwork(nn.Module):
         self.fine1 = nn.Conv2d(width, width, 3, padding=1)
         self.fine2 = nn.Conv2d(width, width, 3, padding=1)
         self.fine3 = zero_module(nn.Conv2d(width, 1, 3, padding=1))
+        self.guide = GuideCorrection(channels[0], width, guide_channels)
         # a training step takes a sixth less on a CPU; torch does not declare the argument
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -165,12 +211,19 @@ class SliceProjectionNetwork(nn.Module):
         return torch.cat([lengths[:, :2] / spacing, lengths[:, 3:] / spacing, spacing], dim=1).log()
 
     def features(self, seen: Tensor, geometry: Tensor) -> Tensor:
-        """`(B, 1, S, W)`, air at 0 -> `(B, S, W, C)`."""
+        """`(B, 2, S, W)`, air at 0 -> `(B, S, W, C)`."""
         columns = seen.shape[3]
         x = self.trunk(pad(seen, [0, -columns % self.trunk.stride]), self.embedding(geometry))
         return x.permute(0, 2, 3, 1)[:, :, :columns]
 
-    def forward(self, image: Tensor, lengths: Tensor, rows: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        image: Tensor,
+        lengths: Tensor,
+        rows: Tensor | None = None,
+        guide: Tensor | None = None,
+        guide_slices: Tensor | None = None,
+    ) -> Tensor:
         """Sharp planes of measured ones.
 
         Args:
@@ -178,29 +231,46 @@ class SliceProjectionNetwork(nn.Module):
             lengths: `(B or 1, 4)` in mm: thickness of the slices, target, spacing of the slices, pixel within them.
             rows: `(B or 1, R)`, where the rows of the result lie, in slices from the centre of the first one, in
                 ascending order and one target from each other. Without them they are where the slices are.
+            guide: `(B, 1, R, W)` in [-1, 1], a scan of another contrast on the fine grid; -1 where it saw nothing.
+            guide_slices: `(B, 1, S, W)`, its thick slices (`profile.acquire`), as the measured ones.
 
         Returns:
             `(B, 1, R, W)`.
+
+        Raises:
+            ValueError: if a guide comes without its slices.
         """
         batch, slices, columns = image.shape[0], image.shape[2], image.shape[3]
         if rows is None:
             rows = torch.arange(slices, device=image.device, dtype=image.dtype)[None]
+        if guide is not None and guide_slices is None:
+            raise ValueError("a guide has no slices: expected guide_slices beside guide.")
         geometry = self.geometry(lengths)
         seen = image + 1  # so that beyond the edges nothing is seen, as in air
-        features = self.features(seen, geometry)
+        guide_seen = torch.zeros_like(seen) if guide_slices is None else guide_slices + 1
+        features = self.features(torch.cat([seen, guide_seen], dim=1), geometry)
         lower = rows.floor().clamp(0, max(slices - 2, 0))
         offset = rows - lower
         first = lower.long() + slices * torch.arange(batch, device=image.device)[:, None]  # (B, R), of all slices
         second = first + min(slices - 1, 1)
-        flat, measured = features.reshape(batch * slices, -1), seen.reshape(batch * slices, columns)
         shape = [batch, first.shape[1], columns, -1]  # fine rows
+        flat = features.reshape(batch * slices, -1)
         around = [flat.index_select(0, index.flatten()).reshape(shape) for index in (first, second)]
-        mixed = self.mixer(offset, geometry).to(features.dtype).chunk(2, dim=2)
-        channels = around[0] @ mixed[0] + around[1] @ mixed[1]  # (B, R, W, fine_channels - 1)
         share = offset.clamp(0, 1)[:, :, None]
-        ends = [measured.index_select(0, index.flatten()).reshape(shape[:3]) for index in (first, second)]
-        linear = torch.lerp(ends[0], ends[1], share.expand_as(ends[0]))
-        x = torch.cat([linear[..., None].to(channels.dtype), channels], dim=-1).permute(0, 3, 1, 2)
-        x = self.fine1(torch.relu(x))
+        between: list[Tensor] = []  # the slices of scan and guide, linear
+        for image_seen in (seen, guide_seen):
+            flat = image_seen.reshape(batch * slices, columns)
+            ends = [flat.index_select(0, index.flatten()).reshape(shape[:3]) for index in (first, second)]
+            between.append(torch.lerp(ends[0], ends[1], share.expand_as(ends[0]))[:, None])
+        linear = between[0]
+        channels = mixed(around, self.mixer(offset, geometry))  # (B, fine_channels - 1, R, W)
+        scan = torch.cat([linear.to(channels.dtype), channels], dim=1)
+        x = self.fine1(torch.relu(scan))
         x = x + self.fine2(torch.relu(x))
-        return (linear - 1)[:, None] + self.fine3(torch.relu(x))
+        result = linear - 1 + self.fine3(torch.relu(x))
+        if guide is not None:
+            gates = mixed(around, self.guide.mixer(offset, geometry))
+            correction = self.guide(scan, gates, guide + 1, guide + 1 - between[1])
+            sees = guide.amax(dim=[1, 2, 3], keepdim=True) > -1
+            result = result + correction * sees  # where a guide saw nothing, the plane is as without one
+        return result

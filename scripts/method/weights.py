@@ -15,7 +15,6 @@ from torch import nn
 from ..errors import InputError
 from ..files import sha256, whole_file
 from .calibration import Calibration
-from .error_pattern import ErrorPatternNetwork
 
 MOST_STEPS = 100  # of Euler; the paper takes up to 15
 ERROR = "error."  # begins the names of the third network's weights
@@ -33,6 +32,7 @@ class Card:
         max_thickness: largest slice thickness, mm.
         spacing_ratio: least and largest slice spacing / slice thickness.
         n_max: Euler steps at most, of AIS; 1 to 100.
+        guide_share: of the training pairs that had a guide, 0 to 1.
         sha256: of the weights file. `write_card` fills it in.
         error_map: what makes error maps of the third network's numbers; None where no map can be made.
     """
@@ -44,15 +44,12 @@ class Card:
     max_thickness: float
     spacing_ratio: tuple[float, float]
     n_max: int
+    guide_share: float = 0.0
     sha256: str = ""
     error_map: Calibration | None = None
 
     def __post_init__(self) -> None:
-        """Turns the lists of YAML and JSON into tuples of numbers.
-
-        Raises:
-            InputError: if a field has a wrong value. The message names both.
-        """
+        """Turns the lists of YAML and JSON into tuples of numbers."""
         for name in ("target_range", "pixel_range", "spacing_ratio"):
             value = getattr(self, name)
             numbers = isinstance(value, list | tuple) and len(value) == 2 and all(map(_positive, value))
@@ -63,6 +60,8 @@ class Card:
             raise InputError(f"max_thickness is {self.max_thickness!r}: expected a positive number.")
         if type(self.n_max) is not int or not 0 < self.n_max <= MOST_STEPS:
             raise InputError(f"n_max is {self.n_max!r}: expected a whole number from 1 to {MOST_STEPS}.")
+        if not isinstance(self.guide_share, int | float) or not 0 <= self.guide_share <= 1:
+            raise InputError(f"guide_share is {self.guide_share!r}: expected a share, 0 to 1.")
         for name in ("version", "size", "sha256"):
             if not isinstance(getattr(self, name), str):
                 raise InputError(f"{name} is {getattr(self, name)!r}: expected text.")
@@ -93,9 +92,6 @@ def card_path(path: str | os.PathLike) -> Path:
 def read_card(path: str | os.PathLike) -> Card:
     """The card of a weights file.
 
-    Args:
-        path: of the weights.
-
     Raises:
         InputError: if the card is missing or broken.
     """
@@ -119,9 +115,6 @@ def read_card(path: str | os.PathLike) -> Card:
 
 def check_card(path: str | os.PathLike) -> Card:
     """Reads the card of a weights file, and checks that it is the card of these weights.
-
-    Args:
-        path: of the weights.
 
     Raises:
         InputError: if the card is missing or broken, or holds another hash.
@@ -157,8 +150,8 @@ def _write(place: Path, card: Card, weights: str | os.PathLike) -> None:
 def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
     """Loads a checkpoint into the network. Loading is strict, and executes nothing of the file.
 
-    The third network, of the error map, may be missing in the file: then the network keeps its own, or none. Where the
-    file has one, so has the network.
+    The third network, of the error map, may be missing in the file: then the network keeps its own. Its numbers mean
+    nothing until a card calibrates them.
 
     Args:
         network: a `Drift` of the size that was trained.
@@ -182,8 +175,6 @@ def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
     except Exception as error:  # torch raises many types for a broken file
         raise InputError(f"{path} is not a DRIFT checkpoint ({type(error).__name__}). Set --ckpt_path.") from error
     has_error = any(name.startswith(ERROR) for name in found)
-    if has_error and getattr(network, "error", network) is None:
-        network.error = ErrorPatternNetwork().to(next(network.parameters()).device)
     own = {name: value for name, value in network.state_dict().items() if has_error or not name.startswith(ERROR)}
     expected = {name: tuple(value.shape) for name, value in own.items()}
     for name in sorted(expected.keys() | found.keys()):

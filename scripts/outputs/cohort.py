@@ -1,4 +1,4 @@
-"""Many scans, one after the other: what is told of each, the summary, the log.
+"""Many scans, one after the other: their results, the summary, the log.
 
 Several runs may share a folder. Each takes the next scan that no other run is at.
 """
@@ -7,23 +7,25 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
 
-import torch
 from filelock import Timeout
-from torch import nn
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ..errors import InputError, flag, printable
-from ..rebuild.inferer import StackInferer
+from ..inputs.scan import Scan
+from ..rebuild.rebuilder import Rebuilder
 from . import bids
-from .processes import in_processes
+from .processes import is_job, started_again
+from .record import beside
 from .scan import Output, rebuild_scan
 from .summary import add_rows
 
@@ -33,12 +35,20 @@ LOG = "drift.log"
 INDEX_PAUSE = 10.0  # seconds between two writings of the index, which is megabytes where scans are many
 
 
+class _LogFile(logging.FileHandler):
+    """A log that is never written through a link: whoever may write to the folder could have it change other files."""
+
+    def _open(self) -> TextIOWrapper:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        return open(os.open(self.baseFilename, flags, 0o666), "a", encoding="utf-8", errors="backslashreplace")
+
+
 @contextmanager
 def _kept_log(folder: Path, version: str) -> Iterator[None]:
     """Adds the command, and what the logger says within the block, to `drift.log` of a folder."""
-    handler = logging.FileHandler(folder / LOG, encoding="utf-8", errors="backslashreplace", delay=True)
+    handler = _LogFile(folder / LOG, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    handler.handleError = lambda record: None  # type: ignore[method-assign]  # a full disk is told by what needs it
+    handler.handleError = lambda record: None  # type: ignore[method-assign]  # a full disk is reported by what needs it
     begin = {"levelname": "INFO", "msg": printable(f"DRIFT {version}: {shlex.join(sys.argv)}")}
     try:
         handler.handle(logging.makeLogRecord(begin))
@@ -53,26 +63,30 @@ def _kept_log(folder: Path, version: str) -> Iterator[None]:
             handler.close()
 
 
+def failure(outcomes: Sequence[str], verb: str) -> str:
+    """Why a run, or its dry run, does not end with exit code 0: a scan failed, or all were skipped; empty otherwise."""
+    failed, skipped = (sum(one in words for one in outcomes) for words in (("failed", "fail"), ("skipped", "skip")))
+    if skipped == len(outcomes) > 0:
+        return f"No scan came as DICOM: {skipped} of {skipped} are skipped. Set --output_format auto for both kinds."
+    return f"{failed} of {len(outcomes)} scans {verb}." if failed else ""
+
+
 def keep_summary(
     rows: Iterable[tuple[int, Mapping]],
-    items: Sequence[Mapping],
+    scans: Sequence[Scan],
     output: Output,
     skipped: Sequence[tuple[str, str]] = (),
     allow_failures: bool = False,
 ) -> None:
-    """Writes `summary.csv` and `index.html` as the work goes on, in the order of the items, and tells of each scan.
-
-    What is told goes into `drift.log`, too.
+    """Writes `summary.csv` and `index.html` as the work goes on, in the order of the scans, and tells of each scan.
 
     Args:
-        rows: (index of the item, row of `rebuild_scan`), in the order in which scans are done.
-        items: of `scans.scans`.
-        output: what is written.
+        rows: (index of the scan, row of `rebuild_scan`), in the order in which scans are done.
+        scans, output: of the run.
         skipped: other scans that are not rebuilt, each with the reason: `Selection.skipped`.
         allow_failures: whether the exit code is 0 in any case.
 
     Raises:
-        InputError: if the folder cannot be written.
         SystemExit: with exit code 1, at the end, if a scan failed or all were skipped.
     """
     allowed = flag("allow_failures", allow_failures)
@@ -82,30 +96,27 @@ def keep_summary(
     written = -math.inf
     try:  # before hours of work, not after
         add_rows(summary, [], index=False)
-        for root in sorted({str(item["dataset"]) for item in items if "dataset" in item}):
-            bids.write_description(output.folder, Path(root), output.version)
+        for root in sorted({scan.dataset for scan in scans if scan.dataset is not None}):
+            bids.write_description(output.folder, root, output.version)
     except OSError as error:
         raise InputError(f"output_dir {output.folder} cannot be written ({error}). Choose another one.") from error
     with _kept_log(Path(output.folder), output.version):
         for index, row in rows:
             done[index] = row
-            if "result" in row:
+            if row["outcome"] not in ("failed", "skipped"):
                 steps = f"{row['steps']} step{'s' * (row['steps'] != 1)}"
                 logger.info(
-                    f"{len(done)} of {len(items)}: {row['input']} {row['outcome']}, {steps}, {row['seconds']:g} s: "
+                    f"{len(done)} of {len(scans)}: {row['input']} {row['outcome']}, {steps}, {row['seconds']:g} s: "
                     f"{row['result']}"
                 )
             now = time.monotonic()
-            due = len(done) == len(items) or now - written >= INDEX_PAUSE
+            due = len(done) == len(scans) or now - written >= INDEX_PAUSE
             written = now if due else written
             try:
                 add_rows(summary, [*(done[index] for index in sorted(done)), *left_out], due)
             except (OSError, InputError) as error:
                 logger.warning(f"{summary} cannot be written ({error}).")
-    failed, others = (sum(row["outcome"] == outcome for row in done.values()) for outcome in ("failed", "skipped"))
-    why = f"{failed} of {len(done)} scans failed." if failed else ""
-    if others == len(done) > 0:
-        why = f"No scan came as DICOM: {others} of {len(done)} were skipped. Set --output_format auto for both kinds."
+    why = failure([row["outcome"] for row in done.values()], "failed")
     if why and not allowed:
         raise SystemExit(why)
     if why:
@@ -113,12 +124,9 @@ def keep_summary(
 
 
 def rebuild_scans(
-    preprocessing: Callable,
-    network: nn.Module,
-    inferer: StackInferer,
-    device: torch.device,
+    rebuilder: Rebuilder,
     output: Output,
-    items: Sequence[Mapping],
+    scans: Sequence[Scan],
     skipped: Sequence[tuple[str, str]] = (),
     allow_failures: bool = False,
     jobs: int = 1,
@@ -128,39 +136,47 @@ def rebuild_scans(
     A scan that another run is at is passed over. Its turn comes again at the end; there the other run is waited for.
 
     Args:
-        preprocessing, network, inferer, device, output: see `rebuild_scan`.
-        items: of `scans.scans`.
-        skipped, allow_failures: see `keep_summary`.
-        jobs: scans at once, each in a process of its own; the threads of a CPU are shared out.
-
-    Raises:
-        InputError: if the output folder cannot be written, or `jobs` is no positive number.
-        SystemExit: with exit code 1, at the end, if a scan failed or all were skipped.
+        rebuilder, output, scans: of the run.
+        skipped, allow_failures: as in `keep_summary`.
+        jobs: how many of this command run at once (`processes.started_again`).
     """
-    parts = (preprocessing, network, inferer, device, output)
     if type(jobs) is not int or jobs < 1:
         raise InputError(f"jobs is {jobs!r}: expected a whole number from 1 on. Set it as in --jobs 2.")
-    jobs = min(jobs, len(items))
-    hidden = None if len(items) > 1 else True  # null hides it where there is no terminal
-    with logging_redirect_tqdm(), tqdm(total=len(items), desc="scans", unit="scan", disable=hidden) as bar:
+    if is_job():
+        with _kept_log(Path(output.folder), output.version):
+            for scan in scans:
+                with suppress(Timeout):
+                    rebuild_scan(scan, rebuilder, output, wait=False)
+        return
+    others, begin = min(jobs, len(scans)) - 1, time.time()
+    hidden = None if len(scans) > 1 else True  # null hides it where there is no terminal
+    with (
+        started_again(others),
+        logging_redirect_tqdm(),
+        tqdm(total=len(scans), desc="scans", unit="scan", disable=hidden) as bar,
+    ):
+        passed_over: list[int] = []
+
+        def done(scan: Scan, wait: bool) -> dict:
+            row = rebuild_scan(scan, rebuilder, output, wait)
+            if others and row["outcome"] == "complete already":
+                written = beside(scan.result, ".json").stat().st_mtime  # by one of the jobs meanwhile
+                row["outcome"] = "rebuilt" if written >= begin else row["outcome"]
+            bar.update()
+            return row
 
         def rows() -> Iterator[tuple[int, dict]]:
-            for index, row in in_processes(rebuild_scan, parts, items, jobs) if jobs > 1 else one_by_one():
-                bar.update()
-                yield index, row
-
-        def one_by_one() -> Iterator[tuple[int, dict]]:
-            passed_over = []
-            for index, item in enumerate(items):
-                bar.set_postfix_str(printable(Path(str(item["name"])).name))
+            for index, scan in enumerate(scans):
+                bar.set_postfix_str(printable(Path(scan.name).name))
                 try:
-                    row = rebuild_scan(item, *parts, wait=False)
+                    row = done(scan, wait=False)
                 except Timeout:
-                    logger.info(f"{item['name']}: another run is at it. Its turn comes again at the end.")
+                    if not others:
+                        logger.info(f"{scan.name}: another run is at it. Its turn comes again at the end.")
                     passed_over.append(index)
                 else:
                     yield index, row
             for index in passed_over:
-                yield index, rebuild_scan(items[index], *parts)
+                yield index, done(scans[index], wait=True)
 
-        keep_summary(rows(), items, output, skipped, allow_failures)
+        keep_summary(rows(), scans, output, skipped, allow_failures)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,18 @@ from ..errors import InputError
 from ..files import sha256, whole_file
 from ..inputs.transforms import LoadScand
 from ..rebuild.error_map import ErrorMaps
+from ..rebuild.rebuilt import Rebuilt
 from ..stack.grid import voxel_spacing
 from ..stack.intensity import intensity_range
 from ..stack.tissue import head_mask
+from ..train.recipe import digest
 from .dicom import check_series_folder
 from .record import beside
 from .results import read
 
 REGIONS = "_regions.csv"
+WHOLE_NUMBERS = 2**24  # which float32 tells apart
+SEEN = 0.5  # of a region; of one that lies less in the field of view, its mean is not known
 FITTED = 0.9  # confidence of the voxels' half-widths that regions' were fitted with
 
 
@@ -40,32 +45,28 @@ def asked(maps: ErrorMaps) -> dict[str, Any]:
     """What the record of a result says where its error map is the one that is asked for; empty if none is."""
     if not maps.wanted:
         return {}
-    return {"Confidence": maps.confidence, "Regions": None if maps.regions is None else sha256([maps.regions])}
+    regions = None if maps.regions is None else sha256([maps.regions])
+    calibration = None if maps.calibration is None else digest(asdict(maps.calibration))
+    return {"Confidence": maps.confidence, "Regions": regions, "Calibration": calibration}
 
 
-def describe_error_map(measured: MetaTensor, result: MetaTensor, width: MetaTensor, maps: ErrorMaps) -> dict[str, Any]:
+def describe_error_map(rebuilt: Rebuilt, width: MetaTensor, noise: float, maps: ErrorMaps) -> dict[str, Any]:
     """What the record says of an error map.
-
-    Args:
-        measured: `(X, Y, Z)` slices with their acquisition.
-        result: `(X', Y', Z')`.
-        width: of `error_map.error_map`, on the grid of the result.
-        maps: how it was made.
 
     Returns:
         `Median`, the half-width of the median voxel of the head, in the scan's units; `MedianOfRange`, the same as a
         share of the range of its tissue; `Noise`, that of the slices, as such a share; and what `asked` says.
     """
-    low, high, _ = intensity_range(measured.as_tensor())
+    low, high, _ = intensity_range(rebuilt.measured.as_tensor())
     try:
-        median = width.as_tensor()[head_mask(result.as_tensor())].median().item()
+        median = width.as_tensor()[head_mask(rebuilt.volume.as_tensor())].median().item()
     except ValueError:  # constant
         median = 0.0
     return {
         "Description": f"Half-width of the interval that holds the truth in {maps.confidence:.0%} of voxels.",
         "Median": float(f"{median:.5g}"),
         "MedianOfRange": float(f"{median / (high - low):.4g}"),
-        "Noise": float(f"{width.meta['noise']:.4g}"),
+        "Noise": float(f"{noise:.4g}"),
         **asked(maps),
     }
 
@@ -87,27 +88,35 @@ def clear_error_map(stem: Path) -> None:
         shutil.rmtree(series)
 
 
-def regions_on(labels: str, shape: Sequence[int], affine: Tensor) -> np.ndarray:
+def regions_on(labels: str, shape: Sequence[int], affine: Tensor) -> tuple[np.ndarray, dict[int, float]]:
     """A label map on the grid of a result.
 
     Args:
         labels: file, on any grid. It is 0 outside of all regions, and by its affine in the place of the scan.
-        shape: `(X, Y, Z)`, of the result.
-        affine: `(4, 4)`, of the result.
+        shape, affine: `(X, Y, Z)` and `(4, 4)`, of the result.
 
     Returns:
-        Labels, `(X, Y, Z)`.
+        Labels, `(X, Y, Z)`, and the volume of each in the file, in mm3.
 
     Raises:
-        InputError: if the label map cannot be read, or has no label in the place of the result.
+        InputError: if it holds no whole numbers, or none where the scan is.
     """
     read = LoadScand("label")({"label": labels})["label"]
+    values, counts = np.unique(np.asarray(read), return_counts=True)
+    wrong = values[(values != np.rint(values)) | (np.abs(values) >= WHOLE_NUMBERS)]
+    if len(wrong):
+        raise InputError(
+            f"{labels} holds {wrong[0]:g}, which is no label: expected whole numbers below {WHOLE_NUMBERS:,}. Set "
+            "--regions to a label map."
+        )
+    voxel = float(np.prod(voxel_spacing(read.affine)))
+    volumes = {int(value): voxel * int(count) for value, count in zip(values, counts)}
     onto = ResampleToMatch(mode="nearest", padding_mode="zeros")
     there = MetaTensor(torch.zeros(1).expand(1, *shape), affine=affine)
     regions = np.asarray(onto(read, there)[0]).round().astype(int)
     if not regions.any():
         raise InputError(f"{labels} has no label where the scan is: expected a label map in its place. Set --regions.")
-    return regions
+    return regions, volumes
 
 
 def write_regions(
@@ -120,7 +129,7 @@ def write_regions(
     """Writes a table: each label's voxels, volume, mean and the half-width of the mean's 95 % interval.
 
     The errors of neighbours go together. So a mean's error is not the voxels' error over the root of their number
-    (`Calibration.region_factor`).
+    (`Calibration.region_factor`). A region that lies less than half in the field of view has neither.
 
     Args:
         path: file to write.
@@ -128,14 +137,11 @@ def write_regions(
         width: `(X, Y, Z)`, its error map.
         maps: how the error map was made.
         thickness: of the slices, in mm.
-
-    Raises:
-        InputError: as `regions_on`.
     """
     calibration = maps.calibration
     if maps.regions is None or calibration is None:
         raise ValueError("no label map, or no calibration: `ErrorMaps` says whether there are regions.")
-    regions = regions_on(maps.regions, result.shape, result.affine)
+    regions, whole = regions_on(maps.regions, result.shape, result.affine)
     volumes, halves = (volume.as_tensor().double().numpy() for volume in (result, width))
     factors = [calibration.factor(thickness, one) for one in (FITTED, maps.confidence)]
     voxel = float(np.prod(voxel_spacing(result.affine)))
@@ -144,8 +150,9 @@ def write_regions(
         inside = regions == label
         size = voxel * int(inside.sum())
         half = np.sqrt(np.mean(halves[inside] ** 2)) * factors[0] / factors[1] * calibration.region_factor(size)
-        mean = volumes[inside].mean()
-        rows.append((label, int(inside.sum()), f"{size:.6g}", f"{mean:.6g}", f"{half:.4g}"))
+        seen = size >= SEEN * whole[int(label)]
+        said = (f"{volumes[inside].mean():.6g}", f"{half:.4g}") if seen else ("", "")
+        rows.append((label, int(inside.sum()), f"{size:.6g}", *said))
     table = pd.DataFrame(rows, columns=["label", "voxels", "volume_mm3", "mean", "half_width_95"])
     with whole_file(path) as partial:
         table.to_csv(partial, index=False, lineterminator="\n")

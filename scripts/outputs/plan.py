@@ -9,34 +9,37 @@ import math
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from monai.data import MetaTensor
-from torch import nn
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ..errors import flag, input_error, printable
-from ..rebuild.inferer import StackInferer, rebuild
-from ..rebuild.windows import signal_box
+from ..inputs.scan import Scan
+from ..rebuild.error_map import ErrorMaps
+from ..rebuild.rebuilder import Rebuilder
+from ..rebuild.windows import PIXELS_PER_CALL, signal_box
 from ..stack.acquisition import Acquisition
-from ..stack.grid import plane_name
+from ..stack.grid import meta_without_affine, plane_name
 from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
+from .cohort import failure
 from .error_maps import asked
 from .record import beside, complete
-from .scan import Output, came_as_dicom, check_scan
+from .scan import Output, check_scan
 
 logger = logging.getLogger("drift")
 
 COLUMNS = "what slices spacing thickness target steps time scan".split()  # the last may be of any length
 LENGTHS = {"spacing": "slice_spacing", "thickness": "slice_thickness", "target": "target_spacing"}  # mm
 SOURCES = {"slices": "slice_axis", "thickness": "slice_thickness", "target": "target_spacing"}
+KEYS = ("scan", "what", "result", "slices", *LENGTHS, "steps", "seconds", "why")  # of a row
 WIDTH = 100  # columns of the table
-SLAB = 4  # planes of a head that are rebuilt to time the networks
+SLAB = 4  # planes of a head, at least, that are rebuilt to time the networks; as many as a call takes
 
 
 def _fine_head(measured: MetaTensor) -> torch.Tensor:
@@ -49,58 +52,52 @@ def _fine_head(measured: MetaTensor) -> torch.Tensor:
 class Stopwatch:
     """Expects how long scans take.
 
-    The seconds per voxel are measured on a slab of the first scan with a given number of steps. They count for all
-    scans with that number of steps.
-
-    Args:
-        network, inferer, device: see `inferer.rebuild`.
+    The seconds per voxel are measured on a slab of the first scan with a given number of steps and planes of a given
+    size: small planes cost twice as much per voxel as large ones. They count for all such scans.
     """
 
-    def __init__(self, network: nn.Module, inferer: StackInferer, device: torch.device):
-        self.parts = network, inferer, device
-        self.rates: dict[int, float] = {}  # steps -> seconds per voxel of a family of planes
+    def __init__(self, rebuilder: Rebuilder):
+        self.inferer = rebuilder.inferer
+        one_family = copy.copy(rebuilder.inferer)
+        one_family.both_planes = False
+        self.rebuilder = replace(rebuilder, inferer=one_family, error_maps=ErrorMaps())
+        self.rates: dict[tuple[int, ...], float] = {}  # steps and size -> seconds per voxel of a family of planes
 
     def seconds(self, measured: MetaTensor) -> float:
-        """Expected for a scan.
-
-        Args:
-            measured: `(1, X, Y, Z)`, what the preprocessing gives.
-        """
+        """Expected for slices `(1, X, Y, Z)`."""
         acquisition = Acquisition.of(measured)
         voxels = _fine_head(measured).numel()
-        steps = self.parts[1].step_count(acquisition)
-        if voxels and steps not in self.rates:
-            self.rates[steps] = self._rate(measured, acquisition)
-        return voxels * self.rates[steps] * (1 + self.parts[1].both_planes) if voxels else 0.0
+        kind = self.inferer.step_count(acquisition), *measured.shape, acquisition.fine_count
+        if voxels and kind not in self.rates:
+            self.rates[kind] = self._rate(measured, acquisition)
+        return voxels * self.rates[kind] * (1 + self.inferer.both_planes) if voxels else 0.0
 
     def _rate(self, measured: MetaTensor, acquisition: Acquisition) -> float:
         array = measured.as_tensor()
         in_plane = [a for a in (1, 2, 3) if a != acquisition.slice_axis + 1]
         across = min(in_plane, key=lambda a: array.shape[a])  # the planes along the longer axis stay whole
-        width = min(SLAB, array.shape[across])
+        plane = max(array.shape[a] for a in in_plane) * acquisition.fine_count
+        width = min(max(SLAB, PIXELS_PER_CALL // plane), array.shape[across])
         slab = array.narrow(across, (array.shape[across] - width) // 2, width).clone()
-        meta = {name: value for name, value in measured.meta.items() if name != "affine"}
-        part = MetaTensor(slab, affine=measured.affine, meta=meta)
-        network, inferer, device = self.parts
-        inferer = copy.copy(inferer)
-        inferer.both_planes = False
+        part = MetaTensor(slab, affine=measured.affine, meta=meta_without_affine(measured))
         for _ in range(2):  # the first call of a network is slower than all others
             start = time.perf_counter()
-            rebuild(part, network, inferer, device)
+            self.rebuilder(part)
             seconds = time.perf_counter() - start
         return seconds / max(_fine_head(part).numel(), 1)
 
 
-def _row(item: Mapping, preprocessing: Callable, stopwatch: Stopwatch, output: Output) -> dict[str, Any]:
+def _row(scan: Scan, rebuilder: Rebuilder, stopwatch: Stopwatch, output: Output) -> dict[str, Any]:
     """What a run would do with a scan, and why: plain values, lengths in mm and times in seconds."""
-    row = {"scan": str(item["name"])}
-    if output.format == "dicom" and not came_as_dicom(item):
+    row = dict.fromkeys(KEYS) | {"scan": scan.name}
+    if output.format == "dicom" and not scan.is_dicom:
         return row | {"what": "will skip", "why": "not DICOM"}
     try:
-        done = complete(Path(item["result"]), output.made_from(item), output.anonymous, asked(output.error_maps))
-        stacks = [preprocessing(one)["image"] for one in item.get("stacks", [item])]
+        maps = rebuilder.error_maps
+        done = complete(scan.result, output.made_from(scan), output.anonymous, asked(maps))
+        stacks = [rebuilder.measure(one.source) for one in scan.each]
         if done is None:
-            check_scan(item, stacks, output)
+            check_scan(scan, stacks, rebuilder, output)
         measured, a = stacks[0], Acquisition.of(stacks[0])
         idle = len(stacks) == 1 and (a.at_target or bool(measured.min() == measured.max()))
         seconds = (
@@ -108,17 +105,25 @@ def _row(item: Mapping, preprocessing: Callable, stopwatch: Stopwatch, output: O
         )
     except Exception as error:  # noqa: BLE001  # a row that says so
         return row | {"what": "will fail", "why": str(input_error(error) or error)}
-    page = beside(Path(item["result"]), ".html").name
+    page = beside(scan.result, ".html").name
     kept = "will write page" if output.report and done and page not in done["Results"] else "is complete"
     return row | {
         "what": kept if done else "will copy" if idle else "will rebuild" if len(stacks) == 1 else "will join",
-        "result": str(item["result"]),
+        "result": str(scan.result if output.as_dicom(scan) else beside(scan.result, ".nii.gz")),
         "slices": plane_name(measured.affine, a.slice_axis),
         **{name: round(getattr(a, attribute), 4) for name, attribute in LENGTHS.items()},
-        "steps": 0 if idle else stopwatch.parts[1].step_count(a),
+        "steps": 0 if idle else rebuilder.inferer.step_count(a),
         "seconds": None if done else round(seconds, 1),
-        "why": "; ".join(f"{name}: {a.sources[key]}" for name, key in SOURCES.items()),
+        **({"guide": scan.guide.name} if scan.guide is not None else {}),
+        "why": "; ".join([*(f"{name}: {a.sources[key]}" for name, key in SOURCES.items()), *_guided(scan)]),
     }
+
+
+def _guided(scan: Scan) -> list[str]:
+    """Which scan guides it, and why, for people; nothing where none does."""
+    if scan.guide is None:
+        return []
+    return [f"guide: {scan.guide.name}" + f", for {scan.guide_reason}" * bool(scan.guide_reason)]
 
 
 def duration(seconds: float) -> str:
@@ -131,25 +136,24 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Aligned columns, the scan's name last, and below it why, in `WIDTH` columns."""
     cells = [COLUMNS]
     for row in rows:
-        lengths = {name: f"{row[name]:.3g} mm" for name in LENGTHS if name in row}
+        lengths = {name: f"{row[name]:.3g} mm" for name in LENGTHS if row[name] is not None}
         took = "" if row.get("seconds") is None else duration(row["seconds"])
-        cells.append([printable(str({**row, **lengths, "time": took}.get(name, ""))) for name in COLUMNS])
+        known = {name: value for name, value in row.items() if value is not None}
+        cells.append([printable(str({**known, **lengths, "time": took}.get(name, ""))) for name in COLUMNS])
     widths = [max(map(len, column)) for column in zip(*cells)]
     lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
     reasons = ["", *(printable(row["why"]) for row in rows)]
     fold = textwrap.TextWrapper(WIDTH, initial_indent="    ", subsequent_indent="    ").wrap
-    return "".join(f"{line}\n" for told, why in zip(lines, reasons) for line in [told, *fold(why)])
+    return "".join(f"{line}\n" for row, why in zip(lines, reasons) for line in [row, *fold(why)])
 
 
 def list_scans(
     dry_run: bool | str,
-    preprocessing: Callable,
-    network: nn.Module,
-    inferer: StackInferer,
-    device: torch.device,
+    rebuilder: Rebuilder,
     output: Output,
-    items: Sequence[Mapping],
+    scans: Sequence[Scan],
     skipped: Sequence[tuple[str, str]] = (),
+    allow_failures: bool = False,
 ) -> None:
     """Lists on stdout what a run would do, and ends the program, if a dry run is asked for.
 
@@ -157,31 +161,32 @@ def list_scans(
 
     Args:
         dry_run: true for a table, "json" for a list of objects. If false, nothing happens. The table leaves out what is
-            skipped, which `scans.scans` has told before.
-        preprocessing, network, inferer, device, output: see `scan.rebuild_scan`.
-        items: of `scans.scans`.
+            skipped, which `scans.scans` logs.
+        rebuilder, output, scans: of the run.
         skipped: other scans, which are not rebuilt, each with the reason.
+        allow_failures: whether the exit code is 0 in any case.
 
     Raises:
-        SystemExit: with exit code 0, after the list.
+        SystemExit: after the list, with the exit code that the run would have.
     """
     as_json = dry_run == "json"
     if not (as_json or flag("dry_run", dry_run)):
         return
-    level, stopwatch, rows = logger.level, Stopwatch(network, inferer, device), []
+    level, stopwatch, rows = logger.level, Stopwatch(rebuilder), []
     logger.setLevel(logging.WARNING)  # the table says what the lines of the preprocessing do
     try:
         with logging_redirect_tqdm():
-            for item in tqdm(items, desc="scans", unit="scan", leave=False, disable=None):
-                rows.append(_row(item, preprocessing, stopwatch, output))
+            for scan in tqdm(scans, desc="scans", unit="scan", leave=False, disable=None):
+                rows.append(_row(scan, rebuilder, stopwatch, output))
     finally:
         logger.setLevel(level)
     if as_json:
-        rows += [{"scan": name, "what": "will skip", "why": why} for name, why in skipped]
-        sys.stdout.write(json.dumps(rows, indent=1) + "\n")
+        left_out = [dict.fromkeys(KEYS) | {"scan": name, "what": "will skip", "why": why} for name, why in skipped]
+        sys.stdout.write(json.dumps([*rows, *left_out], indent=1) + "\n")
     else:
         count = f"{len(rows)} scan{'s' * (len(rows) != 1)}"
         total = duration(sum(row.get("seconds") or 0.0 for row in rows))
-        told = f"{count}, about {total} in all; the times are estimates. Nothing was written.\n"
-        sys.stdout.write(_table(rows) + told)
-    raise SystemExit(0)
+        summary = f"{count}, about {total} in all; the times are estimates. Nothing was written.\n"
+        sys.stdout.write(_table(rows) + summary)
+    why = failure([row["what"].removeprefix("will ") for row in rows], "will fail")
+    raise SystemExit(why if why and not flag("allow_failures", allow_failures) else 0)

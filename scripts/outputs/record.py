@@ -4,10 +4,11 @@ A record is the JSON file beside a result, `NAME_sr.json`. It is written last.
 
     Description, SliceThickness, SpacingBetweenSlices    what the result is; what sidecars say of scanner and skull
     Sources, InputSHA256                                 the files it was made from, relative to the record
-    WeightsSHA256, Release, Settings                     what made it; with InputSHA256: what a second run compares
+    WeightsSHA256, ConfigSHA256, Release, Settings       what made it; with InputSHA256: what a second run compares
     Version, Device, Bfloat16                            where it was made
     Facts, Warnings                                      what was taken for the acquisition, and where it came from
     Stacks                                               with --together: each stack's motion, gain, share, agreement
+    Guide                                                with --guide: its name, motion and likeness
     Agreement                                            with the measured slices
     ErrorMap                                             if there is one: its confidence, median and scale
     Overview, Summary                                    the scan's pictures in index.html, its row in summary.csv
@@ -20,27 +21,37 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import nibabel as nib
-import torch
+import numpy as np
+from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, printable
 from ..files import sha256, whole_file
 from ..inputs import bids, dicom
+from ..inputs.scan import Scan
+from ..method.weights import read_card
 from ..pages.index import glance
-from ..rebuild.consistency import relative_rmse
+from ..rebuild.rebuilder import Rebuilder
+from ..rebuild.rebuilt import Rebuilt
 from ..stack.acquisition import Acquisition
 from ..stack.grid import plane_name
-from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
 from ..stack.tissue import flat_tissue
 from ..stack.trace import step_ratio
+from ..train.recipe import digest, recipe
 from .dicom import check_series_folder
+from .stacks import StackFacts
 
+WITHOUT_EFFECT = {  # ids of the config that change no result; of bfloat16 the option counts, a setting
+    *("_meta_", "bundle_root", "ckpt_path", "device", "bfloat16", "progress", "sw_batch_size"),
+    *("error_map", "error_maps", "confidence", "regions", "spread"),
+}
 LARGEST_STEP_RATIO = 1000.0  # stands for infinity, which JSON does not know
 RAW = "bids:raw:"  # begins the URI of a source within a BIDS dataset
 
@@ -58,41 +69,11 @@ def state(path: Path) -> dict[str, Any]:
     return {"Bytes": sum(file.stat().st_size for file in files), "SHA256": sha256(files)}
 
 
-def agreement(gap: Tensor, measured: MetaTensor) -> float | None:
-    """How far the result is from the measured slices; None for a constant scan, which has no head.
-
-    Args:
-        gap: of `consistency.difference`.
-        measured: `(X, Y, Z)` slices.
-
-    Returns:
-        `consistency.relative_rmse`, rounded.
-    """
-    try:
-        slices = measured.as_tensor()
-        number = relative_rmse(gap, slices - intensity_range(slices).low)
-    except ValueError:
-        return None
-    return None if math.isnan(number) else round(number, 5)
-
-
 def describe(
-    item: Mapping,
-    measured: MetaTensor,
-    result: MetaTensor,
-    agreement: float | None,
-    stacks: Sequence[Mapping[str, Any]] = (),
+    scan: Scan, rebuilt: Rebuilt, stacks: Sequence[StackFacts] = (), warnings: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """What the record says of a result: what it is, what it was made from, and what was taken for the acquisition.
-
-    Args:
-        item: of `scans.scans`.
-        measured: `(X, Y, Z)` slices with their acquisition.
-        result: `(X', Y', Z')` of `inferer.rebuild`.
-        agreement: of the function of that name.
-        stacks: of `stacks.make_together`, where the result is of several.
-    """
-    acquisition, steps = Acquisition.of(measured), int(result.meta["steps"])
+    """What the record says of a result: what it is, what it was made from, and what was taken for the acquisition."""
+    measured, acquisition = rebuilt.measured, Acquisition.of(rebuilt.measured)
     target = round(acquisition.target_spacing, 6)
     what = "Super-resolved along the slice axis by DRIFT: detail is estimated, not measured."
     if acquisition.at_target:
@@ -100,68 +81,103 @@ def describe(
     elif measured.min() == measured.max():
         what = "Not rebuilt: the scan is constant."
     if stacks:
-        what = f"Made of {sum(stack['Share'] > 0 for stack in stacks)} stacks. {what}"
-    warnings = (*acquisition.warnings, *(warning for stack in stacks for warning in stack["Warnings"]))
+        what = f"Made of {sum(stack.share > 0 for stack in stacks)} stacks. {what}"
+    guide = _guide(scan, rebuilt)
+    warnings = (*acquisition.warnings, *warnings, *(warning for stack in stacks for warning in stack.warnings))
     return {
         "Description": what,
-        "Sources": [_source(item, source) for source in item["sources"]],
+        "Sources": [_source(scan, file) for file in (*scan.files, *(scan.guide.files if scan.guide and guide else ()))],
         "SliceThickness": target,
         "SpacingBetweenSlices": target,
-        **said(item["image"]),
-        "Facts": _facts(acquisition, measured.affine, (str(steps), result.meta["steps_source"])),
-        **({"Stacks": list(stacks)} if stacks else {}),
+        **said(scan.source),
+        "Facts": {
+            **_facts(acquisition, measured.affine, (str(rebuilt.steps), rebuilt.steps_source)),
+            **({"guide": (guide["Name"], _motion(guide))} if guide else {}),
+            **_skull(scan.source),
+        },
+        **({"Guide": guide} if guide else {}),
+        **({"Stacks": [stack.record for stack in stacks]} if stacks else {}),
         "Warnings": warnings,
-        "Agreement": agreement,
-        "Overview": glance(measured, result),
+        "Agreement": rebuilt.agreement,
+        "Overview": glance(measured, rebuilt.volume),
         "Summary": {  # the scan's row of summary.csv
             "slice_axis": acquisition.slice_axis,
             "slice_thickness": round(acquisition.slice_thickness, 6),
             "slice_spacing": round(acquisition.slice_spacing, 6),
             "target_thickness": target,
-            "steps": steps,
-            "consistency": agreement,
-            "step_ratio": _step_ratio(measured, result),
+            "steps": rebuilt.steps,
+            "agreement": rebuilt.agreement,
+            "step_ratio": _step_ratio(measured, rebuilt.volume),
+            "guide": guide.get("Name", ""),
             "warnings": " | ".join(warnings),
         },
     }
 
 
-def finish(
-    record: Mapping[str, Any], path: Path, made: Mapping[str, Any], version: str, device: torch.device, bfloat16: bool
-) -> dict[str, Any]:
-    """A record with what is known once the result is written.
+def _skull(source: Path | dicom.Series) -> dict[str, tuple[str, str]]:
+    """The fact that a derivative has to say whether the skull is there, and that no sidecar says it of the scan."""
+    known = said(source).get("SkullStripped")
+    if known is None or bids.sidecar_value(source, "SkullStripped")[0] is not None:  # type: ignore[arg-type]  # a path
+        return {}
+    return {"skull": ("there (SkullStripped false)", "a guess for want of better: the dataset is raw")}
 
-    Args:
-        record: of `describe`.
-        path: of the result.
-        made: `made_with`, and the input's hash.
-        version: of the bundle.
-        device: of the networks.
-        bfloat16: whether they computed in it.
-    """
+
+def _guide(scan: Scan, rebuilt: Rebuilt) -> dict[str, Any]:
+    """What the record says of the guide; empty without one."""
+    placed = rebuilt.guide
+    if placed is None:
+        return {}
+    return {
+        "Name": printable(placed.name if scan.guide is None else scan.guide.name),
+        **({"Reason": scan.guide_reason} if scan.guide_reason else {}),
+        "Motion": np.round(placed.motion, 6).tolist(),
+        "Degrees": round(placed.degrees, 3),
+        "Millimetres": round(placed.millimetres, 3),
+        "Likeness": round(placed.likeness, 3),
+    }
+
+
+def _motion(guide: Mapping[str, Any]) -> str:
+    """How a guide was placed, for people."""
+    return (
+        f"registered: the head had turned by {guide['Degrees']:.1f} degrees and moved by {guide['Millimetres']:.1f} "
+        f"mm; likeness {guide['Likeness']:.2f}"
+    )
+
+
+def finish(
+    record: Mapping[str, Any], path: Path, made: Mapping[str, Any], version: str, rebuilder: Rebuilder
+) -> dict[str, Any]:
+    """A record of `describe` with what is known once the result is written, at `path`."""
     return {
         **record,
         "Facts": {**record["Facts"], **_rounding(path)},
         **made,
         "Version": version,
-        "Device": str(device),
-        "Bfloat16": bfloat16,
+        "Device": str(rebuilder.device),
+        "Bfloat16": rebuilder.inferer.bfloat16,
         "Results": {path.name: state(path)},
     }
 
 
-def made_with(weights: str, version: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def made_with(parser: ConfigParser, weights: str, version: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What makes results, on whatever machine.
+
+    The hash of the config is of all that its `rebuilder` is made of, overrides included, but for the error map, which
+    `error_maps.asked` compares.
 
     Of the version it has the first two numbers: the third changes no result. A setting that was left open, such as
     bfloat16, is null whatever a machine chose.
 
     Args:
-        weights: file that the network was loaded from.
+        parser: with the config.
+        weights: their file, with their card.
         version: of the bundle.
-        settings: all that change a result: name -> plain value.
+        settings: options that change a result, for people: name -> plain value.
     """
+    card = replace(read_card(weights), error_map=None)
     return {
+        "ConfigSHA256": digest(asdict(card), recipe(parser, "rebuilder", WITHOUT_EFFECT)),
         "WeightsSHA256": sha256([weights]),
         "Release": ".".join(version.split(".")[:2]),
         "Settings": dict(settings),
@@ -211,40 +227,37 @@ def complete(
     return {**record, "Results": dict(whole)} if same and all(one in whole for one in needed) else None
 
 
-def check_place(stem: Path, item: Mapping, as_dicom: bool) -> None:
-    """Refuses a result that would replace another scan's, before hours of work and before anything is lost.
-
-    Args:
-        stem: path of the result without its ending.
-        item: of `scans.scans`.
-        as_dicom: whether the result is a folder.
-
-    Raises:
-        InputError: if it would replace the result of another scan that is still there, or a folder of other files.
-    """
-    if as_dicom:
-        check_series_folder(stem)
+def other_source(scan: Scan) -> Path | None:
+    """The scan that is still there whose result lies in the place of this one's; None where there is none."""
     try:
-        earlier = _path(json.loads(beside(stem, ".json").read_text(encoding="utf-8"))["Sources"][0], stem)
-        other = earlier.is_file() and earlier.resolve() not in {Path(one).resolve() for one in item["sources"]}
+        content = json.loads(beside(scan.result, ".json").read_text(encoding="utf-8"))
+        earlier = _path(content["Sources"][0], scan.result)
+        other = earlier.is_file() and earlier.resolve() not in {file.resolve() for file in scan.files}
     except (OSError, ValueError, TypeError, LookupError, AttributeError):  # none yet, or not one of ours
-        return
-    if other:
+        return None
+    return earlier if other else None
+
+
+def check_place(scan: Scan, as_dicom: bool) -> None:
+    """Refuses a result that would replace that of another scan which is still there, or a folder of other files."""
+    if as_dicom:
+        check_series_folder(scan.result)
+    if (earlier := other_source(scan)) is not None:
         raise InputError(
-            f"{stem} holds the result of {earlier.resolve()}, which that of {item['name']} would replace. Set another "
-            "--output_dir for each, or give the folder that holds both."
+            f"{scan.result} holds the result of {earlier.resolve()}, which that of {scan.name} would replace. Set "
+            "another --output_dir for each, or give the folder that holds both."
         )
 
 
-def _source(item: Mapping, path: str) -> str:
+def _source(scan: Scan, path: Path) -> str:
     """How the record names a source: within a BIDS dataset by its URI, else by its path relative to the record.
 
     Both hold from any folder. Both hold after scans and results were moved together.
     """
-    source = Path(path).absolute()
-    if "dataset" in item and source.is_relative_to(item["dataset"]):
-        return RAW + source.relative_to(item["dataset"]).as_posix()
-    folder = Path(item["result"]).parent.resolve()  # `..` leads out of a folder, not out of a link to it
+    source = path.absolute()
+    if scan.dataset is not None and source.is_relative_to(scan.dataset):
+        return RAW + source.relative_to(scan.dataset).as_posix()
+    folder = scan.result.parent.resolve()  # `..` leads out of a folder, not out of a link to it
     return Path(os.path.relpath(source.parent.resolve() / source.name, folder)).as_posix()
 
 
@@ -287,12 +300,12 @@ def _step_ratio(measured: MetaTensor, result: MetaTensor) -> float | None:
     return None if math.isnan(number) else round(min(number, LARGEST_STEP_RATIO), 4)
 
 
-def said(image: str | dicom.Series) -> dict[str, Any]:
+def said(source: Path | dicom.Series) -> dict[str, Any]:
     """What a scan's sidecars say that holds for the result too. A broken sidecar says nothing: the user knew better."""
-    if isinstance(image, dicom.Series) or not Path(image).exists():  # or an image in memory
+    if isinstance(source, dicom.Series) or not source.exists():  # or an image in memory
         return {}
     try:
-        stripped = bids.skull_stripped(image)
-        return {**({} if stripped is None else {"SkullStripped": stripped}), **bids.scanner(image)}
+        stripped = bids.skull_stripped(source)
+        return {**({} if stripped is None else {"SkullStripped": stripped}), **bids.scanner(source)}
     except InputError:
         return {}

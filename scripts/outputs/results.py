@@ -38,12 +38,7 @@ def nifti_image(result: MetaTensor, header: Mapping[str, Any], dtype: str = "flo
 
 
 def write_nifti(path: Path, result: MetaTensor, header: Mapping[str, Any], dtype: str = "float32") -> None:
-    """Writes a rebuilt volume.
-
-    Args:
-        path: file to write.
-        result, header, dtype: of `nifti_image`.
-    """
+    """Writes a rebuilt volume, see `nifti_image`."""
     with whole_file(path) as partial:
         nib.save(nifti_image(result, header, dtype), partial)
 

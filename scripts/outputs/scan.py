@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,20 @@ import numpy as np
 import torch
 from filelock import Timeout
 from monai.data import MetaTensor
-from torch import nn
 
 from ..errors import InputError, flag, input_error
 from ..files import remove_partials, sha256
-from ..inputs import dicom
+from ..inputs.scan import Scan
 from ..pages.index import check_foreign_index
 from ..pages.page import write_page
-from ..rebuild.consistency import difference
-from ..rebuild.error_map import ErrorMaps, error_map
-from ..rebuild.inferer import DriftInferer, StackInferer, rebuild
+from ..rebuild.error_map import ErrorMaps
+from ..rebuild.guide import Placed
+from ..rebuild.rebuilder import Rebuilder
+from ..rebuild.rebuilt import ErrorMap, Rebuilt
 from ..rebuild.registration import simple_itk
-from ..rebuild.together import Stack
 from ..stack.acquisition import Acquisition
 from ..stack.grid import fine_affine
+from ..train.recipe import parser_at_work
 from . import bids, results
 from .dicom import write_series
 from .error_maps import (
@@ -42,8 +41,8 @@ from .error_maps import (
     write_regions,
 )
 from .lock import alone
-from .record import agreement, beside, check_place, complete, describe, finish, made_with, said, state, write_json
-from .stacks import make_together
+from .record import beside, check_place, complete, describe, finish, made_with, other_source, said, state, write_json
+from .stacks import StackFacts, make_together
 from .summary import read_rows
 
 logger = logging.getLogger("drift")
@@ -56,17 +55,17 @@ class Output:
     """What a run writes.
 
     Attributes:
-        folder: where `summary.csv` goes. Results go where the items say.
+        folder: where `summary.csv` goes. Results go where the scans say.
         format: `"nifti"`; `"dicom"`, by which scans that did not come as DICOM are skipped; or `"auto"`, by which each
             result is what its scan was.
         dtype: of NIfTI voxels: `"float32"`, or `"int16"`, which is scaled and takes half the space.
         report: whether each scan gets a page.
         anonymous: whether the page leaves out what names the scan. Record, summary and index name it in any case.
         settings: options that change results: name -> plain value.
-        inferer: its `settings` change results, too.
-        error_maps: whether results get one; they change no result.
+        method: the inferer's settings, which change results, too.
         weights: file that the network was loaded from.
         version: of the bundle.
+        made: `record.made_with` for this run.
 
     Raises:
         InputError: if an option has a value that it does not take, or files of other programs would be lost.
@@ -78,10 +77,10 @@ class Output:
     report: bool
     anonymous: bool
     settings: Mapping[str, Any]
-    inferer: DriftInferer
-    error_maps: ErrorMaps
+    method: Mapping[str, Any]
     weights: str
     version: str
+    made: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
         if self.format not in ("nifti", "dicom", "auto"):
@@ -96,69 +95,58 @@ class Output:
         bids.check_derivative_folder(self.folder)
         read_rows(Path(self.folder) / "summary.csv")
         check_foreign_index(self.folder)
+        settings = {**self.settings, **self.method, "dtype": self.dtype}
+        self.made = made_with(parser_at_work(), self.weights, self.version, settings)
 
-    @cached_property
-    def made(self) -> dict[str, Any]:
-        """`record.made_with` for this run."""
-        return made_with(self.weights, self.version, {**self.settings, **self.inferer.settings, "dtype": self.dtype})
+    def as_dicom(self, scan: Scan) -> bool:
+        """Whether a scan's result is a DICOM series."""
+        return self.format == "dicom" or (self.format == "auto" and scan.is_dicom)
 
-    def as_dicom(self, item: Mapping) -> bool:
-        """Whether a scan's result is a DICOM series.
-
-        Args:
-            item: of `scans.scans`.
-        """
-        return self.format == "dicom" or (self.format == "auto" and came_as_dicom(item))
-
-    def made_from(self, item: Mapping) -> dict[str, Any]:
-        """What the record of a scan's result says where that is complete.
-
-        Args:
-            item: of `scans.scans`.
-        """
-        settings = {**self.made["Settings"], "format": "dicom" if self.as_dicom(item) else "nifti"}
-        return {**self.made, "Settings": settings, "InputSHA256": sha256(item["sources"])}
+    def made_from(self, scan: Scan) -> dict[str, Any]:
+        """What the record of a scan's result says where that is complete."""
+        settings = {**self.made["Settings"], "format": "dicom" if self.as_dicom(scan) else "nifti"}
+        files = [*scan.files, *(scan.guide.files if scan.guide is not None else ())]
+        return {**self.made, "Settings": settings, "InputSHA256": sha256(files)}
 
 
 def _write(
-    item: Mapping,
+    scan: Scan,
     stem: Path,
     volume: MetaTensor,
     header: Mapping,
     output: Output,
     made: Mapping,
     what: str = "",
-    others: Sequence[Mapping] = (),
+    others: Sequence[Scan] = (),
 ) -> Path:
-    """Writes the result, or another volume `what` of it; returns its path. It is made of the item and `others`."""
-    if not output.as_dicom(item):
+    """Writes the result, or another volume `what` of it; returns its path. It is made of the scan and `others`."""
+    if not output.as_dicom(scan):
         path = beside(stem, ".nii.gz")
         results.write_nifti(path, volume, header, output.dtype)
         return path
     array, affine = volume.as_tensor().numpy(), np.asarray(volume.affine)
-    key, further = json.dumps(made, sort_keys=True), [one["image"] for one in others]
-    write_series(stem, array, affine, item["image"], output.version, key, what, further)
+    named = {name: value for name, value in made.items() if name != "InputSHA256"}  # files differ by how they were sent
+    source, *further = (one.source for one in (scan, *others) if not isinstance(one.source, Path))
+    write_series(stem, array, affine, source, output.version, json.dumps(named, sort_keys=True), what, further)
     return stem
 
 
-def check_scan(item: Mapping, stacks: Sequence[MetaTensor], output: Output) -> None:
+def check_scan(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder, output: Output) -> None:
     """Refuses a scan whose result could not be written, before the networks run and before anything is lost.
 
     Args:
-        item: of `scans.scans`.
-        stacks: `(1, X, Y, Z)` slices with their acquisition, of the item.
-        output: what is to be written.
-
-    Raises:
-        InputError: if the result would replace another scan's, an error map is asked for several stacks or SimpleITK is
-            missing for them, or no region is where the scan is.
+        scan, rebuilder, output: of the run.
+        stacks: `(1, X, Y, Z)` slices of the scan, with their acquisition.
     """
-    check_place(Path(item["result"]), item, output.as_dicom(item))
-    maps = output.error_maps
+    maps = rebuilder.error_maps
+    check_place(scan, output.as_dicom(scan))
     if len(stacks) > 1:
         if maps.wanted:
             raise InputError("--error_map is of one stack, not of several. Leave out --error_map or --together.")
+    if len(stacks) > 1 or scan.guide is not None:
         simple_itk()
+    if scan.guide is not None:
+        rebuilder.check_guides()
     if maps.regions is not None:
         slices, a = stacks[0], Acquisition.of(stacks[0])
         shape = [a.fine_count if axis == a.slice_axis else slices.shape[1 + axis] for axis in range(3)]
@@ -167,133 +155,131 @@ def check_scan(item: Mapping, stacks: Sequence[MetaTensor], output: Output) -> N
 
 
 def _with_error_map(
-    record: dict,
-    item: Mapping,
-    measured: MetaTensor,
-    result: MetaTensor,
-    width: MetaTensor,
-    output: Output,
+    record: dict, scan: Scan, rebuilt: Rebuilt, error_map: ErrorMap, maps: ErrorMaps, output: Output
 ) -> dict:
     """Writes the error map, and the regions' table if asked; the record with what it says of them."""
-    stem, maps = error_stem(Path(item["result"])), output.error_maps
-    facts = describe_error_map(measured[0], result, width, maps)  # type: ignore[arg-type]  # of one, one
+    stem, measured, width = error_stem(scan.result), rebuilt.measured, error_map.half_width(maps.confidence)
+    facts = describe_error_map(rebuilt, width, error_map.noise, maps)
     what = f"error bar: the truth of {maps.confidence:.0%} of voxels is within this much of the rebuilt series"
-    made = {**output.made_from(item), "error map": maps.confidence}
-    written = [_write(item, stem, width, measured.meta.get("header", {}), output, made, what)]
-    if "dataset" in item and not output.as_dicom(item):  # BIDS wants one beside each derivative
+    made = {**output.made_from(scan), "error map": maps.confidence}
+    written = [_write(scan, stem, width, measured.meta.get("header", {}), output, made, what)]
+    if scan.dataset is not None and not output.as_dicom(scan):  # BIDS wants one beside each derivative
         written.append(beside(stem, ".json"))
-        write_json(written[-1], {"Description": facts["Description"], **said(item["image"])})
+        write_json(written[-1], {"Description": facts["Description"], **said(scan.source)})
     if maps.regions is not None:
         written.append(beside(stem, REGIONS))
-        write_regions(written[-1], result, width, maps, Acquisition.of(measured[0]).slice_thickness)
+        write_regions(written[-1], rebuilt.volume, width, maps, error_map.thickness)
+    outside = error_map.calibration.outside(error_map.thickness)
+    if outside:
+        logger.warning(f"{scan.name}: {outside}.")
+    warnings = (*record["Warnings"], *([outside] if outside else []))
     return {
         **record,
         "ErrorMap": facts,
+        "Warnings": warnings,
         "Facts": {**record["Facts"], "error map": (f"median ±{facts['Median']:.4g} in the head", CALIBRATED)},
-        "Summary": {**record["Summary"], "error_bar": facts["MedianOfRange"]},
+        "Summary": {**record["Summary"], "error_bar": facts["MedianOfRange"], "warnings": " | ".join(warnings)},
         "Results": {**record["Results"], **{path.name: state(path) for path in written}},
     }
 
 
-def _rebuild_or_complete(
-    item: Mapping,
-    preprocessing: Callable,
-    network: nn.Module,
-    inferer: StackInferer,
-    device: torch.device,
-    output: Output,
-) -> dict:
+def _guides(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder) -> tuple[list[Placed | None], list[str]]:
+    """The guide of a scan beside each of its stacks, None where there is none; and warnings why it is left out."""
+    guides, warnings = list[Placed | None](), dict[str, None]()
+    for measured in stacks:
+        placed = None
+        if scan.guide is not None and not Acquisition.of(measured).at_target and measured.min() != measured.max():
+            try:
+                placed = rebuilder.guide(scan.guide.source, measured)
+            except Exception as error:
+                mistake = input_error(error)
+                if mistake is None or not scan.guide_reason:
+                    raise
+                warnings[f"rebuilt without a guide: {mistake}"] = None
+        guides.append(placed)
+    for warning in warnings:
+        logger.warning(f"{scan.name}: {warning}")
+    return guides, list(warnings)
+
+
+def _rebuild(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder, output: Output) -> tuple[Rebuilt, dict]:
+    """The rebuilt scan, and its record; the result and its error map are written."""
+    stem, made = scan.result, output.made_from(scan)
+    guides, warnings = _guides(scan, stacks, rebuilder)  # one that does not fit loses no old result
+    for path in (beside(stem, ".json"), beside(stem, ".html")):  # from here on the old result does not count
+        path.unlink(missing_ok=True)
+    clear_error_map(stem)
+    each = [rebuilder(measured, guide) for measured, guide in zip(stacks, guides)]
+    rebuilt, facts, others = each[0], list[StackFacts](), list[Scan]()
+    if len(each) > 1:
+        rebuilt, facts = make_together([one.name for one in scan.stacks], each)
+        others = [one for one, fact in zip(scan.stacks, facts) if fact.share][1:]
+    if scan.guide is not None and any(guides):
+        others.append(scan.guide)
+    path = _write(scan, stem, rebuilt.volume, rebuilt.measured.meta.get("header", {}), output, made, others=others)
+    record = finish(describe(scan, rebuilt, facts, warnings), path, made, output.version, rebuilder)
+    if rebuilt.error_map is not None:
+        record = _with_error_map(record, scan, rebuilt, rebuilt.error_map, rebuilder.error_maps, output)
+    elif rebuilder.error_maps.wanted:
+        record["ErrorMap"] = {"Description": "None: nothing was rebuilt.", **asked(rebuilder.error_maps)}
+    return rebuilt, record
+
+
+def _rebuild_or_complete(scan: Scan, rebuilder: Rebuilder, output: Output) -> dict:
     """What `rebuild_scan` does with a scan that can be read and written."""
-    start, stem = time.perf_counter(), Path(item["result"])
-    made = output.made_from(item)
+    start, stem, maps = time.perf_counter(), scan.result, rebuilder.error_maps
     page = beside(stem, ".html")
-    record = complete(stem, made, output.anonymous, asked(output.error_maps))
+    record = complete(stem, output.made_from(scan), output.anonymous, asked(maps))
     outcome = "rebuilt" if record is None else "page written"
     if record is not None and (page.name in record["Results"] or not output.report):
-        return _row(item, record, "complete already")
+        return _row(scan, record, "complete already")
     remove_partials(stem)
     remove_partials(error_stem(stem))
-    stacks = [preprocessing(one)["image"] for one in item.get("stacks", [item])]
-    scan, *others = (measured[0] for measured in stacks)
-    told: list[dict] = []
+    stacks: list[Any] = [rebuilder.measure(one.source) for one in scan.each]
     if record is None:
-        check_scan(item, stacks, output)
-        for path in (beside(stem, ".json"), page):  # from here on the old result does not count
-            path.unlink(missing_ok=True)
-        clear_error_map(stem)
-        rebuilt: list[Any] = [rebuild(measured, network, inferer, device)[0] for measured in stacks]  # of one, one
-        result: MetaTensor = rebuilt[0]
-        if others:
-            result, told = make_together(item["stacks"], [Stack(*pair) for pair in zip((scan, *others), rebuilt)])
-    else:
-        result = results.read(stem.parent / next(iter(record["Results"])))
-    gap = difference(result.as_tensor(), scan.as_tensor(), Acquisition.of(scan))
-    if record is None:
-        taken = [one for one, fact in zip(item.get("stacks", []), told) if fact["Share"]][1:]
-        path = _write(item, stem, result, scan.meta.get("header", {}), output, made, others=taken)
-        record = describe(item, scan, result, agreement(gap, scan), told)
-        record = finish(record, path, made, output.version, device, inferer.bfloat16)
-        maps = output.error_maps
-        if maps.wanted and maps.calibration is not None:
-            by = (network, device, maps.calibration, maps.confidence)
-            width: Any = error_map(stacks[0], result[None], *by, bfloat16=inferer.bfloat16)  # type: ignore[arg-type]
-            half: MetaTensor = width[0]
-            record = _with_error_map(record, item, stacks[0], result, half, output)
+        check_scan(scan, stacks, rebuilder, output)
+        rebuilt, record = _rebuild(scan, stacks, rebuilder, output)
         record["Summary"]["seconds"] = round(time.perf_counter() - start, 1)
+    else:
+        rebuilt = Rebuilt(stacks[0][0], results.read(stem.parent / next(iter(record["Results"]))))
     if output.report:
-        error = read_error_map(stem, record)
-        write_page(page, scan, result, gap, record, output.anonymous, error, others)
+        error, others = read_error_map(stem, record), [measured[0] for measured in stacks[1:]]
+        guide = None if rebuilt.guide is None else rebuilt.guide.volume[0].nan_to_num(-1.0)
+        shown = (rebuilt.measured, rebuilt.volume, rebuilt.gap)
+        write_page(page, *shown, record, output.anonymous, error, others, guide)  # type: ignore[arg-type]
         record |= {"Anonymous": output.anonymous, "Results": {**record["Results"], page.name: state(page)}}
     write_json(beside(stem, ".json"), record)
-    return _row(item, record, outcome)
+    return _row(scan, record, outcome)
 
 
-def _row(item: Mapping, record: Mapping, outcome: str) -> dict:
+def _row(scan: Scan, record: Mapping, outcome: str) -> dict:
     """The row of `summary.csv`, with the names of this run: folders may have moved since the record was written."""
-    result = Path(item["result"]).parent / next(iter(record["Results"]))
-    return {"input": str(item["name"]), "result": str(result), **record["Summary"], "outcome": outcome}
+    result = scan.result.parent / next(iter(record["Results"]))
+    return {"input": scan.name, "result": str(result), **record["Summary"], "outcome": outcome}
 
 
-def came_as_dicom(item: Mapping) -> bool:
-    """Whether a scan, or each stack of a group, is a DICOM series."""
-    return all(isinstance(one["image"], dicom.Series) for one in item.get("stacks", [item]))
-
-
-def rebuild_scan(
-    item: Mapping,
-    preprocessing: Callable,
-    network: nn.Module,
-    inferer: StackInferer,
-    device: torch.device,
-    output: Output,
-    wait: bool = True,
-) -> dict:
+def rebuild_scan(scan: Scan, rebuilder: Rebuilder, output: Output, wait: bool = True) -> dict:
     """Rebuilds a scan, unless it is complete. Writes the result, its page if asked, and last its record.
 
     A page that is missing is written from a result that is complete.
 
     Args:
-        item: of `scans.scans`.
-        preprocessing: the deployed one.
-        network: on the device.
-        inferer: the deployed one.
-        device: of the network.
-        output: what is written.
+        scan, rebuilder, output: of the run.
         wait: for another run that is at this scan.
 
     Returns:
-        The scan's row of `summary.csv`. A scan that fails or is skipped is told of, and its row says why.
+        The scan's row of `summary.csv`. A scan that fails or is skipped is logged, and its row says why.
 
     Raises:
         filelock.Timeout: if another run is at the scan, and `wait` is false.
     """
-    name = str(item["name"])
-    if output.format == "dicom" and not came_as_dicom(item):
+    name = scan.name
+    if output.format == "dicom" and not scan.is_dicom:
         logger.warning(f"{name} is skipped: it is not DICOM. Set --output_format auto for both kinds.")
         return {"input": name, "outcome": "skipped", "warnings": "not DICOM"}
     try:
-        with alone(Path(item["result"]), wait):
-            return _rebuild_or_complete(item, preprocessing, network, inferer, device, output)
+        with alone(scan.result, wait):
+            return _rebuild_or_complete(scan, rebuilder, output)
     except Timeout:
         raise
     except Exception as error:
@@ -301,4 +287,6 @@ def rebuild_scan(
         if isinstance(error, OSError):  # a full disk, a folder without rights
             mistake = InputError(f"{name}: {error}. Check the disk and the rights to the folders.")
         logger.error(f"error: {mistake or error}", exc_info=error if mistake is None else None)
-        return {"input": name, "outcome": "failed", "warnings": str(mistake or error)}
+        earlier = None if other_source(scan) is not None else complete(scan.result, {})  # this failure did not cost it
+        row = {"input": name} if earlier is None else _row(scan, earlier, "failed")
+        return {**row, "outcome": "failed", "warnings": str(mistake or error)}

@@ -3,107 +3,134 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from monai.data import MetaTensor
 
 from ..errors import InputError, printable
-from ..rebuild.consistency import difference, noise_sd
+from ..rebuild.rebuilt import Rebuilt
 from ..rebuild.registration import ALIKE, angle_and_shift
-from ..rebuild.together import Part, Stack, together
-from ..stack.acquisition import Acquisition
-from ..stack.intensity import intensity_range
-from ..stack.tissue import head_mask
-from .record import agreement
+from ..rebuild.together import ONE_CONTRAST, Part, Stack, together
 
 logger = logging.getLogger("drift")
 
-MOVED = 0.1  # of the signal; heads that lie still differ by less where there is no noise (docs/benchmarks.md)
 OUTLIER = 2.0  # times the agreement of the stack that agrees best; noise and contrast of stacks differ by less
 
 
-def make_together(items: Sequence[Mapping], stacks: Sequence[Stack]) -> tuple[MetaTensor, list[dict[str, Any]]]:
-    """One volume of several stacks, and what the record says of each.
+@dataclass(frozen=True)
+class StackFacts:
+    """What the record says of a stack.
 
-    Args:
-        items: of `scans.scans`, of the stacks.
-        stacks: the reference first.
-
-    Returns:
-        The volume of `together.together`, and for each stack a dictionary: `Name`; `Motion`, 4 x 4, from the result's
-        world to the stack's, in mm, RAS+; `Degrees` and `Millimetres`, how far it turned the head and moved its middle;
-        `Gain`, the smallest and largest factor to the reference's units; `Likeness`; `Share` of the result;
-        `Agreement` of the result with its slices, null for a stack that was left out; `Warnings`.
-
-    Raises:
-        InputError: if no stack shows the head of the reference, or one is constant.
+    Attributes:
+        name: for people.
+        motion: `(4, 4)`, from the result's world to the stack's, in mm, RAS+.
+        degrees, millimetres: how far it turned the head and moved its middle.
+        gain: the smallest and largest factor to the reference's units.
+        likeness: to the reference.
+        relation: of its intensities to the reference's, see `together.relation`.
+        share: of the result.
+        agreement: of the result with its slices; None for a stack that was left out.
+        disputes: of the stack, see `together.Dispute`: place, volume and difference.
+        warnings: of the stack.
     """
-    names = [str(item["name"]) for item in items]
+
+    name: str
+    motion: list[list[float]]
+    degrees: float
+    millimetres: float
+    gain: list[float]
+    likeness: float
+    relation: float
+    share: float
+    agreement: float | None
+    disputes: tuple[dict[str, Any], ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """As the record writes it."""
+        return {name.capitalize(): value for name, value in vars(self).items()}
+
+
+def make_together(names: Sequence[str], rebuilt: Sequence[Rebuilt]) -> tuple[Rebuilt, list[StackFacts]]:
+    """One volume of several stacks, the reference first, and what the record says of each."""
+    stacks = [Stack.of(one.measured, one.volume) for one in rebuilt]
     for name, stack in zip(names, stacks):
         if stack.measured.min() == stack.measured.max():
             raise InputError(f"{name} is constant: expected a head. Leave it out with --exclude.")
     volume, parts = together(stacks)
     if not any(part.share for part in parts[1:]):
-        alike = ", ".join(f"{name} ({part.likeness:.2f})" for name, part in zip(names[1:], parts[1:]))
+        whys = "; ".join(f"{name} {_apart(part)}" for name, part in zip(names[1:], parts[1:]))
         raise InputError(
-            f"{names[0]}: of {alike}, none shows its head in its contrast; from {ALIKE} on, likeness would be enough. "
-            "Leave out --together, or name another --reference."
+            f"{names[0]}: no other stack goes with it: {whys}. Leave out --together, or name another --reference."
         )
     facts = [_facts(name, stack, part, volume) for name, stack, part in zip(names, stacks, parts)]
-    best = min(fact["Agreement"] for fact in facts if fact["Agreement"] is not None)
-    for stack, fact in zip(stacks, facts):
-        if fact["Agreement"] is None:
-            fact["Warnings"].append(
-                f"{fact['Name']} is left out: its likeness to {names[0]} is {fact['Likeness']:.2f}, below {ALIKE}. It "
-                "may show another head, region or contrast."
-            )
-        elif fact["Agreement"] > OUTLIER * best:
-            fact["Warnings"].append(
-                f"{fact['Name']} differs from the result by {100 * fact['Agreement']:.1f} %, another stack by "
-                f"{100 * best:.1f} %. The head may have moved within it."
-            )
-        elif fact["Agreement"] > math.hypot(MOVED, _noise(stack)):
-            fact["Warnings"].append(
-                f"{fact['Name']} differs from the result by {100 * fact['Agreement']:.1f} %, more than noise explains. "
-                "The head may have moved within it."
-            )
-        for warning in fact["Warnings"]:
+    best = min(fact.agreement for fact in facts if fact.agreement is not None)
+    for index, fact in enumerate(facts):
+        if why := _doubt(fact, parts[index], best):
+            facts[index] = replace(fact, warnings=(*fact.warnings, why))
+        for warning in facts[index].warnings:
             logger.warning(warning)
-    return volume, facts
+    return replace(rebuilt[0], volume=volume, spread=None), facts
 
 
-def _noise(stack: Stack) -> float:
-    """The noise of a stack as a share of its signal, as `agreement` is one."""
-    slices = stack.measured.as_tensor()
-    measured = slices - intensity_range(slices).low
-    signal = measured[head_mask(measured.clamp(min=0))].square().mean().sqrt().item()
-    return noise_sd(measured, Acquisition.of(stack.measured).slice_axis) / signal
+def _apart(part: Part) -> str:
+    """Why a stack takes no part."""
+    if part.likeness < ALIKE:
+        return f"shows another head or region: its likeness to the first is {part.likeness:.2f}, below {ALIKE}"
+    if part.spoils:
+        return f"would take the result away from the slices of the first, to {100 * part.spoils:.1f} % of their signal"
+    return (
+        f"is of another contrast: a rising curve explains {100 * part.relation:.0f} % of the first by it, less than "
+        f"{100 * ONE_CONTRAST:.0f} %"
+    )
 
 
-def _facts(name: str, stack: Stack, part: Part, volume: MetaTensor) -> dict[str, Any]:
+def _doubt(fact: StackFacts, part: Part, best: float) -> str | None:
+    """Why a stack may not belong to the others, by the agreement that is `best` among them; None where it does."""
+    if fact.agreement is None:
+        return f"{fact.name} is left out: it {_apart(part)}."
+    if fact.agreement > OUTLIER * best:
+        differs = f"{fact.name} differs from the result by {100 * fact.agreement:.1f} %"
+        return f"{differs}, another stack by {100 * best:.1f} %. The head may have moved within it."
+    return None
+
+
+def _facts(name: str, stack: Stack, part: Part, volume: MetaTensor) -> StackFacts:
     centre = np.asarray(volume.affine) @ [*((np.array(volume.shape) - 1) / 2), 1]
     degrees, mm = angle_and_shift(part.motion, centre[:3])
     close, warnings = None, []
     if part.share:
-        result = stack.rebuilt if part.placed is None else part.placed
-        gap = difference(result.as_tensor(), stack.measured.as_tensor(), Acquisition.of(stack.measured))
-        close = agreement(gap, stack.measured)
+        close = Rebuilt(stack.measured, stack.rebuilt if part.placed is None else part.placed).agreement
+    if stack.missing:
+        which = ", ".join(f"{index + 1} is {what}" for index, what in stack.missing.items())
+        warnings.append(f"{name}: slice {which}. The other stacks fill its place.")
     if part.moved_slices:
         which = ", ".join(str(index) for index in part.moved_slices)
         warnings.append(
             f"{name}: slices {which} (from 0) disagree with the other stacks. The head may have moved there."
         )
-    return {
-        "Name": printable(name),
-        "Motion": np.round(part.motion, 6).tolist(),
-        "Degrees": round(degrees, 3),
-        "Millimetres": round(mm, 3),
-        "Gain": [round(float(one), 4) for one in (part.gain.min(), part.gain.max())],
-        "Likeness": round(part.likeness, 3),
-        "Share": round(part.share, 3),
-        "Agreement": close,
-        "Warnings": warnings,
-    }
+    odd = tuple(
+        {"Place": np.round(one.place, 1).tolist(), "Volume": round(one.volume), "Difference": round(one.difference, 3)}
+        for one in part.disputes
+    )
+    warnings += [f"{name} shows {_told(one)}. Look at each stack there." for one in odd]
+    gain = [round(float(one), 4) for one in (part.gain.min(), part.gain.max())]
+    likeness, relation, share = (round(one, 3) for one in (part.likeness, part.relation, part.share))
+    motion = np.round(part.motion, 6).tolist()
+    turned, moved = round(degrees, 3), round(mm, 3)
+    numbers = motion, turned, moved, gain, likeness, relation, share, close
+    return StackFacts(printable(name), *numbers, odd, tuple(warnings))
+
+
+def _told(odd: Mapping[str, Any]) -> str:
+    """A dispute in words; places as the page says them."""
+    sides = ", ".join(f"{'LR PA IS'.split()[a][mm >= 0]} {abs(mm):.1f}" for a, mm in enumerate(odd["Place"]))
+    how = "brighter" if odd["Difference"] > 0 else "darker"
+    return (
+        f"{odd['Volume']} mm^3 at {sides} mm up to {100 * abs(odd['Difference']):.0f} % {how} than the others do: the "
+        "result has a mean of both"
+    )

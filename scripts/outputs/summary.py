@@ -9,35 +9,25 @@ from pathlib import Path
 import pandas as pd
 
 from ..errors import InputError
-from ..files import whole_file
+from ..files import check_ours, whole_file
 from ..pages.index import write_index
 from .lock import alone
 
 COLUMNS = (
-    "input result outcome slice_axis slice_thickness slice_spacing target_thickness steps seconds consistency "
-    "step_ratio error_bar warnings"
+    "input result outcome slice_axis slice_thickness slice_spacing target_thickness steps seconds agreement "
+    "step_ratio error_bar guide warnings"
 ).split()
-NEWER = ("step_ratio", "error_bar")  # since 0.6 and 0.9; files of earlier versions lack them
 
 
 def read_rows(path: Path) -> list[dict]:
-    """Rows of earlier runs: column -> text. None, if there is no file yet.
-
-    Args:
-        path: of the file.
-
-    Raises:
-        InputError: if the file is another program's, or cannot be read.
-    """
+    """Rows of earlier runs: column -> text; none if there is no file yet. A file of another program is refused."""
     if not path.exists():
         return []
     try:  # names need not be UTF-8
         table = pd.read_csv(path, dtype=object, keep_default_na=False, encoding_errors="surrogateescape")
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read ({error}). Move it, or choose another output_dir.") from error
-    found = list(table)
-    if found != [name for name in COLUMNS if name in found or name not in NEWER]:
-        raise InputError(f"{path} was not written by DRIFT, and would be lost. Move it, or choose another output_dir.")
+    check_ours(path, list(table) == COLUMNS)
     return table.to_dict("records")
 
 

@@ -17,10 +17,9 @@ from monai.data import MetaTensor
 from PIL import Image
 from scipy.stats import median_abs_deviation
 
-from ..errors import InputError
-from ..files import stem, whole_file
+from ..files import check_ours, stem, whole_file
 from ..stack.acquisition import Acquisition
-from ..stack.grid import canonical, plane_name, voxel_spacing
+from ..stack.grid import Turn, plane_name, voxel_spacing
 from . import planes
 from .templates import TEMPLATES
 
@@ -31,7 +30,7 @@ GREYS = 64  # of a thumbnail; more are noise that does not compress
 FAR = 3.5  # standard deviations from the median; an outlier is farther away
 MIN_COHORT = 5  # scans; among fewer there is no outlier
 LIMITS = {  # column of summary.csv -> number above which a result is marked, whatever the others are; and in words
-    "consistency": (0.05, "the result differs from the measured slices"),
+    "agreement": (0.05, "the result differs from the measured slices"),
     "step_ratio": (1.5, "slices can be seen in the result"),
 }
 ABSOLUTE = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:[\\/]|/)(?:[^\s\\/:'\"|]+[\\/])+")  # folders that begin at a root
@@ -76,7 +75,7 @@ def glance(measured: MetaTensor, result: MetaTensor) -> dict[str, Any]:
         the slice axis. `before` and `after`: that plane of both volumes at one window, as data URLs.
     """
     stored = Acquisition.of(measured).slice_axis
-    axis = canonical(measured.affine)[0].index(stored)
+    axis = Turn.of(measured.affine).axes.index(stored)
     normal = 0 if axis == 1 else 1
     low, high = planes.window(measured)
     before, after = (_thumbnail(volume, axis, normal, low, high) for volume in (measured, result))
@@ -113,8 +112,7 @@ def check_foreign_index(folder: str | os.PathLike) -> None:
         InputError: if it has one.
     """
     path = Path(folder, NAME)
-    if path.is_file() and MARK not in path.read_bytes()[:1000].decode("utf-8", "replace"):
-        raise InputError(f"{path} is none that DRIFT wrote, and would be lost. Move it, or choose another output_dir.")
+    check_ours(path, not path.is_file() or MARK in path.read_bytes()[:1000].decode("utf-8", "replace"))
 
 
 def _below(folder: Path, result: str) -> Path | None:
@@ -140,6 +138,7 @@ def _record(path: Path) -> Mapping[str, Any]:
         seen = {name: content["Overview"][name] for name in ("voxels", "plane", "before", "after")}
         slices = content["Overview"].get("slices", "")  # 0.8 did not say
         seen |= {"slices": slices, "made_with": (content.get("Version", ""), content.get("WeightsSHA256", ""))}
+        seen["guided"] = "Guide" in content
         seen["reconciled"] = content.get("Settings", {}).get("consistency") == "project"
         return {**seen, "rebuilt": not content.get("Description", "").startswith("Not rebuilt")}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -158,7 +157,7 @@ def _row(row: Mapping, folder: Path, common: str) -> dict[str, Any]:
         reason = reason.replace(known + os.sep, "") if known not in ("", ".", os.sep) else reason
     result = _below(folder, row["result"]) if row.get("result") else None
     beside = None if result is None else result.with_name(stem(result.name))
-    names = "slice_thickness slice_spacing target_thickness steps seconds consistency step_ratio error_bar".split()
+    names = "slice_thickness slice_spacing target_thickness steps seconds agreement step_ratio error_bar".split()
     return {
         "name": row["input"].replace(os.path.join(common, ""), "") if common.strip(os.sep) else row["input"],
         "outcome": row["outcome"],
@@ -185,6 +184,7 @@ def _methods(rows: Sequence[Mapping]) -> dict[str, Any]:
         return {}
     return {
         "count": len(rebuilt),
+        "guided": sum(row["record"]["guided"] for row in rebuilt),
         "reconciled": all(row["record"]["reconciled"] for row in rebuilt),
         **{name: span(name) for name in lengths},
         "versions": versions,
@@ -208,7 +208,7 @@ def write_index(folder: str | os.PathLike, scans: Sequence[Mapping]) -> None:
     rows = [_row(row, folder, common[os.path.isabs(row["input"])]) for row in scans]
     medians = {}
     for name, label, form in (
-        ("consistency", "agreement", lambda v: f"{100 * v:.2f} %"),
+        ("agreement", "agreement", lambda v: f"{100 * v:.2f} %"),
         ("step_ratio", "step ratio", lambda v: f"{v:.2f}"),
     ):
         median, far = outliers([row[name] for row in rows])

@@ -11,9 +11,10 @@
   }
   const facts = JSON.parse(document.getElementById('facts').textContent);
   const {shape, edges, affine, axis, nearest, low, high} = facts;
+  const MARK = 8;  // mm around a marked place
   const clamp = (x, least, most) => Math.min(Math.max(x, least), most);
   const PLANES = {axial: [2, 0, 1], coronal: [1, 0, 2], sagittal: [0, 1, 2]};  // normal, across, upwards
-  const VOLUMES = ['measured', 'cubic', 'rebuilt', 'difference', ...facts.error ? ['certain'] : []];
+  const VOLUMES = ['measured', 'cubic', 'rebuilt', 'difference', ...facts.error ? ['certain', 'error'] : []];
 
   async function unpack() {
     const packed = Uint8Array.from(atob(document.getElementById('volumes').textContent), c => c.charCodeAt(0));
@@ -70,10 +71,11 @@
       const [red, blue] = d > 0 ? [most, most >> 3] : [most >> 3, most];
       return 0xff000000 | blue << 16 | (most * 5 >> 3) << 8 | red;
     });
-    return {plain, signed};
+    const bars = Uint32Array.from({length: 256}, (_, q) => grey(Math.round(255 * clamp(q * unit / (width / 4), 0, 1))));
+    return {plain, signed, bars};
   }
 
-  function picture([normal, across, up], volume, {plain, signed}) {
+  function picture([normal, across, up], volume, {plain, signed, bars}) {
     const [w, h] = [shape[across], shape[up]], image = new ImageData(w, h), pixels = new Uint32Array(image.data.buffer);
     const [data, offsets] = volumes[VOLUMES.indexOf(volume) > 2 ? 'rebuilt' : volume], cubic = volumes.cubic[0];
     const error = volumes.error[0];
@@ -86,6 +88,7 @@
       for (let column = w - 1; column >= 0; column--, p++) {
         const i = begin + offsets[across][column];
         if (volume === 'difference') pixels[p] = signed[data[i] - cubic[i] + 255];
+        else if (volume === 'error') pixels[p] = bars[error[i]];
         else pixels[p] = plain[volume === 'certain' ? certain(i) : data[i]];
       }
     }
@@ -115,6 +118,13 @@
         line(cx + gap, W - rim, [cx + gap, cy, W - rim - cx - gap, ratio]);
         line(rim, cy - gap, [cx, rim, ratio, cy - gap - rim]);
         line(cy + gap, H - rim, [cx, cy + gap, ratio, H - rim - cy - gap]);
+      }
+      for (const mark of facts.marks) {  // a circle on the planes that are near
+        if (Math.abs(mark[normal] - at[normal]) * edges[normal] > MARK) continue;
+        Object.assign(pen, {strokeStyle: '#ff5ad2', lineWidth: 2 * ratio});
+        pen.beginPath();
+        pen.arc(x(mark[across]), y(mark[up]), MARK * scale, 0, 2 * Math.PI);
+        pen.stroke();
       }
       pen.font = `600 ${13 * ratio}px system-ui, sans-serif`;
       const edge = 6 * ratio;
@@ -156,7 +166,7 @@
     const boxes = names.map(name => PLANES[name].slice(1).map(a => extent[a]));
     const box = [0, 1].map(k => Math.max(...boxes.map(b => b[k])));  // mm; one scale for all planes
     panels = names.flatMap(name => shown.map(volume => panel(name, volume, box)));
-    const grid = root.querySelector('.panels'), columns = shown.length > 1 ? (names.length > 1 ? 4 : 2) : names.length;
+    const grid = root.querySelector('.panels'), columns = shown.length > 1 ? (names.length > 1 ? Math.min(shown.length, 6) : 2) : names.length;
     grid.style.setProperty('--columns', columns);
     grid.classList.toggle('pairs', shown.length > 1);
     grid.style.maxWidth = `calc(${columns} * 80vh * ${box[0] / box[1]})`;
@@ -296,6 +306,12 @@
   root.querySelectorAll('[name=plane], [name=volume]').forEach(input => { input.onchange = lay; });
   root.querySelectorAll('[name=level], [name=width], [name=crosshair]').forEach(input => { input.oninput = draw; });
   get('reset').onclick = reset;
+  if (facts.marks.length) get('mark').hidden = false;
+  get('mark').onclick = () => {  // the next one
+    at = facts.marks[0].map((i, a) => clamp(Math.round(i), 0, shape[a] - 1));
+    facts.marks.push(facts.marks.shift());
+    draw();
+  };
   Object.assign(get('level'), {min: low, max: high, step: unit});
   Object.assign(get('width'), {min: unit, max: high - low, step: unit});
   status.hidden = true;

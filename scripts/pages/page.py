@@ -106,6 +106,7 @@ def write_page(
     anonymous: bool = False,
     error: MetaTensor | None = None,
     others: Sequence[MetaTensor] = (),
+    guide: MetaTensor | None = None,
 ) -> None:
     """Writes the page of a rebuilt scan from `page.html` and `page.js`: one file that needs no other and no network.
 
@@ -118,17 +119,21 @@ def write_page(
         anonymous: leave out the names of the scan's files, its date and its series.
         error: `(X, Y, Z)`, the result's error map; None for none.
         others: `(X, Y, Z)`, further stacks that the result was made of, as they were measured.
+        guide: `(X, Y, Z)` on the fine grid, see `guide.beside`; None for none.
     """
     acquisition = Acquisition.of(measured)
-    facts, volumes = viewer.pack(measured, result, error=error)
+    marks = [odd["Place"] for stack in record.get("Stacks", ()) for odd in stack.get("Disputes", ())]
+    facts, volumes = viewer.pack(measured, result, error=error, marks=marks)
     low, high = planes.window(measured)
     largest = (high - low) / 10
     series = measured.meta.get("series")  # DICOM
     names = [Path(source).name for source in record["Sources"]]
-    provenance = {"weights": record["WeightsSHA256"], "version": record["Version"], **record["Settings"]}
+    settings = {name: "not set" if value is None else value for name, value in record["Settings"].items()}
+    provenance = {"weights": record["WeightsSHA256"], "version": record["Version"], **settings}
     identity = {"file": names[0]} if series is None else {**series, "date": _date(series["date"])}
 
-    stacks = sorted((stack["Name"] for stack in record.get("Stacks", ())), key=len, reverse=True)  # paths, or series
+    given = [*record.get("Stacks", ()), *([record["Guide"]] if "Guide" in record else [])]
+    stacks = sorted((one["Name"] for one in given), key=len, reverse=True)  # paths, or series
 
     def told(text: str) -> str:
         for name in stacks:
@@ -151,6 +156,7 @@ def write_page(
             _pictures("measured", measured, measured, low, high),
             *(_pictures(f"stack {k}", one, one, *planes.window(one)) for k, one in enumerate(others, 2)),
             _pictures("rebuilt", result, measured, low, high),
+            *([] if guide is None else [_pictures("guide", guide, measured, -1.0, 1.0)]),
         ],
         spectrum=_spectrum(measured, result, acquisition.slice_axis),
         differences=_pictures(

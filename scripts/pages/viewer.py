@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from monai.data import MetaTensor
 
 from ..stack.acquisition import Acquisition
-from ..stack.grid import canonical, nearest_index, voxel_spacing
+from ..stack.grid import Turn, nearest_index, voxel_spacing
 from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
 from ..stack.tissue import head_mask
@@ -46,7 +47,11 @@ def _weights(acquisition: Acquisition) -> np.ndarray:
 
 
 def pack(
-    measured: MetaTensor, result: MetaTensor, largest: int = LARGEST, error: MetaTensor | None = None
+    measured: MetaTensor,
+    result: MetaTensor,
+    largest: int = LARGEST,
+    error: MetaTensor | None = None,
+    marks: Sequence[Sequence[float]] = (),
 ) -> tuple[dict[str, Any], str]:
     """The measured slices, their cubic interpolation and the result, for a script to draw side by side.
 
@@ -66,16 +71,18 @@ def pack(
         result: `(X, Y, Z)` on the fine grid with its affine.
         largest: bytes of the packed volumes.
         error: `(X, Y, Z)`, the result's error map; None for none.
+        marks: places to be marked, RAS+, in mm.
 
     Returns:
         Facts for the script, in plain types, and the volumes, gzip in base64. Facts of the fine grid as it was cut, in
         RAS+ order: `shape`; `edges` in mm; the first three rows of the `affine`; `sides` where the axes begin and end;
         the slice `axis`. For each fine slice: the `nearest` measured one, and the `weights` of all. `low` and `high`:
         intensities of grey 0 and 255. `step`: every `step`-th pixel is there. `error`: whether an error map is.
+        `marks`: their indices.
     """
     slices, coarse = ras(measured)
     fine, affine = ras(result)
-    a = Acquisition.of(measured).moved(*canonical(measured.affine))
+    a = Acquisition.of(measured).moved(*Turn.of(measured.affine))
     axis = a.slice_axis
     cubic = np.asarray(interpolate(torch.from_numpy(slices), a, "cubic"))
     low, high, _ = intensity_range(measured.as_tensor())
@@ -120,5 +127,6 @@ def pack(
         "high": high,
         "step": step,
         "error": error is not None,
+        "marks": [(np.linalg.inv(affine) @ [*mark, 1])[:3].round(2).tolist() for mark in marks],
     }
     return facts, base64.b64encode(packed).decode()

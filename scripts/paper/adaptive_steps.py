@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,9 @@ from scipy.stats import pearsonr, spearmanr
 
 from ..method.networks import Drift
 from ..method.schedule import N_MAX, ais_steps, pad
-from ..rebuild.inferer import DriftInferer, rebuild
+from ..rebuild.inferer import DriftInferer
+from ..rebuild.rebuilder import Rebuilder
+from ..rebuild.rebuilt import Rebuilt
 from ..stack.acquisition import Acquisition
 from ..stack.intensity import intensity_range
 from ..stack.tissue import head_mask
@@ -25,30 +28,30 @@ SCORES = {"speed": "mean velocity", "entropy": "entropy of the velocity", "uneve
 
 def scored(
     thick: MetaTensor, acquisition: Acquisition, network: Drift, inferer: DriftInferer, device: torch.device | str
-) -> MetaTensor:
+) -> Rebuilt:
     """Stage 1 and one Euler step, and how difficult the image seems by its velocity, after AdaDiffSR (Sec. S11).
 
     The paper leaves the score open. Here it is taken of `|v(z, t = 0)|` in the head, in intensities in [-1, 1]; the
     velocity is the difference of the two volumes, of which the deployed inferer makes one more than it needs.
 
     Returns:
-        As `inferer.rebuild`; the scores are in the `measured` of its meta data.
+        The rebuilt scan with its `scores`.
     """
     volumes = []
     for steps in (0, 1):
         inferer = copy.copy(inferer)
         inferer.steps = steps
-        volumes.append(rebuild(thick, network, inferer, device))
+        volumes.append(Rebuilder(network, inferer, device)(thick))
     scale = intensity_range(thick.as_tensor()[0])
-    start, end = (volume.as_tensor()[0] for volume in volumes)
+    start, end = (rebuilt.volume.as_tensor() for rebuilt in volumes)
     velocity = (scale.to_unit(end) - scale.to_unit(start)).abs()[head_mask(start)]
     shares = torch.histc(velocity.clamp(max=1), BINS, 0, 1) / len(velocity)
-    volumes[1].meta["measured"] = {
+    scores = {
         "speed": velocity.mean().item(),
         "entropy": -(shares * shares.clamp(min=1e-12).log2()).sum().item(),
         "unevenness": velocity.std().item(),
     }
-    return volumes[1]
+    return replace(volumes[1], scores=scores)
 
 
 def _pads(rows: pd.DataFrame) -> list[float]:

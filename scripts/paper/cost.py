@@ -16,6 +16,7 @@ from monai.bundle import ConfigParser
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from ..method.networks import Drift
+from ..method.weights import ERROR
 from .multiply_adds import multiply_adds
 from .trained_variants import Stage, TrainedVariants
 
@@ -44,10 +45,11 @@ def training_minutes(trained: TrainedVariants, stage: Stage) -> float:
 
 
 def parameters(config: ConfigParser, run_id: str) -> float:
-    """In 1e6, of the network of an evaluation; where stage 1 alone was trained, its own."""
+    """In 1e6, of what makes a result in an evaluation; where stage 1 alone was trained, its own."""
     with torch.device("meta"):
         network = config.get_parsed_content("network_def")
-    return sum(p.numel() for p in (network.apn if run_id == "stage1" else network).parameters()) / 1e6
+    named = (network.apn if run_id == "stage1" else network).named_parameters()
+    return sum(p.numel() for name, p in named if not name.startswith(ERROR)) / 1e6
 
 
 def _resident(name: str) -> float:

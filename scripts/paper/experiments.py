@@ -43,9 +43,6 @@ def reproduce(
         experiment: a name, several, or `"all"`; null to list what there is.
         experiments: name -> entry, see `configs/paper/reproduce.yaml`.
         trained: makes what they share.
-
-    Raises:
-        InputError: if there is no such experiment, or whatever its parts refuse.
     """
     shared = trained()
     if experiment is None:

@@ -59,6 +59,7 @@ class ImageQuality:
             truth: `(X, Y, Z)`; it chooses the planes, and what is black and white in them.
             slice_axis: of the thick slices.
         """
+        truth = truth.as_subclass(Tensor)  # type: ignore[arg-type]
         return partial(self._measure, truth=truth, reformats=Reformats.of(truth, slice_axis))
 
     def _measure(self, prediction: Tensor, truth: Tensor, reformats: Reformats) -> dict[str, float]:
@@ -86,9 +87,6 @@ class ImageQuality:
             prediction: `(X, Y, Z)`.
             truth: `(X, Y, Z)`.
             reformats: of the case.
-
-        Raises:
-            ValueError: if shapes differ.
         """
         check_pair(prediction, truth)
         images = [reformats.gray(volume).cpu() for volume in (prediction, truth)]

@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from ..evaluate.paired import central_slab, read_volume
+from ..evaluate.paired import central_slab, read_volume, volume_of
 from ..files import stem, whole_file
 from ..pages.planes import hang
 from ..stack import grid
@@ -56,14 +56,16 @@ def rebuilt(
             file = f"{index}_{stem(Path(item['label']).name)}_{method.replace(' ', '-')}_{thickness:g}mm"
             path = trained.output / "volumes" / made.name / f"{file}_{slab or 'whole'}.nii.gz"
             if not path.is_file():
-                volume = config.get_parsed_content(f"methods#{method}")(simulate(sharp, acquisition), acquisition)
+                volume = volume_of(
+                    config.get_parsed_content(f"methods#{method}")(simulate(sharp, acquisition), acquisition)
+                )
                 with whole_file(path) as partial:
                     nib.save(nib.Nifti1Image(volume[0].numpy(), sharp.affine.numpy()), partial)
             results[label] = read_volume(path).as_tensor()[0].float()
     results["truth"] = sharp.as_tensor()[0].float()
-    axes, flipped = grid.canonical(sharp.affine.numpy())
-    turned = {name: volume.permute(axes).flip(flipped) for name, volume in results.items()}
-    return turned, axes.index(axis), intensity_range(results["truth"]).high
+    turn = grid.Turn.of(sharp.affine.numpy())
+    turned = {name: turn.into(volume) for name, volume in results.items()}
+    return turned, turn.axes.index(axis), intensity_range(results["truth"]).high
 
 
 def _middle(volume: Tensor, normal: int) -> Tensor:

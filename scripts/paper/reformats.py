@@ -49,9 +49,6 @@ class Reformats:
         Args:
             reference: `(X, Y, Z)`.
             slice_axis: of the thick slices.
-
-        Raises:
-            ValueError: if the reference is constant.
         """
         normal = normal_axis(slice_axis)
         head = head_mask(reference).movedim(normal, 0)

@@ -168,7 +168,8 @@ class TrainedVariants:
     def config(self, file: str, files: Sequence[str], settings: Mapping[str, Any]) -> ConfigParser:
         """A config of the bundle under the size, more files and settings."""
         size = self.configs / "models" / f"{self.size}.yaml"
-        stacked = [self.configs / file, *([size] if size.is_file() else []), *self.files]  # the bundle's own has none
+        below = [self.configs / "inference.yaml"] if file == "evaluate.yaml" else []
+        stacked = [*below, self.configs / file, *([size] if size.is_file() else []), *self.files]  # its own has none
         stacked += [self.configs / name for name in files]
         if file == "train.yaml" and idist.get_world_size() > 1:
             stacked.append(self.configs / "multi_gpu.yaml")

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 from monai.utils import convert_to_tensor
 
+from ..evaluate.paired import volume_of
 from ..method.weights import read_card
 from ..stack.acquisition import Acquisition
 from ..stack.interpolation import interpolate
@@ -33,9 +34,6 @@ def no_reference(trained: TrainedVariants, methods: Sequence[str], settings: Map
 
     Returns:
         A row for each scan and method.
-
-    Raises:
-        InputError: if the data name no thick scan, or one cannot be read.
     """
     trained = trained.of_size(read_card(trained.weights).size)
     deployed = trained.config("inference.yaml", [], {"ckpt_path": str(trained.weights)})
@@ -50,8 +48,7 @@ def no_reference(trained: TrainedVariants, methods: Sequence[str], settings: Map
         case = {"volume": Path(item["image"]).name, "subject": item["subject"], "contrast": item["contrast"]}
         case |= {"slice_axis": acquisition.slice_axis, "slice_thickness": acquisition.slice_thickness, "seed": 0}
         for name in methods:
-            volume = config.get_parsed_content(f"methods#{name}")(thick.clone(), acquisition)
-            volume = convert_to_tensor(volume, device="cpu", track_meta=False)[0]
+            volume = volume_of(config.get_parsed_content(f"methods#{name}")(thick.clone(), acquisition))[0]
             rows.append({**case, "label": name, **quality.unpaired(volume, view)})
             logger.info(f"{case['volume']}, {name}: sharpness {rows[-1]['sharpness']:.3f}")
     return pd.DataFrame(rows)

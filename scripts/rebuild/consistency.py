@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from monai.data import MetaTensor
 from scipy import ndimage
 from torch import Tensor
 
 from ..errors import InputError
 from ..stack.acquisition import Acquisition
-from ..stack.intensity import intensity_range
+from ..stack.intensity import above_floor, intensity_range
 from ..stack.profile import acquire, along_slices, slice_matrix
 from ..stack.tissue import head_mask
 
@@ -35,7 +36,7 @@ def projects(consistency: str) -> bool:
         (True, False)
     """
     if consistency not in ("measure", "project"):
-        raise InputError(f"consistency is {consistency!r}: expected measure or project. Set --consistency.")
+        raise InputError(f"consistency is {consistency!r}: expected measure or project. Set one of them.")
     return consistency == "project"
 
 
@@ -69,19 +70,18 @@ def relative_rmse(difference: Tensor, measured: Tensor) -> float:
     0 is full agreement. Two things other than a wrong result raise it. A result without the scan's noise differs by
     that noise. A wrong slice model differs too.
 
-    Zero intensity must be no signal. The head is `tissue.head_mask` of the measured slices. Negative values count as
-    zero there: noise and resampling leave them in air.
+    The head is `tissue.head_mask` of the measured slices. Their intensities count from the scan's floor up.
 
     Args:
         difference: `(X, Y, Z)`, of the function of that name.
         measured: `(X, Y, Z)`.
 
     Raises:
-        ValueError: if the measured scan is constant or nowhere positive, or has NaN or infinite voxels.
+        ValueError: if the measured scan is constant, or has NaN or infinite voxels.
     """
     measured = measured.to(difference)
-    head = head_mask(measured.clamp(min=0))
-    error, signal = (volume[head].double().square().mean().sqrt() for volume in (difference, measured))
+    head = head_mask(measured)
+    error, signal = (volume[head].double().square().mean().sqrt() for volume in (difference, above_floor(measured)))
     return (error / signal).item()
 
 
@@ -95,13 +95,13 @@ def noise_sd(measured: Tensor, axis: int) -> float:
     too low.
 
     Args:
-        measured: `(X, Y, Z)`, not constant. Zero intensity is no signal.
+        measured: `(X, Y, Z)`, not constant.
         axis: slice axis.
     """
     second_difference = np.array([1.0, -2.0, 1.0])
     mask = np.expand_dims(np.outer(second_difference, second_difference), axis % 3)
     response = ndimage.convolve(measured.cpu().float().numpy(), mask, mode="nearest")
-    inside = head_mask(measured.clamp(min=0)).cpu().numpy()
+    inside = head_mask(measured).cpu().numpy()
     return float(np.median(np.abs(response[inside])) / (0.6745 * np.linalg.norm(mask)))  # median of |N(0, 1)|
 
 
@@ -148,6 +148,13 @@ def project(
     return result - along_slices(gain, surplus, acquisition)
 
 
+def relative_noise(measured: MetaTensor) -> float:
+    """The noise of slices `(X, Y, Z)` with their acquisition, as a share of their signal, as `relative_rmse` is one."""
+    array = measured.as_tensor()
+    signal = above_floor(array)[head_mask(array)].square().mean().sqrt().item()
+    return noise_sd(array, Acquisition.of(measured).slice_axis) / signal
+
+
 def reconcile(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Tensor:
     """The projection for real scans: it fits the gain of every slice, and it leaves noise in the measurement.
 
@@ -176,5 +183,5 @@ def reconcile(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Ten
     energy = signal.square().sum(in_slice, keepdim=True).clamp(min=torch.finfo(signal.dtype).tiny)
     slices = low + signal * (1 + (surplus * signal).sum(in_slice, keepdim=True) / energy)
     error_sd = RESULT_ERROR * (high - low)
-    regularisation = (noise_sd(measured - low, axis) / error_sd) ** 2
+    regularisation = (noise_sd(measured, axis) / error_sd) ** 2
     return project(result, slices.to(result), acquisition, regularisation, SMOOTHNESS)

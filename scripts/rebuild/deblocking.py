@@ -17,6 +17,7 @@ from scipy import ndimage
 from torch import Tensor
 
 from ..stack.acquisition import Acquisition
+from ..stack.intensity import above_floor
 from ..stack.interpolation import interpolate
 from ..stack.tissue import edge_strength, head_mask
 from ..stack.trace import step_ratio
@@ -45,16 +46,15 @@ def deblock(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Tenso
     """
     if measured.max() == measured.min():
         return result
-    positive = measured.to(result) - measured.min()
-    spline = interpolate(positive, acquisition, "cubic")
+    measured = measured.to(result)
     # that of the slices: the spline's undershoot beside a masked head would pass for its floor
-    head = interpolate(head_mask(positive).to(positive), acquisition, "nearest") > 0.5
-    strength = edge_strength(spline, head)
+    head = interpolate(head_mask(measured).to(result), acquisition, "nearest") > 0.5
+    strength = edge_strength(interpolate(above_floor(measured), acquisition, "cubic"), head)
     flat = 1 / (1 + (strength / FLATTEST) ** ROLL_OFF)
     width = math.ceil(acquisition.slice_spacing / acquisition.target_spacing - 1e-6)  # voxels; no slice has more
     kernel = np.ones(width) if width % 2 else np.pad(np.ones(width - 1), 1, constant_values=0.5)
     mean = ndimage.convolve1d(result.cpu().numpy(), kernel / width, acquisition.slice_axis, mode="nearest")
-    bound = LARGEST * noise_sd(positive, acquisition.slice_axis)
+    bound = LARGEST * noise_sd(measured, acquisition.slice_axis)
     ramped = result + flat.to(result) * (torch.from_numpy(mean).to(result) - result).clamp(-bound, bound)
     tissue = (head & (strength <= 1)).to(result.device)
     before, after = (step_ratio(volume, acquisition, tissue) for volume in (result, ramped))

@@ -21,7 +21,8 @@ from ..stack.intensity import IntensityRange, intensity_range
 from ..stack.interpolation import interpolate
 from .consistency import noise_sd
 from .inferer import longer_first
-from .windows import PIXELS_PER_CALL, in_parts, signal_box
+from .rebuilt import ErrorMap, Rebuilt
+from .windows import in_calls, signal_box
 
 
 @dataclass
@@ -39,9 +40,9 @@ class ErrorMaps:
             given without it or are not there.
     """
 
-    wanted: bool
-    confidence: float
-    calibration: Calibration | None
+    wanted: bool = False
+    confidence: float = 0.9
+    calibration: Calibration | None = None
     regions: str | None = None
 
     def __post_init__(self) -> None:
@@ -109,12 +110,11 @@ def expected_error(
     if not planes[:, 0][box].numel():
         box = (slice(None),) * 3  # nothing but air: all of it
     inside, rows, lengths = planes[box[0], :, box[1], box[2]], rows[box[1]].to(device), lengths.to(device)
-    calls = inside.split(max(1, PIXELS_PER_CALL // inside[0, 0].numel()))
     with torch.no_grad(), torch.autocast(torch.device(device).type, torch.bfloat16, enabled=bfloat16):
-        parts = [in_parts(lambda part: tell(part, rows, lengths), call.to(device)).cpu() for call in calls]
-    told = torch.cat(parts)[:, 0].float().exp()
-    sizes, axis = torch.full_like(planes[:, 0], told.min().item()), acquisition.slice_axis
-    sizes[box] = told
+        logs = in_calls(lambda part: tell(part.to(device), rows, lengths).cpu(), inside[0, 0].numel(), inside)
+    found = logs[:, 0].float().exp()
+    sizes, axis = torch.full_like(planes[:, 0], found.min().item()), acquisition.slice_axis
+    sizes[box] = found
     sizes = sizes.movedim((1, 2), (axis, longer_first(result.shape, axis)[0]))
     return sizes * ((scale.high - scale.low) / 2)
 
@@ -122,55 +122,38 @@ def expected_error(
 def noise_share(measured: Tensor, acquisition: Acquisition) -> float:
     """The noise of slices `(X, Y, Z)`, not constant, as a share of the range of their tissue."""
     scale = intensity_range(measured)
-    return noise_sd(measured - scale.low, acquisition.slice_axis) / (scale.high - scale.low)
+    return noise_sd(measured, acquisition.slice_axis) / (scale.high - scale.low)
 
 
 @torch.no_grad()
 def error_map(
-    measured: MetaTensor,
-    result: MetaTensor,
-    network: Drift,
-    device: torch.device | str,
-    calibration: Calibration,
-    confidence: float,
-    without: str | None = None,
-    bfloat16: bool = False,
-) -> MetaTensor:
-    """The half-width of the interval around each voxel of a result that holds the truth.
+    rebuilt: Rebuilt, network: Drift, device: torch.device | str, calibration: Calibration, bfloat16: bool = False
+) -> ErrorMap | None:
+    """How far each voxel of a rebuilt scan may be off; None where nothing was rebuilt.
 
     Args:
-        measured: `(1, X, Y, Z)` slices with their acquisition.
-        result: `(1, X', Y', Z')` of `inferer.rebuild`, with its `spread` where the inferer made two families of planes.
+        rebuilt: with its spread where the inferer made two families of planes.
         network: with an error network, on the device.
         device: of the network.
         calibration: of the weights' card.
-        confidence: share of voxels whose truth is inside.
-        without: a person whose scans do not calibrate.
         bfloat16: see `expected_error`.
 
-    Returns:
-        `(1, X', Y', Z')` in the units of the scan, with the result's affine, right to 0.4 %: more digits would only
-        make its file larger. 0 everywhere where nothing was rebuilt. Its meta data hold the slices' `noise`, a share of
-        the range of their tissue.
+    Raises:
+        InputError: if the error network gives NaN.
     """
-    stored = Acquisition.of(measured)
-    thick = measured.as_tensor()[0].cpu().float()
+    stored = Acquisition.of(rebuilt.measured)
+    thick, thickness = rebuilt.measured.as_tensor().cpu().float(), stored.slice_thickness
+    volume, affine = rebuilt.volume.as_tensor().cpu().float(), rebuilt.volume.affine
     if stored.at_target or thick.min() == thick.max():
-        return MetaTensor(torch.zeros_like(result.as_tensor()), affine=result.affine, meta={"noise": 0.0})
-    axes, flipped = grid.canonical(measured.affine)
-    acquisition = stored.moved(axes, flipped)
-
-    def turned(volume: Tensor) -> Tensor:
-        return volume.permute(axes).flip(flipped).contiguous()
-
-    thick, rebuilt = turned(thick), turned(result.as_tensor()[0].cpu().float())
-    spread = turned(result.meta["spread"]) if "spread" in result.meta else None
-    thickness = acquisition.slice_thickness
+        return None
+    turn = grid.Turn.of(rebuilt.measured.affine)
+    acquisition = stored.moved(*turn)
+    thick, volume = turn.into(thick), turn.into(volume)
+    spread = None if rebuilt.spread is None else turn.into(rebuilt.spread)
     noise = noise_share(thick, acquisition)
     scale = scan_scale(calibration.exponents, acquisition.slice_spacing / thickness, noise)
-    factor = scale * calibration.factor(thickness, confidence, without)
-    width = expected_error(thick, rebuilt, spread, acquisition, network, device, bfloat16) * factor
-    if not torch.isfinite(width).all():
+    expected = expected_error(thick, volume, spread, acquisition, network, device, bfloat16)
+    if not torch.isfinite(expected).all():
         raise InputError("the error network gives NaN or infinite numbers: it is broken. Leave out --error_map.")
-    stored_width = width.bfloat16().float().flip(flipped).permute([axes.index(a) for a in range(3)]).contiguous()
-    return MetaTensor(stored_width[None], affine=result.affine, meta={"noise": noise})
+    guided = rebuilt.guide is not None
+    return ErrorMap(MetaTensor(turn.back(expected), affine=affine), thickness, noise, scale, calibration, guided)

@@ -1,16 +1,22 @@
-"""A measured stack of slices through a network: the one way from thick slices to the rebuilt volume."""
+"""A measured stack of slices through a network: the one way from thick slices to the rebuilt volume.
+
+scan -> RAS+, [-1, 1] -> stage 1 (planes of each family on the fine grid) -> stage 2 (windows, the flow)
+     -> families weighed -> deblocked -> reconciled -> scan
+"""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from monai.data import MetaTensor
-from monai.inferers import Inferer
+from monai.inferers import Inferer, SlidingWindowInferer
 from torch import Tensor, nn
 from torch.nn.functional import pad as pad_ends
 from tqdm.auto import tqdm
@@ -23,12 +29,38 @@ from ..stack import grid
 from ..stack.acquisition import Acquisition
 from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
+from ..stack.missing import filled, missing_slices
 from .consistency import projects, reconcile
 from .deblocking import deblock
 from .families import weigh_families
-from .windows import BLOCK, PIXELS_PER_CALL, air_beside, by_windows, in_parts, signal_box
+from .guide import Guide
+from .rebuilt import Rebuilt
+from .windows import AIR, BLOCK, PIXELS_PER_CALL, air_beside, in_calls, in_parts, signal_box
 
 FLIPS = ((), (2,), (3,), (2, 3))  # of planes (B, 1, H, W)
+
+
+@dataclass(frozen=True)
+class Slices:
+    """The measured slices as a method gets them, in RAS+ order.
+
+    Attributes:
+        values: `(X, Y, Z)`, tissue in [-1, 1], on the CPU.
+        acquisition: of the slices, not `at_target`.
+        spacing: `(3,)`, edges of their voxels, in mm.
+        device: of the network.
+        guide: in their place; None for none.
+    """
+
+    values: Tensor
+    acquisition: Acquisition
+    spacing: np.ndarray
+    device: torch.device
+    guide: Guide | None = None
+
+    def planes(self, volume: Tensor, other: int) -> Tensor:
+        """The planes of a volume along the slice axis, which is their third, and another axis: `(P, 1, H, W)`."""
+        return volume.movedim((self.acquisition.slice_axis, other), (1, 2))[:, None].to(self.device)
 
 
 class StackInferer(Inferer, ABC):
@@ -39,7 +71,8 @@ class StackInferer(Inferer, ABC):
     3. A method makes the fine volume (`fine`).
     4. The result is reconciled with the slices.
     5. Undershoot is cut: no voxel is darker than the range's beginning.
-    6. What lies beyond tissue, such as padding and hot spots, is laid on as it was.
+    6. What lies beyond tissue, such as padding and hot spots, is laid on as it was. So are slices that are missing
+       (`missing.missing_slices`): their neighbours are rebuilt as if something smooth lay between them.
 
     Args:
         bfloat16: convolutions in bfloat16; weights, sums of windows and the result stay in float32.
@@ -70,37 +103,45 @@ class StackInferer(Inferer, ABC):
         return "the method"
 
     @abstractmethod
-    def fine(
-        self, thick: Tensor, acquisition: Acquisition, spacing: np.ndarray, network: nn.Module, device: torch.device
-    ) -> tuple[Tensor, Tensor | None]:
+    def fine(self, slices: Slices, network: nn.Module) -> tuple[Tensor, Tensor | None]:
         """The method: thick slices -> the volume on the fine grid.
 
         Args:
-            thick: `(X, Y, Z)` slices in RAS+ order, tissue in [-1, 1], on the CPU.
-            acquisition: of the slices, not `at_target`.
-            spacing: `(3,)`, edges of the voxels of `thick`, in mm.
+            slices: measured.
             network: on the device, in evaluation mode.
-            device: of the network.
 
         Returns:
             `(X', Y', Z')` in [-1, 1], on the CPU; and of the same shape the spread of what it is the mean of, or None.
         """
 
-    # hosts pass these two alone; MONAI declares *args and **kwargs as well
+    # hosts pass the first two alone; MONAI declares *args and **kwargs as well
     @torch.no_grad()
-    def __call__(self, inputs: MetaTensor, network: nn.Module) -> MetaTensor:  # type: ignore[override]
+    def __call__(  # type: ignore[override]
+        self, inputs: MetaTensor, network: nn.Module, guide: MetaTensor | None = None
+    ) -> MetaTensor:
         """Rebuilds one stack.
 
         Args:
             inputs: `(1, 1, X, Y, Z)`, the measured slices in their own units, with their affine and their acquisition
                 (`Acquisition.attach`) in the meta data.
             network: on the device of the inputs.
+            guide: `(1, X', Y', Z')`, another contrast on the fine grid (`guide.beside`). A method without use for one
+                leaves it alone.
 
         Returns:
-            `(1, 1, X', Y', Z')` on the fine grid with its affine, float32, in the units of the scan, on the CPU;
-            `steps`, the number of steps, and `steps_source` are in its meta data, and where the method tells one its
-            `spread`, `(X', Y', Z')` in the same units. A stack that is at the target, or constant, comes back without
-            steps and spread.
+            `(1, 1, X', Y', Z')` on the fine grid with its affine and the meta data of the inputs, float32, in the units
+            of the scan, on the CPU.
+        """
+        volume = self.rebuilt(inputs, network, guide).volume
+        affine, meta = volume.affine.expand(inputs.affine.shape), grid.meta_without_affine(volume)
+        return MetaTensor(volume.as_tensor()[None, None], affine=affine, meta=meta)
+
+    @torch.no_grad()
+    def rebuilt(self, inputs: MetaTensor, network: nn.Module, guide: MetaTensor | None = None) -> Rebuilt:
+        """Rebuilds one stack, and tells what is known of it.
+
+        Returns:
+            The rebuilt scan. One that is at the target, or constant, has no steps and no spread.
 
         Raises:
             ValueError: if the batch holds more than one stack or no acquisition.
@@ -112,63 +153,79 @@ class StackInferer(Inferer, ABC):
         steps, source = 0, "none: the slices are at the target"
         affine = inputs.affine.reshape(4, 4).double().cpu().numpy()
         result, spread = inputs.as_tensor()[0, 0].cpu().float(), None
+        meta = grid.meta_without_affine(inputs)
+        stack = MetaTensor(result, affine=torch.from_numpy(affine), meta=dict(meta))  # MONAI adds the affine to it
         if not stored.at_target:
-            axes, flipped = grid.canonical(affine)
-            acquisition = stored.moved(axes, flipped)
+            turn = grid.Turn.of(affine)
+            acquisition = stored.moved(*turn)
             steps, source = self.step_count(acquisition), self.steps_source(acquisition)
-            measured = result.permute(axes).flip(flipped).contiguous()
+            measured = turn.into(result)
             if measured.min() == measured.max():
                 steps, source = 0, "none: the scan is constant"
                 rebuilt = interpolate(measured, acquisition, "nearest")
             else:
-                spacing = grid.voxel_spacing(affine)[list(axes)]
-                rebuilt, spread = self._rebuild(measured, acquisition, spacing, network, inputs.device)
-            back = [axes.index(a) for a in range(3)]
-            result = rebuilt.flip(flipped).permute(back).contiguous()
-            spread = None if spread is None else spread.flip(flipped).permute(back).contiguous()
+                spacing = grid.voxel_spacing(affine)[list(turn.axes)]
+                beside = None
+                if guide is not None:
+                    beside = Guide.of(turn.into(guide.as_tensor()[0].cpu().float()), acquisition, spacing)
+                rebuilt, spread = self._rebuild(measured, acquisition, spacing, network, inputs.device, beside)
+            result = turn.back(rebuilt)
+            spread = None if spread is None else turn.back(spread)
             affine = grid.fine_affine(
                 affine, stored.slice_axis, stored.slice_count, stored.fine_count, stored.target_spacing
             )
-        meta = {name: value for name, value in inputs.meta.items() if name != "affine"}
-        meta |= {"steps": steps, "steps_source": source} | ({} if spread is None else {"spread": spread})
-        batched = torch.from_numpy(affine)[None] if inputs.affine.dim() == 3 else torch.from_numpy(affine)
-        return MetaTensor(result[None, None], affine=batched, meta=meta)
+        return Rebuilt(stack, MetaTensor(result, affine=torch.from_numpy(affine), meta=meta), steps, source, spread)
 
     def _rebuild(
-        self, measured: Tensor, acquisition: Acquisition, spacing: np.ndarray, network: nn.Module, device: torch.device
+        self,
+        measured: Tensor,
+        acquisition: Acquisition,
+        spacing: np.ndarray,
+        network: nn.Module,
+        device: torch.device,
+        guide: Guide | None,
     ) -> tuple[Tensor, Tensor | None]:
         """`(X, Y, Z)` slices in RAS+ order and the scan's units -> `(X', Y', Z')` and its spread."""
-        scale = intensity_range(measured)
-        tissue = scale.tissue(measured)
-        volume, spread = self.fine(scale.to_unit(tissue), acquisition, spacing, network, device)
+        missing = missing_slices(measured, acquisition.slice_axis)
+        whole = filled(measured, acquisition.slice_axis, missing)
+        scale = intensity_range(whole)
+        tissue = scale.tissue(whole)
+        volume, spread = self.fine(Slices(scale.to_unit(tissue), acquisition, spacing, device, guide), network)
         if not torch.isfinite(volume).all():
             raise InputError("the weights give NaN or infinite voxels: they are broken. Set --ckpt_path to others.")
         result = scale.to_scan(volume)
         if self.projects:
             result = reconcile(result, tissue, acquisition)
-        result = result.clamp(min=scale.low) + interpolate(measured - tissue, acquisition, "nearest")
+        result = result.clamp(min=scale.low) + interpolate(whole - tissue, acquisition, "nearest")
+        if (masked := scale.masked(whole)).any():
+            result = result.where(interpolate(masked.float(), acquisition, "nearest") < 0.5, 0)
+        if missing:
+            gone = torch.zeros_like(measured).index_fill(acquisition.slice_axis, torch.tensor(list(missing)), 1)
+            seen = interpolate(gone, acquisition, "nearest") < 0.5
+            result = result.where(seen, interpolate(measured, acquisition, "nearest"))
         return result, None if spread is None else spread * (scale.high - scale.low) / 2
 
 
 class PlaneInferer(StackInferer):
     """Sharpens the planes that contain the slice axis, for a network that maps planes `(B, 1, H, W)` to planes.
 
-    The slices are put on the fine grid by nearest neighbour. The network sees the box around the head (`signal_box`)
-    by Gaussian-weighted sliding windows; the air outside keeps its input. Planes without air are given some beside them
-    (`windows.air_beside`).
+    `stage1` puts the slices on the fine grid, `stage2` makes their planes sharp. A method overrides either. The box
+    around the head (`windows.signal_box`) alone is rebuilt; the air outside keeps its input.
 
     Args:
         roi_size: edge of the square windows, in pixels, a multiple of 8. Along a side that is shorter, windows are as
             long as the side.
         overlap: of neighbouring windows, as a share of `roi_size`; 0.25 of 128 is 32 pixels.
-        sw_batch_size: windows per network call; null on a CPU for as many as have 8 x 128 x 128 pixels, and on a GPU
-            for what fits in half of its free memory. Calls that run out of a GPU's memory are repeated in halves.
+        sw_batch_size: windows per network call; null for as many as have 8 x 128 x 128 pixels. Calls that run out of
+            a GPU's memory are repeated in halves.
         both_planes: rebuild in the planes along either in-plane axis, and weigh both (`families.weigh_families`).
             Otherwise the planes along the longer in-plane axis are used.
         flips: average over the planes and their three mirror images.
         spread: tell half the distance between the two families, which an error map looks at; it changes no result.
         bfloat16, consistency, progress: see `StackInferer`.
     """
+
+    deblocked = False
 
     def __init__(
         self,
@@ -192,110 +249,87 @@ class PlaneInferer(StackInferer):
         self.sw_batch_size = sw_batch_size
         self.both_planes = flag("both_planes", both_planes)
         self.flips = flag("flips", flips)
+        self.mirrors = FLIPS if self.flips else FLIPS[:1]
         self.spread = spread
         planes = {"both_planes": self.both_planes, "flips": self.flips}
         self.settings |= {**planes, "roi_size": roi_size, "overlap": overlap}
 
-    def planes(
-        self,
-        volume: Tensor,
-        box: tuple[slice, ...],
-        thick: Tensor,
-        acquisition: Acquisition,
-        spacing: np.ndarray,
-        network: nn.Module,
-        device: torch.device,
-    ) -> Callable[[int], Tensor]:
-        """What the windows are cut from, on the device: the slices by nearest neighbour.
+    def stage1(self, slices: Slices, box: tuple[slice, ...], others: Sequence[int], network: nn.Module) -> list[Tensor]:
+        """The planes of each family on the fine grid; here the slices by nearest neighbour.
 
         Args:
-            volume: `(X', Y', Z')`, the slices by nearest neighbour.
+            slices: all that were measured.
             box: around the head, on the fine grid.
-            thick, acquisition, spacing, network, device: see `fine`.
+            others: the in-plane axis of each family.
+            network: see `fine`.
 
         Returns:
-            In-plane axis -> the box's planes along it and the slice axis, `(P, 1, H, W)`, the slice axis third.
+            Planes of the box, `(P, 1, H, W)` in [-1, 1], the slice axis third, on the network's device.
         """
-        head = volume[box].to(device)
-        return lambda other: head.movedim((acquisition.slice_axis, other), (1, 2))[:, None]
+        head = interpolate(slices.values, slices.acquisition, "nearest")[box]
+        return [slices.planes(head, other) for other in others]
 
-    def sharpener(
-        self, network: nn.Module, acquisition: Acquisition, device: torch.device
-    ) -> Callable[[Tensor], Tensor] | None:
-        """What is called with the windows of a stack, `(B, 1, H, W)` in [-1, 1]; here the network itself.
+    def stage2(self, families: list[Tensor], acquisition: Acquisition, network: nn.Module) -> list[Tensor]:
+        """The planes of `stage1` made sharp, of the same shapes; here by the network, window by window."""
+        return [self.by_windows(planes, network) for planes in families]
 
-        None where the planes are the result already.
-        """
-        return network
-
-    def mirrored(self, sharpen: Callable[[Tensor, tuple[int, ...]], Tensor], planes: Tensor) -> Tensor:
-        """Planes `(B, 1, H, W)` sharpened in the inferer's precision; if `flips`, the mean over their mirror images.
-
-        Args:
-            sharpen: is told which dimensions of its planes are flipped.
-            planes: on the network's device.
-        """
-        with torch.autocast(planes.device.type, torch.bfloat16, enabled=self.bfloat16):
-            views = [sharpen(planes.flip(f), f).float().flip(f) for f in (FLIPS if self.flips else FLIPS[:1])]
-        return torch.stack(views).mean(0) if self.flips else views[0]
-
-    def fine(
-        self, thick: Tensor, acquisition: Acquisition, spacing: np.ndarray, network: nn.Module, device: torch.device
-    ) -> tuple[Tensor, Tensor | None]:
+    def fine(self, slices: Slices, network: nn.Module) -> tuple[Tensor, Tensor | None]:
         """See `StackInferer.fine`."""
-        volume = interpolate(thick, acquisition, "nearest")
+        a = slices.acquisition
+        volume = interpolate(slices.values, a, "nearest")
         spread = torch.zeros(volume.shape) if self.spread and self.both_planes else None
         box = signal_box(volume)
         if volume[box].numel():
-            planes = self.planes(volume, box, thick, acquisition, spacing, network, device)
-            sharpen = self.sharpener(network, acquisition, device)
-            others = longer_first(volume[box].shape, acquisition.slice_axis)[: 1 + self.both_planes]
-            families = self._sharpened(volume[box].shape, acquisition.slice_axis, others, planes, sharpen)
+            others = longer_first(volume[box].shape, a.slice_axis)[: 1 + self.both_planes]
+            planes = self.stage2(self.stage1(slices, box, others, network), a, network)
+            families = [p[:, 0].movedim((1, 2), (a.slice_axis, other)).cpu() for p, other in zip(planes, others)]
             if self.both_planes:
-                volume[box] = weigh_families(families, others, spacing[others], acquisition.slice_spacing)
+                volume[box] = weigh_families(families, others, slices.spacing[others], a.slice_spacing)
             else:
                 (volume[box],) = families
             if spread is not None:
                 spread[box] = (families[0] - families[1]).abs() / 2
-        return volume, spread
+        return deblock(volume, slices.values, a) if self.deblocked else volume, spread
 
-    def _sharpened(
-        self,
-        shape: tuple[int, ...],
-        slice_axis: int,
-        others: Sequence[int],
-        planes: Callable[[int], Tensor],
-        sharpen: Callable[[Tensor], Tensor] | None,
-    ) -> list[Tensor]:
-        """The box by the planes along each of the axes `others`: `(X, Y, Z)` in [-1, 1], on the CPU."""
-        families = []
-        count = sum(shape[3 - slice_axis - other] for other in others)
-        hidden = None if self.progress else True  # null hides it where there is no terminal
-        with tqdm(total=count, desc="planes", leave=False, disable=hidden) as bar:
-            for other in others:
-                sharp = planes(other)  # (normal, 1, slice axis, other)
-                if sharpen is None:
-                    bar.update(len(sharp))
-                else:
-                    sharp = self._windowed(sharp, sharpen, bar)
-                families.append(sharp[:, 0].movedim((1, 2), (slice_axis, other)).cpu())
-        return families
+    def by_windows(self, planes: Tensor, sharpen: Callable[[Tensor], Tensor]) -> Tensor:
+        """Planes through overlapping windows, which Gaussian weights blend.
 
-    def _windowed(self, planes: Tensor, sharpen: Callable[[Tensor], Tensor], bar: tqdm) -> Tensor:
-        """`(P, 1, H, W)` in and out."""
+        Planes without air are given some beside them (`windows.air_beside`). A window is the mean over its mirror
+        images, if `flips`.
 
-        def views(windows: Tensor) -> Tensor:
-            return self.mirrored(lambda view, _: sharpen(view), windows)
+        Args:
+            planes: `(P, 1, H, W)`.
+            sharpen: windows -> windows, both `(B, 1, H', W')`.
 
+        Returns:
+            `(P, 1, H, W)`.
+        """
         margin = air_beside(planes)
         wide = pad_ends(planes, (margin, margin), value=-1.0)
-        sharp = by_windows(wide, views, self.roi_size, self.overlap, self.sw_batch_size, bar)
-        return sharp.narrow(3, margin, planes.shape[3])
+        roi = [min(self.roi_size, -(-n // BLOCK) * BLOCK) for n in wide.shape[2:]]
+        count = self.sw_batch_size or max(1, PIXELS_PER_CALL // math.prod(roi))
+        steps = [max(int(edge * (1 - self.overlap)), 1) for edge in roi]  # as MONAI lays them
+        total = len(wide) * math.prod(-(-max(n - r, 0) // s) + 1 for n, r, s in zip(wide.shape[2:], roi, steps))
+        hidden = None if self.progress else True  # null hides it where there is no terminal
+        with tqdm(total=total, desc="windows", leave=False, disable=hidden) as bar:
+
+            def views(windows: Tensor) -> Tensor:
+                bar.update(len(windows))
+                with torch.autocast(windows.device.type, torch.bfloat16, enabled=self.bfloat16):
+                    return mean([in_parts(sharpen, windows.flip(f)).float().flip(f) for f in self.mirrors])
+
+            cut_and_blend = SlidingWindowInferer(roi, count, self.overlap, mode="gaussian", padding_mode="replicate")
+            return cut_and_blend(wide, views).narrow(3, margin, planes.shape[3])  # type: ignore[union-attr]
 
 
 def longer_first(shape: tuple[int, ...], slice_axis: int) -> list[int]:
     """The in-plane axes of a volume `(X, Y, Z)`, the longer one first."""
     return sorted((a for a in range(3) if a != slice_axis), key=lambda a: -shape[a])
+
+
+def mean(views: Sequence[Tensor]) -> Tensor:
+    """Mean over images of one shape; an only one is not copied."""
+    return torch.stack(list(views)).mean(0) if len(views) > 1 else views[0]
 
 
 class DriftInferer(PlaneInferer):
@@ -347,71 +381,61 @@ class DriftInferer(PlaneInferer):
             return "N_max = 1"
         return f"AIS, PAD = {pad(acquisition.slice_thickness, acquisition.target_spacing):.3f}"
 
-    def fine(
-        self, thick: Tensor, acquisition: Acquisition, spacing: np.ndarray, network: nn.Module, device: torch.device
-    ) -> tuple[Tensor, Tensor | None]:
-        """See `StackInferer.fine`."""
-        volume, spread = super().fine(thick, acquisition, spacing, network, device)
-        return deblock(volume, thick, acquisition) if self.deblocked else volume, spread
-
-    def planes(  # type: ignore[override]  # of one network alone
-        self,
-        volume: Tensor,
-        box: tuple[slice, ...],
-        thick: Tensor,
-        acquisition: Acquisition,
-        spacing: np.ndarray,
-        network: Drift,
-        device: torch.device,
-    ) -> Callable[[int], Tensor]:
-        """See `PlaneInferer.planes`; those of stage 1 on the measured slices are its estimates of whole planes."""
+    def stage1(  # type: ignore[override]  # of one network alone
+        self, slices: Slices, box: tuple[slice, ...], others: Sequence[int], network: Drift
+    ) -> list[Tensor]:
+        """Stage 1 on the measured slices, whole planes at once; the paper's sees windows, in `stage2`."""
         if not isinstance(network.apn, SliceProjectionNetwork):
-            return super().planes(volume, box, thick, acquisition, spacing, network, device)
-        a = acquisition
-        stack = thick[tuple(slice(None) if axis == a.slice_axis else part for axis, part in enumerate(box))]
+            return super().stage1(slices, box, others, network)
+        estimates = partial(self._estimates, slices, box, others, network)
+        guide = slices.guide
+        if guide is None:
+            return estimates(None)
+        share = guide.share[box]
+        head = interpolate(slices.values, slices.acquisition, "nearest")[box] > AIR
+        if not share[head].any():  # it saw another part
+            return estimates(None)
+        if (share[head] == 1).all():
+            return estimates(guide)
+        shares = [slices.planes(share, other) for other in others]
+        return [torch.lerp(alone, guided, s) for alone, guided, s in zip(estimates(None), estimates(guide), shares)]
+
+    def _estimates(
+        self, slices: Slices, box: tuple[slice, ...], others: Sequence[int], network: Drift, guide: Guide | None
+    ) -> list[Tensor]:
+        """Stage 1 on the measured slices, with a guide or without."""
+        a, device = slices.acquisition, slices.device
+        thick = tuple(slice(None) if axis == a.slice_axis else part for axis, part in enumerate(box))
+        volumes = [slices.values[thick]] + ([] if guide is None else [guide.fine[box], guide.slices[thick]])
         rows = torch.from_numpy(a.fine_rows[box[a.slice_axis]])[None].to(device, torch.float32)
-        mirrored_rows = (a.slice_count - 1 - rows).flip(1)
+        mirrored = (a.slice_count - 1 - rows).flip(1)
+        families = []
+        for other in others:
+            lengths = [a.slice_thickness, a.target_spacing, a.slice_spacing, float(slices.spacing[other])]
+            planes, views = [slices.planes(volume, other) for volume in volumes], []
+            pixels = rows.shape[1] * planes[0].shape[3]
+            for f in self.mirrors:
+                told = {"thickness": torch.tensor([lengths], device=device), "rows": mirrored if 2 in f else rows}
 
-        def estimates(other: int) -> Tensor:
-            lengths = [a.slice_thickness, a.target_spacing, a.slice_spacing, float(spacing[other])]
-            told = torch.tensor([lengths], device=device)
+                def sharpen(image: Tensor, *beside: Tensor, told: dict = told) -> Tensor:
+                    return network(image, **told, **dict(zip(("guide", "guide_slices"), beside)))
 
-            def sharpen(planes: Tensor, flipped: tuple[int, ...]) -> Tensor:
-                return network.apn(planes, told, mirrored_rows if 2 in flipped else rows)
+                with torch.autocast(device.type, torch.bfloat16, enabled=self.bfloat16):
+                    sharp = in_calls(sharpen, pixels, *(p.flip(f) for p in planes))
+                views.append(sharp.flip(f))
+            families.append(mean(views))
+        return families
 
-            planes = stack.movedim((a.slice_axis, other), (1, 2))[:, None].to(device)
-            calls = planes.split(max(1, PIXELS_PER_CALL // (rows.shape[1] * planes.shape[3])))
-            return torch.cat([in_parts(partial(self.mirrored, sharpen), part) for part in calls])
-
-        return estimates
-
-    def sharpener(  # type: ignore[override]  # of one network alone
-        self, network: Drift, acquisition: Acquisition, device: torch.device
-    ) -> Callable[[Tensor], Tensor] | None:
-        """`Drift.refine` with what thickness and times say to the norms, after the paper's stage 1."""
+    def stage2(  # type: ignore[override]  # of one network alone
+        self, families: list[Tensor], acquisition: Acquisition, network: Drift
+    ) -> list[Tensor]:
+        """Both stages of the paper's network; after stage 1 on the measured slices `Drift.refine`."""
+        device = families[0].device
         times = euler_times(self.step_count(acquisition)).to(device, torch.float32)
         lengths = torch.tensor([[acquisition.slice_thickness, acquisition.target_spacing]], device=device)
-        modulations = network.modulations(lengths, times)
+        sharpen = partial(network, thickness=lengths, times=times)
         if isinstance(network.apn, SliceProjectionNetwork):
-            return (lambda windows: network.refine(windows, modulations, times)) if len(times) > 1 else None
-        apn, modulation = network.apn, network.apn.modulation(lengths)
-        # the flow's state is float32: in bfloat16 small steps vanish
-        return lambda windows: network.refine(apn.project(windows, modulation).float(), modulations, times)
-
-
-def rebuild(measured: MetaTensor, network: nn.Module, inferer: Inferer, device: torch.device | str) -> MetaTensor:
-    """One scan through the network; every host calls this.
-
-    Args:
-        measured: `(1, X, Y, Z)`, what the bundle's preprocessing gives.
-        network: on the device.
-        inferer: a `StackInferer`.
-        device: of the network.
-
-    Returns:
-        `(1, X', Y', Z')` on the CPU, see `StackInferer`.
-
-    Raises:
-        ValueError, InputError: as the inferer.
-    """
-    return inferer(measured[None].to(device), network)[0]
+            if len(times) == 1:
+                return families
+            sharpen = partial(network.refine, modulations=network.modulations(lengths, times), times=times)
+        return [self.by_windows(planes, sharpen) for planes in families]

@@ -6,7 +6,7 @@ same point lies in the moving volume's.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,13 +18,15 @@ from scipy.spatial.transform import Rotation
 from torch import Tensor
 
 from ..errors import InputError
+from ..stack.acquisition import Acquisition
 from ..stack.grid import voxel_spacing
 from ..stack.tissue import head_mask
 
 EDGE = 1.0  # mm; voxels of the grid that volumes are registered on, unless their own are much larger
 BINS = 32  # of the joint histogram
-COARSE = 5.0  # mm; least scale of `likeness`: where a head moves between its slices, it is finer detail that suffers
-ALIKE = 0.7  # see `likeness`; docs/benchmarks.md has what pairs of one head and of two reach
+CUBE = 2.0  # mm; of the grid that `likeness` looks at
+WINDOW, ASIDE, FINE, DEEP = 4.0, 4.0, 2.0, 5.0  # mm; see `likeness`
+ALIKE = 0.11  # see `likeness`; docs/benchmarks.md has what pairs of one head and of two reach
 
 
 class Search(NamedTuple):
@@ -103,6 +105,20 @@ def register(fixed: MetaTensor, moving: MetaTensor, head: Tensor, start: np.ndar
     return matrix
 
 
+def registered(fixed: MetaTensor, moving: MetaTensor, head: Tensor, apart: np.ndarray) -> tuple[np.ndarray, float]:
+    """The motion between two volumes of any contrasts, from the scanner's coordinates, and whether they show one head.
+
+    Args:
+        fixed, moving, head: see `register`.
+        apart: `(3,)`, of `resolution`.
+
+    Returns:
+        `(4, 4)`, and `likeness`; from `ALIKE` on it is one head.
+    """
+    motion = register(fixed, moving, head, register(fixed, moving, head))
+    return motion, likeness(fixed, moving, motion, apart)
+
+
 def simple_itk() -> Any:
     """SimpleITK. It is imported here alone: that takes more than a second, which other runs need not wait.
 
@@ -115,37 +131,79 @@ def simple_itk() -> Any:
     return sitk
 
 
-def likeness(fixed: MetaTensor, moving: MetaTensor, motion: np.ndarray, scale: float) -> float:
-    """Whether two volumes show one head: the correlation of their detail where both show tissue.
+def likeness(fixed: MetaTensor, moving: MetaTensor, motion: np.ndarray, resolution: np.ndarray) -> float:
+    """Whether two volumes show one head, whatever their contrasts: how far their detail depends on the place.
 
-    The detail is what two Gaussians leave, of a third and of two thirds of `scale`, which is `COARSE` at least. It has
-    neither shading nor what one of the stacks did not measure. Two heads have the same coarse shape, and other gyri.
+    Within a few mm each contrast is nearly a linear function of another, of either sign. The squared correlation in
+    Gaussian windows of `WINDOW` is the share of a volume's detail that the other foretells. Large structures are alike
+    in all heads, and foretell some of it from further off as well. So what counts is how much more the volume foretells
+    in its place than `ASIDE` of it, on the six sides. Detail is smoothed to what both stacks measured.
 
     Args:
         fixed, moving: see `register`.
         motion: `(4, 4)`, of `register`.
-        scale: in mm; the larger of the two slice spacings.
+        resolution: `(3,)`, mm along each axis of the fixed volume that both measured: the slice spacing where a stack's
+            slices lie, 0 where both are sharp.
 
     Returns:
-        -1 to 1; 0 where they share less than a tenth of the fixed volume's head.
+        0 to 1; 0 where they share less than a tenth of the fixed volume's head.
     """
-    edge = _edge(fixed)
-    here = _on_cubes(fixed, edge)
-    there, seen = placed(_on_cubes(moving, edge), here, motion, order=1)
+    here = _on_cubes(fixed, CUBE)
+    there, seen = placed(_on_cubes(moving, CUBE), here, motion, order=1)
     head = head_mask(_positive(here)).numpy()
-    both, sigma = head & (seen.numpy() > 0.99), 2 / 3 * max(scale, COARSE) / edge
+    if not (there.min() < there.max()):
+        return 0.0
+    both = head & head_mask(there.clamp(min=0)).numpy() & (seen.numpy() > 0.99)
     if both.sum() < 0.1 * head.sum():
         return 0.0
-    deep = ndimage.distance_transform_edt(np.pad(both, 1))[1:-1, 1:-1, 1:-1] > sigma  # the border of all heads is alike
-    # air and what was not seen say nothing: they take no part in the means
-    widths = sigma / 2, sigma
-    weights = [ndimage.gaussian_filter(both.astype(np.float32), width)[deep] for width in widths]
-    details = []
-    for volume in (here.as_tensor().numpy() * both, there.numpy() * both):
-        fine, coarse = (ndimage.gaussian_filter(volume, width)[deep] / one for width, one in zip(widths, weights))
-        details.append(fine - coarse)
-    number = np.corrcoef(*details)[0, 1]
-    return 0.0 if math.isnan(number) else float(number)
+    box = ndimage.find_objects(both.astype(int))[0]
+    both = both[box]
+    widths = np.maximum(resolution, FINE) / 3 / CUBE
+    weight = ndimage.gaussian_filter(both.astype(np.float32), widths)
+    a, b = (
+        ndimage.gaussian_filter(volume.numpy()[box] * both, widths) / np.maximum(weight, 1e-3)
+        for volume in (here.as_tensor(), there)
+    )
+    deep = ndimage.distance_transform_edt(np.pad(both, 1), CUBE)[1:-1, 1:-1, 1:-1] > DEEP  # borders of heads are alike
+    aside = [(axis, sign * round(ASIDE / CUBE)) for axis in range(3) for sign in (1, -1)]  # none meets the other end
+    others = [_foretold(a, np.roll(b, step, axis), deep & np.roll(deep, step, axis)) for axis, step in aside]
+    return max(0.0, _foretold(a, b, deep) - float(np.mean(others)))
+
+
+def _foretold(a: np.ndarray, b: np.ndarray, inside: np.ndarray) -> float:
+    """The share of the variance in windows that two arrays have in common, 0 to 1; 0 where neither varies."""
+    weight = _windows(inside.astype(np.float32), inside)
+    if not len(weight):
+        return 0.0
+    first, second, square, other, product = (
+        _windows(array * inside, inside) / weight for array in (a, b, a * a, b * b, a * b)
+    )
+    one, two, common = square - first**2, other - second**2, product - first * second
+    if min(one.mean(), two.mean()) <= 0:
+        return 0.0
+    share = common**2 / (np.maximum(one, 1e-4 * one.mean()) * np.maximum(two, 1e-4 * two.mean()))
+    return float((share * one).mean() / one.mean() + (share * two).mean() / two.mean()) / 2
+
+
+def _windows(array: np.ndarray, inside: np.ndarray) -> np.ndarray:
+    """Sums over Gaussian windows, at every other voxel of a mask along each axis."""
+    places = tuple(slice(None, None, 2) for _ in array.shape)
+    return ndimage.gaussian_filter(array, WINDOW / CUBE, truncate=3.0)[places][inside[places]]
+
+
+def resolution(fixed: MetaTensor, stacks: Sequence[MetaTensor]) -> np.ndarray:
+    """How far apart samples of stacks lie along each axis of a volume, in mm, `(3,)`; 0 where all are sharp.
+
+    Args:
+        fixed: `(X, Y, Z)` with its affine.
+        stacks: measured, with affine and acquisition; slices count along the axis that they are nearest to.
+    """
+    axes, apart = np.asarray(fixed.affine)[:3, :3] / voxel_spacing(fixed.affine), np.zeros(3)
+    for stack in stacks:
+        acquisition = Acquisition.of(stack)
+        axis = int(np.abs(axes.T @ np.asarray(stack.affine)[:3, acquisition.slice_axis]).argmax())
+        apart[axis] = max(apart[axis], acquisition.slice_spacing)
+    return apart
 
 
 def placed(volume: MetaTensor, grid: MetaTensor, motion: np.ndarray, order: int = 3) -> tuple[Tensor, Tensor]:

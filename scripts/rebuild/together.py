@@ -9,31 +9,41 @@ gain, `A` its slice model. What is known beforehand is what the networks made of
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from itertools import combinations_with_replacement
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from monai.data import MetaTensor
 from scipy import ndimage
 from scipy.fft import next_fast_len
+from scipy.optimize import isotonic_regression
+from scipy.stats import median_abs_deviation
 from torch import Tensor
 from torch.nn.functional import pad
 
 from ..stack.acquisition import Acquisition
-from ..stack.grid import voxel_spacing
+from ..stack.grid import meta_without_affine, voxel_spacing
 from ..stack.intensity import intensity_range
+from ..stack.interpolation import interpolate
+from ..stack.missing import filled, missing_slices
 from ..stack.profile import profile_kernel
 from ..stack.tissue import head_mask
-from .consistency import difference, noise_sd, reconcile
-from .registration import ALIKE, likeness, placed, register
+from .consistency import difference, noise_sd, reconcile, relative_noise, relative_rmse
+from .registration import ALIKE, likeness, placed, register, resolution
 
 DEGREE = 3  # of the polynomial that a gain is: a coil's shading varies over the head, not within it
 FLOOR = 0.02  # of the power of detail; what noise and networks leave wrong of what is measured
+LITTLE = 1e-3  # how much the filled place of a missing slice counts beside what another stack measured there
 KNOWN = 0.1  # signal over error of detail that a stack did not measure: the networks' guess of it is much alike in all
+SMOOTH, COARSE = 0.6, 5.0  # of the slice spacing, and least slice spacing in mm; what is left both stacks measured
+ONE_CONTRAST = 0.88  # see `relation`; docs/benchmarks.md has what pairs of one contrast and of two reach
 OUTLIER = 3.0  # times the median of a stack's slices; a slice that disagrees more has moved
+WORSE, TIMES = 0.05, 2.0  # see `_spoilt`; of the signal, and times the reference's own disagreement and noise
+ODD, AMISS, CLUSTER = 5.0, 0.5, 100.0  # see `disputes`; standard deviations, mm, mm^3
 
 
 @dataclass(frozen=True)
@@ -42,16 +52,66 @@ class Stack:
 
     Attributes:
         measured: `(X, Y, Z)` slices with their affine and acquisition.
-        rebuilt: `(X', Y', Z')` on its fine grid, of `inferer.rebuild`.
+        rebuilt: `(X', Y', Z')` on its fine grid.
+        missing: of `missing.missing_slices`, filled in both.
     """
 
     measured: MetaTensor
     rebuilt: MetaTensor
+    missing: Mapping[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, measured: MetaTensor, rebuilt: MetaTensor) -> Stack:
+        """A stack with its missing slices filled, so that it can be registered; `known` says where nothing counts."""
+        acquisition = Acquisition.of(measured)
+        missing = missing_slices(measured.as_tensor(), acquisition.slice_axis)
+        if not missing:
+            return cls(measured, rebuilt)
+        whole = filled(measured.as_tensor(), acquisition.slice_axis, missing)
+        slices = MetaTensor(whole, affine=measured.affine, meta=meta_without_affine(measured))
+        stack = cls(slices, rebuilt, missing)
+        volume = rebuilt.as_tensor().where(stack.known > 0, interpolate(whole, acquisition, "linear"))
+        return replace(stack, rebuilt=MetaTensor(volume, affine=rebuilt.affine, meta=meta_without_affine(rebuilt)))
+
+    @property
+    def known(self) -> Tensor:
+        """`(X', Y', Z')`, 0 in the place of missing slices, 1 elsewhere."""
+        acquisition = Acquisition.of(self.measured)
+        slices = torch.ones_like(self.measured.as_tensor())
+        slices = slices.index_fill(acquisition.slice_axis, torch.tensor(list(self.missing), dtype=torch.long), 0)
+        return (interpolate(slices, acquisition, "nearest") > 0.5).float()
 
     @cached_property
     def head(self) -> Tensor:
         """`(X', Y', Z')`, where the rebuilt volume shows it; bool."""
-        return head_mask(self.rebuilt.as_tensor().clamp(min=0))
+        return head_mask(self.rebuilt.as_tensor())
+
+    @cached_property
+    def floor(self) -> float:
+        """Intensity of no signal, in the slices and in what was rebuilt of them."""
+        return intensity_range(self.measured.as_tensor()).low
+
+    @cached_property
+    def above_floor(self) -> Stack:
+        """The stack with its floor at 0. A gain multiplies what is above a floor."""
+        if not self.floor:
+            return self
+        level = (self.measured - self.floor, self.rebuilt - self.floor)
+        return Stack(*level, self.missing)  # type: ignore[arg-type]  # torch: Tensor
+
+
+class Dispute(NamedTuple):
+    """A place that a stack shows otherwise than the others do, such as a lesion that it alone shows.
+
+    Attributes:
+        place: its middle in the world of the result, RAS+, in mm.
+        volume: in mm^3.
+        difference: of the stack from the others at its most, as a share of the head's intensity.
+    """
+
+    place: tuple[float, float, float]
+    volume: float
+    difference: float
 
 
 @dataclass(frozen=True)
@@ -61,26 +121,39 @@ class Part:
     Attributes:
         motion: `(4, 4)`, from the reference's world to the stack's, in mm.
         likeness: of `registration.likeness` to the reference; 1 for the reference itself.
+        relation: of their intensities, see `relation`; 1 for the reference itself, 0 where the heads are not alike.
         gain: `(X', Y', Z')` on the grid of the result: the reference's units per unit of the stack.
         seen: `(X', Y', Z')`, 1 within the stack's field of view and 0 beyond.
         share: of the result that is the stack's, 0 to 1; 0 where the stack is left apart.
         placed: `(X'', Y'', Z'')`, the result on the stack's fine grid, in its units; None where it is left apart.
         moved_slices: indices of measured slices that disagree with the others.
+        spoils: how far the result would be from the reference's slices with the stack, as a share of their signal,
+            where it is left apart for that; else 0.
+        disputes: places that the stack shows otherwise than the others do.
     """
 
     motion: np.ndarray
     likeness: float
+    relation: float
     gain: Tensor
     seen: Tensor
     share: float = 0.0
     placed: MetaTensor | None = None
     moved_slices: tuple[int, ...] = ()
+    spoils: float = 0.0
+    disputes: tuple[Dispute, ...] = ()
+
+    @property
+    def belongs(self) -> bool:
+        """Whether the stack shows the head of the reference in its contrast."""
+        return self.likeness >= ALIKE and self.relation >= ONE_CONTRAST
 
 
 def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
     """One volume of several stacks, on the grid, in the place and in the units of the first.
 
-    A stack that does not show the first one's head (`registration.likeness` below `ALIKE`) takes no part.
+    A stack takes no part that does not show the first one's head (`registration.likeness` below `ALIKE`), shows it in
+    another contrast (`relation` below `ONE_CONTRAST`), or takes the result off the first one's slices (`_spoilt`).
 
     Args:
         stacks: one or more, of one contrast; not constant. Any angle may lie between them.
@@ -88,43 +161,154 @@ def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
     Returns:
         `(X', Y', Z')`, and a part for each stack. Where the first alone is left, the volume is its own.
     """
-    first = stacks[0].rebuilt
-    found = [matched(stacks[0], stack) for stack in stacks]
-    inside = [index for index, part in enumerate(found) if part.likeness >= ALIKE]
-    taken, parts = [stacks[index] for index in inside], [found[index] for index in inside]
-    if len(taken) == 1:
+    first, level = stacks[0].rebuilt, [stack.above_floor for stack in stacks]
+    found = [matched(level[0], stack) for stack in level]
+    inside = [index for index, part in enumerate(found) if part.belongs]
+
+    @cache
+    def joined(*which: int) -> tuple[Tensor, list[float]]:
+        """The volume of some stacks, above the floor, and their shares."""
+        taken, parts = [level[index] for index in which], [found[index] for index in which]
+        views = [placed(stack.rebuilt, first, part.motion)[0] * part.gain for stack, part in zip(taken, parts)]
+        volume, shares = trusted(views, taken, parts, first)
+        return reconciled(volume, taken, parts, first).clamp(min=0), shares  # undershoot
+
+    for index in inside[1:]:  # each beside the first one alone: among many, one that is wrong would hide
+        far = _disagreement(joined(0, index)[0], level[0])
+        if _spoilt(far, level[0]):
+            found[index] = replace(found[index], spoils=far)
+    inside = [index for index in inside if not found[index].spoils]
+    if len(inside) == 1:
         return first, [replace(one, share=float(index == 0)) for index, one in enumerate(found)]
-    views = [placed(stack.rebuilt, first, part.motion)[0] * part.gain for stack, part in zip(taken, parts)]
-    volume, shares = trusted(views, taken, parts, first)
-    volume = reconciled(volume, taken, parts, first)
-    volume = volume.clamp(min=intensity_range(stacks[0].measured.as_tensor()).low)  # undershoot
-    meta = {name: value for name, value in first.meta.items() if name != "affine"}
-    result = MetaTensor(volume, affine=first.affine, meta=meta)
-    for index, stack, part, share in zip(inside, taken, parts, shares):
-        there = _acquirable(result, stack, part, first)
+    taken, parts = [level[index] for index in inside], [found[index] for index in inside]
+    (volume, shares), odd = joined(*inside), disputes(taken, parts)
+    result = MetaTensor(volume + stacks[0].floor, affine=first.affine, meta=meta_without_affine(first))
+    for index, stack, part, share, places in zip(inside, taken, parts, shares, odd):
+        there = _acquirable(volume, stack, part, first)
         moved = _moved_slices(difference(there, stack.measured.as_tensor(), Acquisition.of(stack.measured)), stack)
-        lies = MetaTensor(there, affine=stack.rebuilt.affine)
-        found[index] = replace(part, share=share, placed=lies, moved_slices=moved)
+        lies = MetaTensor(there + stacks[index].floor, affine=stack.rebuilt.affine)
+        found[index] = replace(part, share=share, placed=lies, moved_slices=moved, disputes=places)
     return result, found
+
+
+def disputes(stacks: Sequence[Stack], parts: Sequence[Part]) -> list[tuple[Dispute, ...]]:
+    """Where stacks show different things, such as a lesion that one alone shows: the result has a mean of both.
+
+    Volumes are smoothed to what all stacks measured (`_coarse`). A stack's gap is its difference from the median of
+    three or more, or from the other one of two. It is taken over its spread in the head, and over what a shift by
+    `AMISS` makes of the gradient there. A dispute is a connected place of `CLUSTER` or more, deeper in the head than a
+    slice spacing, where the gap is more than `ODD` such standard deviations. Of two stacks it is the second's.
+
+    Args:
+        stacks: two or more, above their floors, the reference first.
+        parts: of the stacks.
+
+    Returns:
+        The disputes of each stack.
+    """
+    first, scale = stacks[0].rebuilt, max(Acquisition.of(stack.measured).slice_spacing for stack in stacks)
+    edges = voxel_spacing(first.affine)
+    step = np.maximum(1, (SMOOTH * max(scale, COARSE) / edges).astype(int))
+    every, affine = tuple(slice(None, None, one) for one in step), np.asarray(first.affine) @ np.diag([*step, 1])
+    views, depths = [], []
+    for stack, part in zip(stacks, parts):
+        inside = (stacks[0].head & (part.seen > 0.99)).numpy()
+        view = placed(stack.rebuilt, first, part.motion, order=1)[0] * part.gain
+        views.append(np.where(inside, _coarse(view, inside, scale, edges), np.nan)[every])
+        depths.append(ndimage.distance_transform_edt(np.pad(inside, 1), edges)[1:-1, 1:-1, 1:-1][every])
+    found: list[tuple[Dispute, ...]] = [()] if len(stacks) == 2 else []
+    for index in range(len(found), len(stacks)):
+        others = [k for k in range(len(stacks)) if k != index]
+        deep = (depths[index] > scale) & (np.max([depths[k] for k in others], axis=0) > scale)
+        if not deep.any():
+            found.append(())
+            continue
+        shown = np.stack(views)[:, deep]
+        mean = np.nanmean(shown[others], axis=0)
+        rest = np.where(np.isfinite(shown).sum(0) > 2, np.nanmedian(shown, axis=0), mean)
+        gap, field = np.zeros(deep.shape), np.zeros(deep.shape)
+        gap[deep], field[deep] = shown[index] - rest, (shown[index] + mean) / 2
+        slope = np.sqrt(sum((one / edge) ** 2 for one, edge in zip(np.gradient(field), step * edges)))
+        spread = np.hypot(median_abs_deviation(shown[index] - mean, scale="normal"), AMISS * slope)
+        labels, count = ndimage.label(np.abs(gap) > ODD * spread)
+        sizes = ndimage.sum_labels(labels > 0, labels, range(1, count + 1)) * (step * edges).prod()
+        odd = []
+        for label in 1 + np.flatnonzero(sizes >= CLUSTER):
+            x, y, z, _ = affine @ [*ndimage.center_of_mass(labels == label), 1]
+            most = max(gap[labels == label], key=abs) / np.median(rest)
+            odd.append(Dispute((float(x), float(y), float(z)), float(sizes[label - 1]), float(most)))
+        found.append(tuple(odd))
+    return found
+
+
+def _disagreement(volume: Tensor, stack: Stack) -> float:
+    """How far a volume on a stack's fine grid is from its slices, as a share of their signal."""
+    measured, acquisition = stack.measured.as_tensor(), Acquisition.of(stack.measured)
+    missing = torch.tensor(list(stack.missing), dtype=torch.long)
+    return relative_rmse(
+        difference(volume, measured, acquisition).index_fill(acquisition.slice_axis, missing, 0), measured
+    )
+
+
+def _spoilt(far: float, reference: Stack) -> bool:
+    """Whether a result is too far from the reference's slices: farther than its own result and noise explain."""
+    own = _disagreement(reference.rebuilt.as_tensor(), reference)
+    return far > max(WORSE, TIMES * own, TIMES * relative_noise(reference.measured))
 
 
 def matched(reference: Stack, stack: Stack) -> Part:
     """Motion, likeness and gain of a stack. One that is not alike keeps a gain of 1, and nothing of it is seen."""
     first = reference.rebuilt
+    scale = max(Acquisition.of(one.measured).slice_spacing for one in (reference, stack))
     if stack is reference:
         ones = torch.ones(first.shape)
-        return Part(np.eye(4), 1.0, ones, ones, 1.0)
+        return Part(np.eye(4), 1.0, 1.0, ones, _seen(stack, ones, scale, np.eye(4), first), 1.0)
     motion = register(first, stack.rebuilt, reference.head)
-    scale = max(Acquisition.of(one.measured).slice_spacing for one in (reference, stack))
-    alike = likeness(first, stack.rebuilt, motion, scale)
+    alike = likeness(first, stack.rebuilt, motion, resolution(first, [reference.measured, stack.measured]))
     if alike < ALIKE:
-        return Part(motion, alike, torch.ones(first.shape), torch.zeros(first.shape))
+        return Part(motion, alike, 0.0, torch.ones(first.shape), torch.zeros(first.shape))
     values, seen = placed(stack.rebuilt, first, motion, order=1)  # a gain is fitted to what is much smoother
     gain = MetaTensor(gain_field(first, reference.head, values, seen, scale), affine=first.affine)
     evened = stack.rebuilt.as_tensor() * placed(gain, stack.rebuilt, np.linalg.inv(motion), order=1)[0]
     motion = register(first, MetaTensor(evened, affine=stack.rebuilt.affine), reference.head, motion)
     values, seen = placed(stack.rebuilt, first, motion, order=1)
-    return Part(motion, alike, gain_field(first, reference.head, values, seen, scale), _soft(seen, scale, first))
+    field = gain_field(first, reference.head, values, seen, scale)
+    close = relation(first, reference.head, values * field, seen, scale)
+    return Part(motion, alike, close, field, _seen(stack, seen, scale, motion, first))
+
+
+def relation(first: MetaTensor, head: Tensor, other: Tensor, seen: Tensor, scale: float) -> float:
+    """Whether two registered volumes have one contrast: the share of one's variance that a rising curve explains.
+
+    The curve of the other's intensities is the best of all that nowhere fall (isotonic regression, Barlow et al.,
+    Statistical Inference under Order Restrictions, 1972). Contrast agent, another weighting and inverted tissue scatter
+    about every such curve.
+
+    Args:
+        first, head, seen, scale: see `gain_field`.
+        other: `(X, Y, Z)` on the grid of `first`, times its gain.
+
+    Returns:
+        0 to 1; 0 where the volumes share too little.
+    """
+    edges = voxel_spacing(first.affine)
+    both = (head & (seen > 0.99)).numpy()
+    deep = ndimage.distance_transform_edt(np.pad(both, 1), edges)[1:-1, 1:-1, 1:-1] > scale
+    coarse = tuple(slice(None, None, max(1, int(width))) for width in SMOOTH * max(scale, COARSE) / edges)
+    inside = deep[coarse]
+    a, b = (_coarse(volume, both, scale, edges)[coarse][inside] for volume in (first.as_tensor(), other))
+    if len(a) < 100 or not a.var():
+        return 0.0
+    a = a[np.argsort(b)]
+    return float(1 - (a - isotonic_regression(a).x).var() / a.var())
+
+
+def _coarse(volume: Tensor, inside: np.ndarray, scale: float, edges: np.ndarray) -> np.ndarray:
+    """A volume smoothed so far that stacks of slices `scale` mm apart measured what is left, within a mask."""
+    widths = SMOOTH * max(scale, COARSE) / edges
+    weight = ndimage.gaussian_filter(inside.astype(np.float32), widths)
+    smooth = ndimage.gaussian_filter(volume.numpy() * inside, widths, output=np.float32)
+    return smooth / np.maximum(weight, 1e-3)
 
 
 def gain_field(first: MetaTensor, head: Tensor, other: Tensor, seen: Tensor, scale: float) -> Tensor:
@@ -251,7 +435,7 @@ def reconciled(volume: Tensor, stacks: Sequence[Stack], parts: Sequence[Part], f
     for stack, part in zip(stacks, parts):
         there, acquisition = _acquirable(volume, stack, part, first), Acquisition.of(stack.measured)
         measured = stack.measured.as_tensor()
-        gap = difference(there, measured, acquisition)[head_mask(measured.clamp(min=0))]
+        gap = difference(there, measured, acquisition)[head_mask(measured)]
         if gap.square().mean().sqrt() > noise_sd(measured, acquisition.slice_axis):
             change = MetaTensor(reconcile(there, measured, acquisition) - there, affine=stack.rebuilt.affine)
             volume = volume + _several(seen) * part.seen * part.gain * placed(change, first, part.motion)[0]
@@ -271,6 +455,15 @@ def _acquirable(volume: Tensor, stack: Stack, part: Part, first: MetaTensor) -> 
     return seen * (values / gain) + (1 - seen) * grid.as_tensor()
 
 
+def _seen(stack: Stack, seen: Tensor, scale: float, motion: np.ndarray, first: MetaTensor) -> Tensor:
+    """How much a stack counts, on the grid of `first`: next to nothing in the place of its missing slices."""
+    soft = _soft(seen, scale, first)
+    if not stack.missing:
+        return soft
+    known = placed(MetaTensor(stack.known, affine=stack.rebuilt.affine), first, motion, order=1)[0]
+    return torch.maximum(soft * known, LITTLE * (seen > 0.99))
+
+
 def _soft(seen: Tensor, scale: float, first: MetaTensor) -> Tensor:
     """A field of view whose border is a ramp of a slice spacing, within it."""
     inner = seen.numpy() > 0.99
@@ -283,9 +476,9 @@ def _soft(seen: Tensor, scale: float, first: MetaTensor) -> Tensor:
 def _moved_slices(gap: Tensor, stack: Stack) -> tuple[int, ...]:
     """Measured slices with much tissue whose difference from the result, `gap`, is an outlier in their stack."""
     axis = Acquisition.of(stack.measured).slice_axis
-    head = head_mask(stack.measured.as_tensor().clamp(min=0)).movedim(axis, 0).flatten(1)
+    head = head_mask(stack.measured.as_tensor()).movedim(axis, 0).flatten(1)
     error = (gap.movedim(axis, 0).flatten(1).square() * head).sum(1) / head.sum(1).clamp(min=1)
     much = head.sum(1) > 0.25 * head.sum(1).max()
-    much[[0, -1]] = False  # what lies beyond the outermost slices is not known
+    much[[0, -1, *stack.missing]] = False  # what lies beyond the outermost slices is not known
     limit = OUTLIER * error[much].sqrt().median()
     return tuple(torch.nonzero(much & (error.sqrt() > limit)).flatten().tolist())

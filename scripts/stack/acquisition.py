@@ -20,6 +20,7 @@ SHORTEST, LONGEST = 0.2, grid.MAX_SPACING  # mm; of slice thickness and target
 ROUNDING = 1.01  # headers round: lengths within this factor are one
 PLAUSIBLE = 0.5  # of the largest spacing; slices that overlap more do not occur
 CUBES = 0.8  # of the slice spacing; where slices overlap and a pixel is larger, any axis may be theirs
+CUBE = 0.9  # of the largest spacing; so near to a cube a header knows the axis better
 GUESSED = "the largest spacing"
 GUESS = "the slice spacing, for want of better"  # where a slice thickness came from that nobody stated
 
@@ -132,9 +133,12 @@ class Acquisition:
         return cls(**found)
 
     def moved(self, axes: tuple[int, ...], flipped: tuple[int, ...] = ()) -> Acquisition:
-        """The same stack after its array was transposed to `axes` and then flipped, see `grid.canonical`."""
+        """The same stack after its array was transposed to `axes` and then flipped, see `grid.Turn`."""
         axis = axes.index(self.slice_axis)
         return replace(self, slice_axis=axis, shift=-self.shift if axis in flipped else self.shift)
+
+
+ALREADY_THIN = "thin or isotropic already"  # why a scan is not rebuilt, see `is_thin`
 
 
 def is_thin(spacing: float, thickness: float | None, pixel: float, thin: float) -> bool:
@@ -174,9 +178,9 @@ def settle(
 ) -> Acquisition:
     """Settles the facts of an acquisition and says where each came from (reading note 4).
 
-    What the user gives wins, then what the file states, then what its grid suggests: the slice axis is the one with
-    the largest spacing, the thickness the slice spacing, the target the finer in-plane spacing, within the trained
-    range.
+    What the user gives wins, then what the file states, unless its grid denies it, then what the grid suggests: the
+    slice axis is the one with the largest spacing, the thickness the slice spacing, the target the finer in-plane
+    spacing, within the trained range.
 
     Args:
         affine: `(4, 4)`, voxel -> mm.
@@ -190,12 +194,13 @@ def settle(
         target_range, pixel_range, max_thickness, spacing_ratio: what the weights were trained for (`weights.Card`).
 
     Raises:
-        InputError: if there are too few slices, the axis is not the slices' or cannot be told, or the thickness is
+        InputError: if there are too few slices, the axis is not the slices' or is not known, or the thickness is
             below the target.
     """
     spacing = grid.voxel_spacing(affine)
     warnings: list[str] = []
-    axis, axis_source = _axis(spacing, stated, slice_axis, warnings)
+    supposed = stated.get("slice_thickness", (None, ""))[0] if slice_thickness is None else slice_thickness
+    axis, axis_source = _axis(spacing, stated, slice_axis, supposed, warnings)
     if shape[axis] < grid.MIN_SLICES:
         raise InputError(
             f"{name} has {shape[axis]} slices along axis {axis}: expected {grid.MIN_SLICES} or more. "
@@ -208,7 +213,7 @@ def settle(
         target, target_source = float(np.clip(pixels.min(), low, high)), "the finer in-plane spacing"
         if not low <= pixels.min() <= high:
             target_source += f", {pixels.min():.3g} mm, brought into the trained {low:g} to {high:g} mm"
-    thickness, source = _thickness(slice_spacing, stated, slice_thickness, warnings)
+    thickness, source = _thickness(axis, spacing, stated, slice_thickness, warnings)
     thin = max(thickness, slice_spacing) <= ROUNDING * target
     implausible = slice_thickness is None and slice_spacing < PLAUSIBLE * spacing.max()
     if slice_axis is not None and (thin or implausible) and spacing.max() > ROUNDING * target:
@@ -259,30 +264,57 @@ def settle(
 
 
 def _axis(
-    spacing: np.ndarray, stated: Mapping[str, tuple[Any, str]], given: int | None, warnings: list[str]
+    spacing: np.ndarray,
+    stated: Mapping[str, tuple[Any, str]],
+    given: int | None,
+    thickness: float | None,
+    warnings: list[str],
 ) -> tuple[int, str]:
+    """The slice axis, and where it came from.
+
+    A header may be older than the array's order of axes. So an axis that it names has the largest spacing, or a
+    thickness speaks for it: slices that are thicker than any spacing overlap, and those as thick as their spacing, but
+    not as the finest one, lie along it.
+    """
     if given is not None:
         return given, "given"
     if "slice_axis" in stated:
         axis, source = stated["slice_axis"]
-        if spacing[axis] >= PLAUSIBLE * spacing.max():
+        largest, own, finest = spacing.max(), spacing[axis], spacing.min()
+        overlap = thickness is not None and thickness > ROUNDING * largest
+        alike = thickness is not None and max(thickness, own) <= ROUNDING * min(thickness, own)
+        if own >= CUBE * largest or (own >= PLAUSIBLE * largest and (overlap or (alike and own > ROUNDING * finest))):
             return int(axis), source
         warnings.append(
-            f"{source} names axis {axis}, whose spacing of {spacing[axis]:.3g} mm is no slice spacing: the axis of the "
-            "largest spacing is taken."
+            f"{source} names axis {axis}, whose spacing of {own:.3g} mm is no slice spacing: the axis of the largest "
+            f"spacing, {largest:.3g} mm, is taken. Set --slice_axis if that is wrong."
         )
     return grid.slice_axis(spacing), GUESSED
 
 
 def _thickness(
-    spacing: float, stated: Mapping[str, tuple[Any, str]], given: float | None, warnings: list[str]
+    axis: int,
+    spacing: np.ndarray,
+    stated: Mapping[str, tuple[Any, str]],
+    given: float | None,
+    warnings: list[str],
 ) -> tuple[float, str]:
+    """The slice thickness in mm, and where it came from. What is stated of another axis is not taken."""
     thickness, source = stated.get("slice_thickness", (None, ""))
     if given is not None:
         if thickness is not None and abs(thickness - given) > (ROUNDING - 1) * thickness:
             warnings.append(f"slice thickness {given:g} mm is given and used; {source} says {thickness:g} mm.")
         return given, "given"
-    return (spacing, GUESS) if thickness is None else (float(thickness), source)
+    if thickness is not None and stated.get("slice_axis", (None, ""))[0] != axis:
+        pixels = np.delete(spacing, axis)
+        of_pixels = (np.maximum(pixels, thickness) <= ROUNDING * np.minimum(pixels, thickness)).any()
+        if of_pixels and thickness < PLAUSIBLE * spacing[axis]:
+            warnings.append(
+                f"{source} says that slices are {thickness:g} mm thick, as pixels are, but they lie "
+                f"{spacing[axis]:.3g} mm apart: it speaks of another axis, and is not used."
+            )
+            thickness = None
+    return (float(spacing[axis]), GUESS) if thickness is None else (float(thickness), source)
 
 
 def _beyond_training(
@@ -294,23 +326,23 @@ def _beyond_training(
     spacing_ratio: tuple[float, float],
 ) -> list[str]:
     """A warning for each fact that the weights have not seen; 1 % is rounding."""
-    told = []
+    warnings = []
     if thickness > ROUNDING * max_thickness:
-        told.append(
+        warnings.append(
             f"slices of {thickness:.3g} mm are thicker than the {max_thickness:g} mm that the weights were trained "
             "for; expect missing detail."
         )
     low, high = pixel_range
     if pixels.min() * ROUNDING < low or pixels.max() > ROUNDING * high:
         edges = " x ".join(f"{pixel:.3g}" for pixel in pixels)
-        told.append(
+        warnings.append(
             f"pixels of {edges} mm are outside the {low:g} to {high:g} mm that the weights were trained for; "
             "--isotropic resamples them to the target."
         )
     low, high = spacing_ratio
     if not low <= ROUNDING * spacing / thickness or not spacing / thickness <= ROUNDING * high:
-        told.append(
+        warnings.append(
             f"slices of {thickness:.3g} mm lie {spacing:.3g} mm apart, {spacing / thickness:.2f} times their "
             f"thickness; the weights were trained for {low:g} to {high:g}."
         )
-    return told
+    return warnings

@@ -5,6 +5,8 @@ Lengths are in mm. Both grids, thick and fine, are centred on the same point of 
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from nibabel.orientations import io_orientation
 from numpy.typing import ArrayLike
@@ -28,18 +30,31 @@ def shear_angle(affine: np.ndarray) -> float:
     return float(np.degrees(np.arcsin(np.clip(np.abs(cosines), 0, 1).max())))
 
 
-def canonical(affine: ArrayLike) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """How a volume is brought into RAS+ order, the nearest to it that transposing and flipping reach.
+class Turn(NamedTuple):
+    """The way of a volume's array into the order that is nearest to RAS+, by transposing and flipping, and back.
 
-    Args:
-        affine: `(4, 4)`, voxel -> mm.
-
-    Returns:
-        The array axes that become X, Y and Z, and those of X, Y and Z that are then flipped.
+    Attributes:
+        axes: the array axes that become X, Y and Z.
+        flipped: those of X, Y and Z that are then flipped.
     """
-    orientation = io_orientation(np.asarray(affine, dtype=float))
-    axes = tuple(int(a) for a in np.argsort(orientation[:, 0]))
-    return axes, tuple(k for k, a in enumerate(axes) if orientation[a, 1] < 0)
+
+    axes: tuple[int, ...]
+    flipped: tuple[int, ...]
+
+    @classmethod
+    def of(cls, affine: ArrayLike) -> Turn:
+        """The turn of a volume with this affine, `(4, 4)`, voxel -> mm."""
+        orientation = io_orientation(np.asarray(affine, dtype=float))
+        axes = tuple(int(a) for a in np.argsort(orientation[:, 0]))
+        return cls(axes, tuple(k for k, a in enumerate(axes) if orientation[a, 1] < 0))
+
+    def into(self, volume: Tensor) -> Tensor:
+        """A volume, three dimensions as it is stored, in RAS+ order."""
+        return volume.permute(self.axes).flip(self.flipped).contiguous()
+
+    def back(self, volume: Tensor) -> Tensor:
+        """Undoes `into`."""
+        return volume.flip(self.flipped).permute([self.axes.index(a) for a in range(3)]).contiguous()
 
 
 def plane_name(affine: ArrayLike, axis: int) -> str:
@@ -49,7 +64,7 @@ def plane_name(affine: ArrayLike, axis: int) -> str:
         affine: `(4, 4)`, voxel -> mm.
         axis: 0 to 2.
     """
-    return PLANES[canonical(affine)[0].index(axis)]
+    return PLANES[Turn.of(affine).axes.index(axis)]
 
 
 def slice_axis(spacing: ArrayLike) -> int:
@@ -126,6 +141,11 @@ def fine_affine(affine: np.ndarray, axis: int, thick_count: int, fine_count: int
     fine[:3, axis] = step
     fine[:3, 3] += edge * (thick_count - 1) / 2 - step * (fine_count - 1) / 2
     return fine
+
+
+def meta_without_affine(volume: Any) -> dict[str, Any]:
+    """The meta data of a `MetaTensor` for a volume on another grid."""
+    return {name: value for name, value in volume.meta.items() if name != "affine"}
 
 
 def check_pair(prediction: Tensor, truth: Tensor) -> None:

@@ -17,6 +17,8 @@ NEGATIVE = 0.05  # of the voxels that are not zero; padding and the undershoot o
 DIMMEST = 1 / 3  # of the head's typical intensity; noise of a twelfth of it reaches this in one voxel in 2,000
 BRIGHTEST = 5.0  # times the head's typical intensity; of 54 scans none has a voxel in 20,000 above it
 NEAR, CROWD = 0.1, 0.1  # a floor has a crowd, a share of all voxels, near it, in typical intensities
+PADDED = 0.01  # of the voxels hold the one value that is padding; more negative ones than this may move a floor
+FAR = 1.5  # typical intensities from the floor to padding anywhere; the air of standardised scans is nearer
 NOTHING = 1e-4  # of the intensity of half of the strength; less is no signal
 MINORITY = 0.15  # of the voxels with a signal; what fills more is no hot spot
 
@@ -35,13 +37,18 @@ class IntensityRange(NamedTuple):
     ceiling: float
 
     def tissue(self, volume: Tensor) -> Tensor:
-        """The volume without what lies beyond tissue: raised to `low`, and typical where it is above the ceiling.
+        """The volume without what is no tissue: `low` where it is darker or masked, typical above the ceiling.
 
         A hot spot that is cut off at the ceiling is still the strongest contrast in its plane. Networks would change
         the tissue around it.
         """
         typical = self.low + (self.ceiling - self.low) / BRIGHTEST
-        return volume.clamp(min=self.low).where(volume <= self.ceiling, typical)
+        return volume.clamp(min=self.low).where(volume <= self.ceiling, typical).where(~self.masked(volume), self.low)
+
+    def masked(self, volume: Tensor) -> Tensor:
+        """Voxels that a mask left at 0 in a standardised scan, where 0 is the intensity of tissue."""
+        zero = volume == 0
+        return zero & (self.low < 0 and bool(zero.double().mean() > CROWD))
 
     def to_unit(self, volume: Tensor) -> Tensor:
         """Intensities mapped linearly, `[low, high]` to `[-1, 1]` (Sec. S4.3), without clipping."""
@@ -50,6 +57,11 @@ class IntensityRange(NamedTuple):
     def to_scan(self, unit: Tensor) -> Tensor:
         """Undoes `to_unit`."""
         return (unit + 1) * ((self.high - self.low) / 2) + self.low
+
+
+def above_floor(volume: Tensor) -> Tensor:
+    """Intensities from the scan's floor up (`intensity_range`): 0 is no signal, whatever the scan's own zero means."""
+    return volume - intensity_range(volume).low
 
 
 def check_finite(volume: Tensor, name: str) -> None:
@@ -105,7 +117,19 @@ def _floor(values: np.ndarray, ordered: np.ndarray) -> float:
 
     A standardised scan has many negative voxels: its floor is its 0.1th percentile. A raised scan has many voxels near
     its darkest one, which is positive: its floor is that one. A crop without air has few voxels so dark.
+
+    Padding is no floor: one negative value of many voxels that lies far below all others, or in a corner of the field
+    and below the air of the others.
     """
+    rest = ordered[np.searchsorted(ordered, ordered[0], side="right") :]
+    if ordered[0] < 0 and len(rest) and len(ordered) - len(rest) > PADDED * len(ordered):
+        floor = _floor(values, rest)
+        typical = _typical(values, rest, floor)
+        first, end = np.searchsorted(rest, [floor - NEAR * typical, floor + NEAR * typical], side="right")
+        beside_air = ordered[0] in values[np.ix_(*[[0, -1]] * values.ndim)] and end - first > CROWD * len(rest)
+        least = FAR if not beside_air else NEAR if floor < 0 else 0  # standardised air has the masked one beside it
+        if typical > 0 and floor - ordered[0] > least * typical:
+            return floor
     filled = ordered[ordered != 0]  # a mask leaves zeros
     if np.searchsorted(filled, 0.0) > NEGATIVE * len(filled):
         return float(np.percentile(filled, LOWER_PERCENTILE))
@@ -120,8 +144,9 @@ def _typical(values: np.ndarray, ordered: np.ndarray, low: float) -> float:
     """The head's typical intensity above `low`, a median; 0 if nothing is brighter than `low`.
 
     The strongest voxels make half of the sum of fourth powers. Voxels down to a third of the weakest of these are the
-    bright ones; all others with a signal are dim. Many bright voxels are the head. Few bright voxels are either a small
-    head in air, if the dim ones are noise, or hot spots in a head. Hot spots are left out, and the search starts again.
+    bright ones; all others with a signal are dim. Many bright voxels are the head. Few bright voxels, or many of one
+    value, are either a small head in air, if the dim ones are noise, or hot spots or padding beside a head. These are
+    left out, and the search starts again.
     """
     signal = ordered - low
     strength = np.cumsum(np.maximum(signal, 0) ** 4)  # air is weak, however much there is
@@ -129,7 +154,8 @@ def _typical(values: np.ndarray, ordered: np.ndarray, low: float) -> float:
     while end and strength[end - 1] > 0:
         half = signal[np.searchsorted(strength[:end], strength[end - 1] / 2)]
         start, first = np.searchsorted(signal[:end], [NOTHING * half, DIMMEST * half], side="right")
-        if end - first > MINORITY * (end - start) or _is_noise(values - low, signal[start], signal[first - 1]):
+        many = end - first > MINORITY * (end - start) and (first == start or signal[first] < signal[end - 1])
+        if many or _is_noise(values - low, signal[start], signal[first - 1]):
             return float(np.median(signal[first:end]))
         end = first
     return 0.0

@@ -66,34 +66,6 @@ def power_density(volume: Tensor, axis: int, spacing: float) -> tuple[Tensor, Te
     return frequencies, _line_power(volume, axis) * (spacing / (lines * window_power))
 
 
-def directional_power_ratio(
-    volume: Tensor, axis: int, reference: int, spacings: Sequence[float], band: tuple[float, float]
-) -> float:
-    """Power along the slice axis over power along an in-plane axis, in dB. 0 dB: as sharp through slices as within.
-
-    Args:
-        volume: `(X, Y, Z)`.
-        axis: slice axis.
-        reference: in-plane axis.
-        spacings: of the three axes, in mm.
-        band: lower and upper frequency in cycles/mm.
-
-    Returns:
-        `10 log10` of the ratio of the mean densities in the band.
-
-    Raises:
-        ValueError: if an axis has no frequency in the band.
-    """
-    densities = []
-    for a in (axis, reference):
-        frequencies, density = power_density(volume, a, spacings[a])
-        inside = (frequencies >= band[0]) & (frequencies < band[1])
-        if not inside.any():
-            raise ValueError(f"axis {a} has no frequency in {band} cycles/mm: expected a wider band.")
-        densities.append(density[inside].mean())
-    return 10 * (densities[0] / densities[1]).log10().item()
-
-
 def power_ratios(
     prediction: Tensor, truth: Tensor, axis: int, spacing: float, bands: Sequence[tuple[float, float]]
 ) -> list[float]:
@@ -111,9 +83,6 @@ def power_ratios(
 
     Returns:
         dB for each band. A band that holds no frequency of the discrete spectrum gives NaN.
-
-    Raises:
-        ValueError: if shapes differ.
     """
     check_pair(prediction, truth)
     count = truth.shape[axis]
@@ -126,3 +95,28 @@ def power_ratios(
         ratio = power[inside].sum() / reference[inside].sum()  # 0 / 0 is NaN
         ratios.append(10 * ratio.log10().item())
     return ratios
+
+
+def weave(volume: Tensor, axes: tuple[int, int], spacings: Sequence[float], slice_spacing: float) -> float:
+    """Power near two axes over power between them: large for a woven texture, of threads along both.
+
+    The power is the mean density of the spectrum in the plane of the axes, from the frequency that slices of either
+    stack hold up to the grid's Nyquist frequency: within 15 degrees of an axis, over within 15 degrees of a diagonal.
+
+    Args:
+        volume: `(X, Y, Z)`.
+        axes: slice axes of the two stacks that the volume is made of.
+        spacings: of the three axes, in mm.
+        slice_spacing: of the stacks, in mm.
+    """
+    planes = volume.double().movedim(axes, (-2, -1))
+    planes = planes - planes.mean((-2, -1), keepdim=True)
+    counts = planes.shape[-2:]
+    first, second = (torch.hann_window(count, periodic=False, dtype=planes.dtype) for count in counts)
+    power = torch.fft.rfft2(planes * first[:, None] * second).abs().square().mean(0)
+    down = torch.fft.fftfreq(counts[0], spacings[axes[0]], dtype=planes.dtype)[:, None]
+    along = torch.fft.rfftfreq(counts[1], spacings[axes[1]], dtype=planes.dtype)
+    inside = torch.hypot(down, along)
+    inside = (inside > 1 / (2 * slice_spacing)) & (inside < 1 / (2 * max(spacings[a] for a in axes)))
+    off = (torch.rad2deg(torch.atan2(down.abs(), along)) - 45).abs()  # degrees from the diagonal
+    return (power[inside & (off > 30)].mean() / power[inside & (off < 15)].mean()).item()

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from .intensity import data_range, intensity_range
 
-HEAD_THRESHOLD = 0.1  # of the range of the truth's tissue
+TISSUE = 0.1  # of the range of intensities of tissue; what is darker is air
 FLAT_SCALE = 2.0  # voxels; standard deviation of the Gaussian that gradients are taken with
 
 
-def head_mask(truth: Tensor) -> Tensor:
-    """Voxels of the head, from the truth alone. PSNR over a field of view that is half air says little about anatomy.
+def head_mask(volume: Tensor) -> Tensor:
+    """Voxels of the head.
 
     1. A voxel is inside if it is brighter than a tenth of the range of tissue (`intensity.intensity_range`).
     2. Holes are filled slice by slice in each direction. A sinus that reaches the border of the field of view is open
@@ -22,17 +22,14 @@ def head_mask(truth: Tensor) -> Tensor:
     3. The largest connected part is the head.
 
     Args:
-        truth: `(X, Y, Z)`.
+        volume: `(X, Y, Z)`, not constant.
 
     Returns:
         `(X, Y, Z)` bool.
-
-    Raises:
-        ValueError: if the truth is constant.
     """
-    data_range(truth)
-    low, high, _ = intensity_range(truth)
-    inside = truth.cpu().numpy() > low + HEAD_THRESHOLD * (high - low)
+    data_range(volume)
+    low, high, _ = intensity_range(volume)
+    inside = volume.cpu().numpy() > low + TISSUE * (high - low)
     cross = ndimage.generate_binary_structure(3, 1)
     for normal in range(3):
         in_slice = cross.copy()
@@ -40,7 +37,7 @@ def head_mask(truth: Tensor) -> Tensor:
         inside |= ndimage.binary_fill_holes(inside, in_slice)
     parts, _ = ndimage.label(inside)
     largest = np.bincount(parts.ravel())[1:].argmax() + 1
-    return torch.from_numpy(parts == largest).to(truth.device)
+    return torch.from_numpy(parts == largest).to(volume.device)
 
 
 def edge_strength(reference: Tensor, head: Tensor) -> Tensor:
@@ -68,9 +65,6 @@ def flat_tissue(reference: Tensor) -> Tensor:
 
     Returns:
         `(X, Y, Z)` bool.
-
-    Raises:
-        ValueError: if the reference is constant.
     """
     head = head_mask(reference)
     return head & (edge_strength(reference, head) <= 1)

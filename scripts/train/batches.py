@@ -101,7 +101,7 @@ class FlowBatch(PrepareBatch):
         t = torch.cat([t, t[partner]])
         with torch.no_grad():
             x0 = self.inferer(image, self.apn, *told)
-        for rows in told[1:]:  # a pair's thinner slices hold fewer of them
+        for rows in told[1:2]:  # a pair's thinner slices hold fewer of them
             outside = (rows < -0.5) | (rows >= image.shape[2] - 0.5)
             x1 = x1.masked_fill(outside[:, None, :, None], torch.nan)
         beside = 0

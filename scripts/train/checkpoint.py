@@ -45,19 +45,19 @@ class Checkpoint:
             return
         try:
             found = torch.load(self.path, map_location="cpu", weights_only=True)
-            old, states = found.get("recipe"), {name: found.get(name) for name in self.state}
+            old, states = found["recipe"], {name: found[name] for name in self.state}
         except Exception as error:  # torch raises many types for a broken file
             raise InputError(
                 f"{self.path} cannot be read ({type(error).__name__}). Delete it to train anew."
             ) from error
-        told = "it holds no recipe" if old is None else differences(old, self.recipe)
-        if told and old is not None and not differences({**old, length: 0}, {**self.recipe, length: 0}):
+        differs = differences(old, self.recipe)
+        if differs and not differences({**old, length: 0}, {**self.recipe, length: 0}):
             steps = range(states["trainer"]["iteration"])
             lengths = old[length], self.recipe[length]
-            told *= any(rate(lengths[0], step) != rate(lengths[1], step) for step in steps)
-        if told:
+            differs *= any(rate(lengths[0], step) != rate(lengths[1], step) for step in steps)
+        if differs:
             raise InputError(
-                f"{self.path} is of another training: {told}. "
+                f"{self.path} is of another training: {differs}. "
                 "Set another --output_dir, or delete the file to train anew."
             )
         for name, item in self.state.items():

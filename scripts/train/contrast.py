@@ -56,7 +56,8 @@ class RandTissueContrastd(RandomizableTransform, MapTransform):
     correlated, as in tissue. The image is slightly blurred, because two tissues share voxels.
 
     Args:
-        keys: label maps of integers, `(1, H, W)`. Images in [0, 1], or a little beyond, replace them.
+        keys: label maps of integers, `(1, H, W)`. Images in [0, 1], or a little beyond, replace them. Each key has a
+            contrast of its own; all are of the brain only, or none is.
         brain_labels: labels from 1 to this value are brain. 0 is air.
         brain_only: share of the images of which only the brain is left.
         max_deviation: the standard deviation within a tissue is uniform up to this.
@@ -90,14 +91,14 @@ class RandTissueContrastd(RandomizableTransform, MapTransform):
         self._noise = self.R.normal(size=shape)
         self._texture = float(self.R.uniform(*self.texture_range))
         self._blur = float(self.R.uniform(*self.blur_range))
-        self._strip = bool(self.R.random_sample() < self.brain_only)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         result = dict(data)
+        stripped = self.R.random_sample() < self.brain_only
         for key in self.key_iterator(result):
             labels = torch.as_tensor(result[key]).long()
             self.randomize(tuple(labels.shape), int(labels.max()) + 1)
-            if self._strip:
+            if stripped:
                 labels = labels.where(labels <= self.brain_labels, 0)
             mean, deviation = (torch.from_numpy(v).float()[labels] for v in (self._mean, self._deviation))
             texture = GaussianFilter(2, self._texture)(torch.from_numpy(self._noise).float()[None])[0]

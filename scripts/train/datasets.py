@@ -31,9 +31,6 @@ def _subjects(root: Path, paths: Sequence[Path]) -> list[str]:
 
     A name counts up to its first underscore or dot, without endings that begin with a letter, such as -T1. Where files
     of one name lie in several folders, as in `ana/T1.nii` and `ben/T1.nii`, the folders name the people.
-
-    Raises:
-        InputError: if neither names nor folders tell people apart from contrasts.
     """
     named: dict[Path, str] = {}
     for path in paths:
@@ -48,7 +45,7 @@ def _subjects(root: Path, paths: Sequence[Path]) -> list[str]:
         if len(held) > 1:
             raise InputError(
                 f"{root}: files of one name lie in several folders, and {place} holds {held[0]} and {held[1]}: which "
-                "are one person's cannot be told. Name files or folders sub-..., or give a datalist with subjects."
+                "are one person's is not known. Name files or folders sub-..., or give a datalist with subjects."
             )
     return [folder.get(path, named[path]) for path in paths]
 
@@ -77,6 +74,9 @@ def _from_datalist(path: Path, section: str) -> list[dict]:
             raise InputError(f'{path}: entry {entry!r} names no image: expected a path in its "image". Mend it.')
         if not isinstance(entry.get("lesions", ""), str):
             raise InputError(f"{path}: entry {entry!r} has lesions that are no path. Mend it.")
+        guides = entry.get("guides", [])
+        if not isinstance(guides, list) or not all(isinstance(guide, str) for guide in guides):
+            raise InputError(f"{path}: entry {entry!r} has guides that are no list of paths. Mend it.")
         axes = entry.get("sharp_axes", [0])
         if not isinstance(axes, list) or not axes or any(axes.count(a) > 1 or a not in (0, 1, 2) for a in axes):
             raise InputError(
@@ -90,6 +90,7 @@ def _from_datalist(path: Path, section: str) -> list[dict]:
     return [
         {"subject": entry["image"], **entry}
         | {name: str(path.parent / entry[key]) for key, name in names.items() if key in entry}
+        | ({"guides": [str(path.parent / guide) for guide in entry["guides"]]} if "guides" in entry else {})
         for entry in entries
     ]
 
@@ -112,11 +113,7 @@ def _from_tree(root: Path, section: str) -> list[dict]:
 
 
 def _fit(root: Path, items: Sequence[dict], check: Callable[[dict], None]) -> list[dict]:
-    """Those items that pass a check. The others of a folder are skipped with a line that says why.
-
-    Raises:
-        InputError: if an item of a datalist does not pass, or none of a folder does.
-    """
+    """Those items that pass a check. The others of a folder are skipped with a line that says why."""
     fit, mistakes = [], []
     with logging_redirect_tqdm():
         for item in tqdm(items, desc="looking", unit="volume", leave=False, delay=1, disable=None):
@@ -153,7 +150,9 @@ def _largest_spacing(path: str) -> float:
     return max(header.get_zooms()[:3])
 
 
-def sharp_volumes(dataset_dir: str | os.PathLike, section: str, largest_spacing: float | None = None) -> list[dict]:
+def sharp_volumes(
+    dataset_dir: str | os.PathLike, section: str | None, largest_spacing: float | None = None
+) -> list[dict]:
     """Sharp volumes to train on, to validate with, or all.
 
     Args:
@@ -162,20 +161,23 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str, largest_spacing:
             entries have `"kind": "train"` or `"val"`. Paths are relative to the datalist. Without `"subject"` each
             file is a subject of its own. What is no truth (`truth.check_truth`) is refused in a datalist; in a folder
             it is skipped with a line that says why.
-        section: `"training"`, `"validation"`, or `"all"` for both.
+        section: `"training"`, `"validation"`, or `"all"` for both. Null: all of a folder, validation of a datalist.
         largest_spacing: in mm; volumes with a larger one along any axis are left out, for methods that learn from
             solid pieces and not from planes. Null for none.
 
     Returns:
         Items with `label`, the path; `sharp_axes`, the array axes along which the volume is truly sharp (all three
         where nothing is said); `subject`; `contrast`, in a folder the suffix of a BIDS name, such as `T1w`, and
-        `"unknown"` where nothing is said; `lesions`, the path of a mask, where the datalist names one.
+        `"unknown"` where nothing is said; where the datalist names them, `lesions`, the path of a mask, and `guides`,
+        paths of scans of other contrasts of the same head, in place.
 
     Raises:
-        InputError: if nothing is found or fit, subjects cannot be told or stand in both sections, a volume of a
+        InputError: if nothing is found or fit, subjects are not known or stand in both sections, a volume of a
             datalist is no truth, or planes for training have no two sharp axes.
     """
     root = Path(dataset_dir)
+    if section is None:
+        section = "all" if root.is_dir() else "validation"
     if section not in ("training", "validation", "all"):
         raise InputError(f"section is {section!r}: expected training, validation or all. Set --section.")
     if not root.exists():
@@ -219,9 +221,18 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str, largest_spacing:
             "subject": item["subject"],
             "contrast": item.get("contrast", "unknown"),
         }
-        | {key: item[key] for key in ("lesions",) if key in item}
+        | {key: item[key] for key in ("lesions", "guides") if key in item}
         for item in chosen
     ]
+
+
+def with_guides(volumes: Sequence[dict]) -> list[dict]:
+    """An item for each guide of each volume, whose path is its `guide`; one item for a volume without guides."""
+    items: list[dict] = []
+    for volume in volumes:
+        plain = {key: value for key, value in volume.items() if key != "guides"}
+        items += [{**plain, "guide": guide} for guide in volume.get("guides", [])] or [plain]
+    return items
 
 
 def thick_scans(dataset_dir: str | os.PathLike | None) -> list[dict]:
@@ -275,18 +286,26 @@ def label_maps(label_dir: str | os.PathLike | None) -> list[dict]:
 
 
 def contrast_weights(
-    volumes: Sequence[Mapping], label_maps: Sequence[Mapping], shares: Mapping[str, float]
+    volumes: Sequence[Mapping], label_maps: Sequence[Mapping], shares: Mapping[str, float], guided: float = 0.5
 ) -> list[float]:
     """Weights for drawing items so that each contrast has its share, however many volumes show it.
 
     Args:
-        volumes: items of `sharp_volumes`.
+        volumes: items of `sharp_volumes`, or of `with_guides`.
         label_maps: items of `label_maps`; their contrast is `"synthetic"`.
         shares: contrast -> how often it is drawn, relative to the others; 1 for those that are not named.
+        guided: share of a contrast's planes that come from items with a guide, where it has both kinds.
 
     Returns:
         One weight for each item, the volumes first.
     """
     items = [*volumes, *label_maps]
-    count = Counter(item["contrast"] for item in items)
-    return [shares.get(item["contrast"], 1.0) / count[item["contrast"]] for item in items]
+    count = Counter((item["contrast"], "guide" in item) for item in items)
+    weights = []
+    for item in items:
+        contrast, has_guide = item["contrast"], "guide" in item
+        part = 1.0
+        if (contrast, not has_guide) in count:
+            part = guided if has_guide else 1 - guided
+        weights.append(shares.get(contrast, 1.0) * part / count[contrast, has_guide])
+    return weights

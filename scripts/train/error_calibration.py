@@ -15,14 +15,16 @@ from monai.transforms import CenterSpatialCrop
 from scipy.optimize import least_squares
 
 from ..inputs.transforms import LoadScand
-from ..method.calibration import BOXES, QUIET, TYPICAL, Calibration, box_means, decay, person, quantiles, scan_scale
+from ..method.calibration import BOXES, QUIET, TYPICAL, Calibration, box_means, decay, quantiles, scan_scale
 from ..method.networks import Drift
 from ..method.weights import read_card, write_card
 from ..rebuild.error_map import expected_error, noise_share
-from ..rebuild.inferer import DriftInferer, rebuild
+from ..rebuild.guide import Placed
+from ..rebuild.inferer import DriftInferer
+from ..rebuild.rebuilder import Rebuilder
 from ..stack.acquisition import SLR, Acquisition, Profile
 from ..stack.grid import voxel_spacing
-from ..stack.intensity import data_range
+from ..stack.intensity import data_range, intensity_range
 from ..stack.tissue import head_mask
 from .simulation import simulate
 
@@ -35,7 +37,7 @@ KINDS: tuple[tuple[Profile, float, float], ...] = (
     (SLR, 1.25, 0.0),
     (SLR, 1.0, 0.02),
 )
-PLANES = 32  # of a volume, in its middle
+PLANES = 16  # of a volume, in its middle
 KEPT = 20_000  # scores of a scan
 
 
@@ -43,21 +45,25 @@ class Case(NamedTuple):
     """A simulated scan, and how far off its rebuilt slab is.
 
     Attributes:
-        person: `calibration.person`.
+        person: who it shows.
+        kind: of `KINDS`, for people.
         group: index of the slices' thickness.
         spacing_ratio, noise: see `scan_scale`.
         voxel: volume in mm3.
         scores: of voxels of the head, errors over expected ones.
+        guided: the same with each guide.
         boxes: edge in voxels -> of each box mean error over the root mean square of expected ones.
     """
 
     person: str
+    kind: str
     group: int
     spacing_ratio: float
     noise: float
     voxel: float
     scores: np.ndarray
     boxes: Mapping[int, np.ndarray]
+    guided: Sequence[np.ndarray] = ()
 
 
 def fit_regions(volumes: np.ndarray, ratios: Sequence[np.ndarray]) -> tuple[float, float, float]:
@@ -112,7 +118,7 @@ def calibrate(
         thicknesses: of the slices that are simulated, in mm.
         seed: of their noise, and of what is kept.
     """
-    network.to(device).eval()
+    rebuilder = Rebuilder(network.to(device).eval(), inferer, device)
     generator, chance = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
     thicknesses = sorted(thicknesses)
     cases: list[Case] = []
@@ -121,7 +127,9 @@ def calibrate(
         axis = item["sharp_axes"][0]
         size = [-1, -1, -1]
         size[max(a for a in range(3) if a != axis)] = PLANES
-        sharp: MetaTensor = CenterSpatialCrop(size)(volume)  # type: ignore[assignment]  # MONAI: Tensor
+        crop = CenterSpatialCrop(size)
+        sharp: MetaTensor = crop(volume)  # type: ignore[assignment]  # MONAI: Tensor
+        guides = [_in_place(crop(LoadScand("g")({"g": one})["g"])) for one in item.get("guides", [])]  # type: ignore[arg-type]
         spacing = voxel_spacing(volume.affine)
         truth = sharp.as_tensor()[0]
         head = head_mask(truth)
@@ -135,21 +143,44 @@ def calibrate(
                 told = replace(acquired, profile=SLR)  # no header states it
                 told.attach(thick)
                 slices = thick.as_tensor()[0]
-                rebuilt = rebuild(thick, network, inferer, device)
-                result, spread = rebuilt.as_tensor()[0], rebuilt.meta.get("spread")
-                expected = expected_error(slices, result, spread, told, network, device)
-                scores = ((result - truth).abs() / expected)[head].numpy()
-                boxes = {}
-                for edge in BOXES:
-                    errors, squares = (box_means(one, head, edge) for one in (result - truth, expected**2))
-                    boxes[edge] = errors / np.sqrt(squares)
-                kept = chance.choice(scores, min(KEPT, len(scores)), replace=False)
-                noisy = noise_share(slices, told)
-                name = person(item["subject"])
-                cases.append(Case(name, group, ratio, noisy, float(np.prod(spacing)), kept, boxes))
-                kind = f"{thickness:g} mm, {profile}, spacing {ratio:g}, noise {noise:g}, found {noisy:.4f}"
-                logger.info(f"{item['label']}, {kind}: 90 % of scores are below {np.quantile(kept, 0.9):.2f}")
+                beside = guides if (profile, ratio, noise) == KINDS[0] else []
+                scores, boxes = list[np.ndarray](), dict[int, np.ndarray]()
+                for guide in (None, *beside):
+                    rebuilt = rebuilder(thick, guide)
+                    result = rebuilt.volume.as_tensor()
+                    expected = expected_error(slices, result, rebuilt.spread, told, network, device)
+                    score = ((result - truth).abs() / expected)[head].numpy()
+                    scores.append(chance.choice(score, min(KEPT, len(score)), replace=False))
+                    for edge in BOXES if guide is None else ():
+                        errors, squares = (box_means(one, head, edge) for one in (result - truth, expected**2))
+                        boxes[edge] = errors / np.sqrt(squares)
+                kept, *by_guides = scores
+                noisy, voxel = noise_share(slices, told), float(np.prod(spacing))
+                kind = f"profile {profile}, spacing {ratio:g}, noise {noise:g}"
+                cases.append(Case(item["subject"], kind, group, ratio, noisy, voxel, kept, boxes, by_guides))
+                below = ", guided ".join(f"{np.quantile(one, 0.9):.2f}" for one in scores)
+                logger.info(f"{item['label']}, {thickness:g} mm, {kind}: 90 % of scores are below {below}")
+    for (kind, group), shares in left_out(cases, thicknesses).items():
+        spread = f"{np.mean(shares):.3f} ({min(shares):.3f} to {max(shares):.3f})"
+        logger.info(f"intervals of 90 %, each person by the others: {kind}, {thicknesses[group]:g} mm: {spread}")
     write_card(path, replace(read_card(path), error_map=fitted(cases, thicknesses)))
+
+
+def left_out(cases: Sequence[Case], thicknesses: Sequence[float]) -> dict[tuple[str, int], list[float]]:
+    """Coverage of the intervals of 90 % that the other people calibrate: kind and group -> a share for each scan."""
+    shares: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for name in dict.fromkeys(case.person for case in cases):
+        others = [case for case in cases if case.person != name]
+        if not others:
+            continue
+        calibration = fitted(others, thicknesses)
+        for case in (case for case in cases if case.person == name):
+            scale = scan_scale(calibration.exponents, case.spacing_ratio, case.noise)
+            for scores in (case.scores, *case.guided):
+                guided = scores is not case.scores
+                factor = calibration.factor(thicknesses[case.group], 0.9, guided) * scale
+                shares["guided" if guided else case.kind, case.group].append(float((scores <= factor).mean()))
+    return dict(shares)
 
 
 def fitted(cases: Sequence[Case], thicknesses: Sequence[float]) -> Calibration:
@@ -160,8 +191,8 @@ def fitted(cases: Sequence[Case], thicknesses: Sequence[float]) -> Calibration:
     scores: dict[str, list[list]] = defaultdict(lambda: [[] for _ in groups])
     for case, scale in zip(cases, scales):
         scores[case.person][case.group].append(case.scores / scale)
-    people = {name: [quantiles(np.concatenate(one)) for one in rows] for name, rows in scores.items()}
-    calibration = Calibration(thicknesses, people, exponents, (1.0, 0.0, 1.0))
+    people = [[quantiles(np.concatenate(one)) for one in rows] for rows in scores.values()]
+    calibration = Calibration(thicknesses, people, exponents, (1.0, 0.0, 1.0), _narrower(cases, len(thicknesses)))
     factors = [calibration.factor(thickness, 0.9) for thickness in thicknesses]
     ratios = {
         edge: np.concatenate([case.boxes[edge] / (factors[case.group] * scale) for case, scale in zip(cases, scales)])
@@ -170,3 +201,19 @@ def fitted(cases: Sequence[Case], thicknesses: Sequence[float]) -> Calibration:
     filled = [edge for edge in BOXES if len(ratios[edge])]
     volumes = np.array(filled) ** 3 * np.mean([case.voxel for case in cases])
     return replace(calibration, regions=fit_regions(volumes, [ratios[edge] for edge in filled]))
+
+
+def _in_place(guide: MetaTensor) -> Placed:
+    """A guide `(1, X, Y, Z)` that lies on the grid of the truth."""
+    scale = intensity_range(guide)
+    unit = scale.to_unit(scale.tissue(guide.as_tensor().float()))
+    return Placed(MetaTensor(unit, affine=guide.affine), np.eye(4), 1.0, 0.0, 0.0, "the guide")
+
+
+def _narrower(cases: Sequence[Case], count: int) -> list[float]:
+    """`Calibration.guided`: the mean ratio, in logarithms, of what guided and unguided scans need at 90 %."""
+    ratios: list[list[float]] = [[] for _ in range(count)]
+    for case in cases:
+        plain = np.quantile(case.scores, 0.9)
+        ratios[case.group] += [float(np.log(np.quantile(one, 0.9) / plain)) for one in case.guided]
+    return [float(f"{np.exp(np.mean(one)):.3g}") for one in ratios] if all(ratios) else []

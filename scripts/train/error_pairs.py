@@ -19,8 +19,9 @@ from ..rebuild.error_map import seen
 from ..rebuild.inferer import DriftInferer
 from ..stack.acquisition import Acquisition
 from ..stack.intensity import intensity_range
+from ..stack.tissue import TISSUE
 from .simulation import RandAcquired
-from .slice_patches import TISSUE, first_in_tissue
+from .slice_patches import first_in_tissue
 
 
 class RandSlabd(RandomizableTransform, MapTransform):
@@ -84,11 +85,11 @@ class ErrorBatch(PrepareBatch):
         """Takes a batch of one slab. Returns `(planes, |error|, (rows, lengths), {})` on the device."""
         measured, acquisition = batchdata["image"], Acquisition.of(batchdata["image"])
         inferer = one_family(self.inferer) if batchdata["alone"] else self.inferer
-        rebuilt = inferer(measured.to(device), self.network)
-        result, spread = rebuilt[0, 0].as_tensor(), rebuilt.meta.get("spread")
+        rebuilt = inferer.rebuilt(measured.to(device), self.network)
+        result = rebuilt.volume.as_tensor()
         thick, truth = (convert_to_tensor(batchdata[key][0, 0], track_meta=False) for key in ("image", "label"))
         scale = intensity_range(thick)
-        planes, rows, lengths = seen(thick, result, spread, acquisition, scale)
+        planes, rows, lengths = seen(thick, result, rebuilt.spread, acquisition, scale)
         error = (scale.to_unit(truth) - scale.to_unit(result)).abs()
         label = error.movedim((acquisition.slice_axis, 2), (1, 2))[:, None]
         return planes.to(device), label.to(device), (rows.to(device), lengths.to(device)), {}

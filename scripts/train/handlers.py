@@ -32,9 +32,6 @@ def warmup_stable_decay(step: int, total: int) -> float:
     """A line up over `WARMUP` steps, then the peak, and over the last `DECAY` of all steps a line down to 0.
 
     Until the rate falls, a training is the beginning of any longer one. Hägele et al., NeurIPS 2024.
-
-    Args:
-        step, total: see `warmup_cosine`.
     """
     return min((step + 1) / WARMUP, 1.0, max(0.0, (total - step) / (DECAY * total)))
 

@@ -12,7 +12,8 @@ from monai.transforms import MapTransform, RandomizableTransform
 from monai.utils import convert_to_tensor
 from torch import Tensor
 
-TISSUE = 0.1  # of intensities in [0, 1], above which a pixel may be the centre of a lesion
+from ..stack.tissue import TISSUE
+
 HARMONICS = 4  # of an outline
 POINTS = 12  # of a vessel's centre line
 
@@ -32,6 +33,7 @@ class RandLesiond(RandomizableTransform, MapTransform):
         contrasts: of lesions, either way, as a share of the intensity range.
         widths: of vessels, in mm.
         spread: standard deviation of the places of a group, in mm.
+        allow_missing_keys: the plane may be missing.
     """
 
     def __init__(
@@ -43,8 +45,9 @@ class RandLesiond(RandomizableTransform, MapTransform):
         contrasts: tuple[float, float] = (0.08, 0.5),
         widths: tuple[float, float] = (0.8, 2.5),
         spread: float = 12.0,
+        allow_missing_keys: bool = False,
     ):
-        MapTransform.__init__(self, keys)
+        MapTransform.__init__(self, keys, allow_missing_keys)
         RandomizableTransform.__init__(self, prob=prob)
         self.most = most
         self.diameters = diameters
@@ -53,16 +56,17 @@ class RandLesiond(RandomizableTransform, MapTransform):
         self.spread = spread
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        (key,) = self.keys
-        plane: Tensor = convert_to_tensor(data[key], track_meta=False).clone()
-        spacing = np.array(data["spacing"])
-        tissue = np.argwhere(plane[0].numpy() > TISSUE)
-        if len(tissue):
-            if self.R.random_sample() < self.prob:
-                self._draw_lesions(plane[0].numpy(), spacing, tissue)
-            if self.R.random_sample() < self.prob:
-                self._draw_vessel(plane[0].numpy(), spacing, tissue)
-        return {**data, key: plane}
+        result, spacing = dict(data), np.array(data["spacing"])
+        for key in self.key_iterator(result):
+            plane: Tensor = convert_to_tensor(data[key], track_meta=False).clone()
+            tissue = np.argwhere(plane[0].numpy() > TISSUE)
+            if len(tissue):
+                if self.R.random_sample() < self.prob:
+                    self._draw_lesions(plane[0].numpy(), spacing, tissue)
+                if self.R.random_sample() < self.prob:
+                    self._draw_vessel(plane[0].numpy(), spacing, tissue)
+            result[key] = plane
+        return result
 
     def _centre(self, spacing: np.ndarray, tissue: np.ndarray) -> np.ndarray:
         """In mm from the first pixel, somewhere in the tissue and between pixels."""

@@ -1,4 +1,4 @@
-"""The processes of one training: how they join, how each is seeded, which one logs."""
+"""The processes of one training: how they join, how each is seeded."""
 
 from __future__ import annotations
 
@@ -10,11 +10,6 @@ from monai.utils import set_determinism
 def start_process_group() -> None:
     """Joins the processes that `torchrun` started: NCCL, each on a GPU of its own, or gloo where there is no GPU."""
     idist.initialize("nccl" if torch.cuda.is_available() else "gloo")
-
-
-def is_follower() -> bool:
-    """Whether this process is not the first."""
-    return idist.get_rank() > 0
 
 
 def seed_process(seed: int) -> None:

@@ -10,6 +10,7 @@ import torch
 from monai.config import KeysCollection
 from monai.data import MetaTensor
 from monai.transforms import MapTransform, RandomizableTransform
+from monai.utils import convert_to_tensor
 from torch import Tensor
 from torch.nn.functional import interpolate as resize
 
@@ -27,12 +28,14 @@ class RandPlaned(RandomizableTransform, MapTransform):
     the result holds the plane's two voxel edges, in mm.
 
     Args:
-        keys: one key, a `(1, X, Y, Z)` volume with an affine. `sharp_axes` in the data names the axes to choose from.
+        keys: `(1, X, Y, Z)` volumes on one grid, the first with an affine; all get the same plane. `sharp_axes` in the
+            data names the axes to choose from.
         planes: how many neighbouring planes make the first axis of the result. A volume with fewer repeats its last.
+        allow_missing_keys: keys but for the first may be missing.
     """
 
-    def __init__(self, keys: KeysCollection, planes: int = 1):
-        MapTransform.__init__(self, keys)
+    def __init__(self, keys: KeysCollection, planes: int = 1, allow_missing_keys: bool = False):
+        MapTransform.__init__(self, keys, allow_missing_keys)
         RandomizableTransform.__init__(self, prob=1.0)
         self.planes = planes
 
@@ -44,14 +47,15 @@ class RandPlaned(RandomizableTransform, MapTransform):
         self._index = int(self.R.randint(max(shape[self._normal] - self.planes, 0) + 1))
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        (key,) = self.keys
-        volume = data[key]
+        volume = data[self.keys[0]]
         self.randomize(volume.shape[1:], data["sharp_axes"])
         spacing = grid.voxel_spacing(volume.affine)
         index = torch.arange(self._index, self._index + self.planes).clamp(max=volume.shape[1 + self._normal] - 1)
-        planes = volume.as_tensor()[0].index_select(self._normal, index).float()
-        planes = planes.permute(self._normal, self._axis, self._other)
-        return {key: planes, "spacing": (float(spacing[self._axis]), float(spacing[self._other]))}
+        result: dict[Hashable, Any] = {"spacing": (float(spacing[self._axis]), float(spacing[self._other]))}
+        for key in self.key_iterator(dict(data)):
+            planes = convert_to_tensor(data[key], track_meta=False)[0].index_select(self._normal, index).float()
+            result[key] = planes.permute(self._normal, self._axis, self._other)
+        return result
 
 
 class RandResampled(RandomizableTransform, MapTransform):
@@ -62,13 +66,14 @@ class RandResampled(RandomizableTransform, MapTransform):
     in the data is updated.
 
     Args:
-        keys: one key, a `(1, H, W)` plane whose first axis is the slice axis. It is 0 where it is empty, and nowhere
+        keys: `(1, H, W)` planes whose first axis is the slice axis. They are 0 where they are empty, and nowhere
             negative. `spacing` is in the data, in mm.
         target_range: `T_hr` is uniform in this range, in mm, but never finer than the plane.
         pixel_range: in mm. For half of the planes the other edge is uniform in this range. For the others it is
             `T_hr`. Null makes it `T_hr` for all.
         size_range: the spacing is first multiplied by a factor, uniform in this range. The head becomes larger or
             smaller by it.
+        allow_missing_keys: keys may be missing.
     """
 
     def __init__(
@@ -77,8 +82,9 @@ class RandResampled(RandomizableTransform, MapTransform):
         target_range: tuple[float, float],
         pixel_range: tuple[float, float] | None,
         size_range: tuple[float, float],
+        allow_missing_keys: bool = False,
     ):
-        MapTransform.__init__(self, keys)
+        MapTransform.__init__(self, keys, allow_missing_keys)
         RandomizableTransform.__init__(self, prob=1.0)
         self.target_range = target_range
         self.pixel_range = pixel_range
@@ -94,15 +100,16 @@ class RandResampled(RandomizableTransform, MapTransform):
         self._spacing = (float(target), float(pixel))
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        (key,) = self.keys
         self.randomize(data["spacing"])
-        plane = data[key]
-        size = [max(1, round(n * s / new)) for n, s, new in zip(plane.shape[1:], self._native, self._spacing)]
-        filled = (plane > 0).to(plane)  # a scan without skull ends at a hard edge; the filter would soften it
-        values, coverage = resize(torch.stack([plane, filled]), size=size, mode="bicubic", antialias=True)
-        # bicubic undershoots beside bright edges
-        label = (values / coverage.clamp(min=0.5)).clamp(min=0) * (coverage >= 0.5)
-        return {**data, key: label, "spacing": self._spacing}
+        result = {**data, "spacing": self._spacing}
+        for key in self.key_iterator(result):
+            plane = result[key]
+            size = [max(1, round(n * s / new)) for n, s, new in zip(plane.shape[1:], self._native, self._spacing)]
+            filled = (plane > 0).to(plane)  # a scan without skull ends at a hard edge; the filter would soften it
+            values, coverage = resize(torch.stack([plane, filled]), size=size, mode="bicubic", antialias=True)
+            # bicubic undershoots beside bright edges
+            result[key] = (values / coverage.clamp(min=0.5)).clamp(min=0) * (coverage >= 0.5)
+        return result
 
 
 def ceta_coverage(gap: float | str, target: float, max_thickness: float) -> float:
@@ -301,7 +308,7 @@ def simulate(truth: MetaTensor, acquisition: Acquisition) -> MetaTensor:
     """
     a = acquisition
     affine = grid.fine_affine(truth.affine.numpy(), a.slice_axis, a.fine_count, a.slice_count, a.slice_spacing)
-    meta = {name: value for name, value in truth.meta.items() if name != "affine"}
+    meta = grid.meta_without_affine(truth)
     thick = MetaTensor(acquire(truth.as_tensor(), a), affine=torch.from_numpy(affine), meta=meta)
     a.attach(thick)
     return thick

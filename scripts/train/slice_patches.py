@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,11 @@ from monai.utils import convert_to_tensor
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..stack.acquisition import Acquisition
+from ..stack.acquisition import SLR, Acquisition
+from ..stack.profile import acquire
+from ..stack.tissue import TISSUE
 from .simulation import RandAcquired
 
-TISSUE = 0.08  # of intensities in [0, 1], above which a pixel is taken for tissue
 LEAST = 0.05  # of tissue; patches of air alone are drawn as if they held as much
 
 
@@ -36,12 +38,14 @@ class RandSlicePatchd(RandomizableTransform, MapTransform):
     Replaces the plane by `image`, `(1, slices, columns)`, the measured slices; the sharp `(1, rows, columns)`
     neighbouring rows of the fine grid that lie in the slices, NaN where the plane ends or the slices hold fewer;
     `rows`, `(rows,)`, their places in slices from the centre of the first; and `lengths`, `(4,)` in mm: slice
-    thickness, target, slice spacing, pixel. Where the stack has fewer slices, its last one is repeated. `proximal`,
-    `proximal_lengths` and `proximal_rows` say the same of the slices of CETA's pair, from the one that the first row
-    lies in; without a pair they repeat the former.
+    thickness, target, slice spacing, pixel. Where the stack has fewer slices, its last one is repeated. `guide` is the
+    guide's part of the sharp rows, and `guide_slices` its thick slices by the slice model, `(1, slices, columns)`. Both
+    are 0 where there is no guide. `proximal` and `proximal_...` say the same of the slices of CETA's pair, from the one
+    that the first row lies in; without a pair they repeat the former.
 
     Args:
-        keys: one key, a `(1, H, W)` plane in [0, 1] whose first axis is the slice axis; `spacing` in the data, in mm.
+        keys: one key, a `(1, H, W)` plane in [0, 1] whose first axis is the slice axis; `spacing` in the data, in mm,
+            and if there is one a `guide` of the same shape.
         acquired: draws the acquisition.
         slices, columns: of a patch.
         rows: at most.
@@ -61,6 +65,9 @@ class RandSlicePatchd(RandomizableTransform, MapTransform):
         target, pixel = data["spacing"]
         left = first_in_tissue(self.R, (label[0] > TISSUE).float().mean(0), self.columns)
         label = label[:, :, left : left + self.columns]  # before the simulation, whose time grows with the columns
+        guide = torch.zeros_like(label)
+        if "guide" in data:
+            guide = convert_to_tensor(data["guide"], track_meta=False)[:, :, left : left + self.columns]
         self.acquired.set_random_state(state=self.R)
         stacks = self.acquired.stacks(label, target)
         thick, acquisition = stacks[0]
@@ -68,29 +75,37 @@ class RandSlicePatchd(RandomizableTransform, MapTransform):
         places = acquisition.fine_rows - first
         (inside,) = np.nonzero((places >= -0.5) & (places < min(self.slices, thick.shape[1] - first) - 0.5))
         start = inside[0] + first_in_tissue(self.R, (label[0, inside] > TISSUE).float().mean(1), self.rows)
-        sharp = label[:, start : min(start + self.rows, inside[-1] + 1)]
-        lacking = [0, self.columns - sharp.shape[2], 0, self.rows - sharp.shape[1]]
+        rows = slice(start, min(start + self.rows, inside[-1] + 1))
+        lacking = [0, self.columns - label.shape[2], 0, self.rows - (rows.stop - rows.start)]
         pair, its = stacks[-1]
         other = first if len(stacks) == 1 else round(np.clip(its.fine_rows[start], 0, pair.shape[1] - 1))
-        image, rows, lengths = self._patch(thick, acquisition, first, start, pixel)
-        proximal, proximal_rows, proximal_lengths = self._patch(pair, its, other, start, pixel)
+        beside = pad(guide[:, rows], lacking)
+        near = self._patch(pair, its, other, start, pixel, guide)
         return {
-            "image": image,
-            key: pad(sharp, lacking, value=torch.nan),
-            "rows": rows,
-            "lengths": lengths,
-            "proximal": proximal,
-            "proximal_rows": proximal_rows,
-            "proximal_lengths": proximal_lengths,
+            **self._patch(thick, acquisition, first, start, pixel, guide),
+            key: pad(label[:, rows], lacking, value=torch.nan),
+            "guide": beside,
+            "proximal": near.pop("image"),
+            **{f"proximal_{name}": value for name, value in near.items()},
+            "proximal_guide": beside,
         }
 
     def _patch(
-        self, thick: Tensor, acquisition: Acquisition, first: int, start: int, pixel: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        self, thick: Tensor, acquisition: Acquisition, first: int, start: int, pixel: float, guide: Tensor
+    ) -> dict[Hashable, Tensor]:
         """The slices of a stack from `first` on, where the fine rows from `start` on lie in them, and the lengths."""
         a = acquisition
-        patch = thick[:, first : first + self.slices]
-        missing = [0, self.columns - patch.shape[2], 0, self.slices - patch.shape[1]]
+        modelled = acquire(guide, replace(a, profile=SLR))  # nobody knows a scan's profile
+
+        def patch(slices: Tensor) -> Tensor:
+            part = slices[:, first : first + self.slices]
+            return pad(part, [0, self.columns - part.shape[2], 0, self.slices - part.shape[1]], mode="replicate")
+
         rows = a.fine_rows[start] - first + a.target_spacing / a.slice_spacing * np.arange(self.rows)
         lengths = torch.tensor([a.slice_thickness, a.target_spacing, a.slice_spacing, pixel], dtype=torch.float32)
-        return pad(patch, missing, mode="replicate"), torch.from_numpy(rows).float(), lengths
+        return {
+            "image": patch(thick),
+            "rows": torch.from_numpy(rows).float(),
+            "lengths": lengths,
+            "guide_slices": patch(modelled),
+        }

@@ -22,28 +22,12 @@ SAMPLE = 1_000_000  # voxels that are looked at
 
 
 def check_truth(path: str, sharp_axes: Sequence[int]) -> None:
-    """Refuses what nothing sharp can be learnt from.
-
-    Args:
-        path: of a volume.
-        sharp_axes: array axes along which it is said to be sharp.
-
-    Raises:
-        InputError: if the file is broken or no 3-D scan, is constant, holds labels, or has slices farther apart than
-            `THIN` along an axis that is said to be sharp.
-    """
+    """Refuses what nothing sharp can be learnt from."""
     _check_truth(path, tuple(sharp_axes), _state(path))
 
 
 def check_label_map(path: str) -> None:
-    """Refuses what no contrast can be synthesised from.
-
-    Args:
-        path: of a label map.
-
-    Raises:
-        InputError: if the file is broken or no 3-D volume, is constant, or holds other than whole numbers.
-    """
+    """Refuses what no contrast can be synthesised from."""
     _check_label_map(path, _state(path))
 
 

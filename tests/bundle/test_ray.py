@@ -19,6 +19,8 @@ import yaml
 from scripts.inputs.sample import built_in_sample
 from tests.paper.test_experiments import NANO, PAIR, place  # noqa: F401  # a fixture
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("ray", reason="ray is not installed: pip install '.[ray]'")
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +63,7 @@ def scans(tmp_path):
     """Six crops of a thick scan of a real head, and a scan that cannot be rebuilt."""
     folder = tmp_path / "scans"
     folder.mkdir()
-    image = nib.load(built_in_sample(tmp_path)["image"])
+    image = nib.load(built_in_sample(tmp_path).source)
     for number, corner in enumerate(product((40, 72), (50, 82, 114))):
         crop = image.slicer[tuple(slice(at, at + 32) for at in corner) + (slice(10, 18),)]
         nib.save(crop, folder / f"head{number}.nii.gz")
@@ -154,7 +156,7 @@ def test_every_scan_is_done_once_though_a_worker_is_killed(scans, cluster, tmp_p
         (("--input", "absent.nii.gz"), "absent.nii.gz does not exist"),
         (("--input", ".", "--slice_thicknes", "3"), "--slice_thicknes is no option. Did you mean --slice_thickness?"),
         (("--input", "$print(1)"), "$print(1) begins with $"),
-        (("--input", "2024_01_15"), "Write it as ./2024_01_15."),
+        (("--input", "2024_01_15"), "Write it as ./NAME."),
     ],
 )
 def test_a_mistake_is_told_in_one_line_before_any_cluster_is_sought(typed, words, tmp_path):

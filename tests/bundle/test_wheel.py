@@ -29,7 +29,7 @@ for path in sorted(Path("scripts").rglob("*.py")):
 from tests.config_files import COMPLETE, leaves, located, raw
 for file in COMPLETE:
     for name, value in leaves(raw(file)):
-        if name.endswith("_target_") and not value.startswith("@"):
+        if name.endswith("_target_") and not value.startswith(("@", "$")):
             assert located(value) is not None, f"{file}: {value}"
 print("all there")
 """
@@ -37,7 +37,7 @@ print("all there")
 
 def modules_of(requirements):
     """Top-level modules that packages install."""
-    names = {re.match(r"[\w-]+", text)[0].lower().replace("_", "-") for text in requirements}
+    names = {re.match(r"[\w-]+", text)[0].lower().replace("_", "-") for text in requirements} - {PROJECT["name"]}
     found = set()
     for package in distributions():
         if package.metadata["Name"].lower().replace("_", "-") in names:
@@ -75,7 +75,7 @@ def test_the_wheel_holds_the_bundle_without_the_paper(wheel):
         for folder, endings in carried.items()
         for ending in endings.split()
         for path in (ROOT / folder).rglob(f"*.{ending}")
-        if "paper" not in path.relative_to(ROOT).parts
+        if "paper" not in path.relative_to(ROOT).parts and path.stem != "next"  # weights in the middle of a training
     }
     expected |= {f"drift_mri/{path.name}" for path in (ROOT / "drift_mri").glob("*.py")}
     assert wheel == expected | {"drift_mri/bundle/LICENSE", "drift_mri/bundle/README.md"}

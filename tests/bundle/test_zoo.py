@@ -8,31 +8,24 @@ from pathlib import Path
 
 import pytest
 import torch
-from monai.bundle import ConfigParser, ckpt_export, onnx_export, verify_metadata, verify_net_in_out
+from monai.bundle import ckpt_export, onnx_export, verify_metadata, verify_net_in_out
 
 from scripts.method.schedule import euler_times
-from tests.config_files import CONFIGS, ROOT, SCHEMA, on_planes
+from tests.config_files import CONFIGS, ROOT, SCHEMA, on_planes, parser
 from tests.outputs.test_versions import metadata, stated_versions
 from tests.processes import run
 
+pytestmark = pytest.mark.slow
+
 FILES = {"meta_file": str(CONFIGS / "metadata.json"), "config_file": str(CONFIGS / "inference.yaml")}
-TINY = {"network_def": on_planes(4, 8)}  # of the fixture `drift`
+SHIPPED = {"net_id": "network_def", "ckpt_file": str(ROOT / "models" / "model.pt"), **FILES}
 CLOSE = {"rtol": 0, "atol": 1e-4}
 
 
-@pytest.fixture
-def weights(tmp_path, drift):
-    torch.save(drift.state_dict(), tmp_path / "model.pt")
-    return str(tmp_path / "model.pt")
-
-
-OF_SLICES = {  # small, of the kind that ships
-    "network_def::apn::channels": [6, 8, 8],
-    "network_def::apn::blocks": [1, 1, 1],
-    "network_def::apn::fine_channels": 4,
-    "network_def::velocity::channels": [4, 8],
-    "network_def::velocity::width": 8,
-}
+@pytest.fixture(scope="module")
+def shipped():
+    """The network that ships, with its weights."""
+    return parser("inference.yaml").get_parsed_content("weights").eval()
 
 
 def calls_of_slices():
@@ -78,7 +71,6 @@ def test_files_are_formatted_as_the_zoo_wants():
     assert text.rstrip("\n") == json.dumps(metadata(), indent=4)
 
 
-@pytest.mark.slow
 def test_every_stated_version_is_at_the_package_index():
     """As the zoo installs them, name==version."""
     look_up = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--ignore-installed"]
@@ -106,51 +98,38 @@ def test_that_another_network_would_be_noticed():
 # Exports
 
 
-def test_torchscript_gives_the_eager_result_for_any_number_of_steps(tmp_path, weights, drift):
+def test_torchscript_gives_the_eager_result_for_any_number_of_steps(tmp_path, shipped):
     exported = str(tmp_path / "model.ts")
-    ckpt_export(net_id="network_def", filepath=exported, ckpt_file=weights, **FILES, **TINY)
+    ckpt_export(filepath=exported, bundle_root=str(ROOT), **SHIPPED)
     kept = {"metadata.json": "", "inference.json": ""}  # hosts read these
     network = torch.jit.load(exported, _extra_files=kept)
     assert json.loads(kept["metadata.json"])["version"] == metadata()["version"]
     assert json.loads(kept["inference.json"])["network_def"]["_target_"] == "scripts.method.networks.Drift"
+    assert {name for name, _ in network.named_parameters()} == set(shipped.state_dict())
+    with torch.no_grad():
+        for call in calls_of_slices():
+            torch.testing.assert_close(network(*call), shipped(*call), **CLOSE)
+            torch.testing.assert_close(network(call[0]), shipped(call[0]), **CLOSE)
+
+
+def test_torchscript_of_the_papers_kind_gives_the_eager_result(tmp_path, drift):
+    torch.save(drift.state_dict(), tmp_path / "model.pt")
+    exported = str(tmp_path / "model.ts")
+    given = {**SHIPPED, "ckpt_file": str(tmp_path / "model.pt"), "network_def": on_planes(4, 8)}
+    ckpt_export(filepath=exported, **given)
+    network = torch.jit.load(exported)
     with torch.no_grad():
         for call in calls():
             torch.testing.assert_close(network(*call), drift(*call), **CLOSE)
-            torch.testing.assert_close(network(call[0]), drift(call[0]), **CLOSE)
 
 
-def test_torchscript_of_the_kind_that_ships_gives_the_eager_result(tmp_path):
-    parser = ConfigParser(ConfigParser.load_config_file(FILES["config_file"]))
-    parser.update(OF_SLICES)
-    network = parser.get_parsed_content("network_def").eval()
-    for parameter in network.parameters():
-        torch.nn.init.normal_(parameter, std=0.1)
-    torch.save(network.state_dict(), tmp_path / "model.pt")
-    options = {name.replace("::", "#"): value for name, value in OF_SLICES.items()}
+def test_a_traced_network_gives_the_eager_result_for_an_image_alone(tmp_path, shipped):
     exported = str(tmp_path / "model.ts")
-    ckpt_export(net_id="network_def", filepath=exported, ckpt_file=str(tmp_path / "model.pt"), **FILES, **options)
-    scripted = torch.jit.load(exported)
-    with torch.no_grad():
-        for call in calls_of_slices():
-            torch.testing.assert_close(scripted(*call), network(*call), **CLOSE)
-            torch.testing.assert_close(scripted(call[0]), network(call[0]), **CLOSE)
-
-
-def test_a_traced_network_gives_the_eager_result_for_an_image_alone(tmp_path, weights, drift):
-    exported = str(tmp_path / "model.ts")
-    ckpt_export(
-        net_id="network_def",
-        filepath=exported,
-        ckpt_file=weights,
-        use_trace=True,
-        input_shape=[1, 1, 32, 32],
-        **FILES,
-        **TINY,
-    )
+    ckpt_export(filepath=exported, use_trace=True, input_shape=[1, 1, 32, 32], **SHIPPED)
     network = torch.jit.load(exported)
     with torch.no_grad():
         for image, _, _ in calls():
-            torch.testing.assert_close(network(image), drift(image), **CLOSE)
+            torch.testing.assert_close(network(image), shipped(image), **CLOSE)
 
 
 @pytest.fixture
@@ -173,13 +152,13 @@ def onnx():
     return load
 
 
-def test_monais_onnx_export_gives_the_eager_result_for_an_image_alone(tmp_path, weights, drift, onnx):
+def test_monais_onnx_export_gives_the_eager_result_for_an_image_alone(tmp_path, shipped, onnx):
     exported = str(tmp_path / "model.onnx")
     shape = [1, 1, 32, 32]
-    onnx_export(net_id="network_def", filepath=exported, ckpt_file=weights, input_shape=shape, **FILES, **TINY)
+    onnx_export(filepath=exported, input_shape=shape, **SHIPPED)
     image = 2 * torch.rand(shape, generator=torch.Generator().manual_seed(0)) - 1
     with torch.no_grad():
-        torch.testing.assert_close(onnx(exported)(image), drift(image), **CLOSE)
+        torch.testing.assert_close(onnx(exported)(image), shipped(image), **CLOSE)
 
 
 def documented(language):
@@ -187,7 +166,7 @@ def documented(language):
     return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "docs" / "exports.md").read_text(), re.M | re.S)
 
 
-def test_documented_onnx_export_gives_the_eager_result_for_planes_of_any_size(tmp_path, onnx):
+def test_documented_onnx_export_gives_the_eager_result_for_planes_of_any_size(tmp_path, shipped, onnx):
     """The documented code, with the weights that ship."""
     for name in ("configs", "models", "scripts"):
         (tmp_path / name).symlink_to(ROOT / name, target_is_directory=True)
@@ -198,10 +177,8 @@ def test_documented_onnx_export_gives_the_eager_result_for_planes_of_any_size(tm
         assert result.returncode == 0, result.stderr
     assert result.stdout.split("\n")[0] == "(4, 1, 160, 128)"
 
-    parser = ConfigParser(ConfigParser.load_config_file(FILES["config_file"]))
-    parser["bundle_root"] = str(ROOT)
-    network, exported = parser.get_parsed_content("weights").eval(), onnx(tmp_path / "model.onnx")
+    exported = onnx(tmp_path / "model.onnx")
     with torch.no_grad():
         for image, lengths, _, rows in calls_of_slices():
-            expected = network(image, lengths, euler_times(1), rows)
+            expected = shipped(image, lengths, euler_times(1), rows)
             torch.testing.assert_close(exported(image, lengths, rows), expected, **CLOSE)

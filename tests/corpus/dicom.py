@@ -18,6 +18,7 @@ VOXELS = np.random.default_rng(0).permutation(12 * 10 * 6).reshape(12, 10, 6).as
 DICOM_AFFINE = np.diag([-PIXEL[1], -PIXEL[0], 4.8, 1.0])
 DICOM_AFFINE[:3, 3] = ORIGIN * [-1, -1, 1]
 SERIES = (VOXELS, DICOM_AFFINE)
+ROUNDED = DICOM_AFFINE @ np.diag([1, 1 + 5e-4 / PIXEL[0], 1, 1])
 
 
 def dicom(change=lambda images: images, scans=(SERIES,), syntax=uid.ExplicitVRLittleEndian, **attributes) -> Maker:
@@ -58,6 +59,10 @@ def masked(images):
     for k, image in enumerate(images):
         image.PixelData = np.ascontiguousarray(MASKED[:, :, k].T).tobytes()
     return images
+
+
+def sent_twice(images):
+    return [*images, *mr_slices(VOXELS)]
 
 
 def compressed(images):
@@ -148,6 +153,31 @@ CORPUS: list[tuple[str, Maker, str]] = [
     ("DICOM without SliceThickness", dicom(SliceThickness=None), "correct"),
     ("DICOM with a thickness of 0", dicom(SliceThickness=0), "correct"),
     ("DICOM with a slice repeated", dicom(repeated), "correct"),
+    ("DICOM sent twice under new UIDs", dicom(sent_twice), "correct"),
+    (
+        "DICOM of every other slice turned by 0.01 degrees",
+        dicom(ImageOrientationPatient=lambda k: [1, 1.5e-4 * (k % 2), 0, -1.5e-4 * (k % 2), 1, 0]),
+        "correct",
+    ),
+    (
+        "DICOM of every other slice turned by half a degree",
+        dicom(ImageOrientationPatient=lambda k: [1, 9e-3 * (k % 2), 0, -9e-3 * (k % 2), 1, 0], scans=()),
+        NONE_FOUND,
+    ),
+    (
+        "DICOM of pixels that are rounded in every other slice",
+        dicom(PixelSpacing=lambda k: [PIXEL[0] + 1e-3 * (k % 2), PIXEL[1]], scans=[(VOXELS, ROUNDED)]),
+        "correct",
+    ),
+    ("DICOM of two echo times", dicom(EchoTime=lambda k: (12, 90)[k % 3 == 0], scans=()), NONE_FOUND),
+    ("DICOM of a b-value", dicom(DiffusionBValue=1000.0, scans=()), NONE_FOUND),
+    ("DICOM by echo-planar imaging", dicom(ScanningSequence="EP", scans=()), NONE_FOUND),
+    ("DICOM of the spine", dicom(BodyPartExamined="CSPINE", scans=()), NONE_FOUND),
+    (
+        "DICOM of the spine that is called a brain",
+        dicom(BodyPartExamined="CSPINE", SeriesDescription="BRAIN"),
+        "correct",
+    ),
     ("DICOM without a slice", dicom(without(2), scans=()), "1 of 6 slices missing"),
     ("DICOM with a slice out of place", dicom(moved(2, 1.0), scans=()), "unevenly"),
     ("DICOM with a tilted gantry", dicom(step=[0, 0.5, 4.8], scans=()), "sheared"),

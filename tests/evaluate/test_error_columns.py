@@ -9,12 +9,11 @@ import pandas as pd
 import pytest
 import torch
 
+from benchmarks.coverage import draw as coverage_picture
 from scripts.evaluate.metrics import covered, regions_covered, width_and_rank
 from scripts.evaluate.paired import NOMINAL, by_networks, evaluate
-from scripts.method.calibration import LEVELS, person
 from scripts.rebuild.error_map import ErrorMaps
 from scripts.rebuild.inferer import DriftInferer
-from tests.benchmarks.coverage import draw as coverage_picture
 from tests.evaluate.test_paired import CUBIC, write_phantom
 from tests.method.test_error_pattern import CALIBRATION, with_error
 
@@ -77,12 +76,3 @@ def test_the_columns_are_the_methods_with_a_map_alone_and_change_nothing_else(tm
     assert "coverage at 90 %" in (tmp_path / "out" / "evaluation.md").read_text()
     coverage_picture(pd.read_csv(tmp_path / "out" / "evaluation.csv"), tmp_path / "coverage.png")
     assert (tmp_path / "coverage.png").stat().st_size > 1000
-
-
-def test_the_evaluated_person_does_not_calibrate(tmp_path):
-    """Of two people one has scores that cover nothing. That one is the volume's own."""
-    none, all_ = [[1e-9 * level for level in LEVELS]] * 2, [[1e9 * level for level in LEVELS]] * 2
-    calibration = replace(CALIBRATION, people={person("a"): none, person("b"): all_})
-    assert table(tmp_path, calibration).loc["DRIFT", "coverage_50"] == 1.0
-    calibration = replace(CALIBRATION, people={person("a"): all_, person("b"): none})
-    assert table(tmp_path, calibration).loc["DRIFT", "coverage_99"] < 0.2

@@ -121,7 +121,7 @@ def test_gradient_rmse_of_a_ramp(axis):
 def test_head_mask_is_the_filled_head():
     grid = torch.stack(torch.meshgrid(*(torch.arange(n) - (n - 1) / 2 for n in (32, 36, 40)), indexing="ij"))
     radius = grid.square().sum(0).sqrt()
-    truth = torch.where(radius < 14, 100.0, 1.0)
+    truth = torch.where(radius < 14, 100.0 + radius / 100, 1.0)  # tissue is never of one value
     truth[radius < 9] = 0.0  # a dark inside
     truth[0, 0, 0] = 100.0  # a bright speck in the air
     assert torch.equal(tissue.head_mask(truth), radius < 14)
@@ -130,8 +130,9 @@ def test_head_mask_is_the_filled_head():
 
 def test_the_head_begins_at_a_tenth_of_its_range():
     truth = torch.zeros(20, 20, 20)
-    truth[5:15, 5:15, 5:10], truth[5:15, 5:15, 10:12], truth[5:15, 5:15, 3:5] = 100.0, 11.0, 9.0
-    assert torch.equal(tissue.head_mask(truth), truth > 10)
+    tissue_there = 100.0 + torch.linspace(0, 1, 500).reshape(10, 10, 5)
+    truth[5:15, 5:15, 5:10], truth[5:15, 5:15, 10:12], truth[5:15, 5:15, 3:5] = tissue_there, 11.0, 9.0
+    assert torch.equal(tissue.head_mask(truth), truth > 10.1)
 
 
 def test_head_mask_fills_what_is_open_at_the_border():

@@ -53,20 +53,20 @@ def command(tmp_path):
 
 @pytest.fixture
 def volume():
-    return MetaTensor(head()[None], affine=torch.from_numpy(random_affine((1.0, 1.1, 1.2), 0)))
+    return MetaTensor(head(), affine=torch.from_numpy(random_affine((1.0, 1.1, 1.2), 0)))
 
 
 def test_the_command_gets_the_volume_and_its_labels_come_back(command, volume, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = segmenter(command())(volume, "it")
-    assert np.array_equal(found.labels, np.digitize(volume[0].numpy(), [200, 650]))
+    found = segmenter(command()).labels(volume, "it")
+    assert np.array_equal(found.labels, np.digitize(volume.numpy(), [200, 650]))
     assert np.allclose(found.affine, volume.affine, atol=1e-4)
     assert not list(tmp_path.rglob("spoilt"))
 
 
 @pytest.mark.parametrize("last", MAIMED)
 def test_what_a_segmenter_does_wrong_is_one_line(command, volume, refusal, last):
-    assert re.search(MAIMED[last], refusal(segmenter(command(last)), volume, "it"))
+    assert re.search(MAIMED[last], refusal(segmenter(command(last)).labels, volume, "it"))
 
 
 @pytest.mark.parametrize(
@@ -88,11 +88,9 @@ def test_a_program_that_cannot_be_run_is_told(tmp_path, volume, refusal):
     program = tmp_path / "seg"
     program.write_text("#!/no/such/interpreter\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    assert "cannot be run: No such file" in refusal(Segmenter.of(f"{program} {{image}} {{labels}}"), volume, "it")
-
-
-def test_no_segmenter():
-    assert segmenter(None) is None
+    assert "cannot be run: No such file" in refusal(
+        Segmenter.of(f"{program} {{image}} {{labels}}").labels, volume, "it"
+    )
 
 
 def test_agreement_is_the_mean_dice_of_the_labels():
@@ -134,9 +132,3 @@ def test_the_evaluation_compares_what_is_segmented(command, write_nifti, tmp_pat
     assert dice["oracle"] == 1.0 and 0.3 < dice["cubic spline"] < 1.0
     assert "| Dice |" in (tmp_path / "out" / "evaluation.md").read_text()
     assert "dice" in pd.read_csv(tmp_path / "out" / "evaluation.csv") and nib.load(path).shape == (30, 32, 40)
-
-
-def test_without_a_segmenter_there_is_no_column(write_nifti, tmp_path):
-    item = {"label": str(write_nifti(head().numpy())), "sharp_axes": (2,), "subject": "a", "contrast": "T1w"}
-    rows = evaluate([item], {"linear": partial(interpolate, method="linear")}, tmp_path / "out", [4.0])
-    assert not {"dice", "sharpness", "brisque"} & {*rows, *pd.read_csv(tmp_path / "out" / "evaluation.csv")}

@@ -45,6 +45,7 @@ def test_each_way_has_a_row_and_together_is_the_best(tmp_path, refusal):
     table = evaluate_several([volume], methods, tmp_path / "out", [6.0], motion=(3, 3), noise=0.0).set_index("method")
     assert list(table.index) == [f"cubic spline, {way}" for way in ("stack 1", "stack 2", "mean", "together")]
     assert table["psnr_head"].idxmax() == "cubic spline, together"
+    assert table["weave"]["cubic spline, together"] > 1.2 and table["weave"].notna().all()
     assert (table["turn_error"] < 0.3).all() and (table["shift_error"] < 0.3).all()
     assert json.loads((tmp_path / "out" / "evaluation.json").read_text())["options"]["stacks"] == 2
 

@@ -2,6 +2,7 @@
 
 import logging
 import re
+from dataclasses import replace
 
 import nibabel as nib
 import numpy as np
@@ -12,6 +13,7 @@ from scipy.interpolate import CubicSpline
 
 from scripts.evaluate import metrics
 from scripts.evaluate.with_truth import compare_with_truth, draw_comparison
+from scripts.inputs.scan import Scan
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import fine_affine
 from scripts.stack.profile import acquire
@@ -19,7 +21,7 @@ from scripts.stack.profile import acquire
 
 @pytest.fixture
 def case(tmp_path, phantom):
-    """A sharp volume, its 4 mm slices and a stand-in for the result, as the bundle leaves them; an item of `scans`."""
+    """A sharp volume, its 4 mm slices and a stand-in for the result, as the bundle leaves them."""
 
     def write(axis=2):
         affine = np.diag([1.0, 1.0, 1.0, 1.0])
@@ -34,11 +36,8 @@ def case(tmp_path, phantom):
             ("case_sr", result, affine),
         ):
             nib.save(nib.Nifti1Image(data, place), tmp_path / f"{name}.nii.gz")
-        return {
-            "image": str(tmp_path / "case.nii.gz"),
-            "truth": str(tmp_path / "case_truth.nii.gz"),
-            "result": str(tmp_path / "case_sr"),
-        }
+        path, truth = tmp_path / "case.nii.gz", tmp_path / "case_truth.nii.gz"
+        return Scan(str(path), path, (path,), tmp_path / "case_sr", truth=truth)
 
     return write
 
@@ -60,8 +59,8 @@ def test_the_logged_numbers_are_those_of_the_files(axis, case, tmp_path, caplog)
     caplog.set_level(logging.INFO, logger="drift")
     item = case(axis)
     compare_with_truth([item], str(tmp_path))
-    truth = read(item["truth"])
-    expected = {"cubic": cubic_by_scipy(read(item["image"]), axis), "DRIFT": read(tmp_path / "case_sr.nii.gz")}
+    truth = read(item.truth)
+    expected = {"cubic": cubic_by_scipy(read(item.source), axis), "DRIFT": read(tmp_path / "case_sr.nii.gz")}
     lines = [m for m in caplog.messages if "PSNR" in m]
     assert len(lines) == 2
     for line, (label, volume) in zip(lines, expected.items()):
@@ -83,7 +82,7 @@ def test_the_picture_is_written_and_named(case, tmp_path, caplog):
 def test_a_result_on_another_grid_is_told_of_and_not_compared(case, tmp_path, caplog):
     """As with --target_thickness 0.8."""
     item = case()
-    nib.save(nib.Nifti1Image(np.ones((9, 9, 9), np.float32), np.eye(4)), item["result"] + ".nii.gz")
+    nib.save(nib.Nifti1Image(np.ones((9, 9, 9), np.float32), np.eye(4)), f"{item.result}.nii.gz")
     with caplog.at_level(logging.INFO, logger="drift"):
         compare_with_truth([item], str(tmp_path))
     assert "on another grid than the truth" in caplog.text and not list(tmp_path.glob("*.png"))
@@ -91,9 +90,7 @@ def test_a_result_on_another_grid_is_told_of_and_not_compared(case, tmp_path, ca
 
 def test_scans_without_truth_are_left_out(case, tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="drift")
-    item = case()
-    del item["truth"]
-    compare_with_truth([item, {"image": "elsewhere.nii.gz", "result": "elsewhere_sr"}], str(tmp_path))
+    compare_with_truth([replace(case(), truth=None)], str(tmp_path))
     compare_with_truth([], str(tmp_path))
     assert not caplog.messages and not list(tmp_path.glob("*.png"))
 

@@ -1,7 +1,6 @@
 """BIDS: which sidecar says what, and which scans are taken."""
 
 import logging
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from scripts.errors import InputError
 from scripts.inputs import bids
 from scripts.inputs.scans import scans
+from scripts.inputs.selection import Selection
 from tests.bids_files import add_scan, write
 
 THIN = 1.3  # mm
@@ -105,21 +105,21 @@ def test_the_thick_anatomical_scans_of_a_dataset_are_taken(tmp_path, caplog):
         add_scan(root, name)
     add_scan(root, "sub-01/anat/sub-01_T1w.nii.gz", np.diag([1.3, 1.0, 1.0, 1.0]))
     (root / "sub-01/anat/sub-01_T2w.json").write_text("{}")
-    items = scans(root, out, THIN)
-    assert [item["image"] for item in items] == [str(root / name) for name in taken]
-    assert [Path(item["result"]).relative_to(out).as_posix() for item in items] == [
+    items = scans(root, out, Selection(THIN))
+    assert [item.source for item in items] == [root / name for name in taken]
+    assert [item.result.relative_to(out).as_posix() for item in items] == [
         "sub-01/anat/sub-01_desc-sr_T2w",
         "sub-02/ses-1/anat/sub-02_ses-1_desc-sr_FLAIR",
     ]
-    assert {item["dataset"] for item in items} == {str(root)}
-    assert items[0]["sources"] == [str(root / taken[0]), str(root / "sub-01/anat/sub-01_T2w.json")]
+    assert {item.dataset for item in items} == {root}
+    assert items[0].files == (root / taken[0], root / "sub-01/anat/sub-01_T2w.json")
     assert any("sub-01_T1w.nii.gz is skipped" in m and "slices 1.3 mm apart" in m for m in caplog.messages)
 
 
 def test_a_scan_that_cannot_be_read_is_taken_so_that_it_is_told(tmp_path):
     root = write(tmp_path)
     add_scan(root, "sub-01/anat/sub-01_T2w.nii.gz").write_bytes(b"")
-    assert len(scans(root, tmp_path / "out", THIN)) == 1
+    assert len(scans(root, tmp_path / "out", Selection(THIN))) == 1
 
 
 @pytest.mark.parametrize("name", ["sub-01_mod-T2w_defacemask", "sub-01_part-phase_T2w", "sub-01_part-imag_T2starw"])
@@ -127,13 +127,13 @@ def test_masks_and_phases_are_no_scans_to_rebuild(name, tmp_path):
     root = write(tmp_path)
     add_scan(root, "sub-01/anat/sub-01_T2w.nii.gz")
     add_scan(root, f"sub-01/anat/{name}.nii.gz")
-    assert [Path(item["image"]).name for item in scans(root, tmp_path / "out", THIN)] == ["sub-01_T2w.nii.gz"]
+    assert [item.source.name for item in scans(root, tmp_path / "out", Selection(THIN))] == ["sub-01_T2w.nii.gz"]
 
 
 def test_a_dataset_without_thick_scans_is_told(tmp_path):
     add_scan(write(tmp_path), "sub-01/anat/sub-01_T1w.nii.gz", np.eye(4))
     with pytest.raises(InputError, match="no thick-slice scan was found"):
-        scans(tmp_path, tmp_path / "out", THIN)
+        scans(tmp_path, tmp_path / "out", Selection(THIN))
 
 
 # --- no scan is left out without a word ---
@@ -156,7 +156,7 @@ def test_what_a_bidsignore_names_is_skipped_with_a_line(lines, left_out, tmp_pat
     suffixes = ["FLAIR", "T1w", "T2w"]
     for suffix in suffixes:
         add_scan(root, f"sub-01/anat/sub-01_{suffix}.nii.gz")
-    found = [Path(item["image"]).name for item in scans(root, tmp_path / "out", THIN)]
+    found = [item.source.name for item in scans(root, tmp_path / "out", Selection(THIN))]
     assert found == [f"sub-01_{suffix}.nii.gz" for suffix in suffixes if suffix not in left_out]
     for suffix in suffixes:
         path = root / f"sub-01/anat/sub-01_{suffix}.nii.gz"
@@ -168,9 +168,9 @@ def test_what_is_no_anatomical_scan_of_a_dataset_is_told(tmp_path, log):
     root = write(tmp_path)
     for name in ("anat/sub-01_T2w", "anat/sub-01_T1map", "anat/sub-01_UNIT1", "func/sub-01_task-rest_bold", "dwi/x"):
         add_scan(root, f"sub-01/{name}.nii.gz")
-    assert len(scans(root, tmp_path / "out", THIN)) == 1
+    assert len(scans(root, tmp_path / "out", Selection(THIN))) == 1
     assert "sub-01_T1map.nii.gz is skipped: its name says that it is a mask, a map or a phase image." in log.text
-    assert "sub-01_UNIT1.nii.gz is skipped: UNIT1 is no suffix of an anatomical magnitude image." in log.text
+    assert "sub-01_UNIT1.nii.gz is skipped: UNIT1 is none of the suffixes that are taken: FLAIR, " in log.text
     assert f"2 volumes such as {root / 'sub-01/dwi/x.nii.gz'} are left out: of a dataset the scans in" in log.text
 
 
@@ -178,13 +178,13 @@ def test_linked_subjects_are_subjects(tmp_path):
     root = write(tmp_path / "ds")
     add_scan(tmp_path, "elsewhere/anat/sub-01_T2w.nii.gz")
     (root / "sub-01").symlink_to("../elsewhere")
-    (item,) = scans(root, tmp_path / "out", THIN)
-    assert item["result"] == str(tmp_path / "out/sub-01/anat/sub-01_desc-sr_T2w")
+    (item,) = scans(root, tmp_path / "out", Selection(THIN))
+    assert item.result == tmp_path / "out/sub-01/anat/sub-01_desc-sr_T2w"
 
 
 def test_one_scan_in_two_formats_does_not_stop_a_dataset(tmp_path, log):
     root = write(tmp_path / "ds")
     for name in ("sub-01/anat/sub-01_T2w.nii.gz", "sub-01/anat/sub-01_T2w.nii", "sub-02/anat/sub-02_T2w.nii.gz"):
         add_scan(root, name)
-    assert [Path(item["image"]).name for item in scans(root, "out", THIN)] == ["sub-01_T2w.nii", "sub-02_T2w.nii.gz"]
+    assert [item.source.name for item in scans(root, "out", Selection(THIN))] == ["sub-01_T2w.nii", "sub-02_T2w.nii.gz"]
     assert "sub-01_T2w.nii.gz is skipped: it would have the result of" in log.text

@@ -14,6 +14,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
+import torch
 
 from tests.corpus import dicom, examine, folders, formats, nifti
 from tests.corpus.examine import Finding, wrong
@@ -96,7 +97,8 @@ def table() -> str:
         "runs it through `configs/inference.yaml` and checks what is said here: the result lies where the scan lies",
         "and holds its values, or there is one message. None ends in a traceback, a hang, a changed input or a",
         "partial file.",
-        "Warnings, and what was skipped and why, stand behind the outcome.",
+        "Warnings, and what was skipped and why, stand behind the outcome. One warning is left out: where nothing",
+        "states the slice thickness, the slice spacing is taken for it.",
         "",
         "| input | outcome |",
         "|---|---|",
@@ -104,7 +106,8 @@ def table() -> str:
     for name, _, _ in CORPUS:
         found = finding(name)
         outcome = " ".join(found.errors) or "rebuilt"
-        text = "; ".join([outcome, *found.remarks]).replace("|", "\\|").replace("\n", " ")
+        remarks = [one for one in found.remarks if "nothing states the slice thickness" not in one]
+        text = "; ".join([outcome, *remarks]).replace("|", "\\|").replace("\n", " ")
         lines.append(f"| {name} | {text} |")
     return "\n".join(lines) + "\n"
 
@@ -123,6 +126,7 @@ def fits(found: Finding, outcome: str) -> bool:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # a forked process has none of the others
     unfit = [name for name, _, outcome in CORPUS if not fits(finding(name), outcome)]
     if unfit:
         raise SystemExit(f"not written, since these inputs do not end as they should: {', '.join(unfit)}")

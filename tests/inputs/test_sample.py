@@ -9,7 +9,9 @@ import torch
 
 from scripts.errors import InputError
 from scripts.inputs.sample import built_in_sample
+from scripts.inputs.scan import Scan
 from scripts.inputs.scans import scans
+from scripts.inputs.selection import Selection
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.profile import acquire
 
@@ -17,20 +19,14 @@ from scripts.stack.profile import acquire
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sample") / "new" / "out"
-    (item,) = scans(None, folder, 1.3)
-    return folder, item, nib.load(item["truth"]), nib.load(item["image"])
+    (item,) = scans(None, folder, Selection(1.3))
+    return folder, item, nib.load(item.truth), nib.load(item.source)
 
 
 def test_the_sample_is_one_scan_with_its_truth(sample):
     folder, item, _, _ = sample
-    image = str(folder / "icbm152.nii.gz")
-    assert item == {
-        "truth": str(folder / "icbm152_truth.nii.gz"),
-        "image": image,
-        "name": image,
-        "sources": [image, str(folder / "icbm152.json")],
-        "result": str(folder / "icbm152_sr"),
-    }
+    image, truth = folder / "icbm152.nii.gz", folder / "icbm152_truth.nii.gz"
+    assert item == Scan(str(image), image, (image, folder / "icbm152.json"), folder / "icbm152_sr", truth=truth)
     assert sorted(p.name for p in folder.iterdir()) == ["icbm152.json", "icbm152.nii.gz", "icbm152_truth.nii.gz"]
     assert json.loads((folder / "icbm152.json").read_text()) == {"SliceThickness": 5.0}
 

@@ -1,5 +1,6 @@
 """Which scans are taken to be rebuilt, from files, folders and lists, and where their results go."""
 
+import json
 import re
 import tracemalloc
 from pathlib import Path
@@ -11,8 +12,9 @@ from pydicom import uid
 from pydicom.encaps import encapsulate
 
 from scripts.errors import InputError
-from scripts.inputs.readers import ScanReader
-from scripts.inputs.scans import scans
+from scripts.inputs.scan import Scan
+from scripts.inputs.scans import guide_named, scans
+from scripts.inputs.selection import Selection
 from tests.dicom_files import mr_slices, save
 
 THIN = 1.3  # mm
@@ -29,7 +31,7 @@ def add(path, spacing=(1, 1, 5), voxels=VOXELS):
 
 def names(source, out="nowhere", thin=THIN):
     """Of the scans that are taken."""
-    return [Path(item["image"]).name for item in scans(source, out, thin)]
+    return [item.source.name for item in scans(source, out, Selection(thin))]
 
 
 def touch(root, *names):
@@ -42,11 +44,10 @@ def touch(root, *names):
 
 @pytest.mark.parametrize("name", ["a.nii.gz", "b.nii", "c.mgz", "d.nrrd", "e.mha", "f.x.nii.gz"])
 def test_a_file_is_its_own_scan_with_its_result_in_the_output_folder(name, tmp_path):
-    path = str(touch(tmp_path, name) / name)
-    (item,) = scans(path, tmp_path / "out", THIN)
+    path = touch(tmp_path, name) / name
+    (item,) = scans(path, tmp_path / "out", Selection(THIN))
     stem = {"f.x.nii.gz": "f.x"}.get(name, name[0])
-    result = str(tmp_path / "out" / f"{stem}_sr")
-    assert item == {"image": path, "name": path, "sources": [path], "result": result}
+    assert item == Scan(str(path), path, (path,), tmp_path / "out" / f"{stem}_sr")
     assert not (tmp_path / "out").exists()
 
 
@@ -55,33 +56,29 @@ def test_the_sources_of_a_scan_are_all_its_files(tmp_path):
     touch(tmp_path, "a.nii.gz", "a.json", "b.json", "c.nhdr", "c.raw.gz", "d.mhd", "d.raw", "voxels of d.raw")
     (tmp_path / "c.nhdr").write_text("NRRD0004\ndata file: ./c.raw.gz\n")
     (tmp_path / "d.mhd").write_text("NDims = 3\nElementDataFile = voxels of d.raw\n")
-    found = {scan: scans(tmp_path / scan, tmp_path, THIN)[0]["sources"] for scan in ("a.nii.gz", "c.nhdr", "d.mhd")}
-    assert {scan: [Path(p).name for p in paths] for scan, paths in found.items()} == {
+    names = ("a.nii.gz", "c.nhdr", "d.mhd")
+    found = {name: scans(tmp_path / name, tmp_path, Selection(THIN))[0].files for name in names}
+    assert {scan: [path.name for path in paths] for scan, paths in found.items()} == {
         "a.nii.gz": ["a.nii.gz", "a.json"],
         "c.nhdr": ["c.nhdr", "c.raw.gz"],
         "d.mhd": ["d.mhd", "voxels of d.raw"],
     }
 
 
-def test_a_single_file_may_be_a_result(tmp_path):
-    touch(tmp_path, "a_sr.nii.gz")
-    assert len(scans(tmp_path / "a_sr.nii.gz", tmp_path, THIN)) == 1
-
-
 @pytest.mark.parametrize("name", ["a_sr.nii.gz", "a_sr_error.nii.gz"])
 def test_a_result_that_is_passed_over_is_named(name, tmp_path, log):
     touch(tmp_path, "a.nii.gz", name)
-    assert len(scans(tmp_path, tmp_path, THIN)) == 1
+    assert len(scans(tmp_path, tmp_path, Selection(THIN))) == 1
     assert f"{tmp_path / name} is skipped: its name ends in _sr" in log.text
 
 
 def test_a_folder_is_searched_at_any_depth_without_results_and_hidden_files(tmp_path):
     found = ["a.nii.gz", "deep/er/b.nii", "deep/a.nii.gz", "sr/c.nii.gz", "d_sr_2.nii.gz", "sr.nii.gz"]
     touch(tmp_path, *found, "a_sr.nii.gz", "deep/b_sr.nii", ".123-a.nii.gz", "a.json", "x.dcm", "a.nii.gz.part")
-    items = scans(tmp_path, tmp_path, THIN)
-    assert {item["image"] for item in items} == {str(tmp_path / name) for name in found}
-    assert all("truth" not in item and "dataset" not in item for item in items)
-    assert items == scans(str(tmp_path), tmp_path, THIN)
+    items = scans(tmp_path, tmp_path, Selection(THIN))
+    assert {item.source for item in items} == {tmp_path / name for name in found}
+    assert all(item.truth is None and item.dataset is None for item in items)
+    assert items == scans(str(tmp_path), tmp_path, Selection(THIN))
 
 
 @pytest.mark.parametrize(
@@ -98,22 +95,22 @@ def test_a_folder_is_searched_at_any_depth_without_results_and_hidden_files(tmp_
 def test_what_is_no_scan_is_refused(files, source, message, tmp_path):
     touch(tmp_path, *files)
     with pytest.raises(InputError, match=message) as caught:
-        scans(tmp_path / source, tmp_path / "out", THIN)
+        scans(tmp_path / source, tmp_path / "out", Selection(THIN))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
 
 
 def test_results_lie_as_the_scans_of_a_folder_do(tmp_path):
     touch(tmp_path, "in/a.nii.gz", "in/sub-1/a.nii.gz", "in/sub-1/deep/b.mgz")
-    results = {item["result"] for item in scans(tmp_path / "in", tmp_path / "out", THIN)}
-    assert results == {str(tmp_path / "out" / name) for name in ("a_sr", "sub-1/a_sr", "sub-1/deep/b_sr")}
+    results = {item.result for item in scans(tmp_path / "in", tmp_path / "out", Selection(THIN))}
+    assert results == {tmp_path / "out" / name for name in ("a_sr", "sub-1/a_sr", "sub-1/deep/b_sr")}
 
 
 def test_a_list_holds_files_and_folders(tmp_path):
     touch(tmp_path, "a.nii.gz", "in/b.nii", "in/deep/c.nii.gz")
-    items = scans([str(tmp_path / "a.nii.gz"), str(tmp_path / "in")], tmp_path / "out", THIN)
-    assert [Path(item["image"]).name for item in items] == ["a.nii.gz", "b.nii", "c.nii.gz"]
-    assert [Path(item["result"]).relative_to(tmp_path / "out").as_posix() for item in items] == [
+    items = scans([str(tmp_path / "a.nii.gz"), str(tmp_path / "in")], tmp_path / "out", Selection(THIN))
+    assert [item.source.name for item in items] == ["a.nii.gz", "b.nii", "c.nii.gz"]
+    assert [item.result.relative_to(tmp_path / "out").as_posix() for item in items] == [
         "a_sr",
         "b_sr",
         "deep/c_sr",
@@ -136,48 +133,31 @@ def test_scans_whose_results_would_be_one_keep_the_names_of_their_folders(files,
     touch(tmp_path, *files.split())
     monkeypatch.chdir(tmp_path)
     for before in (Path(), tmp_path):
-        items = scans([str(before / name) for name in given.split()], tmp_path / "out", THIN)
-        found = [Path(item["result"]).relative_to(tmp_path / "out").as_posix() for item in items]
+        items = scans([str(before / name) for name in given.split()], tmp_path / "out", Selection(THIN))
+        found = [item.result.relative_to(tmp_path / "out").as_posix() for item in items]
         assert found == results.split()
     (tmp_path / "out").mkdir()
     for name in found:  # as a run writes them beside the scans
         touch(tmp_path, f"{name}.nii.gz")
-    again = scans([str(tmp_path / name) for name in given.split()], tmp_path / "out", THIN)
-    assert [item["result"] for item in again] == [item["result"] for item in items]
+    again = scans([str(tmp_path / name) for name in given.split()], tmp_path / "out", Selection(THIN))
+    assert [item.result for item in again] == [item.result for item in items]
 
 
 @pytest.mark.parametrize("given", ["a.nii.gz a.nii.gz", "a.nii.gz ./a.nii.gz", ". a.nii.gz", "a.nii.gz ."])
 def test_one_scan_given_twice_is_one_scan(given, tmp_path, monkeypatch):
     touch(tmp_path, "a.nii.gz")
     monkeypatch.chdir(tmp_path)
-    assert [item["result"] for item in scans(given.split(), "out", THIN)] == ["out/a_sr"]
+    assert [item.result for item in scans(given.split(), "out", Selection(THIN))] == [Path("out/a_sr")]
 
 
 # --- no scan is left out without a word ---
 
 
-@pytest.mark.parametrize("name", ["B.NII.GZ", "b.NII", "B.MGZ", "B.HDR", "b.MHA"])
-def test_endings_may_be_capitals(name, tmp_path):
-    if name.endswith("A"):
-        touch(tmp_path, name)
-    else:
-        image = nib.Nifti1Pair if name == "B.HDR" else nib.MGHImage if name == "B.MGZ" else nib.Nifti1Image
-        nib.save(image(VOXELS, np.diag([1.0, 1.0, 5.0, 1.0])), tmp_path / name.lower())
-        for path in list(tmp_path.iterdir()):
-            path.rename(path.with_name(name if path.name == name.lower() else path.name.upper()))
-    (item,) = scans(tmp_path, tmp_path / "out", THIN)
-    assert Path(item["image"]).name == name and Path(item["result"]).name == f"{name[0]}_sr"
-    if not name.endswith("A"):
-        array, meta = ScanReader().get_data(ScanReader().read(item["image"]))
-        np.testing.assert_array_equal(array, VOXELS)
-        assert len(item["sources"]) == 1 + (name == "B.HDR") and meta["affine"][2, 2] == 5
-
-
 @pytest.mark.parametrize("given", ["b.IMG", "b.HDR"])
 def test_either_half_of_a_pair_is_the_scan(given, tmp_path):
     nib.save(nib.Nifti1Pair(VOXELS, np.eye(4)), tmp_path / "b.HDR")
-    (item,) = scans(tmp_path / given, tmp_path, THIN)
-    assert Path(item["image"]).name == "b.HDR" and len(item["sources"]) == 2
+    (item,) = scans(tmp_path / given, tmp_path, Selection(THIN))
+    assert item.source.name == "b.HDR" and len(item.files) == 2
 
 
 def test_voxels_without_their_header_are_named(tmp_path, log):
@@ -195,8 +175,8 @@ def test_linked_folders_are_searched(tmp_path):
     (tmp_path / "in/sub-2").symlink_to("../elsewhere/sub-2")
     (tmp_path / "in/dicom").symlink_to("../elsewhere/dicom")
     (tmp_path / "in/loop").symlink_to(".")
-    items = scans(tmp_path / "in", tmp_path / "out", THIN)
-    results = [Path(item["result"]).relative_to(tmp_path / "out").as_posix() for item in items]
+    items = scans(tmp_path / "in", tmp_path / "out", Selection(THIN))
+    results = [item.result.relative_to(tmp_path / "out").as_posix() for item in items]
     assert results[:2] == ["sub-1/a_sr", "sub-2/a_sr"] and len(results) == 3
 
 
@@ -246,24 +226,6 @@ def test_an_empty_slice_does_not_make_a_scan_a_mask(tmp_path):
 
 
 # --- names are names ---
-
-
-@pytest.mark.parametrize("source", ["", [""], ["a.nii.gz", ""]])
-def test_an_empty_name_is_not_the_folder_that_one_is_in(source, tmp_path, monkeypatch):
-    """Defect 11: `--input "$FILE"` with FILE unset rebuilt all scans of the working folder."""
-    add(tmp_path / "a.nii.gz")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=r"--input is empty: expected a scan, a folder, or a list"):
-        scans(source, tmp_path / "out", THIN)
-
-
-@pytest.mark.parametrize("start", ["$", "%", "@", "~", "#", "-", "$(touch x)", "'", '"', "['a']", "{a}", "*", "2024"])
-@pytest.mark.parametrize("make", [lambda name: name, lambda name: [name]])
-def test_any_name_is_a_name(start, make, tmp_path, monkeypatch):
-    add(tmp_path / f"{start}scan.nii.gz")
-    monkeypatch.chdir(tmp_path)
-    (item,) = scans(make(f"{start}scan.nii.gz"), "out", THIN)
-    assert (item["image"], item["result"]) == (f"{start}scan.nii.gz", f"out/{start}scan_sr")
 
 
 # --- which volumes of a folder are scans to rebuild: one rule ---
@@ -340,14 +302,15 @@ def test_what_is_thin_is_what_the_weights_were_trained_for(tmp_path):
     add(tmp_path / "a.nii.gz", (1, 1, 1.8))
     assert names(tmp_path, thin=1.7) == ["a.nii.gz"]
     with pytest.raises(InputError, match=rf"^{re.escape(str(tmp_path))}: no thick-slice scan"):
-        scans([tmp_path], tmp_path / "out", 2.0)
+        scans([tmp_path], tmp_path / "out", Selection(2.0))
 
 
 NOT_SCANS = (
     "mask brain_mask T2w_seg sub-1_dseg x_labels sub-1_label-GM_probseg sub-1_T1map sub-1_task-rest_bold a_aseg "
 )
 NOT_SCANS += (
-    "sub-1_dwi sub-1_phasediff sub-1_part-phase_T2w sub-1_mod-T2w_defacemask aparc+aseg sub-1_magnitude1 x_MASK"
+    "sub-1_dwi sub-1_phasediff sub-1_part-phase_T2w sub-1_mod-T2w_defacemask aparc+aseg sub-1_magnitude1 x_MASK "
+    "8_swi_e1_ph 8_swi_real 8_swi_e2_imaginary 9_ep2d_diff_3scan_trace_p2_ADC 9_AX_DWI_b1000 bold_SBRef 11_mIP_Images"
 )
 
 
@@ -360,7 +323,30 @@ def test_masks_maps_and_series_by_their_names_are_skipped_with_a_line(name, tmp_
     assert names(path) == [path.name]
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32])
+@pytest.mark.parametrize("ending", [".nii.gz", ".mgz"])
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"ImageType": ["DERIVED", "PRIMARY", "MNIP"]}, "its sidecar says: projections"),
+        ({"Modality": "CT"}, "its sidecar says: not MR: the modality is CT"),
+        ({"BodyPartExamined": "KNEE"}, "its sidecar says: not a head"),
+        (None, "a diffusion series, whose b-values lie beside it"),
+    ],
+)
+def test_what_its_sidecar_says_is_no_head_is_skipped_unless_it_is_asked_for(fields, reason, ending, tmp_path, log):
+    add(tmp_path / "in/scan.nii.gz")
+    path = add(tmp_path / f"in/a/4_x{ending}")
+    beside = path.with_name("4_x.bval" if fields is None else "4_x.json")
+    beside.write_text("0 1000" if fields is None else json.dumps(fields))
+    assert names(tmp_path / "in") == ["scan.nii.gz"]
+    (told,) = [m for m in log.messages if f"{path} is skipped: {reason}" in m]
+    name = re.search("--include (.*) takes it nevertheless", told)[1]
+    (item,) = scans(tmp_path / "in", tmp_path / "out", Selection(THIN, include=name))
+    assert item.source == path
+    assert names(path) == [path.name]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 @pytest.mark.parametrize(("count", "taken"), [(1, False), (2, False), (40, False), (300, True)])
 def test_volumes_of_few_whole_numbers_are_label_maps(count, taken, dtype, tmp_path, log):
     voxels = (VOXELS % count).astype(dtype) if count < 256 or dtype != np.uint8 else VOXELS.astype(np.uint8)
@@ -391,4 +377,87 @@ def test_a_header_that_names_a_file_elsewhere_is_taken_so_that_it_is_told(tmp_pa
     """Defect 12: the other scans of the folder go on, and no file but the header is read for the hash."""
     add(tmp_path / "scan.nii.gz")
     (tmp_path / "a.mhd").write_text("NDims = 3\nElementDataFile = /etc/hostname\n")
-    assert [str(tmp_path / "a.mhd")] in [item["sources"] for item in scans(tmp_path, "out", THIN)]
+    assert (tmp_path / "a.mhd",) in [item.files for item in scans(tmp_path, "out", Selection(THIN))]
+
+
+# A guide
+
+
+def test_a_named_guide_guides_all_but_itself(tmp_path):
+    paths = [add(tmp_path / f"{name}.nii.gz") for name in ("a", "b", "guide")]
+    found = scans(paths, tmp_path / "out", Selection(THIN), guide=paths[2])
+    assert [None if one.guide is None else one.guide.source for one in found] == [paths[2], paths[2], None]
+    assert found[0].guide.files == (paths[2],)
+
+
+def test_a_thin_series_may_guide(tmp_path):
+    save(tmp_path, mr_slices(VOXELS, spacing=1.0, SliceThickness=1.0, PixelSpacing=[1.0, 1.0]))
+    assert guide_named(tmp_path).is_dicom
+
+
+def test_a_guide_that_is_not_there_is_refused(tmp_path):
+    for path in (tmp_path / "absent.nii.gz", tmp_path):
+        with pytest.raises(InputError, match="--guide"):
+            guide_named(path)
+
+
+HEAD = np.random.default_rng(1).integers(0, 1000, (20, 20, 20)).astype(np.int16)
+
+
+def guides(source, selection=None, guide="auto"):
+    """The names of scans that are rebuilt and those of their guides."""
+    found = scans(source, "nowhere", selection or Selection(THIN), guide=guide)
+    return {Path(one.name).name: one.guide and Path(one.guide.name).name for one in found}
+
+
+def examination(folder, person=""):
+    add(folder / f"{person}FLAIR.nii.gz")
+    add(folder / f"{person}T1w.nii.gz", (1, 1, 1), HEAD)
+    add(folder / f"{person}T2w.nii.gz", (1, 1, 1), HEAD)
+    return folder
+
+
+def test_the_best_scan_beside_a_thick_one_guides_it(tmp_path, log):
+    for guide in ("auto", True):
+        assert guides(examination(tmp_path), guide=guide) == {"FLAIR.nii.gz": "T1w.nii.gz"}
+    (one,) = scans(tmp_path, "nowhere", Selection(THIN), guide="auto")
+    assert "one is FLAIR, the other T1w" in one.guide_reason and one.guide.files == (tmp_path / "T1w.nii.gz",)
+    assert f"T1w.nii.gz guides {tmp_path}/FLAIR.nii.gz" in log.text
+
+
+def test_a_mask_a_result_and_what_is_shut_out_guide_nothing(tmp_path):
+    examination(tmp_path)
+    add(tmp_path / "T1w.nii.gz", (1, 1, 1), (HEAD > 500).astype(np.int16))
+    (tmp_path / "T2w.nii.gz").rename(tmp_path / "T2w_sr.nii.gz")
+    assert guides(tmp_path) == {"FLAIR.nii.gz": None}
+    examination(tmp_path)
+    assert guides(tmp_path, Selection(THIN, exclude="T1*")) == {"FLAIR.nii.gz": "T2w.nii.gz"}
+
+
+def test_what_is_not_included_may_guide(tmp_path):
+    assert guides(examination(tmp_path), Selection(THIN, include="FLAIR*")) == {"FLAIR.nii.gz": "T1w.nii.gz"}
+
+
+def test_no_scan_of_another_person_or_session_guides(tmp_path):
+    root = touch(tmp_path, "dataset_description.json")
+    (root / "dataset_description.json").write_text('{"Name": "a", "BIDSVersion": "1.8.0"}')
+    for session in ("ses-1", "ses-2"):
+        examination(root / "sub-01" / session / "anat", f"sub-01_{session}_")
+    (root / "sub-01/ses-2/anat/sub-01_ses-2_T1w.nii.gz").unlink()
+    (root / "sub-01/ses-2/anat/sub-01_ses-2_T2w.nii.gz").unlink()
+    add(root / "sub-02" / "anat" / "sub-02_FLAIR.nii.gz")
+    assert guides(root) == {
+        "sub-01_ses-1_FLAIR.nii.gz": "sub-01_ses-1_T1w.nii.gz",
+        "sub-01_ses-2_FLAIR.nii.gz": None,
+        "sub-02_FLAIR.nii.gz": None,
+    }
+
+
+def test_a_thin_series_of_the_study_guides(tmp_path):
+    for number, (name, spacing) in enumerate((("t2 flair tra", 5.0), ("t1 mprage", 1.0), ("t2 tse tra", 5.0)), start=1):
+        uids = {"SeriesInstanceUID": f"1.2.3.{number}", "SeriesNumber": number, "SeriesDescription": name}
+        images = mr_slices(VOXELS, spacing=spacing, SliceThickness=spacing, PixelSpacing=[1.0, 1.0], **uids)
+        save(tmp_path / str(number), images)
+    found = guides(tmp_path)
+    assert sorted(bool(one) for one in found.values()) == [True, True]
+    assert len(set(found.values())) == 1 and "mprage" in next(iter(found.values()))

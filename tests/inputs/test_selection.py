@@ -39,8 +39,8 @@ def dataset(tmp_path):
 
 
 def taken(source, **choice):
-    found = scans(source, "nowhere", THIN, Selection(**choice))
-    return {Path(item["name"]).name.removesuffix(".nii.gz") for item in found}
+    found = scans(source, "nowhere", Selection(THIN, **choice))
+    return {Path(item.name).name.removesuffix(".nii.gz") for item in found}
 
 
 @pytest.mark.parametrize(
@@ -125,13 +125,13 @@ def test_a_session_that_is_not_there_is_refused_with_those_that_are(dataset):
 
 def test_what_is_skipped_is_remembered_with_the_reason(tree):
     thin, result = add(tree / "thin.nii.gz", (1.0, 1.0, 1.0, 1.0)), add(tree / "a_sr.nii.gz")
-    scans(tree, "nowhere", THIN, selection := Selection())
+    scans(tree, "nowhere", selection := Selection(THIN))
     ((name, why),) = selection.skipped
     assert name == str(thin) and "isotropic already" in why and result.exists(), "a result is no scan"
 
 
 def test_of_many_names_a_few_are_shown():
-    selection = Selection(include="x")
+    selection = Selection(THIN, include="x")
     for k in range(30):
         assert not selection.takes(f"scan{k}")
     with pytest.raises(InputError, match=r"scan0, scan1, scan2, scan3, scan4 and 25 more\."):

@@ -11,13 +11,12 @@ from scripts.errors import InputError
 from scripts.method.calibration import LEVELS, Calibration
 from scripts.method.error_pattern import ErrorPatternNetwork
 from scripts.method.losses import ErrorLoss
-from scripts.method.networks import add_error_network
 from scripts.method.weights import load_weights, read_card, save_weights
 from tests.conftest import CARD, untrained
 from tests.method.test_networks import image, perturb
 
 LENGTHS = torch.tensor([5.0, 1.0, 5.0])
-CALIBRATION = Calibration([3.0, 5.0], {"a": [list(LEVELS), list(LEVELS)]}, (0.7, 0.1), (30.0, 0.4, 1.0))
+CALIBRATION = Calibration([3.0, 5.0], [[list(LEVELS), list(LEVELS)]], (0.7, 0.1), (30.0, 0.4, 1.0))
 
 
 def network():
@@ -37,8 +36,7 @@ def rows(count, step=0.2):
 def with_error():
     """Both stages and an error network with weights of chance."""
     drift = untrained()
-    add_error_network(drift, untrained())
-    perturb(drift.error)
+    drift.error = perturb(ErrorPatternNetwork())
     return drift
 
 
@@ -59,6 +57,19 @@ def test_the_distance_of_a_row_from_its_slice_counts_and_not_its_side():
     assert torch.allclose(
         net(planes(), place, LENGTHS), net(planes(), place.round() - (place - place.round()), LENGTHS), atol=1e-5
     )
+
+
+def test_it_is_told_each_length_and_how_far_the_families_are_apart():
+    net, told = network(), []
+    net.layers[0].register_forward_pre_hook(lambda _, given: told.append(given[0][0]))
+    x = planes()
+    net(x, rows(24), torch.tensor([4.0, 0.8, 5.0]))
+    result, slices, apart = x[0]
+    expected = [result + 1, 4 * (result - slices), 8 * apart, (1 + 300 * apart).log(), torch.ones_like(apart)]
+    torch.testing.assert_close(told[0][:5], torch.stack(expected))
+    place = 2 * (rows(24) - rows(24).round()).abs()
+    torch.testing.assert_close(told[0][5:7, :, 0], torch.stack([place, place**2]))
+    torch.testing.assert_close(told[0][7:, 0, 0], torch.tensor([4 / 0.8, 5 / 4, 0.8]).log())
 
 
 def test_air_around_a_head_changes_nothing_in_it():
@@ -96,10 +107,13 @@ def test_the_loss_is_least_at_the_errors_own_size_and_hardly_minds_a_factor():
 # Weights
 
 
-def test_weights_that_hold_it_bring_it(tmp_path):
-    trained = with_error()
+def test_weights_that_hold_it_load_into_a_network_that_has_one_alone(tmp_path):
+    trained, other = with_error(), untrained()
     save_weights(trained, tmp_path / "model.pt", replace(CARD, error_map=CALIBRATION), torch.float32)
-    loaded = load_weights(untrained(), tmp_path / "model.pt")
+    with pytest.raises(InputError, match=r"error\.layers\.0\.bias is \(24,\) in the file, absent in the network"):
+        load_weights(other, tmp_path / "model.pt")
+    other.error = ErrorPatternNetwork()
+    loaded = load_weights(other, tmp_path / "model.pt")
     assert all(torch.equal(a, b) for a, b in zip(trained.state_dict().values(), loaded.state_dict().values()))
     assert read_card(tmp_path / "model.pt").error_map.factor(4.0, 0.9) == CALIBRATION.factor(4.0, 0.9)
 
@@ -118,7 +132,7 @@ def test_the_calibration_of_another_version_is_named(tmp_path):
     card = json.loads((tmp_path / "model.json").read_text())
     card["error_map"]["standing_in"] = card["error_map"].pop("exponents")
     (tmp_path / "model.json").write_text(json.dumps(card))
-    with pytest.raises(InputError, match=r"thicknesses, people, regions, standing_in: that is .* another version"):
+    with pytest.raises(InputError, match=r"regions, guided, standing_in: that is .* another version"):
         read_card(tmp_path / "model.pt")
 
 
@@ -127,4 +141,4 @@ def test_an_error_network_that_lacks_a_part_is_refused(tmp_path):
     state = {name: value for name, value in trained.state_dict().items() if name != "error.layers.0.bias"}
     torch.save(state, tmp_path / "model.pt")
     with pytest.raises(InputError, match=r"error\.layers\.0\.bias is missing in the file"):
-        load_weights(untrained(), tmp_path / "model.pt")
+        load_weights(with_error(), tmp_path / "model.pt")

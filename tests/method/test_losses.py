@@ -60,34 +60,9 @@ def test_charbonnier_is_quadratic_near_and_absolute_far():
     assert value(-1.7) == pytest.approx(1.7 - EPSILON, rel=1e-6)
 
 
-def test_charbonnier_gradcheck():
-    x = images(seed=1).requires_grad_()
-    assert gradcheck(lambda x: losses.charbonnier(x, images(seed=2)), x)
-    at_truth = images(seed=2).requires_grad_()
-    losses.charbonnier(at_truth, images(seed=2)).backward()
-    assert torch.equal(at_truth.grad, torch.zeros_like(at_truth))
-
-
-def test_reconstruction_is_zero_at_the_truth():
-    x = images(2, size=16)
-    assert losses.ReconstructionLoss(paper.SSIM_WEIGHT)(x, x).item() == pytest.approx(0, abs=1e-6)
-
-
 def test_reconstruction_without_ssim_is_charbonnier():
     x, y = images(2, 16, seed=1), images(2, 16, seed=2)
     torch.testing.assert_close(losses.ReconstructionLoss(0.0)(x, y), losses.charbonnier(x, y))
-
-
-def test_reconstruction_is_linear_in_the_ssim_weight():
-    x, y = images(2, 16, seed=1), images(2, 16, seed=2)
-    none, half, one = (losses.ReconstructionLoss(weight)(x, y) for weight in (0.0, paper.SSIM_WEIGHT, 1.0))
-    torch.testing.assert_close(half - none, (one - none) / 2, rtol=1e-5, atol=1e-7)
-
-
-def test_ssim_means_the_same_at_every_grey_level():
-    loss = losses.ReconstructionLoss(1.0)
-    near_zero = loss(torch.full((1, 1, 12, 12), 0.02), torch.full((1, 1, 12, 12), -0.02))
-    assert near_zero.item() < 0.05  # unshifted, the sign alone would cost more than 1
 
 
 def test_reconstruction_worked_value():
@@ -103,26 +78,6 @@ def test_ssim_agrees_with_a_plain_loop(level):
     value = losses.ReconstructionLoss(1.0)(x, y) - losses.charbonnier(x, y)
     expected = ssim_loss_by_loop(1 + x[0, 0], 1 + y[0, 0])
     assert value.item() == pytest.approx(expected.item(), abs=1e-4)
-
-
-def test_ssim_takes_intensities_in_the_papers_range():
-    low, high = paper.INTENSITY_RANGE
-    assert losses.INTENSITY_RANGE == high - low
-    assert losses.ReconstructionLoss(1.0).ssim.data_range == high - low
-
-
-def test_reconstruction_is_the_mean_over_the_batch():
-    x, y = images(3, 12, seed=1), images(3, 12, seed=2)
-    loss = losses.ReconstructionLoss(paper.SSIM_WEIGHT)
-    parts = torch.stack([loss(x[k : k + 1], y[k : k + 1]) for k in range(3)])
-    torch.testing.assert_close(loss(x, y), parts.mean(), rtol=1e-5, atol=1e-6)
-
-
-def test_ssim_gradcheck():
-    # MONAI's SSIM computes in single precision whatever its input: a larger step, looser tolerances
-    ssim = losses.ReconstructionLoss(paper.SSIM_WEIGHT).ssim
-    x, y = (0.5 + images(1, 11, seed=1)).requires_grad_(), 0.5 + images(1, 11, seed=2)
-    assert gradcheck(lambda x: ssim(x, y).double(), x, eps=1e-2, atol=1e-4, rtol=1e-2, nondet_tol=1e-6)
 
 
 def test_reconstruction_gradient_agrees_with_a_plain_loop():
@@ -161,13 +116,6 @@ def test_huber_is_quadratic_near_and_absolute_far():
     assert value(-50.0, 1e6) == pytest.approx(50**2 / 2, rel=1e-9)
 
 
-def test_huber_gradient_is_bounded_by_delta():
-    x0, x1 = images(2, seed=1), images(2, seed=2)
-    v = (100 * images(2, seed=3)).requires_grad_()
-    losses.FlowLoss(0.1, 1.0)(v, path(x0, x1)).backward()
-    assert v.grad.abs().max() <= 0.1 / v.numel() + 1e-12
-
-
 @pytest.mark.parametrize("partner", [(), (0,), (1, 0)])
 def test_flow_loss_gradcheck(partner):
     x0, x1 = images(4, seed=1), images(4, seed=2)
@@ -176,21 +124,10 @@ def test_flow_loss_gradcheck(partner):
     assert gradcheck(lambda v: loss(v, path(x0, x1, partner)), v)
 
 
-def test_ceta_is_zero_when_endpoints_agree():
-    x0 = images(2, seed=1)
-    end = images(1, seed=2)
-    assert losses.ceta(end - x0, path(x0, x0, [0])).item() == pytest.approx(0, abs=1e-30)
-
-
 def test_ceta_worked_value():
     x0 = torch.tensor([0.1, 9.0, 0.4], dtype=torch.float64).view(3, 1, 1, 1)  # the last is the partner of the first
     v = torch.tensor([0.5, 9.0, 0.0], dtype=torch.float64).view(3, 1, 1, 1)  # ends at 0.6 and 0.4
     assert losses.ceta(v, path(x0, x0, [0])).item() == pytest.approx(0.04, rel=1e-9)
-
-
-def test_ceta_does_not_care_where_the_common_endpoint_lies():
-    x0, v, shift = images(2, seed=1), images(2, seed=2), images(1, seed=3)
-    torch.testing.assert_close(losses.ceta(v + shift, path(x0, x0, [0])), losses.ceta(v, path(x0, x0, [0])))
 
 
 def test_ceta_counts_pairs_alone():

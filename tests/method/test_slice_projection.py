@@ -17,7 +17,7 @@ LENGTHS = (4.0, 1.0, 5.0, 0.8)  # mm: thickness, target, spacing, pixel
 
 def fresh(channels=(6, 8, 10), blocks=(1, 1, 2)):
     torch.manual_seed(0)
-    return SliceProjectionNetwork(channels, blocks, 4).eval()
+    return SliceProjectionNetwork(channels, blocks, 4, 4).eval()
 
 
 def network(**sizes):
@@ -30,6 +30,12 @@ def lengths(*values):
 
 def rows(count, step=0.2, first=-0.4):
     return first + step * torch.arange(count, dtype=torch.float32)[None]
+
+
+def guide(count=20, slices=6, width=9, batch=2):
+    """A guide and slices of it, unrelated to the scan."""
+    torch.manual_seed(7)
+    return torch.rand(batch, 1, count, width) * 2 - 1, torch.rand(batch, 1, slices, width) * 2 - 1
 
 
 def close(a, b, tolerance=1e-5):
@@ -47,18 +53,6 @@ def test_the_result_has_the_rows_asked_for_and_the_columns_of_the_slices(slices,
     )
     assert result.shape == (2, 1, count, width)
     assert result.isfinite().all()
-
-
-def test_without_rows_they_are_the_slices_own():
-    net, x = network(), image(2, 6, 9)
-    close(net(x, lengths()), net(x, lengths(), torch.arange(6.0)[None]))
-
-
-def test_lengths_and_rows_of_one_serve_a_batch():
-    net, x = network(), image(3, 6, 9)
-    one = net(x, lengths(), rows(20))
-    close(one, net(x, lengths().expand(3, -1), rows(20).expand(3, -1)))
-    close(one, torch.cat([net(part, lengths(), rows(20)) for part in x.split(1)]))
 
 
 # At the start
@@ -81,15 +75,6 @@ def test_at_the_start_constants_and_ramps_stay():
 
 
 # What it knows
-
-
-def test_whole_slices_move_the_result():
-    """By a slice the rows among the slices move by five; far from the ends, of which the network knows."""
-    net, x = network(), image(1, 40, 8)
-    count = 5 * 40
-    first, second = net(x, lengths(), rows(count)), net(x.roll(3, 2), lengths(), rows(count))
-    close(first[:, :, 80:115], second[:, :, 95:130])
-    assert (first - second.roll(-15, 2))[:, :, :5].abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("changed", range(4))
@@ -116,28 +101,88 @@ def test_outside_is_not_between():
     assert (matrix[0, 0] - matrix[0, 2]).abs().max() > 1e-3
 
 
-def test_far_air_changes_nothing():
-    """More air around a head, in the plane or beyond the outermost slices, as a larger field of view has."""
-    net, x = network(channels=(6, 8), blocks=(1, 1)), torch.full((1, 1, 40, 96), -1.0)
-    x[:, :, 12:28, 32:64] = image(1, 16, 32)
-    whole = net(x, lengths(), rows(200))
-    cut = net(x[:, :, 4:36, 8:88], lengths(), rows(160))
-    close(whole[:, :, 60:140, 32:64], cut[:, :, 40:120, 24:56])
+def test_the_geometry_is_told_as_logarithms_of_ratios_and_of_the_spacing():
+    expected = torch.tensor([[4 / 5, 1 / 5, 0.8 / 5, 5]]).log()
+    close(network().geometry(lengths()), expected)
+
+
+def test_a_row_is_told_its_place_and_on_which_side_of_all_centres_it_lies():
+    net, told = network(), []
+    net.mixer.perceptron.register_forward_pre_hook(lambda _, given: told.append(given[0]))
+    net(image(1, 3, 8), lengths(), torch.tensor([[-0.4, 0.0, 0.25, 2.0, 2.4]]))
+    close(told[0][0, :, 0], torch.tensor([-1.0, -1.0, -0.5, 1.0, 1.0]))
+    close(told[0][0, :, 1], torch.tensor([-0.4, 0.0, 0.0, 0.0, 0.4]))
+    turn = 2 * torch.pi * torch.tensor([0.0, 0.0, 0.25, 1.0, 1.0])  # one slice is one turn
+    close(told[0][0, :, 2:6], torch.stack([turn.sin(), turn.cos(), (2 * turn).sin(), (2 * turn).cos()], 1))
+
+
+@torch.no_grad()
+def test_blocks_are_residual_and_what_was_left_out_on_the_way_down_is_added_on_the_way_up():
+    net = network()
+    block, x = fresh().trunk.down[0].blocks[0], torch.randn(1, 6, 5, 8)
+    close(block(x, torch.ones(1, 32)), x + block.conv2(block.conv1(x).relu()))
+    block = net.trunk.down[0].blocks[0]
+    block.conv2.weight.zero_()
+    block.conv2.bias.zero_()
+    close(block(x, torch.zeros(1, 32)), x)
+    for up in net.trunk.up:
+        up.weight.zero_()
+        up.bias.zero_()
+    seen, told = torch.rand(1, 2, 5, 8), torch.zeros(1, 32)
+    close(net.trunk(seen, told), net.trunk.after[-1](net.trunk.down[0](seen, told), told))
+    for part in (net, net.guide):
+        part.fine2.weight.zero_()
+        part.fine2.bias.zero_()
+        caught: list = []
+        part.fine1.register_forward_hook(lambda *call, caught=caught: caught.append(call[2]))
+        part.fine3.register_forward_pre_hook(lambda _, given, caught=caught: caught.append(given[0]))
+        net(image(2, 6, 9), lengths(), rows(20), *guide())
+        close(caught[1], caught[0].relu())
 
 
 def test_air_beyond_the_edges_is_as_air():
     """The first layer sees the same, whether air was measured there or nothing was."""
     trunk = network().trunk
-    x = torch.zeros(1, 1, 8, 8)
-    x[:, :, 2:6, 2:6] = 1 + image(1, 4, 4)
+    x = torch.zeros(1, 2, 8, 8)
+    x[:, :, 2:6, 2:6] = 1 + image(2, 4, 4).movedim(0, 1)
     first = trunk.down[0].enter
     close(first(x)[:, :, 2:6, 2:6], first(x[:, :, 2:6, 2:6]))
 
 
 def test_every_parameter_gets_a_gradient():
     net = network()
-    net(image(2, 6, 9), torch.cat([lengths(), 1.2 * lengths() ** 0.9]), rows(20)).square().mean().backward()
+    told = torch.cat([lengths(), 1.2 * lengths() ** 0.9])
+    net(image(2, 6, 9), told, rows(20), *guide()).square().mean().backward()
     assert [name for name, p in net.named_parameters() if p.grad is None or not p.grad.any()] == []
+
+
+# A guide
+
+
+def test_at_the_start_a_guide_changes_nothing():
+    x = image(2, 6, 9)
+    close(fresh()(x, lengths(), rows(20), *guide()), fresh()(x, lengths(), rows(20)))
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_guide_and_its_slices_matter(part):
+    net, x, both, other = network(), image(2, 6, 9), list(guide()), list(guide())
+    other[part] = other[part].flip(3)
+    assert (net(x, lengths(), rows(20), *both) - net(x, lengths(), rows(20), *other)).abs().max() > 1e-4
+
+
+def test_a_guide_that_saw_nothing_is_none():
+    """In one plane of a batch, beside one that saw something."""
+    net, x, (seen, slices) = network(), image(2, 6, 9), guide()
+    seen[0] = slices[0] = -1.0
+    result = net(x, lengths(), rows(20), seen, slices)
+    close(result[:1], net(x[:1], lengths(), rows(20)))
+    assert (result[1:] - net(x[1:], lengths(), rows(20))).abs().max() > 1e-3
+
+
+def test_a_guide_without_its_slices_is_refused():
+    with pytest.raises(ValueError, match="guide_slices"):
+        network()(image(2, 6, 9), lengths(), rows(20), guide()[0])
 
 
 # As the stage 1 of DRIFT
@@ -157,10 +202,6 @@ def test_drift_takes_it_and_refines_its_rows(drift):
     close(drift(x, lengths(), euler_times(1), place), moved)
 
 
-def test_drift_keeps_the_shape_of_an_image_alone(drift):
-    assert drift(image(2, 8, 16)).shape == (2, 1, 8, 16)
-
-
 def test_it_compiles(drift):
     stored = io.BytesIO()
     torch.jit.save(torch.jit.script(drift), stored)
@@ -168,3 +209,5 @@ def test_it_compiles(drift):
     compiled, x = torch.jit.load(stored), image(2, 4, 8)
     close(compiled(x, lengths(), euler_times(2), rows(16)), drift(x, lengths(), euler_times(2), rows(16)))
     close(compiled(x), drift(x))
+    given = x, lengths(), euler_times(2), rows(16), *guide(16, 4, 8)
+    close(compiled(*given), drift(*given))

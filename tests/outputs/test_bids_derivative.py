@@ -11,6 +11,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from scripts.errors import InputError, input_error
 from scripts.inputs.bids import by_drift, derivative_name, description
@@ -41,7 +42,8 @@ def test_the_description_says_what_made_the_derivative_and_where_its_sources_are
     bids.write_description(out, root, "0.1.0")
     content = json.loads((out / "dataset_description.json").read_text())
     assert content["DatasetType"] == "derivative"
-    assert content["GeneratedBy"] == [{"Name": "DRIFT", "Version": "0.1.0"}]
+    (tool,) = content["GeneratedBy"]
+    assert (tool["Name"], tool["Version"], tool.get("Container", {})) == ("DRIFT", "0.1.0", bids.container())
     assert (out / content["DatasetLinks"]["raw"]).resolve() == root.resolve()
     assert not Path(content["DatasetLinks"]["raw"]).is_absolute(), "a dataset may move with its derivatives"
     assert "Authors" not in content and "the dataset x, rebuilt by DRIFT 0.1.0" in (out / "README").read_text()
@@ -61,12 +63,46 @@ def test_the_authors_are_the_sources_and_a_readme_of_the_users_stays(tmp_path):
     authors = ["A. Ardern", "B. \u0106osi\u0107"]
     root = write(tmp_path / "ds", **{"dataset_description.json": {"Name": "x{y}", "Authors": authors}})
     bids.write_description(tmp_path / "a", root, "0.1.0")
-    assert json.loads((tmp_path / "a" / "dataset_description.json").read_text())["Authors"] == authors
+    citation = yaml.safe_load((tmp_path / "a" / "CITATION.cff").read_text())
+    assert [one["name"] for one in citation["authors"]] == authors
+    assert "Authors" not in json.loads((tmp_path / "a" / "dataset_description.json").read_text()), (
+        "BIDS wants one place"
+    )
     assert "the dataset x{y}, rebuilt" in (tmp_path / "a" / "README").read_text()
     write(tmp_path / "b", **{"README.md": "mine"})
     (tmp_path / "b" / "dataset_description.json").unlink()
     bids.write_description(tmp_path / "b", root, "0.1.0")
     assert (tmp_path / "b" / "README.md").read_text() == "mine" and not (tmp_path / "b" / "README").exists()
+
+
+def test_the_citation_names_the_software_and_the_paper_as_the_bundles_own_does(tmp_path):
+    root = write(tmp_path / "ds")
+    bids.write_description(tmp_path / "a", root, "0.1.0")
+    citation = yaml.safe_load((tmp_path / "a" / "CITATION.cff").read_text())
+    assert citation["authors"] == [{"name": "the authors of x"}]
+    own = yaml.safe_load((Path(bids.__file__).parents[2] / "CITATION.cff").read_text())
+    assert citation["references"][1:] == own["references"]
+    assert citation["references"][0]["authors"] == own["authors"]
+
+
+@pytest.mark.parametrize(
+    ("mark", "environment", "told"),
+    [
+        (None, {}, {}),
+        (None, {"APPTAINER_CONTAINER": "/images/drift.sif"}, {"Type": "apptainer", "URI": "file:///images/drift.sif"}),
+        ("run/.containerenv", {"DRIFT_IMAGE": "drift-mri:1"}, {"Type": "podman", "Tag": "drift-mri:1"}),
+        (".dockerenv", {}, {"Type": "docker"}),
+    ],
+)
+def test_the_container_is_told_by_its_marks(mark, environment, told, tmp_path, monkeypatch):
+    for name in ("APPTAINER_CONTAINER", "DRIFT_IMAGE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    if mark:
+        (tmp_path / mark).parent.mkdir(exist_ok=True)
+        (tmp_path / mark).touch()
+    assert bids.container(tmp_path) == told
 
 
 FOREIGN = '{"Name": "mine", "BIDSVersion": "1.9.0", "GeneratedBy": [{"Name": "fMRIPrep"}]}'
@@ -141,7 +177,15 @@ def test_a_dataset_becomes_a_derivative_that_a_validator_accepts(dataset, bundle
     stems = ["sub-01/anat/sub-01_desc-sr_T2w", "sub-02/anat/sub-02_desc-sr_FLAIR"]
     assert tree(out).keys() == {
         *(f"{stem}.{ending}" for stem in stems for ending in ("nii.gz", "json", "html")),
-        *("dataset_description.json", ".bidsignore", "summary.csv", "drift.log", "index.html", "README"),
+        *(
+            "dataset_description.json",
+            ".bidsignore",
+            "summary.csv",
+            "drift.log",
+            "index.html",
+            "README",
+            "CITATION.cff",
+        ),
     }
     first, second = (json.loads((out / f"{stem}.json").read_text()) for stem in stems)
     assert first["Sources"] == ["bids:raw:sub-01/anat/sub-01_T2w.nii.gz", "bids:raw:T2w.json"]
@@ -181,6 +225,8 @@ def test_error_maps_regions_and_scans_with_a_description_are_valid_too(dataset, 
     assert (out / "sub-01/anat/sub-01_desc-preprocsrerror_T1w_regions.csv").is_file()
     sidecar = json.loads((out / "sub-01/anat/sub-01_desc-srerror_T2w.json").read_text())
     assert sidecar["Description"].startswith("Half-width") and sidecar["SkullStripped"] is False
+    facts = json.loads((out / "sub-01/anat/sub-01_desc-sr_T2w.json").read_text())["Facts"]
+    assert "a guess" in facts["skull"][1], "no sidecar says it"
     assert validator_errors(out) == []
     bundle(dataset, output_dir=str(out), error_map=True, regions=str(regions))
     assert set(outcomes(out)) == {"complete already"}
@@ -203,6 +249,17 @@ def test_a_dataset_is_never_its_own_output_folder(dataset, bundle):
     assert "output_dir" in str(input_error(caught.value))
     after = tree(dataset)
     assert {name: after.get(name) for name in before} == before
+
+
+@pytest.mark.parametrize("name", ["sub-01", "sub-01/anat/new", "code/out", "link/new"])
+def test_no_part_of_a_raw_dataset_is_an_output_folder(name, tmp_path):
+    root = write(tmp_path / "ds")
+    (root / "sub-01").mkdir(exist_ok=True)
+    (root / "link").symlink_to("sub-01")
+    with pytest.raises(InputError, match=r"output_dir .* is a part of the dataset .*derivatives"):
+        bids.check_derivative_folder(root / name)
+    bids.check_derivative_folder(root / "derivatives" / "drift")
+    bids.check_derivative_folder(tmp_path / "out")
 
 
 def test_a_second_run_finds_no_scan_among_its_own_results(dataset, bundle):

@@ -109,5 +109,5 @@ def test_a_file_of_a_viewer_among_the_images_harms_no_result(series, bundle, log
     before = {p.name for p in bundle.out.iterdir()}
     with pytest.raises(SystemExit, match="1 of 1"):  # another result, for which the folder would be cleared
         bundle(series, output_format="dicom", target_thickness=1.2)
-    assert_told_without_a_trace(log, "is no earlier result")
+    assert_told_without_a_trace(log, "was not written by DRIFT")
     assert {p.name for p in bundle.out.iterdir()} == before and (folder / ".DS_Store").exists()

@@ -13,12 +13,12 @@ from monai.data import MetaTensor
 from torch.nn.modules.module import register_module_forward_hook
 
 from drift_mri import rebuild
-from scripts.errors import input_error
-from scripts.method.weights import save_weights
-from scripts.outputs.error_maps import write_regions
+from scripts.errors import InputError, input_error
+from scripts.method.weights import save_weights, write_card
+from scripts.outputs.error_maps import regions_on, write_regions
 from scripts.rebuild.error_map import ErrorMaps
 from tests.cohort_files import AXIAL, outcomes, record, summary
-from tests.config_files import on_planes
+from tests.config_files import ERROR, on_planes
 from tests.conftest import CARD
 from tests.method.test_error_pattern import CALIBRATION, with_error
 from tests.volumes import smooth_head
@@ -108,6 +108,15 @@ def test_a_second_run_does_what_is_missing_or_otherwise_asked_and_no_more(head, 
     assert "ErrorMap" not in record(able.out)
 
 
+def test_another_calibration_redoes_an_error_map_and_nothing_else(head, able):
+    able(head, error_map=True)
+    write_card(able.weights, replace(CARD, error_map=replace(CALIBRATION, regions=(30.0, 0.5, 1.0))))
+    able(head)
+    assert outcomes(able.out) == ["complete already"]
+    able(head, error_map=True)
+    assert outcomes(able.out) == ["rebuilt"]
+
+
 def test_results_and_their_error_maps_are_no_scans(head, able):
     able(head, error_map=True)
     able(head.parent, include=["*scan*"], output_dir=str(able.out.parent / "again"))
@@ -152,6 +161,41 @@ def test_the_error_bar_of_a_region_counts_the_squares_of_its_half_widths(tmp_pat
     assert float(small["half_width_95"]) == pytest.approx(expected, rel=0.001)
 
 
+def test_a_region_that_lies_mostly_beyond_the_field_of_view_has_no_mean(tmp_path):
+    result, width = (MetaTensor(torch.ones(20, 22, 36), affine=torch.eye(4)) for _ in range(2))
+    array = np.zeros((40, 22, 36), dtype=np.int16)
+    array[16:30, :11], array[10:26, 11:] = 3, 7  # 4 of 14 voxels, and 10 of 16, are within
+    nib.save(nib.Nifti1Image(array, np.eye(4)), tmp_path / "labels.nii.gz")
+    maps = ErrorMaps(True, 0.9, CALIBRATION, str(tmp_path / "labels.nii.gz"))
+    write_regions(tmp_path / "regions.csv", result, width, maps, 4.0)
+    with open(tmp_path / "regions.csv") as file:
+        outside, within = csv.DictReader(file)
+    assert (outside["mean"], outside["half_width_95"]) == ("", "") and float(within["mean"]) == 1
+
+
+@pytest.mark.parametrize("value", [0.4, 2.0**24])
+def test_what_is_no_label_is_refused(value, tmp_path):
+    nib.save(nib.Nifti1Image(np.full((4, 4, 4), value), np.eye(4)), tmp_path / "labels.nii.gz")
+    with pytest.raises(InputError, match="which is no label: expected whole numbers"):
+        regions_on(str(tmp_path / "labels.nii.gz"), (4, 4, 4), torch.eye(4))
+
+
+def test_a_scan_that_is_copied_has_no_error_map_and_says_so(write_nifti, able):
+    thin = write_nifti(smooth_head((20, 22, 24)).numpy(), np.eye(4))
+    for _ in range(2):
+        able(thin, error_map=True)
+        assert record(able.out)["ErrorMap"]["Description"] == "None: nothing was rebuilt."
+        assert not (able.out / "scan_sr_error.nii.gz").exists()
+    assert outcomes(able.out) == ["complete already"]
+
+
+def test_slices_beyond_the_calibrated_ones_are_warned_of(write_nifti, able):
+    thick = write_nifti(smooth_head((20, 22, 9)).numpy(), np.diag([1.0, 1.0, 6.5, 1.0]))
+    able(thick, error_map=True)
+    assert any("beyond the 3 to 5 mm" in one for one in record(able.out)["Warnings"])
+    assert "beyond the 3 to 5 mm" in summary(able.out)[0]["warnings"]
+
+
 def test_regions_in_another_place_are_refused(head, able, tmp_path):
     far = AXIAL.copy()
     far[0, 3] = 500
@@ -189,6 +233,9 @@ def test_dicom_gets_a_second_derived_series(series, able):
     assert rebuilt.ImagePositionPatient == width.ImagePositionPatient
     assert rebuilt.FrameOfReferenceUID == width.FrameOfReferenceUID
     assert width.SeriesDescription.endswith("error bar") and width.SeriesNumber == rebuilt.SeriesNumber + 500
+    held = pydicom.pixels.apply_rescale(width.pixel_array, width)
+    assert width.pixel_array.max() > 50_000, "a slope of its own: the scan's would leave a few values"
+    assert 0 < np.median(held) < np.median(rebuilt.pixel_array)
     assert "90%" in width.DerivationDescription and "WindowCenter" not in width
     assert len(list(first.glob("*.dcm"))) == len(list(first.with_name(f"{first.name}_error").glob("*.dcm")))
 
@@ -199,20 +246,21 @@ def test_python_has_the_map_of_the_command(head, able, monkeypatch):
 
     config = python._config
 
-    def small(size, **given):
-        parser = config(size, **given)
+    def small(stacked, **given):
+        parser = config(stacked, **given)
         parser.update(
             {
-                "network_def": on_planes(4, 8),
+                "network_def": on_planes(4, 8, error=ERROR),
                 "inferer::roi_size": 16,
                 "inferer::n_max": 2,
+                "bfloat16": False,
                 "device": "$torch.device('cpu')",
             }
         )
         return parser
 
     monkeypatch.setattr(python, "_config", small)
-    found = rebuild(head, error_map=True, bfloat16=False, ckpt_path=able.weights)
+    found = rebuild(head, error_map=True, ckpt_path=able.weights)
     np.testing.assert_allclose(found.error_map.get_fdata(), voxels(able.out / "scan_sr_error.nii.gz"), rtol=1e-5)
     assert found.record["ErrorMap"] == json.loads((able.out / "scan_sr.json").read_text())["ErrorMap"]
-    assert rebuild(head, bfloat16=False, ckpt_path=able.weights).error_map is None
+    assert rebuild(head, ckpt_path=able.weights).error_map is None

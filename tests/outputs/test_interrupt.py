@@ -13,6 +13,8 @@ import pytest
 
 from tests.processes import BUNDLE, DRIFT_MRI, ROOT, TIMEOUT, environment, start
 
+pytestmark = pytest.mark.slow
+
 COMMANDS = {
     "drift-mri": [*DRIFT_MRI, "scans", "-o", "out"],
     "monai": [
@@ -40,9 +42,10 @@ def children_of(pid):
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_jobs_end_with_the_command_and_begin_no_other_scan(sent, tmp_path):
-    """Ctrl-C reaches all of a terminal's processes; a kill reaches the command alone."""
+    """Ctrl-C reaches all of a terminal's processes; a kill reaches the command alone, behind nohup and & too."""
+    heeded = signal.SIG_DFL if sent == signal.SIGINT else signal.SIG_IGN
     for k in range(4):
-        save_scan(tmp_path / "scans" / f"{k}.nii.gz", (120, 120, 24), k)
+        save_scan(tmp_path / "scans" / f"{k}.nii.gz", (240, 240, 30), k)
     command = [sys.executable, *map(str, COMMANDS["drift-mri"]), "--jobs", "2"]
     with open(tmp_path / "errors", "w") as errors:
         process = subprocess.Popen(
@@ -52,6 +55,7 @@ def test_jobs_end_with_the_command_and_begin_no_other_scan(sent, tmp_path):
             stdout=subprocess.DEVNULL,
             stderr=errors,
             start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, heeded),
         )
     for _ in range(10 * TIMEOUT):
         if len(list((tmp_path / "out").glob(".*.lock"))) == 2:

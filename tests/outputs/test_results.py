@@ -11,9 +11,11 @@ import torch
 from monai.data import MetaTensor
 
 from scripts.inputs import bids
+from scripts.inputs.scan import Scan
 from scripts.outputs.record import describe
 from scripts.outputs.results import nifti_image
 from scripts.rebuild.consistency import reconcile
+from scripts.rebuild.rebuilt import Rebuilt
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
 from tests.cohort_files import AXIAL, outcomes, record, summary, texture
@@ -84,14 +86,6 @@ def test_agreement_does_not_depend_on_the_scans_floor(floor, write_nifti, bundle
     assert 0.001 < plain == pytest.approx(raised, rel=0.05)
 
 
-def test_a_copied_scan_is_not_called_super_resolved(write_nifti, bundle):
-    bundle(write_nifti(texture((6, 7, 8)), np.eye(4)))
-    assert (
-        "Not rebuilt" in record(bundle.out)["Description"] and "uper-resolved" not in record(bundle.out)["Description"]
-    )
-    assert record(bundle.out)["Facts"]["target thickness"] == ["1 mm", "the slice spacing: nothing is to be rebuilt"]
-
-
 @pytest.mark.parametrize(
     ("said", "stripped"), [({}, None), ({"SkullStripped": True}, True), ({"SkullStripped": False}, False)]
 )
@@ -108,7 +102,7 @@ def test_a_raw_dataset_holds_what_was_scanned_and_of_others_it_is_not_known(kind
 
 
 def number(folder):
-    return record(folder)["Summary"]["consistency"]
+    return record(folder)["Summary"]["agreement"]
 
 
 def test_projection_is_the_default_and_brings_the_result_nearer_to_the_measurement(write_nifti, bundle):
@@ -135,8 +129,8 @@ def test_the_profile_is_part_of_the_measurement(profile, scan, bundle):
 
 def test_a_constant_scan_has_no_number(write_nifti, bundle):
     bundle(write_nifti(np.full((6, 7, 5), 300, np.int16), AXIAL), report=True)
-    assert record(bundle.out)["Summary"]["consistency"] is None
-    assert summary(bundle.out)[0]["consistency"] == ""
+    assert record(bundle.out)["Summary"]["agreement"] is None
+    assert summary(bundle.out)[0]["agreement"] == ""
     assert math.nan not in record(bundle.out)["Summary"].values()
     page = (bundle.out / "scan_sr.html").read_text(encoding="utf-8")
     assert "nan %" not in page and "Agreement with the measurement" in page
@@ -144,10 +138,9 @@ def test_a_constant_scan_has_no_number(write_nifti, bundle):
 
 def told(measured, result, tmp_path):
     """The step ratio that the record says of a result."""
-    item = {name: str(tmp_path / "scan.nii.gz") for name in ("name", "image", "result")}
-    meta = {"steps": 3, "steps_source": "the test"}
-    result = MetaTensor(result, affine=measured.affine, meta=meta)
-    return describe({**item, "sources": [item["image"]]}, measured, result, None)["Summary"]["step_ratio"]
+    path = tmp_path / "scan.nii.gz"
+    rebuilt = Rebuilt(measured, MetaTensor(result, affine=measured.affine), 3, "the test")
+    return describe(Scan("scan", path, (path,), path), rebuilt)["Summary"]["step_ratio"]
 
 
 def test_the_step_ratio_is_that_of_the_middle_third_whatever_the_units(tmp_path):
@@ -164,12 +157,6 @@ def test_the_step_ratio_is_that_of_the_middle_third_whatever_the_units(tmp_path)
     for scale in (1e-20, 1e20):
         scaled = MetaTensor(scale * measured.as_tensor(), affine=measured.affine, meta=dict(measured.meta))
         assert told(scaled, scale * ramps, tmp_path) == pytest.approx(expected, rel=0.01)
-
-
-def test_a_constant_scan_is_not_called_super_resolved(write_nifti, bundle):
-    bundle(write_nifti(np.full((6, 7, 5), 300, np.int16), AXIAL))
-    assert record(bundle.out)["Description"] == "Not rebuilt: the scan is constant."
-    assert record(bundle.out)["Facts"]["steps"] == ["0", "none: the scan is constant"]
 
 
 def test_a_scan_at_the_target_agrees_with_itself(write_nifti, bundle):
@@ -190,7 +177,7 @@ def test_the_page_says_what_the_record_says(scan, bundle):
     page, content = (bundle.out / "scan_sr.html").read_text(encoding="utf-8"), record(bundle.out)
     for value, source in content["Facts"].values():
         assert f"<td>{value}</td>" in page and source.split("/")[0] in page
-    assert f"{100 * content['Summary']['consistency']:.2f}"[:4] in page
+    assert f"{100 * content['Summary']['agreement']:.2f}"[:4] in page
     assert content["WeightsSHA256"] in page and content["Version"] in page
     assert content["Summary"]["warnings"] in page
 

@@ -11,6 +11,9 @@ import pytest
 
 from scripts.outputs.lock import alone
 from tests.cohort_files import AXIAL, hidden, nan_scan, outcomes, results, summary, texture
+from tests.processes import DRIFT_MRI, ROOT, fresh
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -122,13 +125,20 @@ def test_a_run_passes_over_what_another_one_is_at_and_comes_back_to_it(folder, b
     assert outcomes(bundle.out) == ["rebuilt"] * 3 and hidden(bundle.out) == []
 
 
-def test_jobs_give_the_same_results_and_tell_the_same(many, expected, bundle, write_nifti, log):
-    write_nifti(nan_scan(), AXIAL, f"{many.name}/bad.nii.gz")
-    with pytest.raises(SystemExit, match="1 of 9 scans failed"):
-        bundle(many, jobs=2)
-    assert_same(voxels(bundle.out), expected)
-    assert sorted(outcomes(bundle.out)) == ["failed"] + ["rebuilt"] * 8 and hidden(bundle.out) == []
-    assert "bad.nii.gz has 1 NaN" in log.text and log.text.count("nothing states the slice thickness") == 8
+def test_jobs_give_the_same_results_and_tell_the_same(folder, write_nifti, tmp_path):
+    write_nifti(nan_scan(), AXIAL, "scans/bad.nii.gz")
+    said = []
+    for options in (["-o", "plain"], ["-o", "out", "--jobs", "2"]):
+        done = fresh(*DRIFT_MRI, "scans", *options, cwd=tmp_path, PYTHONPATH=ROOT)
+        assert done.returncode == 1 and done.stderr.splitlines()[-1] == "1 of 4 scans failed."
+        said.append(done.stdout)
+    assert_same(voxels(tmp_path / "out"), voxels(tmp_path / "plain"))
+    assert outcomes(tmp_path / "out") == outcomes(tmp_path / "plain") == ["rebuilt", "rebuilt", "failed", "rebuilt"]
+    assert all("bad.nii.gz has 1 NaN" in lines and lines.count(" rebuilt, ") == 3 for lines in said)
+
+
+def test_a_program_that_is_no_command_is_not_started_again(folder, bundle, refusal):
+    assert "expected --jobs in a command line" in refusal(bundle, folder, jobs=2)
 
 
 @pytest.mark.parametrize("jobs", [0, -1, 1.5, "two", True])

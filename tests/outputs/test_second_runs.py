@@ -3,15 +3,18 @@
 import json
 import os
 import re
+from contextlib import contextmanager
+from dataclasses import replace
 
 import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from torch.nn.modules.module import register_module_forward_hook
 
+from scripts.inputs.transforms import SettleAcquisitiond
 from scripts.method.weights import write_card
 from scripts.outputs.record import complete, state
-from scripts.rebuild.inferer import DriftInferer
 from tests.cohort_files import AXIAL, nan_scan, outcomes, record, summary, texture
 from tests.conftest import CARD
 from tests.pages.test_page import pictures
@@ -56,6 +59,10 @@ def test_a_failure_that_is_not_mended_fails_again(folder, bundle, write_nifti):
     assert outcomes(bundle.out) == ["complete already", "failed", "complete already"]
 
 
+class Settled(SettleAcquisitiond):
+    """A transform of one's own."""
+
+
 @pytest.mark.parametrize(
     "changed",
     [
@@ -69,6 +76,7 @@ def test_a_failure_that_is_not_mended_fails_again(folder, bundle, write_nifti):
         {"inferer::steps": 1},
         {"inferer::roi_size": 32},
         {"inferer::overlap": 0.5},
+        {"preprocessing::transforms::1::_target_": "tests.outputs.test_second_runs.Settled"},
     ],
     ids=lambda changed: next(iter(changed)),
 )
@@ -92,6 +100,14 @@ def test_changed_weights_redo(scan, bundle):
     weights["apn.unet.conv_out.bias"] += 0.5
     torch.save(weights, bundle.weights)
     write_card(bundle.weights, CARD)
+    bundle(scan)
+    assert outcomes(bundle.out) == ["rebuilt"]
+
+
+@pytest.mark.parametrize("changed", [{"pixel_range": (0.4, 2.0)}, {"n_max": 1}])
+def test_a_changed_card_redoes(changed, scan, bundle):
+    bundle(scan)
+    write_card(bundle.weights, replace(CARD, **changed))
     bundle(scan)
     assert outcomes(bundle.out) == ["rebuilt"]
 
@@ -162,9 +178,12 @@ def test_what_is_missing_or_harmed_is_done_again(name, outcome, harm, scan, bund
     assert outcomes(bundle.out) == ["complete already"]
 
 
-class Idle(DriftInferer):
-    def __call__(self, inputs, network):
-        raise RuntimeError("the networks were called")
+@contextmanager
+def no_network_runs():
+    ran: list = []
+    with register_module_forward_hook(lambda *call: ran.append(call)):
+        yield
+    assert not ran
 
 
 @pytest.mark.parametrize("form", ["nifti", "dicom"])
@@ -173,7 +192,8 @@ def test_a_page_is_added_to_a_complete_result_without_the_networks(form, series,
     bundle(series, output_format=form)
     before = {p: p.stat().st_mtime_ns for p in bundle.out.rglob("*sr*") if p.suffix != ".json"}
     first = summary(bundle.out)
-    bundle(series, output_format=form, report=True, **{"inferer::_target_": "tests.outputs.test_second_runs.Idle"})
+    with no_network_runs():
+        bundle(series, output_format=form, report=True)
     assert outcomes(bundle.out) == ["page written"]
     assert {p: p.stat().st_mtime_ns for p in before} == before
     assert [{**row, "outcome": "rebuilt"} for row in summary(bundle.out)] == first
@@ -190,8 +210,8 @@ def test_a_page_that_names_what_it_is_not_to_is_written_again(series, bundle):
     (page,) = bundle.out.glob("*_sr.html")
     for anonymous, outcome in ((True, "page written"), (True, "complete already"), (False, "page written")):
         before = page.read_text(encoding="utf-8")
-        idle = {"inferer::_target_": "tests.outputs.test_second_runs.Idle"}
-        bundle(series, report=True, anonymous=anonymous, **idle)
+        with no_network_runs():
+            bundle(series, report=True, anonymous=anonymous)
         text = page.read_text(encoding="utf-8")
         assert outcomes(bundle.out) == [outcome] and (text == before) == (outcome == "complete already")
         assert ("series: t2 tse. date: 2024-05-06." in text) != anonymous
@@ -216,11 +236,12 @@ def test_a_result_without_a_record_is_replaced(scan, bundle):
 
 def test_a_result_outlives_a_scan_that_cannot_be_read_and_counts_again_with_its_own(scan, bundle, write_nifti):
     bundle(scan)
-    own = scan.read_bytes()
+    own, (row,) = scan.read_bytes(), summary(bundle.out)
     write_nifti(nan_scan(), AXIAL)
     with pytest.raises(SystemExit):
         bundle(scan)
-    assert outcomes(bundle.out) == ["failed"]
+    (failed,) = summary(bundle.out)
+    assert failed == {**row, "outcome": "failed", "warnings": failed["warnings"]} and "NaN" in failed["warnings"]
     scan.write_bytes(own)
     bundle(scan)
     assert outcomes(bundle.out) == ["complete already"]
@@ -261,3 +282,17 @@ def test_a_folder_that_has_moved_is_complete_where_it_is_now(scan, bundle):
     for outcome in ("page written", "complete already"):
         bundle(scan, output_dir=str(moved), report=True)
         assert outcomes(moved) == [outcome] and summary(moved)[0]["result"] == str(moved / "scan_sr.nii.gz")
+
+
+def test_a_guide_that_cannot_be_taken_loses_no_result(scan, bundle, write_nifti):
+    """It is looked at before the old record is removed; these weights know no guides."""
+    bundle(scan)
+    before = (bundle.out / "scan_sr.json").read_bytes()
+    guide = write_nifti(texture((12, 14, 20), seed=3), np.eye(4), "guides/sharp.nii.gz")
+    with pytest.raises(SystemExit):
+        bundle(scan, guide=str(guide))
+    (row,) = summary(bundle.out)
+    assert row["outcome"] == "failed" and "trained without guides" in row["warnings"] and row["result"]
+    assert (bundle.out / "scan_sr.json").read_bytes() == before
+    bundle(scan)
+    assert outcomes(bundle.out) == ["complete already"]

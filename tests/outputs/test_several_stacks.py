@@ -1,6 +1,7 @@
 """Several stacks of one head from files to one result: what is written, what is said, and what is refused."""
 
 import json
+import re
 import sys
 
 import nibabel as nib
@@ -9,15 +10,19 @@ import pytest
 import torch
 from torch.nn.modules.module import register_module_forward_hook
 
+from scripts.errors import InputError
 from scripts.inputs import dicom
 from scripts.inputs.scans import scans
+from scripts.inputs.selection import Selection
 from scripts.method.weights import write_card
 from scripts.outputs.stacks import make_together
+from scripts.rebuild.rebuilt import Rebuilt
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import fine_affine
 from tests.cohort_files import outcomes, record, results, summary
 from tests.conftest import CARD
 from tests.dicom_files import ORIENTATIONS, images_of, mr_slice, mr_slices, save, world
+from tests.rebuild.test_together import LESION, with_lesion
 from tests.stacks import EDGE, motion, moved, person, restless, stack_of
 
 MOVE = motion((2, -2, 3), (1, -2, 1.5))
@@ -74,7 +79,7 @@ def test_the_stack_of_another_head_is_refused_by_name_or_left_out(head, bundle, 
     other = write("t2_coronal", stack_of(person(1), 1))
     with pytest.raises(SystemExit, match="1 of 1 scans failed"):
         bundle([files[0], other], together=True)
-    assert results(bundle.out) == [] and f"{other} (0." in log.text and "none shows its head" in log.text
+    assert results(bundle.out) == [] and f"{other} shows another head" in log.text
     bundle([*files, other], together=True)
     said = record(bundle.out, "t2_axial_together")
     assert [stack["Share"] > 0 for stack in said["Stacks"]] == [True, True, False]
@@ -82,6 +87,7 @@ def test_the_stack_of_another_head_is_refused_by_name_or_left_out(head, bundle, 
     assert warning.startswith(f"{other} is left out") and warning in said["Warnings"]
 
 
+@pytest.mark.slow
 def test_without_simpleitk_stacks_are_refused_before_a_network_runs(head, bundle, log, monkeypatch):
     monkeypatch.setitem(sys.modules, "SimpleITK", None)  # None says: not installed
     files, _ = head
@@ -111,18 +117,33 @@ def test_a_stack_outside_of_the_dataset_of_the_first_is_named_by_its_path(head, 
 @pytest.mark.parametrize(("noise", "warned"), [(0, False), (30, True)])
 def test_a_stack_that_the_result_agrees_with_half_as_well_is_named(noise, warned):
     stacks = [stack_of(person(), 2), stack_of(person(), 0, noise=noise)]
-    _, (first, second) = make_together([{"name": "a"}, {"name": "b"}], stacks)
-    assert (second["Agreement"] > 2 * first["Agreement"]) == warned and not first["Warnings"]
-    assert any("b differs from the result by" in warning for warning in second["Warnings"]) == warned
+    _, (first, second) = make_together("ab", [Rebuilt(one.measured, one.rebuilt) for one in stacks])
+    assert (second.agreement > 2 * first.agreement) == warned and not first.warnings
+    assert any("b differs from the result by" in warning for warning in second.warnings) == warned
 
 
-@pytest.mark.parametrize(("mm", "noise", "warned"), [(0, 0, False), (0, 60, False), (1.5, 20, True)])
-def test_stacks_that_all_moved_within_themselves_are_named(mm, noise, warned):
-    """None is an outlier. Noise alone, 10 % of the head here, is no motion."""
-    stacks = [restless(stack_of(person(), axis, 4.0, noise=noise), mm, seed) for seed, axis in enumerate((2, 0))]
-    _, facts = make_together([{"name": "a"}, {"name": "b"}], stacks)
-    said = [any("more than noise explains" in one for one in fact["Warnings"]) for fact in facts]
-    assert said == [warned, warned], [fact["Agreement"] for fact in facts]
+def test_stacks_within_which_the_head_moved_are_refused_by_name():
+    stacks = [restless(stack_of(person(), axis, 4.0, noise=20), 1.5, seed) for seed, axis in enumerate((2, 0))]
+    with pytest.raises(
+        InputError, match="a: no other stack goes with it: b would take the result away from the slices"
+    ):
+        make_together("ab", [Rebuilt(one.measured, one.rebuilt) for one in stacks])
+
+
+def test_a_place_that_one_stack_shows_otherwise_is_in_record_and_warnings_and_marked_on_the_page(head, bundle):
+    files, write = head
+    files[1] = write("t2_sagittal", stack_of(with_lesion(person(), 0.6), 0))
+    bundle(files, together=True, report=True)
+    said = record(bundle.out, "t2_axial_together")
+    (odd,) = said["Stacks"][1]["Disputes"]
+    assert np.allclose(odd["Place"], LESION, atol=2 * EDGE) and said["Stacks"][0]["Disputes"] == []
+    warning = said["Warnings"][-1]
+    sides = ", ".join(f"{'LR PA IS'.split()[axis][mm >= 0]} {abs(mm):.1f}" for axis, mm in enumerate(odd["Place"]))
+    assert f"t2_sagittal.nii.gz shows {odd['Volume']} mm^3 at {sides} mm up to" in warning and "brighter" in warning
+    page = (bundle.out / "t2_axial_together_sr.html").read_text()
+    facts = json.loads(re.search('id="facts">(.*?)</script>', page)[1])
+    ((*mark,),) = facts["marks"]
+    assert np.allclose(np.array(facts["affine"]) @ [*mark, 1], odd["Place"], atol=0.05)
 
 
 def series_of(stack, number):
@@ -159,7 +180,7 @@ def test_series_of_one_study_become_one_whose_sources_are_those_that_took_part(h
 
 
 def names(items):
-    return [[str(one["name"]).rpartition("/")[2] for one in item.get("stacks", [item])] for item in items]
+    return [[one.name.rpartition("/")[2] for one in item.each] for item in items]
 
 
 def test_the_reference_is_the_first_or_the_one_that_is_named(write_nifti, tmp_path, refusal):
@@ -167,11 +188,12 @@ def test_the_reference_is_the_first_or_the_one_that_is_named(write_nifti, tmp_pa
         write_nifti(stack_of(person(), axis).measured.numpy(), name=f"{name}.nii")
         for axis, name in ((2, "a"), (0, "b"))
     ]
-    assert names(scans(files, tmp_path, 1.3, together=True)) == [["a.nii", "b.nii"]]
-    (item,) = scans(files, tmp_path, 1.3, together=True, reference="b*")
-    assert names([item]) == [["b.nii", "a.nii"]] and item["result"] == str(tmp_path / "b_together_sr")
-    assert "--reference c matches no scan" in refusal(scans, files, tmp_path, 1.3, together=True, reference="c")
-    assert "Add --together" in refusal(scans, files, tmp_path, 1.3, reference="b")
+    assert names(scans(files, tmp_path, Selection(1.3), together=True)) == [["a.nii", "b.nii"]]
+    (item,) = scans(files, tmp_path, Selection(1.3), together=True, reference="b*")
+    assert names([item]) == [["b.nii", "a.nii"]] and item.result == tmp_path / "b_together_sr"
+    thick = Selection(1.3)
+    assert "--reference c matches no scan" in refusal(scans, files, tmp_path, thick, together=True, reference="c")
+    assert "Add --together" in refusal(scans, files, tmp_path, thick, reference="b")
 
 
 def test_in_a_folder_names_tell_what_goes_together(write_nifti, tmp_path):
@@ -179,7 +201,7 @@ def test_in_a_folder_names_tell_what_goes_together(write_nifti, tmp_path):
     for name in ("ana/T2_ax", "ana/T2_sag", "ana/FLAIR_ax", "ben/T2_ax", "ben/T2_cor"):
         volume = 1000 * np.random.default_rng(0).random((8, 8, 6)).astype(np.float32)
         write_nifti(volume, affine, f"study/{name}.nii.gz")
-    items = scans(tmp_path / "study", tmp_path / "out", 1.3, together=True)
+    items = scans(tmp_path / "study", tmp_path / "out", Selection(1.3), together=True)
     assert sorted(names(items)) == [
         ["FLAIR_ax.nii.gz"],
         ["T2_ax.nii.gz", "T2_cor.nii.gz"],
@@ -194,10 +216,10 @@ def test_in_a_dataset_entities_tell_what_goes_together(write_nifti, tmp_path):
     for name in ("acq-ax_T2w", "acq-sag_run-2_T2w", "acq-ax_ce-gd_T1w", "acq-sag_T1w"):
         volume = 1000 * np.random.default_rng(0).random((8, 8, 6)).astype(np.float32)
         write_nifti(volume, affine, f"bids/sub-01/anat/sub-01_{name}.nii.gz")
-    items = scans(tmp_path / "bids", tmp_path / "out", 1.3, together=True)
-    (group,) = (item for item in items if "stacks" in item)
+    items = scans(tmp_path / "bids", tmp_path / "out", Selection(1.3), together=True)
+    (group,) = (item for item in items if item.stacks)
     assert names([group]) == [["sub-01_acq-ax_T2w.nii.gz", "sub-01_acq-sag_run-2_T2w.nii.gz"]]
-    assert group["result"].endswith("sub-01/anat/sub-01_desc-together_T2w") and len(items) == 3
+    assert str(group.result).endswith("sub-01/anat/sub-01_desc-together_T2w") and len(items) == 3
 
 
 @pytest.mark.parametrize(
@@ -219,7 +241,7 @@ def test_in_a_study_headers_tell_what_goes_together(other, alike, tmp_path):
     save(tmp_path / "study" / "1", mr_slices(voxels, SeriesDescription="t2 tse tra"))
     further = {"SeriesInstanceUID": "1.2.3.9", "SeriesNumber": 8, **other}
     save(tmp_path / "study" / "2", mr_slices(voxels, ORIENTATIONS["sagittal"], **further))
-    assert len(scans(tmp_path / "study", tmp_path / "out", 1.3, together=True)) == (1 if alike else 2)
+    assert len(scans(tmp_path / "study", tmp_path / "out", Selection(1.3), together=True)) == (1 if alike else 2)
 
 
 @pytest.mark.parametrize(("degrees", "alike"), [(0, False), (20, False), (30, True)])
@@ -233,5 +255,5 @@ def test_series_of_one_direction_are_left_alone(degrees, alike, tmp_path):
             SeriesInstanceUID=f"1.2.3.{number}",
         )
         save(tmp_path / "study" / str(number), images)
-    items = scans(tmp_path / "study", tmp_path / "out", 1.3, together=True)
-    assert len(items) == (1 if alike else 2) and all(isinstance(item["image"], dicom.Series) for item in items)
+    items = scans(tmp_path / "study", tmp_path / "out", Selection(1.3), together=True)
+    assert len(items) == (1 if alike else 2) and all(isinstance(item.source, dicom.Series) for item in items)

@@ -34,11 +34,12 @@ def volume_at(array, affine):
     return MetaTensor(torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32)), affine=torch.from_numpy(affine))
 
 
-def page(path, measured, result, difference=0.0, anonymous=False, error=None, **record):
+def page(path, measured, result, difference=0.0, anonymous=False, error=None, guide=None, **record):
     """Writes the page of two volumes, whose slices lie along the last axis, and returns its text."""
     spacing, target = voxel_spacing(measured.affine)[2], voxel_spacing(result.affine)[2]
     Acquisition.stack(2, measured.shape[2], spacing, max(spacing, target), target).attach(measured)
-    write_page(path, measured, result, difference + 0 * measured.as_tensor(), {**RECORD, **record}, anonymous, error)
+    told, gap = {**RECORD, **record}, difference + 0 * measured.as_tensor()
+    write_page(path, measured, result, gap, told, anonymous, error, (), guide)
     return path.read_text(encoding="utf-8")
 
 
@@ -77,8 +78,9 @@ def test_a_page_says_what_came_in_and_out_and_what_was_assumed(pair, tmp_path):
     text = page(tmp_path / "case_sr.html", *pair)
     assert "<title>case_sr</title>" in text and 'name="viewport"' in text
     cells = ("40 x 44 x 12", "1 x 1 x 4", "40 x 44 x 48", "1 x 1 x 1", "2", "the largest spacing", "4 mm", "given")
-    for cell in (*cells, "0123abcd", "0.1.0", "None"):
+    for cell in (*cells, "0123abcd", "0.1.0", "not set"):
         assert f"<td>{cell}</td>" in text
+    assert "None" not in text
     assert "1 x 1 x 4 mm voxels in, 1 x 1 x 1 mm out" in text
     assert text.count("<td>-0.50, -0.50, 28.50</td>") == 2, "both grids have one centre"
     assert "<b>1.23 %</b>" in text and "estimated by a network, not measured" in text and "not for diagnosis" in text
@@ -140,6 +142,17 @@ def test_a_page_of_several_stacks_names_no_folder_and_an_anonymous_one_none_of_t
     text = page(tmp_path / "case_sr.html", *pair, anonymous=anonymous, **told)
     shown = re.sub(r'<script.*?</script>|base64,[^"]*', "", text, flags=re.S)
     assert "Anna" not in shown and ("other.nii.gz" in shown) != anonymous
+
+
+@pytest.mark.parametrize("anonymous", [False, True])
+def test_a_page_shows_the_guide_and_names_no_folder_of_it(anonymous, pair, tmp_path):
+    name = "/data/Anna_Smith/t1.nii.gz"
+    told = {"Guide": {"Name": name}, "Facts": {**RECORD["Facts"], "guide": (name, "registered")}}
+    guide = volume_at(np.full(pair[1].shape, -1.0), np.asarray(pair[1].affine))
+    text = page(tmp_path / "case_sr.html", *pair, anonymous=anonymous, guide=guide, **told)
+    shown = re.sub(r'<script.*?</script>|base64,[^"]*', "", text, flags=re.S)
+    assert "Anna" not in shown and ("t1.nii.gz" in shown) != anonymous
+    assert shown.count("axial, guide") == page(tmp_path / "a.html", *pair).count("axial, rebuilt") > 0
 
 
 def test_an_anonymous_page_leaves_numbers_that_are_names_of_files_too(pair, tmp_path):

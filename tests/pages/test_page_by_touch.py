@@ -8,7 +8,7 @@ import pytest
 from tests.browser import Browser, needs_chromium
 from tests.pages.test_page import page, slices_and_truth
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, pytest.mark.slow]
 READY = "document.getElementById('viewer')?.dataset.ready"
 
 

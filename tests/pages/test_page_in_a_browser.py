@@ -14,7 +14,7 @@ from tests.browser import chromium, needs_chromium
 from tests.pages.test_page import RECORD, page, slices_and_truth, volume_at
 from tests.pages.test_viewer import AXES, scan, turned, unpack
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, pytest.mark.slow]
 
 
 @pytest.fixture
@@ -62,7 +62,12 @@ def test_a_click_says_the_value_with_its_error_bar_and_a_layer_fades_what_is_not
     actions = """told.place = place();
 const seen = sums();
 pick('volume', 'certain');
-told.other = sums().some((sum, k) => sum !== seen[k]);"""
+told.other = sums().some((sum, k) => sum !== seen[k]);
+pick('volume', 'error'); key('c');
+const canvas = all('.panels canvas')[0], data = pixels(canvas);
+told.middle = [...data.slice(4 * ((canvas.height >> 1) * canvas.width + (canvas.width >> 1))).slice(0, 3)];
+const lines = all('.tools > *').filter(e => !e.hidden).map(e => Math.round(e.getBoundingClientRect().bottom / 20));
+told.rows = new Set(lines).size;"""
     found = []
     for half in (0.0, 1e6):
         width = volume_at(np.full(result.shape, half), np.asarray(result.affine))
@@ -70,6 +75,24 @@ told.other = sums().some((sum, k) => sum !== seen[k]);"""
         found.append(by_hand(tmp_path, text, actions))
     sure, unsure = found
     assert sure["place"].endswith("\N{PLUS-MINUS SIGN} 0") and unsure["other"]
+    assert sure["middle"] == [0, 0, 0] and unsure["middle"] == [255, 255, 255], "the map is a picture, too"
+    assert unsure["rows"] == 1, "the tools stand in one line"
+
+
+def test_a_mark_is_a_circle_on_the_planes_through_it_and_a_button_leads_there(pair, tmp_path):
+    place = (np.asarray(pair[0].affine) @ [10, 30, *(np.array(pair[0].shape[2:]) // 2), 1])[:3].round(1).tolist()
+    stack = {"Name": "a", "Degrees": 0.0, "Millimetres": 0.0, "Gain": [1, 1], "Likeness": 1.0, "Share": 1.0}
+    stack |= {"Agreement": None, "Disputes": [{"Place": place, "Volume": 200, "Difference": 0.3}]}
+    actions = """
+    const pink = () => all('.panels canvas').map(c => { const p = pixels(c); let n = 0;
+      for (let i = 0; i < p.length; i += 4) n += p[i] > 200 && p[i + 1] < 120 && p[i + 2] > 160; return n; });
+    told.before = pink(); document.querySelector('[name=mark]').click(); told.after = pink(); told.place = place();
+    told.rows = new Set(all('.tools > *').map(e => Math.round(e.getBoundingClientRect().bottom / 20))).size;
+    """
+    told = by_hand(tmp_path, page(tmp_path / "a.html", *pair, Stacks=[stack]), actions)
+    assert all(count > 50 for count in told["after"]) and told["before"] != told["after"] and told["rows"] == 1
+    there = [float(mm) * (1 if side in "RAS" else -1) for side, mm in re.findall(r"(\w) ([\d.]+)", told["place"])[:3]]
+    assert np.allclose(there, place, atol=1)
 
 
 def test_a_browser_shows_the_page_without_a_complaint(pair, tmp_path):

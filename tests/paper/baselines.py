@@ -91,6 +91,7 @@ def workflow(base, name, folder, run_id="run", **overrides):
     tiny.write_text(yaml.safe_dump({**TINY[name], **(TRAINED if base == "train" else {})}))
     result = ConfigWorkflow(
         config_file=[
+            *([str(ROOT / "configs" / "inference.yaml")] if base == "evaluate" else []),
             str(ROOT / "configs" / f"{base}.yaml"),
             *([str(ROOT / "configs" / "models" / "tiny.yaml")] if base == "train" else []),
             str(ROOT / "configs/paper/baselines" / f"{name}.yaml"),

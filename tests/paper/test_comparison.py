@@ -66,21 +66,6 @@ def test_an_interval_holds_what_it_says_where_people_and_seeds_both_matter():
     assert 0.93 <= np.mean(held) < 0.995
 
 
-def test_one_result_is_compared_with_the_mean_over_seeds():
-    """As an interpolation is with a network that was trained several times."""
-    values = {("cubic", 0): 20.5, ("ours", 0): 20.0, ("ours", 1): 21.0, ("ours", 2): 22.0}
-    table = [
-        {"label": label, "seed": seed, "volume": "a", "subject": who, "slice_axis": 0, "psnr": value + gain}
-        for (label, seed), value in values.items()
-        for who, gain in {"A": 0.0, "B": 3.0}.items()
-    ]  # files of one name, as where each person has a folder
-    summary = compare(pd.DataFrame(table), columns=["psnr"], against="ours")["psnr"]
-    assert summary.loc["cubic", "difference"] == pytest.approx(-0.5) and summary.loc["cubic", "n"] == 2
-    half = np.std([-0.5, -1.5, 0.5], ddof=1) / np.sqrt(3) * stats.t.ppf(0.975, 2)
-    assert summary.loc["cubic", "difference_high"] == pytest.approx(-0.5 + half), "the luck is the other's"
-    assert list(summary["trainings"]) == [1, 3]
-
-
 def test_each_variant_may_have_a_reference_of_its_own(refusal):
     levels = {"base": 0.0, "first": 1.0, "second": 4.0}
     cases = [(label, 0, volume, "A", 0, level + volume) for label, level in levels.items() for volume in (1, 2)]

@@ -22,14 +22,13 @@ def test_multiply_adds_of_both_stages_are_the_papers(size, expected):
     assert sum(map(multiply_adds, plane_calls(network))) / 1e9 == pytest.approx(expected, abs=2 * paper.GMACS_PRECISION)
 
 
-def test_multiply_adds_grow_with_the_plane_and_the_velocity_is_told_apart(drift):
-    first, second = (list(map(multiply_adds, plane_calls(drift, edge))) for edge in (32, 64))
-    assert second[0] / first[0] == pytest.approx(4, rel=0.2) and first[0] != first[1]
-
-
 @pytest.mark.parametrize(
     ("file", "stage", "count"),
-    [("paper/baselines/swinir.yaml", "training", 422_785), ("models/tiny.yaml", "stage1", 6_827_121)],
+    [
+        ("paper/baselines/swinir.yaml", "training", 422_785),
+        ("models/tiny.yaml", "stage1", 6_827_121),
+        ("evaluate.yaml", "training", 1_110_634 + 1_103_689),  # the error network makes no result
+    ],
 )
 def test_parameters_are_what_is_learned_and_nothing_else(file, stage, count):
     assert parameters(parser("evaluate.yaml", file), stage) == pytest.approx(count / 1e6, abs=1e-9)

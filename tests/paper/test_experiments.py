@@ -248,9 +248,9 @@ def test_results_go_into_their_places_on_a_page(tmp_path):
 
 
 def test_every_experiment_has_its_place_on_the_page_of_evidence():
-    page = (ROOT / "docs" / "paper" / "evidence.md").read_text()
+    page, tables = ((ROOT / "docs" / "paper" / f"{name}.md").read_text() for name in ("evidence", "tables"))
     for name in EXPERIMENTS:
-        assert f"<!-- {name} -->" in page and f"[`{name}`](#{name})" in page
+        assert f"<!-- {name} -->" in tables and f"[`{name}`](#{name})" in page and f"(tables.md#{name})" in page
 
 
 @pytest.mark.slow

@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from scripts.evaluate.paired import evaluate
-from scripts.files import installed_file
 from scripts.paper import no_reference, st_lpips
 from scripts.paper.image_quality import ImageQuality
-from scripts.paper.reformats import MOST_PLANES, Reformats
+from scripts.paper.reformats import Reformats
 from scripts.stack.interpolation import interpolate
 from scripts.stack.tissue import head_mask
 from tests.volumes import head
@@ -31,27 +30,6 @@ def test_planes_contain_the_slice_axis_and_the_head(axis, normal):
     assert torch.equal(reformats.head, mask[reformats.indices][:, reformats.rows, reformats.columns])
     assert reformats.head.sum() == mask[reformats.indices].sum()  # nothing is cut off
     assert mask[reformats.indices].sum((1, 2)).min() >= mask.sum((1, 2)).max() / 2
-
-
-def test_planes_are_few_and_the_whole_range_of_them():
-    volume = torch.ones(20, 20, 200)
-    volume[:, :, ::2] = 0.9
-    volume[0] = 0
-    planes = Reformats.of(volume, 0).indices
-    assert len(planes) == MOST_PLANES and (planes[0], planes[-1]) == (0, 199) and planes.diff().float().std() < 0.6
-
-
-def test_black_and_white_are_the_references():
-    volume = head()
-    reformats = Reformats.of(volume, 2)
-    low, high = reformats.low, reformats.high
-    assert torch.allclose(reformats.gray(volume * 0 + (low + high) / 2), torch.tensor(0.5))
-    assert reformats.gray(2 * volume).mean() > reformats.gray(volume).mean()
-
-
-def test_files_of_packages_are_found_without_an_import():
-    assert installed_file("monai", "monai/__init__.py").is_file()
-    assert installed_file("monai", "monai/none.py") is None and installed_file("no-such-package", "a") is None
 
 
 def test_what_is_not_installed_is_left_out_with_a_line_that_says_how_to_get_it(monkeypatch, log, tmp_path):

@@ -44,13 +44,6 @@ def test_results_are_kept_and_turned_as_the_patient_lies(trained):
     assert all(torch.equal(volumes[name], again[name]) for name in volumes)
 
 
-def test_other_settings_give_results_of_their_own(trained):
-    both, _, _ = pictures.rebuilt(trained, {"methods": ["DRIFT"]}, 4.0)
-    trained.evaluation = {"both_planes": False}
-    one, _, _ = pictures.rebuilt(trained, {"methods": ["DRIFT"]}, 4.0)
-    assert len(list(trained.output.rglob("*.nii.gz"))) == 2 and not torch.equal(both["DRIFT"], one["DRIFT"])
-
-
 def test_each_method_has_a_column_and_the_truths_gradient_no_error(trained):
     figure = pictures.reformats(None, lambda: trained, ["linear"], 4.0)
     assert [panel.get_title() for panel in figure.axes[:2]] == ["linear", "truth"] and len(figure.axes) == 6
@@ -59,14 +52,6 @@ def test_each_method_has_a_column_and_the_truths_gradient_no_error(trained):
     assert len(shown) == 6 and np.all(shown[5] == 0) and np.any(shown[4] != 0)
     truth, slope = shown[1], shown[3]
     assert sum(abs(a - b) for a, b in zip(truth.shape, slope.shape)) == 1, "differences along one axis"
-
-
-def test_a_gallery_shows_each_variant_by_its_name_and_leaves_the_rest_empty(trained):
-    variants = {"interpolated": {"shipped": True, "methods": ["linear", "cubic spline"]}, "ours": {"shipped": True}}
-    figure = pictures.gallery(None, lambda: trained, variants, 4.0, slab=4, columns=3)
-    assert [panel.get_title() for panel in figure.axes] == ["linear", "interpolated", "ours", "truth", "", ""]
-    shown = [panel.images[0].get_array() for panel in figure.axes if panel.images]
-    assert len(shown) == 4 and all(not np.array_equal(plane, shown[-1]) for plane in shown[:-1])
 
 
 def test_volumes_of_one_file_name_are_not_taken_for_each_other(trained):

@@ -1,6 +1,5 @@
 """SwinIR: its size, and laws of its forward pass."""
 
-import pytest
 import torch
 
 from scripts.paper.baselines.swinir import SwinIR
@@ -10,15 +9,6 @@ def test_the_compared_size_has_the_papers_parameters():
     with torch.device("meta"):
         network = SwinIR(96, (6, 6, 6, 6), 6)
     assert sum(p.numel() for p in network.parameters()) == 3_133_969
-
-
-@pytest.mark.parametrize("shape", [(16, 24), (17, 9), (30, 8), (5, 40), (3, 3)])
-def test_any_plane_keeps_its_shape(shape):
-    torch.manual_seed(0)
-    network = SwinIR(8, (2, 2), 2).eval()
-    image = torch.randn(2, 1, *shape)
-    with torch.no_grad():
-        assert network(image).shape == image.shape
 
 
 def test_it_adds_to_its_input_what_it_sees_within_reach_of_its_windows():
@@ -34,9 +24,3 @@ def test_it_adds_to_its_input_what_it_sees_within_reach_of_its_windows():
         assert torch.equal(network(image), image)
     assert difference[32, 32] > 0.1
     assert difference[:8].max() == difference[:, -8:].max() == 0
-
-
-def test_every_parameter_gets_a_gradient():
-    network = SwinIR(8, (2, 2), 2)
-    network(torch.randn(1, 1, 16, 16)).square().sum().backward()
-    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in network.parameters())

@@ -61,15 +61,6 @@ def test_equal_numbers_of_voxels_are_equal():
         assert sum(lengths) * voxels(config) == pytest.approx(alone, rel=0.05), name
 
 
-def test_a_long_training_is_four_times_as_long():
-    content = raw("paper/reproduce.yaml")
-    spec = content["experiments"]["baselines_long"]
-    for name, variant in spec["variants"].items():
-        lengths = {key: value for key, value in variant.items() if key.endswith("length")}
-        longer = {key: value for key, value in spec["changes"].get(name, {}).items() if key.endswith("length")}
-        assert longer == {key: 4 * value for key, value in lengths.items()}, name
-
-
 def test_a_variant_may_have_the_network_that_ships_and_its_flow_in_one_step(sharp):
     trained = parser("paper/reproduce.yaml", dataset_dir=sharp, budget=960).get_parsed_content("trained")()
     content = {"size": "slices", "stage1_length": 2, "length": 1, "distil_length": 0.5, "seeds": 2}

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import deployed, shipped_network
+from benchmarks.air import rows
 from scripts.evaluate.paired import read_volume
-from tests.benchmarks import deployed, shipped_network
-from tests.benchmarks.air import rows
 
 SCAN = Path(__file__).parents[3] / "shared" / "data" / "isotropic" / "uih-a_T1w.nii.gz"
 

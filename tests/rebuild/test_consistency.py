@@ -88,12 +88,6 @@ def test_every_scan_gets_as_many_slices_as_were_measured():
     assert one_more > 100
 
 
-@pytest.mark.parametrize(("thickness", "slice_spacing"), [(4.0, 4.0), (3.0, 4.0), (6.0, 4.0)])
-def test_it_is_the_acquisition_that_makes_thick_scans(thickness, slice_spacing):
-    truth, acquisition = head(), Acquisition.of_truth(2, 40, 1.0, thickness, slice_spacing)
-    assert (difference(truth, acquire(truth, acquisition), acquisition) == 0).all()
-
-
 def test_number_of_a_known_difference():
     truth = head()
     y = acquire(truth, HEAD)
@@ -103,26 +97,10 @@ def test_number_of_a_known_difference():
     assert relative_rmse(0.05 * y, y) == pytest.approx(0.05, rel=1e-5)
 
 
-def test_number_does_not_depend_on_the_unit():
-    truth = head()
-    y = acquire(truth, HEAD)
-    noise = torch.randn(y.shape, generator=torch.Generator().manual_seed(0))
-    assert relative_rmse(1e-3 * noise, 1e-3 * y) == pytest.approx(relative_rmse(noise, y), rel=1e-4)
-
-
-@pytest.mark.parametrize("slice_spacing", [3.0, 5.0, 6.25])
-def test_head_of_the_thick_grid_is_the_head_seen_through_the_slices(slice_spacing):
-    truth, acquisition = head((48, 52, 100)), Acquisition.of_truth(2, 100, 1.0, slice_spacing)
-    y = acquire(truth, acquisition)
-    seen = acquire(tissue.head_mask(truth).float(), acquisition)
-    found = tissue.head_mask(y)
-    overlap = 2 * (found & (seen > 0.1)).sum() / (found.sum() + (seen > 0.1).sum())
-    assert overlap > 0.98
-
-
-def test_negative_air_does_not_count():
+def test_undershoot_in_air_does_not_count():
     y = acquire(head(), HEAD)
-    undershoot = torch.where((y == 0) & (torch.arange(y.shape[2]) % 2 == 0), -0.15 * y.max(), y)
+    undershoot = y.clone()
+    undershoot[:2, :3, ::4] = -0.15 * y.max()
     error = torch.ones_like(y)
     assert relative_rmse(error, undershoot) == pytest.approx(relative_rmse(error, y))
 

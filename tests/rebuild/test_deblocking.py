@@ -98,10 +98,3 @@ def test_flips_scales_and_constants_commute(spacing):
         torch.testing.assert_close(flipped, expected.flip(axis), **close)
     torch.testing.assert_close(deblock(3 * result, 3 * measured, acquisition), 3 * expected, **close)
     torch.testing.assert_close(deblock(result + 50, measured, acquisition), expected + 50, **close)
-
-
-@pytest.mark.parametrize("value", [0.0, 7.0, -3.0])
-def test_a_constant_scan_is_left_alone(value):
-    acquisition = Acquisition.stack(2, 6, 5.0, 5.0, 1.0)
-    result = torch.rand(8, 8, 30)
-    assert torch.equal(deblock(result, torch.full((8, 8, 6), value), acquisition), result)

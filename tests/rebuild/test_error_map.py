@@ -1,22 +1,27 @@
 """Laws of error maps, on real tiny networks."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
 from monai.data import MetaTensor
 
 from scripts.method.calibration import LEVELS, Calibration, scan_scale
-from scripts.method.networks import add_error_network
-from scripts.rebuild.error_map import error_map, expected_error, noise_share
-from scripts.rebuild.inferer import DriftInferer, rebuild
+from scripts.method.error_pattern import TYPICAL, ErrorPatternNetwork
+from scripts.method.networks import Drift
+from scripts.rebuild.error_map import error_map, expected_error, noise_share, seen
+from scripts.rebuild.inferer import DriftInferer
+from scripts.rebuild.rebuilder import Rebuilder
+from scripts.rebuild.rebuilt import Rebuilt
 from scripts.stack.acquisition import Acquisition
-from scripts.stack.intensity import intensity_range
+from scripts.stack.intensity import IntensityRange, intensity_range
+from scripts.stack.interpolation import interpolate
 from tests.conftest import random_network, untrained
 from tests.method.test_networks import perturb
 from tests.volumes import scan_of, smooth_head
 
-CALIBRATION = Calibration([3.0, 5.0], {"a": [list(LEVELS), list(LEVELS)]}, (0.7, 0.1), (30.0, 0.4, 1.0))
+CALIBRATION = Calibration([3.0, 5.0], [[list(LEVELS), list(LEVELS)]], (0.7, 0.1), (30.0, 0.4, 1.0))
 SHAPE = (52, 56, 50)
 DIGITS = 2**-7  # relative; twice what rounding to the numbers of bfloat16 changes
 
@@ -25,8 +30,7 @@ DIGITS = 2**-7  # relative; twice what rounding to the numbers of bfloat16 chang
 def drift():
     """A network with an error network, both with weights of chance."""
     network = random_network()
-    add_error_network(network, copy.deepcopy(network))
-    perturb(network.error)
+    network.error = perturb(ErrorPatternNetwork())
     return network.eval()
 
 
@@ -42,84 +46,101 @@ def scan():
 
 @pytest.fixture(scope="module")
 def result(scan, drift, inferer):
-    return rebuild(scan, drift, inferer, "cpu")
+    return Rebuilder(drift, inferer, "cpu")(scan)
 
 
-def mapped(scan, result, drift, confidence=0.9):
-    return error_map(scan, result, drift, "cpu", CALIBRATION, confidence)
+def test_an_untrained_error_network_says_one_error_in_the_units_of_the_scan(scan, drift):
+    network = Drift(drift.apn, drift.velocity, ErrorPatternNetwork())
+    thick, acquisition = scan.as_tensor()[0], Acquisition.of(scan)
+    scale = intensity_range(thick)
+    shown = expected_error(thick, interpolate(thick, acquisition, "linear"), None, acquisition, network, "cpu")
+    torch.testing.assert_close(shown, torch.full_like(shown, TYPICAL * (scale.high - scale.low) / 2))
+
+
+def mapped(result, drift, confidence=0.9):
+    return error_map(result, drift, "cpu", CALIBRATION).half_width(confidence)
 
 
 @pytest.fixture(scope="module")
-def found(scan, result, drift):
-    return mapped(scan, result, drift)
+def found(result, drift):
+    return mapped(result, drift)
 
 
 def moved(scan, axes, flipped):
-    """The same scan with its array transposed and flipped."""
+    """The same scan `(X, Y, Z)` with its array transposed and flipped."""
     affine = scan.affine.numpy()[:, [*axes, 3]]
-    volume = scan.as_tensor()[0].permute(axes)
+    volume = scan.as_tensor().permute(axes)
     for axis in flipped:
         affine[:3, 3] += affine[:3, axis] * (volume.shape[axis] - 1)
         affine[:3, axis] *= -1
-    other = MetaTensor(volume.flip(flipped)[None], affine=torch.from_numpy(affine))
+    other = MetaTensor(volume.flip(flipped), affine=torch.from_numpy(affine))
     Acquisition.of(scan).moved(axes, flipped).attach(other)
-    if "spread" in scan.meta:
-        other.meta["spread"] = scan.meta["spread"].permute(axes).flip(flipped)
     return other
 
 
 def test_the_map_lies_on_the_results_grid_and_is_positive(found, result):
-    assert found.shape == result.shape and (found > 0).all()
-    torch.testing.assert_close(found.affine, result.affine)
+    assert found.shape == result.volume.shape and (found > 0).all()
+    torch.testing.assert_close(found.affine, result.volume.affine)
 
 
 def test_the_result_is_bit_for_bit_that_of_a_network_without_it(scan, result, drift, inferer):
-    assert torch.equal(rebuild(scan, random_network(), inferer, "cpu"), result)
-    before = result.clone()
-    mapped(scan, result, drift)
-    assert torch.equal(result, before)
+    assert torch.equal(Rebuilder(random_network(), inferer, "cpu")(scan).volume, result.volume)
+    before = result.volume.clone()
+    mapped(result, drift)
+    assert torch.equal(result.volume, before)
 
 
-def test_more_confidence_is_a_wider_interval_everywhere(scan, result, drift, found):
-    wide = mapped(scan, result, drift, 0.95)
+def test_more_confidence_is_a_wider_interval_everywhere(result, drift, found):
+    wide = mapped(result, drift, 0.95)
     torch.testing.assert_close(wide.as_tensor(), found.as_tensor() * (0.95 / 0.9), rtol=DIGITS, atol=0)
 
 
-def test_the_map_has_the_scans_units(scan, result, drift, found):
-    brighter, rebuilt = scan.clone(), result.clone()
-    brighter *= 7.0
-    rebuilt *= 7.0
-    torch.testing.assert_close(mapped(brighter, rebuilt, drift).as_tensor(), 7 * found.as_tensor(), rtol=0.01, atol=0)
+def test_the_map_has_the_scans_units(result, drift, found):
+    brighter = replace(result, measured=7 * result.measured, volume=7 * result.volume)
+    torch.testing.assert_close(mapped(brighter, drift).as_tensor(), 7 * found.as_tensor(), rtol=0.01, atol=0)
 
 
 @pytest.mark.parametrize(("axes", "flipped"), [((2, 0, 1), ()), ((0, 1, 2), (0, 2)), ((1, 2, 0), (1,))])
-def test_how_a_scan_is_stored_does_not_matter(axes, flipped, scan, result, drift, found):
-    again = mapped(moved(scan, axes, flipped), moved(result, axes, flipped), drift)
-    torch.testing.assert_close(
-        again.as_tensor(), found.as_tensor()[0].permute(axes).flip(flipped)[None], rtol=1e-3, atol=0
-    )
+def test_how_a_scan_is_stored_does_not_matter(axes, flipped, result, drift, found):
+    slices, volume = (moved(one, axes, flipped) for one in (result.measured, result.volume))
+    again = mapped(Rebuilt(slices, volume, spread=result.spread.permute(axes).flip(flipped)), drift)
+    torch.testing.assert_close(again.as_tensor(), found.as_tensor().permute(axes).flip(flipped), rtol=1e-3, atol=0)
 
 
-def test_where_both_families_of_planes_agree_less_it_says_something_else(scan, result, drift, found):
-    other = result.clone()
-    other.meta["spread"] = 3 * result.meta["spread"]
-    assert not torch.allclose(mapped(scan, other, drift).as_tensor(), found.as_tensor(), rtol=1e-4)
+def test_where_both_families_of_planes_agree_less_it_says_something_else(result, drift, found):
+    other = replace(result, spread=3 * result.spread)
+    assert not torch.allclose(mapped(other, drift).as_tensor(), found.as_tensor(), rtol=1e-4)
 
 
-def test_a_scan_at_its_target_has_no_error_map_to_speak_of(drift):
-    thin = scan_of(smooth_head((20, 22, 24)), thickness=1.0)
-    assert not mapped(thin, thin, drift).any()
+def test_the_error_network_is_told_the_spread_and_the_lengths_of_slices_with_gaps(result):
+    gapped = scan_of(smooth_head(SHAPE), 4.0, spacing=5.0)
+    thick, a = gapped.as_tensor()[0], Acquisition.of(gapped)
+    planes, rows, lengths = seen(thick, result.volume.as_tensor(), result.spread, a, IntensityRange(100.0, 600.0, 2e3))
+    assert lengths.tolist() == [4, 1, 5] and len(rows) == SHAPE[2]
+    torch.testing.assert_close(planes[:, 2], (result.spread / 250).movedim((2, 1), (1, 2)), rtol=1e-6, atol=0)
+
+
+def test_errors_grow_with_gaps_by_the_exponent_of_the_calibration(scan, result, drift):
+    gapped = MetaTensor(scan.as_tensor()[0], affine=scan.affine)
+    replace(Acquisition.of(scan), slice_thickness=4.0).attach(gapped)
+    scales = [error_map(one, drift, "cpu", CALIBRATION).scale for one in (result, replace(result, measured=gapped))]
+    assert scales[1] / scales[0] == pytest.approx(1.25**0.7, rel=1e-6)
+
+
+def test_a_scan_at_its_target_has_no_error_map(drift):
+    thin = scan_of(smooth_head((20, 22, 24)), thickness=1.0)[0]
+    assert error_map(Rebuilt(thin, thin), drift, "cpu", CALIBRATION) is None
 
 
 def test_it_is_the_networks_number_times_scale_and_factor(scan, result, drift, found):
     a, thick = Acquisition.of(scan), scan.as_tensor()[0]
-    expected = expected_error(thick, result.as_tensor()[0], result.meta["spread"], a, drift, "cpu")
+    expected = expected_error(thick, result.volume.as_tensor(), result.spread, a, drift, "cpu")
     scale = scan_scale(CALIBRATION.exponents, a.slice_spacing / a.slice_thickness, noise_share(thick, a))
-    torch.testing.assert_close(found[0].as_tensor(), expected * (0.9 * scale), rtol=DIGITS, atol=0)
+    torch.testing.assert_close(found.as_tensor(), expected * (0.9 * scale), rtol=DIGITS, atol=0)
 
 
-def test_convolutions_in_bfloat16_change_it_by_few_percent(scan, result, drift, found):
-    half = error_map(scan, result, drift, "cpu", CALIBRATION, 0.9, bfloat16=True).as_tensor()
+def test_convolutions_in_bfloat16_change_it_by_few_percent(result, drift, found):
+    half = error_map(result, drift, "cpu", CALIBRATION, bfloat16=True).half_width(0.9).as_tensor()
     assert half.dtype == torch.float32 and not torch.equal(half, found.as_tensor())
     torch.testing.assert_close(half, found.as_tensor(), rtol=0.05, atol=0)
 
@@ -145,13 +166,13 @@ def test_a_scan_of_air_but_for_a_few_voxels_has_a_map(bright, scan, drift, infer
     empty = copy.deepcopy(scan)
     empty.as_tensor()[:] = 0
     empty.as_tensor()[0, 20 : 20 + bright, 20 : 20 + bright, 4] = 800
-    found = mapped(empty, rebuild(empty, drift, inferer, "cpu"), drift)
-    assert found.shape[1:] == SHAPE and found.isfinite().all()
+    found = mapped(Rebuilder(drift, inferer, "cpu")(empty), drift)
+    assert found.shape == SHAPE and found.isfinite().all()
 
 
 def test_the_error_network_sees_unit_intensities(scan, result, drift):
     """A factor and an offset of a scan change what it says by the factor alone."""
-    thick, rebuilt = scan.as_tensor()[0], result.as_tensor()[0]
+    thick, rebuilt = result.measured.as_tensor(), result.volume.as_tensor()
     assert intensity_range(thick).low == 0
     a = expected_error(thick, rebuilt, None, Acquisition.of(scan), drift, "cpu")
     b = expected_error(3 * thick + 500, 3 * rebuilt + 500, None, Acquisition.of(scan), drift, "cpu")
@@ -161,7 +182,7 @@ def test_the_error_network_sees_unit_intensities(scan, result, drift):
 
 def test_much_air_around_a_head_changes_nothing_in_it_and_is_as_sure_as_the_surest_voxel(scan, result, drift):
     margin, a = 40, Acquisition.of(scan)
-    thick, rebuilt = (v.as_tensor()[0] for v in (scan, result))
+    thick, rebuilt = (v.as_tensor() for v in (result.measured, result.volume))
     alone = expected_error(thick, rebuilt, None, a, drift, "cpu")
     wide = [torch.nn.functional.pad(v, [0, 0, margin, margin, margin, margin]) for v in (thick, rebuilt)]
     told = expected_error(*wide, None, a, drift, "cpu")
@@ -170,6 +191,7 @@ def test_much_air_around_a_head_changes_nothing_in_it_and_is_as_sure_as_the_sure
     assert (told[0] == told.min()).all()
 
 
-def test_without_an_error_network_it_is_a_mistake_of_the_caller(scan, result):
+def test_without_an_error_network_it_is_a_mistake_of_the_caller(result):
+    volumes = result.measured.as_tensor(), result.volume.as_tensor()
     with pytest.raises(ValueError, match="no error network"):
-        expected_error(scan.as_tensor()[0], result.as_tensor()[0], None, Acquisition.of(scan), untrained(), "cpu")
+        expected_error(*volumes, None, Acquisition.of(result.measured), untrained(), "cpu")

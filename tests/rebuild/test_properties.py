@@ -13,7 +13,7 @@ from scipy.spatial.transform import Rotation
 
 from scripts.method import schedule
 from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
-from scripts.rebuild.inferer import rebuild
+from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
 from tests.config_files import parser
@@ -21,7 +21,7 @@ from tests.corpus.examine import wrong
 
 DTYPES = ("u1", "i1", "u2", "i2", "i4", "f4", "f8")
 # without shrinking, so that a failure is as quick as success
-quick = settings(max_examples=40, deadline=None, derandomize=True, phases=[Phase.generate])
+quick = settings(max_examples=12, deadline=None, derandomize=True, phases=[Phase.generate])
 
 lengths = st.floats(0.4, 2.0).map(lambda x: round(x, 3))  # mm, within the slices
 thick_lengths = st.floats(2.2, 8.0).map(lambda x: round(x, 3))  # mm, between the slices
@@ -78,7 +78,8 @@ def rebuilt(array, affine, network=IDENTITY, **options):
         own |= {"inferer::n_max": 1}
         config = parser("inference.yaml", **{**own, **options})
         preprocessing, inferer = (config.get_parsed_content(name) for name in ("preprocessing", "inferer"))
-        result = rebuild(preprocessing({"image": str(path)})["image"], network, inferer, "cpu")
+        rebuilder = Rebuilder(network, inferer, "cpu", preprocessing)
+        result = rebuilder(rebuilder.measure(str(path))).volume[None]
     return nib.Nifti1Image(result.numpy()[0], result.affine.numpy()), Acquisition.of(result)
 
 

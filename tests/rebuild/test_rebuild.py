@@ -1,6 +1,5 @@
-"""`rebuild`, the one way of every host: on any device, reconciled, and with no result where there is none."""
+"""`Rebuilder`, the one way of every host: on any device, reconciled, and with no result where there is none."""
 
-import copy
 import os
 import shutil
 import subprocess
@@ -12,10 +11,11 @@ import torch
 from monai.data import DataLoader, Dataset
 
 from scripts.errors import InputError
-from scripts.method.networks import add_error_network
+from scripts.method.error_pattern import ErrorPatternNetwork
 from scripts.rebuild.consistency import reconcile
 from scripts.rebuild.error_map import error_map
-from scripts.rebuild.inferer import DriftInferer, rebuild
+from scripts.rebuild.inferer import DriftInferer
+from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
 from tests.conftest import ROOT
@@ -35,16 +35,19 @@ def agrees(device, network):
     """What the device gives is what the CPU gives, and lies on the CPU; to 1e-5 of the range. So are error maps."""
     scan = scan_of(head((9, 11, 15)), profile="gaussian")
     inferer = DriftInferer(16, both_planes=True, steps=2)
-    expected = rebuild(scan, network, inferer, "cpu")
-    result = rebuild(scan, network.to(device), inferer, device)
+    first = Rebuilder(network, inferer, "cpu")(scan)
+    second = Rebuilder(network.to(device), inferer, device)(scan)
+    expected, result = (one.volume[None] for one in (first, second))
     batch = inferer(scan[None].to(device), network)
     assert result.device.type == result.affine.device.type == batch.device.type == "cpu"
     torch.testing.assert_close(result, expected, rtol=0, atol=1e-5 * scan.max().item())
     torch.testing.assert_close(batch[0], result, rtol=0, atol=0)
     torch.testing.assert_close(result.affine, expected.affine)
-    assert Acquisition.of(result) == Acquisition.of(scan) and result.meta["steps"] == 2
-    add_error_network(network.cpu(), copy.deepcopy(network))
-    maps = [error_map(scan, expected, network.to(place), place, CALIBRATION, 0.9) for place in ("cpu", device)]
+    assert Acquisition.of(result) == Acquisition.of(scan) and second.steps == 2
+    network.cpu().error = ErrorPatternNetwork()
+    maps = [
+        error_map(first, network.to(place), place, CALIBRATION).half_width(0.9).as_tensor() for place in ("cpu", device)
+    ]
     assert maps[1].device.type == "cpu" and maps[0].max() > 0
     torch.testing.assert_close(maps[1], maps[0], rtol=DIGITS, atol=0)
 
@@ -78,7 +81,7 @@ def test_the_result_is_the_networks_reconciled_by_the_slices_own_profile(profile
     scan = layered(profile=profile)
     slices, acquisition = scan.as_tensor()[0], Acquisition.of(scan)
     own, result = (
-        rebuild(scan, identity, DriftInferer(consistency=consistency), "cpu").as_tensor()[0]
+        Rebuilder(identity, DriftInferer(consistency=consistency), "cpu")(scan).volume.as_tensor()
         for consistency in ("measure", "project")
     )
     torch.testing.assert_close(own, interpolate(slices, acquisition, "nearest"), rtol=0, atol=1e-3)
@@ -92,7 +95,7 @@ def test_gap_and_overlap_count_when_the_result_is_reconciled(thickness, identity
     scan = layered(thickness=thickness, spacing=5.0)
     slices, acquisition = scan.as_tensor()[0], Acquisition.of(scan)
     own = interpolate(slices, acquisition, "nearest")
-    result = rebuild(scan, identity, DriftInferer(), "cpu").as_tensor()[0]
+    result = Rebuilder(identity, DriftInferer(), "cpu")(scan).volume.as_tensor()
     expected, contiguous = (
         reconcile(own, slices, replace(acquisition, slice_thickness=mm)).clamp(min=0) for mm in (thickness, 5.0)
     )
@@ -106,13 +109,13 @@ def test_weights_that_give_nan_give_no_result(value, part, drift):
     with torch.no_grad():
         next(getattr(drift, part).parameters()).fill_(value)
     with pytest.raises(InputError, match=r"weights give NaN or infinite voxels.*--ckpt_path"):
-        rebuild(layered(), drift, DriftInferer(16, steps=1), "cpu")
+        Rebuilder(drift, DriftInferer(16, steps=1), "cpu")(layered())
 
 
 def test_a_scan_comes_through_a_data_loader_as_it_does_alone(drift):
     """As the bundle's evaluator hands it over, in a batch of one."""
     scan, inferer = scan_of(head((20, 22, 40)), shift=0.3), DriftInferer(16, steps=1)
-    alone = rebuild(scan, drift, inferer, "cpu")
+    alone = Rebuilder(drift, inferer, "cpu")(scan).volume[None]
     batch = next(iter(DataLoader(Dataset([{"image": scan}]), batch_size=1)))["image"]
     result = inferer(batch, drift)[0]
     torch.testing.assert_close(result.as_tensor(), alone.as_tensor(), rtol=0, atol=0)

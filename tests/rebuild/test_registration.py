@@ -6,9 +6,10 @@ import torch
 from monai.data import MetaTensor
 from nibabel.orientations import apply_orientation, inv_ornt_aff
 
-from scripts.rebuild.registration import ALIKE, angle_and_shift, likeness, placed, register
+from scripts.rebuild.registration import ALIKE, angle_and_shift, likeness, placed, register, registered, resolution
+from scripts.rebuild.together import Stack
 from scripts.stack.tissue import head_mask
-from tests.stacks import AFFINE, CENTRE, SHAPE, motion, moved, person, restless, stack_of
+from tests.stacks import AFFINE, CENTRE, EDGE, SHAPE, motion, moved, person, restless, stack_of
 
 MOVES = {
     "small": motion((3, -2, 2.5), (2, -3, 1.5)),
@@ -39,6 +40,13 @@ def test_a_shift_by_whole_voxels_moves_voxels_and_shows_what_was_not_seen():
     assert (seen[:-3] == 1).all() and (seen[-3:] == 0).all()
 
 
+def test_half_a_voxel_at_the_border_is_half_seen():
+    volume = on_grid(person())
+    _, seen = placed(volume, volume, motion((0, 0, 0), (1, 0, 0)))
+    torch.testing.assert_close(seen[-1], torch.full_like(seen[-1], 0.5))
+    assert (seen[:-1] == 1).all()
+
+
 def test_the_order_in_which_a_file_stores_its_axes_does_not_matter():
     volume, there = person(), motion((4, 5, 6), (1, 2, 3))
     order = np.array([[2, -1], [0, 1], [1, -1]])
@@ -58,30 +66,96 @@ def test_the_motion_of_a_head_is_found(name):
     found = found_motion(fixed, moving)
     degrees, mm = angle_and_shift(np.linalg.inv(MOVES[name]) @ found, CENTRE)
     assert degrees < 0.3 and mm < 0.3, "of slices of 6 mm"
-    assert likeness(fixed, moving, found, 6.0) > ALIKE + 0.05
+    assert likeness(fixed, moving, found, np.array([6.0, 6.0, 0.0])) > ALIKE + 0.1
+
+
+def alike(one, other):
+    """The likeness of two stacks, registered."""
+    fixed, moving = one.rebuilt, other.rebuilt
+    apart = resolution(fixed, [one.measured, other.measured])
+    return likeness(fixed, moving, found_motion(fixed, moving), apart)
 
 
 def test_two_people_are_not_alike_wherever_they_are_put():
-    fixed = stack_of(person(0), 0).rebuilt
     for seed in (1, 2):
-        other = stack_of(person(seed), 1).rebuilt
-        assert likeness(fixed, other, found_motion(fixed, other), 6.0) < ALIKE - 0.2
+        assert alike(stack_of(person(0), 0), stack_of(person(seed), 1)) < ALIKE - 0.05
 
 
 def test_a_head_that_moves_between_its_slices_is_alike_and_another_is_not():
     """By a millimetre from slice to slice, as real ones do: fine detail differs, and gyri lie where they lay."""
-    fixed = stack_of(person(), 0, thickness=4.0).rebuilt
-    moving = restless(stack_of(person(), 1, thickness=4.0), 1.0).rebuilt
-    assert likeness(fixed, moving, found_motion(fixed, moving), 4.0) > ALIKE + 0.05
-    other = stack_of(person(1), 1, thickness=4.0).rebuilt
-    assert likeness(fixed, other, found_motion(fixed, other), 4.0) < ALIKE - 0.3
+    fixed = stack_of(person(), 0, thickness=4.0)
+    assert alike(fixed, restless(stack_of(person(), 1, thickness=4.0), 1.0)) > ALIKE + 0.1
+    assert alike(fixed, restless(stack_of(person(1), 1, thickness=4.0), 1.0)) < ALIKE - 0.05
+
+
+def other_contrast(volume):
+    """Tissue of a middling intensity is bright, brighter and darker tissue is dark: no monotone curve."""
+    return 700 * torch.exp(-(((volume - 560) / 120) ** 2)) * (volume > 100)
+
+
+@pytest.mark.parametrize("thick", [False, True])
+def test_another_contrast_is_registered_and_alike_and_of_another_head_it_is_not(thick):
+    fixed = stack_of(person(), 0)
+    for seed in (0, 1):
+        volume = moved(other_contrast(person(seed)), MOVES["large"])
+        other = stack_of(volume, 1) if thick else Stack(fixed.measured, on_grid(volume))
+        apart = resolution(fixed.rebuilt, [fixed.measured, other.measured])
+        found, one_head = registered(fixed.rebuilt, other.rebuilt, fixed.head, apart)
+        if seed == 0:
+            degrees, mm = angle_and_shift(np.linalg.inv(MOVES["large"]) @ found, CENTRE)
+            assert degrees < (0.6 if thick else 0.33) and mm < 0.33, "of voxels of 2 mm and slices of 6 mm"
+            assert one_head > ALIKE + 0.02
+        else:
+            assert one_head < ALIKE - 0.05
+
+
+def test_gain_shading_and_what_is_beyond_the_head_do_not_change_likeness():
+    one, other = on_grid(person()), on_grid(other_contrast(person()))
+    sharp = np.zeros(3)
+    alone = likeness(one, other, np.eye(4), sharp)
+    shaded = on_grid(5 * other.as_tensor() * torch.linspace(0.8, 1.2, SHAPE[2]))
+    assert likeness(one, shaded, np.eye(4), sharp) == pytest.approx(alone, abs=0.03)
+    cut = other.as_tensor().clone()
+    cut[:, 35:, :15] = 0
+    assert likeness(one, on_grid(cut), np.eye(4), sharp) == pytest.approx(alone, abs=0.03), "without a face"
+
+
+def test_another_part_of_the_head_is_not_alike_and_a_third_of_it_is():
+    one, other = on_grid(person()), on_grid(other_contrast(person()))
+    sharp = np.zeros(3)
+    elsewhere = motion((0, 0, 0), (0, 14, 0))
+    assert likeness(one, other, elsewhere, sharp) < ALIKE - 0.05
+    third = AFFINE.copy()
+    third[:3, 3] += [0, 0, 24]
+    assert likeness(one, on_grid(other.as_tensor()[:, :, 12:26], third), np.eye(4), sharp) > ALIKE + 0.02
+
+
+def test_heads_that_share_less_than_a_tenth_have_no_likeness():
+    one, sharp = on_grid(person()), np.zeros(3)
+    for half, some in ((6, False), (10, True)):  # voxels of the edge of a cube in the middle
+        affine, middle = AFFINE.copy(), np.array(SHAPE) // 2
+        affine[:3, 3] += EDGE * (middle - half)
+        part = on_grid(person()[tuple(slice(n - half, n + half) for n in middle)], affine)
+        assert (likeness(one, part, np.eye(4), sharp) > 0) == some
+
+
+def test_slices_count_along_the_axis_that_they_are_nearest_to():
+    stacks = [stack_of(person(), 0), stack_of(person(), 1, thickness=4.0)]
+    grid = on_grid(person())
+    assert resolution(grid, [stack.measured for stack in stacks]).tolist() == [6, 4, 0]
+    coarser = stack_of(person(), 1, 8.0).measured
+    assert resolution(grid, [coarser, stacks[1].measured]).tolist() == [0, 8, 0]
+    turned = MetaTensor(person(), affine=torch.from_numpy(motion((0, 0, 80), (0, 0, 0)) @ AFFINE))
+    assert resolution(turned, [stacks[1].measured]).tolist() == [4, 0, 0]
+    cyclic = AFFINE @ np.eye(4)[[1, 2, 0, 3]]
+    assert resolution(on_grid(person(), cyclic), [stacks[0].measured]).tolist() == [0, 6, 0]
 
 
 def test_volumes_without_an_overlap_are_not_alike():
     volume = on_grid(person())
     far = AFFINE.copy()
     far[:3, 3] += 500
-    assert likeness(volume, on_grid(person(), far), found_motion(volume, on_grid(person(), far)), 6.0) == 0
+    assert likeness(volume, on_grid(person(), far), found_motion(volume, on_grid(person(), far)), np.zeros(3)) == 0
 
 
 def test_the_same_volumes_give_the_same_motion():

@@ -4,14 +4,16 @@ from dataclasses import replace
 
 import pytest
 import torch
+from monai.data import MetaTensor
 
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
-from scripts.rebuild import inferer
+from scripts.rebuild import windows
 from scripts.rebuild.inferer import DriftInferer
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
 from scripts.stack.interpolation import interpolate
+from scripts.stack.profile import acquire
 from tests.loops import weighed_by_loop
 from tests.method.test_networks import perturb
 from tests.rebuild.test_inferer import OWN, arrays, close, of_box
@@ -32,7 +34,7 @@ def stack(shape, axis=2, spacing=4.0):
 
 def fresh():
     torch.manual_seed(0)
-    return Drift(SliceProjectionNetwork((6, 8), (1, 1), 4), VelocityNetwork((4, 8))).eval()
+    return Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8))).eval()
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +43,10 @@ def drift():
 
 
 @torch.no_grad()
-def by_loop(image, drift, others, steps=0, mirrors=((),)):
+def by_loop(image, drift, others, steps=0, mirrors=((),), guide=None):
     """Plane by plane, in the scan's units: stage 1 and, in one window, the flow; each averaged over mirror images."""
     measured, a = arrays(image)
+    volumes = [] if guide is None else [guide.as_tensor()[0], acquire(guide.as_tensor()[0], a)]
     low, high, _ = intensity_range(measured)
     unit = 2 * (measured - low) / (high - low) - 1
     rows = torch.from_numpy(a.fine_rows)[None].float()
@@ -52,9 +55,12 @@ def by_loop(image, drift, others, steps=0, mirrors=((),)):
     for other in others:
         normal, sharp = 3 - a.slice_axis - other, []
         lengths = torch.tensor([[a.slice_thickness, a.target_spacing, a.slice_spacing, EDGES[other]]])
-        for plane in unit.unbind(normal):
-            plane = (plane if a.slice_axis < other else plane.T)[None, None]
-            x = sum(drift.apn(plane.flip(f), lengths, ends[2 in f]).flip(f) for f in mirrors) / len(mirrors)
+        for parts in zip(*(volume.unbind(normal) for volume in (unit, *volumes))):
+            plane, *beside = ((part if a.slice_axis < other else part.T)[None, None] for part in parts)
+            views = [
+                drift.apn(plane.flip(f), lengths, ends[2 in f], *(b.flip(f) for b in beside)).flip(f) for f in mirrors
+            ]
+            x = sum(views) / len(mirrors)
             refined = 0
             for f in mirrors:
                 xt = x.flip(f)
@@ -95,7 +101,7 @@ def test_flips_average_the_four_mirror_images(shift, drift):
 def test_planes_in_calls_of_any_size_give_one_result(drift, monkeypatch):
     image = noise_stack((5, 18, 4))
     whole = DriftInferer(steps=0, **OWN)(image, drift)
-    monkeypatch.setattr(inferer, "PIXELS_PER_CALL", 1)
+    monkeypatch.setattr(windows, "PIXELS_PER_CALL", 1)
     close(DriftInferer(steps=0, **OWN)(image, drift), whole)
 
 
@@ -124,3 +130,64 @@ def test_a_reconciled_result_is_nearer_to_its_slices(drift):
     truth = head()
     assert (of_box(moved) - of_box(own)).abs().max() > 1
     assert (of_box(moved) - truth).square().mean() < (of_box(own) - truth).square().mean()
+
+
+# A guide
+
+
+def guide_of(image, missing=None):
+    """A guide on the fine grid of a stack, in its stored order; it saw nothing in `missing`."""
+    a = Acquisition.of(image)
+    shape = [a.fine_count if axis == a.slice_axis else n for axis, n in enumerate(image.shape[2:])]
+    fine = torch.rand(shape, generator=torch.Generator().manual_seed(3)) * 2 - 1
+    if missing is not None:
+        fine[missing] = torch.nan
+    return MetaTensor(fine[None])
+
+
+def test_a_guide_changes_the_result_and_one_that_saw_nothing_does_not(drift):
+    image, inferer = stack((24, 20, 7)), DriftInferer(roi_size=64, both_planes=True, steps=0)
+    alone = inferer(image, drift)
+    assert (inferer(image, drift, guide_of(image)) - alone).abs().max() > 1e-3
+    assert torch.equal(inferer(image, drift, guide_of(image, slice(None))), alone)
+
+
+@pytest.mark.parametrize("mirrors", [((),), ((), (2,), (3,), (2, 3))])
+def test_a_guided_result_is_a_loop_over_guided_planes(drift, mirrors):
+    image = stack((16, 24, 4))
+    replace(Acquisition.of(image), shift=0.4).attach(image)
+    guide, flips = guide_of(image), len(mirrors) > 1
+    result = of_box(DriftInferer(24, steps=0, both_planes=True, flips=flips, **OWN)(image, drift, guide))
+    close(result, by_loop(image, drift, (1, 0), mirrors=mirrors, guide=guide))
+
+
+def test_beyond_the_field_of_a_guide_the_result_is_that_without_one(drift):
+    """Beyond half of the columns, and of the reach of the weights of the families, which see whole planes."""
+    image = stack((48, 20, 7))
+    guide = guide_of(image, (slice(24, None),))
+    inferer = DriftInferer(roi_size=64, steps=0, consistency="measure")
+    alone, part, whole = inferer(image, drift), inferer(image, drift, guide), inferer(image, drift, guide_of(image))
+    assert torch.equal(part[0, 0, 24:], alone[0, 0, 24:])
+    assert (part - alone)[0, 0, :12].abs().max() > 1e-3
+    assert (part - whole)[0, 0, 24:].abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("flipped", [(0,), (2,), (1, 2)])
+def test_storage_of_a_guided_scan_does_not_matter(drift, flipped):
+    image = stack((24, 20, 7))
+    inferer = DriftInferer(roi_size=64, both_planes=True, steps=0)
+    result = inferer(image, drift, guide_of(image)).as_tensor()
+    turned = turn(image, flipped)
+    guide = MetaTensor(guide_of(image).as_tensor().flip([1 + axis for axis in flipped]))
+    close(inferer(turned, drift, guide).as_tensor().flip([2 + axis for axis in flipped]), result)
+
+
+def turn(image, flipped):
+    """The stack stored the other way round along some axes."""
+    affine = image.affine.clone()
+    for axis in flipped:
+        affine[:3, 3] += affine[:3, axis] * (image.shape[2 + axis] - 1)
+        affine[:3, axis] *= -1
+    turned = MetaTensor(image.as_tensor().flip([2 + axis for axis in flipped]), affine=affine)
+    Acquisition.of(image).attach(turned)
+    return turned

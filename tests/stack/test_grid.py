@@ -2,8 +2,10 @@
 
 from itertools import permutations, product
 
+import nibabel as nib
 import numpy as np
 import pytest
+import torch
 
 from scripts.stack import grid
 
@@ -66,32 +68,6 @@ def test_slice_centres_keep_their_world_position(stack, axis):
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("stack", STACKS + COARSER)
-def test_fine_slices_lie_inside_the_thick_slice_they_copy(stack, axis):
-    thick, slice_spacing, target = stack
-    fine = grid.fine_count(thick, slice_spacing, target)
-    affine = oblique(axis, slice_spacing)
-    fine_affine = grid.fine_affine(affine, axis, thick, fine, target)
-    index = grid.nearest_index(fine, target, thick, slice_spacing)
-    for j, i in enumerate(index):
-        distance = np.linalg.norm(world(affine, axis, i) - world(fine_affine, axis, j))
-        overhang = max(0, (fine * target - thick * slice_spacing) / 2)
-        assert distance <= max(slice_spacing, target) / 2 + overhang + 1e-4
-
-
-@pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("stack", STACKS + COARSER)
-def test_both_grids_share_their_centre(stack, axis):
-    thick, slice_spacing, target = stack
-    fine = grid.fine_count(thick, slice_spacing, target)
-    affine = oblique(axis, slice_spacing)
-    fine_affine = grid.fine_affine(affine, axis, thick, fine, target)
-    np.testing.assert_allclose(
-        world(affine, axis, (thick - 1) / 2), world(fine_affine, axis, (fine - 1) / 2), atol=1e-9
-    )
-
-
-@pytest.mark.parametrize("axis", [0, 1, 2])
 def test_fine_affine_changes_the_slice_axis_alone(axis):
     affine = oblique(axis, 5.0)
     fine = grid.fine_affine(affine, axis, 20, 143, 0.7)
@@ -99,13 +75,6 @@ def test_fine_affine_changes_the_slice_axis_alone(axis):
     np.testing.assert_array_equal(fine[:, others], affine[:, others])
     np.testing.assert_allclose(fine[:3, axis] / 0.7, affine[:3, axis] / 5.0, atol=1e-12)
     np.testing.assert_array_equal(fine[3], [0, 0, 0, 1])
-
-
-def test_fine_affine_leaves_its_argument_alone():
-    affine = oblique(2, 5.0)
-    before = affine.copy()
-    grid.fine_affine(affine, 2, 20, 143, 0.7)
-    np.testing.assert_array_equal(affine, before)
 
 
 def test_a_worked_affine():
@@ -116,35 +85,7 @@ def test_a_worked_affine():
     np.testing.assert_allclose(grid.fine_affine(affine, 2, 5, 20, 1.0), expected, atol=1e-12)
 
 
-def test_a_worked_affine_with_negative_direction_and_non_integer_ratio():
-    affine = np.diag([-3.0, 1.0, 1.0, 1.0])
-    affine[0, 3] = 6.0
-    # two slices of 3 mm, centres at x = 6 and 3 mm, middle 4.5 mm: three of 2 mm, the first centred on 6.5 mm
-    fine = grid.fine_affine(affine, 0, 2, 3, 2.0)
-    assert grid.fine_count(2, 3.0, 2.0) == 3
-    np.testing.assert_allclose(fine[0], [-2.0, 0, 0, 6.5], atol=1e-12)
-
-
-@pytest.mark.parametrize("spacing", [0.7, 1.0, 1.3, 5.0])
-@pytest.mark.parametrize("count", [1, 2, 7, 52])
-def test_regrid_at_equal_spacing_is_the_identity(spacing, count):
-    assert grid.fine_count(count, spacing, spacing) == count
-    np.testing.assert_array_equal(grid.nearest_index(count, spacing, count, spacing), np.arange(count))
-    affine = oblique(1, spacing)
-    np.testing.assert_allclose(grid.fine_affine(affine, 1, count, count, spacing), affine, atol=1e-9)
-
-
-@pytest.mark.parametrize("stack", STACKS + COARSER)
-def test_regrid_at_slice_centres_is_the_identity(stack):
-    thick, slice_spacing, target = stack
-    fine = grid.fine_count(thick, slice_spacing, target)
-    index = grid.nearest_index(fine, target, thick, slice_spacing)
-    for i, position in enumerate(grid.centred_positions(thick, slice_spacing, fine, target)):
-        if abs(position - round(position)) < 1e-9:
-            assert index[round(position)] == i
-
-
-@pytest.mark.parametrize("shift", [0.0, 0.31, -0.77, 40.0])
+@pytest.mark.parametrize("shift", [0.0, -0.77])
 @pytest.mark.parametrize("stack", STACKS + COARSER)
 def test_nearest_index_agrees_with_a_plain_loop(stack, shift):
     thick, slice_spacing, target = stack
@@ -160,48 +101,9 @@ def test_a_stack_shifted_by_whole_slices_numbers_them_anew(slices):
     np.testing.assert_array_equal(shifted, np.clip(centred - slices, 0, 6))
 
 
-def test_stair_steps_of_an_integer_ratio_are_equal_blocks():
-    np.testing.assert_array_equal(grid.nearest_index(12, 1.0, 3, 4.0), np.repeat([0, 1, 2], 4))
-
-
 def test_a_centre_on_a_border_goes_to_the_slice_nearer_the_middle():
     # slices of 2 mm with centres at -2, 0, 2 mm; fine centres at -2, -1, 0, 1, 2 mm: -1 and 1 lie on borders
     np.testing.assert_array_equal(grid.nearest_index(5, 1.0, 3, 2.0), [0, 1, 1, 1, 2])
-
-
-def test_fine_slices_beyond_the_stack_repeat_its_ends():
-    np.testing.assert_array_equal(grid.nearest_index(8, 1.0, 2, 2.0), [0, 0, 0, 0, 1, 1, 1, 1])
-
-
-@pytest.mark.parametrize("stack", STACKS + COARSER)
-def test_regrid_commutes_with_flips(stack):
-    thick, slice_spacing, target = stack
-    fine = grid.fine_count(thick, slice_spacing, target)
-    index = grid.nearest_index(fine, target, thick, slice_spacing)
-    flipped = thick - 1 - index[::-1]
-    middle_tie = (fine - 1) / 2 if thick % 2 == 0 and fine % 2 == 1 else -1  # no side of the middle is the nearer
-    keep = np.arange(fine) != middle_tie
-    np.testing.assert_array_equal(index[keep], flipped[keep])
-
-
-@pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("stack", STACKS)
-def test_fine_affine_commutes_with_flips(stack, axis):
-    thick, slice_spacing, target = stack
-    fine = grid.fine_count(thick, slice_spacing, target)
-
-    def flip(count):
-        matrix = np.eye(4)
-        matrix[axis, axis] = -1
-        matrix[axis, 3] = count - 1
-        return matrix
-
-    affine = oblique(axis, slice_spacing)
-    np.testing.assert_allclose(
-        grid.fine_affine(affine @ flip(thick), axis, thick, fine, target),
-        grid.fine_affine(affine, axis, thick, fine, target) @ flip(fine),
-        atol=1e-9,
-    )
 
 
 @pytest.mark.parametrize("order", [(0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)])
@@ -214,16 +116,6 @@ def test_geometry_commutes_with_axis_permutation(order):
     assert grid.shear_angle(permuted) == pytest.approx(grid.shear_angle(affine), abs=1e-9)
     fine = grid.fine_affine(affine, 2, 20, 143, 0.7)
     np.testing.assert_allclose(grid.fine_affine(permuted, axis, 20, 143, 0.7), fine[:, [*order, 3]], atol=1e-12)
-
-
-@pytest.mark.parametrize("stack", STACKS + COARSER)
-def test_positions_in_the_other_grid_invert(stack):
-    thick, slice_spacing, target = stack
-    fine = grid.fine_count(thick, slice_spacing, target)
-    there = grid.centred_positions(thick, slice_spacing, fine, target)
-    first, step = grid.centred_positions(fine, target, thick, slice_spacing)[[0, -1]], target / slice_spacing
-    np.testing.assert_allclose(first[0] + step * there, np.arange(thick), atol=1e-9)
-    np.testing.assert_allclose(there + there[::-1], fine - 1, atol=1e-9)
 
 
 @pytest.mark.parametrize("stack", STACKS + COARSER)
@@ -247,20 +139,26 @@ def test_thick_slices_cover_the_fine_grid(fine, fine_spacing, slice_spacing, thi
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 @pytest.mark.parametrize("signs", list(product([1, -1], repeat=3)))
-@pytest.mark.parametrize("angles", [(0, 0, 0), (14, -20, 17)])
+@pytest.mark.parametrize("angles", [(14, -20, 17)])
 def test_canonical_order_is_the_one_whose_axes_run_right_anterior_and_superior(order, signs, angles):
     """All 48 orders in which a volume may be stored; a tilt of less than 45 degrees does not change them."""
     affine = affine_of((0.9, 1.1, 5.0), angles)[:, [*order, 3]] @ np.diag([*signs, 1])
-    axes, flipped = grid.canonical(affine)
+    axes, flipped = grid.Turn.of(affine)
     directions = affine[:3, list(axes)] * np.where(np.isin(range(3), flipped), -1, 1)
     assert (np.diag(directions) > 0).all()
     np.testing.assert_allclose(directions, rotation(*angles) * (0.9, 1.1, 5.0), atol=1e-12)
 
 
-@pytest.mark.parametrize("angles", [(0, 0, 0), (25, -40, 70), (90, 0, 90)])
-def test_voxel_spacing_survives_rotation(angles):
-    affine = affine_of((0.7, 0.9, 5.0), angles, origin=(1, 2, 3), signs=(-1, 1, -1))
-    np.testing.assert_allclose(grid.voxel_spacing(affine), [0.7, 0.9, 5.0], atol=1e-12)
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+@pytest.mark.parametrize("flipped", [(), (0,), (1, 2)])
+def test_a_turn_moves_voxels_as_nibabel_does_and_back(order, flipped):
+    affine = np.eye(4)[:, [*order, 3]] @ np.diag([1.0, 1.1, 1.2, 1])
+    affine[list(flipped)] *= -1
+    volume = torch.rand(3, 4, 5)
+    turn = grid.Turn.of(affine)
+    expected = nib.as_closest_canonical(nib.Nifti1Image(volume.numpy(), affine))
+    np.testing.assert_array_equal(turn.into(volume), expected.get_fdata(dtype=np.float32))
+    assert torch.equal(turn.back(turn.into(volume)), volume)
 
 
 @pytest.mark.parametrize(
@@ -271,12 +169,7 @@ def test_slice_axis_has_the_largest_spacing_the_last_of_equals(spacing, axis):
     assert grid.slice_axis(spacing) == axis
 
 
-@pytest.mark.parametrize("angles", [(0, 0, 0), (25, -40, 70), (90, 0, 45)])
-def test_a_rotation_is_not_sheared(angles):
-    assert grid.shear_angle(affine_of((0.7, 0.9, 5.0), angles, signs=(-1, 1, 1))) < 1e-5
-
-
-@pytest.mark.parametrize("degrees", [0.05, 1.3, 5.0, -5.0, 30.0])
+@pytest.mark.parametrize("degrees", [0.05, -5.0])
 @pytest.mark.parametrize("pair", [(0, 1), (0, 2), (2, 1)])
 def test_shear_angle_is_the_tilt_of_one_axis_towards_another(degrees, pair):
     fixed, tilted = pair
@@ -286,8 +179,3 @@ def test_shear_angle_is_the_tilt_of_one_axis_towards_another(degrees, pair):
     affine = np.eye(4)
     affine[:3, :3] = rotation(25, -40, 70) @ columns @ np.diag([0.7, 0.9, 5.0])
     assert grid.shear_angle(affine) == pytest.approx(abs(degrees), abs=1e-6)
-
-
-def test_rounding_of_a_float32_header_is_no_shear():
-    affine = affine_of((0.7, 0.9, 5.0), (25, -40, 70)).astype(np.float32)
-    assert grid.shear_angle(affine) < grid.MAX_SHEAR

@@ -37,14 +37,7 @@ def test_nearest_repeats_the_slice_that_holds_the_centre(shape):
         assert torch.equal(result[..., j], thick[..., i])
 
 
-def test_nearest_keeps_every_thick_slice():
-    thick = line(7 * 3).reshape(1, 3, 7)
-    fine = interpolate(thick, stack(7, 5.0, 0.7), "nearest")
-    assert fine.shape == (1, 3, 50)
-    assert torch.equal(torch.unique_consecutive(fine, dim=2), thick)
-
-
-@pytest.mark.parametrize("shift", [0.0, 0.4, -1.7])
+@pytest.mark.parametrize("shift", [-1.7])
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("shape", GRIDS)
 def test_constants_stay_and_ramps_lie_where_they_lay(shape, method, shift):
@@ -70,15 +63,6 @@ def test_linear_is_numpys_and_cubic_meets_every_cubic(shape):
     np.testing.assert_allclose(result, cubic(np.clip(fine, thick[0], thick[-1])), atol=1e-9)
 
 
-@pytest.mark.parametrize("method", ["linear", "cubic"])
-@pytest.mark.parametrize("shape", GRIDS)
-def test_a_spline_meets_the_slices_at_their_centres(shape, method):
-    """Interpolated back at the thick centres by a fine grid ten times as dense."""
-    dense = Acquisition(2, shape[0], shape[1], shape[1], shape[1] / 10, 10 * shape[0] - 9)  # centres on both grids
-    values = line(shape[0])
-    torch.testing.assert_close(interpolate(values, dense, method)[..., ::10], values)
-
-
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_few_slices_lower_the_degree(count, method):
@@ -86,29 +70,6 @@ def test_few_slices_lower_the_degree(count, method):
     thick, fine = places(acquisition)
     result = interpolate(torch.from_numpy(thick)[None, None], acquisition, method)[0, 0]
     np.testing.assert_allclose(result, np.clip(fine, thick[0], thick[-1]), atol=2 if method == "nearest" else 1e-9)
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("order", [(0, 2, 1), (1, 2, 0), (2, 1, 0)])
-def test_axis_permutation_commutes(order, method):
-    volume, acquisition = line(3 * 4 * 9).reshape(3, 4, 9), stack(9, 3.3, 0.9)
-    expected = interpolate(volume, acquisition, method).permute(order)
-    torch.testing.assert_close(interpolate(volume.permute(order), acquisition.moved(order), method), expected)
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("shape", [(7, 5.0, 1.0), (6, 5.6, 0.7), (9, 3.3, 0.9)])
-def test_flips_commute(shape, method):
-    """Also of a stack that lies off the centre, which then lies as far off on the other side."""
-    volume, acquisition = line(shape[0]), stack(*shape, shift=0.31)
-    expected = interpolate(volume, acquisition, method).flip(2)
-    torch.testing.assert_close(interpolate(volume.flip(2), acquisition.moved((0, 1, 2), (2,)), method), expected)
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_dtype_is_kept(dtype, method):
-    assert interpolate(torch.zeros(1, 2, 6, dtype=dtype), stack(6, 4.0, 1.0), method).dtype == dtype
 
 
 def test_an_unknown_method_is_named():
@@ -150,9 +111,3 @@ def test_patterns_too_fine_for_the_new_voxels_do_not_alias(spacing, target):
     assert strength(0.75) < 0.25
     if target / spacing > 2:
         assert strength(1.0) < 0.02
-
-
-def test_at_its_own_spacing_an_axis_stays_as_it_is():
-    image = line(4 * 5 * 6).reshape(4, 5, 6)
-    for axis in range(3):
-        torch.testing.assert_close(resample(image, axis, 0.9, 0.9), image)

@@ -7,7 +7,8 @@ import pytest
 import torch
 from monai.data import MetaTensor
 
-from scripts.rebuild.inferer import DriftInferer, rebuild
+from scripts.rebuild.inferer import DriftInferer
+from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
 from tests.conftest import random_network
@@ -51,12 +52,13 @@ def scan(request):
 @pytest.fixture(scope="module")
 def rebuilt(scan):
     """The scan as it is, by random networks."""
-    return rebuild(scan, random_network(), INFERER, "cpu")
+    return Rebuilder(random_network(), INFERER, "cpu")(scan).volume[None]
 
 
 @pytest.mark.parametrize(("order", "flipped"), STORED)
 def test_a_scan_gives_one_volume_in_the_world_whatever_its_axes(order, flipped, scan, rebuilt, drift):
-    result, there = rebuild(stored(scan, order, flipped), drift, INFERER, "cpu"), stored(rebuilt, order, flipped)
+    result = Rebuilder(drift, INFERER, "cpu")(stored(scan, order, flipped)).volume[None]
+    there = stored(rebuilt, order, flipped)
     np.testing.assert_allclose(result.affine, there.affine, atol=1e-4)
     torch.testing.assert_close(result.as_tensor(), there.as_tensor(), rtol=0, atol=1e-4 * scan.max().item())
 
@@ -65,7 +67,7 @@ def test_a_scan_gives_one_volume_in_the_world_whatever_its_axes(order, flipped, 
 def test_tissue_lies_where_it_lay_to_a_ten_thousandth_of_a_millimetre(order, flipped, scan, identity):
     """Every slice is found, unchanged, around its own centre in the world; the network changes nothing here."""
     volume = stored(scan, order, flipped)
-    result = rebuild(volume, identity, DriftInferer(consistency="measure"), "cpu")
+    result = Rebuilder(identity, DriftInferer(consistency="measure"), "cpu")(volume).volume[None]
     acquisition, thick, fine = Acquisition.of(volume), volume.numpy()[0], result.numpy()[0]
     axis = acquisition.slice_axis
     index = grid.nearest_index(
@@ -87,6 +89,6 @@ def test_the_networks_see_the_scan_upright(order, scan):
     seen = []
     for volume in (scan, stored(scan, order, (0, 2))):
         network = Pointwise()
-        rebuild(volume, network, DriftInferer(512), "cpu")
+        Rebuilder(network, DriftInferer(512), "cpu")(volume)
         seen.append(torch.cat([call[0] for call in network.calls]))
     torch.testing.assert_close(seen[1], seen[0], rtol=0, atol=1e-5)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sigpy.mri import rf
 
-from scripts.stack.profile import full_width_half_maximum, profile_kernel, slice_profile, slr_profile
+from scripts.stack.profile import profile_kernel, slice_profile, slr_profile
 
 TIME_BANDWIDTHS = [2.0, 3.0, 4.0, 6.0, 10.0]
 PROFILES = [*TIME_BANDWIDTHS, "gaussian", "rectangular"]
@@ -70,7 +70,7 @@ def shape_over_voxels(profile, ratio, reach):
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("fine_spacing", [0.5, 0.7, 0.9, 1.0, 1.25])
+@pytest.mark.parametrize("fine_spacing", [0.7, 1.25])
 def test_kernel_is_as_wide_as_the_slice_is_thick(fine_spacing, profile):
     for ratio in (1.05, 1.2, 1.43, 1.5, 2.0, 2.5, 3.0, 3.7, 4.2, 5.0, 6.5, 8.0, 20.0):
         kernel = profile_kernel(ratio * fine_spacing, fine_spacing, profile)
@@ -78,28 +78,13 @@ def test_kernel_is_as_wide_as_the_slice_is_thick(fine_spacing, profile):
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("ratio", [0.5, 1.0, 1.01, 1.05, 1.5, 2.0, 3.7, 8.0])
+@pytest.mark.parametrize("ratio", [0.5, 1.05, 3.7])
 def test_kernel_is_symmetric_with_odd_length_and_sum_one(ratio, profile):
     kernel = profile_kernel(ratio * 0.7, 0.7, profile)
     assert len(kernel) % 2 == 1
     assert kernel.sum() == pytest.approx(1, abs=1e-12)
     assert (kernel >= 0).all()
     np.testing.assert_array_equal(kernel, kernel[::-1])
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-def test_kernel_depends_on_the_ratio_of_lengths_alone(profile):
-    kernels = [profile_kernel(*lengths, profile) for lengths in ((4.2, 0.7), (6.0, 1.0))]
-    np.testing.assert_allclose(*kernels, atol=1e-4)
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-def test_kernel_spreads_as_slices_thicken(profile):
-    spread = []
-    for thickness in np.arange(1.0, 8.0, 0.05):
-        kernel = profile_kernel(float(thickness), 1.0, profile)
-        spread.append(np.sum(kernel * (np.arange(len(kernel)) - len(kernel) // 2) ** 2))
-    assert (np.diff(spread) > 0).all()
 
 
 @pytest.mark.parametrize("thickness", [0.2, 0.999, 1.0])
@@ -118,15 +103,6 @@ def test_profile_agrees_with_a_bloch_simulation(time_bandwidth):
 
 
 @pytest.mark.parametrize("time_bandwidth", TIME_BANDWIDTHS)
-def test_pulse_tips_the_centre_by_ninety_degrees_in_phase(time_bandwidth):
-    x = np.linspace(-time_bandwidth, time_bandwidth, 401)
-    m = bloch(pulse(time_bandwidth), x)
-    assert abs(m[200, 2]) < 0.2  # little is left along the field: the pass band's ripple
-    signal = (m[:, 0] + 1j * m[:, 1])[np.abs(x) < 0.6 * time_bandwidth]
-    assert abs(signal.sum()) > 0.97 * np.abs(signal).sum()  # so the magnitude is what the slice integrates
-
-
-@pytest.mark.parametrize("time_bandwidth", TIME_BANDWIDTHS)
 def test_kernel_agrees_with_a_bloch_simulation(time_bandwidth):
     ratio = 12.0
     kernel = profile_kernel(ratio, 1.0, time_bandwidth)
@@ -140,23 +116,11 @@ def test_kernel_agrees_with_a_bloch_simulation(time_bandwidth):
     assert np.abs(kernel - expected / expected.sum()).sum() < 0.04
 
 
-@pytest.mark.parametrize("time_bandwidth", TIME_BANDWIDTHS)
-def test_profile_is_one_slice_wide(time_bandwidth):
-    z, profile = slr_profile(time_bandwidth)
-    assert half_width(profile) * (z[1] - z[0]) == pytest.approx(1, abs=1e-6)
-    np.testing.assert_allclose(profile, profile[::-1], atol=1e-6)
-
-
 @pytest.mark.parametrize("profile", ["gaussian", "rectangular"])
-@pytest.mark.parametrize("ratio", [1.05, 1.5, 2.0, 3.3, 5.0, 8.0])
+@pytest.mark.parametrize("ratio", [1.05, 3.3])
 def test_shapes_are_integrated_over_voxels_in_closed_form(ratio, profile):
     kernel = profile_kernel(ratio, 1.0, profile)
     np.testing.assert_allclose(kernel, shape_over_voxels(profile, ratio, len(kernel) // 2), atol=1e-3)
-
-
-def test_a_whole_number_of_voxels_is_averaged_by_the_ideal_profile():
-    kernel = profile_kernel(5.0, 1.0, "rectangular")
-    np.testing.assert_allclose(kernel[kernel > 1e-3], np.full(5, 0.2), atol=1e-3)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -164,32 +128,6 @@ def test_a_profile_is_one_slice_wide_wherever_it_comes_from(profile):
     z, magnitude = slice_profile(profile)
     assert half_width(magnitude) * (z[1] - z[0]) == pytest.approx(1, abs=2e-3)
     np.testing.assert_allclose(z, -z[::-1], atol=1e-9)
-
-
-@pytest.mark.parametrize("time_bandwidth", TIME_BANDWIDTHS)
-def test_a_number_is_the_pulses_time_bandwidth_product(time_bandwidth):
-    for array, expected in zip(slice_profile(time_bandwidth), slr_profile(time_bandwidth)):
-        np.testing.assert_array_equal(array, expected)
-
-
-def test_larger_time_bandwidth_sharpens_the_edges():
-    def edge(time_bandwidth):
-        z, profile = slr_profile(time_bandwidth)
-        return np.mean((profile > 0.1) & (profile < 0.9)) * (z[-1] - z[0])
-
-    edges = [edge(time_bandwidth) for time_bandwidth in TIME_BANDWIDTHS]
-    assert edges == sorted(edges, reverse=True)
-
-
-def test_width_of_a_triangle():
-    z = np.array([0.0, 2.0, 4.0, 6.0, 8.0])
-    assert full_width_half_maximum(z, np.array([0.0, 1.0, 2.0, 1.0, 0.0])) == pytest.approx(4)
-    assert full_width_half_maximum(z, np.array([0.0, 0.0, 3.0, 0.0, 0.0])) == pytest.approx(2)
-
-
-def test_a_kernel_is_computed_once():
-    first = profile_kernel(3.21, 0.77)
-    assert profile_kernel(3.21, 0.77) is first
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_contrasts_of_one_person_stay_together(contrasts, tmp_path):
 @pytest.mark.parametrize("layout", ["{p}/{c}.nii.gz", "{c}/{p}.nii.gz", "{p}/mri/{c}.nii.gz"])
 def test_where_people_and_contrasts_cannot_be_told_apart_no_split_is_guessed(layout, tmp_path):
     make(tmp_path, *(layout.format(p=f"p{s}", c=c) for s in range(6) for c in ("T1", "T2")))
-    with pytest.raises(InputError, match=r"cannot be told. Name files or folders sub-"):
+    with pytest.raises(InputError, match=r"is not known. Name files or folders sub-"):
         sharp_volumes(tmp_path, "training")
 
 

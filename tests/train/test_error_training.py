@@ -1,24 +1,27 @@
-"""The run `error` of `configs/train.yaml`: what it learns, leaves alone and writes."""
+"""The run `error` of `configs/error_map.yaml`: what it learns, leaves alone and writes."""
 
 import numpy as np
 import pytest
 import torch
 
-from scripts.method.calibration import BOXES, LEVELS, TYPICAL, person, scan_scale
+from scripts.method.calibration import BOXES, LEVELS, TYPICAL, scan_scale
 from scripts.method.error_pattern import ErrorPatternNetwork
 from scripts.method.losses import ErrorLoss
 from scripts.method.weights import load_weights, read_card
-from scripts.rebuild.inferer import rebuild
-from scripts.train.error_calibration import Case, fit_regions, fitted
+from scripts.rebuild.rebuilder import Rebuilder
+from scripts.train.error_calibration import Case, fit_regions, fitted, left_out
 from scripts.train.error_pairs import one_family
 from tests import nano
+from tests.config_files import ERROR, on_planes, raw
 from tests.conftest import untrained
 from tests.nano import content, load, random_weights
 
 SETTINGS = {
+    "network_def": on_planes(8, 16, error=ERROR),
     "error_epochs": 2,
-    "error_slabs": 6,
-    "error_slab": {"planes": 4, "size": [40, 24]},
+    "patches_per_epoch": 6,
+    "planes": 4,
+    "slab_size": [40, 24],
     "error_thicknesses": [3.0, 5.0],
     "error_learning_rate": 0.01,
 }
@@ -29,7 +32,8 @@ def trained(tmp_path_factory, dataset_dir):
     """A run of `error` on both stages with weights of chance; its folder."""
     folder = tmp_path_factory.mktemp("error")
     start = random_weights(folder / "given.pt", channels=(8, 16))
-    bundle = nano.workflow(folder / "out", dataset_dir, "error", error_start=str(start), **SETTINGS)
+    given = {**raw("error_map.yaml"), **SETTINGS, "error_start": str(start)}
+    bundle = nano.workflow(folder / "out", dataset_dir, "error", **given)
     bundle.run()
     return bundle, folder
 
@@ -44,9 +48,9 @@ def test_both_stages_stay_bit_for_bit(trained):
 def test_it_learns(trained):
     """On slabs of its own kind its loss is below that of the best single number's start."""
     bundle, _ = trained
-    batches = content(bundle, "error_pairs#dataloader")
-    prepare = content(bundle, "error_pairs#prepare_batch")
-    network, start = content(bundle, "averaged").error, ErrorPatternNetwork()
+    batches = content(bundle, "train#trainer").data_loader
+    prepare = content(bundle, "prepare_batch")
+    network, start = content(bundle, "stage").averaged.error, ErrorPatternNetwork()
     losses = []
     with torch.no_grad():
         for batch in batches:
@@ -58,11 +62,11 @@ def test_it_learns(trained):
 
 def test_a_pair_is_the_deployed_result_and_its_error(trained):
     bundle, _ = trained
-    batch = next(iter(content(bundle, "error_pairs#dataloader")))
-    planes, error, (rows, lengths), _ = content(bundle, "error_pairs#prepare_batch")(batch, "cpu")
-    inferer = content(bundle, "error_inferer")
+    batch = next(iter(content(bundle, "train#trainer").data_loader))
+    planes, error, (rows, lengths), _ = content(bundle, "prepare_batch")(batch, "cpu")
+    inferer = content(bundle, "inferer")
     inferer = one_family(inferer) if batch["alone"] else inferer
-    result = rebuild(batch["image"][0], content(bundle, "network"), inferer, "cpu")
+    result = Rebuilder(content(bundle, "network"), inferer, "cpu")(batch["image"][0]).volume[None]
     truth = batch["label"][0]
     assert planes.shape == (4, 3, *truth.shape[2:]) and error.shape == (4, 1, *truth.shape[2:])
     assert rows.shape == truth.shape[2:3] and lengths.shape == (3,)
@@ -72,7 +76,7 @@ def test_a_pair_is_the_deployed_result_and_its_error(trained):
 
 def test_some_slabs_are_rebuilt_in_one_family_of_planes_and_the_others_tell_their_spread(trained):
     bundle, _ = trained
-    batches, prepare = content(bundle, "error_pairs#dataloader"), content(bundle, "error_pairs#prepare_batch")
+    batches, prepare = content(bundle, "train#trainer").data_loader, content(bundle, "prepare_batch")
     known = [(bool(batch["alone"]), prepare(batch, "cpu")[0][:, 2].isfinite()) for _ in range(3) for batch in batches]
     assert {alone for alone, _ in known} == {True, False}
     assert all(one.all() != alone and one.any() != alone for alone, one in known)
@@ -82,15 +86,14 @@ def test_the_card_holds_the_calibration_of_people_who_were_held_out(trained):
     bundle, folder = trained
     found = read_card(folder / "out" / "error.pt").error_map
     assert list(found.thicknesses) == [3.0, 5.0]
-    assert list(found.people) == [person(content(bundle, "validate#volumes")[0]["subject"])]
-    assert str(folder.parent) not in (folder / "out" / "error.json").read_text()
+    card = (folder / "out" / "error.json").read_text()
+    assert len(found.people) == 1, "and no name tells who"
+    assert str(folder.parent) not in card and content(bundle, "validate#volumes")[0]["subject"] not in card
     assert found.factor(4.0, 0.95) > found.factor(4.0, 0.9) > 0
     assert all(np.isfinite([*found.regions, *found.exponents]))
-    assert load_weights(untrained_like(), folder / "out" / "error.pt").error is not None
-
-
-def untrained_like():
-    return nano.network()
+    network = nano.network()
+    network.error = ErrorPatternNetwork()
+    load_weights(network, folder / "out" / "error.pt")
 
 
 def test_the_exponents_of_gaps_and_noise_are_found_and_scans_of_all_kinds_are_covered_alike():
@@ -100,13 +103,28 @@ def test_the_exponents_of_gaps_and_noise_are_found_and_scans_of_all_kinds_are_co
             for ratio, noise in ((1.0, TYPICAL), (1.25, TYPICAL), (1.0, 6 * TYPICAL), (1.25, 2 * TYPICAL)):
                 errors = np.abs(chance.laplace(size=20_000)) * level * scan_scale(exponents, ratio, noise)
                 boxes = {edge: errors[:500] for edge in BOXES}
-                cases.append(Case(name, group, ratio, noise, 1.0, errors, boxes))
+                cases.append(Case(name, "", group, ratio, noise, 1.0, errors, boxes))
     found = fitted(cases, [3.0, 5.0])
     assert found.exponents == pytest.approx(exponents, abs=0.03)
     for case in cases:
         bound = found.factor((3.0, 5.0)[case.group], 0.9) * scan_scale(found.exponents, case.spacing_ratio, case.noise)
         assert np.mean(case.scores <= bound) == pytest.approx(0.9, abs=0.01)
-    assert {len(row) for rows in found.people.values() for row in rows} == {len(LEVELS)}
+    assert {len(row) for rows in found.people for row in rows} == {len(LEVELS)}
+
+
+def test_a_person_left_out_is_covered_by_the_others_alone():
+    """One has errors twice as large: the others' intervals hold fewer of them; with a guide errors are half."""
+    chance, cases = np.random.default_rng(0), []
+    for name, level in (("a", 1.0), ("b", 1.0), ("c", 2.0)):
+        errors = np.abs(chance.laplace(size=20_000)) * level
+        cases += [
+            Case(name, "plain", 0, ratio, noise, 1.0, errors, {edge: errors[:500] for edge in BOXES}, [errors / 2])
+            for ratio, noise in ((1.0, TYPICAL), (1.25, TYPICAL), (1.0, 6 * TYPICAL))
+        ]
+    shares = left_out(cases, [3.0])
+    assert sorted(shares) == [("guided", 0), ("plain", 0)] and len(shares["plain", 0]) == 9
+    assert min(shares["plain", 0]) < 0.8 and max(shares["plain", 0]) > 0.95
+    assert fitted(cases, [3.0]).guided == pytest.approx([0.5])
 
 
 def test_regions_of_white_errors_are_found_to_gain_by_the_root_of_their_number():

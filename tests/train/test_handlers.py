@@ -90,7 +90,7 @@ class Far(nn.Module):
         return self.factor * nn.functional.mse_loss(prediction, target)
 
 
-def gradient_norms(factor, max_norm):
+def gradient_norms(factor, max_norm, loss=None):
     """Gradient norms before and after clipping, for a few steps of a stock trainer, its network, and the handler."""
     torch.manual_seed(0)
     network = AnatomicalProjectionNetwork((4, 8))
@@ -109,7 +109,7 @@ def gradient_norms(factor, max_norm):
         train_data_loader=DataLoader(items, batch_size=1),
         network=network,
         optimizer=torch.optim.SGD(network.parameters(), lr=1e-6),
-        loss_function=Far(factor),
+        loss_function=loss or Far(factor),
         prepare_batch=ProjectionBatch(),
         decollate=False,
     )
@@ -139,6 +139,20 @@ def test_a_step_that_would_break_the_weights_ends_the_training_and_changes_nothi
     before, _, network, clip = gradient_norms(factor, 1.0)
     assert len(before) == 1
     assert clip.divergence.startswith(f"step 1, in epoch 1, has the loss {factor} and a gradient of norm nan")
+    torch.manual_seed(0)
+    assert same(network.state_dict(), AnatomicalProjectionNetwork((4, 8)).state_dict())
+
+
+class Steep(nn.Module):
+    """A finite loss of which no slope is finite."""
+
+    def forward(self, prediction, target):
+        return (prediction - prediction.detach()).abs().sqrt().mean()
+
+
+def test_a_gradient_that_is_not_finite_ends_the_training_whatever_the_loss():
+    before, _, network, clip = gradient_norms(1.0, 1.0, Steep())
+    assert len(before) == 1 and "has the loss 0 and a gradient of norm nan" in clip.divergence
     torch.manual_seed(0)
     assert same(network.state_dict(), AnatomicalProjectionNetwork((4, 8)).state_dict())
 

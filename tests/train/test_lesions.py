@@ -20,7 +20,7 @@ def drawn(seed, height=120, width=100, spacing=(1.0, 1.0), plane=None, **options
     return plane, result["label"]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(4))
 def test_what_is_drawn_lies_in_the_range_and_the_plane_that_was_given_stays(seed):
     before, after = drawn(seed)
     assert (before == GREY).all()
@@ -55,6 +55,14 @@ def test_lesions_have_their_size_in_millimetres_whatever_the_pixels():
         areas = [single(seed, 10.0, spacing) for seed in range(40)]
         circle = np.pi * 5.0**2
         assert 0.4 * circle < np.median(areas) < 1.1 * circle
+
+
+def test_no_lesion_of_a_group_lies_in_the_air():
+    plane = torch.zeros(1, 120, 200)
+    plane[:, :, :30] = GREY
+    for seed in range(20):
+        _, after = drawn(seed, plane=plane, spread=60.0, widths=(0.0, 0.0))
+        assert (after[:, :, 65:] == 0).all(), "farther than the largest lesion and the longest vessel reach"
 
 
 def test_nothing_is_drawn_far_from_tissue():

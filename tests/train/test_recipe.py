@@ -5,7 +5,7 @@ import os
 import pytest
 from monai.bundle import ConfigParser
 
-from scripts.train.recipe import data_digest, differences, options_at_work, parser_at_work, recipe
+from scripts.train.recipe import data_digest, differences, options_of, parser_at_work, recipe
 from tests.config_files import parser, raw
 
 
@@ -18,6 +18,7 @@ def changed(name, **values):
     ("values", "stages"),
     [
         ({"seed": 1}, {"stage1", "stage2"}),
+        ({"num_workers": 4}, {"stage1", "stage2"}),
         ({"network_def::apn::fine_channels": 8}, {"stage1", "stage2"}),
         ({"stage::optimizer::weight_decay": 0.1}, {"stage1", "stage2"}),
         ({"train::preprocessing::transforms::4::prob": 0.7}, {"stage1", "stage2"}),
@@ -28,8 +29,8 @@ def changed(name, **values):
         ({"alpha": 1.0}, {"stage2"}),
         ({"stage2_epochs": 1}, {"stage2"}),
         ({"label_dir": "maps", "dataset_dir": "data", "ckpt_path": "start.pt", "output_dir": "out"}, set()),
-        ({"device": "cuda", "num_workers": 4, "val_interval": 1, "checkpoint_interval": 1}, set()),
-        ({"stage::log::iteration_log": 1, "stage2::start": "elsewhere/stage1.pt"}, set()),
+        ({"device": "cuda", "val_interval": 1, "checkpoint_interval": 1}, set()),
+        ({"stage::tracking": [{"_target_": "MLFlowHandler"}], "stage2::start": "elsewhere/stage1.pt"}, set()),
     ],
 )
 def test_a_value_is_in_the_recipes_of_the_stages_that_depend_on_it(values, stages):
@@ -44,32 +45,24 @@ def test_every_option_is_in_a_recipe_but_for_places_machine_and_intervals():
     options = set(names[names.index("bundle_root") : names.index("network_def")])
     roots = {place.split("::")[0] for name in STAGES for place in recipe(parser("train.yaml"), name)}
     free = {"patch_size", "shift_range"}  # of networks on planes
-    free |= {"bundle_root", "dataset_dir", "label_dir", "output_dir", "ckpt_path", "device", "num_workers", "follower"}
+    free |= {"bundle_root", "dataset_dir", "label_dir", "output_dir", "ckpt_path", "device"}
     assert options - roots == free | {"val_interval", "checkpoint_interval"}
 
 
 def test_where_weights_lie_is_in_no_recipe():
-    here, there = parser("train.yaml"), parser("train.yaml")
+    here, there = (parser("train.yaml", "error_map.yaml") for _ in range(2))
     for name in ("ckpt_path", "error_start", "shipped"):
         here[name], there[name] = "models/model.pt", "/data/models/model.pt"
     for stage in (*STAGES, "stage3"):
         assert recipe(here, stage) == recipe(there, stage), stage
 
 
-def test_logging_to_mlflow_changes_no_recipe():
-    plain, logged = parser("train.yaml"), parser("train.yaml")
-    for engine in ("train#handlers", "validate#handlers", "stage2#trainer#train_handlers"):
-        logged[engine].append({"_target_": "MLFlowHandler", "_disabled_": "@follower"})
-    for name in ("stage1", "stage2"):
-        assert recipe(plain, name) == recipe(logged, name)
-
-
 def test_what_a_recipe_holds_can_be_kept_in_a_file():
     config = parser("train.yaml")
-    config["stage1::part"] = object()
+    config["stage1::extra"] = object()
     values = recipe(config, "stage1")
-    assert values.pop("stage1::part") == "builtins.object"
-    assert all(value is None or isinstance(value, str | int | float) for value in values.values() if value != {})
+    assert values.pop("stage1::extra") == "builtins.object"
+    assert all(value in (None, {}, []) or isinstance(value, str | int | float) for value in values.values())
 
 
 def test_of_many_differences_the_first_are_named_and_the_others_counted():
@@ -80,20 +73,18 @@ def test_of_many_differences_the_first_are_named_and_the_others_counted():
 
 
 def test_a_component_finds_the_parser_that_makes_it():
-    content = {"seed": 3, "shares": {"T1w": 1}, "reference": "@seed", "about": {"_target_": f"{__name__}.known"}}
-    found, options = parser_of(content).get_parsed_content("about")
-    assert found["seed"] == 3
-    assert options == {"seed": 3, "shares": {"T1w": 1}}
+    content = {"seed": 3, "about": {"_target_": f"{__name__}.known"}}
+    assert ConfigParser(content).get_parsed_content("about")["seed"] == 3
     with pytest.raises(RuntimeError, match="ConfigParser"):
         parser_at_work()
 
 
-def parser_of(content):
-    return ConfigParser(content)
-
-
 def known():
-    return parser_at_work(), options_at_work()
+    return parser_at_work()
+
+
+def test_options_are_told_from_parts_and_references():
+    assert options_of({"seed": 3, "stage::seed": "@seed", "network": "$f()", "name": "@seed"}) == {"seed": 3}
 
 
 def test_data_are_told_apart_by_what_their_files_hold_and_by_what_is_said_of_them(tmp_path):

@@ -1,4 +1,4 @@
-"""A training logged to MLflow: both stages with parameters and curves."""
+"""A training logged to MLflow: every stage with its options and curves."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,8 @@ def test_both_stages_are_logged(tmp_path, write_nifti, phantom):
     for stage in ("stage1", "stage2"):
         logged = runs[str(out / stage)]
         assert logged.info.status == "FINISHED"
-        for name, value in (("patch_size", "32"), ("max_epochs", "2"), ("stage2_learning_rate", "0.0005")):
+        rate = {"stage1": "0.001", "stage2": "0.0005"}[stage]
+        for name, value in (("patch_size", "32"), ("max_epochs", "2"), (f"{stage}_learning_rate", rate)):
             assert logged.data.params[name] == value
         curves = {name: client.get_metric_history(logged.info.run_id, name) for name in ("loss", "lr_group_0", "psnr")}
         assert [point.step for point in curves["loss"]] == list(range(1, 2 * steps + 1))

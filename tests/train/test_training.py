@@ -1,6 +1,5 @@
 """Both stages of `configs/train.yaml`, run on tiny networks: what they learn, leave alone, log and export."""
 
-import copy
 import math
 from dataclasses import replace
 
@@ -11,7 +10,6 @@ import torch
 import yaml
 
 from scripts.files import sha256
-from scripts.method.networks import add_error_network
 from scripts.method.weights import read_card
 from tests import nano
 from tests.nano import content, load, planes_seen, same
@@ -137,18 +135,6 @@ def test_checkpoints_hold_what_their_stage_trains_and_no_more(trained):
         for state in ("network", "average"):
             assert {f"{part}.{name}" for name in found[state]} == {n for n in trained.initial if n.startswith(part)}
     assert {path.suffix for path in trained.output_dir.iterdir() if path.is_file()} == {".pt", ".json"}
-
-
-def test_stage_one_starts_from_given_weights(tmp_path, dataset_dir):
-    """At a rate that moves nothing. An error network that they hold, as what ships does, is not taken along."""
-    start, given = tmp_path / "start.pt", nano.network(seed=1)
-    torch.save(given.state_dict(), start)
-    add_error_network(given, copy.deepcopy(given))
-    torch.save(given.state_dict(), holding := tmp_path / "holding.pt")
-    nano.run_stage(
-        tmp_path / "eval", dataset_dir, "stage1", stage1_epochs=1, stage1_learning_rate=1e-12, ckpt_path=str(holding)
-    )
-    torch.testing.assert_close(load(tmp_path / "eval" / "stage1.pt"), load(start), atol=1e-6, rtol=0)
 
 
 @pytest.fixture

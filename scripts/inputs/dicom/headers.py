@@ -23,6 +23,7 @@ from pydicom.dataelem import DataElement
 from pydicom.tag import Tag
 
 GZIP = b"\x1f\x8b"  # first bytes of a gzipped file
+MOST_BYTES = 2**28  # that a gzipped file is unpacked to; what is more is no image, but would fill the memory
 SAME_PLACE = 0.05  # mm between positions that count as rounding of the header
 
 ENHANCED_NAMES = {  # name of an attribute in multi-frame images: in classic ones
@@ -34,9 +35,18 @@ ENHANCED_NAMES = {  # name of an attribute in multi-frame images: in classic one
     "PulseSequenceName": "SequenceName",
 }
 DISTINCTIVE = (  # attributes that may tell the volumes of one series apart, the most telling first
-    "ImageType ComplexImageComponent EchoNumbers EchoTime InversionTime DiffusionBValue TemporalPositionIdentifier "
-    "AcquisitionNumber"
+    "ImageType ComplexImageComponent EchoNumbers EchoTime InversionTime DiffusionBValue RepetitionTime FlipAngle "
+    "TemporalPositionIdentifier AcquisitionNumber"
 ).split()
+CONTRAST = {  # those of which a volume has one value each -> how people call them
+    "ImageType": "image types",
+    "ComplexImageComponent": "complex components",
+    "EchoTime": "echo times",
+    "InversionTime": "inversion times",
+    "DiffusionBValue": "b-values",
+    "RepetitionTime": "repetition times",
+    "FlipAngle": "flip angles",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,16 +146,13 @@ def is_dicom(path: str | os.PathLike) -> bool:
 
 
 def read_dataset(path: str | os.PathLike, **options: Any) -> Dataset:
-    """A DICOM file, gzipped or not.
-
-    Args:
-        path: of the file.
-        options: of `pydicom.dcmread`.
-    """
+    """A DICOM file, gzipped or not."""
     if not is_zipped(path):
         return dcmread(path, **options)
     with gzip.open(path) as file:
-        content = io.BytesIO(file.read())
+        content = io.BytesIO(file.read(MOST_BYTES + 1))
+    if content.getbuffer().nbytes > MOST_BYTES:
+        raise ValueError(f"it unpacks to more than {MOST_BYTES >> 20} MB: unpack it yourself")
     return dcmread(content, **{name: value for name, value in options.items() if name != "defer_size"})
 
 

@@ -9,18 +9,18 @@ from itertools import groupby
 from pathlib import Path
 
 import numpy as np
+import torch
 from pydicom import Dataset
 from pydicom.pixels import apply_modality_lut
 
 from ...errors import InputError
 from ...stack import grid
+from ...stack.intensity import intensity_range
 from .headers import SAME_PLACE, Frame, classic_headers, numbers, quiet, read_dataset, reason, value
 from .policies import unfit
-from .select import Series, places
+from .select import EVEN, SPACING_TOLERANCE, Series, along, pitch, places
 
 logger = logging.getLogger("drift")
-
-SPACING_TOLERANCE = 0.01  # of the spacing: how far a slice may lie off the even grid; SAME_PLACE is always allowed
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Volume:
 def read_series(series: Series) -> Volume:
     """Reads a series that was taken, in the order of its slices in space.
 
-    Padding (`PixelPaddingValue`, to `PixelPaddingRangeLimit`) is no signal: it becomes 0, or the smallest intensity of
-    the rest where that is below 0.
+    Padding (`PixelPaddingValue`, to `PixelPaddingRangeLimit`) is no signal: it becomes the floor of the rest
+    (`intensity.intensity_range`), which is 0 in most scans.
 
     Raises:
         InputError: if a file is broken, a slice is missing, different images share a place, or slices lie unevenly,
@@ -148,28 +148,21 @@ def _padding(stored: np.ndarray, header: Dataset) -> np.ndarray:
 
 
 def _without_padding(name: str, array: np.ndarray) -> np.ndarray:
-    """A volume whose padding, NaN, has become no signal; a line says so.
-
-    No signal is 0, and not the smallest intensity of the rest: in a series without skull that is tissue.
-    """
+    """A volume whose padding, NaN, has become no signal, the floor of the rest; a line says so."""
     padding = np.isnan(array)
     if padding.all():
         raise InputError(f"{name}: all voxels are padding (PixelPaddingValue). Export the series again.")
     if padding.any():
-        array[padding] = nothing = min(0.0, float(array[~padding].min()))
+        array[padding] = nothing = intensity_range(torch.from_numpy(array[~padding])).low
         logger.info(f"{name}: {padding.sum()} voxels of padding (PixelPaddingValue) become {nothing:g}.")
     return array
 
 
 def _affine(name: str, frames: Sequence[Frame]) -> np.ndarray:
-    """RAS affine `(4, 4)` of slices in their order, one at each place. Slight unevenness is warned of.
-
-    Raises:
-        InputError: if they do not form an even and orthogonal grid.
-    """
-    gaps = np.diff([frame.distance for frame in frames])
-    usual = float(np.median(gaps))
-    tolerance = max(SPACING_TOLERANCE * usual, SAME_PLACE)
+    """RAS affine `(4, 4)` of slices in their order, one at each place. Slight unevenness is warned of."""
+    gaps = np.diff(along(frames))
+    usual = pitch(gaps)
+    tolerance = max(SPACING_TOLERANCE * usual, EVEN)
     multiples = np.round(gaps / usual)
     if multiples.max() > 1 and (abs(gaps - multiples * usual) <= tolerance * multiples).all():
         after, missing = int(np.argmax(multiples > 1)), int((multiples - 1).sum())
@@ -188,7 +181,12 @@ def _affine(name: str, frames: Sequence[Frame]) -> np.ndarray:
         )
     if off > SAME_PLACE / 5:
         logger.warning(f"{name}: slices lie up to {off:.2g} mm off an even grid; their mean spacing is used.")
-    row, column, (between_rows, between_columns) = np.split(frames[0].plane, [3, 6])
+    plane = np.median([frame.plane for frame in frames], axis=0)
+    row, column, (between_rows, between_columns) = np.split(plane, [3, 6])
+    normal = np.cross(row, column)
+    if np.linalg.norm(np.cross(normal, positions[-1] - positions[0])) <= EVEN:  # which rounded positions lie off it
+        upright = normal * (step @ normal) / (normal @ normal)
+        step = upright if grid.shear_angle(np.stack([row, column, step], axis=1)) > grid.MAX_SHEAR else step
     affine = np.eye(4)
     affine[:3] = np.stack([row * between_columns, column * between_rows, step, positions[0]], axis=1)
     shear = grid.shear_angle(affine)

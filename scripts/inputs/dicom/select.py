@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -16,14 +17,19 @@ from tqdm import tqdm
 from ...errors import InputError, few
 from ...files import walk
 from ...stack import grid
-from ...stack.acquisition import is_thin
+from ...stack.acquisition import ALREADY_THIN, is_thin
 from . import policies
-from .headers import DISTINCTIVE, SAME_PLACE, Frame, classic_headers, is_dicom, quiet, read_dataset, reason
+from .headers import CONTRAST, DISTINCTIVE, SAME_PLACE, Frame, classic_headers, is_dicom, quiet, read_dataset, reason
 
 logger = logging.getLogger("drift")
 
 MAX_VOLUMES = 8  # more at one place are a dynamic, functional or diffusion series
-SAME_PLANE = 1e-4  # in directions and in mm of pixel spacing: counts as rounding of the header
+SAME_PLANE = 0.5  # pixels by which planes may lie apart in the field of view, besides a turn of `grid.MAX_SHEAR`
+NEARLY_PARALLEL = 5  # degrees between slices that may be of one stack, were they not turned
+SAME_VALUE = 1.02  # ratio of times and angles that are one contrast: scanners adapt them a little from slice to slice
+SPACING_TOLERANCE = 0.01  # of the spacing: how far a slice may lie off the even grid
+EVEN = 0.1  # mm off the even grid that are always allowed: positions of one decimal
+ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".7z", ".rar")
 ENDINGS = tuple(f"{ending}{zipped}" for ending in (".dcm", ".ima", ".dicom") for zipped in ("", ".gz"))
 SEARCHED = [  # attributes that are read of a file to find out what it is
     *map(Tag, policies.READ),
@@ -52,6 +58,11 @@ class Series:
     skipped: str | None = None
     part: int = 1
     note: str = ""
+
+    @property
+    def thin(self) -> bool:
+        """Whether it is skipped because it needs no rebuilding; it may guide other series."""
+        return (self.skipped or "").startswith(ALREADY_THIN)
 
 
 def _files(source: str | os.PathLike | Sequence[str | os.PathLike]) -> list[Path]:
@@ -89,13 +100,16 @@ def _may_be_cut(path: Path) -> bool:
 
 @quiet()
 def find_series(
-    source: str | os.PathLike | Sequence[str | os.PathLike], thin: float, longest_part: bool = False
+    source: str | os.PathLike | Sequence[str | os.PathLike],
+    thin: float | None,
+    longest_part: bool = False,
+    asked_for: Callable[[str], bool] = lambda name: False,
 ) -> list[Series]:
     """Groups DICOM files into volumes and says which of them are stacks of thick MR slices.
 
     Files are grouped by patient, study and SeriesInstanceUID. Then each group is split:
 
-    1. Images that cannot be part of a stack are set apart, by reason (`policies.POLICIES`).
+    1. Images that cannot be part of a stack, or show no head, are set apart, by reason (`policies`).
     2. The rest is split by orientation and matrix.
     3. Where images share a place, they are split by what tells them apart (`DISTINCTIVE`).
 
@@ -104,9 +118,11 @@ def find_series(
 
     Args:
         source: a folder, searched at any depth; a file; or a list of them.
-        thin: slices that are no thicker and no farther apart than this, in mm, need no rebuilding.
+        thin: slices that are no thicker and no farther apart than this, in mm, need no rebuilding; None takes them.
         longest_part: of a stack that lacks slices, take the longest part that lacks none. Otherwise all of it is taken,
             and `read_series` refuses it.
+        asked_for: whether the user asks for a series by its name. What its header says that it shows then counts for
+            nothing.
 
     Returns:
         The series, sorted by name.
@@ -134,6 +150,9 @@ def find_series(
                 unread.append(path)
             for index, header in enumerate(classic_headers(dataset)):
                 frame = Frame.of(header, (path, index), policies.unfit(header))
+                shown = policies.shows_no_head(header)
+                if shown and not frame.unfit and not asked_for(frame.name):
+                    frame = replace(frame, unfit=f"{shown}{policies.OVERRIDE.format(frame.name)}")
                 by_series.setdefault(frame.series, []).append(frame)
         except Exception as error:  # noqa: BLE001  # pydicom raises many types for a broken file
             unread.append(path)
@@ -144,6 +163,8 @@ def find_series(
             name = frames[0].name + (f"-{part}" if len(stacks) > 1 else "")
             members, note = (members, "") if skipped or not longest_part else _unbroken(members)
             series.append(Series(name, tuple(frame.image for frame in members), skipped, part, note))
+    if archives := [path for path in strangers if path.name.lower().endswith(ARCHIVES)]:
+        logger.warning(f"{few(archives)}: no archive is looked into. Unpack it, if there are scans in it.")
     _warn(series, unread + [path for path in strangers if _may_be_cut(path)])
     return sorted(series, key=lambda one: one.name)
 
@@ -160,55 +181,122 @@ def _warn(series: list[Series], unread: list[Path]) -> None:
             )
 
 
-def _stacks(frames: list[Frame], thin: float) -> Iterator[tuple[list[Frame], str | None]]:
+def _stacks(frames: list[Frame], thin: float | None) -> Iterator[tuple[list[Frame], str | None]]:
     """Splits the images of one series into volumes, each with the reason to skip it or None."""
+    diffusion = next(
+        (frame.unfit for frame in frames if frame.unfit and policies.DIFFUSION_SERIES in frame.unfit), None
+    )
+    if diffusion:  # images without a b-value are of it, too
+        frames = [frame if frame.unfit else replace(frame, unfit=diffusion) for frame in frames]
     for why in sorted({frame.unfit for frame in frames if frame.unfit}):
         yield [frame for frame in frames if frame.unfit == why], why
     parallel: list[list[Frame]] = []  # of one orientation and matrix each
     for frame in (frame for frame in frames if not frame.unfit):
         for others in parallel:
-            if frame.shape == others[0].shape and abs(frame.plane - others[0].plane).max() < SAME_PLANE:
+            if _one_grid(frame, others[0]):
                 others.append(frame)
                 break
         else:
             parallel.append([frame])
     least = grid.MIN_SLICES if len(parallel) > 1 else 1
     stacks = [stack for stack in parallel if len(stack) >= least]
-    mixed = [frame for stack in parallel if len(stack) < least for frame in stack]
-    normals = np.array([stack[0].normal for stack in stacks]).reshape(-1, 3)
-    if abs(normals @ normals.T).min(initial=1) < np.cos(np.pi / 4):  # more than 45 degrees apart
-        stacks, mixed = [], [frame for stack in parallel for frame in stack]
-    if mixed:
-        yield mixed, f"mixed orientations or matrices: {len(parallel)} in one series, as in a localizer"
-    for stack in stacks:
+    why = f"mixed orientations or matrices: {len(parallel)} in one series"
+    normals = np.array([stack[0].normal for stack in stacks or parallel]).reshape(-1, 3)
+    cosine = abs(normals @ normals.T).min(initial=1)
+    if cosine < np.cos(np.pi / 4):  # more than 45 degrees apart
+        yield [frame for stack in parallel for frame in stack], f"{why}, as in a localizer"
+        return
+    torn = [stack for stack in parallel if any(_torn(stack, other) for other in parallel if other is not stack)]
+    if torn:
+        yield (
+            [frame for stack in torn for frame in stack],
+            f"{why}, which make one stack but for turns of more than {grid.MAX_SHEAR} degrees or other pixels. Export "
+            "the series again",
+        )
+    strays = [stack for stack in parallel if len(stack) < least and not any(stack is other for other in torn)]
+    if strays:
+        yield (
+            [frame for stack in strays for frame in stack],
+            f"{why}, and fewer than {grid.MIN_SLICES} slices of each of these",
+        )
+    for stack in (stack for stack in stacks if not any(stack is other for other in torn)):
         volumes = _volumes(stack)
         if len(volumes) > MAX_VOLUMES:
             yield stack, f"{len(volumes)} volumes at one place: a dynamic, functional or diffusion series"
         else:
-            yield from ((volume, _unfit_stack(volume, thin)) for volume in volumes)
+            for volume in volumes:
+                for part in _apart(volume):
+                    yield part, _contrasts(part) or _unfit_stack(part, thin)
+
+
+def _turn(frame: Frame, other: Frame) -> float:
+    """Largest angle between the rows and between the columns of two planes, in degrees."""
+    pairs = [(frame.plane[k : k + 3], other.plane[k : k + 3]) for k in (0, 3)]
+    return float(np.degrees([np.arctan2(np.linalg.norm(np.cross(a, b)), a @ b) for a, b in pairs]).max())
+
+
+def _one_grid(frame: Frame, other: Frame) -> bool:
+    """Whether two planes have one matrix and, but for rounding of their headers, one orientation and pixel spacing."""
+    if frame.shape != other.shape:
+        return False
+    apart = abs(frame.plane[6:] / other.plane[6:] - 1) * frame.shape  # pixels, at the far edges
+    return _turn(frame, other) <= grid.MAX_SHEAR and bool(apart.max() <= SAME_PLANE)
+
+
+def _torn(stack: list[Frame], other: list[Frame]) -> bool:
+    """Whether two groups of slices are parts of one stack: nearly parallel, and between or beside each other."""
+    if stack[0].shape != other[0].shape or _turn(stack[0], other[0]) > NEARLY_PARALLEL:
+        return False
+    own, union = max(_spacing(stack), _spacing(other)), _spacing([*stack, *other])
+    if min(len(stack), len(other)) < grid.MIN_SLICES:
+        return len(places([*stack, *other])) == len(places(stack)) + len(places(other))
+    return 1.5 * union < own
+
+
+def along(frames: Sequence[Frame]) -> np.ndarray:
+    """`(n,)`: where slices lie along their normal, in mm; headers may round the normal of each."""
+    return np.array([frame.position for frame in frames]) @ np.median([frame.normal for frame in frames], axis=0)
 
 
 def places(frames: Sequence[Frame]) -> list[list[Frame]]:
     """Frames in order along the normal; those at the same place together."""
     found: list[list[Frame]] = []
-    for frame in sorted(frames, key=lambda one: one.distance):
-        if found and frame.distance - found[-1][0].distance < SAME_PLACE:
-            found[-1].append(frame)
+    distances, begin = along(frames), -np.inf
+    for index in np.argsort(distances, kind="stable"):
+        if distances[index] - begin < SAME_PLACE:
+            found[-1].append(frames[index])
         else:
-            found.append([frame])
+            found.append([frames[index]])
+            begin = distances[index]
     return found
 
 
+def pitch(gaps: np.ndarray) -> float:
+    """Spacing of an even stack that may lack slices, from the gaps between those that are there, in mm.
+
+    It is the median, unless all gaps are multiples of the smallest one: then most of the stack's slices are missing.
+    """
+    usual, least = float(np.median(gaps)), float(gaps.min())
+    multiples = np.round(gaps / least)
+    even = (abs(gaps - multiples * least) <= multiples * max(SPACING_TOLERANCE * least, EVEN)).all()
+    return least if usual > 1.5 * least > 15 * EVEN and even else usual
+
+
+def _gaps(frames: Sequence[Frame]) -> np.ndarray:
+    """Distances between neighbouring places, in mm."""
+    return np.diff(along([place[0] for place in places(frames)]))
+
+
 def _spacing(frames: Sequence[Frame]) -> float:
-    """Median distance between neighbouring places, in mm; 0 for fewer than `grid.MIN_SLICES`."""
-    distances = [place[0].distance for place in places(frames)]
-    return float(np.median(np.diff(distances))) if len(distances) >= grid.MIN_SLICES else 0.0
+    """Distance between neighbouring places, in mm; 0 for fewer than `grid.MIN_SLICES`."""
+    gaps = _gaps(frames)
+    return pitch(gaps) if len(gaps) + 1 >= grid.MIN_SLICES else 0.0
 
 
 def _unbroken(frames: list[Frame]) -> tuple[list[Frame], str]:
     """The longest part of a stack that lacks no slice, the first of equals, and what is said of it; empty for all."""
     together = places(frames)
-    gaps = np.diff([place[0].distance for place in together]) / _spacing(frames)
+    gaps = _gaps(frames) / _spacing(frames)
     (breaks,) = np.nonzero(gaps > 1.5)
     parts = np.split(np.arange(len(together)), breaks + 1)
     longest = max(parts, key=len)
@@ -241,14 +329,77 @@ def _volumes(frames: list[Frame], first: int = 0) -> list[list[Frame]]:
     return [frames]
 
 
-def _unfit_stack(frames: list[Frame], thin: float) -> str | None:
-    """Why a stack is not rebuilt; None if it is."""
+def _said(frames: list[Frame], attribute: str) -> list[str]:
+    """Values of an attribute that are different contrasts, in order; times and angles that hardly differ are one."""
+    index = DISTINCTIVE.index(attribute)
+    values = sorted({frame.distinctive[index] for frame in frames} - {"None"})
+    try:
+        ordered = sorted(values, key=float)
+        apart = [b for a, b in pairwise(ordered) if float(b) > SAME_VALUE * float(a)]
+    except ValueError:  # words
+        return values
+    return ordered[:1] + apart
+
+
+def _apart(frames: list[Frame]) -> list[list[Frame]]:
+    """The stacks of one contrast each that a stack is made of, where that is sure: each is whole, and has no wide gaps.
+
+    Two echoes that lie half a slice apart are such stacks. One echo here and another there is none.
+    """
+    for attribute in CONTRAST:
+        values, index = _said(frames, attribute), DISTINCTIVE.index(attribute)
+        if len(values) > 1:
+            parts = [[frame for frame in frames if frame.distinctive[index] == value] for value in values]
+            if sum(map(len, parts)) == len(frames) and all(map(_whole, parts)):
+                return [volume for part in parts for volume in _apart(part)]
+    return [frames]
+
+
+def _whole(frames: list[Frame]) -> bool:
+    """Whether slices are an even stack that lacks none, by their thickness as well."""
+    spacing, thickness = _spacing(frames), float(np.nan_to_num(frames[0].thickness))
+    return 0 < spacing <= 1.5 * thickness and bool((abs(_gaps(frames) - spacing) <= SAME_PLACE + 0.1 * spacing).all())
+
+
+def _contrasts(frames: list[Frame]) -> str | None:
+    """Why a stack is of several contrasts; None if it is of one."""
+    for attribute, name in CONTRAST.items():
+        values = _said(frames, attribute)
+        if len(values) > 1:
+            said = few([one.removesuffix(".0") for one in values])
+            return (
+                f"slices have {len(values)} {name} ({said}), which one volume has not. Export each of its volumes as a "
+                "series of its own"
+            )
+    return None
+
+
+def _unfit_stack(frames: list[Frame], thin: float | None) -> str | None:
+    """Why a stack is not rebuilt; None if it is.
+
+    Slices that are finer than one edge of their pixels are a reformat of thick slices, which lie along that edge.
+    """
     spacing, pixel = _spacing(frames), float(frames[0].plane[6:].max())
     if not spacing:
         return f"fewer than {grid.MIN_SLICES} slices"
-    if is_thin(spacing, float(np.nan_to_num(frames[0].thickness)), pixel, thin):
-        return f"thin or isotropic already: slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm"
+    _, finer, largest = sorted([spacing, *frames[0].plane[6:]])
+    if thin is not None and is_thin(float(largest), float(np.nan_to_num(frames[0].thickness)), float(finer), thin):
+        return f"{ALREADY_THIN}: slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm"
     at_once = int(np.median([len({frame.instance for frame in place}) for place in places(frames)]))
-    if at_once > 1:
+    if at_once > 1 and not _copies(frames):
         return f"{at_once} images at each place, which no attribute tells apart: an ASL, functional or repeated series"
     return None
+
+
+def _copies(frames: list[Frame]) -> bool:
+    """Whether all images at one place have the same pixels: a series that was sent twice, under new UIDs."""
+
+    def pixels(frame: Frame) -> bytes:
+        dataset = read_dataset(frame.image[0])
+        stored = dataset.pixel_array
+        return np.ascontiguousarray(stored[frame.image[1]] if stored.ndim > 2 else stored).tobytes()
+
+    try:
+        return all(len(set(map(pixels, place))) == 1 for place in places(frames))
+    except Exception:  # noqa: BLE001  # pydicom and the decoders raise many types for a broken file
+        return False

@@ -17,6 +17,7 @@ from pydicom.dataset import FileMetaDataset
 from pydicom.pixels import set_pixel_data
 
 from ...errors import InputError
+from ...files import check_ours
 from ...inputs.dicom import Series, read_headers
 from ...inputs.dicom.headers import quiet
 from ...stack import grid
@@ -25,6 +26,7 @@ from .inherit import code, decimal, inherited
 logger = logging.getLogger("drift")
 
 ERROR_SERIES = 500  # added to the number of the rebuilt series for that of its error map
+DIGITS = 60_000  # values that an error map is spread over, of 65,536
 TOGETHER_SERIES = 250  # added to the number of the first series' own for that of several
 UIDS = ("SeriesInstanceUID", "StudyInstanceUID", "FrameOfReferenceUID")
 MAY_BE_EMPTY = (  # type 2: must be there, with or without a value
@@ -35,13 +37,9 @@ MAY_BE_EMPTY = (  # type 2: must be there, with or without a value
 
 
 def check_series_folder(folder: Path) -> None:
-    """Makes sure that a series may be written into a folder.
-
-    Raises:
-        InputError: if it is a file, or holds anything but the images of an earlier result.
-    """
-    if folder.exists() and not (folder.is_dir() and all(re.fullmatch(r"\d+\.dcm", p.name) for p in folder.iterdir())):
-        raise InputError(f"{folder} exists and is no earlier result. Move it or choose another output_dir.")
+    """Makes sure that a series may be written into a folder."""
+    ours = folder.is_dir() and all(re.fullmatch(r"\d+\.dcm", path.name) for path in folder.iterdir())
+    check_ours(folder, ours or not folder.exists())
 
 
 @quiet()
@@ -91,7 +89,10 @@ def write_series(
         header.SeriesDescription = f"{header.get('SeriesDescription', '')[:46]} {1 + len(further)} stacks".strip()
     for other in further:
         header.SourceImageSequence.extend(other.SourceImageSequence)
-    stored, slope, intercept = _stored(array, float(header.RescaleSlope), float(header.RescaleIntercept))
+    step = (
+        (array.max() - array.min()) / DIGITS if what else header.RescaleSlope
+    )  # another quantity has a slope of its own
+    stored, slope, intercept = _stored(array, float(step) or 1.0, 0.0 if what else float(header.RescaleIntercept))
     common = _derived(header, float(edges[2]), version, key)
     if further:
         common.DerivationDescription = f"Made of {1 + len(further)} series. {common.DerivationDescription}"

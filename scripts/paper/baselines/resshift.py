@@ -5,7 +5,6 @@ Yue, Wang and Loy, NeurIPS 2023. Here in pixel space: the paper's autoencoder is
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -141,9 +140,9 @@ class ResShiftInferer(PlaneInferer):
         """Those of the chain."""
         return 0 if acquisition.at_target else self.steps
 
-    def sharpener(  # type: ignore[override]  # of one network alone
-        self, network: ResShift, acquisition: Acquisition, device: torch.device
-    ) -> Callable[[Tensor], Tensor]:
+    def stage2(  # type: ignore[override]  # of one network alone
+        self, families: list[Tensor], acquisition: Acquisition, network: ResShift
+    ) -> list[Tensor]:
         """`ResShift.sample`, with noise that does not depend on how many windows a call has."""
         generator = torch.Generator()  # on the CPU: one noise for all devices
         generator.manual_seed(self.seed)
@@ -152,4 +151,4 @@ class ResShiftInferer(PlaneInferer):
             fields = [torch.randn(self.steps, 1, *windows.shape[2:], generator=generator) for _ in windows]
             return network.sample(windows, torch.stack(fields, dim=1).to(windows))
 
-        return sample
+        return [self.by_windows(planes, sample) for planes in families]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from tqdm.auto import tqdm
 
-from ...rebuild.inferer import StackInferer
+from ...rebuild.inferer import Slices, StackInferer
 from ...rebuild.windows import PIXELS_PER_CALL, signal_box
 from ...stack.acquisition import Acquisition
 from ...stack.interpolation import interpolate
@@ -41,16 +41,14 @@ class HeadInferer(StackInferer):
             `(X, Y, Z')`.
         """
 
-    def fine(
-        self, thick: Tensor, acquisition: Acquisition, spacing: np.ndarray, network: nn.Module, device: torch.device
-    ) -> tuple[Tensor, Tensor | None]:
+    def fine(self, slices: Slices, network: nn.Module) -> tuple[Tensor, Tensor | None]:
         """See `StackInferer.fine`."""
-        axis = acquisition.slice_axis
-        volume = interpolate(thick, acquisition, "nearest")
-        box = tuple(slice(None) if a == axis else part for a, part in enumerate(signal_box(volume)))
+        a = slices.acquisition
+        volume = interpolate(slices.values, a, "nearest")
+        box = tuple(slice(None) if axis == a.slice_axis else part for axis, part in enumerate(signal_box(volume)))
         if volume[box].numel():
-            stack = thick[box].movedim(axis, -1).to(device)
-            volume[box] = self.head(stack, acquisition, network).movedim(-1, axis).cpu()
+            stack = slices.values[box].movedim(a.slice_axis, -1).to(slices.device)
+            volume[box] = self.head(stack, a, network).movedim(-1, a.slice_axis).cpu()
         return volume, None
 
     def parts(self, count: int, pixels: int, name: str) -> Iterable[Tensor]:

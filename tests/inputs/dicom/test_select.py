@@ -4,6 +4,7 @@ import copy
 import gzip
 import logging
 import re
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from pydicom import Dataset, uid
 
 from scripts.errors import InputError
-from scripts.inputs.dicom import find_series, is_dicom, read_headers, read_series
+from scripts.inputs.dicom import find_series, headers, is_dicom, read_headers, read_series
 from scripts.outputs.dicom import write_series
 from scripts.stack import grid
 from tests.dicom_files import (
@@ -28,10 +29,6 @@ from tests.dicom_files import (
     taken,
     verdict,
 )
-
-
-def test_two_slices_are_too_few(tmp_path, voxels):
-    assert verdict(save(tmp_path, mr_slices(voxels[:, :, :2]))) == "fewer than 3 slices"
 
 
 @pytest.mark.parametrize("spacing, thickness, thin", [(1.0, 1, True), (1.0, 2.5, False), (3.0, 1, False)])
@@ -73,10 +70,45 @@ def test_stacks_of_like_orientation_are_two_volumes(tmp_path, voxels):
     np.testing.assert_array_equal(read_series(first).array, read_series(second).array)
 
 
-@pytest.mark.parametrize(("off", "count"), [(2e-5, 1), (2e-3, 2)])
-def test_directions_that_differ_by_rounding_are_one(tmp_path, voxels, off, count):
-    images = mr_slices(voxels, ImageOrientationPatient=lambda k: [1, (k % 2) * off, 0, -(k % 2) * off, 1, 0])
-    assert len(taken(save(tmp_path, images))) == count
+def turned(slices, degrees, tilt=False):
+    """Orientation of some slices turned in their plane, or out of it."""
+    cosine, sine = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
+    other = [cosine, 0, sine, 0, 1, 0] if tilt else [cosine, sine, 0, -sine, cosine, 0]
+    return lambda k: other if k in slices else ORIENTATIONS["axial"]
+
+
+@pytest.mark.parametrize("slices", [{1, 3, 5}, {4, 5}, {0}])
+@pytest.mark.parametrize("tilt", [False, True])
+def test_turns_of_less_than_a_tenth_of_a_degree_are_one_stack(tmp_path, voxels, slices, tilt):
+    images = mr_slices(voxels, ImageOrientationPatient=turned(slices, 0.08, tilt))
+    volume = read_only(save(tmp_path, images))
+    np.testing.assert_array_equal(volume.array, voxels)
+    assert volume.slice_spacing == pytest.approx(4.8, abs=0.01)
+
+
+@pytest.mark.parametrize("slices", [{1, 3, 5}, {4, 5}, {0}])
+def test_larger_turns_are_refused_for_what_they_are(tmp_path, voxels, slices):
+    images = mr_slices(voxels, ImageOrientationPatient=turned(slices, 0.2))
+    found = verdict(save(tmp_path, images))
+    assert found.startswith("mixed orientations or matrices: 2 in one series") and "turns of more than 0.1" in found
+
+
+@pytest.mark.parametrize(("other", "one"), [(0.8995, True), (0.93, True), (0.97, False)])
+def test_pixels_that_differ_by_less_than_half_of_one_at_the_edge_are_one_grid(tmp_path, voxels, other, one):
+    """Ten rows of 0.9 mm."""
+    images = mr_slices(voxels, PixelSpacing=lambda k: [other if k % 2 else 0.9, 0.8])
+    found = verdict(save(tmp_path, images))
+    assert (found is None) == one and (one or "other pixels" in found)
+
+
+def test_enhanced_packages_that_round_differently_are_one_stack(tmp_path, voxels):
+    images = mr_slices(voxels)
+    packages = []
+    for part in range(3):
+        for image in images[part::3]:
+            image.ImageOrientationPatient = turned({0}, 0.01 * part)(0)
+        packages.append(enhanced(images[part::3]))
+    np.testing.assert_array_equal(read_only(save(tmp_path, packages)).array, voxels)
 
 
 @pytest.mark.parametrize(("angle", "count"), [(40, 2), (50, 0)])
@@ -117,17 +149,51 @@ def test_facts_that_vary_along_a_stack_do_not_split_it(tmp_path, voxels):
     assert len(taken(save(tmp_path, images))) == 1
 
 
+@pytest.mark.parametrize(
+    ("keyword", "values", "name"),
+    [
+        ("EchoTime", (12, 90), "echo times (12, 90)"),
+        ("InversionTime", (400, 2500), "inversion times (400, 2500)"),
+        ("ImageType", (["ORIGINAL", "PRIMARY", "M"], ["ORIGINAL", "PRIMARY", "M", "NORM"]), "image types"),
+        ("RepetitionTime", (500, 2000), "repetition times (500, 2000)"),
+        ("FlipAngle", (5, 26), "flip angles (5, 26)"),
+    ],
+)
+@pytest.mark.parametrize("order", ["101001", "010101", "000001"])
+def test_a_volume_has_one_contrast(tmp_path, voxels, keyword, values, name, order):
+    """As of an archive that kept one image for each number of a series of two echoes."""
+    images = mr_slices(voxels, **{keyword: lambda k: values[int(order[k])]})
+    found = verdict(save(tmp_path, images))
+    assert found.startswith(f"slices have 2 {name}")
+
+
+def test_an_enhanced_image_of_two_echoes_at_places_of_their_own_is_refused(tmp_path, voxels):
+    whole = enhanced(mr_slices(voxels, EchoTime=lambda k: (12, 90)[k % 3 == 0]))
+    assert verdict(save(tmp_path, [whole])).startswith("slices have 2 echo times")
+
+
+def test_two_echoes_half_a_slice_apart_are_two_volumes(tmp_path, voxels):
+    later = mr_slices(voxels + 1, EchoTime=12)
+    for image in later:
+        image.ImagePositionPatient[2] += 2.4
+    series = taken(save(tmp_path, mr_slices(voxels) + later))
+    assert sorted(read_series(one).array.min() for one in series) == [voxels.min(), voxels.min() + 1]
+    assert [read_series(one).slice_spacing for one in series] == pytest.approx([4.8, 4.8])
+
+
+def test_a_reformat_of_thick_slices_is_taken(tmp_path, voxels):
+    """Coronal images of an axial stack: fine slices of pixels that are long in one direction."""
+    images = mr_slices(voxels, ORIENTATIONS["coronal"], spacing=1.0, SliceThickness=1, PixelSpacing=[5.0, 1.0])
+    volume = read_only(save(tmp_path, images))
+    np.testing.assert_allclose(grid.voxel_spacing(volume.affine), [1, 5, 1], atol=1e-6)
+
+
 def test_interleaves_are_no_volumes(tmp_path, voxels):
     """A repeated slice with another acquisition number must not leave two stacks of every other slice."""
     images = mr_slices(voxels, AcquisitionNumber=lambda k: 1 + k % 2)
     again = copy.deepcopy(images[2])
     again.AcquisitionNumber = 2
     assert read_only(save(tmp_path, [*images, again])).slice_spacing == pytest.approx(4.8)
-
-
-def test_a_time_series_is_skipped(tmp_path, voxels):
-    images = [i for t in range(9) for i in mr_slices(voxels, TemporalPositionIdentifier=t)]
-    assert verdict(save(tmp_path, images)).startswith("9 volumes at one place: a dynamic")
 
 
 @pytest.mark.parametrize("count", [2, 12])
@@ -147,6 +213,29 @@ def test_copies_of_one_series_are_that_series(tmp_path, voxels):
     for name in "ab":
         save(tmp_path / name, images)
     np.testing.assert_array_equal(read_only(tmp_path).array, voxels)
+
+
+@pytest.mark.parametrize("layout", ["classic", "multi-frame"])
+def test_a_series_that_was_sent_twice_under_new_uids_is_that_series(tmp_path, voxels, layout, caplog):
+    for name in "ab":
+        images = mr_slices(voxels)
+        save(tmp_path / name, images if layout == "classic" else [enhanced(images)])
+    np.testing.assert_array_equal(read_only(tmp_path).array, voxels)
+    assert "6 repeated images are left out" in caplog.text
+
+
+def test_a_gzipped_file_is_unpacked_to_what_an_image_may_hold(tmp_path, voxels, monkeypatch):
+    """A bomb of 300 kB would take gigabytes."""
+    save(tmp_path, mr_slices(voxels))
+    (tmp_path / "bomb.dcm.gz").write_bytes(gzip.compress(bytes(128) + b"DICM" + bytes(2**21)))
+    monkeypatch.setattr(headers, "MOST_BYTES", 2**20)
+    tracemalloc.start()
+    try:
+        found = {one.name: one.skipped for one in find_series(tmp_path, THIN)}
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
+    assert "unpacks to more than 1 MB" in found["bomb.dcm.gz"] and list(found.values()).count(None) == 1
 
 
 @pytest.mark.parametrize("fact", ["PatientID", "PatientName", "StudyInstanceUID"])
@@ -211,8 +300,8 @@ def test_gzipped_files_are_read_as_they_are(tmp_path, voxels):
     np.testing.assert_array_equal(ours.array, theirs.array)
     np.testing.assert_array_equal(ours.affine, theirs.affine)
     assert verdict(zipped / "005.dcm.gz") == "fewer than 3 slices", "given by name"
-    headers, _ = read_headers(*taken(zipped))
-    assert len(headers) == 6
+    of_slices, _ = read_headers(*taken(zipped))
+    assert len(of_slices) == 6
 
 
 def test_a_gzipped_file_that_is_cut_or_no_dicom_is_told(tmp_path, voxels, caplog):

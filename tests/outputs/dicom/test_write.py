@@ -64,7 +64,7 @@ def test_an_earlier_result_is_replaced_and_anything_else_is_refused(tmp_path, vo
         assert [path.name for path in sorted(sr.iterdir())] == [f"{k:04d}.dcm" for k in range(1, count + 1)]
     assert [path.name for path in sr.parent.iterdir()] == ["sr"]
     (sr / "thesis.doc").touch()
-    with pytest.raises(InputError, match="exists and is no earlier result"):
+    with pytest.raises(InputError, match="was not written by DRIFT"):
         write_series(sr, volume.array, volume.affine, source, "1", "key")
     assert len(list(sr.iterdir())) == 5
 

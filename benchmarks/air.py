@@ -1,0 +1,84 @@
+"""Whether a scan's result depends on the air around the head: the table of docs/benchmarks.md.
+
+python -m benchmarks.air DATASET_DIR [--volumes 0 1 6] [--ckpt_path models/model.pt]
+
+A block is cut from the middle of each head and turned into slices of 5 mm. They are rebuilt as they are, and in so much
+air that the block fills a part of the field. PSNR and step ratio are those of the block. PSNR leaves out the 4 mm
+beside the cut, which is an edge in air and none without.
+"""
+
+import argparse
+
+import torch
+from monai.data import MetaTensor
+from monai.transforms import SpatialPad
+
+from benchmarks import CKPT_PATH, deployed, shipped_network
+from scripts.evaluate import metrics
+from scripts.evaluate.paired import read_volume
+from scripts.evaluate.tables import markdown
+from scripts.rebuild.rebuilder import Rebuilder
+from scripts.stack import tissue
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.grid import voxel_spacing
+from scripts.stack.trace import step_ratio
+from scripts.train.datasets import sharp_volumes
+from scripts.train.simulation import simulate
+
+EDGE = 64.0  # mm; of the block
+RIM = 4.0  # mm
+THICKNESS = 5.0  # mm
+SHARES = (1.0, 0.3, 0.1, 0.02)  # of the field that the block fills
+
+
+def block_of(truth):
+    """The block in the middle of the head."""
+    mask = tissue.head_mask(truth.as_tensor()[0])
+    cuts = []
+    for axis, edge in enumerate(voxel_spacing(truth.affine)):
+        inside = mask.movedim(axis, 0).flatten(1).any(1).nonzero()[:, 0]
+        start = int(inside.float().mean() - EDGE / edge / 2)
+        cuts.append(slice(max(start, 0), start + round(EDGE / edge)))
+    return truth[(slice(None), *cuts)]
+
+
+def rows(truth, axis, network, inferer):
+    """Yields the share, PSNR and step ratio."""
+    sharp: MetaTensor = block_of(truth)
+    acquisition = Acquisition.of_truth(axis, sharp.shape[1 + axis], float(voxel_spacing(truth.affine)[axis]), THICKNESS)
+    thick, plain = simulate(sharp, acquisition), sharp.as_tensor()[0].float()
+    flat = tissue.flat_tissue(plain)
+    rims = [0 if a == axis else round(RIM / edge) for a, edge in enumerate(voxel_spacing(truth.affine))]
+    core = tuple(slice(rim, n - rim) for rim, n in zip(rims, plain.shape))
+    for share in SHARES:
+        size = [n if a == axis else round(n * share**-0.5) for a, n in enumerate(thick.shape[1:])]
+        field = SpatialPad(size)(thick)
+        acquisition.attach(field)
+        result = Rebuilder(network, inferer, "cpu")(field).volume.as_tensor()
+        start = [0 if a == axis else (n - plain.shape[a]) // 2 for a, n in enumerate(result.shape)]
+        result = result[tuple(slice(s, s + n) for s, n in zip(start, plain.shape))]
+        yield f"{share:.0%}", metrics.psnr(result[core], plain[core]), step_ratio(result, acquisition, flat)
+
+
+def main():
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dataset_dir")
+    parser.add_argument("--volumes", type=int, nargs="+", help="which of the held-out volumes; all without it")
+    parser.add_argument("--ckpt_path", default=CKPT_PATH)
+    options = parser.parse_args()
+    volumes = sharp_volumes(options.dataset_dir, "validation")
+    network, inferer = shipped_network(options.ckpt_path), deployed()
+    table = {"volume": [], "share of the field": [], "PSNR (dB)": [], "step ratio": []}
+    for index in options.volumes or range(len(volumes)):
+        item = volumes[index]
+        with torch.no_grad():
+            for share, quality, ratio in rows(read_volume(item["label"]), item["sharp_axes"][0], network, inferer):
+                line = (f"{item['subject']} {item['contrast']}", share, f"{quality:.2f}", f"{ratio:.2f}")
+                for column, text in zip(table.values(), line):
+                    column.append(text)
+    print(markdown(table))
+
+
+if __name__ == "__main__":
+    main()

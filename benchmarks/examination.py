@@ -1,0 +1,75 @@
+"""A real examination, nothing simulated: pairs of measured slices make one, and the result must foretell them.
+
+python -m benchmarks.examination SCAN GUIDE [--ckpt_path WEIGHTS] [--picture FILE]
+
+Two neighbouring slices are averaged into one of twice the thickness. It is rebuilt without and with the guide, and seen
+again as slices of the measured thickness. Their distance from the measured slices is printed as PSNR in the head.
+"""
+
+import argparse
+import math
+
+import numpy as np
+import torch
+from monai.data import MetaTensor
+
+from benchmarks import CKPT_PATH, shipped_config
+from scripts.evaluate.with_truth import draw_comparison
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.intensity import data_range, intensity_range
+from scripts.stack.interpolation import interpolate
+from scripts.stack.profile import acquire
+from scripts.stack.tissue import head_mask
+
+
+def halved(measured):
+    """Slices `(1, X, Y, Z)`, and the mean of each two of them, both with their acquisition; an odd one is left out."""
+    a = Acquisition.of(measured)
+    count, dim = a.slice_count // 2, a.dim(measured)
+    kept = measured.as_tensor().narrow(dim, 0, 2 * count)
+    pairs = kept.unflatten(dim, (count, 2)).mean(dim + 1)
+    affine = np.asarray(measured.affine, dtype=float).copy()
+    affine[:3, 3] += affine[:3, a.slice_axis] / 2
+    affine[:3, a.slice_axis] *= 2
+    thick = MetaTensor(pairs, affine=torch.from_numpy(affine))
+    coarse = Acquisition.stack(a.slice_axis, count, 2 * a.slice_spacing, 2 * a.slice_spacing, a.target_spacing)
+    coarse.attach(thick)
+    return kept, thick
+
+
+def main():
+    """Prints one line for each way."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scan")
+    parser.add_argument("guide")
+    parser.add_argument("--ckpt_path", default=CKPT_PATH)
+    parser.add_argument("--picture", help="the guide, the slices and each result side by side")
+    options = parser.parse_args()
+    overrides = {"ckpt_path": options.ckpt_path, "inferer::progress": False}
+    rebuilder = shipped_config(**overrides).get_parsed_content("rebuilder")
+    measured = rebuilder.measure(options.scan)
+    slices, thick = halved(measured)
+    coarse = Acquisition.of(thick)
+    half = coarse.slice_spacing / 2
+    fine = Acquisition.stack(coarse.slice_axis, 2 * coarse.slice_count, half, half, coarse.target_spacing)
+    head = head_mask(slices[0])
+
+    def tell(name, volume):
+        foretold = acquire(torch.as_tensor(volume), fine)
+        error = (foretold - slices[0])[head].square().mean().item()
+        shown[name] = torch.as_tensor(volume)
+        print(f"{name}: {20 * math.log10(data_range(slices[0]) / error**0.5):.2f} dB", flush=True)
+
+    shown = {"slices": interpolate(thick.as_tensor()[0], coarse, "nearest")}
+    tell("cubic spline", interpolate(thick.as_tensor()[0], coarse, "cubic"))
+    tell("DRIFT", rebuilder(thick).volume)
+    placed = rebuilder.guide(options.guide, thick)
+    print(f"registered: {placed.degrees:.1f} degrees, {placed.millimetres:.1f} mm, likeness {placed.likeness:.2f}")
+    tell("DRIFT, guided", rebuilder(thick, placed).volume)
+    if options.picture is not None:
+        guide = intensity_range(slices).to_scan(placed.volume.as_tensor()[0].nan_to_num(-1.0))
+        draw_comparison({"guide": guide, **shown}, coarse.slice_axis, options.picture)
+
+
+if __name__ == "__main__":
+    main()

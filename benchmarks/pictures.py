@@ -1,0 +1,138 @@
+"""The pictures of docs/: a terminal in the middle of a run, its page and its index, from the built-in sample.
+
+python -m benchmarks.pictures FOLDER
+
+FOLDER becomes one in which somebody worked: scans, the whole sample and slabs of it under several slices, one of them
+noisy and one broken; and out, what drift-mri made of them. Beside them stand terminal.png, page.png and overview.png.
+It needs chromium, and pyte, a terminal's emulator, which pip installs.
+"""
+
+import argparse
+import html
+import json
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import torch
+
+from scripts.inputs.sample import built_in_sample
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.grid import fine_affine
+from scripts.stack.profile import acquire
+from tests.browser import Browser
+
+ROOT = Path(__file__).parents[1]
+COMMAND = ["scans", "-o", "out", "--report"]
+SLAB = 16  # mm
+SHOWN = 3  # scans that are done in the picture of the terminal
+COLUMNS, ROWS = 190, 24  # of the terminal
+WIDTH = 1400  # pixels of the browser; an index is a table from 1351 on
+SLICES = {  # of the slabs: slice axis, thickness and spacing in mm, noise
+    "subject-02": (2, 5.0, 6.0, 0.0),
+    "subject-03": (0, 4.0, 4.0, 0.0),
+    "subject-04": (1, 3.0, 3.0, 0.0),
+    "subject-05": (2, 4.0, 4.0, 0.0),
+    "subject-06": (2, 5.0, 5.0, 0.06),
+    "subject-07": (2, 5.0, 5.0, np.nan),
+}
+
+
+def slab(truth, axis, thickness, spacing, noise):
+    """Slices of a part of a sharp volume that shows the brain without the face."""
+    normal = 0 if axis == 1 else 1
+    start = 2 * truth.shape[normal] // 5
+    sharp = truth.slicer[tuple(slice(start, start + SLAB) if a == normal else slice(None) for a in range(3))]
+    values = torch.from_numpy(sharp.get_fdata(dtype=np.float32))
+    acquisition = Acquisition.of_truth(axis, sharp.shape[axis], 1.0, thickness, spacing)
+    thick = acquire(values, acquisition).numpy()
+    thick += noise * thick.max() * np.random.default_rng(0).normal(size=thick.shape).astype(np.float32)
+    affine = fine_affine(sharp.affine, axis, sharp.shape[axis], acquisition.slice_count, spacing)
+    return nib.Nifti1Image(thick, affine)
+
+
+def make_scans(folder):
+    """The sample, and the slabs with what a sidecar says of them, which the fifth is without."""
+    folder.mkdir(parents=True)
+    sample = built_in_sample(folder.with_name("sample"))
+    for source in sample.files:
+        shutil.copy(source, folder)
+    for name, (axis, thickness, spacing, noise) in SLICES.items():
+        nib.save(slab(nib.load(sample.truth), axis, thickness, spacing, noise), folder / f"{name}_T1w.nii.gz")
+        if name != "subject-05":
+            (folder / f"{name}_T1w.json").write_text(json.dumps({"SliceThickness": thickness}))
+
+
+def run(folder):
+    """Lines of a terminal while the command is at the scan after those that are shown as done."""
+    import pyte  # here, because nothing else needs it
+
+    screen = pyte.Screen(COLUMNS, ROWS)
+    stream = pyte.ByteStream(screen)
+    stream.feed(f"$ drift-mri {' '.join(COMMAND)}\r\n".encode())
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (ROWS, COLUMNS))
+    command = [sys.executable, "-c", "from drift_mri.command import main; main()", *COMMAND]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, cwd=folder, env=environment, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    shown = []
+    while True:
+        try:
+            stream.feed(os.read(ours, 65536))
+        except OSError:  # closed at the other end
+            break
+        text = "\n".join(screen.display)
+        bars = re.search(r"^scans: .*\nplanes: +(\d+)%", text, re.MULTILINE)
+        if not shown and f" {SHOWN} of " in text and bars and int(bars[1]) >= 40:
+            shown = [line.rstrip() for line in screen.display]
+    process.wait()
+    return "\n".join(shown).rstrip()
+
+
+def main():
+    """Makes the scans, rebuilds them and takes the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder.absolute()
+    make_scans(folder / "scans")
+    terminal = folder / "terminal.html"
+    style = (
+        "margin: 0; padding: 14px; width: max-content; background: #1b1e23; color: #e4e4e4; font: 13px/1.4 monospace"
+    )
+    terminal.write_text(
+        f'<meta charset="utf-8"><body style="margin: 0"><pre style="{style}">{html.escape(run(folder))}'
+    )
+    with Browser(folder, WIDTH, 900) as browser:
+        browser.open(terminal)
+        box = browser.evaluate(
+            "(({width, height}) => ({width, height}))(document.querySelector('pre').getBoundingClientRect())"
+        )
+        browser.picture(folder / "terminal.png", x=0, y=0, **box)
+        browser.open(folder / "out" / "index.html")
+        browser.picture(
+            folder / "overview.png",
+            x=0,
+            y=0,
+            width=WIDTH,
+            height=browser.evaluate("document.documentElement.scrollHeight"),
+        )
+        browser.open(folder / "out" / "icbm152_sr.html", "document.getElementById('viewer')?.dataset.ready")
+        browser.evaluate("document.querySelector('[name=volume][value=all]').click()")
+        browser.evaluate(
+            "(b => { b.querySelectorAll('input')[0].value = 80; b.querySelectorAll('input')[0].oninput(); })"
+            "(document.querySelector('.panels'))"
+        )
+        bottom = browser.evaluate("document.querySelectorAll('.panels input')[7].getBoundingClientRect().bottom")
+        browser.picture(folder / "page.png", x=0, y=0, width=WIDTH, height=bottom + 8)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Real thick-slice scans, for which no truth exists: through-plane sharpness, traces of the slices, and a picture.
+
+python -m benchmarks.thick SCANS PICTURE [--slab 24] [--stepped]
+
+SCANS is a folder of axial scans. Of each, the coronal slab behind the middle is rebuilt by configs/inference.yaml: it
+shows the brain without the face, and what the whole scan would show there.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import matplotlib
+import nibabel as nib
+import numpy as np
+from PIL import Image
+
+from benchmarks import deployed, preprocessing, shipped_network
+from scripts.evaluate.tables import markdown
+from scripts.pages.planes import cut
+from scripts.rebuild.rebuilder import Rebuilder
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.grid import voxel_spacing
+from scripts.stack.interpolation import interpolate
+from scripts.stack.spectra import power_density
+from scripts.stack.tissue import flat_tissue
+from scripts.stack.trace import step_ratio
+
+HEADINGS = ("scan", "slices (mm)", "cubic spline (dB)", "DRIFT (dB)", "cubic spline's step ratio", "DRIFT's")
+LEFT_RIGHT, FRONT_BACK, SLICE = range(3)  # axes of an axial scan in RAS+ order
+
+
+def directional_power_ratio(volume, axis, reference, spacings, band):
+    """Power in a band of frequencies (cycles/mm) along one axis over that along another, in dB; 0: equally sharp."""
+    densities = []
+    for a in (axis, reference):
+        frequencies, density = power_density(volume, a, spacings[a])
+        inside = (frequencies >= band[0]) & (frequencies < band[1])
+        densities.append(density[inside].mean())
+    return 10 * (densities[0] / densities[1]).log10().item()
+
+
+def coronal_slab(path, count, folder):
+    """The slab behind the middle, as preprocessing gives it."""
+    scan = nib.as_closest_canonical(nib.load(path))
+    start = int(0.42 * scan.shape[FRONT_BACK]) - count // 2
+    nib.save(scan.slicer[:, start : start + count], Path(folder) / path.name)
+    return preprocessing()({"image": str(Path(folder) / path.name)})["image"]
+
+
+def main():
+    """Prints a table and draws the picture."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scans", type=Path)
+    parser.add_argument("picture", type=Path)
+    parser.add_argument("--slab", type=int, default=24)
+    parser.add_argument("--stepped", action="store_true", help="leave the steps between slices: no deblocking")
+    options = parser.parse_args()
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    network, inferer, rows = shipped_network(), deployed(deblocked=not options.stepped), []
+    table = []
+    for path in sorted(options.scans.glob("*.nii*")):
+        with tempfile.TemporaryDirectory() as folder:
+            measured = coronal_slab(path, options.slab, folder)
+        a, name = Acquisition.of(measured), path.name.removesuffix(".gz").removesuffix(".nii")
+        rebuilt = Rebuilder(network, inferer, "cpu")(measured).volume
+        spacing, result = voxel_spacing(rebuilt.affine), rebuilt.as_tensor()
+        nearest, cubic = (interpolate(measured.as_tensor()[0], a, method) for method in ("nearest", "cubic"))
+        band = (1 / (2 * a.slice_spacing), 1 / (2 * max(spacing)))  # thick slices cannot hold it, the grid can
+        ratios = [directional_power_ratio(v, SLICE, LEFT_RIGHT, spacing, band) for v in (cubic, result)]
+        flat = flat_tissue(cubic.clamp(min=measured.min()))
+        steps = [step_ratio(v, a, flat) for v in (cubic, result)]
+        numbers = [f"{ratio:.1f}" for ratio in ratios] + [f"{ratio:.2f}" for ratio in steps]
+        table.append((name, f"{a.slice_spacing:.2g}", *numbers))
+        rows.append((name, spacing, (nearest, cubic, result)))
+    print(markdown(dict(zip(HEADINGS, zip(*table)))))
+
+    figure, panels = plt.subplots(len(rows), 3, figsize=(12, 3.4 * len(rows)), facecolor="black", squeeze=False)
+    for line, (name, spacing, volumes) in zip(panels, rows):
+        low, high = np.percentile(volumes[0], (0.5, 99.7))
+        for panel, volume, title in zip(line, volumes, (f"{name}: measured", "cubic spline", "DRIFT")):
+            plane = cut(volume, 1, options.slab // 2)
+            aspect = spacing[SLICE] / spacing[LEFT_RIGHT]
+            panel.imshow(plane, cmap="gray", vmin=low, vmax=high, aspect=aspect)
+            panel.set_title(title, color="white", fontsize=9)
+            panel.axis("off")
+    figure.tight_layout()
+    figure.savefig(options.picture, dpi=90, facecolor="black")
+    Image.open(options.picture).convert("L").save(options.picture, optimize=True)  # nothing has a colour: half the size
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Prints the Boutiques descriptor of `drift-mri`: python bundle/boutiques.py > drift-mri.json
+
+Glatard et al., GigaScience 7:giy016 (2018).
+"""
+
+import json
+import sys
+from pathlib import Path
+
+sys.path[0] = str(Path(__file__).parents[1])
+
+from drift_mri import __version__  # noqa: E402  # it lies there
+from drift_mri.command import FILES, OPTIONS  # noqa: E402
+
+
+def described(name: str, how: dict) -> dict:
+    """An option as the descriptor has it.
+
+    Args:
+        name: of the option.
+        how: argparse takes it.
+    """
+    number, choices = how.get("type") in (int, float), how.get("choices")
+    flag = how.get("action") == "store_true" or name == "dry_run"
+    path = how.get("metavar") in ("FILE", "SCAN")
+    return {
+        "id": name,
+        "name": name.replace("_", " "),
+        "description": how["help"],
+        "type": "Flag" if flag else "Number" if number else "File" if path else "String",
+        "value-key": f"[{name.upper()}]",
+        "command-line-flag": f"--{name}",
+        "optional": True,
+        **({"integer": True} if how.get("type") is int else {}),
+        **({"value-choices": list(choices)} if choices and not flag else {}),
+        **({"list": True} if how.get("action") == "extend" else {}),
+    }
+
+
+given = {"id": "input", "name": "input", "type": "File", "value-key": "[INPUT]", "list": True}
+output = {"id": "output_dir", "name": "output folder", "type": "String", "value-key": "[OUTPUT_DIR]"}
+options = [described(name, how) for name, how in {**OPTIONS, **FILES}.items()]
+results = {"id": "results", "name": "results", "path-template": "[OUTPUT_DIR]"}
+descriptor = {
+    "name": "drift-mri",
+    "tool-version": __version__,
+    "description": "Thick-slice brain MRI scans to isotropic ones",
+    "schema-version": "0.5",
+    "command-line": " ".join(["drift-mri", "[INPUT]", "-o", "[OUTPUT_DIR]", *(one["value-key"] for one in options)]),
+    "inputs": [
+        {**given, "description": "scans, DICOM files, folders of both, or a BIDS dataset"},
+        {**output, "description": "folder of the results"},
+        *options,
+    ],
+    "output-files": [results],
+    "tags": {"domain": ["neuroinformatics", "mri"]},
+}
+print(json.dumps(descriptor, indent=1))

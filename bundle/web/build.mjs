@@ -1,0 +1,41 @@
+/** Builds dist/, a static folder: node build.mjs, after python export.py. */
+import { createHash } from "node:crypto";
+import { cp, mkdir, readFile, readdir, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { build } from "esbuild";
+
+const DIST = new URL("dist/", import.meta.url).pathname;
+const POLICY = [
+  ...["default-src 'none'", "script-src 'self' 'wasm-unsafe-eval' blob:", "worker-src 'self' blob:", "connect-src 'self'"],
+  ...["style-src 'self'", "img-src 'self' blob: data:", "base-uri 'none'", "form-action 'none'"],
+].join("; ");
+const ORT = "node_modules/onnxruntime-web/dist";
+const LATER = ["ort.webgpu.bundle.min.mjs", "ort-wasm-simd-threaded.asyncify.wasm"]; // loaded if they are asked for
+const PARTS = ["ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm", ...LATER].map((name) => [`${ORT}/${name}`, name]);
+
+process.chdir(new URL(".", import.meta.url).pathname);
+await rm(DIST, { recursive: true, force: true });
+await mkdir(DIST);
+/** onnxruntime starts threads from its own file, so it stays a file. @type {import("esbuild").Plugin} */
+const apart = {
+  name: "apart",
+  setup: ({ onResolve }) => {
+    onResolve({ filter: /^onnxruntime-web\// }, ({ path }) => ({ path: `./ort.${path.split("/")[1]}.bundle.min.mjs`, external: true }));
+    onResolve({ filter: /^module$/ }, () => ({ path: "module", external: true })); // dcm2niix in Node
+  },
+};
+/** @type {import("esbuild").BuildOptions} */
+const shared = { absWorkingDir: process.cwd(), bundle: true, format: "esm", target: "es2022", minify: true, legalComments: "linked", outdir: DIST, plugins: [apart] };
+await build({ ...shared, entryPoints: ["page/page.js", "page/worker.js"] });
+for (const [from, to] of [...PARTS, ["node_modules/@niivue/dcm2niix/dist/dcm2niix.jpeg.wasm", "dcm2niix.jpeg.wasm"], ["page/style.css", "style.css"]]) {
+  await cp(from, join(DIST, to));
+}
+await cp("model", join(DIST, "model"), { recursive: true, filter: (path) => !path.endsWith(".js") });
+await writeFile(join(DIST, "index.html"), (await readFile("page/index.html", "utf8")).replace("POLICY", POLICY));
+const names = (await readdir(DIST, { recursive: true, withFileTypes: true })).filter((one) => one.isFile());
+const files = names.map((one) => join(one.parentPath, one.name).slice(DIST.length)).sort();
+const hash = createHash("sha256");
+for (const name of files) hash.update(await readFile(join(DIST, name)));
+const facts = { files: files.filter((name) => !LATER.includes(name)), later: LATER, version: hash.digest("hex"), policy: POLICY };
+const banner = { js: `globalThis.BUILD = ${JSON.stringify(facts)};` };
+await build({ ...shared, entryPoints: ["page/service_worker.js"], format: "iife", banner });

@@ -1,0 +1,267 @@
+"""Writes the networks that ship as ONNX files, and the numbers that Python owns as a JavaScript module.
+
+    python bundle/web/export.py [--ckpt_path models/model.pt] [--output bundle/web/model]
+
+Stage 1, the velocity's step and its modulation are three files: the modulation is computed once for a scan. Stage 1
+with a guide is a fourth, where weights know guides. Their weights stay in the half precision of the weights file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from monai.bundle import ConfigParser
+from onnx import TensorProto, helper, numpy_helper
+from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from scripts.errors import InputError, report_input_errors
+from scripts.files import sha256, whole_file
+from scripts.method.networks import Drift
+from scripts.method.slice_projection import SliceProjectionNetwork
+from scripts.method.weights import Card, check_card
+from scripts.stack.profile import slice_profile
+
+ROOT = Path(__file__).resolve().parents[2]
+FREE = torch.export.Dim.AUTO
+OPSET = 20
+MODULES = (  # whose constants the page shares
+    *("stack.acquisition", "stack.grid", "stack.intensity", "stack.tissue", "stack.missing"),
+    *("inputs.readers", "inputs.transforms"),
+    *("rebuild.consistency", "rebuild.deblocking", "rebuild.families", "rebuild.windows", "outputs.record"),
+    *("rebuild.guide", "rebuild.registration", "rebuild.rebuilder"),
+)
+
+
+class Stage1(nn.Module):
+    """Stage 1 as the page calls it: ONNX knows no optional inputs."""
+
+    def __init__(self, network: Drift):
+        super().__init__()
+        self.apn = network.apn
+
+    def forward(self, image: Tensor, lengths: Tensor, rows: Tensor) -> Tensor:
+        """See `SliceProjectionNetwork.forward`."""
+        return self.apn(image, lengths, rows)
+
+
+class Guided(Stage1):
+    """Stage 1 with a guide."""
+
+    def forward(  # type: ignore[override]
+        self, image: Tensor, lengths: Tensor, rows: Tensor, guide: Tensor, guide_slices: Tensor
+    ) -> Tensor:
+        """See `SliceProjectionNetwork.forward`."""
+        return self.apn(image, lengths, rows, guide, guide_slices)
+
+
+class Velocity(nn.Module):
+    """The flow's one step, from time 0 to 1."""
+
+    def __init__(self, network: Drift):
+        super().__init__()
+        self.unet = network.velocity.unet
+
+    def forward(self, x: Tensor, modulation: Tensor) -> Tensor:
+        """`x` is `(B, 1, H, W)`, `modulation` is `(1, M)`."""
+        return x + self.unet(x, modulation)
+
+
+class Modulation(nn.Module):
+    """The modulation of the velocity's norms at time 0."""
+
+    def __init__(self, network: Drift):
+        super().__init__()
+        self.velocity = network.velocity
+
+    def forward(self, thickness: Tensor) -> Tensor:
+        """`thickness` is `(1, 2)`, of the slices and of the target in mm; returns `(1, M)`."""
+        return self.velocity.modulation(thickness, torch.zeros(1))
+
+
+def parts(network: Drift, guided: bool) -> dict[str, tuple[nn.Module, dict[str, Tensor], dict[str, dict[int, object]]]]:
+    """By name: a module, examples of its inputs, and which of their dimensions are free."""
+    stage1 = {"image": torch.zeros(2, 1, 12, 56), "lengths": torch.tensor([[5.0, 1.0, 5.0, 1.0]])}
+    stage1["rows"] = torch.linspace(0, 11, 44)[None]
+    thickness = torch.tensor([[5.0, 1.0]])
+    modulation = Modulation(network)(thickness)
+    planes = {0: FREE, 2: FREE, 3: FREE}
+    sizes = {"image": planes, "lengths": {}, "rows": {1: FREE}}
+    beside = {"guide": torch.zeros(2, 1, 44, 56), "guide_slices": torch.zeros(2, 1, 12, 56)}
+    with_guide = (Guided(network), stage1 | beside, sizes | {name: planes for name in beside})
+    return {
+        **({"guided": with_guide} if guided else {}),
+        "stage1": (Stage1(network), stage1, sizes),
+        "velocity": (
+            Velocity(network),
+            {"x": torch.zeros(2, 1, 56, 64), "modulation": modulation},
+            {"x": planes, "modulation": {}},
+        ),
+        "modulation": (Modulation(network), {"thickness": thickness}, {"thickness": {}}),
+    }
+
+
+def with_split(model: onnx.ModelProto) -> None:
+    """Puts Split in the place of sequences of tensors, which WebGPU does not know. All chunks of a tensor are alike."""
+    taken: dict[str, list[onnx.NodeProto]] = {}
+    for node in model.graph.node:
+        if node.op_type == "SequenceAt":
+            taken.setdefault(node.input[0], []).append(node)
+    place = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Constant":
+            value = helper.get_attribute_value(node.attribute[0])
+            place[node.output[0]] = numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+    nodes = []
+    for node in model.graph.node:
+        if node.op_type == "SplitToSequence":
+            axis = next(one.i for one in node.attribute if one.name == "axis")
+            chunks = {int(place[one.input[1]]): one.output[0] for one in taken[node.output[0]]}
+            names = [chunks[k] for k in range(len(chunks))]
+            nodes.append(helper.make_node("Split", node.input[:1], names, axis=axis, num_outputs=len(names)))
+        elif node.op_type != "SequenceAt":
+            nodes.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+
+
+def halve(model: onnx.ModelProto) -> None:
+    """Stores every weight that half precision holds exactly in half precision; a cast brings it back when it loads."""
+    casts = []
+    for weight in model.graph.initializer:
+        values = numpy_helper.to_array(weight)
+        if weight.data_type != TensorProto.FLOAT or values.size < 64:
+            continue
+        with np.errstate(over="ignore"):
+            half = values.astype(np.float16)
+        if np.array_equal(half.astype(np.float32), values):
+            name = weight.name
+            weight.CopyFrom(numpy_helper.from_array(half, f"{name}.half"))
+            casts.append(helper.make_node("Cast", [weight.name], [name], to=TensorProto.FLOAT))
+    nodes = [*casts, *model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+
+
+@torch.no_grad()
+def export(network: Drift, output: Path, guided: bool) -> None:
+    """Writes the ONNX files, optimised for any processor; stage 1 a second time, if the weights know guides."""
+    for name, (module, inputs, free) in parts(network, guided).items():
+        with tempfile.TemporaryDirectory() as folder, whole_file(output / f"{name}.onnx") as partial:
+            plain, optimised = Path(folder) / "plain.onnx", Path(folder) / "optimised.onnx"
+            torch.onnx.export(
+                module.eval(),
+                tuple(inputs.values()),
+                plain,
+                dynamo=True,
+                input_names=list(inputs),
+                output_names=["result"],
+                dynamic_shapes=tuple(free.values()),
+                opset_version=OPSET,
+                external_data=False,
+                optimize=False,  # the exporter's own optimiser would fix sizes
+                verbose=False,
+            )
+            model = onnx.load(plain)
+            with_split(model)
+            onnx.save(model, plain)
+            options = onnxruntime.SessionOptions()
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+            options.optimized_model_filepath = str(optimised)
+            onnxruntime.InferenceSession(plain, options, providers=["CPUExecutionProvider"])
+            model = onnx.load(optimised)
+            halve(model)
+            onnx.save(model, partial)
+
+
+def weigh_families() -> onnx.ModelProto:
+    """The arithmetic of `families.weigh_families` between planes' cosine transforms, as four products of matrices.
+
+    Inputs are `planes` `(P, N, M)`, `first` `(N, N)` and `second` `(M, M)`, the transforms, and `share` `(N, M)`.
+    """
+
+    def product(one: str, other: str, result: str) -> onnx.NodeProto:
+        return helper.make_node("MatMul", [one, other], [result])
+
+    nodes = [
+        *(helper.make_node("Transpose", [name], [f"{name}.T"], perm=[1, 0]) for name in ("first", "second")),
+        *(product("first", "planes", "rows"), product("rows", "second.T", "waves")),
+        helper.make_node("Mul", ["waves", "share"], ["weighed"]),
+        *(product("first.T", "weighed", "columns"), product("columns", "second", "result")),
+    ]
+    shapes = {"planes": ["P", "N", "M"], "first": ["N", "N"], "second": ["M", "M"], "share": ["N", "M"]}
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    output = helper.make_tensor_value_info("result", TensorProto.FLOAT, shapes["planes"])
+    graph = helper.make_graph(nodes, "families", inputs, [output])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+
+
+def _plain(value: object) -> bool:
+    """Whether JSON holds a constant as it is."""
+    return isinstance(value, int | float | str) or (isinstance(value, tuple) and all(map(_plain, value)))
+
+
+def constants(card: Card, weights: Path, settings: Mapping[str, Any]) -> dict[str, dict]:
+    """Each module's constants, the weights' card, the inferer's settings, the slice profile."""
+    shared: dict[str, dict] = {}
+    for name in MODULES:
+        module = vars(importlib.import_module(f"scripts.{name}"))
+        plain = {k: v for k, v in module.items() if k.isupper() and _plain(v)}
+        shared[name.rsplit(".")[-1]] = plain
+    position, magnitude = slice_profile(shared["acquisition"]["SLR"])
+    cumulative = np.concatenate([[0.0], np.cumsum((magnitude[1:] + magnitude[:-1]) / 2 * np.diff(position))])
+    shared["card"] = {k: v for k, v in asdict(card).items() if k != "error_map"}
+    shared["profile"] = {"position": position.tolist(), "cumulative": cumulative.tolist()}
+    shared["inferer"] = dict(settings)
+    metadata = json.loads((ROOT / "configs" / "metadata.json").read_text(encoding="utf-8"))
+    shared["release"] = {"version": metadata["version"], "weights": sha256([weights])}
+    return shared
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command.
+
+    Args:
+        arguments: of the command line.
+
+    Raises:
+        InputError: if the weights cannot be read, or are not of the kind that the page computes with.
+        SystemExit: with exit code 2, if the arguments are not as the help says.
+    """
+    parser = argparse.ArgumentParser(description="Writes what the page computes by.")
+    parser.add_argument("--ckpt_path", type=Path, default=ROOT / "models" / "model.pt")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "model")
+    given = parser.parse_args(arguments)
+    config = ConfigParser(ConfigParser.load_config_file(str(ROOT / "configs" / "inference.yaml")))
+    config.update({"bundle_root": str(ROOT), "ckpt_path": str(given.ckpt_path)})
+    network, card = config.get_parsed_content("weights").eval(), check_card(given.ckpt_path)
+    if not isinstance(network.apn, SliceProjectionNetwork) or card.n_max != 1:
+        raise InputError(
+            f"{given.ckpt_path}: stage 1 is a {type(network.apn).__name__}, with {card.n_max} steps: expected one on "
+            "the measured slices and one step. Give weights such as those that ship."
+        )
+    given.output.mkdir(parents=True, exist_ok=True)
+    export(network, given.output, card.guide_share > 0)
+    onnx.save(weigh_families(), given.output / "families.onnx")
+    settings = config.get_parsed_content("inferer").settings
+    text = json.dumps(constants(card, given.ckpt_path, settings), separators=(",", ":"))
+    with whole_file(given.output / "constants.js") as partial:
+        partial.write_text(f"export default {text};\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    report_input_errors()
+    main()

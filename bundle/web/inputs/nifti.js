@@ -1,0 +1,109 @@
+/** NIfTI files, read as nibabel reads them and written as it writes them. */
+import { mat3, quat } from "gl-matrix";
+import * as nifti from "nifti-reader-js";
+import constants from "../model/constants.js";
+import { InputError, reason, refuse } from "../errors.js";
+import { voxelSpacing } from "../stack/grid.js";
+import { reorder } from "../stack/volume.js";
+
+/** @type {Record<number, string>} by NIfTI's code: what a DataView calls a voxel */
+const KINDS = {
+  ...{ 2: "Uint8", 4: "Int16", 8: "Int32", 16: "Float32", 64: "Float64", 256: "Int8" },
+  ...{ 512: "Uint16", 768: "Uint32", 1024: "BigInt64", 1280: "BigUint64" },
+};
+/** @type {Record<number, string>} */
+const COMPLEX = { 32: "complex64", 1792: "complex128" };
+/** @type {Record<number, string>} */
+const UNITS = { 1: "meter", 3: "micron" };
+
+/** Bytes through one of the browser's own (de)compressors. @type {(bytes: Uint8Array, by: any) => Promise<Uint8Array>} */
+async function through(bytes, by) {
+  return new Uint8Array(await new Response(new Blob([/** @type {any} */ (bytes)]).stream().pipeThrough(by)).arrayBuffer());
+}
+
+/** @type {(file: NamedBytes) => Promise<{header: nifti.NIFTI1 | nifti.NIFTI2, plain: Uint8Array}>} */
+async function open({ name, bytes }) {
+  try {
+    const plain = /\.gz$/i.test(name) ? await through(bytes, new DecompressionStream("gzip")) : bytes;
+    return { header: nifti.readHeader(plain.slice(0, 2000).buffer), plain };
+  } catch (error) {
+    throw new InputError(`${name} cannot be read (${reason(error)}). Convert or download it again.`);
+  }
+}
+
+/** A 3-D volume of real numbers with what its header says. @type {(file: NamedBytes) => Promise<ReadScan>} */
+export async function readNifti(file) {
+  const [{ name }, { header, plain }] = [file, await open(file)];
+  const shape = header.dims.slice(1, 1 + header.dims[0]);
+  const kind = KINDS[header.datatypeCode];
+  refuse(!kind, `${name} holds ${COMPLEX[header.datatypeCode] ?? "unknown"} voxels: expected one real number each. Save one channel of it.`);
+  refuse(
+    shape.length < 3 || shape.some((n) => n < 1) || shape.slice(3).some((n) => n !== 1),
+    `${name} has shape (${shape.join(", ")}): expected a 3-D volume. Save one volume of it.`,
+  );
+  const [[X, Y, Z], offset, count] = [shape, Number(header.vox_offset), shape.reduce((a, b) => a * b)];
+  const size = /** @type {any} */ (globalThis)[`${kind}Array`].BYTES_PER_ELEMENT;
+  const { scl_slope, scl_inter, xyzt_units, dim_info, littleEndian } = header;
+  const scaled = scl_slope !== 0 && Number.isFinite(scl_slope);
+  const broken = plain.length < offset + count * size || (scaled && !Number.isFinite(scl_inter));
+  refuse(broken, `${name} cannot be read (it ends too early, or its intercept is no number). Convert or download it again.`);
+  const unit = UNITS[xyzt_units & 7];
+  refuse(unit !== undefined, `${name} states its lengths in ${unit}s: expected mm. Scale its affine and save it in mm.`);
+  const [view, [slope, inter]] = [new DataView(plain.buffer, plain.byteOffset + offset), scaled ? [scl_slope, scl_inter] : [1, 0]];
+  const stored = new Float32Array(count);
+  const value = /** @type {any} */ (view)[`get${kind}`].bind(view);
+  for (let k = 0; k < count; k++) stored[k] = Number(value(k * size, littleEndian)) * slope + inter;
+  const axis = (dim_info >> 4) & 3;
+  const stated = header.qform_code > 0 || !header.affine.slice(0, 3).flat().some(Boolean);
+  const odd = header.sform_code > 0 && isFlat(header.affine) && !isFlat(header.getQformMat()) && stated;
+  if (odd) [header.sform_code, header.qform_code] = [0, header.qform_code || header.sform_code]; // as some programs leave it
+  return {
+    ...{ name, volume: reorder({ data: stored, shape: [Z, Y, X] }, [2, 1, 0]), affine: placeOf(header, shape) },
+    stated: axis ? { slice_axis: [axis - 1, "the NIfTI header (dim_info)"] } : {},
+    header: keptFields(header),
+    warnings: odd ? [constants.readers.NO_SFORM] : [],
+  };
+}
+
+/** Whether an affine brings voxels onto a plane, or nowhere. @type {(affine: Affine) => boolean} */
+const isFlat = ([[a, b, c], [d, e, f], [g, h, i]]) =>
+  !(Math.abs(a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)) >= 1e-9);
+
+/** Where voxels lie: by the sform, else by the qform, else centred. @type {(h: nifti.NIFTI1 | nifti.NIFTI2, shape: number[]) => Affine} */
+function placeOf(header, shape) {
+  if (header.sform_code > 0) return header.affine.slice(0, 3);
+  if (header.qform_code > 0) return header.getQformMat().slice(0, 3);
+  const edges = header.pixDims.slice(1, 4).map((edge, k) => Math.abs(edge) * (k ? 1 : -1));
+  return edges.map((edge, k) => [0, 0, 0, (-edge * (shape[k] - 1)) / 2].with(k, edge));
+}
+
+/** Fields that hold for the result too. A qform of another place does not. @type {(h: nifti.NIFTI1 | nifti.NIFTI2) => Scan["header"]} */
+function keptFields(header) {
+  const { sform_code, qform_code, dim_info, xyzt_units } = header;
+  const [sform, qform] = [header.affine.slice(0, 3).flat(), header.getQformMat().slice(0, 3).flat()];
+  const apart = sform_code > 0 && sform.some((x, k) => Math.abs(x - qform[k]) > 1e-3 + 1e-5 * Math.abs(x));
+  return { sform_code, qform_code: apart ? sform_code : qform_code, dim_info, xyzt_units };
+}
+
+/** A compressed NIfTI-1 file of a volume. @type {(volume: Volume, affine: Affine, kept: Scan["header"]) => Promise<Uint8Array>} */
+export async function writeNifti(volume, affine, { sform_code, qform_code, dim_info, xyzt_units }) {
+  const [made, edges] = [new nifti.NIFTI1(), voxelSpacing(affine)];
+  const columns = edges.map((edge, k) => affine.map((row) => row[k] / edge));
+  const mirrored = mat3.determinant(/** @type {any} */ (columns.flat())) < 0 ? -1 : 1;
+  const rotation = /** @type {any} */ ([...columns[0], ...columns[1], ...columns[2].map((x) => x * mirrored)]);
+  const turn = quat.fromMat3(quat.create(), rotation);
+  const [quatern_b, quatern_c, quatern_d] = [...turn].map((x) => x * (turn[3] < 0 ? -1 : 1));
+  const [[qoffset_x, qoffset_y, qoffset_z], code] = [affine.map((row) => row[3]), Math.max(sform_code, qform_code) || 2];
+  Object.assign(made, {
+    ...{ littleEndian: true, dims: [3, ...volume.shape, 1, 1, 1, 1], datatypeCode: 16, numBitsPerVoxel: 32 },
+    ...{ pixDims: [mirrored, ...edges, 1, 1, 1, 1], vox_offset: 352, scl_slope: 1, scl_inter: 0, magic: "n+1\0" },
+    ...{ xyzt_units: 2 | ((xyzt_units & 7) === 2 ? xyzt_units & 56 : 8), affine: [...affine, [0, 0, 0, 1]], dim_info },
+    ...{ sform_code: sform_code || code, qform_code: qform_code || code, description: "", aux_file: "", intent_name: "" },
+    ...{ quatern_b, quatern_c, quatern_d, qoffset_x, qoffset_y, qoffset_z },
+  });
+  const voxels = reorder(volume, [2, 1, 0]).data;
+  const file = new Uint8Array(352 + voxels.byteLength);
+  file.set(new Uint8Array(made.toArrayBuffer().slice(0, 352)));
+  file.set(new Uint8Array(voxels.buffer), 352);
+  return through(file, new CompressionStream("gzip"));
+}

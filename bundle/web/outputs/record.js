@@ -1,0 +1,57 @@
+/** The record of a result, as the command writes it beside a result, see scripts/outputs/record.py. */
+import constants from "../model/constants.js";
+import { g } from "../errors.js";
+import { difference, relativeRmse } from "../rebuild/consistency.js";
+import { atTarget } from "../stack/acquisition.js";
+import { planeName } from "../stack/grid.js";
+import { extremes } from "../stack/volume.js";
+
+/** @type {(x: number, digits: number) => number} */
+const rounded = (x, digits) => Number(x.toFixed(digits));
+
+/** What was taken for the acquisition: name -> value, and where it came from. @type {(a: Acquisition, affine: Affine) => Record<string, [string, string]>} */
+export const facts = (a, affine) => ({
+  "slice axis": [`${a.sliceAxis}, ${planeName(affine, a.sliceAxis)} slices`, a.sources.slice_axis],
+  "slice spacing": [`${g(a.sliceSpacing, 4)} mm`, a.sources.slice_spacing],
+  "slice thickness": [`${g(a.sliceThickness, 4)} mm`, a.sources.slice_thickness],
+  gap: [`${g(rounded(a.sliceSpacing - a.sliceThickness, 4) + 0, 4)} mm`, "spacing less thickness; negative for overlap"],
+  "target thickness": [`${g(a.targetSpacing, 4)} mm`, a.sources.target_spacing],
+});
+
+/**
+ * The record of a result.
+ * @param {Scan} scan
+ * @param {Acquisition} a
+ * @param {{volume: Volume, steps: number, stepsSource: string}} result
+ * @param {string} device what computed.
+ * @param {Guide} [guide]
+ */
+export function describe(scan, a, { volume, steps, stepsSource }, device, guide) {
+  const { least, largest } = extremes(scan.volume);
+  const [constant, target] = [least === largest, rounded(a.targetSpacing, 6)];
+  const what = atTarget(a)
+    ? "Not rebuilt: the slices are at the target of DRIFT already."
+    : constant
+      ? "Not rebuilt: the scan is constant."
+      : "Super-resolved along the slice axis by DRIFT: detail is estimated, not measured.";
+  const pulse = `SLR pulse, time-bandwidth product ${g(constants.acquisition.SLR)}`;
+  return {
+    Description: what,
+    Sources: [...scan.sources, ...(guide?.sources ?? [])],
+    SliceThickness: target,
+    SpacingBetweenSlices: target,
+    Facts: {
+      ...{ ...facts(a, scan.affine), steps: [String(steps), stepsSource], "slice profile": [pulse, "the option profile"] },
+      ...(guide && { guide: [guide.name, `in the place that its header gives; likeness ${guide.likeness.toFixed(2)}`] }),
+    },
+    ...(guide && { Guide: { Name: guide.name, Likeness: rounded(guide.likeness, 3) } }),
+    Warnings: a.warnings,
+    Agreement: constant ? null : rounded(relativeRmse(difference(volume, scan.volume, a), scan.volume), 5),
+    InputSHA256: scan.sha256,
+    WeightsSHA256: constants.release.weights,
+    Release: constants.release.version.split(".").slice(0, 2).join("."),
+    Settings: constants.inferer,
+    Version: constants.release.version,
+    Device: device,
+  };
+}

@@ -1,0 +1,67 @@
+/** Reads and rebuilds a scan apart from the page, so that the page goes on answering. */
+import { expose } from "comlink";
+import constants from "../model/constants.js";
+import { InputError } from "../errors.js";
+import { writeNifti } from "../inputs/nifti.js";
+import { readScan } from "../inputs/readers.js";
+import { describe, facts } from "../outputs/record.js";
+import { place } from "../rebuild/guide.js";
+import { rebuild } from "../rebuild/inferer.js";
+import { loadNetworks } from "../rebuild/networks.js";
+import { settle } from "../stack/acquisition.js";
+import { fineAffine } from "../stack/grid.js";
+import { intensityRange } from "../stack/intensity.js";
+import { cubic } from "../stack/interpolation.js";
+
+/** @type {Scan} */
+let scan;
+/** @type {Acquisition} */
+let acquisition;
+
+/** A file of the page's own folder. @type {(name: string) => Promise<Uint8Array>} */
+const own = async (name) => new Uint8Array(await (await fetch(new URL(name, import.meta.url))).arrayBuffer());
+
+/** @type {(files: File[]) => Promise<Scan>} */
+async function scanOf(files) {
+  const named = files.map(async (file) => ({ name: file.name, bytes: new Uint8Array(await file.arrayBuffer()) }));
+  return readScan(await Promise.all(named), await own("dcm2niix.jpeg.wasm"));
+}
+
+const tasks = {
+  /** @param {File[]} files */
+  async read(files) {
+    scan = await scanOf(files);
+    const { low, high } = intensityRange(scan.volume);
+    const told = { name: scan.name, shape: scan.volume.shape, guided: constants.card.guide_share > 0 };
+    return { ...told, low, high, measured: await writeNifti(scan.volume, scan.affine, scan.header) };
+  },
+
+  /** @param {Options} options */
+  async settle(options) {
+    acquisition = settle(scan, options);
+    return { facts: facts(acquisition, scan.affine), warnings: acquisition.warnings };
+  },
+
+  /** @type {(gpu: boolean, threads: number, guide: File[], progress: (share: number) => void) => Promise<object>} */
+  async rebuild(gpu, threads, guide, progress) {
+    const ort = gpu ? await import("onnxruntime-web/webgpu") : await import("onnxruntime-web/wasm");
+    ort.env.wasm.numThreads = threads;
+    const networks = await loadNetworks(ort, (name) => own(`model/${name}`), gpu ? "webgpu" : "wasm");
+    const placed = guide.length ? await place(await scanOf(guide), scan, acquisition, networks) : undefined;
+    const result = await rebuild(scan, acquisition, networks, progress, placed);
+    const device = `browser, onnxruntime-web on ${gpu ? "WebGPU" : `${threads} threads of the processor`}`;
+    const spline = cubic(scan.volume, acquisition);
+    return {
+      record: describe(scan, acquisition, result, device, placed),
+      rebuilt: await writeNifti(result.volume, result.affine, scan.header),
+      cubic: await writeNifti(spline, fineAffine(scan.affine, acquisition), scan.header),
+    };
+  },
+};
+
+/** What the page may ask for; a mistake's message is for the user. @type {(task: any) => (...given: any[]) => Promise<any>} */
+const told = (task) => (...given) =>
+  task(...given).catch((/** @type {unknown} */ error) => {
+    throw error instanceof InputError ? error : new Error(`This did not work (${error}). Please report it.`);
+  });
+expose({ read: told(tasks.read), settle: told(tasks.settle), rebuild: told(tasks.rebuild) });

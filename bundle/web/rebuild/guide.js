@@ -1,0 +1,50 @@
+/** A guide, a scan of another contrast, in the place of the scan that it guides, see scripts/rebuild/guide.py. Both lie in one
+ *  frame of reference: nothing is registered here. */
+import constants from "../model/constants.js";
+import { refuse } from "../errors.js";
+import { settle } from "../stack/acquisition.js";
+import { fineAffine, voxelSpacing } from "../stack/grid.js";
+import { intensityRange, tissueOf, toUnit } from "../stack/intensity.js";
+import { cubic } from "../stack/interpolation.js";
+import { sliceMatrix } from "../stack/profile.js";
+import { depth, smooth } from "../stack/tissue.js";
+import { along, map } from "../stack/volume.js";
+import { rebuild } from "./inferer.js";
+import { likeness, resample, resolution } from "./registration.js";
+
+const { BORDER } = constants.guide;
+const { ALIKE } = constants.registration;
+
+/** A guide beside the scan that it guides. One of thick slices is rebuilt first.
+ * @type {(guide: Scan, scan: Scan, a: Acquisition, networks: Networks) => Promise<Guide>} */
+export async function place(guide, scan, a, networks) {
+  refuse(
+    !(constants.card.guide_share > 0),
+    "these weights were trained without guides: a guide would change nothing. Leave out the guide, or set --ckpt_path to " +
+      "weights that were trained with them.",
+  );
+  const own = settle(guide, {});
+  const isSharp = own.sliceSpacing <= constants.rebuilder.SHARP;
+  const moving = isSharp ? guide : await rebuild(guide, own, networks);
+  const fixed = { volume: cubic(scan.volume, a), affine: fineAffine(scan.affine, a) };
+  const apart = resolution(fixed.affine, isSharp ? [[scan.affine, a]] : [[scan.affine, a], [guide.affine, own]]);
+  const alike = likeness(fixed, moving, apart);
+  refuse(
+    alike < ALIKE,
+    `${guide.name} does not fit ${scan.name}: their likeness is ${alike.toFixed(2)}, and from ${ALIKE} on they show one head. ` +
+      "The guide may be of another person or region, or damaged. Leave it out, or give another one.",
+  );
+  return { ...beside(moving, fixed, a), name: guide.name, sources: guide.sources, likeness: alike };
+}
+
+/** A guide on the fine grid, its thick slices, and how far it counts: 0 beyond its field of view.
+ * @type {(guide: Placed, fixed: Placed, a: Acquisition) => {fine: Volume, slices: Volume, share: Volume}} */
+function beside({ volume, affine }, fixed, a) {
+  const [scale, edges, grid] = [intensityRange(volume), voxelSpacing(affine), voxelSpacing(fixed.affine)];
+  const widths = edges.map((edge) => Math.sqrt(Math.max((Math.min(...grid) / edge) ** 2 - 1, 0) / 12)); // of boxes
+  const unit = smooth(toUnit(tissueOf(volume, scale), scale), widths, "repeat");
+  const { values, seen } = resample({ volume: unit, affine }, fixed.affine, fixed.volume.shape, true);
+  const fine = map(values, (x, k) => (seen.data[k] > 0.5 ? Math.max(x, -1) : -1));
+  const share = map(depth(map(seen, (x) => +(x > 0.5)), grid, BORDER), (x) => x / BORDER);
+  return { fine, slices: along(sliceMatrix(a), fine, a.sliceAxis), share };
+}

@@ -1,0 +1,115 @@
+/** A measured stack of slices through the networks, see scripts/rebuild/inferer.py. */
+import constants from "../model/constants.js";
+import { refuse } from "../errors.js";
+import { atTarget } from "../stack/acquisition.js";
+import { canonical, fineAffine, fineRows, nearestIndex, voxelSpacing } from "../stack/grid.js";
+import { intensityRange, isMasked, tissueOf, toScan, toUnit } from "../stack/intensity.js";
+import { nearest } from "../stack/interpolation.js";
+import { filled } from "../stack/missing.js";
+import { crop, extremes, map, otherAxes, paste, reorder, strides, zeros } from "../stack/volume.js";
+import { reconcile } from "./consistency.js";
+import { deblock } from "./deblocking.js";
+import { weighFamilies } from "./families.js";
+import { byWindows, planesPerCall, signalBox } from "./windows.js";
+
+const { AIR } = constants.windows;
+const LARGEST = 64e6; // voxels of a result: seven such volumes are in memory at once
+
+/**
+ * Rebuilds one stack.
+ * @param {Scan} scan
+ * @param {Acquisition} a how it was acquired.
+ * @param {Networks} networks
+ * @param {(share: number) => void} [progress] gets the share of the planes that are done.
+ * @param {Guide} [guide] in its place.
+ * @returns {Promise<{volume: Volume, affine: Affine, steps: number, stepsSource: string}>}
+ */
+export async function rebuild(scan, a, networks, progress = () => {}, guide) {
+  const { volume, affine } = scan;
+  if (atTarget(a)) return { volume, affine, steps: 0, stepsSource: "none: the slices are at the target" };
+  const million = Math.round((volume.data.length / a.sliceCount) * a.fineCount) / 1e6;
+  refuse(
+    million > LARGEST / 1e6,
+    `${scan.name}: the result has ${Math.round(million)} million voxels, at most ${LARGEST / 1e6} million are supported ` +
+      "here. Rebuild it with the command, drift-mri.",
+  );
+  const { least, largest } = extremes(volume);
+  const constant = least === largest;
+  return {
+    volume: constant ? nearest(volume, a) : await rebuildStack(scan, a, networks, progress, guide),
+    affine: fineAffine(affine, a),
+    steps: constant ? 0 : 1,
+    stepsSource: constant ? "none: the scan is constant" : "N_max = 1",
+  };
+}
+
+/** Slices that are not constant -> the fine volume, in the scan's units. @type {(scan: Scan, a: Acquisition, networks: Networks, progress: (share: number) => void, guide?: Guide) => Promise<Volume>} */
+async function rebuildStack({ volume: measured, affine }, a, networks, progress, guide) {
+  const whole = filled(measured, a.sliceAxis, a.missing);
+  const scale = intensityRange(whole);
+  const tissue = tissueOf(whole, scale);
+  const { axes, flipped } = canonical(affine);
+  const [edges, back] = [axes.map((axis) => voxelSpacing(affine)[axis]), [0, 1, 2].map((axis) => axes.indexOf(axis))];
+  const turned = { ...a, sliceAxis: axes.indexOf(a.sliceAxis) };
+  const into = (/** @type {Volume} */ volume) => reorder(volume, axes, flipped);
+  const beside = guide && { ...guide, fine: into(guide.fine), slices: into(guide.slices), share: into(guide.share) };
+  const sharp = await fine(into(toUnit(tissue, scale)), turned, edges, networks, progress, beside);
+  refuse(!sharp.data.every(Number.isFinite), "the weights give NaN or infinite voxels: they are broken.");
+  const result = reconcile(toScan(reorder(reorder(sharp, [0, 1, 2], flipped), back), scale), tissue, a);
+  const [masked, index, step] = [isMasked(whole, scale.low), nearestIndex(a), strides(result.shape)[a.sliceAxis]];
+  const [asWas, slices, beyond] = [measured, whole, map(whole, (x, k) => x - tissue.data[k])].map((one) => nearest(one, a));
+  return map(result, (x, k) => {
+    if (a.missing.has(index[Math.floor(k / step) % a.fineCount])) return asWas.data[k];
+    return masked && slices.data[k] === 0 ? 0 : Math.max(x, scale.low) + beyond.data[k];
+  });
+}
+
+/** The method: slices in [-1, 1] -> the volume on the fine grid.
+ * @type {(thick: Volume, a: Acquisition, edges: number[], networks: Networks, progress: (share: number) => void, guide?: Guide) => Promise<Volume>} */
+async function fine(thick, a, edges, networks, progress, guide) {
+  const volume = nearest(thick, a);
+  const box = signalBox(volume);
+  if (box) {
+    const size = (/** @type {number} */ axis) => box[axis][1] - box[axis][0];
+    const others = otherAxes(a.sliceAxis).sort((one, other) => size(other) - size(one)); // the longer one first
+    const whole = box.with(a.sliceAxis, [0, a.sliceCount]);
+    const stack = { thick: crop(thick, whole), rows: fineRows(a).slice(...box[a.sliceAxis]) };
+    const beside = guide && { ...guide, fine: crop(guide.fine, box), slices: crop(guide.slices, whole), share: crop(guide.share, box) };
+    const head = crop(volume, box);
+    const inHead = beside ? beside.share.data.filter((_, k) => head.data[k] > AIR) : [];
+    const guides = inHead.some(Boolean) ? (inHead.every((share) => share === 1) ? [beside] : [undefined, beside]) : [undefined];
+    let [done, all] = [0, (guides.length + 1) * (size(others[0]) + size(others[1]))]; // planes, either stage
+    const count = (/** @type {number} */ planes) => progress((done += planes) / all);
+    const families = [];
+    for (const other of others) families.push(await family(stack, guides, a, other, edges[other], networks, count));
+    const pixels = others.map((axis) => edges[axis]);
+    paste(volume, await weighFamilies(families[0], families[1], others, pixels, a.sliceSpacing, networks), box);
+  }
+  return deblock(volume, thick, a);
+}
+
+/** The box by the planes along an in-plane axis, stage 1 with each of the guides: none, one, or both.
+ * @type {(stack: {thick: Volume, rows: number[]}, guides: (Guide | undefined)[], a: Acquisition, other: number, pixel: number, networks: Networks, count: (planes: number) => void) => Promise<Volume>} */
+async function family({ thick, rows }, guides, a, other, pixel, networks, count) {
+  const order = [3 - a.sliceAxis - other, a.sliceAxis, other];
+  const lengths = [a.sliceThickness, a.targetSpacing, a.sliceSpacing, pixel];
+  const estimates = [];
+  for (const guide of guides) {
+    const given = (guide ? [thick, guide.fine, guide.slices] : [thick]).map((volume) => reorder(volume, order));
+    const [P, , W] = given[0].shape;
+    const [planes, perCall] = [zeros([P, rows.length, W]), planesPerCall(rows.length * W)];
+    for (let first = 0; first < P; first += perCall) {
+      const n = Math.min(perCall, P - first);
+      const parts = given.map(({ data, shape: [, H] }) => ({ data: data.subarray(first * H * W, (first + n) * H * W), shape: [n, H, W] }));
+      planes.data.set(await networks.stage1(parts, lengths, rows), first * rows.length * W);
+      count(n);
+    }
+    estimates.push(planes);
+  }
+  const [planes, guided] = estimates;
+  const share = guides[1] && reorder(guides[1].share, order);
+  if (share) planes.data.forEach((x, k) => (planes.data[k] += share.data[k] * (guided.data[k] - x)));
+  const modulation = await networks.modulation(a.sliceThickness, a.targetSpacing);
+  await byWindows(planes, (data, dims) => networks.velocity(data, dims, modulation), count);
+  return reorder(planes, [0, 1, 2].map((axis) => order.indexOf(axis)));
+}

@@ -1,0 +1,81 @@
+/** Which part of a volume the networks see, and in which windows, see scripts/rebuild/windows.py. */
+import constants from "../model/constants.js";
+import { along, crop, map, strides, zeros } from "../stack/volume.js";
+
+const { BLOCK, AIR, LEAST_AIR, MARGIN, PIXELS_PER_CALL } = constants.windows;
+const { roi_size, overlap } = constants.inferer;
+
+/** Rows that average blocks of voxels along an axis. @type {(n: number) => Float64Array[]} */
+function blocks(n) {
+  const edge = Math.min(BLOCK, n);
+  return Array.from({ length: Math.ceil(n / edge) }, (_, k) => {
+    const [first, end] = [k * edge, Math.min((k + 1) * edge, n)];
+    return new Float64Array(n).fill(1 / (end - first), first, end);
+  });
+}
+
+/** The smallest box with everything that shows signal, and air around it; undefined if nothing does. @type {(v: Volume) => Box | undefined} */
+export function signalBox(volume) {
+  const means = [0, 1, 2].reduce((v, axis) => along(blocks(v.shape[axis]), v, axis), volume);
+  const bright = [...means.data.keys()].filter((k) => means.data[k] > AIR);
+  if (!bright.length) return undefined;
+  return volume.shape.map((n, axis) => {
+    const places = bright.map((k) => Math.floor(k / strides(means.shape)[axis]) % means.shape[axis]);
+    const [first, last] = [places.reduce((a, b) => Math.min(a, b)), places.reduce((a, b) => Math.max(a, b))];
+    return [Math.max(first - 1, 0) * Math.min(BLOCK, n), Math.min((last + 2) * Math.min(BLOCK, n), n)];
+  });
+}
+
+/** How many pixels of air planes are given at either end of their in-plane axis. @type {(planes: Volume) => number} */
+function airBeside({ data }) {
+  const dark = data.reduce((count, x) => count + +(x < AIR), 0);
+  return dark / data.length < LEAST_AIR ? MARGIN : 0;
+}
+
+/** How many planes of this many pixels a call takes: few, so that they stay in the processor's cache. @type {(pixels: number) => number} */
+export const planesPerCall = (pixels) => Math.max(1, Math.floor(PIXELS_PER_CALL / pixels));
+
+/** Where windows begin along an axis, as MONAI lays them. @type {(length: number, roi: number) => number[]} */
+function windowStarts(length, roi) {
+  const step = Math.max(Math.floor(roi * (1 - overlap)), 1);
+  return Array.from({ length: Math.ceil((length - roi) / step) + 1 }, (_, k) => Math.min(k * step, length - roi));
+}
+
+/** The Gaussian weights of a window of `h` x `w` pixels, as MONAI makes them. @type {(h: number, w: number) => Float32Array} */
+function importance(h, w) {
+  const gauss = (/** @type {number} */ k, /** @type {number} */ n) => Math.exp(-((k - (n - 1) / 2) ** 2) / (2 * (n / 8) ** 2));
+  return Float32Array.from({ length: h * w }, (_, k) => Math.max(gauss(Math.floor(k / w), h) * gauss(k % w, w), 1e-3));
+}
+
+/**
+ * Planes through `sharpen`, whole or in windows; they are replaced by what it makes of them.
+ * @type {(planes: Volume, sharpen: (data: Float32Array, dims: number[]) => Promise<Float32Array>, progress: (planes: number) => void) => Promise<void>}
+ */
+export async function byWindows(planes, sharpen, progress) {
+  const [[count, R, C], margin] = [planes.shape, airBeside(planes)];
+  const [H, W] = [R, C + 2 * margin].map((n) => Math.max(n, Math.min(roi_size, Math.ceil(n / BLOCK) * BLOCK)));
+  const [h, w, top, left] = [Math.min(H, roi_size), Math.min(W, roi_size), (H - R) >> 1, ((W - C) >> 1) - margin];
+  const [weights, perCall] = [importance(h, w), planesPerCall(h * w)];
+  const inside = (/** @type {number} */ k, /** @type {number} */ n) => Math.min(Math.max(k, 0), n - 1); // the border is repeated
+  for (let first = 0; first < count; first += perCall) {
+    const n = Math.min(perCall, count - first);
+    const [source, wide, sum, total] = [planes.data.subarray(first * R * C, (first + n) * R * C), zeros([n, H, W]), zeros([n, H, W]), zeros([n, H, W])];
+    const rows = Array.from({ length: n * H }, (_, k) => Math.floor(k / H) * R + inside((k % H) - top, R));
+    const columns = Array.from({ length: W }, (_, x) => inside(x - left, C + 2 * margin) - margin);
+    for (let y = 0, k = 0; y < n * H; y++) for (const x of columns) wide.data[k++] = x < 0 || x >= C ? -1 : source[rows[y] * C + x];
+    for (const y of windowStarts(H, h)) {
+      for (const x of windowStarts(W, w)) {
+        const sharp = await sharpen(crop(wide, [[0, n], [y, y + h], [x, x + w]]).data, [n, 1, h, w]);
+        for (let row = 0, k = 0; row < n * h; row++) {
+          for (let at = (Math.floor(row / h) * H + y + (row % h)) * W + x, end = at + w; at < end; at++, k++) {
+            sum.data[at] += weights[k % (h * w)] * sharp[k];
+            total.data[at] += weights[k % (h * w)];
+          }
+        }
+      }
+    }
+    const own = [[0, n], [top, top + R], [left + margin, left + margin + C]];
+    source.set(crop(map(sum, (x, k) => x / total.data[k]), own).data);
+    progress(n);
+  }
+}

@@ -1,0 +1,150 @@
+/** How a stack of slices was acquired, settled once, see scripts/stack/acquisition.py. Messages are those of the command. */
+import constants from "../model/constants.js";
+import { InputError, g, refuse } from "../errors.js";
+import { fineCount, largestAxis, voxelSpacing } from "./grid.js";
+import { missingSlices } from "./missing.js";
+import { otherAxes } from "./volume.js";
+
+const { SHORTEST, LONGEST, ROUNDING, PLAUSIBLE, CUBES, CUBE, GUESSED, GUESS } = constants.acquisition;
+const { target_range, pixel_range, max_thickness, spacing_ratio } = constants.card;
+const { MIN_SLICES } = constants.grid;
+
+/** A length in mm that the user or a file gave. @type {(name: string, value: unknown, remedy: string) => number} */
+export function length(name, value, remedy) {
+  const number = ["number", "string"].includes(typeof value) && value !== "" ? Number(value) : NaN;
+  if (number >= SHORTEST && number <= LONGEST) return number;
+  const given = typeof value === "string" ? `'${value}'` : value;
+  throw new InputError(`${name} is ${given}: expected ${g(SHORTEST)} to ${g(LONGEST)} mm. ${remedy}`);
+}
+
+/** Whether slices need no rebuilding. @type {(spacing: number, thickness: number | undefined, pixel: number) => boolean} */
+export const isThin = (spacing, thickness, pixel) =>
+  Math.max(spacing, thickness ?? 0) <= ROUNDING * Math.max(...target_range, pixel);
+
+/** Whether there is nothing to rebuild. @type {(a: Acquisition) => boolean} */
+export const atTarget = (a) => Math.max(a.sliceSpacing, a.sliceThickness) <= a.targetSpacing;
+
+/** Settles the facts of an acquisition, and says where each came from. @type {(scan: Scan, given: Options) => Acquisition} */
+export function settle(scan, given) {
+  const [{ name, stated }, shape, spacing] = [scan, scan.volume.shape, voxelSpacing(scan.affine)];
+  const [asked, warnings] = [given.slice_axis ?? 0, /** @type {string[]} */ ([])];
+  refuse(![0, 1, 2].includes(asked), `slice_axis is ${asked}: expected 0, 1 or 2, an axis of the voxel array.`);
+  const [axis, axisSource] = settleAxis(spacing, stated, given, warnings);
+  refuse(
+    shape[axis] < MIN_SLICES,
+    `${name} has ${shape[axis]} slices along axis ${axis}: expected ${MIN_SLICES} or more. ` +
+      "Set --slice_axis if the slices lie along another axis.",
+  );
+  const [sliceSpacing, pixels, largest] = [spacing[axis], otherAxes(axis).map((k) => spacing[k]), Math.max(...spacing)];
+  const [[low, high], finest] = [target_range, Math.min(...pixels)];
+  const brought = low <= finest && finest <= high ? "" : `, ${g(finest, 3)} mm, brought into the trained ${g(low)} to ${g(high)} mm`;
+  let [target, targetSource] = [given.target_thickness ?? Math.min(Math.max(finest, low), high), "given"];
+  if (given.target_thickness === undefined) targetSource = `the finer in-plane spacing${brought}`;
+  let [thickness, source] = settleThickness(axis, spacing, stated, given.slice_thickness, warnings);
+  const thin = Math.max(thickness, sliceSpacing) <= ROUNDING * target;
+  const implausible = given.slice_thickness === undefined && sliceSpacing < PLAUSIBLE * largest;
+  refuse(
+    given.slice_axis !== undefined && (thin || implausible) && largest > ROUNDING * target,
+    `${name}: slice_axis is ${axis}, along which voxels are ${g(sliceSpacing, 3)} mm, no thick slices' spacing: ` +
+      `expected their axis, such as ${largestAxis(spacing)}. Leave out --slice_axis.`,
+  );
+  refuse(
+    axisSource === GUESSED && thickness > ROUNDING * sliceSpacing && !thin && Math.max(...pixels) > CUBES * sliceSpacing,
+    `${name}: slices of ${g(thickness, 3)} mm overlap and voxels of ${spacing.map((edge) => g(edge, 3)).join(" x ")} mm are ` +
+      "nearly cubes: no spacing tells along which axis the slices lie. Set --slice_axis to 0, 1 or 2.",
+  );
+  if (Math.abs(thickness - target) <= (ROUNDING - 1) * target) thickness = target;
+  if (thin) {
+    targetSource = "the slice spacing: nothing is to be rebuilt";
+    if (thickness !== sliceSpacing) source = targetSource;
+    thickness = target = sliceSpacing;
+  } else warnings.push(...beyondTraining(thickness, source, sliceSpacing, pixels, target));
+  refuse(
+    thickness < target,
+    `${name}: slice thickness ${g(thickness)} mm (${source}) is smaller than the target, ${g(target)} mm. ` +
+      "Set --slice_thickness to the true thickness or --target_thickness to a smaller one.",
+  );
+  const missing = thin ? new Map() : missingSlices(scan.volume, axis);
+  const told = [...missing].map(
+    ([index, what]) =>
+      `slice ${index + 1} of ${shape[axis]} is ${what}: it is taken for a missing slice, and its neighbours are rebuilt without it.`,
+  );
+  const facts = { sliceAxis: axis, sliceCount: shape[axis], sliceSpacing, sliceThickness: thickness, targetSpacing: target, missing };
+  const sources = { slice_axis: axisSource, slice_spacing: "the affine", slice_thickness: source, target_spacing: targetSource };
+  const all = [...scan.warnings, ...told, ...warnings];
+  return { ...facts, fineCount: fineCount(shape[axis], sliceSpacing, target), sources, warnings: all };
+}
+
+/** The axis; one that a header names has the largest spacing, or a thickness speaks for it.
+ * @type {(spacing: number[], stated: Scan["stated"], given: Options, warnings: string[]) => [number, string]} */
+function settleAxis(spacing, stated, given, warnings) {
+  if (given.slice_axis !== undefined) return [given.slice_axis, "given"];
+  if (!stated.slice_axis) return [largestAxis(spacing), GUESSED];
+  const [[axis, source], thickness] = [stated.slice_axis, given.slice_thickness ?? stated.slice_thickness?.[0] ?? NaN];
+  const [largest, own, finest] = [Math.max(...spacing), spacing[axis], Math.min(...spacing)];
+  const alike = Math.max(thickness, own) <= ROUNDING * Math.min(thickness, own) && own > ROUNDING * finest;
+  if (own >= CUBE * largest || (own >= PLAUSIBLE * largest && (thickness > ROUNDING * largest || alike))) return [axis, source];
+  warnings.push(
+    `${source} names axis ${axis}, whose spacing of ${g(own, 3)} mm is no slice spacing: the axis of the largest ` +
+      `spacing, ${g(largest, 3)} mm, is taken. Set --slice_axis if that is wrong.`,
+  );
+  return [largestAxis(spacing), GUESSED];
+}
+
+/** The thickness; what is stated of another axis is not taken.
+ * @type {(axis: number, spacing: number[], stated: Scan["stated"], given: number | undefined, warnings: string[]) => [number, string]} */
+function settleThickness(axis, spacing, stated, given, warnings) {
+  const [thickness, source] = stated.slice_thickness ?? [undefined, ""];
+  if (given !== undefined) {
+    if (thickness !== undefined && Math.abs(thickness - given) > (ROUNDING - 1) * thickness) {
+      warnings.push(`slice thickness ${g(given)} mm is given and used; ${source} says ${g(thickness)} mm.`);
+    }
+    return [given, "given"];
+  }
+  if (thickness === undefined) return [spacing[axis], GUESS];
+  const pixels = otherAxes(axis).map((k) => spacing[k]);
+  const ofPixels = pixels.some((pixel) => Math.max(pixel, thickness) <= ROUNDING * Math.min(pixel, thickness));
+  if (stated.slice_axis?.[0] === axis || !ofPixels || thickness >= PLAUSIBLE * spacing[axis]) return [thickness, source];
+  warnings.push(
+    `${source} says that slices are ${g(thickness)} mm thick, as pixels are, but they lie ${g(spacing[axis], 3)} mm ` +
+      "apart: it speaks of another axis, and is not used.",
+  );
+  return [spacing[axis], GUESS];
+}
+
+/** A warning for each fact that the weights have not seen; 1 % is rounding.
+ * @type {(thickness: number, source: string, spacing: number, pixels: number[], target: number) => string[]} */
+function beyondTraining(thickness, source, spacing, pixels, target) {
+  const range = (/** @type {number[]} */ [low, high]) => `${g(low)} to ${g(high)}`;
+  const beyond = (/** @type {number[]} */ lengths, /** @type {number[]} */ [low, high], rounding = ROUNDING) =>
+    Math.min(...lengths) * rounding < low || Math.max(...lengths) > high * rounding;
+  const ratio = spacing / thickness;
+  /** @type {[boolean, string][]} */
+  const warnings = [
+    [
+      beyond([target], target_range, 1),
+      `target ${g(target)} mm is outside the ${range(target_range)} mm that the weights were trained for; expect blur or false detail.`,
+    ],
+    [
+      source === GUESS,
+      `nothing states the slice thickness: the slice spacing, ${g(spacing, 3)} mm, is taken for it. Set --slice_thickness ` +
+        "where slices have gaps or overlap.",
+    ],
+    [
+      thickness > ROUNDING * max_thickness,
+      `slices of ${g(thickness, 3)} mm are thicker than the ${g(max_thickness)} mm that the weights were trained for; ` +
+        "expect missing detail.",
+    ],
+    [
+      beyond(pixels, pixel_range),
+      `pixels of ${pixels.map((pixel) => g(pixel, 3)).join(" x ")} mm are outside the ${range(pixel_range)} mm that the ` +
+        "weights were trained for; --isotropic resamples them to the target.",
+    ],
+    [
+      beyond([ratio], spacing_ratio),
+      `slices of ${g(thickness, 3)} mm lie ${g(spacing, 3)} mm apart, ${ratio.toFixed(2)} times their thickness; the weights ` +
+        `were trained for ${range(spacing_ratio)}.`,
+    ],
+  ];
+  return warnings.filter(([told]) => told).map(([, warning]) => warning);
+}

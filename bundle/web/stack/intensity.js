@@ -1,0 +1,137 @@
+/** Which intensities of a scan are tissue, see scripts/stack/intensity.py. */
+import constants from "../model/constants.js";
+import { lines, map, strides } from "./volume.js";
+
+const { UPPER_PERCENTILE, LOWER_PERCENTILE, NEGATIVE, DIMMEST, BRIGHTEST, NEAR, CROWD, PADDED, FAR, NOTHING, MINORITY } =
+  constants.intensity;
+
+/** How many of the ordered values are less than `x`, or, with `equals`, not greater.
+ * @type {(ordered: ArrayLike<number>, x: number, equals?: boolean) => number} */
+export function below(ordered, x, equals = false) {
+  let [first, end] = [0, ordered.length];
+  while (first < end) {
+    const middle = (first + end) >> 1;
+    if (ordered[middle] < x || (equals && ordered[middle] === x)) first = middle + 1;
+    else end = middle;
+  }
+  return first;
+}
+
+/** Of ordered values, the number below which `percent` of them lie. @type {(o: ArrayLike<number>, percent: number) => number} */
+export function percentile(ordered, percent) {
+  const place = ((ordered.length - 1) * percent) / 100;
+  const k = Math.floor(place);
+  return ordered[k] + (place - k) * ((ordered[k + 1] ?? ordered[k]) - ordered[k]);
+}
+
+/** The volume without what is no tissue. @type {(volume: Volume, range: IntensityRange) => Volume} */
+export function tissueOf(volume, { low, ceiling }) {
+  const [typical, masked] = [low + (ceiling - low) / BRIGHTEST, isMasked(volume, low)];
+  return map(volume, (x) => (masked && x === 0 ? low : x <= ceiling ? Math.max(x, low) : typical));
+}
+
+/** Whether a mask left zeros in a standardised scan, where 0 is the intensity of tissue. @type {(volume: Volume, low: number) => boolean} */
+export const isMasked = ({ data }, low) =>
+  low < 0 && data.reduce((count, x) => count + +(x === 0), 0) > CROWD * data.length;
+
+/** Intensities in [-1, 1]. @type {(volume: Volume, range: IntensityRange) => Volume} */
+export const toUnit = (volume, { low, high }) => map(volume, (x) => (x - low) * (2 / (high - low)) - 1);
+
+/** Undoes `toUnit`. @type {(volume: Volume, range: IntensityRange) => Volume} */
+export const toScan = (volume, { low, high }) => map(volume, (x) => (x + 1) * ((high - low) / 2) + low);
+
+/** @type {WeakMap<Volume, IntensityRange>} sorting takes long */
+const known = new WeakMap();
+
+/** The range of a scan's tissue: from its floor to a percentile of the head. @type {(volume: Volume) => IntensityRange} */
+export function intensityRange(volume) {
+  const range = known.get(volume) ?? rangeOf(volume);
+  known.set(volume, range);
+  return range;
+}
+
+/** @type {(volume: Volume) => IntensityRange} */
+function rangeOf(volume) {
+  const ordered = Float64Array.from(volume.data).sort();
+  const low = floor(volume, ordered);
+  const typical = typicalIntensity(volume, ordered, low);
+  if (typical === 0) return { low, high: low + 1, ceiling: low + 1 }; // constant
+  const ceiling = low + BRIGHTEST * typical;
+  const head = ordered.subarray(below(ordered, low + DIMMEST * typical, true), below(ordered, ceiling, true));
+  return { low, high: percentile(head, UPPER_PERCENTILE), ceiling };
+}
+
+/** The intensity of no signal: 0, but for standardised and raised scans. Padding is none. @type {(v: Volume, ordered: Float64Array) => number} */
+function floor(volume, ordered) {
+  const rest = ordered.subarray(below(ordered, ordered[0], true));
+  if (ordered[0] < 0 && rest.length && ordered.length - rest.length > PADDED * ordered.length) {
+    const above = floor(volume, rest);
+    const typical = typicalIntensity(volume, rest, above);
+    const near = below(rest, above + NEAR * typical, true) - below(rest, above - NEAR * typical, true);
+    const besideAir = cornersHold(volume, ordered[0]) && near > CROWD * rest.length;
+    const least = besideAir ? (above < 0 ? NEAR : 0) : FAR; // standardised air has the masked one beside it
+    if (typical > 0 && above - ordered[0] > least * typical) return above;
+  }
+  const filled = ordered.filter((x) => x !== 0); // a mask leaves zeros
+  if (below(filled, 0) > NEGATIVE * filled.length) return percentile(filled, LOWER_PERCENTILE);
+  const darkest = ordered[0];
+  if (darkest <= 0) return 0;
+  const near = below(ordered, darkest + NEAR * typicalIntensity(volume, ordered, darkest), true);
+  return near > CROWD * ordered.length ? darkest : 0;
+}
+
+/** Whether a corner of the field of view holds a value. @type {(volume: Volume, value: number) => boolean} */
+function cornersHold({ data, shape: [X, Y, Z] }, value) {
+  const ends = [0, X - 1].flatMap((x) => [0, Y - 1].flatMap((y) => [0, Z - 1].map((z) => (x * Y + y) * Z + z)));
+  return ends.some((place) => data[place] === value);
+}
+
+/** The head's median intensity above `low`; 0 if nothing is brighter. @type {(v: Volume, o: Float64Array, low: number) => number} */
+function typicalIntensity(volume, ordered, low) {
+  let sum = 0;
+  const signal = ordered.map((x) => x - low);
+  const strength = signal.map((x) => (sum += x > 0 ? x * x * x * x : 0)); // air is weak, however much there is
+  for (let end = signal.length; end && strength[end - 1] > 0; ) {
+    const half = signal[below(strength.subarray(0, end), strength[end - 1] / 2)];
+    const [start, first] = [NOTHING, DIMMEST].map((share) => below(signal.subarray(0, end), share * half, true));
+    const many = end - first > MINORITY * (end - start) && (first === start || signal[first] < signal[end - 1]);
+    if (many || isNoise(volume, low, signal[start], signal[first - 1])) {
+      return percentile(signal.subarray(first, end), 50);
+    }
+    end = first;
+  }
+  return 0;
+}
+
+/** Whether voxels between two intensities vary much, and say little of those two voxels away.
+ * @type {(volume: Volume, low: number, dimmest: number, brightest: number) => boolean} */
+function isNoise({ data, shape }, low, dimmest, brightest) {
+  const inside = Uint8Array.from(data, (x) => +(x - low >= dimmest && x - low <= brightest));
+  const { mean, sd } = moments(Float64Array.from(data.filter((_, k) => inside[k]), (x) => x - low));
+  return sd >= 0.2 * mean && [0, 1, 2].every((axis) => {
+    const [step, here, aside] = [strides(shape)[axis], /** @type {number[]} */ ([]), /** @type {number[]} */ ([])];
+    for (const start of lines(shape, axis)) {
+      for (let k = start, end = start + (shape[axis] - 2) * step; k < end; k += step) {
+        if (inside[k] && inside[k + 2 * step]) here.push(data[k]), aside.push(data[k + 2 * step]);
+      }
+    }
+    return here.length <= 2 || correlation(here, aside) <= 0.6;
+  });
+}
+
+/** @type {(values: ArrayLike<number>) => {mean: number, sd: number}} */
+function moments(values) {
+  let [sum, squares] = [0, 0];
+  for (let k = 0; k < values.length; k++) sum += values[k];
+  const mean = sum / values.length;
+  for (let k = 0; k < values.length; k++) squares += (values[k] - mean) ** 2;
+  return { mean, sd: Math.sqrt(squares / values.length) };
+}
+
+/** Pearson's; 0 where one is constant. @type {(one: ArrayLike<number>, other: ArrayLike<number>) => number} */
+export function correlation(one, other) {
+  const [a, b] = [moments(one), moments(other)];
+  let sum = 0;
+  for (let k = 0; k < one.length; k++) sum += (one[k] - a.mean) * (other[k] - b.mean);
+  return a.sd && b.sd ? sum / one.length / (a.sd * b.sd) : 0;
+}

@@ -1,0 +1,104 @@
+/** A volume of three axes. Its last axis lies closest in memory. */
+interface Volume {
+  data: Float32Array;
+  shape: number[];
+}
+
+/** Rows of a matrix from voxels to mm. The fourth row is left out. */
+type Affine = number[][];
+
+/** Of a volume: first voxel and end along each axis. */
+type Box = number[][];
+
+/** In a scan's own units: `low` becomes -1, `high` becomes 1; what is brighter than the ceiling is no tissue. */
+interface IntensityRange {
+  low: number;
+  high: number;
+  ceiling: number;
+}
+
+/** How a stack was acquired, and the fine grid that it is rebuilt on, see scripts/stack/acquisition.py; lengths in mm. */
+interface Acquisition {
+  sliceAxis: number;
+  sliceCount: number;
+  sliceSpacing: number;
+  sliceThickness: number;
+  targetSpacing: number;
+  fineCount: number;
+  /** Index of a slice that was not measured -> what it is. */
+  missing: Map<number, string>;
+  /** Name of a field -> where it came from, for people. */
+  sources: Record<string, string>;
+  warnings: string[];
+}
+
+/** What the user gives: it wins over what a file says. */
+interface Options {
+  slice_thickness?: number;
+  target_thickness?: number;
+  slice_axis?: number;
+}
+
+/** A file as a user gives it. */
+interface NamedBytes {
+  name: string;
+  bytes: Uint8Array;
+}
+
+/** A measured scan. */
+interface Scan {
+  name: string;
+  volume: Volume;
+  affine: Affine;
+  /** What its files say of the acquisition: value and source. */
+  stated: Record<string, [number, string]>;
+  /** Fields of a NIfTI header that hold for the result as they stand. */
+  header: { sform_code: number; qform_code: number; dim_info: number; xyzt_units: number };
+  /** Names of its files. */
+  sources: string[];
+  /** Of the files, one after the other; null where the browser computes none. */
+  sha256: string | null;
+  /** Of the reader. */
+  warnings: string[];
+}
+
+/** A scan whose files are not known yet. */
+type ReadScan = Omit<Scan, "sources" | "sha256">;
+
+/** A volume with its affine. */
+interface Placed {
+  volume: Volume;
+  affine: Affine;
+}
+
+/** A guide beside the scan that it guides: on the fine grid in [-1, 1], as thick slices, how far it counts; names of it and its files. */
+interface Guide {
+  fine: Volume;
+  slices: Volume;
+  share: Volume;
+  name: string;
+  sources: string[];
+  likeness: number;
+}
+
+/** What bundle/web/export.py writes, ready to run. Planes are `(B, 1, H, W)`, their sizes in `dims`. */
+interface Networks {
+  /** Planes; with a guide its planes, and those of its slices. */
+  stage1(given: Volume[], lengths: number[], rows: number[]): Promise<Float32Array>;
+  modulation(thickness: number, target: number): Promise<Float32Array>;
+  velocity(x: Float32Array, dims: number[], modulation: Float32Array): Promise<Float32Array>;
+  families(planes: Volume, first: Float32Array, second: Float32Array, share: Float32Array): Promise<Volume>;
+}
+
+/** The emscripten module of dcm2niix, as far as it is used. */
+declare module "*/dcm2niix.jpeg.js" {
+  export default function create(options: object): Promise<{
+    FS: {
+      mkdir(path: string): void;
+      readdir(path: string): string[];
+      writeFile(path: string, bytes: Uint8Array): void;
+      readFile(path: string, options?: { encoding: "utf8" }): any;
+    };
+    callMain(given: string[]): number;
+  }>;
+}

@@ -1,0 +1,449 @@
+"""`drift-mri-node`: A DICOM node. It rebuilds the thick MR series that it receives, and sends the results to a peer."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+import logging
+import os
+import re
+import shutil
+import signal
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from filelock import Timeout
+from pydicom import dcmread, uid
+from pydicom.pixels import get_decoder
+
+from . import __version__
+from .command import FILES, OPTIONS, Parser, mistakes_in_one_line, overrides, workflow
+
+try:
+    from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, AllStoragePresentationContexts, evt
+    from pynetdicom.sop_class import Verification  # type: ignore[attr-defined]  # made when it is imported
+except ImportError:
+    raise SystemExit("error: drift-mri-node needs pynetdicom: pip install 'drift-mri-superresolution[node]'.") from None
+
+from scripts.errors import InputError, flag
+from scripts.files import whole_file
+from scripts.outputs.lock import alone
+
+logger = logging.getLogger("drift")
+logging.getLogger("pynetdicom").setLevel(logging.CRITICAL)  # it tells of each message, and of garbage with a trace
+
+# folder of the spool -> what index.html says of what lies in it
+STATES = dict(received="waiting", working="being rebuilt", sending="to be sent", done="sent", aside="put aside")
+LATER = ("sending", "done", "aside")
+REASON = "reason.txt"
+TITLE = r"(?! *$)[ -\[\]-~]{1,16}"  # PS3.5, 6.2: AE
+LEFT_OUT = (  # options of the command that a node has no use for: what it reads and writes is settled
+    "dtype output_format include exclude participant_label session_label reference regions allow_failures jobs dry_run"
+).split()
+COMMANDS = {name: how for name, how in {**OPTIONS, **FILES}.items() if name not in LEFT_OUT}
+COMMANDS["guide"] = dict(action="store_const", const="auto", help="let a sharper series of the study guide a thick one")
+SUCCESS, FAILURE, NO_ROOM, NOT_UNDERSTOOD = 0x0000, 0x0110, 0xA700, 0xC000  # PS3.7, C and PS3.4, B.2.3
+STORED = (SUCCESS, 0xB000, 0xB006, 0xB007)  # the last three: with a remark
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _fsync(folder: Path) -> None:
+    """Makes the names in a folder outlast a loss of power."""
+    opened = os.open(folder, os.O_RDONLY)
+    os.fsync(opened)
+    os.close(opened)
+
+
+class Spool:
+    """A folder that holds all that a node knows: a folder for each state, in it one for the images of each UID.
+
+    A series, or a study, moves from state to state by one renaming: a killed node loses nothing. Other users may not
+    look into a new spool. A folder of other things is refused, since a node removes what is old.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if any(self.path.iterdir()) and not (self.path / "received").is_dir():
+                raise InputError(f"--folder {self.path} holds other things. Choose a new folder, or a spool.")
+            for name in (*STATES, "results"):
+                (self.path / name).mkdir(exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--folder {self.path} cannot be written ({error}). Choose another one.") from error
+
+    def names(self, state: str, age: float = 0) -> list[str]:
+        """UIDs in a state to which nothing has come for so many seconds, the oldest first."""
+        found = []
+        for one in os.scandir(self.path / state):
+            with suppress(FileNotFoundError):  # another node has just moved it
+                if one.name[0] != "." and time.time() - one.stat().st_mtime >= age:
+                    found.append((one.stat().st_mtime, one.name))
+        return [name for _, name in sorted(found)]
+
+    def images(self, state: str, name: str) -> list[Path]:
+        """The images of a UID."""
+        return sorted((self.path / state / name).glob("[!.]*.dcm"))
+
+    def keep(self, name: str, instance: str, content: bytes) -> None:
+        """Puts an image into `received`. It is whole and on the disk afterwards, or there is an `OSError`."""
+        path = self.path / "received" / name / f"{instance}.dcm"
+        while True:
+            with suppress(FileNotFoundError):  # the folder has moved on in between
+                with whole_file(path) as partial, open(partial, "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                _fsync(path.parent)
+                return _fsync(path.parent.parent)
+
+    def take(self, name: str) -> None:
+        """Moves a UID from `received` to `working`, unless that has one yet."""
+        if not (self.path / "working" / name).exists():
+            logger.info(f"{name}: {len(self.images('received', name))} images have come.")
+            self.move(name, "received", "working")
+
+    def join_earlier(self, name: str) -> bool:
+        """Moves the images that came earlier into `working`. If all in it did, they are removed: False."""
+        came = {path.name for path in self.images("working", name)}
+        earlier = [path for state in LATER for path in self.images(state, name)]
+        if came <= {path.name for path in earlier}:
+            logger.info(f"{name}: all its {len(came)} images came earlier.")
+            shutil.rmtree(self.path / "working" / name)
+            return False
+        for path in earlier:  # killed here, it moves the rest next time
+            path.replace(self.path / "working" / name / path.name)
+        for state in LATER:
+            shutil.rmtree(self.path / state / name, ignore_errors=True)
+        return True
+
+    def move(self, name: str, state: str, to: str) -> None:
+        """Moves a UID to another state. The folder's time is now."""
+        os.utime(self.path / state / name)
+        os.rename(self.path / state / name, self.path / to / name)
+        _fsync(self.path / to)
+
+    def tidy(self, days: float) -> None:
+        """Removes what was sent so many days ago, and its results."""
+        for name in self.names("done", days * 86400):
+            with suppress(Timeout), alone(self.path / name, wait=False):
+                if name in self.names("done", days * 86400):
+                    for state in ("results", "done"):
+                        shutil.rmtree(self.path / state / name, ignore_errors=True)
+
+    def write_page(self) -> None:
+        """Writes `index.html`: what is waiting, rebuilt, sent and put aside."""
+        from scripts.outputs.summary import read_rows  # here: it takes seconds
+        from scripts.pages.index import write_index
+
+        where = {name: state for state in STATES for name in self.names(state)}
+        rows: list[dict[str, Any]] = []
+        for row in read_rows(self.path / "summary.csv"):
+            name, result = Path(row["result"]).parts[-2:] if row["result"] else ("", "")
+            if name in where and (self.path / "results" / name / result).is_dir():
+                rows.append({**row, "outcome": STATES[where[name]]})
+        for name, state in where.items():
+            path = self.path / state / name / REASON
+            why = path.read_text(encoding="utf-8") if path.is_file() else f"{len(self.images(state, name))} images"
+            if state in ("received", "working", "aside"):
+                rows.append({"input": name, "result": "", "outcome": STATES[state], "warnings": why.strip()})
+        write_index(self.path, rows)
+
+
+class Peer:
+    """The application `TITLE@HOST:PORT` that gets the results of a node whose title is `own`."""
+
+    def __init__(self, name: str, own: str, tls: ssl.SSLContext | None = None):
+        found = re.fullmatch(rf"({TITLE})@([^@]+):(\d{{1,5}})", name)
+        if not found or int(found[3]) > 65535:
+            raise InputError(f"--send-to is {name}: expected TITLE@HOST:PORT, such as ORTHANC@127.0.0.1:4242.")
+        self.name, self.own, self.tls = name, own, tls
+        self.title, self.host, self.port = found[1], found[2].strip("[]"), int(found[3])
+
+    @contextmanager
+    def _association(self, what: Any, syntaxes: list[str]) -> Iterator[Any]:
+        ae = AE(ae_title=self.own)
+        ae.add_requested_context(what, syntaxes)
+        secured = None if self.tls is None else (self.tls, self.host)
+        association = ae.associate(self.host, self.port, ae_title=self.title, tls_args=secured)
+        if not association.is_established:
+            why = f"refuses {self.own}" if association.is_rejected else "does not answer"
+            raise ConnectionError(f"{self.name} {why}")
+        try:
+            yield association
+        finally:
+            association.release()
+
+    def echo(self) -> None:
+        """Asks whether it is there, by C-ECHO; else a `ConnectionError`."""
+        with self._association(Verification, [uid.ImplicitVRLittleEndian]) as association:
+            if getattr(association.send_c_echo(), "Status", None) != SUCCESS:
+                raise ConnectionError(f"{self.name} does not answer C-ECHO")
+
+    def store(self, files: Sequence[Path]) -> None:
+        """Sends the images of a series, in one association; a `ConnectionError` if it has not taken them all."""
+        with self._association(uid.MRImageStorage, [uid.ExplicitVRLittleEndian, uid.ImplicitVRLittleEndian]) as peer:
+            for file in files:
+                status = getattr(peer.send_c_store(dcmread(file)), "Status", None)
+                if status not in STORED:
+                    why = "has broken off" if status is None else f"refuses {file.name} (status 0x{status:04X})"
+                    raise ConnectionError(f"{self.name} {why}")
+
+
+def pause(failures: int) -> float:
+    """Seconds to wait after so many failures: 5, 10, 20 and so on, at most 10 minutes."""
+    return min(5.0 * 2 ** min(failures - 1, 30), 600.0)
+
+
+class Node:
+    """What receives, rebuilds and sends, by a `ConfigParser` of configs/inference.yaml."""
+
+    def __init__(self, config: Any, spool: Spool, peer: Peer, settle: float, keep: float):
+        from scripts.rebuild.registration import simple_itk  # here: it takes seconds
+
+        self.spool, self.peer, self.settle, self.days = spool, peer, settle, keep
+        self.rebuilder, self.output = map(config.get_parsed_content, ("rebuilder", "output"))
+        own = ("_target_", "source", "output_dir", "selection", "dry_run")
+        self.options = {k: config.get_parsed_content(f"scans::{k}") for k in config["scans"] if k not in own}
+        self.thin = config.get_parsed_content("selection::thin")
+        guided = self.options["guide"] is not None
+        self.by_study = guided or flag("together", self.options["together"])
+        if guided:
+            self.rebuilder.check_guides()
+        if self.by_study:
+            simple_itk()
+        self.turns: dict[tuple[str, str], tuple[int, float]] = {}  # what failed -> how often, when it is its turn
+        self.stop = threading.Event()
+
+    def store(self, event: evt.Event) -> int:
+        """Answers C-STORE: the status."""
+        try:
+            content, instance = event.encoded_dataset(), str(event.request.AffectedSOPInstanceUID)
+            keyword = "StudyInstanceUID" if self.by_study else "SeriesInstanceUID"
+            name = str(dcmread(BytesIO(content), stop_before_pixels=True, specific_tags=[keyword])[keyword].value)
+            if not all(re.fullmatch(r"[0-9][0-9.]{0,63}", one) for one in (name, instance)):  # names of files
+                raise ValueError("its UIDs are none")
+            self.spool.keep(name, instance, content)
+            return SUCCESS
+        except OSError as error:
+            logger.error(f"an image cannot be kept ({error.strerror}); the sender is told so.")
+            return NO_ROOM if error.errno in FULL else FAILURE
+        except Exception as error:  # noqa: BLE001  # pydicom raises many types for broken objects
+            logger.warning(f"an object from {event.assoc.requestor.ae_title} cannot be read ({error}).")
+            return NOT_UNDERSTOOD
+
+    @contextmanager
+    def listening(self, host: str, port: int, allow: Sequence[str], tls: ssl.SSLContext | None = None) -> Iterator[int]:
+        """Answers C-STORE and C-ECHO of allowed titles while the block runs. Yields the port; 0 takes a free one."""
+        ae = AE(ae_title=self.peer.own)
+        ae.require_called_aet, ae.require_calling_aet, ae.maximum_associations = True, list(allow), 32
+        ae.add_supported_context(Verification)
+        syntaxes = []
+        for one in map(uid.UID, ALL_TRANSFER_SYNTAXES):
+            with suppress(NotImplementedError):  # films
+                syntaxes += [one] if not one.is_encapsulated or get_decoder(one).is_available else []
+        for context in AllStoragePresentationContexts:
+            ae.add_supported_context(context.abstract_syntax, syntaxes)  # type: ignore[arg-type]  # it has one
+
+        def refused(event: evt.Event) -> None:
+            caller = event.assoc.requestor
+            logger.warning(
+                f"{caller.ae_title} at {caller.address} is refused: not allowed, or it called another title."
+            )
+
+        handlers: Any = [(evt.EVT_C_STORE, self.store), (evt.EVT_REJECTED, refused)]
+        try:
+            server: Any = ae.start_server((host, port), block=False, evt_handlers=handlers, ssl_context=tls)
+        except OSError as error:
+            raise InputError(f"{host}:{port} is not free ({error.strerror}). Choose another --port.") from error
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+
+    def work(self, name: str) -> None:
+        """Rebuilds what is in `working`, and moves it on: to `sending`, or to `aside`.
+
+        What is rebuilt is sent even if another scan of the same UID failed; that scan's reason comes with it.
+        """
+        from scripts.inputs.scans import scans  # here: they take seconds
+        from scripts.inputs.selection import Selection
+        from scripts.outputs.scan import rebuild_scan
+        from scripts.outputs.summary import add_rows
+
+        folder, results = self.spool.path / "working" / name, self.spool.path / "results" / name
+        os.utime(folder)  # should it bring the node down, the others come first
+        if not self.spool.join_earlier(name):
+            return
+        (folder / REASON).unlink(missing_ok=True)
+        selection, found, why, rows = Selection(self.thin), [], [], []
+        try:
+            found = scans(folder, results, selection, **self.options)
+        except OSError:
+            raise
+        except Exception as error:  # noqa: BLE001  # no thick scan, or a broken one
+            why = [f"{one}: {reason}" for one, reason in selection.skipped] or [str(error)]
+        for scan in found:
+            if self.stop.is_set():
+                return
+            rows.append(rebuild_scan(scan, self.rebuilder, self.output))
+            if "result" in rows[-1]:
+                logger.info(f"{scan.name} {rows[-1]['outcome']}, {rows[-1]['seconds']:g} s.")
+            elif shutil.disk_usage(self.spool.path).free < 1 << 28:  # bytes
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        made = {Path(row["result"]).name for row in rows if "result" in row}
+        for record in results.glob("[!.]*_sr.json"):
+            if record.stem not in made:  # of fewer images, before others came
+                record.unlink()
+        add_rows(self.spool.path / "summary.csv", rows, index=False)
+        why += [row["warnings"] for row in rows if "result" not in row]
+        if why:
+            text = "; ".join(dict.fromkeys(why))
+            logger.warning(f"{name} is put aside: {text}")
+            with whole_file(folder / REASON) as partial:
+                partial.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
+        self.spool.move(name, "working", "sending" if made else "aside")
+
+    def send(self, name: str) -> None:
+        """Sends the results of what is in `sending`, and moves it on: to `done`, or `aside` if a scan of it failed."""
+        results = self.spool.path / "results" / name
+        records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(results.glob("[!.]*_sr.json"))]
+        for folder in (results / one for record in records for one in record["Results"] if (results / one).is_dir()):
+            files = sorted(folder.glob("*.dcm"))
+            sent = results / f".{dcmread(files[0], specific_tags=['SeriesInstanceUID']).SeriesInstanceUID}"
+            if self.stop.is_set():
+                return
+            if not sent.exists():
+                self.peer.store(files)
+                sent.touch()
+                logger.info(f"{folder.name}: {len(files)} images were sent to {self.peer.title}.")
+        reason = self.spool.path / "sending" / name / REASON
+        self.spool.move(name, "sending", "aside" if reason.is_file() else "done")
+
+    def _each(self, state: str, act: Callable[[str], None], age: float = 0) -> None:
+        """Acts on each UID in a state that no other node is at, and to which nothing has come for so many seconds."""
+        for name in self.spool.names(state, age):
+            failures, turn = self.turns.get((state, name), (0, 0.0))
+            if self.stop.is_set() or time.monotonic() < turn:
+                continue
+            try:
+                with suppress(Timeout), alone(self.spool.path / name, wait=False):
+                    if (self.spool.path / state / name).is_dir():
+                        act(name)
+                    self.turns.pop((state, name), None)
+            except Exception as error:  # a full disk, a peer that is away or refuses an image; the node outlives it
+                wait = pause(failures + 1)
+                self.turns[state, name] = failures + 1, time.monotonic() + wait
+                logger.warning(f"{name}: {error}. Tried again in {wait:g} s.", exc_info=not isinstance(error, OSError))
+
+    def _repeat(self, act: Callable[[], None]) -> None:
+        """Acts again and again until `stop` is set. An error does not end it."""
+        while not self.stop.wait(0.5):
+            try:
+                act()
+            except Exception as error:
+                logger.exception(f"{error}; the node goes on.")
+                self.stop.wait(pause(1))
+
+    def run(self) -> None:
+        """Works and sends until `stop` is set. The scan at work is finished first."""
+        shown = []
+
+        def rebuild() -> None:
+            self._each("received", self.spool.take, self.settle)
+            self._each("working", self.work)
+            self.spool.tidy(self.days)
+
+        def send() -> None:
+            self._each("sending", self.send)
+            content = [self.spool.names(state) for state in STATES]
+            if content != shown:
+                self.spool.write_page()
+                shown[:] = content
+
+        sender = threading.Thread(target=self._repeat, args=(send,), name="sender")
+        sender.start()
+        try:
+            self._repeat(rebuild)
+        finally:
+            self.stop.set()
+            sender.join()
+            with suppress(OSError):
+                self.spool.write_page()
+
+
+class _ServerContext(ssl.SSLContext):
+    """TLS whose handshake is that of each association: a silent caller holds up no other."""
+
+    def wrap_socket(self, sock, server_side=False, **given):  # type: ignore[no-untyped-def, override]
+        return super().wrap_socket(sock, server_side=server_side, do_handshake_on_connect=False)
+
+
+def tls_contexts(certificate: str, key: str, authority: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """What secures the server and the client. Both sides show a certificate that the authority has signed."""
+    server, client = _ServerContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    server.verify_mode = ssl.CERT_REQUIRED
+    try:
+        for one in (server, client):
+            one.load_cert_chain(certificate, key)
+            one.load_verify_locations(authority)
+    except OSError as error:
+        raise InputError(f"--tls cannot be read ({error}). Give a certificate, its key and the authority's.") from error
+    return server, client
+
+
+def parser() -> Parser:
+    """The parser of the command line."""
+    result = Parser(prog="drift-mri-node", description=(__doc__ or "").split(": ")[1], allow_abbrev=False)
+    result.add_argument("--aet", default="DRIFT", metavar="TITLE", help="title of this node (default: DRIFT)")
+    result.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1, this machine)")
+    result.add_argument("--port", type=int, default=11112, help="port to listen at (default: 11112)")
+    result.add_argument("--folder", required=True, metavar="SPOOL", help="folder of all that is received and made")
+    result.add_argument("--send_to", required=True, metavar="TITLE@HOST:PORT", help="peer that gets the results")
+    result.add_argument("--allow", required=True, nargs="+", metavar="TITLE", help="titles that may send to this node")
+    result.add_argument("--settle", type=float, default=30, metavar="SECONDS", help="of silence end a series (30)")
+    result.add_argument("--keep", type=float, default=7, metavar="DAYS", help="for which what was sent stays (7)")
+    result.add_argument("--tls", nargs=3, metavar=("CERT", "KEY", "CA"), help="PEM files; both directions are secured")
+    result.add_argument("--dry_run", nargs="?", const="true", metavar="", help="ask the peer whether it is there")
+    for name, how in COMMANDS.items():
+        result.add_argument(f"--{name}", default=None, **how)
+    result.add_argument("--version", action="version", version=f"drift-mri-node {__version__}")
+    return result
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command. It exits with 1 if an option is wrong or `--dry_run` finds no peer, else as `drift-mri` does."""
+    options = parser().parse_args(sys.argv[1:] if arguments is None else arguments)
+    given = overrides(argparse.Namespace(**{k: v for k, v in vars(options).items() if k in COMMANDS}))
+    with mistakes_in_one_line():
+        for title in (options.aet, *options.allow):
+            if not re.fullmatch(TITLE, title):
+                raise InputError(f"{title!r} is no title: expected 1 to 16 letters. Set --aet and --allow.")
+        for name, most in {"port": 65535, "settle": 86400, "keep": 36500}.items():
+            if not 0 <= getattr(options, name) <= most:
+                raise InputError(f"--{name} is {getattr(options, name):g}: expected 0 to {most}.")
+        server, client = tls_contexts(*options.tls) if options.tls else (None, None)
+        peer = Peer(options.send_to, options.aet, client)
+        if options.dry_run == "true":
+            try:
+                peer.echo()
+            except ConnectionError as error:
+                raise InputError(f"{error}. Check --send-to, and what the peer knows of {options.aet}.") from None
+            return print(f"{peer.name} answers.")
+        spool = Spool(Path(options.folder).absolute())
+        settled = {"output_dir": spool.path, "output_format": "dicom", "inferer::progress": False}
+        config = workflow(options, {**given, **settled}).parser
+        node = Node(config, spool, peer, options.settle, options.keep)
+        signal.signal(signal.SIGTERM, lambda *_: node.stop.set())
+        with node.listening(options.host, options.port, options.allow, server) as port:
+            logger.info(f"{options.aet} {__version__} listens at {options.host}:{port}. Results go to {peer.name}.")
+            node.run()
+        logger.info("ended; the same command goes on.")

@@ -1,0 +1,219 @@
+"""Guides, evaluated: each contrast of a head is degraded and rebuilt beside another contrast, as a patient would move.
+
+Two methods without a network stand beside DRIFT, so that one sees what its network adds.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from monai.data import MetaTensor
+from scipy import ndimage
+from torch import Tensor
+
+from ..errors import InputError
+from ..files import stem
+from ..rebuild.guide import Placed
+from ..rebuild.rebuilder import Rebuilder
+from ..rebuild.rebuilt import Rebuilt
+from ..stack.acquisition import SLR, Acquisition
+from ..stack.grid import voxel_spacing
+from ..stack.intensity import data_range
+from ..stack.interpolation import interpolate
+from ..stack.profile import acquire
+from ..train.simulation import simulate
+from .checks import check_draws, check_thickness, lengths
+from .paired import Method, Truth, central_slab, read_lesion_sizes, read_volume
+from .several import seen_again
+from .tables import CASE, group_means, means_table, write_tables
+
+logger = logging.getLogger("drift")
+
+# Thick slices (1, X, Y, Z) with affine and acquisition, and the guide beside them -> as `paired.Method`
+GuidedMethod = Callable[[MetaTensor, Placed], Tensor | Rebuilt]
+WINDOW = 4.0  # mm; standard deviation of the windows of both methods without a network
+LEAST = 1e-4  # variance of a guide that tells nothing, in squares of its range
+
+
+def _in_windows(volume: Tensor, edges: np.ndarray) -> np.ndarray:
+    return ndimage.gaussian_filter(volume.double().numpy(), WINDOW / edges, mode="nearest")
+
+
+def _relation(values: Tensor, guide: Tensor, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Slope and offset of the line by which a guide foretells values best, in the window around each voxel."""
+    mean, of_guide = _in_windows(values, edges), _in_windows(guide, edges)
+    common = _in_windows(values * guide, edges) - mean * of_guide
+    slope = common / (_in_windows(guide * guide, edges) - of_guide**2 + LEAST)
+    return slope, mean - slope * of_guide
+
+
+def guided_filter(thick: MetaTensor, placed: Placed) -> Tensor:
+    """The spline's volume, filtered by the guide: He et al., IEEE Trans. Pattern Anal. Mach. Intell. 35:1397 (2013)."""
+    acquisition, edges = Acquisition.of(thick), voxel_spacing(placed.volume.affine)
+    cubic = interpolate(thick.as_tensor()[0].float(), acquisition, "cubic")
+    guide = placed.volume.as_tensor()[0].nan_to_num(-1.0).float()
+    slope, offset = (_in_windows(torch.from_numpy(one), edges) for one in _relation(cubic, guide, edges))
+    return torch.from_numpy(slope * guide.numpy() + offset)[None].float()
+
+
+def local_regression(thick: MetaTensor, placed: Placed) -> Tensor:
+    """The spline's volume, and what the guide's slices lost of the guide, by the slope between both scans' slices."""
+    acquisition, edges = Acquisition.of(thick), voxel_spacing(thick.affine)
+    measured, guide = thick.as_tensor()[0].float(), placed.volume.as_tensor()[0].nan_to_num(-1.0).float()
+    slices = acquire(guide, acquisition)
+    slope, _ = _relation(measured, slices, edges)
+    lost = guide - interpolate(slices, acquisition, "cubic")
+    cubic, factor = (
+        interpolate(one, acquisition, kind) for one, kind in ((measured, "cubic"), (torch.from_numpy(slope), "linear"))
+    )
+    return (cubic + factor.float() * lost)[None]
+
+
+def deployed(thick: MetaTensor, placed: Placed, rebuilder: Rebuilder) -> Rebuilt:
+    """The method that ships."""
+    return rebuilder(thick, placed)
+
+
+def drawn_guide(
+    sharp: MetaTensor,
+    rng: np.random.Generator,
+    motion: tuple[float, float],
+    shading: float,
+    noise: float,
+    axis: int | None = None,
+    thickness: float | None = None,
+) -> MetaTensor:
+    """A guide as another scan of the examination shows it: `(1, X, Y, Z)` with its acquisition.
+
+    Args:
+        sharp: `(1, X, Y, Z)` with its affine.
+        rng: motion, gain and noise are drawn from it.
+        motion, shading: see `several.seen_again`.
+        noise: standard deviation, as a share of the guide's range.
+        axis: of its slices, if it is thick.
+        thickness: of these, in mm; None for a sharp guide.
+    """
+    affine = np.asarray(sharp.affine, dtype=float)
+    moved, _ = seen_again(affine, sharp.as_tensor()[0], rng, motion, shading)
+    guide = MetaTensor(moved[None], affine=sharp.affine)
+    edges = voxel_spacing(affine)
+    if thickness is None or axis is None:
+        axis = int(edges.argmax())
+        edge = float(edges[axis])
+        acquisition = Acquisition.of_truth(axis, moved.shape[axis], edge, edge)
+    else:
+        acquisition = Acquisition.of_truth(axis, moved.shape[axis], float(edges[axis]), thickness)
+        guide = simulate(guide, acquisition)
+    guide.add_(noise * data_range(moved) * torch.from_numpy(rng.normal(size=tuple(guide.shape))).float())
+    acquisition.attach(guide)
+    return guide
+
+
+def evaluate_guided(
+    volumes: Sequence[Mapping],
+    methods: Mapping[str, Method],
+    guided_methods: Mapping[str, GuidedMethod],
+    rebuilder: Rebuilder,
+    output_dir: str | os.PathLike,
+    thicknesses: Sequence[float],
+    guide_thickness: float | None = None,
+    motion: Sequence[float] = (5.0, 5.0),
+    shading: float = 0.2,
+    guide_noise: float = 0.01,
+    noise: float = 0.0,
+    seed: int = 0,
+    slab: int | None = None,
+    about: Mapping | None = None,
+) -> pd.DataFrame:
+    """Degrades sharp volumes, and rebuilds them without a guide and with each guide that the datalist names.
+
+    Before a guide the head moves, and a coil shades it. It is registered by the deployed code.
+
+    Args:
+        volumes: items of `datasets.sharp_volumes`; those without `guides` are passed over.
+        methods: without a guide, see `paired.evaluate`.
+        guided_methods: name -> `(thick slices, guide)` -> volume.
+        rebuilder: that registers the guides, and rebuilds thick ones.
+        output_dir: where the tables are written.
+        thicknesses: of the slices, in mm.
+        guide_thickness: in mm; of guides that are stacks along another sharp axis. Null for sharp ones.
+        motion, shading, guide_noise: see `drawn_guide`.
+        noise: in the slices of the scan, as a share of the truth's range.
+        seed: of what is drawn for a guide, with the places of volume and guide in their lists.
+        slab: see `paired.evaluate`. Guides stay whole.
+        about: more lines for the tables.
+
+    Returns:
+        A row for each volume, thickness, method and guide. The method's name has the guide's contrast.
+
+    Raises:
+        InputError: if a number is out of its range, no volume has a guide, or a guide is not on its volume's grid.
+    """
+    thicknesses = lengths(thicknesses)
+    most = check_draws(motion, seed, shading=shading, guide_noise=guide_noise, noise=noise)
+    with_guides = [item for item in volumes if item.get("guides")]
+    if not with_guides:
+        raise InputError('no volume has guides: expected "guides" in the datalist (docs/training.md). Add them.')
+    contrasts = {item["label"]: item["contrast"] for item in volumes}
+    options = {"thicknesses": thicknesses, "guide_thickness": guide_thickness, "motion": list(motion)}
+    options |= {
+        "shading": shading,
+        "guide_noise": guide_noise,
+        "noise": noise,
+        "seed": seed,
+        "slab": slab,
+        **(about or {}),
+    }
+    rows: list[dict] = []
+    table = pd.DataFrame()
+    for place, item in enumerate(with_guides):
+        name, whole, axis = Path(item["label"]).name, read_volume(item["label"]), item["sharp_axes"][0]
+        sharp, lesions = central_slab(whole, axis, slab), read_lesion_sizes(item, whole)
+        truth = Truth(name, sharp, axis, None if lesions is None else central_slab(lesions, axis, slab))
+        edge, others = float(voxel_spacing(whole.affine)[axis]), [one for one in item["sharp_axes"] if one != axis]
+        for thickness in thicknesses:
+            check_thickness(name, axis, edge, thickness)
+            thick = simulate(sharp, Acquisition.of_truth(axis, sharp.shape[1 + axis], edge, thickness))
+            rng = np.random.default_rng([seed, place])
+            thick.add_(noise * data_range(truth.volume) * torch.from_numpy(rng.normal(size=tuple(thick.shape))).float())
+            told = replace(Acquisition.of(thick), profile=SLR)
+            case = (name, item["subject"], item["contrast"], axis, thickness, thickness, told.target_spacing)
+            known = dict(methods)
+            for number, path in enumerate(item["guides"]):
+                other = read_volume(path)
+                if other.shape != whole.shape or not torch.allclose(other.affine, whole.affine, atol=1e-3):
+                    raise InputError(f"{path} is not on the grid of {item['label']}. Resample it, or leave it out.")
+                rng = np.random.default_rng([seed, place, 1 + number])
+                drawn = drawn_guide(
+                    other,
+                    rng,
+                    most,
+                    shading,
+                    guide_noise,
+                    others[0] if others else None,
+                    guide_thickness,
+                )
+                placed = rebuilder.beside(drawn, thick)
+                by = contrasts.get(path, stem(Path(path).name))
+                logger.info(f"{name} by {by}: likeness {placed.likeness:.2f}, {placed.degrees:.1f} degrees")
+                for label, method in guided_methods.items():
+                    known[f"{label}, by {by}"] = partial(_guided, method=method, placed=placed)
+            for label, one in known.items():
+                rows.append(dict(zip(CASE, case)) | truth.row(label, one, thick, told, told))
+                logger.info(f"{name}, {thickness:g} mm, {label}: {rows[-1]['psnr_head']:.2f} dB in the head")
+        table = write_tables(output_dir, options, rows)
+    logger.info(f"wrote {Path(output_dir) / 'evaluation'}.csv, .json and .md\n{means_table(group_means(table))}")
+    return table
+
+
+def _guided(thick: MetaTensor, told: Acquisition, method: GuidedMethod, placed: Placed) -> Tensor | Rebuilt:
+    """A method with its guide, as one of `paired`."""
+    return method(thick, placed)

@@ -1,0 +1,52 @@
+"""A scan: what is rebuilt, and where its result goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import dicom
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A scan to rebuild.
+
+    Attributes:
+        name: for people.
+        source: what `readers.ScanReader` reads.
+        files: all that it is made of.
+        result: path of its result, without the ending.
+        dataset: root of the BIDS dataset that it is from; None for none.
+        stacks: where several make one volume, each of them, the reference first.
+        guide: a scan of another contrast of the same head; None for none.
+        guide_reason: why it was found to guide; empty for one that the user named.
+        truth: the sharp volume that it was made from; None where it is not known.
+    """
+
+    name: str
+    source: Path | dicom.Series
+    files: tuple[Path, ...]
+    result: Path
+    dataset: Path | None = None
+    stacks: tuple[Scan, ...] = ()
+    guide: Scan | None = None
+    guide_reason: str = ""
+    truth: Path | None = None
+
+    @property
+    def each(self) -> tuple[Scan, ...]:
+        """Its stacks; itself where it is one."""
+        return self.stacks or (self,)
+
+    @property
+    def is_dicom(self) -> bool:
+        """Whether it, or each of its stacks, is a DICOM series."""
+        return all(isinstance(one.source, dicom.Series) for one in self.each)
+
+
+def datalist(scans: Sequence[Scan]) -> list[dict[str, Any]]:
+    """Scans as a dataset of MONAI takes them."""
+    return [{"image": scan.source} for scan in scans]

@@ -1,0 +1,143 @@
+"""A guide, a scan of another contrast of the same head, in the place of the scan that it guides.
+
+A guide is registered, and interpolated once, onto the fine grid of the scan. There stage 1 sees it beside its own thick
+slices, by the slice model of the scan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from monai.data import MetaTensor
+from scipy import ndimage
+from torch import Tensor
+
+from ..stack import grid
+from ..stack.acquisition import Acquisition
+from ..stack.intensity import above_floor, intensity_range
+from ..stack.interpolation import interpolate
+from ..stack.profile import acquire
+from ..stack.tissue import head_mask
+from .registration import ALIKE, angle_and_shift, placed, registered, resolution
+
+BORDER = 8.0  # mm; over it a guide's effect fades in, from the border of its field of view
+
+
+@dataclass(frozen=True)
+class Guide:
+    """A guide as a method gets it, in RAS+ order.
+
+    Attributes:
+        fine: `(X', Y', Z')` on the fine grid, tissue in [-1, 1]; -1 where it saw nothing.
+        slices: `(X, Y, Z)`, its thick slices by the slice model of the scan.
+        share: `(X', Y', Z')`, how far it counts: 0 beyond its field of view, 1 from `BORDER` within it on.
+    """
+
+    fine: Tensor
+    slices: Tensor
+    share: Tensor
+
+    @classmethod
+    def of(cls, fine: Tensor, acquisition: Acquisition, spacing: np.ndarray) -> Guide:
+        """A guide on the fine grid of a scan.
+
+        Args:
+            fine: `(X', Y', Z')`, see `beside`.
+            acquisition: of the scan.
+            spacing: `(3,)`, edges of the voxels of the scan, in mm.
+        """
+        seen = fine.isfinite()
+        share = torch.ones(fine.shape)
+        if not seen.all():
+            edges = [
+                acquisition.target_spacing if k == acquisition.slice_axis else edge for k, edge in enumerate(spacing)
+            ]
+            depth = ndimage.distance_transform_edt(seen.numpy(), sampling=edges)
+            share = torch.from_numpy(depth / BORDER).float().clamp(max=1)
+        known = fine.where(seen, -1.0)
+        return cls(known, acquire(known, acquisition), share)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A guide beside the scan that it guides.
+
+    Attributes:
+        volume: `(1, X', Y', Z')`, of `beside`.
+        motion: `(4, 4)`, from the world of the scan to that of the guide, in mm.
+        likeness: of `registration.likeness`.
+        degrees, millimetres: how far the head turned between the two, and how far its middle moved.
+        name: of its file, for people.
+    """
+
+    volume: MetaTensor
+    motion: np.ndarray
+    likeness: float
+    degrees: float
+    millimetres: float
+    name: str
+
+    @property
+    def fits(self) -> bool:
+        """Whether both show one head."""
+        return self.likeness >= ALIKE
+
+
+def place(guide: MetaTensor, measured: MetaTensor, stack: MetaTensor | None = None) -> Placed:
+    """Registers a guide with a scan, and puts it beside it.
+
+    Args:
+        guide: `(1, X, Y, Z)`, sharp or rebuilt, with its affine.
+        measured: see `beside`.
+        stack: `(1, X, Y, Z)`, the slices that a rebuilt guide was made of.
+
+    Raises:
+        InputError: if SimpleITK is missing.
+    """
+    a = Acquisition.of(measured)
+    affine = torch.from_numpy(fine_affine_of(measured))
+    spline = interpolate(above_floor(measured.as_tensor()[0].float()), a, "cubic").clamp(min=0)  # undershoot
+    fine = MetaTensor(spline, affine=affine)
+    moving = MetaTensor(above_floor(guide.as_tensor()[0].float()).clamp(min=0), affine=guide.affine)
+    stacks = [volume[0] for volume in (measured, stack) if volume is not None]
+    apart = resolution(fine, stacks)  # type: ignore[arg-type]  # torch: Tensor
+    motion, alike = registered(fine, moving, head_mask(spline), apart)
+    centre = np.asarray(affine) @ [*((np.array(fine.shape) - 1) / 2), 1]
+    source = guide if stack is None else stack
+    name = str(source.meta.get("filename_or_obj", "the guide"))
+    return Placed(beside(guide, measured, motion), motion, alike, *angle_and_shift(motion, centre[:3]), name)
+
+
+def fine_affine_of(measured: MetaTensor) -> np.ndarray:
+    """`(4, 4)`, of the fine grid of measured slices `(1, X, Y, Z)`."""
+    a = Acquisition.of(measured)
+    return grid.fine_affine(
+        np.asarray(measured.affine, dtype=float), a.slice_axis, a.slice_count, a.fine_count, a.target_spacing
+    )
+
+
+def beside(guide: MetaTensor, measured: MetaTensor, motion: np.ndarray) -> MetaTensor:
+    """A guide on the fine grid of a scan, interpolated once by a cubic spline.
+
+    A guide of finer voxels is smoothed first, as the voxels of the grid average over it.
+
+    Args:
+        guide: `(1, X, Y, Z)` in its own units, with its affine.
+        measured: `(1, X', Y', Z')`, the slices of the scan, with affine and acquisition.
+        motion: `(4, 4)`, from the world of the scan to that of the guide (`registration.register`).
+
+    Returns:
+        `(1, X'', Y'', Z'')` on the fine grid, its tissue in [-1, 1]; NaN beyond its field of view.
+    """
+    a, affine = Acquisition.of(measured), fine_affine_of(measured)
+    shape = [a.fine_count if axis == a.slice_axis else n for axis, n in enumerate(measured.shape[1:])]
+    scale = intensity_range(guide)
+    unit = scale.to_unit(scale.tissue(guide.as_tensor()[0].float()))
+    edges, coarser = grid.voxel_spacing(guide.affine), grid.voxel_spacing(affine).min()
+    sigma = np.sqrt(np.maximum((coarser / edges) ** 2 - 1, 0) / 12)  # of boxes: the variance that a voxel adds
+    smooth = torch.from_numpy(ndimage.gaussian_filter(unit.numpy(), sigma, mode="nearest"))
+    place = MetaTensor(torch.empty(shape), affine=torch.from_numpy(affine))
+    values, seen = placed(MetaTensor(smooth, affine=guide.affine), place, motion)
+    return MetaTensor(values.clamp(min=-1).where(seen > 0.5, torch.nan)[None], affine=place.affine)

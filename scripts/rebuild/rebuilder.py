@@ -1,0 +1,123 @@
+"""What rebuilds a scan, from its file to the fine volume: every host calls this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from monai.data import MetaTensor
+from torch import nn
+
+from ..errors import InputError
+from ..stack.acquisition import Acquisition
+from .error_map import ErrorMaps, error_map
+from .guide import Placed, place
+from .inferer import StackInferer
+from .rebuilt import Rebuilt
+from .registration import ALIKE
+
+SHARP = 1.5  # mm; a guide with slices no farther apart guides as it is
+
+
+@dataclass(frozen=True)
+class Rebuilder:
+    """The parts of a config that rebuild.
+
+    Attributes:
+        network: on the device, in evaluation mode.
+        inferer: the method.
+        device: of the network.
+        preprocessing: file -> slices with their acquisition, as a transform of MONAI on the key `image`; None where
+            slices come in memory.
+        error_maps: whether results get one; it changes no result.
+        guide_preprocessing: as `preprocessing`, of guides: options that describe the scan do not describe its guide.
+        guide_share: of the pairs by which the weights were trained; 0 for weights that know no guides.
+    """
+
+    network: nn.Module
+    inferer: StackInferer
+    device: torch.device | str
+    preprocessing: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    error_maps: ErrorMaps = field(default_factory=ErrorMaps)
+    guide_preprocessing: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    guide_share: float = 0.0
+
+    def measure(self, source: Any) -> MetaTensor:
+        """`(1, X, Y, Z)`, the slices of a scan, with their acquisition.
+
+        Args:
+            source: what `readers.ScanReader` reads, or a volume in memory.
+
+        Raises:
+            InputError: if the scan cannot be read, or is not what networks can rebuild.
+        """
+        if self.preprocessing is None:
+            raise ValueError("this rebuilder has no preprocessing: give it slices that are measured already.")
+        return self.preprocessing({"image": source})["image"]
+
+    def check_guides(self) -> None:
+        """Refuses a guide for weights that know none.
+
+        Raises:
+            InputError: with what to do.
+        """
+        if not self.guide_share:
+            raise InputError(
+                "these weights were trained without guides: a guide would change nothing. Leave out the guide, or set "
+                "--ckpt_path to weights that were trained with them."
+            )
+
+    def guide(self, source: Any, measured: MetaTensor) -> Placed:
+        """A scan of another contrast beside the scan that it guides. One of thick slices is rebuilt first.
+
+        Args:
+            source: of the guide, see `measure`.
+            measured: `(1, X, Y, Z)`, the scan, of `measure`.
+
+        Raises:
+            InputError: if the guide cannot be read, does not show the head of the scan, or the weights know no guides.
+        """
+        self.check_guides()
+        placed = self.beside(replace(self, preprocessing=self.guide_preprocessing).measure(source), measured)
+        if not placed.fits:
+            raise InputError(
+                f"{placed.name} does not fit {measured.meta.get('filename_or_obj', 'the scan')}: their likeness is "
+                f"{placed.likeness:.2f}, and from {ALIKE} on they show one head. The guide may be of another person or "
+                "region, or damaged. Leave it out, or give another one."
+            )
+        return placed
+
+    def beside(self, other: MetaTensor, measured: MetaTensor) -> Placed:
+        """A guide beside the scan that it guides, whether it fits or not.
+
+        Args:
+            other: `(1, X, Y, Z)`, slices of the guide, with their acquisition. Thick ones are rebuilt first.
+            measured: `(1, X', Y', Z')`, the scan, of `measure`.
+        """
+        acquisition = Acquisition.of(other)
+        if acquisition.at_target or acquisition.slice_spacing <= SHARP:
+            return place(other, measured)
+        volume = replace(self, error_maps=ErrorMaps())(other).volume
+        return place(volume[None], measured, other)  # type: ignore[arg-type]  # torch: Tensor
+
+    def __call__(self, measured: MetaTensor, guide: Placed | None = None) -> Rebuilt:
+        """One stack of slices, rebuilt.
+
+        Args:
+            measured: `(1, X, Y, Z)`, of `measure`.
+            guide: of `guide`; None for none.
+
+        Raises:
+            InputError: if the weights give NaN, or a GPU's memory does not hold one window.
+        """
+        beside = None if guide is None else guide.volume
+        rebuilt = self.inferer.rebuilt(measured[None].to(self.device), self.network, beside)  # type: ignore[arg-type]
+        rebuilt = replace(rebuilt, guide=guide)
+        maps = self.error_maps
+        if not maps.wanted or maps.calibration is None:
+            return rebuilt
+        network, half = self.network, self.inferer.bfloat16
+        found = error_map(rebuilt, network, self.device, maps.calibration, half)  # type: ignore[arg-type]  # a Drift
+        return replace(rebuilt, error_map=found)

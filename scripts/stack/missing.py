@@ -1,0 +1,107 @@
+"""Slices that were not measured, whatever their voxels hold: blank ones, garbage, and ones of another gain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from .intensity import BRIGHTEST, intensity_range
+
+DARK, BRIGHT = 1 / 3, 2.0  # of the neighbours' intensity; interleaved slices differ by less
+HOLE = 1 / 9  # of the typical intensity; tissue is brighter
+HOLES = 0.5  # of the pixels where both neighbours show tissue
+ALIKE, UNLIKE = 0.5, 0.6  # correlation of the neighbours from which a slice is judged; a slice's own, as a share of it
+FEW = 600  # pixels of tissue; the correlation of fewer says little
+LONGEST = 3  # slices in a row that are missing
+MUCH, MOST = 0.1, 0.75  # of the largest slice's tissue: where a slice is judged by two neighbours, and by one
+
+
+def missing_slices(volume: Tensor, axis: int) -> dict[int, str]:
+    """Slices within the head that are nothing like their two neighbours.
+
+    Slices are judged by what both neighbours show: the head may end from slice to slice. The worst slice is set apart
+    first, so that it speaks no longer of its neighbours. The outermost slices are blank if they hold one dark value
+    beside a slice of most tissue.
+
+    Args:
+        volume: `(X, Y, Z)`, finite.
+        axis: of the slices.
+
+    Returns:
+        Index of a slice -> what it is. A stack of which more than a quarter is odd is odd in another way: nothing is
+        missing there.
+    """
+    low, _, ceiling = scale = intensity_range(volume)
+    slices = (scale.tissue(volume) - low).movedim(axis, 0).flatten(1).float()
+    hole = HOLE * (ceiling - low) / BRIGHTEST
+    areas = (slices > 3 * hole).sum(1)
+    largest = int(areas.max())
+    found: dict[int, str] = {}
+    kept = list(range(len(slices)))
+    while faults := _faults(slices, kept, hole, MUCH * largest):
+        _, run = max(faults, key=lambda one: one[0])
+        found |= run
+        kept = [index for index in kept if index not in run]
+    for end, beside in ((kept[0], kept[1]), (kept[-1], kept[-2])):
+        one = volume.select(axis, end)
+        if areas[beside] > MOST * largest and one.min() == one.max() and slices[end].max() <= hole:
+            found[end] = "blank"
+    return dict(sorted(found.items())) if len(found) <= len(slices) / 4 else {}
+
+
+def _faults(slices: Tensor, kept: list[int], hole: float, least: float) -> list[tuple[float, dict[int, str]]]:
+    """Runs of slices that are all odd between the two beside them, each with how odd; those of the shortest length."""
+    for length in range(1, LONGEST + 1):
+        found = []
+        for start in range(1, len(kept) - length):
+            before, run, after = kept[start - 1], kept[start : start + length], kept[start + length]
+            faults = [_fault(slices[before], slices[here], slices[after], hole, least) for here in run]
+            if all(faults):
+                reasons = {here: fault[1] for here, fault in zip(run, faults) if fault}
+                found.append((max(fault[0] for fault in faults if fault), reasons))
+        if found:
+            return found
+    return []
+
+
+def _fault(before: Tensor, here: Tensor, after: Tensor, hole: float, least: float) -> tuple[float, str] | None:
+    """How odd a slice is, and in what way; None for one like its neighbours, or whose neighbours show little tissue."""
+    tissue = (before > 3 * hole) & (after > 3 * hole)
+    if tissue.sum() <= least:
+        return None
+    mean = (before + after) / 2
+    gain = float((here * mean)[tissue].sum() / mean[tissue].square().sum())
+    if gain < DARK or (here[tissue] <= hole).float().mean() > HOLES:
+        return 1 / max(gain, 1e-6), "blank"
+    if gain > BRIGHT:
+        return gain, f"{gain:.1f} times as bright as its neighbours"
+    expected, own = _correlation(before, after), _correlation(here, mean)
+    if tissue.sum() > FEW and expected > ALIKE and own < UNLIKE * expected:
+        return 1.0, "unlike its neighbours"
+    return None
+
+
+def _correlation(one: Tensor, other: Tensor) -> float:
+    return float(torch.corrcoef(torch.stack([one, other]))[0, 1].nan_to_num())
+
+
+def filled(volume: Tensor, axis: int, missing: Mapping[int, str]) -> Tensor:
+    """The volume with its missing slices interpolated between the nearest ones that were measured.
+
+    Args:
+        volume: `(X, Y, Z)`.
+        axis: of the slices.
+        missing: of `missing_slices`.
+    """
+    if not missing:
+        return volume
+    slices = volume.movedim(axis, 0).clone()
+    kept = [index for index in range(len(slices)) if index not in missing]
+    for index in missing:
+        before = max((one for one in kept if one < index), default=kept[0])
+        after = min((one for one in kept if one > index), default=kept[-1])
+        share = (index - before) / (after - before) if after > before else 0.0
+        slices[index] = torch.lerp(slices[before], slices[after], share)
+    return slices.movedim(0, axis)

@@ -1,0 +1,303 @@
+"""How a stage of training is assembled and run: stock engines, its seeds, its checkpoint, its exported weights."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ignite.distributed as idist
+import numpy as np
+import torch
+from ignite.engine import Engine, Events
+from monai.bundle import ConfigParser
+from monai.data import DataLoader, DistributedSampler, DistributedWeightedRandomSampler
+from monai.data.utils import set_rnd
+from monai.engines import PrepareBatch, SupervisedEvaluator, SupervisedTrainer
+from monai.handlers import (
+    LrScheduleHandler,
+    PeakSignalToNoiseRatio,
+    StatsHandler,
+    TensorBoardStatsHandler,
+    ValidationHandler,
+    from_engine,
+)
+from monai.inferers import Inferer
+from monai.transforms import Transform
+from monai.utils import set_determinism
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+from torch.utils.data import Dataset, Sampler, WeightedRandomSampler
+
+from ..errors import InputError
+from ..files import sha256
+from ..method.weights import Card, load_weights, save_weights
+from .checkpoint import Checkpoint
+from .handlers import Average, ClipGradient, CpuTime, iteration_loss
+from .recipe import options_of, recipe
+
+logger = logging.getLogger("drift")
+
+
+def seed_epoch(engine: Engine, *entropy: int) -> None:
+    """Seeds every generator for the epoch that begins, so that a resumed training draws what it would have drawn.
+
+    Args:
+        engine: trainer; workers of its `DataLoader` take their seeds from this process.
+        entropy: what the seed depends on, beside the epoch and the process.
+    """
+    seed = int(np.random.SeedSequence([*entropy, idist.get_rank(), engine.state.epoch]).generate_state(1)[0])
+    set_determinism(seed=seed)
+    set_rnd(engine.data_loader.dataset, seed=seed)  # type: ignore[attr-defined]  # a trainer of MONAI
+
+
+class Stage:
+    """What all stages of a training share. Its methods make the engines of one stage, and train it.
+
+    Several processes train together under `configs/multi_gpu.yaml`. Each draws from its own share of the volumes and
+    validates on its own; the first one logs and saves.
+
+    Args:
+        config: the training's, of which the recipes are made.
+        network: a `Drift`, or a baseline, on the device.
+        device: of the network.
+        dataset: see `trainer`; the default of all stages, as are `weights` and `samples`.
+        weights: how often each item of the dataset is drawn, relative.
+        samples: of an epoch, in each process.
+        num_workers: processes that load; 0 for none.
+        inferer: how the trainers call the network.
+        optimizer: parameters and `lr` -> optimiser.
+        validation: volumes that validate, one by one.
+        postprocessing: of what the validating inferer gives.
+        data: hash of the data, of `recipe.data_digest`.
+        seed: of all that is drawn.
+        output_dir: folder to write to.
+        schedule: of the learning rate, as a share of its peak: `(step, steps in all)` -> share.
+        max_norm: of the gradient, see `ClipGradient`.
+        average_decay: see `Average`.
+        val_interval: epochs between two validations.
+        checkpoint_interval: epochs between two checkpoints.
+        tracking: more handlers of the curves, each made with a `run_name`, such as `MLFlowHandler`.
+
+    Attributes:
+        averaged: copy of the network, which becomes the average that validates and ships.
+    """
+
+    def __init__(
+        self,
+        config: ConfigParser,
+        network: nn.Module,
+        device: torch.device,
+        dataset: Dataset,
+        weights: Sequence[float],
+        samples: int,
+        num_workers: int,
+        inferer: Inferer,
+        optimizer: Callable[..., Optimizer],
+        validation: Dataset,
+        postprocessing: Transform,
+        data: str,
+        seed: int,
+        output_dir: str,
+        schedule: Callable[[int, int], float],
+        max_norm: float,
+        average_decay: float,
+        val_interval: int,
+        checkpoint_interval: int,
+        tracking: Sequence[Callable[..., Any]] = (),
+    ):
+        self.config = config
+        self.network = network
+        self.averaged = copy.deepcopy(network)
+        self.device = device
+        self.dataset, self.weights, self.samples = dataset, weights, samples
+        self.num_workers = num_workers
+        self.inferer = inferer
+        self.optimizer = optimizer
+        self.validation = validation
+        self.postprocessing = postprocessing
+        self.data = data
+        self.seed = seed
+        self.folder = Path(output_dir)
+        self.schedule = schedule
+        self.max_norm = max_norm
+        self.average_decay = average_decay
+        self.val_interval = val_interval
+        self.checkpoint_interval = checkpoint_interval
+        self.tracking = tracking
+        self.first = idist.get_rank() == 0  # of all processes
+        self.together = idist.get_world_size() > 1
+
+    def trainer(
+        self,
+        max_epochs: int,
+        batch_size: int,
+        learning_rate: float,
+        network: nn.Module | None,
+        prepare_batch: PrepareBatch,
+        loss_function: Callable,
+        train_handlers: Sequence = (),
+        dataset: Dataset | None = None,
+        weights: Sequence[float] | None = None,
+        samples: int | None = None,
+    ) -> SupervisedTrainer:
+        """The stock trainer of a stage.
+
+        Args:
+            max_epochs: of the stage.
+            batch_size: items, in each process.
+            learning_rate: its peak.
+            network: the part of the network that it trains.
+            prepare_batch: batch -> arguments of the network, and what the loss compares.
+            loss_function: `(prediction, target)` -> loss.
+            train_handlers: more than the stage's own.
+            dataset, weights, samples: of this stage alone; None for those of all stages.
+
+        Raises:
+            InputError: if the network lacks the part, or an epoch is less than a batch.
+        """
+        if network is None:
+            raise InputError(
+                "network_def has no error network: expected one to train. Set network_def::error, as train.yaml has it."
+            )
+        dataset = self.dataset if dataset is None else dataset
+        weights = self.weights if weights is None else weights
+        samples = self.samples if samples is None else samples
+        if samples < batch_size:
+            raise InputError(
+                f"patches_per_epoch is below {batch_size}, one batch: expected that or more. Set --patches_per_epoch."
+            )
+        sampler: Sampler = WeightedRandomSampler(weights, samples)
+        if self.together:
+            sampler = DistributedWeightedRandomSampler(dataset, list(weights), num_samples_per_rank=samples)
+        log = StatsHandler(iteration_log=10, tag_name="loss", output_transform=iteration_loss)  # type: ignore[arg-type]
+        return SupervisedTrainer(
+            device=self.device,
+            max_epochs=max_epochs,
+            train_data_loader=DataLoader(
+                dataset, self.num_workers, sampler=sampler, batch_size=batch_size, drop_last=True
+            ),
+            network=idist.auto_model(network) if self.together else network,
+            optimizer=self.optimizer(network.parameters(), lr=learning_rate),
+            loss_function=loss_function,
+            inferer=self.inferer,
+            prepare_batch=prepare_batch,
+            train_handlers=[*train_handlers, *([log] if self.first else [])],
+            decollate=False,  # a PathSample is one value, not a list of samples
+        )
+
+    def evaluator(self, inferer: Inferer, val_handlers: Sequence = ()) -> SupervisedEvaluator:
+        """The stock evaluator of a stage: the averaged network, by the deployed inferer."""
+        sampler = None
+        if self.together:
+            sampler = DistributedSampler(self.validation, even_divisible=False, shuffle=False)
+        psnr = PeakSignalToNoiseRatio(max_val=1.0, output_transform=from_engine(["pred", "label"]))
+        return SupervisedEvaluator(
+            device=self.device,
+            val_data_loader=DataLoader(self.validation, batch_size=1, sampler=sampler),
+            network=self.averaged,
+            inferer=inferer,
+            postprocessing=self.postprocessing,
+            key_val_metric={"psnr": psnr},
+            val_handlers=[*val_handlers, *([StatsHandler(iteration_log=False)] if self.first else [])],
+        )
+
+    def train(
+        self,
+        name: str,
+        start: str | None,
+        export: str,
+        trainer: SupervisedTrainer,
+        evaluator: SupervisedEvaluator,
+        card: Card,
+    ) -> None:
+        """Trains a stage to its end, from its last checkpoint if there is one, and exports the averaged network.
+
+        Writes the weights with their card, NAME_checkpoint.pt and NAME, a folder for TensorBoard.
+
+        Args:
+            name: of the stage; the config has one part of this name, and the option NAME_epochs.
+            start: weights of the whole network to start from; None for those that it has.
+            export: file name for the averaged network's weights.
+            trainer: gets seeds, schedule, clipping, average, validation, curves and checkpoints.
+            evaluator: of the averaged network.
+            card: of the exported weights.
+
+        Raises:
+            InputError: if the start weights cannot be loaded, the checkpoint is broken or of another recipe, data or
+                start weights, or the training diverges; then nothing is exported.
+        """
+        if start is not None:
+            load_weights(self.network, start)
+        self.averaged.load_state_dict(self.network.state_dict())
+        trained: nn.Module = trainer.network.module if self.together else trainer.network  # type: ignore[assignment]
+        (part,) = (place for place, module in self.network.named_modules() if module is trained)
+        epochs, steps = trainer.state.max_epochs, len(trainer.data_loader)  # type: ignore[arg-type]
+        average = Average(trained, self.average_decay)
+        average.ema_model = self.averaged.get_submodule(part).eval().requires_grad_(False)
+
+        def share(epochs: int, step: int) -> float:
+            return self.schedule(step, epochs * steps)
+
+        schedule = LambdaLR(trainer.optimizer, partial(share, epochs))
+        state = {  # of the trained part alone: the start weights say on what it builds
+            "network": trained,
+            "average": average.ema_model,
+            "optimizer": trainer.optimizer,
+            "lr_scheduler": schedule,
+            "trainer": trainer,
+        }
+        made_of = self.recipe(name, start)
+        checkpoint = Checkpoint(self.folder / f"{name}_checkpoint.pt", made_of, state)
+        checkpoint.resume(f"{name}_epochs", share)
+        trainer.state.max_epochs = epochs  # the checkpoint may be of a shorter training
+        if trainer.state.epoch == epochs:
+            logger.info(f"{name} is complete after {epochs} epochs: {self.folder / export}")
+        else:
+            logger.info(f"{name}: {trainer.state.epoch} of {epochs} epochs are done")
+            clip = ClipGradient(self.max_norm)
+            trainer.add_event_handler(Events.EPOCH_STARTED, seed_epoch, self.seed, *name.encode())
+            LrScheduleHandler(schedule, print_lr=False, epoch_level=False).attach(trainer)  # type: ignore[arg-type]
+            clip.attach(trainer)
+            average.attach(trainer)
+            CpuTime().attach(trainer)
+            ValidationHandler(self.val_interval, evaluator).attach(trainer)
+            if self.first:
+                self._draw_curves(name, trainer, evaluator, options_of(made_of))
+            due = Events.EPOCH_COMPLETED(lambda _, epoch: epoch % self.checkpoint_interval == 0 or epoch == epochs)
+            trainer.add_event_handler(due, checkpoint.save)
+            trainer.run()
+            if clip.divergence:
+                raise InputError(
+                    f"{name} diverges: {clip.divergence}. No weights are exported. Set a lower learning rate, and "
+                    "another --output_dir."
+                )
+        if self.first and trainer.state.epoch == epochs:
+            save_weights(self.averaged, self.folder / export, card, torch.float32)
+        idist.barrier()  # the next stage reads what the first process has written
+
+    def recipe(self, name: str, start: str | None) -> dict[str, Any]:
+        """All that a stage's weights depend on: its config, and what the files that it names hold."""
+        items = self.config.get().items()
+        (place,) = (k for k, item in items if isinstance(item, dict) and item.get("name") == name)
+        return recipe(self.config, place) | {
+            "data": self.data,
+            "start weights": "random" if start is None else sha256([start])[:12],
+            "processes": idist.get_world_size(),
+        }
+
+    def _draw_curves(
+        self, name: str, trainer: SupervisedTrainer, evaluator: SupervisedEvaluator, options: dict[str, Any]
+    ) -> None:
+        """Of loss, learning rate, CPU time and PSNR, for TensorBoard and whatever else tracks the training."""
+        place = str(self.folder / name)
+        loss: dict[str, Any] = {"tag_name": "loss", "output_transform": iteration_loss}
+        TensorBoardStatsHandler(log_dir=place, state_attributes=["cpu_minutes"], **loss).attach(trainer)
+        TensorBoardStatsHandler(log_dir=place, iteration_log=False).attach(evaluator)
+        for track in self.tracking:
+            track(run_name=place, experiment_param=options, close_on_complete=True, **loss).attach(trainer)
+            track(run_name=place, iteration_log=False).attach(evaluator)

@@ -1,0 +1,210 @@
+"""The page that rebuilds a scan: its modules in Node beside the Python door, and the page itself in Chromium."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from filelock import FileLock
+from scipy.ndimage import gaussian_filter
+
+import drift_mri
+from scripts.stack.intensity import intensity_range
+from tests.corpus.dicom import dicom, moved, repeated, without
+from tests.corpus.given import turned
+from tests.corpus.nifti import one_voxel, patched, scaled, sform, shear
+from tests.dicom_files import ORIENTATIONS, mr_slices, save
+
+ROOT = Path(__file__).parents[2]
+WEB = ROOT / "bundle" / "web"
+FLOAT32 = Path(__file__).with_name("float32.yaml")
+NODE = shutil.which("node")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(NODE is None or not (WEB / "node_modules").is_dir(), reason="npm ci has not run in bundle/web"),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def exported():
+    """What export.py writes, no older than what it is made of."""
+    made = WEB / "model" / "constants.js"
+    parts = ("stack/*.py", "method/*.py", "rebuild/*.py")
+    sources = [path for part in parts for path in ROOT.glob(f"scripts/{part}")]
+    sources += [*ROOT.glob("models/*"), ROOT / "configs" / "inference.yaml", WEB / "export.py"]
+    with FileLock(WEB / "model.lock"):  # tests of the page may run beside
+        if not made.is_file() or made.stat().st_mtime < max(path.stat().st_mtime for path in sources):
+            subprocess.run([sys.executable, WEB / "export.py"], check=True, capture_output=True)
+
+
+def in_node(source, out, *options):
+    """The command of the page; from another folder."""
+    command = [NODE, WEB / "rebuild.mjs", source, out, *map(str, options)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=Path(source).parent)
+
+
+def head(shape=(28, 32, 7), seed=0):
+    """A textured ellipsoid in noisy air, 0 to 1000."""
+    random = np.random.default_rng(seed)
+    texture = gaussian_filter(random.random(shape), 1.2)
+    texture = 300 + 600 * (texture - texture.min()) / np.ptp(texture)
+    place = np.stack(np.meshgrid(*(np.linspace(-1, 1, n) for n in shape), indexing="ij"))
+    inside = (place**2 * np.array([1.5, 1.3, 0.5])[:, None, None, None]).sum(0) < 1
+    return (np.where(inside, texture, 0) + np.hypot(*random.normal(0, 8, (2, *shape)))).astype(np.float32)
+
+
+def axial(spacing=4.0, pixel=1.0):
+    return np.diag([pixel, pixel, spacing, 1.0])
+
+
+HEAD = head()
+SPOT = HEAD.copy()
+SPOT[14, 16, 3] = 2e5
+POCKET = HEAD.copy()
+POCKET[14, 16, 3] = 0  # in the head
+CASES = {  # voxels, affine, options
+    "axial": (HEAD, axial(), {}),
+    "an oblique stack": (HEAD, turned(), {}),
+    "coronal slices, flipped": (np.moveaxis(HEAD, 2, 1)[::-1], np.diag([-1.0, 4.0, 1.0, 1.0]), {}),
+    "sagittal slices, oblique, two axes swapped": (HEAD.T, turned(spacing=(-5.0, 0.9, 0.9)), {}),
+    "a gap, and a spacing that is no multiple": (HEAD, axial(4.4, 0.9), {"slice_thickness": 3.3}),
+    "overlapping slices": (HEAD, axial(4.0), {"slice_thickness": 5.0}),
+    "a target of its own": (HEAD, axial(5.0), {"target_thickness": 1.2}),
+    "a raised floor": (HEAD + 300, axial(), {}),
+    "standardised": ((HEAD - HEAD.mean()) / HEAD.std(), axial(), {}),
+    "masked": (np.where(HEAD > 150, HEAD, 0), axial(), {}),
+    "no air": (HEAD[7:21, 8:24], axial(), {}),
+    "a hot spot": (SPOT, axial(), {}),
+    "standardised, then masked": (np.where(HEAD > 150, (HEAD - 500) / 100, 0), axial(), {}),
+    "padded far below": (np.where(np.arange(28)[:, None, None] < 3, -2000, HEAD), axial(), {}),
+    "a slice missing": (np.where(np.arange(7) == 3, 0, HEAD), axial(), {}),
+    "a slice three times as bright": (HEAD * np.where(np.arange(7) == 2, 3, 1), axial(), {}),
+    "a background of NaN": (np.where(POCKET > 150, HEAD, np.nan), axial(), {}),
+    "three slices": (HEAD[:, :, 2:5], axial(6.0), {}),
+    "larger than a window": (head((536, 16, 5)), axial(5.0), {}),
+    "nothing but noise": (np.random.default_rng(0).random((12, 13, 5)).astype(np.float32), axial(), {}),
+    "constant": (np.full_like(HEAD, 300), axial(), {}),
+    "thin already": (HEAD, np.eye(4), {}),
+}
+
+
+def assert_same(result, expected, measured):
+    """Within 1e-4 of the range of the measured tissue, and in one place."""
+    np.testing.assert_allclose(result.affine, expected.affine, rtol=1e-6, atol=1e-6)
+    scale = intensity_range(torch.tensor(np.nan_to_num(measured).copy(), dtype=torch.float32))
+    difference = np.abs(result.get_fdata() - expected.get_fdata()).max()
+    assert difference <= 1e-4 * (scale.high - scale.low)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_node_makes_the_volume_and_the_record_that_python_makes(tmp_path, case):
+    voxels, affine, options = CASES[case]
+    path, out = tmp_path / "scan.nii.gz", tmp_path / "there" / "scan_sr.nii.gz"
+    nib.save(nib.Nifti1Image(np.ascontiguousarray(voxels, dtype=np.float32), affine), path)
+    expected = drift_mri.rebuild(path, config=FLOAT32, **options)
+    done = in_node(path, out, *(f"--{name}={value}" for name, value in options.items()))
+    assert done.returncode == 0, done.stderr
+    result, record = nib.load(out), json.loads((tmp_path / "there" / "scan_sr.json").read_text())
+    assert_same(result, expected, voxels)
+    for name in ("sform_code", "qform_code", "xyzt_units", "dim_info"):
+        assert result.header[name] == expected.header[name], name
+    np.testing.assert_allclose(result.get_qform(), expected.affine, atol=1e-4)
+    theirs = json.loads(json.dumps(expected.record))
+    for name in ("Description", "SliceThickness", "SpacingBetweenSlices", "Facts", "Warnings"):
+        assert record[name] == theirs[name], name
+    agreement = theirs["Agreement"]  # None of a constant scan
+    assert record["Agreement"] == (agreement if agreement is None else pytest.approx(agreement, rel=1e-3, abs=2e-5))
+    assert record["WeightsSHA256"] == json.loads((ROOT / "models" / "model.json").read_text())["sha256"]
+
+
+KINDS = {
+    "integers with a slope": scaled(0.37, -20, None),
+    "a negative slope": scaled(-0.5, 7, None),
+    "a slope of 0": scaled(0, 7, None),
+    "an sform of zeros": patched(sform(np.zeros((4, 4))), array=HEAD, affine=axial()),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_voxels_are_read_as_nibabel_reads_them(tmp_path, kind):
+    path, out = KINDS[kind](tmp_path).source, tmp_path / "scan_sr.nii.gz"
+    done = in_node(path, out)
+    assert done.returncode == 0, done.stderr
+    assert_same(nib.load(out), drift_mri.rebuild(path, config=FLOAT32), nib.load(path).get_fdata())
+
+
+def test_the_thickness_is_the_sidecars(tmp_path):
+    path, out = tmp_path / "scan.nii", tmp_path / "scan_sr.nii.gz"
+    nib.save(nib.Nifti1Image(HEAD, axial()), path)
+    path.with_suffix(".json").write_text('{"SliceThickness": 3.5}')
+    assert in_node(path, out).returncode == 0
+    expected = drift_mri.rebuild(path, config=FLOAT32)
+    record = json.loads((tmp_path / "scan_sr.json").read_text())
+    assert record["Facts"] == json.loads(json.dumps(expected.record["Facts"]))
+    assert_same(nib.load(out), expected, HEAD)
+
+
+@pytest.mark.parametrize("orientation", ["sagittal", "oblique"])
+def test_a_dicom_folder_is_read_as_python_reads_it(tmp_path, orientation):
+    out = tmp_path / "scan_sr.nii.gz"
+    voxels = head().astype(np.uint16)
+    voxels[:2] = 4095  # padding
+    save(tmp_path / "dicom", mr_slices(voxels, ORIENTATIONS[orientation], PixelPaddingValue=4095))
+    done = in_node(tmp_path / "dicom", out)
+    assert done.returncode == 0, done.stderr
+    expected = drift_mri.rebuild(tmp_path / "dicom", config=FLOAT32)
+    both = [nib.as_closest_canonical(image) for image in (nib.load(out), expected)]
+    np.testing.assert_allclose(both[0].affine, both[1].affine, atol=1e-4)
+    assert np.abs(both[0].get_fdata() - both[1].get_fdata()).max() < 1e-4 * 1000
+
+
+REFUSED = {
+    "one slice": (patched(array=HEAD[:, :, :1]), {}),
+    "a sheared affine": (patched(affine=shear(1.3)), {}),
+    "an axis of length zero": (patched(sform(np.diag([1.0, 1.0, 0.0, 1.0]))), {}),
+    "lengths in micrometres": (patched((123, "B", (3,))), {}),
+    "four dimensions": (patched(array=np.stack([HEAD] * 3, -1), truth=(HEAD, axial())), {}),
+    "complex voxels": (patched(array=HEAD.astype(np.complex64)), {}),
+    "a voxel that is not a number": (patched(array=one_voxel(np.nan)), {}),
+    "slices that are thinner than the target": (patched(affine=axial(4.0)), {"slice_thickness": 0.5}),
+    "a thickness of half a metre": (patched(affine=axial(4.0)), {"slice_thickness": 500}),
+    "another axis than the slices'": (patched(affine=axial(4.0)), {"slice_axis": 0}),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_refusals_are_those_of_python_and_leave_nothing(tmp_path, kind):
+    make, options = REFUSED[kind]
+    path = make(tmp_path).source
+    with pytest.raises(drift_mri.InputError) as caught:
+        drift_mri.rebuild(path, **options)
+    done = in_node(path, tmp_path / "out" / "scan_sr.nii.gz", *(f"--{name}={value}" for name, value in options.items()))
+    assert done.returncode == 1
+    expected = f"error: {caught.value}".replace(str(path), path.name)
+    assert done.stderr.splitlines()[-1] == expected
+    assert not (tmp_path / "out").exists()
+
+
+UNFIT = {
+    "a slice missing": (without(2), {}, "7_t2_tse: slices lie unevenly"),
+    "a slice out of place": (moved(2, 1.0), {}, "7_t2_tse: slices lie unevenly"),
+    "a slice twice": (repeated, {}, "7_t2_tse: slices lie unevenly"),
+    "a tilted line": (list, {"step": [0, 0.5, 4.8]}, "7_t2_tse: slices lie unevenly"),
+    "CT": (list, {"Modality": "CT"}, "not MR: the modality is CT"),
+    "a localizer": (list, {"ImageType": ["ORIGINAL", "PRIMARY", "LOCALIZER"]}, "a localizer"),
+    "inverted": (list, {"PhotometricInterpretation": "MONOCHROME1"}, "inverted images (MONOCHROME1)"),
+}
+
+
+@pytest.mark.parametrize("kind", UNFIT)
+def test_dicom_that_is_no_even_stack_of_mr_is_refused(tmp_path, kind):
+    change, attributes, expected = UNFIT[kind]
+    folder = dicom(change, scans=(), **attributes)(tmp_path).source
+    done = in_node(folder, tmp_path / "scan_sr.nii.gz")
+    assert done.returncode == 1
+    assert expected in done.stderr

@@ -1,0 +1,264 @@
+"""The page that rebuilds a scan, in Chromium: files are dropped, rebuilt, saved and refused; nothing is sent."""
+
+import functools
+import http.server
+import json
+import shutil
+import subprocess
+import threading
+import time
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+import drift_mri
+from tests.browser import FLAGS, Browser, needs_chromium
+from tests.bundle.test_web import FLOAT32, HEAD, NODE, WEB, assert_same, axial, exported, head, pytestmark
+from tests.dicom_files import mr_slices, save
+
+__all__ = ["exported"]  # a fixture
+pytestmark = [*pytestmark, needs_chromium]
+DRAWN_BY_THE_PROCESSOR = "--use-gl=angle --use-angle=swiftshader --enable-unsafe-swiftshader".split()
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """A folder at an address; what was asked of it, in `asked`."""
+
+    daemon_threads = False  # closing waits for what is being answered
+
+    def __init__(self, folder):
+        self.asked = asked = []
+
+        class Handler(http.server.SimpleHTTPRequestHandler):
+            timeout = 5  # s; browsers open connections that they do not use
+
+            def log_message(self, form, *values):
+                asked.append(str(values[0]))
+
+            def log_error(self, form, *values):
+                if not isinstance(values[0], TimeoutError):  # nothing was asked
+                    self.log_message(form, *values)
+
+        super().__init__(("127.0.0.1", 0), functools.partial(Handler, directory=folder))
+        self.address = f"http://127.0.0.1:{self.server_port}/"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+@pytest.fixture(scope="module")
+def server(exported):
+    """The built page, served as it is by Python's own server."""
+    subprocess.run([NODE, WEB / "build.mjs"], check=True)
+    with Server(WEB / "dist") as server:
+        yield server
+
+
+class Page(Browser):
+    """The page in a browser."""
+
+    def __init__(self, folder, address, threads=2):
+        flags = [flag for flag in FLAGS if flag != "--disable-gpu"] + DRAWN_BY_THE_PROCESSOR
+        super().__init__(folder, 1400, 900, flags=flags)
+        self.address, self.threads = address, threads
+
+    def __enter__(self):
+        super().__enter__()
+        self("Emulation.setHardwareConcurrencyOverride", hardwareConcurrency=self.threads)
+        self.load()
+        self("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(self.folder))
+        return self
+
+    def load(self):
+        self("Page.navigate", url=self.address)
+        self.wait("document.documentElement.dataset.ready && crossOriginIsolated", 120)
+
+    def wait(self, expression, seconds=300):
+        """Until an expression is true; the page may be on its way to another."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                if value := self.evaluate(expression):
+                    return value
+            except AssertionError:  # between two documents
+                pass
+            time.sleep(0.2)
+        raise TimeoutError(f"{expression}: {self.evaluate('document.body.innerText')}")
+
+    def drop(self, *paths):
+        """Files or folders from a desktop; the page's mistake, None where the scan is taken."""
+        self.evaluate("for (const name of ['#scan', '#mistake']) document.querySelector(name).hidden = true")
+        self.drop_on("#drop", *paths)
+        self.wait("!document.querySelector('#scan').hidden || !document.querySelector('#mistake').hidden")
+        return self.mistake()
+
+    def drop_on(self, selector, *paths):
+        """Files or folders on the middle of an element."""
+        self.evaluate(f"document.querySelector('{selector}').scrollIntoView({{block: 'center'}})")
+        box = self.evaluate(f"document.querySelector('{selector}').getBoundingClientRect().toJSON()")
+        place = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
+        data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
+        for kind in ("dragEnter", "dragOver", "drop"):
+            self("Input.dispatchDragEvent", type=kind, **place, data=data)
+
+    def mistake(self):
+        return self.evaluate(
+            "document.querySelector('#mistake').hidden ? null : document.querySelector('#mistake').innerText"
+        )
+
+    def click(self, selector):
+        self.evaluate(f"document.querySelector('{selector}').click()")
+
+    def fill(self, name, value):
+        field = f"document.querySelector('[name={name}]')"
+        self.evaluate(f"{field}.value = {value}; {field}.dispatchEvent(new Event('change', {{bubbles: true}}))")
+
+    def facts(self):
+        return self.evaluate("document.querySelector('tbody').innerText")
+
+    def rebuild(self):
+        self.click("[type=submit]")
+        self.wait("!document.querySelector('#result').hidden && document.querySelector('#status').innerText === ''")
+
+    def canvases(self):
+        """Pictures of the three."""
+        boxes = self.evaluate(
+            "[...document.querySelectorAll('canvas')].map((canvas) => canvas.getBoundingClientRect())"
+            ".map(({x, y, width, height}) => ({x: x + scrollX, y: y + scrollY, width, height, scale: 1}))"
+        )
+        return [self("Page.captureScreenshot", clip=box, captureBeyondViewport=True)["data"] for box in boxes]
+
+    def save(self, name):
+        self.click("#save")
+        paths = [self.folder / f"{name}_sr.nii.gz", self.folder / f"{name}_sr.json"]
+        end = time.monotonic() + 60
+        while not all(path.is_file() for path in paths) and time.monotonic() < end:
+            time.sleep(0.2)
+        return nib.load(paths[0]), json.loads(paths[1].read_text())
+
+
+@pytest.fixture(scope="module")
+def page(server, tmp_path_factory):
+    with Page(tmp_path_factory.mktemp("page"), server.address) as page:
+        yield page
+
+
+def written(folder, voxels=HEAD, affine=None, name="scan.nii.gz"):
+    nib.save(nib.Nifti1Image(voxels, axial() if affine is None else affine), folder / name)
+    return folder / name
+
+
+def test_a_dropped_file_is_corrected_stopped_rebuilt_and_saved(page, tmp_path):
+    path = written(tmp_path)
+    page.evaluate("addEventListener('securitypolicyviolation', (event) => (window.broke = event.blockedURI))")
+    assert page.drop(path) is None
+    assert "slice thickness\t4 mm\tthe slice spacing" in page.facts()
+    page.fill("slice_thickness", 3.5)
+    page.wait("document.querySelector('tbody').innerText.includes('3.5 mm\\tgiven')")
+    page.click("[type=submit]")
+    page.wait("document.querySelector('#status').innerText.includes('left')")
+    page.click("#stop")
+    assert page.evaluate(
+        "document.querySelector('progress').hidden && document.querySelector('#status').innerText === ''"
+    )
+    page.rebuild()
+    assert page.evaluate("window.broke ?? null") is None
+    result, record = page.save("scan")
+    expected = drift_mri.rebuild(path, slice_thickness=3.5, config=FLOAT32)
+    assert_same(result, expected, HEAD)
+    assert record["Facts"] == json.loads(json.dumps(expected.record["Facts"]))
+    assert "2 threads" in record["Device"]
+
+
+def test_the_cross_moves_by_the_keyboard_in_all_three_views(page, tmp_path):
+    assert page.evaluate("document.querySelector('#result').hidden") is False
+    page.evaluate("document.querySelector('#views').focus()")
+    before = page.canvases()
+    for _ in range(3):
+        for kind in ("keyDown", "keyUp"):
+            page("Input.dispatchKeyEvent", type=kind, key="PageUp", code="PageUp", windowsVirtualKeyCode=33)
+    time.sleep(1)
+    assert [a != b for a, b in zip(before, page.canvases())] == [True, True, True]
+
+
+def test_a_folder_and_a_zip_file_of_dicom_are_taken_alike(page, tmp_path):
+    save(tmp_path / "series", mr_slices(head().astype(np.uint16)))
+    shutil.make_archive(str(tmp_path / "series"), "zip", tmp_path / "series")
+    told = []
+    for given in (tmp_path / "series", tmp_path / "series.zip"):
+        assert page.drop(given) is None
+        told.append(page.facts())
+    assert told[0] == told[1]
+    assert "slice thickness\t4 mm\tthe DICOM header" in told[0]
+
+
+REFUSED = {
+    "garbage.nii": (b"patient,age\n1,2\n" * 99, "garbage.nii cannot be read"),
+    "cut.nii.gz": (None, "cut.nii.gz cannot be read"),
+    "letter.doc": (b"Dear colleague", "letter.doc is no scan that can be read: expected a name ending in .nii"),
+    "series.nii.gz": (np.stack([HEAD] * 3, -1), r"series.nii.gz has shape (28, 32, 7, 3): expected a 3-D volume."),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_scan_is_refused_in_one_line(page, tmp_path, name):
+    given, expected = REFUSED[name]
+    if isinstance(given, np.ndarray):
+        written(tmp_path, given, name=name)
+    else:
+        (tmp_path / name).write_bytes(given or written(tmp_path).read_bytes()[:2000])
+    assert page.drop(tmp_path / name).startswith(expected)
+    assert page.evaluate("document.querySelector('#scan').hidden && document.querySelector('#result').hidden")
+
+
+def test_a_thin_scan_comes_back_as_it_is_and_says_so(page, tmp_path):
+    assert page.drop(written(tmp_path, affine=np.eye(4), name="thin.nii.gz")) is None
+    assert "nothing is to be rebuilt" in page.facts()
+    page.rebuild()
+    result, record = page.save("thin")
+    np.testing.assert_array_equal(result.get_fdata(), HEAD)
+    assert record["Description"].startswith("Not rebuilt")
+
+
+def test_a_scan_that_is_too_large_is_refused_before_it_fills_the_memory(page, tmp_path):
+    large = np.zeros((1024, 1024, 20), np.uint8)
+    large[300:700, 300:700] = 100
+    assert page.drop(written(tmp_path, large, np.diag([0.25, 0.25, 5.0, 1.0]), "large.nii.gz")) is None
+    page.click("[type=submit]")
+    page.wait("!document.querySelector('#mistake').hidden")
+    assert page.mistake().startswith("large.nii.gz: the result has 150 million voxels, at most 64 million")
+
+
+def test_nothing_is_sent_anywhere(page, server, tmp_path):
+    """Neither to another address, which the policy forbids, nor to the page's own, which the service worker does."""
+    with Server(tmp_path) as other:
+        tries = f"""Promise.allSettled([
+            fetch('{other.address}a', {{mode: 'no-cors'}}),
+            fetch('{server.address}b', {{method: 'POST', body: 'voxels'}}),
+            fetch('{server.address}c?voxels'),
+            new Promise((onload, onerror) => Object.assign(new Image(), {{onload, onerror, src: '{other.address}d'}})),
+            new Promise((done, failed) => {{
+                const send = "fetch('{other.address}e', {{mode: 'no-cors'}})";
+                const code = send + ".then(() => postMessage(1), () => postMessage(0))";
+                const worker = new Worker(URL.createObjectURL(new Blob([code])));
+                worker.onmessage = ({{data}}) => data ? done() : failed();
+                worker.onerror = failed;
+            }}),
+        ]).then(all => all.map(one => one.status))"""
+        assert page.evaluate(tries) == ["rejected"] * 5
+        page.evaluate(f"navigator.sendBeacon('{other.address}f', 'voxels')")
+        time.sleep(0.5)
+        assert other.asked == []
+    assert [line for line in server.asked if not line.startswith("GET /") or "?" in line.split()[1]] == []
+
+
+def test_it_works_without_a_network_once_it_was_loaded(page, server, tmp_path):
+    server.shutdown()
+    server.server_close()
+    asked = len(server.asked)
+    page.load()
+    path = written(tmp_path, name="offline.nii.gz")
+    assert page.drop(path) is None
+    page.rebuild()
+    result, _ = page.save("offline")
+    assert_same(result, drift_mri.rebuild(path, config=FLOAT32), HEAD)
+    assert len(server.asked) == asked

@@ -1,0 +1,74 @@
+"""The evaluation of guides: what is drawn, what the methods without a network know, and what is refused."""
+
+from functools import partial
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from monai.data import MetaTensor
+
+from scripts.evaluate.guided import deployed, drawn_guide, evaluate_guided, guided_filter, local_regression
+from scripts.method.networks import Drift, VelocityNetwork
+from scripts.method.slice_projection import SliceProjectionNetwork
+from scripts.rebuild.guide import Placed
+from scripts.rebuild.inferer import DriftInferer
+from scripts.rebuild.rebuilder import Rebuilder
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.interpolation import interpolate
+from scripts.train.simulation import simulate
+from tests.stacks import AFFINE, person
+
+METHODS = {"cubic spline": partial(interpolate, method="cubic")}
+
+
+@pytest.fixture(scope="module")
+def rebuilder():
+    """Networks that change nothing."""
+    network = Drift(SliceProjectionNetwork((4,), (1,), 2, 2), VelocityNetwork((4, 8))).eval()
+    return Rebuilder(network, DriftInferer(steps=0, progress=False), "cpu", guide_share=0.7)
+
+
+def head(tmp_path):
+    """Two contrasts of one head: the second is a curve of the first."""
+    volume = person()
+    for name, one in {"T2w": volume, "T1w": volume.sqrt()}.items():
+        nib.save(nib.Nifti1Image(one.numpy(), AFFINE), tmp_path / f"{name}.nii.gz")
+    paths = {name: str(tmp_path / f"{name}.nii.gz") for name in ("T2w", "T1w")}
+    common = {"sharp_axes": (0, 1), "subject": "one"}
+    return [
+        {"label": paths["T2w"], "contrast": "T2w", "guides": [paths["T1w"]], **common},
+        {"label": paths["T1w"], "contrast": "T1w", **common},
+    ]
+
+
+@pytest.mark.parametrize("method", [guided_filter, local_regression])
+def test_a_guide_of_the_same_contrast_in_place_brings_detail_back(method):
+    truth = MetaTensor(person()[None], affine=torch.from_numpy(AFFINE))
+    thick = simulate(truth, Acquisition.of_truth(0, truth.shape[1], AFFINE[0, 0], 6.0))
+    cubic = interpolate(thick.as_tensor(), Acquisition.of(thick), "cubic")
+    fine = MetaTensor(2 * truth.as_tensor() / truth.max() - 1, affine=truth.affine)
+    found = method(thick, Placed(fine, np.eye(4), 1.0, 0.0, 0.0, "guide"))
+    assert found.shape == truth.shape
+    assert (found - truth).square().mean() < 0.4 * (cubic - truth).square().mean()
+
+
+def test_a_guide_is_drawn_sharp_or_thick_and_the_seed_gives_it_again():
+    sharp = MetaTensor(person()[None], affine=torch.from_numpy(AFFINE))
+    draws = [drawn_guide(sharp, np.random.default_rng(seed), (5, 5), 0.2, 0.01) for seed in (1, 1, 2)]
+    assert torch.equal(draws[0].as_tensor(), draws[1].as_tensor()) and draws[0].shape == sharp.shape
+    assert not torch.equal(draws[0].as_tensor(), draws[2].as_tensor()) and Acquisition.of(draws[0]).at_target
+    thick = Acquisition.of(drawn_guide(sharp, np.random.default_rng(1), (5, 5), 0.2, 0.01, 1, 6.0))
+    assert (thick.slice_axis, thick.slice_thickness) == (1, 6.0)
+
+
+def test_each_method_has_a_row_with_each_guide(rebuilder, tmp_path, refusal):
+    volumes = head(tmp_path)
+    by = {"local regression": local_regression, "DRIFT": partial(deployed, rebuilder=rebuilder)}
+    given = (METHODS, by, rebuilder, tmp_path / "out", [6.0])
+    table = evaluate_guided(volumes, *given, motion=(3.0, 3.0), guide_noise=0.0).set_index("method")["psnr_head"]
+    assert list(table.index) == ["cubic spline", "local regression, by T1w", "DRIFT, by T1w"]
+    assert table["local regression, by T1w"] > table["cubic spline"] + 0.5
+    assert "no volume has guides" in refusal(evaluate_guided, volumes[1:], *given)
+    nib.save(nib.Nifti1Image(np.ones((4, 4, 4), np.float32), AFFINE), volumes[0]["guides"][0])
+    assert "not on the grid" in refusal(evaluate_guided, volumes, *given)

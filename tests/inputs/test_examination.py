@@ -1,0 +1,138 @@
+"""Laws of what joins, what guides and what is left alone: headers and names decide, and a reason is given."""
+
+import json
+
+import numpy as np
+import pytest
+
+from scripts.inputs import dicom
+from scripts.inputs.examination import Protocol, grouped, roles
+from scripts.inputs.scan import Scan
+from tests.dicom_files import ORIENTATIONS, mr_slices, save
+
+ISOTROPIC, AXIAL, SAGITTAL = (1, 1, 1), (1, 1, 5), (5, 1, 1)
+
+
+@pytest.fixture
+def volume(write_nifti, tmp_path):
+    """Writes a volume of given voxels, with a sidecar, and gives its scan."""
+
+    def write(name, edges=AXIAL, **sidecar):
+        voxels = np.arange(512, dtype=np.float32).reshape(8, 8, 8)
+        path = write_nifti(voxels, np.diag([*map(float, edges), 1.0]), f"{name}.nii.gz")
+        (path.parent / f"{path.name.removesuffix('.nii.gz')}.json").write_text(json.dumps(sidecar))
+        return Scan(name, path, (path,), tmp_path / f"{name}_sr")
+
+    return write
+
+
+def series(tmp_path, number, description, orientation="axial", spacing=5.0, **header):
+    voxels = (1000 * np.random.default_rng(0).random((12, 10, 6))).astype(np.uint16)
+    further = {"SeriesInstanceUID": f"1.2.3.{number}", "SeriesNumber": number, "SeriesDescription": description}
+    images = mr_slices(voxels, ORIENTATIONS[orientation], spacing=spacing, **further | header)
+    save(tmp_path / "study" / str(number), images)
+    (found,) = dicom.find_series(tmp_path / "study" / str(number), 1.3)
+    return Scan(description, found, (), tmp_path / description)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "why"),
+    [
+        ("acq-pre_T1w", "acq-post_T1w", "contrast agent"),
+        ("T1w", "ce-gd_T1w", "contrast agent"),
+        ("T1w", "T1wGd", "contrast agent"),
+        ("t1 +c ax", "t1 ax", "contrast agent"),
+        ("FLAIR", "T1w", "one is FLAIR, the other T1w"),
+        ("t2 flair", "t2 tse", "one is FLAIR, the other T2w"),
+        ("t1 flair", "t1 se", None),
+        ("acq-ax_T2w", "acq-sag_T2w", None),
+        ("ce-none_T1w", "T1w", None),
+        ("brain-a", "brain-b", None),
+    ],
+)
+def test_names_tell_contrasts_apart(one, other, why, volume):
+    told = Protocol.of(volume(one)).other_contrast(Protocol.of(volume(other)))
+    assert told is None if why is None else why in told
+    back = Protocol.of(volume(other)).other_contrast(Protocol.of(volume(one)))
+    assert (back is None) == (told is None)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "why"),
+    [
+        ({"EchoTime": 0.09}, {"EchoTime": 0.1}, None),
+        ({"EchoTime": 0.09}, {"EchoTime": 0.02}, "their echo times are 20 and 90 ms"),
+        ({"InversionTime": 2.5}, {"InversionTime": 0.9}, "inversion times"),
+        ({"EchoTime": 0.1, "InversionTime": 2.5}, {"EchoTime": 0.1}, "an inversion time"),
+        ({"RepetitionTime": 5.0}, {"RepetitionTime": 6.0}, None),
+        ({"RepetitionTime": 5.0}, {"RepetitionTime": 0.5}, "repetition times"),
+        ({"ContrastBolusIngredient": "GADOLINIUM"}, {}, "contrast agent"),
+        ({"ContrastBolusIngredient": "NONE"}, {}, None),
+    ],
+)
+def test_sidecars_tell_contrasts_apart(one, other, why, volume):
+    told = Protocol.of(volume("a", **one)).other_contrast(Protocol.of(volume("b", **other)))
+    assert told is None if why is None else why in told
+
+
+@pytest.mark.parametrize("other", ["acq-post_T1w", "FLAIR"])
+def test_named_scans_of_two_contrasts_are_refused_with_the_true_cause(other, volume, refusal):
+    scans = [volume("acq-pre_T1w"), volume(other)]
+    told = refusal(grouped, scans, scans)
+    assert "not of one contrast" in told and ("agent" in told if "post" in other else "FLAIR" in told)
+
+
+def test_only_a_direction_is_dropped_from_a_name(volume):
+    names = "acq-ax_T2w", "acq-sag_T2w", "acq-tse_T2w", "acq-axfast_T2w"
+    found = grouped([volume(f"sub-01_{name}") for name in names], [])
+    assert sorted(len(scan.each) for scan in found) == [1, 1, 2]
+
+
+def test_the_sharpest_scan_of_another_contrast_guides(volume):
+    scan = volume("anna_FLAIR", AXIAL)
+    others = [
+        volume("anna_T2_thin", (1, 1, 3)),
+        volume("anna_T2_sag", SAGITTAL),
+        volume("anna_T2_cube", ISOTROPIC),
+        volume("anna_T1_cube", ISOTROPIC),
+        volume("anna_T1_post", ISOTROPIC),
+        volume("anna_T1_ax", (1, 1, 4)),
+        volume("anna_FLAIR_sag", SAGITTAL),
+        volume("ben_T1", ISOTROPIC),
+        volume("anna_acq-cube_brain", ISOTROPIC),
+        scan,
+    ]
+    found = roles(scan, others)
+    guides = [role.scan.name for role in found if role.what == "guides"]
+    assert guides == ["anna_T1_cube", "anna_T1_post", "anna_T2_cube", "anna_T2_sag", "anna_T2_thin"]
+    left = {role.scan.name: (role.what, role.why) for role in found if role.what != "guides"}
+    assert left["anna_FLAIR_sag"] == ("joins", "it has the same contrast and another direction")
+    assert "not sharp" in left["anna_T1_ax"][1] and "another person" in left["ben_T1"][1]
+    assert "neither its name" in left["anna_acq-cube_brain"][1] and len(left) == 4
+
+
+def test_a_broken_scan_guides_nothing(volume):
+    scan, broken = volume("FLAIR"), volume("T1", ISOTROPIC)
+    broken.source.write_bytes(b"no scan")
+    (role,) = roles(scan, [broken])
+    assert role.what == "is left alone" and "cannot be read" in role.why
+
+
+def test_in_a_study_series_of_another_contrast_guide(tmp_path):
+    scan = series(tmp_path, 1, "t2 flair tra")
+    others = [
+        series(tmp_path, 2, "t1 se sag", "sagittal"),
+        series(tmp_path, 3, "t1 se tra", spacing=2.5),
+        series(tmp_path, 4, "t2 flair sag", "sagittal"),
+        series(tmp_path, 5, "t2 tse sag", "sagittal", StudyInstanceUID="1.2.9"),
+        series(tmp_path, 6, "t1 tra"),
+    ]
+    found = {role.scan.name: role.what for role in roles(scan, others)}
+    assert found == {
+        "t1 se sag": "guides",
+        "t1 se tra": "guides",
+        "t2 flair sag": "joins",
+        "t2 tse sag": "is left alone",
+        "t1 tra": "is left alone",
+    }
+    assert next(iter(found)) == "t1 se sag"

@@ -1,0 +1,191 @@
+"""Laws of a guide in the place of the scan that it guides."""
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from monai.data import MetaTensor
+from monai.transforms import Compose
+from scipy import ndimage
+
+from scripts.errors import InputError
+from scripts.inputs.transforms import LoadScand, SettleAcquisitiond
+from scripts.method.networks import Drift, VelocityNetwork
+from scripts.method.slice_projection import SliceProjectionNetwork
+from scripts.rebuild.guide import BORDER, Guide, beside, place
+from scripts.rebuild.inferer import DriftInferer
+from scripts.rebuild.rebuilder import Rebuilder
+from scripts.stack import grid
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.profile import acquire
+from tests.conftest import CARD
+from tests.method.test_networks import perturb
+from tests.stacks import person, stack_of
+
+
+def head_at(world):
+    """A head with soft edges in mm, `(..., 3)` -> intensities, 0 far out."""
+    centres, widths = np.array([[0, 0, 0], [8, -6, 4], [-7, 5, -5]]), (16, 6, 5)
+    distances = [np.linalg.norm(world - c, axis=-1) / w for c, w in zip(centres, widths)]
+    values = sum(k / (1 + np.exp(6 * (d - 1))) for k, d in zip((200, 60, -50), distances))
+    return np.where(values > 5, values, 0)
+
+
+def volume(affine, shape):
+    index = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), -1)
+    values = head_at(index @ affine[:3, :3].T + affine[:3, 3])
+    return MetaTensor(torch.from_numpy(values)[None].float(), affine=torch.from_numpy(affine))
+
+
+def centred(directions, shape):
+    affine = np.eye(4)
+    affine[:3, :3] = directions
+    affine[:3, 3] = -affine[:3, :3] @ ((np.array(shape) - 1) / 2)
+    return affine
+
+
+def scan(shape=(40, 36, 9)):
+    """5 mm slices, whose fine grid has 1 mm."""
+    a = Acquisition.stack(2, shape[2], 5.0, 5.0, 1.0)
+    measured = volume(centred(np.diag([1.0, 1.0, 5.0]), shape), shape)
+    a.attach(measured)
+    return measured, a
+
+
+def unit(fine):
+    """Back to the units of `head_at`, but for one factor."""
+    return (fine + 1) / (fine + 1)[fine.isfinite()].max()
+
+
+TURNS = {
+    "the same": np.eye(3),
+    "sagittal": np.array([[0, 0, 1.0], [1, 0, 0], [0, 1, 0]]),
+    "flipped": np.diag([-1.0, 1, -1]),
+}
+
+
+@pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
+@pytest.mark.parametrize("edge", [0.5, 1.0, 1.5])
+def test_a_guide_lies_where_it_lies_in_the_world(turn, edge):
+    measured, _ = scan()
+    shape = (int(60 / edge),) * 3
+    fine = beside(volume(centred(turn * edge, shape), shape), measured, np.eye(4))
+    assert fine.shape == (1, 40, 36, 45)
+    expected_affine = grid.fine_affine(np.asarray(measured.affine), 2, 9, 45, 1.0)
+    np.testing.assert_allclose(np.asarray(fine.affine), expected_affine, atol=1e-9)
+    truth = volume(expected_affine, (40, 36, 45))[0]
+    torch.testing.assert_close(unit(fine[0].as_tensor()), truth.as_tensor() / truth.max().item(), atol=0.03, rtol=0)
+
+
+def test_a_guide_follows_the_motion():
+    measured, _ = scan()
+    motion = np.eye(4)
+    motion[:3, 3] = 3.0, -2.0, 5.0
+    shape = (70, 70, 70)
+    moved = centred(np.eye(3), shape)
+    moved[:3, 3] += motion[:3, 3]
+    guide = volume(centred(np.eye(3), shape), shape)
+    there = MetaTensor(guide.as_tensor(), affine=torch.from_numpy(moved))
+    torch.testing.assert_close(
+        beside(there, measured, motion).as_tensor(), beside(guide, measured, np.eye(4)).as_tensor(), atol=1e-3, rtol=0
+    )
+
+
+def test_beyond_its_field_of_view_nothing_is_known():
+    measured, _ = scan()
+    shape = (20, 60, 60)  # 20 mm along x
+    fine = beside(volume(centred(np.eye(3), shape), shape), measured, np.eye(4))[0]
+    known = fine.isfinite()
+    assert known[10:30].all() and not known[:9].any() and not known[31:].any()
+
+
+@pytest.mark.parametrize("gain", [0.01, 50.0])
+def test_gain_of_the_guide_does_not_matter(gain):
+    measured, _ = scan()
+    shape = (60, 60, 60)
+    guide = volume(centred(np.eye(3), shape), shape)
+    louder = MetaTensor(gain * guide.as_tensor(), affine=guide.affine)
+    torch.testing.assert_close(
+        beside(guide, measured, np.eye(4)).as_tensor(),
+        beside(louder, measured, np.eye(4)).as_tensor(),
+        atol=1e-3,
+        rtol=0,
+    )
+
+
+@pytest.mark.parametrize(("floor", "other"), [(-300.0, 0.0), (0.0, -500.0), (400.0, 200.0)])
+def test_nothing_depends_on_where_the_floors_of_scan_and_guide_lie(floor, other):
+    """Standardised scans have one below 0."""
+    first, guide = stack_of(person(), 0), stack_of(person(), 2).rebuilt[None]
+    measured, raised = first.measured[None], first.measured[None] + floor
+    alone, again = place(guide, measured), place(guide + other, raised)
+    np.testing.assert_allclose(again.motion, alone.motion, atol=0.05)
+    assert alone.fits and again.likeness == pytest.approx(alone.likeness, abs=0.02)
+
+
+def test_its_slices_are_the_models_and_it_fades_in_from_its_border():
+    _, a = scan()
+    fine = torch.rand(40, 36, 45) * 2 - 1
+    whole = Guide.of(fine, a, np.ones(3))
+    assert (whole.share == 1).all() and torch.equal(whole.slices, acquire(fine, a))
+    part = fine.clone()
+    part[:20] = torch.nan
+    guide = Guide.of(part, a, np.array([2.0, 1.0, 1.0]))
+    assert (guide.fine[:20] == -1).all() and torch.equal(guide.fine[20:], fine[20:])
+    assert torch.equal(guide.slices, acquire(guide.fine, a))
+    ramp = (2.0 * torch.arange(1, 21) / BORDER).clamp(max=1)
+    torch.testing.assert_close(guide.share[20:], ramp[:, None, None].expand(20, 36, 45))
+    assert not guide.share[:20].any()
+    above = fine.clone()
+    above[..., :20] = torch.nan
+    along = Guide.of(above, a, np.array([1.0, 1.0, 5.0])).share[0, 0, 20:30]  # slices of 5 mm, fine rows of 1 mm
+    torch.testing.assert_close(along, (torch.arange(1, 11) / BORDER).clamp(max=1))
+
+
+# By a rebuilder
+
+
+def rebuilder(guide_share=0.7):
+    """Tiny, with a guide branch that is not zero."""
+    return Rebuilder(
+        perturb(Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8))).eval(), scale=0.03),
+        DriftInferer(steps=0),
+        torch.device("cpu"),
+        guide_preprocessing=Compose([LoadScand("image"), SettleAcquisitiond("image", CARD)]),
+        guide_share=guide_share,
+    )
+
+
+def written(path, volume):
+    nib.save(nib.Nifti1Image(volume.as_tensor()[0].numpy(), np.asarray(volume.affine)), path)
+    return path
+
+
+def test_a_rebuilder_places_a_guide_and_takes_it(tmp_path):
+    measured, _ = scan((48, 48, 11))
+    shape = (64, 64, 64)
+    guide = written(tmp_path / "guide.nii.gz", volume(centred(np.eye(3), shape), shape))
+    by = rebuilder()
+    placed = by.guide(guide, measured)
+    assert placed.fits and placed.millimetres < 1 and placed.name.endswith("guide.nii.gz")
+    rebuilt = by(measured, placed)
+    assert rebuilt.guide is placed
+    assert (rebuilt.volume - by(measured).volume).abs().max() > 1
+
+
+def test_weights_without_guides_refuse_one(tmp_path):
+    with pytest.raises(InputError, match="trained without guides"):
+        rebuilder(0.0).guide(tmp_path / "guide.nii.gz", scan()[0])
+
+
+def test_a_guide_of_something_else_is_refused(tmp_path):
+    measured, _ = scan((48, 48, 11))
+    shape = (64, 64, 64)
+    noise = torch.rand(1, *shape, generator=torch.Generator().manual_seed(0)) * 200
+    other = MetaTensor(smoothed(noise), affine=torch.from_numpy(centred(np.eye(3), shape)))
+    with pytest.raises(InputError, match="does not fit"):
+        rebuilder().guide(written(tmp_path / "noise.nii.gz", other), measured)
+
+
+def smoothed(volume):
+    return torch.from_numpy(ndimage.gaussian_filter(volume[0].numpy(), 2))[None]

@@ -1,0 +1,42 @@
+"""A real head by the weights that ship: decibels over the cubic spline."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from monai.data import MetaTensor
+from nilearn.datasets import load_mni152_template
+
+from benchmarks import deployed, shipped_network
+from scripts.evaluate.metrics import psnr
+from scripts.rebuild.rebuilder import Rebuilder
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.interpolation import interpolate
+from scripts.stack.tissue import head_mask
+from scripts.train.simulation import simulate
+
+
+@pytest.fixture(scope="module")
+def truth():
+    """The middle of the ICBM152 template, voxels of 1 mm, whose intensities begin at 0."""
+    template = load_mni152_template(resolution=1)
+    voxels = np.asarray(template.dataobj, dtype=np.float32)[72:120, 50:130, 40:100]
+    return MetaTensor(torch.from_numpy(voxels.copy())[None], affine=torch.eye(4, dtype=torch.float64))
+
+
+@pytest.fixture(scope="module")
+def networks():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(Path(__file__).parents[2])
+        return shipped_network(), deployed(bfloat16=False)
+
+
+@pytest.mark.parametrize(("axis", "thickness", "spacing", "gain"), [(2, 5.0, 5.0, 2.0), (1, 3.0, 4.0, 2.8)])
+def test_a_real_head_gains_over_the_cubic_spline(axis, thickness, spacing, gain, truth, networks):
+    acquisition = Acquisition.of_truth(axis, truth.shape[1 + axis], 1.0, thickness, spacing)
+    slices = simulate(truth, acquisition)
+    sharp, head = truth.as_tensor()[0], head_mask(truth.as_tensor()[0])
+    rebuilt = Rebuilder(*networks, "cpu")(slices).volume.as_tensor()
+    spline = interpolate(slices.as_tensor()[0], acquisition, "cubic")
+    assert psnr(rebuilt, sharp, head) > psnr(spline, sharp, head) + gain

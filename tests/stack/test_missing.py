@@ -1,0 +1,88 @@
+"""Slices that are nothing like their neighbours: found, and none in a head as it is."""
+
+import numpy as np
+import pytest
+import torch
+
+from scripts.rebuild.inferer import DriftInferer
+from scripts.rebuild.rebuilder import Rebuilder
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.interpolation import interpolate
+from scripts.stack.missing import filled, missing_slices
+from tests.volumes import scan_of, smooth_head
+
+FAULTS = {
+    "blank": lambda slices, k: torch.zeros_like(slices[..., k]),
+    "of one value": lambda slices, k: torch.full_like(slices[..., k], -2000.0),
+    "half blank": lambda slices, k: slices[..., k].clone().index_fill(0, torch.arange(26), 0),
+    "bright": lambda slices, k: 3 * slices[..., k],
+    "dim": lambda slices, k: 0.2 * slices[..., k],
+    "noise": lambda slices, k: 900 * torch.rand(slices[..., k].shape, generator=torch.Generator().manual_seed(0)),
+    "of another place": lambda slices, k: slices[..., k].roll(22, 0),
+}
+
+
+@pytest.fixture(scope="module")
+def slices():
+    """Of 5 mm, with the noise of a scan."""
+    thick = scan_of(smooth_head((48, 56, 60))).as_tensor()[0]
+    return thick + 10 * torch.randn(thick.shape, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("where", [(5,), (3, 8), (6, 7)])
+def test_an_odd_slice_is_found_and_no_other(slices, fault, where):
+    if fault == "of another place" and where == (6, 7):
+        pytest.skip("two slices that agree with each other may be right")
+    odd = slices.clone()
+    for k in where:
+        odd[..., k] = FAULTS[fault](slices, k)
+    assert tuple(missing_slices(odd, 2)) == where
+    assert tuple(missing_slices(odd.movedim(2, 0), 0)) == where
+
+
+def test_a_blank_slice_at_the_end_is_found_where_the_head_is_cut_there(slices):
+    cut = slices[..., 5:].clone()
+    cut[..., 0] = 0
+    assert missing_slices(cut, 2) == {0: "blank"}
+    cut[0, 0, 0] = 1
+    assert missing_slices(cut, 2) == {}, "noise is no blank"
+    assert missing_slices(slices, 2) == {}, "the head ends within the stack"
+
+
+@pytest.mark.parametrize("gain", [0.6, 1.6])
+def test_interleaved_slices_that_differ_in_gain_are_no_faults(slices, gain):
+    slices = slices.clone()
+    slices[..., ::2] *= gain
+    assert missing_slices(slices, 2) == {}
+
+
+def test_where_half_is_odd_nothing_is_missing(slices):
+    odd = slices.clone()
+    odd[..., 1::2] = 0
+    assert missing_slices(odd, 2) == {}
+
+
+def test_missing_slices_are_filled_in_a_straight_line_between_those_that_are_there():
+    volume = torch.arange(6.0).expand(2, 3, 6).clone()
+    gone = {0: "", 2: "", 3: "", 5: ""}
+    odd = volume.index_fill(2, torch.tensor(list(gone)), -9)
+    torch.testing.assert_close(filled(odd, 2, gone)[0, 0], torch.tensor([1.0, 1, 2, 3, 4, 4]))
+    assert filled(volume, 2, {}) is volume
+
+
+@pytest.mark.parametrize("fault", ["blank", "bright", "noise"])
+def test_a_missing_slice_leaves_its_neighbours_alone_and_stays_in_its_place(fault, identity):
+    scan = scan_of(smooth_head((48, 56, 60)))
+    odd = scan.clone()
+    odd[0, ..., 5] = FAULTS[fault](scan.as_tensor()[0], 5)
+    odd.meta = scan.meta
+    acquisition = Acquisition.of(scan)
+    place = interpolate(torch.zeros(1, 1, 12).index_fill(2, torch.tensor([5]), 1), acquisition, "nearest")[0, 0] > 0.5
+    rebuilder = Rebuilder(identity, DriftInferer(512, steps=0, deblocked=True), "cpu")
+    clean, result = (rebuilder(one).volume.as_tensor() for one in (scan, odd))
+    torch.testing.assert_close(result[..., place], interpolate(odd[0].as_tensor(), acquisition, "nearest")[..., place])
+    change = (result - clean)[..., ~place].abs()
+    assert change.square().mean().sqrt() < 0.01 * clean.max() and change.max() < 0.15 * clean.max()
+    far = np.abs(np.arange(60) - 27.5) > 12
+    assert change.square().mean((0, 1)).sqrt()[far[~place.numpy()]].max() < 0.002 * clean.max()
