@@ -43,14 +43,17 @@ NANO |= {"network_def::apn::blocks": [1, 1]}
 REHEARSAL = "--num_workers 0 --patches_per_epoch 16 --stage1_epochs 2 --stage2_epochs 1 --distil_epochs 1".split()
 
 
-def cropped(image, sharp_axes, kind):
-    """Which voxels travel: the head; of a direction that is not sharp, planes 3 mm apart; for validation, a slab."""
+def cropped(image, sharp_axes, kind, guided):
+    """Which voxels travel: the head; of a direction that is not sharp, planes 3 mm apart; for validation, a slab.
+
+    Contrasts that guide each other stay whole, on their one grid.
+    """
     volume = torch.from_numpy(np.asarray(image.dataobj, dtype=np.float32))
-    box = list(signal_box(intensity_range(volume).to_unit(volume)))
+    box = [slice(None)] * 3 if guided else list(signal_box(intensity_range(volume).to_unit(volume)))
     if kind == "val":
         start = max((volume.shape[2] - PLANES) // 2, 0)
         return (slice(None), slice(None), slice(start, start + PLANES))
-    for axis in {0, 1, 2} - set(sharp_axes):
+    for axis in () if guided else {0, 1, 2} - set(sharp_axes):
         step = max(1, int(APART / image.header.get_zooms()[axis]))
         box[axis] = slice(box[axis].start, box[axis].stop, step)
     return tuple(box)
@@ -90,14 +93,17 @@ def pack(datalist, folder, label_dir, limit):
         fits(folder / "labels" / Path(item["label"]).name, packed_mask(nib.load(item["label"])))
     items = {kind: sharp_volumes(datalist, name) for kind, name in (("val", "validation"), ("train", "training"))}
     count = Counter(item["contrast"] for item in items["train"])
+    names = {
+        item["label"]: f"{kind}-{stem(Path(item['label']).name)}.nii.gz" for kind in items for item in items[kind]
+    }
 
     def rank(item):
         return count[item["contrast"]], -len(item["sharp_axes"]), Path(item["label"]).stat().st_size
 
     for kind, found in items.items():
         for item in sorted(found, key=rank):
-            image, name = nib.load(item["label"]), f"{kind}-{stem(Path(item['label']).name)}.nii.gz"
-            voxels = cropped(image, item["sharp_axes"], kind)
+            image, name = nib.load(item["label"]), names[item["label"]]
+            voxels = cropped(image, item["sharp_axes"], kind, "guides" in item)
             if fits(folder / name, packed(image, voxels)):
                 entry = {**item, "kind": kind, "image": name}
                 if "lesions" in item and fits(
@@ -105,6 +111,10 @@ def pack(datalist, folder, label_dir, limit):
                 ):
                     entry["lesions"] = f"lesions-{name}"
                 entries.append({key: value for key, value in entry.items() if key != "label"})
+    there = {entry["image"] for entry in entries}
+    for entry in entries:
+        if "guides" in entry:
+            entry["guides"] = [names[one] for one in entry["guides"] if names.get(one) in there]
     (folder / "datalist.json").write_text(json.dumps(entries, indent=1))
     kept = Counter((entry["kind"], entry["contrast"]) for entry in entries)
     print(f"{total():.1f} MiB in {folder}: {dict(kept)}; left out: {', '.join(left_out) or 'nothing'}")
