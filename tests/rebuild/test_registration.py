@@ -6,7 +6,16 @@ import torch
 from monai.data import MetaTensor
 from nibabel.orientations import apply_orientation, inv_ornt_aff
 
-from scripts.rebuild.registration import ALIKE, angle_and_shift, likeness, placed, register, registered, resolution
+from scripts.rebuild.registration import (
+    ALIKE,
+    _on_cubes,
+    angle_and_shift,
+    likeness,
+    placed,
+    register,
+    registered,
+    resolution,
+)
 from scripts.rebuild.together import Stack
 from scripts.stack.tissue import head_mask
 from tests.stacks import AFFINE, CENTRE, EDGE, SHAPE, motion, moved, person, restless, stack_of
@@ -161,3 +170,12 @@ def test_volumes_without_an_overlap_are_not_alike():
 def test_the_same_volumes_give_the_same_motion():
     pair = stack_of(person(), 0).rebuilt, stack_of(moved(person(), MOVES["small"]), 2).rebuilt
     assert np.array_equal(found_motion(*pair, MOVES["small"]), found_motion(*pair, MOVES["small"]))
+
+
+def test_coarse_cubes_show_no_wave_that_they_cannot_hold():
+    """A wave of one and a half cubes would come back as another one; one of ten cubes stays."""
+    places = torch.arange(96.0)
+    for wavelength, least, most in ((6.0, 0.0, 0.15), (40.0, 0.9, 1.0)):
+        wave = (2 * torch.pi * places / wavelength).sin()[:, None, None].expand(96, 12, 12)
+        coarse = _on_cubes(MetaTensor(wave, affine=torch.eye(4, dtype=torch.float64)), 4.0)
+        assert least <= float(coarse.as_tensor()[4:-4].abs().max()) <= most

@@ -71,3 +71,27 @@ def test_nothing_is_drawn_far_from_tissue():
     for seed in range(20):
         _, after = drawn(seed, plane=plane, spread=0.0, widths=(0.5, 1.0))
         assert (after[:, 80:, 80:] == 0).all()
+
+
+def vessel(seed, spacing):
+    """What a vessel of 2 mm changes in a plane, and its level; lesions of no contrast change nothing."""
+    before, after = drawn(seed, spacing=spacing, contrasts=(0.0, 0.0), widths=(2.0, 2.0))
+    change = (after - before)[0]
+    return change.abs(), float(after[0].flatten()[change.abs().argmax()])
+
+
+def test_vessels_are_bright_or_dark():
+    levels = np.array([vessel(seed, (0.5, 0.5))[1] for seed in range(40)])
+    bright = levels > GREY
+    assert (levels[bright] >= 0.6).all() and (levels[~bright] <= 0.1).all()
+    assert 0.5 < bright.mean() < 0.9
+
+
+@pytest.mark.parametrize("edge", [0.4, 0.8])
+def test_a_vessels_edge_is_one_pixel_wide(edge):
+    """Half of a pixel beyond the width to either side is touched, so that an area grows by a pixel over 2 mm."""
+    shares = []
+    for seed in range(20):
+        change, _ = vessel(seed, (edge, edge))
+        shares.append(float((change > 1e-4).sum() / (change > change.max() / 2).sum()))
+    assert np.median(shares) == pytest.approx(1 + edge / 2, rel=0.12)
