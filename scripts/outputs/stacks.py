@@ -11,9 +11,10 @@ import numpy as np
 from monai.data import MetaTensor
 
 from ..errors import InputError, printable
+from ..rebuild.gain import ONE_CONTRAST
 from ..rebuild.rebuilt import Rebuilt
 from ..rebuild.registration import ALIKE, angle_and_shift
-from ..rebuild.together import ONE_CONTRAST, Part, Stack, together
+from ..rebuild.together import Part, Stack, together
 
 logger = logging.getLogger("drift")
 

@@ -3,7 +3,7 @@
 Each stack is `y = A S (x / g) + noise` of one volume `x`: `S` places the volume where the head lay, `g` is the stack's
 gain, `A` its slice model. What is known beforehand is what the networks made of each stack.
 
-    motion (`registration.register`) -> gain (`gain_field`) -> prior (`trusted`) -> measured slices (`reconciled`)
+    motion (`registration.register`) -> gain (`gain.gain_field`) -> prior (`trusted`) -> measured slices (`reconciled`)
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from itertools import combinations_with_replacement
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +19,6 @@ import torch
 from monai.data import MetaTensor
 from scipy import ndimage
 from scipy.fft import next_fast_len
-from scipy.optimize import isotonic_regression
 from scipy.stats import median_abs_deviation
 from torch import Tensor
 from torch.nn.functional import pad
@@ -33,14 +31,12 @@ from ..stack.missing import filled, missing_slices
 from ..stack.profile import profile_kernel
 from ..stack.tissue import head_mask
 from .consistency import difference, noise_sd, reconcile, relative_noise, relative_rmse
+from .gain import COARSE, ONE_CONTRAST, SMOOTH, coarse, gain_field, relation
 from .registration import ALIKE, likeness, placed, register, resolution
 
-DEGREE = 3  # of the polynomial that a gain is: a coil's shading varies over the head, not within it
 FLOOR = 0.02  # of the power of detail; what noise and networks leave wrong of what is measured
 LITTLE = 1e-3  # how much the filled place of a missing slice counts beside what another stack measured there
 KNOWN = 0.1  # signal over error of detail that a stack did not measure: the networks' guess of it is much alike in all
-SMOOTH, COARSE = 0.6, 5.0  # of the slice spacing, and least slice spacing in mm; what is left both stacks measured
-ONE_CONTRAST = 0.88  # see `relation`; docs/benchmarks.md has what pairs of one contrast and of two reach
 OUTLIER = 3.0  # times the median of a stack's slices; a slice that disagrees more has moved
 WORSE, TIMES = 0.05, 2.0  # see `_spoilt`; of the signal, and times the reference's own disagreement and noise
 ODD, AMISS, CLUSTER = 5.0, 0.5, 100.0  # see `disputes`; standard deviations, mm, mm^3
@@ -121,7 +117,7 @@ class Part:
     Attributes:
         motion: `(4, 4)`, from the reference's world to the stack's, in mm.
         likeness: of `registration.likeness` to the reference; 1 for the reference itself.
-        relation: of their intensities, see `relation`; 1 for the reference itself, 0 where the heads are not alike.
+        relation: of their intensities, see `gain.relation`; 1 for the reference itself, 0 where heads are not alike.
         gain: `(X', Y', Z')` on the grid of the result: the reference's units per unit of the stack.
         seen: `(X', Y', Z')`, 1 within the stack's field of view and 0 beyond.
         share: of the result that is the stack's, 0 to 1; 0 where the stack is left apart.
@@ -153,7 +149,7 @@ def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
     """One volume of several stacks, on the grid, in the place and in the units of the first.
 
     A stack takes no part that does not show the first one's head (`registration.likeness` below `ALIKE`), shows it in
-    another contrast (`relation` below `ONE_CONTRAST`), or takes the result off the first one's slices (`_spoilt`).
+    another contrast (`gain.relation` below `ONE_CONTRAST`), or takes the result off the first one's slices (`_spoilt`).
 
     Args:
         stacks: one or more, of one contrast; not constant. Any angle may lie between them.
@@ -194,7 +190,7 @@ def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
 def disputes(stacks: Sequence[Stack], parts: Sequence[Part]) -> list[tuple[Dispute, ...]]:
     """Where stacks show different things, such as a lesion that one alone shows: the result has a mean of both.
 
-    Volumes are smoothed to what all stacks measured (`_coarse`). A stack's gap is its difference from the median of
+    Volumes are smoothed to what all stacks measured (`gain.coarse`). A stack's gap is its difference from the median of
     three or more, or from the other one of two. It is taken over its spread in the head, and over what a shift by
     `AMISS` makes of the gradient there. A dispute is a connected place of `CLUSTER` or more, deeper in the head than a
     slice spacing, where the gap is more than `ODD` such standard deviations. Of two stacks it is the second's.
@@ -214,7 +210,7 @@ def disputes(stacks: Sequence[Stack], parts: Sequence[Part]) -> list[tuple[Dispu
     for stack, part in zip(stacks, parts):
         inside = (stacks[0].head & (part.seen > 0.99)).numpy()
         view = placed(stack.rebuilt, first, part.motion, order=1)[0] * part.gain
-        views.append(np.where(inside, _coarse(view, inside, scale, edges), np.nan)[every])
+        views.append(np.where(inside, coarse(view, inside, scale, edges), np.nan)[every])
         depths.append(ndimage.distance_transform_edt(np.pad(inside, 1), edges)[1:-1, 1:-1, 1:-1][every])
     found: list[tuple[Dispute, ...]] = [()] if len(stacks) == 2 else []
     for index in range(len(found), len(stacks)):
@@ -275,74 +271,6 @@ def matched(reference: Stack, stack: Stack) -> Part:
     field = gain_field(first, reference.head, values, seen, scale)
     close = relation(first, reference.head, values * field, seen, scale)
     return Part(motion, alike, close, field, _seen(stack, seen, scale, motion, first))
-
-
-def relation(first: MetaTensor, head: Tensor, other: Tensor, seen: Tensor, scale: float) -> float:
-    """Whether two registered volumes have one contrast: the share of one's variance that a rising curve explains.
-
-    The curve of the other's intensities is the best of all that nowhere fall (isotonic regression, Barlow et al.,
-    Statistical Inference under Order Restrictions, 1972). Contrast agent, another weighting and inverted tissue scatter
-    about every such curve.
-
-    Args:
-        first, head, seen, scale: see `gain_field`.
-        other: `(X, Y, Z)` on the grid of `first`, times its gain.
-
-    Returns:
-        0 to 1; 0 where the volumes share too little.
-    """
-    edges = voxel_spacing(first.affine)
-    both = (head & (seen > 0.99)).numpy()
-    deep = ndimage.distance_transform_edt(np.pad(both, 1), edges)[1:-1, 1:-1, 1:-1] > scale
-    coarse = tuple(slice(None, None, max(1, int(width))) for width in SMOOTH * max(scale, COARSE) / edges)
-    inside = deep[coarse]
-    a, b = (_coarse(volume, both, scale, edges)[coarse][inside] for volume in (first.as_tensor(), other))
-    if len(a) < 100 or not a.var():
-        return 0.0
-    a = a[np.argsort(b)]
-    return float(1 - (a - isotonic_regression(a).x).var() / a.var())
-
-
-def _coarse(volume: Tensor, inside: np.ndarray, scale: float, edges: np.ndarray) -> np.ndarray:
-    """A volume smoothed so far that stacks of slices `scale` mm apart measured what is left, within a mask."""
-    widths = SMOOTH * max(scale, COARSE) / edges
-    weight = ndimage.gaussian_filter(inside.astype(np.float32), widths)
-    smooth = ndimage.gaussian_filter(volume.numpy() * inside, widths, output=np.float32)
-    return smooth / np.maximum(weight, 1e-3)
-
-
-def gain_field(first: MetaTensor, head: Tensor, other: Tensor, seen: Tensor, scale: float) -> Tensor:
-    """What the intensities of a stack are multiplied by to be the reference's: a polynomial of the place.
-
-    Least squares in the head, on volumes that are smoothed so far that both measured what is left. Beyond the head the
-    field keeps to the values that it has there.
-
-    Args:
-        first: `(X, Y, Z)` with its affine.
-        head: `(X, Y, Z)`, where it shows the head; bool.
-        other: `(X, Y, Z)`, the stack on the grid of `first`.
-        seen: `(X, Y, Z)`, 1 where the stack was measured.
-        scale: in mm; of the smoothing.
-
-    Returns:
-        `(X, Y, Z)`, positive.
-    """
-    edges = voxel_spacing(first.affine)
-    both = (head & (seen > 0.99)).numpy()
-    places = np.ix_(*(np.linspace(-1, 1, count) for count in first.shape))
-    terms = [term for degree in range(DEGREE + 1) for term in combinations_with_replacement(places, degree)]
-    coarse = tuple(slice(None, None, max(1, round(scale / edge))) for edge in edges)
-    a, b = (ndimage.gaussian_filter(v.numpy() * both, scale / edges)[coarse] for v in (first.as_tensor(), other))
-    inside = both[coarse] & (b > 0)
-    columns = [np.broadcast_to(math.prod(term), first.shape)[coarse][inside] for term in terms]
-    a, b, weights = a[inside], b[inside], np.ones(inside.sum())
-    for _ in range(3):  # what differs otherwise than by a gain counts less
-        solution, *_ = np.linalg.lstsq(np.stack(columns, 1) * (weights * b)[:, None], weights * a, rcond=1e-3)
-        found = solution @ columns
-        error = np.abs(found * b - a)
-        weights = 1 / np.hypot(1, error / max(3 * np.median(error), np.finfo(float).tiny))
-    field = sum(factor * math.prod(term) for factor, term in zip(solution, terms))
-    return torch.from_numpy(np.clip(np.broadcast_to(field, first.shape), *np.percentile(found, (0, 100)))).float()
 
 
 def unmeasured(frequency: Tensor, acquisition: Acquisition) -> Tensor:

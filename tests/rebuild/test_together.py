@@ -9,14 +9,13 @@ from monai.data import MetaTensor
 from scipy import ndimage
 
 from scripts.evaluate.metrics import psnr
+from scripts.rebuild.gain import ONE_CONTRAST, gain_field
 from scripts.rebuild.registration import ALIKE, angle_and_shift
 from scripts.rebuild.together import (
     FLOOR,
-    ONE_CONTRAST,
     Part,
     Stack,
     disputes,
-    gain_field,
     reconciled,
     together,
     trusted,
