@@ -18,7 +18,7 @@ from .inferer import StackInferer
 from .rebuilt import Rebuilt
 from .registration import ALIKE
 
-SHARP = 1.5  # mm; a guide with slices no farther apart guides as it is
+SHARP = 2.5  # mm; a guide with slices no farther apart guides as it is, by a spline (docs/benchmarks.md)
 
 
 @dataclass(frozen=True)
