@@ -93,9 +93,7 @@ def pack(datalist, folder, label_dir, limit):
         fits(folder / "labels" / Path(item["label"]).name, packed_mask(nib.load(item["label"])))
     items = {kind: sharp_volumes(datalist, name) for kind, name in (("val", "validation"), ("train", "training"))}
     count = Counter(item["contrast"] for item in items["train"])
-    names = {
-        item["label"]: f"{kind}-{stem(Path(item['label']).name)}.nii.gz" for kind in items for item in items[kind]
-    }
+    names = {item["label"]: f"{kind}-{stem(Path(item['label']).name)}.nii.gz" for kind in items for item in items[kind]}
 
     def rank(item):
         return count[item["contrast"]], -len(item["sharp_axes"]), Path(item["label"]).stat().st_size
