@@ -387,51 +387,44 @@ class DriftInferer(PlaneInferer):
         """Stage 1 on the measured slices, whole planes at once; the paper's sees windows, in `stage2`."""
         if not isinstance(network.apn, SliceProjectionNetwork):
             return super().stage1(slices, box, others, network)
+        estimates = partial(self._estimates, slices, box, others, network)
+        guide = slices.guide
+        if guide is None:
+            return estimates(None)
+        share = guide.share[box]
         head = interpolate(slices.values, slices.acquisition, "nearest")[box] > AIR
-        return [self._estimate(slices, box, other, network, slices.planes(head, other)) for other in others]
-
-    def _estimate(self, slices: Slices, box: tuple[slice, ...], other: int, network: Drift, head: Tensor) -> Tensor:
-        """The planes of one family, by the guide as far as it saw the head; each plane by what it needs."""
-        planes = partial(self._planes, slices, box, other, network)
-        if slices.guide is None:
-            return planes(None)
-        share = slices.planes(slices.guide.share[box], other)
         if not share[head].any():  # it saw another part
-            return planes(None)
-        wanted = head | ~head.flatten(1).any(1)[:, None, None, None]  # all of a plane beside the head
-        guided, lacking = planes(slices.guide), ((share < 1) & wanted).flatten(1).any(1)
-        if lacking.any():
-            guided[lacking] = torch.lerp(planes(None, lacking), guided[lacking], share[lacking])
-        return guided
+            return estimates(None)
+        if (share[head] == 1).all():
+            return estimates(guide)
+        shares = [slices.planes(share, other) for other in others]
+        return [torch.lerp(alone, guided, s) for alone, guided, s in zip(estimates(None), estimates(guide), shares)]
 
-    def _planes(
-        self,
-        slices: Slices,
-        box: tuple[slice, ...],
-        other: int,
-        network: Drift,
-        guide: Guide | None,
-        which: Tensor | slice = slice(None),
-    ) -> Tensor:
-        """Some planes of one family by stage 1 on the measured slices, with a guide or without."""
+    def _estimates(
+        self, slices: Slices, box: tuple[slice, ...], others: Sequence[int], network: Drift, guide: Guide | None
+    ) -> list[Tensor]:
+        """Stage 1 on the measured slices, with a guide or without."""
         a, device = slices.acquisition, slices.device
         thick = tuple(slice(None) if axis == a.slice_axis else part for axis, part in enumerate(box))
         volumes = [slices.values[thick]] + ([] if guide is None else [guide.fine[box], guide.slices[thick]])
         rows = torch.from_numpy(a.fine_rows[box[a.slice_axis]])[None].to(device, torch.float32)
         mirrored = (a.slice_count - 1 - rows).flip(1)
-        lengths = [a.slice_thickness, a.target_spacing, a.slice_spacing, float(slices.spacing[other])]
-        planes, views = [slices.planes(volume, other)[which] for volume in volumes], []
-        pixels = rows.shape[1] * planes[0].shape[3]
-        for f in self.mirrors:
-            told = {"thickness": torch.tensor([lengths], device=device), "rows": mirrored if 2 in f else rows}
+        families = []
+        for other in others:
+            lengths = [a.slice_thickness, a.target_spacing, a.slice_spacing, float(slices.spacing[other])]
+            planes, views = [slices.planes(volume, other) for volume in volumes], []
+            pixels = rows.shape[1] * planes[0].shape[3]
+            for f in self.mirrors:
+                told = {"thickness": torch.tensor([lengths], device=device), "rows": mirrored if 2 in f else rows}
 
-            def sharpen(image: Tensor, *beside: Tensor, told: dict = told) -> Tensor:
-                return network(image, **told, **dict(zip(("guide", "guide_slices"), beside)))
+                def sharpen(image: Tensor, *beside: Tensor, told: dict = told) -> Tensor:
+                    return network(image, **told, **dict(zip(("guide", "guide_slices"), beside)))
 
-            with torch.autocast(device.type, torch.bfloat16, enabled=self.bfloat16):
-                sharp = in_calls(sharpen, pixels, *(p.flip(f) for p in planes))
-            views.append(sharp.flip(f))
-        return mean(views)
+                with torch.autocast(device.type, torch.bfloat16, enabled=self.bfloat16):
+                    sharp = in_calls(sharpen, pixels, *(p.flip(f) for p in planes))
+                views.append(sharp.flip(f))
+            families.append(mean(views))
+        return families
 
     def stage2(  # type: ignore[override]  # of one network alone
         self, families: list[Tensor], acquisition: Acquisition, network: Drift
