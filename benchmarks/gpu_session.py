@@ -48,12 +48,14 @@ def cropped(image, sharp_axes, kind, guided):
 
     Contrasts that guide each other stay whole, on their one grid.
     """
-    volume = torch.from_numpy(np.asarray(image.dataobj, dtype=np.float32))
-    box = [slice(None)] * 3 if guided else list(signal_box(intensity_range(volume).to_unit(volume)))
     if kind == "val":
-        start = max((volume.shape[2] - PLANES) // 2, 0)
+        start = max((image.shape[2] - PLANES) // 2, 0)
         return (slice(None), slice(None), slice(start, start + PLANES))
-    for axis in () if guided else {0, 1, 2} - set(sharp_axes):
+    if guided:
+        return (slice(None),) * 3
+    volume = torch.from_numpy(np.asarray(image.dataobj, dtype=np.float32))
+    box = list(signal_box(intensity_range(volume).to_unit(volume)))
+    for axis in {0, 1, 2} - set(sharp_axes):
         step = max(1, int(APART / image.header.get_zooms()[axis]))
         box[axis] = slice(box[axis].start, box[axis].stop, step)
     return tuple(box)

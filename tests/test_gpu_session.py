@@ -1,6 +1,7 @@
 """What a session on a GPU takes along: voxels within 16-bit rounding, at their places, of the planes that serve."""
 
 import json
+from pathlib import Path
 
 import nibabel as nib
 import numpy as np
@@ -52,6 +53,26 @@ def test_packed_volumes_are_the_volumes_within_rounding(datalist, tmp_path):
             if section == "training":
                 assert packed.get_fdata().astype(bool).sum() > 0.3 * 20 * 24 * 44  # a head within less air
                 assert packed.shape[0] < 50 and step.tolist() == ([1, 1, 1] if subject == "train T1w" else [1, 1, 2])
+
+
+def test_contrasts_that_guide_each_other_stay_whole_and_name_each_other(datalist, tmp_path):
+    """One that is left out for want of room is no longer named."""
+    entries = json.loads(datalist.read_text())
+    entries[0]["guides"], entries[1]["guides"] = [entries[1]["image"]], [entries[0]["image"], entries[2]["image"]]
+    datalist.write_text(json.dumps(entries))
+    gpu_session.pack(datalist, tmp_path / "packed", None, 64)
+    items = {item["contrast"]: item for item in sharp_volumes(tmp_path / "packed" / "datalist.json", "training")}
+    places = {name: nib.load(item["label"]) for name, item in items.items()}
+    for image in places.values():
+        assert image.shape == (50, 54, 60)
+        np.testing.assert_allclose(image.affine, AFFINE, atol=1e-5)
+    assert items["T1w"]["guides"] == [items["T2w"]["label"]]
+    assert [Path(one).name for one in items["T2w"]["guides"]] == ["train-train-T1w.nii.gz", "val-val-T1w.nii.gz"]
+    limit = sum(path.stat().st_size for path in (tmp_path / "packed").glob("*.nii.gz")) / 2**20 - 0.001
+    gpu_session.pack(datalist, tmp_path / "part", None, limit)
+    kept = json.loads((tmp_path / "part" / "datalist.json").read_text())
+    there = {entry["image"] for entry in kept}
+    assert len(kept) == 2 and all(set(entry.get("guides", [])) <= there for entry in kept)
 
 
 def test_lesions_go_along_with_their_slab(datalist, tmp_path):

@@ -173,6 +173,16 @@ def test_a_rebuilder_places_a_guide_and_takes_it(tmp_path):
     assert (rebuilt.volume - by(measured).volume).abs().max() > 1
 
 
+@pytest.mark.parametrize(("spacing", "is_rebuilt"), [(2.5, False), (2.6, True)])
+def test_a_guide_is_rebuilt_first_where_its_slices_are_more_than_two_and_a_half_millimetres_apart(spacing, is_rebuilt):
+    measured, _ = scan((48, 48, 11))
+    shape = (64, 64, 26)
+    guide = volume(centred(np.diag([1.0, 1.0, spacing]), shape), shape)
+    Acquisition.stack(2, 26, spacing, spacing, 1.0).attach(guide)
+    found, as_it_is = rebuilder().beside(guide, measured), place(guide, measured)
+    assert torch.equal(found.volume.nan_to_num(-9), as_it_is.volume.nan_to_num(-9)) != is_rebuilt
+
+
 def test_weights_without_guides_refuse_one(tmp_path):
     with pytest.raises(InputError, match="trained without guides"):
         rebuilder(0.0).guide(tmp_path / "guide.nii.gz", scan()[0])
