@@ -28,7 +28,8 @@ from scripts.evaluate.paired import read_volume
 from scripts.evaluate.several import random_gain, random_motion, several_stacks
 from scripts.evaluate.tables import markdown
 from scripts.rebuild.registration import ALIKE, angle_and_shift, registered, resolution
-from scripts.rebuild.together import Stack, matched
+from scripts.rebuild.stacks import Stack
+from scripts.rebuild.together import matched
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import fine_affine, voxel_spacing
 from scripts.stack.intensity import data_range

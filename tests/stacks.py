@@ -6,7 +6,7 @@ from monai.data import MetaTensor
 from scipy import ndimage
 from scipy.spatial.transform import Rotation
 
-from scripts.rebuild.together import Stack
+from scripts.rebuild.stacks import Stack
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
 from scripts.train.simulation import simulate

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..rebuild.registration import angle_and_shift, placed
-from ..rebuild.together import Part, Stack, together
+from ..rebuild.stacks import Part, Stack
+from ..rebuild.together import together
 from ..stack.acquisition import SLR, Acquisition
 from ..stack.grid import voxel_spacing
 from ..stack.intensity import data_range

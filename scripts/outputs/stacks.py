@@ -14,7 +14,8 @@ from ..errors import InputError, printable
 from ..rebuild.gain import ONE_CONTRAST
 from ..rebuild.rebuilt import Rebuilt
 from ..rebuild.registration import ALIKE, angle_and_shift
-from ..rebuild.together import Part, Stack, together
+from ..rebuild.stacks import Part, Stack
+from ..rebuild.together import together
 
 logger = logging.getLogger("drift")
 
@@ -34,7 +35,7 @@ class StackFacts:
         relation: of its intensities to the reference's, see `together.relation`.
         share: of the result.
         agreement: of the result with its slices; None for a stack that was left out.
-        disputes: of the stack, see `together.Dispute`: place, volume and difference.
+        disputes: of the stack, see `stacks.Dispute`: place, volume and difference.
         warnings: of the stack.
     """
 

@@ -9,140 +9,33 @@ gain, `A` its slice model. What is known beforehand is what the networks made of
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import torch
 from monai.data import MetaTensor
 from scipy import ndimage
 from scipy.fft import next_fast_len
-from scipy.stats import median_abs_deviation
 from torch import Tensor
 from torch.nn.functional import pad
 
 from ..stack.acquisition import Acquisition
 from ..stack.grid import meta_without_affine, voxel_spacing
-from ..stack.intensity import intensity_range
-from ..stack.interpolation import interpolate
-from ..stack.missing import filled, missing_slices
 from ..stack.profile import profile_kernel
 from ..stack.tissue import head_mask
 from .consistency import difference, noise_sd, reconcile, relative_noise, relative_rmse
-from .gain import COARSE, ONE_CONTRAST, SMOOTH, coarse, gain_field, relation
+from .disputes import disputes
+from .gain import gain_field, relation
 from .registration import ALIKE, likeness, placed, register, resolution
+from .stacks import Part, Stack
 
 FLOOR = 0.02  # of the power of detail; what noise and networks leave wrong of what is measured
 LITTLE = 1e-3  # how much the filled place of a missing slice counts beside what another stack measured there
 KNOWN = 0.1  # signal over error of detail that a stack did not measure: the networks' guess of it is much alike in all
 OUTLIER = 3.0  # times the median of a stack's slices; a slice that disagrees more has moved
 WORSE, TIMES = 0.05, 2.0  # see `_spoilt`; of the signal, and times the reference's own disagreement and noise
-ODD, AMISS, CLUSTER = 5.0, 0.5, 100.0  # see `disputes`; standard deviations, mm, mm^3
-
-
-@dataclass(frozen=True)
-class Stack:
-    """One of the stacks.
-
-    Attributes:
-        measured: `(X, Y, Z)` slices with their affine and acquisition.
-        rebuilt: `(X', Y', Z')` on its fine grid.
-        missing: of `missing.missing_slices`, filled in both.
-    """
-
-    measured: MetaTensor
-    rebuilt: MetaTensor
-    missing: Mapping[int, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, measured: MetaTensor, rebuilt: MetaTensor) -> Stack:
-        """A stack with its missing slices filled, so that it can be registered; `known` says where nothing counts."""
-        acquisition = Acquisition.of(measured)
-        missing = missing_slices(measured.as_tensor(), acquisition.slice_axis)
-        if not missing:
-            return cls(measured, rebuilt)
-        whole = filled(measured.as_tensor(), acquisition.slice_axis, missing)
-        slices = MetaTensor(whole, affine=measured.affine, meta=meta_without_affine(measured))
-        stack = cls(slices, rebuilt, missing)
-        volume = rebuilt.as_tensor().where(stack.known > 0, interpolate(whole, acquisition, "linear"))
-        return replace(stack, rebuilt=MetaTensor(volume, affine=rebuilt.affine, meta=meta_without_affine(rebuilt)))
-
-    @property
-    def known(self) -> Tensor:
-        """`(X', Y', Z')`, 0 in the place of missing slices, 1 elsewhere."""
-        acquisition = Acquisition.of(self.measured)
-        slices = torch.ones_like(self.measured.as_tensor())
-        slices = slices.index_fill(acquisition.slice_axis, torch.tensor(list(self.missing), dtype=torch.long), 0)
-        return (interpolate(slices, acquisition, "nearest") > 0.5).float()
-
-    @cached_property
-    def head(self) -> Tensor:
-        """`(X', Y', Z')`, where the rebuilt volume shows it; bool."""
-        return head_mask(self.rebuilt.as_tensor())
-
-    @cached_property
-    def floor(self) -> float:
-        """Intensity of no signal, in the slices and in what was rebuilt of them."""
-        return intensity_range(self.measured.as_tensor()).low
-
-    @cached_property
-    def above_floor(self) -> Stack:
-        """The stack with its floor at 0. A gain multiplies what is above a floor."""
-        if not self.floor:
-            return self
-        level = (self.measured - self.floor, self.rebuilt - self.floor)
-        return Stack(*level, self.missing)  # type: ignore[arg-type]  # torch: Tensor
-
-
-class Dispute(NamedTuple):
-    """A place that a stack shows otherwise than the others do, such as a lesion that it alone shows.
-
-    Attributes:
-        place: its middle in the world of the result, RAS+, in mm.
-        volume: in mm^3.
-        difference: of the stack from the others at its most, as a share of the head's intensity.
-    """
-
-    place: tuple[float, float, float]
-    volume: float
-    difference: float
-
-
-@dataclass(frozen=True)
-class Part:
-    """What became of a stack.
-
-    Attributes:
-        motion: `(4, 4)`, from the reference's world to the stack's, in mm.
-        likeness: of `registration.likeness` to the reference; 1 for the reference itself.
-        relation: of their intensities, see `gain.relation`; 1 for the reference itself, 0 where heads are not alike.
-        gain: `(X', Y', Z')` on the grid of the result: the reference's units per unit of the stack.
-        seen: `(X', Y', Z')`, 1 within the stack's field of view and 0 beyond.
-        share: of the result that is the stack's, 0 to 1; 0 where the stack is left apart.
-        placed: `(X'', Y'', Z'')`, the result on the stack's fine grid, in its units; None where it is left apart.
-        moved_slices: indices of measured slices that disagree with the others.
-        spoils: how far the result would be from the reference's slices with the stack, as a share of their signal,
-            where it is left apart for that; else 0.
-        disputes: places that the stack shows otherwise than the others do.
-    """
-
-    motion: np.ndarray
-    likeness: float
-    relation: float
-    gain: Tensor
-    seen: Tensor
-    share: float = 0.0
-    placed: MetaTensor | None = None
-    moved_slices: tuple[int, ...] = ()
-    spoils: float = 0.0
-    disputes: tuple[Dispute, ...] = ()
-
-    @property
-    def belongs(self) -> bool:
-        """Whether the stack shows the head of the reference in its contrast."""
-        return self.likeness >= ALIKE and self.relation >= ONE_CONTRAST
 
 
 def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
@@ -185,56 +78,6 @@ def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
         lies = MetaTensor(there + stacks[index].floor, affine=stack.rebuilt.affine)
         found[index] = replace(part, share=share, placed=lies, moved_slices=moved, disputes=places)
     return result, found
-
-
-def disputes(stacks: Sequence[Stack], parts: Sequence[Part]) -> list[tuple[Dispute, ...]]:
-    """Where stacks show different things, such as a lesion that one alone shows: the result has a mean of both.
-
-    Volumes are smoothed to what all stacks measured (`gain.coarse`). A stack's gap is its difference from the median of
-    three or more, or from the other one of two. It is taken over its spread in the head, and over what a shift by
-    `AMISS` makes of the gradient there. A dispute is a connected place of `CLUSTER` or more, deeper in the head than a
-    slice spacing, where the gap is more than `ODD` such standard deviations. Of two stacks it is the second's.
-
-    Args:
-        stacks: two or more, above their floors, the reference first.
-        parts: of the stacks.
-
-    Returns:
-        The disputes of each stack.
-    """
-    first, scale = stacks[0].rebuilt, max(Acquisition.of(stack.measured).slice_spacing for stack in stacks)
-    edges = voxel_spacing(first.affine)
-    step = np.maximum(1, (SMOOTH * max(scale, COARSE) / edges).astype(int))
-    every, affine = tuple(slice(None, None, one) for one in step), np.asarray(first.affine) @ np.diag([*step, 1])
-    views, depths = [], []
-    for stack, part in zip(stacks, parts):
-        inside = (stacks[0].head & (part.seen > 0.99)).numpy()
-        view = placed(stack.rebuilt, first, part.motion, order=1)[0] * part.gain
-        views.append(np.where(inside, coarse(view, inside, scale, edges), np.nan)[every])
-        depths.append(ndimage.distance_transform_edt(np.pad(inside, 1), edges)[1:-1, 1:-1, 1:-1][every])
-    found: list[tuple[Dispute, ...]] = [()] if len(stacks) == 2 else []
-    for index in range(len(found), len(stacks)):
-        others = [k for k in range(len(stacks)) if k != index]
-        deep = (depths[index] > scale) & (np.max([depths[k] for k in others], axis=0) > scale)
-        if not deep.any():
-            found.append(())
-            continue
-        shown = np.stack(views)[:, deep]
-        mean = np.nanmean(shown[others], axis=0)
-        rest = np.where(np.isfinite(shown).sum(0) > 2, np.nanmedian(shown, axis=0), mean)
-        gap, field = np.zeros(deep.shape), np.zeros(deep.shape)
-        gap[deep], field[deep] = shown[index] - rest, (shown[index] + mean) / 2
-        slope = np.sqrt(sum((one / edge) ** 2 for one, edge in zip(np.gradient(field), step * edges)))
-        spread = np.hypot(median_abs_deviation(shown[index] - mean, scale="normal"), AMISS * slope)
-        labels, count = ndimage.label(np.abs(gap) > ODD * spread)
-        sizes = ndimage.sum_labels(labels > 0, labels, range(1, count + 1)) * (step * edges).prod()
-        odd = []
-        for label in 1 + np.flatnonzero(sizes >= CLUSTER):
-            x, y, z, _ = affine @ [*ndimage.center_of_mass(labels == label), 1]
-            most = max(gap[labels == label], key=abs) / np.median(rest)
-            odd.append(Dispute((float(x), float(y), float(z)), float(sizes[label - 1]), float(most)))
-        found.append(tuple(odd))
-    return found
 
 
 def _disagreement(volume: Tensor, stack: Stack) -> float:

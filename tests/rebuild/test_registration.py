@@ -16,7 +16,7 @@ from scripts.rebuild.registration import (
     registered,
     resolution,
 )
-from scripts.rebuild.together import Stack
+from scripts.rebuild.stacks import Stack
 from scripts.stack.tissue import head_mask
 from tests.stacks import AFFINE, CENTRE, EDGE, SHAPE, motion, moved, person, restless, stack_of
 

@@ -9,18 +9,11 @@ from monai.data import MetaTensor
 from scipy import ndimage
 
 from scripts.evaluate.metrics import psnr
+from scripts.rebuild.disputes import disputes
 from scripts.rebuild.gain import ONE_CONTRAST, gain_field
 from scripts.rebuild.registration import ALIKE, angle_and_shift
-from scripts.rebuild.together import (
-    FLOOR,
-    Part,
-    Stack,
-    disputes,
-    reconciled,
-    together,
-    trusted,
-    unmeasured,
-)
+from scripts.rebuild.stacks import Part, Stack
+from scripts.rebuild.together import FLOOR, reconciled, together, trusted, unmeasured
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
 from scripts.stack.tissue import head_mask

@@ -1,0 +1,125 @@
+"""The stacks of one head that become one volume, and what becomes of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from monai.data import MetaTensor
+from torch import Tensor
+
+from ..stack.acquisition import Acquisition
+from ..stack.grid import meta_without_affine
+from ..stack.intensity import intensity_range
+from ..stack.interpolation import interpolate
+from ..stack.missing import filled, missing_slices
+from ..stack.tissue import head_mask
+from .gain import ONE_CONTRAST
+from .registration import ALIKE
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One of the stacks.
+
+    Attributes:
+        measured: `(X, Y, Z)` slices with their affine and acquisition.
+        rebuilt: `(X', Y', Z')` on its fine grid.
+        missing: of `missing.missing_slices`, filled in both.
+    """
+
+    measured: MetaTensor
+    rebuilt: MetaTensor
+    missing: Mapping[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, measured: MetaTensor, rebuilt: MetaTensor) -> Stack:
+        """A stack with its missing slices filled, so that it can be registered; `known` says where nothing counts."""
+        acquisition = Acquisition.of(measured)
+        missing = missing_slices(measured.as_tensor(), acquisition.slice_axis)
+        if not missing:
+            return cls(measured, rebuilt)
+        whole = filled(measured.as_tensor(), acquisition.slice_axis, missing)
+        slices = MetaTensor(whole, affine=measured.affine, meta=meta_without_affine(measured))
+        stack = cls(slices, rebuilt, missing)
+        volume = rebuilt.as_tensor().where(stack.known > 0, interpolate(whole, acquisition, "linear"))
+        return replace(stack, rebuilt=MetaTensor(volume, affine=rebuilt.affine, meta=meta_without_affine(rebuilt)))
+
+    @property
+    def known(self) -> Tensor:
+        """`(X', Y', Z')`, 0 in the place of missing slices, 1 elsewhere."""
+        acquisition = Acquisition.of(self.measured)
+        slices = torch.ones_like(self.measured.as_tensor())
+        slices = slices.index_fill(acquisition.slice_axis, torch.tensor(list(self.missing), dtype=torch.long), 0)
+        return (interpolate(slices, acquisition, "nearest") > 0.5).float()
+
+    @cached_property
+    def head(self) -> Tensor:
+        """`(X', Y', Z')`, where the rebuilt volume shows it; bool."""
+        return head_mask(self.rebuilt.as_tensor())
+
+    @cached_property
+    def floor(self) -> float:
+        """Intensity of no signal, in the slices and in what was rebuilt of them."""
+        return intensity_range(self.measured.as_tensor()).low
+
+    @cached_property
+    def above_floor(self) -> Stack:
+        """The stack with its floor at 0. A gain multiplies what is above a floor."""
+        if not self.floor:
+            return self
+        level = (self.measured - self.floor, self.rebuilt - self.floor)
+        return Stack(*level, self.missing)  # type: ignore[arg-type]  # torch: Tensor
+
+
+class Dispute(NamedTuple):
+    """A place that a stack shows otherwise than the others do, such as a lesion that it alone shows.
+
+    Attributes:
+        place: its middle in the world of the result, RAS+, in mm.
+        volume: in mm^3.
+        difference: of the stack from the others at its most, as a share of the head's intensity.
+    """
+
+    place: tuple[float, float, float]
+    volume: float
+    difference: float
+
+
+@dataclass(frozen=True)
+class Part:
+    """What became of a stack.
+
+    Attributes:
+        motion: `(4, 4)`, from the reference's world to the stack's, in mm.
+        likeness: of `registration.likeness` to the reference; 1 for the reference itself.
+        relation: of their intensities, see `gain.relation`; 1 for the reference itself, 0 where heads are not alike.
+        gain: `(X', Y', Z')` on the grid of the result: the reference's units per unit of the stack.
+        seen: `(X', Y', Z')`, 1 within the stack's field of view and 0 beyond.
+        share: of the result that is the stack's, 0 to 1; 0 where the stack is left apart.
+        placed: `(X'', Y'', Z'')`, the result on the stack's fine grid, in its units; None where it is left apart.
+        moved_slices: indices of measured slices that disagree with the others.
+        spoils: how far the result would be from the reference's slices with the stack, as a share of their signal,
+            where it is left apart for that; else 0.
+        disputes: places that the stack shows otherwise than the others do.
+    """
+
+    motion: np.ndarray
+    likeness: float
+    relation: float
+    gain: Tensor
+    seen: Tensor
+    share: float = 0.0
+    placed: MetaTensor | None = None
+    moved_slices: tuple[int, ...] = ()
+    spoils: float = 0.0
+    disputes: tuple[Dispute, ...] = ()
+
+    @property
+    def belongs(self) -> bool:
+        """Whether the stack shows the head of the reference in its contrast."""
+        return self.likeness >= ALIKE and self.relation >= ONE_CONTRAST
