@@ -54,13 +54,7 @@ def input_error(error: BaseException | None) -> InputError | None:
 
 
 def flag(name: str, value: object) -> bool:
-    """A switch as a config or the command line writes it: `True`, `true`, `False` or `false`.
-
-    The command line hands `true` on as text, which Python would take for true, and `false` as well.
-
-    Raises:
-        InputError: if it is neither true nor false.
-    """
+    """A switch as a config or, as text, the command line writes it: `True`, `true`, `False` or `false`."""
     text = str(value).lower()
     if text not in ("true", "false"):
         raise InputError(f"{name} is {value!r}: expected true or false. Set it as in --{name} true.")
@@ -68,10 +62,7 @@ def flag(name: str, value: object) -> bool:
 
 
 def report_input_errors() -> None:
-    """From now on an `InputError` that ends the program prints its message alone, and Ctrl-C prints `INTERRUPTED`.
-
-    Other exceptions keep their trace. Letters that a console cannot show are spelt out.
-    """
+    """From now on an `InputError` that ends the program prints its message alone, and Ctrl-C prints `INTERRUPTED`."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # standard error does so by itself
         sys.stdout.reconfigure(errors="backslashreplace")
 

@@ -37,13 +37,6 @@ def walk(
 
     Links to folders are followed, after the folders themselves. A folder that several ways lead to comes once. A link
     to a folder that holds the link is not followed.
-
-    Args:
-        root: where to begin.
-        onerror: called with the error of a folder that cannot be listed.
-
-    Yields:
-        A folder, the names of its folders, from which the caller may remove some, and those of its files.
     """
     seen, waiting = set(), [Path(root)]
     while waiting:
@@ -60,15 +53,7 @@ def walk(
 
 
 def check_ours(path: str | os.PathLike, ours: bool) -> None:
-    """Keeps a file or folder that is another program's.
-
-    Args:
-        path: to be written.
-        ours: whether nothing is there, or what DRIFT has written.
-
-    Raises:
-        InputError: unless it is.
-    """
+    """Refuses to write a file or folder unless it is `ours`: missing yet, or written by DRIFT."""
     if not ours:
         raise InputError(f"{path} was not written by DRIFT, and would be lost. Move it, or choose another output_dir.")
 
@@ -77,11 +62,7 @@ def check_ours(path: str | os.PathLike, ours: bool) -> None:
 def whole_file(path: str | os.PathLike) -> Iterator[Path]:
     """A temporary path in the same folder. It is renamed to `path` if the block succeeds, else removed.
 
-    Args:
-        path: file to write. Its folder is made if missing.
-
-    Yields:
-        The path to write to. It ends like `path`, since many writers take the format from the ending.
+    It ends like `path`, since many writers take the format from the ending. The folder is made if missing.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,14 +75,11 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
 
 
 def remove_partials(stem: Path) -> None:
-    """Removes what killed processes had begun to write of a result with `whole_file`. No process may be writing it.
-
-    Args:
-        stem: path of the result without its ending.
-    """
+    """Removes what killed processes had begun to write of the result `stem`. No process may be writing it."""
     begun = re.compile(rf"\.\d+-{re.escape(stem.name)}(_regions)?\.(nii\.gz|json|html|csv)")
-    for path in [path for path in stem.parent.iterdir() if begun.fullmatch(path.name)]:
-        path.unlink()
+    for path in list(stem.parent.iterdir()):
+        if begun.fullmatch(path.name):
+            path.unlink()
 
 
 def sha256(paths: Sequence[str | os.PathLike]) -> str:
@@ -109,18 +87,12 @@ def sha256(paths: Sequence[str | os.PathLike]) -> str:
     digest = hashlib.sha256()
     for path in paths:
         with open(path, "rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
+            hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
 
 
 def installed_file(package: str, path: str) -> Path | None:
-    """A file of an installed package; None where the package or the file is not there. The package is not imported.
-
-    Args:
-        package: its name on the package index.
-        path: of the file within the installation.
-    """
+    """A file of an installed package, which is not imported; None where the package or the file is not there."""
     try:
         file = Path(str(metadata.distribution(package).locate_file(path)))
     except metadata.PackageNotFoundError:

@@ -23,7 +23,6 @@ from .errors import InputError, few
 PROGRAM = ("monai", "bundle", "__main__.py")
 EVALUATED = ("$", "@", "%")  # a text that begins so is code, a reference or a file to a config
 
-
 # Name of an option of configs/inference.yaml -> how argparse takes it. docs/usage.md's table is made of it, too.
 OPTIONS: dict[str, dict[str, Any]] = {
     "slice_thickness": {
@@ -149,10 +148,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
 }
 
-NEEDS = {
-    "ignite": "pytorch-ignite tensorboard",
-    "skimage": "scikit-image",
-}  # module -> what installs it, and what it is used with
+# module -> what installs it, and what it is used with
+NEEDS = {"ignite": "pytorch-ignite tensorboard", "skimage": "scikit-image"}
 PATHS = (  # segmenter is a command, which begins with one
     *("input", "dataset_dir", "label_dir", "output_dir", "guide", "regions"),
     *("ckpt_path", "error_start", "shipped", "segmenter"),
@@ -169,11 +166,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def check_texts(options: Mapping[str, Any]) -> None:
-    """Refuses options whose text MONAI would evaluate, or look up, when it is put into a config.
-
-    Args:
-        options: name -> value, or a list or dictionary of values.
-    """
+    """Refuses options, name -> value, whose text MONAI would evaluate, or look up, when it is put into a config."""
     for name, value in options.items():
         for text in _texts(value):
             if text.startswith(EVALUATED):
@@ -190,10 +183,6 @@ def check_options(argv: Sequence[str] | None = None) -> None:
 
     Args:
         argv: the program and its arguments. None for those of this process.
-
-    Raises:
-        InputError: if a name is no option, a text would be evaluated, a path is read as something else than a text, or
-            a config names what is not in this bundle.
     """
     program, *typed = sys.argv if argv is None else argv
     if Path(program).parts[-3:] != PROGRAM or typed[:1] != ["run"]:
@@ -216,7 +205,6 @@ def check_options(argv: Sequence[str] | None = None) -> None:
 
 
 def _runner() -> list[str]:
-    """Options of MONAI's runner."""
     from monai.bundle import run
 
     return [name for name in signature(run).parameters if name != "override"]

@@ -22,11 +22,8 @@ from . import dicom
 
 itk, has_itk = optional_import("itk")
 
-ANALYZE_IMAGES = (
-    nib.AnalyzeImage,
-    nib.Spm99AnalyzeImage,
-    nib.Spm2AnalyzeImage,
-)  # exact types: NIfTI pairs derive from them
+# exact types: NIfTI pairs derive from them
+ANALYZE_IMAGES = (nib.AnalyzeImage, nib.Spm99AnalyzeImage, nib.Spm2AnalyzeImage)
 MOST_VOXELS = 2**30  # of a volume; a header of more is broken, or would fill the memory
 NO_SPACE = (
     "the NRRD header has no space: it is taken that its axes run to the patient's left, back and head. Check it, and "
@@ -36,24 +33,18 @@ NO_SFORM = "the sform of the header is no grid: the qform is used."
 
 
 class ScanReader(ImageReader):
-    """Reads one complete 3-D volume of real numbers, and what its file says of it.
-
-    Its two steps are those of MONAI: `read` opens a scan, `get_data` reads its voxels.
-    """
+    """Reads one complete 3-D volume of real numbers, and what its file says of it."""
 
     def verify_suffix(self, filename: Sequence[str | os.PathLike] | str | os.PathLike) -> bool:
         """Whether all names end as those of volumes do. A `dicom.Series` needs no ending."""
         return all(isinstance(one, dicom.Series) or ends_as(str(one), VOLUMES) for one in ensure_tuple(filename))
 
     def read(self, data: Any, **kwargs: Any) -> tuple[str, Any]:
-        """Opens a scan. The voxels of NIfTI and MGZ files are not read yet.
+        """Opens a scan: its name and its image, nibabel's or a `dicom.Volume`.
 
         Args:
-            data: path of a scan, or a `dicom.Series`. NIfTI and MGZ are opened by nibabel, NRRD and MetaImage by ITK.
+            data: path of a scan, or a `dicom.Series`. Voxels of NIfTI and MGZ files are not read yet.
             kwargs: none.
-
-        Returns:
-            The scan's name and its image: nibabel's, or a `dicom.Volume`.
         """
         (source,) = ensure_tuple(data)
         if isinstance(source, dicom.Series):
@@ -106,11 +97,7 @@ def header_file(path: Path) -> Path:
 
 
 def no_volume(image: Any) -> str | None:
-    """Why an image is no 3-D volume of real numbers, from its header alone; None if it is one.
-
-    Args:
-        image: what `ScanReader.read` opened.
-    """
+    """Why an image of `ScanReader.read` is no 3-D volume of real numbers, from its header alone; None if it is one."""
     if isinstance(image, dicom.Volume):
         return None
     dtype, shape = image.get_data_dtype(), tuple(int(n) for n in image.shape)
@@ -126,10 +113,7 @@ def no_volume(image: Any) -> str | None:
 def data_file(path: Path) -> Path | None:
     """The file with the voxels of an NRRD or MetaImage header; None where they follow the header itself.
 
-    A header may come from anybody. One that names another file of this machine would bring out its bytes as an image.
-
-    Raises:
-        InputError: if the header names several files, or one outside of its own folder.
+    A header may come from anybody. A name of another file of this machine would bring out its bytes as an image.
     """
     nrrd = ends_as(path, (".nrrd", ".nhdr"))
     field = rb"^[ \t]*data ?file[ \t]*:" if nrrd else rb"ElementDataFile\s*[=:]"
@@ -178,7 +162,6 @@ def _by_nibabel(path: Path) -> SpatialImage:
 
 
 def _names_its_space(path: Path) -> bool:
-    """Whether an NRRD header says to which side of the patient its axes run."""
     with open(path, "rb") as file:
         header = file.read(1 << 16).replace(b"\r", b"").partition(b"\n\n")[0]
     return bool(re.search(rb"^space *:", header, re.IGNORECASE | re.MULTILINE))
@@ -208,7 +191,6 @@ def _unreadable(name: object, error: Exception) -> InputError:
 
 
 def _voxels(name: str, image: Any) -> np.ndarray:
-    """`(X, Y, Z)` float32."""
     if why := no_volume(image):
         raise InputError(f"{name} {why}.")
     try:

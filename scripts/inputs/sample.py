@@ -29,9 +29,6 @@ def built_in_sample(output_dir: str | os.PathLike) -> Scan:
     Args:
         output_dir: where three files are written: `icbm152_truth.nii.gz`, the thick scan `icbm152.nii.gz`, and its
             sidecar with the slice thickness.
-
-    Raises:
-        InputError: if the folder cannot be written, or a package is not installed.
     """
     missing = [name for name in ("nilearn", "matplotlib") if find_spec(name) is None]  # the latter for its picture
     if missing:

@@ -19,11 +19,11 @@ class Scan:
         source: what `readers.ScanReader` reads.
         files: all that it is made of.
         result: path of its result, without the ending.
-        dataset: root of the BIDS dataset that it is from; None for none.
+        dataset: root of the BIDS dataset that it is from.
         stacks: where several make one volume, each of them, the reference first.
-        guide: a scan of another contrast of the same head; None for none.
+        guide: a scan of another contrast of the same head.
         guide_reason: why it was found to guide; empty for one that the user named.
-        truth: the sharp volume that it was made from; None where it is not known.
+        truth: the sharp volume that it was made from.
     """
 
     name: str

@@ -6,6 +6,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def _label_count(image: Any) -> int | None:
 
 
 def _shows_no_head(path: Path) -> str | None:
-    """Why a volume is no MR scan of a head, by its name, its sidecars and the b-values beside it; None if it may be."""
+    """Why a volume is no MR scan of a head, by its name and the files beside it; None if it may be."""
     if not bids.shows_anatomy(path.name):
         return (
             "its name says that it shows no anatomy but a mask, a map, a phase, a projection, or a functional, "
@@ -98,21 +99,26 @@ def _volume(path: Path, result: Path) -> Scan:
     data: list[Path | None] = []
     if ends_as(path, (".hdr",)):
         data = [path.with_suffix(ending) for ending in (".img", ".IMG")]
-    try:
-        data += [data_file(path)] if ends_as(path, ITK) else []
-    except InputError:  # which the reader says
-        data = []
+    elif ends_as(path, ITK):
+        with suppress(InputError):  # which the reader says
+            data = [data_file(path)]
     files = (path, *(one for one in data if one and one.is_file()), *bids.sidecars(path))
     return Scan(printable(str(path)), path, files, result)
+
+
+def _series(series: dicom.Series, result: Path) -> Scan:
+    return Scan(series.name, series, tuple(sorted({path for path, _ in series.images}, key=str)), result)
+
+
+def _result(output_dir: Path, path: Path) -> Path:
+    return output_dir / path.with_name(f"{stem(path.name)}_sr")
 
 
 def _dicom(source: Path | Sequence[Path], output_dir: Path, selection: Selection, longest_part: bool) -> list[Scan]:
     """The thick series among DICOM files. The others are logged with the reason."""
     found = []
     for one in dicom.find_series(source, selection.thin, longest_part, selection.asks_for):
-        files = tuple(Path(name) for name in sorted({str(path) for path, _ in one.images}))
-        scan = Scan(one.name, one, files, output_dir / f"{one.name}_sr")
-        wanted = selection.takes(one.name)
+        scan, wanted = _series(one, output_dir / f"{one.name}_sr"), selection.takes(one.name)
         if one.skipped and wanted:
             selection.skip(one.name, one.skipped)
         if wanted and not one.skipped:
@@ -149,10 +155,7 @@ def _folder(root: Path, output_dir: Path, selection: Selection, longest_part: bo
                     wanted.append(path)
                 elif not selection.shuts_out(name):
                     selection.beside.append(_volume(path, path))
-    found = [
-        _volume(path, output_dir / path.relative_to(root).with_name(f"{stem(path.name)}_sr"))
-        for path in _fit(wanted, root, selection)
-    ]
+    found = [_volume(path, _result(output_dir, path.relative_to(root))) for path in _fit(wanted, root, selection)]
     return found + _dicom(root, output_dir, selection, longest_part)
 
 
@@ -192,9 +195,8 @@ def _identity(scan: Scan) -> str:
     return os.path.abspath(scan.source) if isinstance(scan.source, Path) else scan.name
 
 
-def _shared_results(scans: Sequence[Scan]) -> list[Path]:
-    counts = Counter(scan.result for scan in scans)
-    return [result for result, count in counts.items() if count > 1]
+def _shared(results: Sequence[Path]) -> list[Path]:
+    return [result for result, count in Counter(results).items() if count > 1]
 
 
 def _set_apart(scans: Sequence[Scan], roots: Sequence[Path], output_dir: Path) -> list[Scan]:
@@ -202,47 +204,37 @@ def _set_apart(scans: Sequence[Scan], roots: Sequence[Path], output_dir: Path) -
 
     The results then keep the names of the scans' folders, below the folder that all have in common: those of
     `a/T2.nii` and `b/T2.nii` become `a/T2_sr` and `b/T2_sr`. Those of one folder keep the endings: `T2.nii_sr` and
-    `T2.mgz_sr`.
+    `T2.mgz_sr`. DICOM series and scans of datasets keep theirs.
 
     Args:
-        scans: those that are no DICOM and of no dataset are changed.
+        scans: to rebuild.
         roots: folders that the volumes were found in.
         output_dir: of the results.
     """
-
-    def moved(scan: Scan) -> Scan:
-        if not isinstance(scan.source, Path) or scan.dataset is not None:
-            return scan
-        path = Path(os.path.relpath(scan.source, common))
-        return replace(scan, result=output_dir / path.with_name(f"{stem(path.name)}_sr"))
-
-    def with_ending(scan: Scan) -> Scan:
-        if not isinstance(scan.source, Path) or scan.dataset is not None or scan.result not in shared:
-            return scan
-        return replace(scan, result=scan.result.with_name(f"{scan.source.name}_sr"))
-
-    if roots and _shared_results(scans):
+    paths = [scan.source if isinstance(scan.source, Path) and scan.dataset is None else None for scan in scans]
+    results = [scan.result for scan in scans]
+    if roots and _shared(results):
         common = os.path.commonpath([os.path.abspath(root) for root in roots])
-        scans = [moved(scan) for scan in scans]
-    shared = _shared_results(scans)
-    scans = [with_ending(scan) for scan in scans]
-    _check_results(scans)
-    return scans
+        below = [path and _result(output_dir, Path(os.path.relpath(path, common))) for path in paths]
+        results = [there or result for there, result in zip(below, results)]
+    shared = _shared(results)
+    results = [
+        result.with_name(f"{path.name}_sr") if path and result in shared else result
+        for path, result in zip(paths, results)
+    ]
+    apart = [replace(scan, result=result) for scan, result in zip(scans, results)]
+    _check_results(apart)
+    return apart
 
 
 def _check_results(scans: Sequence[Scan]) -> None:
-    """Refuses two scans with one result."""
-    for result in _shared_results(scans):
+    for result in _shared([scan.result for scan in scans]):
         first, second, *_ = (scan.name for scan in scans if scan.result == result)
         raise InputError(f"{first} and {second} would have one result, {result}. Rename one of them.")
 
 
 def takes_longest_part(missing_slices: str) -> bool:
-    """Whether a DICOM series that lacks slices is rebuilt in part, as the option says.
-
-    Raises:
-        InputError: if the option has another value.
-    """
+    """Whether a DICOM series that lacks slices is rebuilt in part, as the option says."""
     if missing_slices not in ("refuse", "longest"):
         raise InputError(f"missing_slices is {missing_slices!r}: expected refuse or longest. Set --missing_slices.")
     return missing_slices == "longest"
@@ -281,10 +273,6 @@ def scans(
         reference: which of them gives grid, place and units; null for the first.
         guide: a scan of another contrast of the same head, which guides all of them; `"auto"` for the best one that was
             found beside each, see `examination.guided`; null for none.
-
-    Raises:
-        InputError: if there is no such file or folder, no scan in it, none that is wanted, or two scans have one
-            result.
     """
     folder, longest_part = Path(output_dir), takes_longest_part(missing_slices)
     together = flag("together", together)
@@ -298,22 +286,18 @@ def scans(
     given = list(source) if isinstance(source, list | tuple) else [source]
     if "" in given:
         raise InputError("--input is empty: expected a scan, a folder, or a list of them. Leave it out for the sample.")
-    found: list[Scan] = []
-    roots: list[Path] = []
-    files: list[Path] = []
-    ends: list[int] = []  # of what each path added to what was found
+    groups, roots, files = list[list[Scan]](), list[Path](), list[Path]()
     for path in map(Path, map(str, given)):
-        ends.append(len(found))
         if path.is_dir() and bids.DESCRIPTION in _names(path):
-            found += _dataset(path, folder, selection)
+            groups.append(_dataset(path, folder, selection))
         elif path.is_dir():
-            found += _folder(path, folder, selection, longest_part)
+            groups.append(_folder(path, folder, selection, longest_part))
             roots.append(path)
         elif not path.is_file():
             raise InputError(f"{path} does not exist. Set the input to a scan, a folder, or a list of them.")
         elif ends_as(path, VOLUMES):
             path = header_file(path)
-            found += [_volume(path, folder / f"{stem(path.name)}_sr")] * selection.takes(path.name)
+            groups.append([_volume(path, _result(folder, Path(path.name)))] * selection.takes(path.name))
             roots.append(path.parent)
         elif dicom.is_dicom(path):
             files.append(path)
@@ -322,8 +306,10 @@ def scans(
                 f"{path} is no scan that can be read: expected a name ending in {', '.join(VOLUMES)}, or DICOM. Unpack "
                 "or convert it first."
             )
-    each_one_scan = not files and all(later - end == 1 for end, later in zip(ends, [*ends[1:], len(found)]))
-    found += _dicom(files, folder, selection, longest_part) if files else []
+    each_one_scan = not files and all(len(group) == 1 for group in groups)
+    if files:
+        groups.append(_dicom(files, folder, selection, longest_part))
+    found = [scan for group in groups for scan in group]
     selection.check()
     if not found:
         expected = f"no thick-slice scan was found. Expected files ending in {', '.join(VOLUMES)}, or DICOM series."
@@ -353,25 +339,15 @@ def _may_guide(scan: Scan) -> bool:
 
 
 def guide_named(path: str | os.PathLike, longest_part: bool = False) -> Scan:
-    """The scan that guides others, of a file or a folder with one DICOM series. It may be thin.
-
-    Args:
-        path: of the scan.
-        longest_part: see `takes_longest_part`.
-
-    Raises:
-        InputError: if there is no such scan, or more than one.
-    """
+    """The scan that guides others, of a file or a folder with one DICOM series. It may be thin."""
     path = Path(path)
     if path.is_file() and ends_as(path, VOLUMES):
         return _volume(header_file(path), path)
     if not path.exists():
         raise InputError(f"{path} does not exist. Set --guide to a scan, or to a folder with one DICOM series.")
-    series = [
-        one for one in dicom.find_series(path if path.is_dir() else [path], None, longest_part) if not one.skipped
-    ]
+    found = dicom.find_series(path if path.is_dir() else [path], None, longest_part)
+    series = [one for one in found if not one.skipped]
     if len(series) != 1:
         named = ", ".join(one.name for one in series) or "none"
         raise InputError(f"{path} holds {len(series)} DICOM series ({named}): expected one. Set --guide to its folder.")
-    files = tuple(Path(name) for name in sorted({str(file) for file, _ in series[0].images}))
-    return Scan(series[0].name, series[0], files, path)
+    return _series(series[0], path)

@@ -17,20 +17,18 @@ logger = logging.getLogger("drift")
 
 
 def _texts(option: str, value: Any, kind: str) -> list[str]:
-    """Values of an option that is given as one, as a list, or not at all."""
     texts = [str(one) for one in (value if isinstance(value, list | tuple) else [] if value is None else [value])]
     if not all(texts):
         raise InputError(f"--{option} is empty: expected {kind}. Leave it out for all scans.")
     return texts
 
 
-def _matches(name: str, pattern: str) -> bool:
-    """Whether a pattern matches a scan's name. That of a series matches its parts as well, `NAME-1` and so on."""
-    return fnmatchcase(name, pattern) or bool(re.fullmatch(r"-\d+", name.removeprefix(pattern)))
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a scan's name matches a pattern. The name of a series matches its parts as well, `NAME-1` and so on."""
+    return any(fnmatchcase(name, one) or re.fullmatch(r"-\d+", name.removeprefix(one)) for one in patterns)
 
 
 def _labels(option: str, value: Any, prefix: str) -> list[str]:
-    """Labels of a BIDS dataset, with their prefix."""
     labels = [prefix + one.removeprefix(prefix) for one in _texts(option, value, f"a label, such as {prefix}01")]
     for label in labels:
         if not re.fullmatch(rf"{prefix}[A-Za-z0-9]+", label):
@@ -41,7 +39,7 @@ def _labels(option: str, value: Any, prefix: str) -> list[str]:
 class Selection:
     """The scans that a user wants.
 
-    It is asked for every scan, with `takes`, and remembers them all. `check` then tells what matched nothing. `skipped`
+    It is asked for every scan, with `takes`, and remembers them all. `check` then says what matched nothing. `skipped`
     has the name of each scan that is wanted but not rebuilt, and why. `beside` has those that may guide others: the
     sharp ones, and those that `include` leaves out.
 
@@ -51,9 +49,6 @@ class Selection:
         exclude: shell patterns. None of them may match.
         participant_label: participants of BIDS datasets, with or without `sub-`.
         session_label: sessions of BIDS datasets, with or without `ses-`.
-
-    Raises:
-        InputError: if a pattern is empty, or a label is none.
     """
 
     def __init__(
@@ -88,15 +83,15 @@ class Selection:
         """
         self.names.append(name)
         self.present |= set(labels)
-        include = not self.patterns["include"] or any(_matches(name, one) for one in self.patterns["include"])
-        wanted = include and not self.shuts_out(name)
-        wanted = wanted and all(not given or set(given) & set(labels) for given in self.labels.values())
+        included = not self.patterns["include"] or _matches(name, self.patterns["include"])
+        labelled = all(not given or set(given) & set(labels) for given in self.labels.values())
+        wanted = included and labelled and not self.shuts_out(name)
         self.taken += wanted
         return wanted
 
     def shuts_out(self, name: str) -> bool:
         """Whether a pattern of `exclude` matches."""
-        return any(_matches(name, one) for one in self.patterns["exclude"])
+        return _matches(name, self.patterns["exclude"])
 
     def asks_for(self, name: str) -> bool:
         """Whether `include` has this very name, and no pattern that it happens to match."""
@@ -108,14 +103,10 @@ class Selection:
         logger.info(f"{name} is skipped: {why}.")
 
     def check(self) -> None:
-        """Logs how many scans are not wanted. It is called when `takes` has seen all.
-
-        Raises:
-            InputError: if a pattern or a label matches nothing that is there, or all together leave nothing.
-        """
+        """Logs how many scans are not wanted, when `takes` has seen all. What matches nothing is refused."""
         for option, patterns in self.patterns.items():
             for pattern in patterns:
-                if not any(_matches(name, pattern) for name in self.names):
+                if not any(_matches(name, [pattern]) for name in self.names):
                     raise InputError(f"--{option} {pattern} matches no scan: expected one of {few(self.names)}.")
         for option, labels in self.labels.items():
             for label in labels:

@@ -35,9 +35,8 @@ POCKETS = 0.01  # of the background: NaN within the head that is no signal, as w
 class LoadScand(MapTransform):
     """Reads scans and refuses what is no complete 3-D volume of finite numbers on an orthogonal grid.
 
-    Args:
-        keys: of what `readers.ScanReader` reads. It becomes a `(1, X, Y, Z)` float32 volume with an affine and the
-            reader's meta data. An image that a host has loaded already is checked and stays.
+    What `readers.ScanReader` reads becomes a `(1, X, Y, Z)` float32 volume with an affine and the reader's meta data.
+    An image that a host has loaded already is checked and stays.
     """
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
@@ -95,11 +94,7 @@ def _without_nan(volume: MetaTensor) -> MetaTensor:
 
 
 class UnitIntensityd(MapTransform):
-    """Maps the intensities of a volume's tissue to [0, 1], as `StackInferer` maps them to [-1, 1].
-
-    Args:
-        keys: of volumes. Intensities beyond tissue are cut off (`intensity.IntensityRange`).
-    """
+    """Maps intensities of tissue to [0, 1], as `StackInferer` maps them to [-1, 1]; others are cut off."""
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         result = dict(data)
@@ -121,9 +116,6 @@ class SettleAcquisitiond(MapTransform):
         slice_axis: array axis, 0 to 2; null for the one that the header names, else that of the largest spacing.
         profile: of the slices, see `profile.slice_profile`.
         isotropic: resamples the pixels to the target, so that the result has cubes for voxels.
-
-    Raises:
-        InputError: if an option is out of its range.
     """
 
     def __init__(
@@ -162,7 +154,7 @@ class SettleAcquisitiond(MapTransform):
                 if np.abs(edges / acquisition.target_spacing - 1).max() > ROUNDING - 1:
                     source = f"resampled from {edges[0]:.4g} x {edges[1]:.4g} mm by the option isotropic"
                     acquisition = replace(acquisition, sources={**acquisition.sources, "pixels": source})
-            self._tell(volume, result[key], acquisition)
+            self._log(volume, result[key], acquisition)
             acquisition.attach(result[key])
         return result
 
@@ -208,19 +200,17 @@ class SettleAcquisitiond(MapTransform):
     @staticmethod
     def _cubes(volume: MetaTensor, acquisition: Acquisition) -> MetaTensor:
         array, affine = volume.as_tensor(), volume.affine.numpy()
+        target = acquisition.target_spacing
         for axis in (a for a in range(3) if a != acquisition.slice_axis):
-            spacing = float(grid.voxel_spacing(affine)[axis])
-            fine = resample(array, axis, spacing, acquisition.target_spacing)
-            affine = grid.fine_affine(
-                affine, axis, array.shape[1 + axis], fine.shape[1 + axis], acquisition.target_spacing
-            )
+            fine = resample(array, axis, float(grid.voxel_spacing(affine)[axis]), target)
+            affine = grid.fine_affine(affine, axis, array.shape[1 + axis], fine.shape[1 + axis], target)
             array = fine
         if volume.min() >= 0:
             array = array.clamp(min=volume.min().item())  # splines undershoot
         return MetaTensor(array, affine=torch.from_numpy(affine), meta=grid.meta_without_affine(volume))
 
     @staticmethod
-    def _tell(scan: MetaTensor, volume: MetaTensor, acquisition: Acquisition) -> None:
+    def _log(scan: MetaTensor, volume: MetaTensor, acquisition: Acquisition) -> None:
         name, a = printable(str(scan.meta.get("filename_or_obj", "the scan"))), acquisition
         for warning in a.warnings:
             logger.warning(f"{name}: {warning}")

@@ -24,7 +24,6 @@ from pydicom.tag import Tag
 
 GZIP = b"\x1f\x8b"  # first bytes of a gzipped file
 MOST_BYTES = 2**28  # that a gzipped file is unpacked to; what is more is no image, but would fill the memory
-SAME_PLACE = 0.05  # mm between positions that count as rounding of the header
 
 ENHANCED_NAMES = {  # name of an attribute in multi-frame images: in classic ones
     "FrameType": "ImageType",
@@ -61,12 +60,11 @@ class Frame:
         name: of the series.
         instance: SOPInstanceUID and frame. Copies of a file share them.
         unfit: why the image cannot be a slice; None if it can.
-        distinctive: values of the attributes `DISTINCTIVE`.
+        distinctive: value of each of `DISTINCTIVE`, as text.
         shape: rows, columns.
         position: of the first pixel's centre, `(3,)`, LPS, mm.
         plane: `(8,)`: directions of a row and of a column, LPS; mm between rows, mm between columns.
         normal: of the plane, `(3,)`.
-        distance: of the plane from the origin, along the normal, mm.
         thickness: of the slice, mm; NaN where it is missing.
     """
 
@@ -75,12 +73,11 @@ class Frame:
     name: str
     instance: tuple[str, int]
     unfit: str | None
-    distinctive: list[str]
+    distinctive: dict[str, str]
     shape: tuple[int, int]
     position: np.ndarray
     plane: np.ndarray
     normal: np.ndarray
-    distance: float
     thickness: float
 
     @classmethod
@@ -100,12 +97,11 @@ class Frame:
             name=f"{number:03d}-{description}-{mark}",
             instance=(str(value(header, "SOPInstanceUID")), image[1]),
             unfit=unfit,
-            distinctive=[str(value(header, keyword)) for keyword in DISTINCTIVE],
+            distinctive={keyword: str(value(header, keyword)) for keyword in DISTINCTIVE},
             shape=(value(header, "Rows", 0), value(header, "Columns", 0)),
             position=position,
             plane=np.concatenate([row, column, spacing]),
             normal=normal,
-            distance=float(position @ normal),
             thickness=float(numbers(header, "SliceThickness", 1)[0]),
         )
 
@@ -122,12 +118,6 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         remarks.setLevel(level)
-
-
-def is_zipped(path: str | os.PathLike) -> bool:
-    """Whether a file is gzipped, by its first bytes."""
-    with open(path, "rb") as file:
-        return file.read(2) == GZIP
 
 
 def is_dicom(path: str | os.PathLike) -> bool:
@@ -147,10 +137,12 @@ def is_dicom(path: str | os.PathLike) -> bool:
 
 def read_dataset(path: str | os.PathLike, **options: Any) -> Dataset:
     """A DICOM file, gzipped or not."""
-    if not is_zipped(path):
+    with open(path, "rb") as file:
+        zipped = file.read(2) == GZIP
+    if not zipped:
         return dcmread(path, **options)
-    with gzip.open(path) as file:
-        content = io.BytesIO(file.read(MOST_BYTES + 1))
+    with gzip.open(path) as unpacked:
+        content = io.BytesIO(unpacked.read(MOST_BYTES + 1))
     if content.getbuffer().nbytes > MOST_BYTES:
         raise ValueError(f"it unpacks to more than {MOST_BYTES >> 20} MB: unpack it yourself")
     return dcmread(content, **{name: value for name, value in options.items() if name != "defer_size"})

@@ -38,8 +38,6 @@ ELSEWHERE = set(  # body parts (PS3.16, annex L) that are no head; those that en
     "PROSTATE RECTUM RIB SACRUM SCROTUM SHOULDER SPLEEN STERNUM STOMACH TESTIS THIGH THORAX THUMB TOE UTERUS WRIST"
     "".split()
 )
-
-
 HEAD = re.compile(r"(?<![a-z])(brain|head|skull|cerebr|schaedel|schädel|kopf|cerveau|encephale)", re.IGNORECASE)
 
 
@@ -48,14 +46,12 @@ def _kind(header: Dataset) -> uid.UID:
 
 
 def _words(header: Dataset) -> list[str]:
-    """Words of the header on the kind of image, in capitals, without spaces and underscores."""
     keywords = ("ImageType", "ComplexImageComponent", "VolumeBasedCalculationTechnique")
     said = [word for keyword in keywords for word in np.atleast_1d(value(header, keyword, []))]
     return [re.sub(r"[\W_]", "", str(word).upper()) for word in said]
 
 
 def _says(words: str) -> Callable[[Dataset], Any]:
-    """A test for any of some words."""
     return lambda header: set(words.split()) & set(_words(header))
 
 
@@ -121,17 +117,14 @@ def _units(header: Dataset) -> str | None:
     return said if said.lower() in ("rad", "hz", "s", "ms", "1/s", "mm^2/s", "mm2/s", "ppm", "t") else None
 
 
-def _orientation(header: Dataset) -> np.ndarray:
-    return numbers(header, "ImageOrientationPatient", 6).reshape(2, 3)
-
-
 def _no_geometry(header: Dataset) -> Any:
     asked = {"ImagePositionPatient": 3, "ImageOrientationPatient": 6, "PixelSpacing": 2}
     return any(np.isnan(numbers(header, keyword, count)).any() for keyword, count in asked.items())
 
 
 def _broken_geometry(header: Dataset) -> Any:
-    cosines = _orientation(header) @ _orientation(header).T
+    directions = numbers(header, "ImageOrientationPatient", 6).reshape(2, 3)
+    cosines = directions @ directions.T
     return abs(cosines - np.eye(2)).max() > 0.01 or numbers(header, "PixelSpacing", 2).min() <= 0
 
 
@@ -242,11 +235,7 @@ def shows_no_head(header: Dataset) -> str | None:
 
 
 def unfit(header: Dataset) -> str | None:
-    """Why an image cannot be part of a stack of MR slices, whatever it shows; None if it can.
-
-    Args:
-        header: classic, with its `file_meta`.
-    """
+    """Why an image cannot be part of a stack of MR slices, whatever it shows; None if it can."""
     return _first(header, (*OBJECTS, *FORMS))
 
 

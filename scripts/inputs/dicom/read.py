@@ -16,9 +16,10 @@ from pydicom.pixels import apply_modality_lut
 from ...errors import InputError
 from ...stack import grid
 from ...stack.intensity import intensity_range
-from .headers import SAME_PLACE, Frame, classic_headers, numbers, quiet, read_dataset, reason, value
+from .headers import Frame, classic_headers, numbers, quiet, read_dataset, reason, value
+from .places import EVEN, SAME_PLACE, SPACING_TOLERANCE, along, pitch, places
 from .policies import unfit
-from .select import EVEN, SPACING_TOLERANCE, Series, along, pitch, places
+from .select import Series
 
 logger = logging.getLogger("drift")
 
@@ -52,10 +53,6 @@ def read_series(series: Series) -> Volume:
 
     Padding (`PixelPaddingValue`, to `PixelPaddingRangeLimit`) is no signal: it becomes the floor of the rest
     (`intensity.intensity_range`), which is 0 in most scans.
-
-    Raises:
-        InputError: if a file is broken, a slice is missing, different images share a place, or slices lie unevenly,
-            along a tilted line or on a sheared grid.
     """
     if series.skipped:
         raise InputError(f"{series.name} was skipped: {series.skipped}. Give another series.")
@@ -102,14 +99,7 @@ def read_series(series: Series) -> Volume:
 
 @quiet()
 def read_headers(series: Series) -> tuple[list[Dataset], list[int]]:
-    """Reads what the headers of a series' slices say, without their pixels.
-
-    Returns:
-        Classic headers in the order of the slices of `read_series`, and the index of each in its file.
-
-    Raises:
-        InputError: if a file is gone or broken.
-    """
+    """Classic headers of a series, in the order of the slices of `read_series`, and the index of each in its file."""
     headers: dict[Frame, Dataset] = {}
     for path, members in groupby(series.images, key=lambda image: image[0]):
         try:

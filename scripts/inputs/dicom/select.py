@@ -19,7 +19,8 @@ from ...files import walk
 from ...stack import grid
 from ...stack.acquisition import ALREADY_THIN, is_thin
 from . import policies
-from .headers import CONTRAST, DISTINCTIVE, SAME_PLACE, Frame, classic_headers, is_dicom, quiet, read_dataset, reason
+from .headers import CONTRAST, DISTINCTIVE, Frame, classic_headers, is_dicom, quiet, read_dataset, reason
+from .places import SAME_PLACE, gaps, places, spacing
 
 logger = logging.getLogger("drift")
 
@@ -27,18 +28,12 @@ MAX_VOLUMES = 8  # more at one place are a dynamic, functional or diffusion seri
 SAME_PLANE = 0.5  # pixels by which planes may lie apart in the field of view, besides a turn of `grid.MAX_SHEAR`
 NEARLY_PARALLEL = 5  # degrees between slices that may be of one stack, were they not turned
 SAME_VALUE = 1.02  # ratio of times and angles that are one contrast: scanners adapt them a little from slice to slice
-SPACING_TOLERANCE = 0.01  # of the spacing: how far a slice may lie off the even grid
-EVEN = 0.1  # mm off the even grid that are always allowed: positions of one decimal
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".7z", ".rar")
 ENDINGS = tuple(f"{ending}{zipped}" for ending in (".dcm", ".ima", ".dicom") for zipped in ("", ".gz"))
-SEARCHED = [  # attributes that are read of a file to find out what it is
-    *map(Tag, policies.READ),
-    *map(Tag, DISTINCTIVE),
-    *map(
-        Tag, "PatientID PatientName StudyInstanceUID SeriesNumber SeriesDescription Rows Columns SliceThickness".split()
-    ),
-    *map(Tag, "SharedFunctionalGroupsSequence PerFrameFunctionalGroupsSequence".split()),
-]
+DESCRIBED = "PatientID PatientName StudyInstanceUID SeriesNumber SeriesDescription Rows Columns SliceThickness".split()
+GROUPS = ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence")
+# attributes that are read of a file to find out what it is
+SEARCHED = [Tag(one) for one in (*policies.READ, *DISTINCTIVE, *DESCRIBED, *GROUPS)]
 
 
 @dataclass(frozen=True)
@@ -66,7 +61,6 @@ class Series:
 
 
 def _files(source: str | os.PathLike | Sequence[str | os.PathLike]) -> list[Path]:
-    """Files of a folder at any depth, without hidden ones, or those of a list."""
     if not isinstance(source, str | os.PathLike):
         return list(dict.fromkeys(path for entry in source for path in _files(entry)))
     root = Path(source)
@@ -113,11 +107,8 @@ def find_series(
     2. The rest is split by orientation and matrix.
     3. Where images share a place, they are split by what tells them apart (`DISTINCTIVE`).
 
-    Gzipped files are read as they are. A warning names files that cannot be read but may be slices of a series that is
-    taken.
-
     Args:
-        source: a folder, searched at any depth; a file; or a list of them.
+        source: a folder, searched at any depth; a file; or a list of them. Gzipped files are read as they are.
         thin: slices that are no thicker and no farther apart than this, in mm, need no rebuilding; None takes them.
         longest_part: of a stack that lacks slices, take the longest part that lacks none. Otherwise all of it is taken,
             and `read_series` refuses it.
@@ -126,13 +117,8 @@ def find_series(
 
     Returns:
         The series, sorted by name.
-
-    Raises:
-        InputError: if there is no such file, or it is a zip file, gzipped or a DICOMDIR.
     """
-    strangers: list[Path] = []
-    unread: list[Path] = []
-    series: list[Series] = []
+    strangers, unread, series = list[Path](), list[Path](), list[Series]()
     by_series: dict[str, list[Frame]] = {}
     for path in tqdm(_files(source), desc="headers", unit="file", leave=False, delay=1, disable=None):
         if not is_dicom(path):
@@ -183,9 +169,7 @@ def _warn(series: list[Series], unread: list[Path]) -> None:
 
 def _stacks(frames: list[Frame], thin: float | None) -> Iterator[tuple[list[Frame], str | None]]:
     """Splits the images of one series into volumes, each with the reason to skip it or None."""
-    diffusion = next(
-        (frame.unfit for frame in frames if frame.unfit and policies.DIFFUSION_SERIES in frame.unfit), None
-    )
+    diffusion = next((one.unfit for one in frames if policies.DIFFUSION_SERIES in (one.unfit or "")), None)
     if diffusion:  # images without a b-value are of it, too
         frames = [frame if frame.unfit else replace(frame, unfit=diffusion) for frame in frames]
     for why in sorted({frame.unfit for frame in frames if frame.unfit}):
@@ -207,19 +191,18 @@ def _stacks(frames: list[Frame], thin: float | None) -> Iterator[tuple[list[Fram
         yield [frame for stack in parallel for frame in stack], f"{why}, as in a localizer"
         return
     torn = [stack for stack in parallel if any(_torn(stack, other) for other in parallel if other is not stack)]
-    if torn:
-        yield (
-            [frame for stack in torn for frame in stack],
-            f"{why}, which make one stack but for turns of more than {grid.MAX_SHEAR} degrees or other pixels. Export "
-            "the series again",
-        )
-    strays = [stack for stack in parallel if len(stack) < least and not any(stack is other for other in torn)]
-    if strays:
-        yield (
-            [frame for stack in strays for frame in stack],
-            f"{why}, and fewer than {grid.MIN_SLICES} slices of each of these",
-        )
-    for stack in (stack for stack in stacks if not any(stack is other for other in torn)):
+    strays = [stack for stack in parallel if len(stack) < least and stack not in torn]
+    for left, what in (
+        (
+            torn,
+            f", which make one stack but for turns of more than {grid.MAX_SHEAR} degrees or other pixels. Export the "
+            "series again",
+        ),
+        (strays, f", and fewer than {grid.MIN_SLICES} slices of each of these"),
+    ):
+        if left:
+            yield [frame for stack in left for frame in stack], why + what
+    for stack in (stack for stack in stacks if stack not in torn):
         volumes = _volumes(stack)
         if len(volumes) > MAX_VOLUMES:
             yield stack, f"{len(volumes)} volumes at one place: a dynamic, functional or diffusion series"
@@ -247,62 +230,21 @@ def _torn(stack: list[Frame], other: list[Frame]) -> bool:
     """Whether two groups of slices are parts of one stack: nearly parallel, and between or beside each other."""
     if stack[0].shape != other[0].shape or _turn(stack[0], other[0]) > NEARLY_PARALLEL:
         return False
-    own, union = max(_spacing(stack), _spacing(other)), _spacing([*stack, *other])
+    both = [*stack, *other]
     if min(len(stack), len(other)) < grid.MIN_SLICES:
-        return len(places([*stack, *other])) == len(places(stack)) + len(places(other))
-    return 1.5 * union < own
-
-
-def along(frames: Sequence[Frame]) -> np.ndarray:
-    """`(n,)`: where slices lie along their normal, in mm; headers may round the normal of each."""
-    return np.array([frame.position for frame in frames]) @ np.median([frame.normal for frame in frames], axis=0)
-
-
-def places(frames: Sequence[Frame]) -> list[list[Frame]]:
-    """Frames in order along the normal; those at the same place together."""
-    found: list[list[Frame]] = []
-    distances, begin = along(frames), -np.inf
-    for index in np.argsort(distances, kind="stable"):
-        if distances[index] - begin < SAME_PLACE:
-            found[-1].append(frames[index])
-        else:
-            found.append([frames[index]])
-            begin = distances[index]
-    return found
-
-
-def pitch(gaps: np.ndarray) -> float:
-    """Spacing of an even stack that may lack slices, from the gaps between those that are there, in mm.
-
-    It is the median, unless all gaps are multiples of the smallest one: then most of the stack's slices are missing.
-    """
-    usual, least = float(np.median(gaps)), float(gaps.min())
-    multiples = np.round(gaps / least)
-    even = (abs(gaps - multiples * least) <= multiples * max(SPACING_TOLERANCE * least, EVEN)).all()
-    return least if usual > 1.5 * least > 15 * EVEN and even else usual
-
-
-def _gaps(frames: Sequence[Frame]) -> np.ndarray:
-    """Distances between neighbouring places, in mm."""
-    return np.diff(along([place[0] for place in places(frames)]))
-
-
-def _spacing(frames: Sequence[Frame]) -> float:
-    """Distance between neighbouring places, in mm; 0 for fewer than `grid.MIN_SLICES`."""
-    gaps = _gaps(frames)
-    return pitch(gaps) if len(gaps) + 1 >= grid.MIN_SLICES else 0.0
+        return len(places(both)) == len(places(stack)) + len(places(other))
+    return 1.5 * spacing(both) < max(spacing(stack), spacing(other))
 
 
 def _unbroken(frames: list[Frame]) -> tuple[list[Frame], str]:
     """The longest part of a stack that lacks no slice, the first of equals, and what is said of it; empty for all."""
-    together = places(frames)
-    gaps = _gaps(frames) / _spacing(frames)
-    (breaks,) = np.nonzero(gaps > 1.5)
+    together, steps = places(frames), gaps(frames) / spacing(frames)
+    (breaks,) = np.nonzero(steps > 1.5)
     parts = np.split(np.arange(len(together)), breaks + 1)
     longest = max(parts, key=len)
     if len(parts) == 1 or len(longest) < grid.MIN_SLICES:
         return frames, ""
-    missing = int(np.round(gaps[breaks]).sum()) - len(breaks)
+    missing = int(np.round(steps[breaks]).sum()) - len(breaks)
     note = (
         f"{missing} of {len(together) + missing} slices are missing: {len(longest)} slices, the longest unbroken part, "
         "are rebuilt, and the others are left out."
@@ -310,35 +252,32 @@ def _unbroken(frames: list[Frame]) -> tuple[list[Frame], str]:
     return [frame for index in longest for frame in together[index]], note
 
 
-def _volumes(frames: list[Frame], first: int = 0) -> list[list[Frame]]:
+def _parts(frames: list[Frame], attribute: str, values: Sequence[str]) -> list[list[Frame]]:
+    return [[frame for frame in frames if frame.distinctive[attribute] == one] for one in values]
+
+
+def _volumes(frames: list[Frame], attributes: Sequence[str] = DISTINCTIVE) -> list[list[Frame]]:
     """Splits a stack by the first attribute that tells images at one place apart, and so on until none does.
 
     An attribute that would leave every other slice in each part numbers the slices, not the volumes.
-
-    Args:
-        frames: of the stack.
-        first: attribute of `DISTINCTIVE` to begin with.
     """
     together = places(frames)
-    for index in range(first, len(DISTINCTIVE)):
-        if any(len({frame.distinctive[index] for frame in place}) > 1 for place in together):
-            values = sorted({frame.distinctive[index] for frame in frames})
-            parts = [[frame for frame in frames if frame.distinctive[index] == value] for value in values]
-            if max(map(_spacing, parts)) <= 1.5 * _spacing(frames):
-                return [volume for part in parts for volume in _volumes(part, index + 1)]
+    for further, name in enumerate(attributes, start=1):
+        if any(len({frame.distinctive[name] for frame in place}) > 1 for place in together):
+            parts = _parts(frames, name, sorted({frame.distinctive[name] for frame in frames}))
+            if max(map(spacing, parts)) <= 1.5 * spacing(frames):
+                return [volume for part in parts for volume in _volumes(part, attributes[further:])]
     return [frames]
 
 
-def _said(frames: list[Frame], attribute: str) -> list[str]:
+def _different(frames: list[Frame], attribute: str) -> list[str]:
     """Values of an attribute that are different contrasts, in order; times and angles that hardly differ are one."""
-    index = DISTINCTIVE.index(attribute)
-    values = sorted({frame.distinctive[index] for frame in frames} - {"None"})
+    values = sorted({frame.distinctive[attribute] for frame in frames} - {"None"})
     try:
         ordered = sorted(values, key=float)
-        apart = [b for a, b in pairwise(ordered) if float(b) > SAME_VALUE * float(a)]
+        return ordered[:1] + [b for a, b in pairwise(ordered) if float(b) > SAME_VALUE * float(a)]
     except ValueError:  # words
         return values
-    return ordered[:1] + apart
 
 
 def _apart(frames: list[Frame]) -> list[list[Frame]]:
@@ -347,29 +286,26 @@ def _apart(frames: list[Frame]) -> list[list[Frame]]:
     Two echoes that lie half a slice apart are such stacks. One echo here and another there is none.
     """
     for attribute in CONTRAST:
-        values, index = _said(frames, attribute), DISTINCTIVE.index(attribute)
-        if len(values) > 1:
-            parts = [[frame for frame in frames if frame.distinctive[index] == value] for value in values]
-            if sum(map(len, parts)) == len(frames) and all(map(_whole, parts)):
-                return [volume for part in parts for volume in _apart(part)]
+        parts = _parts(frames, attribute, _different(frames, attribute))
+        if len(parts) > 1 and sum(map(len, parts)) == len(frames) and all(map(_whole, parts)):
+            return [volume for part in parts for volume in _apart(part)]
     return [frames]
 
 
 def _whole(frames: list[Frame]) -> bool:
     """Whether slices are an even stack that lacks none, by their thickness as well."""
-    spacing, thickness = _spacing(frames), float(np.nan_to_num(frames[0].thickness))
-    return 0 < spacing <= 1.5 * thickness and bool((abs(_gaps(frames) - spacing) <= SAME_PLACE + 0.1 * spacing).all())
+    pitch, thickness = spacing(frames), float(np.nan_to_num(frames[0].thickness))
+    return 0 < pitch <= 1.5 * thickness and bool((abs(gaps(frames) - pitch) <= SAME_PLACE + 0.1 * pitch).all())
 
 
 def _contrasts(frames: list[Frame]) -> str | None:
     """Why a stack is of several contrasts; None if it is of one."""
     for attribute, name in CONTRAST.items():
-        values = _said(frames, attribute)
+        values = [one.removesuffix(".0") for one in _different(frames, attribute)]
         if len(values) > 1:
-            said = few([one.removesuffix(".0") for one in values])
             return (
-                f"slices have {len(values)} {name} ({said}), which one volume has not. Export each of its volumes as a "
-                "series of its own"
+                f"slices have {len(values)} {name} ({few(values)}), which one volume has not. Export each of its "
+                "volumes as a series of its own"
             )
     return None
 
@@ -379,12 +315,12 @@ def _unfit_stack(frames: list[Frame], thin: float | None) -> str | None:
 
     Slices that are finer than one edge of their pixels are a reformat of thick slices, which lie along that edge.
     """
-    spacing, pixel = _spacing(frames), float(frames[0].plane[6:].max())
-    if not spacing:
+    pitch, pixel = spacing(frames), float(frames[0].plane[6:].max())
+    if not pitch:
         return f"fewer than {grid.MIN_SLICES} slices"
-    _, finer, largest = sorted([spacing, *frames[0].plane[6:]])
+    _, finer, largest = sorted([pitch, *frames[0].plane[6:]])
     if thin is not None and is_thin(float(largest), float(np.nan_to_num(frames[0].thickness)), float(finer), thin):
-        return f"{ALREADY_THIN}: slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm"
+        return f"{ALREADY_THIN}: slices {pitch:.3g} mm apart, pixels of {pixel:.3g} mm"
     at_once = int(np.median([len({frame.instance for frame in place}) for place in places(frames)]))
     if at_once > 1 and not _copies(frames):
         return f"{at_once} images at each place, which no attribute tells apart: an ASL, functional or repeated series"

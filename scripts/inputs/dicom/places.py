@@ -1,0 +1,54 @@
+"""Where slices lie along their normal: places, the gaps between them, and the spacing of an even stack, in mm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...stack import grid
+from .headers import Frame
+
+SAME_PLACE = 0.05  # mm between positions that count as rounding of the header
+SPACING_TOLERANCE = 0.01  # of the spacing: how far a slice may lie off the even grid
+EVEN = 0.1  # mm off the even grid that are always allowed: positions of one decimal
+
+
+def along(frames: Sequence[Frame]) -> np.ndarray:
+    """`(n,)`: where slices lie along their normal; headers may round the normal of each."""
+    return np.array([frame.position for frame in frames]) @ np.median([frame.normal for frame in frames], axis=0)
+
+
+def places(frames: Sequence[Frame]) -> list[list[Frame]]:
+    """Frames in order along the normal; those at the same place together."""
+    found: list[list[Frame]] = []
+    distances, begin = along(frames), -np.inf
+    for index in np.argsort(distances, kind="stable"):
+        if distances[index] - begin < SAME_PLACE:
+            found[-1].append(frames[index])
+        else:
+            found.append([frames[index]])
+            begin = distances[index]
+    return found
+
+
+def gaps(frames: Sequence[Frame]) -> np.ndarray:
+    """`(n - 1,)`: distances between neighbouring places."""
+    return np.diff(along([place[0] for place in places(frames)]))
+
+
+def pitch(gaps: np.ndarray) -> float:
+    """Spacing of an even stack that may lack slices, from the gaps between those that are there.
+
+    It is the median, unless all gaps are multiples of the smallest one: then most of the stack's slices are missing.
+    """
+    usual, least = float(np.median(gaps)), float(gaps.min())
+    multiples = np.round(gaps / least)
+    even = (abs(gaps - multiples * least) <= multiples * max(SPACING_TOLERANCE * least, EVEN)).all()
+    return least if usual > 1.5 * least > 15 * EVEN and even else usual
+
+
+def spacing(frames: Sequence[Frame]) -> float:
+    """Of neighbouring places; 0 for fewer than `grid.MIN_SLICES`."""
+    found = gaps(frames)
+    return pitch(found) if len(found) + 1 >= grid.MIN_SLICES else 0.0
