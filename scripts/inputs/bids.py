@@ -83,26 +83,21 @@ def volumes(root: Path) -> list[tuple[Path, str | None]]:
             path = folder / name
             if not ends_as(name, NIFTI):
                 continue
-            suffix = _parts(stem(name))[1]
             if folder.name != "anat" or not name.startswith("sub-"):
                 found[path] = ELSEWHERE
             elif ignored(path.relative_to(root).as_posix()):
                 found[path] = "a line of the dataset's .bidsignore names it"
             elif not shows_anatomy(name):
                 found[path] = "its name says that it is a mask, a map or a phase image"
+            elif (suffix := _parts(stem(name))[1]) not in WEIGHTED:
+                found[path] = f"{suffix} is none of the suffixes that are taken: {', '.join(sorted(WEIGHTED))}"
             else:
-                taken = ", ".join(sorted(WEIGHTED))
-                found[path] = (
-                    None if suffix in WEIGHTED else f"{suffix} is none of the suffixes that are taken: {taken}"
-                )
+                found[path] = None
     return sorted(found.items())
 
 
 def _ignored(root: Path) -> Callable[[str], bool]:
-    """A test whether a dataset's `.bidsignore` names a path, which is relative to its root.
-
-    The lines of the file are those of a gitignore file.
-    """
+    """A test whether a dataset's `.bidsignore`, in the syntax of gitignore, names a path, relative to its root."""
     path = root / ".bidsignore"
     if not path.is_file():
         return lambda name: False
@@ -127,8 +122,8 @@ def derivative_name(name: str) -> str:
     ['sub-01_desc-sr_T2w', 'sub-01_desc-preprocsr_T2w']
     """
     *entities, suffix = stem(name).split("_")
-    said = next((one for one in entities if one.startswith("desc-")), "desc-")
-    return "_".join([*(one for one in entities if one != said), f"{said}sr", suffix])
+    label = next((one for one in entities if one.startswith("desc-")), "desc-")
+    return "_".join([*(one for one in entities if one != label), f"{label}sr", suffix])
 
 
 def sidecars(path: str | os.PathLike) -> list[Path]:
@@ -138,33 +133,20 @@ def sidecars(path: str | os.PathLike) -> list[Path]:
     the root speaks of `sub-01/anat/sub-01_acq-tse_T2w.nii.gz`.
     """
     path = Path(path)
-    name = stem(path.name)
-    beside = path.with_name(name + ".json")
+    beside = path.with_name(stem(path.name) + ".json")
     found = [beside] if beside.is_file() else []
-    root = dataset_root(path)
-    if root is not None:
-        entities, suffix = _parts(name)
-        folder = path.absolute().parent
-        while True:
+    if (root := dataset_root(path)) is not None:
+        entities, suffix = _parts(stem(path.name))
+        for folder in (one for one in path.absolute().parents if one.is_relative_to(root)):
             for candidate in sorted(folder.glob(f"*{suffix}.json")):
                 theirs, kind = _parts(candidate.stem)
                 if kind == suffix and theirs <= entities and candidate.is_file() and candidate not in found:
                     found.append(candidate)
-            if folder == root:
-                break
-            folder = folder.parent
     return found
 
 
 def sidecar_value(path: str | os.PathLike, name: str) -> tuple[Any, Path | None]:
-    """Looks a field up in the sidecars of a scan.
-
-    Returns:
-        Its value and the nearest sidecar that has it; None and None where none has.
-
-    Raises:
-        InputError: if a sidecar is no JSON object.
-    """
+    """A field's value in the nearest sidecar that has it, and that sidecar; None and None where none has."""
     for sidecar in sidecars(path):
         try:
             value = json.loads(sidecar.read_text(encoding="utf-8")).get(name)
@@ -176,11 +158,7 @@ def sidecar_value(path: str | os.PathLike, name: str) -> tuple[Any, Path | None]
 
 
 def sidecar(path: str | os.PathLike) -> dict[str, Any]:
-    """All that the sidecars of a scan say; the nearest wins.
-
-    Raises:
-        InputError: if a sidecar is no JSON object.
-    """
+    """All that the sidecars of a scan say; the nearest wins."""
     found: dict[str, Any] = {}
     for one in reversed(sidecars(path)):
         try:
@@ -197,15 +175,13 @@ def scanner(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def skull_stripped(path: str | os.PathLike) -> bool | None:
-    """Whether a scan shows the brain alone; None where nothing says so.
+    """Whether a scan shows the brain alone, by its sidecars; None where nothing says so.
 
-    Its sidecars say it. Scans of raw datasets show what was scanned.
+    Scans of raw datasets show what was scanned.
     """
-    value, _ = sidecar_value(path, "SkullStripped")
-    root = dataset_root(path)
-    if value is None and root is not None and description(root).get("DatasetType", "raw") == "raw":
-        return False
-    return value
+    value, root = sidecar_value(path, "SkullStripped")[0], dataset_root(path)
+    raw = root is not None and description(root).get("DatasetType", "raw") == "raw"
+    return False if value is None and raw else value
 
 
 def description(root: Path) -> dict[str, Any]:

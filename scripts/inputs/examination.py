@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ..errors import InputError, few, printable
+from ..errors import InputError, few
 from ..files import stem
 from ..stack.grid import slice_axis, voxel_spacing
 from . import bids, dicom
@@ -56,7 +56,7 @@ def contrast_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Protocol:
-    """What headers and names say of a scan.
+    """What headers and names say of a scan of one stack.
 
     Attributes:
         head: patient and study of DICOM; folder, and what the name says before its contrast.
@@ -78,7 +78,7 @@ class Protocol:
 
     @classmethod
     def of(cls, scan: Scan) -> Protocol:
-        """Of a scan of one stack."""
+        """Reads it."""
         keys = ("EchoTime", "InversionTime", "RepetitionTime")
         if isinstance(scan.source, dicom.Series):
             header = dicom.read_headers(scan.source)[0][0]
@@ -143,14 +143,7 @@ def _before_contrast(name: str) -> str:
 
 
 class Role(NamedTuple):
-    """What a scan is to another.
-
-    Attributes:
-        scan: which is it.
-        what: it joins the other in one volume, guides it, or is left alone.
-        why: for people.
-        rank: of guides; the least is the best.
-    """
+    """What a scan is to another, and why; the guide of the least rank is the best."""
 
     scan: Scan
     what: Literal["joins", "guides", "is left alone"]
@@ -177,13 +170,11 @@ def guided(scans: Sequence[Scan], others: Sequence[Scan], may_guide: Callable[[S
             found = [Role(scan, "is left alone", str(error))]
         best = next((role for role in found if role.what == "guides" and may_guide(role.scan)), None)
         if best is not None:
-            logger.info(f"{printable(best.scan.name)} guides {printable(scan.name)}: {best.why}.")
+            logger.info(f"{best.scan.name} guides {scan.name}: {best.why}.")
             scan = replace(scan, guide=best.scan, guide_reason=best.why)
         else:
-            told = [f"{printable(role.scan.name)}: {role.why}" for role in found if role.what != "guides"]
-            logger.info(
-                f"{printable(scan.name)} has no guide. {few(told) if told else 'No scan of its head is there'}."
-            )
+            reasons = [f"{role.scan.name}: {role.why}" for role in found if role.what != "guides"]
+            logger.info(f"{scan.name} has no guide. {few(reasons) if reasons else 'No scan of its head is there'}.")
         result.append(scan)
     return result
 
@@ -198,9 +189,6 @@ def roles(scan: Scan, others: Sequence[Scan]) -> list[Role]:
     Args:
         scan: of one stack, or of several that lie otherwise.
         others: thick and thin scans, without results, maps, masks and localizers. The scan itself is passed over.
-
-    Raises:
-        InputError: if the geometry of the scan cannot be read.
     """
     own, each = Protocol.of(scan.each[0]), [one.source for one in scan.each]
     lies = _lies(scan.each[0])
@@ -222,19 +210,20 @@ def _role(own: Protocol, lies: tuple[np.ndarray, np.ndarray], other: Scan) -> Ro
     turned = abs(float(normal @ directions[:, thick])) < PARALLEL
     if why is None and not (own.weighting and theirs.weighting):
         return Role(other, "is left alone", "neither its name nor its header says that it is of another contrast")
+    if why is None and turned:
+        return Role(other, "joins", "it has the same contrast and another direction")
     if why is None:
-        what: Literal["joins", "is left alone"] = "joins" if turned else "is left alone"
-        return Role(other, what, f"it has the same contrast and {'another' if turned else 'the same'} direction")
+        return Role(other, "is left alone", "it has the same contrast and the same direction")
     if edges.max() <= ISOTROPIC * edges.min() and edges.max() <= THINNER * spacing:
-        kind, said = 0, f"its voxels of {edges.max():.2g} mm are isotropic"
+        kind, sharp = 0, f"its voxels of {edges.max():.2g} mm are isotropic"
     elif turned and edges[int(np.abs(normal @ directions).argmax())] <= THINNER * spacing:
-        kind, said = 1, "its slices lie in another direction"
+        kind, sharp = 1, "its slices lie in another direction"
     elif not turned and edges[thick] <= THINNER * spacing:
-        kind, said = 2, f"its slices are {edges[thick]:.2g} mm apart, not {spacing:.2g} mm"
+        kind, sharp = 2, f"its slices are {edges[thick]:.2g} mm apart, not {spacing:.2g} mm"
     else:
         return Role(other, "is left alone", f"it is not sharp across the slices: {edges[thick]:.2g} mm apart")
     best = BEST.index(theirs.weighting) if theirs.weighting in BEST else len(BEST)
-    return Role(other, "guides", f"{why}; {said}", (kind, best, bool(theirs.agent)))
+    return Role(other, "guides", f"{why}; {sharp}", (kind, best, bool(theirs.agent)))
 
 
 def _lies(scan: Scan) -> tuple[np.ndarray, np.ndarray]:
@@ -263,9 +252,6 @@ def grouped(scans: Sequence[Scan], named: Sequence[Scan], reference: str | None 
         named: those of them that were given by name, where several were.
         reference: a shell pattern on paths and series' names. In each group the first scan that it matches gives grid,
             place and units. None for the first scan.
-
-    Raises:
-        InputError: if the pattern matches no scan, or scans that were named are of different contrasts.
     """
     if reference is not None and not any(_matches(scan, reference) for scan in scans):
         names = few([scan.name for scan in scans])
@@ -287,10 +273,10 @@ def grouped(scans: Sequence[Scan], named: Sequence[Scan], reference: str | None 
             groups.append([scan])
     for (scan,) in (group for group in groups if len(group) == 1):
         same = [one for one in scans if one is not scan and protocols[one].head == protocols[scan].head]
-        told = [f"not with {printable(one.name)}, for {_apart(protocols[scan], protocols[one])}" for one in same]
-        why = few(told) if told else "no other stack of its head and contrast is there"
-        logger.info(f"{printable(scan.name)} is left alone: {why}.")
-    return [_one(group, reference) for group in groups]
+        reasons = [f"not with {one.name}, for {_apart(protocols[scan], protocols[one])}" for one in same]
+        why = few(reasons) if reasons else "no other stack of its head and contrast is there"
+        logger.info(f"{scan.name} is left alone: {why}.")
+    return [group[0] if len(group) == 1 else _one(group, reference) for group in groups]
 
 
 def _apart(one: Protocol, other: Protocol) -> str | None:
@@ -311,17 +297,14 @@ def _matches(scan: Scan, pattern: str) -> bool:
 
 
 def _one(group: Sequence[Scan], reference: str | None) -> Scan:
-    """The scan that a group is; a scan that is left alone is its own."""
-    if len(group) == 1:
-        logger.info(f"{printable(group[0].name)} is left alone: no other stack of its head and contrast is there.")
-        return group[0]
+    """The scan that a group is."""
     first = next((scan for scan in group if reference is not None and _matches(scan, reference)), group[0])
     stacks = (first, *(scan for scan in group if scan is not first))
-    logger.info(f"{len(stacks)} stacks go together: " + ", ".join(printable(scan.name) for scan in stacks) + ".")
+    logger.info(f"{len(stacks)} stacks go together: " + ", ".join(scan.name for scan in stacks) + ".")
     if first.dataset is not None:
         *entities, suffix = first.result.name.split("_")
-        *kept, said = [one for one in entities if not ORIENTATION.fullmatch(one)]  # desc-sr, see `bids.derivative_name`
-        result = "_".join([*kept, f"{said.removesuffix('sr')}together", suffix])
+        *kept, label = [one for one in entities if not ORIENTATION.fullmatch(one)]  # of `bids.derivative_name`: desc-sr
+        result = "_".join([*kept, f"{label.removesuffix('sr')}together", suffix])
     else:
         result = f"{first.result.name.removesuffix('_sr')}_together_sr"
     return replace(

@@ -68,16 +68,20 @@ class ScanReader(ImageReader):
         """
         name, image = img
         image = _on_a_grid(image)
-        array = image.array if isinstance(image, dicom.Volume) else _voxels(name, image)
-        meta = {"filename_or_obj": name, "affine": image.affine, "stated": _stated(image)}
-        if isinstance(image, nib.Nifti1Pair):
-            meta["header"] = _header(image)
+        meta: dict[str, Any] = {"filename_or_obj": name, "affine": image.affine, "original_channel_dim": "no_channel"}
+        facts: dict[str, Any] = {}
+        source, warning = "", None
         if isinstance(image, dicom.Volume):
+            array, warning = image.array, image.note
+            facts, source = {"slice_axis": 2, "slice_thickness": image.slice_thickness}, "the DICOM header"
             meta["series"] = {"series": image.description, "date": image.date}
-            meta |= {"warning": image.note} if image.note else {}
-        elif warning := getattr(image, "extra", {}).get("warning"):
-            meta["warning"] = warning
-        return array, {**meta, "original_channel_dim": "no_channel"}
+        else:
+            array, warning = _voxels(name, image), getattr(image, "extra", {}).get("warning")
+        if isinstance(image, nib.Nifti1Pair):
+            facts, source = {"slice_axis": image.header.get_dim_info()[2]}, "the NIfTI header (dim_info)"
+            meta["header"] = _header(image)
+        meta["stated"] = {fact: [value, source] for fact, value in facts.items() if value is not None}
+        return array, {**meta, **({"warning": warning} if warning else {})}
 
 
 def is_header(path: Path) -> bool:
@@ -209,17 +213,6 @@ def _voxels(name: str, image: Any) -> np.ndarray:
         raise InputError(f"{name} states its lengths in {unit}s: expected mm. Scale its affine and save it in mm.")
     with np.errstate(over="ignore"):  # infinity is refused later
         return array.reshape(array.shape[:3]).astype(np.float32)
-
-
-def _stated(image: SpatialImage | dicom.Volume) -> dict[str, list]:
-    """What a file says of its acquisition: name -> [value, source]."""
-    if isinstance(image, dicom.Volume):
-        facts = {"slice_axis": 2, "slice_thickness": image.slice_thickness}
-        source = "the DICOM header"
-    else:
-        axis = image.header.get_dim_info()[2] if isinstance(image, nib.Nifti1Pair) else None
-        facts, source = {"slice_axis": axis}, "the NIfTI header (dim_info)"
-    return {name: [value, source] for name, value in facts.items() if value is not None}
 
 
 def _header(image: nib.Nifti1Pair) -> dict[str, int]:

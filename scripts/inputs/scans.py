@@ -60,8 +60,7 @@ def _shows_no_head(path: Path) -> str | None:
 def _unfit(path: Path, thin: float | None) -> str | None:
     """Why a volume of a folder is not rebuilt; None for scans, and for broken files, which fail when they are read.
 
-    Thin scans are taken where `thin` is None. The header is looked at first. Voxels are read only where it leaves it
-    open.
+    Thin scans are taken where `thin` is None. Voxels are read only where the header leaves it open.
     """
     if ends_as(path, ANALYZE) and not is_header(path):
         return "it is no header of a volume"
@@ -323,19 +322,16 @@ def scans(
         _check_results(result)
     if str(guide).lower() in ("auto", "true"):
         return guided(result, selection.beside, _may_guide)
-    if guide is not None:
-        named_guide = guide_named(guide, longest_part)
-        result = [
-            scan if _identity(scan) == _identity(named_guide) else replace(scan, guide=named_guide) for scan in result
-        ]
-    return result
+    if guide is None:
+        return result
+    one = guide_named(guide, longest_part)
+    return [scan if _identity(scan) == _identity(one) else replace(scan, guide=one) for scan in result]
 
 
 def _may_guide(scan: Scan) -> bool:
-    """Whether a scan is one of a head, which it need not be where it was passed over."""
-    if not isinstance(scan.source, Path):
-        return True
-    return _shows_no_head(scan.source) is None and _unfit(scan.source, None) is None
+    """Whether a scan shows a head, which it need not where it was passed over."""
+    path = scan.source
+    return isinstance(path, dicom.Series) or (_shows_no_head(path) is None and _unfit(path, None) is None)
 
 
 def guide_named(path: str | os.PathLike, longest_part: bool = False) -> Scan:
