@@ -229,5 +229,5 @@ def _rebuild(scan: Any, guide: Any, options: Mapping[str, Any], config: str | No
     if rebuilt.error_map is not None:
         width = rebuilt.error_map.half_width(maps.confidence)
         result.error_map = nifti_image(width, header)
-        result.record["ErrorMap"] = describe_error_map(rebuilt, width, rebuilt.error_map.noise, maps)
+        result.record["ErrorMap"] = describe_error_map(rebuilt, width, maps)
     return result

@@ -34,7 +34,7 @@ which settings, and how it agrees with the measured slices; summary.csv has a li
 def check_derivative_folder(folder: str | os.PathLike) -> None:
     """Refuses a folder that is, or lies within, a dataset of another program, but for its `derivatives`."""
     root = dataset_root(Path(folder).resolve())
-    within = root is not None and Path(folder).resolve().relative_to(root).parts
+    within = Path(folder).resolve().relative_to(root).parts if root is not None else ()
     if root is not None and within and within[0] != "derivatives" and not by_drift(root):
         raise InputError(
             f"output_dir {folder} is a part of the dataset {root}: expected a folder outside of it, or one such as "
@@ -52,7 +52,7 @@ def check_derivative_folder(folder: str | os.PathLike) -> None:
 def container(root: Path = Path("/")) -> dict[str, str]:
     """The container that this process runs in, as `GeneratedBy` names it; empty outside of any.
 
-    Apptainer tells its image. Podman and Docker do not: the image has its tag in `DRIFT_IMAGE`.
+    Apptainer names its image. Podman and Docker do not: the image has its tag in `DRIFT_IMAGE`.
     """
     image, tag = os.environ.get("APPTAINER_CONTAINER", ""), os.environ.get("DRIFT_IMAGE")
     if image:
@@ -71,12 +71,8 @@ def _citation(source: Path, version: str) -> dict[str, Any]:
     origin = description(source)
     name, names = origin.get("Name", source.name), origin.get("Authors")
     authors = [{"name": str(one)} for one in (names if isinstance(names, list) else ()) or [f"the authors of {name}"]]
-    software = {
-        "type": "software",
-        "title": NAME,
-        "version": version,
-        "authors": [{"name": "the DRIFT bundle's contributors"}],
-    }
+    ours = [{"name": "the DRIFT bundle's contributors"}]
+    software = {"type": "software", "title": NAME, "version": version, "authors": ours}
     return {
         "cff-version": "1.2.0",
         "message": "Cite the dataset whose scans were rebuilt, the software, and the paper of its method.",
@@ -88,17 +84,12 @@ def _citation(source: Path, version: str) -> dict[str, Any]:
 
 
 def write_description(folder: str | os.PathLike, source: Path, version: str) -> None:
-    """Makes a folder of results a BIDS derivative.
-
-    The authors are those of the source. A README, `CITATION.cff` or `.bidsignore` that is there stays.
+    """Makes a folder of results a BIDS derivative. A README, `CITATION.cff` or `.bidsignore` that is there stays.
 
     Args:
         folder: of the results.
-        source: root of the dataset they come from.
+        source: root of the dataset they come from, whose authors it names.
         version: of the bundle.
-
-    Raises:
-        InputError: if the folder has results of another dataset, to which its link leads.
     """
     check_derivative_folder(folder)
     links = description(Path(folder)).get("DatasetLinks")
@@ -108,7 +99,6 @@ def write_description(folder: str | os.PathLike, source: Path, version: str) -> 
             f"output_dir {folder} has the results of {earlier.resolve()}: those of {source} would lose their source "
             "there. Choose another one for each dataset."
         )
-    origin = description(source)
     made_in = container()
     content = {
         "Name": NAME,
@@ -119,7 +109,8 @@ def write_description(folder: str | os.PathLike, source: Path, version: str) -> 
     }
     texts = {Path(folder, DESCRIPTION): json.dumps(content, indent=1) + "\n"}
     if not list(Path(folder).glob("README*")):
-        texts[Path(folder, "README")] = README.format(name=origin.get("Name", source.name), version=version)
+        name = description(source).get("Name", source.name)
+        texts[Path(folder, "README")] = README.format(name=name, version=version)
     ignore, cff = Path(folder, ".bidsignore"), Path(folder, CITATION)
     if not ignore.exists():
         texts[ignore] = IGNORED

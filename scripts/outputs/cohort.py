@@ -78,16 +78,13 @@ def keep_summary(
     skipped: Sequence[tuple[str, str]] = (),
     allow_failures: bool = False,
 ) -> None:
-    """Writes `summary.csv` and `index.html` as the work goes on, in the order of the scans, and tells of each scan.
+    """Writes `summary.csv` and `index.html` as the work goes on, in the order of the scans, and logs each scan.
 
     Args:
         rows: (index of the scan, row of `rebuild_scan`), in the order in which scans are done.
         scans, output: of the run.
         skipped: other scans that are not rebuilt, each with the reason: `Selection.skipped`.
-        allow_failures: whether the exit code is 0 in any case.
-
-    Raises:
-        SystemExit: with exit code 1, at the end, if a scan failed or all were skipped.
+        allow_failures: whether the exit code is 0 in any case, and not 1 if a scan failed or all were skipped.
     """
     allowed = flag("allow_failures", allow_failures)
     left_out = [{"input": name, "outcome": "skipped", "warnings": why} for name, why in skipped]

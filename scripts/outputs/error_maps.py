@@ -50,12 +50,11 @@ def asked(maps: ErrorMaps) -> dict[str, Any]:
     return {"Confidence": maps.confidence, "Regions": regions, "Calibration": calibration}
 
 
-def describe_error_map(rebuilt: Rebuilt, width: MetaTensor, noise: float, maps: ErrorMaps) -> dict[str, Any]:
-    """What the record says of an error map.
+def describe_error_map(rebuilt: Rebuilt, width: MetaTensor, maps: ErrorMaps) -> dict[str, Any]:
+    """What the record says of an error map with these half-widths.
 
-    Returns:
-        `Median`, the half-width of the median voxel of the head, in the scan's units; `MedianOfRange`, the same as a
-        share of the range of its tissue; `Noise`, that of the slices, as such a share; and what `asked` says.
+    `Median` is the half-width of the median voxel of the head, in the scan's units, `MedianOfRange` the same as a
+    share of the range of its tissue, `Noise` the noise of the slices as such a share.
     """
     low, high, _ = intensity_range(rebuilt.measured.as_tensor())
     try:
@@ -66,7 +65,7 @@ def describe_error_map(rebuilt: Rebuilt, width: MetaTensor, noise: float, maps: 
         "Description": f"Half-width of the interval that holds the truth in {maps.confidence:.0%} of voxels.",
         "Median": float(f"{median:.5g}"),
         "MedianOfRange": float(f"{median / (high - low):.4g}"),
-        "Noise": float(f"{noise:.4g}"),
+        "Noise": float(f"{rebuilt.error_map.noise:.4g}"),  # type: ignore[union-attr]  # there is one
         **asked(maps),
     }
 
@@ -89,17 +88,11 @@ def clear_error_map(stem: Path) -> None:
 
 
 def regions_on(labels: str, shape: Sequence[int], affine: Tensor) -> tuple[np.ndarray, dict[int, float]]:
-    """A label map on the grid of a result.
+    """A label map on the grid of a result, `(X, Y, Z)`, and the volume of each label in its file, in mm3.
 
     Args:
         labels: file, on any grid. It is 0 outside of all regions, and by its affine in the place of the scan.
         shape, affine: `(X, Y, Z)` and `(4, 4)`, of the result.
-
-    Returns:
-        Labels, `(X, Y, Z)`, and the volume of each in the file, in mm3.
-
-    Raises:
-        InputError: if it holds no whole numbers, or none where the scan is.
     """
     read = LoadScand("label")({"label": labels})["label"]
     values, counts = np.unique(np.asarray(read), return_counts=True)
@@ -119,13 +112,7 @@ def regions_on(labels: str, shape: Sequence[int], affine: Tensor) -> tuple[np.nd
     return regions, volumes
 
 
-def write_regions(
-    path: Path,
-    result: MetaTensor,
-    width: MetaTensor,
-    maps: ErrorMaps,
-    thickness: float,
-) -> None:
+def write_regions(path: Path, result: MetaTensor, width: MetaTensor, maps: ErrorMaps, thickness: float) -> None:
     """Writes a table: each label's voxels, volume, mean and the half-width of the mean's 95 % interval.
 
     The errors of neighbours go together. So a mean's error is not the voxels' error over the root of their number
@@ -133,15 +120,12 @@ def write_regions(
 
     Args:
         path: file to write.
-        result: `(X, Y, Z)` with its affine.
-        width: `(X, Y, Z)`, its error map.
+        result, width: `(X, Y, Z)`, the volume with its affine, and its error map.
         maps: how the error map was made.
         thickness: of the slices, in mm.
     """
-    calibration = maps.calibration
-    if maps.regions is None or calibration is None:
-        raise ValueError("no label map, or no calibration: `ErrorMaps` says whether there are regions.")
-    regions, whole = regions_on(maps.regions, result.shape, result.affine)
+    calibration: Any = maps.calibration
+    regions, whole = regions_on(str(maps.regions), result.shape, result.affine)
     volumes, halves = (volume.as_tensor().double().numpy() for volume in (result, width))
     factors = [calibration.factor(thickness, one) for one in (FITTED, maps.confidence)]
     voxel = float(np.prod(voxel_spacing(result.affine)))
@@ -151,8 +135,8 @@ def write_regions(
         size = voxel * int(inside.sum())
         half = np.sqrt(np.mean(halves[inside] ** 2)) * factors[0] / factors[1] * calibration.region_factor(size)
         seen = size >= SEEN * whole[int(label)]
-        said = (f"{volumes[inside].mean():.6g}", f"{half:.4g}") if seen else ("", "")
-        rows.append((label, int(inside.sum()), f"{size:.6g}", *said))
+        mean = (f"{volumes[inside].mean():.6g}", f"{half:.4g}") if seen else ("", "")
+        rows.append((label, int(inside.sum()), f"{size:.6g}", *mean))
     table = pd.DataFrame(rows, columns=["label", "voxels", "volume_mm3", "mean", "half_width_95"])
     with whole_file(path) as partial:
         table.to_csv(partial, index=False, lineterminator="\n")

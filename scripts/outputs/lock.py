@@ -15,10 +15,7 @@ def alone(path: Path, wait: bool = True) -> Iterator[None]:
 
     Args:
         path: file, or result without its ending. Its folder is made if missing.
-        wait: for another process that has it.
-
-    Raises:
-        filelock.Timeout: if another process has it, and `wait` is false.
+        wait: for another process that has it; else there is a `filelock.Timeout`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_name(f".{path.name}.lock"))

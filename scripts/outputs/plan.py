@@ -100,13 +100,15 @@ def _row(scan: Scan, rebuilder: Rebuilder, stopwatch: Stopwatch, output: Output)
             check_scan(scan, stacks, rebuilder, output)
         measured, a = stacks[0], Acquisition.of(stacks[0])
         idle = len(stacks) == 1 and (a.at_target or bool(measured.min() == measured.max()))
-        seconds = (
-            0.0 if done or idle else sum(stopwatch.seconds(one) for one in stacks if not Acquisition.of(one).at_target)
-        )
+        slow = [] if done or idle else [one for one in stacks if not Acquisition.of(one).at_target]
+        seconds = sum(map(stopwatch.seconds, slow))
     except Exception as error:  # noqa: BLE001  # a row that says so
         return row | {"what": "will fail", "why": str(input_error(error) or error)}
     page = beside(scan.result, ".html").name
     kept = "will write page" if output.report and done and page not in done["Results"] else "is complete"
+    why = [f"{name}: {a.sources[key]}" for name, key in SOURCES.items()]
+    if scan.guide is not None:
+        why.append(f"guide: {scan.guide.name}" + f", for {scan.guide_reason}" * bool(scan.guide_reason))
     return row | {
         "what": kept if done else "will copy" if idle else "will rebuild" if len(stacks) == 1 else "will join",
         "result": str(scan.result if output.as_dicom(scan) else beside(scan.result, ".nii.gz")),
@@ -115,15 +117,8 @@ def _row(scan: Scan, rebuilder: Rebuilder, stopwatch: Stopwatch, output: Output)
         "steps": 0 if idle else rebuilder.inferer.step_count(a),
         "seconds": None if done else round(seconds, 1),
         **({"guide": scan.guide.name} if scan.guide is not None else {}),
-        "why": "; ".join([*(f"{name}: {a.sources[key]}" for name, key in SOURCES.items()), *_guided(scan)]),
+        "why": "; ".join(why),
     }
-
-
-def _guided(scan: Scan) -> list[str]:
-    """Which scan guides it, and why, for people; nothing where none does."""
-    if scan.guide is None:
-        return []
-    return [f"guide: {scan.guide.name}" + f", for {scan.guide_reason}" * bool(scan.guide_reason)]
 
 
 def duration(seconds: float) -> str:
@@ -155,9 +150,7 @@ def list_scans(
     skipped: Sequence[tuple[str, str]] = (),
     allow_failures: bool = False,
 ) -> None:
-    """Lists on stdout what a run would do, and ends the program, if a dry run is asked for.
-
-    The times are estimates.
+    """Lists on stdout what a run would do, and ends the program with its exit code, if a dry run is asked for.
 
     Args:
         dry_run: true for a table, "json" for a list of objects. If false, nothing happens. The table leaves out what is
@@ -165,9 +158,6 @@ def list_scans(
         rebuilder, output, scans: of the run.
         skipped: other scans, which are not rebuilt, each with the reason.
         allow_failures: whether the exit code is 0 in any case.
-
-    Raises:
-        SystemExit: after the list, with the exit code that the run would have.
     """
     as_json = dry_run == "json"
     if not (as_json or flag("dry_run", dry_run)):

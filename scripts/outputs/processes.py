@@ -22,10 +22,7 @@ JOB = "DRIFT_JOB"  # the environment of a command that another one has started
 def started_again(times: int) -> Iterator[None]:
     """Runs the command of this process so many more times, beside the block. What is not done at its end is left.
 
-    The threads of this process are shared out among all. The others are silent.
-
-    Raises:
-        InputError: if this process is no command with --jobs: another program is not run again.
+    The threads of this process are shared out among all. The others are silent. Another program is not run again.
     """
     words = sys.argv[1:]
     typed = any(word.startswith("--jobs") for word in words) and sys.orig_argv[-len(words) :] == words

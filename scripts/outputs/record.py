@@ -53,6 +53,11 @@ WITHOUT_EFFECT = {  # ids of the config that change no result; of bfloat16 the o
     *("error_map", "error_maps", "confidence", "regions", "spread"),
 }
 LARGEST_STEP_RATIO = 1000.0  # stands for infinity, which JSON does not know
+UNKNOWN = (OSError, ValueError, TypeError, LookupError, AttributeError)  # there is no record, or it is not one of ours
+GUIDE_PLACED = (
+    "registered: the head had turned by {Degrees:.1f} degrees and moved by {Millimetres:.1f} mm; likeness "
+    "{Likeness:.2f}"
+)
 RAW = "bids:raw:"  # begins the URI of a source within a BIDS dataset
 
 
@@ -63,9 +68,9 @@ def beside(stem: Path, ending: str) -> Path:
 
 def state(path: Path) -> dict[str, Any]:
     """Size in bytes and hash of a file, or of a folder's DICOM files in the order of their names; empty if missing."""
-    files = sorted(path.glob("*.dcm")) if path.is_dir() else [path]
     if not path.exists():
         return {}
+    files = sorted(path.glob("*.dcm")) if path.is_dir() else [path]
     return {"Bytes": sum(file.stat().st_size for file in files), "SHA256": sha256(files)}
 
 
@@ -89,10 +94,10 @@ def describe(
         "Sources": [_source(scan, file) for file in (*scan.files, *(scan.guide.files if scan.guide and guide else ()))],
         "SliceThickness": target,
         "SpacingBetweenSlices": target,
-        **said(scan.source),
+        **kept(scan.source),
         "Facts": {
             **_facts(acquisition, measured.affine, (str(rebuilt.steps), rebuilt.steps_source)),
-            **({"guide": (guide["Name"], _motion(guide))} if guide else {}),
+            **({"guide": (guide["Name"], GUIDE_PLACED.format(**guide))} if guide else {}),
             **_skull(scan.source),
         },
         **({"Guide": guide} if guide else {}),
@@ -116,14 +121,13 @@ def describe(
 
 def _skull(source: Path | dicom.Series) -> dict[str, tuple[str, str]]:
     """The fact that a derivative has to say whether the skull is there, and that no sidecar says it of the scan."""
-    known = said(source).get("SkullStripped")
+    known = kept(source).get("SkullStripped")
     if known is None or bids.sidecar_value(source, "SkullStripped")[0] is not None:  # type: ignore[arg-type]  # a path
         return {}
     return {"skull": ("there (SkullStripped false)", "a guess for want of better: the dataset is raw")}
 
 
 def _guide(scan: Scan, rebuilt: Rebuilt) -> dict[str, Any]:
-    """What the record says of the guide; empty without one."""
     placed = rebuilt.guide
     if placed is None:
         return {}
@@ -135,14 +139,6 @@ def _guide(scan: Scan, rebuilt: Rebuilt) -> dict[str, Any]:
         "Millimetres": round(placed.millimetres, 3),
         "Likeness": round(placed.likeness, 3),
     }
-
-
-def _motion(guide: Mapping[str, Any]) -> str:
-    """How a guide was placed, for people."""
-    return (
-        f"registered: the head had turned by {guide['Degrees']:.1f} degrees and moved by {guide['Millimetres']:.1f} "
-        f"mm; likeness {guide['Likeness']:.2f}"
-    )
 
 
 def finish(
@@ -171,7 +167,7 @@ def made_with(parser: ConfigParser, weights: str, version: str, settings: Mappin
 
     Args:
         parser: with the config.
-        weights: their file, with their card.
+        weights: their file, with their card beside it.
         version: of the bundle.
         settings: options that change a result, for people: name -> plain value.
     """
@@ -217,8 +213,8 @@ def complete(
         record = json.loads(beside(stem, ".json").read_text(encoding="utf-8"))
         same = all(record[name] == value for name, value in made.items())
         same &= all(record["ErrorMap"][name] == value for name, value in (error_map or {}).items())
-        (result, *others) = record["Results"].items()
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):  # none yet, or not one of ours
+        result, *others = record["Results"].items()
+    except UNKNOWN:
         return None
     fit = record.get("Anonymous", False) == anonymous
     whole = [result, *(one for one in others if fit or not one[0].endswith(".html"))]
@@ -233,7 +229,7 @@ def other_source(scan: Scan) -> Path | None:
         content = json.loads(beside(scan.result, ".json").read_text(encoding="utf-8"))
         earlier = _path(content["Sources"][0], scan.result)
         other = earlier.is_file() and earlier.resolve() not in {file.resolve() for file in scan.files}
-    except (OSError, ValueError, TypeError, LookupError, AttributeError):  # none yet, or not one of ours
+    except UNKNOWN:
         return None
     return earlier if other else None
 
@@ -252,7 +248,7 @@ def check_place(scan: Scan, as_dicom: bool) -> None:
 def _source(scan: Scan, path: Path) -> str:
     """How the record names a source: within a BIDS dataset by its URI, else by its path relative to the record.
 
-    Both hold from any folder. Both hold after scans and results were moved together.
+    Both hold from any folder, and after scans and results were moved together.
     """
     source = path.absolute()
     if scan.dataset is not None and source.is_relative_to(scan.dataset):
@@ -300,8 +296,8 @@ def _step_ratio(measured: MetaTensor, result: MetaTensor) -> float | None:
     return None if math.isnan(number) else round(min(number, LARGEST_STEP_RATIO), 4)
 
 
-def said(source: Path | dicom.Series) -> dict[str, Any]:
-    """What a scan's sidecars say that holds for the result too. A broken sidecar says nothing: the user knew better."""
+def kept(source: Path | dicom.Series) -> dict[str, Any]:
+    """Fields of a scan's sidecars that hold for the result too; none of broken ones: the user knew better."""
     if isinstance(source, dicom.Series) or not source.exists():  # or an image in memory
         return {}
     try:

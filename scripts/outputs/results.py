@@ -17,19 +17,19 @@ DTYPES = ("float32", "int16")  # of NIfTI voxels
 
 
 def nifti_image(result: MetaTensor, header: Mapping[str, Any], dtype: str = "float32") -> nib.Nifti1Image:
-    """A rebuilt volume as nibabel holds it.
+    """A rebuilt volume `(X, Y, Z)` as nibabel holds it.
 
     Args:
-        result: `(X, Y, Z)` with its affine.
+        result: with its affine.
         header: fields of the scan's own header that hold for the result as well, see `readers`; empty if it has none.
         dtype: of the voxels, one of `DTYPES`; integers are scaled, and right to half a step.
     """
     image = nib.Nifti1Image(np.asarray(result.as_tensor(), dtype=np.float32), np.asarray(result.affine))
     image.set_data_dtype(dtype)
-    codes = [int(header.get(name, 0)) for name in ("sform_code", "qform_code")]
-    default = max(codes) or int(image.header["sform_code"])
-    image.set_sform(image.affine, codes[0] or default)
-    image.set_qform(image.affine, codes[1] or default)
+    sform, qform = (int(header.get(name, 0)) for name in ("sform_code", "qform_code"))
+    default = sform or qform or int(image.header["sform_code"])
+    image.set_sform(image.affine, sform or default)
+    image.set_qform(image.affine, qform or default)
     for name in ("dim_info", "xyzt_units"):
         image.header[name] = header.get(name, 0)
     length, duration = image.header.get_xyzt_units()

@@ -21,12 +21,11 @@ from ..inputs.scan import Scan
 from ..pages.index import check_foreign_index
 from ..pages.page import write_page
 from ..rebuild.error_map import ErrorMaps
-from ..rebuild.guide import Placed
+from ..rebuild.guide import Placed, fine_affine_of
 from ..rebuild.rebuilder import Rebuilder
 from ..rebuild.rebuilt import ErrorMap, Rebuilt
 from ..rebuild.registration import simple_itk
 from ..stack.acquisition import Acquisition
-from ..stack.grid import fine_affine
 from ..train.recipe import parser_at_work
 from . import bids, results
 from .dicom import write_series
@@ -41,7 +40,7 @@ from .error_maps import (
     write_regions,
 )
 from .lock import alone
-from .record import beside, check_place, complete, describe, finish, made_with, other_source, said, state, write_json
+from .record import beside, check_place, complete, describe, finish, kept, made_with, other_source, state, write_json
 from .stacks import StackFacts, make_together
 from .summary import read_rows
 
@@ -66,9 +65,6 @@ class Output:
         weights: file that the network was loaded from.
         version: of the bundle.
         made: `record.made_with` for this run.
-
-    Raises:
-        InputError: if an option has a value that it does not take, or files of other programs would be lost.
     """
 
     folder: str
@@ -140,18 +136,16 @@ def check_scan(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder, o
     """
     maps = rebuilder.error_maps
     check_place(scan, output.as_dicom(scan))
-    if len(stacks) > 1:
-        if maps.wanted:
-            raise InputError("--error_map is of one stack, not of several. Leave out --error_map or --together.")
+    if len(stacks) > 1 and maps.wanted:
+        raise InputError("--error_map is of one stack, not of several. Leave out --error_map or --together.")
     if len(stacks) > 1 or scan.guide is not None:
         simple_itk()
     if scan.guide is not None:
         rebuilder.check_guides()
     if maps.regions is not None:
-        slices, a = stacks[0], Acquisition.of(stacks[0])
-        shape = [a.fine_count if axis == a.slice_axis else slices.shape[1 + axis] for axis in range(3)]
-        grid = fine_affine(np.asarray(slices.affine), a.slice_axis, a.slice_count, a.fine_count, a.target_spacing)
-        regions_on(maps.regions, shape, torch.from_numpy(grid))
+        a, shape = Acquisition.of(stacks[0]), list(stacks[0].shape[1:])
+        shape[a.slice_axis] = a.fine_count
+        regions_on(maps.regions, shape, torch.from_numpy(fine_affine_of(stacks[0])))
 
 
 def _with_error_map(
@@ -159,13 +153,13 @@ def _with_error_map(
 ) -> dict:
     """Writes the error map, and the regions' table if asked; the record with what it says of them."""
     stem, measured, width = error_stem(scan.result), rebuilt.measured, error_map.half_width(maps.confidence)
-    facts = describe_error_map(rebuilt, width, error_map.noise, maps)
+    facts = describe_error_map(rebuilt, width, maps)
     what = f"error bar: the truth of {maps.confidence:.0%} of voxels is within this much of the rebuilt series"
     made = {**output.made_from(scan), "error map": maps.confidence}
     written = [_write(scan, stem, width, measured.meta.get("header", {}), output, made, what)]
     if scan.dataset is not None and not output.as_dicom(scan):  # BIDS wants one beside each derivative
         written.append(beside(stem, ".json"))
-        write_json(written[-1], {"Description": facts["Description"], **said(scan.source)})
+        write_json(written[-1], {"Description": facts["Description"], **kept(scan.source)})
     if maps.regions is not None:
         written.append(beside(stem, REGIONS))
         write_regions(written[-1], rebuilt.volume, width, maps, error_map.thickness)
@@ -265,13 +259,10 @@ def rebuild_scan(scan: Scan, rebuilder: Rebuilder, output: Output, wait: bool = 
 
     Args:
         scan, rebuilder, output: of the run.
-        wait: for another run that is at this scan.
+        wait: for another run that is at this scan; else there is a `filelock.Timeout`.
 
     Returns:
         The scan's row of `summary.csv`. A scan that fails or is skipped is logged, and its row says why.
-
-    Raises:
-        filelock.Timeout: if another run is at the scan, and `wait` is false.
     """
     name = scan.name
     if output.format == "dicom" and not scan.is_dicom:

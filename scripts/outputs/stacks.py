@@ -27,7 +27,6 @@ class StackFacts:
     """What the record says of a stack.
 
     Attributes:
-        name: for people.
         motion: `(4, 4)`, from the result's world to the stack's, in mm, RAS+.
         degrees, millimetres: how far it turned the head and moved its middle.
         gain: the smallest and largest factor to the reference's units.
@@ -35,8 +34,7 @@ class StackFacts:
         relation: of its intensities to the reference's, see `together.relation`.
         share: of the result.
         agreement: of the result with its slices; None for a stack that was left out.
-        disputes: of the stack, see `stacks.Dispute`: place, volume and difference.
-        warnings: of the stack.
+        disputes: see `stacks.Dispute`: place, volume and difference.
     """
 
     name: str
@@ -119,17 +117,24 @@ def _facts(name: str, stack: Stack, part: Part, volume: MetaTensor) -> StackFact
         {"Place": np.round(one.place, 1).tolist(), "Volume": round(one.volume), "Difference": round(one.difference, 3)}
         for one in part.disputes
     )
-    warnings += [f"{name} shows {_told(one)}. Look at each stack there." for one in odd]
-    gain = [round(float(one), 4) for one in (part.gain.min(), part.gain.max())]
-    likeness, relation, share = (round(one, 3) for one in (part.likeness, part.relation, part.share))
-    motion = np.round(part.motion, 6).tolist()
-    turned, moved = round(degrees, 3), round(mm, 3)
-    numbers = motion, turned, moved, gain, likeness, relation, share, close
-    return StackFacts(printable(name), *numbers, odd, tuple(warnings))
+    warnings += [f"{name} shows {_in_words(one)}. Look at each stack there." for one in odd]
+    return StackFacts(
+        name=printable(name),
+        motion=np.round(part.motion, 6).tolist(),
+        degrees=round(degrees, 3),
+        millimetres=round(mm, 3),
+        gain=[round(float(one), 4) for one in (part.gain.min(), part.gain.max())],
+        likeness=round(part.likeness, 3),
+        relation=round(part.relation, 3),
+        share=round(part.share, 3),
+        agreement=close,
+        disputes=odd,
+        warnings=tuple(warnings),
+    )
 
 
-def _told(odd: Mapping[str, Any]) -> str:
-    """A dispute in words; places as the page says them."""
+def _in_words(odd: Mapping[str, Any]) -> str:
+    """A dispute; places as the page says them."""
     sides = ", ".join(f"{'LR PA IS'.split()[a][mm >= 0]} {abs(mm):.1f}" for a, mm in enumerate(odd["Place"]))
     how = "brighter" if odd["Difference"] > 0 else "darker"
     return (

@@ -53,10 +53,9 @@ def code(keyword: str) -> list[Dataset]:
 
 
 def inherited(headers: list[Dataset], indices: list[int], part: int) -> Dataset:
-    """The header of a series that is derived from these images.
+    """The header of a series that is derived from these images, which are its sources.
 
-    It has the attributes of `INHERITED` that are the same in all images, and the images as its sources. Its
-    `RescaleSlope` is the finest of theirs.
+    It has the attributes of `INHERITED` that are the same in all images, and the finest `RescaleSlope`.
 
     Args:
         headers: classic, of the slices in their order.

@@ -37,7 +37,7 @@ MAY_BE_EMPTY = (  # type 2: must be there, with or without a value
 
 
 def check_series_folder(folder: Path) -> None:
-    """Makes sure that a series may be written into a folder."""
+    """Refuses a folder that holds anything but a series."""
     ours = folder.is_dir() and all(re.fullmatch(r"\d+\.dcm", path.name) for path in folder.iterdir())
     check_ours(folder, ours or not folder.exists())
 
@@ -69,10 +69,6 @@ def write_series(
         key: of the result, a text that names its settings and weights.
         what: the voxels are, if not the scan rebuilt; such as "error bar: ...".
         others: further series that the volume was made of. Their images are sources as well.
-
-    Raises:
-        InputError: if the folder holds anything else, the volume has NaN or infinite voxels or a sheared affine, or a
-            file of the source is gone.
     """
     array, folder = np.asarray(array), Path(folder)
     _clear(folder)
@@ -89,10 +85,10 @@ def write_series(
         header.SeriesDescription = f"{header.get('SeriesDescription', '')[:46]} {1 + len(further)} stacks".strip()
     for other in further:
         header.SourceImageSequence.extend(other.SourceImageSequence)
-    step = (
-        (array.max() - array.min()) / DIGITS if what else header.RescaleSlope
-    )  # another quantity has a slope of its own
-    stored, slope, intercept = _stored(array, float(step) or 1.0, 0.0 if what else float(header.RescaleIntercept))
+    step, intercept = header.RescaleSlope, float(header.RescaleIntercept)
+    if what:  # another quantity has a slope of its own
+        step, intercept = (array.max() - array.min()) / DIGITS, 0.0
+    stored, slope, offset = _stored(array, float(step) or 1.0, intercept)
     common = _derived(header, float(edges[2]), version, key)
     if further:
         common.DerivationDescription = f"Made of {1 + len(further)} series. {common.DerivationDescription}"
@@ -105,8 +101,8 @@ def write_series(
     common.ImageOrientationPatient = [decimal(cosine) for cosine in directions[:, :2].T.ravel()]
     common.PixelSpacing = [decimal(edges[1]), decimal(edges[0])]  # between rows, between columns
     common.SliceThickness = common.SpacingBetweenSlices = decimal(edges[2])
-    if (float(slope), float(intercept)) != (1, 0):
-        common.RescaleSlope, common.RescaleIntercept, common.RescaleType = slope, intercept, "US"
+    if (float(slope), float(offset)) != (1, 0):
+        common.RescaleSlope, common.RescaleIntercept, common.RescaleType = slope, offset, "US"
     partial, earlier = (folder.with_name(f".{os.getpid()}-{name}{folder.name}") for name in ("", "earlier-"))
     partial.mkdir(parents=True)
     try:
