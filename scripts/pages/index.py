@@ -37,17 +37,13 @@ ABSOLUTE = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:[\\/]|/)(?:[^\s\\/:'\"|]+[\\/]
 
 
 def _thumbnail(volume: MetaTensor, axis: int, normal: int, low: float, high: float) -> str:
-    """A plane beside the midline as a small picture, in true proportions.
+    """A plane of `(X, Y, Z)` beside the midline as a small picture, in true proportions, as a data URL.
 
     Args:
-        volume: `(X, Y, Z)`.
+        volume: with its affine.
         axis: slice axis in RAS+ order; along it, voxels larger than a pixel are drawn as blocks.
         normal: axis across the plane, in RAS+ order.
-        low: intensity that is black.
-        high: intensity that is white.
-
-    Returns:
-        A data URL.
+        low, high: intensities that are black and white.
     """
     array, affine = planes.ras(volume)
     plane = planes.shades(planes.cut(array, normal, planes.beside_midline(array.shape[normal])), low, high)
@@ -67,8 +63,7 @@ def glance(measured: MetaTensor, result: MetaTensor) -> dict[str, Any]:
     """What a record keeps for the index: the index reads no volume.
 
     Args:
-        measured: `(X, Y, Z)` slices with their acquisition.
-        result: `(X, Y, Z)` on the fine grid.
+        measured, result: `(X, Y, Z)`, the slices with their acquisition, and the volume on the fine grid.
 
     Returns:
         `voxels` of the result. `slices`: what they are called, such as axial. `plane`: name of a plane that contains
@@ -85,16 +80,10 @@ def glance(measured: MetaTensor, result: MetaTensor) -> dict[str, Any]:
 
 
 def outliers(values: Sequence[float | None]) -> tuple[float, list[bool]]:
-    """Which numbers lie far from the others: more than 3.5 standard deviations from the median.
+    """The median of numbers, NaN without any, and which of them are outliers: none among fewer than five.
 
     The standard deviation is estimated as 1.4826 times the median absolute deviation. Iglewicz and Hoaglin, How to
     Detect and Handle Outliers (1993).
-
-    Args:
-        values: None where there is no number; fewer than five numbers have no outlier.
-
-    Returns:
-        The median, NaN without a number; and for each value, whether it is an outlier.
     """
     numbers = [value for value in values if value is not None]
     if not numbers:
@@ -106,11 +95,7 @@ def outliers(values: Sequence[float | None]) -> tuple[float, list[bool]]:
 
 
 def check_foreign_index(folder: str | os.PathLike) -> None:
-    """Makes sure that a folder has no `index.html` of another program.
-
-    Raises:
-        InputError: if it has one.
-    """
+    """Refuses a folder with an `index.html` of another program."""
     path = Path(folder, NAME)
     check_ours(path, not path.is_file() or MARK in path.read_bytes()[:1000].decode("utf-8", "replace"))
 
@@ -135,12 +120,14 @@ def _record(path: Path) -> Mapping[str, Any]:
     """What the index shows of a record: what `glance` left, and what made the result; empty if it cannot be read."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        seen = {name: content["Overview"][name] for name in ("voxels", "plane", "before", "after")}
-        slices = content["Overview"].get("slices", "")  # 0.8 did not say
-        seen |= {"slices": slices, "made_with": (content.get("Version", ""), content.get("WeightsSHA256", ""))}
-        seen["guided"] = "Guide" in content
-        seen["reconciled"] = content.get("Settings", {}).get("consistency") == "project"
-        return {**seen, "rebuilt": not content.get("Description", "").startswith("Not rebuilt")}
+        return {
+            **{name: content["Overview"][name] for name in ("voxels", "plane", "before", "after")},
+            "slices": content["Overview"].get("slices", ""),  # 0.8 did not say
+            "made_with": (content.get("Version", ""), content.get("WeightsSHA256", "")),
+            "guided": "Guide" in content,
+            "reconciled": content.get("Settings", {}).get("consistency") == "project",
+            "rebuilt": not content.get("Description", "").startswith("Not rebuilt"),
+        }
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
 
@@ -207,13 +194,11 @@ def write_index(folder: str | os.PathLike, scans: Sequence[Mapping]) -> None:
     common = {absolute: os.path.commonpath(found) for absolute, found in parents.items() if found}
     rows = [_row(row, folder, common[os.path.isabs(row["input"])]) for row in scans]
     medians = {}
-    for name, label, form in (
-        ("agreement", "agreement", lambda v: f"{100 * v:.2f} %"),
-        ("step_ratio", "step ratio", lambda v: f"{v:.2f}"),
-    ):
+    for name, form in (("agreement", lambda v: f"{100 * v:.2f} %"), ("step_ratio", lambda v: f"{v:.2f}")):
+        label, (limit, words) = name.replace("_", " "), LIMITS[name]
         median, far = outliers([row[name] for row in rows])
-        medians[label] = "" if math.isnan(median) else form(median)
-        limit, words = LIMITS[name]
+        if not math.isnan(median):
+            medians[label] = form(median)
         for row, away in zip(rows, far):
             above = row[name] is not None and row[name] > limit
             text = f"{words}: {label} {form(row[name])}, above {form(limit)}" if above else ""
@@ -224,7 +209,7 @@ def write_index(folder: str | os.PathLike, scans: Sequence[Mapping]) -> None:
         mark=MARK,
         rows=rows,
         counts=Counter(row["outcome"] for row in rows),
-        medians={label: text for label, text in medians.items() if text},
+        medians=medians,
         marked=sum(bool(row["marks"]) for row in rows),
         limits=LIMITS,
         far=FAR,

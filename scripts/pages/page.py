@@ -31,8 +31,7 @@ def _pictures(name: str, volume: MetaTensor, place: MetaTensor, low: float, high
         name: of the volume.
         volume: `(X, Y, Z)`.
         place: `(X, Y, Z)` with the same centre; the planes lie where its middle slices lie.
-        low: intensity that is black.
-        high: intensity that is white.
+        low, high: intensities that are black and white.
     """
     array, affine = planes.ras(volume)
     slices, slice_affine = planes.ras(place)
@@ -57,9 +56,8 @@ def _pictures(name: str, volume: MetaTensor, place: MetaTensor, low: float, high
 def _spectrum(measured: MetaTensor, result: MetaTensor, axis: int) -> dict[str, Any]:
     """Power spectra through the slices, measured and rebuilt, and within the slices, as the template draws them.
 
-    Returns:
-        `curves`: name -> points in a unit square, "x,y x,y ...", y downwards; and the numbers at its sides:
-        `frequency`, the largest, in cycles/mm; `low` and `high`, in dB.
+    The curves have points in a unit square, "x,y x,y ...", y downwards. Its sides are at `frequency`, the largest, in
+    cycles/mm, and at `low` and `high`, in dB.
     """
     edges = [voxel_spacing(volume.affine) for volume in (measured, result)]
     curves = {
@@ -93,7 +91,7 @@ def _geometry(name: str, volume: MetaTensor) -> tuple[str, str, str, str]:
 
 
 def _date(text: str) -> str:
-    """A date of a DICOM header with hyphens, such as 2024-01-15; other texts as they are."""
+    """A date of a DICOM header as 2024-01-15; other texts as they are."""
     return re.sub(r"^(\d{4})\.?(\d\d)\.?(\d\d)$", r"\1-\2-\3", text)
 
 
@@ -117,9 +115,9 @@ def write_page(
         difference: `(X, Y, Z)`, the map of `consistency.difference`.
         record: of the result, see `outputs.record`.
         anonymous: leave out the names of the scan's files, its date and its series.
-        error: `(X, Y, Z)`, the result's error map; None for none.
+        error: `(X, Y, Z)`, the result's error map.
         others: `(X, Y, Z)`, further stacks that the result was made of, as they were measured.
-        guide: `(X, Y, Z)` on the fine grid, see `guide.beside`; None for none.
+        guide: `(X, Y, Z)` on the fine grid, see `guide.beside`.
     """
     acquisition = Acquisition.of(measured)
     marks = [odd["Place"] for stack in record.get("Stacks", ()) for odd in stack.get("Disputes", ())]
@@ -135,7 +133,7 @@ def write_page(
     given = [*record.get("Stacks", ()), *([record["Guide"]] if "Guide" in record else [])]
     stacks = sorted((one["Name"] for one in given), key=len, reverse=True)  # paths, or series
 
-    def told(text: str) -> str:
+    def shown(text: str) -> str:
         for name in stacks:
             text = text.replace(name, "(not named)" if anonymous else Path(name).name)
         for name in names if anonymous else ():
@@ -146,7 +144,7 @@ def write_page(
         name="A rebuilt scan" if anonymous else Path(path).name.removesuffix(".html"),
         identity={} if anonymous else {name: value for name, value in identity.items() if value},
         record=record,
-        told=told,
+        shown=shown,
         guess=None if acquisition.at_target else GUESS,
         window=(low, high),
         geometry=[_geometry("measured", measured), _geometry("rebuilt", result)],

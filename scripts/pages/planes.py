@@ -29,13 +29,10 @@ def ras(volume: MetaTensor) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sides(affine: np.ndarray) -> list[tuple[str, str]]:
-    """The patient's sides where each axis of a volume in RAS+ order begins and ends.
+    """The patient's sides where each axis of a volume in RAS+ order begins and ends: `[("L", "R"), ("P", "A"), ...]`.
 
-    Example: `[("L", "R"), ("P", "A"), ("I", "S")]`. An oblique axis has more letters: `RA` is right and in front
-    (PS3.3, C.7.6.1.1.1). `nibabel.aff2axcodes` names the first letter alone.
-
-    Args:
-        affine: `(4, 4)`, voxel -> mm.
+    An oblique axis has more letters: `RA` is right and in front (PS3.3, C.7.6.1.1.1). `nibabel.aff2axcodes` names the
+    first letter alone.
     """
     names = []
     for column in (affine[:3, :3] / voxel_spacing(affine)).T:
@@ -56,16 +53,7 @@ def hang(plane: np.ndarray | Tensor) -> np.ndarray:
 
 
 def cut(volume: np.ndarray | Tensor, normal: int, index: int) -> np.ndarray:
-    """A plane of a volume as it hangs.
-
-    Args:
-        volume: `(X, Y, Z)` in RAS+ order.
-        normal: axis across the plane.
-        index: along it; beyond the ends, the first or last plane is taken.
-
-    Returns:
-        `(rows, columns)`, first row on top.
-    """
+    """A plane of a volume `(X, Y, Z)` in RAS+ order as it hangs; beyond the ends, the first or last one is taken."""
     return hang(np.asarray(volume).take(min(max(index, 0), volume.shape[normal] - 1), axis=normal))
 
 

@@ -70,7 +70,7 @@ def pack(
         measured: `(X, Y, Z)` slices with affine and acquisition.
         result: `(X, Y, Z)` on the fine grid with its affine.
         largest: bytes of the packed volumes.
-        error: `(X, Y, Z)`, the result's error map; None for none.
+        error: `(X, Y, Z)`, the result's error map.
         marks: places to be marked, RAS+, in mm.
 
     Returns:
