@@ -16,7 +16,6 @@ from difflib import get_close_matches
 from functools import lru_cache
 from inspect import signature
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import nibabel as nib
@@ -31,20 +30,15 @@ if TYPE_CHECKING:
 NAME = f"{__package__}.scripts"
 
 
-def _load_scripts() -> ModuleType:
-    """The bundle's package under its name here. Its imports are relative, so they follow."""
-    if NAME not in sys.modules:
-        folder = BUNDLE / "scripts"
-        found = importlib.util.spec_from_file_location(
-            NAME, folder / "__init__.py", submodule_search_locations=[str(folder)]
-        )
-        module = importlib.util.module_from_spec(found)  # type: ignore[arg-type]  # the file is there
-        sys.modules[NAME] = sys.modules[__package__].scripts = module  # type: ignore[attr-defined]  # as an import does
-        found.loader.exec_module(module)  # type: ignore[union-attr]
-    return sys.modules[NAME]
+if NAME not in sys.modules:  # its imports are relative, so they follow
+    _folder = BUNDLE / "scripts"
+    _found: Any = importlib.util.spec_from_file_location(
+        NAME, _folder / "__init__.py", submodule_search_locations=[str(_folder)]
+    )
+    _module = importlib.util.module_from_spec(_found)
+    sys.modules[NAME] = sys.modules[__package__].scripts = _module  # type: ignore[attr-defined]  # as an import does
+    _found.loader.exec_module(_module)
 
-
-_load_scripts()
 from .scripts.errors import InputError, input_error  # type: ignore[import-not-found]  # noqa: E402
 from .scripts.options import check_texts  # type: ignore[import-not-found]  # noqa: E402
 
@@ -97,12 +91,12 @@ def _network(config: str | None, ckpt_path: str | None, stamps: tuple[float, ...
 
 
 def _measured(scan: Any, thin: float | None, longest_part: bool) -> Any:
-    """What the deployed preprocessing reads: a path, a DICOM series, or a volume with its affine; and its name."""
+    """What the deployed preprocessing reads: a path, a DICOM series, or a volume with its affine."""
     import torch
     from monai.data import MetaTensor
 
     from .scripts.files import VOLUMES  # type: ignore[import-not-found]
-    from .scripts.inputs import dicom  # type: ignore[import-not-found]
+    from .scripts.inputs.dicom.select import only_series  # type: ignore[import-not-found]
     from .scripts.inputs.readers import ScanReader  # type: ignore[import-not-found]
 
     if isinstance(scan, tuple) and len(scan) == 2:
@@ -124,12 +118,7 @@ def _measured(scan: Any, thin: float | None, longest_part: bool) -> Any:
         raise InputError(f"{path} is not there: expected a scan, or a folder with one DICOM series. Check the path.")
     if path.is_file() and path.name.lower().endswith(VOLUMES):
         return str(path)
-    found = dicom.find_series(path if path.is_dir() else [path], thin, longest_part)
-    series = [one for one in found if not one.skipped]
-    if len(series) != 1:
-        named = ", ".join(one.name for one in series) or "none"
-        raise InputError(f"{path} holds {len(series)} thick DICOM series ({named}): expected one. Give its own folder.")
-    return series[0]
+    return only_series(path, thin, longest_part)
 
 
 def rebuild(
@@ -171,7 +160,7 @@ def rebuild(
         and how the result agrees with the measured slices.
 
     Raises:
-        InputError: for every mistake in what was given. Its message says what is allowed and what to do.
+        InputError: for every mistake in what was given.
 
     Example:
         >>> result = rebuild("scan.nii.gz", slice_thickness=5)  # doctest: +SKIP
@@ -200,24 +189,20 @@ def rebuild(
 
 
 def _rebuild(scan: Any, guide: Any, options: Mapping[str, Any], config: str | None, ckpt_path: str | None) -> Rebuilt:
-    stamps = (Path(file).stat().st_mtime for file in (config, ckpt_path) if file is not None and Path(file).is_file())
-    network, device = _network(config, ckpt_path, tuple(stamps))
-    parser = _config(config, **options, **({} if ckpt_path is None else {"ckpt_path": ckpt_path}))
     from .scripts.inputs.scan import Scan  # type: ignore[import-not-found]
     from .scripts.inputs.scans import takes_longest_part  # type: ignore[import-not-found]
     from .scripts.outputs.error_maps import describe_error_map  # type: ignore[import-not-found]
     from .scripts.outputs.record import describe  # type: ignore[import-not-found]
     from .scripts.outputs.results import nifti_image  # type: ignore[import-not-found]
-    from .scripts.rebuild.rebuilder import Rebuilder  # type: ignore[import-not-found]
 
-    card, longest_part = (
-        parser.get_parsed_content("card"),
-        takes_longest_part(parser.get_parsed_content("missing_slices")),
-    )
+    stamps = (Path(file).stat().st_mtime for file in (config, ckpt_path) if file is not None and Path(file).is_file())
+    network, device = _network(config, ckpt_path, tuple(stamps))
+    parser = _config(config, **options, **({} if ckpt_path is None else {"ckpt_path": ckpt_path}))
+    parser.update({"network": network, "device": device})
+    card, missing_slices = map(parser.get_parsed_content, ("card", "missing_slices"))
+    longest_part = takes_longest_part(missing_slices)
     image = _measured(scan, max(card.target_range), longest_part)
-    inferer, preprocessing, maps = map(parser.get_parsed_content, ("inferer", "preprocessing", "error_maps"))
-    of_guides = parser.get_parsed_content("rebuilder#guide_preprocessing")
-    rebuilder = Rebuilder(network, inferer, device, preprocessing, maps, of_guides, card.guide_share)
+    rebuilder = parser.get_parsed_content("rebuilder")
     measured = rebuilder.measure(image)
     placed = None if guide is None else rebuilder.guide(_measured(guide, None, longest_part), measured)
     rebuilt = rebuilder(measured, placed)
@@ -227,7 +212,7 @@ def _rebuild(scan: Any, guide: Any, options: Mapping[str, Any], config: str | No
     name = str(rebuilt.measured.meta["filename_or_obj"])
     result.record = describe(Scan(name, Path(name), (), Path(name)), rebuilt)
     if rebuilt.error_map is not None:
-        width = rebuilt.error_map.half_width(maps.confidence)
+        width = rebuilt.error_map.half_width(rebuilder.error_maps.confidence)
         result.error_map = nifti_image(width, header)
-        result.record["ErrorMap"] = describe_error_map(rebuilt, width, maps)
+        result.record["ErrorMap"] = describe_error_map(rebuilt, width, rebuilder.error_maps)
     return result

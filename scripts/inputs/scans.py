@@ -21,6 +21,7 @@ from ..stack.acquisition import ALREADY_THIN, is_thin
 from ..stack.grid import voxel_spacing
 from . import bids, dicom
 from .dicom.policies import OVERRIDE
+from .dicom.select import only_series
 from .examination import grouped, guided
 from .readers import ScanReader, data_file, header_file, is_header, no_volume
 from .sample import built_in_sample
@@ -341,9 +342,4 @@ def guide_named(path: str | os.PathLike, longest_part: bool = False) -> Scan:
         return _volume(header_file(path), path)
     if not path.exists():
         raise InputError(f"{path} does not exist. Set --guide to a scan, or to a folder with one DICOM series.")
-    found = dicom.find_series(path if path.is_dir() else [path], None, longest_part)
-    series = [one for one in found if not one.skipped]
-    if len(series) != 1:
-        named = ", ".join(one.name for one in series) or "none"
-        raise InputError(f"{path} holds {len(series)} DICOM series ({named}): expected one. Set --guide to its folder.")
-    return _series(series[0], path)
+    return _series(only_series(path, None, longest_part), path)

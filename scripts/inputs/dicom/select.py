@@ -151,13 +151,8 @@ def find_series(
             series.append(Series(name, tuple(frame.image for frame in members), skipped, part, note))
     if archives := [path for path in strangers if path.name.lower().endswith(ARCHIVES)]:
         logger.warning(f"{few(archives)}: no archive is looked into. Unpack it, if there are scans in it.")
-    _warn(series, unread + [path for path in strangers if _may_be_cut(path)])
-    return sorted(series, key=lambda one: one.name)
-
-
-def _warn(series: list[Series], unread: list[Path]) -> None:
-    """Names files that cannot be read beside a series that is taken. No geometry tells that an end slice is missing."""
-    for one in series:
+    unread += [path for path in strangers if _may_be_cut(path)]
+    for one in series:  # no geometry tells that an end slice is missing
         folders = {path.parent for path, _ in one.images}
         beside = [path for path in unread if path.parent in folders]
         if beside and not one.skipped:
@@ -165,6 +160,17 @@ def _warn(series: list[Series], unread: list[Path]) -> None:
                 f"{one.name}: {few(beside)} cannot be read, and may hold slices of it that are now missing. Export the "
                 "series again."
             )
+    return sorted(series, key=lambda one: one.name)
+
+
+def only_series(path: Path, thin: float | None, longest_part: bool = False) -> Series:
+    """The one series of a file or folder that is taken, see `find_series`."""
+    found = find_series(path if path.is_dir() else [path], thin, longest_part)
+    taken = [one for one in found if not one.skipped]
+    if len(taken) != 1:
+        what, named = "DICOM" if thin is None else "thick DICOM", ", ".join(one.name for one in taken) or "none"
+        raise InputError(f"{path} holds {len(taken)} {what} series ({named}): expected one. Give its own folder.")
+    return taken[0]
 
 
 def _stacks(frames: list[Frame], thin: float | None) -> Iterator[tuple[list[Frame], str | None]]:
