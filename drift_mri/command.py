@@ -46,7 +46,7 @@ def table() -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """Tells a mistake in one line."""
+    """Reports a mistake in one line."""
 
     def parse_args(self, args=None, namespace=None):  # type: ignore[override, no-untyped-def]
         """As argparse does, but names what was probably meant. What follows `--dry_run` may be a scan."""
@@ -89,11 +89,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _take_bids_app(options: argparse.Namespace) -> None:
-    """Takes the words of a BIDS App, `BIDS_DIR OUT participant`, for input and output.
-
-    Raises:
-        SystemExit: if the words are others.
-    """
+    """Takes the words of a BIDS App, `BIDS_DIR OUT participant`, for input and output."""
     if options.input[2:] == ["group"]:
         parser().error("group is no level of this app: each scan is rebuilt by itself. Set participant")
     if options.input[2:] != ["participant"]:
@@ -102,11 +98,7 @@ def _take_bids_app(options: argparse.Namespace) -> None:
 
 
 def overrides(options: argparse.Namespace) -> dict[str, Any]:
-    """Options as `ConfigWorkflow` takes them. Paths and patterns are `Path`s: in texts MONAI reads `$`, `@`, `%`, `#`.
-
-    Raises:
-        SystemExit: if a path or a pattern is empty.
-    """
+    """Options for `ConfigWorkflow`. Paths and patterns are `Path`s: in texts MONAI reads `$`, `@`, `%`, `#`."""
     if "output_dir" in options and options.output_dir is None:
         _take_bids_app(options)
     given = {name: value for name, value in vars(options).items() if value is not None and name not in FILES}
@@ -122,12 +114,7 @@ def overrides(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def workflow(options: argparse.Namespace, given: Mapping[str, Any]) -> ConfigWorkflow:
-    """configs/inference.yaml under the options, initialized.
-
-    Args:
-        options: of the command line; their `config` names files.
-        given: of `overrides`.
-    """
+    """configs/inference.yaml, initialized: the files of `options.config` are stacked on it, on all what is given."""
     hidden = UNNEEDED - sys.modules.keys()
     sys.modules.update(dict.fromkeys(hidden))  # None says: not installed
     from monai.bundle import ConfigWorkflow  # here: it takes seconds, which --help need not
@@ -135,7 +122,7 @@ def workflow(options: argparse.Namespace, given: Mapping[str, Any]) -> ConfigWor
     for name in hidden:
         del sys.modules[name]
     configs = BUNDLE / "configs"
-    logging.getLogger("monai.bundle.workflows").setLevel(logging.WARNING)  # it tells where that file is
+    logging.getLogger("monai.bundle.workflows").setLevel(logging.WARNING)  # it logs where that file is
     files = [configs / "inference.yaml"]
     for path in map(Path, options.config or []):
         if not path.is_file():
@@ -174,14 +161,7 @@ def mistakes_in_one_line() -> Iterator[None]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command.
-
-    Args:
-        arguments: of the command line.
-
-    Raises:
-        SystemExit: with exit code 1 if a scan failed, 2 for arguments that the help does not know, 130 on Ctrl-C.
-    """
+    """The command. Its exit code is 1 if a scan failed, 2 for arguments that the help does not know, 130 on Ctrl-C."""
     options = parser().parse_args(sys.argv[1:] if arguments is None else arguments)
     given = overrides(options)
     with mistakes_in_one_line():

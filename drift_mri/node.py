@@ -26,6 +26,7 @@ from pydicom.pixels import get_decoder
 
 from . import __version__
 from .command import FILES, OPTIONS, Parser, mistakes_in_one_line, overrides, workflow
+from .spool import REASON, STATES, Spool
 
 try:
     from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, AllStoragePresentationContexts, evt
@@ -38,12 +39,8 @@ from scripts.files import whole_file
 from scripts.outputs.lock import alone
 
 logger = logging.getLogger("drift")
-logging.getLogger("pynetdicom").setLevel(logging.CRITICAL)  # it tells of each message, and of garbage with a trace
+logging.getLogger("pynetdicom").setLevel(logging.CRITICAL)  # it logs each message, and garbage with a trace
 
-# folder of the spool -> what index.html says of what lies in it
-STATES = dict(received="waiting", working="being rebuilt", sending="to be sent", done="sent", aside="put aside")
-LATER = ("sending", "done", "aside")
-REASON = "reason.txt"
 TITLE = r"(?! *$)[ -\[\]-~]{1,16}"  # PS3.5, 6.2: AE
 LEFT_OUT = (  # options of the command that a node has no use for: what it reads and writes is settled
     "dtype output_format include exclude participant_label session_label reference regions allow_failures jobs dry_run"
@@ -53,109 +50,6 @@ COMMANDS["guide"] = dict(action="store_const", const="auto", help="let a sharper
 SUCCESS, FAILURE, NO_ROOM, NOT_UNDERSTOOD = 0x0000, 0x0110, 0xA700, 0xC000  # PS3.7, C and PS3.4, B.2.3
 STORED = (SUCCESS, 0xB000, 0xB006, 0xB007)  # the last three: with a remark
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-def _fsync(folder: Path) -> None:
-    """Makes the names in a folder outlast a loss of power."""
-    opened = os.open(folder, os.O_RDONLY)
-    os.fsync(opened)
-    os.close(opened)
-
-
-class Spool:
-    """A folder that holds all that a node knows: a folder for each state, in it one for the images of each UID.
-
-    A series, or a study, moves from state to state by one renaming: a killed node loses nothing. Other users may not
-    look into a new spool. A folder of other things is refused, since a node removes what is old.
-    """
-
-    def __init__(self, path: Path):
-        self.path = path
-        try:
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if any(self.path.iterdir()) and not (self.path / "received").is_dir():
-                raise InputError(f"--folder {self.path} holds other things. Choose a new folder, or a spool.")
-            for name in (*STATES, "results"):
-                (self.path / name).mkdir(exist_ok=True)
-        except OSError as error:
-            raise InputError(f"--folder {self.path} cannot be written ({error}). Choose another one.") from error
-
-    def names(self, state: str, age: float = 0) -> list[str]:
-        """UIDs in a state to which nothing has come for so many seconds, the oldest first."""
-        found = []
-        for one in os.scandir(self.path / state):
-            with suppress(FileNotFoundError):  # another node has just moved it
-                if one.name[0] != "." and time.time() - one.stat().st_mtime >= age:
-                    found.append((one.stat().st_mtime, one.name))
-        return [name for _, name in sorted(found)]
-
-    def images(self, state: str, name: str) -> list[Path]:
-        """The images of a UID."""
-        return sorted((self.path / state / name).glob("[!.]*.dcm"))
-
-    def keep(self, name: str, instance: str, content: bytes) -> None:
-        """Puts an image into `received`. It is whole and on the disk afterwards, or there is an `OSError`."""
-        path = self.path / "received" / name / f"{instance}.dcm"
-        while True:
-            with suppress(FileNotFoundError):  # the folder has moved on in between
-                with whole_file(path) as partial, open(partial, "wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-                _fsync(path.parent)
-                return _fsync(path.parent.parent)
-
-    def take(self, name: str) -> None:
-        """Moves a UID from `received` to `working`, unless that has one yet."""
-        if not (self.path / "working" / name).exists():
-            logger.info(f"{name}: {len(self.images('received', name))} images have come.")
-            self.move(name, "received", "working")
-
-    def join_earlier(self, name: str) -> bool:
-        """Moves the images that came earlier into `working`. If all in it did, they are removed: False."""
-        came = {path.name for path in self.images("working", name)}
-        earlier = [path for state in LATER for path in self.images(state, name)]
-        if came <= {path.name for path in earlier}:
-            logger.info(f"{name}: all its {len(came)} images came earlier.")
-            shutil.rmtree(self.path / "working" / name)
-            return False
-        for path in earlier:  # killed here, it moves the rest next time
-            path.replace(self.path / "working" / name / path.name)
-        for state in LATER:
-            shutil.rmtree(self.path / state / name, ignore_errors=True)
-        return True
-
-    def move(self, name: str, state: str, to: str) -> None:
-        """Moves a UID to another state. The folder's time is now."""
-        os.utime(self.path / state / name)
-        os.rename(self.path / state / name, self.path / to / name)
-        _fsync(self.path / to)
-
-    def tidy(self, days: float) -> None:
-        """Removes what was sent so many days ago, and its results."""
-        for name in self.names("done", days * 86400):
-            with suppress(Timeout), alone(self.path / name, wait=False):
-                if name in self.names("done", days * 86400):
-                    for state in ("results", "done"):
-                        shutil.rmtree(self.path / state / name, ignore_errors=True)
-
-    def write_page(self) -> None:
-        """Writes `index.html`: what is waiting, rebuilt, sent and put aside."""
-        from scripts.outputs.summary import read_rows  # here: it takes seconds
-        from scripts.pages.index import write_index
-
-        where = {name: state for state in STATES for name in self.names(state)}
-        rows: list[dict[str, Any]] = []
-        for row in read_rows(self.path / "summary.csv"):
-            name, result = Path(row["result"]).parts[-2:] if row["result"] else ("", "")
-            if name in where and (self.path / "results" / name / result).is_dir():
-                rows.append({**row, "outcome": STATES[where[name]]})
-        for name, state in where.items():
-            path = self.path / state / name / REASON
-            why = path.read_text(encoding="utf-8") if path.is_file() else f"{len(self.images(state, name))} images"
-            if state in ("received", "working", "aside"):
-                rows.append({"input": name, "result": "", "outcome": STATES[state], "warnings": why.strip()})
-        write_index(self.path, rows)
 
 
 class Peer:
@@ -254,10 +148,8 @@ class Node:
             ae.add_supported_context(context.abstract_syntax, syntaxes)  # type: ignore[arg-type]  # it has one
 
         def refused(event: evt.Event) -> None:
-            caller = event.assoc.requestor
-            logger.warning(
-                f"{caller.ae_title} at {caller.address} is refused: not allowed, or it called another title."
-            )
+            who = event.assoc.requestor
+            logger.warning(f"{who.ae_title} at {who.address} is refused: not allowed, or it called another title.")
 
         handlers: Any = [(evt.EVT_C_STORE, self.store), (evt.EVT_REJECTED, refused)]
         try:
@@ -420,7 +312,7 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command. It exits with 1 if an option is wrong or `--dry_run` finds no peer, else as `drift-mri` does."""
+    """The command. Its exit code is 1 if an option is wrong or `--dry_run` finds no peer."""
     options = parser().parse_args(sys.argv[1:] if arguments is None else arguments)
     given = overrides(argparse.Namespace(**{k: v for k, v in vars(options).items() if k in COMMANDS}))
     with mistakes_in_one_line():
