@@ -14,12 +14,7 @@ from drift_mri.command import FILES, OPTIONS  # noqa: E402
 
 
 def described(name: str, how: dict) -> dict:
-    """An option as the descriptor has it.
-
-    Args:
-        name: of the option.
-        how: argparse takes it.
-    """
+    """An option, which argparse takes by `how`, as the descriptor has it."""
     number, choices = how.get("type") in (int, float), how.get("choices")
     flag = how.get("action") == "store_true" or name == "dry_run"
     path = how.get("metavar") in ("FILE", "SCAN")

@@ -31,23 +31,23 @@ MAX_THICKNESS = 6.0  # mm (Sec. S4.3)
 N_MAX = 15  # Euler steps (Sec. 3.6)
 SIZES = ("small", "base", "large")  # as the authors name them, and configs/models/ too
 FROZEN = "stage1."  # before stage 1's names in a stage 2 checkpoint that holds the frozen stage 1 too
-RENAMES = (  # parts of this bundle's names: the authors', one after the other
-    ("apn.embedding.", "model.protocol_embed."),
-    ("velocity.embedding.", "rf_model.cond_embed."),
-    ("apn.unet.", "model."),
-    ("velocity.unet.", "rf_model."),
-    (".embed_thickness.", ".protocol_embed."),
-    (".embed_input.", ".tau_lr_embed."),
-    (".embed_target.", ".tau_hr_embed."),
-    (".embed_time.0.", ".time_mlp.1."),
-    (".embed_time.2.", ".time_mlp.3."),
-    (".project.", ".cond_proj."),
-)
+RENAMES = {  # parts of this bundle's names: the authors', one after the other
+    "apn.embedding.": "model.protocol_embed.",
+    "velocity.embedding.": "rf_model.cond_embed.",
+    "apn.unet.": "model.",
+    "velocity.unet.": "rf_model.",
+    ".embed_thickness.": ".protocol_embed.",
+    ".embed_input.": ".tau_lr_embed.",
+    ".embed_target.": ".tau_hr_embed.",
+    ".embed_time.0.": ".time_mlp.1.",
+    ".embed_time.2.": ".time_mlp.3.",
+    ".project.": ".cond_proj.",
+}
 
 
 def authors_name(name: str) -> str:
     """What the authors call one of this bundle's weights: `apn.unet.conv_in.bias` is `model.conv_in.bias`."""
-    for ours, theirs in RENAMES:
+    for ours, theirs in RENAMES.items():
         name = name.replace(ours, theirs)
     return name
 
@@ -61,11 +61,7 @@ def empty_network(size: str) -> nn.Module:
 
 
 def read_checkpoint(path: Path) -> tuple[str, dict[str, Tensor]]:
-    """Size and weights of a Lightning checkpoint of the authors; nothing in it is executed.
-
-    Raises:
-        InputError: if the file is missing, holds more than tensors and plain values, or names no such size.
-    """
+    """Size and weights of a Lightning checkpoint of the authors; nothing in it is executed."""
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
         size, weights = checkpoint["hyper_parameters"]["model_config"], dict(checkpoint["state_dict"])
@@ -76,48 +72,37 @@ def read_checkpoint(path: Path) -> tuple[str, dict[str, Tensor]]:
         ) from error
     if size not in SIZES:
         raise InputError(f"{path} is of size {size!r}: expected one of {', '.join(SIZES)}. Other sizes are not known.")
-    return size, weights
+    return size, {str(name): value for name, value in weights.items()}
 
 
 def convert(stage1: Path, stage2: Path) -> tuple[str, dict[str, Tensor]]:
-    """The authors' checkpoints as one state dictionary of this bundle.
+    """The authors' checkpoints of both stages as the size and the state of a `Drift`, in float32.
 
-    Args:
-        stage1: the authors' checkpoint of stage 1.
-        stage2: their checkpoint of stage 2. If it holds the stage 1 that it was trained on, that is the one of
-            `stage1`.
-
-    Returns:
-        The size, one of `SIZES`; the state dictionary of a `Drift` of that size, float32.
-
-    Raises:
-        InputError: if a checkpoint is not of the authors' format, or the two do not belong together.
+    A stage 2 that holds the stage 1 that it was trained on holds that of `stage1`.
     """
     (size, first), (other, second) = read_checkpoint(stage1), read_checkpoint(stage2)
     if size != other:
         raise InputError(f"{stage1} is of size {size}, {stage2} of size {other}. Give two files of one size.")
-    shapes = {name: value.shape for name, value in empty_network(size).state_dict().items()}
-    expected = {authors_name(name): shape for name, shape in shapes.items()}
-    found = {name: value for name, value in {**first, **second}.items() if not str(name).startswith(FROZEN)}
+    ours = empty_network(size).state_dict()
+    expected = {authors_name(name): value.shape for name, value in ours.items()}
+    found = {name: value for name, value in {**first, **second}.items() if not name.startswith(FROZEN)}
     wrong = [name for name in expected if getattr(found.get(name), "shape", None) != expected[name]]
-    if wrong := [*wrong, *(str(name) for name in found if name not in expected)]:
+    if wrong := [*wrong, *(name for name in found if name not in expected)]:
         raise InputError(
             f"{stage1} and {stage2} are not stage 1 and stage 2 of size {size}: {few(wrong)} missing, unexpected or of "
             "another shape. Give the authors' stage 1 first, then their stage 2."
         )
-    copied = {name: first.get(str(name).removeprefix(FROZEN)) for name in second if str(name).startswith(FROZEN)}
-    if any(value is None or not torch.equal(second[name], value) for name, value in copied.items()):
-        raise InputError(f"{stage2} was trained on another stage 1 than {stage1}. Give two files that belong together.")
-    return size, {name: found[authors_name(name)].float() for name in shapes}
+    for name in (name for name in second if name.startswith(FROZEN)):
+        value = first.get(name.removeprefix(FROZEN))
+        if value is None or not torch.equal(second[name], value):
+            raise InputError(
+                f"{stage2} was trained on another stage 1 than {stage1}. Give two files that belong together."
+            )
+    return size, {name: found[authors_name(name)].float() for name in ours}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command.
-
-    Raises:
-        InputError: as `convert`, or if the output cannot be written.
-        SystemExit: with exit code 2, if the arguments are not as the help says.
-    """
+    """The command."""
     parser = argparse.ArgumentParser(description="Converts the checkpoints of the paper's authors for this bundle.")
     parser.add_argument("stage1", type=Path, help="their checkpoint of stage 1, such as drift_hcp_stage1.ckpt")
     parser.add_argument("stage2", type=Path, help="their checkpoint of stage 2, such as drift_hcp_stage2.ckpt")

@@ -28,15 +28,8 @@ CONTENT = (
     *("configs/models/*.yaml", "configs/paper/*.yaml", "configs/paper/baselines/*.yaml"),
     *("configs/paper/metadata.json", "configs/paper/logging.conf"),  # links: MONAI looks for both beside what it runs
     *("scripts/**/*.py", "scripts/pages/*.html", "scripts/pages/*.js", "drift_mri/*.py"),
-    *(
-        "docs/*.md",
-        "docs/paper/*.md",
-        "docs/*.ipynb",
-        "docs/*.txt",
-        "docs/*.png",
-        "docs/*.svg",
-        "docs/paper/tables/*.png",
-    ),
+    *("docs/*.md", "docs/paper/*.md", "docs/*.ipynb", "docs/*.txt"),
+    *("docs/*.png", "docs/*.svg", "docs/paper/tables/*.png"),
 )
 WEIGHTS = "models/model.pt"
 
@@ -46,11 +39,8 @@ def content(root: Path, weights_url: str | None = None) -> dict[str, bytes]:
 
     Args:
         root: folder of the bundle.
-        weights_url: where the weights will be found. With it they stay out, and `large_files.yml` tells
-            `monai.bundle download_large_files` their address and hash.
-
-    Raises:
-        InputError: if something of the list is missing, or the card is not that of the weights.
+        weights_url: where the weights will be found. With it they stay out, and `large_files.yml` has their address
+            and hash for `monai.bundle download_large_files`.
     """
     files: dict[str, bytes] = {}
     for pattern in (*CONTENT, WEIGHTS, card_path(WEIGHTS).as_posix()):
@@ -69,15 +59,7 @@ def content(root: Path, weights_url: str | None = None) -> dict[str, bytes]:
 
 
 def pack(out: Path, root: Path = ROOT, weights_url: str | None = None) -> Path:
-    """Writes the package.
-
-    Args:
-        out: folder to write to; made if missing.
-        root, weights_url: see `content`.
-
-    Returns:
-        The package's path.
-    """
+    """Writes the package into a folder, which is made if missing. Returns its path."""
     files = content(root, weights_url)
     package = Path(out) / f"{NAME}.zip"
     with whole_file(package) as partial, zipfile.ZipFile(partial, "w") as archive:

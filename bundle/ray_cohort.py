@@ -2,9 +2,8 @@
 
     python bundle/ray_cohort.py --input FOLDER --output_dir OUT [any option of the bundle]
 
-The cluster is the one at RAY_ADDRESS, HOST:PORT, or the one that this machine belongs to, or else this machine alone.
-Each worker is an actor with a GPU, or with two cores where the cluster has no GPU, and holds a network of its own. A
-worker that dies is started again; its scan goes to the next idle worker. docs/scale.md says how to make a cluster.
+The cluster (docs/scale.md) is the one at RAY_ADDRESS, HOST:PORT, else that of this machine, else this machine alone.
+Each worker has a GPU, or two cores where there is none, and a network of its own. One that dies is started again.
 """
 
 from __future__ import annotations
@@ -27,15 +26,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from scripts.errors import InputError, report_input_errors
 from scripts.inputs.scan import Scan
 from scripts.options import PROGRAM, check_options
-from scripts.outputs.cohort import keep_summary
-from scripts.outputs.plan import list_scans
+from scripts.outputs import cohort, plan
 from scripts.outputs.scan import rebuild_scan
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = str(ROOT / "configs" / "inference.yaml")
 ENVIRONMENT = {"env_vars": {"PYTHONPATH": str(ROOT)}}  # of the workers
 TRIES = 3  # of a scan whose worker dies
-
 logger = logging.getLogger("drift")
 
 
@@ -70,10 +67,7 @@ def room() -> tuple[dict[str, int], int]:
 
 
 def rows(workers: Sequence, scans: Sequence[Scan]) -> Iterator[tuple[int, dict]]:
-    """Gives each idle worker the next scan. Yields (index of the scan, its row) as scans are done.
-
-    The scan of a worker that dies waits again. A worker without work makes room for one that lost its machine.
-    """
+    """Gives each idle worker the next scan, or that of one that died. Yields (index of the scan, its row)."""
 
     def started(worker: Any) -> Any:  # for the first time or again
         return worker.__ray_ready__.options(max_task_retries=-1).remote()
@@ -86,27 +80,28 @@ def rows(workers: Sequence, scans: Sequence[Scan]) -> Iterator[tuple[int, dict]]
         (done,), _ = ray.wait(list(running))
         worker, index = running.pop(done)
         try:
-            row, alive = ray.get(done), True
+            row = ray.get(done)
         except RayError as error:
             if index is None:
                 logger.warning(f"A worker could not start: {error}")
                 continue
-            name, alive = scans[index].name, False
+            name = scans[index].name
             logger.warning(f"{name}: its worker died, try {tries[index]} of {TRIES}: {error}")
+            running[started(worker)] = worker, None
+            if tries[index] < TRIES:
+                waiting.append(index)
+                continue
             why = f"{name}: its worker died {TRIES} times, perhaps for want of memory. Do it elsewhere."
             row = {"input": name, "outcome": "failed", "warnings": why}
-            running[started(worker)] = worker, None
-        if not alive and tries[index] < TRIES:
-            waiting.append(index)
-        elif index is not None:
+        else:
+            if waiting:
+                tries[waiting[0]] += 1
+                running[worker.rebuild.remote(scans[waiting[0]])] = worker, waiting.popleft()
+            else:  # room for one that lost its machine
+                ray.kill(worker)
+        if index is not None:
             left -= 1
             yield index, row
-        if alive and waiting:
-            index = waiting.popleft()
-            tries[index] += 1
-            running[worker.rebuild.remote(scans[index])] = worker, index
-        elif alive:
-            ray.kill(worker)
 
 
 def main(**options: Any) -> None:
@@ -115,11 +110,11 @@ def main(**options: Any) -> None:
     parser = workflow(**options).parser
     scans, rebuilder, output, selection = map(parser.get_parsed_content, ("scans", "rebuilder", "output", "selection"))
     dry_run, allowed = map(parser.get_parsed_content, ("dry_run", "allow_failures"))
-    list_scans(dry_run, rebuilder, output, scans, selection.skipped, allowed)
+    plan.list_scans(dry_run, rebuilder, output, scans, selection.skipped, allowed)
     ray.init(runtime_env=ENVIRONMENT)
     need, count = room()
     workers = [Worker.options(**need).remote(os.getcwd(), options) for _ in range(count)]
-    keep_summary(rows(workers, scans), scans, output, selection.skipped, allowed)
+    cohort.keep_summary(rows(workers, scans), scans, output, selection.skipped, allowed)
 
 
 if __name__ == "__main__":

@@ -48,14 +48,7 @@ def train(folder: str, options: Mapping[str, Any], index: int, *before: None) ->
 
 
 def main(**options: Any) -> None:
-    """Does the experiments.
-
-    Args:
-        options: of configs/paper/reproduce.yaml, such as experiment, dataset_dir and output_dir.
-
-    Raises:
-        InputError: if there is no such option or experiment, a value is not what is expected, or a training refuses.
-    """
+    """Does the experiments that options of configs/paper/reproduce.yaml name."""
     check_options([str(Path(*PROGRAM)), "run", "--config_file", CONFIG, *sys.argv[1:]])
     trained, stages = planned(options)  # mistakes are refused here
     missing = [index for index, stage in enumerate(stages) if not trained.exported(stage).is_file()]

@@ -16,11 +16,7 @@ OWN_BUNDLE = Path(__file__).absolute().parents[2]  # where this file lies in a b
 
 
 def bundle_folder(path: Path) -> Path:
-    """The bundle at a model path: the folder itself, or the one folder in it, as in a MONAI Application Package.
-
-    Raises:
-        SystemExit: if there is none, or more than one.
-    """
+    """The bundle at a model path: the folder itself, or the one folder in it, as in a MONAI Application Package."""
     found = [folder for folder in (path, *path.glob("*")) if (folder / "configs" / "inference.yaml").is_file()]
     if len(found) != 1:
         raise SystemExit(
@@ -37,7 +33,7 @@ class DriftApplication(Application):
         bundle: folder with `configs`, `models` and `scripts`, on `sys.path`.
 
     Attributes:
-        failures: what could not be done, one sentence or two for each series.
+        failures: what could not be done, in a sentence or two for each series.
     """
 
     def __init__(self, context: AppContext, bundle: Path):
@@ -56,37 +52,18 @@ class DriftApplication(Application):
         parser.read_config(str(config))
         parser.read_meta(str(self.bundle / "configs" / "metadata.json"))
         parser["bundle_root"] = str(self.bundle)
-        card, weights = (parser.get_parsed_content(name) for name in ("card", "ckpt_path"))
+        card, weights, rebuilder = map(parser.get_parsed_content, ("card", "ckpt_path", "rebuilder"))
         source, target = Path(self.context.input_path), Path(self.context.output_path)
-        finding = Finding(
-            self,
-            BooleanCondition(self, name="more"),
-            folder=source,
-            thin=max(card.target_range),
-            failures=self.failures,
-            name="finding",
-        )
-        rebuilding = Rebuilding(
-            self, rebuilder=parser.get_parsed_content("rebuilder"), failures=self.failures, name="rebuilding"
-        )
-        writing = Writing(
-            self,
-            folder=target,
-            version=parser["_meta_"]["version"],
-            key=sha256([config, weights]),
-            failures=self.failures,
-            name="writing",
-        )
+        version, key = parser["_meta_"]["version"], sha256([config, weights])
+        finding = Finding(self, BooleanCondition(self, name="more"), self.failures, source, max(card.target_range))
+        rebuilding = Rebuilding(self, self.failures, rebuilder)
+        writing = Writing(self, self.failures, target, version, key)
         self.add_flow(finding, rebuilding, {("series", "series")})
         self.add_flow(rebuilding, writing, {("result", "result")})
 
 
 def main() -> None:
-    """Runs the application on the SDK's arguments and variables.
-
-    Raises:
-        SystemExit: with a message, if there is nothing to rebuild or a series failed.
-    """
+    """Runs the application on the SDK's arguments and variables; its exit code is 1 if it has failures."""
     context = init_app_context(runtime_env=RuntimeEnv({"model": ("HOLOSCAN_MODEL_PATH", str(OWN_BUNDLE))}))
     bundle = bundle_folder(Path(context.model_path).absolute())
     sys.path.insert(0, str(bundle))

@@ -37,15 +37,7 @@ def noted(failures: list[str], name: str) -> Iterator[None]:
 
 
 def thick_series(folder: Path, thin: float) -> list[dicom.Series]:
-    """The thick 2-D MR series of a folder, at any depth; those that are skipped are named.
-
-    Args:
-        folder: searched.
-        thin: slices no thicker and no farther apart than this, in mm, need no rebuilding.
-
-    Raises:
-        InputError: if there is none.
-    """
+    """The thick 2-D MR series of a folder, see `dicom.find_series`; those that are skipped are logged."""
     found = dicom.find_series(folder, thin)
     for series in found:
         if series.skipped:
@@ -61,15 +53,16 @@ class Finding(Operator):
     """Emits the thick 2-D MR series of a folder, one each time.
 
     Args:
+        fragment: the application.
         more: condition that lets this operator run.
-        folder, thin: see `thick_series`.
         failures: what could not be done is added to it.
+        folder, thin: see `thick_series`.
     """
 
-    def __init__(self, fragment: Fragment, more: Any, *, folder: Path, thin: float, failures: list[str], name: str):
+    def __init__(self, fragment: Fragment, more: Any, failures: list[str], folder: Path, thin: float):
         self.more, self.folder, self.thin, self.failures = more, folder, thin, failures
         self.left: list[dicom.Series] = []
-        super().__init__(fragment, more, name=name)
+        super().__init__(fragment, more, name="finding")
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declares the output, `series`: a `dicom.Series`."""
@@ -90,16 +83,11 @@ class Finding(Operator):
 
 
 class Rebuilding(Operator):
-    """Reads a series and rebuilds it.
+    """Reads a series and rebuilds it, by the rebuilder of `configs/inference.yaml`."""
 
-    Args:
-        rebuilder: of `configs/inference.yaml`.
-        failures: what could not be done is added to it.
-    """
-
-    def __init__(self, fragment: Fragment, *, rebuilder: Rebuilder, failures: list[str], name: str):
+    def __init__(self, fragment: Fragment, failures: list[str], rebuilder: Rebuilder):
         self.rebuilder, self.failures = rebuilder, failures
-        super().__init__(fragment, name=name)
+        super().__init__(fragment, name="rebuilding")
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declares the input, `series`, and the output, `result`: the series and its `(X, Y, Z)` volume."""
@@ -116,18 +104,11 @@ class Rebuilding(Operator):
 
 
 class Writing(Operator):
-    """Writes a derived MR series, in a folder of its name.
+    """Writes a derived MR series, in a folder of its name, see `write_series`."""
 
-    Args:
-        folder: of the results.
-        version: of the bundle.
-        key: names settings and weights, on which the UIDs depend.
-        failures: what could not be done is added to it.
-    """
-
-    def __init__(self, fragment: Fragment, *, folder: Path, version: str, key: str, failures: list[str], name: str):
+    def __init__(self, fragment: Fragment, failures: list[str], folder: Path, version: str, key: str):
         self.folder, self.version, self.key, self.failures = folder, version, key, failures
-        super().__init__(fragment, name=name)
+        super().__init__(fragment, name="writing")
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declares the input, `result`."""

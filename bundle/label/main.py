@@ -27,9 +27,6 @@ def bundle_options(request: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of the bundle that a request gives; what it leaves out or empty keeps the bundle's default.
 
     Never text: the config language would run one that begins with `$`.
-
-    Raises:
-        InputError: if one is no number, or no true or false.
     """
     from scripts.errors import InputError, flag
 
@@ -46,17 +43,12 @@ def bundle_options(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Rebuild(InferTask):
-    """Rebuilds one scan as `configs/inference.yaml` says.
-
-    Args:
-        bundle: folder of the bundle, importable.
-    """
+    """Rebuilds one scan as `configs/inference.yaml` of the bundle says, which is importable."""
 
     def __init__(self, bundle: Path):
         self.bundle = bundle
         config = self._config_with({})
-        self.network = config.get_parsed_content("network")
-        self.device = config.get_parsed_content("device")
+        self.loaded = {name: config.get_parsed_content(name) for name in ("network", "device")}
         # shown by clients; empty: the default
         options = {**dict.fromkeys(NUMBERS, ""), **{name: config[name] for name in FLAGS}}
         super().__init__(InferType.OTHERS, None, 3, config["_meta_"]["description"], options)
@@ -87,24 +79,19 @@ class Rebuild(InferTask):
         from scripts.errors import InputError
         from scripts.inputs.scans import guide_named, scans
         from scripts.inputs.selection import Selection
-        from scripts.rebuild.error_map import ErrorMaps
-        from scripts.rebuild.rebuilder import Rebuilder
         from scripts.stack.acquisition import Acquisition
 
         start = time.perf_counter()
         ending = request.get("result_extension") or ENDINGS[0]
         if ending not in ENDINGS:
             raise InputError(f"result_extension is {ending!r}: expected {', '.join(ENDINGS)}.")
-        config = self._config_with(bundle_options(request))
-        names = ("preprocessing", "rebuilder#guide_preprocessing", "inferer", "card")
-        preprocessing, of_guides, inferer, card = map(config.get_parsed_content, names)
+        config = self._config_with({**bundle_options(request), **self.loaded})
+        card, rebuilder = map(config.get_parsed_content, ("card", "rebuilder"))
         if not request["image"]:
             raise InputError("the studies have no image of that name. GET /datastore/?output=all lists them.")
         found = scans(request["image"], "", Selection(max(card.target_range)))
         if len(found) != 1:
             raise InputError(f"{request['image']} holds {len(found)} scans: expected one. Send them one by one.")
-        parts = (self.network, inferer, self.device, preprocessing, ErrorMaps(), of_guides, card.guide_share)
-        rebuilder = Rebuilder(*parts)
         measured, guide = rebuilder.measure(found[0].source), request.get("guide")
         rebuilt = rebuilder(measured, rebuilder.guide(guide_named(guide).source, measured) if guide else None)
         path, _ = Writer()({"pred": rebuilt.volume, "result_extension": ending, "result_dtype": "float32"})
@@ -135,9 +122,6 @@ class DriftApp(MONAILabelApp):
             request: its `image`, and its `guide` if it has one, is a name in the studies, or a path within them or of a
                 file that was sent. MONAI Label alone would open any file of the server's.
             datastore: of the studies, if not the app's own.
-
-        Raises:
-            HTTPException: for such a mistake.
         """
         from scripts.errors import InputError, input_error
 
