@@ -342,4 +342,4 @@ def guide_named(path: str | os.PathLike, longest_part: bool = False) -> Scan:
         return _volume(header_file(path), path)
     if not path.exists():
         raise InputError(f"{path} does not exist. Set --guide to a scan, or to a folder with one DICOM series.")
-    return _series(only_series(path, None, longest_part), path)
+    return _series(only_series(path, None, longest_part, "Set --guide to its folder."), path)
