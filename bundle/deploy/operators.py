@@ -50,14 +50,7 @@ def thick_series(folder: Path, thin: float) -> list[dicom.Series]:
 
 
 class Finding(Operator):
-    """Emits the thick 2-D MR series of a folder, one each time.
-
-    Args:
-        fragment: the application.
-        more: condition that lets this operator run.
-        failures: what could not be done is added to it.
-        folder, thin: see `thick_series`.
-    """
+    """Emits the thick 2-D MR series of a folder, one each time. The condition `more` lets this operator run."""
 
     def __init__(self, fragment: Fragment, more: Any, failures: list[str], folder: Path, thin: float):
         self.more, self.folder, self.thin, self.failures = more, folder, thin, failures

@@ -69,12 +69,10 @@ class Rebuild(InferTask):
 
         Args:
             request: `image`, path of a scan or a folder with one DICOM series; `guide`, the same of a scan of another
-                contrast of the head, if there is one; options of the bundle; `result_extension`, `.nii.gz` if it is
-                left out.
+                contrast of the head; options of the bundle; `result_extension`, `.nii.gz` if it is left out.
 
         Returns:
-            Path of a new float32 volume in the scan's intensity units, and what was taken for its acquisition (lengths
-            in mm).
+            Path of a new float32 volume in the scan's units, and what was taken for its acquisition (lengths in mm).
         """
         from scripts.errors import InputError
         from scripts.inputs.scans import guide_named, scans

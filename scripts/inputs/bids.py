@@ -69,11 +69,7 @@ def shows_anatomy(name: str) -> bool:
 
 
 def volumes(root: Path) -> list[tuple[Path, str | None]]:
-    """NIfTI files of a dataset's subjects, sorted.
-
-    Returns:
-        Each path, with the reason why it is no anatomical scan; None if it is one.
-    """
+    """NIfTI files of a dataset's subjects, sorted, each with the reason why it is no anatomical scan, or None."""
     ignored, found = _ignored(root), dict[Path, str | None]()
     for folder, folders, names in walk(root):
         if folder == root:
@@ -175,10 +171,7 @@ def scanner(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def skull_stripped(path: str | os.PathLike) -> bool | None:
-    """Whether a scan shows the brain alone, by its sidecars; None where nothing says so.
-
-    Scans of raw datasets show what was scanned.
-    """
+    """Whether a scan shows the brain alone, by its sidecars; raw scans do not. None where nothing says so."""
     value, root = sidecar_value(path, "SkullStripped")[0], dataset_root(path)
     raw = root is not None and description(root).get("DatasetType", "raw") == "raw"
     return False if value is None and raw else value

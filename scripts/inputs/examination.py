@@ -64,8 +64,8 @@ class Protocol:
         words: of name or series description, see `contrast_of`.
         weighting: one of `WEIGHTINGS`; empty where nothing says it.
         agent: whether a contrast agent was given; None where nothing says so.
-        times: echo, inversion and repetition time in ms; NaN where they are missing.
-        normal: of the slices of DICOM, `(3,)`; zeros of other scans.
+        times: `(3,)`, echo, inversion and repetition time in ms; NaN where they are missing.
+        normal: `(3,)`, of the slices of DICOM; zeros of other scans.
     """
 
     head: tuple[str, ...]
@@ -78,7 +78,6 @@ class Protocol:
 
     @classmethod
     def of(cls, scan: Scan) -> Protocol:
-        """Reads it."""
         keys = ("EchoTime", "InversionTime", "RepetitionTime")
         if isinstance(scan.source, dicom.Series):
             header = dicom.read_headers(scan.source)[0][0]
@@ -152,12 +151,9 @@ class Role(NamedTuple):
 
 
 def guided(scans: Sequence[Scan], others: Sequence[Scan], may_guide: Callable[[Scan], bool]) -> list[Scan]:
-    """Scans, each with the best guide that is there, if any. The log says which, and why.
+    """Scans, each with the best guide among all, also among `others`, if any. The log says which, and why.
 
-    Args:
-        scans: to rebuild. They may guide each other, too.
-        others: further scans, that are not rebuilt.
-        may_guide: whether a scan that fits by its contrast and geometry shows a head; asked for the best ones alone.
+    `may_guide` says whether a scan shows a head, and is asked for the best ones alone.
     """
     heads: dict[tuple[str, ...], list[Scan]] = {}
     for one in (*(stack for scan in scans for stack in scan.each), *others):
@@ -184,11 +180,7 @@ def roles(scan: Scan, others: Sequence[Scan]) -> list[Role]:
 
     A scan of the same patient and study, or of the same folder and person, that is of another contrast and sharp along
     the slices of the thick one guides it: best a 3-D one, then a stack of another direction, then a stack of the same
-    direction whose slices are at most `THINNER` as far apart.
-
-    Args:
-        scan: of one stack, or of several that lie otherwise.
-        others: thick and thin scans, without results, maps, masks and localizers. The scan itself is passed over.
+    direction whose slices are at most `THINNER` as far apart. Results, maps, masks and localizers are not among them.
     """
     own, each = Protocol.of(scan.each[0]), [one.source for one in scan.each]
     lies = _lies(scan.each[0])
@@ -251,7 +243,7 @@ def grouped(scans: Sequence[Scan], named: Sequence[Scan], reference: str | None 
         scans: each of one stack.
         named: those of them that were given by name, where several were.
         reference: a shell pattern on paths and series' names. In each group the first scan that it matches gives grid,
-            place and units. None for the first scan.
+            place and units, else the first scan.
     """
     if reference is not None and not any(_matches(scan, reference) for scan in scans):
         names = few([scan.name for scan in scans])

@@ -40,12 +40,7 @@ class ScanReader(ImageReader):
         return all(isinstance(one, dicom.Series) or ends_as(str(one), VOLUMES) for one in ensure_tuple(filename))
 
     def read(self, data: Any, **kwargs: Any) -> tuple[str, Any]:
-        """Opens a scan: its name and its image, nibabel's or a `dicom.Volume`.
-
-        Args:
-            data: path of a scan, or a `dicom.Series`. Voxels of NIfTI and MGZ files are not read yet.
-            kwargs: none.
-        """
+        """Opens a path or a `dicom.Series`: its name and its image, nibabel's or a `dicom.Volume`."""
         (source,) = ensure_tuple(data)
         if isinstance(source, dicom.Series):
             return source.name, dicom.read_series(source)
@@ -53,18 +48,15 @@ class ScanReader(ImageReader):
         return str(path), _by_itk(path) if ends_as(path, ITK) else _by_nibabel(path)
 
     def get_data(self, img: tuple[str, Any]) -> tuple[np.ndarray, dict]:
-        """Voxels and meta data of what `read` opened.
+        """Voxels `(X, Y, Z)`, float32, of what `read` opened, and meta data.
 
-        Returns:
-            Voxels `(X, Y, Z)`, float32, and a dictionary:
-
-            - `affine`: voxel -> mm, RAS;
-            - `filename_or_obj`: the scan's name;
-            - `stated`: what the file says of the acquisition, each with its source: `slice_axis`, of the array, and
-              `slice_thickness`, in mm, where they are known;
-            - `header`, of NIfTI: fields that hold for a result as well;
-            - `warning`: what people should know of how the file was read;
-            - `series`, of DICOM: its description and date.
+        - `affine`: voxel -> mm, RAS;
+        - `filename_or_obj`: the scan's name;
+        - `stated`: what the file says of the acquisition, each with its source: `slice_axis`, of the array, and
+          `slice_thickness`, in mm, where they are known;
+        - `header`, of NIfTI: fields that hold for a result as well;
+        - `warning`: what people should know of how the file was read;
+        - `series`, of DICOM: its description and date.
         """
         name, image = img
         image = _on_a_grid(image)

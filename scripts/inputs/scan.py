@@ -15,7 +15,6 @@ class Scan:
     """A scan to rebuild.
 
     Attributes:
-        name: for people.
         source: what `readers.ScanReader` reads.
         files: all that it is made of.
         result: path of its result, without the ending.

@@ -204,12 +204,7 @@ def _set_apart(scans: Sequence[Scan], roots: Sequence[Path], output_dir: Path) -
 
     The results then keep the names of the scans' folders, below the folder that all have in common: those of
     `a/T2.nii` and `b/T2.nii` become `a/T2_sr` and `b/T2_sr`. Those of one folder keep the endings: `T2.nii_sr` and
-    `T2.mgz_sr`. DICOM series and scans of datasets keep theirs.
-
-    Args:
-        scans: to rebuild.
-        roots: folders that the volumes were found in.
-        output_dir: of the results.
+    `T2.mgz_sr`. DICOM series and scans of datasets keep theirs. The volumes were found in `roots`.
     """
     paths = [scan.source if isinstance(scan.source, Path) and scan.dataset is None else None for scan in scans]
     results = [scan.result for scan in scans]
@@ -265,7 +260,7 @@ def scans(
             - a list of these and of DICOM files;
             - null for the built-in sample, which is written to `output_dir` first.
         output_dir: where results will go.
-        selection: which of them are wanted. It remembers what is skipped, and why.
+        selection: which of them are wanted; it remembers what is skipped.
         missing_slices: `"refuse"`, by which a DICOM series that lacks slices fails when it is read; or `"longest"`, by
             which its longest unbroken part is taken.
         dry_run: unless it is false, nothing may be written, the sample neither.

@@ -84,12 +84,9 @@ def _citation(source: Path, version: str) -> dict[str, Any]:
 
 
 def write_description(folder: str | os.PathLike, source: Path, version: str) -> None:
-    """Makes a folder of results a BIDS derivative. A README, `CITATION.cff` or `.bidsignore` that is there stays.
+    """Makes a folder of results a BIDS derivative of the dataset `source`, by this version of the bundle.
 
-    Args:
-        folder: of the results.
-        source: root of the dataset they come from, whose authors it names.
-        version: of the bundle.
+    A README, `CITATION.cff` or `.bidsignore` that is there stays.
     """
     check_derivative_folder(folder)
     links = description(Path(folder)).get("DatasetLinks")

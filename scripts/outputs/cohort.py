@@ -83,7 +83,7 @@ def keep_summary(
     Args:
         rows: (index of the scan, row of `rebuild_scan`), in the order in which scans are done.
         scans, output: of the run.
-        skipped: other scans that are not rebuilt, each with the reason: `Selection.skipped`.
+        skipped: `Selection.skipped`.
         allow_failures: whether the exit code is 0 in any case, and not 1 if a scan failed or all were skipped.
     """
     allowed = flag("allow_failures", allow_failures)

@@ -51,11 +51,7 @@ def asked(maps: ErrorMaps) -> dict[str, Any]:
 
 
 def describe_error_map(rebuilt: Rebuilt, width: MetaTensor, maps: ErrorMaps) -> dict[str, Any]:
-    """What the record says of an error map with these half-widths.
-
-    `Median` is the half-width of the median voxel of the head, in the scan's units, `MedianOfRange` the same as a
-    share of the range of its tissue, `Noise` the noise of the slices as such a share.
-    """
+    """What the record says of an error map with these half-widths. The shares are of the range of the scan's tissue."""
     low, high, _ = intensity_range(rebuilt.measured.as_tensor())
     try:
         median = width.as_tensor()[head_mask(rebuilt.volume.as_tensor())].median().item()
@@ -90,9 +86,7 @@ def clear_error_map(stem: Path) -> None:
 def regions_on(labels: str, shape: Sequence[int], affine: Tensor) -> tuple[np.ndarray, dict[int, float]]:
     """A label map on the grid of a result, `(X, Y, Z)`, and the volume of each label in its file, in mm3.
 
-    Args:
-        labels: file, on any grid. It is 0 outside of all regions, and by its affine in the place of the scan.
-        shape, affine: `(X, Y, Z)` and `(4, 4)`, of the result.
+    The file may have any grid. It is 0 outside of all regions, and by its affine in the place of the scan.
     """
     read = LoadScand("label")({"label": labels})["label"]
     values, counts = np.unique(np.asarray(read), return_counts=True)
@@ -119,7 +113,7 @@ def write_regions(path: Path, result: MetaTensor, width: MetaTensor, maps: Error
     (`Calibration.region_factor`). A region that lies less than half in the field of view has neither.
 
     Args:
-        path: file to write.
+        path: of the table.
         result, width: `(X, Y, Z)`, the volume with its affine, and its error map.
         maps: how the error map was made.
         thickness: of the slices, in mm.

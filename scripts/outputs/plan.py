@@ -156,8 +156,7 @@ def list_scans(
         dry_run: true for a table, "json" for a list of objects. If false, nothing happens. The table leaves out what is
             skipped, which `scans.scans` logs.
         rebuilder, output, scans: of the run.
-        skipped: other scans, which are not rebuilt, each with the reason.
-        allow_failures: whether the exit code is 0 in any case.
+        skipped, allow_failures: as in `cohort.keep_summary`.
     """
     as_json = dry_run == "json"
     if not (as_json or flag("dry_run", dry_run)):

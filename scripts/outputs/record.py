@@ -169,7 +169,7 @@ def made_with(parser: ConfigParser, weights: str, version: str, settings: Mappin
         parser: with the config.
         weights: their file, with their card beside it.
         version: of the bundle.
-        settings: options that change a result, for people: name -> plain value.
+        settings: options that change a result, for people.
     """
     card = replace(read_card(weights), error_map=None)
     return {
@@ -207,7 +207,7 @@ def complete(
         stem: path of the result without its ending.
         made: what the record must say.
         anonymous: whether the page leaves out what names the scan.
-        error_map: of `asked`; an error map that is there and not asked for does not matter.
+        error_map: of `error_maps.asked`; one that is there and not asked for does not matter.
     """
     try:
         record = json.loads(beside(stem, ".json").read_text(encoding="utf-8"))

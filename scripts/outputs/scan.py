@@ -60,8 +60,7 @@ class Output:
         dtype: of NIfTI voxels: `"float32"`, or `"int16"`, which is scaled and takes half the space.
         report: whether each scan gets a page.
         anonymous: whether the page leaves out what names the scan. Record, summary and index name it in any case.
-        settings: options that change results: name -> plain value.
-        method: the inferer's settings, which change results, too.
+        settings, method: options and settings of the inferer that change results.
         weights: file that the network was loaded from.
         version: of the bundle.
         made: `record.made_with` for this run.
@@ -128,12 +127,7 @@ def _write(
 
 
 def check_scan(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder, output: Output) -> None:
-    """Refuses a scan whose result could not be written, before the networks run and before anything is lost.
-
-    Args:
-        scan, rebuilder, output: of the run.
-        stacks: `(1, X, Y, Z)` slices of the scan, with their acquisition.
-    """
+    """Refuses a scan, of stacks `(1, X, Y, Z)`, whose result could not be written, before anything is lost."""
     maps = rebuilder.error_maps
     check_place(scan, output.as_dicom(scan))
     if len(stacks) > 1 and maps.wanted:
@@ -255,11 +249,8 @@ def _row(scan: Scan, record: Mapping, outcome: str) -> dict:
 def rebuild_scan(scan: Scan, rebuilder: Rebuilder, output: Output, wait: bool = True) -> dict:
     """Rebuilds a scan, unless it is complete. Writes the result, its page if asked, and last its record.
 
-    A page that is missing is written from a result that is complete.
-
-    Args:
-        scan, rebuilder, output: of the run.
-        wait: for another run that is at this scan; else there is a `filelock.Timeout`.
+    A page that is missing is written from a result that is complete. Another run that is at this scan is waited for, or
+    else there is a `filelock.Timeout`.
 
     Returns:
         The scan's row of `summary.csv`. A scan that fails or is skipped is logged, and its row says why.

@@ -30,8 +30,7 @@ class StackFacts:
         motion: `(4, 4)`, from the result's world to the stack's, in mm, RAS+.
         degrees, millimetres: how far it turned the head and moved its middle.
         gain: the smallest and largest factor to the reference's units.
-        likeness: to the reference.
-        relation: of its intensities to the reference's, see `together.relation`.
+        likeness, relation: of its shape and of its intensities to the reference's, see `Part`.
         share: of the result.
         agreement: of the result with its slices; None for a stack that was left out.
         disputes: see `stacks.Dispute`: place, volume and difference.

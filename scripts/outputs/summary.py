@@ -38,14 +38,10 @@ def _names(row: Mapping) -> set[str]:
 
 
 def add_rows(path: Path, rows: Sequence[Mapping], index: bool) -> None:
-    """Writes rows below those of earlier runs. An earlier row of the same input or result is replaced.
+    """Writes rows below those of earlier runs, and with `index` the page `index.html` beside the file.
 
-    But a scan that is skipped this time keeps the row of its result.
-
-    Args:
-        path: of the file.
-        rows: column -> value; a column may be missing.
-        index: whether `index.html` is written beside it.
+    An earlier row of the same input or result is replaced. But a scan that is skipped this time keeps the row of its
+    result.
     """
     with alone(path):
         earlier = read_rows(path)

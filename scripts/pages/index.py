@@ -37,13 +37,9 @@ ABSOLUTE = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:[\\/]|/)(?:[^\s\\/:'\"|]+[\\/]
 
 
 def _thumbnail(volume: MetaTensor, axis: int, normal: int, low: float, high: float) -> str:
-    """A plane of `(X, Y, Z)` beside the midline as a small picture, in true proportions, as a data URL.
+    """The plane across `normal` beside the midline as a small picture, in true proportions, as a data URL.
 
-    Args:
-        volume: with its affine.
-        axis: slice axis in RAS+ order; along it, voxels larger than a pixel are drawn as blocks.
-        normal: axis across the plane, in RAS+ order.
-        low, high: intensities that are black and white.
+    Along the slice `axis`, voxels larger than a pixel are drawn as blocks. Both axes are in RAS+ order.
     """
     array, affine = planes.ras(volume)
     plane = planes.shades(planes.cut(array, normal, planes.beside_midline(array.shape[normal])), low, high)
@@ -183,7 +179,7 @@ def write_index(folder: str | os.PathLike, scans: Sequence[Mapping]) -> None:
     """Writes `index.html`, one self-contained file that needs no network; its links are relative.
 
     Args:
-        folder: of `summary.csv`; the results and their records lie below it.
+        folder: of `summary.csv`, above the results and their records.
         scans: rows of `summary.csv`; values may be text.
     """
     folder = Path(folder)

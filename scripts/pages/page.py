@@ -27,11 +27,7 @@ from .templates import TEMPLATES
 def _pictures(name: str, volume: MetaTensor, place: MetaTensor, low: float, high: float) -> list[dict[str, Any]]:
     """Three planes of a volume as the template draws them, each with its size in mm and the patient's sides.
 
-    Args:
-        name: of the volume.
-        volume: `(X, Y, Z)`.
-        place: `(X, Y, Z)` with the same centre; the planes lie where its middle slices lie.
-        low, high: intensities that are black and white.
+    They lie where the middle slices of `place` lie, a volume with the same centre.
     """
     array, affine = planes.ras(volume)
     slices, slice_affine = planes.ras(place)
@@ -109,7 +105,7 @@ def write_page(
     """Writes the page of a rebuilt scan from `page.html` and `page.js`: one file that needs no other and no network.
 
     Args:
-        path: file to write.
+        path: of the page.
         measured: `(X, Y, Z)` thick slices with affine and acquisition.
         result: `(X, Y, Z)` on the fine grid with its affine, in the units of the slices.
         difference: `(X, Y, Z)`, the map of `consistency.difference`.

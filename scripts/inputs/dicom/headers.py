@@ -50,9 +50,7 @@ CONTRAST = {  # those of which a volume has one value each -> how people call th
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """What the header of one image says.
-
-    An unfit image may have no place: its numbers are then NaN.
+    """What the header of one image says. Numbers that it does not say, as unfit images may not, are NaN.
 
     Attributes:
         image: (path, index of the frame in the file).
@@ -62,10 +60,10 @@ class Frame:
         unfit: why the image cannot be a slice; None if it can.
         distinctive: value of each of `DISTINCTIVE`, as text.
         shape: rows, columns.
-        position: of the first pixel's centre, `(3,)`, LPS, mm.
+        position: `(3,)`, of the first pixel's centre, LPS, mm.
         plane: `(8,)`: directions of a row and of a column, LPS; mm between rows, mm between columns.
-        normal: of the plane, `(3,)`.
-        thickness: of the slice, mm; NaN where it is missing.
+        normal: `(3,)`, of the plane.
+        thickness: of the slice, mm.
     """
 
     image: tuple[Path, int]
@@ -179,10 +177,9 @@ def numbers(header: Dataset, keyword: str, count: int) -> np.ndarray:
 
 
 def classic_headers(dataset: Dataset) -> list[Dataset]:
-    """Headers as classic images have them, one for each frame.
+    """Headers as classic images have them, one for each frame; a classic one comes back as it is.
 
-    The attributes of a multi-frame image's functional groups move to the top, under their classic names. A classic
-    header comes back as it is.
+    The attributes of a multi-frame image's functional groups move to the top, under their classic names.
     """
     if "PerFrameFunctionalGroupsSequence" not in dataset:
         return [dataset]

@@ -33,8 +33,7 @@ class Volume:
         affine: `(4, 4)`, voxel -> mm, RAS.
         slice_thickness: (0018,0050) in mm, None where it is missing.
         slice_spacing: in mm, between slice centres, by their positions.
-        description: `SeriesDescription`, empty where it is missing.
-        date: `StudyDate`, as `YYYYMMDD`, empty where it is missing.
+        description, date: `SeriesDescription`, and `StudyDate` as `YYYYMMDD`; empty where they are missing.
         note: of the series.
     """
 

@@ -112,11 +112,7 @@ def find_series(
         thin: slices that are no thicker and no farther apart than this, in mm, need no rebuilding; None takes them.
         longest_part: of a stack that lacks slices, take the longest part that lacks none. Otherwise all of it is taken,
             and `read_series` refuses it.
-        asked_for: whether the user asks for a series by its name. What its header says that it shows then counts for
-            nothing.
-
-    Returns:
-        The series, sorted by name.
+        asked_for: whether the user asks for a series by its name, whatever its header says that it shows.
     """
     strangers, unread, series = list[Path](), list[Path](), list[Series]()
     by_series: dict[str, list[Frame]] = {}

@@ -57,9 +57,6 @@ def write_series(
 
     The same source images, key and version give the same UIDs.
 
-    What a killed run left of this series is cleared first. An earlier result that it had moved away comes back, the
-    rest is removed.
-
     Args:
         folder: is made; an earlier result in it is replaced.
         array: `(X, Y, Z)`, slices last, in the units of the source.
