@@ -23,129 +23,108 @@ from .errors import InputError, few
 PROGRAM = ("monai", "bundle", "__main__.py")
 EVALUATED = ("$", "@", "%")  # a text that begins so is code, a reference or a file to a config
 
+SWITCH, SEVERAL = {"action": "store_true"}, {"action": "extend", "nargs": "+"}
 # Name of an option of configs/inference.yaml -> how argparse takes it. docs/usage.md's table is made of it, too.
 OPTIONS: dict[str, dict[str, Any]] = {
-    "slice_thickness": {
-        "type": float,
-        "metavar": "MM",
-        "help": "thickness of the measured slices; without it the DICOM header's or BIDS sidecar's, else the slice "
+    "slice_thickness": dict(
+        type=float,
+        metavar="MM",
+        help="thickness of the measured slices; without it the DICOM header's or BIDS sidecar's, else the slice "
         "spacing",
-    },
-    "target_thickness": {
-        "type": float,
-        "metavar": "MM",
-        "help": "thickness to reach; without it the finer in-plane spacing, within what the weights were trained for",
-    },
-    "slice_axis": {
-        "type": int,
-        "choices": (0, 1, 2),
-        "help": "array axis of the slices; without it the one that the header names, else that of the largest spacing",
-    },
-    "isotropic": {
-        "action": "store_true",
-        "help": "resample the pixels to the target too, so that the result has cubes for voxels",
-    },
-    "dtype": {
-        "choices": ("float32", "int16"),
-        "help": "voxels of NIfTI results: float32 (default), or int16, scaled, in half the space, right to half a step",
-    },
-    "output_format": {
-        "choices": ("nifti", "dicom", "auto"),
-        "help": "NIfTI (default); a derived MR series for scans that came as DICOM, without the others; or auto: each "
-        "as it came",
-    },
-    "error_map": {
-        "action": "store_true",
-        "help": "beside each result a map NAME_sr_error: the half-width of the interval that holds the truth",
-    },
-    "confidence": {
-        "type": float,
-        "metavar": "SHARE",
-        "help": "share of voxels whose truth is in the interval of --error_map, 0.5 to 0.99 (default: 0.9)",
-    },
-    "regions": {
-        "metavar": "FILE",
-        "help": "a label map in the scan's place; with --error_map, NAME_sr_error_regions.csv holds each region's mean "
+    ),
+    "target_thickness": dict(
+        type=float,
+        metavar="MM",
+        help="thickness to reach; without it the finer in-plane spacing, within what the weights were trained for",
+    ),
+    "slice_axis": dict(
+        type=int,
+        choices=(0, 1, 2),
+        help="array axis of the slices; without it the one that the header names, else that of the largest spacing",
+    ),
+    "isotropic": dict(**SWITCH, help="resample the pixels to the target too, so that the result has cubes for voxels"),
+    "dtype": dict(
+        choices=("float32", "int16"),
+        help="voxels of NIfTI results: float32 (default), or int16, scaled, in half the space, right to half a step",
+    ),
+    "output_format": dict(
+        choices=("nifti", "dicom", "auto"),
+        help="NIfTI (default); a derived MR series for scans that came as DICOM, without the others; or auto: each as "
+        "it came",
+    ),
+    "error_map": dict(
+        **SWITCH, help="beside each result a map NAME_sr_error: the half-width of the interval that holds the truth"
+    ),
+    "confidence": dict(
+        type=float,
+        metavar="SHARE",
+        help="share of voxels whose truth is in the interval of --error_map, 0.5 to 0.99 (default: 0.9)",
+    ),
+    "regions": dict(
+        metavar="FILE",
+        help="a label map in the scan's place; with --error_map, NAME_sr_error_regions.csv holds each region's mean "
         "and its error bar",
-    },
-    "report": {
-        "action": "store_true",
-        "help": "a page for each scan, to scroll through: measured, cubic and rebuilt, geometry, spectra, agreement "
-        "with the measurement",
-    },
-    "anonymous": {
-        "action": "store_true",
-        "help": "leave the scan's name, date and series out of its page, to pass that on under another name; record, "
+    ),
+    "report": dict(
+        **SWITCH,
+        help="a page for each scan, to scroll through: measured, cubic and rebuilt, geometry, spectra, agreement with "
+        "the measurement",
+    ),
+    "anonymous": dict(
+        **SWITCH,
+        help="leave the scan's name, date and series out of its page, to pass that on under another name; record, "
         "summary and index still name the scan",
-    },
-    "missing_slices": {
-        "choices": ("refuse", "longest"),
-        "help": "of a DICOM series that lacks slices: refuse it (default), or rebuild its longest unbroken part",
-    },
-    "include": {
-        "action": "extend",
-        "nargs": "+",
-        "metavar": "PATTERN",
-        "help": "take only scans whose path within the folder, or whose series' name, matches one of these shell "
+    ),
+    "missing_slices": dict(
+        choices=("refuse", "longest"),
+        help="of a DICOM series that lacks slices: refuse it (default), or rebuild its longest unbroken part",
+    ),
+    "include": dict(
+        **SEVERAL,
+        metavar="PATTERN",
+        help="take only scans whose path within the folder, or whose series' name, matches one of these shell "
         "patterns, such as '*T2w*'",
-    },
-    "exclude": {
-        "action": "extend",
-        "nargs": "+",
-        "metavar": "PATTERN",
-        "help": "leave out scans that match one of these",
-    },
-    "participant_label": {
-        "action": "extend",
-        "nargs": "+",
-        "metavar": "LABEL",
-        "help": "take only these participants of a BIDS dataset, with or without sub-",
-    },
-    "session_label": {
-        "action": "extend",
-        "nargs": "+",
-        "metavar": "LABEL",
-        "help": "take only these sessions of a BIDS dataset, with or without ses-",
-    },
-    "together": {
-        "action": "store_true",
-        "help": "make one volume of all stacks of one head and contrast, such as an axial and a sagittal one; in "
-        "folders they are found by names and headers",
-    },
-    "reference": {
-        "metavar": "PATTERN",
-        "help": "with --together: the stack that gives grid, place and units, as a shell pattern on paths or series' "
+    ),
+    "exclude": dict(**SEVERAL, metavar="PATTERN", help="leave out scans that match one of these"),
+    "participant_label": dict(
+        **SEVERAL, metavar="LABEL", help="take only these participants of a BIDS dataset, with or without sub-"
+    ),
+    "session_label": dict(
+        **SEVERAL, metavar="LABEL", help="take only these sessions of a BIDS dataset, with or without ses-"
+    ),
+    "together": dict(
+        **SWITCH,
+        help="make one volume of all stacks of one head and contrast, such as an axial and a sagittal one; in folders "
+        "they are found by names and headers",
+    ),
+    "reference": dict(
+        metavar="PATTERN",
+        help="with --together: the stack that gives grid, place and units, as a shell pattern on paths or series' "
         "names (default: the first)",
-    },
-    "guide": {
-        "nargs": "?",
-        "const": "auto",
-        "metavar": "SCAN",
-        "help": "a sharp scan of another contrast of the same head, such as a 3-D T1w, or a folder with its DICOM "
-        "series; it is registered, and shows where edges are. Without SCAN, or auto: for each scan the best one that "
+    ),
+    "guide": dict(
+        nargs="?",
+        const="auto",
+        metavar="SCAN",
+        help="a sharp scan of another contrast of the same head, such as a 3-D T1w, or a folder with its DICOM series;"
+        " it is registered, and shows where edges are. Without SCAN, or auto: for each scan the best one that "
         "lies beside it",
-    },
-    "dry_run": {
-        "nargs": "?",
-        "const": "true",
-        "choices": ("true", "false", "json"),
-        "metavar": "json",
-        "help": "list what would be done with which scan, and about how long it takes, and write nothing; json: for "
+    ),
+    "dry_run": dict(
+        nargs="?",
+        const="true",
+        choices=("true", "false", "json"),
+        metavar="json",
+        help="list what would be done with which scan, and about how long it takes, and write nothing; json: for "
         "programs",
-    },
-    "allow_failures": {
-        "action": "store_true",
-        "help": "exit with code 0 even if a scan failed; summary.csv names it",
-    },
-    "jobs": {
-        "type": int,
-        "metavar": "N",
-        "help": "scans at once, each in a process of its own; the cores are shared out (default: 1)",
-    },
-    "ckpt_path": {
-        "metavar": "FILE",
-        "help": "weights, with their card beside them, model.json for model.pt (default: the shipped ones)",
-    },
+    ),
+    "allow_failures": dict(**SWITCH, help="exit with code 0 even if a scan failed; summary.csv names it"),
+    "jobs": dict(
+        type=int, metavar="N", help="scans at once, each in a process of its own; the cores are shared out (default: 1)"
+    ),
+    "ckpt_path": dict(
+        metavar="FILE", help="weights, with their card beside them, model.json for model.pt (default: the shipped ones)"
+    ),
 }
 
 # module -> what installs it, and what it is used with
