@@ -166,16 +166,13 @@ def rebuild(
         >>> result = rebuild("scan.nii.gz", slice_thickness=5)  # doctest: +SKIP
         >>> result.to_filename("scan_sr.nii.gz")  # doctest: +SKIP
     """
+    given, defaults = dict(locals()), {name: one.default for name, one in signature(rebuild).parameters.items()}
     if unknown:
-        name, known = next(iter(unknown)), list(signature(rebuild).parameters)[1:-1]
+        name, known = next(iter(unknown)), list(defaults)[1:-1]
         near = get_close_matches(name, known, 1)
         raise InputError(f"{name} is no option: expected one of {', '.join(near or known)}.")
-    options = {
-        **{"slice_thickness": slice_thickness, "target_thickness": target_thickness, "slice_axis": slice_axis},
-        **{"isotropic": isotropic, "missing_slices": missing_slices, "error_map": error_map, "confidence": confidence},
-    }
-    defaults = signature(rebuild).parameters
-    options = {name: value for name, value in options.items() if value is not defaults[name].default}
+    of_config = defaults.keys() - {"scan", "guide", "ckpt_path", "config", "unknown"}
+    options = {name: given[name] for name in of_config if given[name] is not defaults[name]}
     files = [None if one is None else str(Path(one).absolute()) for one in (config, ckpt_path)]
     try:
         with warnings.catch_warnings():

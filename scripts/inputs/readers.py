@@ -138,8 +138,9 @@ def _by_itk(path: Path) -> SpatialImage:
         kind = itk.NrrdImageIO if ends_as(path, (".nrrd", ".nhdr")) else itk.MetaImageIO
         reader = ITKReader(imageio=kind.New())  # whatever else the file may be
         array, meta = reader.get_data(reader.read(path))
-        warning = {"warning": NO_SPACE} if kind is itk.NrrdImageIO and not _names_its_space(path) else {}
-        return SpatialImage(array, meta["affine"], extra=warning)
+        header = path.read_bytes()[: 1 << 16].replace(b"\r", b"").partition(b"\n\n")[0]
+        unplaced = kind is itk.NrrdImageIO and not re.search(rb"^space *:", header, re.IGNORECASE | re.MULTILINE)
+        return SpatialImage(array, meta["affine"], extra={"warning": NO_SPACE} if unplaced else {})
     except Exception as error:  # ITK raises RuntimeError with a page of text
         raise InputError(f"{path} cannot be read by ITK. Convert or download it again.") from error
 
@@ -155,12 +156,6 @@ def _by_nibabel(path: Path) -> SpatialImage:
             "Convert it where that is known."
         )
     return image  # type: ignore[return-value]
-
-
-def _names_its_space(path: Path) -> bool:
-    with open(path, "rb") as file:
-        header = file.read(1 << 16).replace(b"\r", b"").partition(b"\n\n")[0]
-    return bool(re.search(rb"^space *:", header, re.IGNORECASE | re.MULTILINE))
 
 
 def _on_a_grid(image: Any) -> Any:

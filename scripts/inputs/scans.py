@@ -137,12 +137,10 @@ def _names(folder: Path) -> list[str]:
 
 def _folder(root: Path, output_dir: Path, selection: Selection, longest_part: bool) -> list[Scan]:
     """The thick scans and DICOM series in a folder, at any depth, without results of earlier runs."""
-
-    def unreadable(error: OSError) -> None:
-        logger.warning(f"{error.filename} is left out: it cannot be read ({error.strerror}).")
-
     wanted = []
-    for folder, folders, names in walk(root, unreadable):
+    for folder, folders, names in walk(
+        root, lambda error: logger.warning(f"{error.filename} is left out: it cannot be read ({error.strerror}).")
+    ):
         for written in [name for name in folders if bids.by_drift(folder / name)]:
             logger.info(f"{folder / written} is skipped: it is a dataset of results that DRIFT wrote.")
             folders.remove(written)

@@ -11,8 +11,6 @@ import numpy as np
 import torch
 from monai.data import MetaTensor, NibabelReader, PydicomReader
 
-from ..files import whole_file
-
 DTYPES = ("float32", "int16")  # of NIfTI voxels
 
 
@@ -35,12 +33,6 @@ def nifti_image(result: MetaTensor, header: Mapping[str, Any], dtype: str = "flo
     length, duration = image.header.get_xyzt_units()
     image.header.set_xyzt_units("mm", duration if length == "mm" else "sec")
     return image
-
-
-def write_nifti(path: Path, result: MetaTensor, header: Mapping[str, Any], dtype: str = "float32") -> None:
-    """Writes a rebuilt volume, see `nifti_image`."""
-    with whole_file(path) as partial:
-        nib.save(nifti_image(result, header, dtype), partial)
 
 
 def read(path: Path) -> MetaTensor:

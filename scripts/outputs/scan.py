@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import nibabel as nib
 import numpy as np
 import torch
 from filelock import Timeout
 from monai.data import MetaTensor
 
 from ..errors import InputError, flag, input_error
-from ..files import remove_partials, sha256
+from ..files import remove_partials, sha256, whole_file
 from ..inputs.scan import Scan
 from ..pages.index import check_foreign_index
 from ..pages.page import write_page
@@ -117,7 +118,8 @@ def _write(
     """Writes the result, or another volume `what` of it; returns its path. It is made of the scan and `others`."""
     if not output.as_dicom(scan):
         path = beside(stem, ".nii.gz")
-        results.write_nifti(path, volume, header, output.dtype)
+        with whole_file(path) as partial:
+            nib.save(results.nifti_image(volume, header, output.dtype), partial)
         return path
     array, affine = volume.as_tensor().numpy(), np.asarray(volume.affine)
     named = {name: value for name, value in made.items() if name != "InputSHA256"}  # files differ by how they were sent

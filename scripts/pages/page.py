@@ -86,11 +86,6 @@ def _geometry(name: str, volume: MetaTensor) -> tuple[str, str, str, str]:
     )
 
 
-def _date(text: str) -> str:
-    """A date of a DICOM header as 2024-01-15; other texts as they are."""
-    return re.sub(r"^(\d{4})\.?(\d\d)\.?(\d\d)$", r"\1-\2-\3", text)
-
-
 def write_page(
     path: str | os.PathLike,
     measured: MetaTensor,
@@ -124,7 +119,9 @@ def write_page(
     names = [Path(source).name for source in record["Sources"]]
     settings = {name: "not set" if value is None else value for name, value in record["Settings"].items()}
     provenance = {"weights": record["WeightsSHA256"], "version": record["Version"], **settings}
-    identity = {"file": names[0]} if series is None else {**series, "date": _date(series["date"])}
+    identity = {"file": names[0]}
+    if series is not None:
+        identity = {**series, "date": re.sub(r"^(\d{4})\.?(\d\d)\.?(\d\d)$", r"\1-\2-\3", series["date"])}
 
     given = [*record.get("Stacks", ()), *([record["Guide"]] if "Guide" in record else [])]
     stacks = sorted((one["Name"] for one in given), key=len, reverse=True)  # paths, or series

@@ -39,13 +39,6 @@ def _box(measured: np.ndarray, spacing: np.ndarray) -> list[tuple[int, int]]:
     return box
 
 
-def _weights(acquisition: Acquisition) -> np.ndarray:
-    """Weights of the measured slices in cubic interpolation, `(fine, measured)`, in 4096ths."""
-    a = replace(acquisition, slice_axis=0)
-    weights = interpolate(torch.eye(a.slice_count, dtype=torch.float64)[..., None], a, "cubic")[..., 0]
-    return np.rint(weights.numpy() * ONE).astype(int)
-
-
 def pack(
     measured: MetaTensor,
     result: MetaTensor,
@@ -90,7 +83,9 @@ def pack(
     nearest = nearest_index(a.fine_count, a.target_spacing, a.slice_count, a.slice_spacing, a.shift)
     first, last = box[axis]
     (covered,) = np.nonzero((nearest >= first) & (nearest <= last))
-    weights = _weights(a)[covered, first : last + 1]
+    each = torch.eye(a.slice_count, dtype=torch.float64)[..., None]
+    shares = interpolate(each, replace(a, slice_axis=0), "cubic")[..., 0].numpy()  # (fine, measured)
+    weights = np.rint(shares * ONE).astype(int)[covered, first : last + 1]
 
     def greys(volume: np.ndarray, begin: int, end: int, step: int) -> np.ndarray:
         """The volume from slice `begin` to slice `end`, cut, in 8 bits, slices first."""
