@@ -171,8 +171,8 @@ def rebuild(
         name, known = next(iter(unknown)), list(defaults)[1:-1]
         near = get_close_matches(name, known, 1)
         raise InputError(f"{name} is no option: expected one of {', '.join(near or known)}.")
-    of_config = defaults.keys() - {"scan", "guide", "ckpt_path", "config", "unknown"}
-    options = {name: given[name] for name in of_config if given[name] is not defaults[name]}
+    others = ("scan", "guide", "ckpt_path", "config", "unknown")
+    options = {name: given[name] for name in defaults if name not in others and given[name] is not defaults[name]}
     files = [None if one is None else str(Path(one).absolute()) for one in (config, ckpt_path)]
     try:
         with warnings.catch_warnings():
