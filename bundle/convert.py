@@ -46,7 +46,7 @@ RENAMES = {  # parts of this bundle's names: the authors', one after the other
 
 
 def authors_name(name: str) -> str:
-    """What the authors call one of this bundle's weights: `apn.unet.conv_in.bias` is `model.conv_in.bias`."""
+    """The authors' name of one of this bundle's weights: `apn.unet.conv_in.bias` is `model.conv_in.bias`."""
     for ours, theirs in RENAMES.items():
         name = name.replace(ours, theirs)
     return name

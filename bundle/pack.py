@@ -35,7 +35,7 @@ WEIGHTS = "models/model.pt"
 
 
 def content(root: Path, weights_url: str | None = None) -> dict[str, bytes]:
-    """What the package holds, by path inside it.
+    """Files of the package, by path inside it.
 
     Args:
         root: folder of the bundle.

@@ -45,7 +45,7 @@ def workflow(config: str = CONFIG, **options: Any) -> ConfigWorkflow:
 
 @ray.remote(max_restarts=-1)
 class Worker:
-    """One network. Its relative paths refer to a folder that is the same on all machines."""
+    """A network. Its relative paths refer to a folder that is the same on all machines."""
 
     def __init__(self, folder: str, options: Mapping[str, Any]):
         os.chdir(folder)
@@ -58,7 +58,7 @@ class Worker:
 
 
 def room() -> tuple[dict[str, int], int]:
-    """What a worker has, and how many of them the cluster has room for."""
+    """The resources of a worker, and how many workers the cluster has room for."""
     machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     for need, resource, share in (({"num_gpus": 1}, "GPU", 1), ({"num_cpus": 2}, "CPU", 2)):
         if count := sum(int(machine.get(resource, 0) // share) for machine in machines):

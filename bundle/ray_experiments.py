@@ -41,7 +41,7 @@ def planned(options: Mapping[str, Any]) -> tuple[TrainedVariants, list[Stage]]:
 
 @ray.remote(max_retries=TRIES - 1)
 def train(folder: str, options: Mapping[str, Any], index: int, *before: None) -> None:
-    """One of the planned trainings, after those before it, on files that all machines have at the same places."""
+    """A planned training, after those before it, on files that all machines have at the same places."""
     os.chdir(folder)
     trained, stages = planned(options)
     trained.train(stages[index])

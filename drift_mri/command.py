@@ -27,12 +27,12 @@ HYPHENS = re.compile(r"(?<=^--)[\w-]+")  # in an option's name they are as good 
 # MONAI imports them where they are, which takes seconds
 UNNEEDED = {"ignite", "matplotlib", "mlflow", "skimage", "sklearn", "tensorboard"}
 FILES: dict[str, dict[str, Any]] = {  # options that name config files
-    "config": {
-        "action": "append",
-        "metavar": "FILE",
-        "help": "a config to stack on configs/inference.yaml: settings of the method, a network of another size or of "
+    "config": dict(
+        action="append",
+        metavar="FILE",
+        help="a config to stack on configs/inference.yaml: settings of the method, a network of another size or of "
         "your own",
-    },
+    ),
 }
 
 

@@ -98,7 +98,7 @@ def pause(failures: int) -> float:
 
 
 class Node:
-    """What receives, rebuilds and sends, by a `ConfigParser` of configs/inference.yaml."""
+    """Receives, rebuilds and sends, by a `ConfigParser` of configs/inference.yaml."""
 
     def __init__(self, config: Any, spool: Spool, peer: Peer, settle: float, keep: float):
         from scripts.rebuild.registration import simple_itk  # here: it takes seconds
@@ -280,7 +280,7 @@ class _ServerContext(ssl.SSLContext):
 
 
 def tls_contexts(certificate: str, key: str, authority: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """What secures the server and the client. Both sides show a certificate that the authority has signed."""
+    """TLS of the server and of the client. Both sides show a certificate that the authority has signed."""
     server, client = _ServerContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     server.verify_mode = ssl.CERT_REQUIRED
     try:

@@ -85,13 +85,13 @@ def _config(config: str | None, **given: Any) -> ConfigParser:
 
 @lru_cache(maxsize=2)  # networks stay loaded between calls
 def _network(config: str | None, ckpt_path: str | None, stamps: tuple[float, ...]) -> tuple[Any, Any]:
-    """The network on its device. `stamps` tell files that were replaced under one name."""
+    """The network on its device. Files that were replaced under one name have other `stamps`."""
     parser = _config(config, **({} if ckpt_path is None else {"ckpt_path": ckpt_path}))
     return parser.get_parsed_content("network"), parser.get_parsed_content("device")
 
 
 def _measured(scan: Any, thin: float | None, longest_part: bool) -> Any:
-    """What the deployed preprocessing reads: a path, a DICOM series, or a volume with its affine."""
+    """A source for the deployed preprocessing: a path, a DICOM series, or a volume with its affine."""
     import torch
     from monai.data import MetaTensor
 

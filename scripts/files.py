@@ -33,7 +33,7 @@ def stem(name: str) -> str:
 def walk(
     root: str | os.PathLike, onerror: Callable[[OSError], object] | None = None
 ) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """What `os.walk` yields, in the order of names, without what is hidden.
+    """Folders as `os.walk` yields them, in the order of names, without what is hidden.
 
     Links to folders are followed, after the folders themselves. A folder that several ways lead to comes once. A link
     to a folder that holds the link is not followed.

@@ -136,7 +136,7 @@ class DriftApp(MONAILabelApp):
             raise HTTPException(400, str(mistake)) from error
 
     def _path(self, name: str, datastore: Any) -> str:
-        """Of a scan that a request names; empty if the studies have none of that name."""
+        """Path of a scan that a request names; empty if the studies have none of that name."""
         path = os.path.abspath(os.path.join(self.studies, name))  # a link in the studies may lead out of them
         roots = (self.studies, self.sent.name)
         within = any(path != os.path.abspath(root) and Path(path).is_relative_to(root) for root in roots)

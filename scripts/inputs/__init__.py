@@ -1,4 +1,4 @@
-"""What is read: files, folders, DICOM series and BIDS datasets.
+"""The sources that are read: files, folders, DICOM series and BIDS datasets.
 
 `scans.scans` lists the scans to rebuild; begin there. `transforms.LoadScand` reads one of them, and
 `transforms.SettleAcquisitiond` settles how it was acquired.

@@ -1,4 +1,4 @@
-"""What becomes of the scans of one examination: which join in one volume, which guide another, and why."""
+"""The roles of scans in one examination: which join in one volume, which guide another, and why."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def contrast_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Protocol:
-    """What headers and names say of a scan of one stack.
+    """Facts on a scan of one stack, by headers and names.
 
     Attributes:
         head: patient and study of DICOM; folder, and what the name says before its contrast.
@@ -118,7 +118,7 @@ class Protocol:
 
 
 def _field(path: Path, name: str) -> object:
-    """Of the sidecars of a scan; None where one cannot be read, which is said when the scan is."""
+    """A field of a scan's sidecars; None where one cannot be read, which is said when the scan is."""
     try:
         return bids.sidecar_value(path, name)[0]
     except InputError:
@@ -126,7 +126,7 @@ def _field(path: Path, name: str) -> object:
 
 
 def _before_contrast(name: str) -> str:
-    """What a name says before its contrast, its direction and other words of the protocol: the person, if any.
+    """The words of a name before its contrast, direction and protocol: the person, if any.
 
     >>> [_before_contrast(name) for name in ("anna_T2_ax", "anna-2_flair", "T1w", "sub-01_acq-ax_T2w")]
     ['anna', 'anna-2', '', 'sub-01']
@@ -142,7 +142,7 @@ def _before_contrast(name: str) -> str:
 
 
 class Role(NamedTuple):
-    """What a scan is to another, and why; the guide of the least rank is the best."""
+    """A scan's part beside another, and why; the guide of the least rank is the best."""
 
     scan: Scan
     what: Literal["joins", "guides", "is left alone"]
@@ -176,7 +176,7 @@ def guided(scans: Sequence[Scan], others: Sequence[Scan], may_guide: Callable[[S
 
 
 def roles(scan: Scan, others: Sequence[Scan]) -> list[Role]:
-    """What each other scan is to a thick one, guides first and the best of them at the head.
+    """The role of each other scan beside a thick one, guides first and the best of them at the head.
 
     A scan of the same patient and study, or of the same folder and person, that is of another contrast and sharp along
     the slices of the thick one guides it: best a 3-D one, then a stack of another direction, then a stack of the same

@@ -34,7 +34,7 @@ FEW_VALUES = 64  # whole numbers in a mask or a label map, at most; scans have m
 
 
 def _label_count(image: Any) -> int | None:
-    """How many values a mask or a label map holds; None for a scan, which one slice mostly tells."""
+    """Number of values of a mask or a label map; None for a scan, which one slice mostly shows."""
     for part in (image.shape[2] // 2, slice(None)):
         values = np.unique(image.dataobj[:, :, part])
         if len(values) > FEW_VALUES or not np.array_equal(values, np.rint(values)):
@@ -189,7 +189,7 @@ def _dataset(root: Path, output_dir: Path, selection: Selection) -> list[Scan]:
 
 
 def _identity(scan: Scan) -> str:
-    """What a scan that was given twice has both times."""
+    """The name that a scan which was given twice has both times."""
     return os.path.abspath(scan.source) if isinstance(scan.source, Path) else scan.name
 
 

@@ -184,7 +184,7 @@ class SettleAcquisitiond(MapTransform):
         return replace(acquisition, warnings=(*warnings, *acquisition.warnings))
 
     def _stated(self, volume: MetaTensor, path: Path) -> dict[str, tuple[Any, str]]:
-        """What the header says, and the thickness of the sidecars where it does not: name -> (value, source)."""
+        """Facts of the header, and the sidecars' thickness where it has none: name -> (value, source)."""
         stated = dict(volume.meta.get("stated", {}))
         if "slice_thickness" not in stated and path.exists():  # an image in memory has no sidecar
             try:

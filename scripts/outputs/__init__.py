@@ -1,4 +1,4 @@
-"""What is written: results, their records, the summary, derived DICOM and BIDS, for one scan or many.
+"""The files that are written: results, their records, the summary, derived DICOM and BIDS, for one scan or many.
 
 Begin with `scan.rebuild_scan`; `cohort` does many. `record` says what is written into a record.
 """

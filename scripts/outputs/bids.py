@@ -64,7 +64,7 @@ def container(root: Path = Path("/")) -> dict[str, str]:
 
 
 def _citation(source: Path, version: str) -> dict[str, Any]:
-    """What `CITATION.cff` says: whose scans were rebuilt, by which software, of which method.
+    """Content of `CITATION.cff`: whose scans were rebuilt, by which software, of which method.
 
     BIDS has the authors there or in the description, not in both.
     """

@@ -42,7 +42,7 @@ def error_stem(stem: Path) -> Path:
 
 
 def asked(maps: ErrorMaps) -> dict[str, Any]:
-    """What the record of a result says where its error map is the one that is asked for; empty if none is."""
+    """Entries of a record whose error map is the one that is asked for; empty if none is."""
     if not maps.wanted:
         return {}
     regions = None if maps.regions is None else sha256([maps.regions])
@@ -51,7 +51,7 @@ def asked(maps: ErrorMaps) -> dict[str, Any]:
 
 
 def describe_error_map(rebuilt: Rebuilt, width: MetaTensor, maps: ErrorMaps) -> dict[str, Any]:
-    """What the record says of an error map with these half-widths. The shares are of the range of the scan's tissue."""
+    """The record's entry on an error map with these half-widths. Shares are of the range of the scan's tissue."""
     low, high, _ = intensity_range(rebuilt.measured.as_tensor())
     try:
         median = width.as_tensor()[head_mask(rebuilt.volume.as_tensor())].median().item()

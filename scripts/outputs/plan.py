@@ -88,7 +88,7 @@ class Stopwatch:
 
 
 def _row(scan: Scan, rebuilder: Rebuilder, stopwatch: Stopwatch, output: Output) -> dict[str, Any]:
-    """What a run would do with a scan, and why: plain values, lengths in mm and times in seconds."""
+    """A scan's row: what a run would do with it, and why; lengths in mm, times in seconds."""
     row = dict.fromkeys(KEYS) | {"scan": scan.name}
     if output.format == "dicom" and not scan.is_dicom:
         return row | {"what": "will skip", "why": "not DICOM"}

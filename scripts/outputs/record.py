@@ -77,7 +77,7 @@ def state(path: Path) -> dict[str, Any]:
 def describe(
     scan: Scan, rebuilt: Rebuilt, stacks: Sequence[StackFacts] = (), warnings: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """What the record says of a result: what it is, what it was made from, and what was taken for the acquisition."""
+    """The record of a result: its nature, its sources, and the facts that were taken for the acquisition."""
     measured, acquisition = rebuilt.measured, Acquisition.of(rebuilt.measured)
     target = round(acquisition.target_spacing, 6)
     what = "Super-resolved along the slice axis by DRIFT: detail is estimated, not measured."
@@ -157,7 +157,7 @@ def finish(
 
 
 def made_with(parser: ConfigParser, weights: str, version: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes results, on whatever machine.
+    """All that makes results, on whatever machine.
 
     The hash of the config is of all that its `rebuilder` is made of, overrides included, but for the error map, which
     `error_maps.asked` compares.
@@ -266,7 +266,7 @@ def _path(source: str, stem: Path) -> Path:
 
 
 def _facts(acquisition: Acquisition, affine: Tensor, steps: tuple[str, str]) -> dict[str, tuple[str, str]]:
-    """What was taken for the acquisition: name -> value, and where it came from."""
+    """Facts that were taken for the acquisition: name -> value, and where it came from."""
     a = acquisition
     shape = a.profile if isinstance(a.profile, str) else f"SLR pulse, time-bandwidth product {a.profile:g}"
     return {

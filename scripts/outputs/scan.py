@@ -52,7 +52,7 @@ CALIBRATED = "calibrated on people that no network has seen"  # source of an err
 
 @dataclass
 class Output:
-    """What a run writes.
+    """The form of a run's results.
 
     Attributes:
         folder: where `summary.csv` goes. Results go where the scans say.
@@ -99,7 +99,7 @@ class Output:
         return self.format == "dicom" or (self.format == "auto" and scan.is_dicom)
 
     def made_from(self, scan: Scan) -> dict[str, Any]:
-        """What the record of a scan's result says where that is complete."""
+        """Entries of the record of a scan's result that is complete."""
         settings = {**self.made["Settings"], "format": "dicom" if self.as_dicom(scan) else "nifti"}
         files = [*scan.files, *(scan.guide.files if scan.guide is not None else ())]
         return {**self.made, "Settings": settings, "InputSHA256": sha256(files)}
@@ -144,10 +144,10 @@ def check_scan(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder, o
         regions_on(maps.regions, shape, torch.from_numpy(fine_affine_of(stacks[0])))
 
 
-def _with_error_map(
+def _add_error_map(
     record: dict, scan: Scan, rebuilt: Rebuilt, error_map: ErrorMap, maps: ErrorMaps, output: Output
-) -> dict:
-    """Writes the error map, and the regions' table if asked; the record with what it says of them."""
+) -> None:
+    """Writes the error map, and the regions' table if asked, and into the record what it says of them."""
     stem, measured, width = error_stem(scan.result), rebuilt.measured, error_map.half_width(maps.confidence)
     facts = describe_error_map(rebuilt, width, maps)
     what = f"error bar: the truth of {maps.confidence:.0%} of voxels is within this much of the rebuilt series"
@@ -159,18 +159,13 @@ def _with_error_map(
     if maps.regions is not None:
         written.append(beside(stem, REGIONS))
         write_regions(written[-1], rebuilt.volume, width, maps, error_map.thickness)
-    outside = error_map.calibration.outside(error_map.thickness)
-    if outside:
+    if outside := error_map.calibration.outside(error_map.thickness):
         logger.warning(f"{scan.name}: {outside}.")
-    warnings = (*record["Warnings"], *([outside] if outside else []))
-    return {
-        **record,
-        "ErrorMap": facts,
-        "Warnings": warnings,
-        "Facts": {**record["Facts"], "error map": (f"median ±{facts['Median']:.4g} in the head", CALIBRATED)},
-        "Summary": {**record["Summary"], "error_bar": facts["MedianOfRange"], "warnings": " | ".join(warnings)},
-        "Results": {**record["Results"], **{path.name: state(path) for path in written}},
-    }
+        record["Warnings"] = (*record["Warnings"], outside)
+    record["ErrorMap"] = facts
+    record["Facts"]["error map"] = f"median ±{facts['Median']:.4g} in the head", CALIBRATED
+    record["Summary"] |= {"error_bar": facts["MedianOfRange"], "warnings": " | ".join(record["Warnings"])}
+    record["Results"] |= {path.name: state(path) for path in written}
 
 
 def _guides(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder) -> tuple[list[Placed | None], list[str]]:
@@ -209,14 +204,14 @@ def _rebuild(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder, out
     path = _write(scan, stem, rebuilt.volume, rebuilt.measured.meta.get("header", {}), output, made, others=others)
     record = finish(describe(scan, rebuilt, facts, warnings), path, made, output.version, rebuilder)
     if rebuilt.error_map is not None:
-        record = _with_error_map(record, scan, rebuilt, rebuilt.error_map, rebuilder.error_maps, output)
+        _add_error_map(record, scan, rebuilt, rebuilt.error_map, rebuilder.error_maps, output)
     elif rebuilder.error_maps.wanted:
         record["ErrorMap"] = {"Description": "None: nothing was rebuilt.", **asked(rebuilder.error_maps)}
     return rebuilt, record
 
 
 def _rebuild_or_complete(scan: Scan, rebuilder: Rebuilder, output: Output) -> dict:
-    """What `rebuild_scan` does with a scan that can be read and written."""
+    """Rebuilds a scan, or writes its missing page; its row."""
     start, stem, maps = time.perf_counter(), scan.result, rebuilder.error_maps
     page = beside(stem, ".html")
     record = complete(stem, output.made_from(scan), output.anonymous, asked(maps))

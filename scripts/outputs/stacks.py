@@ -24,7 +24,7 @@ OUTLIER = 2.0  # times the agreement of the stack that agrees best; noise and co
 
 @dataclass(frozen=True)
 class StackFacts:
-    """What the record says of a stack.
+    """The record's facts on a stack.
 
     Attributes:
         motion: `(4, 4)`, from the result's world to the stack's, in mm, RAS+.
@@ -55,7 +55,7 @@ class StackFacts:
 
 
 def make_together(names: Sequence[str], rebuilt: Sequence[Rebuilt]) -> tuple[Rebuilt, list[StackFacts]]:
-    """One volume of several stacks, the reference first, and what the record says of each."""
+    """One volume of several stacks, the reference first, and the facts on each."""
     stacks = [Stack.of(one.measured, one.volume) for one in rebuilt]
     for name, stack in zip(names, stacks):
         if stack.measured.min() == stack.measured.max():

@@ -1,4 +1,4 @@
-"""What people look at: the page of a scan, the index of a folder, and planes as radiologists hang them.
+"""Pages for people: of a scan, and of a folder; and planes as radiologists hang them.
 
 Begin with `page.write_page`.
 """

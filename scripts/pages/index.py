@@ -56,7 +56,7 @@ def _thumbnail(volume: MetaTensor, axis: int, normal: int, low: float, high: flo
 
 
 def glance(measured: MetaTensor, result: MetaTensor) -> dict[str, Any]:
-    """What a record keeps for the index: the index reads no volume.
+    """A record's entries for the index, which reads no volume.
 
     Args:
         measured, result: `(X, Y, Z)`, the slices with their acquisition, and the volume on the fine grid.
@@ -113,7 +113,7 @@ def _number(text: Any) -> float | None:
 
 
 def _record(path: Path) -> Mapping[str, Any]:
-    """What the index shows of a record: what `glance` left, and what made the result; empty if it cannot be read."""
+    """Entries of a record that the index shows; empty if it cannot be read."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         return {
@@ -129,7 +129,7 @@ def _record(path: Path) -> Mapping[str, Any]:
 
 
 def _row(row: Mapping, folder: Path, common: str) -> dict[str, Any]:
-    """What the template shows of a scan: its name, links from the folder, numbers, and warnings without folders."""
+    """A scan as the template shows it: its name, links from the folder, numbers, and warnings without folders."""
 
     def link(path: Path) -> str | None:
         return quote(path.as_posix(), errors="surrogateescape") if (folder / path).exists() else None
@@ -154,7 +154,7 @@ def _row(row: Mapping, folder: Path, common: str) -> dict[str, Any]:
 
 
 def _methods(rows: Sequence[Mapping]) -> dict[str, Any]:
-    """What a methods section says of the scans that were rebuilt and have a record; empty if none has."""
+    """Numbers of a methods section on the scans that were rebuilt and have a record; empty if none has."""
     rebuilt = [row for row in rows if row["record"].get("rebuilt")]
 
     def span(name: str) -> str:

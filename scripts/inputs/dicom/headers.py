@@ -50,7 +50,7 @@ CONTRAST = {  # those of which a volume has one value each -> how people call th
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """What the header of one image says. Numbers that it does not say, as unfit images may not, are NaN.
+    """The header of one image. Numbers that it lacks, as unfit images may, are NaN.
 
     Attributes:
         image: (path, index of the frame in the file).
@@ -147,7 +147,7 @@ def read_dataset(path: str | os.PathLike, **options: Any) -> Dataset:
 
 
 def reason(error: Exception) -> str:
-    """What an exception says, in one short line."""
+    """The message of an exception, in one short line."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 

@@ -49,6 +49,6 @@ def pitch(gaps: np.ndarray) -> float:
 
 
 def spacing(frames: Sequence[Frame]) -> float:
-    """Of neighbouring places; 0 for fewer than `grid.MIN_SLICES`."""
+    """Distance between neighbouring places; 0 for fewer than `grid.MIN_SLICES`."""
     found = gaps(frames)
     return pitch(found) if len(found) + 1 >= grid.MIN_SLICES else 0.0

@@ -112,7 +112,7 @@ def _elsewhere(header: Dataset) -> str | None:
 
 
 def _units(header: Dataset) -> str | None:
-    """Of a sidecar; a head has no unit. Dimensions of PET are another attribute of this name."""
+    """The unit that a sidecar states; a head has none. Dimensions of PET are another attribute of this name."""
     said = str(value(header, "Units", ""))
     return said if said.lower() in ("rad", "hz", "s", "ms", "1/s", "mm^2/s", "mm2/s", "ppm", "t") else None
 

@@ -1,4 +1,4 @@
-"""What a derived series takes over from its source: listed attributes that have one value in all slices."""
+"""Attributes that a derived series takes over from its source: listed ones that have one value in all slices."""
 
 from __future__ import annotations
 
