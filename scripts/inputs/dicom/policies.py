@@ -122,7 +122,7 @@ def _no_geometry(header: Dataset) -> Any:
     return any(np.isnan(numbers(header, keyword, count)).any() for keyword, count in asked.items())
 
 
-def _broken_geometry(header: Dataset) -> Any:
+def _broken_plane(header: Dataset) -> Any:
     directions = numbers(header, "ImageOrientationPatient", 6).reshape(2, 3)
     cosines = directions @ directions.T
     return abs(cosines - np.eye(2)).max() > 0.01 or numbers(header, "PixelSpacing", 2).min() <= 0
@@ -141,70 +141,52 @@ def _needs_decoder(header: Dataset) -> str | None:
         return syntax.name
 
 
-# Each policy is a reason to skip an image and a test for it. The first test that finds something decides; what it found
-# stands for {} in the reason.
-Policy = tuple[str, Callable[[Dataset], Any]]
-OBJECTS: tuple[Policy, ...] = (
-    (
-        "secondary captures, which are screenshots or scanned pages",
-        lambda header: "Secondary Capture" in _kind(header).name,
+# A reason to skip an image -> the test for it. The first test that finds something decides; what it found stands for {}
+# in the reason.
+Policies = dict[str, Callable[[Dataset], Any]]
+OBJECTS: Policies = {
+    "secondary captures, which are screenshots or scanned pages": lambda image: (
+        "Secondary Capture" in _kind(image).name
     ),
-    (
-        "not MR: the modality is {}",
-        lambda header: (found := value(header, "Modality", "missing")) != "MR" and found,
+    "not MR: the modality is {}": lambda image: (found := value(image, "Modality", "missing")) != "MR" and found,
+    "colour images": lambda image: (
+        _kind(image) == uid.EnhancedMRColorImageStorage
+        or value(image, "PhotometricInterpretation", "MONOCHROME2") not in ("MONOCHROME1", "MONOCHROME2")
     ),
-    (
-        "colour images",
-        lambda header: (
-            _kind(header) == uid.EnhancedMRColorImageStorage
-            or value(header, "PhotometricInterpretation", "MONOCHROME2") not in ("MONOCHROME1", "MONOCHROME2")
-        ),
+    "inverted images (MONOCHROME1), whose smallest intensity is the brightest: export them as MONOCHROME2": (
+        lambda image: value(image, "PhotometricInterpretation") == "MONOCHROME1"
     ),
-    (
-        "inverted images (MONOCHROME1), whose smallest intensity is the brightest: export them as MONOCHROME2",
-        lambda header: value(header, "PhotometricInterpretation") == "MONOCHROME1",
+    "no MR images but {}": lambda image: (
+        _kind(image) not in MR_IMAGES and (_kind(image).name or "objects without SOPClassUID")
     ),
-    (
-        "no MR images but {}",
-        lambda header: _kind(header) not in MR_IMAGES and (_kind(header).name or "objects without SOPClassUID"),
+}
+PROJECTED = "PROJECTION PROJECTIONIMAGE MIP MAXIP MINIP MNIP MAXIMUM MINIMUM"
+CONTENTS: Policies = {  # which --include may overrule
+    "a localizer": _says("LOCALIZER"),
+    "secondary images: reformats, maps, screenshots or results of earlier runs": _says("SECONDARY"),
+    "projections, not slices": lambda image: _says(PROJECTED)(image) or _named(image, PROJECTION),
+    "mosaics, which hold many slices in one image": _says("MOSAIC"),
+    "phase images, not magnitude": _says("P PHASE PHASEMAP SWP"),
+    "real or imaginary images, not magnitude": _says("R REAL I IMAGINARY"),
+    "phase, real or imaginary images, not magnitude": _ge_component,
+    "parametric maps, not anatomy: {}": _map,
+    "a map in units of {}, not anatomy": _units,
+    "perfusion images, not anatomy": _perfusion,
+    DIFFUSION_SERIES: _diffusion,
+    "reference images of echo-planar series (SBRef)": lambda image: _named(image, REFERENCE),
+    "echo-planar images, as of functional or diffusion series": _echo_planar,
+    "not a head: BodyPartExamined is {}": _elsewhere,
+}
+FORMS: Policies = {
+    "SeriesInstanceUID or SOPInstanceUID is missing or broken": lambda image: any(
+        not isinstance(value(image, f"{one}InstanceUID"), str) for one in ("Series", "SOP")
     ),
-)
-CONTENTS: tuple[Policy, ...] = (  # which --include may overrule
-    ("a localizer", _says("LOCALIZER")),
-    ("secondary images: reformats, maps, screenshots or results of earlier runs", _says("SECONDARY")),
-    (
-        "projections, not slices",
-        lambda header: (
-            _says("PROJECTION PROJECTIONIMAGE MIP MAXIP MINIP MNIP MAXIMUM MINIMUM")(header)
-            or _named(header, PROJECTION)
-        ),
-    ),
-    ("mosaics, which hold many slices in one image", _says("MOSAIC")),
-    ("phase images, not magnitude", _says("P PHASE PHASEMAP SWP")),
-    ("real or imaginary images, not magnitude", _says("R REAL I IMAGINARY")),
-    ("phase, real or imaginary images, not magnitude", _ge_component),
-    ("parametric maps, not anatomy: {}", _map),
-    ("a map in units of {}, not anatomy", _units),
-    ("perfusion images, not anatomy", _perfusion),
-    (DIFFUSION_SERIES, _diffusion),
-    ("reference images of echo-planar series (SBRef)", lambda header: _named(header, REFERENCE)),
-    ("echo-planar images, as of functional or diffusion series", _echo_planar),
-    ("not a head: BodyPartExamined is {}", _elsewhere),
-)
-FORMS: tuple[Policy, ...] = (
-    (
-        "SeriesInstanceUID or SOPInstanceUID is missing or broken",
-        lambda header: any(not isinstance(value(header, f"{one}InstanceUID"), str) for one in ("Series", "SOP")),
-    ),
-    ("no pixel data", lambda header: "PixelData" not in header),
-    ("missing geometry: ImagePositionPatient, ImageOrientationPatient or PixelSpacing", _no_geometry),
-    (
-        "broken geometry: ImageOrientationPatient is no pair of directions or PixelSpacing is not positive",
-        _broken_geometry,
-    ),
-    ("broken intensities: RescaleSlope or RescaleIntercept is no number, or the slope is 0", _broken_intensities),
-    ("compressed as {}, which needs a decoder: pip install python-gdcm, or decompress the files", _needs_decoder),
-)
+    "no pixel data": lambda image: "PixelData" not in image,
+    "missing geometry: ImagePositionPatient, ImageOrientationPatient or PixelSpacing": _no_geometry,
+    "broken geometry: ImageOrientationPatient is no pair of directions or PixelSpacing is not positive": _broken_plane,
+    "broken intensities: RescaleSlope or RescaleIntercept is no number, or the slope is 0": _broken_intensities,
+    "compressed as {}, which needs a decoder: pip install python-gdcm, or decompress the files": _needs_decoder,
+}
 # as sidecars call some of them
 ALSO = {"BodyPartExamined": "BodyPart", "SequenceName": "PulseSequenceName", "ImageType": "ImageTypeText"}
 DESCRIBED = (  # attributes that sidecars have under the same names
@@ -222,8 +204,8 @@ READ: list[str | tuple[int, int]] = [  # attributes that the tests above read
 ]
 
 
-def _first(header: Dataset, policies: tuple[Policy, ...]) -> str | None:
-    for why, test in policies:
+def _first(header: Dataset, policies: Policies) -> str | None:
+    for why, test in policies.items():
         if found := test(header):
             return why.format(found)
     return None
@@ -236,7 +218,7 @@ def shows_no_head(header: Dataset) -> str | None:
 
 def unfit(header: Dataset) -> str | None:
     """Why an image cannot be part of a stack of MR slices, whatever it shows; None if it can."""
-    return _first(header, (*OBJECTS, *FORMS))
+    return _first(header, OBJECTS | FORMS)
 
 
 def sidecar_shows_no_head(fields: Mapping[str, Any]) -> str | None:
@@ -252,4 +234,4 @@ def sidecar_shows_no_head(fields: Mapping[str, Any]) -> str | None:
         with suppress(TypeError, ValueError, AttributeError):
             if found:
                 setattr(header, name, found)
-    return _first(header, (*OBJECTS, *CONTENTS))
+    return _first(header, OBJECTS | CONTENTS)
