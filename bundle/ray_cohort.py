@@ -31,7 +31,6 @@ from scripts.outputs.scan import rebuild_scan
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = str(ROOT / "configs" / "inference.yaml")
-ENVIRONMENT = {"env_vars": {"PYTHONPATH": str(ROOT)}}  # of the workers
 TRIES = 3  # of a scan whose worker dies
 logger = logging.getLogger("drift")
 
@@ -57,8 +56,10 @@ class Worker:
         return rebuild_scan(scan, self.rebuilder, self.output)
 
 
-def room() -> tuple[dict[str, int], int]:
+def join_cluster() -> tuple[dict[str, int], int]:
     """The resources of a worker, and how many workers the cluster has room for."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to Ray's makers
+    ray.init(runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}})
     machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     for need, resource, share in (({"num_gpus": 1}, "GPU", 1), ({"num_cpus": 2}, "CPU", 2)):
         if count := sum(int(machine.get(resource, 0) // share) for machine in machines):
@@ -68,12 +69,8 @@ def room() -> tuple[dict[str, int], int]:
 
 def rows(workers: Sequence, scans: Sequence[Scan]) -> Iterator[tuple[int, dict]]:
     """Gives each idle worker the next scan, or that of one that died. Yields (index of the scan, its row)."""
-
-    def started(worker: Any) -> Any:  # for the first time or again
-        return worker.__ray_ready__.options(max_task_retries=-1).remote()
-
     waiting, tries, left = deque(range(len(scans))), Counter[int](), len(scans)
-    running = {started(worker): (worker, None) for worker in workers}
+    running = {worker.__ray_ready__.options(max_task_retries=-1).remote(): (worker, None) for worker in workers}
     while left:
         if not running:
             raise InputError("No worker could start. Give every machine the same files and packages as this one.")
@@ -87,7 +84,7 @@ def rows(workers: Sequence, scans: Sequence[Scan]) -> Iterator[tuple[int, dict]]
                 continue
             name = scans[index].name
             logger.warning(f"{name}: its worker died, try {tries[index]} of {TRIES}: {error}")
-            running[started(worker)] = worker, None
+            running[worker.__ray_ready__.options(max_task_retries=-1).remote()] = worker, None  # it is started again
             if tries[index] < TRIES:
                 waiting.append(index)
                 continue
@@ -111,13 +108,11 @@ def main(**options: Any) -> None:
     scans, rebuilder, output, selection = map(parser.get_parsed_content, ("scans", "rebuilder", "output", "selection"))
     dry_run, allowed = map(parser.get_parsed_content, ("dry_run", "allow_failures"))
     plan.list_scans(dry_run, rebuilder, output, scans, selection.skipped, allowed)
-    ray.init(runtime_env=ENVIRONMENT)
-    need, count = room()
+    need, count = join_cluster()
     workers = [Worker.options(**need).remote(os.getcwd(), options) for _ in range(count)]
     cohort.keep_summary(rows(workers, scans), scans, output, selection.skipped, allowed)
 
 
 if __name__ == "__main__":
     report_input_errors()
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to Ray's makers
     fire.Fire(main)

@@ -21,7 +21,7 @@ from ray.exceptions import RayError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bundle.ray_cohort import ENVIRONMENT, ROOT, TRIES, room, workflow
+from bundle.ray_cohort import ROOT, TRIES, join_cluster, workflow
 from scripts.errors import InputError, report_input_errors
 from scripts.options import PROGRAM, check_options
 from scripts.paper.experiments import choose, trainings
@@ -53,8 +53,7 @@ def main(**options: Any) -> None:
     trained, stages = planned(options)  # mistakes are refused here
     missing = [index for index, stage in enumerate(stages) if not trained.exported(stage).is_file()]
     if missing:
-        ray.init(runtime_env=ENVIRONMENT)
-        start, tasks = train.options(**room()[0]).remote, {}
+        start, tasks = train.options(**join_cluster()[0]).remote, {}
         for index in missing:  # what others build on stands before them
             before = [tasks[k] for k in tasks if stages[k] == stages[index].start]
             tasks[index] = start(os.getcwd(), options, index, *before)
@@ -69,5 +68,4 @@ def main(**options: Any) -> None:
 
 if __name__ == "__main__":
     report_input_errors()
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to Ray's makers
     fire.Fire(main)
