@@ -82,7 +82,6 @@ def keep_summary(
 
     Args:
         rows: (index of the scan, row of `rebuild_scan`), in the order in which scans are done.
-        scans, output: of the run.
         skipped: `Selection.skipped`.
         allow_failures: whether the exit code is 0 in any case, and not 1 if a scan failed or all were skipped.
     """
@@ -133,7 +132,6 @@ def rebuild_scans(
     A scan that another run is at is passed over. Its turn comes again at the end; there the other run is waited for.
 
     Args:
-        rebuilder, output, scans: of the run.
         skipped, allow_failures: as in `keep_summary`.
         jobs: how many of this command run at once (`processes.started_again`).
     """

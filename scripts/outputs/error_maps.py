@@ -113,7 +113,6 @@ def write_regions(path: Path, result: MetaTensor, width: MetaTensor, maps: Error
     (`Calibration.region_factor`). A region that lies less than half in the field of view has neither.
 
     Args:
-        path: of the table.
         result, width: `(X, Y, Z)`, the volume with its affine, and its error map.
         maps: how the error map was made.
         thickness: of the slices, in mm.

@@ -157,19 +157,11 @@ def finish(
 
 
 def made_with(parser: ConfigParser, weights: str, version: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """All that makes results, on whatever machine.
+    """All that makes results, on whatever machine: the config, the weights' file, the bundle's version.
 
-    The hash of the config is of all that its `rebuilder` is made of, overrides included, but for the error map, which
-    `error_maps.asked` compares.
-
-    Of the version it has the first two numbers: the third changes no result. A setting that was left open, such as
-    bfloat16, is null whatever a machine chose.
-
-    Args:
-        parser: with the config.
-        weights: their file, with their card beside it.
-        version: of the bundle.
-        settings: options that change a result, for people.
+    The config's hash is of all that its `rebuilder` is made of, overrides included, but for the error map, which
+    `error_maps.asked` compares. The third number of the version changes no result. The settings, options that change a
+    result, are for people: one that was left open, such as bfloat16, is null whatever a machine chose.
     """
     card = replace(read_card(weights), error_map=None)
     return {
@@ -206,8 +198,8 @@ def complete(
     Args:
         stem: path of the result without its ending.
         made: what the record must say.
-        anonymous: whether the page leaves out what names the scan.
-        error_map: of `error_maps.asked`; one that is there and not asked for does not matter.
+        anonymous: whether the page must leave out what names the scan.
+        error_map: of `error_maps.asked`; an error map that is not asked for does not matter.
     """
     try:
         record = json.loads(beside(stem, ".json").read_text(encoding="utf-8"))

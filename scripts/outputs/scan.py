@@ -59,11 +59,8 @@ class Output:
         format: `"nifti"`; `"dicom"`, by which scans that did not come as DICOM are skipped; or `"auto"`, by which each
             result is what its scan was.
         dtype: of NIfTI voxels: `"float32"`, or `"int16"`, which is scaled and takes half the space.
-        report: whether each scan gets a page.
         anonymous: whether the page leaves out what names the scan. Record, summary and index name it in any case.
         settings, method: options and settings of the inferer that change results.
-        weights: file that the network was loaded from.
-        version: of the bundle.
         made: `record.made_with` for this run.
     """
 

@@ -31,7 +31,6 @@ class StackFacts:
         degrees, millimetres: how far it turned the head and moved its middle.
         gain: the smallest and largest factor to the reference's units.
         likeness, relation: of its shape and of its intensities to the reference's, see `Part`.
-        share: of the result.
         agreement: of the result with its slices; None for a stack that was left out.
         disputes: see `stacks.Dispute`: place, volume and difference.
     """

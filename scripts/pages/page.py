@@ -100,7 +100,6 @@ def write_page(
     """Writes the page of a rebuilt scan from `page.html` and `page.js`: one file that needs no other and no network.
 
     Args:
-        path: of the page.
         measured: `(X, Y, Z)` thick slices with affine and acquisition.
         result: `(X, Y, Z)` on the fine grid with its affine, in the units of the slices.
         difference: `(X, Y, Z)`, the map of `consistency.difference`.

@@ -55,7 +55,6 @@ class Frame:
     Attributes:
         image: (path, index of the frame in the file).
         series: patient, study and series, which all images of a series share.
-        name: of the series.
         instance: SOPInstanceUID and frame. Copies of a file share them.
         unfit: why the image cannot be a slice; None if it can.
         distinctive: value of each of `DISTINCTIVE`, as text.
