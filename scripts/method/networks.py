@@ -249,13 +249,14 @@ class AnatomicalProjectionNetwork(nn.Module):
         rows: Tensor | None = None,
         guide: Tensor | None = None,
         guide_slices: Tensor | None = None,
+        guide_share: Tensor | None = None,
     ) -> Tensor:
         """Args: `image`, `(B, 1, H, W)` in [-1, 1]; `thickness`, `(B or 1, 2)` in mm. Returns `(B, 1, H, W)`.
 
         Raises:
             ValueError: if rows or a guide are given. Only stage 1 on the measured slices can place them.
         """
-        if rows is not None or guide is not None or guide_slices is not None:
+        if rows is not None or guide is not None or guide_slices is not None or guide_share is not None:
             raise ValueError(
                 "this stage 1 takes planes on the fine grid and no guide: put them there, and leave rows and guide out."
             )
@@ -330,6 +331,7 @@ class Drift(nn.Module):
         rows: Tensor | None = None,
         guide: Tensor | None = None,
         guide_slices: Tensor | None = None,
+        guide_share: Tensor | None = None,
     ) -> Tensor:
         """Sharpens a batch of planes.
 
@@ -342,7 +344,7 @@ class Drift(nn.Module):
                 result is stage 1's.
             rows: `(B or 1, R)`, for stage 1 on the measured slices alone: see there. Without them the result has the
                 rows of the image.
-            guide, guide_slices: for stage 1 on the measured slices alone: see there.
+            guide, guide_slices, guide_share: for stage 1 on the measured slices alone: see there.
 
         Returns:
             `(B, 1, H, W)`, with rows `(B, 1, R, W)`.
@@ -351,6 +353,6 @@ class Drift(nn.Module):
             thickness = torch.ones(1, self.apn.lengths, dtype=image.dtype, device=image.device)
         if times is None:
             times = torch.zeros(1, dtype=image.dtype, device=image.device)
-        x = self.apn(image, thickness, rows, guide, guide_slices)
+        x = self.apn(image, thickness, rows, guide, guide_slices, guide_share)
         x = x.to(image.dtype)  # where autocast is on: in bfloat16 small steps vanish
         return self.refine(x, self.modulations(thickness[:, :2], times), times)

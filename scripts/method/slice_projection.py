@@ -223,6 +223,7 @@ class SliceProjectionNetwork(nn.Module):
         rows: Tensor | None = None,
         guide: Tensor | None = None,
         guide_slices: Tensor | None = None,
+        guide_share: Tensor | None = None,
     ) -> Tensor:
         """Sharp planes of measured ones.
 
@@ -233,6 +234,8 @@ class SliceProjectionNetwork(nn.Module):
                 ascending order and one target from each other. Without them they are where the slices are.
             guide: `(B, 1, R, W)` in [-1, 1], a scan of another contrast on the fine grid; -1 where it saw nothing.
             guide_slices: `(B, 1, S, W)`, its thick slices (`profile.acquire`), as the measured ones.
+            guide_share: `(B, 1, R, W)` in [0, 1], how far the guide counts. Without it a guide counts wholly, but for
+                planes of which it saw nothing.
 
         Returns:
             `(B, 1, R, W)`.
@@ -271,6 +274,7 @@ class SliceProjectionNetwork(nn.Module):
         if guide is not None:
             gates = mixed(around, self.guide.mixer(offset, geometry))
             correction = self.guide(scan, gates, guide + 1, guide + 1 - between[1])
-            sees = guide.amax(dim=[1, 2, 3], keepdim=True) > -1
-            result = result + correction * sees  # where a guide saw nothing, the plane is as without one
+            if guide_share is None:
+                guide_share = (guide.amax(dim=[1, 2, 3], keepdim=True) > -1).to(guide.dtype)
+            result = result + correction * guide_share
         return result

@@ -35,7 +35,7 @@ from .deblocking import deblock
 from .families import weigh_families
 from .guide import Guide
 from .rebuilt import Rebuilt
-from .windows import AIR, BLOCK, PIXELS_PER_CALL, air_beside, in_calls, in_parts, signal_box
+from .windows import BLOCK, PIXELS_PER_CALL, air_beside, in_calls, in_parts, signal_box
 
 FLIPS = ((), (2,), (3,), (2, 3))  # of planes (B, 1, H, W)
 
@@ -387,26 +387,11 @@ class DriftInferer(PlaneInferer):
         """Stage 1 on the measured slices, whole planes at once; the paper's sees windows, in `stage2`."""
         if not isinstance(network.apn, SliceProjectionNetwork):
             return super().stage1(slices, box, others, network)
-        estimates = partial(self._estimates, slices, box, others, network)
-        guide = slices.guide
-        if guide is None:
-            return estimates(None)
-        share = guide.share[box]
-        head = interpolate(slices.values, slices.acquisition, "nearest")[box] > AIR
-        if not share[head].any():  # it saw another part
-            return estimates(None)
-        if (share[head] == 1).all():
-            return estimates(guide)
-        shares = [slices.planes(share, other) for other in others]
-        return [torch.lerp(alone, guided, s) for alone, guided, s in zip(estimates(None), estimates(guide), shares)]
-
-    def _estimates(
-        self, slices: Slices, box: tuple[slice, ...], others: Sequence[int], network: Drift, guide: Guide | None
-    ) -> list[Tensor]:
-        """Stage 1 on the measured slices, with a guide or without."""
         a, device = slices.acquisition, slices.device
         thick = tuple(slice(None) if axis == a.slice_axis else part for axis, part in enumerate(box))
-        volumes = [slices.values[thick]] + ([] if guide is None else [guide.fine[box], guide.slices[thick]])
+        volumes, guide = [slices.values[thick]], slices.guide
+        if guide is not None and guide.share[box].any():  # it saw this part
+            volumes += [guide.fine[box], guide.slices[thick], guide.share[box]]
         rows = torch.from_numpy(a.fine_rows[box[a.slice_axis]])[None].to(device, torch.float32)
         mirrored = (a.slice_count - 1 - rows).flip(1)
         families = []
@@ -418,7 +403,7 @@ class DriftInferer(PlaneInferer):
                 told = {"thickness": torch.tensor([lengths], device=device), "rows": mirrored if 2 in f else rows}
 
                 def sharpen(image: Tensor, *beside: Tensor, told: dict = told) -> Tensor:
-                    return network(image, **told, **dict(zip(("guide", "guide_slices"), beside)))
+                    return network(image, **told, **dict(zip(("guide", "guide_slices", "guide_share"), beside)))
 
                 with torch.autocast(device.type, torch.bfloat16, enabled=self.bfloat16):
                     sharp = in_calls(sharpen, pixels, *(p.flip(f) for p in planes))

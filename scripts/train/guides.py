@@ -82,7 +82,7 @@ class RandGuideAcquiredd(RandomizableTransform, MapTransform):
         shift: float = 0.4,
         turn: float = 0.35,
         useless: float = 0.07,
-        cut: float = 0.08,
+        cut: float = 0.2,
     ):
         MapTransform.__init__(self, keys, allow_missing_keys=True)
         RandomizableTransform.__init__(self, prob=1.0)

@@ -180,6 +180,14 @@ def test_a_guide_that_saw_nothing_is_none():
     assert (result[1:] - net(x[1:], lengths(), rows(20))).abs().max() > 1e-3
 
 
+def test_a_guide_counts_by_its_share():
+    net, given = network(), (image(2, 6, 9), lengths(), rows(20), *guide())
+    none, half, whole = (net(*given, torch.full((2, 1, 20, 9), share)) for share in (0.0, 0.5, 1.0))
+    close(half, (none + whole) / 2)
+    close(net(*given), whole)
+    assert (whole - none).abs().max() > 1e-3
+
+
 def test_a_guide_without_its_slices_is_refused():
     with pytest.raises(ValueError, match="guide_slices"):
         network()(image(2, 6, 9), lengths(), rows(20), guide()[0])

@@ -162,14 +162,14 @@ def test_a_guided_result_is_a_loop_over_guided_planes(drift, mirrors):
 
 
 def test_beyond_the_field_of_a_guide_the_result_is_that_without_one(drift):
-    """Beyond half of the columns, and of the reach of the weights of the families, which see whole planes."""
-    image = stack((48, 20, 7))
+    """Beyond half of the columns and the reach of the network in a plane."""
+    image = stack((64, 20, 7))
     guide = guide_of(image, (slice(24, None),))
     inferer = DriftInferer(roi_size=64, steps=0, consistency="measure")
     alone, part, whole = inferer(image, drift), inferer(image, drift, guide), inferer(image, drift, guide_of(image))
-    assert torch.equal(part[0, 0, 24:], alone[0, 0, 24:])
+    close(part[0, 0, 44:], alone[0, 0, 44:])
     assert (part - alone)[0, 0, :12].abs().max() > 1e-3
-    assert (part - whole)[0, 0, 24:].abs().max() > 1e-3
+    assert (part - whole)[0, 0, 44:].abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("flipped", [(0,), (2,), (1, 2)])
