@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..inputs.transforms import LoadScand
 from ..rebuild.error_map import ErrorMaps
-from ..rebuild.inferer import StackInferer
 from ..rebuild.rebuilder import Rebuilder
 from ..rebuild.rebuilt import ErrorMap, Rebuilt
+from ..rebuild.stack_inferer import StackInferer
 from ..stack import intensity, spectra, tissue, trace
 from ..stack.acquisition import SLR, Acquisition, Profile
 from ..stack.grid import voxel_spacing

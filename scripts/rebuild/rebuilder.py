@@ -14,9 +14,9 @@ from ..errors import InputError
 from ..stack.acquisition import Acquisition
 from .error_map import ErrorMaps, error_map
 from .guide import Placed, place
-from .inferer import StackInferer
 from .rebuilt import Rebuilt
 from .registration import ALIKE
+from .stack_inferer import StackInferer
 
 SHARP = 2.5  # mm; a guide with slices no farther apart guides as it is, by a spline (docs/benchmarks.md)
 

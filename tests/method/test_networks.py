@@ -6,6 +6,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from scripts.method import networks, schedule
+from scripts.method.unet import AdaGN, UNet, group_count
 from tests import paper_values as paper
 
 CHANNELS = (34, 68)  # 17 groups of 2 and of 4 channels; stride 2
@@ -78,7 +79,7 @@ def test_conditions_have_the_papers_lengths():
     assert networks.ThicknessEmbedding().dim == paper.THICKNESS_CONDITION_DIM
     assert networks.TimeThicknessEmbedding().dim == paper.TIME_CONDITION_DIM
     assert len(networks.TimeThicknessEmbedding().frequencies) * 2 == paper.TIME_EMBEDDING_DIM
-    assert networks.UNet((1, 1, 1, 1), 1).stride == 2 ** (paper.LEVELS - 1)
+    assert UNet((1, 1, 1, 1), 1).stride == 2 ** (paper.LEVELS - 1)
 
 
 # Norms
@@ -88,18 +89,18 @@ def test_conditions_have_the_papers_lengths():
     ("channels", "groups"), [(1, 1), (16, 16), (31, 31), (34, 17), (37, 1), (40, 20), (48, 24), (96, 32), (768, 32)]
 )
 def test_groups_are_the_most_that_divide_the_channels(channels, groups):
-    assert networks.group_count(channels, paper.GROUPS) == groups
+    assert group_count(channels, paper.GROUPS) == groups
 
 
 def test_zero_initialised_adagn_is_plain_group_norm():
-    norm = networks.AdaGN(34, 5)
+    norm = AdaGN(34, 5)
     h = torch.randn(3, 34, 4, 6, generator=torch.Generator().manual_seed(0))
     condition = torch.randn(3, 5, generator=torch.Generator().manual_seed(1))
     assert torch.equal(norm(h, norm.project(condition)), F.group_norm(h, 17))
 
 
 def test_adagn_scales_and_shifts_each_channel():
-    norm = perturb(networks.AdaGN(4, 5), scale=1.0)
+    norm = perturb(AdaGN(4, 5), scale=1.0)
     h = torch.randn(2, 4, 3, 3, generator=torch.Generator().manual_seed(0))
     condition = torch.randn(2, 5, generator=torch.Generator().manual_seed(1))
     weight, bias = norm.project[1].weight, norm.project[1].bias
@@ -114,16 +115,16 @@ def test_adagn_scales_and_shifts_each_channel():
 
 def test_all_adagn_start_at_zero():
     network = networks.AnatomicalProjectionNetwork(CHANNELS)
-    norms = [module for module in network.modules() if isinstance(module, networks.AdaGN)]
+    norms = [module for module in network.modules() if isinstance(module, AdaGN)]
     assert len(norms) == 2 * (2 * 2 + 2 + 3 * 2)  # two per block: encoder, middle, decoder
     assert all(not parameter.any() for norm in norms for parameter in norm.parameters())
 
 
 def test_the_modulation_holds_each_norms_scale_and_shift_where_the_norm_looks():
-    unet = perturb(networks.UNet((8, 16, 24), 5))
+    unet = perturb(UNet((8, 16, 24), 5))
     condition = torch.randn(2, 5, generator=torch.Generator().manual_seed(0))
     modulation = unet.modulation(condition)
-    norms = [module for module in unet.modules() if isinstance(module, networks.AdaGN)]
+    norms = [module for module in unet.modules() if isinstance(module, AdaGN)]
     assert modulation.shape == (2, sum(norm.project[1].out_features for norm in norms))
     for norm in norms:
         torch.testing.assert_close(modulation[:, norm.first : norm.first + norm.size], norm.project(condition))

@@ -6,7 +6,7 @@ import torch
 from monai.networks.nets import PatchDiscriminator
 
 from scripts.paper.baselines.afcm import Afcm, AfcmInferer, Generator
-from scripts.rebuild.inferer import Slices
+from scripts.rebuild.stack_inferer import Slices
 from scripts.stack.acquisition import Acquisition
 from tests.config_files import parser
 

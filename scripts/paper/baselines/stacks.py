@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from tqdm.auto import tqdm
 
-from ...rebuild.inferer import Slices, StackInferer
+from ...rebuild.stack_inferer import Slices, StackInferer
 from ...rebuild.windows import PIXELS_PER_CALL, signal_box
 from ...stack.acquisition import Acquisition
 from ...stack.interpolation import interpolate
