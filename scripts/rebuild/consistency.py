@@ -75,9 +75,6 @@ def relative_rmse(difference: Tensor, measured: Tensor) -> float:
     Args:
         difference: `(X, Y, Z)`, of the function of that name.
         measured: `(X, Y, Z)`.
-
-    Raises:
-        ValueError: if the measured scan is constant, or has NaN or infinite voxels.
     """
     measured = measured.to(difference)
     head = head_mask(measured)
@@ -169,9 +166,6 @@ def reconcile(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Ten
 
     Returns:
         `(X, Y, Z)` on the fine grid. A measured scan that is constant gives the result itself.
-
-    Raises:
-        TypeError, ValueError: as `difference`.
     """
     surplus = difference(result, measured, acquisition)
     if measured.max() == measured.min():

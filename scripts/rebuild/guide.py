@@ -92,9 +92,6 @@ def place(guide: MetaTensor, measured: MetaTensor, stack: MetaTensor | None = No
         guide: `(1, X, Y, Z)`, sharp or rebuilt, with its affine.
         measured: see `beside`.
         stack: `(1, X, Y, Z)`, the slices that a rebuilt guide was made of.
-
-    Raises:
-        InputError: if SimpleITK is missing.
     """
     a = Acquisition.of(measured)
     affine = torch.from_numpy(fine_affine_of(measured))

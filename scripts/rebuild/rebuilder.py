@@ -108,9 +108,6 @@ class Rebuilder:
         Args:
             measured: `(1, X, Y, Z)`, of `measure`.
             guide: of `guide`; None for none.
-
-        Raises:
-            InputError: if the weights give NaN, or a GPU's memory does not hold one window.
         """
         beside = None if guide is None else guide.volume
         rebuilt = self.inferer.rebuilt(measured[None].to(self.device), self.network, beside)  # type: ignore[arg-type]

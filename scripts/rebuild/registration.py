@@ -62,9 +62,6 @@ def register(fixed: MetaTensor, moving: MetaTensor, head: Tensor, start: np.ndar
 
     Returns:
         `(4, 4)`. One that does not fit comes back as well: `likeness` tells.
-
-    Raises:
-        InputError: see `simple_itk`.
     """
     sitk = simple_itk()
     search = FROM_AFAR if start is None else NEARBY
