@@ -5,6 +5,7 @@ python -m benchmarks.speed volumes     seconds and peak memory against voxels, a
 python -m benchmarks.speed command     the whole command, from file to file, on a head of 256 x 256 x 30 voxels
 python -m benchmarks.speed parts       CPU seconds of each part of that command
 python -m benchmarks.speed jobs        a folder of four such heads by --jobs 1 and 2, in turn
+python -m benchmarks.speed guided DATALIST   the whole command on real heads, without and with a guide, in turn
 
 Volumes are noise from edge to edge, so that nothing is skipped, except for `command`, where a head stands in air.
 """
@@ -30,16 +31,21 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import CKPT_PATH, deployed, shipped_network
+from scripts.evaluate.guided import drawn_guide
+from scripts.evaluate.paired import read_volume
 from scripts.inputs.transforms import LoadScand
 from scripts.method.networks import Drift
 from scripts.method.schedule import ais_steps, euler_times
 from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.outputs import scan as one_scan
-from scripts.rebuild import inferer
+from scripts.rebuild import inferer, stack_inferer
 from scripts.rebuild.device import default_device, fast_bfloat16
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.windows import window_size
 from scripts.stack.acquisition import Acquisition
+from scripts.stack.grid import voxel_spacing
+from scripts.train.datasets import sharp_volumes
+from scripts.train.simulation import simulate
 
 N_MAX = 5  # of the plain loop
 WINDOW, STRIDE = 128, 96
@@ -243,7 +249,7 @@ def time_parts(overrides):
         (Drift, "refine", "the flow's step"),
         (inferer, "weigh_families", "both families as one volume"),
         (inferer, "deblock", "deblocking"),
-        (inferer, "reconcile", "reconciling"),
+        (stack_inferer, "reconcile", "reconciling"),
         (one_scan, "_write", "writing"),
         (one_scan, "describe", "the record, with its pictures and step ratio"),
     ):
@@ -262,39 +268,68 @@ def time_parts(overrides):
         print(f"| {part} | {took:.1f} |")
 
 
-def run_bundle(heads, overrides):
-    """Seconds of `python -m monai.bundle run` on so many scans."""
-    with tempfile.TemporaryDirectory() as folder:
-        save_heads(Path(folder) / "in", heads)
-        command = [sys.executable, "-m", "monai.bundle", "run", "--config_file", "configs/inference.yaml"]
-        command += ["--input", str(Path(folder) / "in"), "--output_dir", str(Path(folder) / "out"), *overrides]
-        start = time.perf_counter()
+def run_bundle(source, overrides):
+    """Seconds and CPU seconds of `python -m monai.bundle run` on a scan or a folder."""
+    command = [sys.executable, "-m", "monai.bundle", "run", "--config_file", "configs/inference.yaml"]
+    with tempfile.TemporaryDirectory() as output:
+        command += ["--input", str(source), "--output_dir", output, *overrides]
+        start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        return time.perf_counter() - start
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.perf_counter() - start, used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
 
 
 def time_jobs(rounds=2):
     """Two jobs of half the threads beside one with all."""
     print("| --jobs | four heads (s) |\n|---|---|")
-    for jobs in (1, 2) * rounds:
-        print(f"| {jobs} | {run_bundle(4, ['--jobs', str(jobs)]):.0f} |", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        save_heads(Path(folder) / "in", 4)
+        for jobs in (1, 2) * rounds:
+            print(f"| {jobs} | {run_bundle(Path(folder) / 'in', ['--jobs', str(jobs)])[0]:.0f} |", flush=True)
 
 
 def time_command(overrides):
     """`python -m monai.bundle run` on a scan, with its CPU time and peak memory."""
-    took = run_bundle(1, overrides)
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    print(
-        f"| 256 x 256 x 30, 5 to 1 mm | {' '.join(overrides) or 'as shipped'} | {took:.0f} s "
-        f"| {used.ru_utime + used.ru_stime:.0f} CPU s | {used.ru_maxrss / 2**20:.2f} GiB |"
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        save_heads(Path(folder) / "in", 1)
+        took, cpu = run_bundle(Path(folder) / "in", overrides)
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    named = " ".join(overrides) or "as shipped"
+    print(f"| 256 x 256 x 30, 5 to 1 mm | {named} | {took:.0f} s | {cpu:.0f} CPU s | {peak:.2f} GiB |")
+
+
+def save(volume, path):
+    """`(1, X, Y, Z)` as NIfTI."""
+    nib.save(nib.Nifti1Image(volume[0].numpy(), np.asarray(volume.affine)), path)
+    return path
+
+
+def time_guided(datalist, rounds=2):
+    """CPU seconds of the command on each volume with guides, in 5 mm slices: without, and with its first, moved."""
+    print("| head | without | guided | ratio |\n|---|---|---|---|")
+    for item in sharp_volumes(datalist, "validation"):
+        for path in item.get("guides", ())[:1]:
+            sharp, axis = read_volume(item["label"]), item["sharp_axes"][0]
+            edge = float(voxel_spacing(sharp.affine)[axis])
+            thick = simulate(sharp, Acquisition.of_truth(axis, sharp.shape[1 + axis], edge, THICKNESS))
+            guide = drawn_guide(read_volume(path), np.random.default_rng(0), (5.0, 5.0), 0.2, 0.01)
+            with tempfile.TemporaryDirectory() as folder:
+                scan, beside = save(thick, Path(folder) / "scan.nii.gz"), save(guide, Path(folder) / "guide.nii.gz")
+                for _ in range(rounds):
+                    alone, guided = (run_bundle(scan, more)[1] for more in ([], ["--guide", str(beside)]))
+                    name = Path(item["label"]).name
+                    print(f"| {name} | {alone:.1f} | {guided:.1f} | {guided / alone:.2f} |", flush=True)
 
 
 def main():
     """Prints one table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["networks", "volumes", "command", "parts", "jobs", "case"])
-    parser.add_argument("options", nargs=argparse.REMAINDER, help="command, parts: overrides of configs/inference.yaml")
+    parser.add_argument("what", choices=["networks", "volumes", "command", "parts", "jobs", "guided", "case"])
+    parser.add_argument(
+        "options",
+        nargs=argparse.REMAINDER,
+        help="command, parts: overrides of configs/inference.yaml; guided: a datalist",
+    )
     parser.add_argument("--edges", type=int, nargs="+", default=[128, 192, 256])
     parser.add_argument("--plain_planes", type=int, default=8, help="planes that the plain loop is timed on")
     arguments = parser.parse_args()
@@ -310,6 +345,8 @@ def main():
         time_volumes(arguments.edges, arguments.plain_planes)
     elif arguments.what == "jobs":
         time_jobs()
+    elif arguments.what == "guided":
+        time_guided(*arguments.options)
     elif arguments.what == "parts":
         time_parts(arguments.options)
     else:

@@ -57,6 +57,16 @@ def test_lesions_have_their_size_in_millimetres_whatever_the_pixels():
         assert 0.4 * circle < np.median(areas) < 1.1 * circle
 
 
+def test_a_lesions_edge_is_one_to_three_pixels_wide():
+    edge, widths = 0.25, []
+    for seed in range(20):
+        before, after = drawn(seed, 160, 160, (edge, edge), most=1, diameters=(10.0, 10.0), widths=(0.0, 0.0))
+        weight = (after - before)[0].abs() / (after - before).abs().max()
+        around = 2 * np.sqrt(np.pi * float((weight > 0.5).sum()))  # of a circle of that area, in pixels
+        widths.append(float(((weight > 0.01) & (weight < 0.99)).sum()) / around)
+    assert 1.2 < np.median(widths) < 3.3, "an irregular outline is a little longer than a circle's"
+
+
 def test_no_lesion_of_a_group_lies_in_the_air():
     plane = torch.zeros(1, 120, 200)
     plane[:, :, :30] = GREY
