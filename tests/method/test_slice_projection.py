@@ -188,6 +188,17 @@ def test_a_guide_counts_by_its_share():
     assert (whole - none).abs().max() > 1e-3
 
 
+def test_the_correction_gets_a_guide_whose_air_is_at_0_and_what_its_slices_lost():
+    net, (fine, slices), got = network(), guide(), []
+    net.guide.register_forward_pre_hook(lambda _, given: got.extend(given))
+    net(image(2, 6, 9), lengths(), rows(20), fine, slices)
+    lower = rows(20)[0].floor().long().clamp(0, 4)
+    share = (rows(20)[0] - lower).clamp(0, 1)[:, None]
+    between = slices[:, :, lower] * (1 - share) + slices[:, :, lower + 1] * share
+    close(got[2], fine + 1)
+    close(got[3], fine - between)
+
+
 def test_a_guide_without_its_slices_is_refused():
     with pytest.raises(ValueError, match="guide_slices"):
         network()(image(2, 6, 9), lengths(), rows(20), guide()[0])
