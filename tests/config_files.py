@@ -23,108 +23,6 @@ LOCATOR = ComponentLocator()  # it looks through all modules of MONAI once
 ON_PLANES = yaml.safe_load((CONFIGS / "models" / "tiny.yaml").read_text())  # a training of the paper's kind
 SIZES = {"large": paper.PARAMETERS_LARGE, "base": paper.PARAMETERS_BASE, "small": paper.PARAMETERS_SMALL}
 
-# Every top-level key that a file may have: MONAI passes over a misspelt one in silence.
-SHARED = {"imports", "bundle_root", "dataset_dir", "output_dir", "device", "network_def", "network", "initialize"}
-TRAINING = {
-    *("seed", "num_workers", "patch_size", "stage1_batch_size", "stage2_batch_size", "patches_per_epoch"),
-    *(
-        "stage1_epochs",
-        "stage2_epochs",
-        "distil_epochs",
-        "distil_steps",
-        "stage1_learning_rate",
-        "stage2_learning_rate",
-        "average_decay",
-        "bfloat16",
-    ),
-    *(
-        "val_interval",
-        "checkpoint_interval",
-        "label_dir",
-        "ckpt_path",
-        "charbonnier_epsilon",
-        "ssim_weight",
-        "contrast_shares",
-        "curve_share",
-        "guide_share",
-        "guided_share",
-        "bias_share",
-        "bias_range",
-        "scale_range",
-        "shift_range",
-    ),
-    *("max_thickness", "target_range", "pixel_range", "size_range", "profiles", "spacing_ratio", "max_shift"),
-    *("max_gain", "max_noise", "alpha", "ceta_gap", "ceta_weight", "ceta_time", "n_max", "size", "card"),
-    *(
-        "planes",
-        "largest_spacing",
-        "min_thickness",
-        "common_thickness",
-        "schedule",
-        "told",
-        "trained",
-        "prepare_batch",
-        "loss_function",
-        "inferer",
-        "pairs",
-        "slice_pairs",
-        "plane_pairs",
-        "slice_patch",
-        "lesion_share",
-        "acquired",
-    ),
-    *("train", "validate", "stage", "stage1", "stage2", "distil", "training", "shipped", "ship"),
-}
-DEPLOYED = {"speed", "bfloat16", "both_planes", "ckpt_path", "card", "weights", "inferer", "run"}
-KNOWN = {
-    "inference.yaml": SHARED
-    | DEPLOYED
-    | {"input", "slice_thickness", "target_thickness", "slice_axis", "isotropic", "flips", "deblocked"}
-    | {"output_format", "report", "anonymous", "consistency", "profile", "output", "dtype", "dry_run"}
-    | {
-        "include",
-        "exclude",
-        "participant_label",
-        "session_label",
-        "missing_slices",
-        "selection",
-        "allow_failures",
-        "jobs",
-        "together",
-        "reference",
-    }
-    | {"preprocessing", "postprocessing", "scans", "dataset", "dataloader", "evaluator", "rebuilder", "guide"}
-    | {"error_map", "error_maps", "confidence", "regions"},
-    "train.yaml": SHARED | TRAINING,
-    "evaluate.yaml": SHARED
-    | DEPLOYED
-    | {"thicknesses", "spacing_ratio", "axes", "noise", "seed", "profile", "slab", "consistency"}
-    | {"error_map", "error_maps", "several", "stacks", "motion", "shading", "combine"}
-    | {"guided", "guided_methods", "guide_thickness", "guide_noise", "rebuilder"}
-    | {
-        "stage1_inferer",
-        "deployed",
-        "methods",
-        "volumes",
-        "metrics",
-        "segmenter",
-        "segmentation",
-        "section",
-    },
-    "paper/reproduce.yaml": SHARED
-    | {"label_dir", "ckpt_path", "experiment", "size", "budget", "stage1_length", "seed", "seeds", "files"}
-    | {"training", "evaluation", "segmenter", "tables", "experiments", "trained", "evidence", "run"},
-    "paper/difficulty.yaml": set(),
-    "paper/image_quality.yaml": {"metrics"},
-    "multi_gpu.yaml": {"device", "initialize", "finalize"},
-    "error_map.yaml": TRAINING
-    | {"slab_size", "one_family", "error_start", "error_epochs", "error_learning_rate", "error_thicknesses"}
-    | {"stage3", "calibration", "error"},
-    "paper/paper.yaml": TRAINING,
-    "paper/baselines": SHARED | TRAINING | {"both_planes", "flips", "speed", "consistency", "methods"},
-    "mlflow.yaml": {"handlers_id", "configs"},
-    "models": {"size", "network_def"} | TRAINING,
-}
 HOST_IDS = {  # that Label, Deploy, the zoo's checks or the documented commands look up
     "inference.yaml": "bundle_root device dataset_dir output_dir network_def network preprocessing inferer "
     "postprocessing dataset evaluator initialize run input slice_thickness target_thickness slice_axis ckpt_path",
@@ -133,8 +31,6 @@ HOST_IDS = {  # that Label, Deploy, the zoo's checks or the documented commands 
     "validate#handlers validate#evaluator initialize stage1 stage2 training",
     "evaluate.yaml": "bundle_root device dataset_dir output_dir network_def network inferer initialize run",
 }
-
-
 ERROR = {"_target_": "scripts.method.error_pattern.ErrorPatternNetwork"}
 
 

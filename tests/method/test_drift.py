@@ -31,11 +31,10 @@ def test_steps_are_eulers_method():
     torch.testing.assert_close(network(x, c, torch.tensor(times)), state, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("steps", [1, 13])
-def test_a_new_flow_is_at_rest(steps):
+def test_a_new_flow_is_at_rest():
     network = networks.Drift(networks.AnatomicalProjectionNetwork(CHANNELS), networks.VelocityNetwork(CHANNELS))
     x, c = image(), thickness([4.0, 1.0])
-    assert torch.equal(network(x, c, schedule.euler_times(steps)), network.apn(x, c))
+    assert torch.equal(network(x, c, schedule.euler_times(13)), network.apn(x, c))
 
 
 def test_a_new_residual_apn_is_the_identity():
