@@ -1,7 +1,6 @@
 """Trainings of both stages so small that tests can run them: `configs/train.yaml` on crops, with tiny networks."""
 
 import sys
-from pathlib import Path
 
 import torch
 import yaml
@@ -10,10 +9,9 @@ from monai.bundle import ConfigWorkflow
 
 from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
 from scripts.method.weights import write_card
-from tests.config_files import ON_PLANES, on_planes
+from tests.config_files import CONFIGS, ON_PLANES, ROOT, on_planes
 from tests.conftest import CARD
 
-ROOT = Path(__file__).parents[1]
 TRAINERS = {"stage1": "train#trainer", "stage2": "stage2#trainer"}
 SETTINGS = {
     **ON_PLANES,
@@ -48,24 +46,27 @@ NANO = {  # one epoch of each stage by a command
 }
 
 
-def workflow(output_dir, dataset_dir, run_id, stacked=(), **overrides):
-    """`configs/train.yaml` with tiny settings, ready to run; `stacked` are files between the two."""
-    nano = output_dir.parent / f"{output_dir.name}.yaml"
-    nano.write_text(yaml.safe_dump(SETTINGS))
+def initialised(files, run_id, **overrides):
+    """Files, by their names in `configs/` or by paths, as `monai.bundle run` stacks them, ready to run."""
     result = ConfigWorkflow(
-        config_file=[str(ROOT / "configs" / "train.yaml"), *map(str, stacked), str(nano)],
-        meta_file=str(ROOT / "configs" / "metadata.json"),
+        config_file=[str(CONFIGS / file) for file in files],
+        meta_file=str(CONFIGS / "metadata.json"),
         logging_file=False,
         run_id=run_id,
         bundle_root=str(ROOT),
-        dataset_dir=str(dataset_dir),
-        output_dir=str(output_dir),
         **overrides,
     )
     path, hook = list(sys.path), sys.excepthook
     result.initialize()
     sys.path[:], sys.excepthook = path, hook  # initialize changes the interpreter
     return result
+
+
+def workflow(output_dir, dataset_dir, run_id, stacked=(), **overrides):
+    """`configs/train.yaml` with tiny settings, ready to run; `stacked` are files between the two."""
+    nano = write_yaml(output_dir.parent / f"{output_dir.name}.yaml", SETTINGS)
+    places = {"dataset_dir": str(dataset_dir), "output_dir": str(output_dir)}
+    return initialised(["train.yaml", *stacked, nano], run_id, **places, **overrides)
 
 
 def content(workflow, name):

@@ -1,12 +1,7 @@
 """Each baseline so small that tests can run it: its YAML stacked on the deployed ones, with a tiny network."""
 
-import sys
-from pathlib import Path
+from tests.nano import initialised, write_yaml
 
-import yaml
-from monai.bundle import ConfigWorkflow
-
-ROOT = Path(__file__).parents[2]
 TRAINED = {  # as tests.nano
     "num_workers": 0,
     "patches_per_epoch": 8,
@@ -86,34 +81,8 @@ TINY["arssr"] |= {"network_def::layers": 2, "network_def::out_features": 8}
 
 def workflow(base, name, folder, run_id="run", **overrides):
     """`configs/BASE.yaml` with the YAML of a baseline and tiny settings, initialised."""
-    tiny = folder / f"{name}.yaml"
-    tiny.parent.mkdir(parents=True, exist_ok=True)
-    tiny.write_text(yaml.safe_dump({**TINY[name], **(TRAINED if base == "train" else {})}))
-    result = ConfigWorkflow(
-        config_file=[
-            *([str(ROOT / "configs" / "inference.yaml")] if base == "evaluate" else []),
-            str(ROOT / "configs" / f"{base}.yaml"),
-            *([str(ROOT / "configs" / "models" / "tiny.yaml")] if base == "train" else []),
-            str(ROOT / "configs/paper/baselines" / f"{name}.yaml"),
-            str(tiny),
-        ],
-        meta_file=str(ROOT / "configs" / "metadata.json"),
-        logging_file=False,
-        run_id=run_id,
-        bundle_root=str(ROOT),
-        device="$torch.device('cpu')",
-        bfloat16=False,
-        **overrides,
-    )
-    path, hook = list(sys.path), sys.excepthook
-    result.initialize()
-    sys.path[:], sys.excepthook = path, hook  # initialize changes the interpreter
-    return result
-
-
-def train(name, output_dir, dataset_dir, **overrides):
-    """Trains it; returns the workflow."""
-    given = {"dataset_dir": str(dataset_dir), "output_dir": str(output_dir), **overrides}
-    result = workflow("train", name, output_dir.parent / "tiny", "training", **given)
-    result.run()
-    return result
+    folder.mkdir(parents=True, exist_ok=True)
+    tiny = write_yaml(folder / f"{name}.yaml", {**TINY[name], **(TRAINED if base == "train" else {})})
+    below = {"train": ["train.yaml", "models/tiny.yaml"], "evaluate": ["inference.yaml", "evaluate.yaml"]}
+    files = [*below.get(base, [f"{base}.yaml"]), f"paper/baselines/{name}.yaml", tiny]
+    return initialised(files, run_id, device="$torch.device('cpu')", bfloat16=False, **overrides)

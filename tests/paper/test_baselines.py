@@ -45,10 +45,7 @@ class Trained:
         return np.mean(values)
 
 
-# one by default; a training of each takes a minute together
-@pytest.fixture(
-    scope="module", params=["liif", *(pytest.param(n, marks=pytest.mark.slow) for n in NAMES if n != "liif")]
-)
+@pytest.fixture(scope="module", params=NAMES)
 def trained(request, tmp_path_factory, dataset_dir):
     return Trained(request.param, tmp_path_factory.mktemp(request.param), dataset_dir)
 
