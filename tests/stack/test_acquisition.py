@@ -1,6 +1,6 @@
 """Laws of the one value that says how slices were acquired, and of how it is settled."""
 
-from dataclasses import FrozenInstanceError, asdict, replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -64,8 +64,6 @@ def test_people_are_told_what_computing_does_not_see():
     assert told == Acquisition.stack(2, 9, 5.0, 4.0, 1.0) and hash(told) == hash(Acquisition.stack(2, 9, 5.0, 4.0, 1.0))
     for change in ({"profile": "gaussian"}, {"shift": 0.1}, {"slice_thickness": 4.1}, {"slice_count": 8}):
         assert replace(told, **change) != told
-    with pytest.raises(FrozenInstanceError):
-        told.shift = 1.0
 
 
 @pytest.mark.parametrize("value", [0.0, -2.5, float("nan")])

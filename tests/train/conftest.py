@@ -7,8 +7,11 @@ import torch
 from tests import nano
 from tests.nano import content, load, planes_seen
 
-EPOCHS = 20
-LONG = {"stage1_epochs": EPOCHS, "stage2_epochs": 2 * EPOCHS, "checkpoint_interval": 20, "val_interval": EPOCHS}
+EPOCHS = 10
+LONG = {
+    **{"stage1_epochs": EPOCHS, "stage2_epochs": 2 * EPOCHS, "checkpoint_interval": EPOCHS, "val_interval": EPOCHS},
+    "stage1_learning_rate": 5.0e-3,
+}
 
 
 class Trained:

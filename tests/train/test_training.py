@@ -1,6 +1,7 @@
 """Both stages of `configs/train.yaml`, run on tiny networks: what they learn, leave alone, log and export."""
 
 import math
+import shutil
 from dataclasses import replace
 
 import nibabel as nib
@@ -12,7 +13,7 @@ import yaml
 from scripts.files import sha256
 from scripts.method.weights import read_card
 from tests import nano
-from tests.nano import content, load, planes_seen, same
+from tests.nano import content, load, planes_seen, random_weights, same
 from tests.processes import assert_told_in_one_line, monai_bundle
 from tests.train.conftest import EPOCHS, LONG
 
@@ -116,15 +117,30 @@ def test_a_training_that_diverges_exports_nothing_and_keeps_its_last_finite_stat
         assert all(value.isfinite().all() for value in checkpoint[name].values())
 
 
-def test_a_finished_training_says_so_and_changes_nothing(trained, dataset_dir, log):
-    before = {path: path.read_bytes() for path in trained.output_dir.rglob("*") if path.is_file()}
-    again = nano.workflow(trained.output_dir, dataset_dir, "training", **LONG)
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_finished_training_says_so_and_changes_nothing(trained, dataset_dir, tmp_path, log):
+    """Places and intervals may differ."""
+    folder, data = (shutil.copytree(path, tmp_path / path.name) for path in (trained.output_dir, dataset_dir.parent))
+    before, other = contents(folder), {"val_interval": 7, "checkpoint_interval": 3}
+    again = nano.workflow(folder, data / dataset_dir.name, "training", **{**LONG, **other})
     calls = planes_seen(content(again, "network").velocity)
     again.run()
     assert calls == []
-    assert {path: path.read_bytes() for path in trained.output_dir.rglob("*") if path.is_file()} == before
+    assert contents(folder) == before
     for stage in ("stage1", "stage2"):
         assert f"{stage} is complete after {LONG[stage + '_epochs']} epochs" in log.text
+
+
+def test_another_stage_one_is_not_given_the_velocity_of_the_old_one(trained, dataset_dir, tmp_path, refusal):
+    folder = shutil.copytree(trained.output_dir, tmp_path / "eval")
+    random_weights(folder / "stage1.pt", channels=(8, 16))
+    before = contents(folder)
+    told = refusal(nano.workflow(folder, dataset_dir, "stage2", **LONG).run)
+    assert "stage2_checkpoint.pt is of another training: start weights was" in told
+    assert contents(folder) == before
 
 
 def test_checkpoints_hold_what_their_stage_trains_and_no_more(trained):
