@@ -138,6 +138,7 @@ class TrainedVariants:
         self.training, self.evaluation = dict(training), dict(evaluation)
         self.files = tuple(str(Path(file).absolute()) for file in files)
         self._loaded: dict[str, tuple[list[dict], CacheDataset]] = {}
+        self._read: dict[tuple[str, ...], dict] = {}  # stacked files -> what they say: each is asked for many times
 
     def _data(self) -> Path:
         if self.data is None:
@@ -173,8 +174,11 @@ class TrainedVariants:
         stacked += [self.configs / name for name in files]
         if file == "train.yaml" and idist.get_world_size() > 1:
             stacked.append(self.configs / "multi_gpu.yaml")
+        key = tuple(map(str, stacked))
+        if key not in self._read:
+            self._read[key] = ConfigParser.load_config_files(key)
         parser = ConfigParser()
-        parser.read_config([str(path) for path in stacked])
+        parser.read_config(copy.deepcopy(self._read[key]))
         parser.read_meta(str(self.configs / "metadata.json"))
         parser.update({"bundle_root": str(self.configs.parent), "dataset_dir": str(self.data), **settings})
         return parser
