@@ -155,8 +155,6 @@ def test_every_scan_is_done_once_though_a_worker_is_killed(scans, cluster, tmp_p
     [
         (("--input", "absent.nii.gz"), "absent.nii.gz does not exist"),
         (("--input", ".", "--slice_thicknes", "3"), "--slice_thicknes is no option. Did you mean --slice_thickness?"),
-        (("--input", "$print(1)"), "$print(1) begins with $"),
-        (("--input", "2024_01_15"), "Write it as ./NAME."),
     ],
 )
 def test_a_mistake_is_told_in_one_line_before_any_cluster_is_sought(typed, words, tmp_path):
@@ -182,16 +180,8 @@ def test_trainings_of_an_experiment_are_spread_and_their_table_is_that_of_the_pl
     address, _ = cluster
     (tmp_path / "nano.yaml").write_text(yaml.safe_dump({**NANO, "device": "cpu"}))
     given = ("--dataset_dir", place / "data", "--experiment", "pair", "--experiments::pair", json.dumps(PAIR))
-    given += (
-        "--budget",
-        8,
-        "--stage1_length",
-        1,
-        "--training::patch_size",
-        32,
-        "--files",
-        f"['{tmp_path / 'nano.yaml'}']",
-    )
+    given += ("--budget", 8, "--stage1_length", 1, "--training::patch_size", 32)
+    given += ("--files", f"['{tmp_path / 'nano.yaml'}']")
     process = start(
         ROOT / "bundle" / "ray_experiments.py", *given, "--output_dir", "ray", cwd=tmp_path, RAY_ADDRESS=address
     )
