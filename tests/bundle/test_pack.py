@@ -29,16 +29,9 @@ pytestmark = pytest.mark.slow
 pytest_plugins = ["tests.hub_server"]  # the fixture `hub`
 TOP = ("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "configs", "docs", "drift_mri", "models", "scripts")
 STRAY = (
-    *("scripts/__pycache__/flow.cpython-311.pyc", "configs/.ipynb_checkpoints/train.yaml", "docs/.DS_Store"),
-    *(
-        "models/last.pt",
-        "eval/model.pt",
-        "out/scan_sr.nii.gz",
-        "tests/method/test_flow.py",
-        ".git/config",
-        "docs/notes.md~",
-    ),
-)
+    "scripts/__pycache__/flow.cpython-311.pyc configs/.ipynb_checkpoints/train.yaml docs/.DS_Store models/last.pt "
+    "eval/model.pt out/scan_sr.nii.gz tests/method/test_flow.py .git/config docs/notes.md~"
+).split()
 
 
 @pytest.fixture(scope="module")
@@ -257,17 +250,7 @@ def test_a_package_goes_to_the_hub_and_comes_back(hub, copy, tmp_path, monkeypat
     assert hub.tags == ["1.0", "latest_version"]
     assert "license: apache-2.0" in hub.card and "# Model card" in hub.card
 
-    command = (
-        "download",
-        "--name",
-        NAME,
-        "--source",
-        "huggingface_hub",
-        "--repo",
-        "group/drift",
-        "--bundle_dir",
-        "back",
-    )
+    command = f"download --name {NAME} --source huggingface_hub --repo group/drift --bundle_dir back".split()
     result = fresh(*BUNDLE, *command, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     for name, data in hub.files.items():
