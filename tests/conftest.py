@@ -24,6 +24,14 @@ ROOT = Path(__file__).parents[1]
 CARD = Card("0.5.0", "tiny", (0.7, 1.3), (0.5, 1.3), 7.0, (0.8, 1.4), 4)  # what the weights of tests claim
 
 
+LONGEST = [f"test_{name}" for name in "container experiments ray label deploy node baselines zoo pack".split()]
+
+
+def pytest_collection_modifyitems(items):
+    """Files that take minutes come first: at the end one of them would leave the other workers idle."""
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+
+
 def pytest_xdist_auto_num_workers(config):
     """None for files that are named: a worker takes 15 s to start."""
     return 0 if all(".py" in argument for argument in config.args) else None
