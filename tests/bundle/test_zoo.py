@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,14 +11,9 @@ import torch
 from monai.bundle import ckpt_export, onnx_export, verify_metadata, verify_net_in_out
 
 from scripts.method.schedule import euler_times
-from scripts.method.weights import save_weights
-from tests.config_files import CONFIGS, ROOT, SCHEMA, on_planes, parser, raw
-from tests.conftest import CARD
-from tests.method.test_networks import perturb
-from tests.nano import write_yaml
+from tests.config_files import CONFIGS, ROOT, SCHEMA, on_planes, parser
 from tests.outputs.test_versions import metadata, stated_versions
 from tests.processes import run
-from tests.train.test_slice_patches import SLICES
 
 pytestmark = pytest.mark.slow
 
@@ -139,28 +133,13 @@ def onnx():
     return load
 
 
-@pytest.fixture
-def small(tmp_path):
-    """A bundle in the test's folder whose networks are of the kind that ships, with few blocks; its network."""
-    (tmp_path / "scripts").symlink_to(ROOT / "scripts", target_is_directory=True)
-    for folder in ("configs", "models"):
-        (tmp_path / folder).mkdir()
-    shutil.copy(CONFIGS / "metadata.json", tmp_path / "configs")
-    network = {"network_def": SLICES["network_def"]}
-    write_yaml(tmp_path / "configs" / "inference.yaml", raw("inference.yaml") | network)
-    config = parser("inference.yaml", bundle_root=str(tmp_path), **network)
-    save_weights(perturb(config.get_parsed_content("network_def")), tmp_path / "models" / "model.pt", CARD)
-    return config.get_parsed_content("weights").eval()
-
-
-def test_monais_onnx_export_gives_the_eager_result_for_an_image_alone(tmp_path, small, onnx):
-    paths = {"meta_file": "configs/metadata.json", "config_file": "configs/inference.yaml"}
-    paths |= {"ckpt_file": "models/model.pt", "filepath": "model.onnx"}
+def test_monais_onnx_export_gives_the_eager_result_for_an_image_alone(tmp_path, shipped, onnx):
+    exported = str(tmp_path / "model.onnx")
     shape = [1, 1, 32, 32]
-    onnx_export(net_id="network_def", input_shape=shape, **{name: str(tmp_path / path) for name, path in paths.items()})
+    onnx_export(filepath=exported, input_shape=shape, **SHIPPED)
     image = 2 * torch.rand(shape, generator=torch.Generator().manual_seed(0)) - 1
     with torch.no_grad():
-        torch.testing.assert_close(onnx(tmp_path / "model.onnx")(image), small(image), **CLOSE)
+        torch.testing.assert_close(onnx(exported)(image), shipped(image), **CLOSE)
 
 
 def documented(language):
@@ -168,7 +147,10 @@ def documented(language):
     return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "docs" / "exports.md").read_text(), re.M | re.S)
 
 
-def test_documented_onnx_export_gives_the_eager_result_for_planes_of_any_size(tmp_path, small, onnx):
+def test_documented_onnx_export_gives_the_eager_result_for_planes_of_any_size(tmp_path, shipped, onnx):
+    """The documented code, with the weights that ship."""
+    for name in ("configs", "models", "scripts"):
+        (tmp_path / name).symlink_to(ROOT / name, target_is_directory=True)
     export, use = documented("python")[:2]
     for name, code in (("export.py", export), ("use.py", use + "print(pred.shape)\n")):
         (tmp_path / name).write_text(code)
@@ -179,5 +161,5 @@ def test_documented_onnx_export_gives_the_eager_result_for_planes_of_any_size(tm
     exported = onnx(tmp_path / "model.onnx")
     with torch.no_grad():
         for image, lengths, _, rows in calls_of_slices():
-            expected = small(image, lengths, euler_times(1), rows)
+            expected = shipped(image, lengths, euler_times(1), rows)
             torch.testing.assert_close(exported(image, lengths, rows), expected, **CLOSE)
