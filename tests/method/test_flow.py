@@ -59,6 +59,13 @@ def test_path_starts_at_x0_and_ends_at_x1():
     assert torch.equal(flow.state_at(x0, x1, torch.ones(2, dtype=x0.dtype)), x1)
 
 
+def test_each_sample_has_its_own_time():
+    x0, x1, t = images(3, seed=1), images(3, seed=2), torch.tensor([0.0, 0.25, 1.0], dtype=torch.float64)
+    xt = flow.state_at(x0, x1, t)
+    for k in range(3):
+        torch.testing.assert_close(xt[k], (1 - t[k]) * x0[k] + t[k] * x1[k])
+
+
 def test_target_velocity_is_the_paths_derivative_at_all_times():
     x0, x1 = images(seed=1), images(seed=2)
     for value in (0.0, 0.3, 1.0):
@@ -77,10 +84,21 @@ def test_one_euler_step_over_the_whole_interval_is_the_endpoint():
     torch.testing.assert_close(flow.euler_step(x0, v, torch.zeros(()), torch.ones(())), flow.endpoint(x0, v))
 
 
+def test_an_euler_step_of_no_length_does_not_move():
+    x0, t = images(seed=1), torch.tensor(0.4)
+    assert torch.equal(flow.euler_step(x0, images(seed=2), t, t), x0)
+
+
 @pytest.mark.parametrize("steps", [1, 2, 3, 8, 13, 15])
 def test_euler_is_exact_on_constant_fields(steps):
     x, v = images(seed=1), images(seed=2)
     torch.testing.assert_close(integrate(constant(v), x, schedule.euler_times(steps)), x + v, rtol=0, atol=1e-6)
+
+
+def test_euler_is_exact_on_constant_fields_for_uneven_times():
+    x, v = images(seed=1), images(seed=2)
+    times = torch.tensor([0.0, 0.1, 0.15, 0.8, 1.0], dtype=torch.float64)
+    torch.testing.assert_close(integrate(constant(v), x, times), x + v)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5, 15])
@@ -106,6 +124,20 @@ def test_velocity_is_taken_at_the_start_of_each_step(steps):
     torch.testing.assert_close(result, torch.full_like(result, (steps - 1) / (2 * steps)), rtol=0, atol=1e-6)
 
 
+def test_no_times_and_no_steps_do_not_move():
+    x = images()
+    drift = networks.Drift(Identity(), constant(images(seed=3)))
+    for times in (None, schedule.euler_times(0)):
+        assert torch.equal(drift(x, torch.ones(1, 2, dtype=x.dtype), times), x)
+
+
+def test_path_sample_is_immutable():
+    sample = flow.PathSample(*(torch.zeros(1) for _ in range(5)))
+    assert sample._fields == ("xt", "x0", "x1", "t", "partner", "beside")
+    with pytest.raises(AttributeError):
+        sample.t = torch.ones(1)
+
+
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 1.5, 2.0, 3.0])
 def test_times_have_the_density_of_eq_10(alpha):
     count = 20_000
@@ -129,6 +161,12 @@ def test_alpha_one_is_uniform():
 def test_worked_times_at_alpha_two(r, t):
     value = flow.endpoint_biased(torch.tensor([r], dtype=torch.float64), 2.0)
     assert value.item() == pytest.approx(t, abs=1e-12)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 2.0, 3.0])
+def test_times_are_symmetric_about_one_half(alpha):
+    r = torch.rand(100, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(flow.endpoint_biased(1 - r, alpha), 1 - flow.endpoint_biased(r, alpha))
 
 
 @pytest.mark.parametrize("alpha", [0.0, -2.0, math.nan])

@@ -11,6 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
+from scripts.method import schedule
 from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack import grid
@@ -138,6 +139,34 @@ def test_permuting_and_flipping_the_axes_does_the_same_to_the_result(stack, orde
     np.testing.assert_allclose(result.affine, expected.affine, atol=1e-3)
     values = expected.get_fdata()
     np.testing.assert_allclose(result.get_fdata(), values, atol=1e-4 * np.abs(values).max())
+
+
+@given(stacks(), st.floats(0.3, 2.0))
+@quick
+def test_gap_and_overlap_change_what_is_said_of_the_slices_and_not_where_they_lie(stack, ratio):
+    array, affine, axis = stack
+    spacing = float(grid.voxel_spacing(affine)[axis])
+    thickness = max(ratio * spacing, 2.0)
+    contiguous, _ = rebuilt(array, affine)
+    result, acquisition = rebuilt(array, affine, slice_thickness=thickness, slice_axis=axis)
+    np.testing.assert_array_equal(result.affine, contiguous.affine)
+    assert result.shape == contiguous.shape
+    assert wrong(result, array, affine) is None
+    assert acquisition.slice_thickness == thickness and acquisition.slice_spacing == pytest.approx(spacing, rel=1e-5)
+    assert acquisition.gap + thickness == pytest.approx(spacing, rel=1e-5)
+    target = acquisition.target_spacing
+    assert schedule.pad(thickness, target) == pytest.approx(1 - target / thickness)
+
+
+@given(st.data(), st.floats(0.3, 1.25))
+@quick
+def test_a_scan_at_the_target_comes_out_as_it_is(data, edge):
+    affine = data.draw(affines(np.full(3, edge)))
+    array = np.random.default_rng(0).random((4, 5, 6)).astype(np.float32)
+    result, acquisition = rebuilt(array, affine, network=RANDOM)
+    assert acquisition.at_target
+    np.testing.assert_allclose(result.affine, affine, atol=1e-4)
+    np.testing.assert_array_equal(result.get_fdata(), array)
 
 
 @given(st.data(), st.floats(-0.05, 0.05), st.floats(1e-7, 1e-3))

@@ -67,6 +67,16 @@ def test_slice_centres_keep_their_world_position(stack, axis):
         assert np.linalg.norm(world(affine, axis, i) - world(fine_affine, axis, position)) < 1e-4
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_fine_affine_changes_the_slice_axis_alone(axis):
+    affine = oblique(axis, 5.0)
+    fine = grid.fine_affine(affine, axis, 20, 143, 0.7)
+    others = [k for k in range(3) if k != axis]
+    np.testing.assert_array_equal(fine[:, others], affine[:, others])
+    np.testing.assert_allclose(fine[:3, axis] / 0.7, affine[:3, axis] / 5.0, atol=1e-12)
+    np.testing.assert_array_equal(fine[3], [0, 0, 0, 1])
+
+
 def test_a_worked_affine():
     affine = np.array([[1.0, 0, 0, -10], [0, 2.0, 0, -20], [0, 0, 4.0, -30], [0, 0, 0, 1]])
     # five slices of 4 mm from z = -32 to -12 mm: twenty of 1 mm, the first one centred on -31.5 mm
@@ -84,6 +94,13 @@ def test_nearest_index_agrees_with_a_plain_loop(stack, shift):
     np.testing.assert_array_equal(grid.nearest_index(fine, target, thick, slice_spacing, shift), expected)
 
 
+@pytest.mark.parametrize("slices", [-2, 1, 3])
+def test_a_stack_shifted_by_whole_slices_numbers_them_anew(slices):
+    centred = grid.nearest_index(50, 0.7, 7, 5.0)
+    shifted = grid.nearest_index(50, 0.7, 7, 5.0, slices * 5.0)
+    np.testing.assert_array_equal(shifted, np.clip(centred - slices, 0, 6))
+
+
 def test_a_centre_on_a_border_goes_to_the_slice_nearer_the_middle():
     # slices of 2 mm with centres at -2, 0, 2 mm; fine centres at -2, -1, 0, 1, 2 mm: -1 and 1 lie on borders
     np.testing.assert_array_equal(grid.nearest_index(5, 1.0, 3, 2.0), [0, 1, 1, 1, 2])
@@ -99,6 +116,13 @@ def test_geometry_commutes_with_axis_permutation(order):
     assert grid.shear_angle(permuted) == pytest.approx(grid.shear_angle(affine), abs=1e-9)
     fine = grid.fine_affine(affine, 2, 20, 143, 0.7)
     np.testing.assert_allclose(grid.fine_affine(permuted, axis, 20, 143, 0.7), fine[:, [*order, 3]], atol=1e-12)
+
+
+@pytest.mark.parametrize("stack", STACKS + COARSER)
+def test_fine_count_covers_the_stack_to_the_nearest_slice(stack):
+    thick, slice_spacing, target = stack
+    fine = grid.fine_count(thick, slice_spacing, target)
+    assert abs(fine * target - thick * slice_spacing) <= target / 2 + 1e-9
 
 
 def test_a_stack_has_at_least_one_fine_slice():

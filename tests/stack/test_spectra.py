@@ -33,6 +33,16 @@ def test_power_of_a_sinusoid(axis, cycles, band):
     assert ratios == pytest.approx(expected, abs=0.05)
 
 
+def test_power_counts_millimetres():
+    """10 periods in 64 voxels are 0.16 cycles/mm at 1 mm, in the first band, and 0.31 at 0.5 mm, in the second."""
+    truth = sinusoid(10) + 0.03 * torch.randn(12, 14, 64, generator=torch.Generator().manual_seed(0))
+    prediction = truth - 0.9 * sinusoid(10)
+    first = spectra.power_ratios(prediction, truth, 2, 1.0, spectra.through_plane_bands(5.0, 1.0))
+    second = spectra.power_ratios(prediction, truth, 2, 0.5, spectra.through_plane_bands(5.0, 0.5))
+    assert first == pytest.approx([-20.0, 0.0, 0.0], abs=0.3)
+    assert second == pytest.approx([0.0, -20.0, 0.0], abs=0.3)
+
+
 @pytest.mark.parametrize("count", [24, 23])
 @pytest.mark.parametrize("spacing", [0.7, 0.868, 1.0])
 def test_power_agrees_with_plain_loops(count, spacing):
@@ -60,6 +70,20 @@ def test_nyquist_belongs_to_the_last_band():
     bands = spectra.through_plane_bands(5.0, 0.9)
     ratios = spectra.power_ratios(alternating / 10, alternating, 2, 0.9, bands)
     assert ratios[2] == pytest.approx(-20.0, abs=1e-3)
+
+
+def test_empty_bands_have_no_number():
+    """1/T lies above half Nyquist: nothing is between them."""
+    truth = phantom()
+    ratios = spectra.power_ratios(truth, truth, 2, 1.0, spectra.through_plane_bands(3.0, 1.0))
+    assert math.isnan(ratios[1]) and ratios[0] == ratios[2] == 0.0
+
+
+def test_a_head_cut_by_the_border_does_not_leak():
+    """A ramp from border to border holds nothing near Nyquist, though its ends do not meet."""
+    truth = sinusoid(24) + torch.linspace(0, 20, 64)
+    ratios = spectra.power_ratios(truth - sinusoid(24), truth, 2, 1.0, [(0.25, 0.5)])
+    assert ratios[0] < -30
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -98,6 +122,14 @@ def test_white_noise_is_as_sharp_in_all_directions():
     for axis, reference in ((2, 0), (0, 1), (1, 2)):
         ratio = directional_power_ratio(NOISE, axis, reference, (1.0, 1.0, 1.0), BAND)
         assert ratio == pytest.approx(0, abs=0.2)
+
+
+def test_a_direction_compared_with_itself_is_zero_and_swapping_changes_the_sign():
+    field = phantom(0, (20, 24, 28))
+    spacings = (0.9, 1.0, 1.1)
+    assert directional_power_ratio(field, 2, 2, spacings, BAND) == 0
+    forward, backward = (directional_power_ratio(field, a, b, spacings, BAND) for a, b in ((2, 0), (0, 2)))
+    assert forward == pytest.approx(-backward)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
