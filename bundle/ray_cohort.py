@@ -92,8 +92,9 @@ def rows(workers: Sequence, scans: Sequence[Scan]) -> Iterator[tuple[int, dict]]
             row = {"input": name, "outcome": "failed", "warnings": why}
         else:
             if waiting:
-                tries[waiting[0]] += 1
-                running[worker.rebuild.remote(scans[waiting[0]])] = worker, waiting.popleft()
+                following = waiting.popleft()
+                tries[following] += 1
+                running[worker.rebuild.remote(scans[following])] = worker, following
             else:  # room for one that lost its machine
                 ray.kill(worker)
         if index is not None:
