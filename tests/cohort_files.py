@@ -3,13 +3,22 @@
 import csv
 import json
 
+import nibabel as nib
 import numpy as np
 
 AXIAL = np.diag([1.0, 1.0, 4.0, 1.0])
+VOXELS = np.random.default_rng(0).integers(0, 1000, (8, 9, 6)).astype(np.int16)
 
 
 def texture(shape=(6, 7, 5), seed=0):
     return (1000 * np.random.default_rng(seed).random(shape)).astype(np.float32)
+
+
+def add(path, spacing=(1, 1, 5), voxels=VOXELS):
+    """A NIfTI file, in a folder that need not be there; its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nib.save(nib.Nifti1Image(voxels, np.diag([*map(float, spacing), 1.0])), path)
+    return path
 
 
 def nan_scan():

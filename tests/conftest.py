@@ -18,7 +18,7 @@ from scripts.method.networks import AnatomicalProjectionNetwork, Drift, Velocity
 from scripts.method.weights import Card, write_card
 from tests.cohort_files import AXIAL, texture
 from tests.config_files import ERROR, on_planes, parser
-from tests.dicom_files import SHAPE, mr_slices, save
+from tests.dicom_files import VOXELS, mr_slices, save
 
 ROOT = Path(__file__).parents[1]
 CARD = Card("0.5.0", "tiny", (0.7, 1.3), (0.5, 1.3), 7.0, (0.8, 1.4), 4)  # what the weights of tests claim
@@ -48,7 +48,7 @@ def phantom() -> np.ndarray:
 @pytest.fixture
 def voxels() -> np.ndarray:
     """A volume for DICOM series, each voxel with its own value."""
-    return np.random.default_rng(0).permutation(np.prod(SHAPE)).reshape(SHAPE).astype(np.uint16)
+    return VOXELS.copy()
 
 
 @pytest.fixture(scope="session")
@@ -185,4 +185,4 @@ def folder(write_nifti):
 @pytest.fixture
 def series(tmp_path):
     """A folder with a DICOM series of thick slices."""
-    return save(tmp_path / "dicom", mr_slices((1000 * np.random.default_rng(0).random((12, 10, 6))).astype(np.uint16)))
+    return save(tmp_path / "dicom", mr_slices(VOXELS))

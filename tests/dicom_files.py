@@ -21,6 +21,7 @@ from scripts.stack import grid
 REAL = Path(__file__).parents[2] / "shared" / "data" / "dicom" / "siemens-2d-t1-sagittal-hfs"
 DCM2NIIX = shutil.which("dcm2niix", path=Path(sys.executable).parent) or shutil.which("dcm2niix")
 SHAPE = (12, 10, 6)  # columns, rows, slices
+VOXELS = np.random.default_rng(0).permutation(np.prod(SHAPE)).reshape(SHAPE).astype(np.uint16)  # no value twice
 THIN = 1.3  # mm
 PIXEL = [0.9, 0.8]  # mm between rows, between columns
 ORIGIN = np.array([-31.5, 12.25, 7.0])

@@ -12,9 +12,8 @@ from pydicom.encaps import encapsulate
 from pydicom.fileset import FileSet
 
 from tests.corpus.given import NONE_FOUND, Given, Maker, folder_of, nifti
-from tests.dicom_files import ORIGIN, PIXEL, enhanced, mr_slices, save
+from tests.dicom_files import ORIGIN, PIXEL, VOXELS, enhanced, mr_slices, save
 
-VOXELS = np.random.default_rng(0).permutation(12 * 10 * 6).reshape(12, 10, 6).astype(np.uint16)
 DICOM_AFFINE = np.diag([-PIXEL[1], -PIXEL[0], 4.8, 1.0])
 DICOM_AFFINE[:3, 3] = ORIGIN * [-1, -1, 1]
 SERIES = (VOXELS, DICOM_AFFINE)

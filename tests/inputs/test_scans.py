@@ -8,25 +8,14 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
-from pydicom import uid
-from pydicom.encaps import encapsulate
 
 from scripts.errors import InputError
 from scripts.inputs.scan import Scan
 from scripts.inputs.scans import guide_named, scans
 from scripts.inputs.selection import Selection
-from tests.dicom_files import mr_slices, save
-
-THIN = 1.3  # mm
-
-
-VOXELS = np.random.default_rng(0).integers(0, 1000, (8, 9, 6)).astype(np.int16)
-
-
-def add(path, spacing=(1, 1, 5), voxels=VOXELS):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    nib.save(nib.Nifti1Image(voxels, np.diag([*map(float, spacing), 1.0])), path)
-    return path
+from tests.bids_files import write
+from tests.cohort_files import VOXELS, add
+from tests.dicom_files import THIN, mr_slices, save
 
 
 def names(source, out="nowhere", thin=THIN):
@@ -42,7 +31,7 @@ def touch(root, *names):
     return root
 
 
-@pytest.mark.parametrize("name", ["a.nii.gz", "b.nii", "c.mgz", "d.nrrd", "e.mha", "f.x.nii.gz"])
+@pytest.mark.parametrize("name", ["a.nii.gz", "d.nrrd", "f.x.nii.gz"])
 def test_a_file_is_its_own_scan_with_its_result_in_the_output_folder(name, tmp_path):
     path = touch(tmp_path, name) / name
     (item,) = scans(path, tmp_path / "out", Selection(THIN))
@@ -82,44 +71,10 @@ def test_a_folder_is_searched_at_any_depth_without_results_and_hidden_files(tmp_
 
 
 @pytest.mark.parametrize(
-    ("files", "source", "message"),
-    [
-        ([], "nowhere.nii.gz", r"nowhere.nii.gz does not exist.*the input"),
-        ([], ".", r"no thick-slice scan was found\..*\.nii\.gz.*DICOM"),
-        (["x.dcm", "a_sr.nii.gz"], ".", r"no thick-slice scan was found"),
-        (["scan.dcm"], "scan.dcm", r"scan.dcm is no scan that can be read.*DICOM.*convert"),
-        (["scan.nii.zip"], "scan.nii.zip", r"scan.nii.zip is no scan.*Unpack"),
-        (["nii"], "nii", r"nii is no scan that can be read"),
-    ],
-)
-def test_what_is_no_scan_is_refused(files, source, message, tmp_path):
-    touch(tmp_path, *files)
-    with pytest.raises(InputError, match=message) as caught:
-        scans(tmp_path / source, tmp_path / "out", Selection(THIN))
-    assert "\n" not in str(caught.value)
-    assert not (tmp_path / "out").exists()
-
-
-def test_results_lie_as_the_scans_of_a_folder_do(tmp_path):
-    touch(tmp_path, "in/a.nii.gz", "in/sub-1/a.nii.gz", "in/sub-1/deep/b.mgz")
-    results = {item.result for item in scans(tmp_path / "in", tmp_path / "out", Selection(THIN))}
-    assert results == {tmp_path / "out" / name for name in ("a_sr", "sub-1/a_sr", "sub-1/deep/b_sr")}
-
-
-def test_a_list_holds_files_and_folders(tmp_path):
-    touch(tmp_path, "a.nii.gz", "in/b.nii", "in/deep/c.nii.gz")
-    items = scans([str(tmp_path / "a.nii.gz"), str(tmp_path / "in")], tmp_path / "out", Selection(THIN))
-    assert [item.source.name for item in items] == ["a.nii.gz", "b.nii", "c.nii.gz"]
-    assert [item.result.relative_to(tmp_path / "out").as_posix() for item in items] == [
-        "a_sr",
-        "b_sr",
-        "deep/c_sr",
-    ]
-
-
-@pytest.mark.parametrize(
     ("files", "given", "results"),
     [
+        ("in/a.nii.gz in/sub-1/a.nii.gz in/sub-1/deep/b.mgz", "in", "a_sr sub-1/a_sr sub-1/deep/b_sr"),
+        ("a.nii.gz in/b.nii in/deep/c.nii.gz", "a.nii.gz in", "a_sr b_sr deep/c_sr"),
         ("x/a.nii.gz y/a.nii.gz", "x/a.nii.gz y/a.nii.gz", "x/a_sr y/a_sr"),  # drift-mri */a.nii.gz
         ("x/a.nii.gz y/b.nii.gz", "x/a.nii.gz y/b.nii.gz", "a_sr b_sr"),
         ("s/x/a.nii s/y/a.nii s/y/b.nii", "s/x/a.nii s/y/a.nii s/y/b.nii", "x/a_sr y/a_sr y/b_sr"),
@@ -129,7 +84,7 @@ def test_a_list_holds_files_and_folders(tmp_path):
         ("x/a.nii x/a.NII y/a.nii", "x/a.nii x/a.NII y/a.nii", "x/a.nii_sr x/a.NII_sr y/a_sr"),
     ],
 )
-def test_scans_whose_results_would_be_one_keep_the_names_of_their_folders(files, given, results, tmp_path, monkeypatch):
+def test_results_lie_as_scans_do_or_keep_the_names_of_their_folders(files, given, results, tmp_path, monkeypatch):
     touch(tmp_path, *files.split())
     monkeypatch.chdir(tmp_path)
     for before in (Path(), tmp_path):
@@ -153,13 +108,6 @@ def test_one_scan_given_twice_is_one_scan(given, tmp_path, monkeypatch):
 # --- no scan is left out without a word ---
 
 
-@pytest.mark.parametrize("given", ["b.IMG", "b.HDR"])
-def test_either_half_of_a_pair_is_the_scan(given, tmp_path):
-    nib.save(nib.Nifti1Pair(VOXELS, np.eye(4)), tmp_path / "b.HDR")
-    (item,) = scans(tmp_path / given, tmp_path, Selection(THIN))
-    assert item.source.name == "b.HDR" and len(item.files) == 2
-
-
 def test_voxels_without_their_header_are_named(tmp_path, log):
     add(tmp_path / "a.nii")
     (tmp_path / "b.img").write_bytes(bytes(100))
@@ -167,24 +115,10 @@ def test_voxels_without_their_header_are_named(tmp_path, log):
     assert f"{tmp_path / 'b.img'} is skipped: it is no header of a volume." in log.messages
 
 
-def test_linked_folders_are_searched(tmp_path):
-    add(tmp_path / "elsewhere/sub-2/a.nii.gz")
-    series = mr_slices(np.random.default_rng(0).integers(0, 1000, (12, 10, 6)).astype(np.uint16))
-    save(tmp_path / "elsewhere/dicom", series)
-    add(tmp_path / "in/sub-1/a.nii.gz")
-    (tmp_path / "in/sub-2").symlink_to("../elsewhere/sub-2")
-    (tmp_path / "in/dicom").symlink_to("../elsewhere/dicom")
-    (tmp_path / "in/loop").symlink_to(".")
-    items = scans(tmp_path / "in", tmp_path / "out", Selection(THIN))
-    results = [item.result.relative_to(tmp_path / "out").as_posix() for item in items]
-    assert results[:2] == ["sub-1/a_sr", "sub-2/a_sr"] and len(results) == 3
-
-
 @pytest.mark.parametrize(
     ("shape", "dtype", "why"),
     [
         ((8, 9, 6, 2), "<i2", r"has shape \(8, 9, 6, 2\): expected a 3-D volume"),
-        ((8, 9), "<i2", r"has shape \(8, 9\): expected"),
         ((8, 9, 6), "<c8", "holds complex64 voxels: expected one real number each"),
         ((8, 9, 6), [("R", "u1"), ("G", "u1"), ("B", "u1")], "holds .* voxels: expected one real"),
     ],
@@ -225,9 +159,6 @@ def test_an_empty_slice_does_not_make_a_scan_a_mask(tmp_path):
     assert names(tmp_path) == ["scan.nii"]
 
 
-# --- names are names ---
-
-
 # --- which volumes of a folder are scans to rebuild: one rule ---
 
 
@@ -236,26 +167,17 @@ def plain(root):
 
 
 def dataset(root):
-    root.mkdir(exist_ok=True)
-    (root / "dataset_description.json").write_text('{"Name": "x", "BIDSVersion": "1.9.0"}')
-    return root, root / "sub-1/anat/sub-1_T2w.nii.gz"
+    return write(root), root / "sub-1/anat/sub-1_T2w.nii.gz"
 
 
 @pytest.mark.parametrize("kind", [plain, dataset])
 @pytest.mark.parametrize(
     ("spacing", "thickness", "taken"),
     [
-        ((1, 1, 5), None, True),
         ((1, 1, 1.3), None, False),
-        ((1.3, 1.3, 1.0), None, False),
         ((1, 1, 1.35), None, True),
-        ((4, 1, 1), None, True),
-        ((3, 3, 3), None, False),  # isotropic, if coarse
-        ((3, 2, 3), None, False),
-        ((3, 3, 3), 5.0, True),
-        ((2, 3, 3.5), None, True),
-        ((1, 1, 1), 2.0, True),  # overlapping slices are thick
-        ((1, 1, 1.3), 1.3, False),
+        ((3, 2, 3), None, False),  # isotropic, if coarse
+        ((3, 3, 3), 5.0, True),  # overlapping slices are thick
         ((1, 1, 5), 1.0, True),  # thin slices far apart
         ((1, 1, 1), "broken", True),  # told when its turn comes
     ],
@@ -285,17 +207,9 @@ def test_spacing_is_that_of_the_affine(kind, tmp_path):
 
 
 def test_where_nothing_is_left_the_reason_is_told(tmp_path):
-    """Of series that need a decoder it is how to get one."""
     add(tmp_path / "thin.nii.gz", (1, 1, 1))
     with pytest.raises(InputError, match=r"no thick-slice scan .* DICOM series\. .*thin\.nii\.gz is skipped: thin or"):
         names(tmp_path)
-    opaque = mr_slices(np.random.default_rng(0).integers(0, 1000, (12, 10, 6)).astype(np.uint16))
-    for image in opaque:
-        image.PixelData = encapsulate([b"\0" * 64])
-        image["PixelData"].is_undefined_length = True
-    folder = save(tmp_path / "dicom", opaque, uid.MPEG2MPML)  # which nothing decodes
-    with pytest.raises(InputError, match=r"is skipped: compressed as MPEG2 .* a decoder: pip install python-gdcm"):
-        names(folder)
 
 
 def test_what_is_thin_is_what_the_weights_were_trained_for(tmp_path):
@@ -314,22 +228,20 @@ NOT_SCANS += (
 )
 
 
-@pytest.mark.parametrize("name", NOT_SCANS.split())
-def test_masks_maps_and_series_by_their_names_are_skipped_with_a_line(name, tmp_path, log):
+def test_masks_maps_and_series_by_their_names_are_skipped_with_a_line(tmp_path, log):
     add(tmp_path / "scan_T2w.nii.gz")
-    path = add(tmp_path / f"{name}.nii.gz")
+    paths = [add(tmp_path / f"{name}.nii.gz") for name in NOT_SCANS.split()]
     assert names(tmp_path) == ["scan_T2w.nii.gz"]
-    assert [m for m in log.messages if f"{path} is skipped: its name says" in m]
-    assert names(path) == [path.name]
+    for path in paths:
+        assert [m for m in log.messages if f"{path} is skipped: its name says" in m]
+        assert names(path) == [path.name]
 
 
 @pytest.mark.parametrize("ending", [".nii.gz", ".mgz"])
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"ImageType": ["DERIVED", "PRIMARY", "MNIP"]}, "its sidecar says: projections"),
         ({"Modality": "CT"}, "its sidecar says: not MR: the modality is CT"),
-        ({"BodyPartExamined": "KNEE"}, "its sidecar says: not a head"),
         (None, "a diffusion series, whose b-values lie beside it"),
     ],
 )
@@ -347,7 +259,7 @@ def test_what_its_sidecar_says_is_no_head_is_skipped_unless_it_is_asked_for(fiel
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-@pytest.mark.parametrize(("count", "taken"), [(1, False), (2, False), (40, False), (300, True)])
+@pytest.mark.parametrize(("count", "taken"), [(1, False), (40, False), (300, True)])
 def test_volumes_of_few_whole_numbers_are_label_maps(count, taken, dtype, tmp_path, log):
     voxels = (VOXELS % count).astype(dtype) if count < 256 or dtype != np.uint8 else VOXELS.astype(np.uint8)
     path = add(tmp_path / "a.nii.gz", voxels=voxels)
@@ -439,8 +351,7 @@ def test_what_is_not_included_may_guide(tmp_path):
 
 
 def test_no_scan_of_another_person_or_session_guides(tmp_path):
-    root = touch(tmp_path, "dataset_description.json")
-    (root / "dataset_description.json").write_text('{"Name": "a", "BIDSVersion": "1.8.0"}')
+    root = write(tmp_path)
     for session in ("ses-1", "ses-2"):
         examination(root / "sub-01" / session / "anat", f"sub-01_{session}_")
     (root / "sub-01/ses-2/anat/sub-01_ses-2_T1w.nii.gz").unlink()

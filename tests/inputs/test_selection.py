@@ -1,25 +1,15 @@
 """Which scans a user wants: patterns and participants, and what is said where they match nothing."""
 
-import json
 from pathlib import Path
 
-import nibabel as nib
-import numpy as np
 import pytest
 
 from scripts.errors import InputError
 from scripts.inputs.scans import scans
 from scripts.inputs.selection import Selection
-from tests.dicom_files import mr_slices, save
-
-THIN = 1.3  # mm
-
-
-def add(path, affine=(1.0, 1.0, 5.0, 1.0)):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    voxels = np.random.default_rng(0).integers(0, 1000, (8, 9, 6)).astype(np.int16)
-    nib.save(nib.Nifti1Image(voxels, np.diag(affine)), path)
-    return path
+from tests.bids_files import write
+from tests.cohort_files import add
+from tests.dicom_files import THIN, VOXELS, mr_slices, save
 
 
 @pytest.fixture
@@ -31,10 +21,9 @@ def tree(tmp_path):
 
 @pytest.fixture
 def dataset(tmp_path):
-    root = tmp_path / "ds"
+    root = write(tmp_path / "ds")
     for name in ("sub-01/anat/sub-01_T2w", "sub-01/anat/sub-01_T1w", "sub-02/ses-1/anat/sub-02_ses-1_T2w"):
         add(root / f"{name}.nii.gz")
-    (root / "dataset_description.json").write_text(json.dumps({"Name": "x", "BIDSVersion": "1.9.0"}))
     return root
 
 
@@ -49,9 +38,7 @@ def taken(source, **choice):
         ({}, "a_T1w a_T2w b_T2w c_FLAIR"),
         ({"include": "*T2w*"}, "a_T2w b_T2w"),
         ({"include": ["*T2w*", "deep/er/*"]}, "a_T2w b_T2w c_FLAIR"),
-        ({"include": "deep/*"}, "b_T2w c_FLAIR"),
         ({"include": "?_T[12]w.nii.gz"}, "a_T1w a_T2w"),
-        ({"exclude": "*T2w*"}, "a_T1w c_FLAIR"),
         ({"exclude": ("*T2w*", "*T1w*")}, "c_FLAIR"),
         ({"include": "*T2w*", "exclude": "deep/*"}, "a_T2w"),
     ],
@@ -69,13 +56,13 @@ def test_scans_given_by_name_are_chosen_by_their_names(tree):
 
 def test_a_scan_that_is_not_wanted_is_not_opened(tree, log):
     """It is not told of as skipped, either."""
-    add(tree / "thin.nii.gz", (1.0, 1.0, 1.0, 1.0))
+    add(tree / "thin.nii.gz", (1, 1, 1))
     taken(tree, exclude="thin*")
     assert not [line for line in log.messages if "is skipped" in line]
 
 
 def test_dicom_is_chosen_by_the_name_of_its_series(tmp_path, tree):
-    save(tree / "dicom", mr_slices((1000 * np.random.default_rng(0).random((12, 10, 6))).astype(np.uint16)))
+    save(tree / "dicom", mr_slices(VOXELS))
     (name,) = taken(tree, exclude="*.nii.gz")
     assert taken(tree, include=[name, "*T1w*"]) == {name, "a_T1w"}
 
@@ -113,18 +100,15 @@ def test_what_matches_nothing_is_refused_with_what_is_there(choice, told, tree):
     assert "\n" not in str(caught.value)
 
 
-def test_a_participant_who_is_not_there_is_refused_with_those_who_are(dataset):
+def test_a_participant_or_session_that_is_not_there_is_refused_with_those_that_are(dataset):
     with pytest.raises(InputError, match=r"sub-03 is not there: expected one of sub-01, sub-02\."):
         taken(dataset, participant_label=["01", "03"])
-
-
-def test_a_session_that_is_not_there_is_refused_with_those_that_are(dataset):
     with pytest.raises(InputError, match=r"--session_label ses-2 is not there: expected one of ses-1\."):
         taken(dataset, session_label="2")
 
 
 def test_what_is_skipped_is_remembered_with_the_reason(tree):
-    thin, result = add(tree / "thin.nii.gz", (1.0, 1.0, 1.0, 1.0)), add(tree / "a_sr.nii.gz")
+    thin, result = add(tree / "thin.nii.gz", (1, 1, 1)), add(tree / "a_sr.nii.gz")
     scans(tree, "nowhere", selection := Selection(THIN))
     ((name, why),) = selection.skipped
     assert name == str(thin) and "isotropic already" in why and result.exists(), "a result is no scan"

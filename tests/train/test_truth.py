@@ -8,7 +8,7 @@ import pytest
 from scripts.errors import InputError
 from scripts.train.datasets import label_maps, sharp_volumes
 from scripts.train.truth import check_truth
-from tests.conftest import SHAPE
+from tests.dicom_files import SHAPE
 from tests.train.test_datasets import scan
 
 SHARP = np.random.default_rng(0).random(SHAPE).astype(np.float32)
