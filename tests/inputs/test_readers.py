@@ -15,11 +15,11 @@ from scripts.errors import InputError
 from scripts.inputs.dicom import find_series
 from scripts.inputs.readers import ScanReader
 from scripts.inputs.transforms import LoadScand
+from tests.corpus.formats import itk_image
 from tests.dicom_files import mr_slices, save
 
 AXIAL = np.diag([1.0, 1.0, 5.0, 1.0])
 VOXELS = np.random.default_rng(0).random((6, 7, 5)).astype(np.float32)
-ENDINGS = ["nrrd", "nhdr", "mha", "mhd"]
 
 
 def read(source):
@@ -50,7 +50,7 @@ def oblique(seed, thick_axis=2):
 # --- voxels and place ---
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint16, np.int32, np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.int16, np.float64])
 def test_voxels_come_as_they_are_in_their_place(dtype, write_nifti):
     voxels, affine = (100 * VOXELS).astype(dtype), oblique(1)
     path = write_nifti(voxels, affine)
@@ -58,42 +58,6 @@ def test_voxels_come_as_they_are_in_their_place(dtype, write_nifti):
     assert volume.dtype == torch.float32 and volume.meta["filename_or_obj"] == str(path)
     np.testing.assert_array_equal(volume.as_tensor()[0], voxels.astype(np.float32))
     np.testing.assert_allclose(volume.affine.numpy(), affine, atol=1e-5)
-
-
-def test_scaling_in_the_header_is_applied(tmp_path):
-    image = nib.Nifti1Image((100 * VOXELS).astype(np.int16), AXIAL)
-    image.header.set_slope_inter(0.5, -7)
-    nib.save(image, tmp_path / "scan.nii.gz")
-    np.testing.assert_allclose(read(tmp_path / "scan.nii.gz")[0], nib.load(tmp_path / "scan.nii.gz").get_fdata())
-
-
-@pytest.mark.parametrize("more", [(1,), (1, 1)])
-def test_axes_of_length_one_are_no_dimensions(more, write_nifti):
-    np.testing.assert_array_equal(read(write_nifti(VOXELS.reshape(*VOXELS.shape, *more), AXIAL))[0], VOXELS)
-
-
-def write_itk(path, voxels, affine):
-    itk = pytest.importorskip("itk")
-    image = itk.image_from_array(np.ascontiguousarray(voxels.T))
-    lps, spacing = np.diag([-1, -1, 1, 1]) @ affine, np.linalg.norm(affine[:3, :3], axis=0)
-    image.SetOrigin(lps[:3, 3].tolist())
-    image.SetSpacing(spacing.tolist())
-    image.SetDirection(itk.matrix_from_array(lps[:3, :3] / spacing))
-    itk.imwrite(image, str(path))
-    return path
-
-
-@pytest.mark.parametrize("ending", ["mgz", *ENDINGS])
-@pytest.mark.parametrize("seed", range(3))
-def test_other_formats_are_nifti_in_another_wrapping(seed, ending, tmp_path):
-    path, affine = tmp_path / f"scan.{ending}", oblique(seed, thick_axis=seed)
-    if ending == "mgz":
-        nib.save(nib.MGHImage(VOXELS, affine), path)
-    else:
-        write_itk(path, VOXELS, affine)
-    array, meta = read(path)
-    np.testing.assert_array_equal(array, VOXELS)
-    np.testing.assert_allclose(meta["affine"], affine, atol=1e-4)
 
 
 def test_monai_loads_images_with_the_reader(write_nifti):
@@ -108,7 +72,7 @@ def test_monai_loads_images_with_the_reader(write_nifti):
 # --- what the file says of the acquisition ---
 
 
-@pytest.mark.parametrize("axis", [None, 0, 1, 2])
+@pytest.mark.parametrize("axis", [None, 0, 2])
 def test_nifti_states_the_slice_axis_of_its_header(axis, tmp_path):
     image = nib.Nifti1Image(VOXELS, AXIAL)
     image.header.set_dim_info(slice=axis)
@@ -156,42 +120,11 @@ def test_the_code_of_a_qform_that_says_another_place_is_not_carried_on(tmp_path)
 # --- what is refused ---
 
 
-@pytest.mark.parametrize("degrees", [0.05, 0.2, 1.3, 20.0])
-def test_a_sheared_affine_is_refused_with_its_angle_unless_it_is_rounding(degrees, write_nifti):
-    affine = AXIAL.copy()
-    affine[:3, 2] = 0, 5 * np.sin(np.radians(degrees)), 5 * np.cos(np.radians(degrees))
-    path = str(write_nifti(VOXELS, affine))
-    if degrees < 0.1:
-        assert load(path).shape == (1, 6, 7, 5)
-        return
-    text = refusal(path, load)
-    assert "sheared" in text and f"{degrees:.2f} degrees" in text and "0.1" in text and "Resample" in text
-
-
-@pytest.mark.parametrize("value", [0.0, 21.0, np.nan, np.inf])
-def test_voxel_edges_that_are_no_length_of_slices_are_refused(value, write_nifti):
-    path = write_nifti(VOXELS, AXIAL, "scan.nii")
-    content = bytearray(path.read_bytes())
-    content[312:328] = np.array([0, 0, value, 0], "<f4").tobytes()  # srow_z of the sform
-    path.write_bytes(content)
-    text = refusal(str(path), load)
-    assert str(path) in text and ("positive lengths" in text or "infinity in its affine" in text)
-
-
 def test_an_image_that_a_host_has_loaded_passes_once_it_is_checked():
     image = MetaTensor(torch.zeros(1, 4, 4, 4), affine=torch.from_numpy(AXIAL.copy()))
     assert load(image) is image
     image.affine[0, 2] = 1.0
     assert "sheared" in refusal(image, load)
-
-
-@pytest.mark.parametrize("ending", ["nrrd", "mha"])
-@pytest.mark.parametrize("content", [b"", b"NRRD0004\ntype: float\n", b"patient,age\n1,2\n"])
-def test_a_broken_file_of_another_format_is_refused(content, ending, tmp_path):
-    pytest.importorskip("itk")
-    path = tmp_path / f"scan.{ending}"
-    path.write_bytes(content)
-    assert str(path) in refusal(path)
 
 
 def test_a_format_is_told_by_its_name_alone(tmp_path):
@@ -238,7 +171,8 @@ def test_nan_of_the_background_is_no_signal_and_within_the_head_it_is_refused(wr
 
 @pytest.mark.parametrize("named", [True, False])
 def test_an_nrrd_header_without_a_space_is_a_warning(named, tmp_path):
-    path = write_itk(tmp_path / "scan.nrrd", VOXELS, AXIAL)
+    pytest.importorskip("itk")
+    path = itk_image("nrrd")(tmp_path).source
     if not named:
         path.write_bytes(path.read_bytes().replace(b"space: left-posterior-superior\n", b"space dimension: 3\n"))
     assert ("has no space" in read(path)[1].get("warning", "")) is not named

@@ -37,16 +37,17 @@ def test_analyze_is_refused_with_what_to_do(kind, tmp_path, refusal):
     assert "scan.hdr is in the Analyze format" in said and "Convert it" in said
 
 
-def test_a_pair_is_one_scan_with_all_its_files(tmp_path):
+@pytest.mark.parametrize(("header", "voxels"), [("scan.hdr", "scan.img"), ("scan.HDR", "scan.IMG")])
+def test_a_pair_is_one_scan_with_all_its_files(header, voxels, tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
-    save(folder / "scan.hdr", nib.Nifti1Pair)
+    save(folder / header, nib.Nifti1Pair)
     (folder / "picture.hdr").write_bytes(b"#?RADIANCE\n")
     (folder / "disk.img").write_bytes(b"\0" * 512)
-    for source in (folder, folder / "scan.hdr", folder / "scan.img", [folder / "scan.hdr", folder / "scan.img"]):
+    for source in (folder, folder / header, folder / voxels, [folder / header, folder / voxels]):
         (found,) = scans(source, "out", Selection(1.3))
-        assert found.source == folder / "scan.hdr" and found.result.as_posix() == "out/scan_sr"
-        assert [path.name for path in found.files] == ["scan.hdr", "scan.img"]
+        assert found.source == folder / header and found.result.as_posix() == "out/scan_sr"
+        assert [path.name for path in found.files] == [header, voxels]
 
 
 @pytest.mark.parametrize("kind", [nib.Nifti1Pair, nib.Nifti2Pair])

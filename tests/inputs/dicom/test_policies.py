@@ -18,57 +18,39 @@ from tests.dicom_files import THIN, enhanced, mr_slices, read_only, save, verdic
 @pytest.mark.parametrize(
     "attributes, reason",
     [
-        ({"Modality": "CT", "SOPClassUID": uid.CTImageStorage}, "not MR: the modality is CT"),
-        ({"ImageType": ["ORIGINAL", "PRIMARY", "LOCALIZER"]}, "a localizer"),
         ({"ImageType": ["DERIVED", "SECONDARY", "MPR"]}, "secondary images: reformats, maps, screenshots"),
         ({"ImageType": ["ORIGINAL", "PRIMARY", "M", "MOSAIC"]}, "mosaics"),
         ({"ImageType": ["ORIGINAL", "PRIMARY", "P", "ND"]}, "phase images"),
         ({"ImageType": ["ORIGINAL", "PRIMARY", "R_FFE", "R", "FFE"]}, "real or imaginary images"),
-        ({"ImageType": ["ORIGINAL", "PRIMARY", "I", "ND"]}, "real or imaginary images"),
-        ({"ComplexImageComponent": "REAL"}, "real or imaginary images"),
         ({"ComplexImageComponent": "IMAGINARY"}, "real or imaginary images"),
         ({"ImageType": ["ORIGINAL", "PRIMARY", "VELOCITY MAP", "V", "PCA"]}, "maps, not anatomy: VELOCITYMAP, V"),
         ({"ImageType": ["DERIVED", "PRIMARY", "DIFFUSION", "ADC", "ND"]}, "maps, not anatomy: ADC"),
-        ({"ImageType": ["DERIVED", "PRIMARY", "DIFFUSION", "FA"]}, "maps, not anatomy: FA"),
         ({"ImageType": ["DERIVED", "PRIMARY", "T2 MAP", "T2", "SE"]}, "maps, not anatomy: T2MAP"),
-        ({"ImageType": ["DERIVED", "PRIMARY", "R2_STAR MAP", "ND"]}, "maps, not anatomy: R2STARMAP"),
         ({"ImageType": ["DERIVED", "PRIMARY", "VOLUME", "T1"]}, "maps, not anatomy: T1"),
-        ({"ImageType": ["DERIVED", "PRIMARY", "PERFUSION", "RELCBV"]}, "maps, not anatomy: RELCBV"),
         ({"SeriesDescription": "3DpCASL"}, "perfusion images"),
         ({"ProtocolName": "tgse_pasl_3D"}, "perfusion images"),
         ({"ImageType": ["ORIGINAL", "PRIMARY", "ASL", "NONE"]}, "perfusion images"),
         ({"ArterialSpinLabelingContrast": "PSEUDOCONTINUOUS"}, "perfusion images"),
         ({"ImageType": ["DERIVED", "PRIMARY", "MNIP", "ND", "NORM"]}, "projections, not slices"),
-        ({"ImageType": ["DERIVED", "PRIMARY", "MIP"]}, "projections, not slices"),
         ({"VolumeBasedCalculationTechnique": "MIN_IP"}, "projections, not slices"),
         ({"ImageType": ["ORIGINAL", "PRIMARY", "SW_P", "P", "FFE"]}, "phase images"),
         ({"SeriesDescription": "mIP_Images(SW)"}, "projections, not slices"),
-        ({"DiffusionBValue": 1000.0}, "a diffusion series"),
         ({"ImageType": ["ORIGINAL", "PRIMARY", "DIFFUSION", "NONE", "ND"]}, "a diffusion series"),
-        ({"ImageType": ["DERIVED", "PRIMARY", "OTHER", "TRACEW"]}, "a diffusion series"),
         ({"SequenceName": "*ep_b0"}, "a diffusion series"),
         ({"SeriesDescription": "AX DWI b1000"}, "a diffusion series"),
         ({"AcquisitionContrast": "DIFFUSION"}, "a diffusion series"),
-        ({"ScanningSequence": "EP"}, "echo-planar images"),
         ({"ScanningSequence": ["EP", "SE"]}, "echo-planar images"),
         ({"SeriesDescription": "cmrr_mbep2d_SBRef"}, "reference images"),
-        ({"BodyPartExamined": "KNEE"}, "not a head: BodyPartExamined is KNEE"),
         ({"BodyPartExamined": "LSPINE"}, "not a head: BodyPartExamined is LSPINE"),
         ({"BodyPartExamined": "Right hip"}, "not a head: BodyPartExamined is RIGHT HIP"),
         ({"SOPClassUID": uid.SecondaryCaptureImageStorage}, "secondary captures, which are screenshots"),
         ({"SOPClassUID": uid.MRSpectroscopyStorage}, "no MR images but MR Spectroscopy Storage"),
         ({"PhotometricInterpretation": "RGB"}, "colour images"),
-        ({"PhotometricInterpretation": "MONOCHROME1"}, "inverted images (MONOCHROME1)"),
-        ({"ImagePositionPatient": None}, "missing geometry"),
-        ({"ImageOrientationPatient": None}, "missing geometry"),
-        ({"PixelSpacing": None}, "missing geometry"),
         ({"ImageOrientationPatient": [1, 0, 0, 0, 0, 0]}, "broken geometry"),
         ({"ImageOrientationPatient": [1, 0, 0, 0.05, 0.99875, 0]}, "broken geometry"),
         ({"ImageOrientationPatient": [1.05, 0, 0, 0, 1, 0]}, "broken geometry"),
         ({"PixelSpacing": [0, 1]}, "broken geometry"),
-        ({"RescaleSlope": 0, "RescaleIntercept": 0}, "broken intensities"),
         ({"PixelData": None}, "no pixel data"),
-        ({"SeriesInstanceUID": None}, "SeriesInstanceUID or SOPInstanceUID is missing"),
         ({"SeriesInstanceUID": ["1.2", "3"]}, "SeriesInstanceUID or SOPInstanceUID is missing or broken"),
     ],
 )
@@ -79,18 +61,14 @@ def test_what_cannot_be_rebuilt_is_skipped_with_its_reason(tmp_path, voxels, att
 @pytest.mark.parametrize(
     "attributes",
     [
-        {"BodyPartExamined": "BRAIN"},
-        {"BodyPartExamined": "CSPINE", "SeriesDescription": "AX T2 BRAIN"},
         {"DiffusionBValue": 0.0},
         {"ScanningSequence": ["EP", "GR"], "MRAcquisitionType": "3D"},
         {"ImageType": ["ORIGINAL", "PRIMARY", "SW_M_FFE", "M", "FFE"]},
         {"SeriesDescription": "t2_tse_different_readmissions"},
         {"BodyPartExamined": "HEADNECK"},
-        {"BodyPartExamined": "Brain and C-spine"},
         {"BodyPartExamined": "HIPPOCAMPUS"},
         {"ImageType": ["ORIGINAL", "PRIMARY", "T2", "NONE"], "ComplexImageComponent": "MAGNITUDE"},
         {"ImageType": ["DERIVED", "PRIMARY", "DIXON", "WATER"]},
-        {"ImageType": ["ORIGINAL", "PRIMARY", "M_FFE", "M", "FFE"]},
     ],
 )
 def test_anatomy_of_the_head_is_taken(tmp_path, voxels, attributes):
@@ -138,12 +116,8 @@ def test_a_series_that_is_asked_for_by_name_is_taken_whatever_it_says_that_it_sh
 
 
 FIELDS = [
-    ({"ImageType": ["ORIGINAL", "PRIMARY", "P", "ND", "PHASE"]}, "phase images"),
     ({"ImageType": "DERIVED\\PRIMARY\\DIFFUSION\\ADC"}, "maps, not anatomy: ADC"),
-    ({"ImageType": ["DERIVED", "PRIMARY", "DIFFUSION", "TRACEW", "ND"]}, "a diffusion series"),
     ({"ImageType": ["DERIVED", "PRIMARY", "MNIP", "SWI"]}, "projections"),
-    ({"Modality": "CT"}, "not MR: the modality is CT"),
-    ({"BodyPartExamined": "LSPINE"}, "not a head"),
     ({"BodyPart": "KNEE"}, "not a head"),
     ({"DiffusionScheme": "Bipolar"}, "a diffusion series"),
     ({"PulseSequenceName": "*ep_b1000#4"}, "a diffusion series"),
@@ -179,23 +153,21 @@ def test_scanners_without_image_types_say_it_in_an_attribute_of_their_own(tmp_pa
     assert str(verdict(save(tmp_path, images))).startswith("phase, real or imaginary images") == skipped
 
 
-@pytest.mark.parametrize(
-    "syntax", [*pydicom.uid.JPEGTransferSyntaxes, *pydicom.uid.JPEGLSTransferSyntaxes, uid.MPEG2MPML]
-)
+@pytest.mark.parametrize("syntax", [uid.JPEGLosslessSV1, uid.JPEGLSLossless, uid.MPEG2MPML])
 def test_compressed_series_name_the_package_that_is_missing(tmp_path, voxels, syntax):
     """Pixels are opaque here: only whether a decoder is installed decides the verdict."""
     try:
-        available = get_decoder(uid.UID(syntax)).is_available
+        available = get_decoder(syntax).is_available
     except NotImplementedError:
         available = False
     images = mr_slices(voxels)
     for image in images:
         image.PixelData = pydicom.encaps.encapsulate([b"no picture"])
         image["PixelData"].is_undefined_length = True
-    found = verdict(save(tmp_path, images, uid.UID(syntax)))
+    found = verdict(save(tmp_path, images, syntax))
     if available:
         assert found is None
         with pytest.raises(InputError, match="000 cannot be read"):
             read_only(tmp_path)
     else:
-        assert found.startswith(f"compressed as {uid.UID(syntax).name}") and "pip install python-gdcm" in found
+        assert found.startswith(f"compressed as {syntax.name}") and "pip install python-gdcm" in found
