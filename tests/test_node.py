@@ -22,7 +22,7 @@ import torch
 from pydicom import uid
 from pydicom.dataset import FileMetaDataset
 from pydicom.pixels import get_decoder
-from pynetdicom import AE, AllStoragePresentationContexts, evt
+from pynetdicom import AE, evt
 from pynetdicom.sop_class import Verification
 
 from drift_mri.node import STATES, Node, Peer, Spool, main, parser, pause, tls_contexts
@@ -73,8 +73,8 @@ def thick(number=1, **attributes):
 @contextmanager
 def association(port, calling="MODALITY", called="DRIFT", tls=None):
     ae = AE(ae_title=calling)
-    for context in AllStoragePresentationContexts[:120]:
-        ae.add_requested_context(context.abstract_syntax, SYNTAXES)
+    for kind in (uid.MRImageStorage, uid.EnhancedMRImageStorage, uid.CTImageStorage):
+        ae.add_requested_context(kind, SYNTAXES)
     ae.add_requested_context(Verification)
     one = ae.associate("127.0.0.1", port, ae_title=called, tls_args=tls)
     try:
@@ -393,12 +393,12 @@ def test_two_nodes_on_one_spool_do_each_series_once(make, log):
     with Archive() as archive:
         first, second = make(archive.port), make(archive.port)
         with running(first) as port, running(second) as other:
-            for k in range(1, 7):
+            for k in range(1, 5):
                 send(thick(k), (port, other)[k % 2])
-            until(lambda: len(there(first, "done")) == 6)
-    assert len(archive.series) == 6 and len(archive.images) == sum(map(len, archive.series.values()))
+            until(lambda: len(there(first, "done")) == 4)
+    assert len(archive.series) == 4 and len(archive.images) == sum(map(len, archive.series.values()))
     assert len({image.SOPInstanceUID for image in archive.images}) == len(archive.images)
-    assert log.text.count(" rebuilt, ") == 6 and "failed" not in log.text and "Traceback" not in log.text
+    assert log.text.count(" rebuilt, ") == 4 and "failed" not in log.text and "Traceback" not in log.text
 
 
 def test_what_another_node_is_at_is_left_alone(make):
@@ -413,12 +413,11 @@ def test_what_another_node_is_at_is_left_alone(make):
             until(lambda: there(node, "done") == ["1.2.3.1", "1.2.3.2"])
 
 
-@pytest.mark.parametrize("count", [6, 20])
-def test_several_series_interleaved_in_parallel_associations(count, make):
-    """In each of three associations the images of its series take turns."""
-    parts = [[thick(k) for k in range(j, count + 1, 3)] for j in (1, 2, 3)]
+def test_several_series_interleaved_in_parallel_associations(make):
+    """In each of three associations the images of its two series take turns."""
+    parts = [[thick(k) for k in (j, j + 3)] for j in (1, 2, 3)]
     with Archive() as archive:
-        node = make(archive.port, settle=2)
+        node = make(archive.port, settle=1)
         with running(node) as port:
             senders = [
                 threading.Thread(target=send, args=([image for images in zip(*part) for image in images], port))
@@ -428,8 +427,8 @@ def test_several_series_interleaved_in_parallel_associations(count, make):
                 one.start()
             for one in senders:
                 one.join()
-            until(lambda: len(there(node, "done")) == count, patience=20 * count)
-    assert len(archive.series) == count
+            until(lambda: len(there(node, "done")) == 6)
+    assert len(archive.series) == 6
     assert {len(images[0].SourceImageSequence) for images in archive.series.values()} == {6}
 
 

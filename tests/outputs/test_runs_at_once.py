@@ -11,15 +11,15 @@ import pytest
 
 from scripts.outputs.lock import alone
 from tests.cohort_files import AXIAL, hidden, nan_scan, outcomes, results, summary, texture
-from tests.processes import DRIFT_MRI, ROOT, fresh
+from tests.processes import DRIFT_MRI, ROOT, fresh, run
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def many(write_nifti):
-    """Eight scans, each of them some windows long."""
-    for k in range(8):
+    """Six scans, each of them some windows long."""
+    for k in range(6):
         path = write_nifti(texture((20, 20, 6), seed=k), AXIAL, f"scans/{k}.nii.gz")
     return path.parent
 
@@ -55,7 +55,7 @@ def recorded(folder):
 def test_nothing_partial_is_taken_for_complete_after_kill_9(many, expected, bundle):
     """Killed again and again, each time a little later in a scan: what has a record is whole, and nothing is lost."""
     killed = done = 0
-    for delay in (0, 10, 20, 30, 40, 50, 60):  # ms after the next record
+    for delay in (0, 15, 30, 45, 60):  # ms after the next record
         process = start(bundle, many)
         while process.is_alive() and len(recorded(bundle.out)) <= done:
             time.sleep(0.001)
@@ -73,7 +73,7 @@ def test_nothing_partial_is_taken_for_complete_after_kill_9(many, expected, bund
             assert set(outcomes(bundle.out)) <= {"rebuilt", "complete already"}
     assert killed >= 3
     bundle(many)
-    assert len(summary(bundle.out)) == 8 and "failed" not in outcomes(bundle.out)
+    assert len(summary(bundle.out)) == 6 and "failed" not in outcomes(bundle.out)
     assert outcomes(bundle.out).count("complete already") == done
     found = voxels(bundle.out)
     assert found.keys() == expected.keys()
@@ -94,33 +94,33 @@ def test_two_runs_at_once_on_one_folder_do_every_scan_once(many, expected, bundl
         process.join(120)
     assert [process.exitcode for process in runs] == [0, 0]
     said = "".join(path.read_text() for path in logs)
-    assert said.count(" rebuilt, ") == said.count(" complete already, ") == 8 and "another run is at it" in said
+    assert said.count(" rebuilt, ") == said.count(" complete already, ") == 6 and "another run is at it" in said
     found = voxels(bundle.out)
     assert found.keys() == expected.keys() and hidden(bundle.out) == []
     assert_same(found, expected)
-    assert len(summary(bundle.out)) == 8
+    assert len(summary(bundle.out)) == 6
 
 
 def test_two_runs_at_once_on_two_scans_keep_both_rows(many, bundle):
     """The jobs of a cluster: one folder, a scan for each."""
-    paths = sorted(many.iterdir())
-    runs = [start(bundle, path) for path in paths[:4]]
+    paths = sorted(many.iterdir())[:3]
+    runs = [start(bundle, path) for path in paths]
     for process in runs:
         process.join(120)
-    assert [process.exitcode for process in runs] == [0] * 4
-    assert sorted(row["input"] for row in summary(bundle.out)) == [str(path) for path in paths[:4]]
+    assert [process.exitcode for process in runs] == [0] * 3
+    assert sorted(row["input"] for row in summary(bundle.out)) == [str(path) for path in paths]
 
 
 def test_a_run_passes_over_what_another_one_is_at_and_comes_back_to_it(folder, bundle):
     """N terminals are N workers: nobody waits while there is other work."""
     with alone(bundle.out / "a_sr"):  # the other run
-        run = start(bundle, folder)
+        process = start(bundle, folder)
         until = time.monotonic() + 120
-        while run.is_alive() and set(recorded(bundle.out)) < {"b_sr", "c_sr"} and time.monotonic() < until:
+        while process.is_alive() and set(recorded(bundle.out)) < {"b_sr", "c_sr"} and time.monotonic() < until:
             time.sleep(0.01)
-        assert set(recorded(bundle.out)) == {"b_sr", "c_sr"} and run.is_alive()
-    run.join(120)
-    assert run.exitcode == 0 and set(recorded(bundle.out)) == {"a_sr", "b_sr", "c_sr"}
+        assert set(recorded(bundle.out)) == {"b_sr", "c_sr"} and process.is_alive()
+    process.join(120)
+    assert process.exitcode == 0 and set(recorded(bundle.out)) == {"a_sr", "b_sr", "c_sr"}
     assert [row["input"] for row in summary(bundle.out)] == [str(folder / f"{name}.nii.gz") for name in "abc"]
     assert outcomes(bundle.out) == ["rebuilt"] * 3 and hidden(bundle.out) == []
 
@@ -128,8 +128,8 @@ def test_a_run_passes_over_what_another_one_is_at_and_comes_back_to_it(folder, b
 def test_jobs_give_the_same_results_and_tell_the_same(folder, write_nifti, tmp_path):
     write_nifti(nan_scan(), AXIAL, "scans/bad.nii.gz")
     said = []
-    for options in (["-o", "plain"], ["-o", "out", "--jobs", "2"]):
-        done = fresh(*DRIFT_MRI, "scans", *options, cwd=tmp_path, PYTHONPATH=ROOT)
+    for call, options in ((run, ["-o", "plain"]), (fresh, ["-o", "out", "--jobs", "2"])):
+        done = call(*DRIFT_MRI, "scans", *options, cwd=tmp_path, PYTHONPATH=ROOT)
         assert done.returncode == 1 and done.stderr.splitlines()[-1] == "1 of 4 scans failed."
         said.append(done.stdout)
     assert_same(voxels(tmp_path / "out"), voxels(tmp_path / "plain"))
@@ -141,6 +141,6 @@ def test_a_program_that_is_no_command_is_not_started_again(folder, bundle, refus
     assert "expected --jobs in a command line" in refusal(bundle, folder, jobs=2)
 
 
-@pytest.mark.parametrize("jobs", [0, -1, 1.5, "two", True])
+@pytest.mark.parametrize("jobs", [0, 1.5, "two", True])
 def test_jobs_are_a_positive_number(jobs, scan, bundle, refusal):
     assert "expected a whole number from 1 on" in refusal(bundle, scan, jobs=jobs)

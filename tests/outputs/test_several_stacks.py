@@ -19,9 +19,10 @@ from scripts.outputs.stacks import make_together
 from scripts.rebuild.rebuilt import Rebuilt
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import fine_affine
-from tests.cohort_files import outcomes, record, results, summary
+from tests.bids_files import write
+from tests.cohort_files import add, outcomes, record, results, summary
 from tests.conftest import CARD
-from tests.dicom_files import ORIENTATIONS, images_of, mr_slice, mr_slices, save, world
+from tests.dicom_files import ORIENTATIONS, VOXELS, images_of, mr_slice, mr_slices, save, world
 from tests.rebuild.test_together import LESION, with_lesion
 from tests.stacks import EDGE, motion, moved, person, restless, stack_of
 
@@ -29,10 +30,22 @@ MOVE = motion((2, -2, 3), (1, -2, 1.5))
 
 
 @pytest.fixture
-def head(bundle, identity, write_nifti):
-    """Files of an axial and a sagittal stack; networks that change nothing, so that the head stays the head."""
+def bundle(bundle, identity):
+    """`bundle` with networks that change nothing, so that a head stays the head, and as little work as they can do."""
     torch.save(identity.state_dict(), bundle.weights)
     write_card(bundle.weights, CARD)
+
+    def run(source, **given):
+        few = {"inferer::steps": 0, "inferer::roi_size": 64, "inferer::deblocked": False, "both_planes": False}
+        bundle(source, **few, **given)
+
+    run.out, run.weights = bundle.out, bundle.weights
+    return run
+
+
+@pytest.fixture
+def head(write_nifti):
+    """Files of an axial and a sagittal stack."""
 
     def write(name, stack):
         return write_nifti(stack.measured.numpy(), np.asarray(stack.measured.affine), f"scans/{name}.nii.gz")
@@ -102,8 +115,7 @@ def test_without_simpleitk_stacks_are_refused_before_a_network_runs(head, bundle
 
 def test_a_stack_outside_of_the_dataset_of_the_first_is_named_by_its_path(head, bundle, tmp_path):
     files, _ = head
-    (tmp_path / "ds" / "sub-01" / "anat").mkdir(parents=True)
-    (tmp_path / "ds" / "dataset_description.json").write_text('{"Name": "ds", "BIDSVersion": "1.9.0"}')
+    (write(tmp_path / "ds") / "sub-01" / "anat").mkdir(parents=True)
     files[0].rename(tmp_path / "ds" / "sub-01" / "anat" / "sub-01_acq-ax_T2w.nii.gz")
     bundle([tmp_path / "ds", files[1]], together=True)
     (made,) = (path for path in bundle.out.rglob("*.json") if "together" in path.name)
@@ -196,11 +208,9 @@ def test_the_reference_is_the_first_or_the_one_that_is_named(write_nifti, tmp_pa
     assert "Add --together" in refusal(scans, files, tmp_path, thick, reference="b")
 
 
-def test_in_a_folder_names_tell_what_goes_together(write_nifti, tmp_path):
-    affine = np.diag([1, 1, 4, 1.0])
+def test_in_a_folder_names_tell_what_goes_together(tmp_path):
     for name in ("ana/T2_ax", "ana/T2_sag", "ana/FLAIR_ax", "ben/T2_ax", "ben/T2_cor"):
-        volume = 1000 * np.random.default_rng(0).random((8, 8, 6)).astype(np.float32)
-        write_nifti(volume, affine, f"study/{name}.nii.gz")
+        add(tmp_path / f"study/{name}.nii.gz")
     items = scans(tmp_path / "study", tmp_path / "out", Selection(1.3), together=True)
     assert sorted(names(items)) == [
         ["FLAIR_ax.nii.gz"],
@@ -209,14 +219,11 @@ def test_in_a_folder_names_tell_what_goes_together(write_nifti, tmp_path):
     ]
 
 
-def test_in_a_dataset_entities_tell_what_goes_together(write_nifti, tmp_path):
-    affine = np.diag([1, 1, 4, 1.0])
-    (tmp_path / "bids").mkdir()
-    (tmp_path / "bids" / "dataset_description.json").write_text('{"Name": "n", "BIDSVersion": "1.9.0"}')
+def test_in_a_dataset_entities_tell_what_goes_together(tmp_path):
+    root = write(tmp_path / "bids")
     for name in ("acq-ax_T2w", "acq-sag_run-2_T2w", "acq-ax_ce-gd_T1w", "acq-sag_T1w"):
-        volume = 1000 * np.random.default_rng(0).random((8, 8, 6)).astype(np.float32)
-        write_nifti(volume, affine, f"bids/sub-01/anat/sub-01_{name}.nii.gz")
-    items = scans(tmp_path / "bids", tmp_path / "out", Selection(1.3), together=True)
+        add(root / f"sub-01/anat/sub-01_{name}.nii.gz")
+    items = scans(root, tmp_path / "out", Selection(1.3), together=True)
     (group,) = (item for item in items if item.stacks)
     assert names([group]) == [["sub-01_acq-ax_T2w.nii.gz", "sub-01_acq-sag_run-2_T2w.nii.gz"]]
     assert str(group.result).endswith("sub-01/anat/sub-01_desc-together_T2w") and len(items) == 3
@@ -229,7 +236,6 @@ def test_in_a_dataset_entities_tell_what_goes_together(write_nifti, tmp_path):
         ({"SeriesDescription": "t2 tse sag", "EchoTime": 95}, True),
         ({"SeriesDescription": "flair sag"}, False),
         ({"SeriesDescription": "t2 tse sag", "EchoTime": 120}, False),
-        ({"SeriesDescription": "t2 tse sag", "EchoTime": 30}, False),
         ({"SeriesDescription": "t2 tse sag", "InversionTime": 2500}, False),
         ({"SeriesDescription": "t2 tse sag", "FrameOfReferenceUID": "1.2.3.6"}, False),
         ({"SeriesDescription": "t2 tse sag", "StudyInstanceUID": "1.2.4"}, False),
@@ -237,23 +243,17 @@ def test_in_a_dataset_entities_tell_what_goes_together(write_nifti, tmp_path):
     ],
 )
 def test_in_a_study_headers_tell_what_goes_together(other, alike, tmp_path):
-    voxels = (1000 * np.random.default_rng(0).random((12, 10, 6))).astype(np.uint16)
-    save(tmp_path / "study" / "1", mr_slices(voxels, SeriesDescription="t2 tse tra"))
+    save(tmp_path / "study" / "1", mr_slices(VOXELS, SeriesDescription="t2 tse tra"))
     further = {"SeriesInstanceUID": "1.2.3.9", "SeriesNumber": 8, **other}
-    save(tmp_path / "study" / "2", mr_slices(voxels, ORIENTATIONS["sagittal"], **further))
+    save(tmp_path / "study" / "2", mr_slices(VOXELS, ORIENTATIONS["sagittal"], **further))
     assert len(scans(tmp_path / "study", tmp_path / "out", Selection(1.3), together=True)) == (1 if alike else 2)
 
 
-@pytest.mark.parametrize(("degrees", "alike"), [(0, False), (20, False), (30, True)])
+@pytest.mark.parametrize(("degrees", "alike"), [(20, False), (30, True)])
 def test_series_of_one_direction_are_left_alone(degrees, alike, tmp_path):
-    voxels = (1000 * np.random.default_rng(0).random((12, 10, 6))).astype(np.uint16)
     for number, angle in ((7, 0), (8, np.radians(degrees))):
-        images = mr_slices(
-            voxels,
-            [1, 0, 0, 0, np.cos(angle), np.sin(angle)],
-            SeriesNumber=number,
-            SeriesInstanceUID=f"1.2.3.{number}",
-        )
+        told = {"SeriesNumber": number, "SeriesInstanceUID": f"1.2.3.{number}"}
+        images = mr_slices(VOXELS, [1, 0, 0, 0, np.cos(angle), np.sin(angle)], **told)
         save(tmp_path / "study" / str(number), images)
     items = scans(tmp_path / "study", tmp_path / "out", Selection(1.3), together=True)
     assert len(items) == (1 if alike else 2) and all(isinstance(item.source, dicom.Series) for item in items)
