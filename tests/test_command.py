@@ -5,24 +5,18 @@ import re
 from pathlib import PurePosixPath
 
 import nibabel as nib
-import numpy as np
 import pytest
 from monai.bundle import ConfigParser
 
 from drift_mri import __version__
 from drift_mri.command import OPTIONS, PATHS, PATTERNS, UNNEEDED, main, overrides, parser, table
+from tests.cohort_files import add
 from tests.processes import DRIFT_MRI, ROOT, fresh, run
 
 
 def drift_mri(*arguments, folder):
     """The command in another folder, as from a shell."""
     return run(*DRIFT_MRI, *arguments, cwd=folder, PYTHONPATH=ROOT)
-
-
-def save_scan(path, shape=(24, 24, 6), seed=0):
-    values = np.zeros(shape, dtype=np.float32)
-    values[4:-4, 4:-4] = np.random.default_rng(seed).uniform(100, 900, (shape[0] - 8, shape[1] - 8, shape[2]))
-    nib.save(nib.Nifti1Image(values, np.diag([1.0, 1.0, 5.0, 1.0])), path)
 
 
 def test_every_option_is_one_of_the_config():
@@ -47,10 +41,7 @@ def test_no_option_takes_a_text_that_monai_would_evaluate():
         ),
         (["scan.nii", "-o", "out", "--qqq"], "--qqq is no option. See drift-mri --help."),
         (["scan.nii", "-o", "out", "--report", "true"], "true is one too many"),
-        (["scan.nii", "-o", "out", "--slice_thickness", "thick"], "thick"),
         (["scan.nii", "-o", "out", "--slice_axis", "3"], "--slice_axis"),
-        (["scan.nii", "-o", "out", "--missing_slices", "some"], "some"),
-        (["scan.nii", "-o", "out", "--jobs", "many"], "many"),
         (["", "-o", "out"], "input is empty"),
         (["scan.nii", "-o", ""], "output_dir is empty"),
         (["scan.nii"], "-o"),
@@ -116,8 +107,8 @@ def test_a_scan_may_follow_the_dry_run():
 
 
 def test_a_dry_run_for_programs_is_all_of_standard_output(tmp_path):
-    save_scan(tmp_path / "a.nii.gz")
-    save_scan(tmp_path / "b_mask.nii.gz")
+    add(tmp_path / "a.nii.gz")
+    add(tmp_path / "b_mask.nii.gz")
     done = drift_mri(".", "-o", "out", "--dry_run", "json", folder=tmp_path)
     assert [row["what"] for row in json.loads(done.stdout)] == ["will rebuild", "will skip"], done.stderr
 
@@ -129,8 +120,8 @@ def test_patterns_and_labels_may_be_several_and_of_any_letters(tmp_path, monkeyp
     assert all(type(one) is PurePosixPath for found in patterns.values() for one in found), "no backslash on Windows"
     texts = {name: list(map(str, found)) for name, found in patterns.items()}
     assert texts == {"include": ["$x", "@y", "*.nii"], "exclude": ["%z"], "participant_label": ["01", "sub-02"]}
-    save_scan(tmp_path / "$x.nii.gz")
-    save_scan(tmp_path / "b.nii.gz")
+    add(tmp_path / "$x.nii.gz")
+    add(tmp_path / "b.nii.gz")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match="0"):
         main([".", "-o", "out", "--include", "$x*", "--dry_run"])
@@ -140,14 +131,14 @@ def test_patterns_and_labels_may_be_several_and_of_any_letters(tmp_path, monkeyp
 
 
 def test_from_another_folder_with_odd_names_and_hyphens(tmp_path):
-    save_scan(tmp_path / "$(touch gone) #1.nii.gz")
+    add(tmp_path / "$(touch gone) #1.nii.gz")
     words = ("$(touch gone) #1.nii.gz", "-o", "2024_01_15", "--slice-thickness", "4", "--report")
     done = fresh("-c", f"{DRIFT_MRI[1]}; import sys; print(*sys.modules)", *words, cwd=tmp_path, PYTHONPATH=ROOT)
     assert done.returncode == 0, done.stderr
     modules = {*done.stdout.split()}
     assert "torch" in modules and not modules & {*UNNEEDED, "nilearn", "SimpleITK"}, "a light installation rebuilds"
     result = nib.load(tmp_path / "2024_01_15" / "$(touch gone) #1_sr.nii.gz")
-    assert result.shape == (24, 24, 30)
+    assert result.shape == (8, 9, 30)
     assert "Warning" not in done.stderr and not (tmp_path / "gone").exists()
     assert {path.name for path in tmp_path.iterdir()} == {"$(touch gone) #1.nii.gz", "2024_01_15"}
 
@@ -155,8 +146,8 @@ def test_from_another_folder_with_odd_names_and_hyphens(tmp_path):
 def test_a_console_without_utf_8_and_names_with_control_characters(tmp_path):
     """The table and the log spell out what the console cannot show, or must not obey."""
     for name in ("M\u00fcller \u8133.nii.gz", "a\x1b[2J\x07.nii.gz"):
-        save_scan(tmp_path / name)
-    save_scan(tmp_path / "b\x1b[2J_mask.nii.gz")
+        add(tmp_path / name)
+    add(tmp_path / "b\x1b[2J_mask.nii.gz")
     done = run(*DRIFT_MRI, ".", "-o", "out", "--dry_run", cwd=tmp_path, PYTHONPATH=ROOT, PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert r"M\xfcller \u8133.nii.gz" in done.stdout and r"a\x1b[2J\x07.nii.gz" in done.stdout
@@ -182,7 +173,7 @@ def Mine():
 
 def test_a_network_of_ones_own_runs_by_a_config(tmp_path):
     """So does a module that lies beside it. A name that it misspells is refused."""
-    save_scan(tmp_path / "a.nii.gz")
+    add(tmp_path / "a.nii.gz")
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "mine.yaml").write_text(MINE)
     (tmp_path / "own" / "mine.py").write_text(OWN_NETWORK)

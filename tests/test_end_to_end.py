@@ -11,7 +11,7 @@ import torch
 from pydicom import dcmread
 
 from tests.cohort_files import files
-from tests.dicom_files import mr_slices, save
+from tests.dicom_files import VOXELS, mr_slices, save
 from tests.nano import NANO, NETWORK, random_weights, write_yaml
 from tests.processes import BUNDLE, ROOT, fresh, monai_bundle, stacked
 from tests.volumes import oblique
@@ -68,8 +68,7 @@ def test_a_thick_scan_comes_out_isotropic_and_in_place(tmp_path, write_nifti, ne
 
 def test_a_series_comes_out_as_a_series_with_a_page(tmp_path, network):
     """Options as the command line gives them: true and names are text there."""
-    voxels = (1000 * np.random.default_rng(0).random((12, 10, 6))).astype(np.uint16)
-    series, out = save(tmp_path / "dicom", mr_slices(voxels)), tmp_path / "out"
+    series, out = save(tmp_path / "dicom", mr_slices(VOXELS)), tmp_path / "out"
     command = (
         *("run", "--config_file", stacked("configs/inference.yaml", network), "--input", series, "--output_dir", out),
         *("--output_format", "dicom", "--report", "true", "--consistency", "measure", "--profile", "gaussian"),

@@ -40,13 +40,9 @@ def test_the_folder_of_a_config_is_searched_for_modules(tmp_path, monkeypatch):
     ("typed", "nearest"),
     [
         (("--slice_thicknes", "3"), "--slice_thickness"),
-        (("--slice_thicknes=3",), "--slice_thickness"),
-        (("--reprot",), "--report"),
         (("-reprot",), "--report"),
         (("--noreprot",), "--report"),
-        (("--infere::n_max", "5"), "--inferer"),
         (("--infere#n_max", "5"), "--inferer"),
-        (("--meta_fil", "x.json"), "--meta_file"),
         (("--input", "a.nii", "--outputdir", "out"), "--output_dir"),
     ],
 )
@@ -62,11 +58,8 @@ def test_an_option_unlike_any_other_is_refused():
     ("typed", "meant"),
     [
         (("--output", "x"), "Did you mean --output_dir?"),
-        (("--weights", "model.pt"), "Did you mean --ckpt_path?"),
         (("--card=model.json",), "Did you mean --ckpt_path?"),
         (("--network", "large"), "--network::PART VALUE"),
-        (("--device", "cpu"), "--device::PART VALUE"),
-        (("--scans", "a.nii"), "--scans::PART VALUE"),
         (("--run", "5"), "--run::PART VALUE"),
     ],
 )
@@ -75,7 +68,7 @@ def test_a_component_is_no_option(typed, meant):
     assert "is no option but a component of the config" in message and meant in message
 
 
-@pytest.mark.parametrize("name", ["inferer::n_mx", "inferer#n_mx", "inferer::roi_size::sped", "run::1::otput"])
+@pytest.mark.parametrize("name", ["inferer#n_mx", "inferer::roi_size::sped", "run::1::otput"])
 def test_what_a_component_does_not_have_is_no_option(name):
     assert f"--{name} is no option: " in refusal(f"--{name}", "5")
 
@@ -151,16 +144,24 @@ def test_options_of_a_file_count_as_typed(tmp_path):
     check("--args_file", str(path), config=())
 
 
-@pytest.mark.parametrize("name", ["input", "label_dir", "error_start", "segmenter"])
-@pytest.mark.parametrize("text", ["$print(1)", "@device", "%scan.nii.gz"])
-def test_a_path_that_would_be_evaluated_is_refused_with_the_remedy(text, name):
-    config = {"label_dir": TRAIN, "error_start": ERROR_MAP, "segmenter": EVALUATE}.get(name, CONFIG)
+@pytest.mark.parametrize(
+    ("name", "text", "config"),
+    [
+        ("input", "$print(1)", CONFIG),
+        ("label_dir", "@device", TRAIN),
+        ("error_start", "%scan.nii.gz", ERROR_MAP),
+        ("segmenter", "$print(1)", EVALUATE),
+    ],
+)
+def test_a_path_that_would_be_evaluated_is_refused_with_the_remedy(name, text, config):
     assert f"Write it as ./{text}." in refusal(f"--{name}", text, config=config)
     check(f"--{name}", f"./{text}", config=config)
 
 
-@pytest.mark.parametrize("text", ["$print(1)", "@device", "%x.yaml::a", "['a', '$print(1)']"])
-@pytest.mark.parametrize("name", ["profile", "slice_thickness", "deblocked"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("profile", "$print(1)"), ("slice_thickness", "@device"), ("deblocked", "%x"), ("profile", "['a', '$print(1)']")],
+)
 def test_a_text_that_would_be_evaluated_is_refused(name, text):
     assert "which MONAI would evaluate" in refusal(f"--{name}", text)
 
@@ -169,7 +170,7 @@ def test_one_of_a_list_that_would_be_evaluated_is_refused():
     assert "--input $b.nii begins with $" in refusal("--input", "['a.nii', '$b.nii']")
 
 
-@pytest.mark.parametrize("text", ["2024_01_15", "True", "1e5", "[2024_01_15, 'b']"])
+@pytest.mark.parametrize("text", ["2024_01_15", "True", "[2024_01_15, 'b']"])
 def test_a_path_that_python_reads_as_something_else_is_refused_with_the_remedy(text):
     message = refusal("--input", text)
     assert "--input is read as " in message and "Write it as ./NAME." in message
@@ -177,10 +178,9 @@ def test_a_path_that_python_reads_as_something_else_is_refused_with_the_remedy(t
     assert "is read as ('a', 'b')" in refusal("--output_dir", "a,b")
 
 
-@pytest.mark.parametrize("text", ["*T2w*", "sub-01/*", "['*a*', 'b']", "01", "1", "10,11"])
+@pytest.mark.parametrize("text", ["*T2w*", "['*a*', 'b']", "01", "10,11"])
 def test_patterns_and_labels_pass(text):
-    for name in PATTERNS:
-        check(f"--{name}", text)
+    check(*(word for name in PATTERNS for word in (f"--{name}", text)))
 
 
 @pytest.mark.parametrize(("text", "remedy"), [("1e3", "['NAME']"), ("$*", "[$]*"), ("@a", "[@]a"), ("", "is empty")])
@@ -188,9 +188,7 @@ def test_patterns_that_would_be_read_as_something_else_are_refused_with_the_reme
     assert remedy in refusal("--include", text)
 
 
-@pytest.mark.parametrize(
-    "typed", [("--input", ""), ("--input=",), ("--input",), ("--output_dir", ""), ("--input", "['']")]
-)
+@pytest.mark.parametrize("typed", [("--input=",), ("--input",), ("--output_dir", ""), ("--input", "['']")])
 def test_an_empty_path_is_refused(typed):
     message = refusal(*typed)
     assert "expected a path" in message and ("is empty" in message or "read as True" in message)

@@ -85,7 +85,6 @@ def test_options_are_the_commands():
         ((np.zeros((4, 4)), np.eye(4)), {}, "shape"),
         (None, {"slice_thickness": "thick"}, "slice_thickness"),
         (None, {"ckpt_path": "no.pt"}, "no.pt"),
-        (None, {"missing_slices": "some"}, "some"),
         (None, {"config": "no.yaml"}, "no.yaml"),
         ("", {}, "scan is empty"),
         (None, {"slice_tickness": 5}, "slice_tickness is no option: expected one of slice_thickness"),

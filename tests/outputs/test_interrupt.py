@@ -7,10 +7,9 @@ import sys
 import time
 from pathlib import Path
 
-import nibabel as nib
-import numpy as np
 import pytest
 
+from tests.cohort_files import add, texture
 from tests.processes import BUNDLE, DRIFT_MRI, ROOT, TIMEOUT, environment, start
 
 pytestmark = pytest.mark.slow
@@ -22,12 +21,6 @@ COMMANDS = {
         *("--config_file", ROOT / "configs" / "inference.yaml", "--logging_file", ROOT / "configs" / "logging.conf"),
     ],
 }
-
-
-def save_scan(path, shape, seed):
-    path.parent.mkdir(exist_ok=True)
-    values = np.random.default_rng(seed).uniform(100, 900, shape).astype(np.float32)
-    nib.save(nib.Nifti1Image(values, np.diag([1.0, 1.0, 5.0, 1.0])), path)
 
 
 def children_of(pid):
@@ -45,7 +38,7 @@ def test_jobs_end_with_the_command_and_begin_no_other_scan(sent, tmp_path):
     """Ctrl-C reaches all of a terminal's processes; a kill reaches the command alone, behind nohup and & too."""
     heeded = signal.SIG_DFL if sent == signal.SIGINT else signal.SIG_IGN
     for k in range(4):
-        save_scan(tmp_path / "scans" / f"{k}.nii.gz", (240, 240, 30), k)
+        add(tmp_path / "scans" / f"{k}.nii.gz", voxels=texture((240, 240, 30), k))
     command = [sys.executable, *map(str, COMMANDS["drift-mri"]), "--jobs", "2"]
     with open(tmp_path / "errors", "w") as errors:
         process = subprocess.Popen(
@@ -77,8 +70,8 @@ def test_jobs_end_with_the_command_and_begin_no_other_scan(sent, tmp_path):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_an_interrupt_leaves_what_is_complete_and_nothing_else(name, tmp_path):
     """The signal comes while the networks are at the second scan."""
-    save_scan(tmp_path / "scans" / "a.nii.gz", (24, 24, 5), 0)
-    save_scan(tmp_path / "scans" / "b.nii.gz", (120, 120, 24), 1)
+    add(tmp_path / "scans" / "a.nii.gz", voxels=texture((24, 24, 5)))
+    add(tmp_path / "scans" / "b.nii.gz", voxels=texture((120, 120, 24)))
     os.mkfifo(tmp_path / "said")
     (tmp_path / "errors").touch()
     process = start(*COMMANDS[name], cwd=tmp_path, streams=(tmp_path / "said", tmp_path / "errors"), PYTHONPATH=ROOT)

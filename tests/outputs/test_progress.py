@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from tests.outputs.test_interrupt import save_scan
+from tests.cohort_files import add, texture
 from tests.processes import DRIFT_MRI, ROOT, TIMEOUT, run, start
 
 COMMAND = (*DRIFT_MRI, "scans", "-o", "out")
@@ -17,7 +17,7 @@ COMMAND = (*DRIFT_MRI, "scans", "-o", "out")
 @pytest.fixture
 def scans(tmp_path):
     for seed, name in enumerate(("first.nii.gz", "second.nii.gz")):
-        save_scan(tmp_path / "scans" / name, (24, 24, 5), seed)
+        add(tmp_path / "scans" / name, voxels=texture((12, 12, 5), seed))
     return tmp_path
 
 
