@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import sys
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # small tensors: threads only wait for each other; here, before torch counts them
@@ -11,6 +12,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from monai.bundle import ConfigWorkflow
 from scipy.ndimage import gaussian_filter
 
 from scripts.errors import input_error
@@ -158,6 +160,28 @@ def bundle(tmp_path, drift, monkeypatch):
     run.out = tmp_path / "out"
     run.weights = tmp_path / "model.pt"
     return run
+
+
+@pytest.fixture
+def hosted(tmp_path, monkeypatch):
+    """The bundle as hosts build it, by a complete config; `initialize` changes the interpreter, which is put back."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+
+    def build(name, **given):
+        result = ConfigWorkflow(
+            config_file=str(ROOT / "configs" / f"{name}.yaml"),
+            meta_file=str(ROOT / "configs" / "metadata.json"),
+            logging_file=False,
+            workflow_type=name,
+            bundle_root=str(ROOT),
+            output_dir=str(tmp_path / "out"),
+            **given,
+        )
+        result.initialize()
+        return result
+
+    return build
 
 
 @pytest.fixture

@@ -18,10 +18,7 @@ from tests.volumes import oblique
 
 SECOND_DEVICE = ROOT.parent / "shared" / "tools" / "second-device" / "second_device.py"  # no CPU, and needs no GPU
 SHAPE = (20, 12, 8)
-WRITTEN = {
-    *("stage1.pt", "stage1.json", "model.pt", "model.json"),
-    *("stage1_checkpoint.pt", "stage2_checkpoint.pt"),
-}
+WRITTEN = {*("stage1.pt", "stage1.json", "model.pt", "model.json"), *("stage1_checkpoint.pt", "stage2_checkpoint.pt")}
 
 
 @pytest.fixture(scope="module")

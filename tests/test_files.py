@@ -36,8 +36,7 @@ def test_a_hash_is_that_of_all_files_in_their_order(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "bare"),
-    [("a.nii.gz", "a"), ("a.b.nii", "a.b"), ("a.mgz", "a"), ("a.txt", "a.txt"), ("A.b.NII.Gz", "A.b")],
+    ("name", "bare"), [("a.nii.gz", "a"), ("a.b.nii", "a.b"), ("a.mgz", "a"), ("a.txt", "a.txt"), ("A.b.NII.Gz", "A.b")]
 )
 def test_a_stem_is_a_name_without_the_ending_of_its_format(name, bare):
     assert stem(name) == bare

@@ -1,47 +1,25 @@
 """configs/inference.yaml as hosts use it: MONAI's properties and its stock evaluator."""
 
-import sys
 from pathlib import Path
 
 import nibabel as nib
 import numpy as np
 import pytest
-import torch
-from monai.bundle import ConfigWorkflow
 
-from scripts.method.weights import write_card
 from tests.cohort_files import AXIAL, texture
-from tests.config_files import on_planes
-from tests.conftest import CARD
+from tests.config_files import ERROR, on_planes
 
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
-def workflow(tmp_path, monkeypatch, drift):
-    """The bundle as hosts build it, with a tiny network. `initialize` changes the interpreter, which is put back."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    torch.save(drift.state_dict(), tmp_path / "model.pt")
-    write_card(tmp_path / "model.pt", CARD)
+def workflow(hosted, bundle):
+    """With the weights of `bundle`."""
+    tiny = {"network_def": on_planes(4, 8, error=ERROR), "inferer::progress": False, "bfloat16": False}
 
     def build(scan, **options):
-        tiny = {"network_def": on_planes(4, 8)}
-        result = ConfigWorkflow(
-            config_file=str(ROOT / "configs" / "inference.yaml"),
-            meta_file=str(ROOT / "configs" / "metadata.json"),
-            logging_file=False,
-            workflow_type="inference",
-            bundle_root=str(ROOT),
-            input=str(scan),
-            output_dir=str(tmp_path / "out"),
-            ckpt_path=str(tmp_path / "model.pt"),
-            device="$torch.device('cpu')",
-            bfloat16=False,
-            **{**tiny, "inferer::progress": False, **options},
-        )
-        result.initialize()
-        return result
+        given = {"input": str(scan), "ckpt_path": str(bundle.weights), "device": "$torch.device('cpu')"}
+        return hosted("inference", **given, **tiny, **options)
 
     return build
 

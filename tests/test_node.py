@@ -498,12 +498,7 @@ def test_with_together_or_a_guide_a_study_has_to_settle(given, make):
 def test_what_was_sent_is_removed_after_its_days_and_nothing_else(make):
     node = make(free_port())
     day = 86400
-    for state, name, age in (
-        ("done", "1", 8),
-        ("done", "2", 6),
-        ("aside", "3", 99),
-        ("sending", "4", 99),
-    ):
+    for state, name, age in (("done", "1", 8), ("done", "2", 6), ("aside", "3", 99), ("sending", "4", 99)):
         for folder in (node.spool.path / state / name, node.spool.path / "results" / name):
             folder.mkdir()
             os.utime(folder, (time.time() - age * day,) * 2)

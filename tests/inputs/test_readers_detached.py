@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from scripts.errors import InputError
 from scripts.inputs import readers
 from scripts.inputs.readers import ScanReader, data_file
 
@@ -16,12 +15,6 @@ SECRET = b"0123456789abcdef" * 4
 
 def read(path):
     return ScanReader().get_data(ScanReader().read(path))
-
-
-def refusal(function, path) -> str:
-    with pytest.raises(InputError) as caught:
-        function(path)
-    return str(caught.value)
 
 
 @pytest.fixture
@@ -55,7 +48,7 @@ def test_voxels_in_a_file_beside_their_header_are_read(name, ending, text, field
     ["{up}/secret.raw", "../secret.raw", "./../secret.raw", "deep/below.raw", "link.raw", "..", ".", ""]
     + ["LIST\nbeside.raw\nbeside.raw", "LIST 2\n../secret.raw", "be%dside.raw 1 3 1", "..\\secret.raw"],
 )  # fmt: skip
-def test_a_header_cannot_name_a_file_that_is_not_its_own(name, ending, text, field, header, tmp_path):
+def test_a_header_cannot_name_a_file_that_is_not_its_own(name, ending, text, field, header, refusal, tmp_path):
     """Defect 12: any file of the machine would come out as an image."""
     path = header(ending, text, field, name.format(up=tmp_path))
     assert "takes its voxels from" in refusal(data_file, path) and str(path) in refusal(data_file, path)
@@ -64,7 +57,7 @@ def test_a_header_cannot_name_a_file_that_is_not_its_own(name, ending, text, fie
 
 
 @pytest.mark.parametrize("first", ["beside.raw", "LOCAL"])
-def test_a_header_that_names_two_files_is_refused(first, header):
+def test_a_header_that_names_two_files_is_refused(first, header, refusal):
     path = header("mhd", META, "ElementDataFile", f"{first}\nElementDataFile : ../secret.raw")
     assert "takes its voxels from" in refusal(data_file, path)
 

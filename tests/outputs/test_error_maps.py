@@ -13,7 +13,7 @@ from monai.data import MetaTensor
 from torch.nn.modules.module import register_module_forward_hook
 
 from drift_mri import rebuild
-from scripts.errors import InputError, input_error
+from scripts.errors import InputError
 from scripts.method.weights import save_weights, write_card
 from scripts.outputs.error_maps import regions_on, write_regions
 from scripts.rebuild.error_map import ErrorMaps
@@ -37,18 +37,11 @@ def head(write_nifti):
     return write_nifti(smooth_head((20, 22, 9)).numpy(), AXIAL)
 
 
-def refusal(run, scan, **given):
-    """The line of the mistake; MONAI wraps it."""
-    with pytest.raises(RuntimeError) as raised:
-        run(scan, **given)
-    return str(input_error(raised.value))
-
-
 def voxels(path):
     return np.asarray(nib.load(path).dataobj)
 
 
-def test_weights_that_can_make_none_are_refused_in_a_line_that_says_what_to_do(head, bundle):
+def test_weights_that_can_make_none_are_refused_in_a_line_that_says_what_to_do(head, bundle, refusal):
     assert "Leave out --error_map, or train one" in refusal(bundle, head, error_map=True)
     assert not bundle.out.exists()
 
@@ -61,7 +54,7 @@ def test_weights_that_can_make_none_are_refused_in_a_line_that_says_what_to_do(h
         ({"error_map": "perhaps"}, "error_map is 'perhaps'"),
     ],
 )
-def test_options_that_cannot_be_are_refused(given, said, head, able):
+def test_options_that_cannot_be_are_refused(given, said, head, able, refusal):
     assert said in refusal(able, head, **given)
     assert not able.out.exists()
 
@@ -211,7 +204,7 @@ def test_regions_in_another_place_are_refused(head, able, tmp_path):
 
 
 def test_a_dry_run_foresees_regions_in_another_place_and_a_file_that_is_not_there_is_refused(
-    head, able, tmp_path, capsys
+    head, able, refusal, tmp_path, capsys
 ):
     far = AXIAL.copy()
     far[0, 3] = 500

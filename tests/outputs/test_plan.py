@@ -7,7 +7,6 @@ import pytest
 import torch
 from monai.data import MetaTensor
 
-from scripts.errors import input_error
 from scripts.outputs.plan import Stopwatch, duration
 from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
@@ -124,11 +123,9 @@ def test_a_constant_scan_takes_no_steps_as_then_in_the_run(dry_run, write_nifti,
     assert summary(bundle.out)[0]["steps"] == "0"
 
 
-def test_the_sample_is_not_written(bundle, tmp_path):
+def test_the_sample_is_not_written(bundle, refusal, tmp_path):
     before = tree(tmp_path)
-    with pytest.raises(Exception) as caught:
-        bundle(None, dry_run=True)
-    assert "--dry_run lists the scans of --input, and there is none" in str(input_error(caught.value))
+    assert "--dry_run lists the scans of --input, and there is none" in refusal(bundle, None, dry_run=True)
     assert tree(tmp_path) == before
 
 

@@ -4,11 +4,9 @@ import importlib
 import importlib.metadata
 import json
 import re
-import sys
 import tomllib
 
 import pytest
-from monai.bundle import ConfigWorkflow
 
 from tests import paper_values as paper
 from tests.config_files import CONFIGS, ROOT, SCHEMA
@@ -82,30 +80,7 @@ def test_metadata_describes_one_image_in_and_one_out():
 # MONAI's own checks
 
 
-@pytest.fixture
-def workflow(tmp_path, monkeypatch):
-    """A bundle as hosts build it. `initialize` changes the interpreter, which is put back afterwards."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-
-    def build(file, kind, **overrides):
-        bundle = ConfigWorkflow(
-            config_file=str(CONFIGS / file),
-            meta_file=str(CONFIGS / "metadata.json"),
-            logging_file=False,
-            workflow_type=kind,
-            bundle_root=str(ROOT),
-            output_dir=str(tmp_path / "out"),
-            **overrides,
-        )
-        bundle.initialize()
-        return bundle
-
-    return build
-
-
-def test_training_has_the_properties_that_monai_expects(workflow, tmp_path, write_nifti, phantom):
+def test_training_has_the_properties_that_monai_expects(hosted, tmp_path, write_nifti, phantom):
     for k in range(16):
         write_nifti(phantom[:8, :8, :8], name=f"data/sub-{k:02}.nii.gz")
-    bundle = workflow("train.yaml", "train", dataset_dir=str(tmp_path / "data"))
-    assert not bundle.check_properties()
+    assert not hosted("train", dataset_dir=str(tmp_path / "data")).check_properties()
