@@ -65,6 +65,7 @@ def thick(number=1, **attributes):
             "SeriesInstanceUID": f"1.2.3.{number}",
             "SOPInstanceUID": lambda k: f"{instance}{k + 1}",
             "SeriesNumber": number,
+            "PixelSpacing": [1.2, 1.2],
             **attributes,
         },
     )
@@ -444,7 +445,7 @@ def test_killed_at_any_time_it_goes_on(make):
     context, killed = multiprocessing.get_context("fork"), 0
     images = {image.SOPInstanceUID: image for k in (1, 2, 3) for image in thick(k)}
     waiting = list(images.values())
-    for delay in (0.1, 0.7, 0.8, 1.0, 1.2, 1.5, 2.0):
+    for delay in (0.1, 0.7, 1.0, 1.3, 1.6):
         process = context.Process(target=_serve, args=(node, port))
         process.start()
         with archive:
@@ -459,7 +460,7 @@ def test_killed_at_any_time_it_goes_on(make):
         held = [p.stem for state in STATES for p in (node.spool.path / state).rglob("[!.]*.dcm")]
         told = images.keys() - {image.SOPInstanceUID for image in waiting}
         assert told <= set(held), "what its sender was told is kept; one more may be, that was about to be told"
-    assert killed == 7
+    assert killed == 5
     with archive, running(node, port) as port:
         _send_what_is_left(waiting, port)
         until(lambda: len(there(node, "done")) == 3)
@@ -563,7 +564,6 @@ GOOD = "--folder spool --send-to ARCHIVE@127.0.0.1:1 --allow MODALITY".split()
         (["--send-to", "ARCHIVE@127.0.0.1:70000"], "expected TITLE@HOST:PORT"),
         (["--port", "70000"], "--port is 70000: expected 0 to 65535"),
         (["--settle", "nan"], "--settle is nan"),
-        (["--keep", "-1"], "--keep is -1"),
         (["--dry_run"], "ARCHIVE@127.0.0.1:1 does not answer"),
     ],
 )
