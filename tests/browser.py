@@ -18,11 +18,10 @@ CHROMIUM = shutil.which("chromium")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
 
-def chromium(tmp_path, file, *options, fragment=""):
+def chromium(tmp_path, file, *options):
     """Output and console messages of a headless run; no profile of an earlier one."""
     profile = tempfile.mkdtemp(dir=tmp_path)
-    address = f"{file.as_uri()}#{fragment}"
-    command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "--virtual-time-budget=20000", *options, address]
+    command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "--virtual-time-budget=20000", *options, file.as_uri()]
     result = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True, cwd=tmp_path)
     return result.stdout, [line for line in result.stderr.splitlines() if "CONSOLE" in line]
 
@@ -94,10 +93,10 @@ class Browser:
         assert "exceptionDetails" not in said, said
         return said["result"].get("value")
 
-    def open(self, file, ready="document.readyState === 'complete'"):
+    def open(self, file, ready="document.readyState === 'complete'", fragment=""):
         """Goes to a file, and waits until an expression of JavaScript is true there."""
         self.evaluate("window.left = true")
-        self("Page.navigate", url=file.as_uri())
+        self("Page.navigate", url=file.as_uri() + (f"?{fragment}#{fragment}" if fragment else ""))  # loads it again
         for _ in range(600):
             if self.evaluate(f"!window.left && ({ready})"):
                 return

@@ -8,8 +8,9 @@ import nibabel as nib
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-AXIAL = np.diag([1.0, 1.0, 4.0, 1.0])
-SCAN = (1000 * np.random.default_rng(0).random((6, 7, 5))).astype(np.float32)
+from tests.cohort_files import AXIAL, texture
+
+SCAN = texture()
 
 
 @dataclass

@@ -9,13 +9,13 @@ import pytest
 import torch
 from monai.data import DataLoader, Dataset, MetaTensor
 from monai.transforms import Compose, EnsureChannelFirstd, LoadImaged
-from scipy.spatial.transform import Rotation
 
 from scripts.inputs.dicom import find_series
 from scripts.inputs.readers import ScanReader
 from scripts.inputs.transforms import LoadScand
 from tests.corpus.formats import itk_image
 from tests.dicom_files import mr_slices, save
+from tests.volumes import random_affine
 
 AXIAL = np.diag([1.0, 1.0, 5.0, 1.0])
 VOXELS = np.random.default_rng(0).random((6, 7, 5)).astype(np.float32)
@@ -30,21 +30,12 @@ def load(image):
     return LoadScand("image")({"image": image})["image"]
 
 
-def oblique(seed, thick_axis=2):
-    affine = np.eye(4)
-    affine[:3, :3] = Rotation.random(random_state=seed).as_matrix() @ np.diag(
-        np.where(np.arange(3) == thick_axis, 4, 1)
-    )
-    affine[:3, 3] = np.random.default_rng(seed).uniform(-100, 100, 3)
-    return affine
-
-
 # --- voxels and place ---
 
 
 @pytest.mark.parametrize("dtype", [np.int16, np.float64])
 def test_voxels_come_as_they_are_in_their_place(dtype, write_nifti):
-    voxels, affine = (100 * VOXELS).astype(dtype), oblique(1)
+    voxels, affine = (100 * VOXELS).astype(dtype), random_affine([1, 1, 4], 1)
     path = write_nifti(voxels, affine)
     volume = load(str(path))
     assert volume.dtype == torch.float32 and volume.meta["filename_or_obj"] == str(path)
@@ -132,7 +123,7 @@ def test_a_format_is_told_by_its_name_alone(refusal, tmp_path):
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_an_sform_that_is_no_grid_gives_way_to_a_good_qform(code, tmp_path):
-    affine = oblique(1)
+    affine = random_affine([1, 1, 4], 1)
     image = nib.Nifti1Image(VOXELS, affine)
     image.set_qform(affine, code=1)
     content = bytearray(image.to_bytes())

@@ -275,9 +275,3 @@ def test_the_map_is_grey_where_nothing_differs_and_bright_where_the_result_has_m
     difference[8:] = 50.0  # half of a tenth of the window; x grows to the patient's right, at the left
     axial = dict(pictures(page(tmp_path / "a.html", measured, measured, difference)))["axial, difference"]
     assert np.abs(axial[:, 8:].astype(int) - 127).max() <= 1 and np.abs(axial[:, :8].astype(int) - 191).max() <= 2
-
-
-@pytest.mark.parametrize("value", [0.0, 300.0])
-def test_a_constant_scan_has_a_page(value, tmp_path):
-    volume = volume_at(np.full((6, 7, 5), value), np.diag([1.0, 1.0, 4.0, 1.0]))
-    assert "<svg" in page(tmp_path / "a.html", volume, volume)
