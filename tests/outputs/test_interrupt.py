@@ -38,7 +38,7 @@ def test_jobs_end_with_the_command_and_begin_no_other_scan(sent, tmp_path):
     """Ctrl-C reaches all of a terminal's processes; a kill reaches the command alone, behind nohup and & too."""
     heeded = signal.SIG_DFL if sent == signal.SIGINT else signal.SIG_IGN
     for k in range(4):
-        add(tmp_path / "scans" / f"{k}.nii.gz", voxels=texture((240, 240, 30), k))
+        add(tmp_path / "scans" / f"{k}.nii", voxels=texture((240, 240, 30), k))  # packing would take seconds
     command = [sys.executable, *map(str, COMMANDS["drift-mri"]), "--jobs", "2"]
     with open(tmp_path / "errors", "w") as errors:
         process = subprocess.Popen(

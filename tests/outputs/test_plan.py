@@ -48,8 +48,8 @@ def dry_run(bundle, capsys, tmp_path):
 @pytest.fixture
 def mixed(write_nifti):
     """Slices of the last axis with a sidecar, of the first without, and a broken scan."""
-    write_nifti(texture((24, 20, 6)), AXIAL, "scans/a.nii.gz").with_name("a.json").write_text('{"SliceThickness": 3}')
-    write_nifti(texture((6, 20, 24)), np.diag([5.0, 1.0, 1.0, 1.0]), "scans/b.nii.gz")
+    write_nifti(texture((12, 10, 6)), AXIAL, "scans/a.nii.gz").with_name("a.json").write_text('{"SliceThickness": 3}')
+    write_nifti(texture((6, 10, 12)), np.diag([5.0, 1.0, 1.0, 1.0]), "scans/b.nii.gz")
     return write_nifti(nan_scan(), AXIAL, "scans/c.nii.gz").parent
 
 
