@@ -1,5 +1,7 @@
 /** A mistake in what the user gave. Its message says what was given, what is allowed and what to do. */
-export class InputError extends Error {}
+export class InputError extends Error {
+  name = "InputError"; // it goes from the worker to the page
+}
 
 /** Ends with an `InputError`, if there is a mistake. @type {(mistake: boolean, message: string) => void} */
 export function refuse(mistake, message) {

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -33,15 +34,29 @@ from scripts.files import sha256, whole_file
 from scripts.method.networks import Drift
 from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.method.weights import Card, check_card
+from scripts.rebuild.families import LARGEST
 from scripts.stack.profile import slice_profile
 
 ROOT = Path(__file__).resolve().parents[2]
 FREE = torch.export.Dim.AUTO
 OPSET = 20
+FEWEST = 16  # channels; the way to Winograd's points and back takes longer than what it saves for fewer
+WINDOW = np.array(  # of six pixels, a kernel of three, and four results of their product: at 0, 1, -1, 2, -2, infinity
+    [
+        [4, 0, -5, 0, 1, 0],
+        [0, -4, -4, 1, 1, 0],
+        [0, 4, -4, -1, 1, 0],
+        [0, -2, -1, 2, 1, 0],
+        [0, 2, -1, -2, 1, 0],
+        [0, 4, 0, -5, 0, 1],
+    ]
+)
+KERNEL = np.array([[6, 0, 0], [-4, -4, -4], [-4, 4, -4], [1, 2, 4], [1, -2, 4], [0, 0, 24]]) / 24
+RESULT = np.array([[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]])
 MODULES = (  # whose constants the page shares
     *("stack.acquisition", "stack.grid", "stack.intensity", "stack.tissue", "stack.missing"),
     *("inputs.readers", "inputs.transforms"),
-    *("rebuild.consistency", "rebuild.deblocking", "rebuild.families", "rebuild.windows", "outputs.record"),
+    *("rebuild.consistency", "rebuild.deblocking", "rebuild.windows", "outputs.record"),
     *("rebuild.guide", "rebuild.registration", "rebuild.rebuilder"),
 )
 
@@ -92,6 +107,25 @@ class Modulation(nn.Module):
         return self.velocity.modulation(thickness, torch.zeros(1))
 
 
+class Families(nn.Module):
+    """`families.weigh_families` of planes across both axes; the cosine transforms are products with matrices."""
+
+    def forward(self, first: Tensor, second: Tensor, spacing: Tensor, slice_spacing: Tensor) -> Tensor:
+        """`first` and `second` are `(P, N, M)`, their own planes along N and along M; `spacing` is `(2,)`, in mm."""
+        one, other = (cosines(n) for n in first.shape[1:])
+        f, g = ((torch.arange(n) / (2 * n * edge)) ** 2 for n, edge in zip(first.shape[1:], spacing))
+        share = LARGEST * (f[:, None] - g) / (f[:, None] + g + 1 / (2 * slice_spacing) ** 2)
+        apart = one.T @ (share * (one @ (first - second) @ other.T)) @ other
+        return (first + second) / 2 + apart
+
+
+def cosines(n: int) -> Tensor:
+    """The orthonormal cosine transform of `n` numbers, `(n, n)`; float32 would round whole turns."""
+    k = torch.arange(n)
+    quarters = (k[:, None] * (2 * k + 1)) % torch.full_like(k, 4 * n)
+    return torch.cos(quarters * (math.pi / 2) / n) * ((2 - (k == 0).float()) / n).sqrt()[:, None]
+
+
 def parts(network: Drift, guided: bool) -> dict[str, tuple[nn.Module, dict[str, Tensor], dict[str, dict[int, object]]]]:
     """By name: a module, examples of its inputs, and which of their dimensions are free."""
     stage1 = {"image": torch.zeros(2, 1, 12, 56), "lengths": torch.tensor([[5.0, 1.0, 5.0, 1.0]])}
@@ -102,6 +136,9 @@ def parts(network: Drift, guided: bool) -> dict[str, tuple[nn.Module, dict[str, 
     sizes = {"image": planes, "lengths": {}, "rows": {1: FREE}}
     beside = {"guide": torch.zeros(2, 1, 44, 56), "guide_slices": torch.zeros(2, 1, 12, 56)}
     with_guide = (Guided(network), stage1 | beside, sizes | {name: planes for name in beside})
+    every = {0: FREE, 1: FREE, 2: FREE}
+    both = {"first": torch.zeros(3, 12, 14), "second": torch.zeros(3, 12, 14)}
+    both |= {"spacing": torch.ones(2), "slice_spacing": torch.ones(1)}
     return {
         **({"guided": with_guide} if guided else {}),
         "stage1": (Stage1(network), stage1, sizes),
@@ -111,6 +148,7 @@ def parts(network: Drift, guided: bool) -> dict[str, tuple[nn.Module, dict[str, 
             {"x": planes, "modulation": {}},
         ),
         "modulation": (Modulation(network), {"thickness": thickness}, {"thickness": {}}),
+        "families": (Families(), both, {"first": every, "second": every, "spacing": {}, "slice_spacing": {}}),
     }
 
 
@@ -136,6 +174,62 @@ def with_split(model: onnx.ModelProto) -> None:
             nodes.append(node)
     del model.graph.node[:]
     model.graph.node.extend(nodes)
+
+
+def with_fewer_products(model: onnx.ModelProto) -> None:
+    """Computes wide 3 x 3 convolutions with half of the products: rows by Winograd's minimal filtering F(4, 3).
+
+    Six products make four outputs of a kernel of three (Lavin and Gray, "Fast algorithms for convolutional neural
+    networks", CVPR 2016). Kernels are transformed when the file is loaded, so it keeps them in half precision.
+    """
+    sizes = {one.name: tuple(one.dims) for one in model.graph.initializer}
+    nodes: list[onnx.NodeProto] = []
+
+    def constant(name: str, values: np.ndarray | list[int]) -> str:
+        if name not in sizes:
+            kind = np.int64 if isinstance(values, list) else np.float32
+            model.graph.initializer.append(numpy_helper.from_array(np.array(values, dtype=kind), name))
+            sizes[name] = ()
+        return name
+
+    def apply(kind: str, *inputs: str, **attributes: Any) -> str:
+        nodes.append(helper.make_node(kind, inputs, [f"winograd.{len(nodes)}"], **attributes))
+        return nodes[-1].output[0]
+
+    def regrouped(x: str, one: int, other: int, height: str) -> str:
+        """`(B, one * other, H, W)` with the two in the other order."""
+        split = apply("Reshape", x, constant(f"split.{one}.{other}", [0, one, other, -1]))
+        turned = apply("Transpose", split, perm=[0, 2, 1, 3])
+        channels, rest = constant(f"channels.{one * other}", [0, one * other]), constant("rest", [-1])
+        return apply("Reshape", turned, apply("Concat", channels, height, rest, axis=0))
+
+    def convolve(node: onnx.NodeProto, filters: int, channels: int) -> None:
+        image, kernel, bias = node.input
+        height, width = (apply("Shape", image, start=k, end=k + 1) for k in (2, 3))
+        spread = apply("MatMul", kernel, constant("kernel", KERNEL.T))
+        stacked = apply("Transpose", spread, perm=[3, 0, 1, 2])
+        kernels = apply("Reshape", stacked, constant(f"kernels.{filters}.{channels}", [6 * filters, channels, 3, 1]))
+        windows = constant(f"windows.{channels}", np.tile(WINDOW[:, None, None], (channels, 1, 1, 1)))
+        x = apply("Conv", image, windows, group=channels, strides=[1, 4], pads=[0, 1, 0, 4])
+        x = apply("Conv", regrouped(x, channels, 6, height), kernels, group=6, pads=[1, 0, 1, 0])
+        results = constant(f"results.{filters}", np.tile(RESULT.T[:, None, None], (filters, 1, 1, 1)))
+        y = apply("ConvTranspose", regrouped(x, 6, filters, height), results, bias, group=filters, strides=[1, 4])
+        end = [constant("first", [0]), width, constant("columns", [3])]
+        nodes.append(helper.make_node("Slice", [y, *end], node.output))
+
+    for node in model.graph.node:
+        size = sizes.get(node.input[1], ()) if node.op_type == "Conv" else ()
+        dense = {"strides": [1, 1], "dilations": [1, 1], "pads": [1, 1, 1, 1], "group": 1}
+        if size[2:] == (3, 3) and min(size[:2]) >= FEWEST and dense.items() <= _attributes(node).items():
+            convolve(node, *size[:2])
+        else:
+            nodes.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+
+
+def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    return {one.name: helper.get_attribute_value(one) for one in node.attribute}
 
 
 def halve(model: onnx.ModelProto) -> None:
@@ -183,30 +277,9 @@ def export(network: Drift, output: Path, guided: bool) -> None:
             options.optimized_model_filepath = str(optimised)
             onnxruntime.InferenceSession(plain, options, providers=["CPUExecutionProvider"])
             model = onnx.load(optimised)
+            with_fewer_products(model)
             halve(model)
             onnx.save(model, partial)
-
-
-def weigh_families() -> onnx.ModelProto:
-    """The arithmetic of `families.weigh_families` between planes' cosine transforms, as four products of matrices.
-
-    Inputs are `planes` `(P, N, M)`, `first` `(N, N)` and `second` `(M, M)`, the transforms, and `share` `(N, M)`.
-    """
-
-    def product(one: str, other: str, result: str) -> onnx.NodeProto:
-        return helper.make_node("MatMul", [one, other], [result])
-
-    nodes = [
-        *(helper.make_node("Transpose", [name], [f"{name}.T"], perm=[1, 0]) for name in ("first", "second")),
-        *(product("first", "planes", "rows"), product("rows", "second.T", "waves")),
-        helper.make_node("Mul", ["waves", "share"], ["weighed"]),
-        *(product("first.T", "weighed", "columns"), product("columns", "second", "result")),
-    ]
-    shapes = {"planes": ["P", "N", "M"], "first": ["N", "N"], "second": ["M", "M"], "share": ["N", "M"]}
-    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
-    output = helper.make_tensor_value_info("result", TensorProto.FLOAT, shapes["planes"])
-    graph = helper.make_graph(nodes, "families", inputs, [output])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
 
 
 def _plain(value: object) -> bool:
@@ -224,7 +297,7 @@ def constants(card: Card, weights: Path, settings: Mapping[str, Any]) -> dict[st
     position, magnitude = slice_profile(shared["acquisition"]["SLR"])
     cumulative = np.concatenate([[0.0], np.cumsum((magnitude[1:] + magnitude[:-1]) / 2 * np.diff(position))])
     shared["card"] = {k: v for k, v in asdict(card).items() if k != "error_map"}
-    shared["profile"] = {"position": position.tolist(), "cumulative": cumulative.tolist()}
+    shared["profile"] = {"first": position[0], "step": position[1] - position[0], "cumulative": cumulative.tolist()}
     shared["inferer"] = dict(settings)
     metadata = json.loads((ROOT / "configs" / "metadata.json").read_text(encoding="utf-8"))
     shared["release"] = {"version": metadata["version"], "weights": sha256([weights])}
@@ -255,7 +328,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
     given.output.mkdir(parents=True, exist_ok=True)
     export(network, given.output, card.guide_share > 0)
-    onnx.save(weigh_families(), given.output / "families.onnx")
     settings = config.get_parsed_content("inferer").settings
     text = json.dumps(constants(card, given.ckpt_path, settings), separators=(",", ":"))
     with whole_file(given.output / "constants.js") as partial:

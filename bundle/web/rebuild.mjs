@@ -43,7 +43,7 @@ async function main() {
   for (const [name, [fact, from]] of Object.entries(facts(acquisition, scan.affine))) console.error(`${name}: ${fact} (${from})`);
   for (const warning of acquisition.warnings) console.error(`warning: ${scan.name}: ${warning}`);
   ort.env.wasm.numThreads = Number(values.threads ?? 1);
-  const networks = await loadNetworks(ort, async (name) => new Uint8Array(await readFile(new URL(`model/${name}`, import.meta.url))));
+  const networks = loadNetworks(ort, async (name) => new Uint8Array(await readFile(new URL(`model/${name}`, import.meta.url))));
   const guide = values.guide === undefined ? undefined : await place(await readScan(await filesOf(values.guide)), scan, acquisition, networks);
   const result = await rebuild(scan, acquisition, networks, undefined, guide);
   const record = describe(scan, acquisition, result, `Node ${process.version}, onnxruntime-web`, guide);

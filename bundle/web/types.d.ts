@@ -81,13 +81,19 @@ interface Guide {
   likeness: number;
 }
 
+/** What a graph takes. */
+interface Tensor {
+  data: Float32Array | number[];
+  shape: number[];
+}
+
 /** What bundle/web/export.py writes, ready to run. Planes are `(B, 1, H, W)`, their sizes in `dims`. */
 interface Networks {
   /** Planes; with a guide its planes, and those of its slices. */
   stage1(given: Volume[], lengths: number[], rows: number[]): Promise<Float32Array>;
   modulation(thickness: number, target: number): Promise<Float32Array>;
   velocity(x: Float32Array, dims: number[], modulation: Float32Array): Promise<Float32Array>;
-  families(planes: Volume, first: Float32Array, second: Float32Array, share: Float32Array): Promise<Volume>;
+  families(one: Volume, other: Volume, spacing: number[], sliceSpacing: number): Promise<Volume>;
 }
 
 /** The emscripten module of dcm2niix, as far as it is used. */

@@ -32,7 +32,7 @@ function read() {
   const started = new Worker(URL.createObjectURL(new Blob([code], { type: "text/javascript" })), { type: "module" });
   [worker, tasks] = [started, wrap(started)];
   return new Promise((resolve, reject) => {
-    started.onerror = ({ message }) => reject(new Error(`This did not work (${message}). Please report it.`));
+    started.onerror = reject;
     tasks.read(files.scan).then(resolve, reject);
   });
 }
@@ -59,7 +59,8 @@ async function attempt(status, share, what) {
   try {
     await what();
   } catch (error) {
-    $("#mistake").textContent = /** @type {Error} */ (error).message;
+    const { name, message } = /** @type {Error} */ (error);
+    $("#mistake").textContent = name === "InputError" ? message : `This did not work (${message}). Please report it.`;
     $("#mistake").hidden = false;
   }
   work("");

@@ -1,7 +1,6 @@
 /** Reads and rebuilds a scan apart from the page, so that the page goes on answering. */
 import { expose } from "comlink";
 import constants from "../model/constants.js";
-import { InputError } from "../errors.js";
 import { writeNifti } from "../inputs/nifti.js";
 import { readScan } from "../inputs/readers.js";
 import { describe, facts } from "../outputs/record.js";
@@ -27,6 +26,7 @@ async function scanOf(files) {
   return readScan(await Promise.all(named), await own("dcm2niix.jpeg.wasm"));
 }
 
+/** What the page may ask for. */
 const tasks = {
   /** @param {File[]} files */
   async read(files) {
@@ -37,7 +37,7 @@ const tasks = {
   },
 
   /** @param {Options} options */
-  async settle(options) {
+  settle(options) {
     acquisition = settle(scan, options);
     return { facts: facts(acquisition, scan.affine), warnings: acquisition.warnings };
   },
@@ -46,7 +46,7 @@ const tasks = {
   async rebuild(gpu, threads, guide, progress) {
     const ort = gpu ? await import("onnxruntime-web/webgpu") : await import("onnxruntime-web/wasm");
     ort.env.wasm.numThreads = threads;
-    const networks = await loadNetworks(ort, (name) => own(`model/${name}`), gpu ? "webgpu" : "wasm");
+    const networks = loadNetworks(ort, (name) => own(`model/${name}`), gpu ? "webgpu" : "wasm");
     const placed = guide.length ? await place(await scanOf(guide), scan, acquisition, networks) : undefined;
     const result = await rebuild(scan, acquisition, networks, progress, placed);
     const device = `browser, onnxruntime-web on ${gpu ? "WebGPU" : `${threads} threads of the processor`}`;
@@ -58,10 +58,4 @@ const tasks = {
     };
   },
 };
-
-/** What the page may ask for; a mistake's message is for the user. @type {(task: any) => (...given: any[]) => Promise<any>} */
-const told = (task) => (...given) =>
-  task(...given).catch((/** @type {unknown} */ error) => {
-    throw error instanceof InputError ? error : new Error(`This did not work (${error}). Please report it.`);
-  });
-expose({ read: told(tasks.read), settle: told(tasks.settle), rebuild: told(tasks.rebuild) });
+expose(tasks);

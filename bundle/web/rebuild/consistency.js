@@ -2,9 +2,9 @@
 import { Matrix, pseudoInverse, SingularValueDecomposition } from "ml-matrix";
 import constants from "../model/constants.js";
 import { intensityRange, percentile } from "../stack/intensity.js";
-import { sliceMatrix } from "../stack/profile.js";
-import { correlate, headMask } from "../stack/tissue.js";
-import { along, map, otherAxes, strides } from "../stack/volume.js";
+import { correlate, sliceMatrix } from "../stack/profile.js";
+import { headMask } from "../stack/tissue.js";
+import { along, indexAlong, map, otherAxes } from "../stack/volume.js";
 
 const { SMOOTHNESS, RESULT_ERROR } = constants.consistency;
 
@@ -56,8 +56,7 @@ export function reconcile(result, measured, a) {
   const { low, high } = range;
   const surplus = difference(result, measured, a, matrix);
   const [energy, fit] = [new Float64Array(a.sliceCount), new Float64Array(a.sliceCount)];
-  const [step, signal] = [strides(measured.shape)[a.sliceAxis], map(measured, (x) => x - low)];
-  const slice = (/** @type {number} */ place) => Math.floor(place / step) % a.sliceCount;
+  const [slice, signal] = [indexAlong(measured.shape, a.sliceAxis), map(measured, (x) => x - low)];
   signal.data.forEach((x, k) => {
     energy[slice(k)] += x * x;
     fit[slice(k)] += surplus.data[k] * x;

@@ -2,9 +2,10 @@
 import constants from "../model/constants.js";
 import { intensityRange } from "../stack/intensity.js";
 import { cubic, nearest } from "../stack/interpolation.js";
-import { correlate, edgeStrength, headMask } from "../stack/tissue.js";
+import { correlate } from "../stack/profile.js";
+import { edgeStrength, headMask } from "../stack/tissue.js";
 import { stepRatio } from "../stack/trace.js";
-import { map } from "../stack/volume.js";
+import { clamp, map } from "../stack/volume.js";
 import { noiseSd } from "./consistency.js";
 
 const { FLATTEST, ROLL_OFF, LARGEST } = constants.deblocking;
@@ -20,10 +21,7 @@ export function deblock(result, measured, a) {
   const kernel = width % 2 ? Array(width).fill(1) : [0.5, ...Array(width - 1).fill(1), 0.5];
   const mean = correlate(result, a.sliceAxis, kernel.map((w) => w / width), "repeat");
   const bound = LARGEST * noiseSd(measured, a.sliceAxis, slices);
-  const ramped = map(result, (x, k) => {
-    const change = Math.min(Math.max(mean.data[k] - x, -bound), bound);
-    return x + change / (1 + (strength.data[k] / FLATTEST) ** ROLL_OFF);
-  });
+  const ramped = map(result, (x, k) => x + clamp(mean.data[k] - x, -bound, bound) / (1 + (strength.data[k] / FLATTEST) ** ROLL_OFF));
   const flat = map(strength, (x, k) => +(x <= 1 && head.data[k] > 0.5));
   return stepRatio(ramped, a, flat) < stepRatio(result, a, flat) ? ramped : result;
 }

@@ -6,7 +6,7 @@ import { canonical, fineAffine, fineRows, nearestIndex, voxelSpacing } from "../
 import { intensityRange, isMasked, tissueOf, toScan, toUnit } from "../stack/intensity.js";
 import { nearest } from "../stack/interpolation.js";
 import { filled } from "../stack/missing.js";
-import { crop, extremes, map, otherAxes, paste, reorder, strides, zeros } from "../stack/volume.js";
+import { AXES, crop, extremes, indexAlong, map, otherAxes, paste, reorder, zeros } from "../stack/volume.js";
 import { reconcile } from "./consistency.js";
 import { deblock } from "./deblocking.js";
 import { weighFamilies } from "./families.js";
@@ -49,17 +49,17 @@ async function rebuildStack({ volume: measured, affine }, a, networks, progress,
   const scale = intensityRange(whole);
   const tissue = tissueOf(whole, scale);
   const { axes, flipped } = canonical(affine);
-  const [edges, back] = [axes.map((axis) => voxelSpacing(affine)[axis]), [0, 1, 2].map((axis) => axes.indexOf(axis))];
+  const [edges, back] = [axes.map((axis) => voxelSpacing(affine)[axis]), AXES.map((axis) => axes.indexOf(axis))];
   const turned = { ...a, sliceAxis: axes.indexOf(a.sliceAxis) };
   const into = (/** @type {Volume} */ volume) => reorder(volume, axes, flipped);
   const beside = guide && { ...guide, fine: into(guide.fine), slices: into(guide.slices), share: into(guide.share) };
   const sharp = await fine(into(toUnit(tissue, scale)), turned, edges, networks, progress, beside);
   refuse(!sharp.data.every(Number.isFinite), "the weights give NaN or infinite voxels: they are broken.");
-  const result = reconcile(toScan(reorder(reorder(sharp, [0, 1, 2], flipped), back), scale), tissue, a);
-  const [masked, index, step] = [isMasked(whole, scale.low), nearestIndex(a), strides(result.shape)[a.sliceAxis]];
+  const result = reconcile(toScan(reorder(reorder(sharp, AXES, flipped), back), scale), tissue, a);
+  const [masked, slice, plane] = [isMasked(whole, scale.low), nearestIndex(a), indexAlong(result.shape, a.sliceAxis)];
   const [asWas, slices, beyond] = [measured, whole, map(whole, (x, k) => x - tissue.data[k])].map((one) => nearest(one, a));
   return map(result, (x, k) => {
-    if (a.missing.has(index[Math.floor(k / step) % a.fineCount])) return asWas.data[k];
+    if (a.missing.has(slice[plane(k)])) return asWas.data[k];
     return masked && slices.data[k] === 0 ? 0 : Math.max(x, scale.low) + beyond.data[k];
   });
 }
@@ -111,5 +111,5 @@ async function family({ thick, rows }, guides, a, other, pixel, networks, count)
   if (share) planes.data.forEach((x, k) => (planes.data[k] += share.data[k] * (guided.data[k] - x)));
   const modulation = await networks.modulation(a.sliceThickness, a.targetSpacing);
   await byWindows(planes, (data, dims) => networks.velocity(data, dims, modulation), count);
-  return reorder(planes, [0, 1, 2].map((axis) => order.indexOf(axis)));
+  return reorder(planes, AXES.map((axis) => order.indexOf(axis)));
 }

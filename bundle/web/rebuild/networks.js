@@ -1,37 +1,36 @@
-/** The networks that bundle/web/export.py writes, as onnxruntime runs them. */
+/** The networks, and the physics as graphs, that bundle/web/export.py writes, as onnxruntime runs them. */
 
 /**
- * Loads them.
+ * Each is loaded when it is first used.
  * @param {typeof import("onnxruntime-web/wasm")} ort
  * @param {(name: string) => Promise<Uint8Array>} read the content of a file of `model/`.
  * @param {string} device "wasm" or "webgpu".
- * @returns {Promise<Networks>}
+ * @returns {Networks}
  */
-export async function loadNetworks(ort, read, device = "wasm") {
-  const load = async (/** @type {string} */ name, /** @type {string} */ on) => {
-    const session = await ort.InferenceSession.create(await read(`${name}.onnx`), { executionProviders: [on] });
-    return async (/** @type {Record<string, [Float32Array | number[], number[]]>} */ inputs) => {
-      const made = Object.entries(inputs).map(([input, [data, dims]]) => [input, new ort.Tensor("float32", data, dims)]);
-      const { result } = await session.run(Object.fromEntries(made));
-      return /** @type {Float32Array} */ (await result.getData());
-    };
+export function loadNetworks(ort, read, device = "wasm") {
+  /** @type {Record<string, Promise<import("onnxruntime-web").InferenceSession>>} */
+  const sessions = {};
+  const load = async (/** @type {string} */ name, /** @type {string} */ on) =>
+    ort.InferenceSession.create(await read(`${name}.onnx`), { executionProviders: [on] });
+  const run = async (/** @type {string} */ name, /** @type {Record<string, Tensor>} */ inputs, on = "wasm") => {
+    const session = await (sessions[name] ??= load(name, on));
+    const made = Object.entries(inputs).map(([input, { data, shape }]) => [input, new ort.Tensor("float32", data, shape)]);
+    const { result } = await session.run(Object.fromEntries(made));
+    return /** @type {Float32Array} */ (await result.getData());
   };
-  const [stage1, velocity] = [await load("stage1", device), await load("velocity", device)];
-  const [modulation, families] = [await load("modulation", "wasm"), await load("families", "wasm")];
-  /** @type {typeof stage1 | undefined} larger, and seldom used */
-  let guided;
+  const vector = (/** @type {number[]} */ data) => ({ data, shape: [data.length] });
   return {
-    stage1: async (given, lengths, rows) => {
+    stage1: (given, lengths, rows) => {
       const names = ["image", "guide", "guide_slices"];
-      const planes = given.map(({ data, shape: [n, h, w] }, k) => [names[k], [data, [n, 1, h, w]]]);
-      const run = given.length > 1 ? (guided ??= await load("guided", device)) : stage1;
-      return run({ ...Object.fromEntries(planes), lengths: [lengths, [1, 4]], rows: [rows, [1, rows.length]] });
+      const planes = given.map(({ data, shape: [n, h, w] }, k) => [names[k], { data, shape: [n, 1, h, w] }]);
+      const told = { lengths: { data: lengths, shape: [1, 4] }, rows: { data: rows, shape: [1, rows.length] } };
+      return run(given.length > 1 ? "guided" : "stage1", { ...Object.fromEntries(planes), ...told }, device);
     },
-    modulation: (thickness, target) => modulation({ thickness: [[thickness, target], [1, 2]] }),
-    velocity: (x, dims, given) => velocity({ x: [x, dims], modulation: [given, [1, given.length]] }),
-    families: async ({ data, shape: [p, n, m] }, first, second, share) => {
-      const inputs = { planes: [data, [p, n, m]], first: [first, [n, n]], second: [second, [m, m]], share: [share, [n, m]] };
-      return { data: await families(/** @type {any} */ (inputs)), shape: [p, n, m] };
+    modulation: (thickness, target) => run("modulation", { thickness: { data: [thickness, target], shape: [1, 2] } }),
+    velocity: (data, shape, given) => run("velocity", { x: { data, shape }, modulation: { data: given, shape: [1, given.length] } }, device),
+    families: async (first, second, spacing, sliceSpacing) => {
+      const inputs = { first, second, spacing: vector(spacing), slice_spacing: vector([sliceSpacing]) };
+      return { data: await run("families", inputs), shape: first.shape };
     },
   };
 }

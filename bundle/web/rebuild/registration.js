@@ -2,20 +2,20 @@
 import { inverse, Matrix } from "ml-matrix";
 import constants from "../model/constants.js";
 import { fineAffine, fineCount, voxelSpacing } from "../stack/grid.js";
+import { band } from "../stack/profile.js";
 import { depth, headMask, smooth } from "../stack/tissue.js";
-import { crop, extremes, map, mapLines, paste, zeros } from "../stack/volume.js";
+import { AXES, along, boxOf, clamp, crop, extremes, indexAlong, map, paste, strides, zeros } from "../stack/volume.js";
 
 const { CUBE, WINDOW, ASIDE, FINE, DEEP } = constants.registration;
-const PAD = 12; // voxels beyond a border, where a spline no longer feels it
-const AXES = [0, 1, 2];
+const PAD = 12; // voxels, beyond which a spline feels neither a voxel nor a border
 
 /** Millimetres along each axis of an affine that all stacks measured; 0 where all are sharp. @type {(affine: Affine, stacks: [Affine, Acquisition][]) => number[]} */
 export function resolution(affine, stacks) {
   const apart = [0, 0, 0];
   for (const [other, { sliceAxis, sliceSpacing }] of stacks) {
     const edges = voxelSpacing(affine);
-    const along = edges.map((edge, k) => Math.abs(AXES.reduce((sum, row) => sum + affine[row][k] * other[row][sliceAxis], 0)) / edge);
-    const axis = along.indexOf(Math.max(...along));
+    const near = edges.map((edge, k) => Math.abs(AXES.reduce((sum, row) => sum + affine[row][k] * other[row][sliceAxis], 0)) / edge);
+    const axis = near.indexOf(Math.max(...near));
     apart[axis] = Math.max(apart[axis], sliceSpacing);
   }
   return apart;
@@ -41,29 +41,17 @@ export function likeness(fixed, moving, apart) {
   const [wide, own] = [zeros(both.shape.map((n) => n + 2)), both.shape.map((n) => [1, n + 1])];
   paste(wide, both, own);
   const deep = map(crop(depth(wide, [CUBE, CUBE, CUBE], 2 * DEEP), own), (x) => +(x > DEEP)); // borders of heads are alike
-  const [, H, W] = both.shape;
-  const others = [H * W, W, 1].flatMap((step) => [step, -step]).map((step) => {
+  const others = strides(both.shape).flatMap((step) => [step, -step]).map((step) => {
     const moved = (/** @type {Volume} */ volume) => map(volume, (_, k) => volume.data[k - step * Math.round(ASIDE / CUBE)] ?? 0);
     return foretold(a, moved(b), map(moved(deep), (x, k) => x * deep.data[k]));
   });
   return Math.max(0, foretold(a, b, deep) - others.reduce((x, y) => x + y) / others.length);
 }
 
-/** The smallest box with all that is not 0. @type {(mask: Volume) => Box} */
-function boxOf({ data, shape: [X, Y, Z] }) {
-  const box = [X, Y, Z].map((n) => [n, 0]);
-  data.forEach((inside, k) => {
-    const place = [Math.floor(k / (Y * Z)), Math.floor(k / Z) % Y, k % Z];
-    if (inside) place.forEach((at, axis) => (box[axis] = [Math.min(box[axis][0], at), Math.max(box[axis][1], at + 1)]));
-  });
-  return box;
-}
-
 /** The share of the variance in Gaussian windows that two volumes have in common, 0 to 1. @type {(a: Volume, b: Volume, inside: Volume) => number} */
 function foretold(a, b, inside) {
-  const [, H, W] = inside.shape;
-  const even = (/** @type {number} */ k) => Math.floor(k / (H * W)) % 2 === 0 && Math.floor(k / W) % H % 2 === 0 && (k % W) % 2 === 0;
-  const places = [...inside.data.keys()].filter((k) => inside.data[k] && even(k));
+  const indices = AXES.map((axis) => indexAlong(inside.shape, axis));
+  const places = [...inside.data.keys()].filter((k) => inside.data[k] && indices.every((index) => index(k) % 2 === 0));
   const sums = (/** @type {(k: number) => number} */ f) => {
     const { data } = smooth(map(inside, (x, k) => x && f(k)), Array(3).fill(WINDOW / CUBE), "mirror", 3);
     return places.map((k) => data[k]);
@@ -87,8 +75,8 @@ function onCubes({ volume, affine }) {
   const edges = voxelSpacing(affine);
   const counts = edges.map((edge, k) => fineCount(volume.shape[k], edge, CUBE));
   const coarse = edges.reduce((rows, sliceSpacing, k) => {
-    const along = { sliceAxis: k, sliceCount: volume.shape[k], sliceSpacing, fineCount: counts[k], targetSpacing: CUBE };
-    return fineAffine(rows, /** @type {Acquisition} */ (along));
+    const one = { sliceAxis: k, sliceCount: volume.shape[k], sliceSpacing, fineCount: counts[k], targetSpacing: CUBE };
+    return fineAffine(rows, /** @type {Acquisition} */ (one));
   }, affine);
   const blurred = smooth(volume, edges.map((edge) => (0.5 * CUBE) / edge), "repeat");
   return { volume: resample({ volume: blurred, affine }, coarse, counts).values, affine: coarse };
@@ -96,18 +84,8 @@ function onCubes({ volume, affine }) {
 
 /** Coefficients of cubic B-splines through voxels, the outermost of which are repeated. @type {(volume: Volume) => Volume} */
 function coefficients(volume) {
-  const [pole, n] = [Math.sqrt(3) - 2, volume.shape];
-  const filtered = (/** @type {Volume} */ v, /** @type {number} */ axis) =>
-    mapLines(v, axis, n[axis] + 2 * PAD, (line, out) => {
-      let sum = line[0] / (1 - pole);
-      for (let k = 0; k < out.length; k++) out[k] = sum = line[Math.min(Math.max(k - PAD, 0), n[axis] - 1)] + pole * sum;
-      let next = (-pole / (1 - pole)) * sum;
-      for (let k = out.length - 1; k >= 0; k--) {
-        next = pole * (next - out[k]);
-        out[k] = 6 * next;
-      }
-    });
-  return AXES.reduce(filtered, volume);
+  const filter = Array.from({ length: 2 * PAD + 1 }, (_, k) => Math.sqrt(3) * (Math.sqrt(3) - 2) ** Math.abs(k - PAD));
+  return AXES.reduce((v, axis) => along(band(filter, v.shape[axis], "repeat", PAD), v, axis), volume);
 }
 
 /** A volume on another grid, by linear interpolation or cubic splines, and how far it was seen there, 0 to 1.
@@ -124,8 +102,8 @@ export function resample({ volume, affine: own }, affine, shape, spline = false)
     for (const axis of AXES) {
       const [[a, b, c, d], n] = [index[axis], volume.shape[axis]];
       const at = a * x + b * y + c * z + d;
-      seen.data[k] *= Math.min(Math.max(Math.min(at + 1, n - at), 0), 1); // a ramp of a voxel at the border
-      const place = Math.min(Math.max(at, -pad / 2), n - 1 + pad / 2) + pad;
+      seen.data[k] *= clamp(Math.min(at + 1, n - at), 0, 1); // a ramp of a voxel at the border
+      const place = clamp(at, -pad / 2, n - 1 + pad / 2) + pad;
       const lower = Math.min(Math.floor(place), source.shape[axis] - 2);
       const [t, u] = [place - lower, 1 - (place - lower)];
       first[axis] = spline ? lower - 1 : lower;

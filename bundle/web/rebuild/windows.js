@@ -1,6 +1,6 @@
 /** Which part of a volume the networks see, and in which windows, see scripts/rebuild/windows.py. */
 import constants from "../model/constants.js";
-import { along, crop, map, strides, zeros } from "../stack/volume.js";
+import { AXES, along, boxOf, clamp, crop, map, zeros } from "../stack/volume.js";
 
 const { BLOCK, AIR, LEAST_AIR, MARGIN, PIXELS_PER_CALL } = constants.windows;
 const { roi_size, overlap } = constants.inferer;
@@ -16,14 +16,10 @@ function blocks(n) {
 
 /** The smallest box with everything that shows signal, and air around it; undefined if nothing does. @type {(v: Volume) => Box | undefined} */
 export function signalBox(volume) {
-  const means = [0, 1, 2].reduce((v, axis) => along(blocks(v.shape[axis]), v, axis), volume);
-  const bright = [...means.data.keys()].filter((k) => means.data[k] > AIR);
-  if (!bright.length) return undefined;
-  return volume.shape.map((n, axis) => {
-    const places = bright.map((k) => Math.floor(k / strides(means.shape)[axis]) % means.shape[axis]);
-    const [first, last] = [places.reduce((a, b) => Math.min(a, b)), places.reduce((a, b) => Math.max(a, b))];
-    return [Math.max(first - 1, 0) * Math.min(BLOCK, n), Math.min((last + 2) * Math.min(BLOCK, n), n)];
-  });
+  const means = AXES.reduce((v, axis) => along(blocks(v.shape[axis]), v, axis), volume);
+  const box = boxOf(map(means, (x) => +(x > AIR)));
+  const around = box.map(([first, end], axis) => [first - 1, end + 1].map((k) => clamp(k * Math.min(BLOCK, volume.shape[axis]), 0, volume.shape[axis])));
+  return box[0][1] ? around : undefined;
 }
 
 /** How many pixels of air planes are given at either end of their in-plane axis. @type {(planes: Volume) => number} */
@@ -56,12 +52,11 @@ export async function byWindows(planes, sharpen, progress) {
   const [H, W] = [R, C + 2 * margin].map((n) => Math.max(n, Math.min(roi_size, Math.ceil(n / BLOCK) * BLOCK)));
   const [h, w, top, left] = [Math.min(H, roi_size), Math.min(W, roi_size), (H - R) >> 1, ((W - C) >> 1) - margin];
   const [weights, perCall] = [importance(h, w), planesPerCall(h * w)];
-  const inside = (/** @type {number} */ k, /** @type {number} */ n) => Math.min(Math.max(k, 0), n - 1); // the border is repeated
   for (let first = 0; first < count; first += perCall) {
     const n = Math.min(perCall, count - first);
     const [source, wide, sum, total] = [planes.data.subarray(first * R * C, (first + n) * R * C), zeros([n, H, W]), zeros([n, H, W]), zeros([n, H, W])];
-    const rows = Array.from({ length: n * H }, (_, k) => Math.floor(k / H) * R + inside((k % H) - top, R));
-    const columns = Array.from({ length: W }, (_, x) => inside(x - left, C + 2 * margin) - margin);
+    const rows = Array.from({ length: n * H }, (_, k) => Math.floor(k / H) * R + clamp((k % H) - top, 0, R - 1)); // the border is repeated
+    const columns = Array.from({ length: W }, (_, x) => clamp(x - left, 0, C + 2 * margin - 1) - margin);
     for (let y = 0, k = 0; y < n * H; y++) for (const x of columns) wide.data[k++] = x < 0 || x >= C ? -1 : source[rows[y] * C + x];
     for (const y of windowStarts(H, h)) {
       for (const x of windowStarts(W, w)) {

@@ -118,33 +118,21 @@ function beyondTraining(thickness, source, spacing, pixels, target) {
   const range = (/** @type {number[]} */ [low, high]) => `${g(low)} to ${g(high)}`;
   const beyond = (/** @type {number[]} */ lengths, /** @type {number[]} */ [low, high], rounding = ROUNDING) =>
     Math.min(...lengths) * rounding < low || Math.max(...lengths) > high * rounding;
-  const ratio = spacing / thickness;
-  /** @type {[boolean, string][]} */
-  const warnings = [
-    [
-      beyond([target], target_range, 1),
+  const [ratio, edges] = [spacing / thickness, pixels.map((pixel) => g(pixel, 3)).join(" x ")];
+  return [
+    beyond([target], target_range, 1) &&
       `target ${g(target)} mm is outside the ${range(target_range)} mm that the weights were trained for; expect blur or false detail.`,
-    ],
-    [
-      source === GUESS,
+    source === GUESS &&
       `nothing states the slice thickness: the slice spacing, ${g(spacing, 3)} mm, is taken for it. Set --slice_thickness ` +
         "where slices have gaps or overlap.",
-    ],
-    [
-      thickness > ROUNDING * max_thickness,
+    thickness > ROUNDING * max_thickness &&
       `slices of ${g(thickness, 3)} mm are thicker than the ${g(max_thickness)} mm that the weights were trained for; ` +
         "expect missing detail.",
-    ],
-    [
-      beyond(pixels, pixel_range),
-      `pixels of ${pixels.map((pixel) => g(pixel, 3)).join(" x ")} mm are outside the ${range(pixel_range)} mm that the ` +
-        "weights were trained for; --isotropic resamples them to the target.",
-    ],
-    [
-      beyond([ratio], spacing_ratio),
+    beyond(pixels, pixel_range) &&
+      `pixels of ${edges} mm are outside the ${range(pixel_range)} mm that the weights were trained for; ` +
+        "--isotropic resamples them to the target.",
+    beyond([ratio], spacing_ratio) &&
       `slices of ${g(thickness, 3)} mm lie ${g(spacing, 3)} mm apart, ${ratio.toFixed(2)} times their thickness; the weights ` +
         `were trained for ${range(spacing_ratio)}.`,
-    ],
-  ];
-  return warnings.filter(([told]) => told).map(([, warning]) => warning);
+  ].filter((warning) => warning !== false);
 }

@@ -1,7 +1,6 @@
 /** The geometry of a stack of slices, see scripts/stack/grid.py and docs/geometry.md; lengths in mm. */
 import constants from "../model/constants.js";
-
-const AXES = [0, 1, 2];
+import { AXES, clamp } from "./volume.js";
 
 /** Lengths of the voxel edges. @type {(affine: Affine) => number[]} */
 export const voxelSpacing = (affine) => AXES.map((c) => Math.hypot(affine[0][c], affine[1][c], affine[2][c]));
@@ -67,7 +66,7 @@ export function nearestIndex(a) {
   const middle = (a.sliceCount - 1) / 2;
   return fineRows(a).map((row) => {
     const inner = middle + Math.sign(row - middle) * Math.max(Math.abs(row - middle) - 1e-6, 0);
-    return Math.min(Math.max(Math.floor(inner + 0.5), 0), a.sliceCount - 1);
+    return clamp(Math.floor(inner + 0.5), 0, a.sliceCount - 1);
   });
 }
 

@@ -1,6 +1,6 @@
 /** Which intensities of a scan are tissue, see scripts/stack/intensity.py. */
 import constants from "../model/constants.js";
-import { lines, map, strides } from "./volume.js";
+import { AXES, indexAlong, map, strides } from "./volume.js";
 
 const { UPPER_PERCENTILE, LOWER_PERCENTILE, NEGATIVE, DIMMEST, BRIGHTEST, NEAR, CROWD, PADDED, FAR, NOTHING, MINORITY } =
   constants.intensity;
@@ -81,10 +81,8 @@ function floor(volume, ordered) {
 }
 
 /** Whether a corner of the field of view holds a value. @type {(volume: Volume, value: number) => boolean} */
-function cornersHold({ data, shape: [X, Y, Z] }, value) {
-  const ends = [0, X - 1].flatMap((x) => [0, Y - 1].flatMap((y) => [0, Z - 1].map((z) => (x * Y + y) * Z + z)));
-  return ends.some((place) => data[place] === value);
-}
+const cornersHold = ({ data, shape: [X, Y, Z] }, value) =>
+  [0, X - 1].some((x) => [0, Y - 1].some((y) => [0, Z - 1].some((z) => data[(x * Y + y) * Z + z] === value)));
 
 /** The head's median intensity above `low`; 0 if nothing is brighter. @type {(v: Volume, o: Float64Array, low: number) => number} */
 function typicalIntensity(volume, ordered, low) {
@@ -108,14 +106,10 @@ function typicalIntensity(volume, ordered, low) {
 function isNoise({ data, shape }, low, dimmest, brightest) {
   const inside = Uint8Array.from(data, (x) => +(x - low >= dimmest && x - low <= brightest));
   const { mean, sd } = moments(Float64Array.from(data.filter((_, k) => inside[k]), (x) => x - low));
-  return sd >= 0.2 * mean && [0, 1, 2].every((axis) => {
-    const [step, here, aside] = [strides(shape)[axis], /** @type {number[]} */ ([]), /** @type {number[]} */ ([])];
-    for (const start of lines(shape, axis)) {
-      for (let k = start, end = start + (shape[axis] - 2) * step; k < end; k += step) {
-        if (inside[k] && inside[k + 2 * step]) here.push(data[k]), aside.push(data[k + 2 * step]);
-      }
-    }
-    return here.length <= 2 || correlation(here, aside) <= 0.6;
+  return sd >= 0.2 * mean && AXES.every((axis) => {
+    const [index, aside] = [indexAlong(shape, axis), 2 * strides(shape)[axis]];
+    const here = [...data.keys()].filter((k) => inside[k] && inside[k + aside] && index(k) + 2 < shape[axis]);
+    return here.length <= 2 || correlation(here.map((k) => data[k]), here.map((k) => data[k + aside])) <= 0.6;
   });
 }
 

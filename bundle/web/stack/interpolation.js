@@ -1,7 +1,7 @@
 /** Thick slices on the fine grid, see scripts/stack/interpolation.py. */
 import { inverse, Matrix } from "ml-matrix";
-import { nearestIndex, sliceRows } from "./grid.js";
-import { along, mapLines } from "./volume.js";
+import { fineRows, nearestIndex } from "./grid.js";
+import { along, clamp, mapLines } from "./volume.js";
 
 /** By the nearest slice (Eq. S3). @type {(thick: Volume, a: Acquisition) => Volume} */
 export function nearest(thick, a) {
@@ -10,26 +10,23 @@ export function nearest(thick, a) {
 }
 
 /** By a not-a-knot cubic spline through the slices' centres, constant beyond them. @type {(thick: Volume, a: Acquisition) => Volume} */
-export const cubic = (thick, a) => along(splineMatrix(a), thick, a.sliceAxis);
+export const cubic = (thick, a) => along(splineMatrix(a.sliceCount, fineRows(a)), thick, a.sliceAxis);
 
-/** The spline as a matrix `(fineCount, sliceCount)`. Three slices have a parabola. @type {(a: Acquisition) => number[][]} */
-function splineMatrix(a) {
-  const [n, rows] = [a.sliceCount, sliceRows(a)];
+/** The spline through `n` slices at places among them, as a matrix. Three slices have a parabola. @type {(n: number, places: number[]) => number[][]} */
+function splineMatrix(n, places) {
   const [conditions, values] = [Matrix.zeros(n, n), Matrix.zeros(n, n)]; // of the second derivatives, in slices
   for (let i = 0; i < n; i++) {
-    const inner = Math.min(Math.max(i, 1), n - 2);
+    const inner = clamp(i, 1, n - 2);
     const row = i === inner ? [1, 4, 1] : n > 3 ? [1, -2, 1] : i ? [0, -1, 1] : [1, -1, 0];
     row.forEach((x, k) => conditions.set(i, inner - 1 + k, x));
     if (i === inner) [6, -12, 6].forEach((x, k) => values.set(i, inner - 1 + k, x));
   }
   const bend = inverse(conditions).mmul(values);
-  return Array.from({ length: a.fineCount }, (_, k) => {
-    const x = Math.min(Math.max((k - rows[0]) / (rows[1] - rows[0]), 0), n - 1);
+  return places.map((place) => {
+    const x = clamp(place, 0, n - 1);
     const i = Math.min(Math.floor(x), n - 2);
     const [u, w] = [x - i, 1 - (x - i)];
-    return Array.from({ length: n }, (_, j) => {
-      const straight = j === i ? w : j === i + 1 ? u : 0;
-      return straight + ((w ** 3 - w) * bend.get(i, j) + (u ** 3 - u) * bend.get(i + 1, j)) / 6;
-    });
+    const row = Array.from({ length: n }, (_, j) => ((w ** 3 - w) * bend.get(i, j) + (u ** 3 - u) * bend.get(i + 1, j)) / 6);
+    return row.with(i, row[i] + w).with(i + 1, row[i + 1] + u);
   });
 }

@@ -1,15 +1,15 @@
 /** The acquisition of thick slices as a matrix, see scripts/stack/profile.py, which makes the profile itself. */
 import constants from "../model/constants.js";
 import { sliceRows } from "./grid.js";
-import { below } from "./intensity.js";
+import { along, clamp } from "./volume.js";
 
-const { position, cumulative } = constants.profile;
+const { first, step, cumulative } = constants.profile;
 
-/** Linear between ordered samples. @type {(x: number, xs: number[], ys: number[]) => number} */
-function interpolate(x, xs, ys) {
-  if (x <= xs[0] || x >= xs[xs.length - 1]) return x <= xs[0] ? ys[0] : ys[ys.length - 1];
-  const k = below(xs, x, true) - 1;
-  return ys[k] + ((x - xs[k]) / (xs[k + 1] - xs[k])) * (ys[k + 1] - ys[k]);
+/** The integral of the profile up to `x` slice widths from its centre, linear between its samples. @type {(x: number) => number} */
+function integral(x) {
+  const place = clamp((x - first) / step, 0, cumulative.length - 1);
+  const k = Math.min(Math.floor(place), cumulative.length - 2);
+  return cumulative[k] + (place - k) * (cumulative[k + 1] - cumulative[k]);
 }
 
 /** Full width at half maximum of weights, in voxels. @type {(weights: number[]) => number} */
@@ -24,11 +24,9 @@ function width(weights) {
 function profileKernel(ratio) {
   if (ratio <= 1 + 1e-6) return [1];
   const kernel = (/** @type {number} */ stretch) => {
-    const reach = Math.ceil(position[position.length - 1] * stretch - 0.5);
-    const edge = (/** @type {number} */ k) => interpolate((k - reach - 0.5) / stretch, position, cumulative);
-    const weights = Array.from({ length: 2 * reach + 1 }, (_, k) => edge(k + 1) - edge(k));
-    const total = weights.reduce((a, b) => a + b);
-    return [0, ...weights.map((w) => w / total), 0];
+    const reach = Math.ceil(-first * stretch - 0.5) + 1; // with a 0 at either end
+    const weights = Array.from({ length: 2 * reach + 1 }, (_, k) => integral((k - reach + 0.5) / stretch) - integral((k - reach - 0.5) / stretch));
+    return weights.map((w) => w / cumulative[cumulative.length - 1]);
   };
   let [narrow, wide] = [0.05, 2 * ratio]; // the voxels over which the profile is integrated widen it
   while (wide - narrow > 1e-9) {
@@ -36,8 +34,7 @@ function profileKernel(ratio) {
     if (width(kernel(middle)) < ratio) narrow = middle;
     else wide = middle;
   }
-  const weights = kernel(wide).slice(1, -1);
-  return weights.map((w, k) => (w + weights[weights.length - 1 - k]) / 2);
+  return kernel(wide);
 }
 
 /**
@@ -45,23 +42,32 @@ function profileKernel(ratio) {
  * @type {(a: Acquisition) => Float32Array[]}
  */
 export function sliceMatrix(a) {
-  const [kernel, n] = [profileKernel(a.sliceThickness / a.targetSpacing), a.fineCount];
-  const reach = kernel.length >> 1;
-  const blur = (/** @type {number} */ row) => {
-    const weights = new Float64Array(n);
-    kernel.forEach((w, k) => (weights[mirror(row + k - reach, n)] += w));
-    return weights;
-  };
+  const blur = band(profileKernel(a.sliceThickness / a.targetSpacing), a.fineCount, "mirror");
   return sliceRows(a).map((row) => {
-    const place = Math.min(Math.max(row, 0), n - 1);
+    const place = clamp(row, 0, a.fineCount - 1);
     const lower = Math.floor(place);
-    const [one, other, share] = [blur(lower), blur(Math.min(lower + 1, n - 1)), place - lower];
+    const [one, other, share] = [blur[lower], blur[Math.min(lower + 1, a.fineCount - 1)], place - lower];
     return Float32Array.from(one, (w, k) => (1 - share) * w + share * other[k]);
   });
 }
 
 /** The voxel that stands at a place beyond both ends, where voxels are mirrored. @type {(place: number, n: number) => number} */
-export function mirror(place, n) {
+function mirror(place, n) {
   const k = ((place % (2 * n)) + 2 * n) % (2 * n);
   return k < n ? k : 2 * n - 1 - k;
 }
+
+/** Correlation with a kernel of odd length as a matrix; beyond the ends `n` voxels are mirrored, or the last ones repeated.
+ * The result goes `beyond` so many voxels further at either end.
+ * @type {(kernel: number[], n: number, ends: "mirror" | "repeat", beyond?: number) => Float64Array[]} */
+export function band(kernel, n, ends, beyond = 0) {
+  const inside = (/** @type {number} */ place) => (ends === "mirror" ? mirror(place, n) : clamp(place, 0, n - 1));
+  return Array.from({ length: n + 2 * beyond }, (_, row) => {
+    const weights = new Float64Array(n);
+    kernel.forEach((w, k) => (weights[inside(row - beyond + k - (kernel.length >> 1))] += w));
+    return weights;
+  });
+}
+
+/** Correlation along an axis, see `band`. @type {(volume: Volume, axis: number, kernel: number[], ends: "mirror" | "repeat") => Volume} */
+export const correlate = (volume, axis, kernel, ends) => along(band(kernel, volume.shape[axis], ends), volume, axis);

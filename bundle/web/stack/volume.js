@@ -1,13 +1,24 @@
 /** Volumes: transposed, cropped, and changed along one axis. */
 
+export const AXES = [0, 1, 2];
+
 /** A volume of zeros. @type {(shape: number[]) => Volume} */
 export const zeros = (shape) => ({ data: new Float32Array(shape[0] * shape[1] * shape[2]), shape: [...shape] });
 
 /** Distances in memory between neighbours along each axis. @type {(shape: number[]) => number[]} */
 export const strides = (shape) => [shape[1] * shape[2], shape[2], 1];
 
+/** Of a voxel's place in memory, its index along an axis. @type {(shape: number[], axis: number) => (place: number) => number} */
+export function indexAlong(shape, axis) {
+  const [step, n] = [strides(shape)[axis], shape[axis]];
+  return (place) => Math.floor(place / step) % n;
+}
+
 /** The two axes beside an axis. @type {(axis: number) => number[]} */
-export const otherAxes = (axis) => [0, 1, 2].filter((other) => other !== axis);
+export const otherAxes = (axis) => AXES.filter((other) => other !== axis);
+
+/** @type {(x: number, least: number, most: number) => number} */
+export const clamp = (x, least, most) => Math.min(Math.max(x, least), most);
 
 /** A function of each voxel and its place. @type {(volume: Volume, f: (value: number, place: number) => number) => Volume} */
 export function map(volume, f) {
@@ -16,37 +27,35 @@ export function map(volume, f) {
   return result;
 }
 
-/** Places of the first voxels of all lines along an axis. @type {(shape: number[], axis: number) => number[]} */
-export function lines(shape, axis) {
-  const [step, [a, b], starts] = [strides(shape), otherAxes(axis), /** @type {number[]} */ ([])];
-  for (let i = 0; i < shape[a]; i++) for (let j = 0; j < shape[b]; j++) starts.push(i * step[a] + j * step[b]);
-  return starts;
-}
-
 /**
  * Each line along an axis becomes another line of `count` voxels.
  * @type {(volume: Volume, axis: number, count: number, f: (line: Float64Array, out: Float64Array) => void) => Volume}
  */
-export function mapLines(volume, axis, count, f) {
-  const result = zeros(volume.shape.with(axis, count));
-  const [from, to] = [strides(volume.shape)[axis], strides(result.shape)[axis]];
-  const [line, out, starts] = [new Float64Array(volume.shape[axis]), new Float64Array(count), lines(volume.shape, axis)];
-  lines(result.shape, axis).forEach((start, n) => {
-    for (let k = 0, place = starts[n]; k < line.length; k++, place += from) line[k] = volume.data[place];
+export function mapLines({ data, shape }, axis, count, f) {
+  const [result, step] = [zeros(shape.with(axis, count)), strides(shape)[axis]];
+  const [line, out] = [new Float64Array(shape[axis]), new Float64Array(count)];
+  for (let n = 0; n < data.length / line.length; n++) {
+    const [before, inner] = [Math.floor(n / step), n % step];
+    for (let k = 0; k < line.length; k++) line[k] = data[(before * line.length + k) * step + inner];
     f(line, out);
-    for (let k = 0, place = start; k < count; k++, place += to) result.data[place] = out[k];
-  });
+    for (let k = 0; k < count; k++) result.data[(before * count + k) * step + inner] = out[k];
+  }
   return result;
 }
 
-/** Applies a matrix, given by its rows, along an axis. @type {(matrix: ArrayLike<number>[], volume: Volume, axis: number) => Volume} */
+/** Applies a matrix, given by its rows, along an axis. Most rows are 0 but for a few neighbours.
+ * @type {(matrix: ArrayLike<number>[], volume: Volume, axis: number) => Volume} */
 export function along(matrix, volume, axis) {
-  const rows = matrix.map((row) => Float64Array.from(row));
+  const rows = matrix.map((row) => {
+    const weights = Float64Array.from(row);
+    const first = Math.max(weights.findIndex(Boolean), 0);
+    return { first, weights: weights.subarray(first, weights.findLastIndex(Boolean) + 1) };
+  });
   return mapLines(volume, axis, rows.length, (line, out) => {
     for (let i = 0; i < rows.length; i++) {
-      const row = rows[i];
+      const { first, weights } = rows[i];
       let sum = 0;
-      for (let k = 0; k < row.length; k++) sum += row[k] * line[k];
+      for (let k = 0; k < weights.length; k++) sum += weights[k] * line[first + k];
       out[i] = sum;
     }
   });
@@ -87,9 +96,17 @@ export function paste(volume, part, box) {
   boxLines(volume.shape, box).forEach((at, k) => volume.data.set(part.data.subarray(k * n, (k + 1) * n), at));
 }
 
+/** The smallest box with all voxels that are not 0. @type {(mask: Volume) => Box} */
+export function boxOf({ data, shape }) {
+  return AXES.map((axis) => {
+    const [index, box] = [indexAlong(shape, axis), [shape[axis], 0]];
+    data.forEach((inside, k) => inside && ([box[0], box[1]] = [Math.min(box[0], index(k)), Math.max(box[1], index(k) + 1)]));
+    return box;
+  });
+}
+
 /** Least and largest voxel. @type {(volume: Volume) => {least: number, largest: number}} */
 export function extremes({ data }) {
-  let [least, largest] = [Infinity, -Infinity];
-  for (const value of data) [least, largest] = [value < least ? value : least, value > largest ? value : largest];
-  return { least, largest };
+  const order = (/** @type {(a: number, b: number) => number} */ f) => data.reduce((a, b) => f(a, b));
+  return { least: order(Math.min), largest: order(Math.max) };
 }
