@@ -21,7 +21,8 @@ export function deblock(result, measured, a) {
   const kernel = width % 2 ? Array(width).fill(1) : [0.5, ...Array(width - 1).fill(1), 0.5];
   const mean = correlate(result, a.sliceAxis, kernel.map((w) => w / width), "repeat");
   const bound = LARGEST * noiseSd(measured, a.sliceAxis, slices);
-  const ramped = map(result, (x, k) => x + clamp(mean.data[k] - x, -bound, bound) / (1 + (strength.data[k] / FLATTEST) ** ROLL_OFF));
+  const share = (/** @type {number} */ k) => 1 / (1 + (strength.data[k] / FLATTEST) ** ROLL_OFF);
+  const ramped = map(result, (x, k) => x + share(k) * clamp(mean.data[k] - x, -bound, bound));
   const flat = map(strength, (x, k) => +(x <= 1 && head.data[k] > 0.5));
   return stepRatio(ramped, a, flat) < stepRatio(result, a, flat) ? ramped : result;
 }

@@ -27,7 +27,10 @@ export function loadNetworks(ort, read, device = "wasm") {
       return run(given.length > 1 ? "guided" : "stage1", { ...Object.fromEntries(planes), ...told }, device);
     },
     modulation: (thickness, target) => run("modulation", { thickness: { data: [thickness, target], shape: [1, 2] } }),
-    velocity: (data, shape, given) => run("velocity", { x: { data, shape }, modulation: { data: given, shape: [1, given.length] } }, device),
+    velocity: (data, shape, given) => {
+      const modulation = { data: given, shape: [1, given.length] };
+      return run("velocity", { x: { data, shape }, modulation }, device);
+    },
     families: async (first, second, spacing, sliceSpacing) => {
       const inputs = { first, second, spacing: vector(spacing), slice_spacing: vector([sliceSpacing]) };
       return { data: await run("families", inputs), shape: first.shape };

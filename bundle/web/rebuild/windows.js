@@ -18,8 +18,8 @@ function blocks(n) {
 export function signalBox(volume) {
   const means = AXES.reduce((v, axis) => along(blocks(v.shape[axis]), v, axis), volume);
   const box = boxOf(map(means, (x) => +(x > AIR)));
-  const around = box.map(([first, end], axis) => [first - 1, end + 1].map((k) => clamp(k * Math.min(BLOCK, volume.shape[axis]), 0, volume.shape[axis])));
-  return box[0][1] ? around : undefined;
+  const around = (/** @type {number[]} */ [first, end], /** @type {number} */ n) => [first - 1, end + 1].map((block) => clamp(block * Math.min(BLOCK, n), 0, n));
+  return box[0][1] ? volume.shape.map((n, axis) => around(box[axis], n)) : undefined;
 }
 
 /** How many pixels of air planes are given at either end of their in-plane axis. @type {(planes: Volume) => number} */
@@ -54,10 +54,13 @@ export async function byWindows(planes, sharpen, progress) {
   const [weights, perCall] = [importance(h, w), planesPerCall(h * w)];
   for (let first = 0; first < count; first += perCall) {
     const n = Math.min(perCall, count - first);
-    const [source, wide, sum, total] = [planes.data.subarray(first * R * C, (first + n) * R * C), zeros([n, H, W]), zeros([n, H, W]), zeros([n, H, W])];
-    const rows = Array.from({ length: n * H }, (_, k) => Math.floor(k / H) * R + clamp((k % H) - top, 0, R - 1)); // the border is repeated
-    const columns = Array.from({ length: W }, (_, x) => clamp(x - left, 0, C + 2 * margin - 1) - margin);
-    for (let y = 0, k = 0; y < n * H; y++) for (const x of columns) wide.data[k++] = x < 0 || x >= C ? -1 : source[rows[y] * C + x];
+    const source = planes.data.subarray(first * R * C, (first + n) * R * C);
+    const [wide, sum, total] = [zeros([n, H, W]), zeros([n, H, W]), zeros([n, H, W])];
+    for (let k = 0; k < wide.data.length; k++) {
+      const [plane, row, column] = [Math.floor(k / (H * W)), Math.floor(k / W) % H, k % W];
+      const x = clamp(column - left, 0, C + 2 * margin - 1) - margin; // the border is repeated
+      wide.data[k] = x < 0 || x >= C ? -1 : source[(plane * R + clamp(row - top, 0, R - 1)) * C + x];
+    }
     for (const y of windowStarts(H, h)) {
       for (const x of windowStarts(W, w)) {
         const sharp = await sharpen(crop(wide, [[0, n], [y, y + h], [x, x + w]]).data, [n, 1, h, w]);

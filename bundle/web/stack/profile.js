@@ -25,8 +25,8 @@ function profileKernel(ratio) {
   if (ratio <= 1 + 1e-6) return [1];
   const kernel = (/** @type {number} */ stretch) => {
     const reach = Math.ceil(-first * stretch - 0.5) + 1; // with a 0 at either end
-    const weights = Array.from({ length: 2 * reach + 1 }, (_, k) => integral((k - reach + 0.5) / stretch) - integral((k - reach - 0.5) / stretch));
-    return weights.map((w) => w / cumulative[cumulative.length - 1]);
+    const edges = Array.from({ length: 2 * reach + 2 }, (_, k) => integral((k - reach - 0.5) / stretch));
+    return edges.slice(1).map((edge, k) => (edge - edges[k]) / cumulative[cumulative.length - 1]);
   };
   let [narrow, wide] = [0.05, 2 * ratio]; // the voxels over which the profile is integrated widen it
   while (wide - narrow > 1e-9) {
