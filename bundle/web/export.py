@@ -77,10 +77,10 @@ class Guided(Stage1):
     """Stage 1 with a guide."""
 
     def forward(  # type: ignore[override]
-        self, image: Tensor, lengths: Tensor, rows: Tensor, guide: Tensor, guide_slices: Tensor
+        self, image: Tensor, lengths: Tensor, rows: Tensor, guide: Tensor, guide_slices: Tensor, guide_share: Tensor
     ) -> Tensor:
         """See `SliceProjectionNetwork.forward`."""
-        return self.apn(image, lengths, rows, guide, guide_slices)
+        return self.apn(image, lengths, rows, guide, guide_slices, guide_share)
 
 
 class Velocity(nn.Module):
@@ -135,6 +135,7 @@ def parts(network: Drift, guided: bool) -> dict[str, tuple[nn.Module, dict[str, 
     planes = {0: FREE, 2: FREE, 3: FREE}
     sizes = {"image": planes, "lengths": {}, "rows": {1: FREE}}
     beside = {"guide": torch.zeros(2, 1, 44, 56), "guide_slices": torch.zeros(2, 1, 12, 56)}
+    beside["guide_share"] = torch.ones_like(beside["guide"])
     with_guide = (Guided(network), stage1 | beside, sizes | {name: planes for name in beside})
     every = {0: FREE, 1: FREE, 2: FREE}
     both = {"first": torch.zeros(3, 12, 14), "second": torch.zeros(3, 12, 14)}

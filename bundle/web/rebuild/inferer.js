@@ -1,5 +1,4 @@
 /** A measured stack of slices through the networks, see scripts/rebuild/inferer.py. */
-import constants from "../model/constants.js";
 import { refuse } from "../errors.js";
 import { atTarget } from "../stack/acquisition.js";
 import { canonical, fineAffine, fineRows, nearestIndex, voxelSpacing } from "../stack/grid.js";
@@ -12,7 +11,6 @@ import { deblock } from "./deblocking.js";
 import { weighFamilies } from "./families.js";
 import { byWindows, planesPerCall, signalBox } from "./windows.js";
 
-const { AIR } = constants.windows;
 const LARGEST = 64e6; // voxels of a result: seven such volumes are in memory at once
 
 /**
@@ -73,42 +71,34 @@ async function fine(thick, a, edges, networks, progress, guide) {
     const size = (/** @type {number} */ axis) => box[axis][1] - box[axis][0];
     const others = otherAxes(a.sliceAxis).sort((one, other) => size(other) - size(one)); // the longer one first
     const whole = box.with(a.sliceAxis, [0, a.sliceCount]);
-    const stack = { thick: crop(thick, whole), rows: fineRows(a).slice(...box[a.sliceAxis]) };
-    const beside = guide && { ...guide, fine: crop(guide.fine, box), slices: crop(guide.slices, whole), share: crop(guide.share, box) };
-    const head = crop(volume, box);
-    const inHead = beside ? beside.share.data.filter((_, k) => head.data[k] > AIR) : [];
-    const guides = inHead.some(Boolean) ? (inHead.every((share) => share === 1) ? [beside] : [undefined, beside]) : [undefined];
-    let [done, all] = [0, (guides.length + 1) * (size(others[0]) + size(others[1]))]; // planes, either stage
+    const beside = guide ? [crop(guide.fine, box), crop(guide.slices, whole), crop(guide.share, box)] : [];
+    const seen = guide && beside[2].data.some(Boolean); // else it saw another part
+    const given = [crop(thick, whole), ...(seen ? beside : [])];
+    const rows = fineRows(a).slice(...box[a.sliceAxis]);
+    let [done, all] = [0, 2 * (size(others[0]) + size(others[1]))]; // planes, either stage
     const count = (/** @type {number} */ planes) => progress((done += planes) / all);
     const families = [];
-    for (const other of others) families.push(await family(stack, guides, a, other, edges[other], networks, count));
+    for (const other of others) families.push(await family(given, rows, a, other, edges[other], networks, count));
     const pixels = others.map((axis) => edges[axis]);
     paste(volume, await weighFamilies(families[0], families[1], others, pixels, a.sliceSpacing, networks), box);
   }
   return deblock(volume, thick, a);
 }
 
-/** The box by the planes along an in-plane axis, stage 1 with each of the guides: none, one, or both.
- * @type {(stack: {thick: Volume, rows: number[]}, guides: (Guide | undefined)[], a: Acquisition, other: number, pixel: number, networks: Networks, count: (planes: number) => void) => Promise<Volume>} */
-async function family({ thick, rows }, guides, a, other, pixel, networks, count) {
+/** The box by the planes along an in-plane axis; slices, and if there is one the guide, its slices and its share are given.
+ * @type {(given: Volume[], rows: number[], a: Acquisition, other: number, pixel: number, networks: Networks, count: (planes: number) => void) => Promise<Volume>} */
+async function family(given, rows, a, other, pixel, networks, count) {
   const order = [3 - a.sliceAxis - other, a.sliceAxis, other];
   const lengths = [a.sliceThickness, a.targetSpacing, a.sliceSpacing, pixel];
-  const estimates = [];
-  for (const guide of guides) {
-    const given = (guide ? [thick, guide.fine, guide.slices] : [thick]).map((volume) => reorder(volume, order));
-    const [P, , W] = given[0].shape;
-    const [planes, perCall] = [zeros([P, rows.length, W]), planesPerCall(rows.length * W)];
-    for (let first = 0; first < P; first += perCall) {
-      const n = Math.min(perCall, P - first);
-      const parts = given.map(({ data, shape: [, H] }) => ({ data: data.subarray(first * H * W, (first + n) * H * W), shape: [n, H, W] }));
-      planes.data.set(await networks.stage1(parts, lengths, rows), first * rows.length * W);
-      count(n);
-    }
-    estimates.push(planes);
+  const views = given.map((volume) => reorder(volume, order));
+  const [P, , W] = views[0].shape;
+  const [planes, perCall] = [zeros([P, rows.length, W]), planesPerCall(rows.length * W)];
+  for (let first = 0; first < P; first += perCall) {
+    const n = Math.min(perCall, P - first);
+    const parts = views.map(({ data, shape: [, H] }) => ({ data: data.subarray(first * H * W, (first + n) * H * W), shape: [n, H, W] }));
+    planes.data.set(await networks.stage1(parts, lengths, rows), first * rows.length * W);
+    count(n);
   }
-  const [planes, guided] = estimates;
-  const share = guides[1] && reorder(guides[1].share, order);
-  if (share) planes.data.forEach((x, k) => (planes.data[k] += share.data[k] * (guided.data[k] - x)));
   const modulation = await networks.modulation(a.sliceThickness, a.targetSpacing);
   await byWindows(planes, (data, dims) => networks.velocity(data, dims, modulation), count);
   return reorder(planes, AXES.map((axis) => order.indexOf(axis)));

@@ -21,7 +21,7 @@ export function loadNetworks(ort, read, device = "wasm") {
   const vector = (/** @type {number[]} */ data) => ({ data, shape: [data.length] });
   return {
     stage1: (given, lengths, rows) => {
-      const names = ["image", "guide", "guide_slices"];
+      const names = ["image", "guide", "guide_slices", "guide_share"];
       const planes = given.map(({ data, shape: [n, h, w] }, k) => [names[k], { data, shape: [n, 1, h, w] }]);
       const told = { lengths: { data: lengths, shape: [1, 4] }, rows: { data: rows, shape: [1, rows.length] } };
       return run(given.length > 1 ? "guided" : "stage1", { ...Object.fromEntries(planes), ...told }, device);

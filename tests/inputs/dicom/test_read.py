@@ -5,6 +5,8 @@ import logging
 
 import numpy as np
 import pytest
+from pydicom import uid
+from pydicom.pixels import get_encoder
 
 from scripts.errors import InputError
 from scripts.inputs.dicom import find_series, read_series
@@ -53,6 +55,18 @@ def test_overlays_in_unused_bits_are_no_intensities(tmp_path, voxels):
     drawn = voxels | (1 << 13)
     images = mr_slices(drawn, BitsStored=12, HighBit=11)
     np.testing.assert_array_equal(read_only(save(tmp_path, images)).array, voxels)
+
+
+@pytest.mark.parametrize("syntax", [uid.RLELossless, uid.JPEG2000Lossless, uid.JPEGLSLossless])
+def test_compressed_pixels_are_the_same_pixels(tmp_path, voxels, syntax):
+    if not get_encoder(syntax).is_available:
+        pytest.skip(f"no encoder for {syntax.name} is installed")
+    large = np.kron(voxels, np.ones((8, 8, 1), np.uint16))  # JPEG 2000 halves an image five times
+    images = mr_slices(large)
+    save(tmp_path, images)
+    for image in images:
+        image.compress(syntax, generate_instance_uid=False)
+    np.testing.assert_array_equal(read_only(save(tmp_path, images, syntax)).array, large)
 
 
 @pytest.mark.parametrize("layout", ["classic", "multi-frame"])
