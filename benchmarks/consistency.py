@@ -71,7 +71,11 @@ def rows(truth, axis, spacing, network, inferer):
         assumed.attach(slices)
         thick = slices.as_tensor()[0]
         result = Rebuilder(network, inferer, "cpu")(slices).volume.as_tensor()
-        volumes = (result, reconcile(result, thick, assumed), project(result, thick, assumed, regularisation=0))
+        volumes = (
+            result,
+            reconcile(result, thick, assumed),
+            project(result, thick, assumed, regularisation=0, smoothness=0),
+        )
         quality = [metrics.psnr(volume, sharp, mask) for volume in volumes]
         numbers = [100 * relative_rmse(difference(volume, thick, assumed), thick) for volume in volumes[:2]]
         yield case, (quality[0], quality[1] - quality[0], quality[2] - quality[0], *numbers)

@@ -103,7 +103,7 @@ def noise_sd(measured: Tensor, axis: int) -> float:
 
 
 def project(
-    result: Tensor, measured: Tensor, acquisition: Acquisition, regularisation: float, smoothness: float = 0.0
+    result: Tensor, measured: Tensor, acquisition: Acquisition, regularisation: float, smoothness: float
 ) -> Tensor:
     """Moves the result onto the measurement by the smallest change, `x' = x + C A^T (A C A^T + lambda I)^-1 (y - A x)`.
 

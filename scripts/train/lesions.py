@@ -107,7 +107,7 @@ class RandLesiond(RandomizableTransform, MapTransform):
         box, y, x = self._around(plane, spacing, centre, length + 2 * width)
         along, bend = self.R.uniform(0, 2 * np.pi), self.R.normal(0, 0.3) * length
         s = np.linspace(-0.5, 0.5, POINTS)
-        line = np.stack([s * length, bend * (0.25 - s**2)])
+        line = np.stack([s * length, bend * s**2])
         turned = np.array([[np.cos(along), -np.sin(along)], [np.sin(along), np.cos(along)]]) @ line
         distance = np.sqrt(_squared_distance(y, x, turned.T))
         weight = np.clip((width / 2 - distance) / spacing.mean() + 0.5, 0, 1)

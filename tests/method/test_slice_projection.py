@@ -7,7 +7,7 @@ import torch
 
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.schedule import euler_times
-from scripts.method.slice_projection import SliceProjectionNetwork
+from scripts.method.slice_projection import RowMixer, SliceProjectionNetwork, mixed
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
 from tests.method.test_networks import image, perturb
@@ -56,6 +56,15 @@ def test_the_result_has_the_rows_asked_for_and_the_columns_of_the_slices(slices,
 
 
 # At the start
+
+
+def test_channels_begin_as_large_as_the_features():
+    mixer = RowMixer(64, 64)
+    with torch.no_grad():
+        mixer.perceptron[-1].weight.zero_()  # the bias alone
+        matrix = mixer(torch.full((1, 1), 0.3), torch.zeros(1, 4))
+    features = torch.randn(1, 1, 4000, 64), torch.randn(1, 1, 4000, 64)
+    assert mixed(list(features), matrix).std() == pytest.approx(1, rel=0.05)
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.3])

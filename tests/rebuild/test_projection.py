@@ -10,7 +10,7 @@ import torch
 from scripts.rebuild.consistency import difference, project, relative_rmse
 from tests.rebuild.test_consistency import ROUNDED_UP, SCANS, dense_matrix, fine_volume, of, thick_volume
 
-projected = partial(project, regularisation=0.1)
+projected = partial(project, regularisation=0.1, smoothness=0)
 
 
 @pytest.mark.parametrize("scan", SCANS)
@@ -19,7 +19,7 @@ def test_result_that_degrades_to_the_measurement_agrees(scan):
     y = difference(x, torch.zeros(4, 5, scan[0]), of(scan))
     assert (difference(x, y, of(scan)) == 0).all()
     assert relative_rmse(torch.zeros_like(y), y) == 0
-    torch.testing.assert_close(project(x, y, of(scan), regularisation=0), x)
+    torch.testing.assert_close(project(x, y, of(scan), regularisation=0, smoothness=0), x)
     torch.testing.assert_close(projected(x, y, of(scan)), x)
 
 
@@ -38,7 +38,7 @@ def test_projection_is_the_least_squares_solution(scan, regularisation, profile)
             stacked = np.vstack([np.sqrt(regularisation) * np.eye(matrix.shape[1]), matrix])
             change = np.linalg.lstsq(stacked, np.concatenate([np.zeros(matrix.shape[1]), residual]), rcond=None)[0]
         expected[place] = line + change
-    result = project(x, y, of(scan, profile=profile), regularisation=regularisation)
+    result = project(x, y, of(scan, profile=profile), regularisation=regularisation, smoothness=0)
     np.testing.assert_allclose(result.numpy(), expected, atol=1e-5)
 
 
@@ -63,7 +63,7 @@ def test_axis_permutation_commutes(function, order):
 def test_slices_nearer_than_the_fine_grids_are_averaged():
     scan = (20, 1.0, 2.0, 0.8)  # more measured slices than unknowns
     x, y = fine_volume(scan), thick_volume(scan)
-    result = project(x, y, of(scan), regularisation=0)
+    result = project(x, y, of(scan), regularisation=0, smoothness=0)
     matrix = torch.from_numpy(dense_matrix(scan))
     remainder = difference(result, y, of(scan))
     torch.testing.assert_close(remainder @ matrix, torch.zeros_like(x), rtol=0, atol=1e-4)  # normal equations
@@ -84,7 +84,7 @@ def test_what_cannot_be_compared_is_refused(function):
 @pytest.mark.parametrize("regularisation", [-0.1, math.nan])
 def test_negative_regularisation_is_refused(regularisation):
     with pytest.raises(ValueError, match=f"regularisation is {regularisation}"):
-        project(torch.zeros(4, 5, 24), torch.zeros(4, 5, 6), of(SCANS[0]), regularisation=regularisation)
+        project(torch.zeros(4, 5, 24), torch.zeros(4, 5, 6), of(SCANS[0]), regularisation=regularisation, smoothness=0)
 
 
 @pytest.mark.parametrize("regularisation", [0.01, 1.0])

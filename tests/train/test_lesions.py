@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy import ndimage
 
 from scripts.train.lesions import RandLesiond
 
@@ -55,6 +56,18 @@ def test_lesions_have_their_size_in_millimetres_whatever_the_pixels():
         areas = [single(seed, 10.0, spacing) for seed in range(40)]
         circle = np.pi * 5.0**2
         assert 0.4 * circle < np.median(areas) < 1.1 * circle
+
+
+def test_a_lesion_is_compact():
+    """The waves of its outline are small beside its radius."""
+    reach = []
+    for seed in range(30):
+        before, after = drawn(seed, most=1, diameters=(20.0, 20.0), contrasts=(0.3, 0.3), widths=(0.0, 0.0))
+        changed = (after - before)[0].abs().numpy()
+        places = np.argwhere(ndimage.binary_opening(changed > 0.07, iterations=2))  # without the vessel
+        if len(places):  # else it lies beyond the border
+            reach.append(np.linalg.norm(places - places.mean(0), axis=1).max() / 10)
+    assert np.median(reach) < 1.3, reach
 
 
 def test_a_lesions_edge_is_one_to_three_pixels_wide():
