@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from ctk_cli import CLIModule
 
+from tests.cohort_files import add
 from tests.config_files import ROOT
-from tests.test_command import save_scan
 
 SLICER = ROOT / "bundle" / "slicer"
 
@@ -33,7 +33,7 @@ def test_bosh_takes_the_descriptor_and_runs_it(tmp_path):
     command.write_text(f"#!{sys.executable}\nfrom drift_mri.command import main\n\nmain()\n")
     command.chmod(0o755)
     scan = tmp_path / "scan.nii.gz"
-    save_scan(scan)
+    add(scan)
     descriptor, invocation = tmp_path / "drift-mri.json", tmp_path / "given.json"
     descriptor.write_text(run(ROOT / "bundle" / "boutiques.py").stdout)
     given = {"input": [str(scan)], "output_dir": str(tmp_path / "out"), "slice_thickness": 4, "report": True}
@@ -58,7 +58,7 @@ def test_slicers_module_makes_what_its_description_says(tmp_path):
     assert {one.longflag for one in flagged} == {"--error_map", "--slice_thickness", "--isotropic"}
     assert {one.get("fileExtensions") for one in ET.parse(SLICER / "DRIFT.xml").iter("image")} == {".nii.gz"}
     files = {name: tmp_path / f"{name}.nii.gz" for name in ("input", "output", "error")}
-    save_scan(files["input"])
+    add(files["input"])
     words = ("--slice_thickness", "4", "--isotropic", "--error_map", files["error"], files["input"], files["output"])
     done = run(SLICER / "DRIFT.py", *words)
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ from scripts.method import flow, networks, schedule
 class Identity(nn.Module):
     """A stage 1 that returns its image."""
 
-    def forward(self, image, thickness, rows, guide, guide_slices):
+    def forward(self, image, thickness, rows, guide, guide_slices, guide_share):
         return image
 
 
