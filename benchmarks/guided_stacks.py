@@ -48,7 +48,7 @@ def main():
             stacks = []
             for thick, _ in drawn:
                 rebuilt = rebuilder(thick, None if beside is None else rebuilder.beside(beside, thick))
-                stacks.append(Stack.of(rebuilt.stack, rebuilt.volume))
+                stacks.append(Stack.of(rebuilt.measured, rebuilt.volume))
             volume, parts = together(stacks)
             for name, stack, part in zip(("first", "second"), stacks, parts):
                 view = placed(stack.rebuilt, stacks[0].rebuilt, part.motion)[0] * part.gain
