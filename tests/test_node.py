@@ -198,7 +198,7 @@ def test_what_cannot_be_rebuilt_is_put_aside_with_the_reason_and_stays_there(mak
     foreign = thick(2, Modality="CT", SOPClassUID=uid.CTImageStorage)
     gap = [image for k, image in enumerate(thick(3)) if k != 2]
     with Archive() as archive:
-        node = make(archive.port)
+        node = make(archive.port, settle=3)
         with running(node) as port:
             for images in (thin, foreign, gap):
                 send(images, port)
