@@ -1,9 +1,10 @@
 """Two thick stacks of a head and a guide: a table of docs/benchmarks.md.
 
-python -m benchmarks.guided_stacks DATALIST [--thickness 5] [--ckpt_path WEIGHTS]
+python -m benchmarks.guided_stacks DATALIST [--thickness 5] [--by T1w] [--ckpt_path WEIGHTS]
 
 The stacks lie along the first two sharp axes. Before the second stack and before the guide the head moves by up to 5
-degrees and 5 mm, and a coil shades it by 20 %; all have 1 % noise. The guide is the first that the datalist names.
+degrees and 5 mm, and a coil shades it by 20 %; all have 1 % noise. The guide is of a given
+contrast, or the first that the datalist names.
 """
 
 import argparse
@@ -32,13 +33,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("datalist")
     parser.add_argument("--thickness", type=float, default=5.0)
+    parser.add_argument("--by", help="contrast of the guides")
     parser.add_argument("--ckpt_path", default=CKPT_PATH)
     options = parser.parse_args()
     rebuilder = Rebuilder(shipped_network(options.ckpt_path), deployed(), "cpu", guide_share=1.0)
     volumes = sharp_volumes(options.datalist, "validation")
     contrasts, rows = {item["label"]: item["contrast"] for item in volumes}, []
     for number, item in enumerate(one for one in volumes if one.get("guides")):
-        sharp, path, rng = read_volume(item["label"]), item["guides"][0], np.random.default_rng([0, number])
+        named = [path for path in item["guides"] if options.by in (None, contrasts.get(path))]
+        if not named:
+            continue
+        sharp, path, rng = read_volume(item["label"]), named[0], np.random.default_rng([0, number])
         truth, affine = sharp.as_tensor()[0].float(), np.asarray(sharp.affine, dtype=float)
         head, axes = head_mask(truth), item["sharp_axes"][:2]
         drawn = several_stacks(affine, truth, axes, options.thickness, rng, MOTION, SHADING, NOISE)
