@@ -3,8 +3,8 @@
 python -m benchmarks.guided_stacks DATALIST [--thickness 5] [--by T1w] [--ckpt_path WEIGHTS]
 
 The stacks lie along the first two sharp axes. Before the second stack and before the guide the head moves by up to 5
-degrees and 5 mm, and a coil shades it by 20 %; all have 1 % noise. The guide is of a given
-contrast, or the first that the datalist names.
+degrees and 5 mm, and a coil shades it by 20 %; all have 1 % noise. The guide is of a given contrast, or the first that
+the datalist names.
 """
 
 import argparse

@@ -61,8 +61,7 @@ def test_a_guide_makes_intervals_narrower_by_what_was_measured():
 
 
 def test_thicknesses_beyond_the_calibrated_ones_are_named():
-    curves = [one * 3 for one in (people(1.0)[0][:1],)]
-    found = Calibration([3.0, 4.0, 5.0], curves, (0.7, 0.1), (30.0, 0.4, 1.0))
+    found = Calibration([3.0, 4.0, 5.0], [3 * people(1.0)[0][:1]], (0.7, 0.1), (30.0, 0.4, 1.0))
     assert [bool(found.outside(mm)) for mm in (2.5, 2.8, 4.0, 5.4, 5.6)] == [True, False, False, False, True]
     assert "slices of 7 mm are beyond the 3 to 5 mm" in found.outside(7.0)
 
