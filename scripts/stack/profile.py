@@ -96,9 +96,8 @@ def slice_profile(profile: Profile) -> tuple[np.ndarray, np.ndarray]:
     return z, shapes[profile].astype(float)
 
 
-def _integrate(z: np.ndarray, magnitude: np.ndarray, width: float) -> np.ndarray:
+def _integrate(z: np.ndarray, cumulative: np.ndarray, width: float) -> np.ndarray:
     """Integrals of the profile, stretched to `width` voxels, over the voxels of the fine grid; odd length, sum 1."""
-    cumulative = np.concatenate([[0.0], np.cumsum((magnitude[1:] + magnitude[:-1]) / 2 * np.diff(z))])
     reach = int(np.ceil(z[-1] * width - 0.5))
     edges = (np.arange(-reach, reach + 2) - 0.5) / width
     weights = np.diff(np.interp(edges, z, cumulative))
@@ -133,9 +132,10 @@ def profile_kernel(slice_thickness: float, fine_spacing: float, profile: Profile
     if ratio <= 1 + 1e-6 or profile == "point":
         return np.ones(1)
     z, magnitude = slice_profile(profile)
+    cumulative = np.concatenate([[0.0], np.cumsum((magnitude[1:] + magnitude[:-1]) / 2 * np.diff(z))])
 
     def kernel(width: float) -> np.ndarray:
-        return np.pad(_integrate(z, magnitude, width), 1)
+        return np.pad(_integrate(z, cumulative, width), 1)
 
     def excess(width: float) -> float:
         weights = kernel(width)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import nibabel as nib
+from monai.data import CacheDataset, get_track_meta, set_track_meta
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
@@ -309,3 +310,26 @@ def contrast_weights(
             part = guided if has_guide else 1 - guided
         weights.append(shares.get(contrast, 1.0) * part / count[contrast, has_guide])
     return weights
+
+
+class CachedVolumes(CacheDataset):
+    """Volumes in memory, whose random transforms give plain tensors.
+
+    A patch needs no affine, and MONAI's record of it takes a third of the time that a patch takes.
+
+    Args:
+        data: of the volumes, as for `CacheDataset`.
+        transform: the transforms up to the first random one are applied once.
+        num_workers: threads that fill the memory.
+    """
+
+    def __init__(self, data: Sequence, transform: Callable, num_workers: int = 1):
+        super().__init__(data, transform, num_workers=num_workers, copy_cache=False)
+
+    def _transform(self, index: int) -> Any:
+        tracked = get_track_meta()
+        set_track_meta(False)
+        try:
+            return super()._transform(index)
+        finally:
+            set_track_meta(tracked)

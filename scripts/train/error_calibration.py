@@ -53,6 +53,8 @@ class Case(NamedTuple):
         scores: of voxels of the head, errors over expected ones.
         guided: the same with each guide.
         boxes: edge in voxels -> of each box mean error over the root mean square of expected ones.
+        trained: whether the networks were trained on the person. Such a case says only how much narrower guided
+            intervals are: of a ratio, what training takes off the errors nearly cancels.
     """
 
     person: str
@@ -64,6 +66,7 @@ class Case(NamedTuple):
     scores: np.ndarray
     boxes: Mapping[int, np.ndarray]
     guided: Sequence[np.ndarray] = ()
+    trained: bool = False
 
 
 def fit_regions(volumes: np.ndarray, ratios: Sequence[np.ndarray]) -> tuple[float, float, float]:
@@ -104,6 +107,7 @@ def calibrate(
     inferer: DriftInferer,
     device: torch.device | str,
     volumes: Sequence[Mapping],
+    trained: Sequence[Mapping],
     thicknesses: Sequence[float],
     seed: int,
 ) -> None:
@@ -114,7 +118,8 @@ def calibrate(
         path: of the weights; their card lies beside them.
         inferer: the deployed one.
         device: of the network.
-        volumes: items of `datasets.sharp_volumes`.
+        volumes: items of `datasets.sharp_volumes` that no network was trained on.
+        trained: such items that networks were trained on. The guided ones are taken, see `Case`.
         thicknesses: of the slices that are simulated, in mm.
         seed: of their noise, and of what is kept.
     """
@@ -122,7 +127,7 @@ def calibrate(
     generator, chance = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
     thicknesses = sorted(thicknesses)
     cases: list[Case] = []
-    for item in volumes:
+    for item in [*volumes, *(item for item in trained if "guides" in item)]:
         volume = LoadScand("label")({"label": item["label"]})["label"]
         axis = item["sharp_axes"][0]
         size = [-1, -1, -1]
@@ -134,7 +139,7 @@ def calibrate(
         truth = sharp.as_tensor()[0]
         head = head_mask(truth)
         for group, thickness in enumerate(thicknesses):
-            for profile, ratio, noise in KINDS:
+            for profile, ratio, noise in KINDS[:1] if item in trained else KINDS:
                 acquired = Acquisition.of_truth(
                     axis, truth.shape[axis], float(spacing[axis]), thickness, ratio * thickness, profile
                 )
@@ -157,7 +162,8 @@ def calibrate(
                 kept, *by_guides = scores
                 noisy, voxel = noise_share(slices, told), float(np.prod(spacing))
                 kind = f"profile {profile}, spacing {ratio:g}, noise {noise:g}"
-                cases.append(Case(item["subject"], kind, group, ratio, noisy, voxel, kept, boxes, by_guides))
+                about = (item["subject"], kind, group, ratio, noisy, voxel)
+                cases.append(Case(*about, kept, boxes, by_guides, trained=item in trained))
                 below = ", guided ".join(f"{np.quantile(one, 0.9):.2f}" for one in scores)
                 logger.info(f"{item['label']}, {thickness:g} mm, {kind}: 90 % of scores are below {below}")
     for (kind, group), shares in left_out(cases, thicknesses).items():
@@ -169,9 +175,9 @@ def calibrate(
 def left_out(cases: Sequence[Case], thicknesses: Sequence[float]) -> dict[tuple[str, int], list[float]]:
     """Coverage of the intervals of 90 % that the other people calibrate: kind and group -> a share for each scan."""
     shares: dict[tuple[str, int], list[float]] = defaultdict(list)
-    for name in dict.fromkeys(case.person for case in cases):
+    for name in dict.fromkeys(case.person for case in cases if not case.trained):
         others = [case for case in cases if case.person != name]
-        if not others:
+        if all(case.trained for case in others):
             continue
         calibration = fitted(others, thicknesses)
         for case in (case for case in cases if case.person == name):
@@ -185,6 +191,8 @@ def left_out(cases: Sequence[Case], thicknesses: Sequence[float]) -> dict[tuple[
 
 def fitted(cases: Sequence[Case], thicknesses: Sequence[float]) -> Calibration:
     """The calibration by scans, for each person one or more of each of the `thicknesses`."""
+    guided = _narrower(cases, len(thicknesses))
+    cases = [case for case in cases if not case.trained]
     exponents = fit_scale(cases)
     scales = [scan_scale(exponents, case.spacing_ratio, case.noise) for case in cases]
     groups = range(len(thicknesses))
@@ -192,7 +200,7 @@ def fitted(cases: Sequence[Case], thicknesses: Sequence[float]) -> Calibration:
     for case, scale in zip(cases, scales):
         scores[case.person][case.group].append(case.scores / scale)
     people = [[quantiles(np.concatenate(one)) for one in rows] for rows in scores.values()]
-    calibration = Calibration(thicknesses, people, exponents, (1.0, 0.0, 1.0), _narrower(cases, len(thicknesses)))
+    calibration = Calibration(thicknesses, people, exponents, (1.0, 0.0, 1.0), guided)
     factors = [calibration.factor(thickness, 0.9) for thickness in thicknesses]
     ratios = {
         edge: np.concatenate([case.boxes[edge] / (factors[case.group] * scale) for case, scale in zip(cases, scales)])
@@ -211,9 +219,14 @@ def _in_place(guide: MetaTensor) -> Placed:
 
 
 def _narrower(cases: Sequence[Case], count: int) -> list[float]:
-    """`Calibration.guided`: the mean ratio, in logarithms, of what guided and unguided scans need at 90 %."""
-    ratios: list[list[float]] = [[] for _ in range(count)]
+    """`Calibration.guided`: the mean ratio, in logarithms, of what guided and unguided scans need at 90 %.
+
+    Each person counts the same.
+    """
+    ratios: list[dict[str, list[float]]] = [defaultdict(list) for _ in range(count)]
     for case in cases:
         plain = np.quantile(case.scores, 0.9)
-        ratios[case.group] += [float(np.log(np.quantile(one, 0.9) / plain)) for one in case.guided]
-    return [float(f"{np.exp(np.mean(one)):.3g}") for one in ratios] if all(ratios) else []
+        for one in case.guided:
+            ratios[case.group][case.person].append(float(np.log(np.quantile(one, 0.9) / plain)))
+    means = [[np.mean(of_one) for of_one in people.values()] for people in ratios]
+    return [float(f"{np.exp(np.mean(one)):.3g}") for one in means] if all(means) else []

@@ -127,6 +127,24 @@ def test_a_person_left_out_is_covered_by_the_others_alone():
     assert fitted(cases, [3.0]).guided == pytest.approx([0.5])
 
 
+def test_a_person_of_the_training_tells_only_how_much_narrower_guided_intervals_are():
+    """Guided errors are 0.8 of those without a guide in a held-out person, 0.2 in two scans of one of the training."""
+    errors = np.abs(np.random.default_rng(0).laplace(size=20_000))
+
+    def case(name: str, guided: list, trained: bool = False, level: float = 1.0) -> Case:
+        boxes = {edge: errors[:500] for edge in BOXES}
+        return Case(name, "plain", 0, 1.0, TYPICAL, 1.0, level * errors, boxes, guided, trained)
+
+    known = [case("known", [0.02 * errors], trained=True, level=0.1)] * 2
+    held_out = [case("a", [0.8 * errors]), case("b", [])]
+    found = fitted([*held_out, *known], [3.0])
+    assert len(found.people) == 2 and found.people == fitted(held_out, [3.0]).people
+    assert found.guided == pytest.approx([0.4]), "the geometric mean over people, not over scans"
+    shares = left_out([*held_out, *known], [3.0])
+    assert len(shares["plain", 0]) == 2, "of held-out people alone"
+    assert shares["guided", 0] == pytest.approx([np.mean(0.8 * errors <= 0.2 * np.quantile(errors, 0.9))], abs=0.01)
+
+
 def test_regions_of_white_errors_are_found_to_gain_by_the_root_of_their_number():
     chance = np.random.default_rng(0)
     volumes = np.array([8.0, 64.0, 512.0, 4096.0])

@@ -6,11 +6,14 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
-from monai.data import CacheDataset
+from monai.data import CacheDataset, MetaTensor, get_track_meta
+from monai.data.utils import set_rnd
 from monai.transforms import Compose
+from monai.utils import set_determinism
 
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
+from scripts.train.datasets import CachedVolumes
 from tests import paper_values as paper
 from tests.config_files import parser
 from tests.volumes import degrade
@@ -57,6 +60,25 @@ def test_volumes_are_read_once(section, cube, label_map):
         assert cached[0]["image"].shape == (1, 40, 40)
     finally:
         moved.rename(cached.data[0]["label"])
+
+
+def seeded(dataset, seed):
+    set_determinism(seed)
+    set_rnd(dataset, seed)
+    return dataset
+
+
+@pytest.mark.parametrize("section", ["preprocessing", "label_preprocessing"])
+def test_patches_are_those_that_tensors_with_an_affine_give(section, cube, label_map):
+    """MONAI's record of affines takes time and changes nothing. It is on again afterwards."""
+    data = [cube if section == "preprocessing" else label_map]
+    tracked, plain = (make(data, preprocessing(40, section=section)) for make in (CacheDataset, CachedVolumes))
+    for seed in range(3):
+        first, second = (seeded(dataset, seed)[0] for dataset in (tracked, plain))
+        assert first.keys() == second.keys() and not any(isinstance(one, MetaTensor) for one in second.values())
+        for name, values in first.items():
+            np.testing.assert_array_equal(values, second[name], err_msg=name)
+    assert get_track_meta()
 
 
 def test_the_image_stays_the_degraded_label_through_flips_and_scales(cube):
