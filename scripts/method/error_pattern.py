@@ -47,7 +47,7 @@ class ErrorPatternNetwork(nn.Module):
         Returns:
             `(B, 1, H, W)`.
         """
-        result, slices, spread = planes.chunk(3, dim=1)
+        result, slices, spread = planes.split(1, dim=1)
         known = spread.isfinite()
         apart = torch.where(known, spread, torch.zeros_like(spread))
         seen = torch.cat([result + 1, 4 * (result - slices), 8 * apart, (1 + 300 * apart).log()], dim=1)  # air is at 0

@@ -140,8 +140,8 @@ def unmeasured(frequency: Tensor, acquisition: Acquisition) -> Tensor:
         transfer = np.cos(2 * np.pi * k[..., None] * place) @ kernel
         return np.where(np.abs(k) <= nyquist, transfer**2, 0.0)
 
-    reach = math.ceil(a.slice_spacing / a.target_spacing)
-    aliases = sum(power(table + order / a.slice_spacing) for order in range(-reach, reach + 1))
+    reach = math.ceil(a.slice_spacing / a.target_spacing)  # of aliases; no frequency of the table is negative
+    aliases = sum(power(table + order / a.slice_spacing) for order in range(-reach, reach))
     left = 1 - power(table) / np.maximum(aliases, 1e-12)
     left = np.clip(left, 0, 1) * (1 - FLOOR) + FLOOR
     return torch.from_numpy(np.interp(frequency.abs().numpy(), table, left).astype(np.float32))

@@ -84,7 +84,7 @@ class RandLesiond(RandomizableTransform, MapTransform):
             if not plane[box].size:  # of a group, beyond the plane
                 continue
             weight = self._outline(y, x, diameter / 2, spacing.mean())
-            held = plane[box][weight > 0.5]
+            held = plane[box][weight > 0]
             if held.size and np.median(held) > TISSUE:  # a group may reach into the air
                 level = np.clip(np.median(held) + contrast, 0, 1)
                 weight *= self.R.uniform(0.5, 1)  # what it replaces shines through

@@ -127,18 +127,26 @@ def test_speeds_are_windows_and_others_are_refused_by_name():
         window_size("quick")
 
 
-def test_calls_that_exceed_a_gpus_memory_are_repeated_in_halves(caplog):
+TO_ONE = {n: [n] for n in range(7)}  # sizes of the calls, halved down to one window
+for n in range(2, 7):
+    TO_ONE[n] += TO_ONE[-(-n // 2)] + TO_ONE[n // 2]
+
+
+@pytest.mark.parametrize(
+    ("holds", "calls"), [(6, [11, 6, 5]), (3, [11, 6, 3, 3, 5, 3, 2]), (1, [11, *TO_ONE[6], *TO_ONE[5]])]
+)
+def test_calls_that_exceed_a_gpus_memory_are_repeated_in_halves(holds, calls, caplog):
     sizes = []
 
     def small_gpu(windows):
         sizes.append(len(windows))
-        if len(windows) > 3:
+        if len(windows) > holds:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return 2 * windows
 
     windows = torch.randn(11, 1, 4, 4)
     assert torch.equal(in_parts(small_gpu, windows), 2 * windows)
-    assert sizes == [11, 6, 3, 3, 5, 3, 2]
+    assert sizes == calls
     assert "does not hold 11 windows" in caplog.text
 
 
