@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from monai.data import MetaTensor
-from monai.transforms import CenterSpatialCrop
+from monai.transforms import CenterSpatialCrop, ResampleToMatch
 from scipy.optimize import least_squares
 
 from ..inputs.transforms import LoadScand
@@ -134,7 +134,7 @@ def calibrate(
         size[max(a for a in range(3) if a != axis)] = PLANES
         crop = CenterSpatialCrop(size)
         sharp: MetaTensor = crop(volume)  # type: ignore[assignment]  # MONAI: Tensor
-        guides = [_in_place(crop(LoadScand("g")({"g": one})["g"])) for one in item.get("guides", [])]  # type: ignore[arg-type]
+        guides = [in_place(LoadScand("g")({"g": one})["g"], sharp) for one in item.get("guides", [])]
         spacing = voxel_spacing(volume.affine)
         truth = sharp.as_tensor()[0]
         head = head_mask(truth)
@@ -211,8 +211,9 @@ def fitted(cases: Sequence[Case], thicknesses: Sequence[float]) -> Calibration:
     return replace(calibration, regions=fit_regions(volumes, [ratios[edge] for edge in filled]))
 
 
-def _in_place(guide: MetaTensor) -> Placed:
-    """A guide `(1, X, Y, Z)` that lies on the grid of the truth."""
+def in_place(guide: MetaTensor, truth: MetaTensor) -> Placed:
+    """A guide `(1, X, Y, Z)` on the grid of the truth, as the training takes it."""
+    guide = ResampleToMatch(padding_mode="zeros")(guide, truth)  # type: ignore[assignment]  # MONAI: Tensor
     scale = intensity_range(guide)
     unit = scale.to_unit(scale.tissue(guide.as_tensor().float()))
     return Placed(MetaTensor(unit, affine=guide.affine), np.eye(4), 1.0, 0.0, 0.0, "the guide")

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from monai.data import MetaTensor
 
 from scripts.method.calibration import BOXES, LEVELS, TYPICAL, scan_scale
 from scripts.method.error_pattern import ErrorPatternNetwork
 from scripts.method.losses import ErrorLoss
 from scripts.method.weights import load_weights, read_card
 from scripts.rebuild.rebuilder import Rebuilder
-from scripts.train.error_calibration import Case, fit_regions, fitted, left_out
+from scripts.train.error_calibration import Case, fit_regions, fitted, in_place, left_out
 from scripts.train.error_pairs import one_family
 from tests import nano
 from tests.config_files import ERROR, on_planes, raw
@@ -143,6 +144,17 @@ def test_a_person_of_the_training_tells_only_how_much_narrower_guided_intervals_
     shares = left_out([*held_out, *known], [3.0])
     assert len(shares["plain", 0]) == 2, "of held-out people alone"
     assert shares["guided", 0] == pytest.approx([np.mean(0.8 * errors <= 0.2 * np.quantile(errors, 0.9))], abs=0.01)
+
+
+def test_a_guide_on_another_grid_is_put_on_that_of_the_truth():
+    def ramp(count: int, edge: float) -> MetaTensor:
+        values = torch.arange(count).float()[None, :, None, None].expand(1, count, 20, 20) * edge
+        return MetaTensor(values, affine=torch.diag(torch.tensor([edge, 1.0, 1.0, 1.0], dtype=torch.float64)))
+
+    truth = ramp(20, 1.0)
+    placed, same = in_place(ramp(25, 0.8), truth), in_place(truth, truth)
+    torch.testing.assert_close(placed.volume[:, :19], same.volume[:, :19], atol=1e-5, rtol=0)
+    assert placed.volume.shape == truth.shape and torch.equal(placed.volume.affine, truth.affine)
 
 
 def test_regions_of_white_errors_are_found_to_gain_by_the_root_of_their_number():
