@@ -76,7 +76,6 @@ def register(fixed: MetaTensor, moving: MetaTensor, head: Tensor, start: np.ndar
         motion.SetMatrix(start[:3, :3].ravel().tolist(), 1e-6)
         motion.SetTranslation((start[:3, :3] @ centre[:3] + start[:3, 3] - centre[:3]).tolist())
     method = sitk.ImageRegistrationMethod()
-    method.SetNumberOfThreads(1)
     method.SetNumberOfWorkUnits(1)  # sums do not depend on the machine
     method.SetMetricAsMattesMutualInformation(BINS)
     method.SetMetricFixedMask(inside)

@@ -129,6 +129,15 @@ def test_gain_shading_and_what_is_beyond_the_head_do_not_change_likeness():
     assert likeness(one, on_grid(cut), np.eye(4), sharp) == pytest.approx(alone, abs=0.03), "without a face"
 
 
+@pytest.mark.parametrize("axis", range(3))
+def test_a_mirror_image_is_as_alike(axis):
+    """What the other foretells aside is looked at on both sides."""
+    one, other = person(), other_contrast(person())
+    alone = likeness(on_grid(one), on_grid(other), np.eye(4), np.zeros(3))
+    mirrored = likeness(on_grid(one.flip(axis)), on_grid(other.flip(axis)), np.eye(4), np.zeros(3))
+    assert mirrored == pytest.approx(alone, abs=1e-3)
+
+
 def test_another_part_of_the_head_is_not_alike_and_a_third_of_it_is():
     one, other = on_grid(person()), on_grid(other_contrast(person()))
     sharp = np.zeros(3)
