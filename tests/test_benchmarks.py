@@ -25,6 +25,7 @@ def test_each_says_how_it_is_called(name, capsys, monkeypatch):
     assert f"python -m benchmarks.{name} " in told and "usage:" in told
 
 
+@pytest.mark.slow
 def test_a_block_of_a_head_is_rebuilt_alone_and_in_air(tmp_path, write_nifti, phantom, capsys, monkeypatch):
     paths = [write_nifti(np.ascontiguousarray(phantom[:24, :24, :24]), name=f"{k}.nii.gz") for k in range(2)]
     kinds = zip(paths, ("train", "val"))
@@ -37,6 +38,7 @@ def test_a_block_of_a_head_is_rebuilt_alone_and_in_air(tmp_path, write_nifti, ph
     assert all(f"| val T1w | {share} |" in told for share in ("100%", "30%", "10%", "2%"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (SHARED / "segmenter").exists(), reason="the shared data are not here")
 def test_the_mesh_network_tells_tissues_of_a_t1w_scan_apart(tmp_path, monkeypatch):
     scan = nib.load(SHARED / "isotropic" / "uih-a_T1w.nii.gz").slicer[30:90, 60:120, 100:160]

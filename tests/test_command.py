@@ -130,6 +130,7 @@ def test_patterns_and_labels_may_be_several_and_of_any_letters(tmp_path, monkeyp
     assert {path.name for path in tmp_path.iterdir()} == {"$x.nii.gz", "b.nii.gz"}
 
 
+@pytest.mark.slow
 def test_from_another_folder_with_odd_names_and_hyphens(tmp_path):
     add(tmp_path / "$(touch gone) #1.nii.gz")
     words = ("$(touch gone) #1.nii.gz", "-o", "2024_01_15", "--slice-thickness", "4", "--report")

@@ -63,6 +63,7 @@ def test_a_thick_scan_comes_out_isotropic_and_in_place(tmp_path, write_nifti, ne
     assert abs(values.mean() - scan.mean()) < 0.25 * scan.mean(), "in the scan's own units"
 
 
+@pytest.mark.slow
 def test_a_series_comes_out_as_a_series_with_a_page(tmp_path, network):
     """Options as the command line gives them: true and names are text there."""
     series, out = save(tmp_path / "dicom", mr_slices(VOXELS)), tmp_path / "out"
@@ -98,6 +99,7 @@ def trained(tmp_path_factory, phantom):
     return folder, result
 
 
+@pytest.mark.slow
 def test_both_stages_train_by_one_command(trained):
     folder, result = trained
     assert result.returncode == 0, result.stderr[-3000:]
@@ -112,6 +114,7 @@ def test_both_stages_train_by_one_command(trained):
     assert re.search(r"psnr", result.stdout + result.stderr)
 
 
+@pytest.mark.slow
 def test_a_folder_goes_on_after_a_bad_scan_from_any_working_directory(trained, tmp_path, scan):
     """With the weights just trained. Two good scans share their name: neither result may take the other's place."""
     folder, result = trained

@@ -45,6 +45,7 @@ def modules_of(requirements):
     return found
 
 
+@pytest.mark.slow
 def test_all_but_the_paper_works_without_it_and_without_its_libraries():
     """Every module is imported, and every component of the three commands found."""
     absent = sorted(modules_of(PROJECT["optional-dependencies"]["paper"]))

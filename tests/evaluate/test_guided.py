@@ -62,6 +62,7 @@ def test_a_guide_is_drawn_sharp_or_thick_and_the_seed_gives_it_again():
     assert (thick.slice_axis, thick.slice_thickness) == (1, 6.0)
 
 
+@pytest.mark.slow
 def test_each_method_has_a_row_with_each_guide(rebuilder, tmp_path, refusal):
     volumes = head(tmp_path)
     by = {"local regression": local_regression, "DRIFT": partial(deployed, rebuilder=rebuilder)}

@@ -77,6 +77,7 @@ def test_a_case_by_hand(volumes, measured, tmp_path, profile):
     assert json.loads((tmp_path / "out" / "evaluation.json").read_text())["options"]["profile"] == profile
 
 
+@pytest.mark.slow
 def test_every_volume_thickness_and_method_is_a_row(volumes, measured, drift):
     methods = CUBIC | {
         name: partial(by_networks, network=drift, inferer=DriftInferer(roi_size=32, **steps), device="cpu")
@@ -247,6 +248,7 @@ def config(volumes, drift, tmp_path):
     return parser
 
 
+@pytest.mark.slow
 def test_the_command(config, volumes, tmp_path):
     (rows,) = config().get_parsed_content("run")
     assert list(rows["method"]) == ["nearest neighbour", "linear", "cubic spline", "stage 1", "DRIFT"]
@@ -266,6 +268,7 @@ def test_what_more_is_measured_is_asked_for(config, measured, refusal):
     assert "metrics is 'all': expected none" in found and "configs/paper/image_quality.yaml" in found
 
 
+@pytest.mark.slow
 def test_a_method_of_ones_own_is_one_entry(config, tmp_path, monkeypatch):
     """A function in a module of one's own, and the entry as docs/own.md shows it."""
     monkeypatch.syspath_prepend(tmp_path)

@@ -118,6 +118,7 @@ def test_label_maps_on_two_grids_are_refused(refusal, other):
     assert "expected one grid" in refusal(agreement, other, truth, "cubic spline of a.nii.gz")
 
 
+@pytest.mark.slow
 def test_the_evaluation_compares_what_is_segmented(command, write_nifti, tmp_path):
     """Of each method against the truth's, and a method that is the truth agrees."""
     sharp = head((30, 32, 40))

@@ -34,6 +34,7 @@ def test_the_first_stack_is_still_and_a_seed_gives_the_same_stacks():
     assert [Acquisition.of(thick).slice_axis for thick, _ in one] == [0, 1]
 
 
+@pytest.mark.slow
 def test_each_way_has_a_row_and_together_is_the_best(tmp_path, refusal):
     nib.save(nib.Nifti1Image(person().numpy(), AFFINE), tmp_path / "head.nii.gz")
     volume = {"label": str(tmp_path / "head.nii.gz"), "sharp_axes": (0, 1), "subject": "one", "contrast": "T1w"}
@@ -50,6 +51,7 @@ def test_each_way_has_a_row_and_together_is_the_best(tmp_path, refusal):
     assert json.loads((tmp_path / "out" / "evaluation.json").read_text())["options"]["stacks"] == 2
 
 
+@pytest.mark.slow
 def test_a_third_stack_lies_along_the_third_sharp_axis_and_gains_again(tmp_path):
     nib.save(nib.Nifti1Image(person().numpy(), AFFINE), tmp_path / "head.nii.gz")
     volume = {"label": str(tmp_path / "head.nii.gz"), "sharp_axes": (0, 1, 2), "subject": "one", "contrast": "T1w"}

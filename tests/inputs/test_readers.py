@@ -110,6 +110,7 @@ def test_an_image_that_a_host_has_loaded_passes_once_it_is_checked(refusal):
     assert "sheared" in refusal(load, image)
 
 
+@pytest.mark.slow
 def test_a_format_is_told_by_its_name_alone(refusal, tmp_path):
     """ITK would read a series of DICOM images, or whatever else, under this name."""
     pytest.importorskip("itk")

@@ -49,6 +49,7 @@ def test_residual_adds_the_input_and_no_parameter():
     torch.testing.assert_close(residual(x, c), x + plain(x, c))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("residual", [False, True])
 def test_torchscript_agrees_with_eager(residual):
     network = drift((8, 64), residual=residual)

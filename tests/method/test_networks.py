@@ -66,6 +66,7 @@ def test_small_has_the_papers_parameters():
     assert parameters(empty(paper.CHANNELS_SMALL)) == paper.PARAMETERS_SMALL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("channels", "expected"), [(paper.CHANNELS_LARGE, paper.GMACS_LARGE), (paper.CHANNELS_SMALL, paper.GMACS_SMALL)]
 )

@@ -230,6 +230,7 @@ def test_drift_takes_it_and_refines_its_rows(drift):
     close(drift(x, lengths(), euler_times(1), place), moved)
 
 
+@pytest.mark.slow
 def test_it_compiles(drift):
     stored = io.BytesIO()
     torch.jit.save(torch.jit.script(drift), stored)

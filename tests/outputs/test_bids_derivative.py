@@ -220,6 +220,7 @@ def test_error_maps_regions_and_scans_with_a_description_are_valid_too(dataset, 
     assert set(outcomes(out)) == {"complete already"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(VALIDATOR is None, reason="the BIDS validator is not installed: pip install bids-validator-deno")
 def test_a_derivative_within_its_dataset_leaves_that_valid(dataset, bundle):
     bundle(dataset, output_dir=str(dataset / "derivatives" / "drift"))

@@ -83,6 +83,7 @@ def test_record_summary_and_index_say_how_sure(head, able):
     assert "error bar (%)" in (able.out / "index.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_second_run_does_what_is_missing_or_otherwise_asked_and_no_more(head, able):
     able(head, error_map=True)
     able(head, error_map=True)
@@ -233,6 +234,7 @@ def test_dicom_gets_a_second_derived_series(series, able):
     assert len(list(first.glob("*.dcm"))) == len(list(first.with_name(f"{first.name}_error").glob("*.dcm")))
 
 
+@pytest.mark.slow
 def test_python_has_the_map_of_the_command(head, able, monkeypatch):
     able(head, error_map=True)
     from drift_mri import python

@@ -60,6 +60,7 @@ def spoil(folder):
     written(folder / "T1w.nii.gz", MetaTensor(smoothed(noise), affine=torch.from_numpy(centred(np.eye(3), CUBE))))
 
 
+@pytest.mark.slow
 def test_a_guide_that_is_found_is_in_list_record_and_summary(examination, guided_bundle, capsys):
     with pytest.raises(SystemExit):
         guided_bundle(examination, guide="auto", dry_run=True)
@@ -74,6 +75,7 @@ def test_a_guide_that_is_found_is_in_list_record_and_summary(examination, guided
     assert summary(guided_bundle.out)[0]["outcome"] == "complete already"
 
 
+@pytest.mark.slow
 def test_a_guide_that_does_not_fit_is_left_out_if_found_and_refused_if_named(examination, guided_bundle):
     spoil(examination)
     guided_bundle(examination, guide="auto")

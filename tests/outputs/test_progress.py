@@ -21,6 +21,7 @@ def scans(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_a_bar_for_the_cohort_and_one_for_the_scan_and_whole_lines(scans):
     screen, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (50, 200))

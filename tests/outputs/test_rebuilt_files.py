@@ -12,6 +12,7 @@ from tests.volumes import random_affine, texture
 STACK = np.diag([1.0, 1.0, 4.0, 1.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "others", "flips"),
     [({}, (1, 0), ((),)), ({"both_planes": False}, (1,), ((),)), ({"flips": True}, (1, 0), ((), (0,), (1,), (0, 1)))],

@@ -87,6 +87,7 @@ def test_one_stack_is_rebuilt_bit_for_bit_as_without(head, bundle):
     assert np.array_equal(nib.load(bundle.out / "again" / "t2_axial_sr.nii.gz").get_fdata(), alone)
 
 
+@pytest.mark.slow
 def test_the_stack_of_another_head_is_refused_by_name_or_left_out(head, bundle, log):
     files, write = head
     other = write("t2_coronal", stack_of(person(1), 1))
@@ -113,6 +114,7 @@ def test_without_simpleitk_stacks_are_refused_before_a_network_runs(head, bundle
     assert ran and len(results(bundle.out)) == 2, "one by one they need no registration"
 
 
+@pytest.mark.slow
 def test_a_stack_outside_of_the_dataset_of_the_first_is_named_by_its_path(head, bundle, tmp_path):
     files, _ = head
     (write(tmp_path / "ds") / "sub-01" / "anat").mkdir(parents=True)
@@ -142,6 +144,7 @@ def test_stacks_within_which_the_head_moved_are_refused_by_name():
         make_together("ab", [Rebuilt(one.measured, one.rebuilt) for one in stacks])
 
 
+@pytest.mark.slow
 def test_a_place_that_one_stack_shows_otherwise_is_in_record_and_warnings_and_marked_on_the_page(head, bundle):
     files, write = head
     files[1] = write("t2_sagittal", stack_of(with_lesion(person(), 0.6), 0))
@@ -173,6 +176,7 @@ def series_of(stack, number):
     ]
 
 
+@pytest.mark.slow
 def test_series_of_one_study_become_one_whose_sources_are_those_that_took_part(head, bundle, tmp_path):
     stacks = stack_of(person(), 2), stack_of(moved(person(), MOVE), 0), stack_of(person(1), 1)
     images = [series_of(stack, number) for number, stack in enumerate(stacks, 5)]

@@ -220,6 +220,7 @@ def test_reasons_keep_file_names_and_lose_folders(tmp_path):
     assert three == "<b>3_T2 skipped not DICOM"
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_a_heading_sorts_numbers_names_and_what_is_empty_last(tmp_path):
     given = {"s10": 0.5, "s9": 12, "s1": None, "t": 3}
@@ -242,6 +243,7 @@ def test_a_heading_sorts_numbers_names_and_what_is_empty_last(tmp_path):
         assert browser.evaluate("document.querySelector('[data-sort=time]').parentElement.ariaSort") == "descending"
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_an_index_fits_any_screen_and_breaks_no_planes_name(write_nifti, bundle, tmp_path):
     """On a telephone and where its layout changes, whatever is wide: names, voxels, numbers, words in warnings."""

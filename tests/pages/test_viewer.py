@@ -135,6 +135,7 @@ def test_a_scan_that_is_too_large_keeps_every_second_or_third_pixel_at_its_place
     assert steps == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_page_of_a_large_scan_is_below_20_megabytes_and_says_what_it_leaves_out(tmp_path):
     """Noise, which does not compress: 13 million voxels."""
     shape, affine = (290, 300, 10), np.diag([0.7, 0.7, 10.0, 1.0])

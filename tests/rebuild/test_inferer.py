@@ -101,6 +101,7 @@ def test_agreement_with_a_plain_loop(shape, overlap, steps, drift):
     assert (result - ((unit + 1) / 2 * (high - low) + low)).abs().max() > 1  # the network did something
 
 
+@pytest.mark.slow
 def test_the_spread_is_half_the_distance_of_both_families_and_changes_no_result(drift):
     image = noise_stack((12, 20, 6))
     plain, telling = (

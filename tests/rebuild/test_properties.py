@@ -141,6 +141,7 @@ def test_permuting_and_flipping_the_axes_does_the_same_to_the_result(stack, orde
     np.testing.assert_allclose(result.get_fdata(), values, atol=1e-4 * np.abs(values).max())
 
 
+@pytest.mark.slow
 @given(stacks(), st.floats(0.3, 2.0))
 @quick
 def test_gap_and_overlap_change_what_is_said_of_the_slices_and_not_where_they_lie(stack, ratio):

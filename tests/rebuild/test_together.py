@@ -51,6 +51,7 @@ def test_two_stacks_are_better_than_each_and_than_their_mean_and_lie_where_the_f
     assert in_head(back[1], stacks[1].rebuilt.as_tensor()) > 20, "in the place and the units of the second"
 
 
+@pytest.mark.slow
 def test_nothing_depends_on_where_the_floors_of_the_stacks_lie():
     stacks = [stack_of(person(), 0), stack_of(shading() * 2 * person(), 1)]
     raised = [Stack(one.measured + floor, one.rebuilt + floor) for one, floor in zip(stacks, (-300, 500))]
@@ -60,6 +61,7 @@ def test_nothing_depends_on_where_the_floors_of_the_stacks_lie():
     assert again.min() == -300, "and undershoot is what is below the first one's"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faulty", [0, 1])
 def test_a_blank_slice_costs_its_own_place_alone_which_the_other_stack_fills(faulty):
     truth = person()
@@ -78,6 +80,7 @@ def test_a_blank_slice_costs_its_own_place_alone_which_the_other_stack_fills(fau
     assert parts[faulty].moved_slices == ()
 
 
+@pytest.mark.slow
 def test_a_third_stack_gains_again():
     truth = person()
     stacks = [stack_of(truth, 0), stack_of(moved(truth, MOVE), 1), stack_of(moved(truth, np.linalg.inv(MOVE)), 2)]
@@ -200,6 +203,7 @@ def test_a_lesion_that_one_of_two_stacks_shows_is_said_with_its_place(brightness
         assert np.sign(odd.difference) == np.sign(brightness) and 0.1 < abs(odd.difference) < 0.4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", [0, 2])
 def test_of_three_stacks_the_one_that_shows_a_lesion_alone_is_named(odd):
     truth = person()

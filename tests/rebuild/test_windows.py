@@ -55,6 +55,7 @@ def test_air_keeps_its_input_and_costs_nothing():
     assert sum(call[0].numel() for call in network.calls) < unit.numel()
 
 
+@pytest.mark.slow
 def test_inside_the_box_nothing_depends_on_the_air_outside(drift):
     """The head alone, cut out by hand, gives the same."""
     image = head_in_air((24, 40, 9), (slice(9, 15), slice(18, 26), slice(4, 6)))

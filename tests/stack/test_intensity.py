@@ -57,6 +57,7 @@ def test_air_does_not_move_the_range(make, noise):
     assert intensity_range(filling(middle, 1, noise)) == pytest.approx(expected, rel=0.06, abs=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ljubljana-19_FLAIR", "ds002748-31_T1w", "uih-a_T1w"])
 @pytest.mark.skipif(not ISOTROPIC.exists(), reason="the shared data are not here")
 def test_air_does_not_move_the_range_of_a_real_scan(name):
@@ -73,6 +74,7 @@ def test_air_does_not_move_the_range_of_a_real_scan(name):
             assert intensity_range(filling(piece, share, noise)) == pytest.approx(expected, rel=0.02, abs=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.02, 0.05, 0.3])
 def test_a_hot_spot_in_a_small_head_in_noise_is_no_tissue(share):
     expected = intensity_range(filling(smooth_head(), share, 20.0))
@@ -313,6 +315,7 @@ def test_what_a_mask_left_at_zero_stays_and_the_brain_is_rebuilt_as_beside_air(c
     assert psnr((result * sd + mean)[inside][None, None], result_of.of_clean[inside][None, None]) > 40
 
 
+@pytest.mark.slow
 def test_a_dead_voxel_in_the_head_stays_one(clean, result_of):
     """It is dark to the networks, whatever its value, and its neighbours alone are theirs to change."""
     dead, black = slices(clean), slices(clean)
@@ -324,6 +327,7 @@ def test_a_dead_voxel_in_the_head_stays_one(clean, result_of):
     torch.testing.assert_close((expected - result)[~away], torch.full((5,), 1000.0), rtol=0, atol=1.0)
 
 
+@pytest.mark.slow
 def test_the_undershoot_of_splines_changes_nothing_else(clean, result_of):
     generator = torch.Generator().manual_seed(0)
     scan = slices(clean)
@@ -362,6 +366,7 @@ def test_what_is_not_negative_stays_so(clean, result_of, drift):
         assert (result >= 0).all() and (result == 0).any()
 
 
+@pytest.mark.slow
 def test_a_standardised_scan_keeps_its_negatives(clean, result_of):
     """Mean 0 and deviation 1; it comes out as the scan itself does, but for the unit and the deepest voxels."""
     mean, deviation = clean.as_tensor().mean(), clean.as_tensor().std()

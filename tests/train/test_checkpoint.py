@@ -108,6 +108,7 @@ def test_a_training_of_another_length_goes_on_where_both_had_one_rate_so_far(tmp
 LONGER = {"schedule::_target_": "scripts.train.handlers.warmup_stable_decay", "stage1_epochs": 4}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("run_id", "workers", "all_of_it", "before"),
     [("stage1", 1, LONGER, {**LONGER, "stage1_epochs": 3}), ("stage2", 0, {}, {})],

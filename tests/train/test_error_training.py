@@ -39,6 +39,7 @@ def trained(tmp_path_factory, dataset_dir):
     return bundle, folder
 
 
+@pytest.mark.slow
 def test_both_stages_stay_bit_for_bit(trained):
     _, folder = trained
     before, after = load(folder / "given.pt"), load(folder / "out" / "error.pt")
@@ -46,6 +47,7 @@ def test_both_stages_stay_bit_for_bit(trained):
     assert all(name.startswith("error.") for name in after.keys() - before.keys()) and len(after) > len(before)
 
 
+@pytest.mark.slow
 def test_it_learns(trained):
     """On slabs of its own kind its loss is below that of the best single number's start."""
     bundle, _ = trained
@@ -61,6 +63,7 @@ def test_it_learns(trained):
     assert after < before
 
 
+@pytest.mark.slow
 def test_a_pair_is_the_deployed_result_and_its_error(trained):
     bundle, _ = trained
     batch = next(iter(content(bundle, "train#trainer").data_loader))
@@ -75,6 +78,7 @@ def test_a_pair_is_the_deployed_result_and_its_error(trained):
     torch.testing.assert_close(error[:, 0], scale * (result - truth)[0].abs().as_tensor(), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_some_slabs_are_rebuilt_in_one_family_of_planes_and_the_others_tell_their_spread(trained):
     bundle, _ = trained
     batches, prepare = content(bundle, "train#trainer").data_loader, content(bundle, "prepare_batch")
@@ -83,6 +87,7 @@ def test_some_slabs_are_rebuilt_in_one_family_of_planes_and_the_others_tell_thei
     assert all(one.all() != alone and one.any() != alone for alone, one in known)
 
 
+@pytest.mark.slow
 def test_the_card_holds_the_calibration_of_people_who_were_held_out(trained):
     bundle, folder = trained
     found = read_card(folder / "out" / "error.pt").error_map

@@ -96,6 +96,7 @@ def test_share_of_ceta_pairs_is_the_papers_coverage(gap):
     assert abs(share - expected) < 3 * np.sqrt(expected * (1 - expected) / count) + 0.005
 
 
+@pytest.mark.slow
 def test_random_pairs_are_of_two_thicknesses_drawn_alike_and_leave_their_mean_distance_uncovered():
     draws = acquisitions(900, ceta_gap="random", plane=texture((4, 4)))
     extent = paper.MAX_THICKNESS - NATIVE

@@ -296,6 +296,7 @@ SLICES = {
 }
 
 
+@pytest.mark.slow
 def test_a_training_lowers_the_loss():
     """On squares, whose edges a network can learn to put where they are."""
     torch.manual_seed(0)
@@ -317,6 +318,7 @@ def test_a_training_lowers_the_loss():
     assert losses[-1] < 0.7 * losses[0]
 
 
+@pytest.mark.slow
 def test_one_command_trains_both_stages_and_makes_the_flow_one_step(tmp_path, dataset_dir):
     """Killed after stage 2, it goes on with the distillation."""
     options = {"patches_per_epoch": 8, "stage2_epochs": 2, "distil_epochs": 2, "distil_steps": 3}

@@ -9,6 +9,7 @@ from tests.processes import monai_bundle, stacked
 mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed: pip install '.[tracking]'")
 
 
+@pytest.mark.slow
 def test_both_stages_are_logged(tmp_path, write_nifti, phantom):
     for k in range(16):
         write_nifti(np.ascontiguousarray(phantom[k : k + 16, k : k + 20, k : k + 12]), name=f"data/sub-{k:02}.nii.gz")

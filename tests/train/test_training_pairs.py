@@ -96,6 +96,7 @@ def test_the_image_stays_the_degraded_label_through_flips_and_scales(cube):
     assert pairs > 0
 
 
+@pytest.mark.slow
 def test_patches_are_the_labels_planes_flipped_and_dimmed_above_the_air(cube):
     """Air becomes -1; a factor on the way to 1 leaves it there."""
     volume = np.asarray(nib.load(cube["label"]).dataobj)

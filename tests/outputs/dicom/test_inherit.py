@@ -135,6 +135,7 @@ def test_two_echoes_are_two_series_with_two_numbers(tmp_path, voxels, layout):
     assert len({i.SeriesInstanceUID for i in written}) == 2 and len({i.SOPInstanceUID for i in written}) == 12
 
 
+@pytest.mark.slow
 def test_parts_of_two_series_never_share_a_number(tmp_path, voxels):
     numbers = set()
     for number in (1, 2, 1001, 2001, 101001, 1999999):
@@ -149,6 +150,7 @@ def test_a_series_number_that_is_as_large_as_any_gives_one_that_dicom_takes(tmp_
     assert 0 < inherited(*read_headers(series), 999).SeriesNumber < 2**31
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2])
 def test_pixels_are_decoded_once_and_each_warning_is_told_once(tmp_path, voxels, bundle, log, count):
     images = mr_slices(voxels, SliceThickness=lambda k: 4 + (k == 0))
@@ -252,6 +254,7 @@ def test_names_in_other_alphabets_survive(tmp_path, voxels):
     assert derived(tmp_path, source)[2][0].PatientName == "Müller^Łucja"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not REAL.exists(), reason="the shared data are not here")
 def test_a_real_sagittal_series_with_gaps(tmp_path):
     (source,) = taken(REAL)
