@@ -73,7 +73,7 @@ def register(fixed: MetaTensor, moving: MetaTensor, head: Tensor, start: np.ndar
     centre = np.asarray(fixed.affine) @ [*((np.array(fixed.shape) - 1) / 2), 1]
     motion.SetCenter(centre[:3].tolist())
     if start is not None:
-        motion.SetMatrix(start[:3, :3].ravel().tolist(), 1e-6)
+        motion.SetMatrix(start[:3, :3].ravel().tolist())
         motion.SetTranslation((start[:3, :3] @ centre[:3] + start[:3, 3] - centre[:3]).tolist())
     method = sitk.ImageRegistrationMethod()
     method.SetNumberOfWorkUnits(1)  # sums do not depend on the machine
