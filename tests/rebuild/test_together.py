@@ -292,6 +292,14 @@ def test_measured_slices_move_a_volume_only_by_more_than_their_noise(noise, move
     assert torch.equal(reconciled(volume, [stack, stack], [part, part], stack.rebuilt), volume) != moves
 
 
+def test_a_volume_that_three_stacks_see_moves_no_farther_onto_one_than_where_two_do():
+    stack, seen = stack_of(person(), 0, noise=1.0), torch.ones(SHAPE)
+    part, volume = Part(np.eye(4), 1.0, 1.0, seen, seen), 1.05 * stack.rebuilt.as_tensor()
+    alone, two, three = (reconciled(volume, [stack], [part] * count, stack.rebuilt) for count in (1, 2, 3))
+    assert torch.equal(alone, volume), "where one sees it, it is that stack's"
+    assert torch.equal(two, three) and not torch.equal(two, volume)
+
+
 def test_what_lies_beyond_the_result_keeps_what_the_stack_itself_shows():
     truth, affine = person(), AFFINE.copy()
     affine[:3, 3] += AFFINE[:3, :3] @ [14, 0, 0]
