@@ -10,7 +10,7 @@ from scipy import ndimage
 
 from scripts.evaluate.metrics import psnr
 from scripts.rebuild.disputes import disputes
-from scripts.rebuild.gain import ONE_CONTRAST, gain_field
+from scripts.rebuild.gain import ONE_CONTRAST, gain_field, relation
 from scripts.rebuild.registration import ALIKE, angle_and_shift
 from scripts.rebuild.stacks import Part, Stack
 from scripts.rebuild.together import FLOOR, reconciled, together, trusted, unmeasured
@@ -137,6 +137,13 @@ def test_one_rising_curve_is_one_contrast_and_anything_else_takes_no_part(contra
     _, parts = together(stacks)
     assert parts[1].likeness > ALIKE and parts[1].belongs == one and (one or parts[1].share == 0)
     assert parts[1].relation > ONE_CONTRAST + 0.03 if one else parts[1].relation < ONE_CONTRAST - 0.05
+
+
+def test_what_shares_too_little_is_not_taken_for_one_contrast():
+    stack, few = stack_of(person(), 0), torch.zeros(SHAPE)
+    volume, few[20:24] = stack.rebuilt, 1
+    assert relation(volume, stack.head, volume.as_tensor(), torch.ones(SHAPE), 6.0) == pytest.approx(1)
+    assert relation(volume, stack.head, volume.as_tensor(), few, 6.0) == 0
 
 
 def without_air(volume, axis):
