@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import ndimage
 
-from scripts.train.lesions import RandLesiond
+from scripts.train.lesions import RandLesiond, _squared_distance
 
 GREY = 0.4
 
@@ -118,3 +118,23 @@ def test_a_vessels_edge_is_one_pixel_wide(edge):
         change, _ = vessel(seed, (edge, edge))
         shares.append(float((change > 1e-4).sum() / (change > change.max() / 2).sum()))
     assert np.median(shares) == pytest.approx(1 + edge / 2, rel=0.12)
+
+
+def test_vessels_lie_about_their_pixel_of_tissue():
+    """Their middle is anywhere within it: nowhere on the mean is not its own middle."""
+    plane = torch.zeros(1, 121, 101)
+    plane[0, 60, 50] = GREY
+    middles = []
+    for seed in range(600):
+        _, result = drawn(seed, plane=plane, most=1)
+        if (weight := (result - plane)[0].clamp(min=0)).sum() > 0.5:
+            middles.append(ndimage.center_of_mass(weight.numpy()))
+    assert len(middles) > 300
+    np.testing.assert_allclose(np.mean(middles, axis=0), [60, 50], atol=0.3)
+
+
+def test_the_distance_to_a_line_is_that_to_its_end_beyond_it():
+    y, x = np.ogrid[0:1, -4:16]
+    line = np.array([[3.0, 0.0], [3.0, 5.0], [3.0, 10.0]])
+    beyond = np.clip(np.arange(-4, 16) - 10, 0, None) + np.clip(-np.arange(-4, 16), 0, None)
+    np.testing.assert_allclose(_squared_distance(y, x, line)[0], 9 + beyond**2)
