@@ -315,7 +315,7 @@ def contrast_weights(
 class CachedVolumes(CacheDataset):
     """Volumes in memory, whose random transforms give plain tensors.
 
-    A patch needs no affine, and MONAI's record of it takes a third of the time that a patch takes.
+    A patch needs no affine, and MONAI's record of one takes much of the time that a patch takes.
 
     Args:
         data: of the volumes, as for `CacheDataset`.

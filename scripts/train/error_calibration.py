@@ -27,6 +27,7 @@ from ..stack.grid import voxel_spacing
 from ..stack.intensity import data_range, intensity_range
 from ..stack.tissue import head_mask
 from .simulation import simulate
+from .truth import THIN
 
 logger = logging.getLogger("drift")
 
@@ -119,7 +120,7 @@ def calibrate(
         inferer: the deployed one.
         device: of the network.
         volumes: items of `datasets.sharp_volumes` that no network was trained on.
-        trained: such items that networks were trained on. The guided ones are taken, see `Case`.
+        trained: such items that networks were trained on. Those are taken that have guides and are sharp, see `Case`.
         thicknesses: of the slices that are simulated, in mm.
         seed: of their noise, and of what is kept.
     """
@@ -127,19 +128,22 @@ def calibrate(
     generator, chance = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
     thicknesses = sorted(thicknesses)
     cases: list[Case] = []
-    for item in [*volumes, *(item for item in trained if "guides" in item)]:
+    guided = [item for item in trained if "guides" in item]
+    for item, known in [*((item, False) for item in volumes), *((item, True) for item in guided)]:
         volume = LoadScand("label")({"label": item["label"]})["label"]
+        spacing = voxel_spacing(volume.affine)
+        if known and spacing.max() > THIN:
+            continue
         axis = item["sharp_axes"][0]
         size = [-1, -1, -1]
         size[max(a for a in range(3) if a != axis)] = PLANES
         crop = CenterSpatialCrop(size)
         sharp: MetaTensor = crop(volume)  # type: ignore[assignment]  # MONAI: Tensor
         guides = [in_place(LoadScand("g")({"g": one})["g"], sharp) for one in item.get("guides", [])]
-        spacing = voxel_spacing(volume.affine)
         truth = sharp.as_tensor()[0]
         head = head_mask(truth)
         for group, thickness in enumerate(thicknesses):
-            for profile, ratio, noise in KINDS[:1] if item in trained else KINDS:
+            for profile, ratio, noise in KINDS[:1] if known else KINDS:
                 acquired = Acquisition.of_truth(
                     axis, truth.shape[axis], float(spacing[axis]), thickness, ratio * thickness, profile
                 )
@@ -156,14 +160,14 @@ def calibrate(
                     expected = expected_error(slices, result, rebuilt.spread, told, network, device)
                     score = ((result - truth).abs() / expected)[head].numpy()
                     scores.append(chance.choice(score, min(KEPT, len(score)), replace=False))
-                    for edge in BOXES if guide is None else ():
+                    for edge in BOXES if guide is None and not known else ():
                         errors, squares = (box_means(one, head, edge) for one in (result - truth, expected**2))
                         boxes[edge] = errors / np.sqrt(squares)
                 kept, *by_guides = scores
                 noisy, voxel = noise_share(slices, told), float(np.prod(spacing))
                 kind = f"profile {profile}, spacing {ratio:g}, noise {noise:g}"
                 about = (item["subject"], kind, group, ratio, noisy, voxel)
-                cases.append(Case(*about, kept, boxes, by_guides, trained=item in trained))
+                cases.append(Case(*about, kept, boxes, by_guides, trained=known))
                 below = ", guided ".join(f"{np.quantile(one, 0.9):.2f}" for one in scores)
                 logger.info(f"{item['label']}, {thickness:g} mm, {kind}: 90 % of scores are below {below}")
     for (kind, group), shares in left_out(cases, thicknesses).items():

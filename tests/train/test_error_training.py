@@ -1,5 +1,7 @@
 """The run `error` of `configs/error_map.yaml`: what it learns, leaves alone and writes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,13 +10,17 @@ from monai.data import MetaTensor
 from scripts.method.calibration import BOXES, LEVELS, TYPICAL, scan_scale
 from scripts.method.error_pattern import ErrorPatternNetwork
 from scripts.method.losses import ErrorLoss
-from scripts.method.weights import load_weights, read_card
+from scripts.method.networks import Drift, VelocityNetwork
+from scripts.method.slice_projection import SliceProjectionNetwork
+from scripts.method.weights import load_weights, read_card, write_card
+from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
-from scripts.train.error_calibration import Case, fit_regions, fitted, in_place, left_out
+from scripts.train.error_calibration import KINDS, Case, calibrate, fit_regions, fitted, in_place, left_out
 from scripts.train.error_pairs import one_family
 from tests import nano
 from tests.config_files import ERROR, on_planes, raw
-from tests.conftest import untrained
+from tests.conftest import CARD, untrained
+from tests.method.test_networks import perturb
 from tests.nano import content, load, random_weights
 
 SETTINGS = {
@@ -149,6 +155,24 @@ def test_a_person_of_the_training_tells_only_how_much_narrower_guided_intervals_
     shares = left_out([*held_out, *known], [3.0])
     assert len(shares["plain", 0]) == 2, "of held-out people alone"
     assert shares["guided", 0] == pytest.approx([np.mean(0.8 * errors <= 0.2 * np.quantile(errors, 0.9))], abs=0.01)
+
+
+@pytest.mark.slow
+def test_sharp_guided_volumes_of_the_training_calibrate_beside_held_out_people(write_nifti, phantom, tmp_path, log):
+    """One person is held out, without a guide; of three of the training one has none, and one lies in thick slices."""
+    network = Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8)), ErrorPatternNetwork())
+    network, path = perturb(network, scale=0.03), tmp_path / "weights.pt"
+    torch.save(network.state_dict(), path)
+    write_card(path, replace(CARD, guide_share=0.7))
+    sharp, thick = (str(write_nifti(phantom, np.diag([1, 1, n, 1.0]), f"{n}.nii.gz")) for n in (1, 2))
+    plain = {"label": sharp, "sharp_axes": (0, 1), "subject": "plain"}
+    learnt = [plain, *({**plain, "label": one, "subject": one, "guides": [sharp]} for one in (sharp, thick))]
+    inferer = DriftInferer(64, both_planes=True, spread=True, steps=1, deblocked=True)
+    calibrate(network, str(path), inferer, "cpu", [{**plain, "subject": "held out"}], learnt, [3.0, 5.0], 0)
+    found = read_card(path).error_map
+    assert len(found.people) == 1 and len(found.guided) == 2 and all(one > 0 for one in found.guided)
+    scans = [line for line in log.messages if "of scores" in line]
+    assert [", guided " in line for line in scans] == [False] * 2 * len(KINDS) + [True] * 2
 
 
 def test_a_guide_on_another_grid_is_put_on_that_of_the_truth():
