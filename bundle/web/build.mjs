@@ -26,7 +26,7 @@ const apart = {
 };
 /** @type {import("esbuild").BuildOptions} */
 const shared = { absWorkingDir: process.cwd(), bundle: true, format: "esm", target: "es2022", minify: true, legalComments: "linked", outdir: DIST, plugins: [apart] };
-await build({ ...shared, entryPoints: ["page/page.js", "page/worker.js"] });
+await build({ ...shared, entryPoints: ["page/page.js", "page/worker.js", "page/networks.js"] });
 for (const [from, to] of [...PARTS, ["node_modules/@niivue/dcm2niix/dist/dcm2niix.jpeg.wasm", "dcm2niix.jpeg.wasm"], ["page/style.css", "style.css"]]) {
   await cp(from, join(DIST, to));
 }
@@ -36,6 +36,6 @@ const names = (await readdir(DIST, { recursive: true, withFileTypes: true })).fi
 const files = names.map((one) => join(one.parentPath, one.name).slice(DIST.length)).sort();
 const hash = createHash("sha256");
 for (const name of files) hash.update(await readFile(join(DIST, name)));
-const facts = { files: files.filter((name) => !LATER.includes(name)), later: LATER, version: hash.digest("hex"), policy: POLICY };
+const facts = { files: files.filter((name) => !LATER.includes(name)), later: LATER, version: hash.digest("hex") };
 const banner = { js: `globalThis.BUILD = ${JSON.stringify(facts)};` };
 await build({ ...shared, entryPoints: ["page/service_worker.js"], format: "iife", banner });

@@ -3,7 +3,9 @@
 import { mkdir, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { parseArgs } from "node:util";
-import * as ort from "onnxruntime-web/wasm";
+import { isMainThread, parentPort, Worker } from "node:worker_threads";
+import { expose, wrap } from "comlink";
+import endpoint from "comlink/dist/esm/node-adapter.mjs";
 import { InputError } from "./errors.js";
 import { writeNifti } from "./inputs/nifti.js";
 import { readScan } from "./inputs/readers.js";
@@ -27,6 +29,12 @@ async function filesOf(path) {
   return Promise.all(paths.map(async (one) => ({ name: basename(one), bytes: new Uint8Array(await readFile(one)) })));
 }
 
+/** A number of threads. @type {(text: string) => number} */
+function threads(text) {
+  if (!/^[1-9]\d*$/.test(text)) throw new InputError(`threads is ${text}: expected 1 or more. Set it as in --threads 2.`);
+  return Number(text);
+}
+
 async function main() {
   const options = { slice_thickness: value, target_thickness: value, slice_axis: value, guide: value, threads: value };
   const { values, positionals } = parseArgs({ options, allowPositionals: true });
@@ -42,20 +50,25 @@ async function main() {
   const acquisition = settle(scan, given);
   for (const [name, [fact, from]] of Object.entries(facts(acquisition, scan.affine))) console.error(`${name}: ${fact} (${from})`);
   for (const warning of acquisition.warnings) console.error(`warning: ${scan.name}: ${warning}`);
-  ort.env.wasm.numThreads = Number(values.threads ?? 1);
-  const networks = loadNetworks(ort, async (name) => new Uint8Array(await readFile(new URL(`model/${name}`, import.meta.url))));
-  const guide = values.guide === undefined ? undefined : await place(await readScan(await filesOf(values.guide)), scan, acquisition, networks);
-  const result = await rebuild(scan, acquisition, networks, undefined, guide);
-  const record = describe(scan, acquisition, result, `Node ${process.version}, onnxruntime-web`, guide);
-  await mkdir(dirname(out), { recursive: true });
-  await writeFile(out, await writeNifti(result.volume, result.affine, scan.header));
-  await writeFile(out.replace(/\.nii(\.gz)?$/i, "") + ".json", `${JSON.stringify(record, null, 1)}\n`);
+  const workers = Array.from({ length: threads(values.threads ?? "1") }, () => new Worker(new URL(import.meta.url)));
+  const networks = workers.map((one) => /** @type {any} */ (wrap(endpoint(one))));
+  try {
+    const guide = values.guide === undefined ? undefined : await place(await readScan(await filesOf(values.guide)), scan, acquisition, networks);
+    const result = await rebuild(scan, acquisition, networks, undefined, guide);
+    const record = describe(scan, acquisition, result, `Node ${process.version}, onnxruntime-web`, guide);
+    await mkdir(dirname(out), { recursive: true });
+    await writeFile(out, await writeNifti(result.volume, result.affine, scan.header));
+    await writeFile(out.replace(/\.nii(\.gz)?$/i, "") + ".json", `${JSON.stringify(record, null, 1)}\n`);
+  } finally {
+    await Promise.all(workers.map((one) => one.terminate()));
+  }
 }
 
-try {
-  await main();
-} catch (error) {
-  const mistake = error instanceof InputError || (/** @type {any} */ (error)?.code ?? "").startsWith("ERR_PARSE_ARGS");
-  console.error(mistake ? `error: ${/** @type {Error} */ (error).message}` : error);
-  process.exitCode = 1;
-}
+const own = async (/** @type {string} */ name) => new Uint8Array(await readFile(new URL(`model/${name}`, import.meta.url)));
+if (isMainThread) {
+  await main().catch((error) => {
+    const mistake = error instanceof InputError || (error?.code ?? "").startsWith("ERR_PARSE_ARGS");
+    console.error(mistake ? `error: ${error.message}` : error);
+    process.exitCode = 1;
+  });
+} else expose(loadNetworks(import("onnxruntime-web"), own), endpoint(/** @type {import("node:worker_threads").MessagePort} */ (parentPort)));

@@ -93,7 +93,7 @@ interface Networks {
   stage1(given: Volume[], lengths: number[], rows: number[]): Promise<Float32Array>;
   modulation(thickness: number, target: number): Promise<Float32Array>;
   velocity(x: Float32Array, dims: number[], modulation: Float32Array): Promise<Float32Array>;
-  families(one: Volume, other: Volume, spacing: number[], sliceSpacing: number): Promise<Volume>;
+  families(one: Volume, other: Volume, spacing: number[], sliceSpacing: number): Promise<Float32Array>;
 }
 
 /** The emscripten module of dcm2niix, as far as it is used. */
@@ -107,4 +107,9 @@ declare module "*/dcm2niix.jpeg.js" {
     };
     callMain(given: string[]): number;
   }>;
+}
+
+/** Lets comlink speak to a thread of Node. */
+declare module "comlink/dist/esm/node-adapter.mjs" {
+  export default function endpoint(port: import("node:worker_threads").MessagePort | import("node:worker_threads").Worker): import("comlink").Endpoint;
 }

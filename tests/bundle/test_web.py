@@ -17,7 +17,7 @@ import drift_mri
 from scripts.stack.intensity import intensity_range
 from tests.corpus.dicom import dicom, moved, repeated, without
 from tests.corpus.given import turned
-from tests.corpus.nifti import one_voxel, patched, scaled, sform, shear
+from tests.corpus.nifti import SLOPE, one_voxel, patched, sform, shear
 from tests.dicom_files import ORIENTATIONS, mr_slices, save
 
 ROOT = Path(__file__).parents[2]
@@ -68,22 +68,27 @@ SPOT[14, 16, 3] = 2e5
 POCKET = HEAD.copy()
 POCKET[14, 16, 3] = 0  # in the head
 CASES = {  # voxels, affine, options
-    "axial": (HEAD, axial(), {}),
-    "an oblique stack": (HEAD, turned(), {}),
-    "coronal slices, flipped": (np.moveaxis(HEAD, 2, 1)[::-1], np.diag([-1.0, 4.0, 1.0, 1.0]), {}),
+    "an oblique stack with a raised floor": (HEAD + 300, turned(), {}),
+    "coronal slices, flipped, one missing": (
+        np.moveaxis(np.where(np.arange(7) == 3, 0, HEAD), 2, 1)[::-1],
+        np.diag([-1.0, 4.0, 1.0, 1.0]),
+        {},
+    ),
     "sagittal slices, oblique, two axes swapped": (HEAD.T, turned(spacing=(-5.0, 0.9, 0.9)), {}),
-    "a gap, and a spacing that is no multiple": (HEAD, axial(4.4, 0.9), {"slice_thickness": 3.3}),
-    "overlapping slices": (HEAD, axial(4.0), {"slice_thickness": 5.0}),
-    "a target of its own": (HEAD, axial(5.0), {"target_thickness": 1.2}),
-    "a raised floor": (HEAD + 300, axial(), {}),
+    "a hot spot, a gap, and a spacing that is no multiple": (SPOT, axial(4.4, 0.9), {"slice_thickness": 3.3}),
+    "overlapping slices, padded far below": (
+        np.where(np.arange(28)[:, None, None] < 3, -2000, HEAD),
+        axial(4.0),
+        {"slice_thickness": 5.0},
+    ),
+    "no air, and a target of its own": (HEAD[7:21, 8:24], axial(5.0), {"target_thickness": 1.2}),
     "standardised": ((HEAD - HEAD.mean()) / HEAD.std(), axial(), {}),
-    "masked": (np.where(HEAD > 150, HEAD, 0), axial(), {}),
-    "no air": (HEAD[7:21, 8:24], axial(), {}),
-    "a hot spot": (SPOT, axial(), {}),
     "standardised, then masked": (np.where(HEAD > 150, (HEAD - 500) / 100, 0), axial(), {}),
-    "padded far below": (np.where(np.arange(28)[:, None, None] < 3, -2000, HEAD), axial(), {}),
-    "a slice missing": (np.where(np.arange(7) == 3, 0, HEAD), axial(), {}),
-    "a slice three times as bright": (HEAD * np.where(np.arange(7) == 2, 3, 1), axial(), {}),
+    "masked, a slice three times as bright": (
+        np.where(HEAD > 150, HEAD, 0) * np.where(np.arange(7) == 2, 3, 1),
+        axial(),
+        {},
+    ),
     "a background of NaN": (np.where(POCKET > 150, HEAD, np.nan), axial(), {}),
     "three slices": (HEAD[:, :, 2:5], axial(6.0), {}),
     "larger than a window": (head((536, 16, 5)), axial(5.0), {}),
@@ -122,11 +127,12 @@ def test_node_makes_the_volume_and_the_record_that_python_makes(tmp_path, case):
     assert record["WeightsSHA256"] == json.loads((ROOT / "models" / "model.json").read_text())["sha256"]
 
 
+THIN = {"array": np.round(HEAD).astype(np.int16), "affine": np.eye(4)}  # comes back as it is read
 KINDS = {
-    "integers with a slope": scaled(0.37, -20, None),
-    "a negative slope": scaled(-0.5, 7, None),
-    "a slope of 0": scaled(0, 7, None),
-    "an sform of zeros": patched(sform(np.zeros((4, 4))), array=HEAD, affine=axial()),
+    "integers with a slope": patched((SLOPE, "2f", (0.37, -20)), **THIN),
+    "a negative slope": patched((SLOPE, "2f", (-0.5, 7)), **THIN),
+    "a slope of 0": patched((SLOPE, "2f", (0, 7)), **THIN),
+    "an sform of zeros": patched(sform(np.zeros((4, 4))), **THIN),
 }
 
 
@@ -138,23 +144,22 @@ def test_voxels_are_read_as_nibabel_reads_them(tmp_path, kind):
     assert_same(nib.load(out), drift_mri.rebuild(path, config=FLOAT32), nib.load(path).get_fdata())
 
 
-def test_the_thickness_is_the_sidecars(tmp_path):
+def test_the_thickness_is_the_sidecars_and_two_threads_make_one_result(tmp_path):
     path, out = tmp_path / "scan.nii", tmp_path / "scan_sr.nii.gz"
     nib.save(nib.Nifti1Image(HEAD, axial()), path)
     path.with_suffix(".json").write_text('{"SliceThickness": 3.5}')
-    assert in_node(path, out).returncode == 0
+    assert in_node(path, out, "--threads", 2).returncode == 0
     expected = drift_mri.rebuild(path, config=FLOAT32)
     record = json.loads((tmp_path / "scan_sr.json").read_text())
     assert record["Facts"] == json.loads(json.dumps(expected.record["Facts"]))
     assert_same(nib.load(out), expected, HEAD)
 
 
-@pytest.mark.parametrize("orientation", ["sagittal", "oblique"])
-def test_a_dicom_folder_is_read_as_python_reads_it(tmp_path, orientation):
+def test_a_dicom_folder_is_read_as_python_reads_it(tmp_path):
     out = tmp_path / "scan_sr.nii.gz"
     voxels = head().astype(np.uint16)
     voxels[:2] = 4095  # padding
-    save(tmp_path / "dicom", mr_slices(voxels, ORIENTATIONS[orientation], PixelPaddingValue=4095))
+    save(tmp_path / "dicom", mr_slices(voxels, ORIENTATIONS["oblique"], PixelPaddingValue=4095))
     done = in_node(tmp_path / "dicom", out)
     assert done.returncode == 0, done.stderr
     expected = drift_mri.rebuild(tmp_path / "dicom", config=FLOAT32)
@@ -188,6 +193,13 @@ def test_refusals_are_those_of_python_and_leave_nothing(tmp_path, kind):
     expected = f"error: {caught.value}".replace(str(path), path.name)
     assert done.stderr.splitlines()[-1] == expected
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("threads", ["0", "x"])
+def test_a_number_of_threads_is_one_or_more(tmp_path, threads):
+    done = in_node(patched()(tmp_path).source, tmp_path / "scan_sr.nii.gz", "--threads", threads)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f"error: threads is {threads}: expected 1 or more.")
 
 
 UNFIT = {

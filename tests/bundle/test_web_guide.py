@@ -1,10 +1,9 @@
 """A guide in the page's modules: placed by the headers, told from a stranger, used as Python uses it."""
 
 import os
+import re
 import shutil
 import subprocess
-import sys
-from dataclasses import replace
 
 import nibabel as nib
 import numpy as np
@@ -14,7 +13,6 @@ from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from scipy.ndimage import affine_transform, gaussian_filter
 
-from scripts.method.weights import read_card, save_weights
 from scripts.rebuild.guide import beside, fine_affine_of
 from scripts.rebuild.registration import likeness, resolution
 from scripts.stack.acquisition import Acquisition
@@ -28,18 +26,16 @@ SHAPE = (60, 64, 50)
 TURNED = np.array([[0.0, 0.8, 0.0, -22.3], [-0.1563, 0.0, 0.8863, -35.9], [0.8863, 0.0, 0.1563, -30.1], [0, 0, 0, 1]])
 
 
-def with_weights(folder, *options):
-    """The page's modules beside weights."""
-    shutil.copytree(WEB, folder, ignore=lambda _, names: {"node_modules", "model", "dist"} & set(names))
+def copied(folder):
+    """The page's modules and networks, in another folder; the command in there."""
+    shutil.copytree(WEB, folder, ignore=lambda _, names: {"node_modules", "dist"} & set(names))
     os.symlink(WEB / "node_modules", folder / "node_modules")
-    command = [sys.executable, WEB / "export.py", "--output", folder / "model", *options]
-    subprocess.run(command, check=True, capture_output=True)
     return folder / "rebuild.mjs"
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory):
-    return with_weights(tmp_path_factory.mktemp("program") / "web")
+def program(exported, tmp_path_factory):
+    return copied(tmp_path_factory.mktemp("program") / "web")
 
 
 @pytest.fixture(scope="module")
@@ -123,10 +119,10 @@ def test_the_page_takes_a_guide_and_refuses_one_of_another_head(tmp_path, progra
         assert record["Guide"]["Name"] == "same.nii.gz"
 
 
-def test_weights_that_know_no_guides_refuse_one(tmp_path, scans, python):
-    weights = tmp_path / "weights.pt"
-    save_weights(python[0], weights, replace(read_card(ROOT / "models" / "model.pt"), guide_share=0.0), torch.float32)
-    program = with_weights(tmp_path / "web", "--ckpt_path", weights)
+def test_weights_that_know_no_guides_refuse_one(tmp_path, exported, scans):
+    program = copied(tmp_path / "web")
+    constants = program.parent / "model" / "constants.js"
+    constants.write_text(re.sub('"guide_share":[0-9.]+', '"guide_share":0', constants.read_text()))
     command = [NODE, program, scans / "scan.nii.gz", tmp_path / "out.nii.gz", "--guide", scans / "same.nii.gz"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stderr.splitlines()[-1].startswith("error: these weights were trained without guides:")

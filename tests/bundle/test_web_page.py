@@ -70,7 +70,7 @@ class Page(Browser):
 
     def load(self):
         self("Page.navigate", url=self.address)
-        self.wait("document.documentElement.dataset.ready && crossOriginIsolated", 120)
+        self.wait("document.documentElement.dataset.ready && navigator.serviceWorker.controller !== null", 120)
 
     def wait(self, expression, seconds=300):
         """Until an expression is true; the page may be on its way to another."""

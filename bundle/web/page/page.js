@@ -2,10 +2,12 @@
 import { proxy, wrap } from "comlink";
 import { fromEvent } from "file-selector";
 import { Niivue } from "@niivue/niivue";
+import { thread } from "./threads.js";
 
 /** @type {(selector: string) => any} */
 const $ = (selector) => document.querySelector(selector);
 const fields = $("#scan").elements;
+const MOST_THREADS = 4; // each takes 0.2 GB
 const [PANELS, STACKED, GRID] = [["measured", "cubic", "rebuilt"], 1, 2];
 /** @type {Record<string, [number, number, number]>} */
 const KEYS = {
@@ -26,10 +28,9 @@ let result;
 /** @type {Niivue[]} */
 let views = [];
 
-/** The scan, read by a new worker. That is under this page's Content-Security-Policy: one from a blob inherits it. */
+/** The scan, read by a new worker. */
 function read() {
-  const code = `import ${JSON.stringify(new URL("worker.js", import.meta.url))};`;
-  const started = new Worker(URL.createObjectURL(new Blob([code], { type: "text/javascript" })), { type: "module" });
+  const started = thread("worker.js");
   [worker, tasks] = [started, wrap(started)];
   return new Promise((resolve, reject) => {
     started.onerror = reject;
@@ -110,7 +111,7 @@ function rebuild() {
   $("#result").hidden = true;
   return attempt("Loading the networks ...", 0, async () => {
     await settle();
-    const [begun, threads] = [performance.now(), crossOriginIsolated ? Math.min(navigator.hardwareConcurrency, 8) : 1];
+    const [begun, threads] = [performance.now(), Math.min(navigator.hardwareConcurrency, MOST_THREADS)];
     const progress = (/** @type {number} */ share) => {
       const seconds = ((performance.now() - begun) / 1000) * (1 / share - 1);
       const left = seconds < 90 ? `${Math.ceil(seconds)} s` : `${Math.round(seconds / 60)} min`;
@@ -186,9 +187,5 @@ $("#gpu").hidden = !("gpu" in navigator);
 if ("serviceWorker" in navigator) {
   await navigator.serviceWorker.register("service_worker.js");
   await navigator.serviceWorker.ready;
-  if (!crossOriginIsolated && !files.scan.length && !sessionStorage.reloaded) {
-    sessionStorage.reloaded = "once"; // for the headers that the service worker adds
-    location.reload();
-  }
 }
 document.documentElement.dataset.ready = "true";

@@ -1,13 +1,8 @@
-/** Keeps the page for use without a network, and gives its files the headers that threads need and that forbid to send. */
+/** Keeps the page for use without a network, and sends nothing. */
 
-/** @type {{files: string[], later: string[], version: string, policy: string}} written by build.mjs */
-const { files, later, version, policy } = /** @type {any} */ (globalThis).BUILD;
+/** @type {{files: string[], later: string[], version: string}} written by build.mjs */
+const { files, later, version } = /** @type {any} */ (globalThis).BUILD;
 const own = /** @type {any} */ (globalThis);
-const HEADERS = {
-  "Content-Security-Policy": policy,
-  "Cross-Origin-Opener-Policy": "same-origin",
-  "Cross-Origin-Embedder-Policy": "require-corp",
-};
 
 own.addEventListener("install", (/** @type {any} */ event) => {
   own.skipWaiting();
@@ -31,9 +26,7 @@ async function answer(request) {
     if (!found.ok) return Response.error();
     await cache.put(path, found.clone());
   }
-  const headers = new Headers(found.headers);
-  for (const [name, value] of Object.entries(HEADERS)) headers.set(name, value);
-  return new Response(found.body, { status: found.status, headers });
+  return found;
 }
 
 own.addEventListener("fetch", (/** @type {any} */ event) => event.respondWith(answer(event.request)));

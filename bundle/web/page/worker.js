@@ -1,24 +1,21 @@
 /** Reads and rebuilds a scan apart from the page, so that the page goes on answering. */
-import { expose } from "comlink";
+import { expose, wrap } from "comlink";
 import constants from "../model/constants.js";
 import { writeNifti } from "../inputs/nifti.js";
 import { readScan } from "../inputs/readers.js";
 import { describe, facts } from "../outputs/record.js";
 import { place } from "../rebuild/guide.js";
 import { rebuild } from "../rebuild/inferer.js";
-import { loadNetworks } from "../rebuild/networks.js";
 import { settle } from "../stack/acquisition.js";
 import { fineAffine } from "../stack/grid.js";
 import { intensityRange } from "../stack/intensity.js";
 import { cubic } from "../stack/interpolation.js";
+import { own, thread } from "./threads.js";
 
 /** @type {Scan} */
 let scan;
 /** @type {Acquisition} */
 let acquisition;
-
-/** A file of the page's own folder. @type {(name: string) => Promise<Uint8Array>} */
-const own = async (name) => new Uint8Array(await (await fetch(new URL(name, import.meta.url))).arrayBuffer());
 
 /** @type {(files: File[]) => Promise<Scan>} */
 async function scanOf(files) {
@@ -44,11 +41,11 @@ const tasks = {
 
   /** @type {(gpu: boolean, threads: number, guide: File[], progress: (share: number) => void) => Promise<object>} */
   async rebuild(gpu, threads, guide, progress) {
-    const ort = gpu ? await import("onnxruntime-web/webgpu") : await import("onnxruntime-web/wasm");
-    ort.env.wasm.numThreads = threads;
-    const networks = loadNetworks(ort, (name) => own(`model/${name}`), gpu ? "webgpu" : "wasm");
+    const workers = Array.from({ length: gpu ? 1 : threads }, () => thread("networks.js", gpu ? "webgpu" : "wasm"));
+    const networks = workers.map((one) => /** @type {any} */ (wrap(one)));
     const placed = guide.length ? await place(await scanOf(guide), scan, acquisition, networks) : undefined;
     const result = await rebuild(scan, acquisition, networks, progress, placed);
+    workers.forEach((one) => one.terminate());
     const device = `browser, onnxruntime-web on ${gpu ? "WebGPU" : `${threads} threads of the processor`}`;
     const spline = cubic(scan.volume, acquisition);
     return {

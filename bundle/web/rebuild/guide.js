@@ -16,7 +16,7 @@ const { BORDER } = constants.guide;
 const { ALIKE } = constants.registration;
 
 /** A guide beside the scan that it guides. One of thick slices is rebuilt first.
- * @type {(guide: Scan, scan: Scan, a: Acquisition, networks: Networks) => Promise<Guide>} */
+ * @type {(guide: Scan, scan: Scan, a: Acquisition, networks: Networks[]) => Promise<Guide>} */
 export async function place(guide, scan, a, networks) {
   refuse(
     !(constants.card.guide_share > 0),

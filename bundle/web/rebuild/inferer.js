@@ -9,7 +9,7 @@ import { AXES, crop, extremes, indexAlong, map, otherAxes, paste, reorder, zeros
 import { reconcile } from "./consistency.js";
 import { deblock } from "./deblocking.js";
 import { weighFamilies } from "./families.js";
-import { byWindows, planesPerCall, signalBox } from "./windows.js";
+import { byWindows, inTurns, signalBox } from "./windows.js";
 
 const LARGEST = 64e6; // voxels of a result: seven such volumes are in memory at once
 
@@ -17,7 +17,7 @@ const LARGEST = 64e6; // voxels of a result: seven such volumes are in memory at
  * Rebuilds one stack.
  * @param {Scan} scan
  * @param {Acquisition} a how it was acquired.
- * @param {Networks} networks
+ * @param {Networks[]} networks which compute side by side.
  * @param {(share: number) => void} [progress] gets the share of the planes that are done.
  * @param {Guide} [guide] in its place.
  * @returns {Promise<{volume: Volume, affine: Affine, steps: number, stepsSource: string}>}
@@ -41,7 +41,7 @@ export async function rebuild(scan, a, networks, progress = () => {}, guide) {
   };
 }
 
-/** Slices that are not constant -> the fine volume, in the scan's units. @type {(scan: Scan, a: Acquisition, networks: Networks, progress: (share: number) => void, guide?: Guide) => Promise<Volume>} */
+/** Slices that are not constant -> the fine volume, in the scan's units. @type {(scan: Scan, a: Acquisition, networks: Networks[], progress: (share: number) => void, guide?: Guide) => Promise<Volume>} */
 async function rebuildStack({ volume: measured, affine }, a, networks, progress, guide) {
   const whole = filled(measured, a.sliceAxis, a.missing);
   const scale = intensityRange(whole);
@@ -63,7 +63,7 @@ async function rebuildStack({ volume: measured, affine }, a, networks, progress,
 }
 
 /** The method: slices in [-1, 1] -> the volume on the fine grid.
- * @type {(thick: Volume, a: Acquisition, edges: number[], networks: Networks, progress: (share: number) => void, guide?: Guide) => Promise<Volume>} */
+ * @type {(thick: Volume, a: Acquisition, edges: number[], networks: Networks[], progress: (share: number) => void, guide?: Guide) => Promise<Volume>} */
 async function fine(thick, a, edges, networks, progress, guide) {
   const volume = nearest(thick, a);
   const box = signalBox(volume);
@@ -86,20 +86,17 @@ async function fine(thick, a, edges, networks, progress, guide) {
 }
 
 /** The box by the planes along an in-plane axis; slices, and if there is one the guide, its slices and its share are given.
- * @type {(given: Volume[], rows: number[], a: Acquisition, other: number, pixel: number, networks: Networks, count: (planes: number) => void) => Promise<Volume>} */
+ * @type {(given: Volume[], rows: number[], a: Acquisition, other: number, pixel: number, networks: Networks[], count: (planes: number) => void) => Promise<Volume>} */
 async function family(given, rows, a, other, pixel, networks, count) {
   const order = [3 - a.sliceAxis - other, a.sliceAxis, other];
   const lengths = [a.sliceThickness, a.targetSpacing, a.sliceSpacing, pixel];
   const views = given.map((volume) => reorder(volume, order));
   const [P, , W] = views[0].shape;
-  const [planes, perCall] = [zeros([P, rows.length, W]), planesPerCall(rows.length * W)];
-  for (let first = 0; first < P; first += perCall) {
-    const n = Math.min(perCall, P - first);
-    const parts = views.map(({ data, shape: [, H] }) => ({ data: data.subarray(first * H * W, (first + n) * H * W), shape: [n, H, W] }));
-    planes.data.set(await networks.stage1(parts, lengths, rows), first * rows.length * W);
-    count(n);
-  }
-  const modulation = await networks.modulation(a.sliceThickness, a.targetSpacing);
-  await byWindows(planes, (data, dims) => networks.velocity(data, dims, modulation), count);
+  const planes = zeros([P, rows.length, W]);
+  await inTurns(views, rows.length * W, networks, async (one, parts, first) => {
+    planes.data.set(await one.stage1(parts, lengths, rows), first * rows.length * W);
+    count(parts[0].shape[0]);
+  });
+  await byWindows(planes, await networks[0].modulation(a.sliceThickness, a.targetSpacing), networks, count);
   return reorder(planes, AXES.map((axis) => order.indexOf(axis)));
 }

@@ -2,19 +2,22 @@
 
 /**
  * Each is loaded when it is first used.
- * @param {typeof import("onnxruntime-web/wasm")} ort
+ * @param {Promise<typeof import("onnxruntime-web/wasm")>} runtime
  * @param {(name: string) => Promise<Uint8Array>} read the content of a file of `model/`.
  * @param {string} device "wasm" or "webgpu".
  * @returns {Networks}
  */
-export function loadNetworks(ort, read, device = "wasm") {
+export function loadNetworks(runtime, read, device = "wasm") {
   /** @type {Record<string, Promise<import("onnxruntime-web").InferenceSession>>} */
   const sessions = {};
-  const load = async (/** @type {string} */ name, /** @type {string} */ on) =>
-    ort.InferenceSession.create(await read(`${name}.onnx`), { executionProviders: [on] });
+  const load = async (/** @type {string} */ name, /** @type {string} */ on) => {
+    const { env, InferenceSession } = await runtime;
+    env.wasm.numThreads = 1; // networks side by side take all
+    return InferenceSession.create(await read(`${name}.onnx`), { executionProviders: [on] });
+  };
   const run = async (/** @type {string} */ name, /** @type {Record<string, Tensor>} */ inputs, on = "wasm") => {
-    const session = await (sessions[name] ??= load(name, on));
-    const made = Object.entries(inputs).map(([input, { data, shape }]) => [input, new ort.Tensor("float32", data, shape)]);
+    const [session, { Tensor }] = [await (sessions[name] ??= load(name, on)), await runtime];
+    const made = Object.entries(inputs).map(([input, { data, shape }]) => [input, new Tensor("float32", data, shape)]);
     const { result } = await session.run(Object.fromEntries(made));
     return /** @type {Float32Array} */ (await result.getData());
   };
@@ -31,9 +34,7 @@ export function loadNetworks(ort, read, device = "wasm") {
       const modulation = { data: given, shape: [1, given.length] };
       return run("velocity", { x: { data, shape }, modulation }, device);
     },
-    families: async (first, second, spacing, sliceSpacing) => {
-      const inputs = { first, second, spacing: vector(spacing), slice_spacing: vector([sliceSpacing]) };
-      return { data: await run("families", inputs), shape: first.shape };
-    },
+    families: (first, second, spacing, sliceSpacing) =>
+      run("families", { first, second, spacing: vector(spacing), slice_spacing: vector([sliceSpacing]) }),
   };
 }

@@ -28,8 +28,23 @@ function airBeside({ data }) {
   return dark / data.length < LEAST_AIR ? MARGIN : 0;
 }
 
-/** How many planes of this many pixels a call takes: few, so that they stay in the processor's cache. @type {(pixels: number) => number} */
-export const planesPerCall = (pixels) => Math.max(1, Math.floor(PIXELS_PER_CALL / pixels));
+/**
+ * The planes `(P, ...)` of volumes, few at a time, so that they stay in a processor's cache. Each of the networks takes
+ * the next ones when it is done with some; `work` gets it, the planes and the number of the first.
+ * @type {(volumes: Volume[], pixels: number, networks: Networks[], work: (one: Networks, planes: Volume[], first: number) => Promise<void>) => Promise<void>}
+ */
+export async function inTurns(volumes, pixels, networks, work) {
+  const [count, perCall] = [volumes[0].shape[0], Math.max(1, Math.floor(PIXELS_PER_CALL / pixels))];
+  const firsts = Array.from({ length: Math.ceil(count / perCall) }, (_, k) => k * perCall).values();
+  const some = (/** @type {Volume} */ { data, shape: [, h, w] }, /** @type {number} */ first) => {
+    const own = data.slice(first * h * w, (first + perCall) * h * w);
+    return { data: own, shape: [own.length / (h * w), h, w] };
+  };
+  const each = async (/** @type {Networks} */ one) => {
+    for (const first of firsts) await work(one, volumes.map((volume) => some(volume, first)), first);
+  };
+  await Promise.all(networks.map(each));
+}
 
 /** Where windows begin along an axis, as MONAI lays them. @type {(length: number, roi: number) => number[]} */
 function windowStarts(length, roi) {
@@ -44,17 +59,15 @@ function importance(h, w) {
 }
 
 /**
- * Planes through `sharpen`, whole or in windows; they are replaced by what it makes of them.
- * @type {(planes: Volume, sharpen: (data: Float32Array, dims: number[]) => Promise<Float32Array>, progress: (planes: number) => void) => Promise<void>}
+ * Planes through the velocity network, whole or in windows; they are replaced by what it makes of them.
+ * @type {(planes: Volume, modulation: Float32Array, networks: Networks[], progress: (planes: number) => void) => Promise<void>}
  */
-export async function byWindows(planes, sharpen, progress) {
-  const [[count, R, C], margin] = [planes.shape, airBeside(planes)];
+export async function byWindows(planes, modulation, networks, progress) {
+  const [[, R, C], margin] = [planes.shape, airBeside(planes)];
   const [H, W] = [R, C + 2 * margin].map((n) => Math.max(n, Math.min(roi_size, Math.ceil(n / BLOCK) * BLOCK)));
   const [h, w, top, left] = [Math.min(H, roi_size), Math.min(W, roi_size), (H - R) >> 1, ((W - C) >> 1) - margin];
-  const [weights, perCall] = [importance(h, w), planesPerCall(h * w)];
-  for (let first = 0; first < count; first += perCall) {
-    const n = Math.min(perCall, count - first);
-    const source = planes.data.subarray(first * R * C, (first + n) * R * C);
+  const weights = importance(h, w);
+  await inTurns([planes], h * w, networks, async (one, [{ data: source, shape: [n] }], first) => {
     const [wide, sum, total] = [zeros([n, H, W]), zeros([n, H, W]), zeros([n, H, W])];
     for (let k = 0; k < wide.data.length; k++) {
       const [plane, row, column] = [Math.floor(k / (H * W)), Math.floor(k / W) % H, k % W];
@@ -63,7 +76,7 @@ export async function byWindows(planes, sharpen, progress) {
     }
     for (const y of windowStarts(H, h)) {
       for (const x of windowStarts(W, w)) {
-        const sharp = await sharpen(crop(wide, [[0, n], [y, y + h], [x, x + w]]).data, [n, 1, h, w]);
+        const sharp = await one.velocity(crop(wide, [[0, n], [y, y + h], [x, x + w]]).data, [n, 1, h, w], modulation);
         for (let row = 0, k = 0; row < n * h; row++) {
           for (let at = (Math.floor(row / h) * H + y + (row % h)) * W + x, end = at + w; at < end; at++, k++) {
             sum.data[at] += weights[k % (h * w)] * sharp[k];
@@ -73,7 +86,7 @@ export async function byWindows(planes, sharpen, progress) {
       }
     }
     const own = [[0, n], [top, top + R], [left + margin, left + margin + C]];
-    source.set(crop(map(sum, (x, k) => x / total.data[k]), own).data);
+    planes.data.set(crop(map(sum, (x, k) => x / total.data[k]), own).data, first * R * C);
     progress(n);
-  }
+  });
 }
