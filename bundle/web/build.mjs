@@ -36,6 +36,7 @@ const names = (await readdir(DIST, { recursive: true, withFileTypes: true })).fi
 const files = names.map((one) => join(one.parentPath, one.name).slice(DIST.length)).sort();
 const hash = createHash("sha256");
 for (const name of files) hash.update(await readFile(join(DIST, name)));
-const facts = { files: files.filter((name) => !LATER.includes(name)), later: LATER, version: hash.digest("hex") };
+const later = files.filter((name) => name.includes("webgpu") || LATER.includes(name));
+const facts = { files: files.filter((name) => !later.includes(name)), later, version: hash.digest("hex") };
 const banner = { js: `globalThis.BUILD = ${JSON.stringify(facts)};` };
 await build({ ...shared, entryPoints: ["page/service_worker.js"], format: "iife", banner });

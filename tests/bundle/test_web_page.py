@@ -56,8 +56,8 @@ def server(exported):
 class Page(Browser):
     """The page in a browser."""
 
-    def __init__(self, folder, address, threads=2):
-        flags = [flag for flag in FLAGS if flag != "--disable-gpu"] + DRAWN_BY_THE_PROCESSOR
+    def __init__(self, folder, address, threads=2, flags=()):
+        flags = [flag for flag in FLAGS if flag != "--disable-gpu"] + DRAWN_BY_THE_PROCESSOR + list(flags)
         super().__init__(folder, 1400, 900, flags=flags)
         self.address, self.threads = address, threads
 
@@ -226,6 +226,19 @@ def test_a_scan_that_is_too_large_is_refused_before_it_fills_the_memory(page, tm
     page.click("[type=submit]")
     page.wait("!document.querySelector('#mistake').hidden")
     assert page.mistake().startswith("large.nii.gz: the result has 150 million voxels, at most 64 million")
+
+
+def test_webgpu_makes_the_volume_that_python_makes(server, tmp_path):
+    """On a processor, which draws as a graphics card would."""
+    path = written(tmp_path, np.random.default_rng(0).random((12, 13, 5)).astype(np.float32))
+    flags = "--enable-unsafe-webgpu --use-webgpu-adapter=swiftshader --enable-features=Vulkan".split()
+    with Page(tmp_path, server.address, flags=flags) as page:
+        assert page.drop(path) is None
+        page.evaluate("document.querySelector('[name=gpu]').checked = true")
+        page.rebuild()
+        result, record = page.save("scan")
+    assert "WebGPU" in record["Device"]
+    assert_same(result, drift_mri.rebuild(path, config=FLOAT32), nib.load(path).get_fdata())
 
 
 def test_nothing_is_sent_anywhere(page, server, tmp_path):

@@ -1,11 +1,13 @@
 /** Reads and rebuilds a scan apart from the page, so that the page goes on answering. */
 import { expose, wrap } from "comlink";
 import constants from "../model/constants.js";
+import { refuse } from "../errors.js";
 import { writeNifti } from "../inputs/nifti.js";
 import { readScan } from "../inputs/readers.js";
 import { describe, facts } from "../outputs/record.js";
 import { place } from "../rebuild/guide.js";
 import { rebuild } from "../rebuild/inferer.js";
+import { apart } from "../rebuild/networks.js";
 import { settle } from "../stack/acquisition.js";
 import { fineAffine } from "../stack/grid.js";
 import { intensityRange } from "../stack/intensity.js";
@@ -41,18 +43,25 @@ const tasks = {
 
   /** @type {(gpu: boolean, threads: number, guide: File[], progress: (share: number) => void) => Promise<object>} */
   async rebuild(gpu, threads, guide, progress) {
-    const workers = Array.from({ length: gpu ? 1 : threads }, () => thread("networks.js", gpu ? "webgpu" : "wasm"));
+    const workers = (gpu ? ["webgpu", "wasm"] : Array(threads).fill("wasm")).map((device) => thread("networks.js", device));
     const networks = workers.map((one) => /** @type {any} */ (wrap(one)));
-    const placed = guide.length ? await place(await scanOf(guide), scan, acquisition, networks) : undefined;
-    const result = await rebuild(scan, acquisition, networks, progress, placed);
-    workers.forEach((one) => one.terminate());
-    const device = `browser, onnxruntime-web on ${gpu ? "WebGPU" : `${threads} threads of the processor`}`;
-    const spline = cubic(scan.volume, acquisition);
-    return {
-      record: describe(scan, acquisition, result, device, placed),
-      rebuilt: await writeNifti(result.volume, result.affine, scan.header),
-      cubic: await writeNifti(spline, fineAffine(scan.affine, acquisition), scan.header),
-    };
+    try {
+      if (gpu) {
+        const difference = await apart([networks[0], networks.pop()]);
+        refuse(difference > 1e-3, "this graphics card computes something else than the processor. Rebuild without it.");
+      }
+      const placed = guide.length ? await place(await scanOf(guide), scan, acquisition, networks) : undefined;
+      const result = await rebuild(scan, acquisition, networks, progress, placed);
+      const device = `browser, onnxruntime-web on ${gpu ? "WebGPU" : `${threads} threads of the processor`}`;
+      const spline = cubic(scan.volume, acquisition);
+      return {
+        record: describe(scan, acquisition, result, device, placed),
+        rebuilt: await writeNifti(result.volume, result.affine, scan.header),
+        cubic: await writeNifti(spline, fineAffine(scan.affine, acquisition), scan.header),
+      };
+    } finally {
+      workers.forEach((one) => one.terminate());
+    }
   },
 };
 expose(tasks);

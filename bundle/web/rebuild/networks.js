@@ -13,7 +13,8 @@ export function loadNetworks(runtime, read, device = "wasm") {
   const load = async (/** @type {string} */ name, /** @type {string} */ on) => {
     const { env, InferenceSession } = await runtime;
     env.wasm.numThreads = 1; // networks side by side take all
-    return InferenceSession.create(await read(`${name}.onnx`), { executionProviders: [on] });
+    const options = { executionProviders: [on], graphOptimizationLevel: /** @type {const} */ ("basic") }; // export.py has done the rest
+    return InferenceSession.create(await read(on === "webgpu" ? `webgpu/${name}.onnx` : `${name}.onnx`), options);
   };
   const run = async (/** @type {string} */ name, /** @type {Record<string, Tensor>} */ inputs, on = "wasm") => {
     const [session, { Tensor }] = [await (sessions[name] ??= load(name, on)), await runtime];
@@ -37,4 +38,14 @@ export function loadNetworks(runtime, read, device = "wasm") {
     families: (first, second, spacing, sliceSpacing) =>
       run("families", { first, second, spacing: vector(spacing), slice_spacing: vector([sliceSpacing]) }),
   };
+}
+
+/** The largest difference between networks, of a plane in [-1, 1]. @type {(networks: [Networks, Networks]) => Promise<number>} */
+export async function apart(networks) {
+  const image = { data: Float32Array.from({ length: 640 }, (_, k) => Math.sin(k)), shape: [1, 10, 64] };
+  const rows = Array.from({ length: 48 }, (_, k) => (k * 9) / 47);
+  const whole = async (/** @type {Networks} */ one) =>
+    one.velocity(await one.stage1([image], [5, 1, 5, 1], rows), [1, 1, 48, 64], await one.modulation(5, 1));
+  const [a, b] = await Promise.all(networks.map(whole));
+  return a.reduce((most, x, k) => Math.max(most, Math.abs(x - b[k]) || 0), 0) + +!b.every(Number.isFinite);
 }
