@@ -4,7 +4,7 @@
 
 Stage 1, the velocity's step and its modulation are three files: the modulation is computed once for a scan. Stage 1
 with a guide is a fourth, where weights know guides. Their weights stay in the half precision of the weights file.
-Networks on planes are there a second time, in `webgpu/`: onnxruntime's WebGPU gives wrong results of `with_fewer_products`.
+Networks on planes are there a second time, in `webgpu/`: `with_fewer_products` comes out wrong on onnxruntime's WebGPU.
 """
 
 from __future__ import annotations
