@@ -150,18 +150,12 @@ def test_every_scan_is_done_once_though_a_worker_is_killed(scans, cluster, tmp_p
     assert [row["outcome"] for row in table(folder)] == ["failed"] + 6 * ["complete already"], said
 
 
-@pytest.mark.parametrize(
-    ("typed", "words"),
-    [
-        (("--input", "absent.nii.gz"), "absent.nii.gz does not exist"),
-        (("--input", ".", "--slice_thicknes", "3"), "--slice_thicknes is no option. Did you mean --slice_thickness?"),
-    ],
-)
-def test_a_mistake_is_told_in_one_line_before_any_cluster_is_sought(typed, words, tmp_path):
-    process = start(ROOT / "bundle" / "ray_cohort.py", *typed, cwd=tmp_path)
+def test_a_mistake_is_told_in_one_line_before_any_cluster_is_sought(tmp_path):
+    process = start(ROOT / "bundle" / "ray_cohort.py", "--input", ".", "--slice_thicknes", "3", cwd=tmp_path)
     said, _ = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 1 and "Traceback" not in said
-    assert len(lines := [line for line in said.splitlines() if line.startswith("error: ")]) == 1 and words in lines[0]
+    (line,) = (line for line in said.splitlines() if line.startswith("error: "))
+    assert "--slice_thicknes is no option. Did you mean --slice_thickness?" in line
 
 
 def test_a_dry_run_lists_the_scans_and_starts_no_cluster(tmp_path):
