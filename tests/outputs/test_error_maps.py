@@ -19,7 +19,7 @@ from scripts.outputs.error_maps import regions_on, write_regions
 from scripts.rebuild.error_map import ErrorMaps
 from tests.cohort_files import AXIAL, outcomes, record, summary
 from tests.config_files import ERROR, on_planes
-from tests.conftest import CARD
+from tests.fixtures import CARD
 from tests.method.test_error_pattern import CALIBRATION, with_error
 from tests.volumes import smooth_head
 

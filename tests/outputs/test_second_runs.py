@@ -15,7 +15,7 @@ from scripts.inputs.transforms import SettleAcquisitiond
 from scripts.method.weights import write_card
 from scripts.outputs.record import complete, state
 from tests.cohort_files import AXIAL, nan_scan, outcomes, record, summary, texture
-from tests.conftest import CARD
+from tests.fixtures import CARD
 from tests.pages.test_page import pictures
 
 

@@ -17,7 +17,7 @@ from scripts.rebuild.rebuilt import Rebuilt
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import IntensityRange, intensity_range
 from scripts.stack.interpolation import interpolate
-from tests.conftest import random_network, untrained
+from tests.fixtures import random_network, untrained
 from tests.method.test_networks import perturb
 from tests.volumes import scan_of, smooth_head
 

@@ -17,7 +17,7 @@ from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
 from scripts.stack.interpolation import interpolate
 from scripts.stack.tissue import head_mask
-from tests.conftest import ROOT
+from tests.config_files import ROOT
 from tests.volumes import head, scan_of, smooth_head
 
 ISOTROPIC = ROOT.parent / "shared" / "data" / "isotropic"

@@ -11,7 +11,7 @@ from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
-from tests.conftest import random_network
+from tests.fixtures import random_network
 from tests.rebuild.test_inferer import Pointwise
 from tests.volumes import head, indices, place, random_affine, scan_of
 

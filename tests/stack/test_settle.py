@@ -14,7 +14,7 @@ from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
-from tests.conftest import CARD
+from tests.fixtures import CARD
 from tests.volumes import indices, place, random_affine, texture
 
 AXIAL = np.diag([1.0, 1.0, 5.0, 1.0])
