@@ -5,11 +5,12 @@ from importlib import import_module
 
 os.environ["OMP_NUM_THREADS"] = "1"  # small tensors: threads only wait for each other; here, before torch counts them
 
-LONGEST = [f"test_{name}" for name in "container experiments ray label deploy node baselines zoo pack".split()]
+SLOW = "container experiments ray label deploy node baselines zoo pack"
+LONGEST = [f"test_{name}" for name in f"{SLOW} end_to_end training input_corpus".split()]
 
 
 def pytest_collection_modifyitems(items):
-    """Files that take minutes come first: at the end one of them would leave the other workers idle."""
+    """Files that take long come first: at the end one of them would leave the other workers idle."""
     items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
 
 
