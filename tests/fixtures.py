@@ -120,23 +120,17 @@ def write_nifti(tmp_path):
 @pytest.fixture(scope="session")
 def tiny_weights(tmp_path_factory):
     """A file of `random_network`, and its card."""
-    path = tmp_path_factory.mktemp("weights") / "model.pt"
-    torch.save(random_network().state_dict(), path)
+    torch.save(random_network().state_dict(), path := tmp_path_factory.mktemp("weights") / "model.pt")
     write_card(path, CARD)
     return path
 
 
-LOADED: dict = {}
-
-
-def load_once(config, weights):
-    """Takes the network that another run loaded from the same files: loading takes two thirds of a tiny run."""
-    if weights.is_file() and weights.with_suffix(".json").is_file():
-        files = sha256([weights, weights.with_suffix(".json")])
-        of = files, *(repr(config[name]) for name in ("device", "network_def", "weights", "network"))
-        if of not in LOADED:
-            LOADED[of] = config.get_parsed_content("network")
-        config["network"] = LOADED[of]
+def load_once(config, weights, loaded={}):  # noqa: B006  # those of other runs
+    """Takes the network that a run before loaded from the same files: loading takes two thirds of a tiny run."""
+    files = [weights, weights.with_suffix(".json")]
+    if all(path.is_file() for path in files):
+        of = (sha256(files), *(repr(config[name]) for name in ("device", "network_def", "weights", "network")))
+        config["network"] = loaded[of] = loaded.get(of) or config.get_parsed_content("network")
 
 
 @pytest.fixture

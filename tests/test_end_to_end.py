@@ -1,7 +1,4 @@
-"""The commands that people type, each in its own process, on real small files.
-
-What needs a process stands here and not beside what it is of: in one file it needs one server (tests/processes.py).
-"""
+"""The commands that people type, each in its own process: in one file, so that one server (processes.py) does."""
 
 import csv
 import json
@@ -73,15 +70,8 @@ def drift_mri(*arguments, folder):
     return run(*DRIFT_MRI, *arguments, cwd=folder, PYTHONPATH=ROOT)
 
 
-def test_a_dry_run_for_programs_is_all_of_standard_output(tmp_path):
-    add(tmp_path / "a.nii.gz")
-    add(tmp_path / "b_mask.nii.gz")
-    done = drift_mri(".", "-o", "out", "--dry_run", "json", folder=tmp_path)
-    assert [row["what"] for row in json.loads(done.stdout)] == ["will rebuild", "will skip"], done.stderr
-
-
-def test_a_console_without_utf_8_and_names_with_control_characters(tmp_path):
-    """The table and the log spell out what the console cannot show, or must not obey."""
+def test_a_dry_run_for_programs_is_all_of_standard_output_and_a_console_gets_what_it_can_show(tmp_path):
+    """The table and the log spell out what a console without UTF-8 cannot show, and what it must not obey."""
     for name in ("M\u00fcller \u8133.nii.gz", "a\x1b[2J\x07.nii.gz"):
         add(tmp_path / name)
     add(tmp_path / "b\x1b[2J_mask.nii.gz")
@@ -89,6 +79,8 @@ def test_a_console_without_utf_8_and_names_with_control_characters(tmp_path):
     assert done.returncode == 0, done.stderr
     assert r"M\xfcller \u8133.nii.gz" in done.stdout and r"a\x1b[2J\x07.nii.gz" in done.stdout
     assert "skipped" in done.stdout + done.stderr and "\x1b" not in done.stdout + done.stderr
+    done = drift_mri(".", "-o", "out", "--dry_run", "json", folder=tmp_path)
+    assert [row["what"] for row in json.loads(done.stdout)] == ["will rebuild"] * 2 + ["will skip"], done.stderr
 
 
 MINE = """

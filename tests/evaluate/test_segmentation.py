@@ -20,7 +20,6 @@ from tests.volumes import head, random_affine
 
 BEGIN = """
 import sys
-
 image, labels = sys.argv[sys.argv.index("--i") + 1], sys.argv[sys.argv.index("--o") + 1]
 """
 THRESHOLD = """

@@ -228,9 +228,7 @@ def test_dicom_gets_a_second_derived_series(series, able):
     assert rebuilt.FrameOfReferenceUID == width.FrameOfReferenceUID
     assert width.SeriesDescription.endswith("error bar") and width.SeriesNumber == rebuilt.SeriesNumber + 500
     held = pydicom.pixels.apply_rescale(width.pixel_array, width)
-    assert max(one.pixel_array.max() for one in widths) > 50_000, (
-        "a slope of its own: the scan's would leave a few values"
-    )
+    assert max(one.pixel_array.max() for one in widths) > 50_000, "a slope of its own: the scan's leaves few values"
     assert 0 < np.median(held) < np.median(rebuilt.pixel_array)
     assert "90%" in width.DerivationDescription and "WindowCenter" not in width
     assert len(images) == len(widths)

@@ -160,9 +160,7 @@ def test_a_person_of_the_training_tells_only_how_much_narrower_guided_intervals_
 @pytest.mark.slow
 def test_sharp_guided_volumes_of_the_training_calibrate_beside_held_out_people(write_nifti, phantom, tmp_path, log):
     """One person is held out, without a guide; of three of the training one has none, and one lies in thick slices."""
-    network = Drift(
-        SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8), width=8), ErrorPatternNetwork()
-    )
+    network = Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8), 8), ErrorPatternNetwork())
     network, path = perturb(network, scale=0.03), tmp_path / "weights.pt"
     torch.save(network.state_dict(), path)
     write_card(path, replace(CARD, guide_share=0.7))
