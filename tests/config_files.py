@@ -38,7 +38,7 @@ def on_planes(*channels, error=None):
     """`network_def` of the paper's kind, which the fixtures' weights have."""
     kind = "scripts.method.networks."
     apn = {"_target_": kind + "AnatomicalProjectionNetwork", "channels": list(channels), "residual": True}
-    velocity = {"_target_": kind + "VelocityNetwork", "channels": list(channels)}
+    velocity = {"_target_": kind + "VelocityNetwork", "channels": list(channels), "width": 8}
     return {"_target_": kind + "Drift", "apn": apn, "velocity": velocity, "error": error}
 
 

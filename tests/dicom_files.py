@@ -180,7 +180,7 @@ def assert_same_in_space(voxels, affine, other, other_affine, tolerance=0.01):
         np.testing.assert_allclose(affine[:3] @ [*index, 1], other_affine[:3] @ [*there, 1], atol=tolerance)
 
 
-def rebuilt(volume, spacing=0.94, overshoot=0.0):
+def rebuilt(volume, spacing=2.2, overshoot=0.0):
     """A stand-in for a rebuilt volume: nearest slices on a fine grid, some voxels beyond the range."""
     thick = volume.array.shape[2]
     fine = grid.fine_count(thick, volume.slice_spacing, spacing)

@@ -10,7 +10,7 @@ from monai.bundle import ConfigWorkflow
 from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
 from scripts.method.weights import write_card
 from tests.config_files import CONFIGS, ON_PLANES, ROOT, on_planes
-from tests.conftest import CARD
+from tests.fixtures import CARD
 
 TRAINERS = {"stage1": "train#trainer", "stage2": "stage2#trainer"}
 SETTINGS = {
@@ -109,7 +109,7 @@ def run_stage(output_dir, dataset_dir, run_id, stop_after=None, **overrides):
 def network(seed=0):
     """The network of `SETTINGS`."""
     torch.manual_seed(seed)
-    return Drift(AnatomicalProjectionNetwork((8, 16), True), VelocityNetwork((8, 16)))
+    return Drift(AnatomicalProjectionNetwork((8, 16), True), VelocityNetwork((8, 16), width=8))
 
 
 def load(path):
@@ -134,7 +134,7 @@ def planes_seen(network):
 
 def random_weights(path, channels=(4, 8)):
     torch.manual_seed(0)
-    network = Drift(AnatomicalProjectionNetwork(channels, residual=True), VelocityNetwork(channels))
+    network = Drift(AnatomicalProjectionNetwork(channels, residual=True), VelocityNetwork(channels, width=8))
     torch.nn.init.normal_(network.velocity.unet.conv_out.weight, std=0.005)
     torch.save(network.state_dict(), path)
     write_card(path, CARD)

@@ -1,6 +1,5 @@
 """`drift-mri`: what it takes, what it refuses, and that the configs know every option."""
 
-import json
 import re
 from pathlib import PurePosixPath
 
@@ -11,12 +10,7 @@ from monai.bundle import ConfigParser
 from drift_mri import __version__
 from drift_mri.command import OPTIONS, PATHS, PATTERNS, UNNEEDED, main, overrides, parser, table
 from tests.cohort_files import add
-from tests.processes import DRIFT_MRI, ROOT, fresh, run
-
-
-def drift_mri(*arguments, folder):
-    """The command in another folder, as from a shell."""
-    return run(*DRIFT_MRI, *arguments, cwd=folder, PYTHONPATH=ROOT)
+from tests.processes import DRIFT_MRI, ROOT, fresh
 
 
 def test_every_option_is_one_of_the_config():
@@ -106,13 +100,6 @@ def test_a_scan_may_follow_the_dry_run():
         assert (given.input, given.dry_run) == (["a.nii"], value)
 
 
-def test_a_dry_run_for_programs_is_all_of_standard_output(tmp_path):
-    add(tmp_path / "a.nii.gz")
-    add(tmp_path / "b_mask.nii.gz")
-    done = drift_mri(".", "-o", "out", "--dry_run", "json", folder=tmp_path)
-    assert [row["what"] for row in json.loads(done.stdout)] == ["will rebuild", "will skip"], done.stderr
-
-
 def test_patterns_and_labels_may_be_several_and_of_any_letters(tmp_path, monkeypatch, capfd):
     words = "a -o out --include $x @y --include *.nii --exclude %z --participant_label 01 sub-02".split()
     given = overrides(parser().parse_args(words))
@@ -142,52 +129,3 @@ def test_from_another_folder_with_odd_names_and_hyphens(tmp_path):
     assert result.shape == (8, 9, 30)
     assert "Warning" not in done.stderr and not (tmp_path / "gone").exists()
     assert {path.name for path in tmp_path.iterdir()} == {"$(touch gone) #1.nii.gz", "2024_01_15"}
-
-
-def test_a_console_without_utf_8_and_names_with_control_characters(tmp_path):
-    """The table and the log spell out what the console cannot show, or must not obey."""
-    for name in ("M\u00fcller \u8133.nii.gz", "a\x1b[2J\x07.nii.gz"):
-        add(tmp_path / name)
-    add(tmp_path / "b\x1b[2J_mask.nii.gz")
-    done = run(*DRIFT_MRI, ".", "-o", "out", "--dry_run", cwd=tmp_path, PYTHONPATH=ROOT, PYTHONIOENCODING="ascii")
-    assert done.returncode == 0, done.stderr
-    assert r"M\xfcller \u8133.nii.gz" in done.stdout and r"a\x1b[2J\x07.nii.gz" in done.stdout
-    assert "skipped" in done.stdout + done.stderr and "\x1b" not in done.stdout + done.stderr
-
-
-MINE = """
-network_def: {_target_: mine.Mine}
-network: {_target_: scripts.method.weights.deployed, network: '@network_def', device: '@device'}
-"""
-
-
-OWN_NETWORK = """
-from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
-
-print("mine is asked")
-
-
-def Mine():
-    return Drift(AnatomicalProjectionNetwork((4, 8), residual=True), VelocityNetwork((4, 8)))
-"""
-
-
-def test_a_network_of_ones_own_runs_by_a_config(tmp_path):
-    """So does a module that lies beside it. A name that it misspells is refused."""
-    add(tmp_path / "a.nii.gz")
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "mine.yaml").write_text(MINE)
-    (tmp_path / "own" / "mine.py").write_text(OWN_NETWORK)
-    done = drift_mri("a.nii.gz", "-o", "out", "--config", "own/mine.yaml", folder=tmp_path)
-    assert done.returncode == 0 and "mine is asked" in done.stdout, done.stderr
-    assert (tmp_path / "out" / "a_sr.nii.gz").is_file()
-    (tmp_path / "own" / "mine.yaml").write_text("network_def: {_target_: scripts.networks.Drift}")
-    with pytest.raises(SystemExit, match=r"scripts\.networks\.Drift cannot be found"):
-        main([str(tmp_path / "a.nii.gz"), "-o", str(tmp_path / "new"), "--config", str(tmp_path / "own" / "mine.yaml")])
-
-
-def test_a_mistake_in_the_data_is_one_line(tmp_path):
-    done = drift_mri("nothing.nii.gz", "-o", "out", folder=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
-    assert not (tmp_path / "out").exists()

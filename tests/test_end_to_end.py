@@ -1,6 +1,7 @@
-"""The commands that people type, each in its own process, on real small files."""
+"""The commands that people type, each in its own process: in one file, so that one server (processes.py) does."""
 
 import csv
+import json
 import re
 import shutil
 
@@ -10,10 +11,11 @@ import pytest
 import torch
 from pydicom import dcmread
 
-from tests.cohort_files import files
+from drift_mri.command import main
+from tests.cohort_files import add, files
 from tests.dicom_files import VOXELS, mr_slices, save
 from tests.nano import NANO, NETWORK, random_weights, write_yaml
-from tests.processes import BUNDLE, ROOT, fresh, monai_bundle, stacked
+from tests.processes import BUNDLE, DRIFT_MRI, ROOT, fresh, monai_bundle, run, stacked
 from tests.volumes import oblique
 
 SECOND_DEVICE = ROOT.parent / "shared" / "tools" / "second-device" / "second_device.py"  # no CPU, and needs no GPU
@@ -40,8 +42,8 @@ def network(tmp_path):
 def test_a_thick_scan_comes_out_isotropic_and_in_place(tmp_path, write_nifti, network, scan):
     path = write_nifti(scan, oblique())
     out, weights = tmp_path / "out", random_weights(tmp_path / "weights.pt")
-    result = fresh(
-        *(*BUNDLE, "run", "--config_file", stacked("configs/inference.yaml", network)),
+    result = monai_bundle(
+        *("run", "--config_file", stacked("configs/inference.yaml", network)),
         *("--input", path, "--output_dir", out, "--ckpt_path", weights),
     )
     assert result.returncode == 0, result.stderr
@@ -61,6 +63,83 @@ def test_a_thick_scan_comes_out_isotropic_and_in_place(tmp_path, write_nifti, ne
     assert np.isfinite(values).all()
     assert np.corrcoef(values.ravel(), np.repeat(scan, 4, axis=2).ravel())[0, 1] > 0.9
     assert abs(values.mean() - scan.mean()) < 0.25 * scan.mean(), "in the scan's own units"
+
+
+def drift_mri(*arguments, folder):
+    """The command in another folder, as from a shell."""
+    return run(*DRIFT_MRI, *arguments, cwd=folder, PYTHONPATH=ROOT)
+
+
+def test_a_dry_run_for_programs_is_all_of_standard_output_and_a_console_gets_what_it_can_show(tmp_path):
+    """The table and the log spell out what a console without UTF-8 cannot show, and what it must not obey."""
+    for name in ("M\u00fcller \u8133.nii.gz", "a\x1b[2J\x07.nii.gz"):
+        add(tmp_path / name)
+    add(tmp_path / "b\x1b[2J_mask.nii.gz")
+    done = run(*DRIFT_MRI, ".", "-o", "out", "--dry_run", cwd=tmp_path, PYTHONPATH=ROOT, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert r"M\xfcller \u8133.nii.gz" in done.stdout and r"a\x1b[2J\x07.nii.gz" in done.stdout
+    assert "skipped" in done.stdout + done.stderr and "\x1b" not in done.stdout + done.stderr
+    done = drift_mri(".", "-o", "out", "--dry_run", "json", folder=tmp_path)
+    assert [row["what"] for row in json.loads(done.stdout)] == ["will rebuild"] * 2 + ["will skip"], done.stderr
+
+
+MINE = """
+network_def: {_target_: mine.Mine}
+network: {_target_: scripts.method.weights.deployed, network: '@network_def', device: '@device'}
+"""
+
+
+OWN_NETWORK = """
+from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
+
+print("mine is asked")
+
+
+def Mine():
+    return Drift(AnatomicalProjectionNetwork((4, 8), residual=True), VelocityNetwork((4, 8)))
+"""
+
+
+def test_a_network_of_ones_own_runs_by_a_config_and_says_little(tmp_path):
+    """So does a module that lies beside it. A name that it misspells is refused. No terminal is there for bars."""
+    scans = [add(tmp_path / name) for name in ("a.nii.gz", "b.nii.gz")]
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "mine.yaml").write_text(MINE)
+    (tmp_path / "own" / "mine.py").write_text(OWN_NETWORK)
+    done = drift_mri(*scans, "-o", "out", "--config", "own/mine.yaml", folder=tmp_path)
+    assert done.returncode == 0 and "mine is asked\n" in done.stdout, done.stderr
+    assert (tmp_path / "out" / "a_sr.nii.gz").is_file()
+    assert done.stderr == "" and "\r" not in done.stdout and "%|" not in done.stdout
+    assert len(done.stdout.splitlines()) <= 2 + 3 * 2  # that, where the config lies; of each a warning, facts, its end
+    (tmp_path / "own" / "mine.yaml").write_text("network_def: {_target_: scripts.networks.Drift}")
+    with pytest.raises(SystemExit, match=r"scripts\.networks\.Drift cannot be found"):
+        main([str(scans[0]), "-o", str(tmp_path / "new"), "--config", str(tmp_path / "own" / "mine.yaml")])
+
+
+def test_a_mistake_in_the_data_is_one_line(tmp_path):
+    done = drift_mri("nothing.nii.gz", "-o", "out", folder=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_python_prints_nothing_and_leaves_no_scripts_behind(tmp_path):
+    code = (
+        "import sys; from drift_mri import rebuild; rebuild(sys.argv[1]);"
+        "assert not any(name.split('.')[0] == 'scripts' for name in sys.modules)"
+    )
+    done = run("-c", code, add(tmp_path / "scan.nii.gz"))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_command_refuses_before_it_evaluates_or_writes_anything(tmp_path):
+    """A name that is code is not run."""
+    config = ROOT / "configs" / "inference.yaml"
+    words = ("--input", "$open('ran', 'w')", "--output_dir", "out")
+    evil = monai_bundle("run", "--config_file", config, "--bundle_root", ROOT, *words, cwd=tmp_path)
+    assert evil.returncode == 1 and "error: --input $open('ran', 'w') begins with $" in evil.stderr
+    assert "Traceback" not in evil.stderr + evil.stdout
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from benchmarks import gpu_session
 from scripts.method.weights import check_card, write_card
 from scripts.stack.intensity import intensity_range
 from scripts.train.datasets import sharp_volumes
-from tests.conftest import CARD
+from tests.fixtures import CARD
 
 COS, SIN = np.cos(0.1), np.sin(0.1)
 AFFINE = np.array([[0, -0.9 * COS, 1.01 * SIN, 12], [0.8, 0, 0, -7], [0, 0.9 * SIN, 1.01 * COS, 3], [0, 0, 0, 1]])

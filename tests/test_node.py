@@ -31,9 +31,9 @@ from scripts.method.weights import save_weights
 from scripts.outputs.lock import alone
 from tests.config_files import ERROR, ROOT, on_planes
 from tests.config_files import parser as config_parser
-from tests.conftest import CARD
 from tests.dicom_files import enhanced, images_of, mr_slices, save
 from tests.dicom_files import taken as scans_of
+from tests.fixtures import CARD
 from tests.method.test_error_pattern import CALIBRATION, with_error
 
 pytestmark = pytest.mark.slow

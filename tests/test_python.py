@@ -13,7 +13,7 @@ import pytest
 from drift_mri import InputError, __version__, python, rebuild
 from drift_mri.command import OPTIONS, main
 from tests.cohort_files import texture
-from tests.processes import ROOT, run
+from tests.processes import ROOT
 
 OF_FOLDERS = set(
     "dtype output_format regions report anonymous include exclude participant_label session_label dry_run "
@@ -131,15 +131,6 @@ def test_a_network_of_ones_own_is_that_of_docs_own_md(scan, result, tmp_path, mo
 
 def test_an_axis_of_numpy_is_an_axis(scan):
     assert rebuild(scan, slice_axis=np.int64(2)).shape == rebuild(scan, slice_axis=2).shape
-
-
-def test_it_prints_nothing_and_leaves_no_scripts_behind(scan):
-    code = (
-        "import sys; from drift_mri import rebuild; rebuild(sys.argv[1]);"
-        "assert not any(name.split('.')[0] == 'scripts' for name in sys.modules)"
-    )
-    done = run("-c", code, scan)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_version_is_the_bundles():

@@ -20,11 +20,10 @@ import numpy as np
 import torch
 
 from scripts.errors import input_error
-from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
 from scripts.method.weights import write_card
 from tests.config_files import on_planes, parser
-from tests.conftest import CARD
 from tests.corpus.given import PLAIN, Given, Maker
+from tests.fixtures import CARD
 
 SECONDS = 30  # for one input, on a busy machine
 GIGABYTE = 2**30
@@ -46,14 +45,14 @@ class Finding:
 
 
 @functools.cache
-def weights() -> Path:
-    """Of an untrained network: stage 1 is the identity and the flow at rest."""
+def network() -> dict:
+    """An untrained one: stage 1 is the identity and the flow at rest. It is loaded once, not for each input."""
     path = Path(tempfile.mkdtemp()) / "model.pt"
     atexit.register(shutil.rmtree, path.parent)
-    network = Drift(AnatomicalProjectionNetwork((4,), residual=True), VelocityNetwork((4,), width=8))
-    torch.save(network.state_dict(), path)
+    given = {"ckpt_path": str(path), "device": "$torch.device('cpu')", "network_def": on_planes(4)}
+    torch.save(parser("inference.yaml", **given).get_parsed_content("network_def").state_dict(), path)
     write_card(path, CARD)
-    return path
+    return {**given, "network": parser("inference.yaml", **given).get_parsed_content("network")}
 
 
 def rebuild(given: Given, folder: Path) -> None:
@@ -64,10 +63,7 @@ def rebuild(given: Given, folder: Path) -> None:
         **{
             "input": [str(one) for one in source] if isinstance(source, list) else str(source),
             "output_dir": str(folder / given.output),
-            "ckpt_path": str(weights()),
-            "device": "$torch.device('cpu')",
-            "network_def": on_planes(4),
-            "network_def::velocity::width": 8,
+            **network(),
             "inferer::roi_size": 16,
             "inferer::n_max": 1,
             "consistency": "measure",  # results are copies

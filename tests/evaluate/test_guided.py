@@ -25,7 +25,7 @@ METHODS = {"cubic spline": partial(interpolate, method="cubic")}
 @pytest.fixture(scope="module")
 def rebuilder():
     """Networks that change nothing."""
-    network = Drift(SliceProjectionNetwork((4,), (1,), 2, 2), VelocityNetwork((4, 8))).eval()
+    network = Drift(SliceProjectionNetwork((4,), (1,), 2, 2), VelocityNetwork((4, 8), width=8)).eval()
     return Rebuilder(network, DriftInferer(steps=0, progress=False), "cpu", guide_share=0.7)
 
 

@@ -26,7 +26,7 @@ from scripts.stack.acquisition import SLR, Acquisition
 from scripts.stack.interpolation import interpolate
 from scripts.stack.profile import acquire
 from tests.config_files import on_planes
-from tests.conftest import CARD
+from tests.fixtures import CARD
 
 ROOT = Path(__file__).parents[2]
 SPACING = 0.875  # mm; a float32 number, as affines hold

@@ -18,23 +18,25 @@ from scripts.evaluate.segmentation import LabelMap, Segmenter, agreement, segmen
 from scripts.stack.interpolation import interpolate
 from tests.volumes import head, random_affine
 
-THRESHOLD = """
+BEGIN = """
 import sys
+image, labels = sys.argv[sys.argv.index("--i") + 1], sys.argv[sys.argv.index("--o") + 1]
+"""
+THRESHOLD = """
 import nibabel as nib
 import numpy as np
 
-image, labels = sys.argv[sys.argv.index("--i") + 1], sys.argv[sys.argv.index("--o") + 1]
 scan = nib.load(image)
 found = np.digitize(scan.get_fdata(), [200, 650]).astype(np.uint8)
 """
-SAVE = "nib.save(nib.Nifti1Image(found, scan.affine), labels)\n"
-MAIMED = {  # the last line of the segmenter -> what is said
+SAVE = f"{THRESHOLD}nib.save(nib.Nifti1Image(found, scan.affine), labels)\n"
+MAIMED = {  # how the segmenter ends -> what is said
     "sys.exit(3)\n": r"ended with exit code 3 on it\.$",
     "sys.exit('no licence')\n": r"ended with exit code 1 on it\. It said: no licence",
     "print('done')\n": r"wrote no \{labels\} of it\. It said: done",
     "open(labels, 'w').write('no volume')\n": "of it cannot be read as NIfTI",
-    "nib.save(nib.Nifti1Image(found + 0.5, scan.affine), labels)\n": "is float64 .* expected a 3-D map",
-    "nib.save(nib.Nifti1Image(found[..., 0], scan.affine), labels)\n": r"is uint8 of shape \(24, 26\)",
+    f"{THRESHOLD}nib.save(nib.Nifti1Image(found + 0.5, scan.affine), labels)\n": "is float64 .* expected a 3-D map",
+    f"{THRESHOLD}nib.save(nib.Nifti1Image(found[..., 0], scan.affine), labels)\n": r"is uint8 of shape \(24, 26\)",
 }
 
 
@@ -45,7 +47,7 @@ def command(tmp_path):
     def write(last=SAVE):
         script = tmp_path / "my $(touch spoilt); tools" / "seg ment.py"
         script.parent.mkdir(exist_ok=True)
-        script.write_text(THRESHOLD + last)
+        script.write_text(BEGIN + last)
         return f"{shlex.quote(sys.executable)} {shlex.quote(str(script))} --i {{image}} --o {{labels}}"
 
     return write

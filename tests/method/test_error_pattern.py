@@ -12,7 +12,7 @@ from scripts.method.calibration import LEVELS, Calibration
 from scripts.method.error_pattern import ErrorPatternNetwork
 from scripts.method.losses import ErrorLoss
 from scripts.method.weights import load_weights, read_card, save_weights
-from tests.conftest import CARD, untrained
+from tests.fixtures import CARD, untrained
 from tests.method.test_networks import image, perturb
 
 LENGTHS = torch.tensor([5.0, 1.0, 5.0])

@@ -219,7 +219,7 @@ def test_a_guide_without_its_slices_is_refused():
 @pytest.fixture
 def drift():
     torch.manual_seed(0)
-    return Drift(network(), perturb(VelocityNetwork((4, 8)))).eval()
+    return Drift(network(), perturb(VelocityNetwork((4, 8), width=8))).eval()
 
 
 def test_drift_takes_it_and_refines_its_rows(drift):

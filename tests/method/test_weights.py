@@ -13,7 +13,7 @@ from scripts.errors import InputError
 from scripts.files import sha256
 from scripts.method import weights
 from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
-from tests.conftest import CARD
+from tests.fixtures import CARD
 
 ROOT = Path(__file__).parents[2]
 

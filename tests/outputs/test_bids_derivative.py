@@ -19,7 +19,7 @@ from scripts.method.weights import save_weights
 from scripts.outputs import bids
 from tests.bids_files import add_scan, write
 from tests.cohort_files import outcomes
-from tests.conftest import CARD
+from tests.fixtures import CARD
 from tests.method.test_error_pattern import CALIBRATION, with_error
 
 VALIDATOR = shutil.which("bids-validator-deno", path=Path(sys.executable).parent) or shutil.which("bids-validator-deno")

@@ -15,8 +15,8 @@ from scripts.files import sha256
 from scripts.method.weights import write_card
 from scripts.outputs.summary import COLUMNS
 from tests.cohort_files import AXIAL, hidden, nan_scan, outcomes, record, results, summary, texture
-from tests.conftest import CARD
 from tests.dicom_files import images_of
+from tests.fixtures import CARD
 
 
 def test_a_scan_leaves_its_result_its_record_and_a_summary(scan, bundle):

@@ -19,7 +19,7 @@ from scripts.outputs.error_maps import regions_on, write_regions
 from scripts.rebuild.error_map import ErrorMaps
 from tests.cohort_files import AXIAL, outcomes, record, summary
 from tests.config_files import ERROR, on_planes
-from tests.conftest import CARD
+from tests.fixtures import CARD
 from tests.method.test_error_pattern import CALIBRATION, with_error
 from tests.volumes import smooth_head
 
@@ -220,18 +220,18 @@ def test_a_dry_run_foresees_regions_in_another_place_and_a_file_that_is_not_ther
 def test_dicom_gets_a_second_derived_series(series, able):
     able(series, error_map=True, output_format="dicom")
     (first,) = (path for path in able.out.rglob("*_sr") if path.is_dir())
-    rebuilt, width = (
-        pydicom.dcmread(sorted(folder.glob("*.dcm"))[3]) for folder in (first, first.with_name(f"{first.name}_error"))
-    )
+    folders = (first, first.with_name(f"{first.name}_error"))
+    images, widths = ([pydicom.dcmread(path) for path in sorted(folder.glob("*.dcm"))] for folder in folders)
+    rebuilt, width = images[3], widths[3]
     assert rebuilt.SeriesInstanceUID != width.SeriesInstanceUID and rebuilt.StudyInstanceUID == width.StudyInstanceUID
     assert rebuilt.ImagePositionPatient == width.ImagePositionPatient
     assert rebuilt.FrameOfReferenceUID == width.FrameOfReferenceUID
     assert width.SeriesDescription.endswith("error bar") and width.SeriesNumber == rebuilt.SeriesNumber + 500
     held = pydicom.pixels.apply_rescale(width.pixel_array, width)
-    assert width.pixel_array.max() > 50_000, "a slope of its own: the scan's would leave a few values"
+    assert max(one.pixel_array.max() for one in widths) > 50_000, "a slope of its own: the scan's leaves few values"
     assert 0 < np.median(held) < np.median(rebuilt.pixel_array)
     assert "90%" in width.DerivationDescription and "WindowCenter" not in width
-    assert len(list(first.glob("*.dcm"))) == len(list(first.with_name(f"{first.name}_error").glob("*.dcm")))
+    assert len(images) == len(widths)
 
 
 @pytest.mark.slow

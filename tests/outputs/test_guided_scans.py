@@ -11,7 +11,7 @@ from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.method.weights import write_card
 from tests.cohort_files import record, summary
-from tests.conftest import CARD
+from tests.fixtures import CARD
 from tests.method.test_networks import perturb
 from tests.rebuild.test_guide import centred, scan, smoothed, volume, written
 
@@ -25,14 +25,14 @@ NETWORK = {
         "fine_channels": 4,
         "guide_channels": 4,
     },
-    "velocity": {"_target_": "scripts.method.networks.VelocityNetwork", "channels": (4, 8)},
+    "velocity": {"_target_": "scripts.method.networks.VelocityNetwork", "channels": (4, 8), "width": 8},
 }
 
 
 @pytest.fixture
 def guided_bundle(bundle):
     """`bundle` with a tiny network that knows guides."""
-    network = perturb(Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8))), scale=0.03)
+    network = perturb(Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8), width=8)), scale=0.03)
     torch.save(network.state_dict(), bundle.weights)
     write_card(bundle.weights, replace(CARD, guide_share=0.7))
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from tests.cohort_files import add, texture
-from tests.processes import DRIFT_MRI, ROOT, TIMEOUT, run, start
+from tests.processes import DRIFT_MRI, ROOT, TIMEOUT, start
 
 COMMAND = (*DRIFT_MRI, "scans", "-o", "out")
 
@@ -45,10 +45,3 @@ def test_a_terminal_shows_a_bar_for_the_cohort_and_one_for_the_scan_and_whole_li
     assert sum("slices along axis" in line and line.endswith("mm") for line in told) == 2
     assert sum(" rebuilt, " in line and line.endswith("_sr.nii.gz") for line in told) == 2
     assert not [line for line in told if "it/s" in line or "windows:" in line or "scans:" in line]
-
-
-def test_elsewhere_there_are_few_plain_lines(scans):
-    done = run(*COMMAND, cwd=scans, PYTHONPATH=ROOT)
-    assert done.returncode == 0 and done.stderr == ""
-    assert "\r" not in done.stdout and "%|" not in done.stdout
-    assert len(done.stdout.splitlines()) <= 3 * 2  # of each a warning, its facts and its end

@@ -21,8 +21,8 @@ from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import fine_affine
 from tests.bids_files import write
 from tests.cohort_files import add, outcomes, record, results, summary
-from tests.conftest import CARD
 from tests.dicom_files import ORIENTATIONS, VOXELS, images_of, mr_slice, mr_slices, save, world
+from tests.fixtures import CARD
 from tests.rebuild.test_together import LESION, with_lesion
 from tests.stacks import EDGE, motion, moved, person, restless, stack_of
 

@@ -11,7 +11,7 @@ from scripts.paper.adaptive_steps import SCORES, correlation, scheduling, scored
 from scripts.rebuild.inferer import DriftInferer
 from scripts.stack.acquisition import Acquisition
 from scripts.train.simulation import simulate
-from tests.conftest import untrained
+from tests.fixtures import untrained
 
 THICK = [1.5, 2.0, 3.0, 6.0]
 

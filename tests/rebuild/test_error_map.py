@@ -17,19 +17,20 @@ from scripts.rebuild.rebuilt import Rebuilt
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import IntensityRange, intensity_range
 from scripts.stack.interpolation import interpolate
-from tests.conftest import random_network, untrained
+from tests.fixtures import random_network, untrained
 from tests.method.test_networks import perturb
 from tests.volumes import scan_of, smooth_head
 
 CALIBRATION = Calibration([3.0, 5.0], [[list(LEVELS), list(LEVELS)]], (0.7, 0.1), (30.0, 0.4, 1.0))
 SHAPE = (52, 56, 50)
 DIGITS = 2**-7  # relative; twice what rounding to the numbers of bfloat16 changes
+WIDTH = 256  # the paper's
 
 
 @pytest.fixture(scope="module")
 def drift():
     """A network with an error network, both with weights of chance."""
-    network = random_network()
+    network = random_network(WIDTH)
     network.error = perturb(ErrorPatternNetwork())
     return network.eval()
 
@@ -84,7 +85,7 @@ def test_the_map_lies_on_the_results_grid_and_is_positive(found, result):
 
 
 def test_the_result_is_bit_for_bit_that_of_a_network_without_it(scan, result, drift, inferer):
-    assert torch.equal(Rebuilder(random_network(), inferer, "cpu")(scan).volume, result.volume)
+    assert torch.equal(Rebuilder(random_network(WIDTH), inferer, "cpu")(scan).volume, result.volume)
     before = result.volume.clone()
     mapped(result, drift)
     assert torch.equal(result.volume, before)

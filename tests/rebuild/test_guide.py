@@ -18,7 +18,7 @@ from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.profile import acquire
-from tests.conftest import CARD
+from tests.fixtures import CARD
 from tests.method.test_networks import perturb
 from tests.stacks import person, stack_of
 
@@ -148,7 +148,7 @@ def test_its_slices_are_the_models_and_it_fades_in_from_its_border():
 def rebuilder(guide_share=0.7):
     """Tiny, with a guide branch that is not zero."""
     return Rebuilder(
-        perturb(Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8))).eval(), scale=0.03),
+        perturb(Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8), 8)).eval(), scale=0.03),
         DriftInferer(steps=0),
         torch.device("cpu"),
         guide_preprocessing=Compose([LoadScand("image"), SettleAcquisitiond("image", CARD)]),

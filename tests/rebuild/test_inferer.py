@@ -152,7 +152,7 @@ def test_bfloat16_is_close_to_float32_and_returns_float32(drift):
 def test_the_flow_is_in_float32_whatever_the_convolutions_are_in(residual):
     """In bfloat16 a state of 0.5 does not move by a step of 0.001."""
     network = StageOne(
-        networks.AnatomicalProjectionNetwork((4, 8), residual=residual), networks.VelocityNetwork((4, 8))
+        networks.AnatomicalProjectionNetwork((4, 8), residual=residual), networks.VelocityNetwork((4, 8), width=8)
     )
     DriftInferer(16, steps=2, bfloat16=True, **OWN)(noise_stack((5, 18, 4)), network.eval())
     assert network.began == torch.float32

@@ -60,7 +60,7 @@ def tied(count, fine_count):
 def tiny_network(std):
     """Untrained, hence the identity; then with random weights, unless `std` is 0."""
     torch.manual_seed(0)
-    network = Drift(AnatomicalProjectionNetwork((4, 8), residual=True), VelocityNetwork((4, 8)))
+    network = Drift(AnatomicalProjectionNetwork((4, 8), residual=True), VelocityNetwork((4, 8), width=8))
     for parameter in network.parameters() if std else ():
         torch.nn.init.normal_(parameter, std=std)
     return network.eval()

@@ -18,7 +18,7 @@ from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
-from tests.conftest import ROOT
+from tests.config_files import ROOT
 from tests.rebuild.test_error_map import CALIBRATION, DIGITS
 from tests.volumes import head, scan_of
 
@@ -66,7 +66,7 @@ def test_another_device_gives_the_cpus_result():
     """In a process of its own, since torch takes one such device for ever."""
     code = (
         "import second_device; device = second_device.register()\n"
-        "from tests.conftest import random_network; from tests.rebuild.test_rebuild import agrees\n"
+        "from tests.fixtures import random_network; from tests.rebuild.test_rebuild import agrees\n"
         "agrees(device, random_network())\n"
     )
     path = os.pathsep.join([str(SECOND_DEVICE), str(ROOT)])

@@ -34,7 +34,7 @@ def stack(shape, axis=2, spacing=4.0):
 
 def fresh():
     torch.manual_seed(0)
-    return Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8))).eval()
+    return Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8), width=8)).eval()
 
 
 @pytest.fixture(scope="module")

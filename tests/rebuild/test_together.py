@@ -39,7 +39,11 @@ def test_one_stack_is_its_own_volume_bit_for_bit():
 def test_two_stacks_are_better_than_each_and_than_their_mean_and_lie_where_the_first_lies():
     truth = person()
     stacks = [stack_of(truth, 0, noise=8), stack_of(shading() * 2 * moved(truth, MOVE), 1, noise=16)]
+    before = [(stack.measured.clone(), stack.rebuilt.clone()) for stack in stacks]
     result, parts = together(stacks)
+    for stack, kept in zip(stacks, before):
+        assert torch.equal(stack.measured, kept[0]) and torch.equal(stack.rebuilt, kept[1])
+    assert not any(part.disputes for part in parts)
     alone = in_head(stacks[0].rebuilt, truth)
     assert in_head(result, truth) > alone + 2.5
     assert torch.equal(result.affine, stacks[0].rebuilt.affine) and result.shape == stacks[0].rebuilt.shape
@@ -199,15 +203,15 @@ def with_lesion(volume, brightness, radius=6.0):
     return volume * (1 + brightness * torch.from_numpy(1 / (1 + np.exp(distance - radius)))).float()
 
 
-@pytest.mark.parametrize("brightness", [0.0, 0.5, -0.4])
+@pytest.mark.parametrize("brightness", [0.5, -0.4])
 def test_a_lesion_that_one_of_two_stacks_shows_is_said_with_its_place(brightness):
     truth = person()
     other = shading() * 2 * moved(with_lesion(truth, brightness), MOVE)
     _, (first, second) = together([stack_of(truth, 0, noise=8), stack_of(other, 1, noise=16)])
-    assert first.disputes == () and len(second.disputes) == (brightness != 0)
-    for odd in second.disputes:
-        assert np.linalg.norm(np.subtract(odd.place, LESION)) < EDGE and 200 < odd.volume < 1500
-        assert np.sign(odd.difference) == np.sign(brightness) and 0.1 < abs(odd.difference) < 0.4
+    assert first.disputes == ()
+    (odd,) = second.disputes
+    assert np.linalg.norm(np.subtract(odd.place, LESION)) < EDGE and 200 < odd.volume < 1500
+    assert np.sign(odd.difference) == np.sign(brightness) and 0.1 < abs(odd.difference) < 0.4
 
 
 @pytest.mark.slow
@@ -333,14 +337,6 @@ def test_a_stack_tells_what_is_below_half_of_its_slices_frequency(spacing):
     assert FLOOR <= left[0] < 0.1
     assert left[1] == left[2] == pytest.approx(0.5, abs=0.05), "a frequency and its alias are told alike"
     assert (left[3:] > 0.9).all()
-
-
-def test_no_stack_is_changed():
-    stacks = [stack_of(person(), 0), stack_of(moved(person(), MOVE), 1)]
-    before = [(stack.measured.clone(), stack.rebuilt.clone()) for stack in stacks]
-    together(stacks)
-    for stack, kept in zip(stacks, before):
-        assert torch.equal(stack.measured, kept[0]) and torch.equal(stack.rebuilt, kept[1])
 
 
 def test_slices_at_the_target_take_part():

@@ -17,7 +17,7 @@ from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
 from scripts.stack.interpolation import interpolate
 from scripts.stack.tissue import head_mask
-from tests.conftest import ROOT
+from tests.config_files import ROOT
 from tests.volumes import head, scan_of, smooth_head
 
 ISOTROPIC = ROOT.parent / "shared" / "data" / "isotropic"
@@ -45,11 +45,12 @@ def filling(head, share, noise=0.0):
     return torch.from_numpy(np.hypot(field + real, imaginary))
 
 
-@pytest.mark.parametrize("noise", [0.0, 20.0, 60.0], ids=["no noise", "SNR 35", "SNR 12"])
-@pytest.mark.parametrize("make", [lambda: head((40, 40, 40)), smooth_head])
+@pytest.mark.parametrize(
+    ("make", "noise"), [(head, 0.0), (smooth_head, 20.0), (head, 60.0)], ids=["no noise", "SNR 35", "SNR 12"]
+)
 def test_air_does_not_move_the_range(make, noise):
     """The same head in 2 % to 30 % of the field, and a piece of it that fills the field."""
-    whole = make()
+    whole = make((40, 40, 40))
     expected = intensity_range(filling(whole, 0.3, noise))
     for share in (0.02, 0.05, 0.1):
         assert intensity_range(filling(whole, share, noise)) == pytest.approx(expected, rel=0.02, abs=5)
@@ -292,7 +293,7 @@ def test_the_result_is_worth_the_comparison(clean, result_of):
     assert psnr(result_of.of_clean, nearest, inside) < 30
 
 
-@pytest.mark.parametrize("value", [-100.0, -1000.0, -1e5])
+@pytest.mark.parametrize("value", [-100.0, -1e5])
 def test_a_voxel_of_padding_changes_nothing_else_and_keeps_its_value(value, clean, result_of):
     padded = slices(clean)
     padded[0, 0, 0] = value

@@ -11,7 +11,7 @@ from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
-from tests.conftest import random_network
+from tests.fixtures import random_network
 from tests.rebuild.test_inferer import Pointwise
 from tests.volumes import head, indices, place, random_affine, scan_of
 
@@ -43,6 +43,12 @@ def tilted(scan, affine):
 AFFINES = {"upright": np.eye(4), "oblique": random_affine(np.ones(3), 4), "turned": random_affine(np.ones(3), 11)}
 
 
+def shared_out(cases):
+    """Each way to store a scan on one of the affines."""
+    pairs = [(name, *case) for k, name in enumerate(AFFINES) for case in cases[k :: len(AFFINES)]]
+    return pytest.mark.parametrize(("scan", "order", "flipped"), pairs, indirect=["scan"])
+
+
 @pytest.fixture(scope="module", params=AFFINES)
 def scan(request):
     """A head in slices 5 mm apart that lie off their centred place."""
@@ -55,7 +61,7 @@ def rebuilt(scan):
     return Rebuilder(random_network(), INFERER, "cpu")(scan).volume[None]
 
 
-@pytest.mark.parametrize(("order", "flipped"), STORED)
+@shared_out(STORED)
 def test_a_scan_gives_one_volume_in_the_world_whatever_its_axes(order, flipped, scan, rebuilt, drift):
     result = Rebuilder(drift, INFERER, "cpu")(stored(scan, order, flipped)).volume[None]
     there = stored(rebuilt, order, flipped)
@@ -63,7 +69,7 @@ def test_a_scan_gives_one_volume_in_the_world_whatever_its_axes(order, flipped, 
     torch.testing.assert_close(result.as_tensor(), there.as_tensor(), rtol=0, atol=1e-4 * scan.max().item())
 
 
-@pytest.mark.parametrize(("order", "flipped"), STORED[::2])
+@shared_out(STORED[::2])
 def test_tissue_lies_where_it_lay_to_a_ten_thousandth_of_a_millimetre(order, flipped, scan, identity):
     """Every slice is found, unchanged, around its own centre in the world; the network changes nothing here."""
     volume = stored(scan, order, flipped)
@@ -83,11 +89,11 @@ def test_tissue_lies_where_it_lay_to_a_ten_thousandth_of_a_millimetre(order, fli
     np.testing.assert_allclose(there[:, axis], expected, atol=1e-4 / acquisition.slice_spacing)
 
 
-@pytest.mark.parametrize("order", list(permutations(range(3))))
-def test_the_networks_see_the_scan_upright(order, scan):
+@shared_out([(order, (0, 2)) for order in permutations(range(3))])
+def test_the_networks_see_the_scan_upright(order, flipped, scan):
     """In RAS+ order, from wherever it comes: planes with the slice axis first, in one direction."""
     seen = []
-    for volume in (scan, stored(scan, order, (0, 2))):
+    for volume in (scan, stored(scan, order, flipped)):
         network = Pointwise()
         Rebuilder(network, DriftInferer(512), "cpu")(volume)
         seen.append(torch.cat([call[0] for call in network.calls]))

@@ -1,5 +1,6 @@
 """Which volumes are learnt from, how subjects are split, and how often each contrast is drawn."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -13,18 +14,18 @@ from scripts.train.datasets import contrast_weights, label_maps, sharp_volumes
 SECTIONS = ("training", "validation")
 
 
-def scan(path, array=None, spacing=(1.0, 1.0, 1.0)):
-    """A tiny sharp volume; others by their array and spacing."""
-    array = np.arange(24.0, dtype=np.float32).reshape(2, 3, 4) / 7 if array is None else array
+def scan(path, array, spacing=(1.0, 1.0, 1.0)):
     nib.save(nib.Nifti1Image(array, np.diag([*spacing, 1.0])), path)
 
 
 def make(root, *names):
     """Tiny volumes, and empty files of other names."""
+    plain = nib.Nifti1Image(np.arange(24.0, dtype=np.float32).reshape(2, 3, 4) / 7, np.eye(4)).to_bytes()
+    volumes = {".nii": plain, ".gz": gzip.compress(plain)}
     for name in names:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        scan(path) if name.endswith((".nii", ".nii.gz")) and path.name[0] != "." else path.touch()
+        path.write_bytes(volumes[path.suffix] if name.endswith((".nii", ".nii.gz")) and path.name[0] != "." else b"")
     return root
 
 

@@ -19,7 +19,7 @@ from scripts.train.error_calibration import KINDS, Case, calibrate, fit_regions,
 from scripts.train.error_pairs import one_family
 from tests import nano
 from tests.config_files import ERROR, on_planes, raw
-from tests.conftest import CARD, untrained
+from tests.fixtures import CARD, untrained
 from tests.method.test_networks import perturb
 from tests.nano import content, load, random_weights
 
@@ -160,7 +160,7 @@ def test_a_person_of_the_training_tells_only_how_much_narrower_guided_intervals_
 @pytest.mark.slow
 def test_sharp_guided_volumes_of_the_training_calibrate_beside_held_out_people(write_nifti, phantom, tmp_path, log):
     """One person is held out, without a guide; of three of the training one has none, and one lies in thick slices."""
-    network = Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8)), ErrorPatternNetwork())
+    network = Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8), 8), ErrorPatternNetwork())
     network, path = perturb(network, scale=0.03), tmp_path / "weights.pt"
     torch.save(network.state_dict(), path)
     write_card(path, replace(CARD, guide_share=0.7))

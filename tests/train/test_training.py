@@ -8,13 +8,11 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
-import yaml
 
 from scripts.files import sha256
 from scripts.method.weights import read_card
 from tests import nano
 from tests.nano import content, load, planes_seen, random_weights, same
-from tests.processes import assert_told_in_one_line, monai_bundle
 from tests.train.conftest import EPOCHS, LONG
 
 
@@ -91,27 +89,16 @@ def test_the_card_of_the_training_ships_whatever_the_options_of_the_day(trained,
     assert all(value.dtype == torch.float16 for value in load(place).values())
 
 
-@pytest.fixture(scope="module")
-def diverged(tmp_path_factory, dataset_dir):
-    """A training at a rate that no network stands, by the command that people type."""
-    folder = tmp_path_factory.mktemp("diverged")
-    settings = folder / "nano.yaml"
-    settings.write_text(yaml.safe_dump({**nano.SETTINGS, "patches_per_epoch": 4}))
-    result = monai_bundle(
-        *("run", "training", "--config_file", f"['configs/train.yaml','{settings}']", "--dataset_dir", dataset_dir),
-        *("--output_dir", folder / "eval", "--stage1_learning_rate", "1e30"),
-    )
-    return folder / "eval", result
-
-
-def test_a_training_that_diverges_is_told_in_one_line(diverged):
-    assert_told_in_one_line(diverged[1], "stage1 diverges: step 2, in epoch 2, has the loss", "learning rate")
-
-
-def test_a_training_that_diverges_exports_nothing_and_keeps_its_last_finite_state(diverged):
-    folder, _ = diverged
-    assert [path.name for path in folder.iterdir() if path.is_file()] == ["stage1_checkpoint.pt"]
-    checkpoint = load(folder / "stage1_checkpoint.pt")
+def test_a_training_that_diverges_is_told_in_one_line_exports_nothing_and_keeps_its_last_finite_state(
+    tmp_path, dataset_dir, refusal, caplog
+):
+    """At a rate that no network stands."""
+    rate = {"stage1_learning_rate": 1e30, "patches_per_epoch": 4}
+    told = refusal(nano.workflow(tmp_path / "eval", dataset_dir, "training", **rate).run)
+    assert "stage1 diverges: step 2, in epoch 2, has the loss" in told and "learning rate" in told
+    assert not any(record.exc_info for record in caplog.records), "a trace beside it"
+    assert [path.name for path in (tmp_path / "eval").iterdir() if path.is_file()] == ["stage1_checkpoint.pt"]
+    checkpoint = load(tmp_path / "eval" / "stage1_checkpoint.pt")
     assert checkpoint["trainer"]["iteration"] == 1
     for name in ("network", "average"):
         assert all(value.isfinite().all() for value in checkpoint[name].values())
