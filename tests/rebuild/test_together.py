@@ -203,7 +203,7 @@ def with_lesion(volume, brightness, radius=6.0):
     return volume * (1 + brightness * torch.from_numpy(1 / (1 + np.exp(distance - radius)))).float()
 
 
-@pytest.mark.parametrize("brightness", [0.5, -0.4])
+@pytest.mark.parametrize("brightness", [pytest.param(0.5, marks=pytest.mark.slow), -0.4])
 def test_a_lesion_that_one_of_two_stacks_shows_is_said_with_its_place(brightness):
     truth = person()
     other = shading() * 2 * moved(with_lesion(truth, brightness), MOVE)
@@ -215,7 +215,7 @@ def test_a_lesion_that_one_of_two_stacks_shows_is_said_with_its_place(brightness
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("odd", [0, 2])
+@pytest.mark.parametrize("odd", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_of_three_stacks_the_one_that_shows_a_lesion_alone_is_named(odd):
     truth = person()
     stacks = [stack_of(with_lesion(truth, 0.6 * (axis == odd)), axis, noise=8) for axis in range(3)]

@@ -293,7 +293,7 @@ def test_the_result_is_worth_the_comparison(clean, result_of):
     assert psnr(result_of.of_clean, nearest, inside) < 30
 
 
-@pytest.mark.parametrize("value", [-100.0, -1e5])
+@pytest.mark.parametrize("value", [pytest.param(-100.0, marks=pytest.mark.slow), -1e5])
 def test_a_voxel_of_padding_changes_nothing_else_and_keeps_its_value(value, clean, result_of):
     padded = slices(clean)
     padded[0, 0, 0] = value
@@ -306,6 +306,7 @@ def test_a_voxel_of_padding_changes_nothing_else_and_keeps_its_value(value, clea
     assert psnr(result[away][None, None], result_of.of_clean[away][None, None]) > 60
 
 
+@pytest.mark.slow
 def test_what_a_mask_left_at_zero_stays_and_the_brain_is_rebuilt_as_beside_air(clean, result_of):
     scan = slices(clean)
     brain = scan > 0
@@ -341,7 +342,7 @@ def test_the_undershoot_of_splines_changes_nothing_else(clean, result_of):
     assert (result[~away] < 0).any() and (result[away] >= 0).all()
 
 
-@pytest.mark.parametrize("box", [(6, 6, 3), (12, 12, 6)], ids=["0.3 %", "3 %"])
+@pytest.mark.parametrize("box", [pytest.param((6, 6, 3), marks=pytest.mark.slow), (12, 12, 6)], ids=["0.3 %", "3 %"])
 def test_a_hot_spot_leaves_the_rest_of_the_head_as_it_comes_without(box, clean, result_of):
     """25 times brighter. The networks see that a piece is gone, so that its neighbourhood changes, by less and less."""
     hot = torch.zeros_like(slices(clean), dtype=torch.bool)

@@ -58,7 +58,7 @@ def test_a_rate_that_stays_falls_to_nothing_over_the_last_fifth():
 
 # CPU time
 
-WORK = 2.0  # s
+WORK = 0.6  # s
 
 
 def test_cpu_time_counts_work_and_not_waiting():
