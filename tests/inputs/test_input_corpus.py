@@ -21,7 +21,11 @@ from tests.corpus.examine import Finding, wrong
 from tests.corpus.given import PLAIN, SCAN, turned
 
 TABLE = Path(__file__).parents[2] / "docs" / "input_corpus.md"
+QUICK = {name for name, *_ in (*nifti.CORPUS, *dicom.CORPUS)}  # half a minute; with the others almost one
 CORPUS = [*nifti.CORPUS, *folders.CORPUS, *formats.CORPUS, *dicom.CORPUS]
+CASES = [
+    pytest.param(name, outcome, id=name, marks=() if name in QUICK else pytest.mark.slow) for name, _, outcome in CORPUS
+]
 HEAD = """\
 # What each odd input does
 
@@ -61,7 +65,7 @@ def row(name: str) -> str:
     return f"| {name} | {text} |"
 
 
-@pytest.mark.parametrize(("name", "outcome"), [pytest.param(name, outcome, id=name) for name, _, outcome in CORPUS])
+@pytest.mark.parametrize(("name", "outcome"), CASES)
 def test_an_odd_input_ends_in_a_correct_result_or_in_one_clear_message_as_the_table_in_docs_says(name, outcome):
     """If the table is old: python -m tests.inputs.test_input_corpus"""
     check(name, outcome)

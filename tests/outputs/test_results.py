@@ -182,7 +182,7 @@ def test_the_page_says_what_the_record_says(scan, bundle):
     assert content["Summary"]["warnings"] in page
 
 
-@pytest.mark.parametrize("offset", [-500, 30000])
+@pytest.mark.parametrize("offset", [pytest.param(-500, marks=pytest.mark.slow), 30000])
 def test_integers_are_right_to_half_a_step_which_the_record_says(offset, write_nifti, bundle):
     scan = write_nifti(texture((8, 9, 6)) + offset, AXIAL)
     bundle(scan)

@@ -163,7 +163,7 @@ def no_network_runs():
     assert not ran
 
 
-@pytest.mark.parametrize("form", ["nifti", "dicom"])
+@pytest.mark.parametrize("form", ["nifti", pytest.param("dicom", marks=pytest.mark.slow)])
 def test_a_page_is_added_to_a_complete_result_without_the_networks(form, series, bundle):
     """Its result is left as it is, and the page is that of a run that wrote both."""
     bundle(series, output_format=form)

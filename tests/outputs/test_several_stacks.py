@@ -128,7 +128,7 @@ def test_a_stack_outside_of_the_dataset_of_the_first_is_named_by_its_path(head, 
     assert outcomes(bundle.out) == ["complete already"]
 
 
-@pytest.mark.parametrize(("noise", "warned"), [(0, False), (30, True)])
+@pytest.mark.parametrize(("noise", "warned"), [pytest.param(0, False, marks=pytest.mark.slow), (30, True)])
 def test_a_stack_that_the_result_agrees_with_half_as_well_is_named(noise, warned):
     stacks = [stack_of(person(), 2), stack_of(person(), 0, noise=noise)]
     _, (first, second) = make_together("ab", [Rebuilt(one.measured, one.rebuilt) for one in stacks])

@@ -128,7 +128,9 @@ def test_one_plane_runs_along_the_longer_in_plane_axis(shape, other, drift):
     close(of_box(DriftInferer(16, steps=2, **OWN)(image, drift)), rebuilt_by_loop(*arrays(image), drift, (other,)))
 
 
-@pytest.mark.parametrize(("axis", "both_planes"), [(0, True), (1, False), (2, True)])
+@pytest.mark.parametrize(
+    ("axis", "both_planes"), [(0, True), (1, False), pytest.param(2, True, marks=pytest.mark.slow)]
+)
 def test_flips_average_the_four_mirror_images(axis, both_planes, drift):
     shape = np.array([3, 5, 4])
     shape[axis] = 4

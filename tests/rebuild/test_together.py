@@ -129,7 +129,7 @@ def enhanced(volume):
 @pytest.mark.parametrize(
     ("contrast", "one"),
     [
-        (lambda volume: 3 * volume, True),
+        pytest.param(lambda volume: 3 * volume, True, marks=pytest.mark.slow),
         (lambda volume: volume.sqrt() * 20, True),
         (enhanced, False),
         (lambda volume: (1000 - volume) * (volume > 150), False),
@@ -339,6 +339,7 @@ def test_a_stack_tells_what_is_below_half_of_its_slices_frequency(spacing):
     assert (left[3:] > 0.9).all()
 
 
+@pytest.mark.slow
 def test_slices_at_the_target_take_part():
     """A thin stack, of which nothing is to be rebuilt, lends its detail."""
     truth = person()
