@@ -277,7 +277,8 @@ def test_experiments_run_on_two_files(place, tmp_path):
     code = "import sys, nibabel as n; i = n.load(sys.argv[1]); d = i.get_fdata(); "
     code += "n.save(n.Nifti1Image((d > d.mean()).astype('int16'), i.affine), sys.argv[2])"
     segmenter = f'{sys.executable} -c "{code}" {{image}} {{labels}}'
-    small = {"network_def::apn::channels": [4, 8], "network_def::velocity::channels": [4, 8]}  # of any stage 1
+    small = {"network_def::apn::channels": [4, 8]}  # of any stage 1
+    small |= {"network_def::velocity::channels": [4, 8], "network_def::velocity::width": 8}
     settings = {name: value for name, value in NANO.items() if name not in NETWORK}
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(small | settings))
     shutil.copytree(CONFIGS, tmp_path / "configs")
