@@ -33,7 +33,7 @@ from tests.config_files import ERROR, ROOT, on_planes
 from tests.config_files import parser as config_parser
 from tests.dicom_files import enhanced, images_of, mr_slices, save
 from tests.dicom_files import taken as scans_of
-from tests.fixtures import CARD
+from tests.fixtures import CARD, load_once
 from tests.method.test_error_pattern import CALIBRATION, with_error
 
 pytestmark = pytest.mark.slow
@@ -149,6 +149,7 @@ def make(bundle, tmp_path):
             "bfloat16": False,
         }
         config = config_parser("inference.yaml", **{**own, **given})
+        load_once(config, bundle.weights)
         return Node(config, spool, Peer(f"ARCHIVE@127.0.0.1:{port}", "DRIFT", tls), settle, keep)
 
     return node
