@@ -202,6 +202,21 @@ def test_a_number_of_threads_is_one_or_more(tmp_path, threads):
     assert done.stderr.splitlines()[-1].startswith(f"error: threads is {threads}: expected 1 or more.")
 
 
+def test_networks_are_apart_by_the_largest_difference_and_by_what_is_no_number():
+    """The page refuses a graphics card by this."""
+    code = """
+        const stage1 = async ([{ data }]) => data;
+        const one = (f) => ({ stage1, modulation: async () => [], velocity: async (x) => x.map(f) });
+        const others = [(x) => x, (x, k) => x + (k === 7) * 0.25, (x, k) => (k === 7 ? NaN : x)];
+        import(process.argv[1]).then(async ({ apart }) => {
+          for (const f of others) console.log(await apart([one((x) => x), one(f)]));
+        });"""
+    done = subprocess.run(
+        [NODE, "-e", code, WEB / "rebuild" / "networks.js"], capture_output=True, text=True, check=True
+    )
+    assert [float(line) for line in done.stdout.split()] == pytest.approx([0, 0.25, 1])
+
+
 UNFIT = {
     "a slice missing": (without(2), {}, "7_t2_tse: slices lie unevenly"),
     "a slice out of place": (moved(2, 1.0), {}, "7_t2_tse: slices lie unevenly"),
