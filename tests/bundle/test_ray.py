@@ -18,12 +18,12 @@ import yaml
 
 from scripts.inputs.sample import built_in_sample
 from tests.paper.test_experiments import NANO, PAIR, place  # noqa: F401  # a fixture
+from tests.processes import ROOT, assert_told_in_one_line, monai_bundle, run
 
 pytestmark = pytest.mark.slow
 
 pytest.importorskip("ray", reason="ray is not installed: pip install '.[ray]'")
 
-ROOT = Path(__file__).parents[2]
 TIMEOUT = 900  # s; for machines that do other work
 OPTIONS = ("--input", "../scans", "--output_dir", "out", "--inferer::roi_size", "32")  # small windows for small scans
 
@@ -47,15 +47,10 @@ def start(*command, cwd=None, **variables):
 
 
 def plain(folder):
-    """The bundle's own command; its exit code and what it said."""
+    """The bundle's own command."""
     folder.mkdir(exist_ok=True)
-    process = start(
-        *("-m", "monai.bundle", "run", "--config_file", ROOT / "configs" / "inference.yaml"),
-        *("--bundle_root", ROOT, *OPTIONS),
-        cwd=folder,
-    )
-    said, _ = process.communicate(timeout=TIMEOUT)
-    return process.returncode, said
+    config = ROOT / "configs" / "inference.yaml"
+    return monai_bundle("run", "--config_file", config, "--bundle_root", ROOT, *OPTIONS, cwd=folder)
 
 
 @pytest.fixture
@@ -124,8 +119,8 @@ def records(folder):
 
 def test_every_scan_is_done_once_though_a_worker_is_killed(scans, cluster, tmp_path):
     address, session = cluster
-    code, said = plain(tmp_path / "plain")
-    assert code == 1 and "1 of 7 scans failed" in said, said
+    alone = plain(tmp_path / "plain")
+    assert alone.returncode == 1 and "1 of 7 scans failed" in alone.stderr, alone.stderr
     folder = tmp_path / "ray"
     folder.mkdir()
     process = start(ROOT / "bundle" / "ray_cohort.py", *OPTIONS, cwd=folder, RAY_ADDRESS=address)
@@ -146,25 +141,22 @@ def test_every_scan_is_done_once_though_a_worker_is_killed(scans, cluster, tmp_p
         ours, expected = nib.load(path), nib.load(tmp_path / "plain" / "out" / path.name)
         np.testing.assert_array_equal(ours.affine, expected.affine)
         np.testing.assert_allclose(ours.get_fdata(), expected.get_fdata(), rtol=1e-5, atol=1e-3)
-    code, said = plain(folder)  # whoever comes next finds nothing to do
-    assert [row["outcome"] for row in table(folder)] == ["failed"] + 6 * ["complete already"], said
+    plain(folder)  # whoever comes next finds nothing to do
+    assert [row["outcome"] for row in table(folder)] == ["failed"] + 6 * ["complete already"]
 
 
 def test_a_mistake_is_told_in_one_line_before_any_cluster_is_sought(tmp_path):
-    process = start(ROOT / "bundle" / "ray_cohort.py", "--input", ".", "--slice_thicknes", "3", cwd=tmp_path)
-    said, _ = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 1 and "Traceback" not in said
-    (line,) = (line for line in said.splitlines() if line.startswith("error: "))
-    assert "--slice_thicknes is no option. Did you mean --slice_thickness?" in line
+    result = run(ROOT / "bundle" / "ray_cohort.py", "--input", ".", "--slice_thicknes", "3", cwd=tmp_path)
+    assert_told_in_one_line(result, "--slice_thicknes is no option. Did you mean --slice_thickness?")
 
 
 def test_a_dry_run_lists_the_scans_and_starts_no_cluster(tmp_path):
     values = np.random.default_rng(0).uniform(100, 900, (24, 24, 6)).astype(np.float32)
     nib.save(nib.Nifti1Image(values, np.diag([1.0, 1.0, 5.0, 1.0])), tmp_path / "scan.nii.gz")
     command = (ROOT / "bundle" / "ray_cohort.py", "--input", "scan.nii.gz", "--output_dir", "out", "--dry_run")
-    process = start(*command, cwd=tmp_path, RAY_ADDRESS="127.0.0.1:1")  # where nobody answers
-    said, _ = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 0, said
+    result = run(*command, cwd=tmp_path, RAY_ADDRESS="127.0.0.1:1")  # where nobody answers
+    said = result.stdout + result.stderr
+    assert result.returncode == 0, said
     assert "will rebuild" in said and "scan.nii.gz" in said and "Nothing was written." in said
     assert [path.name for path in tmp_path.iterdir()] == ["scan.nii.gz"]
 
@@ -182,15 +174,13 @@ def test_trainings_of_an_experiment_are_spread_and_their_table_is_that_of_the_pl
     said, _ = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 0 and "nothing to train" in said, said
     config = ROOT / "configs" / "paper" / "reproduce.yaml"
-    command = ("-m", "monai.bundle", "run", "--config_file", config, "--bundle_root", ROOT)
-    process = start(*command, *given, "--output_dir", "plain", cwd=tmp_path)
-    said, _ = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 0 and "3 trainings" in said, said
+    alone = ("run", "--config_file", config, "--bundle_root", ROOT, *given, "--output_dir", "plain")
+    result = monai_bundle(*alone, cwd=tmp_path)
+    assert result.returncode == 0 and "3 trainings" in result.stdout + result.stderr, result.stderr
     assert (tmp_path / "ray" / "pair.md").read_text() == (tmp_path / "plain" / "pair.md").read_text()
 
 
 def test_a_misspelt_experiment_is_told_before_any_cluster_is_sought(place, tmp_path):  # noqa: F811
     command = (ROOT / "bundle" / "ray_experiments.py", "--dataset_dir", place / "data", "--experiment", "componets")
-    process = start(*command, cwd=tmp_path, RAY_ADDRESS="127.0.0.1:1")
-    said, _ = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 1 and "Did you mean components" in said and "Traceback" not in said
+    result = run(*command, cwd=tmp_path, RAY_ADDRESS="127.0.0.1:1")
+    assert_told_in_one_line(result, "Did you mean components")
