@@ -153,9 +153,6 @@ def evaluate_guided(
 
     Returns:
         A row for each volume, thickness, method and guide. The method's name has the guide's contrast.
-
-    Raises:
-        InputError: if a number is out of its range, no volume has a guide, or a guide is not on its volume's grid.
     """
     thicknesses = lengths(thicknesses)
     most = check_draws(motion, seed, shading=shading, guide_noise=guide_noise, noise=noise)

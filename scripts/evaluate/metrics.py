@@ -32,9 +32,6 @@ def psnr(prediction: Tensor, truth: Tensor, mask: Tensor | None = None) -> float
 
     Returns:
         dB; infinite where the volumes are equal.
-
-    Raises:
-        ValueError: if shapes differ, the truth is constant, or the mask is empty.
     """
     check_pair(prediction, truth)
     peak = data_range(truth)

@@ -87,11 +87,7 @@ def read_volume(path: str | os.PathLike) -> MetaTensor:
 
 
 def read_lesion_sizes(item: Mapping, volume: MetaTensor) -> MetaTensor | None:
-    """For each voxel, how large its lesion is (`lesion_sizes`), `(1, X, Y, Z)`; null without a mask of lesions.
-
-    Raises:
-        InputError: if the mask is not on the grid of the volume.
-    """
+    """For each voxel, how large its lesion is (`lesion_sizes`), `(1, X, Y, Z)`; null without a mask of lesions."""
     if "lesions" not in item:
         return None
     mask = read_volume(item["lesions"])
@@ -162,9 +158,6 @@ class Truth:
             thick: `(1, X, Y, Z)` slices of the volume.
             told: how the method is told that they were acquired.
             acquired: how they were.
-
-        Raises:
-            InputError: if the result is no finite volume on the truth's grid, or its segmentation fails.
         """
         start = time.perf_counter()
         result = method(thick.clone(), told)
@@ -290,10 +283,6 @@ def evaluate(
 
     Returns:
         A row for each volume, slice axis, thickness and method; columns are those of `CASE` and `METRICS`.
-
-    Raises:
-        InputError: if an option is out of its range, a volume cannot be used, or a method's result is no finite volume
-            on the truth's grid.
     """
     thicknesses = lengths(thicknesses)
     _check(methods, thicknesses, axes, spacing_ratio, noise, seed, profile, slab, metrics)

@@ -54,9 +54,6 @@ class Segmenter:
         """From a command as it is typed, such as `mri_synthseg --i {image} --o {labels}`; names with blanks in quotes.
 
         No shell sees it: nothing in it is expanded, redirected or joined.
-
-        Raises:
-            InputError: if it lacks a place for a path, or the program is not found.
         """
         try:
             words = shlex.split(command) if isinstance(command, str) else []
@@ -132,9 +129,6 @@ def agreement(prediction: LabelMap, truth: LabelMap, name: str) -> float:
 
     Returns:
         0 to 1, 1 for the same labels everywhere; NaN where the truth holds no label.
-
-    Raises:
-        InputError: if the two are not on one grid.
     """
     same = prediction.labels.shape == truth.labels.shape and np.allclose(prediction.affine, truth.affine, atol=1e-3)
     if not same:

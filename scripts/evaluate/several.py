@@ -168,9 +168,6 @@ def evaluate_several(
 
     Returns:
         A row for each volume, thickness, method and way to combine; columns are those of `CASE` and `METRICS`.
-
-    Raises:
-        InputError: if a number is out of its range, or a volume cannot be used.
     """
     thicknesses = lengths(thicknesses)
     expect(isinstance(stacks, int) and is_number(stacks, 2), "stacks", stacks, "a whole number, 2 or more")

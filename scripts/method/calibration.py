@@ -30,11 +30,7 @@ QUIET, TYPICAL = 5e-4, 5e-3  # noise of slices, as a share of their range: the l
 
 
 def confidence_level(value: object) -> float:
-    """The option `confidence` as a number.
-
-    Raises:
-        InputError: if it is none that maps can be made for.
-    """
+    """The option `confidence` as a number."""
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):

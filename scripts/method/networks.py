@@ -94,11 +94,7 @@ class AnatomicalProjectionNetwork(nn.Module):
         guide_slices: Tensor | None = None,
         guide_share: Tensor | None = None,
     ) -> Tensor:
-        """Args: `image`, `(B, 1, H, W)` in [-1, 1]; `thickness`, `(B or 1, 2)` in mm. Returns `(B, 1, H, W)`.
-
-        Raises:
-            ValueError: if rows or a guide are given. Only stage 1 on the measured slices can place them.
-        """
+        """Args: `image`, `(B, 1, H, W)` in [-1, 1]; `thickness`, `(B or 1, 2)` in mm. Returns `(B, 1, H, W)`."""
         if rows is not None or guide is not None or guide_slices is not None or guide_share is not None:
             raise ValueError(
                 "this stage 1 takes planes on the fine grid and no guide: put them there, and leave rows and guide out."

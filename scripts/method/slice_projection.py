@@ -239,9 +239,6 @@ class SliceProjectionNetwork(nn.Module):
 
         Returns:
             `(B, 1, R, W)`.
-
-        Raises:
-            ValueError: if a guide comes without its slices.
         """
         batch, slices, columns = image.shape[0], image.shape[2], image.shape[3]
         if rows is None:

@@ -90,11 +90,7 @@ def card_path(path: str | os.PathLike) -> Path:
 
 
 def read_card(path: str | os.PathLike) -> Card:
-    """The card of a weights file.
-
-    Raises:
-        InputError: if the card is missing or broken.
-    """
+    """The card of a weights file."""
     place = card_path(path)
     if not os.path.isfile(path):
         raise InputError(f"weights not found: {path}. Download or train them, or set --ckpt_path.")
@@ -114,11 +110,7 @@ def read_card(path: str | os.PathLike) -> Card:
 
 
 def check_card(path: str | os.PathLike) -> Card:
-    """Reads the card of a weights file, and checks that it is the card of these weights.
-
-    Raises:
-        InputError: if the card is missing or broken, or holds another hash.
-    """
+    """Reads the card of a weights file, and checks that it is the card of these weights."""
     card = read_card(path)
     if card.sha256 != sha256([path]):
         raise InputError(
@@ -160,10 +152,6 @@ def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
 
     Returns:
         The same network.
-
-    Raises:
-        InputError: if the file is missing, is no checkpoint, or differs from its card; if a name, a shape or the kind
-            of numbers differs from the network's.
     """
     if not os.path.isfile(path):
         raise InputError(f"weights not found: {path}. Download or train them, or set --ckpt_path.")

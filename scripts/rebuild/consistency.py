@@ -28,9 +28,6 @@ RESULT_ERROR = 0.02  # standard deviation of those errors, as a share of the tis
 def projects(consistency: str) -> bool:
     """Whether results are moved onto the measurement, for a value of the option `consistency`.
 
-    Raises:
-        InputError: if the option has no such value.
-
     Example:
         >>> projects("project"), projects("measure")
         (True, False)
@@ -50,10 +47,6 @@ def difference(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Te
 
     Returns:
         `(X, Y, Z)` on the grid of `measured`, in the same units.
-
-    Raises:
-        TypeError: if the result holds integers.
-        ValueError: if the two are not on the grids of the acquisition.
     """
     again = acquire(result, acquisition)
     if again.shape != measured.shape:
@@ -125,10 +118,6 @@ def project(
 
     Returns:
         `(X, Y, Z)` on the fine grid.
-
-    Raises:
-        TypeError: as `difference`.
-        ValueError: as `difference`, or if the regularisation is negative.
     """
     if not regularisation >= 0:
         raise ValueError(f"regularisation is {regularisation}: expected 0 or more.")

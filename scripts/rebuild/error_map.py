@@ -34,10 +34,6 @@ class ErrorMaps:
         confidence: share of voxels whose truth is inside of the interval.
         calibration: of the weights' card; None where there is none.
         regions: a label map whose regions get a mean and its error bar; None for none.
-
-    Raises:
-        InputError: if an option has a value that it does not take, the weights can make no error map, or regions are
-            given without it or are not there.
     """
 
     wanted: bool = False
@@ -137,9 +133,6 @@ def error_map(
         device: of the network.
         calibration: of the weights' card.
         bfloat16: see `expected_error`.
-
-    Raises:
-        InputError: if the error network gives NaN.
     """
     stored = Acquisition.of(rebuilt.measured)
     thick, thickness = rebuilt.measured.as_tensor().cpu().float(), stored.slice_thickness

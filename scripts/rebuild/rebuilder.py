@@ -49,20 +49,13 @@ class Rebuilder:
 
         Args:
             source: what `readers.ScanReader` reads, or a volume in memory.
-
-        Raises:
-            InputError: if the scan cannot be read, or is not what networks can rebuild.
         """
         if self.preprocessing is None:
             raise ValueError("this rebuilder has no preprocessing: give it slices that are measured already.")
         return self.preprocessing({"image": source})["image"]
 
     def check_guides(self) -> None:
-        """Refuses a guide for weights that know none.
-
-        Raises:
-            InputError: with what to do.
-        """
+        """Refuses a guide for weights that know none."""
         if not self.guide_share:
             raise InputError(
                 "these weights were trained without guides: a guide would change nothing. Leave out the guide, or set "
@@ -75,9 +68,6 @@ class Rebuilder:
         Args:
             source: of the guide, see `measure`.
             measured: `(1, X, Y, Z)`, the scan, of `measure`.
-
-        Raises:
-            InputError: if the guide cannot be read, does not show the head of the scan, or the weights know no guides.
         """
         self.check_guides()
         placed = self.beside(replace(self, preprocessing=self.guide_preprocessing).measure(source), measured)

@@ -116,11 +116,7 @@ def registered(fixed: MetaTensor, moving: MetaTensor, head: Tensor, apart: np.nd
 
 
 def simple_itk() -> Any:
-    """SimpleITK. It is imported here alone: that takes more than a second, which other runs need not wait.
-
-    Raises:
-        InputError: where it is not installed.
-    """
+    """SimpleITK. It is imported here alone: that takes more than a second, which other runs need not wait."""
     sitk, found = optional_import("SimpleITK")
     if not found:
         raise InputError("--together needs SimpleITK: pip install simpleitk, or leave out --together.")

@@ -128,10 +128,6 @@ class StackInferer(Inferer, ABC):
 
         Returns:
             The rebuilt scan. One that is at the target, or constant, has no steps and no spread.
-
-        Raises:
-            ValueError: if the batch holds more than one stack or no acquisition.
-            InputError: if the weights give NaN, or a GPU's memory does not hold one window.
         """
         if inputs.dim() != 5 or inputs.shape[:2] != (1, 1):
             raise ValueError(f"inputs are {tuple(inputs.shape)}: expected one volume, (1, 1, X, Y, Z).")

@@ -22,11 +22,7 @@ PIXELS_PER_CALL = 8 * 128**2  # eight of the paper's windows
 
 
 def window_size(speed: str) -> int:
-    """Edge of the largest windows, in pixels, for each value of the option `speed`; 512 holds whole planes of heads.
-
-    Raises:
-        InputError: if there is no such value.
-    """
+    """Edge of the largest windows, in pixels, for each value of the option `speed`; 512 holds whole planes of heads."""
     sizes = {"paper": 128, "fast": 512}  # Sec. S4.5; docs/benchmarks.md
     if speed not in sizes:
         raise InputError(f"speed is {speed!r}: expected {' or '.join(sizes)}. Set one of them.")
@@ -68,9 +64,6 @@ def in_parts(sharpen: Callable[..., Tensor], *windows: Tensor) -> Tensor:
     Args:
         sharpen: takes one batch of each of `windows`.
         windows: of one batch size.
-
-    Raises:
-        InputError: if it does not hold one window.
     """
     try:
         return sharpen(*windows)

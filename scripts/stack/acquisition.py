@@ -115,11 +115,7 @@ class Acquisition:
 
     @classmethod
     def of(cls, volume: Any) -> Acquisition:
-        """Reads what `attach` has written, from a volume or from a batch of one.
-
-        Raises:
-            ValueError: if the volume does not carry it.
-        """
+        """Reads what `attach` has written, from a volume or from a batch of one."""
         facts = getattr(volume, "meta", {}).get("acquisition")
         if facts is None:
             raise ValueError("the image carries no acquisition: run the bundle's preprocessing, or attach one.")
@@ -192,10 +188,6 @@ def settle(
         slice_axis: given by the user.
         profile: of the slices.
         target_range, pixel_range, max_thickness, spacing_ratio: what the weights were trained for (`weights.Card`).
-
-    Raises:
-        InputError: if there are too few slices, the axis is not the slices' or is not known, or the thickness is
-            below the target.
     """
     spacing = grid.voxel_spacing(affine)
     warnings: list[str] = []

@@ -149,11 +149,7 @@ def meta_without_affine(volume: Any) -> dict[str, Any]:
 
 
 def check_pair(prediction: Tensor, truth: Tensor) -> None:
-    """Refuses what is not two volumes on one grid.
-
-    Raises:
-        ValueError: if shapes differ, or are not `(X, Y, Z)`.
-    """
+    """Refuses what is not two volumes on one grid."""
     if prediction.shape != truth.shape or truth.dim() != 3:
         raise ValueError(
             f"prediction is {tuple(prediction.shape)}, truth {tuple(truth.shape)}: expected two volumes (X, Y, Z) of "

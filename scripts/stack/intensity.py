@@ -65,11 +65,7 @@ def above_floor(volume: Tensor) -> Tensor:
 
 
 def check_finite(volume: Tensor, name: str) -> None:
-    """Refuses voxels that are no numbers. They would spread over a result, or over weights in training.
-
-    Raises:
-        InputError: if a voxel is NaN or infinite.
-    """
+    """Refuses voxels that are no numbers. They would spread over a result, or over weights in training."""
     count = int((~torch.isfinite(volume)).sum())
     if count:
         raise InputError(f"{name} has {count} NaN or infinite voxels: expected none. Mask or mend them first.")

@@ -27,9 +27,6 @@ def interpolate(thick: Tensor, acquisition: Acquisition, method: str) -> Tensor:
 
     Returns:
         The image with `fine_count` slices.
-
-    Raises:
-        ValueError: if the method is none of these.
     """
     a, dim = acquisition, acquisition.dim(thick)
     if method == "nearest":

@@ -45,13 +45,11 @@ def slr_profile(time_bandwidth: float = SLR) -> tuple[np.ndarray, np.ndarray]:
     left after rephasing is neglected.
 
     Args:
-        time_bandwidth: time-bandwidth product of the pulse. A larger one gives sharper edges.
+        time_bandwidth: time-bandwidth product of the pulse. A larger one gives sharper edges; below 2 it selects no
+            slice.
 
     Returns:
         Positions from the centre, in slice widths (full width at half maximum), and |Mxy| there.
-
-    Raises:
-        ValueError: if `time_bandwidth` is below 2. Such a pulse selects no slice.
     """
     if not time_bandwidth >= 2:
         raise ValueError(f"time-bandwidth product is {time_bandwidth}: expected 2 or more, 4 is common.")
@@ -80,9 +78,6 @@ def slice_profile(profile: Profile) -> tuple[np.ndarray, np.ndarray]:
 
     Returns:
         Positions from the centre, in slice widths (full width at half maximum), and the magnitude there.
-
-    Raises:
-        InputError: if there is no such profile.
     """
     if isinstance(profile, (int, float)) and not isinstance(profile, bool) and 2 <= profile <= 32:
         return slr_profile(float(profile))
@@ -122,9 +117,6 @@ def profile_kernel(slice_thickness: float, fine_spacing: float, profile: Profile
     Example:
         >>> profile_kernel(5.0, 1.0).round(2).tolist()
         [0.0, 0.0, 0.0, 0.0, 0.04, 0.16, 0.2, 0.2, 0.2, 0.16, 0.04, 0.0, 0.0, 0.0, 0.0]
-
-    Raises:
-        ValueError: if a length is not positive.
     """
     if not (slice_thickness > 0 and fine_spacing > 0):
         raise ValueError(f"slice thickness {slice_thickness} mm, fine spacing {fine_spacing} mm: expected both > 0.")
@@ -192,10 +184,6 @@ def acquire(image: Tensor, acquisition: Acquisition) -> Tensor:
 
     Returns:
         The image with `slice_count` slices along the slice axis.
-
-    Raises:
-        TypeError: if the image holds integers.
-        ValueError: if it does not have the slices of the fine grid.
     """
     if not image.is_floating_point():
         raise TypeError(f"image is {image.dtype}: expected floating point. Convert it with .float().")

@@ -69,9 +69,6 @@ class FlowBatch(PrepareBatch):
         ceta_time: at which CETA compares endpoints (Sec. S12), for two more planes of each pair; null for the times of
             the flow's states, which cost nothing.
         told: see `ProjectionBatch`; the first one begins with thickness and target, the second one is rows.
-
-    Raises:
-        InputError: if `ceta_time` is no time.
     """
 
     def __init__(

@@ -171,10 +171,6 @@ def sharp_volumes(
         where nothing is said); `subject`; `contrast`, in a folder the suffix of a BIDS name, such as `T1w`, and
         `"unknown"` where nothing is said; where the datalist names them, `lesions`, the path of a mask, and `guides`,
         paths of scans of other contrasts of the same head, in place.
-
-    Raises:
-        InputError: if nothing is found or fit, subjects are not known or stand in both sections, a volume of a
-            datalist is no truth, or planes for training have no two sharp axes.
     """
     root = Path(dataset_dir)
     if section is None:
@@ -244,9 +240,6 @@ def thick_scans(dataset_dir: str | os.PathLike | None) -> list[dict]:
 
     Returns:
         Items with `image`, the path; `subject`, and `contrast`, `"unknown"` where nothing is said.
-
-    Raises:
-        InputError: if there is no datalist, or it names no such scan.
     """
     root = None if dataset_dir is None else Path(dataset_dir)
     entries = _from_datalist(root, "thick") if root is not None and root.is_file() else []
@@ -265,14 +258,11 @@ def label_maps(label_dir: str | os.PathLike | None) -> list[dict]:
     """Label maps that contrasts are synthesised from (`contrast.RandTissueContrastd`).
 
     Args:
-        label_dir: a folder with NIfTI files at any depth; null for none.
+        label_dir: a folder with NIfTI files at any depth; null for none. Other files than label maps are skipped with a
+            line that says why.
 
     Returns:
         Items as those of `sharp_volumes`, their contrast `"synthetic"`.
-
-    Raises:
-        InputError: if there is no such folder, or no label map in it. Other files are skipped with a line that says
-            why.
     """
     if label_dir is None:
         return []

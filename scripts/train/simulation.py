@@ -155,9 +155,6 @@ class RandAcquired(RandomizableTransform, MapTransform):
             this share of the intensity range.
         common_thickness: half of the stacks have `T_i` uniform in this range, in mm, as far as it lies within the
             other one; null for none.
-
-    Raises:
-        InputError: if `ceta_gap` or `min_thickness` has a wrong value.
     """
 
     def __init__(

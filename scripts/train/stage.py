@@ -156,9 +156,6 @@ class Stage:
             loss_function: `(prediction, target)` -> loss.
             train_handlers: more than the stage's own.
             dataset, weights, samples: of this stage alone; None for those of all stages.
-
-        Raises:
-            InputError: if the network lacks the part, or an epoch is less than a batch.
         """
         if network is None:
             raise InputError(
@@ -217,7 +214,8 @@ class Stage:
     ) -> None:
         """Trains a stage to its end, from its last checkpoint if there is one, and exports the averaged network.
 
-        Writes the weights with their card, NAME_checkpoint.pt and NAME, a folder for TensorBoard.
+        Writes the weights with their card, NAME_checkpoint.pt and NAME, a folder for TensorBoard. A training that
+        diverges exports nothing.
 
         Args:
             name: of the stage; the config has one part of this name, and the option NAME_epochs.
@@ -226,10 +224,6 @@ class Stage:
             trainer: gets seeds, schedule, clipping, average, validation, curves and checkpoints.
             evaluator: of the averaged network.
             card: of the exported weights.
-
-        Raises:
-            InputError: if the start weights cannot be loaded, the checkpoint is broken or of another recipe, data or
-                start weights, or the training diverges; then nothing is exported.
         """
         if start is not None:
             load_weights(self.network, start)
