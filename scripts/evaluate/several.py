@@ -6,7 +6,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,14 +21,15 @@ from ..errors import InputError
 from ..rebuild.registration import angle_and_shift, placed
 from ..rebuild.stacks import Part, Stack
 from ..rebuild.together import together
-from ..stack.acquisition import SLR, Acquisition
+from ..stack.acquisition import Acquisition
 from ..stack.grid import voxel_spacing
 from ..stack.intensity import data_range
 from ..stack.spectra import weave
 from ..train.simulation import simulate
+from ..train.truth import read_volume
 from .checks import check_draws, check_thickness, expect, is_number, lengths
-from .paired import Method, Truth, given, read_lesion_sizes, read_volume, volume_of
-from .tables import CASE, group_means, means_table, write_tables
+from .paired import Method, Truth, given, read_lesion_sizes, volume_of
+from .tables import case_of, log_means, write_tables
 
 logger = logging.getLogger("drift")
 
@@ -94,6 +94,11 @@ def seen_again(
     return moved * random_gain(rng, affine, moved.shape, shading), there
 
 
+def add_noise(volume: MetaTensor, sd: float, rng: np.random.Generator) -> None:
+    """Adds Gaussian noise of a standard deviation, in place."""
+    volume.add_(sd * torch.from_numpy(rng.normal(size=tuple(volume.shape))).float())
+
+
 def several_stacks(
     affine: np.ndarray,
     sharp: Tensor,
@@ -131,7 +136,7 @@ def several_stacks(
             MetaTensor(volume[None], affine=torch.from_numpy(affine)),
             Acquisition.of_truth(axis, volume.shape[axis], edge, thickness),
         )
-        thick.add_(noise * data_range(volume) * torch.from_numpy(rng.normal(size=tuple(thick.shape))).float())
+        add_noise(thick, noise * data_range(volume), rng)
         stacks.append((thick, there))
     return stacks
 
@@ -188,14 +193,13 @@ def evaluate_several(
                 check_thickness(name, axis, float(voxel_spacing(affine)[axis]), thickness)
             rng = np.random.default_rng([seed, place])
             drawn = several_stacks(affine, sharp.as_tensor()[0], axes, thickness, rng, most, shading, noise)
-            told = Acquisition.of(drawn[0][0])
-            case = (name, item["subject"], item["contrast"], axes[0], thickness, thickness, told.target_spacing)
+            case = case_of(item, Acquisition.of(drawn[0][0]))
             for label, method in methods.items():
                 for way, row in _rows(label, method, drawn, combine, truth):
-                    rows.append(dict(zip(CASE, case)) | row)
+                    rows.append(case | row)
                     logger.info(f"{name}, {thickness:g} mm, {label}, {way}: {rows[-1]['psnr_head']:.2f} dB in the head")
         table = write_tables(output_dir, options, rows)
-    logger.info(f"wrote {Path(output_dir) / 'evaluation'}.csv, .json and .md\n{means_table(group_means(table))}")
+    log_means(output_dir, table)
     return table
 
 
@@ -209,10 +213,10 @@ def _rows(
     """A method's rows: each stack alone, their mean, and combined; each with the seconds up to it."""
     start, stacks = time.perf_counter(), []
     for thick, _ in drawn:
-        told = replace(Acquisition.of(thick), profile=SLR)
-        rebuilt = volume_of(method(thick.clone(), told))[0].float()
+        acquisition = Acquisition.of(thick)
+        rebuilt = volume_of(method(thick.clone(), acquisition))[0].float()
         measured = MetaTensor(thick.as_tensor()[0], affine=thick.affine)
-        told.attach(measured)
+        acquisition.attach(measured)
         stacks.append(Stack(measured, MetaTensor(rebuilt, affine=truth.sharp.affine)))
     alone = time.perf_counter() - start
     volume, parts = combine(stacks)
@@ -223,14 +227,12 @@ def _rows(
     error = dict(zip(("turn_error", "shift_error"), np.max(errors, axis=0)))
     ways = {f"stack {number}": view for number, view in enumerate(views, 1)}
     ways |= {"mean": torch.stack(views).mean(0), "together": volume.as_tensor()}
-    slice_axes = Acquisition.of(drawn[0][0]).slice_axis, Acquisition.of(drawn[1][0]).slice_axis
-    spacings, apart = voxel_spacing(truth.sharp.affine).tolist(), Acquisition.of(drawn[0][0]).slice_spacing
-    woven = partial(weave, axes=slice_axes, spacings=spacings, slice_spacing=apart)
+    first, second = (Acquisition.of(thick) for thick, _ in drawn[:2])
+    axes, spacings = (first.slice_axis, second.slice_axis), voxel_spacing(truth.sharp.affine).tolist()
+    woven = partial(weave, axes=axes, spacings=spacings, slice_spacing=first.slice_spacing)
     rows = []
     for way, result in ways.items():
-        row = truth.row(
-            f"{label}, {way}", partial(given, volume=result[None]), drawn[0][0], told, Acquisition.of(drawn[0][0])
-        )
+        row = truth.row(f"{label}, {way}", partial(given, volume=result[None]), drawn[0][0], first, first)
         row["weave"] = woven(result) / woven(truth.volume)
         rows.append((way, row | error | {"seconds": whole if way == "together" else alone}))
     return rows

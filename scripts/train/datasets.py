@@ -25,6 +25,7 @@ from .truth import check_label_map, check_truth
 logger = logging.getLogger("drift")
 
 VALIDATION_SHARE = 0.15  # of subjects, where no datalist says
+UNSAID: dict[str, Any] = {"sharp_axes": (0, 1, 2), "contrast": "unknown"}  # of a volume of which nothing else is said
 
 
 def _subjects(root: Path, paths: Sequence[Path]) -> list[str]:
@@ -89,7 +90,7 @@ def _from_datalist(path: Path, section: str) -> list[dict]:
         entries = [entry for entry in entries if entry.get("kind") == kind]
     names = {"image": "label", "lesions": "lesions"}
     return [
-        {"subject": entry["image"], **entry}
+        {**UNSAID, "subject": entry["image"], **entry}
         | {name: str(path.parent / entry[key]) for key, name in names.items() if key in entry}
         | ({"guides": [str(path.parent / guide) for guide in entry["guides"]]} if "guides" in entry else {})
         for entry in entries
@@ -105,7 +106,7 @@ def _nifti_files(root: Path) -> list[Path]:
 def _from_tree(root: Path, section: str) -> list[dict]:
     paths = _nifti_files(root)
     items = [
-        {"label": str(p), "subject": s}
+        {**UNSAID, "label": str(p), "subject": s}
         | ({"contrast": kind} if (kind := stem(p.name).split("_")[-1]) in WEIGHTED else {})
         for p, s in zip(paths, _subjects(root, paths))
     ]
@@ -142,7 +143,7 @@ def _check_named(item: dict) -> None:
 
 
 def _check_item(item: dict) -> None:
-    check_truth(item["label"], item.get("sharp_axes", (0, 1, 2)))
+    check_truth(item["label"], item["sharp_axes"])
 
 
 def _largest_spacing(path: str) -> float:
@@ -198,7 +199,7 @@ def sharp_volumes(
             learnt, held_out = (f"{len(names)} ({', '.join(names)})" for names in both)
             logger.info(f"{root}: trains on {learnt}; holds out {held_out}, by their names. A datalist says otherwise.")
         for item in chosen:
-            if len(item.get("sharp_axes", (0, 1, 2))) < 2:
+            if len(item["sharp_axes"]) < 2:
                 raise InputError(
                     f"{item['label']} has one sharp axis: training takes planes that are sharp along both of theirs. "
                     'Give it two "sharp_axes" or more, or leave it out.'
@@ -211,14 +212,9 @@ def sharp_volumes(
                 f"{root}: every volume for {section} has voxels above largest_spacing, {largest_spacing:g} mm. "
                 "Give others, or raise it."
             )
+    known = ("label", "subject", "contrast", "lesions", "guides")
     return [
-        {
-            "label": item["label"],
-            "sharp_axes": tuple(item.get("sharp_axes", (0, 1, 2))),
-            "subject": item["subject"],
-            "contrast": item.get("contrast", "unknown"),
-        }
-        | {key: item[key] for key in ("lesions", "guides") if key in item}
+        {name: item[name] for name in known if name in item} | {"sharp_axes": tuple(item["sharp_axes"])}
         for item in chosen
     ]
 
@@ -248,10 +244,7 @@ def thick_scans(dataset_dir: str | os.PathLike | None) -> list[dict]:
             f'{root} names no thick scans: expected a datalist with entries of "kind": "thick", or a list of them '
             'under "thick". Set --dataset_dir.'
         )
-    return [
-        {"image": entry["label"], "subject": entry["subject"], "contrast": entry.get("contrast", "unknown")}
-        for entry in entries
-    ]
+    return [{"image": entry["label"], "subject": entry["subject"], "contrast": entry["contrast"]} for entry in entries]
 
 
 def label_maps(label_dir: str | os.PathLike | None) -> list[dict]:

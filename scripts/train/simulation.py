@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from monai.config import KeysCollection
 from monai.data import MetaTensor
-from monai.transforms import MapTransform, RandomizableTransform
+from monai.transforms import CenterSpatialCrop, MapTransform, RandomizableTransform
 from monai.utils import convert_to_tensor
 from torch import Tensor
 from torch.nn.functional import interpolate as resize
@@ -225,16 +225,12 @@ class RandAcquired(RandomizableTransform, MapTransform):
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         (key,) = self.keys
         label, target = data[key], data["spacing"][0]
-        self.randomize(target)
-        generator = np.random.default_rng(self._seed)
-        image = proximal = interpolate(*self._acquired(label, target, self._thickness, generator), "nearest")
-        if self._proximal != self._thickness:
-            proximal = interpolate(*self._acquired(label, target, self._proximal, generator), "nearest")
+        images = [interpolate(*stack, "nearest") for stack in self.stacks(label, target)]
         return {
             key: label,
-            "image": image,
+            "image": images[0],
             "thickness": torch.tensor([self._thickness, target]),
-            "proximal": proximal,
+            "proximal": images[-1],
             "proximal_thickness": torch.tensor([self._proximal, target]),
         }
 
@@ -309,3 +305,15 @@ def simulate(truth: MetaTensor, acquisition: Acquisition) -> MetaTensor:
     thick = MetaTensor(acquire(truth.as_tensor(), a), affine=torch.from_numpy(affine), meta=meta)
     a.attach(thick)
     return thick
+
+
+def normal_axis(slice_axis: int) -> int:
+    """The last axis that is not the slice axis: planes across it contain the slice axis."""
+    return max(axis for axis in range(3) if axis != slice_axis)
+
+
+def central_slab(volume: MetaTensor, slice_axis: int, count: int | None) -> MetaTensor:
+    """The `count` central slices along `normal_axis`, for quick runs; all of them where it is null."""
+    size = [-1, -1, -1]
+    size[normal_axis(slice_axis)] = count or -1
+    return CenterSpatialCrop(size)(volume)  # type: ignore[return-value]  # MONAI: Tensor

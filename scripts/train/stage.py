@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,7 @@ def seed_epoch(engine: Engine, *entropy: int) -> None:
     set_rnd(engine.data_loader.dataset, seed=seed)  # type: ignore[attr-defined]  # a trainer of MONAI
 
 
+@dataclass(eq=False)
 class Stage:
     """What all stages of a training share. Its methods make the engines of one stage, and train it.
 
@@ -87,48 +89,30 @@ class Stage:
         averaged: copy of the network, which becomes the average that validates and ships.
     """
 
-    def __init__(
-        self,
-        config: ConfigParser,
-        network: nn.Module,
-        device: torch.device,
-        dataset: Dataset,
-        weights: Sequence[float],
-        samples: int,
-        num_workers: int,
-        inferer: Inferer,
-        optimizer: Callable[..., Optimizer],
-        validation: Dataset,
-        postprocessing: Transform,
-        data: str,
-        seed: int,
-        output_dir: str,
-        schedule: Callable[[int, int], float],
-        max_norm: float,
-        average_decay: float,
-        val_interval: int,
-        checkpoint_interval: int,
-        tracking: Sequence[Callable[..., Any]] = (),
-    ):
-        self.config = config
-        self.network = network
-        self.averaged = copy.deepcopy(network)
-        self.device = device
-        self.dataset, self.weights, self.samples = dataset, weights, samples
-        self.num_workers = num_workers
-        self.inferer = inferer
-        self.optimizer = optimizer
-        self.validation = validation
-        self.postprocessing = postprocessing
-        self.data = data
-        self.seed = seed
-        self.folder = Path(output_dir)
-        self.schedule = schedule
-        self.max_norm = max_norm
-        self.average_decay = average_decay
-        self.val_interval = val_interval
-        self.checkpoint_interval = checkpoint_interval
-        self.tracking = tracking
+    config: ConfigParser
+    network: nn.Module
+    device: torch.device
+    dataset: Dataset
+    weights: Sequence[float]
+    samples: int
+    num_workers: int
+    inferer: Inferer
+    optimizer: Callable[..., Optimizer]
+    validation: Dataset
+    postprocessing: Transform
+    data: str
+    seed: int
+    output_dir: str
+    schedule: Callable[[int, int], float]
+    max_norm: float
+    average_decay: float
+    val_interval: int
+    checkpoint_interval: int
+    tracking: Sequence[Callable[..., Any]] = ()
+
+    def __post_init__(self) -> None:
+        self.averaged = copy.deepcopy(self.network)
+        self.folder = Path(self.output_dir)
         self.first = idist.get_rank() == 0  # of all processes
         self.together = idist.get_world_size() > 1
 
