@@ -78,7 +78,7 @@ class AnatomicalProjectionNetwork(nn.Module):
 
     def __init__(self, channels: Sequence[int], residual: bool = False):
         super().__init__()
-        self.lengths = 2  # how many the network is told
+        self.lengths = 2  # that condition it
         self.embedding = ThicknessEmbedding()
         self.unet = UNet(channels, self.embedding.dim)
         self.residual = residual
@@ -142,14 +142,9 @@ class Drift(nn.Module):
         self.error = error
 
     def modulations(self, thickness: Tensor, times: Tensor) -> Tensor:
-        """The modulations of the velocity's norms for all steps, the same for all windows.
+        """The modulations of the velocity's norms for all steps, `(N, B or 1, M)`, the same for all windows.
 
-        Args:
-            thickness: `(B or 1, 2)` in mm.
-            times: `(N + 1,)`.
-
-        Returns:
-            `(N, B or 1, M)`, for each step.
+        `thickness` is `(B or 1, 2)` in mm, `times` is `(N + 1,)`.
         """
         rows, steps = thickness.shape[0], times.shape[0] - 1
         t = times[:-1].repeat_interleave(rows)

@@ -121,12 +121,7 @@ def check_card(path: str | os.PathLike) -> Card:
 
 
 def write_card(path: str | os.PathLike, card: Card) -> None:
-    """Writes a card beside its weights.
-
-    Args:
-        path: of the weights, which must exist.
-        card: what they were trained for. Their hash is taken here.
-    """
+    """Writes a card beside its weights, whose hash is taken here."""
     with whole_file(card_path(path)) as partial:
         _write(partial, card, path)
 
@@ -146,12 +141,9 @@ def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
     nothing until a card calibrates them.
 
     Args:
-        network: a `Drift` of the size that was trained.
+        network: a `Drift` of the size that was trained; it is returned.
         path: file with the network's state dictionary, as training exports it, in any floating-point precision. If a
             card lies beside it, the weights must have the card's hash.
-
-    Returns:
-        The same network.
     """
     if not os.path.isfile(path):
         raise InputError(f"weights not found: {path}. Download or train them, or set --ckpt_path.")
@@ -195,11 +187,7 @@ def save_weights(
 ) -> None:
     """Writes the network's weights and their card. New weights never lie beside an old card.
 
-    Args:
-        network: to be saved.
-        path: file to write.
-        card: what it was trained for.
-        precision: of the weights. They ship in half precision. Indices stay whole numbers.
+    Weights ship in half precision. Indices stay whole numbers.
     """
     state = {
         name: value.to(precision) if value.is_floating_point() else value
