@@ -22,7 +22,7 @@ from ..rebuild.registration import angle_and_shift, placed
 from ..rebuild.stacks import Part, Stack
 from ..rebuild.together import together
 from ..stack.acquisition import Acquisition
-from ..stack.grid import voxel_spacing
+from ..stack.grid import centre, voxel_spacing
 from ..stack.intensity import data_range
 from ..stack.spectra import weave
 from ..train.simulation import simulate
@@ -37,7 +37,7 @@ WAVE = (200.0, 400.0)  # mm; wavelengths of shadings
 SCALE = 0.3  # most of the logarithm of a stack's gain, beside its shading
 
 
-def random_motion(rng: np.random.Generator, degrees: float, mm: float, centre: np.ndarray) -> np.ndarray:
+def random_motion(rng: np.random.Generator, degrees: float, mm: float, point: np.ndarray) -> np.ndarray:
     """A motion about a point: `(4, 4)`, world to world; turn and shift are uniform up to what is given."""
 
     def vector(most: float) -> np.ndarray:
@@ -46,7 +46,7 @@ def random_motion(rng: np.random.Generator, degrees: float, mm: float, centre: n
 
     motion = np.eye(4)
     motion[:3, :3] = Rotation.from_rotvec(np.radians(vector(degrees))).as_matrix()
-    motion[:3, 3] = centre - motion[:3, :3] @ centre + vector(mm)
+    motion[:3, 3] = point - motion[:3, :3] @ point + vector(mm)
     return motion
 
 
@@ -86,8 +86,8 @@ def seen_again(
     Returns:
         `(X, Y, Z)`, and the motion `(4, 4)` from the world before to the world after.
     """
-    centre = affine[:3, :3] @ ((np.array(volume.shape) - 1) / 2) + affine[:3, 3]
-    there = random_motion(rng, *motion, centre)
+    middle = affine[:3, :3] @ ((np.array(volume.shape) - 1) / 2) + affine[:3, 3]
+    there = random_motion(rng, *motion, middle)
     index = np.linalg.inv(affine) @ np.linalg.inv(there) @ affine
     turned = ndimage.affine_transform(volume.float().numpy(), index[:3, :3], index[:3, 3], order=5, mode="nearest")
     moved = torch.from_numpy(turned).clamp(min=float(volume.min()))
@@ -222,8 +222,8 @@ def _rows(
     volume, parts = combine(stacks)
     whole = time.perf_counter() - start
     views = [placed(stack.rebuilt, stacks[0].rebuilt, part.motion)[0] * part.gain for stack, part in zip(stacks, parts)]
-    centre = np.asarray(truth.sharp.affine) @ [*((np.array(truth.volume.shape) - 1) / 2), 1]
-    errors = [angle_and_shift(np.linalg.inv(there) @ part.motion, centre[:3]) for (_, there), part in zip(drawn, parts)]
+    middle = centre(truth.sharp.affine, truth.volume.shape)
+    errors = [angle_and_shift(np.linalg.inv(there) @ part.motion, middle) for (_, there), part in zip(drawn, parts)]
     error = dict(zip(("turn_error", "shift_error"), np.max(errors, axis=0)))
     ways = {f"stack {number}": view for number, view in enumerate(views, 1)}
     ways |= {"mean": torch.stack(views).mean(0), "together": volume.as_tensor()}

@@ -10,6 +10,7 @@ from scipy.stats import median_abs_deviation
 
 from ..stack.acquisition import Acquisition
 from ..stack.grid import voxel_spacing
+from ..stack.tissue import depth
 from .gain import COARSE, SMOOTH, coarse
 from .registration import placed
 from .stacks import Dispute, Part, Stack
@@ -41,7 +42,7 @@ def disputes(stacks: Sequence[Stack], parts: Sequence[Part]) -> list[tuple[Dispu
         inside = (stacks[0].head & (part.seen > 0.99)).numpy()
         view = placed(stack.rebuilt, first, part.motion, order=1)[0] * part.gain
         views.append(np.where(inside, coarse(view, inside, scale, edges), np.nan)[every])
-        depths.append(ndimage.distance_transform_edt(np.pad(inside, 1), edges)[1:-1, 1:-1, 1:-1][every])
+        depths.append(depth(inside, edges)[every])
     found: list[tuple[Dispute, ...]] = [()] if len(stacks) == 2 else []
     for index in range(len(found), len(stacks)):
         others = [k for k in range(len(stacks)) if k != index]

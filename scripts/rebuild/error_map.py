@@ -57,7 +57,7 @@ class ErrorMaps:
 def seen(
     measured: Tensor, result: Tensor, spread: Tensor | None, acquisition: Acquisition, scale: IntensityRange
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What the error network is told of a volume: the arguments of `ErrorPatternNetwork.forward`.
+    """What the error network sees of a volume: the arguments of `ErrorPatternNetwork.forward`.
 
     Args:
         measured: `(X, Y, Z)` slices.

@@ -16,6 +16,7 @@ from scipy.optimize import isotonic_regression
 from torch import Tensor
 
 from ..stack.grid import voxel_spacing
+from ..stack.tissue import depth
 
 DEGREE = 3  # of the polynomial that a gain is: a coil's shading varies over the head, not within it
 SMOOTH, COARSE = 0.6, 5.0  # of the slice spacing, and least slice spacing in mm; what is left both stacks measured
@@ -38,9 +39,8 @@ def relation(first: MetaTensor, head: Tensor, other: Tensor, seen: Tensor, scale
     """
     edges = voxel_spacing(first.affine)
     both = (head & (seen > 0.99)).numpy()
-    deep = ndimage.distance_transform_edt(np.pad(both, 1), edges)[1:-1, 1:-1, 1:-1] > scale
     every = tuple(slice(None, None, max(1, int(width))) for width in SMOOTH * max(scale, COARSE) / edges)
-    inside = deep[every]
+    inside = depth(both, edges)[every] > scale
     a, b = (coarse(volume, both, scale, edges)[every][inside] for volume in (first.as_tensor(), other))
     if len(a) < 100 or not a.var():
         return 0.0

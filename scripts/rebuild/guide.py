@@ -101,14 +101,14 @@ def place(guide: MetaTensor, measured: MetaTensor, stack: MetaTensor | None = No
     stacks = [volume[0] for volume in (measured, stack) if volume is not None]
     apart = resolution(fine, stacks)  # type: ignore[arg-type]  # torch: Tensor
     motion, alike = registered(fine, moving, head_mask(spline), apart)
-    centre = np.asarray(affine) @ [*((np.array(fine.shape) - 1) / 2), 1]
     source = guide if stack is None else stack
     name = str(source.meta.get("filename_or_obj", "the guide"))
-    return Placed(beside(guide, measured, motion), motion, alike, *angle_and_shift(motion, centre[:3]), name)
+    moved = angle_and_shift(motion, grid.centre(affine, fine.shape))
+    return Placed(beside(guide, measured, motion), motion, alike, *moved, name)
 
 
 def fine_affine_of(measured: MetaTensor) -> np.ndarray:
-    """`(4, 4)`, of the fine grid of measured slices `(1, X, Y, Z)`."""
+    """`(4, 4)`, of the fine grid of measured slices."""
     a = Acquisition.of(measured)
     return grid.fine_affine(
         np.asarray(measured.affine, dtype=float), a.slice_axis, a.slice_count, a.fine_count, a.target_spacing

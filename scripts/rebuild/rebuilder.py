@@ -45,10 +45,9 @@ class Rebuilder:
     guide_share: float = 0.0
 
     def measure(self, source: Any) -> MetaTensor:
-        """`(1, X, Y, Z)`, the slices of a scan, with their acquisition.
+        """The slices of a scan, `(1, X, Y, Z)`, with their acquisition.
 
-        Args:
-            source: what `readers.ScanReader` reads, or a volume in memory.
+        The source is what `readers.ScanReader` reads, or a volume in memory.
         """
         if self.preprocessing is None:
             raise ValueError("this rebuilder has no preprocessing: give it slices that are measured already.")
@@ -80,11 +79,9 @@ class Rebuilder:
         return placed
 
     def beside(self, other: MetaTensor, measured: MetaTensor) -> Placed:
-        """A guide beside the scan that it guides, whether it fits or not.
+        """A guide beside the scan that it guides, whether it fits or not; both of `measure`.
 
-        Args:
-            other: `(1, X, Y, Z)`, slices of the guide, with their acquisition. Thick ones are rebuilt first.
-            measured: `(1, X', Y', Z')`, the scan, of `measure`.
+        Thick slices of the guide are rebuilt first.
         """
         acquisition = Acquisition.of(other)
         if acquisition.at_target or acquisition.slice_spacing <= SHARP:
@@ -93,12 +90,7 @@ class Rebuilder:
         return place(volume[None], measured, other)  # type: ignore[arg-type]  # torch: Tensor
 
     def __call__(self, measured: MetaTensor, guide: Placed | None = None) -> Rebuilt:
-        """One stack of slices, rebuilt.
-
-        Args:
-            measured: `(1, X, Y, Z)`, of `measure`.
-            guide: of `guide`; None for none.
-        """
+        """One stack of slices, of `measure`, rebuilt, with or without a guide of `guide`."""
         beside = None if guide is None else guide.volume
         rebuilt = self.inferer.rebuilt(measured[None].to(self.device), self.network, beside)  # type: ignore[arg-type]
         rebuilt = replace(rebuilt, guide=guide)

@@ -37,12 +37,9 @@ class ErrorMap:
     guided: bool = False
 
     def half_width(self, confidence: float) -> MetaTensor:
-        """The half-width of the interval around each voxel that holds the truth, `(X', Y', Z')`.
+        """The half-width of the intervals that hold the truth in a share of the voxels, `(X', Y', Z')`.
 
         It is right to 0.4 %: more digits would only make its file larger.
-
-        Args:
-            confidence: share of voxels whose truth is inside.
         """
         factor = self.scale * self.calibration.factor(self.thickness, confidence, self.guided)
         return (self.expected * factor).bfloat16().float()  # type: ignore[return-value]  # torch: Tensor

@@ -22,7 +22,7 @@ from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
 from ..stack.missing import filled, missing_slices
 from .consistency import projects, reconcile
-from .guide import Guide
+from .guide import Guide, fine_affine_of
 from .rebuilt import Rebuilt
 
 
@@ -124,11 +124,7 @@ class StackInferer(Inferer, ABC):
 
     @torch.no_grad()
     def rebuilt(self, inputs: MetaTensor, network: nn.Module, guide: MetaTensor | None = None) -> Rebuilt:
-        """Rebuilds one stack, and tells what is known of it.
-
-        Returns:
-            The rebuilt scan. One that is at the target, or constant, has no steps and no spread.
-        """
+        """Rebuilds one stack. One that is at the target, or constant, has no steps and no spread."""
         if inputs.dim() != 5 or inputs.shape[:2] != (1, 1):
             raise ValueError(f"inputs are {tuple(inputs.shape)}: expected one volume, (1, 1, X, Y, Z).")
         stored = Acquisition.of(inputs)
@@ -153,9 +149,7 @@ class StackInferer(Inferer, ABC):
                 rebuilt, spread = self._rebuild(measured, acquisition, spacing, network, inputs.device, beside)
             result = turn.back(rebuilt)
             spread = None if spread is None else turn.back(spread)
-            affine = grid.fine_affine(
-                affine, stored.slice_axis, stored.slice_count, stored.fine_count, stored.target_spacing
-            )
+            affine = fine_affine_of(stack)
         return Rebuilt(stack, MetaTensor(result, affine=torch.from_numpy(affine), meta=meta), steps, source, spread)
 
     def _rebuild(

@@ -105,6 +105,13 @@ class Acquisition:
         rows = grid.centred_positions(self.slice_count, self.slice_spacing, self.fine_count, self.target_spacing)
         return rows + self.shift / self.target_spacing
 
+    @property
+    def nearest_slices(self) -> np.ndarray:
+        """For each fine slice, the thick slice that contains its centre, `(fine_count,)` integers (Eq. S3)."""
+        return grid.nearest_index(
+            self.fine_count, self.target_spacing, self.slice_count, self.slice_spacing, self.shift
+        )
+
     def dim(self, image: Any) -> int:
         """The slice axis among the dimensions of an image, whose last three are X, Y and Z."""
         return image.ndim - 3 + self.slice_axis

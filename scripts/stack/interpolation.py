@@ -8,7 +8,6 @@ from scipy.interpolate import make_interp_spline
 from torch import Tensor
 
 from .acquisition import Acquisition
-from .grid import nearest_index
 from .profile import acquire
 
 SPLINE_DEGREES = {"linear": 1, "cubic": 3}
@@ -30,8 +29,7 @@ def interpolate(thick: Tensor, acquisition: Acquisition, method: str) -> Tensor:
     """
     a, dim = acquisition, acquisition.dim(thick)
     if method == "nearest":
-        index = nearest_index(a.fine_count, a.target_spacing, a.slice_count, a.slice_spacing, a.shift)
-        return thick.index_select(dim, torch.from_numpy(index).to(thick.device))
+        return thick.index_select(dim, torch.from_numpy(a.nearest_slices).to(thick.device))
     if method not in SPLINE_DEGREES:
         raise ValueError(f"method is {method!r}: expected 'nearest', 'linear' or 'cubic'.")
     centres = a.slice_rows

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from scipy.integrate import cumulative_trapezoid
 from scipy.optimize import brentq
 from scipy.signal import firls
 from torch import Tensor
@@ -124,7 +125,7 @@ def profile_kernel(slice_thickness: float, fine_spacing: float, profile: Profile
     if ratio <= 1 + 1e-6 or profile == "point":
         return np.ones(1)
     z, magnitude = slice_profile(profile)
-    cumulative = np.concatenate([[0.0], np.cumsum((magnitude[1:] + magnitude[:-1]) / 2 * np.diff(z))])
+    cumulative = cumulative_trapezoid(magnitude, z, initial=0)
 
     def kernel(width: float) -> np.ndarray:
         return np.pad(_integrate(z, cumulative, width), 1)
