@@ -66,11 +66,7 @@ def ssim(prediction: Tensor, truth: Tensor) -> float:
 
 
 def laplacian(volume: Tensor) -> Tensor:
-    """Sum of the second differences along the three axes, in intensity per voxel squared; edges are repeated.
-
-    Returns:
-        `(X, Y, Z)`.
-    """
+    """Sum of the second differences along the three axes, in intensity per voxel squared; edges are repeated."""
     return torch.from_numpy(ndimage.laplace(volume.cpu().numpy(), mode="nearest"))
 
 
@@ -96,13 +92,9 @@ def gradient_rmse(prediction: Tensor, truth: Tensor, axis: int) -> float:
 
 
 def lesion_sizes(mask: Tensor) -> Tensor:
-    """For each voxel, how many voxels its lesion has; voxels that touch, if only at a corner, are one lesion.
+    """For each voxel, how many voxels its lesion has, 0 outside of lesions; a mask is above 0 in them.
 
-    Args:
-        mask: `(X, Y, Z)`, above 0 in lesions.
-
-    Returns:
-        `(X, Y, Z)` integers, 0 outside.
+    Voxels that touch, if only at a corner, are one lesion.
     """
     labels, _ = ndimage.label(mask.cpu().numpy() > 0, TOUCHING)
     sizes = np.bincount(labels.ravel())
@@ -144,13 +136,7 @@ def lesion_contrast_kept(prediction: Tensor, truth: Tensor, sizes: Tensor, below
 
 
 def covered(error: Tensor, width: Tensor, mask: Tensor) -> float:
-    """The share of a mask's voxels whose error is within the half-width; NaN for an empty mask.
-
-    Args:
-        error: `(X, Y, Z)`, magnitudes.
-        width: `(X, Y, Z)`, half-widths of the intervals.
-        mask: `(X, Y, Z)` bool.
-    """
+    """The share of a mask's voxels where the error's magnitude is within the half-width; NaN for an empty mask."""
     return (error <= width)[mask].double().mean().item()
 
 
@@ -160,9 +146,9 @@ def regions_covered(difference: Tensor, width: Tensor, head: Tensor, calibration
     The regions are cubes of `BOXES` voxels along an edge. Each edge counts the same.
 
     Args:
-        difference: `(X, Y, Z)`, prediction less truth.
-        width: `(X, Y, Z)`, half-widths of 90 %.
-        head: `(X, Y, Z)` bool.
+        difference: prediction less truth.
+        width: half-widths of 90 %.
+        head: bool.
         calibration: of the widths.
         voxel: volume in mm3.
     """

@@ -53,11 +53,7 @@ def random_motion(rng: np.random.Generator, degrees: float, mm: float, point: np
 def random_gain(rng: np.random.Generator, affine: np.ndarray, shape: tuple[int, ...], shading: float) -> Tensor:
     """A factor and a shading around it, of three waves that are longer than a head: `(X, Y, Z)`.
 
-    Args:
-        rng: is drawn from.
-        affine: `(4, 4)`, voxel -> mm.
-        shape: `(X, Y, Z)`.
-        shading: its largest distance from 1.
+    `shading` is the largest distance of the shading from 1.
     """
     places = np.tensordot(affine[:3, :3], np.indices(shape), 1)
     waves = np.zeros(shape)
@@ -74,14 +70,8 @@ def seen_again(
 ) -> tuple[Tensor, np.ndarray]:
     """A head in another scan of the same field of view: it has moved, and another coil shades it.
 
-    Anatomy beyond the field of view is taken to go on as it is at its border.
-
-    Args:
-        affine: `(4, 4)`, of the volume.
-        volume: `(X, Y, Z)`.
-        rng: motion and gain are drawn from it.
-        motion: most degrees and mm.
-        shading: see `random_gain`.
+    Anatomy beyond the field of view is taken to go on as it is at its border. `motion` is the most degrees and mm,
+    `shading` that of `random_gain`.
 
     Returns:
         `(X, Y, Z)`, and the motion `(4, 4)` from the world before to the world after.
@@ -119,8 +109,7 @@ def several_stacks(
         axes: of the slices, one for each stack.
         thickness: in mm; of the slices, without gaps.
         rng: motions, gains and noise are drawn from it.
-        motion: most degrees and mm.
-        shading: see `random_gain`.
+        motion, shading: see `seen_again`.
         noise: standard deviation in the slices, as a share of the volume's range.
 
     Returns:

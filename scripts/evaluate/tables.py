@@ -165,13 +165,8 @@ def _json(options: Mapping, rows: pd.DataFrame, means: pd.DataFrame) -> str:
 def write_tables(output_dir: str | os.PathLike, options: Mapping, rows: Sequence[Mapping]) -> pd.DataFrame:
     """Writes `evaluation.csv`, `evaluation.json` and `evaluation.md`: options, cases, and mean ± SD.
 
-    Args:
-        output_dir: folder, made if missing.
-        options: of the evaluation, and how its methods are set.
-        rows: of `CASE` and `METRICS`.
-
-    Returns:
-        The rows as a table.
+    The options are those of the evaluation, and how its methods are set. Returns the rows, of `CASE` and `METRICS`, as
+    a table.
     """
     table = pd.DataFrame(rows).astype({"slice_axis": "Int64", "steps": "Int64"})
     means = group_means(table)

@@ -40,13 +40,8 @@ def projects(consistency: str) -> bool:
 def difference(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Tensor:
     """The map `A x - y`: what the scanner would measure of the result, minus what it did measure.
 
-    Args:
-        result: `(X, Y, Z)` on the fine grid.
-        measured: `(X, Y, Z)`, the slices, in the units of `result`.
-        acquisition: of the slices.
-
-    Returns:
-        `(X, Y, Z)` on the grid of `measured`, in the same units.
+    The result, `(X, Y, Z)`, lies on the fine grid; the map lies on that of the measured slices, `(X, Y, Z)`. All three
+    have one unit.
     """
     again = acquire(result, acquisition)
     if again.shape != measured.shape:
@@ -64,10 +59,6 @@ def relative_rmse(difference: Tensor, measured: Tensor) -> float:
     that noise. A wrong slice model differs too.
 
     The head is `tissue.head_mask` of the measured slices. Their intensities count from the scan's floor up.
-
-    Args:
-        difference: `(X, Y, Z)`, of the function of that name.
-        measured: `(X, Y, Z)`.
     """
     measured = measured.to(difference)
     head = head_mask(measured)
@@ -82,11 +73,7 @@ def noise_sd(measured: Tensor, axis: int) -> float:
     stands in place of the mean, because edges would raise the mean.
 
     The noise of neighbouring pixels is taken as independent. Where a scan was interpolated in plane, the estimate is
-    too low.
-
-    Args:
-        measured: `(X, Y, Z)`, not constant.
-        axis: slice axis.
+    too low. The slices, `(X, Y, Z)`, are not constant.
     """
     second_difference = np.array([1.0, -2.0, 1.0])
     mask = np.expand_dims(np.outer(second_difference, second_difference), axis % 3)
@@ -151,10 +138,8 @@ def reconcile(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Ten
     `RESULT_ERROR` of the tissue's range is the standard deviation of the second.
 
     Args:
-        result, measured, acquisition: as `difference`. No signal is the floor of `intensity.intensity_range`.
-
-    Returns:
-        `(X, Y, Z)` on the fine grid. A measured scan that is constant gives the result itself.
+        result, measured, acquisition: as `difference`. No signal is the floor of `intensity.intensity_range`. A
+            measured scan that is constant gives the result itself.
     """
     surplus = difference(result, measured, acquisition)
     if measured.max() == measured.min():

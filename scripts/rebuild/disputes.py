@@ -26,12 +26,7 @@ def disputes(stacks: Sequence[Stack], parts: Sequence[Part]) -> list[tuple[Dispu
     `AMISS` makes of the gradient there. A dispute is a connected place of `CLUSTER` or more, deeper in the head than a
     slice spacing, where the gap is more than `ODD` such standard deviations. Of two stacks it is the second's.
 
-    Args:
-        stacks: two or more, above their floors, the reference first.
-        parts: of the stacks.
-
-    Returns:
-        The disputes of each stack.
+    The stacks are two or more, above their floors, the reference first; each has its own disputes.
     """
     first, scale = stacks[0].rebuilt, max(Acquisition.of(stack.measured).slice_spacing for stack in stacks)
     edges = voxel_spacing(first.affine)

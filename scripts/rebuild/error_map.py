@@ -129,10 +129,8 @@ def error_map(
 
     Args:
         rebuilt: with its spread where the inferer made two families of planes.
-        network: with an error network, on the device.
-        device: of the network.
+        network, device, bfloat16: see `expected_error`.
         calibration: of the weights' card.
-        bfloat16: see `expected_error`.
     """
     stored = Acquisition.of(rebuilt.measured)
     thick, thickness = rebuilt.measured.as_tensor().cpu().float(), stored.slice_thickness

@@ -177,15 +177,7 @@ def along_slices(matrix: Tensor, image: Tensor, acquisition: Acquisition) -> Ten
 
 
 def acquire(image: Tensor, acquisition: Acquisition) -> Tensor:
-    """Thick slices of a sharp image.
-
-    Args:
-        image: on the fine grid. Its last three dimensions are X, Y and Z.
-        acquisition: of the slices.
-
-    Returns:
-        The image with `slice_count` slices along the slice axis.
-    """
+    """Thick slices of a sharp image on the fine grid, whose last three dimensions are X, Y and Z."""
     if not image.is_floating_point():
         raise TypeError(f"image is {image.dtype}: expected floating point. Convert it with .float().")
     if image.shape[acquisition.dim(image)] != acquisition.fine_count:

@@ -231,11 +231,7 @@ def with_guides(volumes: Sequence[dict]) -> list[dict]:
 def thick_scans(dataset_dir: str | os.PathLike | None) -> list[dict]:
     """Real scans of thick slices that a datalist names, `"kind": "thick"` or under `"thick"`; they have no truth.
 
-    Args:
-        dataset_dir: a datalist, see `sharp_volumes`.
-
-    Returns:
-        Items with `image`, the path; `subject`, and `contrast`, `"unknown"` where nothing is said.
+    Items have `image`, the path; `subject`, and `contrast`, `"unknown"` where nothing is said.
     """
     root = None if dataset_dir is None else Path(dataset_dir)
     entries = _from_datalist(root, "thick") if root is not None and root.is_file() else []
@@ -248,14 +244,10 @@ def thick_scans(dataset_dir: str | os.PathLike | None) -> list[dict]:
 
 
 def label_maps(label_dir: str | os.PathLike | None) -> list[dict]:
-    """Label maps that contrasts are synthesised from (`contrast.RandTissueContrastd`).
+    """Label maps that contrasts are synthesised from, at any depth of a folder (`contrast.RandTissueContrastd`).
 
-    Args:
-        label_dir: a folder with NIfTI files at any depth; null for none. Other files than label maps are skipped with a
-            line that says why.
-
-    Returns:
-        Items as those of `sharp_volumes`, their contrast `"synthetic"`.
+    Other files are skipped with a line that says why. Items are as those of `sharp_volumes`, their contrast
+    `"synthetic"`.
     """
     if label_dir is None:
         return []

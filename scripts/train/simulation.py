@@ -235,14 +235,9 @@ class RandAcquired(RandomizableTransform, MapTransform):
         }
 
     def stacks(self, planes: Tensor, target: float) -> list[tuple[Tensor, Acquisition]]:
-        """Draws an acquisition, and acquires planes by it. CETA's pair is a second stack.
+        """Draws an acquisition, and acquires sharp planes, `(N, H, W)` in [0, 1], by it. CETA's pair is a second stack.
 
-        Args:
-            planes: sharp, `(N, H, W)` in [0, 1].
-            target: their edge along the slice axis, in mm.
-
-        Returns:
-            One stack, or two: thick slices, `(N, S, W)`, and their acquisition.
+        A stack is its thick slices, `(N, S, W)`, and their acquisition. The planes' edge along the slice axis is in mm.
         """
         self.randomize(target)
         generator = np.random.default_rng(self._seed)
@@ -290,15 +285,7 @@ class Simulated(MapTransform):
 
 
 def simulate(truth: MetaTensor, acquisition: Acquisition) -> MetaTensor:
-    """The thick slices of a sharp volume, with their affine and their acquisition.
-
-    Args:
-        truth: `(1, X, Y, Z)` with an affine.
-        acquisition: on the grid of the truth.
-
-    Returns:
-        `(1, X, Y, Z)`, with `slice_count` slices along the slice axis.
-    """
+    """The thick slices of a sharp volume, both `(1, X, Y, Z)`, with their affine and their acquisition."""
     a = acquisition
     affine = grid.fine_affine(truth.affine.numpy(), a.slice_axis, a.fine_count, a.slice_count, a.slice_spacing)
     meta = grid.meta_without_affine(truth)

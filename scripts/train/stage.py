@@ -47,9 +47,7 @@ logger = logging.getLogger("drift")
 def seed_epoch(engine: Engine, *entropy: int) -> None:
     """Seeds every generator for the epoch that begins, so that a resumed training draws what it would have drawn.
 
-    Args:
-        engine: trainer; workers of its `DataLoader` take their seeds from this process.
-        entropy: what the seed depends on, beside the epoch and the process.
+    The workers of the trainer's `DataLoader` take their seeds from this process.
     """
     seed = int(np.random.SeedSequence([*entropy, idist.get_rank(), engine.state.epoch]).generate_state(1)[0])
     set_determinism(seed=seed)
