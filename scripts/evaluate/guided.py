@@ -40,7 +40,7 @@ logger = logging.getLogger("drift")
 # Thick slices (1, X, Y, Z) with affine and acquisition, and the guide beside them -> as `paired.Method`
 GuidedMethod = Callable[[MetaTensor, Placed], Tensor | Rebuilt]
 WINDOW = 4.0  # mm; standard deviation of the windows of both methods without a network
-LEAST = 1e-4  # variance of a guide that tells nothing, in squares of its range
+LEAST = 1e-4  # variance of a guide that shows nothing, in squares of its range
 
 
 def _in_windows(volume: Tensor, edges: np.ndarray) -> np.ndarray:

@@ -51,7 +51,7 @@ NOMINAL = (0.5, 0.7, 0.9, 0.95, 0.99)  # confidences of error maps
 TRUTH = "truth"  # the method whose result is the truth; some metrics need no truth and measure it as well
 
 # Thick slices (1, X, Y, Z) with affine and acquisition, and that acquisition -> (1, X', Y', Z') on its fine grid, or a
-# `Rebuilt`, which tells more
+# `Rebuilt`, which says more
 Method = Callable[[MetaTensor, Acquisition], Tensor | Rebuilt]
 # Truth (X, Y, Z) with its affine, and slice axis -> what measures a prediction (X, Y, Z): columns and their numbers
 Metrics = Callable[[MetaTensor, int], Callable[[Tensor], dict[str, float]]]
@@ -163,7 +163,7 @@ class Truth:
         return {"method": label, "steps": None, **quality, **own}
 
     def sureness(self, prediction: Tensor, error_map: ErrorMap) -> dict[str, float]:
-        """How the error map of a prediction `(X, Y, Z)` keeps its word, for each of `NOMINAL`."""
+        """Coverage of the error map of a prediction `(X, Y, Z)`, for each of `NOMINAL`, and its width and rank."""
         widths = {level: error_map.half_width(level).as_tensor() for level in NOMINAL}
         error, width = (prediction - self.volume).abs(), widths[0.9]
         found = {f"coverage_{100 * level:.0f}": covered(error, one, self.head) for level, one in widths.items()}

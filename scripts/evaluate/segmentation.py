@@ -94,9 +94,9 @@ def _read(path: Path, name: str) -> LabelMap:
 
 
 def segmenter(command: str | None) -> Segmenter | None:
-    """From a command as it is typed, such as `mri_synthseg --i {image} --o {labels}`; names with blanks in quotes.
+    """The segmenter of a command as it is typed, such as `mri_synthseg --i {image} --o {labels}`; null for none.
 
-    No shell sees it: nothing in it is expanded, redirected or joined. Null for none.
+    Names with blanks stand in quotes. No shell sees it: nothing in it is expanded, redirected or joined.
     """
     if command is None:
         return None

@@ -41,7 +41,7 @@ class GeometryBlock(nn.Module):
 
 
 class Level(nn.Module):
-    """What leads to a grid, and blocks on it.
+    """A layer that leads to a grid, and blocks on it.
 
     Args:
         enter: from another grid, or from other channels.

@@ -59,7 +59,7 @@ class ResidualBlock(nn.Module):
         self.act = nn.SiLU()
 
     def modulation(self, condition: Tensor) -> Tensor:
-        """What `UNet.modulation` holds for both norms."""
+        """Scale and shift of both norms, a part of `UNet.modulation`."""
         return torch.cat([self.norm1.project(condition), self.norm2.project(condition)], dim=1)
 
     def forward(self, x: Tensor, modulation: Tensor) -> Tensor:

@@ -97,8 +97,8 @@ def expected_error(
         `(X, Y, Z)` on the fine grid, on the CPU, in the units of the scan. Air outside of the box around the head
         (`windows.signal_box`) has the least number of the box.
     """
-    tell = network.error
-    if tell is None:
+    pattern = network.error
+    if pattern is None:
         raise ValueError("the network has no error network: load weights that hold one.")
     scale = intensity_range(measured)
     planes, rows, lengths = seen(measured, result, spread, acquisition, scale)
@@ -107,7 +107,7 @@ def expected_error(
         box = (slice(None),) * 3  # nothing but air: all of it
     inside, rows, lengths = planes[box[0], :, box[1], box[2]], rows[box[1]].to(device), lengths.to(device)
     with torch.no_grad(), torch.autocast(torch.device(device).type, torch.bfloat16, enabled=bfloat16):
-        logs = in_calls(lambda part: tell(part.to(device), rows, lengths).cpu(), inside[0, 0].numel(), inside)
+        logs = in_calls(lambda part: pattern(part.to(device), rows, lengths).cpu(), inside[0, 0].numel(), inside)
     found = logs[:, 0].float().exp()
     sizes, axis = torch.full_like(planes[:, 0], found.min().item()), acquisition.slice_axis
     sizes[box] = found

@@ -19,7 +19,7 @@ from ..stack.acquisition import Acquisition
 from ..stack.intensity import above_floor, intensity_range
 from ..stack.interpolation import interpolate
 from ..stack.profile import acquire
-from ..stack.tissue import head_mask
+from ..stack.tissue import head_mask, ramp
 from .registration import ALIKE, angle_and_shift, placed, registered, resolution
 
 BORDER = 8.0  # mm; over it a guide's effect fades in, from the border of its field of view
@@ -48,16 +48,10 @@ class Guide:
             acquisition: of the scan.
             spacing: `(3,)`, edges of the voxels of the scan, in mm.
         """
-        seen = fine.isfinite()
-        share = torch.ones(fine.shape)
-        if not seen.all():
-            edges = [
-                acquisition.target_spacing if k == acquisition.slice_axis else edge for k, edge in enumerate(spacing)
-            ]
-            depth = ndimage.distance_transform_edt(seen.numpy(), sampling=edges)
-            share = torch.from_numpy(depth / BORDER).float().clamp(max=1)
+        seen, edges = fine.isfinite(), spacing.copy()
+        edges[acquisition.slice_axis] = acquisition.target_spacing
         known = fine.where(seen, -1.0)
-        return cls(known, acquire(known, acquisition), share)
+        return cls(known, acquire(known, acquisition), ramp(seen, edges, BORDER))
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class Rebuilt:
     Attributes:
         measured: `(X, Y, Z)`, the slices with their affine and their acquisition.
         volume: `(X', Y', Z')` on the fine grid with its affine, float32, in the units of the scan, on the CPU.
-        steps: of the method; None where a method does not tell it.
+        steps: of the method; None where a method has no such number.
         steps_source: where their number comes from.
         spread: `(X', Y', Z')`, half the distance between both families of planes, in the units of the scan; None where
             one was made.

@@ -61,7 +61,7 @@ def register(fixed: MetaTensor, moving: MetaTensor, head: Tensor, start: np.ndar
             coarser grid.
 
     Returns:
-        `(4, 4)`. One that does not fit comes back as well: `likeness` tells.
+        `(4, 4)`. A motion that does not fit comes back as well: `likeness` says so.
     """
     sitk = simple_itk()
     search = FROM_AFAR if start is None else NEARBY

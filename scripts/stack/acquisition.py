@@ -59,7 +59,7 @@ class Acquisition:
     def stack(
         cls, axis: int, count: int, spacing: float, thickness: float, target: float, **others: Any
     ) -> Acquisition:
-        """Of measured slices: the fine grid has as many slices as cover them."""
+        """The acquisition of measured slices: the fine grid has as many slices as cover them."""
         return cls(axis, count, spacing, thickness, target, grid.fine_count(count, spacing, target), **others)
 
     @classmethod
@@ -73,7 +73,7 @@ class Acquisition:
         profile: Profile = SLR,
         shift: float = 0.0,
     ) -> Acquisition:
-        """Of slices to be simulated: as many as cover the fine grid of the truth; without spacing there is no gap."""
+        """The acquisition of slices to be simulated: as many as cover the grid of the truth, without spacing no gap."""
         spacing = thickness if spacing is None else spacing
         count = grid.thick_count(fine_count, fine_spacing, spacing)
         return cls(axis, count, spacing, thickness, fine_spacing, fine_count, profile, shift)

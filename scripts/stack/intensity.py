@@ -24,7 +24,7 @@ MINORITY = 0.15  # of the voxels with a signal; what fills more is no hot spot
 
 
 class IntensityRange(NamedTuple):
-    """In the scan's own units.
+    """The range of a scan's tissue, in the scan's units.
 
     Attributes:
         low: becomes -1.

@@ -41,6 +41,13 @@ def depth(inside: np.ndarray, edges: np.ndarray | float) -> np.ndarray:
     return ndimage.distance_transform_edt(np.pad(inside, 1), edges)[1:-1, 1:-1, 1:-1]
 
 
+def ramp(inside: Tensor, edges: np.ndarray, width: float) -> Tensor:
+    """1 within a mask and 0 outside, with a slope of `width` mm within its border, if it has one."""
+    if inside.all():
+        return torch.ones(inside.shape)
+    return torch.from_numpy(ndimage.distance_transform_edt(inside.numpy(), edges) / width).float().clamp(max=1)
+
+
 def edge_strength(reference: Tensor, head: Tensor) -> Tensor:
     """Magnitude of the intensity's gradient, over its median in the head: `(X, Y, Z)` float32.
 

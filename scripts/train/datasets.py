@@ -29,7 +29,7 @@ UNSAID: dict[str, Any] = {"sharp_axes": (0, 1, 2), "contrast": "unknown"}  # of 
 
 
 def _subjects(root: Path, paths: Sequence[Path]) -> list[str]:
-    """Of each file below a folder: `sub-...` in its path, else the start of its name, else the folder of one person.
+    """The person of each file below a folder: `sub-...` in its path, the start of its name, or a folder.
 
     A name counts up to its first underscore or dot, without endings that begin with a letter, such as -T1. Where files
     of one name lie in several folders, as in `ana/T1.nii` and `ben/T1.nii`, the folders name the people.
@@ -98,7 +98,7 @@ def _from_datalist(path: Path, section: str) -> list[dict]:
 
 
 def _nifti_files(root: Path) -> list[Path]:
-    """Below a folder, but for hidden files and folders, such as those of git-annex."""
+    """Files below a folder, but for hidden ones and those in hidden folders, such as those of git-annex."""
     found = (folder / name for folder, _, names in walk(root) for name in names if ends_as(name, NIFTI))
     return sorted(path for path in found if path.is_file())
 
@@ -147,7 +147,7 @@ def _check_item(item: dict) -> None:
 
 
 def _largest_spacing(path: str) -> float:
-    """Of a volume's axes, in mm."""
+    """The largest voxel edge, in mm."""
     header: Any = nib.load(path).header
     return max(header.get_zooms()[:3])
 

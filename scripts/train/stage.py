@@ -269,7 +269,7 @@ class Stage:
     def _draw_curves(
         self, name: str, trainer: SupervisedTrainer, evaluator: SupervisedEvaluator, options: dict[str, Any]
     ) -> None:
-        """Of loss, learning rate, CPU time and PSNR, for TensorBoard and whatever else tracks the training."""
+        """Curves of loss, learning rate, CPU time and PSNR, for TensorBoard and whatever else tracks the training."""
         place = str(self.folder / name)
         loss: dict[str, Any] = {"tag_name": "loss", "output_transform": iteration_loss}
         TensorBoardStatsHandler(log_dir=place, state_attributes=["cpu_minutes"], **loss).attach(trainer)

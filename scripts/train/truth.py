@@ -32,7 +32,7 @@ def check_label_map(path: str) -> None:
 
 
 def _state(path: str) -> tuple[int, int] | None:
-    """Tells a file from what it was; None if there is none, which the reader tells."""
+    """Time and size of a file, by which a change of it is seen; None if there is none: the reader says so."""
     try:
         found = os.stat(path)
     except OSError:
