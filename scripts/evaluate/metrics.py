@@ -26,12 +26,7 @@ RING = 2  # voxels; width of the surroundings that a lesion is compared with
 def psnr(prediction: Tensor, truth: Tensor, mask: Tensor | None = None) -> float:
     """Peak signal-to-noise ratio over the volume, `20 log10(range) - 10 log10(MSE)`, in dB (Sec. 4.1).
 
-    Args:
-        truth: `(X, Y, Z)`; its whole range is the peak.
-        mask: `(X, Y, Z)` bool, the voxels whose error counts; all without it.
-
-    Returns:
-        dB; infinite where the volumes are equal.
+    The whole range of the truth is the peak. Errors count within the mask, everywhere without one.
     """
     check_pair(prediction, truth)
     peak = data_range(truth)

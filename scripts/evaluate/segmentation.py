@@ -119,13 +119,7 @@ def agreement(prediction: LabelMap, truth: LabelMap, name: str) -> float:
 
     This is no accuracy: the segmenter may be wrong on both.
 
-    Args:
-        prediction: of the rebuilt volume.
-        truth: of the sharp volume, by the same segmenter.
-        name: of the rebuilt volume, for messages.
-
-    Returns:
-        0 to 1, 1 for the same labels everywhere; NaN where the truth holds no label.
+    1 for the same labels everywhere; NaN where the truth holds no label. Messages name the rebuilt volume.
     """
     same = prediction.labels.shape == truth.labels.shape and np.allclose(prediction.affine, truth.affine, atol=1e-3)
     if not same:

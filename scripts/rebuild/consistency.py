@@ -15,7 +15,6 @@ from monai.data import MetaTensor
 from scipy import ndimage
 from torch import Tensor
 
-from ..errors import InputError
 from ..stack.acquisition import Acquisition
 from ..stack.intensity import above_floor, intensity_range
 from ..stack.profile import acquire, along_slices, slice_matrix
@@ -23,18 +22,6 @@ from ..stack.tissue import head_mask
 
 SMOOTHNESS = 0.6  # slice spacings; the correlation length of the result's errors, see `project`
 RESULT_ERROR = 0.02  # standard deviation of those errors, as a share of the tissue's range (docs/benchmarks.md)
-
-
-def projects(consistency: str) -> bool:
-    """Whether results are moved onto the measurement, for a value of the option `consistency`.
-
-    Example:
-        >>> projects("project"), projects("measure")
-        (True, False)
-    """
-    if consistency not in ("measure", "project"):
-        raise InputError(f"consistency is {consistency!r}: expected measure or project. Set one of them.")
-    return consistency == "project"
 
 
 def difference(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Tensor:

@@ -11,7 +11,7 @@ from scipy.stats import median_abs_deviation
 from ..stack.acquisition import Acquisition
 from ..stack.grid import voxel_spacing
 from ..stack.tissue import depth
-from .gain import COARSE, SMOOTH, coarse
+from .gain import coarse, smoothing
 from .registration import placed
 from .stacks import Dispute, Part, Stack
 
@@ -30,7 +30,7 @@ def disputes(stacks: Sequence[Stack], parts: Sequence[Part]) -> list[tuple[Dispu
     """
     first, scale = stacks[0].rebuilt, max(Acquisition.of(stack.measured).slice_spacing for stack in stacks)
     edges = voxel_spacing(first.affine)
-    step = np.maximum(1, (SMOOTH * max(scale, COARSE) / edges).astype(int))
+    step = np.maximum(1, smoothing(scale, edges).astype(int))
     every, affine = tuple(slice(None, None, one) for one in step), np.asarray(first.affine) @ np.diag([*step, 1])
     views, depths = [], []
     for stack, part in zip(stacks, parts):

@@ -21,7 +21,7 @@ from ..stack.acquisition import Acquisition
 from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
 from ..stack.missing import filled, missing_slices
-from .consistency import projects, reconcile
+from .consistency import reconcile
 from .guide import Guide, fine_affine_of
 from .rebuilt import Rebuilt
 
@@ -76,7 +76,9 @@ class StackInferer(Inferer, ABC):
     def __init__(self, bfloat16: bool = False, consistency: str = "project", progress: bool = False):
         super().__init__()
         self.bfloat16 = flag("bfloat16", bfloat16)
-        self.projects = projects(consistency)
+        if consistency not in ("measure", "project"):
+            raise InputError(f"consistency is {consistency!r}: expected measure or project. Set one of them.")
+        self.projects = consistency == "project"
         self.progress = progress
         self.settings: dict[str, Any] = {"consistency": consistency}
 

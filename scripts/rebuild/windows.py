@@ -32,13 +32,8 @@ def window_size(speed: str) -> int:
 def signal_box(volume: Tensor) -> tuple[slice, ...]:
     """The smallest box with everything that shows signal, and 8 to 16 voxels of air around it.
 
-    Blocks of 8 voxels are judged by their mean, so that noise and single bright voxels in air do not count.
-
-    Args:
-        volume: `(X, Y, Z)` in [-1, 1].
-
-    Returns:
-        Ranges along the three axes; empty ones if there is no signal.
+    Blocks of 8 voxels are judged by their mean, so that noise and single bright voxels in air do not count. The volume
+    is in [-1, 1]. Without signal the ranges along the three axes are empty.
     """
     edges = [min(BLOCK, n) for n in volume.shape]
     means = avg_pool3d(volume[None], edges, ceil_mode=True)

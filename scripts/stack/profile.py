@@ -92,14 +92,6 @@ def slice_profile(profile: Profile) -> tuple[np.ndarray, np.ndarray]:
     return z, shapes[profile].astype(float)
 
 
-def _integrate(z: np.ndarray, cumulative: np.ndarray, width: float) -> np.ndarray:
-    """Integrals of the profile, stretched to `width` voxels, over the voxels of the fine grid; odd length, sum 1."""
-    reach = int(np.ceil(z[-1] * width - 0.5))
-    edges = (np.arange(-reach, reach + 2) - 0.5) / width
-    weights = np.diff(np.interp(edges, z, cumulative))
-    return weights / weights.sum()
-
-
 @lru_cache(maxsize=4096)
 def profile_kernel(slice_thickness: float, fine_spacing: float, profile: Profile = SLR) -> np.ndarray:
     """Slice profile as weights on the fine grid, `h` in Eq. S1.
@@ -128,7 +120,11 @@ def profile_kernel(slice_thickness: float, fine_spacing: float, profile: Profile
     cumulative = cumulative_trapezoid(magnitude, z, initial=0)
 
     def kernel(width: float) -> np.ndarray:
-        return np.pad(_integrate(z, cumulative, width), 1)
+        """Integrals of the profile, stretched to `width` voxels, over voxels of the fine grid; a zero at either end."""
+        reach = int(np.ceil(z[-1] * width - 0.5))
+        edges = (np.arange(-reach, reach + 2) - 0.5) / width
+        weights = np.diff(np.interp(edges, z, cumulative))
+        return np.pad(weights / weights.sum(), 1)
 
     def excess(width: float) -> float:
         weights = kernel(width)

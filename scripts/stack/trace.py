@@ -15,7 +15,7 @@ def step_ratio(volume: Tensor, acquisition: Acquisition, flat: Tensor) -> float:
     Args:
         volume: `(X, Y, Z)` on the fine grid.
         acquisition: of the slices.
-        flat: `(X, Y, Z)` bool, see `flat_tissue`; a difference counts where both its voxels lie there.
+        flat: `(X, Y, Z)` bool, of `flat_tissue`; a difference counts where both its voxels lie there.
 
     Returns:
         Mean absolute difference of neighbouring planes on either side of a border of measured slices, over that of
