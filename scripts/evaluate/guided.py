@@ -71,9 +71,8 @@ def local_regression(thick: MetaTensor, placed: Placed) -> Tensor:
     slices = acquire(guide, acquisition)
     slope, _ = _relation(measured, slices, edges)
     lost = guide - interpolate(slices, acquisition, "cubic")
-    cubic, factor = (
-        interpolate(one, acquisition, kind) for one, kind in ((measured, "cubic"), (torch.from_numpy(slope), "linear"))
-    )
+    cubic = interpolate(measured, acquisition, "cubic")
+    factor = interpolate(torch.from_numpy(slope), acquisition, "linear")
     return (cubic + factor.float() * lost)[None]
 
 

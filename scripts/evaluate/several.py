@@ -184,9 +184,9 @@ def evaluate_several(
             drawn = several_stacks(affine, sharp.as_tensor()[0], axes, thickness, rng, most, shading, noise)
             case = case_of(item, Acquisition.of(drawn[0][0]))
             for label, method in methods.items():
-                for way, row in _rows(label, method, drawn, combine, truth):
+                for row in _rows(label, method, drawn, combine, truth):
                     rows.append(case | row)
-                    logger.info(f"{name}, {thickness:g} mm, {label}, {way}: {rows[-1]['psnr_head']:.2f} dB in the head")
+                    logger.info(f"{name}, {thickness:g} mm, {row['method']}: {row['psnr_head']:.2f} dB in the head")
         table = write_tables(output_dir, options, rows)
     log_means(output_dir, table)
     return table
@@ -198,7 +198,7 @@ def _rows(
     drawn: Sequence[tuple[MetaTensor, np.ndarray]],
     combine: Callable[[Sequence[Stack]], tuple[MetaTensor, list[Part]]],
     truth: Truth,
-) -> list[tuple[str, dict]]:
+) -> list[dict]:
     """A method's rows: each stack alone, their mean, and combined; each with the seconds up to it."""
     start, stacks = time.perf_counter(), []
     for thick, _ in drawn:
@@ -223,5 +223,5 @@ def _rows(
     for way, result in ways.items():
         row = truth.row(f"{label}, {way}", partial(given, volume=result[None]), drawn[0][0], first, first)
         row["weave"] = woven(result) / woven(truth.volume)
-        rows.append((way, row | error | {"seconds": whole if way == "together" else alone}))
+        rows.append(row | error | {"seconds": whole if way == "together" else alone})
     return rows

@@ -162,8 +162,7 @@ def calibrate(
                 kept, *by_guides = scores
                 noisy, voxel = noise_share(slices, stated), float(np.prod(spacing))
                 kind = f"profile {profile}, spacing {ratio:g}, noise {noise:g}"
-                about = (item["subject"], kind, group, ratio, noisy, voxel)
-                cases.append(Case(*about, kept, boxes, by_guides, trained=known))
+                cases.append(Case(item["subject"], kind, group, ratio, noisy, voxel, kept, boxes, by_guides, known))
                 below = ", guided ".join(f"{np.quantile(one, 0.9):.2f}" for one in scores)
                 logger.info(f"{item['label']}, {thickness:g} mm, {kind}: 90 % of scores are below {below}")
     for (kind, group), shares in left_out(cases, thicknesses).items():
