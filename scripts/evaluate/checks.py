@@ -12,11 +12,7 @@ from ..stack.acquisition import length
 
 
 def expect(good: bool, name: str, value: object, expected: str) -> None:
-    """Refuses an option whose value is not good.
-
-    Raises:
-        InputError: says what is expected.
-    """
+    """Refuses an option whose value is not good."""
     if not good:
         raise InputError(f"{name} is {value!r}: expected {expected}. Set --{name}.")
 
@@ -27,11 +23,7 @@ def is_number(value: object, least: float) -> bool:
 
 
 def check_thickness(name: str, axis: int, fine_spacing: float, thickness: float) -> None:
-    """Refuses slices of a volume that are thinner than its voxels along an axis; lengths in mm.
-
-    Raises:
-        InputError: if they are.
-    """
+    """Refuses slices of a volume that are thinner than its voxels along an axis; lengths in mm."""
     if thickness < fine_spacing:
         raise InputError(
             f"{name} has voxels of {fine_spacing:.4g} mm along axis {axis}: slices of {thickness:g} mm cannot be "

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -24,23 +23,24 @@ from ..files import stem
 from ..rebuild.guide import Placed
 from ..rebuild.rebuilder import Rebuilder
 from ..rebuild.rebuilt import Rebuilt
-from ..stack.acquisition import SLR, Acquisition
+from ..stack.acquisition import Acquisition
 from ..stack.grid import voxel_spacing
 from ..stack.intensity import data_range
 from ..stack.interpolation import interpolate
 from ..stack.profile import acquire
-from ..train.simulation import simulate
+from ..train.simulation import central_slab, simulate
+from ..train.truth import read_volume
 from .checks import check_draws, check_thickness, lengths
-from .paired import Method, Truth, central_slab, read_lesion_sizes, read_volume
-from .several import seen_again
-from .tables import CASE, group_means, means_table, write_tables
+from .paired import Method, Truth, read_lesion_sizes, same_grid
+from .several import add_noise, seen_again
+from .tables import case_of, log_means, write_tables
 
 logger = logging.getLogger("drift")
 
 # Thick slices (1, X, Y, Z) with affine and acquisition, and the guide beside them -> as `paired.Method`
 GuidedMethod = Callable[[MetaTensor, Placed], Tensor | Rebuilt]
 WINDOW = 4.0  # mm; standard deviation of the windows of both methods without a network
-LEAST = 1e-4  # variance of a guide that tells nothing, in squares of its range
+LEAST = 1e-4  # variance of a guide that shows nothing, in squares of its range
 
 
 def _in_windows(volume: Tensor, edges: np.ndarray) -> np.ndarray:
@@ -71,9 +71,8 @@ def local_regression(thick: MetaTensor, placed: Placed) -> Tensor:
     slices = acquire(guide, acquisition)
     slope, _ = _relation(measured, slices, edges)
     lost = guide - interpolate(slices, acquisition, "cubic")
-    cubic, factor = (
-        interpolate(one, acquisition, kind) for one, kind in ((measured, "cubic"), (torch.from_numpy(slope), "linear"))
-    )
+    cubic = interpolate(measured, acquisition, "cubic")
+    factor = interpolate(torch.from_numpy(slope), acquisition, "linear")
     return (cubic + factor.float() * lost)[None]
 
 
@@ -112,7 +111,7 @@ def drawn_guide(
     else:
         acquisition = Acquisition.of_truth(axis, moved.shape[axis], float(edges[axis]), thickness)
         guide = simulate(guide, acquisition)
-    guide.add_(noise * data_range(moved) * torch.from_numpy(rng.normal(size=tuple(guide.shape))).float())
+    add_noise(guide, noise * data_range(moved), rng)
     acquisition.attach(guide)
     return guide
 
@@ -153,9 +152,6 @@ def evaluate_guided(
 
     Returns:
         A row for each volume, thickness, method and guide. The method's name has the guide's contrast.
-
-    Raises:
-        InputError: if a number is out of its range, no volume has a guide, or a guide is not on its volume's grid.
     """
     thicknesses = lengths(thicknesses)
     most = check_draws(motion, seed, shading=shading, guide_noise=guide_noise, noise=noise)
@@ -163,8 +159,10 @@ def evaluate_guided(
     if not with_guides:
         raise InputError('no volume has guides: expected "guides" in the datalist (docs/training.md). Add them.')
     contrasts = {item["label"]: item["contrast"] for item in volumes}
-    options = {"thicknesses": thicknesses, "guide_thickness": guide_thickness, "motion": list(motion)}
-    options |= {
+    options = {
+        "thicknesses": thicknesses,
+        "guide_thickness": guide_thickness,
+        "motion": list(motion),
         "shading": shading,
         "guide_noise": guide_noise,
         "noise": noise,
@@ -178,42 +176,33 @@ def evaluate_guided(
         name, whole, axis = Path(item["label"]).name, read_volume(item["label"]), item["sharp_axes"][0]
         sharp, lesions = central_slab(whole, axis, slab), read_lesion_sizes(item, whole)
         truth = Truth(name, sharp, axis, None if lesions is None else central_slab(lesions, axis, slab))
-        edge, others = float(voxel_spacing(whole.affine)[axis]), [one for one in item["sharp_axes"] if one != axis]
+        edge, other_axis = float(voxel_spacing(whole.affine)[axis]), next(iter(item["sharp_axes"][1:]), None)
         for thickness in thicknesses:
             check_thickness(name, axis, edge, thickness)
             thick = simulate(sharp, Acquisition.of_truth(axis, sharp.shape[1 + axis], edge, thickness))
             rng = np.random.default_rng([seed, place])
-            thick.add_(noise * data_range(truth.volume) * torch.from_numpy(rng.normal(size=tuple(thick.shape))).float())
-            told = replace(Acquisition.of(thick), profile=SLR)
-            case = (name, item["subject"], item["contrast"], axis, thickness, thickness, told.target_spacing)
+            add_noise(thick, noise * data_range(truth.volume), rng)
+            acquisition = Acquisition.of(thick)
             known = dict(methods)
             for number, path in enumerate(item["guides"]):
                 other = read_volume(path)
-                if other.shape != whole.shape or not torch.allclose(other.affine, whole.affine, atol=1e-3):
+                if not same_grid(other, whole):
                     raise InputError(f"{path} is not on the grid of {item['label']}. Resample it, or leave it out.")
                 rng = np.random.default_rng([seed, place, 1 + number])
-                drawn = drawn_guide(
-                    other,
-                    rng,
-                    most,
-                    shading,
-                    guide_noise,
-                    others[0] if others else None,
-                    guide_thickness,
-                )
+                drawn = drawn_guide(other, rng, most, shading, guide_noise, other_axis, guide_thickness)
                 placed = rebuilder.beside(drawn, thick)
                 by = contrasts.get(path, stem(Path(path).name))
                 logger.info(f"{name} by {by}: likeness {placed.likeness:.2f}, {placed.degrees:.1f} degrees")
                 for label, method in guided_methods.items():
                     known[f"{label}, by {by}"] = partial(_guided, method=method, placed=placed)
             for label, one in known.items():
-                rows.append(dict(zip(CASE, case)) | truth.row(label, one, thick, told, told))
+                rows.append(case_of(item, acquisition) | truth.row(label, one, thick, acquisition, acquisition))
                 logger.info(f"{name}, {thickness:g} mm, {label}: {rows[-1]['psnr_head']:.2f} dB in the head")
         table = write_tables(output_dir, options, rows)
-    logger.info(f"wrote {Path(output_dir) / 'evaluation'}.csv, .json and .md\n{means_table(group_means(table))}")
+    log_means(output_dir, table)
     return table
 
 
-def _guided(thick: MetaTensor, told: Acquisition, method: GuidedMethod, placed: Placed) -> Tensor | Rebuilt:
+def _guided(thick: MetaTensor, acquisition: Acquisition, method: GuidedMethod, placed: Placed) -> Tensor | Rebuilt:
     """A method with its guide, as one of `paired`."""
     return method(thick, placed)

@@ -26,15 +26,7 @@ RING = 2  # voxels; width of the surroundings that a lesion is compared with
 def psnr(prediction: Tensor, truth: Tensor, mask: Tensor | None = None) -> float:
     """Peak signal-to-noise ratio over the volume, `20 log10(range) - 10 log10(MSE)`, in dB (Sec. 4.1).
 
-    Args:
-        truth: `(X, Y, Z)`; its whole range is the peak.
-        mask: `(X, Y, Z)` bool, the voxels whose error counts; all without it.
-
-    Returns:
-        dB; infinite where the volumes are equal.
-
-    Raises:
-        ValueError: if shapes differ, the truth is constant, or the mask is empty.
+    The whole range of the truth is the peak. Errors count within the mask, everywhere without one.
     """
     check_pair(prediction, truth)
     peak = data_range(truth)
@@ -69,11 +61,7 @@ def ssim(prediction: Tensor, truth: Tensor) -> float:
 
 
 def laplacian(volume: Tensor) -> Tensor:
-    """Sum of the second differences along the three axes, in intensity per voxel squared; edges are repeated.
-
-    Returns:
-        `(X, Y, Z)`.
-    """
+    """Sum of the second differences along the three axes, in intensity per voxel squared; edges are repeated."""
     return torch.from_numpy(ndimage.laplace(volume.cpu().numpy(), mode="nearest"))
 
 
@@ -99,13 +87,9 @@ def gradient_rmse(prediction: Tensor, truth: Tensor, axis: int) -> float:
 
 
 def lesion_sizes(mask: Tensor) -> Tensor:
-    """For each voxel, how many voxels its lesion has; voxels that touch, if only at a corner, are one lesion.
+    """For each voxel, how many voxels its lesion has, 0 outside of lesions; a mask is above 0 in them.
 
-    Args:
-        mask: `(X, Y, Z)`, above 0 in lesions.
-
-    Returns:
-        `(X, Y, Z)` integers, 0 outside.
+    Voxels that touch, if only at a corner, are one lesion.
     """
     labels, _ = ndimage.label(mask.cpu().numpy() > 0, TOUCHING)
     sizes = np.bincount(labels.ravel())
@@ -147,13 +131,7 @@ def lesion_contrast_kept(prediction: Tensor, truth: Tensor, sizes: Tensor, below
 
 
 def covered(error: Tensor, width: Tensor, mask: Tensor) -> float:
-    """The share of a mask's voxels whose error is within the half-width; NaN for an empty mask.
-
-    Args:
-        error: `(X, Y, Z)`, magnitudes.
-        width: `(X, Y, Z)`, half-widths of the intervals.
-        mask: `(X, Y, Z)` bool.
-    """
+    """The share of a mask's voxels where the error's magnitude is within the half-width; NaN for an empty mask."""
     return (error <= width)[mask].double().mean().item()
 
 
@@ -163,9 +141,9 @@ def regions_covered(difference: Tensor, width: Tensor, head: Tensor, calibration
     The regions are cubes of `BOXES` voxels along an edge. Each edge counts the same.
 
     Args:
-        difference: `(X, Y, Z)`, prediction less truth.
-        width: `(X, Y, Z)`, half-widths of 90 %.
-        head: `(X, Y, Z)` bool.
+        difference: prediction less truth.
+        width: half-widths of 90 %.
+        head: bool.
         calibration: of the widths.
         voxel: volume in mm3.
     """

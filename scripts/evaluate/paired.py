@@ -16,12 +16,10 @@ import numpy as np
 import pandas as pd
 import torch
 from monai.data import MetaTensor
-from monai.transforms import CenterSpatialCrop
 from monai.utils import convert_to_tensor
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..inputs.transforms import LoadScand
 from ..rebuild.error_map import ErrorMaps
 from ..rebuild.rebuilder import Rebuilder
 from ..rebuild.rebuilt import ErrorMap, Rebuilt
@@ -30,7 +28,8 @@ from ..stack import intensity, spectra, tissue, trace
 from ..stack.acquisition import SLR, Acquisition, Profile
 from ..stack.grid import voxel_spacing
 from ..stack.profile import slice_profile
-from ..train.simulation import simulate
+from ..train.simulation import central_slab, simulate
+from ..train.truth import read_volume
 from .checks import check_thickness, expect, is_number, lengths
 from .metrics import (
     covered,
@@ -43,7 +42,7 @@ from .metrics import (
     ssim,
     width_and_rank,
 )
-from .tables import CASE, group_means, means_table, write_tables
+from .tables import case_of, log_means, write_tables
 
 logger = logging.getLogger("drift")
 
@@ -52,7 +51,7 @@ NOMINAL = (0.5, 0.7, 0.9, 0.95, 0.99)  # confidences of error maps
 TRUTH = "truth"  # the method whose result is the truth; some metrics need no truth and measure it as well
 
 # Thick slices (1, X, Y, Z) with affine and acquisition, and that acquisition -> (1, X', Y', Z') on its fine grid, or a
-# `Rebuilt`, which tells more
+# `Rebuilt`, which says more
 Method = Callable[[MetaTensor, Acquisition], Tensor | Rebuilt]
 # Truth (X, Y, Z) with its affine, and slice axis -> what measures a prediction (X, Y, Z): columns and their numbers
 Metrics = Callable[[MetaTensor, int], Callable[[Tensor], dict[str, float]]]
@@ -81,38 +80,22 @@ def given(thick: MetaTensor, acquisition: Acquisition, volume: Tensor) -> Tensor
     return volume
 
 
-def read_volume(path: str | os.PathLike) -> MetaTensor:
-    """A sharp volume `(1, X, Y, Z)` with its affine."""
-    return LoadScand("label")({"label": path})["label"]
+def same_grid(one: MetaTensor, other: MetaTensor) -> bool:
+    """Whether two volumes have one shape and one affine."""
+    return one.shape == other.shape and torch.allclose(one.affine, other.affine, atol=1e-3)
 
 
 def read_lesion_sizes(item: Mapping, volume: MetaTensor) -> MetaTensor | None:
-    """For each voxel, how large its lesion is (`lesion_sizes`), `(1, X, Y, Z)`; null without a mask of lesions.
-
-    Raises:
-        InputError: if the mask is not on the grid of the volume.
-    """
+    """For each voxel, how large its lesion is (`lesion_sizes`), `(1, X, Y, Z)`; null without a mask of lesions."""
     if "lesions" not in item:
         return None
     mask = read_volume(item["lesions"])
-    if mask.shape != volume.shape or not torch.allclose(mask.affine, volume.affine, atol=1e-3):
+    if not same_grid(mask, volume):
         raise InputError(
             f"{item['lesions']} is not on the grid of {item['label']}: expected shape and affine of the volume. "
             "Resample the mask, or take it out of the datalist."
         )
     return MetaTensor(lesion_sizes(mask.as_tensor()[0])[None], affine=mask.affine)
-
-
-def normal_axis(slice_axis: int) -> int:
-    """The last axis that is not the slice axis: planes across it contain the slice axis."""
-    return max(axis for axis in range(3) if axis != slice_axis)
-
-
-def central_slab(volume: MetaTensor, slice_axis: int, count: int | None) -> MetaTensor:
-    """The `count` central slices along `normal_axis`, for quick runs; all of them where it is null."""
-    size = [-1, -1, -1]
-    size[normal_axis(slice_axis)] = count or -1
-    return CenterSpatialCrop(size)(volume)  # type: ignore[return-value]  # MONAI: Tensor
 
 
 @dataclass(frozen=True)
@@ -153,26 +136,23 @@ class Truth:
         """Each of `metrics`, for predictions `(X, Y, Z)` of this volume."""
         return [metrics(self.sharp[0], self.slice_axis) for metrics in self.metrics]  # type: ignore[arg-type]
 
-    def row(self, label: str, method: Method, thick: MetaTensor, told: Acquisition, acquired: Acquisition) -> dict:
+    def row(self, label: str, method: Method, thick: MetaTensor, stated: Acquisition, acquired: Acquisition) -> dict:
         """One method's columns of `CASE` and `METRICS`.
 
         Args:
             label: name of the method.
             method: see `Method`.
             thick: `(1, X, Y, Z)` slices of the volume.
-            told: how the method is told that they were acquired.
-            acquired: how they were.
-
-        Raises:
-            InputError: if the result is no finite volume on the truth's grid, or its segmentation fails.
+            stated: their acquisition as the method gets it.
+            acquired: their acquisition.
         """
         start = time.perf_counter()
-        result = method(thick.clone(), told)
+        result = method(thick.clone(), stated)
         seconds = time.perf_counter() - start
         prediction = volume_of(result).to(self.volume)
         if prediction.shape != self.sharp.shape or not torch.isfinite(prediction).all():
             raise InputError(
-                f"{label} made a volume of {tuple(prediction.shape)} of {self.name} at {told.slice_thickness:g} mm: "
+                f"{label} made a volume of {tuple(prediction.shape)} of {self.name} at {stated.slice_thickness:g} mm: "
                 f"expected {tuple(self.sharp.shape)}, all finite. Mend the method, or leave it out."
             )
         quality = self.measure(prediction[0], acquired)
@@ -183,7 +163,7 @@ class Truth:
         return {"method": label, "steps": None, **quality, **own}
 
     def sureness(self, prediction: Tensor, error_map: ErrorMap) -> dict[str, float]:
-        """How the error map of a prediction `(X, Y, Z)` keeps its word, for each of `NOMINAL`."""
+        """Coverage of the error map of a prediction `(X, Y, Z)`, for each of `NOMINAL`, and its width and rank."""
         widths = {level: error_map.half_width(level).as_tensor() for level in NOMINAL}
         error, width = (prediction - self.volume).abs(), widths[0.9]
         found = {f"coverage_{100 * level:.0f}": covered(error, one, self.head) for level, one in widths.items()}
@@ -269,8 +249,8 @@ def evaluate(
 ) -> pd.DataFrame:
     """Degrades sharp volumes, rebuilds them by every method and compares them with what they were.
 
-    Writes the tables of `write_tables`, anew after each volume. Methods are told that the slices have an `SLR` profile,
-    whatever it is: no header states it.
+    Writes the tables of `write_tables`, anew after each volume. To methods the slices have an `SLR` profile, whatever
+    it is: no header states it.
 
     Args:
         volumes: items of `datasets.sharp_volumes`; `lesions` may name a mask of lesions.
@@ -290,10 +270,6 @@ def evaluate(
 
     Returns:
         A row for each volume, slice axis, thickness and method; columns are those of `CASE` and `METRICS`.
-
-    Raises:
-        InputError: if an option is out of its range, a volume cannot be used, or a method's result is no finite volume
-            on the truth's grid.
     """
     thicknesses = lengths(thicknesses)
     _check(methods, thicknesses, axes, spacing_ratio, noise, seed, profile, slab, metrics)
@@ -327,12 +303,11 @@ def evaluate(
                 acquired = Acquisition.of_truth(axis, sharp.shape[1 + axis], fine_spacing, thickness, spacing, profile)
                 thick = simulate(sharp, acquired)
                 thick.add_(noise_sd * torch.randn(thick.shape, generator=generator))
-                told = replace(acquired, profile=SLR)
-                told.attach(thick)
-                case = (name, item["subject"], item["contrast"], axis, thickness, spacing, fine_spacing)
+                stated = replace(acquired, profile=SLR)
+                stated.attach(thick)
                 for label, method in {**methods, **known}.items():
-                    rows.append(dict(zip(CASE, case)) | truth.row(label, method, thick, told, acquired))
+                    rows.append(case_of(item, acquired) | truth.row(label, method, thick, stated, acquired))
                     logger.info(f"{name} axis {axis}, {thickness:g} mm, {label}: PSNR {rows[-1]['psnr']:.2f} dB")
         table = write_tables(output_dir, options, rows)
-    logger.info(f"wrote {Path(output_dir) / 'evaluation'}.csv, .json and .md\n{means_table(group_means(table))}")
+    log_means(output_dir, table)
     return table

@@ -49,28 +49,6 @@ class Segmenter:
 
     words: Sequence[str]
 
-    @classmethod
-    def of(cls, command: str) -> Segmenter:
-        """From a command as it is typed, such as `mri_synthseg --i {image} --o {labels}`; names with blanks in quotes.
-
-        No shell sees it: nothing in it is expanded, redirected or joined.
-
-        Raises:
-            InputError: if it lacks a place for a path, or the program is not found.
-        """
-        try:
-            words = shlex.split(command) if isinstance(command, str) else []
-        except ValueError as error:
-            raise InputError(f"segmenter is {command!r}: {error}. Close the quotes.") from error
-        if not all(sum(word.count(place) for word in words) == 1 for place in PLACES):
-            raise InputError(
-                f"segmenter is {command!r}: expected a command with {{image}} and {{labels}} once each, for the paths. "
-                'Set --segmenter "mri_synthseg --i {image} --o {labels}".'
-            )
-        if shutil.which(words[0]) is None:
-            raise InputError(f"segmenter: no program {words[0]!r} is found. Install it, or give its whole path.")
-        return cls(tuple(words))
-
     def __call__(self, truth: MetaTensor, slice_axis: int) -> Callable[[Tensor], dict[str, float]]:
         """What measures `dice` of volumes `(X, Y, Z)` against their truth, which is segmented once."""
         name = Path(str(truth.meta.get("filename_or_obj", "the truth"))).name
@@ -116,8 +94,24 @@ def _read(path: Path, name: str) -> LabelMap:
 
 
 def segmenter(command: str | None) -> Segmenter | None:
-    """The one that the option `segmenter` names; null for none."""
-    return None if command is None else Segmenter.of(command)
+    """The segmenter of a command as it is typed, such as `mri_synthseg --i {image} --o {labels}`; null for none.
+
+    Names with blanks stand in quotes. No shell sees it: nothing in it is expanded, redirected or joined.
+    """
+    if command is None:
+        return None
+    try:
+        words = shlex.split(command) if isinstance(command, str) else []
+    except ValueError as error:
+        raise InputError(f"segmenter is {command!r}: {error}. Close the quotes.") from error
+    if not all(sum(word.count(place) for word in words) == 1 for place in PLACES):
+        raise InputError(
+            f"segmenter is {command!r}: expected a command with {{image}} and {{labels}} once each, for the paths. "
+            'Set --segmenter "mri_synthseg --i {image} --o {labels}".'
+        )
+    if shutil.which(words[0]) is None:
+        raise InputError(f"segmenter: no program {words[0]!r} is found. Install it, or give its whole path.")
+    return Segmenter(tuple(words))
 
 
 def agreement(prediction: LabelMap, truth: LabelMap, name: str) -> float:
@@ -125,16 +119,7 @@ def agreement(prediction: LabelMap, truth: LabelMap, name: str) -> float:
 
     This is no accuracy: the segmenter may be wrong on both.
 
-    Args:
-        prediction: of the rebuilt volume.
-        truth: of the sharp volume, by the same segmenter.
-        name: of the rebuilt volume, for messages.
-
-    Returns:
-        0 to 1, 1 for the same labels everywhere; NaN where the truth holds no label.
-
-    Raises:
-        InputError: if the two are not on one grid.
+    1 for the same labels everywhere; NaN where the truth holds no label. Messages name the rebuilt volume.
     """
     same = prediction.labels.shape == truth.labels.shape and np.allclose(prediction.affine, truth.affine, atol=1e-3)
     if not same:

@@ -6,7 +6,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,14 +21,15 @@ from ..errors import InputError
 from ..rebuild.registration import angle_and_shift, placed
 from ..rebuild.stacks import Part, Stack
 from ..rebuild.together import together
-from ..stack.acquisition import SLR, Acquisition
-from ..stack.grid import voxel_spacing
+from ..stack.acquisition import Acquisition
+from ..stack.grid import centre, voxel_spacing
 from ..stack.intensity import data_range
 from ..stack.spectra import weave
 from ..train.simulation import simulate
+from ..train.truth import read_volume
 from .checks import check_draws, check_thickness, expect, is_number, lengths
-from .paired import Method, Truth, given, read_lesion_sizes, read_volume, volume_of
-from .tables import CASE, group_means, means_table, write_tables
+from .paired import Method, Truth, given, read_lesion_sizes, volume_of
+from .tables import case_of, log_means, write_tables
 
 logger = logging.getLogger("drift")
 
@@ -37,7 +37,7 @@ WAVE = (200.0, 400.0)  # mm; wavelengths of shadings
 SCALE = 0.3  # most of the logarithm of a stack's gain, beside its shading
 
 
-def random_motion(rng: np.random.Generator, degrees: float, mm: float, centre: np.ndarray) -> np.ndarray:
+def random_motion(rng: np.random.Generator, degrees: float, mm: float, point: np.ndarray) -> np.ndarray:
     """A motion about a point: `(4, 4)`, world to world; turn and shift are uniform up to what is given."""
 
     def vector(most: float) -> np.ndarray:
@@ -46,18 +46,14 @@ def random_motion(rng: np.random.Generator, degrees: float, mm: float, centre: n
 
     motion = np.eye(4)
     motion[:3, :3] = Rotation.from_rotvec(np.radians(vector(degrees))).as_matrix()
-    motion[:3, 3] = centre - motion[:3, :3] @ centre + vector(mm)
+    motion[:3, 3] = point - motion[:3, :3] @ point + vector(mm)
     return motion
 
 
 def random_gain(rng: np.random.Generator, affine: np.ndarray, shape: tuple[int, ...], shading: float) -> Tensor:
     """A factor and a shading around it, of three waves that are longer than a head: `(X, Y, Z)`.
 
-    Args:
-        rng: is drawn from.
-        affine: `(4, 4)`, voxel -> mm.
-        shape: `(X, Y, Z)`.
-        shading: its largest distance from 1.
+    `shading` is the largest distance of the shading from 1.
     """
     places = np.tensordot(affine[:3, :3], np.indices(shape), 1)
     waves = np.zeros(shape)
@@ -74,24 +70,23 @@ def seen_again(
 ) -> tuple[Tensor, np.ndarray]:
     """A head in another scan of the same field of view: it has moved, and another coil shades it.
 
-    Anatomy beyond the field of view is taken to go on as it is at its border.
-
-    Args:
-        affine: `(4, 4)`, of the volume.
-        volume: `(X, Y, Z)`.
-        rng: motion and gain are drawn from it.
-        motion: most degrees and mm.
-        shading: see `random_gain`.
+    Anatomy beyond the field of view is taken to go on as it is at its border. `motion` is the most degrees and mm,
+    `shading` that of `random_gain`.
 
     Returns:
         `(X, Y, Z)`, and the motion `(4, 4)` from the world before to the world after.
     """
-    centre = affine[:3, :3] @ ((np.array(volume.shape) - 1) / 2) + affine[:3, 3]
-    there = random_motion(rng, *motion, centre)
+    middle = affine[:3, :3] @ ((np.array(volume.shape) - 1) / 2) + affine[:3, 3]
+    there = random_motion(rng, *motion, middle)
     index = np.linalg.inv(affine) @ np.linalg.inv(there) @ affine
     turned = ndimage.affine_transform(volume.float().numpy(), index[:3, :3], index[:3, 3], order=5, mode="nearest")
     moved = torch.from_numpy(turned).clamp(min=float(volume.min()))
     return moved * random_gain(rng, affine, moved.shape, shading), there
+
+
+def add_noise(volume: MetaTensor, sd: float, rng: np.random.Generator) -> None:
+    """Adds Gaussian noise of a standard deviation, in place."""
+    volume.add_(sd * torch.from_numpy(rng.normal(size=tuple(volume.shape))).float())
 
 
 def several_stacks(
@@ -114,8 +109,7 @@ def several_stacks(
         axes: of the slices, one for each stack.
         thickness: in mm; of the slices, without gaps.
         rng: motions, gains and noise are drawn from it.
-        motion: most degrees and mm.
-        shading: see `random_gain`.
+        motion, shading: see `seen_again`.
         noise: standard deviation in the slices, as a share of the volume's range.
 
     Returns:
@@ -131,7 +125,7 @@ def several_stacks(
             MetaTensor(volume[None], affine=torch.from_numpy(affine)),
             Acquisition.of_truth(axis, volume.shape[axis], edge, thickness),
         )
-        thick.add_(noise * data_range(volume) * torch.from_numpy(rng.normal(size=tuple(thick.shape))).float())
+        add_noise(thick, noise * data_range(volume), rng)
         stacks.append((thick, there))
     return stacks
 
@@ -168,9 +162,6 @@ def evaluate_several(
 
     Returns:
         A row for each volume, thickness, method and way to combine; columns are those of `CASE` and `METRICS`.
-
-    Raises:
-        InputError: if a number is out of its range, or a volume cannot be used.
     """
     thicknesses = lengths(thicknesses)
     expect(isinstance(stacks, int) and is_number(stacks, 2), "stacks", stacks, "a whole number, 2 or more")
@@ -191,14 +182,13 @@ def evaluate_several(
                 check_thickness(name, axis, float(voxel_spacing(affine)[axis]), thickness)
             rng = np.random.default_rng([seed, place])
             drawn = several_stacks(affine, sharp.as_tensor()[0], axes, thickness, rng, most, shading, noise)
-            told = Acquisition.of(drawn[0][0])
-            case = (name, item["subject"], item["contrast"], axes[0], thickness, thickness, told.target_spacing)
+            case = case_of(item, Acquisition.of(drawn[0][0]))
             for label, method in methods.items():
-                for way, row in _rows(label, method, drawn, combine, truth):
-                    rows.append(dict(zip(CASE, case)) | row)
-                    logger.info(f"{name}, {thickness:g} mm, {label}, {way}: {rows[-1]['psnr_head']:.2f} dB in the head")
+                for row in _rows(label, method, drawn, combine, truth):
+                    rows.append(case | row)
+                    logger.info(f"{name}, {thickness:g} mm, {row['method']}: {row['psnr_head']:.2f} dB in the head")
         table = write_tables(output_dir, options, rows)
-    logger.info(f"wrote {Path(output_dir) / 'evaluation'}.csv, .json and .md\n{means_table(group_means(table))}")
+    log_means(output_dir, table)
     return table
 
 
@@ -208,32 +198,30 @@ def _rows(
     drawn: Sequence[tuple[MetaTensor, np.ndarray]],
     combine: Callable[[Sequence[Stack]], tuple[MetaTensor, list[Part]]],
     truth: Truth,
-) -> list[tuple[str, dict]]:
+) -> list[dict]:
     """A method's rows: each stack alone, their mean, and combined; each with the seconds up to it."""
     start, stacks = time.perf_counter(), []
     for thick, _ in drawn:
-        told = replace(Acquisition.of(thick), profile=SLR)
-        rebuilt = volume_of(method(thick.clone(), told))[0].float()
+        acquisition = Acquisition.of(thick)
+        rebuilt = volume_of(method(thick.clone(), acquisition))[0].float()
         measured = MetaTensor(thick.as_tensor()[0], affine=thick.affine)
-        told.attach(measured)
+        acquisition.attach(measured)
         stacks.append(Stack(measured, MetaTensor(rebuilt, affine=truth.sharp.affine)))
     alone = time.perf_counter() - start
     volume, parts = combine(stacks)
     whole = time.perf_counter() - start
     views = [placed(stack.rebuilt, stacks[0].rebuilt, part.motion)[0] * part.gain for stack, part in zip(stacks, parts)]
-    centre = np.asarray(truth.sharp.affine) @ [*((np.array(truth.volume.shape) - 1) / 2), 1]
-    errors = [angle_and_shift(np.linalg.inv(there) @ part.motion, centre[:3]) for (_, there), part in zip(drawn, parts)]
+    middle = centre(truth.sharp.affine, truth.volume.shape)
+    errors = [angle_and_shift(np.linalg.inv(there) @ part.motion, middle) for (_, there), part in zip(drawn, parts)]
     error = dict(zip(("turn_error", "shift_error"), np.max(errors, axis=0)))
     ways = {f"stack {number}": view for number, view in enumerate(views, 1)}
     ways |= {"mean": torch.stack(views).mean(0), "together": volume.as_tensor()}
-    slice_axes = Acquisition.of(drawn[0][0]).slice_axis, Acquisition.of(drawn[1][0]).slice_axis
-    spacings, apart = voxel_spacing(truth.sharp.affine).tolist(), Acquisition.of(drawn[0][0]).slice_spacing
-    woven = partial(weave, axes=slice_axes, spacings=spacings, slice_spacing=apart)
+    first, second = (Acquisition.of(thick) for thick, _ in drawn[:2])
+    axes, spacings = (first.slice_axis, second.slice_axis), voxel_spacing(truth.sharp.affine).tolist()
+    woven = partial(weave, axes=axes, spacings=spacings, slice_spacing=first.slice_spacing)
     rows = []
     for way, result in ways.items():
-        row = truth.row(
-            f"{label}, {way}", partial(given, volume=result[None]), drawn[0][0], told, Acquisition.of(drawn[0][0])
-        )
+        row = truth.row(f"{label}, {way}", partial(given, volume=result[None]), drawn[0][0], first, first)
         row["weave"] = woven(result) / woven(truth.volume)
-        rows.append((way, row | error | {"seconds": whole if way == "together" else alone}))
+        rows.append(row | error | {"seconds": whole if way == "together" else alone})
     return rows

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ..files import whole_file
+from ..stack.acquisition import Acquisition
+
+logger = logging.getLogger("drift")
 
 EN_DASH = "\N{EN DASH}"  # where a table has no number
 
@@ -58,6 +63,19 @@ CASE = {  # columns that tell rows apart -> their headings
     "steps": "steps",
 }
 GROUP = ["slice_thickness", "slice_spacing", "contrast", "method"]
+
+
+def case_of(item: Mapping, acquisition: Acquisition) -> dict[str, Any]:
+    """Columns of `CASE` on a volume, an item of `datasets.sharp_volumes`, and on the slices of it that are rebuilt."""
+    return {
+        "volume": Path(item["label"]).name,
+        "subject": item["subject"],
+        "contrast": item["contrast"],
+        "slice_axis": acquisition.slice_axis,
+        "slice_thickness": acquisition.slice_thickness,
+        "slice_spacing": acquisition.slice_spacing,
+        "target_thickness": acquisition.target_spacing,
+    }
 
 
 def measured(table: pd.DataFrame) -> list[str]:
@@ -147,13 +165,8 @@ def _json(options: Mapping, rows: pd.DataFrame, means: pd.DataFrame) -> str:
 def write_tables(output_dir: str | os.PathLike, options: Mapping, rows: Sequence[Mapping]) -> pd.DataFrame:
     """Writes `evaluation.csv`, `evaluation.json` and `evaluation.md`: options, cases, and mean ± SD.
 
-    Args:
-        output_dir: folder, made if missing.
-        options: of the evaluation, and how its methods are set.
-        rows: of `CASE` and `METRICS`.
-
-    Returns:
-        The rows as a table.
+    The options are those of the evaluation, and how its methods are set. Returns the rows, of `CASE` and `METRICS`, as
+    a table.
     """
     table = pd.DataFrame(rows).astype({"slice_axis": "Int64", "steps": "Int64"})
     means = group_means(table)
@@ -168,3 +181,8 @@ def write_tables(output_dir: str | os.PathLike, options: Mapping, rows: Sequence
         with whole_file(Path(output_dir) / f"evaluation.{ending}") as partial:
             partial.write_text(text, encoding="utf-8")
     return table
+
+
+def log_means(output_dir: str | os.PathLike, table: pd.DataFrame) -> None:
+    """Logs where the tables of `write_tables` lie, and the means."""
+    logger.info(f"wrote {Path(output_dir) / 'evaluation'}.csv, .json and .md\n{means_table(group_means(table))}")

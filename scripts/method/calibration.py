@@ -30,11 +30,7 @@ QUIET, TYPICAL = 5e-4, 5e-3  # noise of slices, as a share of their range: the l
 
 
 def confidence_level(value: object) -> float:
-    """The option `confidence` as a number.
-
-    Raises:
-        InputError: if it is none that maps can be made for.
-    """
+    """The option `confidence` as a number."""
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -107,10 +103,8 @@ class Calibration:
     def region_factor(self, volume: float) -> float:
         """Half-width of the 95 % interval of a region's mean, over the root mean square of its voxels' 90 % ones.
 
-        Errors of neighbours go together, so the mean of many voxels gains less than the root of their number.
-
-        Args:
-            volume: of the region, in mm3.
+        Errors of neighbours go together, so the mean of many voxels gains less than the root of their number. The
+        region's volume is in mm3.
         """
         together, exponent, factor = self.regions
         return factor * decay(volume, together, exponent) ** 0.5

@@ -17,7 +17,7 @@ WIDTH = 24  # features
 DILATIONS = (1, 1, 2, 4, 8, 1)  # pixels; a pixel's number comes from 17 around it on each side
 SHOWN = 5  # channels that they become
 TYPICAL = 0.05  # error in [-1, 1], where training starts
-TOLD = 5  # numbers for each row: its place in the slice, and the lengths
+FACTS = 5  # numbers for each row: its place in the slice, and the lengths
 
 
 class ErrorPatternNetwork(nn.Module):
@@ -28,7 +28,7 @@ class ErrorPatternNetwork(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        widths = [SHOWN + TOLD, *(WIDTH for _ in DILATIONS)]
+        widths = [SHOWN + FACTS, *(WIDTH for _ in DILATIONS)]
         layers: list[nn.Module] = []
         for before, after, dilation in zip(widths, widths[1:], DILATIONS):
             layers += [nn.Conv2d(before, after, 3, padding=dilation, dilation=dilation), nn.ReLU()]
@@ -36,16 +36,13 @@ class ErrorPatternNetwork(nn.Module):
         nn.init.constant_(self.layers[-1].bias, math.log(TYPICAL))  # type: ignore[arg-type]  # torch: or a module
 
     def forward(self, planes: Tensor, rows: Tensor, lengths: Tensor) -> Tensor:
-        """The logarithm of the mean absolute error, in units of `planes`.
+        """The logarithm of the mean absolute error, `(B, 1, H, W)`, in units of `planes`.
 
         Args:
             planes: `(B, 3, H, W)` in [-1, 1], the slice axis third: the rebuilt planes; the measured slices, linear
                 between their centres; and half the distance between both families of planes, NaN where one was made.
             rows: `(H,)`, where the rows lie, in slices from the centre of the first one.
             lengths: `(3,)` in mm: thickness of the slices, target, and spacing of the slices.
-
-        Returns:
-            `(B, 1, H, W)`.
         """
         result, slices, spread = planes.split(1, dim=1)
         known = spread.isfinite()
@@ -53,7 +50,7 @@ class ErrorPatternNetwork(nn.Module):
         seen = torch.cat([result + 1, 4 * (result - slices), 8 * apart, (1 + 300 * apart).log()], dim=1)  # air is at 0
         place = 2 * (rows - rows.round()).abs()  # 0 in the middle of a slice, 1 between two
         inside = torch.stack([place, place.square()])
-        facts = torch.stack([lengths[0] / lengths[1], lengths[2] / lengths[0], lengths[1]]).log()
-        told = torch.cat([inside, facts[:, None].expand(3, rows.shape[0])]).to(planes.dtype)
-        told = told[None, :, :, None].expand(planes.shape[0], -1, -1, planes.shape[3])
-        return self.layers(torch.cat([seen, known.to(planes.dtype), told], dim=1))
+        ratios = torch.stack([lengths[0] / lengths[1], lengths[2] / lengths[0], lengths[1]]).log()
+        facts = torch.cat([inside, ratios[:, None].expand(3, rows.shape[0])]).to(planes.dtype)
+        facts = facts[None, :, :, None].expand(planes.shape[0], -1, -1, planes.shape[3])
+        return self.layers(torch.cat([seen, known.to(planes.dtype), facts], dim=1))

@@ -78,7 +78,7 @@ class AnatomicalProjectionNetwork(nn.Module):
 
     def __init__(self, channels: Sequence[int], residual: bool = False):
         super().__init__()
-        self.lengths = 2  # how many the network is told
+        self.lengths = 2  # that condition it
         self.embedding = ThicknessEmbedding()
         self.unet = UNet(channels, self.embedding.dim)
         self.residual = residual
@@ -94,11 +94,7 @@ class AnatomicalProjectionNetwork(nn.Module):
         guide_slices: Tensor | None = None,
         guide_share: Tensor | None = None,
     ) -> Tensor:
-        """Args: `image`, `(B, 1, H, W)` in [-1, 1]; `thickness`, `(B or 1, 2)` in mm. Returns `(B, 1, H, W)`.
-
-        Raises:
-            ValueError: if rows or a guide are given. Only stage 1 on the measured slices can place them.
-        """
+        """Args: `image`, `(B, 1, H, W)` in [-1, 1]; `thickness`, `(B or 1, 2)` in mm. Returns `(B, 1, H, W)`."""
         if rows is not None or guide is not None or guide_slices is not None or guide_share is not None:
             raise ValueError(
                 "this stage 1 takes planes on the fine grid and no guide: put them there, and leave rows and guide out."
@@ -146,14 +142,9 @@ class Drift(nn.Module):
         self.error = error
 
     def modulations(self, thickness: Tensor, times: Tensor) -> Tensor:
-        """The modulations of the velocity's norms for all steps, the same for all windows.
+        """The modulations of the velocity's norms for all steps, `(N, B or 1, M)`, the same for all windows.
 
-        Args:
-            thickness: `(B or 1, 2)` in mm.
-            times: `(N + 1,)`.
-
-        Returns:
-            `(N, B or 1, M)`, for each step.
+        `thickness` is `(B or 1, 2)` in mm, `times` is `(N + 1,)`.
         """
         rows, steps = thickness.shape[0], times.shape[0] - 1
         t = times[:-1].repeat_interleave(rows)

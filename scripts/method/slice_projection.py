@@ -21,7 +21,7 @@ from monai.networks.nets.diffusion_model_unet import zero_module
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-TOLD = 32  # numbers that the blocks are told about the geometry
+CONDITION = 32  # numbers that say the geometry to the blocks
 HIDDEN = 64  # of the perceptron of a row's place
 
 
@@ -32,16 +32,16 @@ class GeometryBlock(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(channels, channels, 3, padding=1)
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1)
-        self.project = zero_module(nn.Linear(TOLD, 2 * channels))
+        self.project = zero_module(nn.Linear(CONDITION, 2 * channels))
 
-    def forward(self, x: Tensor, told: Tensor) -> Tensor:
-        """`x` is `(B, C, S, W)`, `told` is `(B or 1, TOLD)`; returns `(B, C, S, W)`."""
-        scale, shift = self.project(told)[:, :, None, None].chunk(2, dim=1)
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        """`x` is `(B, C, S, W)`, `condition` is `(B or 1, CONDITION)`; returns `(B, C, S, W)`."""
+        scale, shift = self.project(condition)[:, :, None, None].chunk(2, dim=1)
         return x + self.conv2(torch.relu(torch.addcmul(shift, self.conv1(x), 1 + scale)))
 
 
 class Level(nn.Module):
-    """What leads to a grid, and blocks on it.
+    """A layer that leads to a grid, and blocks on it.
 
     Args:
         enter: from another grid, or from other channels.
@@ -54,11 +54,11 @@ class Level(nn.Module):
         self.enter = enter
         self.blocks = nn.ModuleList([GeometryBlock(channels) for _ in range(count)])
 
-    def forward(self, x: Tensor, told: Tensor) -> Tensor:
-        """`x` is `(B, C', S, W')`, `told` as of `GeometryBlock`; returns `(B, C, S, W)`."""
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        """`x` is `(B, C', S, W')`, `condition` as of `GeometryBlock`; returns `(B, C, S, W)`."""
         x = self.enter(x)
         for block in self.blocks:
-            x = block(x, told)
+            x = block(x, condition)
         return x
 
 
@@ -84,15 +84,15 @@ class SliceTrunk(nn.Module):
         self.up = nn.ModuleList([up for up, _ in ups[::-1]])
         self.after = nn.ModuleList([after for _, after in ups[::-1]])
 
-    def forward(self, x: Tensor, told: Tensor) -> Tensor:
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """`x` is `(B, 2, S, W)`, a scan's slices and a guide's; returns `(B, C, S, W)`."""
         skips: list[Tensor] = []
         for down in self.down:
-            x = down(x, told)
+            x = down(x, condition)
             skips.append(x)
         skips.pop()
         for up, after in zip(self.up, self.after):
-            x = after(up(x) + skips.pop(), told)
+            x = after(up(x) + skips.pop(), condition)
         return x
 
 
@@ -114,21 +114,18 @@ class RowMixer(nn.Module):
         self.perceptron = nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last)
 
     def forward(self, offset: Tensor, geometry: Tensor) -> Tensor:
-        """The matrices of rows.
+        """The matrices of rows, `(B or 1, R, 2 features, channels)`.
 
         Args:
             offset: `(B or 1, R)`, of each row from the lower slice's centre, in slice spacings; in [0, 1] between the
                 two, and beyond it outside of all centres.
             geometry: `(B or 1, 4)`, see `SliceProjectionNetwork.geometry`.
-
-        Returns:
-            `(B or 1, R, 2 features, channels)`.
         """
         place = offset.clamp(0, 1)
         wave = 2 * math.pi * place
         outside = offset - place  # in slice spacings, its sign says on which side
-        told = [2 * place - 1, outside, wave.sin(), wave.cos(), (2 * wave).sin(), (2 * wave).cos()]
-        rows = torch.stack(told, dim=-1)
+        places = [2 * place - 1, outside, wave.sin(), wave.cos(), (2 * wave).sin(), (2 * wave).cos()]
+        rows = torch.stack(places, dim=-1)
         count = max(rows.shape[0], geometry.shape[0])
         facts = geometry[:, None].expand(count, rows.shape[1], 4)
         matrix = self.perceptron(torch.cat([rows.expand(count, -1, -1), facts], dim=-1))
@@ -162,16 +159,13 @@ class GuideCorrection(nn.Module):
         self.fine3 = zero_module(nn.Conv2d(2 * channels, 1, 3, padding=1))
 
     def forward(self, scan: Tensor, gates: Tensor, guide: Tensor, lost: Tensor) -> Tensor:
-        """The correction of a plane.
+        """The correction of a plane, `(B, 1, R, W)`.
 
         Args:
             scan: `(B, fine_channels, R, W)`.
             gates: `(B, channels, R, W)`, of `mixer`.
             guide: `(B, 1, R, W)`, air at 0.
             lost: `(B, 1, R, W)`, the guide less its own thick slices, linear between them.
-
-        Returns:
-            `(B, 1, R, W)`.
         """
         features = self.enter2(torch.relu(self.enter1(torch.cat([guide, lost], dim=1))))
         x = self.fine1(torch.relu(torch.cat([scan, gates * features, features], dim=1)))
@@ -193,9 +187,9 @@ class SliceProjectionNetwork(nn.Module):
 
     def __init__(self, channels: Sequence[int], blocks: Sequence[int], fine_channels: int, guide_channels: int):
         super().__init__()
-        self.lengths = 4  # that it is told
+        self.lengths = 4  # that condition it
         width = fine_channels
-        self.embedding = nn.Sequential(nn.Linear(4, TOLD), nn.ReLU(), nn.Linear(TOLD, TOLD), nn.ReLU())
+        self.embedding = nn.Sequential(nn.Linear(4, CONDITION), nn.ReLU(), nn.Linear(CONDITION, CONDITION), nn.ReLU())
         self.trunk = SliceTrunk(channels, blocks)
         self.mixer = RowMixer(channels[0], width - 1)
         self.fine1 = nn.Conv2d(width, width, 3, padding=1)
@@ -225,7 +219,7 @@ class SliceProjectionNetwork(nn.Module):
         guide_slices: Tensor | None = None,
         guide_share: Tensor | None = None,
     ) -> Tensor:
-        """Sharp planes of measured ones.
+        """Sharp planes of measured ones, `(B, 1, R, W)`.
 
         Args:
             image: `(B, 1, S, W)` in [-1, 1], measured slices along the third axis.
@@ -236,12 +230,6 @@ class SliceProjectionNetwork(nn.Module):
             guide_slices: `(B, 1, S, W)`, its thick slices (`profile.acquire`), as the measured ones.
             guide_share: `(B, 1, R, W)` in [0, 1], how far the guide counts. Without it a guide counts wholly, but for
                 planes of which it saw nothing.
-
-        Returns:
-            `(B, 1, R, W)`.
-
-        Raises:
-            ValueError: if a guide comes without its slices.
         """
         batch, slices, columns = image.shape[0], image.shape[2], image.shape[3]
         if rows is None:

@@ -59,7 +59,7 @@ class ResidualBlock(nn.Module):
         self.act = nn.SiLU()
 
     def modulation(self, condition: Tensor) -> Tensor:
-        """What `UNet.modulation` holds for both norms."""
+        """Scale and shift of both norms, a part of `UNet.modulation`."""
         return torch.cat([self.norm1.project(condition), self.norm2.project(condition)], dim=1)
 
     def forward(self, x: Tensor, modulation: Tensor) -> Tensor:
@@ -149,11 +149,7 @@ class UNet(nn.Module):
         return torch.cat(shares, dim=1)
 
     def forward(self, x: Tensor, modulation: Tensor) -> Tensor:
-        """Args: `x`, `(B, 1, H, W)`; `modulation`, `(B or 1, M)`. Returns `(B, 1, H, W)`.
-
-        Raises:
-            ValueError: if height or width is not a multiple of the coarsest level's stride.
-        """
+        """Args: `x`, `(B, 1, H, W)`; `modulation`, `(B or 1, M)`. Returns `(B, 1, H, W)`."""
         if x.shape[2] % self.stride != 0 or x.shape[3] % self.stride != 0:
             raise ValueError(f"image is {x.shape[2]} x {x.shape[3]}: pad it to multiples of {self.stride}.")
         h = self.conv_in(x)

@@ -90,11 +90,7 @@ def card_path(path: str | os.PathLike) -> Path:
 
 
 def read_card(path: str | os.PathLike) -> Card:
-    """The card of a weights file.
-
-    Raises:
-        InputError: if the card is missing or broken.
-    """
+    """The card of a weights file."""
     place = card_path(path)
     if not os.path.isfile(path):
         raise InputError(f"weights not found: {path}. Download or train them, or set --ckpt_path.")
@@ -114,11 +110,7 @@ def read_card(path: str | os.PathLike) -> Card:
 
 
 def check_card(path: str | os.PathLike) -> Card:
-    """Reads the card of a weights file, and checks that it is the card of these weights.
-
-    Raises:
-        InputError: if the card is missing or broken, or holds another hash.
-    """
+    """Reads the card of a weights file, and checks that it is the card of these weights."""
     card = read_card(path)
     if card.sha256 != sha256([path]):
         raise InputError(
@@ -129,12 +121,7 @@ def check_card(path: str | os.PathLike) -> Card:
 
 
 def write_card(path: str | os.PathLike, card: Card) -> None:
-    """Writes a card beside its weights.
-
-    Args:
-        path: of the weights, which must exist.
-        card: what they were trained for. Their hash is taken here.
-    """
+    """Writes a card beside its weights, whose hash is taken here."""
     with whole_file(card_path(path)) as partial:
         _write(partial, card, path)
 
@@ -154,16 +141,9 @@ def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
     nothing until a card calibrates them.
 
     Args:
-        network: a `Drift` of the size that was trained.
+        network: a `Drift` of the size that was trained; it is returned.
         path: file with the network's state dictionary, as training exports it, in any floating-point precision. If a
             card lies beside it, the weights must have the card's hash.
-
-    Returns:
-        The same network.
-
-    Raises:
-        InputError: if the file is missing, is no checkpoint, or differs from its card; if a name, a shape or the kind
-            of numbers differs from the network's.
     """
     if not os.path.isfile(path):
         raise InputError(f"weights not found: {path}. Download or train them, or set --ckpt_path.")
@@ -207,11 +187,7 @@ def save_weights(
 ) -> None:
     """Writes the network's weights and their card. New weights never lie beside an old card.
 
-    Args:
-        network: to be saved.
-        path: file to write.
-        card: what it was trained for.
-        precision: of the weights. They ship in half precision. Indices stay whole numbers.
+    Weights ship in half precision. Indices stay whole numbers.
     """
     state = {
         name: value.to(precision) if value.is_floating_point() else value

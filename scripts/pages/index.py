@@ -178,9 +178,7 @@ def _methods(rows: Sequence[Mapping]) -> dict[str, Any]:
 def write_index(folder: str | os.PathLike, scans: Sequence[Mapping]) -> None:
     """Writes `index.html`, one self-contained file that needs no network; its links are relative.
 
-    Args:
-        folder: of `summary.csv`, above the results and their records.
-        scans: rows of `summary.csv`; values may be text.
+    The folder, of `summary.csv`, lies above the results and their records. Values of its rows may be text.
     """
     folder = Path(folder)
     parents: dict[bool, list[str]] = {True: [], False: []}

@@ -19,7 +19,7 @@ from torch import Tensor
 from ..files import whole_file
 from ..stack import spectra
 from ..stack.acquisition import GUESS, Acquisition
-from ..stack.grid import voxel_spacing
+from ..stack.grid import centre, voxel_spacing
 from . import planes, viewer
 from .templates import TEMPLATES
 
@@ -77,12 +77,11 @@ def _spectrum(measured: MetaTensor, result: MetaTensor, axis: int) -> dict[str, 
 
 def _geometry(name: str, volume: MetaTensor) -> tuple[str, str, str, str]:
     """Name, voxels, voxel edges in mm, centre in mm."""
-    centre = np.asarray(volume.affine) @ [*(np.array(volume.shape) - 1) / 2, 1]
     return (
         name,
         " x ".join(str(n) for n in volume.shape),
         " x ".join(f"{edge:.4g}" for edge in voxel_spacing(volume.affine)),
-        ", ".join(f"{c:.2f}" for c in centre[:3]),
+        ", ".join(f"{c:.2f}" for c in centre(volume.affine, volume.shape)),
     )
 
 

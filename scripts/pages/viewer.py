@@ -14,7 +14,7 @@ import torch
 from monai.data import MetaTensor
 
 from ..stack.acquisition import Acquisition
-from ..stack.grid import Turn, nearest_index, voxel_spacing
+from ..stack.grid import Turn, voxel_spacing
 from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
 from ..stack.tissue import head_mask
@@ -80,7 +80,7 @@ def pack(
     cubic = np.asarray(interpolate(torch.from_numpy(slices), a, "cubic"))
     low, high, _ = intensity_range(measured.as_tensor())
     box = _box(slices, voxel_spacing(coarse))
-    nearest = nearest_index(a.fine_count, a.target_spacing, a.slice_count, a.slice_spacing, a.shift)
+    nearest = a.nearest_slices
     first, last = box[axis]
     (covered,) = np.nonzero((nearest >= first) & (nearest <= last))
     each = torch.eye(a.slice_count, dtype=torch.float64)[..., None]

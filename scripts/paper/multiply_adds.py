@@ -8,10 +8,11 @@ from typing import Any
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from ..evaluate.paired import Method, central_slab, read_volume
+from ..evaluate.paired import Method
 from ..stack.acquisition import Acquisition
 from ..stack.grid import voxel_spacing
-from ..train.simulation import simulate
+from ..train.simulation import central_slab, simulate
+from ..train.truth import read_volume
 
 SLAB, THICKNESS = 16, 5.0  # slices, mm
 

@@ -14,13 +14,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from ..evaluate.paired import central_slab, read_volume, volume_of
+from ..evaluate.paired import volume_of
 from ..files import stem, whole_file
 from ..pages.planes import hang
 from ..stack import grid
 from ..stack.acquisition import Acquisition
 from ..stack.intensity import intensity_range
-from ..train.simulation import simulate
+from ..train.simulation import central_slab, simulate
+from ..train.truth import read_volume
 from .trained_variants import Entry, TrainedVariants, Variant, methods_of
 
 
@@ -35,7 +36,7 @@ def rebuilt(
         trained: has the variants' weights.
         entry: `methods`, with the shipped weights, or `variants`.
         thickness: of the slices, mm, along the first sharp axis.
-        slab: see `paired.central_slab`.
+        slab: see `simulation.central_slab`.
         index: of the volume.
 
     Returns:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..evaluate.paired import normal_axis
 from ..stack.intensity import intensity_range
 from ..stack.tissue import head_mask
+from ..train.simulation import normal_axis
 
 MOST_PLANES = 48  # evenly spaced; neighbours say nearly the same
 LEAST_HEAD = 0.5  # of the area of the plane that shows most of it

@@ -15,7 +15,6 @@ from monai.data import MetaTensor
 from scipy import ndimage
 from torch import Tensor
 
-from ..errors import InputError
 from ..stack.acquisition import Acquisition
 from ..stack.intensity import above_floor, intensity_range
 from ..stack.profile import acquire, along_slices, slice_matrix
@@ -25,35 +24,11 @@ SMOOTHNESS = 0.6  # slice spacings; the correlation length of the result's error
 RESULT_ERROR = 0.02  # standard deviation of those errors, as a share of the tissue's range (docs/benchmarks.md)
 
 
-def projects(consistency: str) -> bool:
-    """Whether results are moved onto the measurement, for a value of the option `consistency`.
-
-    Raises:
-        InputError: if the option has no such value.
-
-    Example:
-        >>> projects("project"), projects("measure")
-        (True, False)
-    """
-    if consistency not in ("measure", "project"):
-        raise InputError(f"consistency is {consistency!r}: expected measure or project. Set one of them.")
-    return consistency == "project"
-
-
 def difference(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Tensor:
     """The map `A x - y`: what the scanner would measure of the result, minus what it did measure.
 
-    Args:
-        result: `(X, Y, Z)` on the fine grid.
-        measured: `(X, Y, Z)`, the slices, in the units of `result`.
-        acquisition: of the slices.
-
-    Returns:
-        `(X, Y, Z)` on the grid of `measured`, in the same units.
-
-    Raises:
-        TypeError: if the result holds integers.
-        ValueError: if the two are not on the grids of the acquisition.
+    The result, `(X, Y, Z)`, lies on the fine grid; the map lies on that of the measured slices, `(X, Y, Z)`. All three
+    have one unit.
     """
     again = acquire(result, acquisition)
     if again.shape != measured.shape:
@@ -71,10 +46,6 @@ def relative_rmse(difference: Tensor, measured: Tensor) -> float:
     that noise. A wrong slice model differs too.
 
     The head is `tissue.head_mask` of the measured slices. Their intensities count from the scan's floor up.
-
-    Args:
-        difference: `(X, Y, Z)`, of the function of that name.
-        measured: `(X, Y, Z)`.
     """
     measured = measured.to(difference)
     head = head_mask(measured)
@@ -89,11 +60,7 @@ def noise_sd(measured: Tensor, axis: int) -> float:
     stands in place of the mean, because edges would raise the mean.
 
     The noise of neighbouring pixels is taken as independent. Where a scan was interpolated in plane, the estimate is
-    too low.
-
-    Args:
-        measured: `(X, Y, Z)`, not constant.
-        axis: slice axis.
+    too low. The slices, `(X, Y, Z)`, are not constant.
     """
     second_difference = np.array([1.0, -2.0, 1.0])
     mask = np.expand_dims(np.outer(second_difference, second_difference), axis % 3)
@@ -125,10 +92,6 @@ def project(
 
     Returns:
         `(X, Y, Z)` on the fine grid.
-
-    Raises:
-        TypeError: as `difference`.
-        ValueError: as `difference`, or if the regularisation is negative.
     """
     if not regularisation >= 0:
         raise ValueError(f"regularisation is {regularisation}: expected 0 or more.")
@@ -162,10 +125,8 @@ def reconcile(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Ten
     `RESULT_ERROR` of the tissue's range is the standard deviation of the second.
 
     Args:
-        result, measured, acquisition: as `difference`. No signal is the floor of `intensity.intensity_range`.
-
-    Returns:
-        `(X, Y, Z)` on the fine grid. A measured scan that is constant gives the result itself.
+        result, measured, acquisition: as `difference`. No signal is the floor of `intensity.intensity_range`. A
+            measured scan that is constant gives the result itself.
     """
     surplus = difference(result, measured, acquisition)
     if measured.max() == measured.min():

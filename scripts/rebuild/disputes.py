@@ -10,7 +10,8 @@ from scipy.stats import median_abs_deviation
 
 from ..stack.acquisition import Acquisition
 from ..stack.grid import voxel_spacing
-from .gain import COARSE, SMOOTH, coarse
+from ..stack.tissue import depth
+from .gain import coarse, smoothing
 from .registration import placed
 from .stacks import Dispute, Part, Stack
 
@@ -25,23 +26,18 @@ def disputes(stacks: Sequence[Stack], parts: Sequence[Part]) -> list[tuple[Dispu
     `AMISS` makes of the gradient there. A dispute is a connected place of `CLUSTER` or more, deeper in the head than a
     slice spacing, where the gap is more than `ODD` such standard deviations. Of two stacks it is the second's.
 
-    Args:
-        stacks: two or more, above their floors, the reference first.
-        parts: of the stacks.
-
-    Returns:
-        The disputes of each stack.
+    The stacks are two or more, above their floors, the reference first; each has its own disputes.
     """
     first, scale = stacks[0].rebuilt, max(Acquisition.of(stack.measured).slice_spacing for stack in stacks)
     edges = voxel_spacing(first.affine)
-    step = np.maximum(1, (SMOOTH * max(scale, COARSE) / edges).astype(int))
+    step = np.maximum(1, smoothing(scale, edges).astype(int))
     every, affine = tuple(slice(None, None, one) for one in step), np.asarray(first.affine) @ np.diag([*step, 1])
     views, depths = [], []
     for stack, part in zip(stacks, parts):
         inside = (stacks[0].head & (part.seen > 0.99)).numpy()
         view = placed(stack.rebuilt, first, part.motion, order=1)[0] * part.gain
         views.append(np.where(inside, coarse(view, inside, scale, edges), np.nan)[every])
-        depths.append(ndimage.distance_transform_edt(np.pad(inside, 1), edges)[1:-1, 1:-1, 1:-1][every])
+        depths.append(depth(inside, edges)[every])
     found: list[tuple[Dispute, ...]] = [()] if len(stacks) == 2 else []
     for index in range(len(found), len(stacks)):
         others = [k for k in range(len(stacks)) if k != index]

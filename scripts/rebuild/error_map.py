@@ -34,10 +34,6 @@ class ErrorMaps:
         confidence: share of voxels whose truth is inside of the interval.
         calibration: of the weights' card; None where there is none.
         regions: a label map whose regions get a mean and its error bar; None for none.
-
-    Raises:
-        InputError: if an option has a value that it does not take, the weights can make no error map, or regions are
-            given without it or are not there.
     """
 
     wanted: bool = False
@@ -61,7 +57,7 @@ class ErrorMaps:
 def seen(
     measured: Tensor, result: Tensor, spread: Tensor | None, acquisition: Acquisition, scale: IntensityRange
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What the error network is told of a volume: the arguments of `ErrorPatternNetwork.forward`.
+    """What the error network sees of a volume: the arguments of `ErrorPatternNetwork.forward`.
 
     Args:
         measured: `(X, Y, Z)` slices.
@@ -101,8 +97,8 @@ def expected_error(
         `(X, Y, Z)` on the fine grid, on the CPU, in the units of the scan. Air outside of the box around the head
         (`windows.signal_box`) has the least number of the box.
     """
-    tell = network.error
-    if tell is None:
+    pattern = network.error
+    if pattern is None:
         raise ValueError("the network has no error network: load weights that hold one.")
     scale = intensity_range(measured)
     planes, rows, lengths = seen(measured, result, spread, acquisition, scale)
@@ -111,7 +107,7 @@ def expected_error(
         box = (slice(None),) * 3  # nothing but air: all of it
     inside, rows, lengths = planes[box[0], :, box[1], box[2]], rows[box[1]].to(device), lengths.to(device)
     with torch.no_grad(), torch.autocast(torch.device(device).type, torch.bfloat16, enabled=bfloat16):
-        logs = in_calls(lambda part: tell(part.to(device), rows, lengths).cpu(), inside[0, 0].numel(), inside)
+        logs = in_calls(lambda part: pattern(part.to(device), rows, lengths).cpu(), inside[0, 0].numel(), inside)
     found = logs[:, 0].float().exp()
     sizes, axis = torch.full_like(planes[:, 0], found.min().item()), acquisition.slice_axis
     sizes[box] = found
@@ -133,13 +129,8 @@ def error_map(
 
     Args:
         rebuilt: with its spread where the inferer made two families of planes.
-        network: with an error network, on the device.
-        device: of the network.
+        network, device, bfloat16: see `expected_error`.
         calibration: of the weights' card.
-        bfloat16: see `expected_error`.
-
-    Raises:
-        InputError: if the error network gives NaN.
     """
     stored = Acquisition.of(rebuilt.measured)
     thick, thickness = rebuilt.measured.as_tensor().cpu().float(), stored.slice_thickness

@@ -16,6 +16,7 @@ from scipy.optimize import isotonic_regression
 from torch import Tensor
 
 from ..stack.grid import voxel_spacing
+from ..stack.tissue import depth
 
 DEGREE = 3  # of the polynomial that a gain is: a coil's shading varies over the head, not within it
 SMOOTH, COARSE = 0.6, 5.0  # of the slice spacing, and least slice spacing in mm; what is left both stacks measured
@@ -38,9 +39,8 @@ def relation(first: MetaTensor, head: Tensor, other: Tensor, seen: Tensor, scale
     """
     edges = voxel_spacing(first.affine)
     both = (head & (seen > 0.99)).numpy()
-    deep = ndimage.distance_transform_edt(np.pad(both, 1), edges)[1:-1, 1:-1, 1:-1] > scale
-    every = tuple(slice(None, None, max(1, int(width))) for width in SMOOTH * max(scale, COARSE) / edges)
-    inside = deep[every]
+    every = tuple(slice(None, None, max(1, int(width))) for width in smoothing(scale, edges))
+    inside = depth(both, edges)[every] > scale
     a, b = (coarse(volume, both, scale, edges)[every][inside] for volume in (first.as_tensor(), other))
     if len(a) < 100 or not a.var():
         return 0.0
@@ -48,9 +48,14 @@ def relation(first: MetaTensor, head: Tensor, other: Tensor, seen: Tensor, scale
     return float(1 - (a - isotonic_regression(a).x).var() / a.var())
 
 
+def smoothing(scale: float, edges: np.ndarray) -> np.ndarray:
+    """Width of the Gaussian along each axis, in voxels, that leaves what stacks of slices `scale` mm apart measured."""
+    return SMOOTH * max(scale, COARSE) / edges
+
+
 def coarse(volume: Tensor, inside: np.ndarray, scale: float, edges: np.ndarray) -> np.ndarray:
-    """A volume smoothed so far that stacks of slices `scale` mm apart measured what is left, within a mask."""
-    widths = SMOOTH * max(scale, COARSE) / edges
+    """A volume under `smoothing`, within a mask."""
+    widths = smoothing(scale, edges)
     weight = ndimage.gaussian_filter(inside.astype(np.float32), widths)
     smooth = ndimage.gaussian_filter(volume.numpy() * inside, widths, output=np.float32)
     return smooth / np.maximum(weight, 1e-3)

@@ -19,7 +19,7 @@ from ..stack.acquisition import Acquisition
 from ..stack.intensity import above_floor, intensity_range
 from ..stack.interpolation import interpolate
 from ..stack.profile import acquire
-from ..stack.tissue import head_mask
+from ..stack.tissue import head_mask, ramp
 from .registration import ALIKE, angle_and_shift, placed, registered, resolution
 
 BORDER = 8.0  # mm; over it a guide's effect fades in, from the border of its field of view
@@ -48,16 +48,10 @@ class Guide:
             acquisition: of the scan.
             spacing: `(3,)`, edges of the voxels of the scan, in mm.
         """
-        seen = fine.isfinite()
-        share = torch.ones(fine.shape)
-        if not seen.all():
-            edges = [
-                acquisition.target_spacing if k == acquisition.slice_axis else edge for k, edge in enumerate(spacing)
-            ]
-            depth = ndimage.distance_transform_edt(seen.numpy(), sampling=edges)
-            share = torch.from_numpy(depth / BORDER).float().clamp(max=1)
+        seen, edges = fine.isfinite(), spacing.copy()
+        edges[acquisition.slice_axis] = acquisition.target_spacing
         known = fine.where(seen, -1.0)
-        return cls(known, acquire(known, acquisition), share)
+        return cls(known, acquire(known, acquisition), ramp(seen, edges, BORDER))
 
 
 @dataclass(frozen=True)
@@ -101,14 +95,14 @@ def place(guide: MetaTensor, measured: MetaTensor, stack: MetaTensor | None = No
     stacks = [volume[0] for volume in (measured, stack) if volume is not None]
     apart = resolution(fine, stacks)  # type: ignore[arg-type]  # torch: Tensor
     motion, alike = registered(fine, moving, head_mask(spline), apart)
-    centre = np.asarray(affine) @ [*((np.array(fine.shape) - 1) / 2), 1]
     source = guide if stack is None else stack
     name = str(source.meta.get("filename_or_obj", "the guide"))
-    return Placed(beside(guide, measured, motion), motion, alike, *angle_and_shift(motion, centre[:3]), name)
+    moved = angle_and_shift(motion, grid.centre(affine, fine.shape))
+    return Placed(beside(guide, measured, motion), motion, alike, *moved, name)
 
 
 def fine_affine_of(measured: MetaTensor) -> np.ndarray:
-    """`(4, 4)`, of the fine grid of measured slices `(1, X, Y, Z)`."""
+    """`(4, 4)`, of the fine grid of measured slices."""
     a = Acquisition.of(measured)
     return grid.fine_affine(
         np.asarray(measured.affine, dtype=float), a.slice_axis, a.slice_count, a.fine_count, a.target_spacing

@@ -97,7 +97,7 @@ class PlaneInferer(StackInferer):
         return [self.by_windows(planes, network) for planes in families]
 
     def fine(self, slices: Slices, network: nn.Module) -> tuple[Tensor, Tensor | None]:
-        """See `StackInferer.fine`."""
+        """Both stages on the planes of the box around the head; the families are weighed, steps become ramps."""
         a = slices.acquisition
         volume = interpolate(slices.values, a, "nearest")
         spread = torch.zeros(volume.shape) if self.spread and self.both_planes else None
@@ -197,7 +197,7 @@ class DriftInferer(PlaneInferer):
         return ais_steps(acquisition.slice_thickness, acquisition.target_spacing, self.n_max)
 
     def steps_source(self, acquisition: Acquisition) -> str:
-        """See `StackInferer.steps_source`."""
+        """The option, one step for every thickness, or AIS."""
         if self.steps is not None:
             return "the option inferer::steps"
         if self.n_max == 1:
@@ -219,14 +219,15 @@ class DriftInferer(PlaneInferer):
         mirrored = (a.slice_count - 1 - rows).flip(1)
         families = []
         for other in others:
-            lengths = [a.slice_thickness, a.target_spacing, a.slice_spacing, float(slices.spacing[other])]
+            pixel = float(slices.spacing[other])
+            lengths = torch.tensor([[a.slice_thickness, a.target_spacing, a.slice_spacing, pixel]], device=device)
             planes, views = [slices.planes(volume, other) for volume in volumes], []
             pixels = rows.shape[1] * planes[0].shape[3]
             for f in self.mirrors:
-                told = {"thickness": torch.tensor([lengths], device=device), "rows": mirrored if 2 in f else rows}
+                places = mirrored if 2 in f else rows
 
-                def sharpen(image: Tensor, *beside: Tensor, told: dict = told) -> Tensor:
-                    return network(image, **told, **dict(zip(("guide", "guide_slices", "guide_share"), beside)))
+                def sharpen(image: Tensor, *guide: Tensor, lengths: Tensor = lengths, rows: Tensor = places) -> Tensor:
+                    return network(image, lengths, None, rows, *guide)
 
                 with torch.autocast(device.type, torch.bfloat16, enabled=self.bfloat16):
                     sharp = in_calls(sharpen, pixels, *(p.flip(f) for p in planes))

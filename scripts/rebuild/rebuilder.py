@@ -45,24 +45,16 @@ class Rebuilder:
     guide_share: float = 0.0
 
     def measure(self, source: Any) -> MetaTensor:
-        """`(1, X, Y, Z)`, the slices of a scan, with their acquisition.
+        """The slices of a scan, `(1, X, Y, Z)`, with their acquisition.
 
-        Args:
-            source: what `readers.ScanReader` reads, or a volume in memory.
-
-        Raises:
-            InputError: if the scan cannot be read, or is not what networks can rebuild.
+        The source is what `readers.ScanReader` reads, or a volume in memory.
         """
         if self.preprocessing is None:
             raise ValueError("this rebuilder has no preprocessing: give it slices that are measured already.")
         return self.preprocessing({"image": source})["image"]
 
     def check_guides(self) -> None:
-        """Refuses a guide for weights that know none.
-
-        Raises:
-            InputError: with what to do.
-        """
+        """Refuses a guide for weights that know none."""
         if not self.guide_share:
             raise InputError(
                 "these weights were trained without guides: a guide would change nothing. Leave out the guide, or set "
@@ -75,9 +67,6 @@ class Rebuilder:
         Args:
             source: of the guide, see `measure`.
             measured: `(1, X, Y, Z)`, the scan, of `measure`.
-
-        Raises:
-            InputError: if the guide cannot be read, does not show the head of the scan, or the weights know no guides.
         """
         self.check_guides()
         placed = self.beside(replace(self, preprocessing=self.guide_preprocessing).measure(source), measured)
@@ -90,11 +79,9 @@ class Rebuilder:
         return placed
 
     def beside(self, other: MetaTensor, measured: MetaTensor) -> Placed:
-        """A guide beside the scan that it guides, whether it fits or not.
+        """A guide beside the scan that it guides, whether it fits or not; both of `measure`.
 
-        Args:
-            other: `(1, X, Y, Z)`, slices of the guide, with their acquisition. Thick ones are rebuilt first.
-            measured: `(1, X', Y', Z')`, the scan, of `measure`.
+        Thick slices of the guide are rebuilt first.
         """
         acquisition = Acquisition.of(other)
         if acquisition.at_target or acquisition.slice_spacing <= SHARP:
@@ -103,12 +90,7 @@ class Rebuilder:
         return place(volume[None], measured, other)  # type: ignore[arg-type]  # torch: Tensor
 
     def __call__(self, measured: MetaTensor, guide: Placed | None = None) -> Rebuilt:
-        """One stack of slices, rebuilt.
-
-        Args:
-            measured: `(1, X, Y, Z)`, of `measure`.
-            guide: of `guide`; None for none.
-        """
+        """One stack of slices, of `measure`, rebuilt, with or without a guide of `guide`."""
         beside = None if guide is None else guide.volume
         rebuilt = self.inferer.rebuilt(measured[None].to(self.device), self.network, beside)  # type: ignore[arg-type]
         rebuilt = replace(rebuilt, guide=guide)

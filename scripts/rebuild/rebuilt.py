@@ -37,12 +37,9 @@ class ErrorMap:
     guided: bool = False
 
     def half_width(self, confidence: float) -> MetaTensor:
-        """The half-width of the interval around each voxel that holds the truth, `(X', Y', Z')`.
+        """The half-width of the intervals that hold the truth in a share of the voxels, `(X', Y', Z')`.
 
         It is right to 0.4 %: more digits would only make its file larger.
-
-        Args:
-            confidence: share of voxels whose truth is inside.
         """
         factor = self.scale * self.calibration.factor(self.thickness, confidence, self.guided)
         return (self.expected * factor).bfloat16().float()  # type: ignore[return-value]  # torch: Tensor
@@ -55,7 +52,7 @@ class Rebuilt:
     Attributes:
         measured: `(X, Y, Z)`, the slices with their affine and their acquisition.
         volume: `(X', Y', Z')` on the fine grid with its affine, float32, in the units of the scan, on the CPU.
-        steps: of the method; None where a method does not tell it.
+        steps: of the method; None where a method has no such number.
         steps_source: where their number comes from.
         spread: `(X', Y', Z')`, half the distance between both families of planes, in the units of the scan; None where
             one was made.

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..stack.acquisition import Acquisition
-from ..stack.grid import voxel_spacing
-from ..stack.tissue import head_mask
+from ..stack.grid import centre, voxel_spacing
+from ..stack.tissue import depth, head_mask
 
 EDGE = 1.0  # mm; voxels of the grid that volumes are registered on, unless their own are much larger
 BINS = 32  # of the joint histogram
@@ -33,8 +33,8 @@ class Search(NamedTuple):
     """How a motion is searched for.
 
     Attributes:
-        coarser: edge of the grid's cubes, in units of `_edge`.
-        levels: times coarser than that -> smoothing in mm, share of the voxels.
+        coarser: how many times larger the grid's cubes are than the finest.
+        levels: times coarser than these -> smoothing in mm, share of the voxels.
         step: the first, in mm.
     """
 
@@ -61,20 +61,21 @@ def register(fixed: MetaTensor, moving: MetaTensor, head: Tensor, start: np.ndar
             coarser grid.
 
     Returns:
-        `(4, 4)`. One that does not fit comes back as well: `likeness` tells.
+        `(4, 4)`. A motion that does not fit comes back as well: `likeness` says so.
     """
     sitk = simple_itk()
     search = FROM_AFAR if start is None else NEARBY
-    edge = search.coarser * _edge(fixed)
+    # cubes that are much smaller than a volume's voxels show no more of it
+    edge = search.coarser * max(EDGE, 0.75 * float(voxel_spacing(fixed.affine).min()))
     images = [_image(_on_cubes(volume, edge)) for volume in (fixed, moving)]
     mask = ndimage.binary_dilation(head.numpy(), iterations=2)
     inside = sitk.Resample(_image(MetaTensor(torch.from_numpy(mask.astype(np.uint8)), affine=fixed.affine)), images[0])
     motion = sitk.Euler3DTransform()
-    centre = np.asarray(fixed.affine) @ [*((np.array(fixed.shape) - 1) / 2), 1]
-    motion.SetCenter(centre[:3].tolist())
+    middle = centre(fixed.affine, fixed.shape)
+    motion.SetCenter(middle.tolist())
     if start is not None:
         motion.SetMatrix(start[:3, :3].ravel().tolist())
-        motion.SetTranslation((start[:3, :3] @ centre[:3] + start[:3, 3] - centre[:3]).tolist())
+        motion.SetTranslation((start[:3, :3] @ middle + start[:3, 3] - middle).tolist())
     method = sitk.ImageRegistrationMethod()
     method.SetNumberOfWorkUnits(1)  # sums do not depend on the machine
     method.SetMetricAsMattesMutualInformation(BINS)
@@ -97,30 +98,21 @@ def register(fixed: MetaTensor, moving: MetaTensor, head: Tensor, start: np.ndar
         return np.eye(4)
     matrix = np.eye(4)
     matrix[:3, :3] = np.reshape(motion.GetMatrix(), (3, 3))
-    matrix[:3, 3] = np.array(motion.GetTranslation()) + centre[:3] - matrix[:3, :3] @ centre[:3]
+    matrix[:3, 3] = np.array(motion.GetTranslation()) + middle - matrix[:3, :3] @ middle
     return matrix
 
 
 def registered(fixed: MetaTensor, moving: MetaTensor, head: Tensor, apart: np.ndarray) -> tuple[np.ndarray, float]:
-    """The motion between two volumes of any contrasts, from the scanner's coordinates, and whether they show one head.
+    """The motion between two volumes of any contrasts, from the scanner's coordinates, and their `likeness`.
 
-    Args:
-        fixed, moving, head: see `register`.
-        apart: `(3,)`, of `resolution`.
-
-    Returns:
-        `(4, 4)`, and `likeness`; from `ALIKE` on it is one head.
+    `apart` is of `resolution`.
     """
     motion = register(fixed, moving, head, register(fixed, moving, head))
     return motion, likeness(fixed, moving, motion, apart)
 
 
 def simple_itk() -> Any:
-    """SimpleITK. It is imported here alone: that takes more than a second, which other runs need not wait.
-
-    Raises:
-        InputError: where it is not installed.
-    """
+    """SimpleITK. It is imported here alone: that takes more than a second, which other runs need not wait."""
     sitk, found = optional_import("SimpleITK")
     if not found:
         raise InputError("--together needs SimpleITK: pip install simpleitk, or leave out --together.")
@@ -146,7 +138,7 @@ def likeness(fixed: MetaTensor, moving: MetaTensor, motion: np.ndarray, resoluti
     """
     here = _on_cubes(fixed, CUBE)
     there, seen = placed(_on_cubes(moving, CUBE), here, motion, order=1)
-    head = head_mask(_positive(here)).numpy()
+    head = head_mask(here.as_tensor().clamp(min=0)).numpy()
     if not (there.min() < there.max()):
         return 0.0
     both = head & head_mask(there.clamp(min=0)).numpy() & (seen.numpy() > 0.99)
@@ -160,7 +152,7 @@ def likeness(fixed: MetaTensor, moving: MetaTensor, motion: np.ndarray, resoluti
         ndimage.gaussian_filter(volume.numpy()[box] * both, widths) / np.maximum(weight, 1e-3)
         for volume in (here.as_tensor(), there)
     )
-    deep = ndimage.distance_transform_edt(np.pad(both, 1), CUBE)[1:-1, 1:-1, 1:-1] > DEEP  # borders of heads are alike
+    deep = depth(both, CUBE) > DEEP  # borders of heads are alike
     aside = [(axis, sign * round(ASIDE / CUBE)) for axis in range(3) for sign in (1, -1)]  # none meets the other end
     others = [_foretold(a, np.roll(b, step, axis), deep & np.roll(deep, step, axis)) for axis, step in aside]
     return max(0.0, _foretold(a, b, deep) - float(np.mean(others)))
@@ -232,19 +224,10 @@ def placed(volume: MetaTensor, grid: MetaTensor, motion: np.ndarray, order: int 
     return torch.from_numpy(values), torch.from_numpy(seen)
 
 
-def angle_and_shift(motion: np.ndarray, centre: np.ndarray) -> tuple[float, float]:
-    """How far a motion turns, in degrees, and how far it moves a point `centre`, in mm."""
+def angle_and_shift(motion: np.ndarray, point: np.ndarray) -> tuple[float, float]:
+    """How far a motion turns, in degrees, and how far it moves a point, in mm."""
     turn = np.degrees(Rotation.from_matrix(motion[:3, :3]).magnitude())
-    return float(turn), float(np.linalg.norm(motion[:3, :3] @ centre + motion[:3, 3] - centre))
-
-
-def _positive(volume: MetaTensor) -> Tensor:
-    return volume.as_tensor().clamp(min=0)
-
-
-def _edge(volume: MetaTensor) -> float:
-    """Voxels of the grid, in mm. Cubes that are much smaller than a volume's voxels show no more of it."""
-    return max(EDGE, 0.75 * float(voxel_spacing(volume.affine).min()))
+    return float(turn), float(np.linalg.norm(motion[:3, :3] @ point + motion[:3, 3] - point))
 
 
 def _on_cubes(volume: MetaTensor, edge: float) -> MetaTensor:

@@ -21,8 +21,8 @@ from ..stack.acquisition import Acquisition
 from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
 from ..stack.missing import filled, missing_slices
-from .consistency import projects, reconcile
-from .guide import Guide
+from .consistency import reconcile
+from .guide import Guide, fine_affine_of
 from .rebuilt import Rebuilt
 
 
@@ -76,7 +76,9 @@ class StackInferer(Inferer, ABC):
     def __init__(self, bfloat16: bool = False, consistency: str = "project", progress: bool = False):
         super().__init__()
         self.bfloat16 = flag("bfloat16", bfloat16)
-        self.projects = projects(consistency)
+        if consistency not in ("measure", "project"):
+            raise InputError(f"consistency is {consistency!r}: expected measure or project. Set one of them.")
+        self.projects = consistency == "project"
         self.progress = progress
         self.settings: dict[str, Any] = {"consistency": consistency}
 
@@ -124,15 +126,7 @@ class StackInferer(Inferer, ABC):
 
     @torch.no_grad()
     def rebuilt(self, inputs: MetaTensor, network: nn.Module, guide: MetaTensor | None = None) -> Rebuilt:
-        """Rebuilds one stack, and tells what is known of it.
-
-        Returns:
-            The rebuilt scan. One that is at the target, or constant, has no steps and no spread.
-
-        Raises:
-            ValueError: if the batch holds more than one stack or no acquisition.
-            InputError: if the weights give NaN, or a GPU's memory does not hold one window.
-        """
+        """Rebuilds one stack. One that is at the target, or constant, has no steps and no spread."""
         if inputs.dim() != 5 or inputs.shape[:2] != (1, 1):
             raise ValueError(f"inputs are {tuple(inputs.shape)}: expected one volume, (1, 1, X, Y, Z).")
         stored = Acquisition.of(inputs)
@@ -157,9 +151,7 @@ class StackInferer(Inferer, ABC):
                 rebuilt, spread = self._rebuild(measured, acquisition, spacing, network, inputs.device, beside)
             result = turn.back(rebuilt)
             spread = None if spread is None else turn.back(spread)
-            affine = grid.fine_affine(
-                affine, stored.slice_axis, stored.slice_count, stored.fine_count, stored.target_spacing
-            )
+            affine = fine_affine_of(stack)
         return Rebuilt(stack, MetaTensor(result, affine=torch.from_numpy(affine), meta=meta), steps, source, spread)
 
     def _rebuild(

@@ -16,7 +16,6 @@ from functools import cache
 import numpy as np
 import torch
 from monai.data import MetaTensor
-from scipy import ndimage
 from scipy.fft import next_fast_len
 from torch import Tensor
 from torch.nn.functional import pad
@@ -24,7 +23,7 @@ from torch.nn.functional import pad
 from ..stack.acquisition import Acquisition
 from ..stack.grid import meta_without_affine, voxel_spacing
 from ..stack.profile import profile_kernel
-from ..stack.tissue import head_mask
+from ..stack.tissue import head_mask, ramp
 from .consistency import difference, noise_sd, reconcile, relative_noise, relative_rmse
 from .disputes import disputes
 from .gain import gain_field, relation
@@ -117,7 +116,7 @@ def matched(reference: Stack, stack: Stack) -> Part:
 
 
 def unmeasured(frequency: Tensor, acquisition: Acquisition) -> Tensor:
-    """Share of a detail's power that a stack does not tell, by its frequency along the slice axis.
+    """Share of a detail's power that a stack does not measure, by its frequency along the slice axis.
 
     Slices of spacing `d` cannot tell a frequency from its aliases, which lie `1/d` apart. With `H` the slice profile's
     transfer function and detail of equal power at all of them, the best linear estimate leaves
@@ -197,10 +196,7 @@ def reconciled(volume: Tensor, stacks: Sequence[Stack], parts: Sequence[Part], f
     Stacks take turns: each moves the volume (`consistency.reconcile`) where the head lay in it. One with which the
     volume agrees to within the noise does not: it would only bring that noise.
 
-    Args:
-        volume: `(X, Y, Z)` on the grid of `first`, in its units.
-        stacks, parts: which see it.
-        first: `(X, Y, Z)` with its affine.
+    The volume, `(X, Y, Z)`, lies on the grid of `first` and has its units.
     """
     seen = torch.stack([part.seen for part in parts])
     for stack, part in zip(stacks, parts):
@@ -227,21 +223,15 @@ def _acquirable(volume: Tensor, stack: Stack, part: Part, first: MetaTensor) -> 
 
 
 def _seen(stack: Stack, seen: Tensor, scale: float, motion: np.ndarray, first: MetaTensor) -> Tensor:
-    """How much a stack counts, on the grid of `first`: next to nothing in the place of its missing slices."""
-    soft = _soft(seen, scale, first)
+    """How much a stack counts, on the grid of `first`: next to nothing in the place of its missing slices.
+
+    The border of its field of view is a ramp of a slice spacing.
+    """
+    soft = ramp(seen > 0.99, voxel_spacing(first.affine), scale)
     if not stack.missing:
         return soft
     known = placed(MetaTensor(stack.known, affine=stack.rebuilt.affine), first, motion, order=1)[0]
     return torch.maximum(soft * known, LITTLE * (seen > 0.99))
-
-
-def _soft(seen: Tensor, scale: float, first: MetaTensor) -> Tensor:
-    """A field of view whose border is a ramp of a slice spacing, within it."""
-    inner = seen.numpy() > 0.99
-    if inner.all():
-        return torch.ones(seen.shape)
-    depth = ndimage.distance_transform_edt(inner, voxel_spacing(first.affine))
-    return torch.from_numpy(depth / scale).float().clamp(0, 1)
 
 
 def _moved_slices(gap: Tensor, stack: Stack) -> tuple[int, ...]:

@@ -22,11 +22,7 @@ PIXELS_PER_CALL = 8 * 128**2  # eight of the paper's windows
 
 
 def window_size(speed: str) -> int:
-    """Edge of the largest windows, in pixels, for each value of the option `speed`; 512 holds whole planes of heads.
-
-    Raises:
-        InputError: if there is no such value.
-    """
+    """Edge of the largest windows, in pixels, for each value of the option `speed`; 512 holds whole planes of heads."""
     sizes = {"paper": 128, "fast": 512}  # Sec. S4.5; docs/benchmarks.md
     if speed not in sizes:
         raise InputError(f"speed is {speed!r}: expected {' or '.join(sizes)}. Set one of them.")
@@ -36,13 +32,8 @@ def window_size(speed: str) -> int:
 def signal_box(volume: Tensor) -> tuple[slice, ...]:
     """The smallest box with everything that shows signal, and 8 to 16 voxels of air around it.
 
-    Blocks of 8 voxels are judged by their mean, so that noise and single bright voxels in air do not count.
-
-    Args:
-        volume: `(X, Y, Z)` in [-1, 1].
-
-    Returns:
-        Ranges along the three axes; empty ones if there is no signal.
+    Blocks of 8 voxels are judged by their mean, so that noise and single bright voxels in air do not count. The volume
+    is in [-1, 1]. Without signal the ranges along the three axes are empty.
     """
     edges = [min(BLOCK, n) for n in volume.shape]
     means = avg_pool3d(volume[None], edges, ceil_mode=True)
@@ -54,10 +45,8 @@ def air_beside(planes: Tensor) -> int:
     """How many pixels of air planes are given at either end of their in-plane axis: none if they have some already.
 
     Networks with group norms, such as the paper's, are trained on heads in air. In crops without air their errors
-    grow, and a margin of air takes that back. Above and below the slices it would be a false edge.
-
-    Args:
-        planes: `(P, 1, H, W)` in [-1, 1], all those of a volume.
+    grow, and a margin of air takes that back. Above and below the slices it would be a false edge. The planes,
+    `(P, 1, H, W)` in [-1, 1], are all those of a volume.
     """
     return MARGIN if (planes < AIR).float().mean() < LEAST_AIR else 0
 
@@ -68,9 +57,6 @@ def in_parts(sharpen: Callable[..., Tensor], *windows: Tensor) -> Tensor:
     Args:
         sharpen: takes one batch of each of `windows`.
         windows: of one batch size.
-
-    Raises:
-        InputError: if it does not hold one window.
     """
     try:
         return sharpen(*windows)

@@ -59,7 +59,7 @@ class Acquisition:
     def stack(
         cls, axis: int, count: int, spacing: float, thickness: float, target: float, **others: Any
     ) -> Acquisition:
-        """Of measured slices: the fine grid has as many slices as cover them."""
+        """The acquisition of measured slices: the fine grid has as many slices as cover them."""
         return cls(axis, count, spacing, thickness, target, grid.fine_count(count, spacing, target), **others)
 
     @classmethod
@@ -73,7 +73,7 @@ class Acquisition:
         profile: Profile = SLR,
         shift: float = 0.0,
     ) -> Acquisition:
-        """Of slices to be simulated: as many as cover the fine grid of the truth; without spacing there is no gap."""
+        """The acquisition of slices to be simulated: as many as cover the grid of the truth, without spacing no gap."""
         spacing = thickness if spacing is None else spacing
         count = grid.thick_count(fine_count, fine_spacing, spacing)
         return cls(axis, count, spacing, thickness, fine_spacing, fine_count, profile, shift)
@@ -105,6 +105,13 @@ class Acquisition:
         rows = grid.centred_positions(self.slice_count, self.slice_spacing, self.fine_count, self.target_spacing)
         return rows + self.shift / self.target_spacing
 
+    @property
+    def nearest_slices(self) -> np.ndarray:
+        """For each fine slice, the thick slice that contains its centre, `(fine_count,)` integers (Eq. S3)."""
+        return grid.nearest_index(
+            self.fine_count, self.target_spacing, self.slice_count, self.slice_spacing, self.shift
+        )
+
     def dim(self, image: Any) -> int:
         """The slice axis among the dimensions of an image, whose last three are X, Y and Z."""
         return image.ndim - 3 + self.slice_axis
@@ -115,11 +122,7 @@ class Acquisition:
 
     @classmethod
     def of(cls, volume: Any) -> Acquisition:
-        """Reads what `attach` has written, from a volume or from a batch of one.
-
-        Raises:
-            ValueError: if the volume does not carry it.
-        """
+        """Reads what `attach` has written, from a volume or from a batch of one."""
         facts = getattr(volume, "meta", {}).get("acquisition")
         if facts is None:
             raise ValueError("the image carries no acquisition: run the bundle's preprocessing, or attach one.")
@@ -192,10 +195,6 @@ def settle(
         slice_axis: given by the user.
         profile: of the slices.
         target_range, pixel_range, max_thickness, spacing_ratio: what the weights were trained for (`weights.Card`).
-
-    Raises:
-        InputError: if there are too few slices, the axis is not the slices' or is not known, or the thickness is
-            below the target.
     """
     spacing = grid.voxel_spacing(affine)
     warnings: list[str] = []

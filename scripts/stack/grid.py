@@ -5,6 +5,7 @@ Lengths are in mm. Both grids, thick and fine, are centred on the same point of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,11 @@ def shear_angle(affine: np.ndarray) -> float:
     columns = np.asarray(affine, dtype=float)[:3, :3] / voxel_spacing(affine)
     cosines = (columns.T @ columns)[np.triu_indices(3, k=1)]
     return float(np.degrees(np.arcsin(np.clip(np.abs(cosines), 0, 1).max())))
+
+
+def centre(affine: ArrayLike, shape: Sequence[int]) -> np.ndarray:
+    """The middle of a volume, `(3,)` in mm."""
+    return (np.asarray(affine) @ [*((np.array(shape) - 1) / 2), 1])[:3]
 
 
 class Turn(NamedTuple):
@@ -58,12 +64,7 @@ class Turn(NamedTuple):
 
 
 def plane_name(affine: ArrayLike, axis: int) -> str:
-    """What slices along an array axis are called: axial, coronal or sagittal, whichever is nearest.
-
-    Args:
-        affine: `(4, 4)`, voxel -> mm.
-        axis: 0 to 2.
-    """
+    """What slices along an array axis are called: axial, coronal or sagittal, whichever is nearest."""
     return PLANES[Turn.of(affine).axes.index(axis)]
 
 
@@ -105,15 +106,8 @@ def nearest_index(
 
     A centre on the border of two slices goes to the one nearer the middle of the stack, so that flipping commutes.
 
-    Args:
-        fine_count: fine slices.
-        target_spacing: between fine slices, in mm.
-        thick_count: thick slices.
-        slice_spacing: between the centres of thick slices, in mm.
-        shift: of the thick slices from their centred place, in mm.
-
-    Returns:
-        `(fine_count,)` integers in `[0, thick_count)`.
+    Spacings, and the shift of the thick slices from their centred place, are in mm. Returns `(fine_count,)` integers in
+    `[0, thick_count)`.
     """
     position = centred_positions(fine_count, target_spacing, thick_count, slice_spacing) - shift / slice_spacing
     middle = (thick_count - 1) / 2
@@ -123,17 +117,9 @@ def nearest_index(
 
 
 def fine_affine(affine: np.ndarray, axis: int, thick_count: int, fine_count: int, target_spacing: float) -> np.ndarray:
-    """Affine of the fine grid: same axes and same centre, `target_spacing` along the slice axis.
+    """Affine of the fine grid, voxel -> mm: same axes and same centre, `target_spacing` mm along the slice axis.
 
-    Args:
-        affine: `(4, 4)`, voxel of the thick grid -> mm.
-        axis: slice axis.
-        thick_count: slices of the thick grid.
-        fine_count: slices of the fine grid.
-        target_spacing: between fine slices, in mm.
-
-    Returns:
-        `(4, 4)`, voxel of the fine grid -> mm.
+    `affine`, `(4, 4)`, is the thick grid's.
     """
     fine = np.array(affine, dtype=float)
     edge = fine[:3, axis].copy()
@@ -149,11 +135,7 @@ def meta_without_affine(volume: Any) -> dict[str, Any]:
 
 
 def check_pair(prediction: Tensor, truth: Tensor) -> None:
-    """Refuses what is not two volumes on one grid.
-
-    Raises:
-        ValueError: if shapes differ, or are not `(X, Y, Z)`.
-    """
+    """Refuses what is not two volumes on one grid."""
     if prediction.shape != truth.shape or truth.dim() != 3:
         raise ValueError(
             f"prediction is {tuple(prediction.shape)}, truth {tuple(truth.shape)}: expected two volumes (X, Y, Z) of "

@@ -24,7 +24,7 @@ MINORITY = 0.15  # of the voxels with a signal; what fills more is no hot spot
 
 
 class IntensityRange(NamedTuple):
-    """In the scan's own units.
+    """The range of a scan's tissue, in the scan's units.
 
     Attributes:
         low: becomes -1.
@@ -65,11 +65,7 @@ def above_floor(volume: Tensor) -> Tensor:
 
 
 def check_finite(volume: Tensor, name: str) -> None:
-    """Refuses voxels that are no numbers. They would spread over a result, or over weights in training.
-
-    Raises:
-        InputError: if a voxel is NaN or infinite.
-    """
+    """Refuses voxels that are no numbers. They would spread over a result, or over weights in training."""
     count = int((~torch.isfinite(volume)).sum())
     if count:
         raise InputError(f"{name} has {count} NaN or infinite voxels: expected none. Mask or mend them first.")

@@ -8,14 +8,13 @@ from scipy.interpolate import make_interp_spline
 from torch import Tensor
 
 from .acquisition import Acquisition
-from .grid import nearest_index
 from .profile import acquire
 
 SPLINE_DEGREES = {"linear": 1, "cubic": 3}
 
 
 def interpolate(thick: Tensor, acquisition: Acquisition, method: str) -> Tensor:
-    """Interpolates between the centres of the slices, along the slice axis.
+    """Interpolates between the centres of the slices, along the slice axis, to `fine_count` slices.
 
     Beyond the centres of the outermost slices nothing was measured: their values are repeated there.
 
@@ -24,17 +23,10 @@ def interpolate(thick: Tensor, acquisition: Acquisition, method: str) -> Tensor:
         acquisition: of the slices.
         method: `"nearest"`, which shows the stair steps (Eq. S3); `"linear"`; or `"cubic"`, a not-a-knot spline. Fewer
             slices than a spline needs lower its degree.
-
-    Returns:
-        The image with `fine_count` slices.
-
-    Raises:
-        ValueError: if the method is none of these.
     """
     a, dim = acquisition, acquisition.dim(thick)
     if method == "nearest":
-        index = nearest_index(a.fine_count, a.target_spacing, a.slice_count, a.slice_spacing, a.shift)
-        return thick.index_select(dim, torch.from_numpy(index).to(thick.device))
+        return thick.index_select(dim, torch.from_numpy(a.nearest_slices).to(thick.device))
     if method not in SPLINE_DEGREES:
         raise ValueError(f"method is {method!r}: expected 'nearest', 'linear' or 'cubic'.")
     centres = a.slice_rows
@@ -47,13 +39,7 @@ def resample(image: Tensor, axis: int, spacing: float, target: float) -> Tensor:
     """An image at another voxel edge along one axis, centred on the same point.
 
     To coarser voxels it is integrated as slices of that thickness are, so that nothing aliases; to finer ones it is
-    interpolated by a cubic spline.
-
-    Args:
-        image: its last three dimensions are X, Y and Z.
-        axis: of X, Y and Z.
-        spacing: along it, in mm.
-        target: to reach, in mm.
+    interpolated by a cubic spline. The image's last three dimensions are X, Y and Z; lengths are in mm.
     """
     count = image.shape[image.ndim - 3 + axis]
     if spacing < target:

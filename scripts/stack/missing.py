@@ -88,13 +88,7 @@ def _correlation(one: Tensor, other: Tensor) -> float:
 
 
 def filled(volume: Tensor, axis: int, missing: Mapping[int, str]) -> Tensor:
-    """The volume with its missing slices interpolated between the nearest ones that were measured.
-
-    Args:
-        volume: `(X, Y, Z)`.
-        axis: of the slices.
-        missing: of `missing_slices`.
-    """
+    """The volume with its `missing_slices` interpolated between the nearest ones that were measured."""
     if not missing:
         return volume
     slices = volume.movedim(axis, 0).clone()

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from scipy.integrate import cumulative_trapezoid
 from scipy.optimize import brentq
 from scipy.signal import firls
 from torch import Tensor
@@ -45,13 +46,11 @@ def slr_profile(time_bandwidth: float = SLR) -> tuple[np.ndarray, np.ndarray]:
     left after rephasing is neglected.
 
     Args:
-        time_bandwidth: time-bandwidth product of the pulse. A larger one gives sharper edges.
+        time_bandwidth: time-bandwidth product of the pulse. A larger one gives sharper edges; below 2 it selects no
+            slice.
 
     Returns:
         Positions from the centre, in slice widths (full width at half maximum), and |Mxy| there.
-
-    Raises:
-        ValueError: if `time_bandwidth` is below 2. Such a pulse selects no slice.
     """
     if not time_bandwidth >= 2:
         raise ValueError(f"time-bandwidth product is {time_bandwidth}: expected 2 or more, 4 is common.")
@@ -80,9 +79,6 @@ def slice_profile(profile: Profile) -> tuple[np.ndarray, np.ndarray]:
 
     Returns:
         Positions from the centre, in slice widths (full width at half maximum), and the magnitude there.
-
-    Raises:
-        InputError: if there is no such profile.
     """
     if isinstance(profile, (int, float)) and not isinstance(profile, bool) and 2 <= profile <= 32:
         return slr_profile(float(profile))
@@ -94,14 +90,6 @@ def slice_profile(profile: Profile) -> tuple[np.ndarray, np.ndarray]:
             "time-bandwidth product of an SLR pulse, 2 to 32; 4 is common."
         )
     return z, shapes[profile].astype(float)
-
-
-def _integrate(z: np.ndarray, cumulative: np.ndarray, width: float) -> np.ndarray:
-    """Integrals of the profile, stretched to `width` voxels, over the voxels of the fine grid; odd length, sum 1."""
-    reach = int(np.ceil(z[-1] * width - 0.5))
-    edges = (np.arange(-reach, reach + 2) - 0.5) / width
-    weights = np.diff(np.interp(edges, z, cumulative))
-    return weights / weights.sum()
 
 
 @lru_cache(maxsize=4096)
@@ -122,9 +110,6 @@ def profile_kernel(slice_thickness: float, fine_spacing: float, profile: Profile
     Example:
         >>> profile_kernel(5.0, 1.0).round(2).tolist()
         [0.0, 0.0, 0.0, 0.0, 0.04, 0.16, 0.2, 0.2, 0.2, 0.16, 0.04, 0.0, 0.0, 0.0, 0.0]
-
-    Raises:
-        ValueError: if a length is not positive.
     """
     if not (slice_thickness > 0 and fine_spacing > 0):
         raise ValueError(f"slice thickness {slice_thickness} mm, fine spacing {fine_spacing} mm: expected both > 0.")
@@ -132,10 +117,14 @@ def profile_kernel(slice_thickness: float, fine_spacing: float, profile: Profile
     if ratio <= 1 + 1e-6 or profile == "point":
         return np.ones(1)
     z, magnitude = slice_profile(profile)
-    cumulative = np.concatenate([[0.0], np.cumsum((magnitude[1:] + magnitude[:-1]) / 2 * np.diff(z))])
+    cumulative = cumulative_trapezoid(magnitude, z, initial=0)
 
     def kernel(width: float) -> np.ndarray:
-        return np.pad(_integrate(z, cumulative, width), 1)
+        """Integrals of the profile, stretched to `width` voxels, over voxels of the fine grid; a zero at either end."""
+        reach = int(np.ceil(z[-1] * width - 0.5))
+        edges = (np.arange(-reach, reach + 2) - 0.5) / width
+        weights = np.diff(np.interp(edges, z, cumulative))
+        return np.pad(weights / weights.sum(), 1)
 
     def excess(width: float) -> float:
         weights = kernel(width)
@@ -184,19 +173,7 @@ def along_slices(matrix: Tensor, image: Tensor, acquisition: Acquisition) -> Ten
 
 
 def acquire(image: Tensor, acquisition: Acquisition) -> Tensor:
-    """Thick slices of a sharp image.
-
-    Args:
-        image: on the fine grid. Its last three dimensions are X, Y and Z.
-        acquisition: of the slices.
-
-    Returns:
-        The image with `slice_count` slices along the slice axis.
-
-    Raises:
-        TypeError: if the image holds integers.
-        ValueError: if it does not have the slices of the fine grid.
-    """
+    """Thick slices of a sharp image on the fine grid, whose last three dimensions are X, Y and Z."""
     if not image.is_floating_point():
         raise TypeError(f"image is {image.dtype}: expected floating point. Convert it with .float().")
     if image.shape[acquisition.dim(image)] != acquisition.fine_count:

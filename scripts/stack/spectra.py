@@ -51,11 +51,6 @@ def power_density(volume: Tensor, axis: int, spacing: float) -> tuple[Tensor, Te
     Densities of two directions can be compared although their voxels differ in size. An ideal scan of isotropic tissue
     has the same density in every direction.
 
-    Args:
-        volume: `(X, Y, Z)`.
-        axis: of the lines.
-        spacing: along the axis, in mm.
-
     Returns:
         Frequencies in cycles/mm, from 0 to Nyquist, and the density there, in squared intensity times mm.
     """
@@ -75,14 +70,11 @@ def power_ratios(
     much detail as the truth has, right or wrong. Less is blur. More is noise or steps.
 
     Args:
-        prediction: `(X, Y, Z)`.
-        truth: `(X, Y, Z)`.
+        prediction, truth: `(X, Y, Z)`.
         axis: slice axis.
         spacing: along the axis, in mm.
         bands: lower and upper edges in cycles/mm. A band holds its lower edge. It holds its upper one only at Nyquist.
-
-    Returns:
-        dB for each band. A band that holds no frequency of the discrete spectrum gives NaN.
+            One that holds no frequency of the discrete spectrum gives NaN.
     """
     check_pair(prediction, truth)
     count = truth.shape[axis]

@@ -21,11 +21,7 @@ def head_mask(volume: Tensor) -> Tensor:
        in 3-D, and closed in most slices.
     3. The largest connected part is the head.
 
-    Args:
-        volume: `(X, Y, Z)`, not constant.
-
-    Returns:
-        `(X, Y, Z)` bool.
+    The volume is `(X, Y, Z)`, not constant.
     """
     data_range(volume)
     low, high, _ = intensity_range(volume)
@@ -40,15 +36,22 @@ def head_mask(volume: Tensor) -> Tensor:
     return torch.from_numpy(parts == largest).to(volume.device)
 
 
+def depth(inside: np.ndarray, edges: np.ndarray | float) -> np.ndarray:
+    """How deep in a mask each voxel lies, in mm, by voxel edges in mm; beyond the field of view is outside."""
+    return ndimage.distance_transform_edt(np.pad(inside, 1), edges)[1:-1, 1:-1, 1:-1]
+
+
+def ramp(inside: Tensor, edges: np.ndarray, width: float) -> Tensor:
+    """1 within a mask and 0 outside, with a slope of `width` mm within its border, if it has one."""
+    if inside.all():
+        return torch.ones(inside.shape)
+    return torch.from_numpy(ndimage.distance_transform_edt(inside.numpy(), edges) / width).float().clamp(max=1)
+
+
 def edge_strength(reference: Tensor, head: Tensor) -> Tensor:
-    """Magnitude of the intensity's gradient, over its median in the head.
+    """Magnitude of the intensity's gradient, over its median in the head: `(X, Y, Z)` float32.
 
-    Args:
-        reference: `(X, Y, Z)`.
-        head: `(X, Y, Z)` bool, one voxel or more.
-
-    Returns:
-        `(X, Y, Z)` float32, not negative.
+    The head is `(X, Y, Z)` bool, one voxel or more.
     """
     unit = reference.float() / reference.abs().max()  # squares neither overflow nor vanish
     gradient = torch.from_numpy(ndimage.gaussian_gradient_magnitude(unit.cpu().numpy(), FLAT_SCALE))
@@ -59,12 +62,8 @@ def edge_strength(reference: Tensor, head: Tensor) -> Tensor:
 def flat_tissue(reference: Tensor) -> Tensor:
     """The half of the head where intensity changes least, by its gradient's magnitude. Edges would hide a step.
 
-    Args:
-        reference: `(X, Y, Z)`, the truth, or where there is none a volume without steps, such as the cubic spline's
-            without its undershoot.
-
-    Returns:
-        `(X, Y, Z)` bool.
+    The reference is the truth or, where there is none, a volume without steps, such as the cubic spline's without its
+    undershoot.
     """
     head = head_mask(reference)
     return head & (edge_strength(reference, head) <= 1)

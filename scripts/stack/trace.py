@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from .acquisition import Acquisition
-from .grid import nearest_index
 
 
 def step_ratio(volume: Tensor, acquisition: Acquisition, flat: Tensor) -> float:
@@ -16,15 +15,14 @@ def step_ratio(volume: Tensor, acquisition: Acquisition, flat: Tensor) -> float:
     Args:
         volume: `(X, Y, Z)` on the fine grid.
         acquisition: of the slices.
-        flat: `(X, Y, Z)` bool, see `flat_tissue`; a difference counts where both its voxels lie there.
+        flat: `(X, Y, Z)` bool, of `flat_tissue`; a difference counts where both its voxels lie there.
 
     Returns:
         Mean absolute difference of neighbouring planes on either side of a border of measured slices, over that of
         planes in one slice. 1 shows no trace; infinite for stair steps; NaN where there is nothing to compare.
     """
     a = acquisition
-    slices = nearest_index(a.fine_count, a.target_spacing, a.slice_count, a.slice_spacing, a.shift)
-    border = torch.from_numpy(np.diff(slices) != 0)
+    border = torch.from_numpy(np.diff(a.nearest_slices) != 0)
     differences = volume.movedim(a.slice_axis, -1).diff(dim=-1).abs()
     inside = flat.movedim(a.slice_axis, -1)
     both = inside[..., 1:] & inside[..., :-1]

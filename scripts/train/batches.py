@@ -14,7 +14,7 @@ from ..method.flow import PathSample, endpoint_biased, state_at
 from ..method.networks import Drift
 from ..method.schedule import euler_times
 
-THICKNESS = ("thickness",)  # what the paper's stage 1 is told beside the image; one on the slices, lengths and rows
+THICKNESS = ("thickness",)  # the paper's stage 1 gets it beside the image; one on the slices gets lengths and rows
 
 
 def _on(device, batchdata, names: Iterable[str], non_blocking: bool) -> list[Tensor]:
@@ -25,16 +25,16 @@ class ProjectionBatch(PrepareBatch):
     """Stage 1: degraded planes in, sharp planes out.
 
     Args:
-        told: keys of what the network is told beside the image.
+        told: keys of the conditions, which the network gets beside the image.
     """
 
     def __init__(self, told: Sequence[str] = THICKNESS):
         self.told = tuple(told)
 
     def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
-        """Returns `(image, label, what is told, {})` on the device."""
-        image, label, *told = _on(device, batchdata, ("image", "label", *self.told), non_blocking)
-        return image, label, tuple(told), {}
+        """Returns `(image, label, conditions, {})` on the device."""
+        image, label, *conditions = _on(device, batchdata, ("image", "label", *self.told), non_blocking)
+        return image, label, tuple(conditions), {}
 
 
 class PrecisionInferer(SimpleInferer):
@@ -69,9 +69,6 @@ class FlowBatch(PrepareBatch):
         ceta_time: at which CETA compares endpoints (Sec. S12), for two more planes of each pair; null for the times of
             the flow's states, which cost nothing.
         told: see `ProjectionBatch`; the first one begins with thickness and target, the second one is rows.
-
-    Raises:
-        InputError: if `ceta_time` is no time.
     """
 
     def __init__(
@@ -95,13 +92,13 @@ class FlowBatch(PrepareBatch):
         label, *first = _on(device, batchdata, ("label", "image", *self.told), non_blocking)
         pairs = _on(device, batchdata, ("proximal", *(f"proximal_{name}" for name in self.told)), non_blocking)
         partner = (pairs[1][:, 0] != first[1][:, 0]).nonzero()[:, 0]
-        image, *told = (torch.cat([a, b[partner]]) for a, b in zip(first, pairs))
-        thickness, x1 = told[0][:, :2], torch.cat([label, label[partner]])
+        image, *conditions = (torch.cat([a, b[partner]]) for a, b in zip(first, pairs))
+        thickness, x1 = conditions[0][:, :2], torch.cat([label, label[partner]])
         t = endpoint_biased(torch.rand(len(label), device=x1.device), self.alpha)
         t = torch.cat([t, t[partner]])
         with torch.no_grad():
-            x0 = self.inferer(image, self.apn, *told)
-        for rows in told[1:2]:  # a pair's thinner slices hold fewer of them
+            x0 = self.inferer(image, self.apn, *conditions)
+        for rows in conditions[1:2]:  # a pair's thinner slices hold fewer of them
             outside = (rows < -0.5) | (rows >= image.shape[2] - 0.5)
             x1 = x1.masked_fill(outside[:, None, :, None], torch.nan)
         beside = 0
@@ -133,10 +130,10 @@ class DistilBatch(PrepareBatch):
 
     def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
         """Returns `(x0, PathSample, (thickness, 0), {})` on the device; there are no pairs."""
-        image, *told = _on(device, batchdata, ("image", *self.told), non_blocking)
-        thickness, times = told[0][:, :2], self.times.to(image)
+        image, *conditions = _on(device, batchdata, ("image", *self.told), non_blocking)
+        thickness, times = conditions[0][:, :2], self.times.to(image)
         with torch.no_grad():
-            x0 = self.inferer(image, self.teacher.apn, *told)
+            x0 = self.inferer(image, self.teacher.apn, *conditions)
             modulations = self.teacher.modulations(thickness, times)
             x1 = self.inferer(x0, self.teacher.refine, modulations, times)
         t, nobody = x0.new_zeros(len(x0)), torch.zeros(0, dtype=torch.long, device=x0.device)

@@ -37,9 +37,6 @@ class Checkpoint:
         Args:
             length: which value of the recipe is the number of epochs.
             rate: `(epochs, step)` -> the learning rate.
-
-        Raises:
-            InputError: if the file cannot be read, or is of another recipe; what differs is named.
         """
         if not self.path.is_file():
             return

@@ -25,10 +25,11 @@ from .truth import check_label_map, check_truth
 logger = logging.getLogger("drift")
 
 VALIDATION_SHARE = 0.15  # of subjects, where no datalist says
+UNSAID: dict[str, Any] = {"sharp_axes": (0, 1, 2), "contrast": "unknown"}  # of a volume of which nothing else is said
 
 
 def _subjects(root: Path, paths: Sequence[Path]) -> list[str]:
-    """Of each file below a folder: `sub-...` in its path, else the start of its name, else the folder of one person.
+    """The person of each file below a folder: `sub-...` in its path, the start of its name, or a folder.
 
     A name counts up to its first underscore or dot, without endings that begin with a letter, such as -T1. Where files
     of one name lie in several folders, as in `ana/T1.nii` and `ben/T1.nii`, the folders name the people.
@@ -89,7 +90,7 @@ def _from_datalist(path: Path, section: str) -> list[dict]:
         entries = [entry for entry in entries if entry.get("kind") == kind]
     names = {"image": "label", "lesions": "lesions"}
     return [
-        {"subject": entry["image"], **entry}
+        {**UNSAID, "subject": entry["image"], **entry}
         | {name: str(path.parent / entry[key]) for key, name in names.items() if key in entry}
         | ({"guides": [str(path.parent / guide) for guide in entry["guides"]]} if "guides" in entry else {})
         for entry in entries
@@ -97,7 +98,7 @@ def _from_datalist(path: Path, section: str) -> list[dict]:
 
 
 def _nifti_files(root: Path) -> list[Path]:
-    """Below a folder, but for hidden files and folders, such as those of git-annex."""
+    """Files below a folder, but for hidden ones and those in hidden folders, such as those of git-annex."""
     found = (folder / name for folder, _, names in walk(root) for name in names if ends_as(name, NIFTI))
     return sorted(path for path in found if path.is_file())
 
@@ -105,7 +106,7 @@ def _nifti_files(root: Path) -> list[Path]:
 def _from_tree(root: Path, section: str) -> list[dict]:
     paths = _nifti_files(root)
     items = [
-        {"label": str(p), "subject": s}
+        {**UNSAID, "label": str(p), "subject": s}
         | ({"contrast": kind} if (kind := stem(p.name).split("_")[-1]) in WEIGHTED else {})
         for p, s in zip(paths, _subjects(root, paths))
     ]
@@ -142,11 +143,11 @@ def _check_named(item: dict) -> None:
 
 
 def _check_item(item: dict) -> None:
-    check_truth(item["label"], item.get("sharp_axes", (0, 1, 2)))
+    check_truth(item["label"], item["sharp_axes"])
 
 
 def _largest_spacing(path: str) -> float:
-    """Of a volume's axes, in mm."""
+    """The largest voxel edge, in mm."""
     header: Any = nib.load(path).header
     return max(header.get_zooms()[:3])
 
@@ -171,10 +172,6 @@ def sharp_volumes(
         where nothing is said); `subject`; `contrast`, in a folder the suffix of a BIDS name, such as `T1w`, and
         `"unknown"` where nothing is said; where the datalist names them, `lesions`, the path of a mask, and `guides`,
         paths of scans of other contrasts of the same head, in place.
-
-    Raises:
-        InputError: if nothing is found or fit, subjects are not known or stand in both sections, a volume of a
-            datalist is no truth, or planes for training have no two sharp axes.
     """
     root = Path(dataset_dir)
     if section is None:
@@ -202,7 +199,7 @@ def sharp_volumes(
             learnt, held_out = (f"{len(names)} ({', '.join(names)})" for names in both)
             logger.info(f"{root}: trains on {learnt}; holds out {held_out}, by their names. A datalist says otherwise.")
         for item in chosen:
-            if len(item.get("sharp_axes", (0, 1, 2))) < 2:
+            if len(item["sharp_axes"]) < 2:
                 raise InputError(
                     f"{item['label']} has one sharp axis: training takes planes that are sharp along both of theirs. "
                     'Give it two "sharp_axes" or more, or leave it out.'
@@ -215,14 +212,9 @@ def sharp_volumes(
                 f"{root}: every volume for {section} has voxels above largest_spacing, {largest_spacing:g} mm. "
                 "Give others, or raise it."
             )
+    known = ("label", "subject", "contrast", "lesions", "guides")
     return [
-        {
-            "label": item["label"],
-            "sharp_axes": tuple(item.get("sharp_axes", (0, 1, 2))),
-            "subject": item["subject"],
-            "contrast": item.get("contrast", "unknown"),
-        }
-        | {key: item[key] for key in ("lesions", "guides") if key in item}
+        {name: item[name] for name in known if name in item} | {"sharp_axes": tuple(item["sharp_axes"])}
         for item in chosen
     ]
 
@@ -239,14 +231,7 @@ def with_guides(volumes: Sequence[dict]) -> list[dict]:
 def thick_scans(dataset_dir: str | os.PathLike | None) -> list[dict]:
     """Real scans of thick slices that a datalist names, `"kind": "thick"` or under `"thick"`; they have no truth.
 
-    Args:
-        dataset_dir: a datalist, see `sharp_volumes`.
-
-    Returns:
-        Items with `image`, the path; `subject`, and `contrast`, `"unknown"` where nothing is said.
-
-    Raises:
-        InputError: if there is no datalist, or it names no such scan.
+    Items have `image`, the path; `subject`, and `contrast`, `"unknown"` where nothing is said.
     """
     root = None if dataset_dir is None else Path(dataset_dir)
     entries = _from_datalist(root, "thick") if root is not None and root.is_file() else []
@@ -255,24 +240,14 @@ def thick_scans(dataset_dir: str | os.PathLike | None) -> list[dict]:
             f'{root} names no thick scans: expected a datalist with entries of "kind": "thick", or a list of them '
             'under "thick". Set --dataset_dir.'
         )
-    return [
-        {"image": entry["label"], "subject": entry["subject"], "contrast": entry.get("contrast", "unknown")}
-        for entry in entries
-    ]
+    return [{"image": entry["label"], "subject": entry["subject"], "contrast": entry["contrast"]} for entry in entries]
 
 
 def label_maps(label_dir: str | os.PathLike | None) -> list[dict]:
-    """Label maps that contrasts are synthesised from (`contrast.RandTissueContrastd`).
+    """Label maps that contrasts are synthesised from, at any depth of a folder (`contrast.RandTissueContrastd`).
 
-    Args:
-        label_dir: a folder with NIfTI files at any depth; null for none.
-
-    Returns:
-        Items as those of `sharp_volumes`, their contrast `"synthetic"`.
-
-    Raises:
-        InputError: if there is no such folder, or no label map in it. Other files are skipped with a line that says
-            why.
+    Other files are skipped with a line that says why. Items are as those of `sharp_volumes`, their contrast
+    `"synthetic"`.
     """
     if label_dir is None:
         return []

@@ -11,10 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from monai.data import MetaTensor
-from monai.transforms import CenterSpatialCrop, ResampleToMatch
+from monai.transforms import ResampleToMatch
 from scipy.optimize import least_squares
 
-from ..inputs.transforms import LoadScand
 from ..method.calibration import BOXES, QUIET, TYPICAL, Calibration, box_means, decay, quantiles, scan_scale
 from ..method.networks import Drift
 from ..method.weights import read_card, write_card
@@ -26,8 +25,8 @@ from ..stack.acquisition import SLR, Acquisition, Profile
 from ..stack.grid import voxel_spacing
 from ..stack.intensity import data_range, intensity_range
 from ..stack.tissue import head_mask
-from .simulation import simulate
-from .truth import THIN
+from .simulation import central_slab, simulate
+from .truth import THIN, read_volume
 
 logger = logging.getLogger("drift")
 
@@ -130,16 +129,13 @@ def calibrate(
     cases: list[Case] = []
     guided = [item for item in trained if "guides" in item]
     for item, known in [*((item, False) for item in volumes), *((item, True) for item in guided)]:
-        volume = LoadScand("label")({"label": item["label"]})["label"]
+        volume = read_volume(item["label"])
         spacing = voxel_spacing(volume.affine)
         if known and spacing.max() > THIN:
             continue
         axis = item["sharp_axes"][0]
-        size = [-1, -1, -1]
-        size[max(a for a in range(3) if a != axis)] = PLANES
-        crop = CenterSpatialCrop(size)
-        sharp: MetaTensor = crop(volume)  # type: ignore[assignment]  # MONAI: Tensor
-        guides = [in_place(LoadScand("g")({"g": one})["g"], sharp) for one in item.get("guides", [])]
+        sharp = central_slab(volume, axis, PLANES)
+        guides = [in_place(read_volume(one), sharp) for one in item.get("guides", [])]
         truth = sharp.as_tensor()[0]
         head = head_mask(truth)
         for group, thickness in enumerate(thicknesses):
@@ -149,25 +145,24 @@ def calibrate(
                 )
                 thick = simulate(sharp, acquired)
                 thick.add_(noise * data_range(truth) * torch.randn(thick.shape, generator=generator))
-                told = replace(acquired, profile=SLR)  # no header states it
-                told.attach(thick)
+                stated = replace(acquired, profile=SLR)  # no header states the profile
+                stated.attach(thick)
                 slices = thick.as_tensor()[0]
                 beside = guides if (profile, ratio, noise) == KINDS[0] else []
                 scores, boxes = list[np.ndarray](), dict[int, np.ndarray]()
                 for guide in (None, *beside):
                     rebuilt = rebuilder(thick, guide)
                     result = rebuilt.volume.as_tensor()
-                    expected = expected_error(slices, result, rebuilt.spread, told, network, device)
+                    expected = expected_error(slices, result, rebuilt.spread, stated, network, device)
                     score = ((result - truth).abs() / expected)[head].numpy()
                     scores.append(chance.choice(score, min(KEPT, len(score)), replace=False))
                     for edge in BOXES if guide is None and not known else ():
                         errors, squares = (box_means(one, head, edge) for one in (result - truth, expected**2))
                         boxes[edge] = errors / np.sqrt(squares)
                 kept, *by_guides = scores
-                noisy, voxel = noise_share(slices, told), float(np.prod(spacing))
+                noisy, voxel = noise_share(slices, stated), float(np.prod(spacing))
                 kind = f"profile {profile}, spacing {ratio:g}, noise {noise:g}"
-                about = (item["subject"], kind, group, ratio, noisy, voxel)
-                cases.append(Case(*about, kept, boxes, by_guides, trained=known))
+                cases.append(Case(item["subject"], kind, group, ratio, noisy, voxel, kept, boxes, by_guides, known))
                 below = ", guided ".join(f"{np.quantile(one, 0.9):.2f}" for one in scores)
                 logger.info(f"{item['label']}, {thickness:g} mm, {kind}: 90 % of scores are below {below}")
     for (kind, group), shares in left_out(cases, thicknesses).items():

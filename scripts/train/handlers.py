@@ -50,16 +50,13 @@ class CpuTime:
     """
 
     def attach(self, engine: Engine) -> None:
-        """Called by the trainer."""
         engine.add_event_handler(Events.EPOCH_STARTED, self.begin)
         engine.add_event_handler(Events.EPOCH_COMPLETED, self.end)
 
     def begin(self, engine: Engine) -> None:
-        """Of an epoch."""
         self.before = sum(os.times()[:4])
 
     def end(self, engine: Engine) -> None:
-        """Of an epoch."""
         engine.state.cpu_minutes = (sum(os.times()[:4]) - self.before) / 60  # type: ignore[attr-defined]  # for curves
 
 
@@ -81,7 +78,6 @@ class ClipGradient:
         self.divergence: str | None = None
 
     def attach(self, engine: Engine) -> None:
-        """Called by the trainer."""
         engine.add_event_handler(IterationEvents.BACKWARD_COMPLETED, self)
 
     def __call__(self, engine: SupervisedTrainer) -> None:
@@ -111,7 +107,6 @@ class Average(EMAHandler):
         super().__init__(network, momentum=1 - decay)
 
     def attach(self, engine: Engine) -> None:  # type: ignore[override]  # one name and one event serve
-        """Called by the trainer."""
         engine.add_event_handler(Events.ITERATION_STARTED, self.set_momentum)
         super().attach(engine, warn_if_exists=False)
 

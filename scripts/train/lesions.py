@@ -69,7 +69,7 @@ class RandLesiond(RandomizableTransform, MapTransform):
         return result
 
     def _centre(self, spacing: np.ndarray, tissue: np.ndarray) -> np.ndarray:
-        """In mm from the first pixel, somewhere in the tissue and between pixels."""
+        """A place in the tissue and between pixels, in mm from the first pixel."""
         return (tissue[self.R.randint(len(tissue))] + self.R.uniform(-0.5, 0.5, 2)) * spacing
 
     def _draw_lesions(self, plane: np.ndarray, spacing: np.ndarray, tissue: np.ndarray) -> None:
@@ -125,7 +125,7 @@ class RandLesiond(RandomizableTransform, MapTransform):
 
 
 def _squared_distance(y: np.ndarray, x: np.ndarray, line: np.ndarray) -> np.ndarray:
-    """Of each pixel to a chain of straight pieces, `(n, 2)`."""
+    """The squared distance of each pixel from a chain of straight pieces, `(n, 2)`."""
     nearest = np.full(np.broadcast_shapes(y.shape, x.shape), np.inf)
     for (y0, x0), (y1, x1) in pairwise(line):
         dy, dx = y1 - y0, x1 - x0

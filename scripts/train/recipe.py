@@ -31,9 +31,6 @@ def parser_at_work() -> ConfigParser:
     """The config in which this stands as a component.
 
     MONAI gives a component its arguments, not the config they stand in. The parser is found among the callers.
-
-    Raises:
-        RuntimeError: if no parser is among the callers.
     """
     for frame, _ in traceback.walk_stack(None):
         caller = frame.f_locals.get("self")
@@ -86,11 +83,7 @@ def digest(*content: object) -> str:
 
 
 def data_digest(volumes: Sequence[Mapping], label_maps: Sequence[Mapping]) -> str:
-    """A hash of the data: of each file's content, wherever it lies, and of what is said of it.
-
-    Raises:
-        InputError: if a file cannot be read.
-    """
+    """A hash of the data: of each file's content, wherever it lies, and of what is said of it."""
 
     def known(item: Mapping) -> dict:
         return {**item, **{name: sha256([item[name]]) for name in ("label", "lesions", "guide") if name in item}}

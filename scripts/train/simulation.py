@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from monai.config import KeysCollection
 from monai.data import MetaTensor
-from monai.transforms import MapTransform, RandomizableTransform
+from monai.transforms import CenterSpatialCrop, MapTransform, RandomizableTransform
 from monai.utils import convert_to_tensor
 from torch import Tensor
 from torch.nn.functional import interpolate as resize
@@ -155,9 +155,6 @@ class RandAcquired(RandomizableTransform, MapTransform):
             this share of the intensity range.
         common_thickness: half of the stacks have `T_i` uniform in this range, in mm, as far as it lies within the
             other one; null for none.
-
-    Raises:
-        InputError: if `ceta_gap` or `min_thickness` has a wrong value.
     """
 
     def __init__(
@@ -228,28 +225,19 @@ class RandAcquired(RandomizableTransform, MapTransform):
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         (key,) = self.keys
         label, target = data[key], data["spacing"][0]
-        self.randomize(target)
-        generator = np.random.default_rng(self._seed)
-        image = proximal = interpolate(*self._acquired(label, target, self._thickness, generator), "nearest")
-        if self._proximal != self._thickness:
-            proximal = interpolate(*self._acquired(label, target, self._proximal, generator), "nearest")
+        images = [interpolate(*stack, "nearest") for stack in self.stacks(label, target)]
         return {
             key: label,
-            "image": image,
+            "image": images[0],
             "thickness": torch.tensor([self._thickness, target]),
-            "proximal": proximal,
+            "proximal": images[-1],
             "proximal_thickness": torch.tensor([self._proximal, target]),
         }
 
     def stacks(self, planes: Tensor, target: float) -> list[tuple[Tensor, Acquisition]]:
-        """Draws an acquisition, and acquires planes by it. CETA's pair is a second stack.
+        """Draws an acquisition, and acquires sharp planes, `(N, H, W)` in [0, 1], by it. CETA's pair is a second stack.
 
-        Args:
-            planes: sharp, `(N, H, W)` in [0, 1].
-            target: their edge along the slice axis, in mm.
-
-        Returns:
-            One stack, or two: thick slices, `(N, S, W)`, and their acquisition.
+        A stack is its thick slices, `(N, S, W)`, and their acquisition. The planes' edge along the slice axis is in mm.
         """
         self.randomize(target)
         generator = np.random.default_rng(self._seed)
@@ -297,18 +285,22 @@ class Simulated(MapTransform):
 
 
 def simulate(truth: MetaTensor, acquisition: Acquisition) -> MetaTensor:
-    """The thick slices of a sharp volume, with their affine and their acquisition.
-
-    Args:
-        truth: `(1, X, Y, Z)` with an affine.
-        acquisition: on the grid of the truth.
-
-    Returns:
-        `(1, X, Y, Z)`, with `slice_count` slices along the slice axis.
-    """
+    """The thick slices of a sharp volume, both `(1, X, Y, Z)`, with their affine and their acquisition."""
     a = acquisition
     affine = grid.fine_affine(truth.affine.numpy(), a.slice_axis, a.fine_count, a.slice_count, a.slice_spacing)
     meta = grid.meta_without_affine(truth)
     thick = MetaTensor(acquire(truth.as_tensor(), a), affine=torch.from_numpy(affine), meta=meta)
     a.attach(thick)
     return thick
+
+
+def normal_axis(slice_axis: int) -> int:
+    """The last axis that is not the slice axis: planes across it contain the slice axis."""
+    return max(axis for axis in range(3) if axis != slice_axis)
+
+
+def central_slab(volume: MetaTensor, slice_axis: int, count: int | None) -> MetaTensor:
+    """The `count` central slices along `normal_axis`, for quick runs; all of them where it is null."""
+    size = [-1, -1, -1]
+    size[normal_axis(slice_axis)] = count or -1
+    return CenterSpatialCrop(size)(volume)  # type: ignore[return-value]  # MONAI: Tensor

@@ -31,7 +31,7 @@ def first_in_tissue(chance: np.random.RandomState, tissue: Tensor, size: int) ->
 class RandSlicePatchd(RandomizableTransform, MapTransform):
     """Draws an acquisition, simulates it on a sharp plane, and cuts out a patch of measured slices and its sharp rows.
 
-    Where the patch lies, its share of tissue says: a place is drawn as often as it holds tissue.
+    Patches are drawn in proportion to the tissue that they hold.
 
     Replaces the plane by `image`, `(1, slices, columns)`, the measured slices; the sharp `(1, rows, columns)`
     neighbouring rows of the fine grid that lie in the slices, NaN where the plane ends or the slices hold fewer;

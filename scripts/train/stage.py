@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,15 +47,14 @@ logger = logging.getLogger("drift")
 def seed_epoch(engine: Engine, *entropy: int) -> None:
     """Seeds every generator for the epoch that begins, so that a resumed training draws what it would have drawn.
 
-    Args:
-        engine: trainer; workers of its `DataLoader` take their seeds from this process.
-        entropy: what the seed depends on, beside the epoch and the process.
+    The workers of the trainer's `DataLoader` take their seeds from this process.
     """
     seed = int(np.random.SeedSequence([*entropy, idist.get_rank(), engine.state.epoch]).generate_state(1)[0])
     set_determinism(seed=seed)
     set_rnd(engine.data_loader.dataset, seed=seed)  # type: ignore[attr-defined]  # a trainer of MONAI
 
 
+@dataclass(eq=False)
 class Stage:
     """What all stages of a training share. Its methods make the engines of one stage, and train it.
 
@@ -87,48 +87,30 @@ class Stage:
         averaged: copy of the network, which becomes the average that validates and ships.
     """
 
-    def __init__(
-        self,
-        config: ConfigParser,
-        network: nn.Module,
-        device: torch.device,
-        dataset: Dataset,
-        weights: Sequence[float],
-        samples: int,
-        num_workers: int,
-        inferer: Inferer,
-        optimizer: Callable[..., Optimizer],
-        validation: Dataset,
-        postprocessing: Transform,
-        data: str,
-        seed: int,
-        output_dir: str,
-        schedule: Callable[[int, int], float],
-        max_norm: float,
-        average_decay: float,
-        val_interval: int,
-        checkpoint_interval: int,
-        tracking: Sequence[Callable[..., Any]] = (),
-    ):
-        self.config = config
-        self.network = network
-        self.averaged = copy.deepcopy(network)
-        self.device = device
-        self.dataset, self.weights, self.samples = dataset, weights, samples
-        self.num_workers = num_workers
-        self.inferer = inferer
-        self.optimizer = optimizer
-        self.validation = validation
-        self.postprocessing = postprocessing
-        self.data = data
-        self.seed = seed
-        self.folder = Path(output_dir)
-        self.schedule = schedule
-        self.max_norm = max_norm
-        self.average_decay = average_decay
-        self.val_interval = val_interval
-        self.checkpoint_interval = checkpoint_interval
-        self.tracking = tracking
+    config: ConfigParser
+    network: nn.Module
+    device: torch.device
+    dataset: Dataset
+    weights: Sequence[float]
+    samples: int
+    num_workers: int
+    inferer: Inferer
+    optimizer: Callable[..., Optimizer]
+    validation: Dataset
+    postprocessing: Transform
+    data: str
+    seed: int
+    output_dir: str
+    schedule: Callable[[int, int], float]
+    max_norm: float
+    average_decay: float
+    val_interval: int
+    checkpoint_interval: int
+    tracking: Sequence[Callable[..., Any]] = ()
+
+    def __post_init__(self) -> None:
+        self.averaged = copy.deepcopy(self.network)
+        self.folder = Path(self.output_dir)
         self.first = idist.get_rank() == 0  # of all processes
         self.together = idist.get_world_size() > 1
 
@@ -156,9 +138,6 @@ class Stage:
             loss_function: `(prediction, target)` -> loss.
             train_handlers: more than the stage's own.
             dataset, weights, samples: of this stage alone; None for those of all stages.
-
-        Raises:
-            InputError: if the network lacks the part, or an epoch is less than a batch.
         """
         if network is None:
             raise InputError(
@@ -217,7 +196,8 @@ class Stage:
     ) -> None:
         """Trains a stage to its end, from its last checkpoint if there is one, and exports the averaged network.
 
-        Writes the weights with their card, NAME_checkpoint.pt and NAME, a folder for TensorBoard.
+        Writes the weights with their card, NAME_checkpoint.pt and NAME, a folder for TensorBoard. A training that
+        diverges exports nothing.
 
         Args:
             name: of the stage; the config has one part of this name, and the option NAME_epochs.
@@ -226,10 +206,6 @@ class Stage:
             trainer: gets seeds, schedule, clipping, average, validation, curves and checkpoints.
             evaluator: of the averaged network.
             card: of the exported weights.
-
-        Raises:
-            InputError: if the start weights cannot be loaded, the checkpoint is broken or of another recipe, data or
-                start weights, or the training diverges; then nothing is exported.
         """
         if start is not None:
             load_weights(self.network, start)
@@ -293,7 +269,7 @@ class Stage:
     def _draw_curves(
         self, name: str, trainer: SupervisedTrainer, evaluator: SupervisedEvaluator, options: dict[str, Any]
     ) -> None:
-        """Of loss, learning rate, CPU time and PSNR, for TensorBoard and whatever else tracks the training."""
+        """Curves of loss, learning rate, CPU time and PSNR, for TensorBoard and whatever else tracks the training."""
         place = str(self.folder / name)
         loss: dict[str, Any] = {"tag_name": "loss", "output_transform": iteration_loss}
         TensorBoardStatsHandler(log_dir=place, state_attributes=["cpu_minutes"], **loss).attach(trainer)

@@ -32,7 +32,7 @@ def check_label_map(path: str) -> None:
 
 
 def _state(path: str) -> tuple[int, int] | None:
-    """Tells a file from what it was; None if there is none, which the reader tells."""
+    """Time and size of a file, by which a change of it is seen; None if there is none: the reader says so."""
     try:
         found = os.stat(path)
     except OSError:
@@ -66,9 +66,14 @@ def _check_label_map(path: str, state: tuple[int, int] | None) -> None:
         raise InputError(f"{path} holds other than whole numbers: expected a label map. Leave it out.")
 
 
+def read_volume(path: str | os.PathLike) -> MetaTensor:
+    """A sharp volume `(1, X, Y, Z)` with its affine."""
+    return LoadScand("label")({"label": path})["label"]
+
+
 def _loaded(path: str) -> tuple[MetaTensor, Tensor]:
     """A volume, `(1, X, Y, Z)`, and the values that it holds, of a sample of its voxels."""
-    volume: MetaTensor = LoadScand("label")({"label": path})["label"]
+    volume = read_volume(path)
     if volume.min() == volume.max():
         raise InputError(f"{path} is constant, {volume.min():g} everywhere: expected a volume. Leave it out.")
     return volume, torch.unique(volume.as_tensor().flatten()[:: max(1, volume.numel() // SAMPLE)])

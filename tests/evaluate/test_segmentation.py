@@ -14,7 +14,7 @@ import torch
 from monai.data import MetaTensor
 
 from scripts.evaluate.paired import evaluate
-from scripts.evaluate.segmentation import LabelMap, Segmenter, agreement, segmenter
+from scripts.evaluate.segmentation import LabelMap, agreement, segmenter
 from scripts.stack.interpolation import interpolate
 from tests.volumes import head, random_affine
 
@@ -90,9 +90,7 @@ def test_a_program_that_cannot_be_run_is_told(tmp_path, volume, refusal):
     program = tmp_path / "seg"
     program.write_text("#!/no/such/interpreter\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    assert "cannot be run: No such file" in refusal(
-        Segmenter.of(f"{program} {{image}} {{labels}}").labels, volume, "it"
-    )
+    assert "cannot be run: No such file" in refusal(segmenter(f"{program} {{image}} {{labels}}").labels, volume, "it")
 
 
 def test_agreement_is_the_mean_dice_of_the_labels():

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from scripts.errors import InputError
-from scripts.rebuild.consistency import difference, noise_sd, project, projects, reconcile, relative_rmse
+from scripts.rebuild.consistency import difference, noise_sd, project, reconcile, relative_rmse
+from scripts.rebuild.inferer import PlaneInferer
 from scripts.stack import tissue
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
@@ -183,9 +184,9 @@ def test_slices_without_signal_and_a_lone_bright_voxel_are_welcome():
 
 @pytest.mark.parametrize(("value", "moves"), [("project", True), ("measure", False)])
 def test_consistency_is_one_of_two(value, moves):
-    assert projects(value) is moves
+    assert PlaneInferer(consistency=value).projects is moves
     with pytest.raises(InputError, match="consistency is 'off': expected measure or project"):
-        projects("off")
+        PlaneInferer(consistency="off")
 
 
 @pytest.mark.gpu
