@@ -15,7 +15,6 @@ from monai.transforms import SpatialPad
 
 from benchmarks import CKPT_PATH, deployed, shipped_network
 from scripts.evaluate import metrics
-from scripts.evaluate.paired import read_volume
 from scripts.evaluate.tables import markdown
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack import tissue
@@ -24,6 +23,7 @@ from scripts.stack.grid import voxel_spacing
 from scripts.stack.trace import step_ratio
 from scripts.train.datasets import sharp_volumes
 from scripts.train.simulation import simulate
+from scripts.train.truth import read_volume
 
 EDGE = 64.0  # mm; of the block
 RIM = 4.0  # mm

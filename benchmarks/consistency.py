@@ -16,7 +16,6 @@ import torch
 
 from benchmarks import CKPT_PATH, deployed, shipped_network
 from scripts.evaluate import metrics
-from scripts.evaluate.paired import central_slab, read_volume
 from scripts.evaluate.tables import markdown
 from scripts.rebuild.consistency import difference, project, reconcile, relative_rmse
 from scripts.rebuild.rebuilder import Rebuilder
@@ -24,7 +23,8 @@ from scripts.stack import intensity, tissue
 from scripts.stack.acquisition import SLR, Acquisition
 from scripts.stack.grid import voxel_spacing
 from scripts.train.datasets import sharp_volumes
-from scripts.train.simulation import simulate
+from scripts.train.simulation import central_slab, simulate
+from scripts.train.truth import read_volume
 
 HEADINGS = (
     *("volume", "spacing (mm)", "slices", "DRIFT in head (dB)", "reconciled (dB)", "λ = 0 (dB)"),

@@ -15,7 +15,6 @@ import torch
 from benchmarks import CKPT_PATH, deployed, shipped_network
 from scripts.evaluate.guided import drawn_guide
 from scripts.evaluate.metrics import psnr
-from scripts.evaluate.paired import read_volume
 from scripts.evaluate.several import several_stacks
 from scripts.evaluate.tables import markdown
 from scripts.rebuild.rebuilder import Rebuilder
@@ -24,6 +23,7 @@ from scripts.rebuild.stacks import Stack
 from scripts.rebuild.together import together
 from scripts.stack.tissue import head_mask
 from scripts.train.datasets import sharp_volumes
+from scripts.train.truth import read_volume
 
 MOTION, SHADING, NOISE = (5.0, 5.0), 0.2, 0.01
 

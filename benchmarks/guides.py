@@ -17,7 +17,6 @@ from scipy import ndimage
 from benchmarks import CKPT_PATH, deployed, shipped_network
 from scripts.evaluate.guided import drawn_guide
 from scripts.evaluate.metrics import psnr
-from scripts.evaluate.paired import central_slab, read_volume
 from scripts.evaluate.tables import markdown
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack.acquisition import Acquisition
@@ -25,7 +24,8 @@ from scripts.stack.grid import voxel_spacing
 from scripts.stack.intensity import intensity_range
 from scripts.stack.tissue import head_mask
 from scripts.train.datasets import sharp_volumes
-from scripts.train.simulation import simulate
+from scripts.train.simulation import central_slab, simulate
+from scripts.train.truth import read_volume
 
 BLOBS, RADII, CONTRAST = 24, (2.0, 5.0), 0.3  # of the range of tissue
 STILL = (0.0, 0.0)

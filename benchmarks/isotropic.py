@@ -17,14 +17,14 @@ from torch import from_numpy
 
 from benchmarks import CKPT_PATH, deployed, preprocessing, shipped_network
 from scripts.evaluate import metrics
-from scripts.evaluate.paired import central_slab, read_volume
 from scripts.evaluate.tables import markdown
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack import tissue
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
 from scripts.train.datasets import sharp_volumes
-from scripts.train.simulation import simulate
+from scripts.train.simulation import central_slab, simulate
+from scripts.train.truth import read_volume
 
 THICKNESS = 5.0  # mm
 COARSER = 1.5  # the target over the pixels

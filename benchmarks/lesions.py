@@ -11,10 +11,11 @@ import argparse
 import torch
 
 from scripts.evaluate.metrics import lesion_contrast_kept
-from scripts.evaluate.paired import SMALL_LESION, read_lesion_sizes, read_volume
+from scripts.evaluate.paired import SMALL_LESION, read_lesion_sizes
 from scripts.evaluate.tables import markdown
 from scripts.stack.grid import voxel_spacing
 from scripts.train.datasets import sharp_volumes
+from scripts.train.truth import read_volume
 
 THICKNESSES = (3.0, 5.0)  # mm
 

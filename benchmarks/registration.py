@@ -24,19 +24,19 @@ import torch
 from monai.data import MetaTensor
 from scipy import ndimage
 
-from scripts.evaluate.paired import read_volume
 from scripts.evaluate.several import random_gain, random_motion, several_stacks
 from scripts.evaluate.tables import markdown
 from scripts.rebuild.registration import ALIKE, angle_and_shift, registered, resolution
 from scripts.rebuild.stacks import Stack
 from scripts.rebuild.together import matched
 from scripts.stack.acquisition import Acquisition
-from scripts.stack.grid import fine_affine, voxel_spacing
+from scripts.stack.grid import centre, fine_affine, voxel_spacing
 from scripts.stack.intensity import data_range
 from scripts.stack.interpolation import interpolate
 from scripts.stack.tissue import head_mask
 from scripts.train.datasets import sharp_volumes
 from scripts.train.simulation import simulate
+from scripts.train.truth import read_volume
 
 CLOSE = 0.2  # degrees and mm
 SHADING, NOISE = 0.2, 0.01
@@ -69,8 +69,8 @@ def one_head(items, options):
         item = items[number % len(items)]
         (first, second), there = stacks_of(item, options, number)
         part = matched(first, second)
-        centre = np.asarray(first.rebuilt.affine) @ [*((np.array(first.rebuilt.shape) - 1) / 2), 1]
-        drawn, wrong = (angle_and_shift(m, centre[:3]) for m in (there, np.linalg.inv(there) @ part.motion))
+        point = centre(first.rebuilt.affine, first.rebuilt.shape)
+        drawn, wrong = (angle_and_shift(m, point) for m in (there, np.linalg.inv(there) @ part.motion))
         numbers = (*drawn, *wrong, part.likeness)
         forms = ("{:.1f}", "{:.1f}", "{:.3f}", "{:.3f}", "{:.2f}")
         yield (name_of(item), *(form.format(value) for form, value in zip(forms, numbers))), max(wrong)
@@ -85,11 +85,11 @@ def two_heads(items, options):
         yield (one, other, f"{alike:.2f}"), alike
 
 
-def region(path, centre):
+def region(path, point):
     """A thick scan, whose largest spacing is that of its slices, with its centre at a point; and its cubic spline."""
     scan = read_volume(path)
     affine, shape, edges = np.asarray(scan.affine, dtype=float), np.array(scan.shape[1:]), voxel_spacing(scan.affine)
-    affine[:3, 3] = centre - affine[:3, :3] @ ((shape - 1) / 2)
+    affine[:3, 3] = point - affine[:3, :3] @ ((shape - 1) / 2)
     axis, spacing, target = int(edges.argmax()), float(edges.max()), float(edges.min())
     acquisition = Acquisition.stack(axis, int(shape[axis]), spacing, spacing, target)
     measured = MetaTensor(scan.as_tensor()[0].float(), affine=torch.from_numpy(affine))
@@ -104,8 +104,7 @@ def head_and_region(items, options):
     for number in range(options.pairs):
         item, path = items[number % len(items)], options.region[number % len(options.region)]
         head = stacks_of(item, options, number)[0][0]
-        centre = np.asarray(head.rebuilt.affine) @ [*((np.array(head.rebuilt.shape) - 1) / 2), 1]
-        alike = matched(head, region(path, centre[:3])).likeness
+        alike = matched(head, region(path, centre(head.rebuilt.affine, head.rebuilt.shape))).likeness
         yield (name_of(item), Path(path).name, f"{alike:.2f}"), alike
 
 

@@ -32,7 +32,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import CKPT_PATH, deployed, shipped_network
 from scripts.evaluate.guided import drawn_guide
-from scripts.evaluate.paired import read_volume
 from scripts.inputs.transforms import LoadScand
 from scripts.method.networks import Drift
 from scripts.method.schedule import ais_steps, euler_times
@@ -46,6 +45,7 @@ from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
 from scripts.train.datasets import sharp_volumes
 from scripts.train.simulation import simulate
+from scripts.train.truth import read_volume
 
 N_MAX = 5  # of the plain loop
 WINDOW, STRIDE = 128, 96

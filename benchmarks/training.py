@@ -20,9 +20,9 @@ from monai.bundle import ConfigParser
 from monai.engines.utils import IterationEvents
 from monai.transforms import RandSpatialCrop
 
-from scripts.evaluate.paired import read_volume
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
+from scripts.train.truth import read_volume
 from tests.volumes import degrade
 
 

@@ -16,6 +16,7 @@ from ..rebuild.rebuilt import Rebuilt
 from ..rebuild.registration import ALIKE, angle_and_shift
 from ..rebuild.stacks import Part, Stack
 from ..rebuild.together import together
+from ..stack.grid import centre
 
 logger = logging.getLogger("drift")
 
@@ -98,8 +99,7 @@ def _doubt(fact: StackFacts, part: Part, best: float) -> str | None:
 
 
 def _facts(name: str, stack: Stack, part: Part, volume: MetaTensor) -> StackFacts:
-    centre = np.asarray(volume.affine) @ [*((np.array(volume.shape) - 1) / 2), 1]
-    degrees, mm = angle_and_shift(part.motion, centre[:3])
+    degrees, mm = angle_and_shift(part.motion, centre(volume.affine, volume.shape))
     close, warnings = None, []
     if part.share:
         close = Rebuilt(stack.measured, stack.rebuilt if part.placed is None else part.placed).agreement

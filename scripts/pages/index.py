@@ -117,8 +117,7 @@ def _record(path: Path) -> Mapping[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         return {
-            **{name: content["Overview"][name] for name in ("voxels", "plane", "before", "after")},
-            "slices": content["Overview"].get("slices", ""),  # 0.8 did not say
+            **{name: content["Overview"][name] for name in ("voxels", "slices", "plane", "before", "after")},
             "made_with": (content.get("Version", ""), content.get("WeightsSHA256", "")),
             "guided": "Guide" in content,
             "reconciled": content.get("Settings", {}).get("consistency") == "project",

@@ -17,7 +17,7 @@ from scipy.ndimage import gaussian_filter
 
 from scripts.errors import InputError
 from scripts.evaluate import metrics
-from scripts.evaluate.paired import by_networks, central_slab, evaluate
+from scripts.evaluate.paired import by_networks, evaluate
 from scripts.method.weights import write_card
 from scripts.paper.image_quality import ImageQuality
 from scripts.rebuild.inferer import DriftInferer
@@ -25,6 +25,7 @@ from scripts.stack import tissue, trace
 from scripts.stack.acquisition import SLR, Acquisition
 from scripts.stack.interpolation import interpolate
 from scripts.stack.profile import acquire
+from scripts.train.simulation import central_slab
 from tests.config_files import on_planes
 from tests.fixtures import CARD
 

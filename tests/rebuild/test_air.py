@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import deployed, shipped_network
 from benchmarks.air import rows
-from scripts.evaluate.paired import read_volume
+from scripts.train.truth import read_volume
 
 SCAN = Path(__file__).parents[3] / "shared" / "data" / "isotropic" / "uih-a_T1w.nii.gz"
 

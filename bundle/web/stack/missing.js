@@ -14,8 +14,18 @@ function slicesOf(volume, axis) {
   return Array.from({ length: count }, (_, k) => data.subarray(k * H * W, (k + 1) * H * W));
 }
 
+/** @type {WeakMap<Volume, Map<number, string>[]>} by axis: each correction of the acquisition asks again */
+const known = new WeakMap();
+
 /** Slices within the head that are nothing like their neighbours: index -> what it is. @type {(volume: Volume, axis: number) => Map<number, string>} */
 export function missingSlices(volume, axis) {
+  const found = known.get(volume) ?? [];
+  known.set(volume, found);
+  return (found[axis] ??= find(volume, axis));
+}
+
+/** @type {(volume: Volume, axis: number) => Map<number, string>} */
+function find(volume, axis) {
   const scale = intensityRange(volume);
   const [raw, slices] = [volume, map(tissueOf(volume, scale), (x) => x - scale.low)].map((one) => slicesOf(one, axis));
   const hole = (HOLE * (scale.ceiling - scale.low)) / BRIGHTEST;
