@@ -1,12 +1,11 @@
 """The Python door: `rebuild` takes a scan and returns its rebuilt volume, by configs/inference.yaml as the command.
 
-The bundle's own package is called `scripts`, as hosts expect. Here it is loaded as `drift_mri.scripts`, so that nothing
-of that name is put on the user's path.
+The bundle's own package is called `scripts`, as hosts expect. Here it is `drift_mri.scripts`, so that nothing of that
+name is put on the user's path.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import sys
@@ -23,24 +22,11 @@ import numpy as np
 from nibabel.spatialimages import SpatialImage
 
 from . import BUNDLE
+from .scripts.errors import InputError, input_error  # type: ignore[import-not-found]
+from .scripts.options import check_texts  # type: ignore[import-not-found]
 
 if TYPE_CHECKING:
     from monai.bundle import ConfigParser
-
-NAME = f"{__package__}.scripts"
-
-
-if NAME not in sys.modules:  # its imports are relative, so they follow
-    _folder = BUNDLE / "scripts"
-    _found: Any = importlib.util.spec_from_file_location(
-        NAME, _folder / "__init__.py", submodule_search_locations=[str(_folder)]
-    )
-    _module = importlib.util.module_from_spec(_found)
-    sys.modules[NAME] = sys.modules[__package__].scripts = _module  # type: ignore[attr-defined]  # as an import does
-    _found.loader.exec_module(_module)
-
-from .scripts.errors import InputError, input_error  # type: ignore[import-not-found]  # noqa: E402
-from .scripts.options import check_texts  # type: ignore[import-not-found]  # noqa: E402
 
 logging.getLogger("drift").addHandler(logging.NullHandler())  # a library prints nothing unless its user asks for it
 
