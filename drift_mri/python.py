@@ -54,14 +54,15 @@ def _here(config: Any) -> Any:
     return config
 
 
-def _config(config: str | None, **given: Any) -> ConfigParser:
-    """configs/inference.yaml, a config stacked on it, and the options."""
+def _config(config: str | None, ckpt_path: str | None, **given: Any) -> ConfigParser:
+    """configs/inference.yaml, a config stacked on it, weights and options."""
     from monai.bundle import ConfigParser  # here: it takes seconds
 
     if config is not None and not Path(config).is_file():
         raise InputError(f"config is {config}, which is not there: expected a file, YAML or JSON. Check the path.")
     files = [str(BUNDLE / "configs" / "inference.yaml"), *([] if config is None else [config])]
     sys.path += {str(Path(path).absolute().parent) for path in files[1:]} - {*sys.path}  # for its modules
+    given |= {} if ckpt_path is None else {"ckpt_path": ckpt_path}
     check_texts(given)
     parser = ConfigParser(_here(ConfigParser.load_config_files(files)))
     parser.read_meta(str(BUNDLE / "configs" / "metadata.json"))
@@ -72,7 +73,7 @@ def _config(config: str | None, **given: Any) -> ConfigParser:
 @lru_cache(maxsize=2)  # networks stay loaded between calls
 def _network(config: str | None, ckpt_path: str | None, stamps: tuple[float, ...]) -> tuple[Any, Any]:
     """The network on its device. Files that were replaced under one name have other `stamps`."""
-    parser = _config(config, **({} if ckpt_path is None else {"ckpt_path": ckpt_path}))
+    parser = _config(config, ckpt_path)
     return parser.get_parsed_content("network"), parser.get_parsed_content("device")
 
 
@@ -81,7 +82,7 @@ def _measured(scan: Any, thin: float | None, longest_part: bool) -> Any:
     import torch
     from monai.data import MetaTensor
 
-    from .scripts.files import VOLUMES  # type: ignore[import-not-found]
+    from .scripts.files import VOLUMES, ends_as  # type: ignore[import-not-found]
     from .scripts.inputs.dicom.select import only_series  # type: ignore[import-not-found]
     from .scripts.inputs.readers import ScanReader  # type: ignore[import-not-found]
 
@@ -102,7 +103,7 @@ def _measured(scan: Any, thin: float | None, longest_part: bool) -> Any:
         raise InputError("scan is empty: expected a path. Give a scan, or a folder with one DICOM series.")
     if not path.exists():
         raise InputError(f"{path} is not there: expected a scan, or a folder with one DICOM series. Check the path.")
-    if path.is_file() and path.name.lower().endswith(VOLUMES):
+    if path.is_file() and ends_as(path, VOLUMES):
         return str(path)
     return only_series(path, thin, longest_part)
 
@@ -180,11 +181,11 @@ def _rebuild(scan: Any, guide: Any, options: Mapping[str, Any], config: str | No
 
     stamps = (Path(file).stat().st_mtime for file in (config, ckpt_path) if file is not None and Path(file).is_file())
     network, device = _network(config, ckpt_path, tuple(stamps))
-    parser = _config(config, **options, **({} if ckpt_path is None else {"ckpt_path": ckpt_path}))
+    parser = _config(config, ckpt_path, **options)
     parser.update({"network": network, "device": device})
-    card, missing_slices = map(parser.get_parsed_content, ("card", "missing_slices"))
+    thin, missing_slices = map(parser.get_parsed_content, ("selection::thin", "missing_slices"))
     longest_part = takes_longest_part(missing_slices)
-    image = _measured(scan, max(card.target_range), longest_part)
+    image = _measured(scan, thin, longest_part)
     rebuilder = parser.get_parsed_content("rebuilder")
     measured = rebuilder.measure(image)
     placed = None if guide is None else rebuilder.guide(_measured(guide, None, longest_part), measured)
