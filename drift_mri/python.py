@@ -77,23 +77,18 @@ def _network(config: str | None, ckpt_path: str | None, stamps: tuple[float, ...
     return parser.get_parsed_content("network"), parser.get_parsed_content("device")
 
 
-def _measured(scan: Any, thin: float | None, longest_part: bool) -> Any:
-    """A source for the deployed preprocessing: a path, a DICOM series, or a volume with its affine."""
-    import torch
-    from monai.data import MetaTensor
-
+def _source(scan: Any, thin: float | None, longest_part: bool) -> Any:
+    """A source for the deployed preprocessing: a path, a DICOM series, or an image in memory."""
     from .scripts.files import VOLUMES, ends_as  # type: ignore[import-not-found]
     from .scripts.inputs.dicom.select import only_series  # type: ignore[import-not-found]
-    from .scripts.inputs.readers import ScanReader  # type: ignore[import-not-found]
 
     if isinstance(scan, tuple) and len(scan) == 2:
         array, affine = (np.asarray(one) for one in scan)
         if affine.shape != (4, 4):
             raise InputError(f"affine has shape {affine.shape}: expected (4, 4), voxel -> mm. Give (array, affine).")
-        scan = SpatialImage(array, affine)
+        return SpatialImage(array, affine)
     if isinstance(scan, SpatialImage):
-        voxels, meta = ScanReader().get_data((scan.get_filename() or "the scan", scan))
-        return MetaTensor(torch.from_numpy(voxels)[None], affine=torch.from_numpy(meta.pop("affine")), meta=meta)
+        return scan
     if not isinstance(scan, str | os.PathLike):
         raise InputError(
             f"scan is a {type(scan).__name__}: expected a path, a nibabel image, or (array, affine). Give one of them."
@@ -185,10 +180,10 @@ def _rebuild(scan: Any, guide: Any, options: Mapping[str, Any], config: str | No
     parser.update({"network": network, "device": device})
     thin, missing_slices = map(parser.get_parsed_content, ("selection::thin", "missing_slices"))
     longest_part = takes_longest_part(missing_slices)
-    image = _measured(scan, thin, longest_part)
+    source = _source(scan, thin, longest_part)
     rebuilder = parser.get_parsed_content("rebuilder")
-    measured = rebuilder.measure(image)
-    placed = None if guide is None else rebuilder.guide(_measured(guide, None, longest_part), measured)
+    measured = rebuilder.measure(source)
+    placed = None if guide is None else rebuilder.guide(_source(guide, None, longest_part), measured)
     rebuilt = rebuilder(measured, placed)
     header = rebuilt.measured.meta.get("header", {})
     written = nifti_image(rebuilt.volume, header)

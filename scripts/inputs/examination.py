@@ -133,9 +133,8 @@ def _before_contrast(name: str) -> str:
     """
     kept: list[str] = []
     for word in re.split(r"[_\s]+", name.lower()):
-        if re.match("(acq|ce|run|rec|part|echo|inv)-", word) or ORIENTATION.fullmatch(word):
-            break
-        if any(re.search(one, word) for one in WEIGHTINGS.values()):
+        contrast = any(re.search(one, word) for one in WEIGHTINGS.values())
+        if contrast or ORIENTATION.fullmatch(word) or re.match("(acq|ce|run|rec|part|echo|inv)-", word):
             break
         kept.append(word)
     return "_".join(kept)

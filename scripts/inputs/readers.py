@@ -40,8 +40,10 @@ class ScanReader(ImageReader):
         return all(isinstance(one, dicom.Series) or ends_as(str(one), VOLUMES) for one in ensure_tuple(filename))
 
     def read(self, data: Any, **kwargs: Any) -> tuple[str, Any]:
-        """Opens a path or a `dicom.Series`: its name and its image, nibabel's or a `dicom.Volume`."""
+        """Name and image, nibabel's or a `dicom.Volume`, of a path, a `dicom.Series` or an image in memory."""
         (source,) = ensure_tuple(data)
+        if isinstance(source, SpatialImage):
+            return source.get_filename() or "the scan", source
         if isinstance(source, dicom.Series):
             return source.name, dicom.read_series(source)
         path = Path(source)
@@ -61,8 +63,7 @@ class ScanReader(ImageReader):
         name, image = img
         image = _on_a_grid(image)
         meta: dict[str, Any] = {"filename_or_obj": name, "affine": image.affine, "original_channel_dim": "no_channel"}
-        facts: dict[str, Any] = {}
-        source, warning = "", None
+        facts, source = dict[str, Any](), ""
         if isinstance(image, dicom.Volume):
             array, warning = image.array, image.note
             facts, source = {"slice_axis": 2, "slice_thickness": image.slice_thickness}, "the DICOM header"

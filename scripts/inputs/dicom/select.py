@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -190,20 +190,15 @@ def _stacks(frames: list[Frame], thin: float | None) -> Iterator[tuple[list[Fram
     normals = np.array([stack[0].normal for stack in stacks or parallel]).reshape(-1, 3)
     cosine = abs(normals @ normals.T).min(initial=1)
     if cosine < np.cos(np.pi / 4):  # more than 45 degrees apart
-        yield [frame for stack in parallel for frame in stack], f"{why}, as in a localizer"
+        yield list(chain(*parallel)), f"{why}, as in a localizer"
         return
     torn = [stack for stack in parallel if any(_torn(stack, other) for other in parallel if other is not stack)]
     strays = [stack for stack in parallel if len(stack) < least and stack not in torn]
-    for left, what in (
-        (
-            torn,
-            f", which make one stack but for turns of more than {grid.MAX_SHEAR} degrees or other pixels. Export the "
-            "series again",
-        ),
-        (strays, f", and fewer than {grid.MIN_SLICES} slices of each of these"),
-    ):
-        if left:
-            yield [frame for stack in left for frame in stack], why + what
+    if torn:
+        turned = f"turns of more than {grid.MAX_SHEAR} degrees or other pixels"
+        yield list(chain(*torn)), f"{why}, which make one stack but for {turned}. Export the series again"
+    if strays:
+        yield list(chain(*strays)), f"{why}, and fewer than {grid.MIN_SLICES} slices of each of these"
     for stack in (stack for stack in stacks if stack not in torn):
         volumes = _volumes(stack)
         if len(volumes) > MAX_VOLUMES:
