@@ -155,13 +155,10 @@ def check_texts(options: Mapping[str, Any]) -> None:
 
 
 def check_options(argv: Sequence[str] | None = None) -> None:
-    """Checks what was typed, if the program is `python -m monai.bundle run`.
+    """Checks what was typed, if the program of `argv`, or of this process, is `python -m monai.bundle run`.
 
     It stands in the configs' `initialize`. Before, MONAI evaluates `bundle_root` alone, and looks up values that begin
     with `%`.
-
-    Args:
-        argv: the program and its arguments. None for those of this process.
     """
     program, *typed = sys.argv if argv is None else argv
     if Path(program).parts[-3:] != PROGRAM or typed[:1] != ["run"]:
@@ -297,11 +294,9 @@ def _missing(module: str) -> str | None:
     """The package that a module of the bundle imports and that is not installed."""
     try:
         import_module(module)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         package = str(error.name).split(".")[0]
-        return None if package == "scripts" else package
-    except ImportError:
-        return None
+        return package if isinstance(error, ModuleNotFoundError) and package != "scripts" else None
     return None
 
 

@@ -61,7 +61,7 @@ class Protocol:
     Attributes:
         head: patient and study of DICOM; folder, and what the name says before its contrast.
         frame: of reference; empty outside of DICOM.
-        words: of name or series description, see `contrast_of`.
+        words: `contrast_of` the name or the series description.
         weighting: one of `WEIGHTINGS`; empty where nothing says it.
         agent: whether a contrast agent was given; None where nothing says so.
         times: `(3,)`, echo, inversion and repetition time in ms; NaN where they are missing.

@@ -22,9 +22,9 @@ THICKNESS = 5.0  # mm, of its slices, which have no gaps
 
 
 def built_in_sample(output_dir: str | os.PathLike) -> Scan:
-    """Real anatomy that needs no download: the 1 mm ICBM152 T1 template in nilearn's wheel, as an axial thick scan.
+    """The 1 mm ICBM152 T1 template in nilearn's wheel, written as an axial thick scan, with its truth and a sidecar.
 
-    It is written, with its truth and a sidecar. Fonov et al., NeuroImage 54:313-327 (2011).
+    Fonov et al., NeuroImage 54:313-327 (2011).
     """
     missing = [name for name in ("nilearn", "matplotlib") if find_spec(name) is None]  # the latter for its picture
     if missing:

@@ -132,7 +132,6 @@ def rebuild_scans(
     A scan that another run is at is passed over. Its turn comes again at the end; there the other run is waited for.
 
     Args:
-        skipped, allow_failures: as in `keep_summary`.
         jobs: how many of this command run at once (`processes.started_again`).
     """
     if type(jobs) is not int or jobs < 1:

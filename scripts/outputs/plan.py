@@ -155,7 +155,6 @@ def list_scans(
     Args:
         dry_run: true for a table, "json" for a list of objects. If false, nothing happens. The table leaves out what is
             skipped, which `scans.scans` logs.
-        skipped, allow_failures: as in `cohort.keep_summary`.
     """
     as_json = dry_run == "json"
     if not (as_json or flag("dry_run", dry_run)):

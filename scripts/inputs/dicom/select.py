@@ -160,7 +160,7 @@ def find_series(
 
 
 def only_series(path: Path, thin: float | None, longest_part: bool, remedy: str = "Give its own folder.") -> Series:
-    """The one series of a file or folder that is taken, see `find_series`."""
+    """The one series of a file or folder that `find_series` takes."""
     found = find_series(path if path.is_dir() else [path], thin, longest_part)
     taken = [one for one in found if not one.skipped]
     if len(taken) != 1:
