@@ -69,7 +69,7 @@ class ScanReader(ImageReader):
             facts, source = {"slice_axis": 2, "slice_thickness": image.slice_thickness}, "the DICOM header"
             meta["series"] = {"series": image.description, "date": image.date}
         else:
-            array, warning = _voxels(name, image), getattr(image, "extra", {}).get("warning")
+            array, warning = _voxels(name, image), image.extra.get("warning")
         if isinstance(image, nib.Nifti1Pair):
             facts, source = {"slice_axis": image.header.get_dim_info()[2]}, "the NIfTI header (dim_info)"
             meta["header"] = _header(image)

@@ -19,7 +19,7 @@ from ...files import walk
 from ...stack import grid
 from ...stack.acquisition import ALREADY_THIN, is_thin
 from . import policies
-from .headers import CONTRAST, DISTINCTIVE, Frame, classic_headers, is_dicom, quiet, read_dataset, reason
+from .headers import CONTRAST, DISTINCTIVE, GZIP, Frame, classic_headers, is_dicom, quiet, read_dataset, reason
 from .places import SAME_PLACE, gaps, places, spacing
 
 logger = logging.getLogger("drift")
@@ -72,7 +72,7 @@ def _files(source: str | os.PathLike | Sequence[str | os.PathLike]) -> list[Path
         mark = file.read(4)
     if mark == b"PK\x03\x04":
         raise InputError(f"{root} is a zip file. Unpack it and give the folder.")
-    if mark[:2] == b"\x1f\x8b" and not is_dicom(root):
+    if mark[:2] == GZIP and not is_dicom(root):
         raise InputError(f"{root} is gzipped, and no DICOM file. Unpack it and give the folder.")
     if root.name.upper() == "DICOMDIR":
         raise InputError(f"{root} is an index without images. Give the folder that it lies in.")
