@@ -10,6 +10,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import torch
+from monai.transforms.utils import generate_spatial_bounding_box
 
 from ..errors import InputError
 from ..files import whole_file
@@ -35,8 +36,7 @@ def built_in_sample(output_dir: str | os.PathLike) -> Scan:
 
     template = load_mni152_template(resolution=1)
     data = np.asarray(template.dataobj, dtype=np.float32)
-    inside = np.argwhere(data > 0)
-    low, high = np.maximum(inside.min(0) - 2, 0), np.minimum(inside.max(0) + 3, data.shape)
+    low, high = generate_spatial_bounding_box(data[None], margin=2, allow_smaller=True)
     high[2] -= (high[2] - low[2]) % int(THICKNESS)  # whole thick slices, so that truth and result share one grid
     truth = template.slicer[tuple(slice(a, b) for a, b in zip(low, high))]
     sharp = np.asarray(truth.dataobj, dtype=np.float32)
