@@ -43,7 +43,7 @@ class ScanReader(ImageReader):
         """Name and image, nibabel's or a `dicom.Volume`, of a path, a `dicom.Series` or an image in memory."""
         (source,) = ensure_tuple(data)
         if isinstance(source, SpatialImage):
-            return source.get_filename() or "the scan", source
+            return source.get_filename() or "the scan", _on_a_grid(source)
         if isinstance(source, dicom.Series):
             return source.name, dicom.read_series(source)
         path = Path(source)
@@ -61,7 +61,6 @@ class ScanReader(ImageReader):
         - `series`, of DICOM: its description and date.
         """
         name, image = img
-        image = _on_a_grid(image)
         meta: dict[str, Any] = {"filename_or_obj": name, "affine": image.affine, "original_channel_dim": "no_channel"}
         facts, source = dict[str, Any](), ""
         if isinstance(image, dicom.Volume):
