@@ -65,8 +65,7 @@ def pack(out: Path, root: Path = ROOT, weights_url: str | None = None) -> Path:
             entry = zipfile.ZipInfo(f"{NAME}/{name}", date_time=(1980, 1, 1, 0, 0, 0))
             entry.create_system = 3  # Unix, wherever it is packed
             entry.external_attr = 0o644 << 16
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, files[name])
+            archive.writestr(entry, files[name], zipfile.ZIP_DEFLATED)
     return package
 
 

@@ -15,7 +15,7 @@ from pydicom.tag import Tag
 from tqdm import tqdm
 
 from ...errors import InputError, few
-from ...files import walk
+from ...files import ends_as, walk
 from ...stack import grid
 from ...stack.acquisition import ALREADY_THIN, is_thin
 from . import policies
@@ -81,7 +81,7 @@ def _files(source: str | os.PathLike | Sequence[str | os.PathLike]) -> list[Path
 
 def _may_be_cut(path: Path) -> bool:
     """Whether a file without the mark of DICOM may be a broken one: it is named as one, or has no content."""
-    if path.name.lower().endswith(ENDINGS):
+    if ends_as(path, ENDINGS):
         return True
     if not path.is_file():
         return path.is_symlink() and not path.exists()
@@ -145,7 +145,7 @@ def find_series(
             name = frames[0].name + (f"-{part}" if len(stacks) > 1 else "")
             members, note = (members, "") if skipped or not longest_part else _unbroken(members)
             series.append(Series(name, tuple(frame.image for frame in members), skipped, part, note))
-    if archives := [path for path in strangers if path.name.lower().endswith(ARCHIVES)]:
+    if archives := [path for path in strangers if ends_as(path, ARCHIVES)]:
         logger.warning(f"{few(archives)}: no archive is looked into. Unpack it, if there are scans in it.")
     unread += [path for path in strangers if _may_be_cut(path)]
     for one in series:  # no geometry tells that an end slice is missing
