@@ -37,10 +37,8 @@ WEIGHTS = "models/model.pt"
 def content(root: Path, weights_url: str | None = None) -> dict[str, bytes]:
     """Files of the package, by path inside it.
 
-    Args:
-        root: folder of the bundle.
-        weights_url: where the weights will be found. With it they stay out, and `large_files.yml` has their address
-            and hash for `monai.bundle download_large_files`.
+    With `weights_url` the weights stay out, and `large_files.yml` has their address and hash for
+    `monai.bundle download_large_files`.
     """
     files: dict[str, bytes] = {}
     for pattern in (*CONTENT, WEIGHTS, card_path(WEIGHTS).as_posix()):
@@ -67,8 +65,7 @@ def pack(out: Path, root: Path = ROOT, weights_url: str | None = None) -> Path:
             entry = zipfile.ZipInfo(f"{NAME}/{name}", date_time=(1980, 1, 1, 0, 0, 0))
             entry.create_system = 3  # Unix, wherever it is packed
             entry.external_attr = 0o644 << 16
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, files[name])
+            archive.writestr(entry, files[name], zipfile.ZIP_DEFLATED)
     return package
 
 

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from scripts.errors import InputError, report_input_errors
 from scripts.inputs.scan import Scan
-from scripts.options import PROGRAM, check_options
+from scripts.options import check_options
 from scripts.outputs import cohort, plan
 from scripts.outputs.scan import rebuild_scan
 
@@ -104,7 +104,7 @@ def rows(workers: Sequence, scans: Sequence[Scan]) -> Iterator[tuple[int, dict]]
 
 def main(**options: Any) -> None:
     """Rebuilds the scans that options of the bundle name, such as input and output_dir."""
-    check_options([str(Path(*PROGRAM)), "run", "--config_file", CONFIG, *sys.argv[1:]])
+    check_options(["--config_file", CONFIG, *sys.argv[1:]])
     parser = workflow(**options).parser
     scans, rebuilder, output, selection = map(parser.get_parsed_content, ("scans", "rebuilder", "output", "selection"))
     dry_run, allowed = map(parser.get_parsed_content, ("dry_run", "allow_failures"))

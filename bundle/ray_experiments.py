@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bundle.ray_cohort import ROOT, TRIES, join_cluster, workflow
 from scripts.errors import InputError, report_input_errors
-from scripts.options import PROGRAM, check_options
+from scripts.options import check_options
 from scripts.paper.experiments import choose, trainings
 from scripts.paper.trained_variants import Stage, TrainedVariants
 
@@ -49,7 +49,7 @@ def train(folder: str, options: Mapping[str, Any], index: int, *before: None) ->
 
 def main(**options: Any) -> None:
     """Does the experiments that options of configs/paper/reproduce.yaml name."""
-    check_options([str(Path(*PROGRAM)), "run", "--config_file", CONFIG, *sys.argv[1:]])
+    check_options(["--config_file", CONFIG, *sys.argv[1:]])
     trained, stages = planned(options)  # mistakes are refused here
     missing = [index for index, stage in enumerate(stages) if not trained.exported(stage).is_file()]
     if missing:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 _INSIDE = Path(__file__).parent / "bundle"
 BUNDLE = _INSIDE if _INSIDE.is_dir() else Path(__file__).parents[1]  # in a wheel; in a copy of the repository
+__path__.append(str(BUNDLE))  # the bundle's package is `drift_mri.scripts` here: no global `scripts` is put on the path
 __version__: str = json.loads((BUNDLE / "configs" / "metadata.json").read_text(encoding="utf-8"))["version"]
 
 from .python import InputError, Rebuilt, rebuild  # noqa: E402  # they need BUNDLE

@@ -18,7 +18,7 @@ from . import BUNDLE, __version__
 sys.path.insert(0, str(BUNDLE))  # where `scripts` is, of which the configs speak
 
 from scripts.errors import INTERRUPTED, input_error, printable
-from scripts.options import OPTIONS, PATHS, PATTERNS, PROGRAM, check_options
+from scripts.options import OPTIONS, PATHS, PATTERNS, check_options
 
 if TYPE_CHECKING:
     from monai.bundle import ConfigWorkflow
@@ -123,16 +123,16 @@ def workflow(options: argparse.Namespace, given: Mapping[str, Any]) -> ConfigWor
         del sys.modules[name]
     configs = BUNDLE / "configs"
     logging.getLogger("monai.bundle.workflows").setLevel(logging.WARNING)  # it logs where that file is
-    files = [configs / "inference.yaml"]
+    files = [str(configs / "inference.yaml")]
     for path in map(Path, options.config or []):
         if not path.is_file():
             parser().error(f"--config {path} is not there")
-        files.append(path.absolute())
+        files.append(str(path.absolute()))
     if options.config:
-        check_options([str(Path(*PROGRAM)), "run", "--config_file", str([str(path) for path in files])])
+        check_options(["--config_file", str(files)])
     result = ConfigWorkflow(
         workflow_type="inference",
-        config_file=[str(path) for path in files],
+        config_file=files,
         logging_file=str(configs / "logging.conf"),
         bundle_root=str(BUNDLE),
         **given,

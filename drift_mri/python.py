@@ -1,12 +1,11 @@
 """The Python door: `rebuild` takes a scan and returns its rebuilt volume, by configs/inference.yaml as the command.
 
-The bundle's own package is called `scripts`, as hosts expect. Here it is loaded as `drift_mri.scripts`, so that nothing
-of that name is put on the user's path.
+The bundle's own package is called `scripts`, as hosts expect. Here it is `drift_mri.scripts`, so that nothing of that
+name is put on the user's path.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import sys
@@ -23,24 +22,11 @@ import numpy as np
 from nibabel.spatialimages import SpatialImage
 
 from . import BUNDLE
+from .scripts.errors import InputError, input_error  # type: ignore[import-not-found]
+from .scripts.options import check_texts  # type: ignore[import-not-found]
 
 if TYPE_CHECKING:
     from monai.bundle import ConfigParser
-
-NAME = f"{__package__}.scripts"
-
-
-if NAME not in sys.modules:  # its imports are relative, so they follow
-    _folder = BUNDLE / "scripts"
-    _found: Any = importlib.util.spec_from_file_location(
-        NAME, _folder / "__init__.py", submodule_search_locations=[str(_folder)]
-    )
-    _module = importlib.util.module_from_spec(_found)
-    sys.modules[NAME] = sys.modules[__package__].scripts = _module  # type: ignore[attr-defined]  # as an import does
-    _found.loader.exec_module(_module)
-
-from .scripts.errors import InputError, input_error  # type: ignore[import-not-found]  # noqa: E402
-from .scripts.options import check_texts  # type: ignore[import-not-found]  # noqa: E402
 
 logging.getLogger("drift").addHandler(logging.NullHandler())  # a library prints nothing unless its user asks for it
 
@@ -68,14 +54,15 @@ def _here(config: Any) -> Any:
     return config
 
 
-def _config(config: str | None, **given: Any) -> ConfigParser:
-    """configs/inference.yaml, a config stacked on it, and the options."""
+def _config(config: str | None, ckpt_path: str | None, **given: Any) -> ConfigParser:
+    """configs/inference.yaml, a config stacked on it, weights and options."""
     from monai.bundle import ConfigParser  # here: it takes seconds
 
     if config is not None and not Path(config).is_file():
         raise InputError(f"config is {config}, which is not there: expected a file, YAML or JSON. Check the path.")
     files = [str(BUNDLE / "configs" / "inference.yaml"), *([] if config is None else [config])]
     sys.path += {str(Path(path).absolute().parent) for path in files[1:]} - {*sys.path}  # for its modules
+    given |= {} if ckpt_path is None else {"ckpt_path": ckpt_path}
     check_texts(given)
     parser = ConfigParser(_here(ConfigParser.load_config_files(files)))
     parser.read_meta(str(BUNDLE / "configs" / "metadata.json"))
@@ -86,27 +73,22 @@ def _config(config: str | None, **given: Any) -> ConfigParser:
 @lru_cache(maxsize=2)  # networks stay loaded between calls
 def _network(config: str | None, ckpt_path: str | None, stamps: tuple[float, ...]) -> tuple[Any, Any]:
     """The network on its device. Files that were replaced under one name have other `stamps`."""
-    parser = _config(config, **({} if ckpt_path is None else {"ckpt_path": ckpt_path}))
+    parser = _config(config, ckpt_path)
     return parser.get_parsed_content("network"), parser.get_parsed_content("device")
 
 
-def _measured(scan: Any, thin: float | None, longest_part: bool) -> Any:
-    """A source for the deployed preprocessing: a path, a DICOM series, or a volume with its affine."""
-    import torch
-    from monai.data import MetaTensor
-
-    from .scripts.files import VOLUMES  # type: ignore[import-not-found]
+def _source(scan: Any, thin: float | None, longest_part: bool) -> Any:
+    """A source for the deployed preprocessing: a path, a DICOM series, or an image in memory."""
+    from .scripts.files import VOLUMES, ends_as  # type: ignore[import-not-found]
     from .scripts.inputs.dicom.select import only_series  # type: ignore[import-not-found]
-    from .scripts.inputs.readers import ScanReader  # type: ignore[import-not-found]
 
     if isinstance(scan, tuple) and len(scan) == 2:
         array, affine = (np.asarray(one) for one in scan)
         if affine.shape != (4, 4):
             raise InputError(f"affine has shape {affine.shape}: expected (4, 4), voxel -> mm. Give (array, affine).")
-        scan = SpatialImage(array, affine)
+        return SpatialImage(array, affine)
     if isinstance(scan, SpatialImage):
-        voxels, meta = ScanReader().get_data((scan.get_filename() or "the scan", scan))
-        return MetaTensor(torch.from_numpy(voxels)[None], affine=torch.from_numpy(meta.pop("affine")), meta=meta)
+        return scan
     if not isinstance(scan, str | os.PathLike):
         raise InputError(
             f"scan is a {type(scan).__name__}: expected a path, a nibabel image, or (array, affine). Give one of them."
@@ -116,7 +98,7 @@ def _measured(scan: Any, thin: float | None, longest_part: bool) -> Any:
         raise InputError("scan is empty: expected a path. Give a scan, or a folder with one DICOM series.")
     if not path.exists():
         raise InputError(f"{path} is not there: expected a scan, or a folder with one DICOM series. Check the path.")
-    if path.is_file() and path.name.lower().endswith(VOLUMES):
+    if path.is_file() and ends_as(path, VOLUMES):
         return str(path)
     return only_series(path, thin, longest_part)
 
@@ -194,14 +176,14 @@ def _rebuild(scan: Any, guide: Any, options: Mapping[str, Any], config: str | No
 
     stamps = (Path(file).stat().st_mtime for file in (config, ckpt_path) if file is not None and Path(file).is_file())
     network, device = _network(config, ckpt_path, tuple(stamps))
-    parser = _config(config, **options, **({} if ckpt_path is None else {"ckpt_path": ckpt_path}))
+    parser = _config(config, ckpt_path, **options)
     parser.update({"network": network, "device": device})
-    card, missing_slices = map(parser.get_parsed_content, ("card", "missing_slices"))
+    thin, missing_slices = map(parser.get_parsed_content, ("selection::thin", "missing_slices"))
     longest_part = takes_longest_part(missing_slices)
-    image = _measured(scan, max(card.target_range), longest_part)
+    source = _source(scan, thin, longest_part)
     rebuilder = parser.get_parsed_content("rebuilder")
-    measured = rebuilder.measure(image)
-    placed = None if guide is None else rebuilder.guide(_measured(guide, None, longest_part), measured)
+    measured = rebuilder.measure(source)
+    placed = None if guide is None else rebuilder.guide(_source(guide, None, longest_part), measured)
     rebuilt = rebuilder(measured, placed)
     header = rebuilt.measured.meta.get("header", {})
     written = nifti_image(rebuilt.volume, header)

@@ -154,22 +154,20 @@ def check_texts(options: Mapping[str, Any]) -> None:
                 raise InputError(f"--{name} {text} begins with {text[0]}, which MONAI would evaluate. {remedy}")
 
 
-def check_options(argv: Sequence[str] | None = None) -> None:
-    """Checks what was typed, if the program is `python -m monai.bundle run`.
+def check_options(typed: Sequence[str] | None = None) -> None:
+    """Checks options of `python -m monai.bundle run`; None for those of this process, if that is its command.
 
     It stands in the configs' `initialize`. Before, MONAI evaluates `bundle_root` alone, and looks up values that begin
     with `%`.
-
-    Args:
-        argv: the program and its arguments. None for those of this process.
     """
-    program, *typed = sys.argv if argv is None else argv
-    if Path(program).parts[-3:] != PROGRAM or typed[:1] != ["run"]:
-        return
+    if typed is None:
+        if Path(sys.argv[0]).parts[-3:] != PROGRAM or sys.argv[1:2] != ["run"]:
+            return
+        typed = sys.argv[2:]
     from monai.bundle import ConfigParser  # here: it takes seconds, which drift-mri --help need not
     from monai.utils import ensure_tuple
 
-    values = _values(typed[1:])
+    values = _values(typed)
     values = {**ConfigParser.load_config_files(values.get("args_file", {})), **values}
     sys.path += [str(Path(path).absolute().parent) for path in ensure_tuple(values["config_file"])]  # for their modules
     config = _config(values)
@@ -297,11 +295,9 @@ def _missing(module: str) -> str | None:
     """The package that a module of the bundle imports and that is not installed."""
     try:
         import_module(module)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         package = str(error.name).split(".")[0]
-        return None if package == "scripts" else package
-    except ImportError:
-        return None
+        return package if isinstance(error, ModuleNotFoundError) and package != "scripts" else None
     return None
 
 

@@ -18,7 +18,7 @@ TRAIN = ("--config_file", f"['{ROOT}/configs/train.yaml', '{ROOT}/configs/models
 
 
 def check(*typed, config=CONFIG):
-    check_options([PROGRAM, "run", *config, *typed])
+    check_options([*config, *typed])
 
 
 def refusal(*typed, config=CONFIG):
@@ -196,8 +196,15 @@ def test_an_empty_path_is_refused(typed):
 @pytest.mark.parametrize(
     "argv", [["pytest", "--x"], [PROGRAM, "verify_metadata", "--x"], ["bundle/pack.py", "run", "--x"]]
 )
-def test_other_programs_are_not_looked_at(argv):
-    check_options(argv)
+def test_other_programs_are_not_looked_at(argv, monkeypatch):
+    monkeypatch.setattr(sys, "argv", argv)
+    check_options()
+
+
+def test_the_options_of_the_program_itself_are_looked_at(monkeypatch):
+    monkeypatch.setattr(sys, "argv", [PROGRAM, "run", *CONFIG, "--zzzz", "1"])
+    with pytest.raises(InputError, match="--zzzz is no option"):
+        check_options()
 
 
 COMMANDS = [

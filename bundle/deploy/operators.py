@@ -37,7 +37,7 @@ def noted(failures: list[str], name: str) -> Iterator[None]:
 
 
 def thick_series(folder: Path, thin: float) -> list[dicom.Series]:
-    """The thick 2-D MR series of a folder, see `dicom.find_series`; those that are skipped are logged."""
+    """The thick 2-D MR series of a folder; those that are skipped are logged."""
     found = dicom.find_series(folder, thin)
     for series in found:
         if series.skipped:
@@ -97,7 +97,7 @@ class Rebuilding(Operator):
 
 
 class Writing(Operator):
-    """Writes a derived MR series, in a folder of its name, see `write_series`."""
+    """Writes a derived MR series, in a folder of its name."""
 
     def __init__(self, fragment: Fragment, failures: list[str], folder: Path, version: str, key: str):
         self.folder, self.version, self.key, self.failures = folder, version, key, failures

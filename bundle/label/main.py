@@ -76,7 +76,6 @@ class Rebuild(InferTask):
         """
         from scripts.errors import InputError
         from scripts.inputs.scans import guide_named, scans
-        from scripts.inputs.selection import Selection
         from scripts.stack.acquisition import Acquisition
 
         start = time.perf_counter()
@@ -84,10 +83,10 @@ class Rebuild(InferTask):
         if ending not in ENDINGS:
             raise InputError(f"result_extension is {ending!r}: expected {', '.join(ENDINGS)}.")
         config = self._config_with({**bundle_options(request), **self.loaded})
-        card, rebuilder = map(config.get_parsed_content, ("card", "rebuilder"))
+        selection, rebuilder = map(config.get_parsed_content, ("selection", "rebuilder"))
         if not request["image"]:
             raise InputError("the studies have no image of that name. GET /datastore/?output=all lists them.")
-        found = scans(request["image"], "", Selection(max(card.target_range)))
+        found = scans(request["image"], "", selection)
         if len(found) != 1:
             raise InputError(f"{request['image']} holds {len(found)} scans: expected one. Send them one by one.")
         measured, guide = rebuilder.measure(found[0].source), request.get("guide")

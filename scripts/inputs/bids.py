@@ -165,7 +165,7 @@ def sidecar(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def scanner(path: str | os.PathLike) -> dict[str, Any]:
-    """Fields of a scan's sidecars that hold for the rebuilt scan too, see `SCANNER`."""
+    """The fields of `SCANNER` in a scan's sidecars: they hold for the rebuilt scan too."""
     found = {name: sidecar_value(path, name)[0] for name in SCANNER}
     return {name: value for name, value in found.items() if value is not None}
 

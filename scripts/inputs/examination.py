@@ -61,7 +61,7 @@ class Protocol:
     Attributes:
         head: patient and study of DICOM; folder, and what the name says before its contrast.
         frame: of reference; empty outside of DICOM.
-        words: of name or series description, see `contrast_of`.
+        words: `contrast_of` the name or the series description.
         weighting: one of `WEIGHTINGS`; empty where nothing says it.
         agent: whether a contrast agent was given; None where nothing says so.
         times: `(3,)`, echo, inversion and repetition time in ms; NaN where they are missing.
@@ -133,9 +133,8 @@ def _before_contrast(name: str) -> str:
     """
     kept: list[str] = []
     for word in re.split(r"[_\s]+", name.lower()):
-        if re.match("(acq|ce|run|rec|part|echo|inv)-", word) or ORIENTATION.fullmatch(word):
-            break
-        if any(re.search(one, word) for one in WEIGHTINGS.values()):
+        contrast = any(re.search(one, word) for one in WEIGHTINGS.values())
+        if contrast or ORIENTATION.fullmatch(word) or re.match("(acq|ce|run|rec|part|echo|inv)-", word):
             break
         kept.append(word)
     return "_".join(kept)

@@ -40,8 +40,10 @@ class ScanReader(ImageReader):
         return all(isinstance(one, dicom.Series) or ends_as(str(one), VOLUMES) for one in ensure_tuple(filename))
 
     def read(self, data: Any, **kwargs: Any) -> tuple[str, Any]:
-        """Opens a path or a `dicom.Series`: its name and its image, nibabel's or a `dicom.Volume`."""
+        """Name and image, nibabel's or a `dicom.Volume`, of a path, a `dicom.Series` or an image in memory."""
         (source,) = ensure_tuple(data)
+        if isinstance(source, SpatialImage):
+            return source.get_filename() or "the scan", _on_a_grid(source)
         if isinstance(source, dicom.Series):
             return source.name, dicom.read_series(source)
         path = Path(source)
@@ -59,16 +61,14 @@ class ScanReader(ImageReader):
         - `series`, of DICOM: its description and date.
         """
         name, image = img
-        image = _on_a_grid(image)
         meta: dict[str, Any] = {"filename_or_obj": name, "affine": image.affine, "original_channel_dim": "no_channel"}
-        facts: dict[str, Any] = {}
-        source, warning = "", None
+        facts, source = dict[str, Any](), ""
         if isinstance(image, dicom.Volume):
             array, warning = image.array, image.note
             facts, source = {"slice_axis": 2, "slice_thickness": image.slice_thickness}, "the DICOM header"
             meta["series"] = {"series": image.description, "date": image.date}
         else:
-            array, warning = _voxels(name, image), getattr(image, "extra", {}).get("warning")
+            array, warning = _voxels(name, image), image.extra.get("warning")
         if isinstance(image, nib.Nifti1Pair):
             facts, source = {"slice_axis": image.header.get_dim_info()[2]}, "the NIfTI header (dim_info)"
             meta["header"] = _header(image)

@@ -10,6 +10,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import torch
+from monai.transforms.utils import generate_spatial_bounding_box
 
 from ..errors import InputError
 from ..files import whole_file
@@ -22,9 +23,9 @@ THICKNESS = 5.0  # mm, of its slices, which have no gaps
 
 
 def built_in_sample(output_dir: str | os.PathLike) -> Scan:
-    """Real anatomy that needs no download: the 1 mm ICBM152 T1 template in nilearn's wheel, as an axial thick scan.
+    """The 1 mm ICBM152 T1 template in nilearn's wheel, written as an axial thick scan, with its truth and a sidecar.
 
-    It is written, with its truth and a sidecar. Fonov et al., NeuroImage 54:313-327 (2011).
+    Fonov et al., NeuroImage 54:313-327 (2011).
     """
     missing = [name for name in ("nilearn", "matplotlib") if find_spec(name) is None]  # the latter for its picture
     if missing:
@@ -35,8 +36,7 @@ def built_in_sample(output_dir: str | os.PathLike) -> Scan:
 
     template = load_mni152_template(resolution=1)
     data = np.asarray(template.dataobj, dtype=np.float32)
-    inside = np.argwhere(data > 0)
-    low, high = np.maximum(inside.min(0) - 2, 0), np.minimum(inside.max(0) + 3, data.shape)
+    low, high = generate_spatial_bounding_box(data[None], margin=2, allow_smaller=True)
     high[2] -= (high[2] - low[2]) % int(THICKNESS)  # whole thick slices, so that truth and result share one grid
     truth = template.slicer[tuple(slice(a, b) for a, b in zip(low, high))]
     sharp = np.asarray(truth.dataobj, dtype=np.float32)

@@ -257,15 +257,14 @@ def scans(
             - a BIDS dataset, of which the anatomical scans are taken;
             - a list of these and of DICOM files;
             - null for the built-in sample, which is written to `output_dir` first.
-        output_dir: where results will go.
         selection: which of them are wanted; it remembers what is skipped.
         missing_slices: `"refuse"`, by which a DICOM series that lacks slices fails when it is read; or `"longest"`, by
             which its longest unbroken part is taken.
         dry_run: unless it is false, nothing may be written, the sample neither.
-        together: stacks of one head and contrast are one scan, see `examination.grouped`.
+        together: stacks of one head and contrast are one scan.
         reference: which of them gives grid, place and units; null for the first.
         guide: a scan of another contrast of the same head, which guides all of them; `"auto"` for the best one that was
-            found beside each, see `examination.guided`; null for none.
+            found beside each; null for none.
     """
     folder, longest_part = Path(output_dir), takes_longest_part(missing_slices)
     together = flag("together", together)

@@ -46,32 +46,33 @@ class LoadScand(MapTransform):
                 array, meta = reader.get_data(reader.read(result[key]))
                 affine = torch.from_numpy(meta.pop("affine"))
                 result[key] = MetaTensor(torch.from_numpy(array)[None], affine=affine, meta=meta)
-            result[key] = _without_nan(result[key])
-            self._check(result[key])
+            name = str(result[key].meta.get("filename_or_obj", "the scan"))
+            result[key] = _without_nan(result[key], name)
+            _check(result[key], name)
         return result
 
-    def _check(self, volume: MetaTensor) -> None:
-        name = str(volume.meta.get("filename_or_obj", "the scan"))
-        check_finite(volume, name)
-        affine = np.asarray(volume.affine)
-        if not np.isfinite(affine).all():
-            raise InputError(f"{name} has NaN or infinity in its affine: expected numbers. Mend its header.")
-        spacing = grid.voxel_spacing(affine)
-        if not ((spacing > 0) & (spacing <= grid.MAX_SPACING)).all():
-            edges = ", ".join(f"{edge:.4g}" for edge in spacing)
-            raise InputError(
-                f"{name} has voxel edges of {edges} mm: expected positive lengths of at most {grid.MAX_SPACING} mm. "
-                "Mend its header."
-            )
-        shear = grid.shear_angle(affine)
-        if shear > grid.MAX_SHEAR:
-            raise InputError(
-                f"{name}: affine is sheared, {shear:.2f} degrees off orthogonal, at most {grid.MAX_SHEAR} is "
-                "supported. Resample to an orthogonal grid first."
-            )
+
+def _check(volume: MetaTensor, name: str) -> None:
+    check_finite(volume, name)
+    affine = np.asarray(volume.affine)
+    if not np.isfinite(affine).all():
+        raise InputError(f"{name} has NaN or infinity in its affine: expected numbers. Mend its header.")
+    spacing = grid.voxel_spacing(affine)
+    if not ((spacing > 0) & (spacing <= grid.MAX_SPACING)).all():
+        edges = ", ".join(f"{edge:.4g}" for edge in spacing)
+        raise InputError(
+            f"{name} has voxel edges of {edges} mm: expected positive lengths of at most {grid.MAX_SPACING} mm. Mend "
+            "its header."
+        )
+    shear = grid.shear_angle(affine)
+    if shear > grid.MAX_SHEAR:
+        raise InputError(
+            f"{name}: affine is sheared, {shear:.2f} degrees off orthogonal, at most {grid.MAX_SHEAR} is supported. "
+            "Resample to an orthogonal grid first."
+        )
 
 
-def _without_nan(volume: MetaTensor) -> MetaTensor:
+def _without_nan(volume: MetaTensor, name: str) -> MetaTensor:
     """A `(1, X, Y, Z)` volume whose background is no signal where it was NaN, as programs write it; a line says so.
 
     The background reaches the border of the field of view; few voxels of NaN elsewhere are no signal, either. More NaN
@@ -80,14 +81,10 @@ def _without_nan(volume: MetaTensor) -> MetaTensor:
     nan = torch.isnan(volume.as_tensor()[0])
     if not nan.any() or nan.all():
         return volume
-    parts, _ = ndimage.label(nan.cpu().numpy())
-    border = np.ones(parts.shape, dtype=bool)
-    border[tuple(slice(1, -1) for _ in parts.shape)] = False
-    outside = torch.from_numpy(np.isin(parts, np.setdiff1d(parts[border], 0))).to(nan.device)
-    if (nan & ~outside).sum() > POCKETS * outside.sum():
+    head = torch.from_numpy(ndimage.binary_fill_holes(~nan.cpu().numpy())).to(nan.device)
+    if (nan & head).sum() > POCKETS * (~head).sum():
         return volume
     floor = intensity_range(volume.as_tensor()[0][~nan]).low
-    name = str(volume.meta.get("filename_or_obj", "the scan"))
     logger.info(f"{name}: {int(nan.sum())} NaN voxels of the background become {floor:g}, no signal.")
     meta = grid.meta_without_affine(volume)
     return MetaTensor(volume.as_tensor().where(~nan, floor), affine=volume.affine, meta=meta)
@@ -114,7 +111,6 @@ class SettleAcquisitiond(MapTransform):
         slice_thickness: in mm; null for that of the DICOM header or the BIDS sidecar, else the slice spacing.
         target_thickness: in mm; null for the finer in-plane spacing, within the trained range.
         slice_axis: array axis, 0 to 2; null for the one that the header names, else that of the largest spacing.
-        profile: of the slices, see `profile.slice_profile`.
         isotropic: resamples the pixels to the target, so that the result has cubes for voxels.
     """
 
@@ -147,19 +143,19 @@ class SettleAcquisitiond(MapTransform):
         result = dict(data)
         for key in self.key_iterator(result):
             volume = result[key]
-            acquisition = self._settle(volume)
+            name = str(volume.meta.get("filename_or_obj", "the scan"))
+            acquisition = self._settle(volume, name)
             if self.isotropic:
-                result[key] = self._cubes(volume, acquisition)
+                result[key] = _cubes(volume, acquisition)
                 edges = np.delete(grid.voxel_spacing(volume.affine), acquisition.slice_axis)
                 if np.abs(edges / acquisition.target_spacing - 1).max() > ROUNDING - 1:
                     source = f"resampled from {edges[0]:.4g} x {edges[1]:.4g} mm by the option isotropic"
                     acquisition = replace(acquisition, sources={**acquisition.sources, "pixels": source})
-            self._log(volume, result[key], acquisition)
+            _log(printable(name), volume, result[key], acquisition)
             acquisition.attach(result[key])
         return result
 
-    def _settle(self, volume: MetaTensor) -> Acquisition:
-        name = str(volume.meta.get("filename_or_obj", "the scan"))
+    def _settle(self, volume: MetaTensor, name: str) -> Acquisition:
         acquisition = settle(
             volume.affine,
             tuple(volume.shape[1:]),
@@ -197,34 +193,32 @@ class SettleAcquisitiond(MapTransform):
                     raise
         return stated
 
-    @staticmethod
-    def _cubes(volume: MetaTensor, acquisition: Acquisition) -> MetaTensor:
-        array, affine = volume.as_tensor(), volume.affine.numpy()
-        target = acquisition.target_spacing
-        for axis in (a for a in range(3) if a != acquisition.slice_axis):
-            fine = resample(array, axis, float(grid.voxel_spacing(affine)[axis]), target)
-            affine = grid.fine_affine(affine, axis, array.shape[1 + axis], fine.shape[1 + axis], target)
-            array = fine
-        if volume.min() >= 0:
-            array = array.clamp(min=volume.min().item())  # splines undershoot
-        return MetaTensor(array, affine=torch.from_numpy(affine), meta=grid.meta_without_affine(volume))
 
-    @staticmethod
-    def _log(scan: MetaTensor, volume: MetaTensor, acquisition: Acquisition) -> None:
-        name, a = printable(str(scan.meta.get("filename_or_obj", "the scan"))), acquisition
-        for warning in a.warnings:
-            logger.warning(f"{name}: {warning}")
-        if a.at_target:
-            what = "copied" if torch.allclose(scan.affine, volume.affine) else "resampled in plane"
-            logger.info(f"{name}: slices of {a.slice_spacing:.3g} mm are at the target already; the scan is {what}.")
-            return
-        edges = grid.voxel_spacing(volume.affine)
-        edges[a.slice_axis] = a.target_spacing
-        cubes = edges.max() <= ROUNDING * edges.min()
-        logger.info(
-            f"{name}: {grid.plane_name(scan.affine, a.slice_axis)} slices along axis {a.slice_axis} "
-            f"({a.sources['slice_axis']}), {a.slice_spacing:.3g} mm apart; "
-            f"thickness {a.slice_thickness:.3g} mm ({a.sources['slice_thickness']}); result voxels "
-            + " x ".join(f"{edge:.3g}" for edge in edges)
-            + (" mm" if cubes else " mm (--isotropic makes cubes of them)")
-        )
+def _cubes(volume: MetaTensor, acquisition: Acquisition) -> MetaTensor:
+    array, affine = volume.as_tensor(), volume.affine.numpy()
+    target = acquisition.target_spacing
+    for axis in (a for a in range(3) if a != acquisition.slice_axis):
+        fine = resample(array, axis, float(grid.voxel_spacing(affine)[axis]), target)
+        affine = grid.fine_affine(affine, axis, array.shape[1 + axis], fine.shape[1 + axis], target)
+        array = fine
+    if volume.min() >= 0:
+        array = array.clamp(min=volume.min().item())  # splines undershoot
+    return MetaTensor(array, affine=torch.from_numpy(affine), meta=grid.meta_without_affine(volume))
+
+
+def _log(name: str, scan: MetaTensor, volume: MetaTensor, a: Acquisition) -> None:
+    for warning in a.warnings:
+        logger.warning(f"{name}: {warning}")
+    if a.at_target:
+        what = "copied" if torch.allclose(scan.affine, volume.affine) else "resampled in plane"
+        logger.info(f"{name}: slices of {a.slice_spacing:.3g} mm are at the target already; the scan is {what}.")
+        return
+    edges = grid.voxel_spacing(volume.affine)
+    edges[a.slice_axis] = a.target_spacing
+    cubes = "" if edges.max() <= ROUNDING * edges.min() else " (--isotropic makes cubes of them)"
+    logger.info(
+        f"{name}: {grid.plane_name(scan.affine, a.slice_axis)} slices along axis {a.slice_axis} "
+        f"({a.sources['slice_axis']}), {a.slice_spacing:.3g} mm apart; "
+        f"thickness {a.slice_thickness:.3g} mm ({a.sources['slice_thickness']}); "
+        f"result voxels {' x '.join(f'{edge:.3g}' for edge in edges)} mm{cubes}"
+    )

@@ -65,7 +65,7 @@ def _kept_log(folder: Path, version: str) -> Iterator[None]:
 
 def failure(outcomes: Sequence[str], verb: str) -> str:
     """Why a run, or its dry run, does not end with exit code 0: a scan failed, or all were skipped; empty otherwise."""
-    failed, skipped = (sum(one in words for one in outcomes) for words in (("failed", "fail"), ("skipped", "skip")))
+    failed, skipped = (sum(word in one for one in outcomes) for word in ("fail", "skip"))
     if skipped == len(outcomes) > 0:
         return f"No scan came as DICOM: {skipped} of {skipped} are skipped. Set --output_format auto for both kinds."
     return f"{failed} of {len(outcomes)} scans {verb}." if failed else ""
@@ -132,7 +132,6 @@ def rebuild_scans(
     A scan that another run is at is passed over. Its turn comes again at the end; there the other run is waited for.
 
     Args:
-        skipped, allow_failures: as in `keep_summary`.
         jobs: how many of this command run at once (`processes.started_again`).
     """
     if type(jobs) is not int or jobs < 1:

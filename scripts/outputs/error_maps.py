@@ -68,16 +68,15 @@ def describe_error_map(rebuilt: Rebuilt, width: MetaTensor, maps: ErrorMaps) -> 
 
 def read_error_map(stem: Path, record: Mapping[str, Any]) -> MetaTensor | None:
     """The `(X, Y, Z)` error map of the result `stem` whose record this is; None where it has none that is unharmed."""
-    path = error_stem(stem)
-    path = path if path.name in record["Results"] else beside(path, ".nii.gz")
-    return read(path) if path.name in record["Results"] else None
+    paths = (error_stem(stem), beside(error_stem(stem), ".nii.gz"))  # a DICOM series, or NIfTI
+    return next((read(path) for path in paths if path.name in record["Results"]), None)
 
 
 def clear_error_map(stem: Path) -> None:
     """Removes the error map of an earlier result, with its table; a folder of other files stays."""
-    for ending in (".nii.gz", ".json", REGIONS):
-        beside(error_stem(stem), ending).unlink(missing_ok=True)
     series = error_stem(stem)
+    for ending in (".nii.gz", ".json", REGIONS):
+        beside(series, ending).unlink(missing_ok=True)
     if series.is_dir():
         check_series_folder(series)
         shutil.rmtree(series)
@@ -114,7 +113,6 @@ def write_regions(path: Path, result: MetaTensor, width: MetaTensor, maps: Error
 
     Args:
         result, width: `(X, Y, Z)`, the volume with its affine, and its error map.
-        maps: how the error map was made.
         thickness: of the slices, in mm.
     """
     calibration: Any = maps.calibration

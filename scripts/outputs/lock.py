@@ -18,11 +18,9 @@ def alone(path: Path, wait: bool = True) -> Iterator[None]:
         wait: for another process that has it; else there is a `filelock.Timeout`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path.with_name(f".{path.name}.lock"))
-    lock.acquire(blocking=wait)
-    try:
-        yield
-    finally:
-        with suppress(PermissionError):  # Windows keeps a file that is open; there the release removes it
-            Path(lock.lock_file).unlink(missing_ok=True)  # before the release: whoever waits sees it, and makes another
-        lock.release()
+    with FileLock(path.with_name(f".{path.name}.lock"), blocking=wait) as lock:
+        try:
+            yield
+        finally:
+            with suppress(PermissionError):  # Windows keeps a file that is open; there the release removes it
+                Path(lock.lock_file).unlink(missing_ok=True)  # before it: whoever waits sees it, and makes another

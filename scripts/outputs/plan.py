@@ -155,7 +155,6 @@ def list_scans(
     Args:
         dry_run: true for a table, "json" for a list of objects. If false, nothing happens. The table leaves out what is
             skipped, which `scans.scans` logs.
-        skipped, allow_failures: as in `cohort.keep_summary`.
     """
     as_json = dry_run == "json"
     if not (as_json or flag("dry_run", dry_run)):
@@ -176,5 +175,5 @@ def list_scans(
         total = duration(sum(row.get("seconds") or 0.0 for row in rows))
         summary = f"{count}, about {total} in all; the times are estimates. Nothing was written.\n"
         sys.stdout.write(_table(rows) + summary)
-    why = failure([row["what"].removeprefix("will ") for row in rows], "will fail")
+    why = failure([row["what"] for row in rows], "will fail")
     raise SystemExit(why if why and not flag("allow_failures", allow_failures) else 0)

@@ -37,7 +37,6 @@ from ..inputs import bids, dicom
 from ..inputs.scan import Scan
 from ..method.weights import read_card
 from ..pages.index import glance
-from ..rebuild.rebuilder import Rebuilder
 from ..rebuild.rebuilt import Rebuilt
 from ..stack.acquisition import Acquisition
 from ..stack.grid import plane_name
@@ -141,21 +140,6 @@ def _guide(scan: Scan, rebuilt: Rebuilt) -> dict[str, Any]:
     }
 
 
-def finish(
-    record: Mapping[str, Any], path: Path, made: Mapping[str, Any], version: str, rebuilder: Rebuilder
-) -> dict[str, Any]:
-    """A record of `describe` with what is known once the result is written, at `path`."""
-    return {
-        **record,
-        "Facts": {**record["Facts"], **_rounding(path)},
-        **made,
-        "Version": version,
-        "Device": str(rebuilder.device),
-        "Bfloat16": rebuilder.inferer.bfloat16,
-        "Results": {path.name: state(path)},
-    }
-
-
 def made_with(parser: ConfigParser, weights: str, version: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """All that makes results, on whatever machine: the config, the weights' file, the bundle's version.
 
@@ -172,13 +156,13 @@ def made_with(parser: ConfigParser, weights: str, version: str, settings: Mappin
     }
 
 
-def _rounding(path: Path) -> dict[str, tuple[str, str]]:
+def rounding(path: Path) -> dict[str, tuple[str, str]]:
     """The fact that a result of integers is rounded; no fact of other results."""
     image: Any = None if path.is_dir() else nib.load(path)
     if image is None or image.get_data_dtype().kind == "f":
         return {}
-    step = float(image.dataobj.slope)
-    return {"voxels": (str(image.get_data_dtype()), f"the option dtype; intensities are right to {step / 2:.3g}")}
+    half = float(image.dataobj.slope) / 2
+    return {"voxels": (str(image.get_data_dtype()), f"the option dtype; intensities are right to {half:.3g}")}
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

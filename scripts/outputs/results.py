@@ -15,19 +15,18 @@ DTYPES = ("float32", "int16")  # of NIfTI voxels
 
 
 def nifti_image(result: MetaTensor, header: Mapping[str, Any], dtype: str = "float32") -> nib.Nifti1Image:
-    """A rebuilt volume `(X, Y, Z)` as nibabel holds it.
+    """A rebuilt volume `(X, Y, Z)` with its affine, as nibabel holds it.
 
     Args:
-        result: with its affine.
-        header: fields of the scan's own header that hold for the result as well, see `readers`; empty if it has none.
+        header: fields of the scan's own header that hold for the result as well; empty if it has none.
         dtype: of the voxels, one of `DTYPES`; integers are scaled, and right to half a step.
     """
     image = nib.Nifti1Image(np.asarray(result.as_tensor(), dtype=np.float32), np.asarray(result.affine))
     image.set_data_dtype(dtype)
     sform, qform = (int(header.get(name, 0)) for name in ("sform_code", "qform_code"))
-    default = sform or qform or int(image.header["sform_code"])
-    image.set_sform(image.affine, sform or default)
-    image.set_qform(image.affine, qform or default)
+    sform = sform or qform or int(image.header["sform_code"])
+    image.set_sform(image.affine, sform)
+    image.set_qform(image.affine, qform or sform)
     for name in ("dim_info", "xyzt_units"):
         image.header[name] = header.get(name, 0)
     length, duration = image.header.get_xyzt_units()

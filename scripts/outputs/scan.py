@@ -41,7 +41,7 @@ from .error_maps import (
     write_regions,
 )
 from .lock import alone
-from .record import beside, check_place, complete, describe, finish, kept, made_with, other_source, state, write_json
+from .record import beside, check_place, complete, describe, kept, made_with, other_source, rounding, state, write_json
 from .stacks import StackFacts, make_together
 from .summary import read_rows
 
@@ -199,7 +199,15 @@ def _rebuild(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder, out
     if scan.guide is not None and any(guides):
         others.append(scan.guide)
     path = _write(scan, stem, rebuilt.volume, rebuilt.measured.meta.get("header", {}), output, made, others=others)
-    record = finish(describe(scan, rebuilt, facts, warnings), path, made, output.version, rebuilder)
+    record = describe(scan, rebuilt, facts, warnings)
+    record["Facts"] |= rounding(path)
+    record |= {
+        **made,
+        "Version": output.version,
+        "Device": str(rebuilder.device),
+        "Bfloat16": rebuilder.inferer.bfloat16,
+        "Results": {path.name: state(path)},
+    }
     if rebuilt.error_map is not None:
         _add_error_map(record, scan, rebuilt, rebuilt.error_map, rebuilder.error_maps, output)
     elif rebuilder.error_maps.wanted:

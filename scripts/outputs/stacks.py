@@ -31,9 +31,9 @@ class StackFacts:
         motion: `(4, 4)`, from the result's world to the stack's, in mm, RAS+.
         degrees, millimetres: how far it turned the head and moved its middle.
         gain: the smallest and largest factor to the reference's units.
-        likeness, relation: of its shape and of its intensities to the reference's, see `Part`.
+        likeness, relation: of its shape and of its intensities to the reference's.
         agreement: of the result with its slices; None for a stack that was left out.
-        disputes: see `stacks.Dispute`: place, volume and difference.
+        disputes: place, volume and difference of each.
     """
 
     name: str

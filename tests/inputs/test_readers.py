@@ -136,7 +136,7 @@ def test_an_sform_that_is_no_grid_gives_way_to_a_good_qform(code, tmp_path):
     np.testing.assert_allclose(meta["affine"], affine, atol=1e-4)
     assert "the qform is used" in meta["warning"] and meta["header"]["sform_code"] == 0
     assert meta["header"]["qform_code"] == (code or 2), "a result keeps its place"
-    in_memory = ScanReader().get_data(("memory", nib.Nifti1Image.from_bytes(bytes(content))))[1]
+    in_memory = read(nib.Nifti1Image.from_bytes(bytes(content)))[1]
     np.testing.assert_allclose(in_memory["affine"], affine, atol=1e-4)
 
 

@@ -32,7 +32,6 @@ class Volume:
         array: `(X, Y, Z)` float32: columns, rows and slices, in the units of the rescaled images.
         affine: `(4, 4)`, voxel -> mm, RAS.
         slice_thickness: (0018,0050) in mm, None where it is missing.
-        slice_spacing: in mm, between slice centres, by their positions.
         description, date: `SeriesDescription`, and `StudyDate` as `YYYYMMDD`; empty where they are missing.
         note: of the series.
     """
@@ -40,7 +39,6 @@ class Volume:
     array: np.ndarray
     affine: np.ndarray
     slice_thickness: float | None
-    slice_spacing: float
     description: str
     date: str
     note: str
@@ -89,7 +87,6 @@ def read_series(series: Series) -> Volume:
         array=_without_padding(series.name, np.stack([images[frame][1].T for frame in frames], axis=-1)),
         affine=affine,
         slice_thickness=float(np.median(thickness)) if thickness else None,
-        slice_spacing=spacing,
         description=str(value(headers[0], "SeriesDescription", "")),
         date=str(value(headers[0], "StudyDate", "")),
         note=series.note,

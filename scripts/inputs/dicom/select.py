@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +15,11 @@ from pydicom.tag import Tag
 from tqdm import tqdm
 
 from ...errors import InputError, few
-from ...files import walk
+from ...files import ends_as, walk
 from ...stack import grid
 from ...stack.acquisition import ALREADY_THIN, is_thin
 from . import policies
-from .headers import CONTRAST, DISTINCTIVE, Frame, classic_headers, is_dicom, quiet, read_dataset, reason
+from .headers import CONTRAST, DISTINCTIVE, GZIP, Frame, classic_headers, is_dicom, quiet, read_dataset, reason
 from .places import SAME_PLACE, gaps, places, spacing
 
 logger = logging.getLogger("drift")
@@ -72,7 +72,7 @@ def _files(source: str | os.PathLike | Sequence[str | os.PathLike]) -> list[Path
         mark = file.read(4)
     if mark == b"PK\x03\x04":
         raise InputError(f"{root} is a zip file. Unpack it and give the folder.")
-    if mark[:2] == b"\x1f\x8b" and not is_dicom(root):
+    if mark[:2] == GZIP and not is_dicom(root):
         raise InputError(f"{root} is gzipped, and no DICOM file. Unpack it and give the folder.")
     if root.name.upper() == "DICOMDIR":
         raise InputError(f"{root} is an index without images. Give the folder that it lies in.")
@@ -81,7 +81,7 @@ def _files(source: str | os.PathLike | Sequence[str | os.PathLike]) -> list[Path
 
 def _may_be_cut(path: Path) -> bool:
     """Whether a file without the mark of DICOM may be a broken one: it is named as one, or has no content."""
-    if path.name.lower().endswith(ENDINGS):
+    if ends_as(path, ENDINGS):
         return True
     if not path.is_file():
         return path.is_symlink() and not path.exists()
@@ -145,7 +145,7 @@ def find_series(
             name = frames[0].name + (f"-{part}" if len(stacks) > 1 else "")
             members, note = (members, "") if skipped or not longest_part else _unbroken(members)
             series.append(Series(name, tuple(frame.image for frame in members), skipped, part, note))
-    if archives := [path for path in strangers if path.name.lower().endswith(ARCHIVES)]:
+    if archives := [path for path in strangers if ends_as(path, ARCHIVES)]:
         logger.warning(f"{few(archives)}: no archive is looked into. Unpack it, if there are scans in it.")
     unread += [path for path in strangers if _may_be_cut(path)]
     for one in series:  # no geometry tells that an end slice is missing
@@ -160,7 +160,7 @@ def find_series(
 
 
 def only_series(path: Path, thin: float | None, longest_part: bool, remedy: str = "Give its own folder.") -> Series:
-    """The one series of a file or folder that is taken, see `find_series`."""
+    """The one series of a file or folder that `find_series` takes."""
     found = find_series(path if path.is_dir() else [path], thin, longest_part)
     taken = [one for one in found if not one.skipped]
     if len(taken) != 1:
@@ -190,20 +190,15 @@ def _stacks(frames: list[Frame], thin: float | None) -> Iterator[tuple[list[Fram
     normals = np.array([stack[0].normal for stack in stacks or parallel]).reshape(-1, 3)
     cosine = abs(normals @ normals.T).min(initial=1)
     if cosine < np.cos(np.pi / 4):  # more than 45 degrees apart
-        yield [frame for stack in parallel for frame in stack], f"{why}, as in a localizer"
+        yield list(chain(*parallel)), f"{why}, as in a localizer"
         return
     torn = [stack for stack in parallel if any(_torn(stack, other) for other in parallel if other is not stack)]
     strays = [stack for stack in parallel if len(stack) < least and stack not in torn]
-    for left, what in (
-        (
-            torn,
-            f", which make one stack but for turns of more than {grid.MAX_SHEAR} degrees or other pixels. Export the "
-            "series again",
-        ),
-        (strays, f", and fewer than {grid.MIN_SLICES} slices of each of these"),
-    ):
-        if left:
-            yield [frame for stack in left for frame in stack], why + what
+    if torn:
+        turned = f"turns of more than {grid.MAX_SHEAR} degrees or other pixels"
+        yield list(chain(*torn)), f"{why}, which make one stack but for {turned}. Export the series again"
+    if strays:
+        yield list(chain(*strays)), f"{why}, and fewer than {grid.MIN_SLICES} slices of each of these"
     for stack in (stack for stack in stacks if stack not in torn):
         volumes = _volumes(stack)
         if len(volumes) > MAX_VOLUMES:

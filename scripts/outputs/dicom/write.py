@@ -62,7 +62,6 @@ def write_series(
         array: `(X, Y, Z)`, slices last, in the units of the source.
         affine: `(4, 4)`, voxel -> mm, RAS.
         source: the series that was rebuilt; its files are still there.
-        version: of this software.
         key: of the result, a text that names its settings and weights.
         what: the voxels are, if not the scan rebuilt; such as "error bar: ...".
         others: further series that the volume was made of. Their images are sources as well.

@@ -48,7 +48,7 @@ def test_overlapping_slices_are_thick_and_stay_on_the_last_axis(tmp_path, voxels
     """Slices nearer to each other than the pixels, but thicker: the largest spacing is not that of the slices."""
     images = mr_slices(voxels, spacing=0.9, SliceThickness=1.8, PixelSpacing=[1.0, 1.0])
     volume = read_only(save(tmp_path, images))
-    assert (volume.slice_spacing, volume.slice_thickness) == (pytest.approx(0.9), 1.8)
+    assert (grid.voxel_spacing(volume.affine)[2], volume.slice_thickness) == (pytest.approx(0.9), 1.8)
     np.testing.assert_array_equal(volume.array, voxels)
     np.testing.assert_allclose(grid.voxel_spacing(volume.affine), [1, 1, 0.9], atol=1e-6)
 
@@ -79,7 +79,7 @@ def test_turns_of_less_than_a_tenth_of_a_degree_are_one_stack(tmp_path, voxels, 
     images = mr_slices(voxels, ImageOrientationPatient=turned(slices, 0.08, tilt))
     volume = read_only(save(tmp_path, images))
     np.testing.assert_array_equal(volume.array, voxels)
-    assert volume.slice_spacing == pytest.approx(4.8, abs=0.01)
+    assert grid.voxel_spacing(volume.affine)[2] == pytest.approx(4.8, abs=0.01)
 
 
 @pytest.mark.parametrize("slices", [{1, 3, 5}, {0}])
@@ -173,7 +173,7 @@ def test_two_echoes_half_a_slice_apart_are_two_volumes(tmp_path, voxels):
         image.ImagePositionPatient[2] += 2.4
     series = taken(save(tmp_path, mr_slices(voxels) + later))
     assert sorted(read_series(one).array.min() for one in series) == [voxels.min(), voxels.min() + 1]
-    assert [read_series(one).slice_spacing for one in series] == pytest.approx([4.8, 4.8])
+    assert [grid.voxel_spacing(read_series(one).affine)[2] for one in series] == pytest.approx([4.8, 4.8])
 
 
 def test_a_reformat_of_thick_slices_is_taken(tmp_path, voxels):
@@ -188,7 +188,7 @@ def test_interleaves_are_no_volumes(tmp_path, voxels):
     images = mr_slices(voxels, AcquisitionNumber=lambda k: 1 + k % 2)
     again = copy.deepcopy(images[2])
     again.AcquisitionNumber = 2
-    assert read_only(save(tmp_path, [*images, again])).slice_spacing == pytest.approx(4.8)
+    assert grid.voxel_spacing(read_only(save(tmp_path, [*images, again])).affine)[2] == pytest.approx(4.8)
 
 
 @pytest.mark.parametrize("count", [2, 12])
