@@ -45,20 +45,23 @@ export function mapLines({ data, shape }, axis, count, f) {
 
 /** Applies a matrix, given by its rows, along an axis. Most rows are 0 but for a few neighbours.
  * @type {(matrix: ArrayLike<number>[], volume: Volume, axis: number) => Volume} */
-export function along(matrix, volume, axis) {
+export function along(matrix, { data, shape }, axis) {
+  const [result, n, step] = [zeros(shape.with(axis, matrix.length)), shape[axis], strides(shape)[axis]];
   const rows = matrix.map((row) => {
     const weights = Float64Array.from(row);
     const first = Math.max(weights.findIndex(Boolean), 0);
     return { first, weights: weights.subarray(first, weights.findLastIndex(Boolean) + 1) };
   });
-  return mapLines(volume, axis, rows.length, (line, out) => {
-    for (let i = 0; i < rows.length; i++) {
-      const { first, weights } = rows[i];
-      let sum = 0;
-      for (let k = 0; k < weights.length; k++) sum += weights[k] * line[first + k];
-      out[i] = sum;
+  for (let from = 0, to = 0; from < data.length; from += n * step) {
+    for (const { first, weights } of rows) {
+      for (let start = from + first * step, end = start + step; start < end; start++) {
+        let sum = 0;
+        for (let k = 0, place = start; k < weights.length; k++, place += step) sum += weights[k] * data[place];
+        result.data[to++] = sum;
+      }
     }
-  });
+  }
+  return result;
 }
 
 /** Transposed to `axes`, then flipped along `flipped`. @type {(v: Volume, axes: number[], flipped?: number[]) => Volume} */
@@ -107,6 +110,7 @@ export function boxOf({ data, shape }) {
 
 /** Least and largest voxel. @type {(volume: Volume) => {least: number, largest: number}} */
 export function extremes({ data }) {
-  const order = (/** @type {(a: number, b: number) => number} */ f) => data.reduce((a, b) => f(a, b));
-  return { least: order(Math.min), largest: order(Math.max) };
+  let [least, largest] = [data[0], data[0]];
+  for (const x of data) [least, largest] = [Math.min(least, x), Math.max(largest, x)];
+  return { least, largest };
 }
