@@ -11,7 +11,6 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
-from scripts.method import schedule
 from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack import grid
@@ -52,11 +51,6 @@ def stacks(draw):
     return (top * values).astype(dtype), draw(affines(edges)), axis
 
 
-def tied(count, fine_count):
-    """Whether the middle fine slice lies on the border of the two middle thick ones, where either is as near."""
-    return count % 2 == 0 and fine_count % 2 == 1
-
-
 def tiny_network(std):
     """Untrained, hence the identity; then with random weights, unless `std` is 0."""
     torch.manual_seed(0)
@@ -81,37 +75,6 @@ def rebuilt(array, affine, network=IDENTITY, **options):
         rebuilder = Rebuilder(network, inferer, "cpu", preprocessing)
         result = rebuilder(rebuilder.measure(str(path))).volume[None]
     return nib.Nifti1Image(result.numpy()[0], result.affine.numpy()), Acquisition.of(result)
-
-
-@given(st.data(), st.integers(1, 60), st.floats(0.3, 12), st.floats(0.3, 3), st.integers(0, 2))
-@settings(quick, max_examples=200)
-def test_the_fine_grid_has_the_thick_ones_centre_axes_and_field_of_view(data, count, spacing, target, axis):
-    edges = np.full(3, 0.9)
-    edges[axis] = spacing
-    affine = data.draw(affines(edges))
-    fine_count = grid.fine_count(count, spacing, target)
-    fine = grid.fine_affine(affine, axis, count, fine_count, target)
-    others = [a for a in range(3) if a != axis]
-    np.testing.assert_array_equal(fine[:3, others], affine[:3, others])
-    np.testing.assert_allclose(fine[:3, axis] / target, affine[:3, axis] / spacing, atol=1e-9)
-    middle, fine_middle = (a[:3, 3] + a[:3, axis] * (n - 1) / 2 for a, n in ((affine, count), (fine, fine_count)))
-    np.testing.assert_allclose(middle, fine_middle, atol=1e-4)
-    if count * spacing >= target:
-        assert abs(fine_count * target - count * spacing) <= target / 2 + 1e-9
-
-
-@given(st.integers(1, 60), st.floats(0.3, 12), st.floats(0.3, 3))
-@settings(quick, max_examples=200)
-def test_each_fine_slice_is_the_nearest_thick_one_whichever_way_the_stack_is_turned(count, spacing, target):
-    fine_count = grid.fine_count(count, spacing, target)
-    index = grid.nearest_index(fine_count, target, count, spacing)
-    free = np.array([tied(count, fine_count) and 2 * k == fine_count - 1 for k in range(fine_count)])
-    np.testing.assert_array_equal(index[~free], (count - 1 - index[::-1])[~free])
-    assert (np.diff(index) >= 0).all()
-    place = (np.arange(fine_count) - (fine_count - 1) / 2) * target
-    centres = (np.arange(count) - (count - 1) / 2) * spacing
-    distance = np.abs(place[:, None] - centres)
-    np.testing.assert_allclose(distance[np.arange(fine_count), index], distance.min(1), atol=1e-4)
 
 
 @given(stacks(), st.none() | targets)
@@ -139,43 +102,3 @@ def test_permuting_and_flipping_the_axes_does_the_same_to_the_result(stack, orde
     np.testing.assert_allclose(result.affine, expected.affine, atol=1e-3)
     values = expected.get_fdata()
     np.testing.assert_allclose(result.get_fdata(), values, atol=1e-4 * np.abs(values).max())
-
-
-@pytest.mark.slow
-@given(stacks(), st.floats(0.3, 2.0))
-@quick
-def test_gap_and_overlap_change_what_is_said_of_the_slices_and_not_where_they_lie(stack, ratio):
-    array, affine, axis = stack
-    spacing = float(grid.voxel_spacing(affine)[axis])
-    thickness = max(ratio * spacing, 2.0)
-    contiguous, _ = rebuilt(array, affine)
-    result, acquisition = rebuilt(array, affine, slice_thickness=thickness, slice_axis=axis)
-    np.testing.assert_array_equal(result.affine, contiguous.affine)
-    assert result.shape == contiguous.shape
-    assert wrong(result, array, affine) is None
-    assert acquisition.slice_thickness == thickness and acquisition.slice_spacing == pytest.approx(spacing, rel=1e-5)
-    assert acquisition.gap + thickness == pytest.approx(spacing, rel=1e-5)
-    target = acquisition.target_spacing
-    assert schedule.pad(thickness, target) == pytest.approx(1 - target / thickness)
-
-
-@given(st.data(), st.floats(0.3, 1.25))
-@quick
-def test_a_scan_at_the_target_comes_out_as_it_is(data, edge):
-    affine = data.draw(affines(np.full(3, edge)))
-    array = np.random.default_rng(0).random((4, 5, 6)).astype(np.float32)
-    result, acquisition = rebuilt(array, affine, network=RANDOM)
-    assert acquisition.at_target
-    np.testing.assert_allclose(result.affine, affine, atol=1e-4)
-    np.testing.assert_array_equal(result.get_fdata(), array)
-
-
-@given(st.data(), st.floats(-0.05, 0.05), st.floats(1e-7, 1e-3))
-@quick
-def test_rounding_in_the_header_is_no_shear(data, degrees, noise):
-    affine = data.draw(affines(np.array([1.0, 1.0, 4.0])))
-    tilt = np.eye(4)
-    tilt[0, 2] = np.tan(np.radians(degrees))
-    array = np.random.default_rng(0).random((4, 5, 6)).astype(np.float32)
-    rounded = affine @ tilt @ np.diag([1, 1 + noise, 1, 1])
-    assert wrong(rebuilt(array, rounded)[0], array, rounded) is None

@@ -12,7 +12,6 @@ from scripts.rebuild import windows
 from scripts.rebuild.inferer import DriftInferer
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
-from scripts.stack.interpolation import interpolate
 from scripts.stack.profile import acquire
 from tests.loops import weighed_by_loop
 from tests.method.test_networks import perturb
@@ -105,15 +104,6 @@ def test_planes_in_calls_of_any_size_give_one_result(drift, monkeypatch):
     close(DriftInferer(steps=0, **OWN)(image, drift), whole)
 
 
-@pytest.mark.parametrize("shift", [0.0, 0.4])
-def test_before_training_a_scan_is_interpolated_linearly(shift):
-    scan = scan_of(head(), 4.0, spacing=5.0, shift=shift)[None]
-    result, thick = of_box(DriftInferer(steps=0, both_planes=True, **OWN)(scan, fresh())), arrays(scan)[0]
-    expected = interpolate(thick, Acquisition.of(scan), "linear")
-    inside = expected > 100  # beyond the box around the head, air keeps the nearest slice
-    close(result[inside], expected[inside], 0.1)
-
-
 def test_the_slices_beyond_the_box_are_seen_and_its_rows_are_placed():
     """A head in the middle of much air along the slice axis comes out as without that air."""
     drift, truth = perturb(fresh(), scale=0.03), torch.zeros(24, 26, 200)
@@ -122,14 +112,6 @@ def test_the_slices_beyond_the_box_are_seen_and_its_rows_are_placed():
     cut = scan_of(truth[..., 30:170], 5.0)[None]
     whole, part = (of_box(DriftInferer(steps=0, **OWN)(volume, drift)) for volume in (scan, cut))
     close(whole[..., 80:120], part[..., 50:90], 0.1)
-
-
-def test_a_reconciled_result_is_nearer_to_its_slices(drift):
-    scan = scan_of(head(), 5.0)[None]
-    own, moved = (DriftInferer(steps=0, both_planes=True, **options)(scan, drift) for options in (OWN, {}))
-    truth = head()
-    assert (of_box(moved) - of_box(own)).abs().max() > 1
-    assert (of_box(moved) - truth).square().mean() < (of_box(own) - truth).square().mean()
 
 
 # A guide

@@ -117,11 +117,6 @@ def test_windows_larger_than_the_planes_are_the_planes(drift):
     close(of_box(DriftInferer(512, steps=2, **OWN)(image, drift)), expected.clamp(min=0))
 
 
-def test_a_scan_smaller_than_a_window_is_rebuilt(drift):
-    result = of_box(DriftInferer(128, steps=1)(noise_stack((4, 5, 3), spacing=3.0, thickness=3.0), drift))
-    assert result.shape == (4, 5, 9) and torch.isfinite(result).all()
-
-
 def test_speeds_are_windows_and_others_are_refused_by_name():
     assert window_size("paper") == 128 and window_size("fast") == 512
     with pytest.raises(InputError, match="speed is 'quick': expected paper or fast"):

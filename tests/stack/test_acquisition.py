@@ -325,9 +325,3 @@ def test_a_scan_whose_slices_are_as_thin_as_the_target_is_at_it(spacing, thickne
     assert "nothing is to be rebuilt" in found.sources["target_spacing"]
     taken = thickness is not None and found.slice_thickness == pytest.approx(thickness, rel=0.01)
     assert ("header" in found.sources["slice_thickness"]) == taken  # no header is named for what it does not say
-
-
-@pytest.mark.parametrize(("spacing", "thickness"), [(5.0, 1.0), (1.0, 4.0)])
-def test_thin_slices_far_apart_and_thick_ones_near_each_other_are_rebuilt(spacing, thickness):
-    found = settled((1.0, 1.0, spacing), stated=stated(2, thickness))
-    assert not found.at_target and found.slice_thickness >= found.target_spacing == 1.0

@@ -75,15 +75,6 @@ def test_air_does_not_move_the_range_of_a_real_scan(name):
             assert intensity_range(filling(piece, share, noise)) == pytest.approx(expected, rel=0.02, abs=5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("share", [0.02, 0.05, 0.3])
-def test_a_hot_spot_in_a_small_head_in_noise_is_no_tissue(share):
-    expected = intensity_range(filling(smooth_head(), share, 20.0))
-    heated = smooth_head()
-    heated[19:22, 19:22, 19:22] *= 100
-    assert intensity_range(filling(heated, share, 20.0)) == pytest.approx(expected, rel=0.02, abs=5)
-
-
 def test_what_is_brighter_than_five_times_the_typical_intensity_is_no_tissue():
     volume = torch.full((20, 20, 20), 100.0)
     volume[:10] = 0
