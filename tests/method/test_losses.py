@@ -40,12 +40,6 @@ def ssim_loss_by_loop(x, y, data_range=2.0, size=11, sigma=1.5):
     return 1 - torch.stack(values).mean()
 
 
-def test_charbonnier_is_zero_at_the_truth_and_positive_elsewhere():
-    x = images(seed=1)
-    assert losses.charbonnier(x, x) == 0
-    assert losses.charbonnier(x, images(seed=2)) > 0
-
-
 def test_charbonnier_worked_value():
     target = torch.zeros(2, dtype=torch.float64)
     prediction = torch.tensor([EPSILON * math.sqrt(3), 0.0], dtype=torch.float64)  # sqrt(3 + 1) - 1 = 1, and 0
@@ -78,13 +72,6 @@ def test_ssim_agrees_with_a_plain_loop(level):
     value = losses.ReconstructionLoss(1.0)(x, y) - losses.charbonnier(x, y)
     expected = ssim_loss_by_loop(1 + x[0, 0], 1 + y[0, 0])
     assert value.item() == pytest.approx(expected.item(), abs=1e-4)
-
-
-def test_reconstruction_gradient_agrees_with_a_plain_loop():
-    x, y = (0.5 + images(1, 12, seed=1)).requires_grad_(), 0.5 + images(1, 12, seed=2)
-    (actual,) = torch.autograd.grad(losses.ReconstructionLoss(0.5)(x, y), x)
-    (expected,) = torch.autograd.grad(losses.charbonnier(x, y) + 0.5 * ssim_loss_by_loop(1 + x[0, 0], 1 + y[0, 0]), x)
-    torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-6)
 
 
 def test_flow_loss_is_zero_at_the_truth():
