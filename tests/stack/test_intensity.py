@@ -309,18 +309,6 @@ def test_what_a_mask_left_at_zero_stays_and_the_brain_is_rebuilt_as_beside_air(c
 
 
 @pytest.mark.slow
-def test_a_dead_voxel_in_the_head_stays_one(clean, result_of):
-    """It is dark to the networks, whatever its value, and its neighbours alone are theirs to change."""
-    dead, black = slices(clean), slices(clean)
-    dead[24, 28, 6], black[24, 28, 6] = -1000.0, 0.0
-    result, expected = result_of(dead), result_of(black)
-    stray = black != dead
-    away = distance_from(stray, clean) > 0
-    torch.testing.assert_close(result[away], expected[away], rtol=0, atol=0.005 * clean.max().item())
-    torch.testing.assert_close((expected - result)[~away], torch.full((5,), 1000.0), rtol=0, atol=1.0)
-
-
-@pytest.mark.slow
 def test_the_undershoot_of_splines_changes_nothing_else(clean, result_of):
     generator = torch.Generator().manual_seed(0)
     scan = slices(clean)
