@@ -151,6 +151,15 @@ def test_reconciling_does_not_depend_on_the_unit(unit):
     torch.testing.assert_close(reconcile(unit * x, unit * y, HEAD) / unit, reconcile(x, y, HEAD), rtol=1e-3, atol=0.1)
 
 
+@pytest.mark.parametrize("order", [(0, 2, 1), (2, 0, 1), (2, 1, 0)])
+def test_any_axis_can_be_the_slice_axis(order):
+    truth = head()
+    x, y = smooth(truth), acquired(truth, noise=10.0)
+    expected = reconcile(x, y, HEAD).permute(order)
+    result = reconcile(x.permute(order), y.permute(order), HEAD.moved(order))
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=0.05)
+
+
 @pytest.mark.parametrize("value", [0.0, 7.0, -3.0])
 def test_a_constant_scan_leaves_the_result_as_it_is(value):
     x, y = torch.rand(4, 5, 40), torch.full((4, 5, 10), value)

@@ -221,12 +221,6 @@ def test_hot_voxels_do_not_move_the_range_and_are_no_tissue(factor, share):
     assert tissue[hot].std() < 1e-3 and volume[hot].min() < tissue[hot][0] < volume[hot].max()  # typical
 
 
-def test_vessels_and_fat_three_times_as_bright_are_tissue():
-    volume = head((40, 40, 40))
-    volume[20, 20, 5:35] *= 3
-    assert torch.equal(intensity_range(volume).tissue(volume), volume)
-
-
 @pytest.mark.parametrize("value", [0.0, 7.0, -300.0, 1e6])
 def test_a_constant_volume_becomes_minus_one(value):
     scale = intensity_range(torch.full((6, 7, 5), value))
@@ -339,12 +333,8 @@ def test_a_hot_spot_leaves_the_rest_of_the_head_as_it_comes_without(box, clean, 
     torch.testing.assert_close(result[distance == 0], nearest[distance == 0], rtol=0.05, atol=0)
 
 
-def test_what_is_not_negative_stays_so(clean, result_of, drift):
-    assert (result_of.of_clean >= 0).all()
-    scan = MetaTensor(clean.as_tensor(), affine=clean.affine, meta={"acquisition": clean.meta["acquisition"]})
-    for consistency in ("project", "measure"):
-        result = Rebuilder(drift, DriftInferer(512, steps=2, consistency=consistency), "cpu")(scan).volume[None]
-        assert (result >= 0).all() and (result == 0).any()
+def test_what_is_not_negative_stays_so(result_of):
+    assert (result_of.of_clean >= 0).all() and (result_of.of_clean == 0).any()
 
 
 @pytest.mark.slow

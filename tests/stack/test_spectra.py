@@ -20,6 +20,7 @@ def sinusoid(cycles, amplitude=1.0, count=64, axis=2):
 
 def test_bands():
     assert spectra.through_plane_bands(5.0, 1.0) == [(0.1, 0.2), (0.2, 0.25), (0.25, 0.5)]
+    assert spectra.through_plane_bands(5.0, 0.5) == [(0.1, 0.2), (0.2, 0.5), (0.5, 1.0)]
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
