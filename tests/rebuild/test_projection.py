@@ -78,10 +78,9 @@ def test_negative_regularisation_is_refused(regularisation):
         project(torch.zeros(4, 5, 24), torch.zeros(4, 5, 6), of(SCANS[0]), regularisation=regularisation, smoothness=0)
 
 
-@pytest.mark.parametrize("regularisation", [0.01, 1.0])
-def test_a_smooth_change_is_the_likeliest(regularisation):
+@pytest.mark.parametrize(("scan", "regularisation"), [(SCANS[0], 0.01), (SCANS[0], 1.0), (SCANS[3], 0.01)])
+def test_a_smooth_change_is_the_likeliest(scan, regularisation):
     """Of errors that are correlated: the stacked problem of `x + L d`, with `C = L L^T`, line by line."""
-    scan = SCANS[0]
     x, y, matrix = fine_volume(scan), thick_volume(scan), dense_matrix(scan)
     place = np.arange(matrix.shape[1]) * scan[1] / (0.75 * scan[3])
     correlation = np.exp(-((place[:, None] - place) ** 2) / 2)
