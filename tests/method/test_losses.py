@@ -40,6 +40,12 @@ def ssim_loss_by_loop(x, y, data_range=2.0, size=11, sigma=1.5):
     return 1 - torch.stack(values).mean()
 
 
+def test_charbonnier_is_zero_at_the_truth_and_positive_elsewhere():
+    x = images(seed=1)
+    assert losses.charbonnier(x, x) == 0
+    assert losses.charbonnier(x, images(seed=2)) > 0
+
+
 def test_charbonnier_worked_value():
     target = torch.zeros(2, dtype=torch.float64)
     prediction = torch.tensor([EPSILON * math.sqrt(3), 0.0], dtype=torch.float64)  # sqrt(3 + 1) - 1 = 1, and 0
