@@ -42,6 +42,15 @@ def on_planes(*channels, error=None):
     return {"_target_": kind + "Drift", "apn": apn, "velocity": velocity, "error": error}
 
 
+def on_slices(channels, fine_channels, velocity, **others):
+    """`network_def` of the kind that ships, on the measured slices; `others` are of the velocity."""
+    kind = "scripts.method."
+    apn = {"_target_": kind + "slice_projection.SliceProjectionNetwork", "channels": channels, "blocks": [1, 1]}
+    apn |= {"fine_channels": fine_channels, "guide_channels": 4}
+    flow = {"_target_": kind + "networks.VelocityNetwork", "channels": velocity, "width": 8, **others}
+    return {"_target_": kind + "networks.Drift", "apn": apn, "velocity": flow}
+
+
 class UniqueKeys(yaml.SafeLoader):
     """YAML takes the last of two equal keys in silence; this loader does not."""
 

@@ -120,11 +120,6 @@ def test_no_module_without_a_concept():
     assert not [module for module in MODULES if set(module.split(".")) & NAMELESS]
 
 
-def test_each_wing_says_what_it_is_for():
-    for module in MODULES:
-        assert ast.get_docstring(tree(module)), f"{module or 'scripts'} has no docstring"
-
-
 def test_what_is_installed_needs_no_experiment():
     """A module called scripts would collide with others': the command's package holds the bundle as data, no paper."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())

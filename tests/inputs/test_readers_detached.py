@@ -49,7 +49,7 @@ def test_voxels_in_a_file_beside_their_header_are_read(name, ending, text, field
     + ["LIST\nbeside.raw\nbeside.raw", "LIST 2\n../secret.raw", "be%dside.raw 1 3 1", "..\\secret.raw"],
 )  # fmt: skip
 def test_a_header_cannot_name_a_file_that_is_not_its_own(name, ending, text, field, header, refusal, tmp_path):
-    """Defect 12: any file of the machine would come out as an image."""
+    """Any file of the machine would come out as an image."""
     path = header(ending, text, field, name.format(up=tmp_path))
     assert "takes its voxels from" in refusal(data_file, path) and str(path) in refusal(data_file, path)
     if readers.has_itk:

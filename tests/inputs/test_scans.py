@@ -54,19 +54,14 @@ def test_the_sources_of_a_scan_are_all_its_files(tmp_path):
     }
 
 
-@pytest.mark.parametrize("name", ["a_sr.nii.gz", "a_sr_error.nii.gz"])
-def test_a_result_that_is_passed_over_is_named(name, tmp_path, log):
-    touch(tmp_path, "a.nii.gz", name)
-    assert len(scans(tmp_path, tmp_path, Selection(THIN))) == 1
-    assert f"{tmp_path / name} is skipped: its name ends in _sr" in log.text
-
-
-def test_a_folder_is_searched_at_any_depth_without_results_and_hidden_files(tmp_path):
+def test_a_folder_is_searched_at_any_depth_without_results_which_are_named_and_hidden_files(tmp_path, log):
     found = ["a.nii.gz", "deep/er/b.nii", "deep/a.nii.gz", "sr/c.nii.gz", "d_sr_2.nii.gz", "sr.nii.gz"]
-    touch(tmp_path, *found, "a_sr.nii.gz", "deep/b_sr.nii", ".123-a.nii.gz", "a.json", "x.dcm", "a.nii.gz.part")
+    made = ["a_sr.nii.gz", "a_sr_error.nii.gz", "deep/b_sr.nii"]
+    touch(tmp_path, *found, *made, ".123-a.nii.gz", "a.json", "x.dcm", "a.nii.gz.part")
     items = scans(tmp_path, tmp_path, Selection(THIN))
     assert {item.source for item in items} == {tmp_path / name for name in found}
     assert all(item.truth is None and item.dataset is None for item in items)
+    assert all(f"{tmp_path / name} is skipped: its name ends in _sr" in log.text for name in made)
     assert items == scans(str(tmp_path), tmp_path, Selection(THIN))
 
 
@@ -183,7 +178,6 @@ def dataset(root):
     ],
 )
 def test_thick_is_one_rule_of_spacing_and_known_thickness(spacing, thickness, taken, kind, tmp_path, log):
-    """Defect 16."""
     root, path = kind(tmp_path)
     add(path, spacing)
     add(path.with_name("sub-1_acq-x_T2w.nii.gz"))
@@ -286,7 +280,7 @@ def test_datasets_that_drift_wrote_are_left_out_and_named(tool, tmp_path, log):
 
 
 def test_a_header_that_names_a_file_elsewhere_is_taken_so_that_it_is_told(tmp_path):
-    """Defect 12: the other scans of the folder go on, and no file but the header is read for the hash."""
+    """The other scans of the folder go on, and no file but the header is read for the hash."""
     add(tmp_path / "scan.nii.gz")
     (tmp_path / "a.mhd").write_text("NDims = 3\nElementDataFile = /etc/hostname\n")
     assert (tmp_path / "a.mhd",) in [item.files for item in scans(tmp_path, "out", Selection(THIN))]

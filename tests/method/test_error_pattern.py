@@ -40,23 +40,11 @@ def with_error():
     return drift
 
 
-def test_it_starts_at_one_number_everywhere():
-    assert ErrorPatternNetwork()(planes(), rows(24), LENGTHS).unique().exp().item() == pytest.approx(0.05)
-
-
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (7, 40), (33, 5)])
 def test_planes_of_any_size(height, width):
     result = network()(planes(height, width), rows(height), LENGTHS)
     assert result.shape == (2, 1, height, width)
     assert result.isfinite().all()
-
-
-def test_the_distance_of_a_row_from_its_slice_counts_and_not_its_side():
-    net, count = network(), 24
-    place = rows(count)
-    assert torch.allclose(
-        net(planes(), place, LENGTHS), net(planes(), place.round() - (place - place.round()), LENGTHS), atol=1e-5
-    )
 
 
 def test_it_is_told_each_length_and_how_far_the_families_are_apart():
@@ -70,15 +58,6 @@ def test_it_is_told_each_length_and_how_far_the_families_are_apart():
     place = 2 * (rows(24) - rows(24).round()).abs()
     torch.testing.assert_close(told[0][5:7, :, 0], torch.stack([place, place**2]))
     torch.testing.assert_close(told[0][7:, 0, 0], torch.tensor([4 / 0.8, 5 / 4, 0.8]).log())
-
-
-def test_air_around_a_head_changes_nothing_in_it():
-    net, margin = network(), 20
-    x = planes()
-    wide = torch.nn.functional.pad(x, [margin, margin], value=-1.0)
-    wide[:, 2].clamp_(min=0)  # both families are air there
-    inside = net(wide, rows(24), LENGTHS)[..., margin:-margin]
-    assert torch.allclose(inside[..., 17:-17], net(x, rows(24), LENGTHS)[..., 17:-17], atol=1e-5)
 
 
 def test_without_a_second_family_it_tells_something_else_and_finite():

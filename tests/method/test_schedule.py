@@ -9,14 +9,6 @@ from scripts.method import schedule
 from tests import paper_values as paper
 
 
-@pytest.mark.parametrize("steps", [0, 1, 2, 7, 13, 15, 100])
-def test_times_start_at_zero_and_increase(steps):
-    times = schedule.euler_times(steps)
-    assert times.shape == (steps + 1,)
-    assert times[0] == 0
-    assert (times.diff() > 0).all()
-
-
 @pytest.mark.parametrize("steps", [1, 2, 7, 13, 15, 100])
 def test_times_are_uniform_and_end_at_one(steps):
     times = schedule.euler_times(steps)

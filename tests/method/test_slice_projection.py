@@ -75,14 +75,6 @@ def test_at_the_start_it_interpolates_linearly(shift):
     close(fresh()(x, lengths(), torch.from_numpy(acquisition.fine_rows)[None].float()), expected)
 
 
-def test_at_the_start_constants_and_ramps_stay():
-    constant = torch.full((1, 1, 6, 9), -0.3)
-    close(fresh()(constant, lengths(), rows(30)), torch.full((1, 1, 30, 9), -0.3))
-    ramp = torch.linspace(-1, 1, 6)[None, None, :, None].expand(1, 1, 6, 9)
-    place = rows(30).clamp(0, 5)
-    close(fresh()(ramp, lengths(), rows(30)), (2 * place / 5 - 1)[:, None, :, None].expand(1, 1, 30, 9))
-
-
 # What it knows
 
 
@@ -91,23 +83,6 @@ def test_each_length_matters(changed):
     net, x, other = network(), image(2, 6, 9), lengths()
     other[0, changed] *= 1.3
     assert (net(x, lengths(), rows(20)) - net(x, other, rows(20))).abs().max() > 1e-4
-
-
-def test_the_phase_matters():
-    """A constant has no detail that a shift could move, but the network may tell the rows apart."""
-    net, x = network(), torch.zeros(1, 1, 6, 8)
-    result = net(x, lengths(), rows(30))
-    assert (result[:, :, 10:15] - result[:, :, 11:16]).abs().max() > 1e-4
-
-
-def test_outside_is_not_between():
-    """Rows as far beyond the outermost centre as others are from it on its inner side."""
-    net = network()
-    offset = torch.tensor([[-0.4, 0.6, 1.4, 0.4]])
-    matrix = net.mixer(offset, net.geometry(lengths()))
-    assert (matrix[0, 0] - matrix[0, 1]).abs().max() > 1e-3
-    assert (matrix[0, 2] - matrix[0, 3]).abs().max() > 1e-3
-    assert (matrix[0, 0] - matrix[0, 2]).abs().max() > 1e-3
 
 
 def test_the_geometry_is_told_as_logarithms_of_ratios_and_of_the_spacing():
@@ -171,13 +146,6 @@ def test_every_parameter_gets_a_gradient():
 def test_at_the_start_a_guide_changes_nothing():
     x = image(2, 6, 9)
     close(fresh()(x, lengths(), rows(20), *guide()), fresh()(x, lengths(), rows(20)))
-
-
-@pytest.mark.parametrize("part", [0, 1])
-def test_guide_and_its_slices_matter(part):
-    net, x, both, other = network(), image(2, 6, 9), list(guide()), list(guide())
-    other[part] = other[part].flip(3)
-    assert (net(x, lengths(), rows(20), *both) - net(x, lengths(), rows(20), *other)).abs().max() > 1e-4
 
 
 def test_a_guide_that_saw_nothing_is_none():

@@ -102,7 +102,6 @@ FOREIGN = '{"Name": "mine", "BIDSVersion": "1.9.0", "GeneratedBy": [{"Name": "fM
     + [(".bidsignore", "*.tmp\n")],
 )
 def test_another_dataset_is_never_overwritten(name, content, tmp_path):
-    """Defect 13."""
     out = write(tmp_path / "out", **{name: content})
     if name == ".bidsignore":
         (out / "dataset_description.json").unlink()

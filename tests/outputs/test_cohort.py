@@ -3,7 +3,6 @@
 import gzip
 import logging
 import re
-from pathlib import Path
 
 import nibabel as nib
 import numpy as np
@@ -14,7 +13,7 @@ import torch
 from scripts.files import sha256
 from scripts.method.weights import write_card
 from scripts.outputs.summary import COLUMNS
-from tests.cohort_files import AXIAL, hidden, nan_scan, outcomes, record, results, summary, texture
+from tests.cohort_files import AXIAL, nan_scan, outcomes, record, results, summary, texture
 from tests.dicom_files import images_of
 from tests.fixtures import CARD
 
@@ -108,21 +107,6 @@ def assert_told_without_a_trace(log, *words):
         assert word in error.message
 
 
-def test_a_result_that_cannot_be_written_leaves_no_half_and_is_told_in_one_line(bundle, folder, log):
-    (bundle.out / "b_sr.nii.gz").mkdir(parents=True)  # the name is taken by a folder
-    with pytest.raises(SystemExit, match="1 of 3"):
-        bundle(folder)
-    assert hidden(bundle.out) == [] and not (bundle.out / "b_sr.json").exists()
-    assert outcomes(bundle.out) == ["rebuilt", "failed", "rebuilt"]
-    assert_told_without_a_trace(log, "b_sr.nii.gz")
-
-
-def test_a_log_that_cannot_be_written_stops_no_run(bundle, scan, log):
-    (bundle.out / "drift.log").mkdir(parents=True)
-    bundle(scan)
-    assert outcomes(bundle.out) == ["rebuilt"] and "this run keeps no log" in log.text
-
-
 def test_results_are_what_their_scans_were_where_that_is_asked_for(scan, series, bundle):
     """And a second run knows both kinds for complete, whatever the option that names their kind."""
     bundle([scan, series], output_format="auto")
@@ -157,10 +141,12 @@ def test_what_is_skipped_has_a_row_with_the_reason_and_keeps_an_earlier_result(f
     assert sorted(outcomes(bundle.out)) == ["complete already"] * 3 + ["rebuilt"], "its result is there"
 
 
-def test_a_log_that_is_a_link_is_not_written_through(scan, bundle, tmp_path, log):
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_a_log_that_is_no_file_is_not_written_through_and_stops_no_run(kind, scan, bundle, tmp_path, log):
     (tmp_path / "precious").write_text("mine")
+    path = bundle.out / "drift.log"
     bundle.out.mkdir()
-    (bundle.out / "drift.log").symlink_to(tmp_path / "precious")
+    path.mkdir() if kind == "folder" else path.symlink_to(tmp_path / "precious")
     bundle(scan)
     assert (tmp_path / "precious").read_text() == "mine" and outcomes(bundle.out) == ["rebuilt"]
     assert any("this run keeps no log" in message for message in log.messages)
@@ -224,15 +210,6 @@ def test_dicom_comes_back_as_dicom_or_as_nifti_in_one_place(series, bundle):
     np.testing.assert_allclose(middle.pixel_array.T, nifti.get_fdata()[:, :, len(images) // 2], atol=1)
     row = summary(bundle.out.parent / "dicom_out")[0]
     assert row["slice_thickness"] == "4.0" and float(row["slice_spacing"]) == pytest.approx(4.8)
-
-
-@pytest.mark.parametrize("name", ["", "in"])
-def test_results_beside_the_scans_are_not_scans(name, write_nifti, bundle):
-    """The output folder is the input folder, or inside it."""
-    path = write_nifti(texture(), AXIAL, "in/scan.nii.gz")
-    for outcome in ("rebuilt", "complete already"):
-        bundle(path.parent, output_dir=str(path.parent / name / "out") if name else str(path.parent), report=True)
-        assert outcomes(next(Path(path.parent).rglob("summary.csv")).parent) == [outcome]
 
 
 # --- other people's files ---

@@ -11,22 +11,12 @@ from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.method.weights import write_card
 from tests.cohort_files import record, summary
+from tests.config_files import on_slices
 from tests.fixtures import CARD
 from tests.method.test_networks import perturb
 from tests.rebuild.test_guide import centred, scan, smoothed, volume, written
 
 CUBE = (64, 64, 64)
-NETWORK = {
-    "_target_": "scripts.method.networks.Drift",
-    "apn": {
-        "_target_": "scripts.method.slice_projection.SliceProjectionNetwork",
-        "channels": (6, 8),
-        "blocks": (1, 1),
-        "fine_channels": 4,
-        "guide_channels": 4,
-    },
-    "velocity": {"_target_": "scripts.method.networks.VelocityNetwork", "channels": (4, 8), "width": 8},
-}
 
 
 @pytest.fixture
@@ -37,7 +27,7 @@ def guided_bundle(bundle):
     write_card(bundle.weights, replace(CARD, guide_share=0.7))
 
     def run(source, **given):
-        bundle(source, network_def=NETWORK, **given)
+        bundle(source, network_def=on_slices([6, 8], 4, [4, 8]), **given)
 
     run.out, run.weights = bundle.out, bundle.weights
     return run

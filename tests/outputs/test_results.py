@@ -67,25 +67,6 @@ def test_a_unit_of_time_counts_where_the_header_has_one_of_length(units, expecte
     assert written.header.get_xyzt_units() == ("mm", expected)
 
 
-def test_a_place_that_the_result_does_not_have_is_not_named(tmp_path, bundle):
-    """The scanner's coordinates in the one affine, an atlas in the other, which is taken."""
-    image = nib.Nifti1Image(texture(), AXIAL)
-    image.set_qform(np.diag([1.0, 1.0, 4.0, 1.0]) + np.eye(4, k=3) * 9, 1)
-    image.set_sform(AXIAL, 4)
-    nib.save(image, tmp_path / "scan.nii.gz")
-    bundle(tmp_path / "scan.nii.gz")
-    header = nib.load(bundle.out / "scan_sr.nii.gz").header
-    assert (int(header["sform_code"]), int(header["qform_code"])) == (4, 4)
-
-
-def test_agreement_does_not_depend_on_the_scans_floor(write_nifti, bundle):
-    head = smooth_head((20, 22, 9)).numpy() + 20 * texture((20, 22, 9)) / texture((20, 22, 9)).max()
-    floors = {"a": 0, "b": 500, "c": -3000}
-    bundle([write_nifti(head + np.float32(floor), AXIAL, f"{name}.nii.gz") for name, floor in floors.items()])
-    plain, *raised = (record(bundle.out, name)["Agreement"] for name in floors)
-    assert 0.001 < plain and raised == pytest.approx([plain, plain], rel=0.05)
-
-
 @pytest.mark.parametrize(
     ("said", "stripped"), [({}, None), ({"SkullStripped": True}, True), ({"SkullStripped": False}, False)]
 )

@@ -9,7 +9,7 @@ import tomllib
 import pytest
 
 from tests import paper_values as paper
-from tests.config_files import CONFIGS, ROOT, SCHEMA
+from tests.config_files import CONFIGS, ROOT
 
 # Versions
 
@@ -59,10 +59,6 @@ def test_stated_versions_are_those_in_use(package):
 
 def test_every_dependency_has_a_stated_version():
     assert set(requirements()) == {name.lower() for name in stated_versions()}
-
-
-def test_metadata_has_what_the_schema_requires():
-    assert set(json.loads(SCHEMA.read_text())["required"]) <= set(metadata())
 
 
 def test_metadata_describes_one_image_in_and_one_out():

@@ -11,7 +11,6 @@ import torch
 from markupsafe import escape
 from monai.data import MetaTensor
 from PIL import Image
-from scipy.spatial.transform import Rotation
 
 from scripts.pages.page import write_page
 from scripts.stack.acquisition import GUESS, Acquisition
@@ -136,22 +135,15 @@ def stack(name, warning):
 
 
 @pytest.mark.parametrize("anonymous", [False, True])
-def test_a_page_of_several_stacks_names_no_folder_and_an_anonymous_one_none_of_them(anonymous, pair, tmp_path):
-    stacks = [stack("/data/Anna_Smith/case.nii.gz", "is fine"), stack("/data/Anna_Smith/other.nii.gz", "is left out")]
-    told = {"Stacks": stacks, "Warnings": stacks[1]["Warnings"]}
-    text = page(tmp_path / "case_sr.html", *pair, anonymous=anonymous, **told)
-    shown = re.sub(r'<script.*?</script>|base64,[^"]*', "", text, flags=re.S)
-    assert "Anna" not in shown and ("other.nii.gz" in shown) != anonymous
-
-
-@pytest.mark.parametrize("anonymous", [False, True])
-def test_a_page_shows_the_guide_and_names_no_folder_of_it(anonymous, pair, tmp_path):
-    name = "/data/Anna_Smith/t1.nii.gz"
-    told = {"Guide": {"Name": name}, "Facts": {**RECORD["Facts"], "guide": (name, "registered")}}
+def test_a_page_of_stacks_and_a_guide_names_no_folder_and_an_anonymous_one_no_file(anonymous, pair, tmp_path):
+    folder = "/data/Anna_Smith/"
+    stacks = [stack(f"{folder}case.nii.gz", "is fine"), stack(f"{folder}other.nii.gz", "is left out")]
+    told = {"Stacks": stacks, "Warnings": stacks[1]["Warnings"], "Guide": {"Name": f"{folder}t1.nii.gz"}}
+    told["Facts"] = {**RECORD["Facts"], "guide": (f"{folder}t1.nii.gz", "registered")}
     guide = volume_at(np.full(pair[1].shape, -1.0), np.asarray(pair[1].affine))
     text = page(tmp_path / "case_sr.html", *pair, anonymous=anonymous, guide=guide, **told)
     shown = re.sub(r'<script.*?</script>|base64,[^"]*', "", text, flags=re.S)
-    assert "Anna" not in shown and ("t1.nii.gz" in shown) != anonymous
+    assert "Anna" not in shown and all((name in shown) != anonymous for name in ("other.nii.gz", "t1.nii.gz"))
     assert shown.count("axial, guide") == page(tmp_path / "a.html", *pair).count("axial, rebuilt") > 0
 
 
@@ -196,13 +188,10 @@ AXES = [
 ]
 
 
-@pytest.mark.parametrize("tilt", [0, 8])
-def test_right_front_and_top_hang_where_the_letters_say_for_any_order_and_sign_of_the_axes(tilt, tmp_path):
-    """The patient's right at the left, the front at the top or, from the side, at the left; ten orders tilted too."""
-    turn = np.eye(4)
-    turn[:3, :3] = Rotation.from_euler("xyz", [tilt, -tilt, tilt / 2], degrees=True).as_matrix()
-    for k, axes in enumerate(AXES[:: 5 if tilt else 1]):
-        affine = turn @ axes @ np.diag([1.0, 1.0, 3.0, 1.0])
+def test_right_front_and_top_hang_where_the_letters_say_for_any_order_and_sign_of_the_axes(tmp_path):
+    """The patient's right at the left, the front at the top or, from the side, at the left."""
+    for k, axes in enumerate(AXES):
+        affine = axes @ np.diag([1.0, 1.0, 3.0, 1.0])
         thick_shape, fine_shape = (13, 15, 7), (13, 15, 21)
         fine = fine_affine(affine, 2, 7, 21, 1.0)
         text = page(
@@ -212,11 +201,8 @@ def test_right_front_and_top_hang_where_the_letters_say_for_any_order_and_sign_o
         )
         shown = dict(list(pictures(text))[:6])
         assert list(shown) == [f"{v}, {w}" for w in ("measured", "rebuilt") for v in ("axial", "coronal", "sagittal")]
-        for what, pixels in shown.items():
-            if tilt == 0:
-                assert_bright_at_upper_left(pixels)
-            elif "rebuilt" in what:  # the middle planes cut the octant obliquely
-                assert (np.argwhere(pixels > 127).mean(0) < 0.45 * np.array(pixels.shape)).all()
+        for pixels in shown.values():
+            assert_bright_at_upper_left(pixels)
 
 
 def test_letters_name_the_sides_of_each_plane(pair, tmp_path):

@@ -28,19 +28,6 @@ def test_agreement_with_a_plain_sum_of_cosines(axes):
     torch.testing.assert_close(weighed(first, second, axes), expected, rtol=0, atol=1e-5)
 
 
-def test_the_order_of_the_families_does_not_matter():
-    first, second = noise(2)
-    torch.testing.assert_close(weighed(first, second), weighed(second, first, axes=(1, 0)))
-
-
-@pytest.mark.parametrize("axis", [0, 1, 2])
-def test_a_flipped_volume_is_the_volume_flipped(axis):
-    first, second = noise(2)
-    torch.testing.assert_close(
-        weighed(first.flip(axis), second.flip(axis)), weighed(first, second).flip(axis), rtol=0, atol=1e-5
-    )
-
-
 @pytest.mark.parametrize(("frequency", "weight"), [(0.2, 0.82), (0.02, 0.515), (0.0, 0.5)])
 def test_a_family_gives_most_of_what_varies_along_its_planes(frequency, weight):
     """The example of the docstring: cosines of a whole number of half waves, 1 mm apart."""

@@ -43,15 +43,6 @@ def test_projection_is_the_least_squares_solution(scan, regularisation, profile)
 
 
 @pytest.mark.parametrize("function", [difference, projected])
-@pytest.mark.parametrize("scan", [*SCANS, ROUNDED_UP])
-def test_flips_commute(function, scan):
-    x, y = fine_volume(scan), thick_volume(scan)
-    expected = function(x, y, of(scan))
-    for axis in range(3):
-        torch.testing.assert_close(function(x.flip(axis), y.flip(axis), of(scan)), expected.flip(axis))
-
-
-@pytest.mark.parametrize("function", [difference, projected])
 @pytest.mark.parametrize("order", [(0, 2, 1), (1, 2, 0), (2, 1, 0)])
 def test_axis_permutation_commutes(function, order):
     scan = SCANS[4]
@@ -87,10 +78,9 @@ def test_negative_regularisation_is_refused(regularisation):
         project(torch.zeros(4, 5, 24), torch.zeros(4, 5, 6), of(SCANS[0]), regularisation=regularisation, smoothness=0)
 
 
-@pytest.mark.parametrize("regularisation", [0.01, 1.0])
-def test_a_smooth_change_is_the_likeliest(regularisation):
+@pytest.mark.parametrize(("scan", "regularisation"), [(SCANS[0], 0.01), (SCANS[0], 1.0), (SCANS[3], 0.01)])
+def test_a_smooth_change_is_the_likeliest(scan, regularisation):
     """Of errors that are correlated: the stacked problem of `x + L d`, with `C = L L^T`, line by line."""
-    scan = SCANS[0]
     x, y, matrix = fine_volume(scan), thick_volume(scan), dense_matrix(scan)
     place = np.arange(matrix.shape[1]) * scan[1] / (0.75 * scan[3])
     correlation = np.exp(-((place[:, None] - place) ** 2) / 2)

@@ -90,19 +90,6 @@ def test_the_result_is_the_networks_reconciled_by_the_slices_own_profile(profile
         assert torch.allclose(result, expected, rtol=0, atol=0.01) is (other == profile)
 
 
-@pytest.mark.parametrize("thickness", [3.0, 7.0])
-def test_gap_and_overlap_count_when_the_result_is_reconciled(thickness, identity):
-    scan = layered(thickness=thickness, spacing=5.0)
-    slices, acquisition = scan.as_tensor()[0], Acquisition.of(scan)
-    own = interpolate(slices, acquisition, "nearest")
-    result = Rebuilder(identity, DriftInferer(), "cpu")(scan).volume.as_tensor()
-    expected, contiguous = (
-        reconcile(own, slices, replace(acquisition, slice_thickness=mm)).clamp(min=0) for mm in (thickness, 5.0)
-    )
-    torch.testing.assert_close(result, expected, rtol=0, atol=0.01)
-    assert (result - contiguous).abs().max() > 2
-
-
 @pytest.mark.parametrize("part", ["apn", "velocity"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_weights_that_give_nan_give_no_result(value, part, drift):

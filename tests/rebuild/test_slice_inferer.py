@@ -12,11 +12,11 @@ from scripts.rebuild import windows
 from scripts.rebuild.inferer import DriftInferer
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
-from scripts.stack.interpolation import interpolate
 from scripts.stack.profile import acquire
 from tests.loops import weighed_by_loop
 from tests.method.test_networks import perturb
 from tests.rebuild.test_inferer import OWN, arrays, close, of_box
+from tests.stack.test_orientation import stored
 from tests.volumes import head, noise_stack, scan_of
 
 EDGES = torch.tensor([0.7, 1.2, 0.9, 1.0])  # mm, of the pixels of `stack`
@@ -105,15 +105,6 @@ def test_planes_in_calls_of_any_size_give_one_result(drift, monkeypatch):
     close(DriftInferer(steps=0, **OWN)(image, drift), whole)
 
 
-@pytest.mark.parametrize("shift", [0.0, 0.4])
-def test_before_training_a_scan_is_interpolated_linearly(shift):
-    scan = scan_of(head(), 4.0, spacing=5.0, shift=shift)[None]
-    result, thick = of_box(DriftInferer(steps=0, both_planes=True, **OWN)(scan, fresh())), arrays(scan)[0]
-    expected = interpolate(thick, Acquisition.of(scan), "linear")
-    inside = expected > 100  # beyond the box around the head, air keeps the nearest slice
-    close(result[inside], expected[inside], 0.1)
-
-
 def test_the_slices_beyond_the_box_are_seen_and_its_rows_are_placed():
     """A head in the middle of much air along the slice axis comes out as without that air."""
     drift, truth = perturb(fresh(), scale=0.03), torch.zeros(24, 26, 200)
@@ -122,14 +113,6 @@ def test_the_slices_beyond_the_box_are_seen_and_its_rows_are_placed():
     cut = scan_of(truth[..., 30:170], 5.0)[None]
     whole, part = (of_box(DriftInferer(steps=0, **OWN)(volume, drift)) for volume in (scan, cut))
     close(whole[..., 80:120], part[..., 50:90], 0.1)
-
-
-def test_a_reconciled_result_is_nearer_to_its_slices(drift):
-    scan = scan_of(head(), 5.0)[None]
-    own, moved = (DriftInferer(steps=0, both_planes=True, **options)(scan, drift) for options in (OWN, {}))
-    truth = head()
-    assert (of_box(moved) - of_box(own)).abs().max() > 1
-    assert (of_box(moved) - truth).square().mean() < (of_box(own) - truth).square().mean()
 
 
 # A guide
@@ -143,13 +126,6 @@ def guide_of(image, missing=None):
     if missing is not None:
         fine[missing] = torch.nan
     return MetaTensor(fine[None])
-
-
-def test_a_guide_changes_the_result_and_one_that_saw_nothing_does_not(drift):
-    image, inferer = stack((24, 20, 7)), DriftInferer(roi_size=64, both_planes=True, steps=0)
-    alone = inferer(image, drift)
-    assert (inferer(image, drift, guide_of(image)) - alone).abs().max() > 1e-3
-    assert torch.equal(inferer(image, drift, guide_of(image, slice(None))), alone)
 
 
 @pytest.mark.parametrize("mirrors", [((),), ((), (2,), (3,), (2, 3))])
@@ -167,6 +143,7 @@ def test_beyond_the_field_of_a_guide_the_result_is_that_without_one(drift):
     guide = guide_of(image, (slice(24, None),))
     inferer = DriftInferer(roi_size=64, steps=0, consistency="measure")
     alone, part, whole = inferer(image, drift), inferer(image, drift, guide), inferer(image, drift, guide_of(image))
+    assert torch.equal(inferer(image, drift, guide_of(image, slice(None))), alone), "a guide that saw nothing"
     close(part[0, 0, 44:], alone[0, 0, 44:])
     assert (part - alone)[0, 0, :12].abs().max() > 1e-3
     assert (part - whole)[0, 0, 44:].abs().max() > 1e-3
@@ -177,17 +154,6 @@ def test_storage_of_a_guided_scan_does_not_matter(drift, flipped):
     image = stack((24, 20, 7))
     inferer = DriftInferer(roi_size=64, both_planes=True, steps=0)
     result = inferer(image, drift, guide_of(image)).as_tensor()
-    turned = turn(image, flipped)
+    turned = stored(image[0], (0, 1, 2), flipped)[None]
     guide = MetaTensor(guide_of(image).as_tensor().flip([1 + axis for axis in flipped]))
     close(inferer(turned, drift, guide).as_tensor().flip([2 + axis for axis in flipped]), result)
-
-
-def turn(image, flipped):
-    """The stack stored the other way round along some axes."""
-    affine = image.affine.clone()
-    for axis in flipped:
-        affine[:3, 3] += affine[:3, axis] * (image.shape[2 + axis] - 1)
-        affine[:3, axis] *= -1
-    turned = MetaTensor(image.as_tensor().flip([2 + axis for axis in flipped]), affine=affine)
-    Acquisition.of(image).attach(turned)
-    return turned

@@ -84,14 +84,6 @@ def test_a_blank_slice_costs_its_own_place_alone_which_the_other_stack_fills(fau
     assert parts[faulty].moved_slices == ()
 
 
-@pytest.mark.slow
-def test_a_third_stack_gains_again():
-    truth = person()
-    stacks = [stack_of(truth, 0), stack_of(moved(truth, MOVE), 1), stack_of(moved(truth, np.linalg.inv(MOVE)), 2)]
-    two, three = (in_head(together(stacks[:count])[0], truth) for count in (2, 3))
-    assert three > two + 0.5
-
-
 def test_parallel_stacks_with_an_offset_are_better_than_each():
     truth = person()
     stacks = [stack_of(truth, 2), stack_of(truth, 2, shift=3.0)]

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from scripts.errors import InputError
 from scripts.rebuild.inferer import DriftInferer
@@ -97,29 +96,6 @@ def test_windows_per_call_change_nothing(batch, drift):
     image = noise_stack((3, 22, 4))
     results = (DriftInferer(16, 0.25, count, steps=1)(image, drift) for count in (batch, 5))
     close(*results)
-
-
-def test_all_windows_of_a_volume_have_one_conditioning():
-    network = Pointwise()
-    DriftInferer(8, sw_batch_size=2, both_planes=True)(noise_stack((19, 33, 8)), network)
-    assert len(network.calls) > 50
-    assert all(torch.equal(a, b) for call in network.calls for a, b in zip(call[1:], network.calls[0][1:]))
-
-
-def test_windows_larger_than_the_planes_are_the_planes(drift):
-    """One call on all planes at once, their sides padded to multiples of 8 with copies of their edge."""
-    image = noise_stack((5, 13, 7), spacing=3.0)  # 21 fine slices
-    unit, low, high = in_unit(*arrays(image))
-    planes = nn.functional.pad(unit.movedim(2, 1)[:, None], (1, 2, 1, 2), mode="replicate")
-    with torch.no_grad():
-        sharp = drift(planes, torch.tensor([[4.0, 1.0]]), torch.tensor([0.0, 0.5, 1.0]))[:, 0]
-    expected = (sharp[:, 1:22, 1:14].movedim(1, 2) + 1) / 2 * (high - low) + low
-    close(of_box(DriftInferer(512, steps=2, **OWN)(image, drift)), expected.clamp(min=0))
-
-
-def test_a_scan_smaller_than_a_window_is_rebuilt(drift):
-    result = of_box(DriftInferer(128, steps=1)(noise_stack((4, 5, 3), spacing=3.0, thickness=3.0), drift))
-    assert result.shape == (4, 5, 9) and torch.isfinite(result).all()
 
 
 def test_speeds_are_windows_and_others_are_refused_by_name():

@@ -242,29 +242,18 @@ def but_the_guess(warnings):
         ((1, 1, 8), {}, "slices of 8 mm are thicker than the 7 mm"),
         ((1, 1, 5), {"target_thickness": 0.5}, "target 0.5 mm is outside the 0.7 to 1.3 mm"),
         ((1, 1, 5), {"target_thickness": 2.0}, "target 2 mm is outside the 0.7 to 1.3 mm"),
+        ((0.5, 1.3, 5), {}, None),
+        ((0.499, 1.305, 5), {}, None),  # headers round
+        ((1, 1, 7), {}, None),
+        ((1, 1, 7), {"slice_thickness": 5.0}, None),
+        ((1, 1, 4), {"slice_thickness": 5.0}, None),
+        ((1, 1, 5), {"target_thickness": 0.7}, None),
+        ((0.3, 0.3, 0.3), {}, None),  # nothing is rebuilt
     ],
 )
-def test_what_the_weights_have_not_seen_draws_one_warning(spacing, facts, told):
-    (warning,) = but_the_guess(settled(spacing, **facts).warnings)
-    assert told in warning
-
-
-@pytest.mark.parametrize(
-    ("spacing", "facts"),
-    [
-        ((1, 1, 5), {}),
-        ((0.5, 1.3, 5), {}),
-        ((0.499, 1.305, 5), {}),  # headers round
-        ((1, 1, 7), {}),
-        ((1, 1, 7), {"slice_thickness": 5.0}),
-        ((1, 1, 4), {"slice_thickness": 5.0}),
-        ((1, 1, 5), {"target_thickness": 0.7}),
-        ((0.3, 0.3, 0.3), {}),  # nothing is rebuilt
-        ((1.3, 1.3, 4), {}),
-    ],
-)
-def test_what_they_have_seen_draws_none(spacing, facts):
-    assert but_the_guess(settled(spacing, **facts).warnings) == []
+def test_what_the_weights_have_not_seen_draws_one_warning_and_what_they_have_none(spacing, facts, told):
+    warnings = but_the_guess(settled(spacing, **facts).warnings)
+    assert len(warnings) == (told is not None) and all(told in warning for warning in warnings)
 
 
 @pytest.mark.parametrize(
@@ -325,9 +314,3 @@ def test_a_scan_whose_slices_are_as_thin_as_the_target_is_at_it(spacing, thickne
     assert "nothing is to be rebuilt" in found.sources["target_spacing"]
     taken = thickness is not None and found.slice_thickness == pytest.approx(thickness, rel=0.01)
     assert ("header" in found.sources["slice_thickness"]) == taken  # no header is named for what it does not say
-
-
-@pytest.mark.parametrize(("spacing", "thickness"), [(5.0, 1.0), (1.0, 4.0)])
-def test_thin_slices_far_apart_and_thick_ones_near_each_other_are_rebuilt(spacing, thickness):
-    found = settled((1.0, 1.0, spacing), stated=stated(2, thickness))
-    assert not found.at_target and found.slice_thickness >= found.target_spacing == 1.0

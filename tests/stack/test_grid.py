@@ -94,13 +94,6 @@ def test_nearest_index_agrees_with_a_plain_loop(stack, shift):
     np.testing.assert_array_equal(grid.nearest_index(fine, target, thick, slice_spacing, shift), expected)
 
 
-@pytest.mark.parametrize("slices", [-2, 1, 3])
-def test_a_stack_shifted_by_whole_slices_numbers_them_anew(slices):
-    centred = grid.nearest_index(50, 0.7, 7, 5.0)
-    shifted = grid.nearest_index(50, 0.7, 7, 5.0, slices * 5.0)
-    np.testing.assert_array_equal(shifted, np.clip(centred - slices, 0, 6))
-
-
 def test_a_centre_on_a_border_goes_to_the_slice_nearer_the_middle():
     # slices of 2 mm with centres at -2, 0, 2 mm; fine centres at -2, -1, 0, 1, 2 mm: -1 and 1 lie on borders
     np.testing.assert_array_equal(grid.nearest_index(5, 1.0, 3, 2.0), [0, 1, 1, 1, 2])

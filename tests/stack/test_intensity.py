@@ -75,15 +75,6 @@ def test_air_does_not_move_the_range_of_a_real_scan(name):
             assert intensity_range(filling(piece, share, noise)) == pytest.approx(expected, rel=0.02, abs=5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("share", [0.02, 0.05, 0.3])
-def test_a_hot_spot_in_a_small_head_in_noise_is_no_tissue(share):
-    expected = intensity_range(filling(smooth_head(), share, 20.0))
-    heated = smooth_head()
-    heated[19:22, 19:22, 19:22] *= 100
-    assert intensity_range(filling(heated, share, 20.0)) == pytest.approx(expected, rel=0.02, abs=5)
-
-
 def test_what_is_brighter_than_five_times_the_typical_intensity_is_no_tissue():
     volume = torch.full((20, 20, 20), 100.0)
     volume[:10] = 0
@@ -230,12 +221,6 @@ def test_hot_voxels_do_not_move_the_range_and_are_no_tissue(factor, share):
     assert tissue[hot].std() < 1e-3 and volume[hot].min() < tissue[hot][0] < volume[hot].max()  # typical
 
 
-def test_vessels_and_fat_three_times_as_bright_are_tissue():
-    volume = head((40, 40, 40))
-    volume[20, 20, 5:35] *= 3
-    assert torch.equal(intensity_range(volume).tissue(volume), volume)
-
-
 @pytest.mark.parametrize("value", [0.0, 7.0, -300.0, 1e6])
 def test_a_constant_volume_becomes_minus_one(value):
     scale = intensity_range(torch.full((6, 7, 5), value))
@@ -318,18 +303,6 @@ def test_what_a_mask_left_at_zero_stays_and_the_brain_is_rebuilt_as_beside_air(c
 
 
 @pytest.mark.slow
-def test_a_dead_voxel_in_the_head_stays_one(clean, result_of):
-    """It is dark to the networks, whatever its value, and its neighbours alone are theirs to change."""
-    dead, black = slices(clean), slices(clean)
-    dead[24, 28, 6], black[24, 28, 6] = -1000.0, 0.0
-    result, expected = result_of(dead), result_of(black)
-    stray = black != dead
-    away = distance_from(stray, clean) > 0
-    torch.testing.assert_close(result[away], expected[away], rtol=0, atol=0.005 * clean.max().item())
-    torch.testing.assert_close((expected - result)[~away], torch.full((5,), 1000.0), rtol=0, atol=1.0)
-
-
-@pytest.mark.slow
 def test_the_undershoot_of_splines_changes_nothing_else(clean, result_of):
     generator = torch.Generator().manual_seed(0)
     scan = slices(clean)
@@ -360,12 +333,8 @@ def test_a_hot_spot_leaves_the_rest_of_the_head_as_it_comes_without(box, clean, 
     torch.testing.assert_close(result[distance == 0], nearest[distance == 0], rtol=0.05, atol=0)
 
 
-def test_what_is_not_negative_stays_so(clean, result_of, drift):
-    assert (result_of.of_clean >= 0).all()
-    scan = MetaTensor(clean.as_tensor(), affine=clean.affine, meta={"acquisition": clean.meta["acquisition"]})
-    for consistency in ("project", "measure"):
-        result = Rebuilder(drift, DriftInferer(512, steps=2, consistency=consistency), "cpu")(scan).volume[None]
-        assert (result >= 0).all() and (result == 0).any()
+def test_what_is_not_negative_stays_so(result_of):
+    assert (result_of.of_clean >= 0).all() and (result_of.of_clean == 0).any()
 
 
 @pytest.mark.slow

@@ -94,16 +94,6 @@ def test_what_a_reader_states_wins_over_sidecars(door, log):
     assert "thickness 1.8 mm (the DICOM header)" in log.messages[-1]
 
 
-def test_dim_info_of_a_file_names_the_slice_axis_unless_it_is_stale(door, tmp_path, log):
-    for name, spacing, axis in (("overlap", (1.0, 1.0, 0.9), 2), ("stale", (1.0, 5.0, 1.0), 1)):
-        image = nib.Nifti1Image(texture((6, 7, 5)), np.diag([*spacing, 1.0]))
-        image.header.set_dim_info(slice=2)
-        nib.save(image, tmp_path / f"{name}.nii")
-        found = Acquisition.of(door(tmp_path / f"{name}.nii", slice_thickness=max(1.8, spacing[1])))
-        assert found.slice_axis == axis
-        assert any("dim_info" in text for text in found.warnings) is (name == "stale")
-
-
 @pytest.mark.parametrize("ending", ["nii.gz", "nii", "mgz"])
 def test_scans_of_any_format_have_sidecars(ending, door, tmp_path):
     kind = nib.MGHImage if ending == "mgz" else nib.Nifti1Image
@@ -146,11 +136,6 @@ def test_a_broken_sidecar_is_refused_unless_the_user_knows_better(content, door,
     text = refusal(door, add_sidecar(scan, content))
     assert "scan.json: SliceThickness" in text and "remove it" in text
     assert Acquisition.of(door(scan, slice_thickness=4)).slice_thickness == 4
-
-
-def test_a_sidecar_of_other_bytes_is_refused(door, refusal, scan):
-    scan.with_name("scan.json").write_bytes(b"\xff\xfe\x00")
-    assert "scan.json" in refusal(door, scan)
 
 
 # --- cubes ---

@@ -20,6 +20,7 @@ def sinusoid(cycles, amplitude=1.0, count=64, axis=2):
 
 def test_bands():
     assert spectra.through_plane_bands(5.0, 1.0) == [(0.1, 0.2), (0.2, 0.25), (0.25, 0.5)]
+    assert spectra.through_plane_bands(5.0, 0.5) == [(0.1, 0.2), (0.2, 0.5), (0.5, 1.0)]
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -31,16 +32,6 @@ def test_power_of_a_sinusoid(axis, cycles, band):
     expected = [0.0, 0.0, 0.0]
     expected[band] = -20.0
     assert ratios == pytest.approx(expected, abs=0.05)
-
-
-def test_power_counts_millimetres():
-    """10 periods in 64 voxels are 0.16 cycles/mm at 1 mm, in the first band, and 0.31 at 0.5 mm, in the second."""
-    truth = sinusoid(10) + 0.03 * torch.randn(12, 14, 64, generator=torch.Generator().manual_seed(0))
-    prediction = truth - 0.9 * sinusoid(10)
-    first = spectra.power_ratios(prediction, truth, 2, 1.0, spectra.through_plane_bands(5.0, 1.0))
-    second = spectra.power_ratios(prediction, truth, 2, 0.5, spectra.through_plane_bands(5.0, 0.5))
-    assert first == pytest.approx([-20.0, 0.0, 0.0], abs=0.3)
-    assert second == pytest.approx([0.0, -20.0, 0.0], abs=0.3)
 
 
 @pytest.mark.parametrize("count", [24, 23])
@@ -97,12 +88,6 @@ def test_density_of_white_noise_is_its_variance_per_voxel(axis, spacing):
     inner = density[2:-1] / (9 * spacing)
     assert inner.mean().item() == pytest.approx(1, abs=0.02)
     assert inner.std().item() < 0.1
-
-
-@pytest.mark.parametrize("axis", [0, 1, 2])
-def test_density_peaks_at_the_frequency_in_cycles_per_millimetre(axis):
-    frequencies, density = spectra.power_density(sinusoid(10, axis=axis), axis, 0.5)  # ten periods in 32 mm
-    assert frequencies[density.argmax()].item() == pytest.approx(10 / 32)
 
 
 def test_density_does_not_depend_on_how_finely_a_scan_is_sampled():

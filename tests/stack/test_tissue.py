@@ -35,3 +35,37 @@ def test_air_does_not_move_the_head():
         inner = (slice(margin, -margin),) * 3
         assert torch.equal(head_mask(wide)[inner], head_mask(volume))
         assert head_mask(wide).sum() == head_mask(volume).sum()
+
+
+def test_head_mask_is_the_filled_head():
+    grid = torch.stack(torch.meshgrid(*(torch.arange(n) - (n - 1) / 2 for n in (32, 36, 40)), indexing="ij"))
+    radius = grid.square().sum(0).sqrt()
+    truth = torch.where(radius < 14, 100.0 + radius / 100, 1.0)  # tissue is never of one value
+    truth[radius < 9] = 0.0  # a dark inside
+    truth[0, 0, 0] = 100.0  # a bright speck in the air
+    assert torch.equal(head_mask(truth), radius < 14)
+    assert torch.equal(head_mask(truth * 7 + 50), radius < 14)
+
+
+def test_the_head_begins_at_a_tenth_of_its_range():
+    truth = torch.zeros(20, 20, 20)
+    tissue_there = 100.0 + torch.linspace(0, 1, 500).reshape(10, 10, 5)
+    truth[5:15, 5:15, 5:10], truth[5:15, 5:15, 10:12], truth[5:15, 5:15, 3:5] = tissue_there, 11.0, 9.0
+    assert torch.equal(head_mask(truth), truth > 10.1)
+
+
+def test_head_mask_fills_what_is_open_at_the_border():
+    grid = torch.stack(torch.meshgrid(*(torch.arange(32) - 15.5 for _ in range(3)), indexing="ij"))
+    radius = grid[:2].square().sum(0).sqrt()  # a tube along the last axis, open at both ends
+    assert torch.equal(head_mask(((radius < 12) & (radius > 8)).float()), radius < 12)
+
+
+def test_flat_tissue_is_the_half_of_the_head_without_edges():
+    place = torch.stack(torch.meshgrid(*(torch.arange(n) - (n - 1) / 2 for n in (32, 36, 40)), indexing="ij"))
+    head, left = place.square().sum(0).sqrt() < 14, place[0] < -3
+    texture = 60 * torch.rand(head.shape, generator=torch.Generator().manual_seed(0))
+    truth = torch.where(head, 100.0 + texture * (place[0] > 0), 0.0)
+    flat = flat_tissue(truth)
+    assert flat.sum().item() == pytest.approx(head.sum().item() / 2, rel=0.01) and not (flat & ~head).any()
+    assert flat[left & (place.square().sum(0).sqrt() < 7)].all()
+    assert (flat_tissue(3 * truth + 20) != flat).float().mean() < 1e-3  # but for ties at the median

@@ -68,13 +68,6 @@ def test_every_volume_of_a_tree_is_in_exactly_one_section(tmp_path):
     assert not training & validation
 
 
-def test_subjects_without_bids_names_are_the_start_of_the_file_name(tmp_path):
-    make(tmp_path, *(f"{c}/p{s}_{c}.nii.gz" for s in range(60) for c in ("T1w", "T2w")))
-    training, validation = (subjects(tmp_path, s) for s in SECTIONS)
-    assert not training & validation
-    assert training | validation == {f"p{s}" for s in range(60)}
-
-
 def test_the_folder_above_the_tree_does_not_name_subjects(tmp_path):
     """A data set that lies under a folder sub-9 is still split by its own subjects."""
     here = make(tmp_path / "sub-9", *(f"p{s}.nii.gz" for s in range(60)))

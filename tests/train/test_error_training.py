@@ -19,7 +19,7 @@ from scripts.train.error_calibration import KINDS, Case, calibrate, fit_regions,
 from scripts.train.error_pairs import one_family
 from tests import nano
 from tests.config_files import ERROR, on_planes, raw
-from tests.fixtures import CARD, untrained
+from tests.fixtures import CARD
 from tests.method.test_networks import perturb
 from tests.nano import content, load, random_weights
 
@@ -195,7 +195,3 @@ def test_regions_of_white_errors_are_found_to_gain_by_the_root_of_their_number()
     sizes = factor * (1 + volumes / together) ** (-exponent / 2)
     inside = [np.mean(np.abs(one) < size) for one, size in zip(ratios, sizes)]
     assert inside == pytest.approx([0.95] * 4, abs=0.03)
-
-
-def test_untrained_networks_have_none():
-    assert untrained().error is None

@@ -13,7 +13,7 @@ from scripts.train.batches import DistilBatch, FlowBatch, PrecisionInferer, Proj
 from scripts.train.simulation import RandAcquired
 from scripts.train.slice_patches import RandSlicePatchd
 from tests import nano
-from tests.config_files import raw
+from tests.config_files import on_slices, raw
 
 TOLD = ("lengths", "rows", "guide", "guide_slices")
 SIZES = (6, 10, 20)  # slices, columns, rows
@@ -43,18 +43,23 @@ def places(label, sharp):
     return found[0]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_rows_lie_where_the_sharp_ones_were_taken(seed):
-    """On a plane that is a ramp along the slice axis a slice shows its place, and a row its own."""
-    ramp = torch.linspace(0.2, 1, 240)[None, :, None].expand(1, 240, 30).contiguous()
-    pair = drawn(ramp, seed, max_shift=0.5, spacing_ratio=(0.8, 1.4))
-    slices, label, rows = pair["image"][0, :, 0], pair["label"][0, :, 0], pair["rows"]
+def assert_between_slices(image, label, rows):
+    """Slices of a ramp, interpolated at the rows, are the sharp rows."""
+    slices, label = image[0, :, 0], label[0, :, 0]
     known = label.isfinite() & (rows >= 0) & (rows <= 5)
     below = rows.floor().clamp(0, 4).long()
     between = slices[below] + (rows - below) * (slices[below + 1] - slices[below])
     inner = known & (label > 0.23) & (label < 0.97)  # the simulation mirrors the plane at its ends
     assert inner.any()
     torch.testing.assert_close(between[inner], label[inner], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_lie_where_the_sharp_ones_were_taken(seed):
+    """On a plane that is a ramp along the slice axis a slice shows its place, and a row its own."""
+    ramp = torch.linspace(0.2, 1, 240)[None, :, None].expand(1, 240, 30).contiguous()
+    pair = drawn(ramp, seed, max_shift=0.5, spacing_ratio=(0.8, 1.4))
+    assert_between_slices(pair["image"], pair["label"], pair["rows"])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -101,14 +106,6 @@ def test_lengths_are_those_of_the_acquisition():
     assert 5 < gapped.sum() < 25 and (ratio[gapped] >= 1.19).all() and (ratio <= 1.41).all()
 
 
-def test_patches_lie_where_tissue_is():
-    """A fifth of the columns hold tissue: more than half of the patches show some."""
-    label = torch.zeros(1, 100, 100)
-    label[:, 40:60, 40:60] = plane(20, 20)
-    shown = [(drawn(label, seed)["label"] > 0.1).any().item() for seed in range(60)]
-    assert sum(shown) > 30
-
-
 def test_rows_in_the_outer_half_of_the_first_and_last_slice_are_drawn_and_none_beyond():
     rows = torch.stack([drawn(plane(60), seed)["rows"] for seed in range(60)])
     known = torch.stack([drawn(plane(60), seed)["label"][0, :, 0].isfinite() for seed in range(60)])
@@ -116,10 +113,14 @@ def test_rows_in_the_outer_half_of_the_first_and_last_slice_are_drawn_and_none_b
 
 
 def test_a_patch_is_drawn_as_often_as_it_holds_tissue_brighter_than_air():
-    """Noise of air, below a tenth, is none."""
+    """A fifth of rows and columns hold tissue, and more than half of the patches; noise of air, below 0.1, is none."""
     label = 0.09 * torch.ones(1, 100, 100)
-    label[:, :, 40:60] = plane(100, 20)
+    label[:, 40:60, 40:60] = plane(20, 20)
     assert sum((drawn(label, seed)["label"] > 0.1).any().item() for seed in range(60)) > 30
+    few = 0.09 * torch.ones(1, 120, 10)
+    few[:, 57:63] = plane(6, 10)
+    shown = [(drawn(few, seed, sizes=(120, 10, 6))["label"] > 0.1).any().item() for seed in range(60)]
+    assert sum(shown) > 20, "of neighbouring rows, 6 of them, one in ten shows some"
 
 
 def test_common_thicknesses_are_half_of_the_stacks_and_more():
@@ -146,13 +147,8 @@ def test_the_slices_of_a_pair_show_the_same_rows_at_their_own_thickness(seed):
     pair = drawn(ramp, seed, ceta_gap=1.0, min_thickness=3.0, max_shift=0.5, spacing_ratio=(0.8, 1.4))
     assert pair["proximal_lengths"][0] == pytest.approx(pair["lengths"][0] - 1)
     assert torch.equal(pair["proximal_lengths"][[1, 3]], pair["lengths"][[1, 3]])
-    slices, label, rows = pair["proximal"][0, :, 0], pair["label"][0, :, 0], pair["proximal_rows"]
-    assert -0.5 <= rows[0] <= 5.5, "the first row lies in them"
-    known = label.isfinite() & (rows >= 0) & (rows <= 5)
-    below = rows.floor().clamp(0, 4).long()
-    between = slices[below] + (rows - below) * (slices[below + 1] - slices[below])
-    inner = known & (label > 0.23) & (label < 0.97)
-    torch.testing.assert_close(between[inner], label[inner], atol=1e-4, rtol=0)
+    assert -0.5 <= pair["proximal_rows"][0] <= 5.5, "the first row lies in them"
+    assert_between_slices(pair["proximal"], pair["label"], pair["proximal_rows"])
 
 
 def test_without_a_pair_the_slices_stand_for_their_own():
@@ -272,22 +268,7 @@ def test_only_what_is_known_counts():
 
 
 SLICES = {
-    "network_def": {
-        "_target_": "scripts.method.networks.Drift",
-        "apn": {
-            "_target_": "scripts.method.slice_projection.SliceProjectionNetwork",
-            "channels": [8, 12],
-            "blocks": [1, 1],
-            "fine_channels": 8,
-            "guide_channels": 4,
-        },
-        "velocity": {
-            "_target_": "scripts.method.networks.VelocityNetwork",
-            "channels": [8, 16],
-            "width": 8,
-            "norm": False,
-        },
-    },
+    "network_def": on_slices([8, 12], 8, [8, 16], norm=False),
     "slice_patch": {"slices": 6, "columns": 16, "rows": 16},
     **{
         name: raw("train.yaml")[name]

@@ -162,11 +162,6 @@ def test_a_volume_has_one_contrast(tmp_path, voxels, keyword, values, name, orde
     assert found.startswith(f"slices have 2 {name}")
 
 
-def test_an_enhanced_image_of_two_echoes_at_places_of_their_own_is_refused(tmp_path, voxels):
-    whole = enhanced(mr_slices(voxels, EchoTime=lambda k: (12, 90)[k % 3 == 0]))
-    assert verdict(save(tmp_path, [whole])).startswith("slices have 2 echo times")
-
-
 def test_two_echoes_half_a_slice_apart_are_two_volumes(tmp_path, voxels):
     later = mr_slices(voxels + 1, EchoTime=12)
     for image in later:
