@@ -182,9 +182,9 @@ def assert_same_in_space(voxels, affine, other, other_affine, tolerance=0.01):
 
 def rebuilt(volume, spacing=2.2, overshoot=0.0):
     """A stand-in for a rebuilt volume: nearest slices on a fine grid, some voxels beyond the range."""
-    thick = volume.array.shape[2]
-    fine = grid.fine_count(thick, volume.slice_spacing, spacing)
-    index = grid.nearest_index(fine, spacing, thick, volume.slice_spacing)
+    thick, slice_spacing = volume.array.shape[2], grid.voxel_spacing(volume.affine)[2]
+    fine = grid.fine_count(thick, slice_spacing, spacing)
+    index = grid.nearest_index(fine, spacing, thick, slice_spacing)
     array = volume.array[:, :, index].copy()
     array[0, 0] = array.min() - overshoot
     return array, grid.fine_affine(volume.affine, 2, thick, fine, spacing)

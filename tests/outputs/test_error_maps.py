@@ -9,6 +9,7 @@ import numpy as np
 import pydicom
 import pytest
 import torch
+import yaml
 from monai.data import MetaTensor
 from torch.nn.modules.module import register_module_forward_hook
 
@@ -221,27 +222,12 @@ def test_dicom_gets_a_second_derived_series(series, able):
 
 
 @pytest.mark.slow
-def test_python_has_the_map_of_the_command(head, able, monkeypatch):
+def test_python_has_the_map_of_the_command(head, able, tmp_path):
     able(head, error_map=True)
-    from drift_mri import python
-
-    config = python._config
-
-    def small(stacked, **given):
-        parser = config(stacked, **given)
-        parser.update(
-            {
-                "network_def": on_planes(4, 8, error=ERROR),
-                "inferer::roi_size": 16,
-                "inferer::n_max": 2,
-                "bfloat16": False,
-                "device": "$torch.device('cpu')",
-            }
-        )
-        return parser
-
-    monkeypatch.setattr(python, "_config", small)
-    found = rebuild(head, error_map=True, ckpt_path=able.weights)
+    small = {"network_def": on_planes(4, 8, error=ERROR), "inferer::roi_size": 16, "inferer::n_max": 2}
+    config = tmp_path / "small.yaml"
+    config.write_text(yaml.safe_dump({**small, "bfloat16": False, "device": "$torch.device('cpu')"}))
+    found = rebuild(head, error_map=True, ckpt_path=able.weights, config=config)
     np.testing.assert_allclose(found.error_map.get_fdata(), voxels(able.out / "scan_sr_error.nii.gz"), rtol=1e-5)
     assert found.record["ErrorMap"] == json.loads((able.out / "scan_sr.json").read_text())["ErrorMap"]
-    assert rebuild(head, ckpt_path=able.weights).error_map is None
+    assert rebuild(head, ckpt_path=able.weights, config=config).error_map is None

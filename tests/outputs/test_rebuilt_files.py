@@ -19,7 +19,7 @@ STACK = np.diag([1.0, 1.0, 4.0, 1.0])
 )
 def test_the_result_is_the_networks_in_the_scans_units(options, others, flips, bundle, write_nifti, drift):
     """The deployed chain against arithmetic: range to [-1, 1], copies of slices, the plain loop, and back."""
-    thick = 1000 * texture((5, 17, 5)) + 200
+    thick = 1000 * texture((3, 9, 5)) + 200
     own = {"inferer::steps": 2, "inferer::deblocked": False, "consistency": "measure"}
     bundle(write_nifti(thick, STACK), **options, **own)
     acquisition = Acquisition.stack(2, 5, 4.0, 4.0, 1.0)
