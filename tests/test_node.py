@@ -74,6 +74,7 @@ def thick(number=1, **attributes):
 @contextmanager
 def association(port, calling="MODALITY", called="DRIFT", tls=None):
     ae = AE(ae_title=calling)
+    ae.acse_timeout = ae.dimse_timeout = ae.network_timeout = PATIENCE  # the node answers once a disk holds the image
     for kind in (uid.MRImageStorage, uid.EnhancedMRImageStorage, uid.CTImageStorage):
         ae.add_requested_context(kind, SYNTAXES)
     ae.add_requested_context(Verification)

@@ -1,13 +1,10 @@
 /** Thick slices on the fine grid, see scripts/stack/interpolation.py. */
 import { inverse, Matrix } from "ml-matrix";
 import { fineRows, nearestIndex } from "./grid.js";
-import { along, clamp, mapLines } from "./volume.js";
+import { along, clamp } from "./volume.js";
 
 /** By the nearest slice (Eq. S3). @type {(thick: Volume, a: Acquisition) => Volume} */
-export function nearest(thick, a) {
-  const index = nearestIndex(a);
-  return mapLines(thick, a.sliceAxis, a.fineCount, (line, out) => index.forEach((k, row) => (out[row] = line[k])));
-}
+export const nearest = (thick, a) => along(nearestIndex(a).map((k) => Array(a.sliceCount).fill(0).with(k, 1)), thick, a.sliceAxis);
 
 /** By a not-a-knot cubic spline through the slices' centres, constant beyond them. @type {(thick: Volume, a: Acquisition) => Volume} */
 export const cubic = (thick, a) => along(splineMatrix(a.sliceCount, fineRows(a)), thick, a.sliceAxis);

@@ -2,7 +2,7 @@
 import constants from "../model/constants.js";
 import { intensityRange } from "./intensity.js";
 import { correlate } from "./profile.js";
-import { AXES, extremes, indexAlong, map, mapLines, otherAxes, strides } from "./volume.js";
+import { AXES, extremes, indexAlong, map, otherAxes, strides } from "./volume.js";
 
 const { TISSUE, FLAT_SCALE } = constants.tissue;
 
@@ -71,16 +71,14 @@ export const smooth = (volume, widths, ends, cut) =>
 
 /** Distance from where a mask is 0, in mm, at most `most`. @type {(mask: Volume, edges: number[], most: number) => Volume} */
 export function depth(mask, edges, most) {
-  const nearer = (/** @type {Volume} */ squares, /** @type {number} */ edge, /** @type {number} */ axis) =>
-    mapLines(squares, axis, squares.shape[axis], (line, out) => {
-      const reach = Math.ceil(most / edge);
-      for (let k = 0; k < line.length; k++) {
-        out[k] = line[k];
-        for (let i = Math.max(k - reach, 0); i <= Math.min(k + reach, line.length - 1); i++) {
-          out[k] = Math.min(out[k], line[i] + ((i - k) * edge) ** 2);
-        }
-      }
+  const nearer = (/** @type {Volume} */ squares, /** @type {number} */ edge, /** @type {number} */ axis) => {
+    const [n, step, index, reach] = [mask.shape[axis], strides(mask.shape)[axis], indexAlong(mask.shape, axis), Math.ceil(most / edge)];
+    return map(squares, (x, place) => {
+      const [k, data] = [index(place), squares.data];
+      for (let i = Math.max(-reach, -k); i <= Math.min(reach, n - 1 - k); i++) x = Math.min(x, data[place + i * step] + (i * edge) ** 2);
+      return x;
     });
+  };
   return map(edges.reduce(nearer, map(mask, (x) => x * most ** 2)), Math.sqrt);
 }
 

@@ -27,22 +27,6 @@ export function map(volume, f) {
   return result;
 }
 
-/**
- * Each line along an axis becomes another line of `count` voxels.
- * @type {(volume: Volume, axis: number, count: number, f: (line: Float64Array, out: Float64Array) => void) => Volume}
- */
-export function mapLines({ data, shape }, axis, count, f) {
-  const [result, step] = [zeros(shape.with(axis, count)), strides(shape)[axis]];
-  const [line, out] = [new Float64Array(shape[axis]), new Float64Array(count)];
-  for (let n = 0; n < data.length / line.length; n++) {
-    const [before, inner] = [Math.floor(n / step), n % step];
-    for (let k = 0; k < line.length; k++) line[k] = data[(before * line.length + k) * step + inner];
-    f(line, out);
-    for (let k = 0; k < count; k++) result.data[(before * count + k) * step + inner] = out[k];
-  }
-  return result;
-}
-
 /** Applies a matrix, given by its rows, along an axis. Most rows are 0 but for a few neighbours.
  * @type {(matrix: ArrayLike<number>[], volume: Volume, axis: number) => Volume} */
 export function along(matrix, { data, shape }, axis) {
