@@ -217,6 +217,20 @@ def test_networks_are_apart_by_the_largest_difference_and_by_what_is_no_number()
     assert [float(line) for line in done.stdout.split()] == pytest.approx([0, 0.25, 1])
 
 
+def test_missing_slices_are_those_of_the_axis_that_is_asked_for(tmp_path):
+    """What was found along one axis is kept, and is not taken for another's."""
+    np.where(np.arange(7) == 3, 0, HEAD).astype(np.float32).tofile(tmp_path / "head.f32")
+    code = f"""
+        const data = new Float32Array(require("node:fs").readFileSync(process.argv[2]).buffer);
+        import(process.argv[1]).then(({{ missingSlices }}) => {{
+          const volume = {{ data, shape: {list(HEAD.shape)} }};
+          for (const axis of [2, 0, 2]) console.log(...missingSlices(volume, axis).keys(), "along", axis);
+        }});"""
+    command = [NODE, "-e", code, WEB / "stack" / "missing.js", tmp_path / "head.f32"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["3 along 2", "along 0", "3 along 2"]
+
+
 UNFIT = {
     "a slice missing": (without(2), {}, "7_t2_tse: slices lie unevenly"),
     "a slice out of place": (moved(2, 1.0), {}, "7_t2_tse: slices lie unevenly"),
