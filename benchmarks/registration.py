@@ -24,7 +24,7 @@ import torch
 from monai.data import MetaTensor
 from scipy import ndimage
 
-from scripts.evaluate.several import random_gain, random_motion, several_stacks
+from scripts.evaluate.several import add_noise, random_gain, random_motion, several_stacks
 from scripts.evaluate.tables import markdown
 from scripts.rebuild.registration import ALIKE, angle_and_shift, registered, resolution
 from scripts.rebuild.stacks import Stack
@@ -123,7 +123,7 @@ def thick(volume, axis, thickness, rng):
     """The cubic spline of a noisy stack of a volume, and the stack."""
     acquisition = Acquisition.of_truth(axis, volume.shape[axis], float(voxel_spacing(volume.affine)[axis]), thickness)
     stack = simulate(MetaTensor(volume.as_tensor()[None], affine=volume.affine), acquisition)[0]
-    stack.add_(NOISE * data_range(volume.as_tensor()) * torch.from_numpy(rng.normal(size=tuple(stack.shape))).float())
+    add_noise(stack, NOISE * data_range(volume.as_tensor()), rng)
     return Stack(stack, MetaTensor(interpolate(stack.as_tensor(), acquisition, "cubic"), affine=volume.affine))
 
 
@@ -171,9 +171,8 @@ def guided(scan, guide, number, options, recentred):
     if number // 3 % 2:
         moved, measured, kind = beside.rebuilt, [stack.measured, beside.measured], f"{options.thickness:g} mm"
     else:
-        noise = torch.from_numpy(rng.normal(size=tuple(moved.shape))).float()
-        moved, measured = moved + NOISE * data_range(moved.as_tensor()) * noise, [stack.measured]
-        kind = "sharp"
+        add_noise(moved, NOISE * data_range(moved.as_tensor()), rng)
+        measured, kind = [stack.measured], "sharp"
     apart = resolution(stack.rebuilt, measured)
     found = registered(stack.rebuilt, moved, stack.head, apart)
     return here, there, drawn, found, (f"{name_of(scan)} {mm:g} mm", f"{name_of(guide)} {kind}", form)

@@ -26,6 +26,7 @@ import onnxruntime
 import torch
 from monai.bundle import ConfigParser
 from onnx import TensorProto, helper, numpy_helper
+from scipy.integrate import cumulative_trapezoid
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -306,7 +307,7 @@ def constants(card: Card, weights: Path, settings: Mapping[str, Any]) -> dict[st
         plain = {k: v for k, v in module.items() if k.isupper() and _plain(v)}
         shared[name.rsplit(".")[-1]] = plain
     position, magnitude = slice_profile(shared["acquisition"]["SLR"])
-    cumulative = np.concatenate([[0.0], np.cumsum((magnitude[1:] + magnitude[:-1]) / 2 * np.diff(position))])
+    cumulative = cumulative_trapezoid(magnitude, position, initial=0)
     shared["card"] = {k: v for k, v in asdict(card).items() if k != "error_map"}
     shared["profile"] = {"first": position[0], "step": position[1] - position[0], "cumulative": cumulative.tolist()}
     shared["inferer"] = dict(settings)

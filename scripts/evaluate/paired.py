@@ -249,8 +249,8 @@ def evaluate(
 ) -> pd.DataFrame:
     """Degrades sharp volumes, rebuilds them by every method and compares them with what they were.
 
-    Writes the tables of `write_tables`, anew after each volume. To methods the slices have an `SLR` profile, whatever
-    it is: no header states it.
+    Writes the tables of `write_tables`, anew after each volume. Methods take the slices' profile for `SLR`, whatever
+    the true one is: no header states it.
 
     Args:
         volumes: items of `datasets.sharp_volumes`; `lesions` may name a mask of lesions.

@@ -76,8 +76,7 @@ def seen_again(
     Returns:
         `(X, Y, Z)`, and the motion `(4, 4)` from the world before to the world after.
     """
-    middle = affine[:3, :3] @ ((np.array(volume.shape) - 1) / 2) + affine[:3, 3]
-    there = random_motion(rng, *motion, middle)
+    there = random_motion(rng, *motion, centre(affine, volume.shape))
     index = np.linalg.inv(affine) @ np.linalg.inv(there) @ affine
     turned = ndimage.affine_transform(volume.float().numpy(), index[:3, :3], index[:3, 3], order=5, mode="nearest")
     moved = torch.from_numpy(turned).clamp(min=float(volume.min()))

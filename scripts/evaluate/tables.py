@@ -66,7 +66,7 @@ GROUP = ["slice_thickness", "slice_spacing", "contrast", "method"]
 
 
 def case_of(item: Mapping, acquisition: Acquisition) -> dict[str, Any]:
-    """Columns of `CASE` on a volume, an item of `datasets.sharp_volumes`, and on the slices of it that are rebuilt."""
+    """The columns of `CASE` for a volume, an item of `datasets.sharp_volumes`, and for its slices."""
     return {
         "volume": Path(item["label"]).name,
         "subject": item["subject"],

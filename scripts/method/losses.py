@@ -63,7 +63,7 @@ class KnownLoss(nn.Module):
 
 
 class ErrorLoss(nn.Module):
-    """The error network: the negative log-likelihood of errors, Laplace distributed, of the size that it says.
+    """The error network: the negative log-likelihood of errors, Laplace distributed, of the size that it expects.
 
     A batch is one scan, and the factor on all its errors is left to calibration: the likelihood is that of the best
     factor. A weak pull keeps that factor near 1.

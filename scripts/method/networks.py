@@ -78,7 +78,7 @@ class AnatomicalProjectionNetwork(nn.Module):
 
     def __init__(self, channels: Sequence[int], residual: bool = False):
         super().__init__()
-        self.lengths = 2  # that condition it
+        self.lengths = 2  # how many condition the network
         self.embedding = ThicknessEmbedding()
         self.unet = UNet(channels, self.embedding.dim)
         self.residual = residual

@@ -21,7 +21,7 @@ from monai.networks.nets.diffusion_model_unet import zero_module
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-CONDITION = 32  # numbers that say the geometry to the blocks
+CONDITION = 32  # numbers that the blocks get of the geometry
 HIDDEN = 64  # of the perceptron of a row's place
 
 
@@ -187,7 +187,7 @@ class SliceProjectionNetwork(nn.Module):
 
     def __init__(self, channels: Sequence[int], blocks: Sequence[int], fine_channels: int, guide_channels: int):
         super().__init__()
-        self.lengths = 4  # that condition it
+        self.lengths = 4  # how many condition the network
         width = fine_channels
         self.embedding = nn.Sequential(nn.Linear(4, CONDITION), nn.ReLU(), nn.Linear(CONDITION, CONDITION), nn.ReLU())
         self.trunk = SliceTrunk(channels, blocks)

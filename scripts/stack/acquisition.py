@@ -73,7 +73,7 @@ class Acquisition:
         profile: Profile = SLR,
         shift: float = 0.0,
     ) -> Acquisition:
-        """The acquisition of slices to be simulated: as many as cover the grid of the truth, without spacing no gap."""
+        """Slices to be simulated, as many as cover the grid of the truth; without a spacing they have no gaps."""
         spacing = thickness if spacing is None else spacing
         count = grid.thick_count(fine_count, fine_spacing, spacing)
         return cls(axis, count, spacing, thickness, fine_spacing, fine_count, profile, shift)
