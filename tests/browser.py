@@ -72,10 +72,17 @@ class Browser:
         self.process.wait(timeout=30)
 
     def __call__(self, method, **parameters):
-        """What the browser answers; what it says unasked is passed over."""
+        return self.answer(self.send(method, **parameters))
+
+    def send(self, method, **parameters):
+        """The number of a message, for its answer."""
         self.count += 1
         message = {"id": self.count, "method": method, "params": parameters, **self.session}
         self.to.write(json.dumps(message).encode() + b"\0")
+        return self.count
+
+    def answer(self, number):
+        """What the browser answers; what it says unasked is passed over."""
         while True:
             answer = b""
             while not answer.endswith(b"\0"):
@@ -83,7 +90,7 @@ class Browser:
                 assert byte, "the browser has ended"
                 answer += byte
             said = json.loads(answer[:-1])
-            if said.get("id") == self.count:
+            if said.get("id") == number:
                 assert "error" not in said, said
                 return said["result"]
 
@@ -104,7 +111,7 @@ class Browser:
         raise TimeoutError(f"{file} is not ready")
 
     def drag(self, *paths, steps=10):
-        """One finger for each path, `((x, y), (x, y))` in pixels of CSS, all at once; a tap where it stays."""
+        """One finger for each path, `((x, y), (x, y))` in pixels of CSS, all at once."""
 
         def touch(kind, share=None):
             at = [[a + (b - a) * share for a, b in zip(*path)] for path in paths] if share is not None else []
@@ -112,9 +119,16 @@ class Browser:
             self("Input.dispatchTouchEvent", type=kind, touchPoints=points)
 
         touch("touchStart", 0)
-        for k in range(steps if any(begin != end for begin, end in paths) else 0):
+        for k in range(steps):
             touch("touchMove", (k + 1) / steps)
         touch("touchEnd")
+
+    def tap(self, x, y, times=1):
+        """As fast as a hand on a machine of any speed: a page that waits between down and up sees a long press."""
+        down = {"type": "touchStart", "touchPoints": [{"x": x, "y": y, "id": 0}]}
+        up = {"type": "touchEnd", "touchPoints": []}
+        for number in [self.send("Input.dispatchTouchEvent", **touch) for touch in (down, up) * times]:
+            self.answer(number)
 
     def picture(self, path, **clip):
         """Writes what is seen, or the part of the page that `clip` says, as PNG."""
