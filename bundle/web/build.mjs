@@ -10,8 +10,9 @@ const POLICY = [
   ...["style-src 'self'", "img-src 'self' blob: data:", "base-uri 'none'", "form-action 'none'"],
 ].join("; ");
 const ORT = "node_modules/onnxruntime-web/dist";
-const LATER = ["ort.webgpu.bundle.min.mjs", "ort-wasm-simd-threaded.asyncify.wasm"]; // loaded if they are asked for
-const PARTS = ["ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm", ...LATER].map((name) => [`${ORT}/${name}`, name]);
+const PARTS = ["wasm.bundle.min.mjs", "webgpu.bundle.min.mjs"].map((name) => `ort.${name}`).concat(
+  ["wasm", "asyncify.wasm"].map((name) => `ort-wasm-simd-threaded.${name}`),
+);
 
 process.chdir(new URL(".", import.meta.url).pathname);
 await rm(DIST, { recursive: true, force: true });
@@ -27,7 +28,7 @@ const apart = {
 /** @type {import("esbuild").BuildOptions} */
 const shared = { absWorkingDir: process.cwd(), bundle: true, format: "esm", target: "es2022", minify: true, legalComments: "linked", outdir: DIST, plugins: [apart] };
 await build({ ...shared, entryPoints: ["page/page.js", "page/worker.js", "page/networks.js"] });
-for (const [from, to] of [...PARTS, ["node_modules/@niivue/dcm2niix/dist/dcm2niix.jpeg.wasm", "dcm2niix.jpeg.wasm"], ["page/style.css", "style.css"]]) {
+for (const [from, to] of [...PARTS.map((name) => [`${ORT}/${name}`, name]), ["node_modules/@niivue/dcm2niix/dist/dcm2niix.jpeg.wasm", "dcm2niix.jpeg.wasm"], ["page/style.css", "style.css"]]) {
   await cp(from, join(DIST, to));
 }
 await cp("model", join(DIST, "model"), { recursive: true, filter: (path) => !path.endsWith(".js") });
@@ -36,7 +37,7 @@ const names = (await readdir(DIST, { recursive: true, withFileTypes: true })).fi
 const files = names.map((one) => join(one.parentPath, one.name).slice(DIST.length)).sort();
 const hash = createHash("sha256");
 for (const name of files) hash.update(await readFile(join(DIST, name)));
-const later = files.filter((name) => name.includes("webgpu") || LATER.includes(name));
+const later = files.filter((name) => /webgpu|asyncify/.test(name)); // loaded if they are asked for
 const facts = { files: files.filter((name) => !later.includes(name)), later, version: hash.digest("hex") };
 const banner = { js: `globalThis.BUILD = ${JSON.stringify(facts)};` };
 await build({ ...shared, entryPoints: ["page/service_worker.js"], format: "iife", banner });

@@ -11,10 +11,16 @@ export function refuse(mistake, message) {
 /** What an exception says. @type {(error: unknown) => string} */
 export const reason = (error) => (error instanceof Error ? error.message : String(error));
 
+/** A number in so many digits; halves are rounded to even digits, as Python rounds them. @type {(x: number, digits: object) => string} */
+const written = (x, digits) => new Intl.NumberFormat("en", { ...digits, roundingMode: "halfEven", useGrouping: false }).format(x);
+
+/** A number as Python's `format(x, ".{digits}f")` writes it. @type {(x: number, digits: number) => string} */
+export const f = (x, digits) => written(x, { minimumFractionDigits: digits, maximumFractionDigits: digits });
+
 /** A number as Python's `format(x, ".{digits}g")` writes it. @type {(x: number, digits?: number) => string} */
 export function g(x, digits = 6) {
   if (!Number.isFinite(x)) return Number.isNaN(x) ? "nan" : x > 0 ? "inf" : "-inf";
   const [mantissa, exponent] = x.toExponential(digits - 1).split("e").map(Number);
-  if (x === 0 || (exponent >= -4 && exponent < digits)) return String(Number(x.toPrecision(digits)));
+  if (x === 0 || (exponent >= -4 && exponent < digits)) return written(x, { maximumSignificantDigits: digits });
   return `${mantissa}e${exponent < 0 ? "-" : "+"}${String(Math.abs(exponent)).padStart(2, "0")}`;
 }

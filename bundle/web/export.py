@@ -57,7 +57,7 @@ KERNEL = np.array([[6, 0, 0], [-4, -4, -4], [-4, 4, -4], [1, 2, 4], [1, -2, 4], 
 RESULT = np.array([[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]])
 MODULES = (  # whose constants the page shares
     *("stack.acquisition", "stack.grid", "stack.intensity", "stack.tissue", "stack.missing"),
-    *("inputs.readers", "inputs.transforms"),
+    *("inputs.readers", "inputs.transforms", "inputs.dicom.policies"),
     *("rebuild.consistency", "rebuild.deblocking", "rebuild.windows", "outputs.record"),
     *("rebuild.guide", "rebuild.registration", "rebuild.rebuilder"),
 )
@@ -296,6 +296,8 @@ def save(model: onnx.ModelProto, path: Path) -> None:
 
 def _plain(value: object) -> bool:
     """Whether JSON holds a constant as it is."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _plain(one) for key, one in value.items())
     return isinstance(value, int | float | str) or (isinstance(value, tuple) and all(map(_plain, value)))
 
 

@@ -1,19 +1,19 @@
 #!/usr/bin/env node
 /** Rebuilds a scan in a terminal, by the modules of the page: node rebuild.mjs SCAN OUT [--slice_thickness MM] */
 import { mkdir, readdir, readFile, stat, writeFile } from "node:fs/promises";
-import { basename, dirname, join } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { isMainThread, parentPort, Worker } from "node:worker_threads";
 import { expose, wrap } from "comlink";
 import endpoint from "comlink/dist/esm/node-adapter.mjs";
-import { InputError } from "./errors.js";
+import { InputError, refuse } from "./errors.js";
 import { writeNifti } from "./inputs/nifti.js";
-import { readScan } from "./inputs/readers.js";
+import { findScans, only, taken } from "./inputs/readers.js";
 import { describe, facts } from "./outputs/record.js";
 import { place } from "./rebuild/guide.js";
 import { rebuild } from "./rebuild/inferer.js";
 import { loadNetworks } from "./rebuild/networks.js";
-import { length, settle } from "./stack/acquisition.js";
+import { settle } from "./stack/acquisition.js";
 
 const USAGE = "node rebuild.mjs SCAN OUT [--slice_thickness MM] [--target_thickness MM] [--slice_axis 0|1|2] [--guide SCAN] [--threads N]";
 const value = /** @type {const} */ ({ type: "string" });
@@ -25,40 +25,46 @@ async function filesOf(path) {
   });
   const sidecar = path.replace(/\.nii(\.gz)?$/i, ".json");
   const beside = sidecar !== path && (await stat(sidecar).catch(() => undefined)) ? [sidecar] : [];
-  const paths = found.isDirectory() ? (await readdir(path)).map((name) => join(path, name)) : [path, ...beside];
+  const within = found.isDirectory() ? await readdir(path, { recursive: true, withFileTypes: true }) : [];
+  const inside = within.filter((one) => one.isFile()).map((one) => join(one.parentPath, one.name));
+  const paths = found.isDirectory() ? inside : [path, ...beside];
   return Promise.all(paths.map(async (one) => ({ name: basename(one), bytes: new Uint8Array(await readFile(one)) })));
 }
 
+/** The only scan of a path. @type {(path: string) => Promise<Scan>} */
+const read = async (path) => taken(only(await findScans(await filesOf(path))));
+
 /** A number of threads. @type {(text: string) => number} */
 function threads(text) {
-  if (!/^[1-9]\d*$/.test(text)) throw new InputError(`threads is ${text}: expected 1 or more. Set it as in --threads 2.`);
+  refuse(!/^[1-9]\d*$/.test(text), `threads is ${text}: expected 1 or more. Set it as in --threads 2.`);
   return Number(text);
 }
 
 async function main() {
   const options = { slice_thickness: value, target_thickness: value, slice_axis: value, guide: value, threads: value };
   const { values, positionals } = parseArgs({ options, allowPositionals: true });
-  if (positionals.length !== 2) throw new InputError(`${positionals.length} paths are given: expected two. ${USAGE}`);
+  refuse(positionals.length !== 2, `${positionals.length} paths are given: expected two. ${USAGE}`);
   const [source, out] = positionals;
-  const given = /** @type {Options} */ ({});
-  for (const name of /** @type {const} */ (["slice_thickness", "target_thickness"])) {
-    const [text, number] = [values[name], Number(values[name])];
-    if (text !== undefined) given[name] = length(name, Number.isNaN(number) ? text : number, `Set it as in --${name} 5.`);
-  }
-  if (values.slice_axis !== undefined) given.slice_axis = Number(values.slice_axis);
-  const scan = await readScan(await filesOf(source));
+  refuse(
+    !/\.nii\.gz$/i.test(out) || resolve(out) === resolve(source),
+    `the result is ${out}: expected a name that ends in .nii.gz, and another one than the scan's. Set it as in ${USAGE}`,
+  );
+  const number = (/** @type {any} */ text) => (text === undefined || Number.isNaN(Number(text)) ? text : Number(text));
+  const { slice_thickness, target_thickness, slice_axis } = values;
+  const given = { slice_thickness: number(slice_thickness), target_thickness: number(target_thickness), slice_axis: number(slice_axis) };
+  const scan = await read(source);
   const acquisition = settle(scan, given);
   for (const [name, [fact, from]] of Object.entries(facts(acquisition, scan.affine))) console.error(`${name}: ${fact} (${from})`);
   for (const warning of acquisition.warnings) console.error(`warning: ${scan.name}: ${warning}`);
   const workers = Array.from({ length: threads(values.threads ?? "1") }, () => new Worker(new URL(import.meta.url)));
   const networks = workers.map((one) => /** @type {any} */ (wrap(endpoint(one))));
   try {
-    const guide = values.guide === undefined ? undefined : await place(await readScan(await filesOf(values.guide)), scan, acquisition, networks);
+    const guide = values.guide === undefined ? undefined : await place(await read(values.guide), scan, acquisition, networks);
     const result = await rebuild(scan, acquisition, networks, undefined, guide);
     const record = describe(scan, acquisition, result, `Node ${process.version}, onnxruntime-web`, guide);
     await mkdir(dirname(out), { recursive: true });
     await writeFile(out, await writeNifti(result.volume, result.affine, scan.header));
-    await writeFile(out.replace(/\.nii(\.gz)?$/i, "") + ".json", `${JSON.stringify(record, null, 1)}\n`);
+    await writeFile(out.replace(/\.nii\.gz$/i, ".json"), `${JSON.stringify(record, null, 1)}\n`);
   } finally {
     await Promise.all(workers.map((one) => one.terminate()));
   }
@@ -66,9 +72,10 @@ async function main() {
 
 const own = async (/** @type {string} */ name) => new Uint8Array(await readFile(new URL(`model/${name}`, import.meta.url)));
 if (isMainThread) {
-  await main().catch((error) => {
+  const failed = await main().catch((error) => {
     const mistake = error instanceof InputError || (error?.code ?? "").startsWith("ERR_PARSE_ARGS");
     console.error(mistake ? `error: ${error.message}` : error);
-    process.exitCode = 1;
+    return true;
   });
+  process.exitCode = failed ? 1 : 0; // dcm2niix has set one of its own
 } else expose(loadNetworks(import("onnxruntime-web"), own), endpoint(/** @type {import("node:worker_threads").MessagePort} */ (parentPort)));

@@ -16,8 +16,8 @@ from scipy.ndimage import gaussian_filter
 import drift_mri
 from scripts.stack.intensity import intensity_range
 from tests.corpus.dicom import dicom, moved, repeated, without
-from tests.corpus.given import turned
-from tests.corpus.nifti import SLOPE, one_voxel, patched, sform, shear
+from tests.corpus.given import nifti, turned
+from tests.corpus.nifti import CODES, SLOPE, one_voxel, other_qform, patched, sform, shear
 from tests.dicom_files import ORIENTATIONS, mr_slices, save
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ pytestmark = [
 def exported():
     """What export.py writes, no older than what it is made of."""
     made = WEB / "model" / "constants.js"
-    parts = ("stack/*.py", "method/*.py", "rebuild/*.py")
+    parts = ("stack/*.py", "method/*.py", "rebuild/*.py", "inputs/dicom/policies.py")
     sources = [path for part in parts for path in ROOT.glob(f"scripts/{part}")]
     sources += [*ROOT.glob("models/*"), ROOT / "configs" / "inference.yaml", WEB / "export.py"]
     with FileLock(WEB / "model.lock"):  # tests of the page may run beside
@@ -127,12 +127,20 @@ def test_node_makes_the_volume_and_the_record_that_python_makes(tmp_path, case):
     assert record["WeightsSHA256"] == json.loads((ROOT / "models" / "model.json").read_text())["sha256"]
 
 
+def commented(array, affine):
+    image = nib.Nifti1Image(array, affine)
+    image.header.extensions.extend(nib.nifti1.Nifti1Extension("comment", bytes([65 + k]) * 1500) for k in range(3))
+    return image
+
+
 THIN = {"array": np.round(HEAD).astype(np.int16), "affine": np.eye(4)}  # comes back as it is read
 KINDS = {
     "integers with a slope": patched((SLOPE, "2f", (0.37, -20)), **THIN),
     "a negative slope": patched((SLOPE, "2f", (-0.5, 7)), **THIN),
     "a slope of 0": patched((SLOPE, "2f", (0, 7)), **THIN),
     "an sform of zeros": patched(sform(np.zeros((4, 4))), **THIN),
+    "an sform of a smaller code than the qform's": patched((CODES, "2h", (2, 1)), *other_qform(4)[1:], **THIN),
+    "a header with long comments": nifti(**THIN, kind=commented),
 }
 
 
@@ -156,16 +164,50 @@ def test_the_thickness_is_the_sidecars_and_two_threads_make_one_result(tmp_path)
 
 
 def test_a_dicom_folder_is_read_as_python_reads_it(tmp_path):
+    """With a range of padding, a slope, a folder within, and what a Mac leaves beside its files."""
     out = tmp_path / "scan_sr.nii.gz"
     voxels = head().astype(np.uint16)
-    voxels[:2] = 4095  # padding
-    save(tmp_path / "dicom", mr_slices(voxels, ORIENTATIONS["oblique"], PixelPaddingValue=4095))
+    voxels[0], voxels[1] = 4090, 4095
+    attributes = {"PixelPaddingValue": 4095, "PixelPaddingRangeLimit": 4090, "RescaleSlope": 1.2, "RescaleIntercept": -3}
+    folder = save(tmp_path / "dicom" / "within", mr_slices(voxels, ORIENTATIONS["oblique"], **attributes))
+    shutil.copy(folder / "000", folder / "._000")
     done = in_node(tmp_path / "dicom", out)
     assert done.returncode == 0, done.stderr
     expected = drift_mri.rebuild(tmp_path / "dicom", config=FLOAT32)
     both = [nib.as_closest_canonical(image) for image in (nib.load(out), expected)]
     np.testing.assert_allclose(both[0].affine, both[1].affine, atol=1e-4)
     assert np.abs(both[0].get_fdata() - both[1].get_fdata()).max() < 1e-4 * 1000
+    sources = json.loads((tmp_path / "scan_sr.json").read_text())["Sources"]
+    assert sorted(sources) == [f"{k:03d}" for k in range(7)]
+
+
+def series(folder, number, change=list, **attributes):
+    """A thick series of a study."""
+    attributes |= {"SeriesNumber": number, "SeriesInstanceUID": f"1.2.3.{number}"}
+    return save(folder / str(number), change(mr_slices(head(seed=number).astype(np.uint16), **attributes)))
+
+
+def test_what_cannot_be_rebuilt_is_left_out_of_a_study_and_named(tmp_path):
+    series(tmp_path / "study", 1, ImageType=["ORIGINAL", "PRIMARY", "LOCALIZER"])
+    series(tmp_path / "study", 2, without(3))
+    folder = series(tmp_path / "study", 3)
+    results = []
+    for source, out in ((tmp_path / "study", tmp_path / "of_study.nii.gz"), (folder, tmp_path / "alone.nii.gz")):
+        done = in_node(source, out)
+        assert done.returncode == 0, done.stderr
+        results.append((nib.load(out).get_fdata(), json.loads(out.with_name(f"{out.name[:-7]}.json").read_text())))
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    assert results[0][1]["InputSHA256"] == results[1][1]["InputSHA256"]
+    assert [line[:30] for line in results[0][1]["Warnings"]] == ["1_t2_tse is skipped: a localiz", "2_t2_tse: slices lie unevenly,"]
+
+
+def test_two_scans_are_named_and_none_is_guessed(tmp_path):
+    for number in (1, 2):
+        series(tmp_path / "study", number)
+    done = in_node(tmp_path / "study", tmp_path / "scan_sr.nii.gz")
+    assert done.stderr.splitlines()[-1] == (
+        "error: 2 scans were found: 1_t2_tse, 2_t2_tse: expected one. Give it alone."
+    )
 
 
 REFUSED = {
@@ -193,6 +235,31 @@ def test_refusals_are_those_of_python_and_leave_nothing(tmp_path, kind):
     expected = f"error: {caught.value}".replace(str(path), path.name)
     assert done.stderr.splitlines()[-1] == expected
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["scan_sr.nii", "scan.nii.gz"])
+def test_a_result_is_compressed_and_replaces_no_scan(tmp_path, name):
+    nib.save(nib.Nifti1Image(HEAD, axial()), tmp_path / "scan.nii.gz")
+    before = (tmp_path / "scan.nii.gz").read_bytes()
+    done = in_node(tmp_path / "scan.nii.gz", tmp_path / name)
+    assert done.stderr.startswith(f"error: the result is {tmp_path / name}: expected a name that ends in .nii.gz")
+    assert (tmp_path / "scan.nii.gz").read_bytes() == before and len(list(tmp_path.iterdir())) == 1
+
+
+def test_numbers_are_written_as_python_writes_them():
+    numbers = [0.0, 1.0, 0.3125, 0.5625, 0.8125, 1.125, 2.5, -4.4, 5 / 3, 1e-5, 0.000123456789, 99999.5, 123456.5, 1e16]
+    code = """
+        import(process.argv[1]).then(({ f, g }) => {
+          for (const x of JSON.parse(process.argv[2])) console.log([g(x), g(x, 3), f(x, 2)].join(" "));
+        });"""
+    command = [NODE, "-e", code, WEB / "errors.js", json.dumps(numbers)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{x:g} {x:.3g} {x:.2f}" for x in numbers]
+
+
+def test_types_hold():
+    done = subprocess.run([NODE, WEB / "node_modules" / "typescript" / "bin" / "tsc", "-p", WEB], capture_output=True)
+    assert done.returncode == 0, done.stdout.decode()
 
 
 @pytest.mark.parametrize("threads", ["0", "x"])

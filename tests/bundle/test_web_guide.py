@@ -17,6 +17,7 @@ from scipy.ndimage import affine_transform, gaussian_filter
 from scripts.rebuild.guide import beside, fine_affine_of
 from scripts.rebuild.registration import likeness, resolution
 from scripts.stack.acquisition import Acquisition
+from scripts.stack.intensity import above_floor
 from scripts.stack.interpolation import interpolate
 from tests.browser import needs_chromium
 from tests.bundle.test_web import NODE, ROOT, WEB, assert_same, exported, pytestmark
@@ -56,6 +57,7 @@ def scans(tmp_path_factory):
     fine = np.array([[1.0, 0, 0, -30], [0, 1, 0, -32], [0, 0, 1, -27], [0, 0, 0, 1]])
     other = np.where(inside, 5500 - 9000 * mine, 0)
     save("same", other, fine)
+    save("standardised", (other - other.mean()) / 5, fine)
     index, shape = np.linalg.inv(fine) @ TURNED, (66, 56, 70)
     save("turned", affine_transform(other, index[:3, :3], index[:3, 3], shape, order=1), TURNED)
     save("strange", np.where(inside, 5500 - 9000 * strange, 0), fine)
@@ -72,12 +74,13 @@ def python():
 
 def likeness_in_place(scan, guide):
     """By Python, without registration."""
-    fine = interpolate(scan.as_tensor()[0].float(), Acquisition.of(scan), "cubic")
+    fine = interpolate(above_floor(scan.as_tensor()[0].float()), Acquisition.of(scan), "cubic").clamp(min=0)
     fixed = MetaTensor(fine, affine=torch.from_numpy(fine_affine_of(scan)))
-    return likeness(fixed, guide[0], np.eye(4), resolution(fixed, [scan[0]]))
+    moving = MetaTensor(above_floor(guide.as_tensor()[0].float()).clamp(min=0), affine=guide.affine)
+    return likeness(fixed, moving, np.eye(4), resolution(fixed, [scan[0]]))
 
 
-@pytest.mark.parametrize("name", ["same", "turned"])
+@pytest.mark.parametrize("name", ["same", "turned", "standardised"])
 def test_a_guide_in_its_place_makes_the_volume_that_python_makes(tmp_path, program, scans, python, name):
     network, inferer, preprocessing = python
     out = tmp_path / "scan_sr.nii.gz"

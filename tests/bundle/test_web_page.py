@@ -14,7 +14,7 @@ import pytest
 
 import drift_mri
 from tests.browser import FLAGS, Browser, needs_chromium
-from tests.bundle.test_web import FLOAT32, HEAD, NODE, WEB, assert_same, axial, exported, head, pytestmark
+from tests.bundle.test_web import FLOAT32, HEAD, NODE, WEB, assert_same, axial, exported, head, pytestmark, series
 from tests.dicom_files import mr_slices, save
 
 __all__ = ["exported"]  # a fixture
@@ -117,6 +117,9 @@ class Page(Browser):
 
     def rebuild(self):
         self.click("[type=submit]")
+        self.done()
+
+    def done(self):
         self.wait("!document.querySelector('#result').hidden && document.querySelector('#status').innerText === ''")
 
     def canvases(self):
@@ -160,7 +163,15 @@ def test_a_dropped_file_is_corrected_stopped_rebuilt_and_saved(page, tmp_path):
     assert page.evaluate(
         "document.querySelector('progress').hidden && document.querySelector('#status').innerText === ''"
     )
-    page.rebuild()
+    page.evaluate(  # Enter in a field is a change and a submission at once
+        "(() => { const stop = document.querySelector('#stop'); window.hidden = 0;"
+        "document.querySelector('#correct').dispatchEvent(new Event('change'));"
+        "document.querySelector('[type=submit]').click();"
+        "new MutationObserver(() => (hidden += stop.hidden)).observe(stop, {attributes: true}); })()"
+    )
+    page.done()
+    assert page.mistake() is None
+    assert page.evaluate("hidden") == 1, "at the end alone"
     assert page.evaluate("window.broke ?? null") is None
     result, record = page.save("scan")
     expected = drift_mri.rebuild(path, slice_thickness=3.5, config=FLOAT32)
@@ -189,6 +200,27 @@ def test_a_folder_and_a_zip_file_of_dicom_are_taken_alike(page, tmp_path):
         told.append(page.facts())
     assert told[0] == told[1]
     assert "slice thickness\t4 mm\tthe DICOM header" in told[0]
+
+
+def test_a_study_lets_one_choose_among_its_scans(page, tmp_path):
+    for number in (1, 2):
+        series(tmp_path / "study", number, SliceThickness=2.5 + number)
+    assert page.drop(tmp_path / "study") is None
+    series_field = "document.querySelector('[name=series]')"
+    assert page.evaluate(f"[...{series_field}.options].map((one) => one.text)") == ["1_t2_tse", "2_t2_tse"]
+    assert "slice thickness\t3.5 mm" in page.facts()
+    page.fill("target_thickness", 1.2)
+    page.wait("document.querySelector('tbody').innerText.includes('1.2 mm')")
+    page.fill("series", 1)
+    page.wait("document.querySelector('h2').innerText.startsWith('2_t2_tse')")
+    assert "slice thickness\t4.5 mm" in page.facts() and "0.8 mm\tthe finer in-plane spacing" in page.facts()
+    page.click("[type=submit]")
+    page.wait("document.querySelector('#status').innerText.includes('left')")
+    page.click("#stop")
+    page.rebuild()
+    assert page.save("2_t2_tse")[1]["Facts"]["slice thickness"] == ["4.5 mm", "the DICOM header"]
+    page.drop(written(tmp_path))
+    assert page.evaluate(f"{series_field}.closest('#which').hidden")
 
 
 REFUSED = {

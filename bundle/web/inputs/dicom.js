@@ -1,75 +1,85 @@
 /** DICOM series, which dcm2niix converts. What is no stack of MR slices of a head is left out, see scripts/inputs/dicom. */
 import dicomParser from "dicom-parser";
 import dcm2niix from "../node_modules/@niivue/dcm2niix/dist/dcm2niix.jpeg.js";
-import { InputError, refuse } from "../errors.js";
+import constants from "../model/constants.js";
+import { InputError, reason, refuse } from "../errors.js";
 import { length } from "../stack/acquisition.js";
 import { voxelSpacing } from "../stack/grid.js";
+import { withoutSignal } from "../stack/intensity.js";
 import { map } from "../stack/volume.js";
 import { readNifti } from "./nifti.js";
 
-/** @type {[RegExp, string][]} words of ImageType, and what such images are */
-const UNFIT = [
-  [/^LOCALIZER$/, "a localizer"],
-  [/^SECONDARY$/, "secondary images: reformats, maps, screenshots or results of earlier runs"],
-  [/^(PROJECTION.*|MIP|MAXIP|MINIP|MNIP|MAXIMUM|MINIMUM)$/, "projections, not slices"],
-  [/^MOSAIC$/, "mosaics, which hold many slices in one image"],
-  [/^(P|PHASE|PHASEMAP)$/, "phase images, not magnitude"],
-  [/^(R|REAL|I|IMAGINARY)$/, "real or imaginary images, not magnitude"],
-];
+/** @type {Record<string, string>} words of ImageType by what such images are */
+const SAYS = constants.policies.SAYS;
 const INVERTED = "inverted images (MONOCHROME1), whose smallest intensity is the brightest: export them as MONOCHROME2";
 
 /** Why a series is no stack of MR slices; undefined if it is. @type {(facts: any, photometric: string | undefined) => string | undefined} */
 function unfit({ Modality, ImageType = [] }, photometric) {
   if (Modality !== "MR") return `not MR: the modality is ${Modality ?? "missing"}`;
   if (photometric === "MONOCHROME1") return INVERTED;
-  return UNFIT.find(([word]) => ImageType.some((/** @type {string} */ one) => word.test(one.replace(/[\W_]/g, "").toUpperCase())))?.[1];
+  const said = ImageType.map((/** @type {string} */ word) => word.replace(/[\W_]/g, "").toUpperCase());
+  return Object.keys(SAYS).find((why) => SAYS[why].split(" ").some((word) => said.includes(word)));
+}
+
+/** An image's header, which is read up to its pixels. @type {(image: NamedBytes) => {image: NamedBytes, header: dicomParser.DataSet}} */
+function headerOf(image) {
+  try {
+    return { image, header: dicomParser.parseDicom(image.bytes, { untilTag: "x7fe00010" }) };
+  } catch (error) {
+    throw new InputError(`${image.name} cannot be read (${reason(error)}). Export or download it again.`);
+  }
 }
 
 /**
  * The magnitude volumes among DICOM images.
  * @param {NamedBytes[]} images
- * @param {Uint8Array} [wasm] of dcm2niix, where it cannot be found beside its code.
- * @returns {Promise<ReadScan[]>}
+ * @param {() => Promise<Uint8Array>} [wasm] of dcm2niix, where it cannot be found beside its code.
+ * @returns {Promise<{scan: ReadScan, files: NamedBytes[]}[]>}
  */
 export async function readDicom(images, wasm) {
-  const [scans, skipped] = [/** @type {ReadScan[]} */ ([]), /** @type {string[]} */ ([])];
+  const [scans, skipped] = [/** @type {{scan: ReadScan, files: NamedBytes[]}[]} */ ([]), /** @type {string[]} */ ([])];
   const quiet = { print: () => {}, printErr: () => {}, noInitialRun: true };
-  const { FS, callMain } = await dcm2niix({ ...quiet, ...(wasm && { wasmBinary: wasm }) });
+  const { FS, callMain } = await dcm2niix({ ...quiet, ...(wasm && { wasmBinary: await wasm() }) });
   for (const folder of ["/in", "/out"]) FS.mkdir(folder);
   images.forEach(({ bytes }, k) => FS.writeFile(`/in/${String(k).padStart(6, "0")}`, bytes));
-  callMain([..."-b y -ba y -z n -i n -x i -w 2 -f %s_%d -o /out".split(" "), "/in"]);
-  const headers = images.map(({ bytes }) => dicomParser.parseDicom(bytes, { untilTag: "x7fe00010" }));
-  const [header] = headers;
-  const signed = header.uint16("x00280103") === 1;
-  const padding = signed ? header.int16("x00280120") : header.uint16("x00280120");
-  const [slope, intercept] = [header.floatString("x00281053") ?? 1, header.floatString("x00281052") ?? 0];
+  callMain([..."-b y -ba y -p n -z n -i n -x i -w 2 -f %s_%d -o /out".split(" "), "/in"]);
+  const all = images.map(headerOf);
   for (const file of FS.readdir("/out").filter((name) => name.endsWith(".nii")).sort()) {
-    const name = file.replace(/\.nii$/, "");
-    const facts = JSON.parse(FS.readFile(`/out/${name}.json`, { encoding: "utf8" }));
-    const reason = unfit(facts, header.string("x00280004"));
-    if (reason) skipped.push(`${name} is skipped: ${reason}.`);
-    if (reason) continue;
-    const scan = await readNifti({ name: file, bytes: FS.readFile(`/out/${file}`) });
-    const own = headers.filter((one) => one.intString("x00200011") === facts.SeriesNumber && one.string("x00200032"));
-    const slices = new Set(own.map((one) => sliceOf(one, scan)));
-    refuse(
-      file.includes("_Eq") || slices.has(NaN) || (own.length > 0 && slices.size !== scan.volume.shape[2]),
-      `${name}: slices lie unevenly, tilted or sheared, or some are missing or repeated. Nothing is filled in: export the ` +
-        "whole series again.",
-    );
-    const thickness = facts.SliceThickness && length(`${name}: SliceThickness`, facts.SliceThickness, "Mend it.");
-    const stated = { slice_axis: [2, "the DICOM header"], ...(thickness && { slice_thickness: [thickness, "the DICOM header"] }) };
-    const volume = padding === undefined ? scan.volume : withoutPadding(scan.volume, Math.fround(padding * slope + intercept));
-    scans.push({ ...scan, volume, name, stated });
+    const facts = JSON.parse(FS.readFile(`/out/${file.replace(/nii$/, "json")}`, { encoding: "utf8" }));
+    const series = all.filter(({ header }) => header.intString("x00200011") === facts.SeriesNumber);
+    const own = series.length ? series : all;
+    try {
+      const scan = await readNifti({ name: file, bytes: FS.readFile(`/out/${file}`) });
+      scans.push({ scan: stackOf({ ...scan, name: file.replace(/\.nii$/, "") }, facts, own.map(({ header }) => header)), files: own.map(({ image }) => image) });
+    } catch (error) {
+      if (!(error instanceof InputError)) throw error;
+      skipped.push(error.message);
+    }
   }
-  if (!scans.length) throw new InputError(`no thick-slice scan was found. ${skipped[0] ?? "Expected a whole DICOM series of MR."}`);
+  refuse(!scans.length, `no thick-slice scan was found. ${skipped[0] ?? "Expected a whole DICOM series of MR."}`);
+  scans.forEach(({ scan }) => scan.warnings.push(...skipped));
   return scans;
 }
 
-/** A volume whose padding has become no signal: 0, or the least of the rest where that is below 0. @type {(v: Volume, padding: number) => Volume} */
-function withoutPadding(volume, padding) {
-  const least = volume.data.reduce((a, x) => (x === padding ? a : Math.min(a, x)), 0);
-  return map(volume, (x) => (x === padding ? least : x));
+/** A series as a stack of MR slices. @type {(scan: ReadScan, facts: any, headers: dicomParser.DataSet[]) => ReadScan} */
+function stackOf(scan, facts, headers) {
+  const [{ name, volume }, [header]] = [scan, headers];
+  const why = unfit(facts, header.string("x00280004"));
+  refuse(why !== undefined, `${name} is skipped: ${why}.`);
+  const slices = new Set(headers.filter((one) => one.string("x00200032")).map((one) => sliceOf(one, scan)));
+  refuse(
+    /_Eq(_\d+)?$/.test(name) || slices.has(NaN) || (slices.size > 0 && slices.size !== volume.shape[2]),
+    `${name}: slices lie unevenly, tilted or sheared, or some are missing or repeated. Nothing is filled in: export the ` +
+      "whole series again.",
+  );
+  const thickness = facts.SliceThickness && length(`${name}: SliceThickness`, facts.SliceThickness, "Mend it.");
+  const stated = { slice_axis: [2, "the DICOM header"], ...(thickness && { slice_thickness: [thickness, "the DICOM header"] }) };
+  const [padding, limit] = ["x00280120", "x00280121"].map((tag) => (header.uint16("x00280103") ? header.int16(tag) : header.uint16(tag)));
+  if (padding === undefined) return { ...scan, stated };
+  const [slope, intercept] = [header.floatString("x00281053") ?? 1, header.floatString("x00281052") ?? 0];
+  const [first, last] = [padding, limit ?? padding].map((stored) => stored * slope + intercept).sort((a, b) => a - b);
+  const isPadding = (/** @type {number} */ x) => x > first - Math.abs(slope) / 2 && x < last + Math.abs(slope) / 2;
+  return { ...scan, stated, volume: withoutSignal(map(volume, (x) => (isPadding(x) ? NaN : x))) };
 }
 
 /** The slice of a volume that an image is; NaN if its first pixel is at no corner of a slice, to 1 % of their spacing.

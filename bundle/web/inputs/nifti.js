@@ -25,7 +25,13 @@ async function through(bytes, by) {
 async function open({ name, bytes }) {
   try {
     const plain = /\.gz$/i.test(name) ? await through(bytes, new DecompressionStream("gzip")) : bytes;
-    return { header: nifti.readHeader(plain.slice(0, 2000).buffer), plain };
+    const first = plain.slice(0, [plain[0], plain[3]].includes(92) ? 348 : 540); // NIfTI-1 or 2, without extensions
+    const header = nifti.readHeader(first.buffer);
+    if (header.sform_code > 0 && header.sform_code < header.qform_code && header instanceof nifti.NIFTI1) {
+      new DataView(first.buffer).setInt16(252, 0, header.littleEndian); // else the qform is taken, and nibabel takes the sform
+      header.affine = nifti.readHeader(first.buffer).affine;
+    }
+    return { header, plain };
   } catch (error) {
     throw new InputError(`${name} cannot be read (${reason(error)}). Convert or download it again.`);
   }
@@ -65,9 +71,11 @@ export async function readNifti(file) {
   };
 }
 
+/** @type {(affine: Affine) => number} */
+const determinant = (affine) => mat3.determinant(/** @type {any} */ (affine.slice(0, 3).flatMap((row) => row.slice(0, 3))));
+
 /** Whether an affine brings voxels onto a plane, or nowhere. @type {(affine: Affine) => boolean} */
-const isFlat = ([[a, b, c], [d, e, f], [g, h, i]]) =>
-  !(Math.abs(a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)) >= 1e-9);
+const isFlat = (affine) => !(Math.abs(determinant(affine)) >= 1e-9);
 
 /** Where voxels lie: by the sform, else by the qform, else centred. @type {(h: nifti.NIFTI1 | nifti.NIFTI2, shape: number[]) => Affine} */
 function placeOf(header, shape) {
@@ -89,7 +97,7 @@ function keptFields(header) {
 export async function writeNifti(volume, affine, { sform_code, qform_code, dim_info, xyzt_units }) {
   const [made, edges] = [new nifti.NIFTI1(), voxelSpacing(affine)];
   const columns = edges.map((edge, k) => affine.map((row) => row[k] / edge));
-  const mirrored = mat3.determinant(/** @type {any} */ (columns.flat())) < 0 ? -1 : 1;
+  const mirrored = determinant(affine) < 0 ? -1 : 1;
   const rotation = /** @type {any} */ ([...columns[0], ...columns[1], ...columns[2].map((x) => x * mirrored)]);
   const turn = quat.fromMat3(quat.create(), rotation);
   const [quatern_b, quatern_c, quatern_d] = [...turn].map((x) => x * (turn[3] < 0 ? -1 : 1));

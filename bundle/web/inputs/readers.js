@@ -1,21 +1,22 @@
 /** What a user gives: a NIfTI file, with its sidecar or without; DICOM images; a zip file of any of these. */
 import { unzipSync } from "fflate";
 import constants from "../model/constants.js";
-import { InputError, g, reason, refuse } from "../errors.js";
+import { InputError, f, g, reason, refuse } from "../errors.js";
 import { isThin, length } from "../stack/acquisition.js";
 import { shearAngle, voxelSpacing } from "../stack/grid.js";
-import { intensityRange } from "../stack/intensity.js";
+import { withoutSignal } from "../stack/intensity.js";
 import { fromBorder } from "../stack/tissue.js";
-import { map } from "../stack/volume.js";
 import { readDicom } from "./dicom.js";
 import { readNifti } from "./nifti.js";
 
 const NIFTI = /\.nii(\.gz)?$/i;
 const { MAX_SPACING, MAX_SHEAR } = constants.grid;
 
-/** The one thick scan among files. @type {(given: NamedBytes[], wasm?: Uint8Array) => Promise<Scan>} */
-export async function readScan(given, wasm) {
-  const files = given.flatMap((file) => (/\.zip$/i.test(file.name) ? unzip(file) : [file]));
+/** @typedef {{scan: ReadScan, files: NamedBytes[]}} Found a scan with its files */
+
+/** The scans among files; thin ones count where no other is found. @type {(given: NamedBytes[], wasm?: () => Promise<Uint8Array>) => Promise<Found[]>} */
+export async function findScans(given, wasm) {
+  const files = given.flatMap((file) => (/\.zip$/i.test(file.name) ? unzip(file) : [file])).filter(({ name }) => !name.startsWith("._"));
   const volumes = files.filter(({ name }) => NIFTI.test(name));
   const images = files.filter(({ bytes }) => String.fromCharCode(...bytes.subarray(128, 132)) === "DICM");
   refuse(
@@ -24,14 +25,23 @@ export async function readScan(given, wasm) {
       "Unpack or convert it first.",
   );
   const scans = volumes.length ? [] : await readDicom(images, wasm);
-  for (const file of volumes) scans.push(withSidecar(await readNifti(file), files));
-  const thick = scans.length > 1 ? scans.filter(isThick) : scans;
-  const names = scans.map(({ name }) => name).join(", ");
-  refuse(thick.length !== 1, `${thick.length} thick scans were found among ${names}: expected one. Give it alone.`);
-  thick[0].volume = withoutNan(thick[0].volume);
-  check(thick[0]);
-  const used = volumes.length ? files.filter(({ name }) => name === thick[0].name) : images;
-  return { ...thick[0], sources: used.map(({ name }) => name), sha256: await sha256(used) };
+  for (const file of volumes) scans.push({ scan: withSidecar(await readNifti(file), files), files: [file] });
+  const thick = scans.filter(({ scan }) => isThick(scan));
+  return thick.length ? thick : scans;
+}
+
+/** The only one of the scans that were found. @type {(found: Found[]) => Found} */
+export function only(found) {
+  const names = found.map(({ scan }) => scan.name).join(", ");
+  refuse(found.length > 1, `${found.length} scans were found: ${names}: expected one. Give it alone.`);
+  return found[0];
+}
+
+/** A scan that can be rebuilt. @type {(found: Found) => Promise<Scan>} */
+export async function taken({ scan, files }) {
+  const volume = withoutNan(scan.volume);
+  check({ ...scan, volume });
+  return { ...scan, volume, sources: files.map(({ name }) => name), sha256: await sha256(files) };
 }
 
 /** Hash of the files' content, in their order. @type {(files: NamedBytes[]) => Promise<string | null>} */
@@ -73,30 +83,27 @@ function isThick({ affine, volume, stated }) {
 
 /** A volume whose background is no signal where it was NaN. More NaN than a few pockets within the head stay. @type {(volume: Volume) => Volume} */
 function withoutNan(volume) {
-  const rest = volume.data.filter((x) => !Number.isNaN(x));
-  if (rest.length === volume.data.length || !rest.length) return volume;
+  const nan = volume.data.reduce((count, x) => count + +Number.isNaN(x), 0);
+  if (nan === 0 || nan === volume.data.length) return volume;
   const outside = fromBorder((place) => Number.isNaN(volume.data[place]), volume.shape, [0, 1, 2]);
   const background = outside.reduce((count, mark) => count + mark, 0);
-  if (volume.data.length - rest.length - background > constants.transforms.POCKETS * background) return volume;
-  const { low } = intensityRange({ data: rest, shape: [1, 1, rest.length] });
-  return map(volume, (x) => (Number.isNaN(x) ? low : x));
+  return nan - background > constants.transforms.POCKETS * background ? volume : withoutSignal(volume);
 }
 
 /** Refuses what is no volume of finite numbers on an orthogonal grid. @type {(scan: ReadScan) => void} */
 function check({ name, volume, affine }) {
   const broken = volume.data.reduce((count, x) => count + +!Number.isFinite(x), 0);
   refuse(broken > 0, `${name} has ${broken} NaN or infinite voxels: expected none. Mask or mend them first.`);
-  const numbers = affine.flat().every(Number.isFinite);
-  refuse(!numbers, `${name} has NaN or infinity in its affine: expected numbers. Mend its header.`);
+  refuse(!affine.flat().every(Number.isFinite), `${name} has NaN or infinity in its affine: expected numbers. Mend its header.`);
   const [edges, shear] = [voxelSpacing(affine), shearAngle(affine)];
   refuse(
     !edges.every((edge) => edge > 0 && edge <= MAX_SPACING),
     `${name} has voxel edges of ${edges.map((edge) => g(edge, 4)).join(", ")} mm: expected positive lengths of at most ` +
-      `${MAX_SPACING.toFixed(1)} mm. Mend its header.`,
+      `${f(MAX_SPACING, 1)} mm. Mend its header.`,
   );
   refuse(
     shear > MAX_SHEAR,
-    `${name}: affine is sheared, ${shear.toFixed(2)} degrees off orthogonal, at most ${MAX_SHEAR} is supported. ` +
+    `${name}: affine is sheared, ${f(shear, 2)} degrees off orthogonal, at most ${MAX_SHEAR} is supported. ` +
       "Resample to an orthogonal grid first.",
   );
 }

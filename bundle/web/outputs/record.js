@@ -1,13 +1,13 @@
 /** The record of a result, as the command writes it beside a result, see scripts/outputs/record.py. */
 import constants from "../model/constants.js";
-import { g } from "../errors.js";
+import { f, g } from "../errors.js";
 import { difference, relativeRmse } from "../rebuild/consistency.js";
 import { atTarget } from "../stack/acquisition.js";
 import { planeName } from "../stack/grid.js";
 import { extremes } from "../stack/volume.js";
 
 /** @type {(x: number, digits: number) => number} */
-const rounded = (x, digits) => Number(x.toFixed(digits));
+const rounded = (x, digits) => Number(f(x, digits));
 
 /** What was taken for the acquisition: name -> value, and where it came from. @type {(a: Acquisition, affine: Affine) => Record<string, [string, string]>} */
 export const facts = (a, affine) => ({
@@ -42,7 +42,7 @@ export function describe(scan, a, { volume, steps, stepsSource }, device, guide)
     SpacingBetweenSlices: target,
     Facts: {
       ...{ ...facts(a, scan.affine), steps: [String(steps), stepsSource], "slice profile": [pulse, "the option profile"] },
-      ...(guide && { guide: [guide.name, `in the place that its header gives; likeness ${guide.likeness.toFixed(2)}`] }),
+      ...(guide && { guide: [guide.name, `in the place that its header gives; likeness ${f(guide.likeness, 2)}`] }),
     },
     ...(guide && { Guide: { Name: guide.name, Likeness: rounded(guide.likeness, 3) } }),
     Warnings: a.warnings,

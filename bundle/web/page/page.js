@@ -2,6 +2,7 @@
 import { proxy, wrap } from "comlink";
 import { fromEvent } from "file-selector";
 import { Niivue } from "@niivue/niivue";
+import { reason } from "../errors.js";
 import { thread } from "./threads.js";
 
 /** @type {(selector: string) => any} */
@@ -9,6 +10,7 @@ const $ = (selector) => document.querySelector(selector);
 const fields = $("#scan").elements;
 const MOST_THREADS = 4; // each takes 0.2 GB
 const [PANELS, STACKED, GRID] = [["measured", "cubic", "rebuilt"], 1, 2];
+const LENGTHS = ["slice_thickness", "target_thickness", "slice_axis"];
 /** @type {Record<string, [number, number, number]>} */
 const KEYS = {
   ...{ ArrowLeft: [1, 0, 0], ArrowRight: [-1, 0, 0], ArrowUp: [0, 1, 0], ArrowDown: [0, -1, 0] }, // seen from the feet
@@ -21,50 +23,64 @@ let worker;
 let tasks;
 /** @type {Record<"scan" | "guide", File[]>} */
 const files = { scan: [], guide: [] };
-/** @type {any} what the worker says of the scan */
+/** @type {Promise<any> | undefined} what the worker will say of the scan */
+let reading;
+/** @type {any} what it said */
 let scan;
 /** @type {any} and of its result */
 let result;
 /** @type {Niivue[]} */
 let views = [];
+let attempts = 0;
 
-/** The scan, read by a new worker. */
+/** The chosen scan, read by a new worker. */
 function read() {
   const started = thread("worker.js");
   [worker, tasks] = [started, wrap(started)];
   return new Promise((resolve, reject) => {
     started.onerror = reject;
-    tasks.read(files.scan).then(resolve, reject);
+    chosen().then(resolve, reject);
   });
+}
+
+/** @returns {Promise<any>} */
+async function chosen() {
+  const names = await tasks.read(files.scan);
+  if (!fields.series.length) fields.series.append(...names.map((/** @type {string} */ name, /** @type {number} */ k) => new Option(name, String(k))));
+  $("#which").hidden = names.length === 1;
+  return tasks.take(Number(fields.series.value));
 }
 
 /** Ends the worker at once; the scan stays. What the worker was asked never ends. */
 function stop() {
   worker?.terminate();
-  worker = undefined;
+  worker = reading = undefined;
   work("");
 }
 
 /** What is being done, nothing if empty; its share, where it takes long. @type {(status: string, share?: number) => void} */
 function work(status, share) {
+  $("#status").ariaLive = share ? "off" : "polite"; // a screen reader would say each percent
   $("#status").textContent = status;
   $("progress").hidden = $("#stop").hidden = share === undefined;
-  for (const name of ["#correct", "#guide", "[type=submit]"]) $(name).disabled = share !== undefined;
+  for (const name of ["#which", "#correct", "#guide", "[type=submit]"]) $(name).disabled = share !== undefined;
   $("progress").value = share ?? 0;
 }
 
-/** Does something that may fail, and says why. @type {(status: string, share: number | undefined, what: () => Promise<void>) => Promise<void>} */
+/** Does something that may fail, and says why. What was begun later has the word. @type {(status: string, share: number | undefined, what: () => Promise<void>) => Promise<void>} */
 async function attempt(status, share, what) {
+  const own = ++attempts;
   work(status, share);
   $("#mistake").hidden = true;
   try {
     await what();
   } catch (error) {
-    const { name, message } = /** @type {Error} */ (error);
-    $("#mistake").textContent = name === "InputError" ? message : `This did not work (${message}). Please report it.`;
+    if (own !== attempts) return;
+    const isMistake = error instanceof Error && error.name === "InputError";
+    $("#mistake").textContent = isMistake ? error.message : `This did not work (${reason(error)}). Please report it.`;
     $("#mistake").hidden = false;
   }
-  work("");
+  if (own === attempts) work("");
 }
 
 /** @type {(given: File[]) => void} */
@@ -79,10 +95,17 @@ async function open(given) {
   if (!given.length) return;
   stop();
   takeGuide([]);
-  $("#scan").hidden = $("#result").hidden = true;
+  $("#scan").hidden = true;
   files.scan = given;
-  $("#scan").reset();
-  await attempt("Reading ...", undefined, async () => {
+  fields.series.replaceChildren();
+  await show();
+}
+
+/** Shows the chosen scan, and what is taken for its acquisition. */
+function show() {
+  $("#result").hidden = true;
+  for (const name of LENGTHS) fields[name].value = "";
+  return attempt("Reading ...", undefined, async () => {
     await settle();
     $("h2").textContent = `${scan.name}, ${scan.shape.join(" x ")} voxels`;
     $("#guide").hidden = !scan.guided;
@@ -92,8 +115,8 @@ async function open(given) {
 
 /** The acquisition as the worker settles it, with what was corrected. */
 async function settle() {
-  if (!worker) scan = await read();
-  const given = ["slice_thickness", "target_thickness", "slice_axis"].filter((name) => fields[name].value !== "");
+  scan = await (reading ??= read());
+  const given = LENGTHS.filter((name) => fields[name].value !== "");
   const { facts, warnings } = await tasks.settle(Object.fromEntries(given.map((name) => [name, Number(fields[name].value)])));
   const row = (/** @type {any} */ [name, said]) => element("tr", ...[name, ...said].map((text) => element("td", text)));
   $("tbody").replaceChildren(...Object.entries(facts).map(row));
@@ -111,13 +134,15 @@ function rebuild() {
   $("#result").hidden = true;
   return attempt("Loading the networks ...", 0, async () => {
     await settle();
-    const [begun, threads] = [performance.now(), Math.min(navigator.hardwareConcurrency, MOST_THREADS)];
+    const [own, begun, threads] = [worker, performance.now(), Math.min(navigator.hardwareConcurrency, MOST_THREADS)];
     const progress = (/** @type {number} */ share) => {
       const seconds = ((performance.now() - begun) / 1000) * (1 / share - 1);
       const left = seconds < 90 ? `${Math.ceil(seconds)} s` : `${Math.round(seconds / 60)} min`;
-      if (worker) work(share < 1 ? `${Math.floor(100 * share)} %, ${left} left` : "Almost done ...", share);
+      if (worker === own) work(share < 1 ? `${Math.floor(100 * share)} %, ${left} left` : "Almost done ...", share);
     };
-    result = await tasks.rebuild(fields.gpu.checked, threads, files.guide, proxy(progress));
+    const made = await tasks.rebuild(fields.gpu.checked, threads, files.guide, proxy(progress));
+    if (worker !== own) return; // another scan was dropped meanwhile
+    result = made;
     $("#result").hidden = false;
     await view();
   });
@@ -126,10 +151,11 @@ function rebuild() {
 /** Measured, cubic and rebuilt in three planes, scrolled together. */
 async function view() {
   const multiplanarLayout = matchMedia("(max-width: 50rem)").matches ? GRID : STACKED;
-  for (const name of views.length ? [] : PANELS) {
+  if (!views.length) {
     const shown = { isColorbar: false, multiplanarLayout, multiplanarShowRender: 0, crosshairWidth: 0.3 };
-    views.push(new Niivue({ ...shown, dragAndDropEnabled: false, isRadiologicalConvention: true, backColor: [0, 0, 0, 1] }));
-    await views[views.length - 1].attachToCanvas($(`#${name}`));
+    const options = { ...shown, dragAndDropEnabled: false, isRadiologicalConvention: true, backColor: [0, 0, 0, 1] };
+    const attached = PANELS.map((name) => new Niivue(options).attachToCanvas($(`#${name}`)));
+    views = await Promise.all(attached);
   }
   views.forEach((one) => one.broadcastTo(views.filter((other) => other !== one)));
   for (const [k, bytes] of [scan.measured, result.cubic, result.rebuilt].entries()) {
@@ -139,7 +165,6 @@ async function view() {
     views[k].setInterpolation(k === 0);
     views[k].updateGLVolume();
   }
-  $("#views").dataset.ready = "true";
 }
 
 /** @type {(name: string, content: BlobPart, type: string) => void} */
@@ -169,8 +194,13 @@ function dropped(event) {
   event.preventDefault();
   event.stopPropagation();
   $("#drop").classList.remove("over");
-  return take(event, /** @type {Element} */ (event.target).closest("#guide") !== null);
+  const guide = /** @type {Element} */ (event.target).closest("#guide");
+  if (!guide?.matches(":disabled")) return take(event, guide !== null);
 }
+$("#which").addEventListener("change", () => {
+  reading = worker && tasks.take(Number(fields.series.value));
+  return show();
+});
 $("#unguided").addEventListener("click", () => takeGuide([]));
 $("#correct").addEventListener("change", () => attempt("", undefined, settle));
 $("#scan").addEventListener("submit", (/** @type {Event} */ event) => [event.preventDefault(), rebuild()]);

@@ -5,7 +5,6 @@ const { files, later, version } = /** @type {any} */ (globalThis).BUILD;
 const own = /** @type {any} */ (globalThis);
 
 own.addEventListener("install", (/** @type {any} */ event) => {
-  own.skipWaiting();
   const fresh = files.map((name) => new Request(name, { cache: "reload" }));
   event.waitUntil(caches.open(version).then((cache) => cache.addAll(fresh)));
 });
@@ -15,18 +14,12 @@ own.addEventListener("activate", (/** @type {any} */ event) => {
   event.waitUntil(old().then(() => own.clients.claim()));
 });
 
-/** A file of the page, from the cache; nothing else leaves the browser. @type {(request: Request) => Promise<Response>} */
+/** A file of the page, from the cache; nothing else leaves the browser. @type {(request: Request) => Promise<Response | undefined>} */
 async function answer(request) {
-  const path = request.url.slice(own.registration.scope.length) || "index.html";
+  const path = request.url.slice(own.registration.scope.length).split("#")[0] || "index.html";
   if (request.method !== "GET" || ![...files, ...later].includes(path)) return Response.error();
   const cache = await caches.open(version);
-  let found = await cache.match(path);
-  if (!found) {
-    found = await fetch(path);
-    if (!found.ok) return Response.error();
-    await cache.put(path, found.clone());
-  }
-  return found;
+  return (await cache.match(path)) ?? (await cache.add(path), cache.match(path));
 }
 
 own.addEventListener("fetch", (/** @type {any} */ event) => event.respondWith(answer(event.request)));

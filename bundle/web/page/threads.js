@@ -7,4 +7,8 @@ export function thread(file, name) {
 }
 
 /** A file of the page's own folder. @type {(name: string) => Promise<Uint8Array>} */
-export const own = async (name) => new Uint8Array(await (await fetch(new URL(name, import.meta.url))).arrayBuffer());
+export async function own(name) {
+  const answer = await fetch(new URL(name, import.meta.url));
+  if (!answer.ok) throw new Error(`${name} was not loaded: ${answer.statusText}`);
+  return new Uint8Array(await answer.arrayBuffer());
+}

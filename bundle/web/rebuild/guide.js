@@ -1,8 +1,8 @@
 /** A guide, a scan of another contrast, in the place of the scan that it guides, see scripts/rebuild/guide.py. Both lie in one
  *  frame of reference: nothing is registered here. */
 import constants from "../model/constants.js";
-import { refuse } from "../errors.js";
-import { settle } from "../stack/acquisition.js";
+import { f, refuse } from "../errors.js";
+import { atTarget, settle } from "../stack/acquisition.js";
 import { fineAffine, voxelSpacing } from "../stack/grid.js";
 import { intensityRange, tissueOf, toUnit } from "../stack/intensity.js";
 import { cubic } from "../stack/interpolation.js";
@@ -15,27 +15,30 @@ import { likeness, resample, resolution } from "./registration.js";
 const { BORDER } = constants.guide;
 const { ALIKE } = constants.registration;
 
-/** A guide beside the scan that it guides. One of thick slices is rebuilt first.
- * @type {(guide: Scan, scan: Scan, a: Acquisition, networks: Networks[]) => Promise<Guide>} */
-export async function place(guide, scan, a, networks) {
+/** A guide beside the scan that it guides. One of thick slices is rebuilt first, which is the first half of the work.
+ * @type {(guide: Scan, scan: Scan, a: Acquisition, networks: Networks[], progress?: (share: number) => void) => Promise<Guide>} */
+export async function place(guide, scan, a, networks, progress) {
   refuse(
     !(constants.card.guide_share > 0),
     "these weights were trained without guides: a guide would change nothing. Leave out the guide, or set --ckpt_path to " +
       "weights that were trained with them.",
   );
   const own = settle(guide, {});
-  const isSharp = own.sliceSpacing <= constants.rebuilder.SHARP;
-  const moving = isSharp ? guide : await rebuild(guide, own, networks);
-  const fixed = { volume: cubic(scan.volume, a), affine: fineAffine(scan.affine, a) };
+  const isSharp = atTarget(own) || own.sliceSpacing <= constants.rebuilder.SHARP;
+  const moving = isSharp ? guide : await rebuild(guide, own, networks, progress);
+  const fixed = { volume: aboveFloor(cubic(scan.volume, a), intensityRange(scan.volume).low), affine: fineAffine(scan.affine, a) };
   const apart = resolution(fixed.affine, isSharp ? [[scan.affine, a]] : [[scan.affine, a], [guide.affine, own]]);
-  const alike = likeness(fixed, moving, apart);
+  const alike = likeness(fixed, { ...moving, volume: aboveFloor(moving.volume) }, apart);
   refuse(
     alike < ALIKE,
-    `${guide.name} does not fit ${scan.name}: their likeness is ${alike.toFixed(2)}, and from ${ALIKE} on they show one head. ` +
+    `${guide.name} does not fit ${scan.name}: their likeness is ${f(alike, 2)}, and from ${ALIKE} on they show one head. ` +
       "The guide may be of another person or region, or damaged. Leave it out, or give another one.",
   );
   return { ...beside(moving, fixed, a), name: guide.name, sources: guide.sources, likeness: alike };
 }
+
+/** How far voxels lie above the floor, 0 below it. @type {(volume: Volume, low?: number) => Volume} */
+const aboveFloor = (volume, low = intensityRange(volume).low) => map(volume, (x) => Math.max(x - low, 0));
 
 /** A guide on the fine grid, its thick slices, and how far it counts: 0 beyond its field of view.
  * @type {(guide: Placed, fixed: Placed, a: Acquisition) => {fine: Volume, slices: Volume, share: Volume}} */

@@ -53,7 +53,7 @@ async function rebuildStack({ volume: measured, affine }, a, networks, progress,
   const beside = guide && { ...guide, fine: into(guide.fine), slices: into(guide.slices), share: into(guide.share) };
   const sharp = await fine(into(toUnit(tissue, scale)), turned, edges, networks, progress, beside);
   refuse(!sharp.data.every(Number.isFinite), "the weights give NaN or infinite voxels: they are broken.");
-  const result = reconcile(toScan(reorder(reorder(sharp, AXES, flipped), back), scale), tissue, a);
+  const result = reconcile(toScan(reorder(sharp, back, flipped.map((row) => axes[row])), scale), tissue, a);
   const [masked, slice, plane] = [isMasked(whole, scale.low), nearestIndex(a), indexAlong(result.shape, a.sliceAxis)];
   const [asWas, slices, beyond] = [measured, whole, map(whole, (x, k) => x - tissue.data[k])].map((one) => nearest(one, a));
   return map(result, (x, k) => {

@@ -1,6 +1,6 @@
 /** How a stack of slices was acquired, settled once, see scripts/stack/acquisition.py. Messages are those of the command. */
 import constants from "../model/constants.js";
-import { InputError, g, refuse } from "../errors.js";
+import { InputError, f, g, refuse } from "../errors.js";
 import { fineCount, largestAxis, voxelSpacing } from "./grid.js";
 import { missingSlices } from "./missing.js";
 import { otherAxes } from "./volume.js";
@@ -24,9 +24,13 @@ export const isThin = (spacing, thickness, pixel) =>
 /** Whether there is nothing to rebuild. @type {(a: Acquisition) => boolean} */
 export const atTarget = (a) => Math.max(a.sliceSpacing, a.sliceThickness) <= a.targetSpacing;
 
-/** Settles the facts of an acquisition, and says where each came from. @type {(scan: Scan, given: Options) => Acquisition} */
-export function settle(scan, given) {
+/** Settles the facts of an acquisition, and says where each came from. @type {(scan: Scan, options: Options) => Acquisition} */
+export function settle(scan, options) {
+  const given = { ...options };
   const [{ name, stated }, shape, spacing] = [scan, scan.volume.shape, voxelSpacing(scan.affine)];
+  for (const [option, example] of /** @type {const} */ ([["slice_thickness", 5], ["target_thickness", 1]])) {
+    if (given[option] !== undefined) given[option] = length(option, given[option], `Set it as in --${option} ${example}.`);
+  }
   const [asked, warnings] = [given.slice_axis ?? 0, /** @type {string[]} */ ([])];
   refuse(![0, 1, 2].includes(asked), `slice_axis is ${asked}: expected 0, 1 or 2, an axis of the voxel array.`);
   const [axis, axisSource] = settleAxis(spacing, stated, given, warnings);
@@ -132,7 +136,7 @@ function beyondTraining(thickness, source, spacing, pixels, target) {
       `pixels of ${edges} mm are outside the ${range(pixel_range)} mm that the weights were trained for; ` +
         "--isotropic resamples them to the target.",
     beyond([ratio], spacing_ratio) &&
-      `slices of ${g(thickness, 3)} mm lie ${g(spacing, 3)} mm apart, ${ratio.toFixed(2)} times their thickness; the weights ` +
+      `slices of ${g(thickness, 3)} mm lie ${g(spacing, 3)} mm apart, ${f(ratio, 2)} times their thickness; the weights ` +
         `were trained for ${range(spacing_ratio)}.`,
   ].filter((warning) => warning !== false);
 }

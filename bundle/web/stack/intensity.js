@@ -61,6 +61,13 @@ function rangeOf(volume) {
   return { low, high: percentile(head, UPPER_PERCENTILE), ceiling };
 }
 
+/** The volume with the floor of the rest where it is NaN. @type {(volume: Volume) => Volume} */
+export function withoutSignal(volume) {
+  const rest = volume.data.filter((x) => !Number.isNaN(x));
+  const { low } = intensityRange({ data: rest, shape: [1, 1, rest.length] });
+  return map(volume, (x) => (Number.isNaN(x) ? low : x));
+}
+
 /** The intensity of no signal: 0, but for standardised and raised scans. Padding is none. @type {(v: Volume, ordered: Float64Array) => number} */
 function floor(volume, ordered) {
   const rest = ordered.subarray(below(ordered, ordered[0], true));

@@ -1,5 +1,6 @@
 /** Slices that were not measured, whatever their voxels hold, see scripts/stack/missing.py. */
 import constants from "../model/constants.js";
+import { f } from "../errors.js";
 import { correlation, intensityRange, tissueOf } from "./intensity.js";
 import { along, map, otherAxes, reorder } from "./volume.js";
 
@@ -74,7 +75,7 @@ function fault(before, here, after, hole, least) {
   if (tissue <= least) return undefined;
   const gain = product / square;
   if (gain < DARK || holes / tissue > HOLES) return { how: 1 / Math.max(gain, 1e-6), what: "blank" };
-  if (gain > BRIGHT) return { how: gain, what: `${gain.toFixed(1)} times as bright as its neighbours` };
+  if (gain > BRIGHT) return { how: gain, what: `${f(gain, 1)} times as bright as its neighbours` };
   const expected = tissue > FEW ? correlation(before, after) : 0;
   const unlike = expected > ALIKE && correlation(here, mean) < UNLIKE * expected;
   return unlike ? { how: 1, what: "unlike its neighbours" } : undefined;

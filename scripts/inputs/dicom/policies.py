@@ -160,14 +160,18 @@ OBJECTS: Policies = {
         _kind(image) not in MR_IMAGES and (_kind(image).name or "objects without SOPClassUID")
     ),
 }
-PROJECTED = "PROJECTION PROJECTIONIMAGE MIP MAXIP MINIP MNIP MAXIMUM MINIMUM"
+PROJECTIONS = "projections, not slices"
+SAYS = {  # words of ImageType and of the like
+    "a localizer": "LOCALIZER",
+    "secondary images: reformats, maps, screenshots or results of earlier runs": "SECONDARY",
+    PROJECTIONS: "PROJECTION PROJECTIONIMAGE MIP MAXIP MINIP MNIP MAXIMUM MINIMUM",
+    "mosaics, which hold many slices in one image": "MOSAIC",
+    "phase images, not magnitude": "P PHASE PHASEMAP SWP",
+    "real or imaginary images, not magnitude": "R REAL I IMAGINARY",
+}
 CONTENTS: Policies = {  # which --include may overrule
-    "a localizer": _says("LOCALIZER"),
-    "secondary images: reformats, maps, screenshots or results of earlier runs": _says("SECONDARY"),
-    "projections, not slices": lambda image: _says(PROJECTED)(image) or _named(image, PROJECTION),
-    "mosaics, which hold many slices in one image": _says("MOSAIC"),
-    "phase images, not magnitude": _says("P PHASE PHASEMAP SWP"),
-    "real or imaginary images, not magnitude": _says("R REAL I IMAGINARY"),
+    **{why: _says(words) for why, words in SAYS.items()},
+    PROJECTIONS: lambda image: _says(SAYS[PROJECTIONS])(image) or _named(image, PROJECTION),
     "phase, real or imaginary images, not magnitude": _ge_component,
     "parametric maps, not anatomy: {}": _map,
     "a map in units of {}, not anatomy": _units,
