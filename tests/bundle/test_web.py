@@ -185,7 +185,7 @@ def test_a_dicom_folder_is_read_as_python_reads_it(tmp_path):
 def series(folder, number, change=list, **attributes):
     """A thick series of a study."""
     attributes |= {"SeriesNumber": number, "SeriesInstanceUID": f"1.2.3.{number}"}
-    return save(folder / str(number), change(mr_slices(head(seed=number).astype(np.uint16), **attributes)))
+    return save(folder / str(number), change(mr_slices(head(seed=number).astype(np.int16), **attributes)))
 
 
 def test_what_cannot_be_rebuilt_is_left_out_of_a_study_and_named(tmp_path):

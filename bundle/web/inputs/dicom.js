@@ -44,13 +44,15 @@ export async function readDicom(images, wasm) {
   images.forEach(({ bytes }, k) => FS.writeFile(`/in/${String(k).padStart(6, "0")}`, bytes));
   callMain([..."-b y -ba y -p n -z n -i n -x i -w 2 -f %s_%d -o /out".split(" "), "/in"]);
   const all = images.map(headerOf);
-  for (const file of FS.readdir("/out").filter((name) => name.endsWith(".nii")).sort()) {
-    const facts = JSON.parse(FS.readFile(`/out/${file.replace(/nii$/, "json")}`, { encoding: "utf8" }));
+  const made = FS.readdir("/out");
+  for (const name of made.filter((one) => one.endsWith(".json")).map((one) => one.slice(0, -5)).sort()) {
+    const facts = JSON.parse(FS.readFile(`/out/${name}.json`, { encoding: "utf8" }));
+    const isEven = !made.includes(`${name}_Eq_1.nii`); // as dcm2niix calls what it has interpolated
     const series = all.filter(({ header }) => header.intString("x00200011") === facts.SeriesNumber);
     const own = series.length ? series : all;
     try {
-      const scan = await readNifti({ name: file, bytes: FS.readFile(`/out/${file}`) });
-      scans.push({ scan: stackOf({ ...scan, name: file.replace(/\.nii$/, "") }, facts, own.map(({ header }) => header)), files: own.map(({ image }) => image) });
+      const scan = await readNifti({ name, bytes: FS.readFile(`/out/${name}.nii`) });
+      scans.push({ scan: stackOf(scan, facts, own.map(({ header }) => header), isEven), files: own.map(({ image }) => image) });
     } catch (error) {
       if (!(error instanceof InputError)) throw error;
       skipped.push(error.message);
@@ -61,14 +63,14 @@ export async function readDicom(images, wasm) {
   return scans;
 }
 
-/** A series as a stack of MR slices. @type {(scan: ReadScan, facts: any, headers: dicomParser.DataSet[]) => ReadScan} */
-function stackOf(scan, facts, headers) {
+/** A series as a stack of MR slices. @type {(scan: ReadScan, facts: any, headers: dicomParser.DataSet[], isEven: boolean) => ReadScan} */
+function stackOf(scan, facts, headers, isEven) {
   const [{ name, volume }, [header]] = [scan, headers];
   const why = unfit(facts, header.string("x00280004"));
   refuse(why !== undefined, `${name} is skipped: ${why}.`);
   const slices = new Set(headers.filter((one) => one.string("x00200032")).map((one) => sliceOf(one, scan)));
   refuse(
-    /_Eq(_\d+)?$/.test(name) || slices.has(NaN) || (slices.size > 0 && slices.size !== volume.shape[2]),
+    !isEven || slices.has(NaN) || (slices.size > 0 && slices.size !== volume.shape[2]),
     `${name}: slices lie unevenly, tilted or sheared, or some are missing or repeated. Nothing is filled in: export the ` +
       "whole series again.",
   );
