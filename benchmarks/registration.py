@@ -30,7 +30,7 @@ from scripts.rebuild.registration import ALIKE, angle_and_shift, registered, res
 from scripts.rebuild.stacks import Stack
 from scripts.rebuild.together import matched
 from scripts.stack.acquisition import Acquisition
-from scripts.stack.grid import centre, fine_affine, voxel_spacing
+from scripts.stack.grid import centre, respaced_affine, voxel_spacing
 from scripts.stack.intensity import data_range
 from scripts.stack.interpolation import interpolate
 from scripts.stack.tissue import head_mask
@@ -94,7 +94,7 @@ def region(path, point):
     acquisition = Acquisition.stack(axis, int(shape[axis]), spacing, spacing, target)
     measured = MetaTensor(scan.as_tensor()[0].float(), affine=torch.from_numpy(affine))
     acquisition.attach(measured)
-    fine = fine_affine(affine, axis, acquisition.slice_count, acquisition.fine_count, target)
+    fine = respaced_affine(affine, axis, acquisition.slice_count, acquisition.fine_count, target)
     spline = interpolate(measured.as_tensor(), acquisition, "cubic")
     return Stack(measured, MetaTensor(spline, affine=torch.from_numpy(fine)))
 

@@ -15,7 +15,7 @@ from monai.transforms.utils import generate_spatial_bounding_box
 from ..errors import InputError
 from ..files import whole_file
 from ..stack.acquisition import Acquisition
-from ..stack.grid import fine_affine
+from ..stack.grid import respaced_affine
 from ..stack.profile import acquire
 from .scan import Scan
 
@@ -42,7 +42,7 @@ def built_in_sample(output_dir: str | os.PathLike) -> Scan:
     sharp = np.asarray(truth.dataobj, dtype=np.float32)
     acquisition = Acquisition.of_truth(2, sharp.shape[2], 1.0, THICKNESS)
     thick = acquire(torch.from_numpy(sharp), acquisition).numpy()
-    affine = fine_affine(truth.affine, 2, sharp.shape[2], thick.shape[2], THICKNESS)
+    affine = respaced_affine(truth.affine, 2, sharp.shape[2], thick.shape[2], THICKNESS)
     names = ("icbm152.nii.gz", "icbm152_truth.nii.gz", "icbm152.json", "icbm152_sr")
     path, truth_path, sidecar, result = (Path(output_dir, name) for name in names)
     try:

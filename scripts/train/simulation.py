@@ -287,7 +287,7 @@ class Simulated(MapTransform):
 def simulate(truth: MetaTensor, acquisition: Acquisition) -> MetaTensor:
     """The thick slices of a sharp volume, both `(1, X, Y, Z)`, with their affine and their acquisition."""
     a = acquisition
-    affine = grid.fine_affine(truth.affine.numpy(), a.slice_axis, a.fine_count, a.slice_count, a.slice_spacing)
+    affine = grid.respaced_affine(truth.affine.numpy(), a.slice_axis, a.fine_count, a.slice_count, a.slice_spacing)
     meta = grid.meta_without_affine(truth)
     thick = MetaTensor(acquire(truth.as_tensor(), a), affine=torch.from_numpy(affine), meta=meta)
     a.attach(thick)

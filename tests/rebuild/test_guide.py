@@ -71,7 +71,7 @@ def test_a_guide_lies_where_it_lies_in_the_world(turn, edge):
     shape = (int(60 / edge),) * 3
     fine = beside(volume(centred(turn * edge, shape), shape), measured, np.eye(4))
     assert fine.shape == (1, 40, 36, 45)
-    expected_affine = grid.fine_affine(np.asarray(measured.affine), 2, 9, 45, 1.0)
+    expected_affine = grid.respaced_affine(np.asarray(measured.affine), 2, 9, 45, 1.0)
     np.testing.assert_allclose(np.asarray(fine.affine), expected_affine, atol=1e-9)
     truth = volume(expected_affine, (40, 36, 45))[0]
     torch.testing.assert_close(unit(fine[0].as_tensor()), truth.as_tensor() / truth.max().item(), atol=0.03, rtol=0)

@@ -224,7 +224,8 @@ def test_simulated_slices_are_the_volumes_and_lie_where_its_tissue_lies(axis, fa
     assert torch.equal(truth, before), "the truth is left alone"
     assert Acquisition.of(thick) == acquisition
     shape = thick.shape[1:]
-    fine = grid.fine_affine(thick.affine.numpy(), axis, shape[axis], acquisition.fine_count, acquisition.target_spacing)
+    a = acquisition
+    fine = grid.respaced_affine(thick.affine.numpy(), axis, shape[axis], a.fine_count, a.target_spacing)
     np.testing.assert_allclose(fine, affine, atol=1e-9)  # the result of these slices lies on the truth's own grid
     assert grid.voxel_spacing(thick.affine)[axis] == pytest.approx(acquisition.slice_spacing)
 
