@@ -91,7 +91,7 @@ def region(path, point):
     affine, shape, edges = np.asarray(scan.affine, dtype=float), np.array(scan.shape[1:]), voxel_spacing(scan.affine)
     affine[:3, 3] = point - affine[:3, :3] @ ((shape - 1) / 2)
     axis, spacing, target = int(edges.argmax()), float(edges.max()), float(edges.min())
-    acquisition = Acquisition.stack(axis, int(shape[axis]), spacing, spacing, target)
+    acquisition = Acquisition.stack(axis, int(shape[axis]), spacing=spacing, thickness=spacing, target=target)
     measured = MetaTensor(scan.as_tensor()[0].float(), affine=torch.from_numpy(affine))
     acquisition.attach(measured)
     fine = respaced_affine(affine, axis, acquisition.slice_count, acquisition.fine_count, target)
@@ -121,7 +121,9 @@ def other_contrasts(items):
 
 def thick(volume, axis, thickness, rng):
     """The cubic spline of a noisy stack of a volume, and the stack."""
-    acquisition = Acquisition.of_truth(axis, volume.shape[axis], float(voxel_spacing(volume.affine)[axis]), thickness)
+    acquisition = Acquisition.of_truth(
+        axis, volume.shape[axis], edge=float(voxel_spacing(volume.affine)[axis]), thickness=thickness
+    )
     stack = simulate(MetaTensor(volume.as_tensor()[None], affine=volume.affine), acquisition)[0]
     add_noise(stack, NOISE * data_range(volume.as_tensor()), rng)
     return Stack(stack, MetaTensor(interpolate(stack.as_tensor(), acquisition, "cubic"), affine=volume.affine))

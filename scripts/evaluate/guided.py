@@ -107,9 +107,9 @@ def drawn_guide(
     if thickness is None or axis is None:
         axis = int(edges.argmax())
         edge = float(edges[axis])
-        acquisition = Acquisition.of_truth(axis, moved.shape[axis], edge, edge)
+        acquisition = Acquisition.of_truth(axis, moved.shape[axis], edge=edge, thickness=edge)
     else:
-        acquisition = Acquisition.of_truth(axis, moved.shape[axis], float(edges[axis]), thickness)
+        acquisition = Acquisition.of_truth(axis, moved.shape[axis], edge=float(edges[axis]), thickness=thickness)
         guide = simulate(guide, acquisition)
     add_noise(guide, noise * data_range(moved), rng)
     acquisition.attach(guide)
@@ -179,7 +179,7 @@ def evaluate_guided(
         edge, other_axis = float(voxel_spacing(whole.affine)[axis]), next(iter(item["sharp_axes"][1:]), None)
         for thickness in thicknesses:
             check_thickness(name, axis, edge, thickness)
-            thick = simulate(sharp, Acquisition.of_truth(axis, sharp.shape[1 + axis], edge, thickness))
+            thick = simulate(sharp, Acquisition.of_truth(axis, sharp.shape[1 + axis], edge=edge, thickness=thickness))
             rng = np.random.default_rng([seed, place])
             add_noise(thick, noise * data_range(truth.volume), rng)
             acquisition = Acquisition.of(thick)

@@ -290,7 +290,7 @@ def evaluate(
         name, volume = Path(item["label"]).name, read_volume(item["label"])
         lesions = read_lesion_sizes(item, volume)
         for axis in item["sharp_axes"] if axes == "all" else item["sharp_axes"][:1]:
-            sharp, fine_spacing = central_slab(volume, axis, slab), float(voxel_spacing(volume.affine)[axis])
+            sharp, edge = central_slab(volume, axis, slab), float(voxel_spacing(volume.affine)[axis])
             if sharp.max() == sharp.min():
                 raise InputError(f"{name} is constant where it is evaluated: expected a head. Leave this volume out.")
             kept = None if lesions is None else central_slab(lesions, axis, slab)
@@ -298,9 +298,11 @@ def evaluate(
             known: dict[str, Method] = {} if metrics is None else {TRUTH: partial(given, volume=sharp)}
             noise_sd = noise * intensity.data_range(sharp.as_tensor())
             for thickness in thicknesses:
-                check_thickness(name, axis, fine_spacing, thickness)
+                check_thickness(name, axis, edge, thickness)
                 spacing = round(spacing_ratio * thickness, 9)  # 1.2 x 3 mm is 3.6 mm in the tables, too
-                acquired = Acquisition.of_truth(axis, sharp.shape[1 + axis], fine_spacing, thickness, spacing, profile)
+                acquired = Acquisition.of_truth(
+                    axis, sharp.shape[1 + axis], edge=edge, thickness=thickness, spacing=spacing, profile=profile
+                )
                 thick = simulate(sharp, acquired)
                 thick.add_(noise_sd * torch.randn(thick.shape, generator=generator))
                 stated = replace(acquired, profile=SLR)

@@ -122,7 +122,7 @@ def several_stacks(
         edge = float(voxel_spacing(affine)[axis])
         thick = simulate(
             MetaTensor(volume[None], affine=torch.from_numpy(affine)),
-            Acquisition.of_truth(axis, volume.shape[axis], edge, thickness),
+            Acquisition.of_truth(axis, volume.shape[axis], edge=edge, thickness=thickness),
         )
         add_noise(thick, noise * data_range(volume), rng)
         stacks.append((thick, there))

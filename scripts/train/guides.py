@@ -138,7 +138,7 @@ def _with_slices(plane: Tensor, axis: int, thickness: float, spacing: tuple[floa
     edge = spacing[axis]
     if thickness <= edge or plane.shape[1 + axis] * edge < 3 * thickness:  # it is that thick, or has no such slices
         return plane
-    slices = Acquisition.of_truth(1 + axis, plane.shape[1 + axis], edge, thickness)
+    slices = Acquisition.of_truth(1 + axis, plane.shape[1 + axis], edge=edge, thickness=thickness)
     return interpolate(acquire(plane, slices), slices, "cubic").float().clamp(min=0)
 
 

@@ -249,7 +249,15 @@ class RandAcquired(RandomizableTransform, MapTransform):
     ) -> tuple[Tensor, Acquisition]:
         spacing = max(self._ratio * thickness, target)  # slices nearer than the target would leave nothing to do
         # a plane is a volume of X = 1
-        acquisition = Acquisition.of_truth(1, plane.shape[1], target, thickness, spacing, self._profile, self._shift)
+        acquisition = Acquisition.of_truth(
+            1,
+            plane.shape[1],
+            edge=target,
+            thickness=thickness,
+            spacing=spacing,
+            profile=self._profile,
+            shift=self._shift,
+        )
         thick = acquire(plane, acquisition)
         if self._gain:
             gain = generator.normal(size=thick.shape[1])
@@ -280,7 +288,7 @@ class Simulated(MapTransform):
         (key,) = self.keys
         volume, axis = data[key], data["sharp_axes"][0]
         target = float(grid.voxel_spacing(volume.affine)[axis])
-        acquisition = Acquisition.of_truth(axis, volume.shape[1 + axis], target, self.slice_thickness)
+        acquisition = Acquisition.of_truth(axis, volume.shape[1 + axis], edge=target, thickness=self.slice_thickness)
         return {**data, "image": simulate(volume, acquisition)}
 
 

@@ -26,7 +26,7 @@ def case(tmp_path, phantom):
     def write(axis=2):
         affine = np.diag([1.0, 1.0, 1.0, 1.0])
         affine[:3, 3] = -20, 30, 10
-        acquisition = Acquisition.of_truth(axis, phantom.shape[axis], 1.0, 4.0)
+        acquisition = Acquisition.of_truth(axis, phantom.shape[axis], edge=1.0, thickness=4.0)
         thick = acquire(torch.from_numpy(phantom), acquisition).numpy()
         result = phantom + 20 * np.random.default_rng(1).standard_normal(phantom.shape).astype(np.float32)
         thick_affine = respaced_affine(affine, axis, phantom.shape[axis], thick.shape[axis], 4.0)

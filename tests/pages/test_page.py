@@ -36,7 +36,8 @@ def volume_at(array, affine):
 def page(path, measured, result, difference=0.0, anonymous=False, error=None, guide=None, **record):
     """Writes the page of two volumes, whose slices lie along the last axis, and returns its text."""
     spacing, target = voxel_spacing(measured.affine)[2], voxel_spacing(result.affine)[2]
-    Acquisition.stack(2, measured.shape[2], spacing, max(spacing, target), target).attach(measured)
+    a = Acquisition.stack(2, measured.shape[2], spacing=spacing, thickness=max(spacing, target), target=target)
+    a.attach(measured)
     told, gap = {**RECORD, **record}, difference + 0 * measured.as_tensor()
     write_page(path, measured, result, gap, told, anonymous, error, (), guide)
     return path.read_text(encoding="utf-8")
@@ -46,7 +47,7 @@ def slices_and_truth(phantom):
     """4 mm slices of the phantom, and the phantom, which stands in for the result."""
     fine = np.diag([1.0, 1.0, 1.0, 1.0])
     fine[:3, 3] = -20, -22, 5
-    thick = acquire(torch.from_numpy(phantom), Acquisition.of_truth(2, 48, 1.0, 4.0)).numpy()
+    thick = acquire(torch.from_numpy(phantom), Acquisition.of_truth(2, 48, edge=1.0, thickness=4.0)).numpy()
     return volume_at(thick, respaced_affine(fine, 2, 48, 12, 4.0)), volume_at(phantom, fine)
 
 

@@ -51,7 +51,7 @@ def scan(orientation=None, shape=(24, 20, 13), spacing=(3.0, 4.0, 8.0), target=3
     """Slices with their acquisition and a result that shares nothing with them, both centred on the origin."""
     affine = (np.eye(4) if orientation is None else orientation) @ np.diag([*spacing, 1.0])
     affine[:3, 3] = -affine[:3, :3] @ ((np.array(shape) - 1) / 2)
-    acquisition = Acquisition.stack(axis, shape[axis], spacing[axis], spacing[axis], target)
+    acquisition = Acquisition.stack(axis, shape[axis], spacing=spacing[axis], thickness=spacing[axis], target=target)
     fine = respaced_affine(affine, axis, shape[axis], acquisition.fine_count, target)
     fine_shape = [acquisition.fine_count if a == axis else n for a, n in enumerate(shape)]
     measured = volume_at(head(shape, affine, radius, seed), affine)
@@ -117,7 +117,7 @@ def test_air_is_cut_off_but_for_a_centimetre():
     reach = np.array(facts["shape"]) * facts["edges"]
     assert (reach >= 2 * 20.0).all() and (reach <= 2 * (20.0 + viewer.MARGIN) + 2 * 8.0).all()
     constant = volume_at(np.full((6, 7, 5), 3.0), np.diag([1.0, 1.0, 4.0, 1.0]))
-    Acquisition.stack(2, 5, 4.0, 4.0, 4.0).attach(constant)
+    Acquisition.stack(2, 5, spacing=4.0, thickness=4.0, target=4.0).attach(constant)
     assert viewer.pack(constant, constant)[0]["shape"] == [6, 7, 5]
 
 
