@@ -115,12 +115,8 @@ class RandResampled(RandomizableTransform, MapTransform):
 def ceta_coverage(gap: float | str, target: float, max_thickness: float) -> float:
     """Share of the thicknesses `(T_hr, max]` that CETA's pairs cover, `1 - E|T_i - T_j| / (max - T_hr)` (Tab. 3).
 
-    For a fixed gap it is the share that has a partner. Two independent draws lie a third of the range apart.
-
-    Args:
-        gap: see `RandAcquired`. 0 makes no pairs.
-        target: `T_hr` in mm.
-        max_thickness: in mm.
+    For a fixed gap, see `RandAcquired`, it is the share that has a partner. Two independent draws lie a third of the
+    range apart. Lengths are in mm; `target` is `T_hr`.
 
     Example:
         >>> ceta_coverage(1.0, 1.0, 6.0), ceta_coverage(0, 1.0, 6.0)
