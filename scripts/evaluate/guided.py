@@ -76,11 +76,6 @@ def local_regression(thick: MetaTensor, placed: Placed) -> Tensor:
     return (cubic + factor.float() * lost)[None]
 
 
-def deployed(thick: MetaTensor, placed: Placed, rebuilder: Rebuilder) -> Rebuilt:
-    """The method that ships."""
-    return rebuilder(thick, placed)
-
-
 def drawn_guide(
     sharp: MetaTensor,
     rng: np.random.Generator,
@@ -159,17 +154,9 @@ def evaluate_guided(
     if not with_guides:
         raise InputError('no volume has guides: expected "guides" in the datalist (docs/training.md). Add them.')
     contrasts = {item["label"]: item["contrast"] for item in volumes}
-    options = {
-        "thicknesses": thicknesses,
-        "guide_thickness": guide_thickness,
-        "motion": list(motion),
-        "shading": shading,
-        "guide_noise": guide_noise,
-        "noise": noise,
-        "seed": seed,
-        "slab": slab,
-        **(about or {}),
-    }
+    options = {"thicknesses": thicknesses, "guide_thickness": guide_thickness, "motion": list(motion)}
+    options |= {"shading": shading, "guide_noise": guide_noise, "noise": noise, "seed": seed}
+    options |= {"slab": slab, **(about or {})}
     rows: list[dict] = []
     table = pd.DataFrame()
     for place, item in enumerate(with_guides):

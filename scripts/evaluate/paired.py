@@ -200,38 +200,6 @@ class Truth:
         }
 
 
-def _check(
-    methods: Mapping,
-    thicknesses: Sequence[float],
-    axes: str,
-    spacing_ratio: float,
-    noise: float,
-    seed: int,
-    profile: Profile,
-    slab: int | None,
-    metrics: Metrics | None,
-) -> None:
-    """Refuses what `evaluate` cannot do, before the first volume is read."""
-    for name, chosen in {"methods": methods, "thicknesses": thicknesses}.items():
-        if not len(chosen):
-            raise InputError(f"{name} are none: expected one or more. Set --{name}.")
-    for name, method in methods.items():
-        expect(callable(method), f"methods::{name}", method, "a callable, (thick slices, acquisition) -> volume")
-    expect(TRUTH not in methods, f"methods::{TRUTH}", "given", "another name, for the truth itself bears this one")
-    expect(axes in ("first", "all"), "axes", axes, "first or all, of each volume's sharp axes")
-    expect(is_number(spacing_ratio, 0.01), "spacing_ratio", spacing_ratio, "a positive number, 1.0 for no gap")
-    expect(is_number(noise, 0), "noise", noise, "a share of the intensity range, 0 or more")
-    expect(isinstance(seed, int), "seed", seed, "a whole number")
-    slice_profile(profile)
-    whole = slab is None or (isinstance(slab, int) and is_number(slab, 1))
-    expect(whole, "slab", slab, "a number of slices, or null for whole volumes")
-    if not (metrics is None or callable(metrics)):
-        raise InputError(
-            f"metrics is {metrics!r}: expected none. For more metrics, stack configs/paper/image_quality.yaml of the "
-            "repository on evaluate.yaml (docs/metrics.md)."
-        )
-
-
 def evaluate(
     volumes: Sequence[Mapping],
     methods: Mapping[str, Method],
@@ -272,17 +240,26 @@ def evaluate(
         A row for each volume, slice axis, thickness and method; columns are those of `CASE` and `METRICS`.
     """
     thicknesses = lengths(thicknesses)
-    _check(methods, thicknesses, axes, spacing_ratio, noise, seed, profile, slab, metrics)
-    options = {
-        "thicknesses": thicknesses,
-        "axes": axes,
-        "spacing_ratio": spacing_ratio,
-        "noise": noise,
-        "seed": seed,
-        "profile": profile,
-        "slab": slab,
-        **(about or {}),
-    }
+    for name, chosen in {"methods": methods, "thicknesses": thicknesses}.items():
+        if not len(chosen):
+            raise InputError(f"{name} are none: expected one or more. Set --{name}.")
+    for name, method in methods.items():
+        expect(callable(method), f"methods::{name}", method, "a callable, (thick slices, acquisition) -> volume")
+    expect(TRUTH not in methods, f"methods::{TRUTH}", "given", "another name, for the truth itself bears this one")
+    expect(axes in ("first", "all"), "axes", axes, "first or all, of each volume's sharp axes")
+    expect(is_number(spacing_ratio, 0.01), "spacing_ratio", spacing_ratio, "a positive number, 1.0 for no gap")
+    expect(is_number(noise, 0), "noise", noise, "a share of the intensity range, 0 or more")
+    expect(isinstance(seed, int), "seed", seed, "a whole number")
+    slice_profile(profile)
+    whole = slab is None or (isinstance(slab, int) and is_number(slab, 1))
+    expect(whole, "slab", slab, "a number of slices, or null for whole volumes")
+    if not (metrics is None or callable(metrics)):
+        raise InputError(
+            f"metrics is {metrics!r}: expected none. For more metrics, stack configs/paper/image_quality.yaml of the "
+            "repository on evaluate.yaml (docs/metrics.md)."
+        )
+    options = {"thicknesses": thicknesses, "axes": axes, "spacing_ratio": spacing_ratio, "noise": noise, "seed": seed}
+    options |= {"profile": profile, "slab": slab, **(about or {})}
     generator = torch.Generator().manual_seed(seed)
     rows: list[dict] = []
     table = pd.DataFrame()

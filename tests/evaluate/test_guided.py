@@ -8,7 +8,7 @@ import pytest
 import torch
 from monai.data import MetaTensor
 
-from scripts.evaluate.guided import deployed, drawn_guide, evaluate_guided, guided_filter, local_regression
+from scripts.evaluate.guided import drawn_guide, evaluate_guided, guided_filter, local_regression
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.rebuild.guide import Placed
@@ -65,7 +65,7 @@ def test_a_guide_is_drawn_sharp_or_thick_and_the_seed_gives_it_again():
 @pytest.mark.slow
 def test_each_method_has_a_row_with_each_guide(rebuilder, tmp_path, refusal):
     volumes = head(tmp_path)
-    by = {"local regression": local_regression, "DRIFT": partial(deployed, rebuilder=rebuilder)}
+    by = {"local regression": local_regression, "DRIFT": rebuilder}
     given = (METHODS, by, rebuilder, tmp_path / "out", [6.0])
     table = evaluate_guided(volumes, *given, motion=(3.0, 3.0), guide_noise=0.0).set_index("method")["psnr_head"]
     assert list(table.index) == ["cubic spline", "local regression, by T1w", "DRIFT, by T1w"]
