@@ -13,9 +13,16 @@ from .grid import check_pair
 def through_plane_bands(slice_thickness: float, spacing: float) -> list[tuple[float, float]]:
     """The three frequency bands above what thick slices hold, from the easiest to rebuild to the hardest.
 
-    They begin at the Nyquist frequency of contiguous slices, `1/(2T)`, and end at the first zero of a box as thick as
-    they, `1/T`, at half the fine grid's Nyquist frequency, and at this. Lengths are in mm, the lower and upper edges in
-    cycles/mm. A band is empty where its lower edge is not below its upper.
+    1. `1/(2T)` to `1/T`: from the Nyquist frequency of contiguous slices to the first zero of a box as thick as they.
+    2. From there to half the fine grid's Nyquist frequency.
+    3. From there to the fine grid's Nyquist frequency.
+
+    Args:
+        slice_thickness: `T` in mm.
+        spacing: of the fine grid, in mm.
+
+    Returns:
+        Lower and upper edges in cycles/mm. A band is empty where its lower edge is not below its upper.
 
     Example:
         >>> through_plane_bands(5.0, 1.0)
