@@ -45,7 +45,9 @@ def block_of(truth):
 def rows(truth, axis, network, inferer):
     """Yields the share, PSNR and step ratio."""
     sharp: MetaTensor = block_of(truth)
-    acquisition = Acquisition.of_truth(axis, sharp.shape[1 + axis], float(voxel_spacing(truth.affine)[axis]), THICKNESS)
+    acquisition = Acquisition.of_truth(
+        axis, sharp.shape[1 + axis], edge=float(voxel_spacing(truth.affine)[axis]), thickness=THICKNESS
+    )
     thick, plain = simulate(sharp, acquisition), sharp.as_tensor()[0].float()
     flat = tissue.flat_tissue(plain)
     rims = [0 if a == axis else round(RIM / edge) for a, edge in enumerate(voxel_spacing(truth.affine))]

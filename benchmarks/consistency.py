@@ -64,7 +64,11 @@ def rows(truth, axis, spacing, network, inferer):
     mask = tissue.head_mask(sharp)
     for case, (profile, gap, assumed_gap, noise, gain) in CASES.items():
         assumed = Acquisition.of_truth(
-            axis, sharp.shape[axis], float(voxel_spacing(truth.affine)[axis]), spacing / (1 + assumed_gap), spacing
+            axis,
+            sharp.shape[axis],
+            edge=float(voxel_spacing(truth.affine)[axis]),
+            thickness=spacing / (1 + assumed_gap),
+            spacing=spacing,
         )
         actual = replace(assumed, slice_thickness=spacing / (1 + gap), profile=profile)
         slices = thick_slices(truth, actual, noise, gain)

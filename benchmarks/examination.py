@@ -32,7 +32,9 @@ def halved(measured):
     affine[:3, 3] += affine[:3, a.slice_axis] / 2
     affine[:3, a.slice_axis] *= 2
     thick = MetaTensor(pairs, affine=torch.from_numpy(affine))
-    coarse = Acquisition.stack(a.slice_axis, count, 2 * a.slice_spacing, 2 * a.slice_spacing, a.target_spacing)
+    coarse = Acquisition.stack(
+        a.slice_axis, count, spacing=2 * a.slice_spacing, thickness=2 * a.slice_spacing, target=a.target_spacing
+    )
     coarse.attach(thick)
     return kept, thick
 
@@ -51,7 +53,9 @@ def main():
     slices, thick = halved(measured)
     coarse = Acquisition.of(thick)
     half = coarse.slice_spacing / 2
-    fine = Acquisition.stack(coarse.slice_axis, 2 * coarse.slice_count, half, half, coarse.target_spacing)
+    fine = Acquisition.stack(
+        coarse.slice_axis, 2 * coarse.slice_count, spacing=half, thickness=half, target=coarse.target_spacing
+    )
     head = head_mask(slices[0])
 
     def tell(name, volume):

@@ -92,7 +92,9 @@ class Head:
     def slices(self, volume):
         """Those of the slab."""
         sharp, edge = self.cut(volume), float(voxel_spacing(volume.affine)[self.axis])
-        return simulate(sharp, Acquisition.of_truth(self.axis, sharp.shape[1 + self.axis], edge, self.thickness))
+        return simulate(
+            sharp, Acquisition.of_truth(self.axis, sharp.shape[1 + self.axis], edge=edge, thickness=self.thickness)
+        )
 
     def beside(self, guide):
         """A guide that is registered."""

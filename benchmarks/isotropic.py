@@ -50,7 +50,9 @@ def main():
         axis = item["sharp_axes"][0]
         truth = central_slab(read_volume(item["label"]), axis, options.slab)
         spacing = voxel_spacing(truth.affine)
-        thick = simulate(truth, Acquisition.of_truth(axis, truth.shape[1 + axis], spacing[axis], THICKNESS))
+        thick = simulate(
+            truth, Acquisition.of_truth(axis, truth.shape[1 + axis], edge=spacing[axis], thickness=THICKNESS)
+        )
         quality = []
         with tempfile.TemporaryDirectory() as folder:
             path = str(Path(folder) / "scan.nii.gz")

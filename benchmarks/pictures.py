@@ -25,7 +25,7 @@ import torch
 
 from scripts.inputs.sample import built_in_sample
 from scripts.stack.acquisition import Acquisition
-from scripts.stack.grid import fine_affine
+from scripts.stack.grid import respaced_affine
 from scripts.stack.profile import acquire
 from tests.browser import Browser
 
@@ -51,10 +51,10 @@ def slab(truth, axis, thickness, spacing, noise):
     start = 2 * truth.shape[normal] // 5
     sharp = truth.slicer[tuple(slice(start, start + SLAB) if a == normal else slice(None) for a in range(3))]
     values = torch.from_numpy(sharp.get_fdata(dtype=np.float32))
-    acquisition = Acquisition.of_truth(axis, sharp.shape[axis], 1.0, thickness, spacing)
+    acquisition = Acquisition.of_truth(axis, sharp.shape[axis], edge=1.0, thickness=thickness, spacing=spacing)
     thick = acquire(values, acquisition).numpy()
     thick += noise * thick.max() * np.random.default_rng(0).normal(size=thick.shape).astype(np.float32)
-    affine = fine_affine(sharp.affine, axis, sharp.shape[axis], acquisition.slice_count, spacing)
+    affine = respaced_affine(sharp.affine, axis, sharp.shape[axis], acquisition.slice_count, spacing)
     return nib.Nifti1Image(thick, affine)
 
 

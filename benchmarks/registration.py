@@ -30,7 +30,7 @@ from scripts.rebuild.registration import ALIKE, angle_and_shift, registered, res
 from scripts.rebuild.stacks import Stack
 from scripts.rebuild.together import matched
 from scripts.stack.acquisition import Acquisition
-from scripts.stack.grid import centre, fine_affine, voxel_spacing
+from scripts.stack.grid import centre, respaced_affine, voxel_spacing
 from scripts.stack.intensity import data_range
 from scripts.stack.interpolation import interpolate
 from scripts.stack.tissue import head_mask
@@ -91,10 +91,10 @@ def region(path, point):
     affine, shape, edges = np.asarray(scan.affine, dtype=float), np.array(scan.shape[1:]), voxel_spacing(scan.affine)
     affine[:3, 3] = point - affine[:3, :3] @ ((shape - 1) / 2)
     axis, spacing, target = int(edges.argmax()), float(edges.max()), float(edges.min())
-    acquisition = Acquisition.stack(axis, int(shape[axis]), spacing, spacing, target)
+    acquisition = Acquisition.stack(axis, int(shape[axis]), spacing=spacing, thickness=spacing, target=target)
     measured = MetaTensor(scan.as_tensor()[0].float(), affine=torch.from_numpy(affine))
     acquisition.attach(measured)
-    fine = fine_affine(affine, axis, acquisition.slice_count, acquisition.fine_count, target)
+    fine = respaced_affine(affine, axis, acquisition.slice_count, acquisition.fine_count, target)
     spline = interpolate(measured.as_tensor(), acquisition, "cubic")
     return Stack(measured, MetaTensor(spline, affine=torch.from_numpy(fine)))
 
@@ -121,7 +121,9 @@ def other_contrasts(items):
 
 def thick(volume, axis, thickness, rng):
     """The cubic spline of a noisy stack of a volume, and the stack."""
-    acquisition = Acquisition.of_truth(axis, volume.shape[axis], float(voxel_spacing(volume.affine)[axis]), thickness)
+    acquisition = Acquisition.of_truth(
+        axis, volume.shape[axis], edge=float(voxel_spacing(volume.affine)[axis]), thickness=thickness
+    )
     stack = simulate(MetaTensor(volume.as_tensor()[None], affine=volume.affine), acquisition)[0]
     add_noise(stack, NOISE * data_range(volume.as_tensor()), rng)
     return Stack(stack, MetaTensor(interpolate(stack.as_tensor(), acquisition, "cubic"), affine=volume.affine))

@@ -159,7 +159,7 @@ def case(options):
     """One volume in a process of its own: seconds, peak memory and, if asked, the plain loop's seconds."""
     device = default_device()
     shape = options["shape"]
-    acquisition = Acquisition.of_truth(2, shape[2], 1.0, options["T"])
+    acquisition = Acquisition.of_truth(2, shape[2], edge=1.0, thickness=options["T"])
     scan = MetaTensor(1000 * torch.rand(1, *shape[:2], acquisition.slice_count), affine=torch.eye(4))
     acquisition.attach(scan)
     drift = network(device=device)
@@ -311,7 +311,7 @@ def time_guided(datalist, rounds=2):
         for path in item.get("guides", ())[:1]:
             sharp, axis = read_volume(item["label"]), item["sharp_axes"][0]
             edge = float(voxel_spacing(sharp.affine)[axis])
-            thick = simulate(sharp, Acquisition.of_truth(axis, sharp.shape[1 + axis], edge, THICKNESS))
+            thick = simulate(sharp, Acquisition.of_truth(axis, sharp.shape[1 + axis], edge=edge, thickness=THICKNESS))
             guide = drawn_guide(read_volume(path), np.random.default_rng(0), (5.0, 5.0), 0.2, 0.01)
             with tempfile.TemporaryDirectory() as folder:
                 scan, beside = save(thick, Path(folder) / "scan.nii.gz"), save(guide, Path(folder) / "guide.nii.gz")

@@ -83,7 +83,9 @@ def naive_rate(volumes, patch_size, count):
         volume = read_volume(item["label"])
         axis = item["sharp_axes"][0]
         spacing = float(voxel_spacing(volume.affine)[axis])
-        degraded = degrade(volume.as_tensor()[0], Acquisition.of_truth(axis, volume.shape[1 + axis], spacing, 5.0))
+        degraded = degrade(
+            volume.as_tensor()[0], Acquisition.of_truth(axis, volume.shape[1 + axis], edge=spacing, thickness=5.0)
+        )
         other = next(a for a in range(3) if a != axis)
         crop(degraded.movedim((axis, other), (1, 2))[degraded.shape[3 - axis - other] // 2][None])
     return count / (time.perf_counter() - start)

@@ -78,7 +78,7 @@ def read_checkpoint(path: Path) -> tuple[str, dict[str, Tensor]]:
 def convert(stage1: Path, stage2: Path) -> tuple[str, dict[str, Tensor]]:
     """The authors' checkpoints of both stages as the size and the state of a `Drift`, in float32.
 
-    A stage 2 that holds the stage 1 that it was trained on holds that of `stage1`.
+    A stage 1 inside the stage 2 file must be that of `stage1`.
     """
     (size, first), (other, second) = read_checkpoint(stage1), read_checkpoint(stage2)
     if size != other:

@@ -68,7 +68,7 @@ def join_cluster() -> tuple[dict[str, int], int]:
 
 
 def rows(workers: Sequence, scans: Sequence[Scan]) -> Iterator[tuple[int, dict]]:
-    """Gives each idle worker the next scan, or that of one that died. Yields (index of the scan, its row)."""
+    """Gives each idle worker the next scan, or the scan of a worker that died. Yields (index of the scan, its row)."""
     waiting, tries, left = deque(range(len(scans))), Counter[int](), len(scans)
     running = {worker.__ray_ready__.options(max_task_retries=-1).remote(): (worker, None) for worker in workers}
     while left:

@@ -1,4 +1,4 @@
-"""Files: which names are volumes', what folders hold, files that are complete or absent, hashes, installed files."""
+"""Files: which names are volumes', what folders hold, files that are complete or absent, hashes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 
 from .errors import InputError
@@ -89,12 +88,3 @@ def sha256(paths: Sequence[str | os.PathLike]) -> str:
         with open(path, "rb") as file:
             hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
-
-
-def installed_file(package: str, path: str) -> Path | None:
-    """A file of an installed package, which is not imported; None where the package or the file is not there."""
-    try:
-        file = Path(str(metadata.distribution(package).locate_file(path)))
-    except metadata.PackageNotFoundError:
-        return None
-    return file if file.is_file() else None

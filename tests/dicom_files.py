@@ -187,7 +187,7 @@ def rebuilt(volume, spacing=2.2, overshoot=0.0):
     index = grid.nearest_index(fine, spacing, thick, slice_spacing)
     array = volume.array[:, :, index].copy()
     array[0, 0] = array.min() - overshoot
-    return array, grid.fine_affine(volume.affine, 2, thick, fine, spacing)
+    return array, grid.respaced_affine(volume.affine, 2, thick, fine, spacing)
 
 
 def derived(folder, images, overshoot=0.0, version="1.2.3", key="settings"):

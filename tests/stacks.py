@@ -45,7 +45,7 @@ def moved(volume, matrix, affine=AFFINE):
 
 def stack_of(volume, axis, thickness=6.0, shift=0.0, noise=0.0, affine=AFFINE):
     """Slices of a volume, and the cubic spline between them in place of what networks make of them."""
-    acquisition = Acquisition.of_truth(axis, volume.shape[axis], EDGE, thickness, shift=shift)
+    acquisition = Acquisition.of_truth(axis, volume.shape[axis], edge=EDGE, thickness=thickness, shift=shift)
     sharp = MetaTensor(volume[None], affine=torch.from_numpy(affine))
     slices = simulate(sharp, acquisition)[0]
     slices += noise * torch.randn(slices.shape, generator=torch.Generator().manual_seed(axis))

@@ -33,7 +33,7 @@ def smooth_head(shape=(40, 40, 40)) -> torch.Tensor:
 
 def scan_of(truth, thickness=5.0, **others) -> MetaTensor:
     """`(1, X, Y, Z)`: slices of a volume of 1 mm voxels along its last axis, as the preprocessing gives them."""
-    acquisition = Acquisition.of_truth(2, truth.shape[2], 1.0, thickness, **others)
+    acquisition = Acquisition.of_truth(2, truth.shape[2], edge=1.0, thickness=thickness, **others)
     return simulate(MetaTensor(truth[None], affine=torch.eye(4, dtype=torch.float64)), acquisition)
 
 
@@ -70,7 +70,7 @@ def noise_stack(shape, seed=0, axis=2, spacing=5.0, thickness=4.0, target=1.0, *
     affine[:3, :3] = Rotation.from_euler("xyz", [10, 20, -30], degrees=True).as_matrix() * edges
     affine[:3, 3] = -90, 12, 33
     volume = MetaTensor(values, affine=torch.from_numpy(affine), meta=meta)
-    Acquisition.stack(axis, shape[axis], spacing, thickness, target).attach(volume)
+    Acquisition.stack(axis, shape[axis], spacing=spacing, thickness=thickness, target=target).attach(volume)
     return volume
 
 

@@ -76,11 +76,6 @@ def local_regression(thick: MetaTensor, placed: Placed) -> Tensor:
     return (cubic + factor.float() * lost)[None]
 
 
-def deployed(thick: MetaTensor, placed: Placed, rebuilder: Rebuilder) -> Rebuilt:
-    """The method that ships."""
-    return rebuilder(thick, placed)
-
-
 def drawn_guide(
     sharp: MetaTensor,
     rng: np.random.Generator,
@@ -107,9 +102,9 @@ def drawn_guide(
     if thickness is None or axis is None:
         axis = int(edges.argmax())
         edge = float(edges[axis])
-        acquisition = Acquisition.of_truth(axis, moved.shape[axis], edge, edge)
+        acquisition = Acquisition.of_truth(axis, moved.shape[axis], edge=edge, thickness=edge)
     else:
-        acquisition = Acquisition.of_truth(axis, moved.shape[axis], float(edges[axis]), thickness)
+        acquisition = Acquisition.of_truth(axis, moved.shape[axis], edge=float(edges[axis]), thickness=thickness)
         guide = simulate(guide, acquisition)
     add_noise(guide, noise * data_range(moved), rng)
     acquisition.attach(guide)
@@ -159,17 +154,9 @@ def evaluate_guided(
     if not with_guides:
         raise InputError('no volume has guides: expected "guides" in the datalist (docs/training.md). Add them.')
     contrasts = {item["label"]: item["contrast"] for item in volumes}
-    options = {
-        "thicknesses": thicknesses,
-        "guide_thickness": guide_thickness,
-        "motion": list(motion),
-        "shading": shading,
-        "guide_noise": guide_noise,
-        "noise": noise,
-        "seed": seed,
-        "slab": slab,
-        **(about or {}),
-    }
+    options = {"thicknesses": thicknesses, "guide_thickness": guide_thickness, "motion": list(motion)}
+    options |= {"shading": shading, "guide_noise": guide_noise, "noise": noise, "seed": seed}
+    options |= {"slab": slab, **(about or {})}
     rows: list[dict] = []
     table = pd.DataFrame()
     for place, item in enumerate(with_guides):
@@ -179,7 +166,7 @@ def evaluate_guided(
         edge, other_axis = float(voxel_spacing(whole.affine)[axis]), next(iter(item["sharp_axes"][1:]), None)
         for thickness in thicknesses:
             check_thickness(name, axis, edge, thickness)
-            thick = simulate(sharp, Acquisition.of_truth(axis, sharp.shape[1 + axis], edge, thickness))
+            thick = simulate(sharp, Acquisition.of_truth(axis, sharp.shape[1 + axis], edge=edge, thickness=thickness))
             rng = np.random.default_rng([seed, place])
             add_noise(thick, noise * data_range(truth.volume), rng)
             acquisition = Acquisition.of(thick)

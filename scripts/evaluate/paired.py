@@ -200,38 +200,6 @@ class Truth:
         }
 
 
-def _check(
-    methods: Mapping,
-    thicknesses: Sequence[float],
-    axes: str,
-    spacing_ratio: float,
-    noise: float,
-    seed: int,
-    profile: Profile,
-    slab: int | None,
-    metrics: Metrics | None,
-) -> None:
-    """Refuses what `evaluate` cannot do, before the first volume is read."""
-    for name, chosen in {"methods": methods, "thicknesses": thicknesses}.items():
-        if not len(chosen):
-            raise InputError(f"{name} are none: expected one or more. Set --{name}.")
-    for name, method in methods.items():
-        expect(callable(method), f"methods::{name}", method, "a callable, (thick slices, acquisition) -> volume")
-    expect(TRUTH not in methods, f"methods::{TRUTH}", "given", "another name, for the truth itself bears this one")
-    expect(axes in ("first", "all"), "axes", axes, "first or all, of each volume's sharp axes")
-    expect(is_number(spacing_ratio, 0.01), "spacing_ratio", spacing_ratio, "a positive number, 1.0 for no gap")
-    expect(is_number(noise, 0), "noise", noise, "a share of the intensity range, 0 or more")
-    expect(isinstance(seed, int), "seed", seed, "a whole number")
-    slice_profile(profile)
-    whole = slab is None or (isinstance(slab, int) and is_number(slab, 1))
-    expect(whole, "slab", slab, "a number of slices, or null for whole volumes")
-    if not (metrics is None or callable(metrics)):
-        raise InputError(
-            f"metrics is {metrics!r}: expected none. For more metrics, stack configs/paper/image_quality.yaml of the "
-            "repository on evaluate.yaml (docs/metrics.md)."
-        )
-
-
 def evaluate(
     volumes: Sequence[Mapping],
     methods: Mapping[str, Method],
@@ -272,17 +240,26 @@ def evaluate(
         A row for each volume, slice axis, thickness and method; columns are those of `CASE` and `METRICS`.
     """
     thicknesses = lengths(thicknesses)
-    _check(methods, thicknesses, axes, spacing_ratio, noise, seed, profile, slab, metrics)
-    options = {
-        "thicknesses": thicknesses,
-        "axes": axes,
-        "spacing_ratio": spacing_ratio,
-        "noise": noise,
-        "seed": seed,
-        "profile": profile,
-        "slab": slab,
-        **(about or {}),
-    }
+    for name, chosen in {"methods": methods, "thicknesses": thicknesses}.items():
+        if not len(chosen):
+            raise InputError(f"{name} are none: expected one or more. Set --{name}.")
+    for name, method in methods.items():
+        expect(callable(method), f"methods::{name}", method, "a callable, (thick slices, acquisition) -> volume")
+    expect(TRUTH not in methods, f"methods::{TRUTH}", "given", "another name, for the truth itself bears this one")
+    expect(axes in ("first", "all"), "axes", axes, "first or all, of each volume's sharp axes")
+    expect(is_number(spacing_ratio, 0.01), "spacing_ratio", spacing_ratio, "a positive number, 1.0 for no gap")
+    expect(is_number(noise, 0), "noise", noise, "a share of the intensity range, 0 or more")
+    expect(isinstance(seed, int), "seed", seed, "a whole number")
+    slice_profile(profile)
+    whole = slab is None or (isinstance(slab, int) and is_number(slab, 1))
+    expect(whole, "slab", slab, "a number of slices, or null for whole volumes")
+    if not (metrics is None or callable(metrics)):
+        raise InputError(
+            f"metrics is {metrics!r}: expected none. For more metrics, stack configs/paper/image_quality.yaml of the "
+            "repository on evaluate.yaml (docs/metrics.md)."
+        )
+    options = {"thicknesses": thicknesses, "axes": axes, "spacing_ratio": spacing_ratio, "noise": noise, "seed": seed}
+    options |= {"profile": profile, "slab": slab, **(about or {})}
     generator = torch.Generator().manual_seed(seed)
     rows: list[dict] = []
     table = pd.DataFrame()
@@ -290,7 +267,7 @@ def evaluate(
         name, volume = Path(item["label"]).name, read_volume(item["label"])
         lesions = read_lesion_sizes(item, volume)
         for axis in item["sharp_axes"] if axes == "all" else item["sharp_axes"][:1]:
-            sharp, fine_spacing = central_slab(volume, axis, slab), float(voxel_spacing(volume.affine)[axis])
+            sharp, edge = central_slab(volume, axis, slab), float(voxel_spacing(volume.affine)[axis])
             if sharp.max() == sharp.min():
                 raise InputError(f"{name} is constant where it is evaluated: expected a head. Leave this volume out.")
             kept = None if lesions is None else central_slab(lesions, axis, slab)
@@ -298,9 +275,11 @@ def evaluate(
             known: dict[str, Method] = {} if metrics is None else {TRUTH: partial(given, volume=sharp)}
             noise_sd = noise * intensity.data_range(sharp.as_tensor())
             for thickness in thicknesses:
-                check_thickness(name, axis, fine_spacing, thickness)
+                check_thickness(name, axis, edge, thickness)
                 spacing = round(spacing_ratio * thickness, 9)  # 1.2 x 3 mm is 3.6 mm in the tables, too
-                acquired = Acquisition.of_truth(axis, sharp.shape[1 + axis], fine_spacing, thickness, spacing, profile)
+                acquired = Acquisition.of_truth(
+                    axis, sharp.shape[1 + axis], edge=edge, thickness=thickness, spacing=spacing, profile=profile
+                )
                 thick = simulate(sharp, acquired)
                 thick.add_(noise_sd * torch.randn(thick.shape, generator=generator))
                 stated = replace(acquired, profile=SLR)

@@ -22,21 +22,9 @@ from nibabel.filebasedimages import ImageFileError
 from torch import Tensor
 
 from ..errors import InputError
+from .paired import same_grid
 
 PLACES = ("{image}", "{labels}")
-
-
-@dataclass(frozen=True)
-class LabelMap:
-    """Labels and where they lie.
-
-    Attributes:
-        labels: `(X, Y, Z)` integers, 0 for no structure.
-        affine: `(4, 4)`.
-    """
-
-    labels: np.ndarray
-    affine: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -61,8 +49,8 @@ class Segmenter:
 
         return measure
 
-    def labels(self, volume: MetaTensor, name: str) -> LabelMap:
-        """Labels of a volume `(X, Y, Z)` with an affine, on the grid that the command chooses."""
+    def labels(self, volume: MetaTensor, name: str) -> MetaTensor:
+        """Labels of a volume `(X, Y, Z)` with an affine, whole numbers on the grid that the command chooses."""
         with tempfile.TemporaryDirectory() as folder:
             image, labels = Path(folder, "image.nii.gz"), Path(folder, "labels.nii.gz")
             array = volume.as_tensor().cpu().numpy().astype(np.float32)
@@ -81,7 +69,7 @@ class Segmenter:
             return _read(labels, f"what segmenter {words[0]!r} wrote of {name}")
 
 
-def _read(path: Path, name: str) -> LabelMap:
+def _read(path: Path, name: str) -> MetaTensor:
     try:
         image: Any = nib.load(path)
         values = np.squeeze(np.asanyarray(image.dataobj))
@@ -90,7 +78,7 @@ def _read(path: Path, name: str) -> LabelMap:
     labels = np.rint(values)
     if values.ndim != 3 or not np.array_equal(labels, values):
         raise InputError(f"{name} is {values.dtype} of shape {values.shape}: expected a 3-D map of whole numbers.")
-    return LabelMap(labels.astype(np.int64), image.affine)
+    return MetaTensor(torch.from_numpy(labels.astype(np.int64)), affine=torch.from_numpy(image.affine))
 
 
 def segmenter(command: str | None) -> Segmenter | None:
@@ -114,24 +102,18 @@ def segmenter(command: str | None) -> Segmenter | None:
     return Segmenter(tuple(words))
 
 
-def agreement(prediction: LabelMap, truth: LabelMap, name: str) -> float:
+def agreement(prediction: MetaTensor, truth: MetaTensor, name: str) -> float:
     """Mean Dice of the labels that the truth's segmentation holds, but for 0 (Sec. S14).
 
     This is no accuracy: the segmenter may be wrong on both.
 
     1 for the same labels everywhere; NaN where the truth holds no label. Messages name the rebuilt volume.
     """
-    same = prediction.labels.shape == truth.labels.shape and np.allclose(prediction.affine, truth.affine, atol=1e-3)
-    if not same:
+    if not same_grid(prediction, truth):
         raise InputError(
-            f"the segmentation of {name} has shape {prediction.labels.shape}, that of its truth {truth.labels.shape}, "
+            f"the segmentation of {name} has shape {tuple(prediction.shape)}, that of its truth {tuple(truth.shape)}, "
             "or another affine: expected one grid. Have the segmenter keep the grid of its input."
         )
-    found = np.unique(truth.labels)
-    found = found[found != 0]
-    return float(np.mean([_dice(prediction.labels == k, truth.labels == k) for k in found] or [math.nan]))
-
-
-def _dice(prediction: np.ndarray, truth: np.ndarray) -> float:
-    """Dice of two masks `(X, Y, Z)`, the truth's not empty."""
-    return compute_dice(torch.from_numpy(prediction)[None, None], torch.from_numpy(truth)[None, None]).item()
+    found, expected = (labels.as_tensor()[None, None] for labels in (prediction, truth))
+    scores = [compute_dice(found == label, expected == label).item() for label in expected.unique() if label]
+    return float(np.mean(scores or [math.nan]))

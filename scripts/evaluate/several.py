@@ -122,7 +122,7 @@ def several_stacks(
         edge = float(voxel_spacing(affine)[axis])
         thick = simulate(
             MetaTensor(volume[None], affine=torch.from_numpy(affine)),
-            Acquisition.of_truth(axis, volume.shape[axis], edge, thickness),
+            Acquisition.of_truth(axis, volume.shape[axis], edge=edge, thickness=thickness),
         )
         add_noise(thick, noise * data_range(volume), rng)
         stacks.append((thick, there))
@@ -201,11 +201,9 @@ def _rows(
     """A method's rows: each stack alone, their mean, and combined; each with the seconds up to it."""
     start, stacks = time.perf_counter(), []
     for thick, _ in drawn:
-        acquisition = Acquisition.of(thick)
-        rebuilt = volume_of(method(thick.clone(), acquisition))[0].float()
-        measured = MetaTensor(thick.as_tensor()[0], affine=thick.affine)
-        acquisition.attach(measured)
-        stacks.append(Stack(measured, MetaTensor(rebuilt, affine=truth.sharp.affine)))
+        volume = volume_of(method(thick.clone(), Acquisition.of(thick)))[0].float()
+        rebuilt = MetaTensor(volume, affine=truth.sharp.affine)
+        stacks.append(Stack(thick[0], rebuilt))  # type: ignore[arg-type]  # torch: Tensor
     alone = time.perf_counter() - start
     volume, parts = combine(stacks)
     whole = time.perf_counter() - start

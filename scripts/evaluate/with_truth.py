@@ -46,7 +46,7 @@ def compare_with_truth(scans: Sequence[Scan], output_dir: str) -> None:
             continue
         axis = slice_axis(voxel_spacing(affine))
         spacing, target = (float(voxel_spacing(a)[axis]) for a in (affine, fine_affine))
-        acquisition = Acquisition.of_truth(axis, truth.shape[axis], target, spacing)
+        acquisition = Acquisition.of_truth(axis, truth.shape[axis], edge=target, thickness=spacing)
         repeated, cubic = (interpolate(thick, acquisition, method) for method in ("nearest", "cubic"))
         for label, volume in (("cubic", cubic), ("DRIFT", drift)):
             psnr, ssim = metrics.psnr(volume, truth), metrics.ssim(volume, truth)

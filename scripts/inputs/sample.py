@@ -15,7 +15,7 @@ from monai.transforms.utils import generate_spatial_bounding_box
 from ..errors import InputError
 from ..files import whole_file
 from ..stack.acquisition import Acquisition
-from ..stack.grid import fine_affine
+from ..stack.grid import respaced_affine
 from ..stack.profile import acquire
 from .scan import Scan
 
@@ -40,9 +40,9 @@ def built_in_sample(output_dir: str | os.PathLike) -> Scan:
     high[2] -= (high[2] - low[2]) % int(THICKNESS)  # whole thick slices, so that truth and result share one grid
     truth = template.slicer[tuple(slice(a, b) for a, b in zip(low, high))]
     sharp = np.asarray(truth.dataobj, dtype=np.float32)
-    acquisition = Acquisition.of_truth(2, sharp.shape[2], 1.0, THICKNESS)
+    acquisition = Acquisition.of_truth(2, sharp.shape[2], edge=1.0, thickness=THICKNESS)
     thick = acquire(torch.from_numpy(sharp), acquisition).numpy()
-    affine = fine_affine(truth.affine, 2, sharp.shape[2], thick.shape[2], THICKNESS)
+    affine = respaced_affine(truth.affine, 2, sharp.shape[2], thick.shape[2], THICKNESS)
     names = ("icbm152.nii.gz", "icbm152_truth.nii.gz", "icbm152.json", "icbm152_sr")
     path, truth_path, sidecar, result = (Path(output_dir, name) for name in names)
     try:

@@ -199,7 +199,7 @@ def _cubes(volume: MetaTensor, acquisition: Acquisition) -> MetaTensor:
     target = acquisition.target_spacing
     for axis in (a for a in range(3) if a != acquisition.slice_axis):
         fine = resample(array, axis, float(grid.voxel_spacing(affine)[axis]), target)
-        affine = grid.fine_affine(affine, axis, array.shape[1 + axis], fine.shape[1 + axis], target)
+        affine = grid.respaced_affine(affine, axis, array.shape[1 + axis], fine.shape[1 + axis], target)
         array = fine
     if volume.min() >= 0:
         array = array.clamp(min=volume.min().item())  # splines undershoot

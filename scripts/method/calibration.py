@@ -122,10 +122,8 @@ def over_people(factors: Sequence[float]) -> float:
 def scan_scale(exponents: tuple[float, float], spacing_ratio: float, noise: float) -> float:
     """What expected errors of a scan are multiplied by: errors grow with gaps between the slices and with noise.
 
-    Args:
-        exponents: of the ratio, and of the noise.
-        spacing_ratio: slice spacing over thickness.
-        noise: of the slices, as a share of the range of their tissue. Fine texture counts as noise.
+    The exponents are of the ratio, slice spacing over thickness, and of the noise, as a share of the range of the
+    slices' tissue. Fine texture counts as noise.
     """
     gap, noisy = exponents
     return float(spacing_ratio**gap * (max(noise, QUIET) / TYPICAL) ** noisy)

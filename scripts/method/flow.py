@@ -41,13 +41,7 @@ class PathSample(NamedTuple):
 
 
 def state_at(x0: Tensor, x1: Tensor, t: Tensor) -> Tensor:
-    """State on the straight path, `s(t) = (1 - t) x0 + t x1` (Eq. 6).
-
-    Args:
-        x0: `(B, 1, H, W)` start.
-        x1: `(B, 1, H, W)` end.
-        t: `(B,)` times in [0, 1].
-    """
+    """State on the straight path, `s(t) = (1 - t) x0 + t x1`, of planes `(B, 1, H, W)` at times `(B,)` (Eq. 6)."""
     t = t.view(-1, 1, 1, 1)
     return (1 - t) * x0 + t * x1
 
@@ -73,9 +67,6 @@ def endpoint_biased(r: Tensor, alpha: float) -> Tensor:
     Args:
         r: uniform draws from [0, 1].
         alpha: exponent. The times have density `alpha * |2t - 1| ** (alpha - 1)`. 1 is uniform.
-
-    Raises:
-        ValueError: if `alpha` is not positive.
 
     Example:
         >>> endpoint_biased(torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0]), 2.0)

@@ -69,7 +69,8 @@ class ErrorLoss(nn.Module):
     factor. A weak pull keeps that factor near 1.
 
     Args:
-        floor: added to errors, in units of intensity. Without it the size in air, where nothing errs, had no end.
+        floor: added to errors, in units of intensity. Without it the expected size would shrink without end in air,
+            where errors are 0.
         pull: weight of the squared logarithm of the factor.
     """
 

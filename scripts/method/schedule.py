@@ -21,9 +21,6 @@ def pad(slice_thickness: float, target_thickness: float) -> float:
     Returns:
         `1 - T_hr / T_i`, in [0, 1).
 
-    Raises:
-        ValueError: if a thickness is not positive, or the slices are thinner than the target.
-
     Example:
         >>> pad(5.0, 1.0)
         0.8
@@ -47,9 +44,6 @@ def ais_steps(slice_thickness: float, target_thickness: float, n_max: int = N_MA
         target_thickness: `T_hr` in mm.
         n_max: most steps, 0 or more.
 
-    Raises:
-        ValueError: as `pad`, or if `n_max` is below 0.
-
     Example:
         >>> ais_steps(5.0, 1.0), ais_steps(4.2, 0.7), ais_steps(1.0, 1.0)
         (12, 12, 0)
@@ -67,9 +61,6 @@ def euler_times(steps: int) -> torch.Tensor:
 
     Returns:
         `(N + 1,)` float tensor.
-
-    Raises:
-        ValueError: if `steps` is negative.
 
     Example:
         >>> euler_times(4)

@@ -6,11 +6,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from ..files import installed_file
 from ..stack.grid import check_pair
 from . import no_reference, st_lpips
 from .reformats import Reformats
@@ -92,6 +93,15 @@ class ImageQuality:
         images = [reformats.gray(volume).cpu() for volume in (prediction, truth)]
         metrics = {"st_lpips": self.st_lpips, "lpips": self.lpips}
         return {name: st_lpips.mean_distance(m, *images) for name, m in metrics.items() if m is not None}
+
+
+def installed_file(package: str, path: str) -> Path | None:
+    """A file of an installed package, which is not imported; None where the package or the file is not there."""
+    try:
+        file = Path(str(metadata.distribution(package).locate_file(path)))
+    except metadata.PackageNotFoundError:
+        return None
+    return file if file.is_file() else None
 
 
 def _load(load: Callable[..., Any], file: tuple[str, str]) -> Any:

@@ -57,7 +57,7 @@ def multiply_adds_per_voxel(method: Method, item: Mapping) -> float:
     """
     volume, axis = read_volume(item["label"]), item["sharp_axes"][0]
     sharp, spacing = central_slab(volume, axis, SLAB), float(voxel_spacing(volume.affine)[axis])
-    acquisition = Acquisition.of_truth(axis, sharp.shape[1 + axis], spacing, THICKNESS)
+    acquisition = Acquisition.of_truth(axis, sharp.shape[1 + axis], edge=spacing, thickness=THICKNESS)
     thick = simulate(sharp, acquisition)
     acquisition.attach(thick)
     return multiply_adds(lambda: method(thick, acquisition)) / 1e6 / sharp.numel()

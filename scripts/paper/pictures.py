@@ -46,7 +46,7 @@ def rebuilt(
     axis = item["sharp_axes"][0]
     sharp = central_slab(read_volume(item["label"]), axis, slab)
     spacing = float(grid.voxel_spacing(sharp.affine)[axis])
-    acquisition = Acquisition.of_truth(axis, sharp.shape[1 + axis], spacing, thickness)
+    acquisition = Acquisition.of_truth(axis, sharp.shape[1 + axis], edge=spacing, thickness=thickness)
     results = {}
     for name, variant, _, stage in (told for told in trained.variants(entry) if told[2] == trained.seed):
         made, config = trained.evaluation_of(

@@ -10,16 +10,28 @@ from typing import Any
 import pandas as pd
 from monai.utils import convert_to_tensor
 
+from ..errors import InputError
 from ..evaluate.paired import volume_of
 from ..method.weights import read_card
 from ..stack.acquisition import Acquisition
 from ..stack.interpolation import interpolate
-from ..train.datasets import thick_scans
+from ..train.datasets import from_datalist
 from .image_quality import ImageQuality
 from .reformats import Reformats
 from .trained_variants import TrainedVariants
 
 logger = logging.getLogger("drift")
+
+
+def thick_scans(data: Path | None) -> list[dict]:
+    """Real scans of thick slices that a datalist names, `"kind": "thick"` or under `"thick"`; they have no truth."""
+    items = from_datalist(data, "thick") if data is not None and data.is_file() else []
+    if not items:
+        raise InputError(
+            f'{data} names no thick scans: expected a datalist with entries of "kind": "thick", or a list of them '
+            'under "thick". Set --dataset_dir.'
+        )
+    return items
 
 
 def no_reference(trained: TrainedVariants, methods: Sequence[str], settings: Mapping[str, Any]) -> pd.DataFrame:
@@ -41,11 +53,11 @@ def no_reference(trained: TrainedVariants, methods: Sequence[str], settings: Map
     preprocessing, quality = deployed.get_parsed_content("preprocessing"), ImageQuality.installed()
     rows = []
     for item in thick_scans(trained.data):
-        thick = preprocessing({"image": item["image"]})["image"]
+        thick = preprocessing({"image": item["label"]})["image"]
         acquisition = Acquisition.of(thick)
         smooth = convert_to_tensor(interpolate(thick, acquisition, "cubic"), track_meta=False)[0]
         view = Reformats.of(smooth, acquisition.slice_axis)
-        case = {"volume": Path(item["image"]).name, "subject": item["subject"], "contrast": item["contrast"]}
+        case = {"volume": Path(item["label"]).name, "subject": item["subject"], "contrast": item["contrast"]}
         case |= {"slice_axis": acquisition.slice_axis, "slice_thickness": acquisition.slice_thickness, "seed": 0}
         for name in methods:
             volume = volume_of(config.get_parsed_content(f"methods#{name}")(thick.clone(), acquisition))[0]

@@ -104,7 +104,7 @@ def place(guide: MetaTensor, measured: MetaTensor, stack: MetaTensor | None = No
 def fine_affine_of(measured: MetaTensor) -> np.ndarray:
     """`(4, 4)`, of the fine grid of measured slices."""
     a = Acquisition.of(measured)
-    return grid.fine_affine(
+    return grid.respaced_affine(
         np.asarray(measured.affine, dtype=float), a.slice_axis, a.slice_count, a.fine_count, a.target_spacing
     )
 

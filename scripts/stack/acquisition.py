@@ -57,7 +57,7 @@ class Acquisition:
 
     @classmethod
     def stack(
-        cls, axis: int, count: int, spacing: float, thickness: float, target: float, **others: Any
+        cls, axis: int, count: int, *, spacing: float, thickness: float, target: float, **others: Any
     ) -> Acquisition:
         """The acquisition of measured slices: the fine grid has as many slices as cover them."""
         return cls(axis, count, spacing, thickness, target, grid.fine_count(count, spacing, target), **others)
@@ -67,16 +67,20 @@ class Acquisition:
         cls,
         axis: int,
         fine_count: int,
-        fine_spacing: float,
+        *,
+        edge: float,
         thickness: float,
         spacing: float | None = None,
         profile: Profile = SLR,
         shift: float = 0.0,
     ) -> Acquisition:
-        """Slices to be simulated, as many as cover the grid of the truth; without a spacing they have no gaps."""
+        """Slices to be simulated, as many as cover the grid of the truth; without a spacing they have no gaps.
+
+        `fine_count` voxels of the truth, each of `edge` mm, lie along the axis.
+        """
         spacing = thickness if spacing is None else spacing
-        count = grid.thick_count(fine_count, fine_spacing, spacing)
-        return cls(axis, count, spacing, thickness, fine_spacing, fine_count, profile, shift)
+        count = grid.thick_count(fine_count, edge, spacing)
+        return cls(axis, count, spacing, thickness, edge, fine_count, profile, shift)
 
     def __post_init__(self) -> None:
         for name in ("slice_spacing", "slice_thickness", "target_spacing"):
@@ -258,7 +262,14 @@ def settle(
         "target_spacing": target_source,
     }
     return Acquisition.stack(
-        axis, shape[axis], slice_spacing, thickness, target, profile=profile, sources=sources, warnings=tuple(warnings)
+        axis,
+        shape[axis],
+        spacing=slice_spacing,
+        thickness=thickness,
+        target=target,
+        profile=profile,
+        sources=sources,
+        warnings=tuple(warnings),
     )
 
 

@@ -116,17 +116,14 @@ def nearest_index(
     return np.clip(np.floor(position + 0.5), 0, thick_count - 1).astype(int)
 
 
-def fine_affine(affine: np.ndarray, axis: int, thick_count: int, fine_count: int, target_spacing: float) -> np.ndarray:
-    """Affine of the fine grid, voxel -> mm: same axes and same centre, `target_spacing` mm along the slice axis.
-
-    `affine`, `(4, 4)`, is the thick grid's.
-    """
-    fine = np.array(affine, dtype=float)
-    edge = fine[:3, axis].copy()
-    step = edge / np.linalg.norm(edge) * target_spacing
-    fine[:3, axis] = step
-    fine[:3, 3] += edge * (thick_count - 1) / 2 - step * (fine_count - 1) / 2
-    return fine
+def respaced_affine(affine: np.ndarray, axis: int, count: int, new_count: int, new_spacing: float) -> np.ndarray:
+    """Affine `(4, 4)`, voxel -> mm, with slices `new_spacing` mm apart along an axis; axes and centre stay."""
+    respaced = np.array(affine, dtype=float)
+    edge = respaced[:3, axis].copy()
+    step = edge / np.linalg.norm(edge) * new_spacing
+    respaced[:3, axis] = step
+    respaced[:3, 3] += edge * (count - 1) / 2 - step * (new_count - 1) / 2
+    return respaced
 
 
 def meta_without_affine(volume: Any) -> dict[str, Any]:

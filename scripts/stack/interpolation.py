@@ -43,5 +43,6 @@ def resample(image: Tensor, axis: int, spacing: float, target: float) -> Tensor:
     """
     count = image.shape[image.ndim - 3 + axis]
     if spacing < target:
-        return acquire(image, Acquisition.of_truth(axis, count, spacing, target))
-    return interpolate(image, Acquisition.stack(axis, count, spacing, spacing, target), "cubic")
+        return acquire(image, Acquisition.of_truth(axis, count, edge=spacing, thickness=target))
+    stack = Acquisition.stack(axis, count, spacing=spacing, thickness=spacing, target=target)
+    return interpolate(image, stack, "cubic")

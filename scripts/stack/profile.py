@@ -146,7 +146,7 @@ def slice_matrix(acquisition: Acquisition) -> Tensor:
         `(slice_count, fine_count)` float tensor. Its rows sum to 1.
 
     Example:
-        >>> slice_matrix(Acquisition.of_truth(2, 6, 1.0, 2.0, profile="rectangular"))
+        >>> slice_matrix(Acquisition.of_truth(2, 6, edge=1.0, thickness=2.0, profile="rectangular"))
         tensor([[0.5000, 0.3750, 0.1250, 0.0000, 0.0000, 0.0000],
                 [0.0000, 0.1250, 0.3750, 0.3750, 0.1250, 0.0000],
                 [0.0000, 0.0000, 0.0000, 0.1250, 0.3750, 0.5000]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 from monai.engines import PrepareBatch
@@ -21,15 +22,15 @@ def _on(device, batchdata, names: Iterable[str], non_blocking: bool) -> list[Ten
     return [batchdata[name].to(device, non_blocking=non_blocking) for name in names]
 
 
+@dataclass(eq=False)
 class ProjectionBatch(PrepareBatch):
     """Stage 1: degraded planes in, sharp planes out.
 
-    Args:
+    Attributes:
         told: keys of the conditions, which the network gets beside the image.
     """
 
-    def __init__(self, told: Sequence[str] = THICKNESS):
-        self.told = tuple(told)
+    told: Sequence[str] = THICKNESS
 
     def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
         """Returns `(image, label, conditions, {})` on the device."""
@@ -56,13 +57,14 @@ class PrecisionInferer(SimpleInferer):
             return network(inputs, *args, **kwargs).float()
 
 
+@dataclass(eq=False)
 class FlowBatch(PrepareBatch):
     """Stage 2: states on the path from the frozen APN's estimate to the truth, for a thickness and its neighbour.
 
     Both thicknesses of a CETA pair share the time. They make one batch, so that a step evaluates each network once, on
     `B + P` planes. The pair's second member is a training sample of the velocity like any other.
 
-    Args:
+    Attributes:
         apn: stage 1; put in evaluation mode and frozen.
         inferer: how it is called.
         alpha: exponent of the endpoint-biased times, 2 in the paper.
@@ -71,21 +73,17 @@ class FlowBatch(PrepareBatch):
         told: see `ProjectionBatch`; the first one begins with thickness and target, the second one is rows.
     """
 
-    def __init__(
-        self,
-        apn: nn.Module,
-        inferer: Inferer,
-        alpha: float,
-        ceta_time: float | None = None,
-        told: Sequence[str] = THICKNESS,
-    ):
-        if ceta_time is not None and not (isinstance(ceta_time, int | float) and 0 <= ceta_time <= 1):
-            raise InputError(f"ceta_time is {ceta_time!r}: expected a time in [0, 1], or null. Set --ceta_time.")
-        self.apn = apn.eval().requires_grad_(False)
-        self.inferer = inferer
-        self.alpha = alpha
-        self.ceta_time = ceta_time
-        self.told = tuple(told)
+    apn: nn.Module
+    inferer: Inferer
+    alpha: float
+    ceta_time: float | None = None
+    told: Sequence[str] = THICKNESS
+
+    def __post_init__(self) -> None:
+        time = self.ceta_time
+        if time is not None and not (isinstance(time, int | float) and 0 <= time <= 1):
+            raise InputError(f"ceta_time is {time!r}: expected a time in [0, 1], or null. Set --ceta_time.")
+        self.apn.eval().requires_grad_(False)
 
     def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
         """Returns `(xt, PathSample, (thickness, t), {})` on the device."""

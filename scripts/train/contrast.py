@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import InitVar, dataclass
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,7 @@ class RandIntensityCurved(RandomizableTransform, MapTransform):
         return result
 
 
+@dataclass(eq=False)
 class RandTissueContrastd(RandomizableTransform, MapTransform):
     """Synthesises a scan from a label map: every label gets a random intensity and texture.
 
@@ -65,22 +67,16 @@ class RandTissueContrastd(RandomizableTransform, MapTransform):
         blur_range: width of the Gaussian blur, uniform in this range of pixels.
     """
 
-    def __init__(
-        self,
-        keys: KeysCollection,
-        brain_labels: int,
-        brain_only: float,
-        max_deviation: float,
-        texture_range: tuple[float, float],
-        blur_range: tuple[float, float],
-    ):
+    keys: InitVar[KeysCollection]
+    brain_labels: int
+    brain_only: float
+    max_deviation: float
+    texture_range: tuple[float, float]
+    blur_range: tuple[float, float]
+
+    def __post_init__(self, keys: KeysCollection) -> None:
         MapTransform.__init__(self, keys)
         RandomizableTransform.__init__(self, prob=1.0)
-        self.brain_labels = brain_labels
-        self.brain_only = brain_only
-        self.max_deviation = max_deviation
-        self.texture_range = texture_range
-        self.blur_range = blur_range
 
     def randomize(self, shape: Sequence[int], labels: int) -> None:  # type: ignore[override]  # MONAI declares Any
         """Draws intensities for `labels` labels, and texture and blur for a plane of this shape."""

@@ -9,6 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,8 @@ def _held_out(subjects: set[str]) -> set[str]:
     return chosen if 0 < len(chosen) < len(rank) else set(sorted(rank, key=rank.__getitem__)[:1])
 
 
-def _from_datalist(path: Path, section: str) -> list[dict]:
+def from_datalist(path: Path, section: str) -> list[dict]:
+    """Entries of a datalist's section, `"training"`, `"validation"` or `"thick"`, as items of `sharp_volumes`."""
     try:
         content = json.loads(path.read_text())
     except ValueError as error:
@@ -132,24 +134,14 @@ def _fit(root: Path, items: Sequence[dict], check: Callable[[dict], None]) -> li
     return fit
 
 
-def _check_named(item: dict) -> None:
-    """Refuses a volume that nothing but its place in a folder proposes, if its name says that it shows no anatomy."""
-    if not shows_anatomy(Path(item["label"]).name):
+def _check(item: dict, by_name: bool) -> None:
+    """Refuses what is no truth; `by_name` also a volume whose name says that it shows no anatomy."""
+    if by_name and not shows_anatomy(Path(item["label"]).name):
         raise InputError(
             f"{item['label']} is named as a mask, a map, or a functional, diffusion or perfusion series: expected a "
             "scan. Name it in a datalist if it is one."
         )
-    _check_item(item)
-
-
-def _check_item(item: dict) -> None:
     check_truth(item["label"], item["sharp_axes"])
-
-
-def _largest_spacing(path: str) -> float:
-    """The largest voxel edge, in mm."""
-    header: Any = nib.load(path).header
-    return max(header.get_zooms()[:3])
 
 
 def sharp_volumes(
@@ -180,7 +172,7 @@ def sharp_volumes(
         raise InputError(f"section is {section!r}: expected training, validation or all. Set --section.")
     if not root.exists():
         raise InputError(f"dataset_dir {root} does not exist. Give a folder of NIfTI volumes or a datalist in JSON.")
-    read = _from_datalist if root.is_file() else _from_tree
+    read = from_datalist if root.is_file() else _from_tree
     items = {name: read(root, name) for name in ("training", "validation")}
     shared = {i["subject"] for i in items["training"]} & {i["subject"] for i in items["validation"]}
     if shared:
@@ -204,9 +196,10 @@ def sharp_volumes(
                     f"{item['label']} has one sharp axis: training takes planes that are sharp along both of theirs. "
                     'Give it two "sharp_axes" or more, or leave it out.'
                 )
-    chosen = _fit(root, chosen, _check_named if root.is_dir() else _check_item)
+    chosen = _fit(root, chosen, partial(_check, by_name=root.is_dir()))
     if largest_spacing is not None:
-        chosen = [item for item in chosen if _largest_spacing(item["label"]) <= largest_spacing]
+        headers: list[Any] = [nib.load(item["label"]).header for item in chosen]
+        chosen = [item for item, header in zip(chosen, headers) if max(header.get_zooms()[:3]) <= largest_spacing]
         if not chosen:
             raise InputError(
                 f"{root}: every volume for {section} has voxels above largest_spacing, {largest_spacing:g} mm. "
@@ -226,21 +219,6 @@ def with_guides(volumes: Sequence[dict]) -> list[dict]:
         plain = {key: value for key, value in volume.items() if key != "guides"}
         items += [{**plain, "guide": guide} for guide in volume.get("guides", [])] or [plain]
     return items
-
-
-def thick_scans(dataset_dir: str | os.PathLike | None) -> list[dict]:
-    """Real scans of thick slices that a datalist names, `"kind": "thick"` or under `"thick"`; they have no truth.
-
-    Items have `image`, the path; `subject`, and `contrast`, `"unknown"` where nothing is said.
-    """
-    root = None if dataset_dir is None else Path(dataset_dir)
-    entries = _from_datalist(root, "thick") if root is not None and root.is_file() else []
-    if not entries:
-        raise InputError(
-            f'{root} names no thick scans: expected a datalist with entries of "kind": "thick", or a list of them '
-            'under "thick". Set --dataset_dir.'
-        )
-    return [{"image": entry["label"], "subject": entry["subject"], "contrast": entry["contrast"]} for entry in entries]
 
 
 def label_maps(label_dir: str | os.PathLike | None) -> list[dict]:

@@ -141,7 +141,12 @@ def calibrate(
         for group, thickness in enumerate(thicknesses):
             for profile, ratio, noise in KINDS[:1] if known else KINDS:
                 acquired = Acquisition.of_truth(
-                    axis, truth.shape[axis], float(spacing[axis]), thickness, ratio * thickness, profile
+                    axis,
+                    truth.shape[axis],
+                    edge=float(spacing[axis]),
+                    thickness=thickness,
+                    spacing=ratio * thickness,
+                    profile=profile,
                 )
                 thick = simulate(sharp, acquired)
                 thick.add_(noise * data_range(truth) * torch.randn(thick.shape, generator=generator))

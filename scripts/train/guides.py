@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import InitVar, dataclass
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,7 @@ class RandGuided(RandomizableTransform, MapTransform):
         return {**data, key: plane, "guide": guide}
 
 
+@dataclass(eq=False)
 class RandGuideAcquiredd(RandomizableTransform, MapTransform):
     """Draws how a guide was acquired: slices of its own, motion since, and where its field of view ends.
 
@@ -71,30 +73,20 @@ class RandGuideAcquiredd(RandomizableTransform, MapTransform):
         cut: share of the guides whose field of view ends within the plane.
     """
 
-    def __init__(
-        self,
-        keys: KeysCollection,
-        across: float = 0.25,
-        along: float = 0.1,
-        across_range: tuple[float, float] = (2.0, 6.0),
-        along_range: tuple[float, float] = (1.2, 3.0),
-        moved: float = 0.4,
-        shift: float = 0.4,
-        turn: float = 0.35,
-        useless: float = 0.07,
-        cut: float = 0.2,
-    ):
+    keys: InitVar[KeysCollection]
+    across: float = 0.25
+    along: float = 0.1
+    across_range: tuple[float, float] = (2.0, 6.0)
+    along_range: tuple[float, float] = (1.2, 3.0)
+    moved: float = 0.4
+    shift: float = 0.4
+    turn: float = 0.35
+    useless: float = 0.07
+    cut: float = 0.2
+
+    def __post_init__(self, keys: KeysCollection) -> None:
         MapTransform.__init__(self, keys, allow_missing_keys=True)
         RandomizableTransform.__init__(self, prob=1.0)
-        self.across = across
-        self.along = along
-        self.across_range = across_range
-        self.along_range = along_range
-        self.moved = moved
-        self.shift = shift
-        self.turn = turn
-        self.useless = useless
-        self.cut = cut
 
     def randomize(self, shape: tuple[int, ...], spacing: tuple[float, float]) -> None:  # type: ignore[override]
         """Draws slices, motion and field of view for a plane `(H, W)`."""
@@ -138,7 +130,7 @@ def _with_slices(plane: Tensor, axis: int, thickness: float, spacing: tuple[floa
     edge = spacing[axis]
     if thickness <= edge or plane.shape[1 + axis] * edge < 3 * thickness:  # it is that thick, or has no such slices
         return plane
-    slices = Acquisition.of_truth(1 + axis, plane.shape[1 + axis], edge, thickness)
+    slices = Acquisition.of_truth(1 + axis, plane.shape[1 + axis], edge=edge, thickness=thickness)
     return interpolate(acquire(plane, slices), slices, "cubic").float().clamp(min=0)
 
 

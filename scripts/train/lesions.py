@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import InitVar, dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +19,7 @@ HARMONICS = 4  # of an outline
 POINTS = 12  # of a vessel's centre line
 
 
+@dataclass(eq=False)
 class RandLesiond(RandomizableTransform, MapTransform):
     """Draws lesions into a plane, single and in groups, and a vessel now and then, before the plane is degraded.
 
@@ -36,24 +38,18 @@ class RandLesiond(RandomizableTransform, MapTransform):
         allow_missing_keys: the plane may be missing.
     """
 
-    def __init__(
-        self,
-        keys: KeysCollection,
-        prob: float,
-        most: int = 6,
-        diameters: tuple[float, float] = (2.0, 12.0),
-        contrasts: tuple[float, float] = (0.08, 0.5),
-        widths: tuple[float, float] = (0.8, 2.5),
-        spread: float = 12.0,
-        allow_missing_keys: bool = False,
-    ):
+    keys: InitVar[KeysCollection]
+    prob: InitVar[float]
+    most: int = 6
+    diameters: tuple[float, float] = (2.0, 12.0)
+    contrasts: tuple[float, float] = (0.08, 0.5)
+    widths: tuple[float, float] = (0.8, 2.5)
+    spread: float = 12.0
+    allow_missing_keys: InitVar[bool] = False
+
+    def __post_init__(self, keys: KeysCollection, prob: float, allow_missing_keys: bool) -> None:
         MapTransform.__init__(self, keys, allow_missing_keys)
         RandomizableTransform.__init__(self, prob=prob)
-        self.most = most
-        self.diameters = diameters
-        self.contrasts = contrasts
-        self.widths = widths
-        self.spread = spread
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         result, spacing = dict(data), np.array(data["spacing"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import InitVar, dataclass
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,7 @@ class RandPlaned(RandomizableTransform, MapTransform):
         return result
 
 
+@dataclass(eq=False)
 class RandResampled(RandomizableTransform, MapTransform):
     """Draws a voxel size and resamples a plane to it: target thickness, pixel size and head size vary.
 
@@ -76,19 +78,15 @@ class RandResampled(RandomizableTransform, MapTransform):
         allow_missing_keys: keys may be missing.
     """
 
-    def __init__(
-        self,
-        keys: KeysCollection,
-        target_range: tuple[float, float],
-        pixel_range: tuple[float, float] | None,
-        size_range: tuple[float, float],
-        allow_missing_keys: bool = False,
-    ):
+    keys: InitVar[KeysCollection]
+    target_range: tuple[float, float]
+    pixel_range: tuple[float, float] | None
+    size_range: tuple[float, float]
+    allow_missing_keys: InitVar[bool] = False
+
+    def __post_init__(self, keys: KeysCollection, allow_missing_keys: bool) -> None:
         MapTransform.__init__(self, keys, allow_missing_keys)
         RandomizableTransform.__init__(self, prob=1.0)
-        self.target_range = target_range
-        self.pixel_range = pixel_range
-        self.size_range = size_range
 
     def randomize(self, spacing: tuple[float, float]) -> None:  # type: ignore[override]  # MONAI declares Any
         """Draws the head's size and both edges of the new pixels."""
@@ -115,12 +113,8 @@ class RandResampled(RandomizableTransform, MapTransform):
 def ceta_coverage(gap: float | str, target: float, max_thickness: float) -> float:
     """Share of the thicknesses `(T_hr, max]` that CETA's pairs cover, `1 - E|T_i - T_j| / (max - T_hr)` (Tab. 3).
 
-    For a fixed gap it is the share that has a partner. Two independent draws lie a third of the range apart.
-
-    Args:
-        gap: see `RandAcquired`. 0 makes no pairs.
-        target: `T_hr` in mm.
-        max_thickness: in mm.
+    For a fixed gap, see `RandAcquired`, it is the share that has a partner. Two independent draws lie a third of the
+    range apart. Lengths are in mm; `target` is `T_hr`.
 
     Example:
         >>> ceta_coverage(1.0, 1.0, 6.0), ceta_coverage(0, 1.0, 6.0)
@@ -131,6 +125,7 @@ def ceta_coverage(gap: float | str, target: float, max_thickness: float) -> floa
     return max(0.0, 1 - float(gap) / (max_thickness - target)) if gap else 0.0
 
 
+@dataclass(eq=False)
 class RandAcquired(RandomizableTransform, MapTransform):
     """Draws an acquisition and simulates it on a sharp plane: the training pair of both stages (Sec. 3.1).
 
@@ -157,40 +152,27 @@ class RandAcquired(RandomizableTransform, MapTransform):
             other one; null for none.
     """
 
-    def __init__(
-        self,
-        keys: KeysCollection,
-        max_thickness: float,
-        ceta_gap: float | str = 1.0,
-        min_thickness: float | None = None,
-        profiles: Sequence[Profile] = (SLR,),
-        spacing_ratio: tuple[float, float] = (1.0, 1.0),
-        max_shift: float = 0.0,
-        max_gain: float = 0.0,
-        max_noise: float = 0.0,
-        common_thickness: tuple[float, float] | None = None,
-    ):
+    keys: InitVar[KeysCollection]
+    max_thickness: float
+    ceta_gap: float | str = 1.0
+    min_thickness: float | None = None
+    profiles: Sequence[Profile] = (SLR,)
+    spacing_ratio: tuple[float, float] = (1.0, 1.0)
+    max_shift: float = 0.0
+    max_gain: float = 0.0
+    max_noise: float = 0.0
+    common_thickness: tuple[float, float] | None = None
+
+    def __post_init__(self, keys: KeysCollection) -> None:
         MapTransform.__init__(self, keys)
         RandomizableTransform.__init__(self, prob=1.0)
-        if ceta_gap != "random" and not (isinstance(ceta_gap, int | float) and ceta_gap >= 0):
+        gap, least, most = self.ceta_gap, self.min_thickness, self.max_thickness
+        if gap != "random" and not (isinstance(gap, int | float) and gap >= 0):
+            raise InputError(f"ceta_gap is {gap!r}: expected millimetres, 0 for no pairs, or random. Set --ceta_gap.")
+        if least is not None and not (isinstance(least, int | float) and 0 < least <= most):
             raise InputError(
-                f"ceta_gap is {ceta_gap!r}: expected millimetres, 0 for no pairs, or random. Set --ceta_gap."
+                f"min_thickness is {least!r}: expected millimetres, at most max_thickness, {most}. Set --min_thickness."
             )
-        number = isinstance(min_thickness, int | float)
-        if min_thickness is not None and not (number and 0 < min_thickness <= max_thickness):
-            raise InputError(
-                f"min_thickness is {min_thickness!r}: expected millimetres, at most max_thickness, {max_thickness}. "
-                "Set --min_thickness."
-            )
-        self.min_thickness = min_thickness
-        self.max_thickness = max_thickness
-        self.ceta_gap = ceta_gap
-        self.profiles = profiles
-        self.spacing_ratio = spacing_ratio
-        self.max_shift = max_shift
-        self.max_gain = max_gain
-        self.max_noise = max_noise
-        self.common_thickness = common_thickness
 
     def _half_of_the_time(self, largest: float) -> float:
         """Uniform in [0, largest], or 0."""
@@ -249,7 +231,15 @@ class RandAcquired(RandomizableTransform, MapTransform):
     ) -> tuple[Tensor, Acquisition]:
         spacing = max(self._ratio * thickness, target)  # slices nearer than the target would leave nothing to do
         # a plane is a volume of X = 1
-        acquisition = Acquisition.of_truth(1, plane.shape[1], target, thickness, spacing, self._profile, self._shift)
+        acquisition = Acquisition.of_truth(
+            1,
+            plane.shape[1],
+            edge=target,
+            thickness=thickness,
+            spacing=spacing,
+            profile=self._profile,
+            shift=self._shift,
+        )
         thick = acquire(plane, acquisition)
         if self._gain:
             gain = generator.normal(size=thick.shape[1])
@@ -280,14 +270,14 @@ class Simulated(MapTransform):
         (key,) = self.keys
         volume, axis = data[key], data["sharp_axes"][0]
         target = float(grid.voxel_spacing(volume.affine)[axis])
-        acquisition = Acquisition.of_truth(axis, volume.shape[1 + axis], target, self.slice_thickness)
+        acquisition = Acquisition.of_truth(axis, volume.shape[1 + axis], edge=target, thickness=self.slice_thickness)
         return {**data, "image": simulate(volume, acquisition)}
 
 
 def simulate(truth: MetaTensor, acquisition: Acquisition) -> MetaTensor:
     """The thick slices of a sharp volume, both `(1, X, Y, Z)`, with their affine and their acquisition."""
     a = acquisition
-    affine = grid.fine_affine(truth.affine.numpy(), a.slice_axis, a.fine_count, a.slice_count, a.slice_spacing)
+    affine = grid.respaced_affine(truth.affine.numpy(), a.slice_axis, a.fine_count, a.slice_count, a.slice_spacing)
     meta = grid.meta_without_affine(truth)
     thick = MetaTensor(acquire(truth.as_tensor(), a), affine=torch.from_numpy(affine), meta=meta)
     a.attach(thick)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from monai.data import MetaTensor
 
-from scripts.evaluate.guided import deployed, drawn_guide, evaluate_guided, guided_filter, local_regression
+from scripts.evaluate.guided import drawn_guide, evaluate_guided, guided_filter, local_regression
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.rebuild.guide import Placed
@@ -45,7 +45,7 @@ def head(tmp_path):
 @pytest.mark.parametrize("method", [guided_filter, local_regression])
 def test_a_guide_of_the_same_contrast_in_place_brings_detail_back(method):
     truth = MetaTensor(person()[None], affine=torch.from_numpy(AFFINE))
-    thick = simulate(truth, Acquisition.of_truth(0, truth.shape[1], AFFINE[0, 0], 6.0))
+    thick = simulate(truth, Acquisition.of_truth(0, truth.shape[1], edge=AFFINE[0, 0], thickness=6.0))
     cubic = interpolate(thick.as_tensor(), Acquisition.of(thick), "cubic")
     fine = MetaTensor(2 * truth.as_tensor() / truth.max() - 1, affine=truth.affine)
     found = method(thick, Placed(fine, np.eye(4), 1.0, 0.0, 0.0, "guide"))
@@ -65,7 +65,7 @@ def test_a_guide_is_drawn_sharp_or_thick_and_the_seed_gives_it_again():
 @pytest.mark.slow
 def test_each_method_has_a_row_with_each_guide(rebuilder, tmp_path, refusal):
     volumes = head(tmp_path)
-    by = {"local regression": local_regression, "DRIFT": partial(deployed, rebuilder=rebuilder)}
+    by = {"local regression": local_regression, "DRIFT": rebuilder}
     given = (METHODS, by, rebuilder, tmp_path / "out", [6.0])
     table = evaluate_guided(volumes, *given, motion=(3.0, 3.0), guide_noise=0.0).set_index("method")["psnr_head"]
     assert list(table.index) == ["cubic spline", "local regression, by T1w", "DRIFT, by T1w"]

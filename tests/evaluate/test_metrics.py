@@ -129,7 +129,7 @@ def test_refusals():
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_step_ratio_by_hand(axis):
     """Three slices of four planes: planes differ by 1 inside and by 3 across, but for a part that is not flat."""
-    acquisition = Acquisition.stack(axis, 3, 4.0, 4.0, 1.0)
+    acquisition = Acquisition.stack(axis, 3, spacing=4.0, thickness=4.0, target=1.0)
     planes = torch.tensor([0, 1, 2, 3, 6, 7, 8, 9, 12, 13, 14, 15.0])
     volume = planes.expand(5, 6, 12).clone()
     volume[0] *= -40 * torch.rand(6, 12, generator=torch.Generator().manual_seed(0))
@@ -139,14 +139,15 @@ def test_step_ratio_by_hand(axis):
 
 
 def test_a_difference_counts_where_both_its_voxels_are_flat():
-    acquisition, flat = Acquisition.stack(2, 3, 4.0, 4.0, 1.0), torch.ones(5, 6, 12, dtype=torch.bool)
+    acquisition = Acquisition.stack(2, 3, spacing=4.0, thickness=4.0, target=1.0)
+    flat = torch.ones(5, 6, 12, dtype=torch.bool)
     volume = torch.tensor([0, 1, 2, 3, 6, 7, 8, 9, 12, 13, 14, 15.0]).repeat(5, 6, 1)
     flat[2, 3, 5], volume[2, 3, 5] = False, 1e6
     assert trace.step_ratio(volume, acquisition, flat) == pytest.approx(3)
 
 
 def test_step_ratio_of_ramps_stair_steps_and_nothing():
-    acquisition = Acquisition.stack(2, 4, 5.0, 5.0, 1.0, shift=2.0)
+    acquisition = Acquisition.stack(2, 4, spacing=5.0, thickness=5.0, target=1.0, shift=2.0)
     ramp, everywhere = torch.arange(20.0).expand(3, 4, 20), torch.ones(3, 4, 20, dtype=torch.bool)
     assert trace.step_ratio(ramp, acquisition, everywhere) == 1
     steps = interpolate(torch.arange(4.0).expand(3, 4, 4), acquisition, "nearest")

@@ -61,7 +61,7 @@ def measured(tmp_path):
 def by_hand(item, thickness, profile=SLR):
     """PSNR of the cubic spline along axis 1."""
     truth = torch.from_numpy(nib.load(item["label"]).get_fdata(dtype=np.float32))
-    acquisition = Acquisition.of_truth(1, truth.shape[1], SPACING, thickness, profile=profile)
+    acquisition = Acquisition.of_truth(1, truth.shape[1], edge=SPACING, thickness=thickness, profile=profile)
     return metrics.psnr(interpolate(acquire(truth, acquisition), acquisition, "cubic"), truth)
 
 
@@ -102,7 +102,7 @@ def test_methods_are_given_slices_their_place_and_what_a_header_says(volumes, me
 
     measured(volumes[:1], {"a": method, "b": method}, spacing_ratio=1.2, profile="rectangular")
     (thick, a), (again, _) = seen
-    assert a == Acquisition.of_truth(1, 26, SPACING, 5.0, 6.0) == Acquisition.of(thick)
+    assert a == Acquisition.of_truth(1, 26, edge=SPACING, thickness=5.0, spacing=6.0) == Acquisition.of(thick)
     truth = torch.from_numpy(nib.load(volumes[0]["label"]).get_fdata(dtype=np.float32))
     expected = acquire(truth, replace(a, profile="rectangular"))
     assert torch.allclose(thick.as_tensor()[0], expected) and torch.equal(thick, again)
@@ -167,7 +167,7 @@ def test_lesions_and_steps_are_measured(volumes, measured, tmp_path):
     truth = torch.from_numpy(nib.load(volumes[1]["label"]).get_fdata(dtype=np.float32)[:, :, 6:18])
     sizes = torch.zeros(truth.shape)
     sizes[10:14, 10:14, :2], sizes[17:21, 12:16, 6:9] = 64, 48
-    acquisition = Acquisition.of_truth(1, 26, SPACING, 5.0)
+    acquisition = Acquisition.of_truth(1, 26, edge=SPACING, thickness=5.0)
     cubic = interpolate(acquire(truth, acquisition), acquisition, "cubic")
     for name, below in (("lesions", math.inf), ("small_lesions", 60)):
         expected = metrics.lesion_contrast_kept(cubic, truth, sizes, below)

@@ -14,7 +14,7 @@ import torch
 from monai.data import MetaTensor
 
 from scripts.evaluate.paired import evaluate
-from scripts.evaluate.segmentation import LabelMap, agreement, segmenter
+from scripts.evaluate.segmentation import agreement, segmenter
 from scripts.stack.interpolation import interpolate
 from tests.volumes import head, random_affine
 
@@ -61,7 +61,7 @@ def volume():
 def test_the_command_gets_the_volume_and_its_labels_come_back(command, volume, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = segmenter(command()).labels(volume, "it")
-    assert np.array_equal(found.labels, np.digitize(volume.numpy(), [200, 650]))
+    assert np.array_equal(found, np.digitize(volume.numpy(), [200, 650]))
     assert np.allclose(found.affine, volume.affine, atol=1e-4)
     assert not list(tmp_path.rglob("spoilt"))
 
@@ -93,12 +93,16 @@ def test_a_program_that_cannot_be_run_is_told(tmp_path, volume, refusal):
     assert "cannot be run: No such file" in refusal(segmenter(f"{program} {{image}} {{labels}}").labels, volume, "it")
 
 
+def labels(array, edge=1.0):
+    return MetaTensor(torch.from_numpy(array), affine=edge * torch.eye(4))
+
+
 def test_agreement_is_the_mean_dice_of_the_labels():
     """`2 |A and B| / (|A| + |B|)` of each label but 0, counted."""
     truth, other = np.random.default_rng(0).integers(0, 5, (2, 6, 7, 8))
     pairs = [(other == k, truth == k) for k in range(1, 5)]
     expected = np.mean([2 * (a & b).sum() / (a.sum() + b.sum()) for a, b in pairs])
-    assert agreement(LabelMap(other, np.eye(4)), LabelMap(truth, np.eye(4)), "it") == pytest.approx(expected)
+    assert agreement(labels(other), labels(truth), "it") == pytest.approx(expected)
 
 
 def test_labels_of_the_truth_count_whatever_their_numbers():
@@ -106,15 +110,13 @@ def test_labels_of_the_truth_count_whatever_their_numbers():
     truth, other = np.zeros((2, 1, 1, 8), int)
     truth[..., :4], truth[..., 4:6] = 1000, 7
     other[..., :2], other[..., 6:] = 1000, 9
-    assert agreement(LabelMap(other, np.eye(4)), LabelMap(truth, np.eye(4)), "it") == pytest.approx((2 / 3 + 0) / 2)
-    assert np.isnan(agreement(LabelMap(other, np.eye(4)), LabelMap(0 * truth, np.eye(4)), "it"))
+    assert agreement(labels(other), labels(truth), "it") == pytest.approx((2 / 3 + 0) / 2)
+    assert np.isnan(agreement(labels(other), labels(0 * truth), "it"))
 
 
-@pytest.mark.parametrize(
-    "other", [LabelMap(np.ones((2, 2, 3), int), np.eye(4)), LabelMap(np.ones((2, 2, 2), int), 2 * np.eye(4))]
-)
+@pytest.mark.parametrize("other", [labels(np.ones((2, 2, 3), int)), labels(np.ones((2, 2, 2), int), 2.0)])
 def test_label_maps_on_two_grids_are_refused(refusal, other):
-    truth = LabelMap(np.ones((2, 2, 2), int), np.eye(4))
+    truth = labels(np.ones((2, 2, 2), int))
     assert "expected one grid" in refusal(agreement, other, truth, "cubic spline of a.nii.gz")
 
 

@@ -15,7 +15,7 @@ from scripts.evaluate import metrics
 from scripts.evaluate.with_truth import compare_with_truth, draw_comparison
 from scripts.inputs.scan import Scan
 from scripts.stack.acquisition import Acquisition
-from scripts.stack.grid import fine_affine
+from scripts.stack.grid import respaced_affine
 from scripts.stack.profile import acquire
 
 
@@ -26,10 +26,10 @@ def case(tmp_path, phantom):
     def write(axis=2):
         affine = np.diag([1.0, 1.0, 1.0, 1.0])
         affine[:3, 3] = -20, 30, 10
-        acquisition = Acquisition.of_truth(axis, phantom.shape[axis], 1.0, 4.0)
+        acquisition = Acquisition.of_truth(axis, phantom.shape[axis], edge=1.0, thickness=4.0)
         thick = acquire(torch.from_numpy(phantom), acquisition).numpy()
         result = phantom + 20 * np.random.default_rng(1).standard_normal(phantom.shape).astype(np.float32)
-        thick_affine = fine_affine(affine, axis, phantom.shape[axis], thick.shape[axis], 4.0)
+        thick_affine = respaced_affine(affine, axis, phantom.shape[axis], thick.shape[axis], 4.0)
         for name, data, place in (
             ("case", thick, thick_affine),
             ("case_truth", phantom, affine),

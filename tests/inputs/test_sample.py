@@ -48,7 +48,7 @@ def test_sample_and_truth_share_their_centre(sample):
 def test_the_sample_is_the_truth_acquired_in_thick_slices(sample):
     _, _, truth, thick = sample
     sharp = torch.from_numpy(truth.get_fdata(dtype=np.float32))
-    expected = acquire(sharp, Acquisition.of_truth(2, sharp.shape[2], 1.0, 5.0)).numpy()
+    expected = acquire(sharp, Acquisition.of_truth(2, sharp.shape[2], edge=1.0, thickness=5.0)).numpy()
     np.testing.assert_allclose(thick.get_fdata(dtype=np.float32), expected, atol=1e-5 * float(sharp.max()))
 
 

@@ -69,7 +69,7 @@ def test_channels_begin_as_large_as_the_features():
 
 @pytest.mark.parametrize("shift", [0.0, 0.3])
 def test_at_the_start_it_interpolates_linearly(shift):
-    acquisition = Acquisition.stack(1, 6, 5.0, 4.0, 0.9, shift=shift)
+    acquisition = Acquisition.stack(1, 6, spacing=5.0, thickness=4.0, target=0.9, shift=shift)
     x = image(2, 6, 9)  # (B, 1, S, W) as (X, Y, Z)
     expected = interpolate(x[:, 0], acquisition, "linear")[:, None]
     close(fresh()(x, lengths(), torch.from_numpy(acquisition.fine_rows)[None].float()), expected)

@@ -132,7 +132,7 @@ def test_the_sample_is_not_written(bundle, refusal, tmp_path):
 def test_the_expected_time_is_measured_once_for_each_size_and_number_of_steps_and_counts_both_families(drift):
     def stack(edge, thickness=4.0):
         volume = MetaTensor(torch.from_numpy(texture((edge, edge, 8)) + 500)[None], affine=torch.from_numpy(AXIAL))
-        Acquisition.stack(2, 8, 4.0, thickness, 1.0).attach(volume)
+        Acquisition.stack(2, 8, spacing=4.0, thickness=thickness, target=1.0).attach(volume)
         return volume
 
     watch = Stopwatch(Rebuilder(drift, DriftInferer(n_max=2, both_planes=True), "cpu"))

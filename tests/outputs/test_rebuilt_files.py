@@ -22,7 +22,7 @@ def test_the_result_is_the_networks_in_the_scans_units(options, others, flips, b
     thick = 1000 * texture((3, 9, 5)) + 200
     own = {"inferer::steps": 2, "inferer::deblocked": False, "consistency": "measure"}
     bundle(write_nifti(thick, STACK), **options, **own)
-    acquisition = Acquisition.stack(2, 5, 4.0, 4.0, 1.0)
+    acquisition = Acquisition.stack(2, 5, spacing=4.0, thickness=4.0, target=1.0)
     expected = rebuilt_by_loop(torch.from_numpy(thick), acquisition, drift, others, flips=flips)
     result = nib.load(bundle.out / "scan_sr.nii.gz").get_fdata()
     np.testing.assert_allclose(result, expected, atol=0.05)

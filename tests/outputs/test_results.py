@@ -95,7 +95,8 @@ def test_projection_is_the_default_and_brings_the_result_nearer_to_the_measureme
     after = nib.load(bundle.out / "scan_sr.nii.gz")
     assert number(bundle.out) < measured
     assert after.shape == before.shape and np.abs(after.get_fdata() - before).max() > 1
-    expected = reconcile(torch.from_numpy(before), torch.from_numpy(ramps), Acquisition.stack(2, 5, 4.0, 4.0, 1.0))
+    acquisition = Acquisition.stack(2, 5, spacing=4.0, thickness=4.0, target=1.0)
+    expected = reconcile(torch.from_numpy(before), torch.from_numpy(ramps), acquisition)
     np.testing.assert_allclose(after.get_fdata(), expected, atol=0.05)
 
 

@@ -18,7 +18,7 @@ from scripts.method.weights import write_card
 from scripts.outputs.stacks import make_together
 from scripts.rebuild.rebuilt import Rebuilt
 from scripts.stack.acquisition import Acquisition
-from scripts.stack.grid import fine_affine
+from scripts.stack.grid import respaced_affine
 from tests.bids_files import write
 from tests.cohort_files import add, outcomes, record, results, summary
 from tests.dicom_files import ORIENTATIONS, VOXELS, images_of, mr_slice, mr_slices, save, world
@@ -181,7 +181,7 @@ def test_series_of_one_study_become_one_whose_sources_are_those_that_took_part(h
     assert sources == {image.SOPInstanceUID for series in images[:2] for image in series}
     assert written[0].SeriesDescription == "t2 tse 2 stacks DRIFT SR" and written[0].FrameOfReferenceUID == "1.2.3.5"
     first, thin = stacks[0].measured, float(written[0].SliceThickness)
-    affine = fine_affine(np.asarray(first.affine), 2, first.shape[2], len(written), thin)
+    affine = respaced_affine(np.asarray(first.affine), 2, first.shape[2], len(written), thin)
     for k in (0, len(written) - 1):
         np.testing.assert_allclose(world(written[k], 3, 7), (affine @ [3, 7, k, 1])[:3], atol=1e-4)
     assert "axial, stack 2" in folder.with_suffix(".html").read_text()

@@ -122,7 +122,7 @@ def test_thumbnails_hang_as_films_do_in_true_proportions(code, axis):
     image = image.as_reoriented(nib.orientations.ornt_transform(nib.orientations.axcodes2ornt("RAS"), to))
     stored = next(k for k, letter in enumerate(code) if letter in ("LR", "AP", "SI")[axis])
     measured = MetaTensor(torch.from_numpy(image.get_fdata(dtype=np.float32).copy()), affine=image.affine)
-    Acquisition.stack(stored, measured.shape[stored], 6.0, 6.0, 2.0).attach(measured)
+    Acquisition.stack(stored, measured.shape[stored], spacing=6.0, thickness=6.0, target=2.0).attach(measured)
     seen = glance(measured, measured)
     before = picture(seen["before"])
     assert seen["plane"] == ("sagittal" if axis == 1 else "coronal") and seen["voxels"] == list(measured.shape)
@@ -134,7 +134,7 @@ def test_thumbnails_hang_as_films_do_in_true_proportions(code, axis):
 
 def test_five_hundred_scans_of_noise_stay_below_15_mb(tmp_path):
     volume = MetaTensor(torch.from_numpy(texture((200, 200, 40))), affine=np.diag([1.0, 1.0, 5.0, 1.0]))
-    Acquisition.stack(2, 40, 5.0, 5.0, 1.0).attach(volume)
+    Acquisition.stack(2, 40, spacing=5.0, thickness=5.0, target=1.0).attach(volume)
     fine = MetaTensor(torch.from_numpy(texture((200, 200, 200))), affine=np.eye(4))
     (tmp_path / "a_sr.nii.gz").touch()
     (tmp_path / "a_sr.json").write_text(json.dumps({"Overview": glance(volume, fine)}))

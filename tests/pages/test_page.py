@@ -14,7 +14,7 @@ from PIL import Image
 
 from scripts.pages.page import write_page
 from scripts.stack.acquisition import GUESS, Acquisition
-from scripts.stack.grid import fine_affine, voxel_spacing
+from scripts.stack.grid import respaced_affine, voxel_spacing
 from scripts.stack.profile import acquire
 
 RECORD = {
@@ -36,7 +36,8 @@ def volume_at(array, affine):
 def page(path, measured, result, difference=0.0, anonymous=False, error=None, guide=None, **record):
     """Writes the page of two volumes, whose slices lie along the last axis, and returns its text."""
     spacing, target = voxel_spacing(measured.affine)[2], voxel_spacing(result.affine)[2]
-    Acquisition.stack(2, measured.shape[2], spacing, max(spacing, target), target).attach(measured)
+    a = Acquisition.stack(2, measured.shape[2], spacing=spacing, thickness=max(spacing, target), target=target)
+    a.attach(measured)
     told, gap = {**RECORD, **record}, difference + 0 * measured.as_tensor()
     write_page(path, measured, result, gap, told, anonymous, error, (), guide)
     return path.read_text(encoding="utf-8")
@@ -46,8 +47,8 @@ def slices_and_truth(phantom):
     """4 mm slices of the phantom, and the phantom, which stands in for the result."""
     fine = np.diag([1.0, 1.0, 1.0, 1.0])
     fine[:3, 3] = -20, -22, 5
-    thick = acquire(torch.from_numpy(phantom), Acquisition.of_truth(2, 48, 1.0, 4.0)).numpy()
-    return volume_at(thick, fine_affine(fine, 2, 48, 12, 4.0)), volume_at(phantom, fine)
+    thick = acquire(torch.from_numpy(phantom), Acquisition.of_truth(2, 48, edge=1.0, thickness=4.0)).numpy()
+    return volume_at(thick, respaced_affine(fine, 2, 48, 12, 4.0)), volume_at(phantom, fine)
 
 
 @pytest.fixture
@@ -193,7 +194,7 @@ def test_right_front_and_top_hang_where_the_letters_say_for_any_order_and_sign_o
     for k, axes in enumerate(AXES):
         affine = axes @ np.diag([1.0, 1.0, 3.0, 1.0])
         thick_shape, fine_shape = (13, 15, 7), (13, 15, 21)
-        fine = fine_affine(affine, 2, 7, 21, 1.0)
+        fine = respaced_affine(affine, 2, 7, 21, 1.0)
         text = page(
             tmp_path / f"{k}.html",
             volume_at(octant(thick_shape, affine), affine),
@@ -221,7 +222,7 @@ def test_pictures_have_the_proportions_of_the_patient(tmp_path):
     """Width and height in mm, whatever the voxel edges: 60 x 40 x 24 mm."""
     affine = np.diag([-1.5, 0.5, 3.0, 1.0])
     measured = volume_at(octant((40, 80, 8), affine), affine)
-    fine = fine_affine(affine, 2, 8, 24, 1.0)
+    fine = respaced_affine(affine, 2, 8, 24, 1.0)
     text = page(tmp_path / "a.html", measured, volume_at(octant((40, 80, 24), fine), fine))
     sizes = re.findall(r'class="plane" style="aspect-ratio:([\d.]+)/([\d.]+)"', text)
     assert [tuple(map(float, size)) for size in sizes] == 3 * [(60, 40), (60, 24), (40, 24)]
@@ -243,7 +244,7 @@ def test_before_and_after_show_the_same_place(spacing, count, tmp_path):
     """Intensity tells the height: both axial planes lie within half a fine voxel of each other."""
     affine = np.diag([1.0, 1.0, spacing, 1.0])
     fine_count = round(count * spacing)
-    fine = fine_affine(affine, 2, count, fine_count, 1.0)
+    fine = respaced_affine(affine, 2, count, fine_count, 1.0)
     volumes = []
     for n, a in ((count, affine), (fine_count, fine)):
         height = a[2, 3] + a[2, 2] * np.arange(n)

@@ -9,7 +9,7 @@ from scipy.spatial.transform import Rotation
 
 from scripts.pages import viewer
 from scripts.stack.acquisition import Acquisition
-from scripts.stack.grid import fine_affine
+from scripts.stack.grid import respaced_affine
 from scripts.stack.interpolation import interpolate
 from tests.pages.test_page import AXES, page, volume_at
 
@@ -51,8 +51,8 @@ def scan(orientation=None, shape=(24, 20, 13), spacing=(3.0, 4.0, 8.0), target=3
     """Slices with their acquisition and a result that shares nothing with them, both centred on the origin."""
     affine = (np.eye(4) if orientation is None else orientation) @ np.diag([*spacing, 1.0])
     affine[:3, 3] = -affine[:3, :3] @ ((np.array(shape) - 1) / 2)
-    acquisition = Acquisition.stack(axis, shape[axis], spacing[axis], spacing[axis], target)
-    fine = fine_affine(affine, axis, shape[axis], acquisition.fine_count, target)
+    acquisition = Acquisition.stack(axis, shape[axis], spacing=spacing[axis], thickness=spacing[axis], target=target)
+    fine = respaced_affine(affine, axis, shape[axis], acquisition.fine_count, target)
     fine_shape = [acquisition.fine_count if a == axis else n for a, n in enumerate(shape)]
     measured = volume_at(head(shape, affine, radius, seed), affine)
     acquisition.attach(measured)
@@ -117,7 +117,7 @@ def test_air_is_cut_off_but_for_a_centimetre():
     reach = np.array(facts["shape"]) * facts["edges"]
     assert (reach >= 2 * 20.0).all() and (reach <= 2 * (20.0 + viewer.MARGIN) + 2 * 8.0).all()
     constant = volume_at(np.full((6, 7, 5), 3.0), np.diag([1.0, 1.0, 4.0, 1.0]))
-    Acquisition.stack(2, 5, 4.0, 4.0, 4.0).attach(constant)
+    Acquisition.stack(2, 5, spacing=4.0, thickness=4.0, target=4.0).attach(constant)
     assert viewer.pack(constant, constant)[0]["shape"] == [6, 7, 5]
 
 
@@ -139,7 +139,7 @@ def test_a_scan_that_is_too_large_keeps_every_second_or_third_pixel_at_its_place
 def test_a_page_of_a_large_scan_is_below_20_megabytes_and_says_what_it_leaves_out(tmp_path):
     """Noise, which does not compress: 13 million voxels."""
     shape, affine = (290, 300, 10), np.diag([0.7, 0.7, 10.0, 1.0])
-    fine = fine_affine(affine, 2, 10, 150, 10 / 15)
+    fine = respaced_affine(affine, 2, 10, 150, 10 / 15)
     generator = np.random.default_rng(0)
     measured, result = (
         volume_at(generator.uniform(100, 900, (*shape[:2], count)), a) for count, a in ((10, affine), (150, fine))

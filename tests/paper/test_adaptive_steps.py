@@ -20,7 +20,7 @@ def test_the_score_of_a_constant_velocity_is_that_velocity(phantom):
     network = untrained()
     torch.nn.init.constant_(network.velocity.unet.conv_out.bias, 0.13)
     truth = MetaTensor(torch.from_numpy(phantom[:16, :16, :24].copy())[None], affine=torch.eye(4, dtype=torch.float64))
-    acquisition = Acquisition.of_truth(2, 24, 1.0, 4.0)
+    acquisition = Acquisition.of_truth(2, 24, edge=1.0, thickness=4.0)
     inferer = DriftInferer(roi_size=16, consistency="measure", steps=3)
     result = scored(simulate(truth, acquisition), acquisition, network, inferer, "cpu")
     told = result.scores

@@ -20,7 +20,7 @@ def tiny(seed=0):
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_each_slice_comes_from_the_four_around_it_and_the_outermost_stands_for_those_missing(axis):
     network, thick = tiny(), torch.rand(3, 8, 9) * 2 - 1
-    acquisition = Acquisition.stack(axis, 3, 4.0, 4.0, 1.0)
+    acquisition = Acquisition.stack(axis, 3, spacing=4.0, thickness=4.0, target=1.0)
     slices = Slices(thick.movedim(0, axis), acquisition, np.ones(3), torch.device("cpu"))
     result = AfcmInferer(seed=3).fine(slices, network)[0]
     z = torch.randn(12, 8, generator=torch.Generator().manual_seed(3))

@@ -6,8 +6,8 @@ import types
 import pytest
 import torch
 
-from scripts.files import installed_file
 from scripts.paper import st_lpips
+from scripts.paper.image_quality import installed_file
 from scripts.paper.st_lpips import ShiftTolerantLPIPS, mean_distance
 
 PUBLISHED = installed_file(*st_lpips.PARAMETERS)

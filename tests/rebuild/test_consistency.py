@@ -22,12 +22,12 @@ SCANS = [
     (1, 1.0, 6.0, 6.0),
 ]
 ROUNDED_UP = (9, 0.8, 3.3, 3.3)  # 37 fine slices, 29.6 mm, of 29.7; 8 of them 26.4
-HEAD = Acquisition.of_truth(2, 40, 1.0, 4.0)  # of `head`
+HEAD = Acquisition.of_truth(2, 40, edge=1.0, thickness=4.0)  # of `head`
 
 
 def of(scan, axis=2, **others):
     thick, fine_spacing, thickness, slice_spacing = scan
-    return Acquisition.stack(axis, thick, slice_spacing, thickness, fine_spacing, **others)
+    return Acquisition.stack(axis, thick, spacing=slice_spacing, thickness=thickness, target=fine_spacing, **others)
 
 
 def fine_volume(scan, seed=0, dtype=torch.float64):
@@ -75,7 +75,7 @@ def test_every_scan_gets_as_many_slices_as_were_measured():
     for thick in range(1, 40):
         for slice_spacing in (2.0, 3.3, 4.8, 5.0, 6.6):
             for fine_spacing in (0.7, 0.8681, 0.9375, 1.0, 1.3):
-                acquisition = Acquisition.stack(2, thick, slice_spacing, fine_spacing, fine_spacing)
+                acquisition = of((thick, fine_spacing, fine_spacing, slice_spacing))
                 fine = acquisition.fine_count
                 one_more += grid.thick_count(fine, fine_spacing, slice_spacing) > thick
                 ramp = torch.arange(fine, dtype=torch.float64).expand(1, 1, fine)

@@ -20,7 +20,7 @@ PLACES = [(2, 3.3), (1, 4.0), (0, 5.0)]  # slice axis, slice spacing in mm
 def steps(axis=2, spacing=5.0, gain=0.02):
     """A head as the nearest of its slices shows it, whose brightness differs from slice to slice; and the slices."""
     truth = head((40, 44, FINE)).movedim(2, axis)
-    acquisition = Acquisition.of_truth(axis, FINE, 1.0, spacing)
+    acquisition = Acquisition.of_truth(axis, FINE, edge=1.0, thickness=spacing)
     slices = acquire(truth, acquisition).movedim(axis, 2)
     gains = 1 + gain * torch.randn(slices.shape[2], generator=torch.Generator().manual_seed(0))
     measured = (slices * gains).movedim(2, axis)
@@ -47,7 +47,7 @@ def test_a_result_without_steps_keeps_its_texture(seed):
 
 def slab(step, noise):
     """Two halves of a block of tissue in air, apart by a step, as nearest slices show it; and its noisy slices."""
-    acquisition = Acquisition.stack(2, 12, 5.0, 5.0, 1.0)
+    acquisition = Acquisition.stack(2, 12, spacing=5.0, thickness=5.0, target=1.0)
     tissue = torch.zeros(40, 40, 12)
     tissue[8:32, 8:32] = torch.where(torch.arange(12) < 6, 500.0, 500.0 + step)
     disturbance = noise * torch.randn(tissue.shape, generator=torch.Generator().manual_seed(0))

@@ -46,7 +46,7 @@ def centred(directions, shape):
 
 def scan(shape=(40, 36, 9)):
     """5 mm slices, whose fine grid has 1 mm."""
-    a = Acquisition.stack(2, shape[2], 5.0, 5.0, 1.0)
+    a = Acquisition.stack(2, shape[2], spacing=5.0, thickness=5.0, target=1.0)
     measured = volume(centred(np.diag([1.0, 1.0, 5.0]), shape), shape)
     a.attach(measured)
     return measured, a
@@ -71,7 +71,7 @@ def test_a_guide_lies_where_it_lies_in_the_world(turn, edge):
     shape = (int(60 / edge),) * 3
     fine = beside(volume(centred(turn * edge, shape), shape), measured, np.eye(4))
     assert fine.shape == (1, 40, 36, 45)
-    expected_affine = grid.fine_affine(np.asarray(measured.affine), 2, 9, 45, 1.0)
+    expected_affine = grid.respaced_affine(np.asarray(measured.affine), 2, 9, 45, 1.0)
     np.testing.assert_allclose(np.asarray(fine.affine), expected_affine, atol=1e-9)
     truth = volume(expected_affine, (40, 36, 45))[0]
     torch.testing.assert_close(unit(fine[0].as_tensor()), truth.as_tensor() / truth.max().item(), atol=0.03, rtol=0)
@@ -178,7 +178,7 @@ def test_a_guide_is_rebuilt_first_where_its_slices_are_more_than_two_and_a_half_
     measured, _ = scan((48, 48, 11))
     shape = (64, 64, 26)
     guide = volume(centred(np.diag([1.0, 1.0, spacing]), shape), shape)
-    Acquisition.stack(2, 26, spacing, spacing, 1.0).attach(guide)
+    Acquisition.stack(2, 26, spacing=spacing, thickness=spacing, target=1.0).attach(guide)
     found, as_it_is = rebuilder().beside(guide, measured), place(guide, measured)
     assert torch.equal(found.volume.nan_to_num(-9), as_it_is.volume.nan_to_num(-9)) != is_rebuilt
 

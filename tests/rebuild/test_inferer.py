@@ -245,7 +245,7 @@ def test_thickness_not_spacing_conditions_the_network(drift):
 @pytest.mark.parametrize("batched", [False, True])
 def test_the_result_lies_on_the_fine_grid_and_meta_survive(batched):
     image = noise_stack((9, 18, 4), filename_or_obj="scan.nii.gz", header={"dim_info": 48})
-    expected = grid.fine_affine(image.affine.numpy(), 2, 4, 20, 1.0)
+    expected = grid.respaced_affine(image.affine.numpy(), 2, 4, 20, 1.0)
     if batched:  # as a DataLoader leaves it
         image = MetaTensor(image.as_tensor(), affine=image.affine[None], meta=dict(image.meta))
     before = dict(image.meta)

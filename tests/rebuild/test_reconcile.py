@@ -27,10 +27,10 @@ def acquired(truth, acquisition=HEAD, noise=0.0, seed=0):
 
 def smooth(volume):
     """A result that misses detail along the slice axis."""
-    return acquire(volume, Acquisition.of_truth(2, volume.shape[2], 1.0, 3.0, 1.0))
+    return acquire(volume, Acquisition.of_truth(2, volume.shape[2], edge=1.0, thickness=3.0, spacing=1.0))
 
 
-LAYERED = Acquisition.of_truth(2, 60, 1.0, 5.0)
+LAYERED = Acquisition.of_truth(2, 60, edge=1.0, thickness=5.0)
 
 
 def layers():
@@ -45,7 +45,7 @@ def test_the_noise_of_slices_is_found(sd, axis):
     """Of a cylinder of tissue, whose slices lie along any axis; its edge counts as a little noise."""
     rows, columns = torch.meshgrid(torch.linspace(-1.2, 1.2, 160), torch.linspace(-1.2, 1.2, 180), indexing="ij")
     tissue = torch.where(rows**2 + columns**2 < 1, 500.0, 0.0)[..., None].expand(160, 180, 24)
-    slices = acquired(tissue, Acquisition.of_truth(2, 24, 1.0, 4.0), sd)
+    slices = acquired(tissue, Acquisition.of_truth(2, 24, edge=1.0, thickness=4.0), sd)
     found = noise_sd(slices.movedim(2, axis), axis)
     assert 0.98 * sd < found < 1.15 * sd
 
@@ -99,7 +99,7 @@ def test_agreement_counts_the_thickness_and_not_the_spacing(thickness):
 
 @pytest.mark.parametrize(("slice_spacing", "share"), [(3.0, 0.985), (5.0, 1.0)])
 def test_a_noiseless_scan_brings_the_result_nearer_to_the_truth(slice_spacing, share):
-    truth, acquisition = layers(), Acquisition.of_truth(2, 60, 1.0, slice_spacing)
+    truth, acquisition = layers(), Acquisition.of_truth(2, 60, edge=1.0, thickness=slice_spacing)
     x, y = smooth(truth), acquired(truth, acquisition)
     result = reconcile(x, y, acquisition)
     assert (result - truth).norm() < share * (x - truth).norm()
@@ -130,8 +130,8 @@ def test_nothing_depends_on_where_the_floor_of_a_scan_lies(floor):
 
 @pytest.mark.parametrize("target", [0.5, 0.7, 1.3])
 def test_lengths_count_by_their_ratios_alone(target):
-    truth, gapped = head((40, 44, 60)), Acquisition.of_truth(2, 60, 1.0, 4.0, 5.0)
-    scaled = Acquisition.of_truth(2, 60, target, 4 * target, 5 * target)
+    truth, gapped = head((40, 44, 60)), Acquisition.of_truth(2, 60, edge=1.0, thickness=4.0, spacing=5.0)
+    scaled = Acquisition.of_truth(2, 60, edge=target, thickness=4 * target, spacing=5 * target)
     x, y = smooth(truth), acquired(truth, gapped, noise=20.0).clamp(min=0)
     torch.testing.assert_close(reconcile(x, y, scaled), reconcile(x, y, gapped), atol=0.02, rtol=0)
 

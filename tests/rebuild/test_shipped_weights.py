@@ -34,7 +34,7 @@ def networks():
 
 @pytest.mark.parametrize(("axis", "thickness", "spacing", "gain"), [(2, 5.0, 5.0, 2.0), (1, 3.0, 4.0, 2.8)])
 def test_a_real_head_gains_over_the_cubic_spline(axis, thickness, spacing, gain, truth, networks):
-    acquisition = Acquisition.of_truth(axis, truth.shape[1 + axis], 1.0, thickness, spacing)
+    acquisition = Acquisition.of_truth(axis, truth.shape[1 + axis], edge=1.0, thickness=thickness, spacing=spacing)
     slices = simulate(truth, acquisition)
     sharp, head = truth.as_tensor()[0], head_mask(truth.as_tensor()[0])
     rebuilt = Rebuilder(*networks, "cpu")(slices).volume.as_tensor()

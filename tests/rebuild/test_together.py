@@ -324,7 +324,7 @@ def test_an_end_slice_is_never_said_to_have_moved(index):
 
 @pytest.mark.parametrize("spacing", [4.0, 5.0, 6.0])
 def test_a_stack_tells_what_is_below_half_of_its_slices_frequency(spacing):
-    acquisition = Acquisition.of_truth(2, 60, 1.0, 5.0, spacing)
+    acquisition = Acquisition.of_truth(2, 60, edge=1.0, thickness=5.0, spacing=spacing)
     left = unmeasured(torch.tensor([0.0, 0.5 / spacing, -0.5 / spacing, 1 / spacing, 0.45]), acquisition)
     assert FLOOR <= left[0] < 0.1
     assert left[1] == left[2] == pytest.approx(0.5, abs=0.05), "a frequency and its alias are told alike"

@@ -29,12 +29,16 @@ def stated(axis=None, thickness=None, source=DICOM):
     return {name: (value, source) for name, value in facts.items() if value is not None}
 
 
+def nine(axis=2, **others):
+    return Acquisition.stack(axis, 9, spacing=5.0, thickness=4.0, target=1.0, **others)
+
+
 # --- the value ---
 
 
 @pytest.mark.parametrize(("spacing", "thickness", "gap"), [(5.0, 4.0, 1.0), (3.0, 4.0, -1.0), (3.3, 3.3, 0.0)])
 def test_gap_and_thickness_make_the_spacing(spacing, thickness, gap):
-    acquisition = Acquisition.stack(2, 9, spacing, thickness, 1.0)
+    acquisition = Acquisition.stack(2, 9, spacing=spacing, thickness=thickness, target=1.0)
     assert acquisition.gap == pytest.approx(gap, abs=1e-12)
     assert acquisition.gap + acquisition.slice_thickness == pytest.approx(spacing, abs=1e-12)
 
@@ -44,24 +48,25 @@ def test_gap_and_thickness_make_the_spacing(spacing, thickness, gap):
     [(1.0, 1.0, 1.0, True), (0.5, 0.5, 0.7, True), (0.8, 1.1, 1.0, False), (1.1, 0.8, 1.0, False)],
 )
 def test_a_stack_is_at_the_target_where_slices_are_as_thin_and_as_near(spacing, thickness, target, reached):
-    assert Acquisition.stack(2, 9, spacing, thickness, target).at_target is reached
+    assert Acquisition.stack(2, 9, spacing=spacing, thickness=thickness, target=target).at_target is reached
 
 
 @pytest.mark.parametrize("count", [3, 8, 52])
 @pytest.mark.parametrize(("spacing", "target"), [(5.0, 1.0), (3.3, 0.9), (0.9, 1.0)])
 def test_a_stack_and_its_truth_cover_one_field_of_view(count, spacing, target):
-    stack = Acquisition.stack(1, count, spacing, 2 * spacing, target)
+    stack = Acquisition.stack(1, count, spacing=spacing, thickness=2 * spacing, target=target)
     assert stack.fine_count == grid.fine_count(count, spacing, target)
-    truth = Acquisition.of_truth(1, stack.fine_count, target, 2 * spacing, spacing)
+    truth = Acquisition.of_truth(1, stack.fine_count, edge=target, thickness=2 * spacing, spacing=spacing)
     assert truth.slice_count == grid.thick_count(stack.fine_count, target, spacing)
     assert replace(truth, slice_count=count) == stack
-    assert Acquisition.of_truth(1, 40, target, spacing).slice_spacing == spacing  # no gap, where none is said
+    without = Acquisition.of_truth(1, 40, edge=target, thickness=spacing)
+    assert without.slice_spacing == spacing  # no gap, where none is said
 
 
 def test_people_are_told_what_computing_does_not_see():
     """Sources and warnings tell no two acquisitions apart: both have one matrix."""
-    told = Acquisition.stack(2, 9, 5.0, 4.0, 1.0, sources={"slice_axis": "given"}, warnings=("beware",))
-    assert told == Acquisition.stack(2, 9, 5.0, 4.0, 1.0) and hash(told) == hash(Acquisition.stack(2, 9, 5.0, 4.0, 1.0))
+    told = nine(sources={"slice_axis": "given"}, warnings=("beware",))
+    assert told == nine() and hash(told) == hash(nine())
     for change in ({"profile": "gaussian"}, {"shift": 0.1}, {"slice_thickness": 4.1}, {"slice_count": 8}):
         assert replace(told, **change) != told
 
@@ -77,11 +82,11 @@ def test_a_length_that_is_none_is_named(name, value):
 @pytest.mark.parametrize("ndim", [3, 4, 5])
 def test_the_slice_axis_is_one_of_the_last_three(ndim):
     for axis in range(3):
-        assert Acquisition.stack(axis, 9, 5.0, 4.0, 1.0).dim(torch.zeros([1] * ndim)) == ndim - 3 + axis
+        assert nine(axis).dim(torch.zeros([1] * ndim)) == ndim - 3 + axis
 
 
 def test_a_stack_moves_with_its_array():
-    stack = Acquisition.stack(2, 9, 5.0, 4.0, 1.0, shift=0.3)
+    stack = nine(shift=0.3)
     moved = stack.moved((1, 2, 0))
     assert (moved.slice_axis, moved.shift) == (1, 0.3)  # array axis 2 is the new Y
     assert stack.moved((1, 2, 0), (1,)).shift == -0.3 and stack.moved((1, 2, 0), (0, 2)).shift == 0.3
@@ -90,7 +95,15 @@ def test_a_stack_moves_with_its_array():
 # --- in meta data ---
 
 FULL = Acquisition.stack(
-    1, 9, 5.0, 4.1, 0.9, profile="gaussian", shift=-0.25, sources={"slice_axis": "given"}, warnings=("one", "two")
+    1,
+    9,
+    spacing=5.0,
+    thickness=4.1,
+    target=0.9,
+    profile="gaussian",
+    shift=-0.25,
+    sources={"slice_axis": "given"},
+    warnings=("one", "two"),
 )
 
 
@@ -100,7 +113,7 @@ def carrying(acquisition):
     return volume
 
 
-@pytest.mark.parametrize("acquisition", [FULL, Acquisition.stack(2, 9, 5.0, 4.0, 1.0)])
+@pytest.mark.parametrize("acquisition", [FULL, nine()])
 def test_meta_data_keep_every_fact_through_batches(acquisition):
     """MONAI's DataLoader makes tensors of numbers and lists of texts, and decollation takes them apart again."""
     alone = carrying(acquisition)

@@ -62,15 +62,15 @@ def test_slice_centres_keep_their_world_position(stack, axis):
     thick, slice_spacing, target = stack
     fine = grid.fine_count(thick, slice_spacing, target)
     affine = oblique(axis, slice_spacing)
-    fine_affine = grid.fine_affine(affine, axis, thick, fine, target)
+    fine_affine = grid.respaced_affine(affine, axis, thick, fine, target)
     for i, position in enumerate(grid.centred_positions(thick, slice_spacing, fine, target)):
         assert np.linalg.norm(world(affine, axis, i) - world(fine_affine, axis, position)) < 1e-4
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_fine_affine_changes_the_slice_axis_alone(axis):
+def test_respaced_affine_changes_the_slice_axis_alone(axis):
     affine = oblique(axis, 5.0)
-    fine = grid.fine_affine(affine, axis, 20, 143, 0.7)
+    fine = grid.respaced_affine(affine, axis, 20, 143, 0.7)
     others = [k for k in range(3) if k != axis]
     np.testing.assert_array_equal(fine[:, others], affine[:, others])
     np.testing.assert_allclose(fine[:3, axis] / 0.7, affine[:3, axis] / 5.0, atol=1e-12)
@@ -82,7 +82,7 @@ def test_a_worked_affine():
     # five slices of 4 mm from z = -32 to -12 mm: twenty of 1 mm, the first one centred on -31.5 mm
     expected = np.array([[1.0, 0, 0, -10], [0, 2.0, 0, -20], [0, 0, 1.0, -31.5], [0, 0, 0, 1]])
     assert grid.fine_count(5, 4.0, 1.0) == 20
-    np.testing.assert_allclose(grid.fine_affine(affine, 2, 5, 20, 1.0), expected, atol=1e-12)
+    np.testing.assert_allclose(grid.respaced_affine(affine, 2, 5, 20, 1.0), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("shift", [0.0, -0.77])
@@ -107,8 +107,8 @@ def test_geometry_commutes_with_axis_permutation(order):
     np.testing.assert_array_equal(grid.voxel_spacing(permuted), grid.voxel_spacing(affine)[list(order)])
     assert grid.slice_axis(grid.voxel_spacing(permuted)) == axis
     assert grid.shear_angle(permuted) == pytest.approx(grid.shear_angle(affine), abs=1e-9)
-    fine = grid.fine_affine(affine, 2, 20, 143, 0.7)
-    np.testing.assert_allclose(grid.fine_affine(permuted, axis, 20, 143, 0.7), fine[:, [*order, 3]], atol=1e-12)
+    fine = grid.respaced_affine(affine, 2, 20, 143, 0.7)
+    np.testing.assert_allclose(grid.respaced_affine(permuted, axis, 20, 143, 0.7), fine[:, [*order, 3]], atol=1e-12)
 
 
 @pytest.mark.parametrize("stack", STACKS + COARSER)

@@ -16,7 +16,7 @@ GRIDS = [(7, 5.0, 1.0), (9, 3.3, 0.9), (12, 2.5, 1.0), (6, 5.6, 0.7), (20, 0.9, 
 
 
 def stack(count, spacing, target, shift=0.0, axis=2):
-    return Acquisition.stack(axis, count, spacing, spacing, target, shift=shift)
+    return Acquisition.stack(axis, count, spacing=spacing, thickness=spacing, target=target, shift=shift)
 
 
 def places(acquisition):

@@ -47,7 +47,7 @@ def test_a_worked_scan(door, write_nifti, log):
     thick = np.arange(2 * 2 * 4, dtype=np.float32).reshape(2, 2, 4)
     result = door(write_nifti(thick, np.diag([1.2, 1.2, 3.6, 1.0])))
     np.testing.assert_array_equal(result.numpy()[0], thick)
-    expected = Acquisition.stack(2, 4, 3.6, 3.6, 1.2)
+    expected = Acquisition.stack(2, 4, spacing=3.6, thickness=3.6, target=1.2)
     found = Acquisition.of(result)
     assert (found.slice_axis, found.slice_count, found.fine_count, found.profile) == (2, 4, 12, 4.0)
     assert found.slice_spacing == found.slice_thickness == pytest.approx(3.6) and len(found.warnings) == 1

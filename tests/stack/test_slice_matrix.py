@@ -22,7 +22,8 @@ SHIFTED = [(1.0, 4.0, 4.0), (0.7, 4.2, 4.2), (1.0, 3.0, 5.0), (1.0, 6.0, 3.0), (
 
 
 def of(stack, axis=2, **others):
-    return Acquisition.of_truth(axis, *stack, **others)
+    fine_count, edge, thickness, spacing = stack
+    return Acquisition.of_truth(axis, fine_count, edge=edge, thickness=thickness, spacing=spacing, **others)
 
 
 def line(count, seed=0):

@@ -38,7 +38,7 @@ def drawn(count=200, seed=0, spacing=(NATIVE, NATIVE), plane=None, **options):
 
 def of_plane(plane, target, thickness, spacing=None, **others):
     """Slices along a plane's first axis: of a volume of one plane."""
-    return Acquisition.of_truth(1, plane.shape[1], target, thickness, spacing, **others)
+    return Acquisition.of_truth(1, plane.shape[1], edge=target, thickness=thickness, spacing=spacing, **others)
 
 
 def acquisitions(count=200, seed=0, **options):
@@ -217,14 +217,15 @@ def test_the_same_seed_draws_the_same_acquisitions_and_another_does_not(options)
 def test_simulated_slices_are_the_volumes_and_lie_where_its_tissue_lies(axis, facts):
     affine = random_affine(np.array([0.8, 0.9, 1.1]), 5)
     truth = MetaTensor(head((22, 24, 20))[None], affine=torch.from_numpy(affine))
-    acquisition = Acquisition.of_truth(axis, truth.shape[1 + axis], (0.8, 0.9, 1.1)[axis], 4.0, **facts)
+    acquisition = Acquisition.of_truth(axis, truth.shape[1 + axis], edge=(0.8, 0.9, 1.1)[axis], thickness=4.0, **facts)
     before = truth.clone()
     thick = simulate(truth, acquisition)
     torch.testing.assert_close(thick.as_tensor(), acquire(truth.as_tensor(), acquisition))
     assert torch.equal(truth, before), "the truth is left alone"
     assert Acquisition.of(thick) == acquisition
     shape = thick.shape[1:]
-    fine = grid.fine_affine(thick.affine.numpy(), axis, shape[axis], acquisition.fine_count, acquisition.target_spacing)
+    a = acquisition
+    fine = grid.respaced_affine(thick.affine.numpy(), axis, shape[axis], a.fine_count, a.target_spacing)
     np.testing.assert_allclose(fine, affine, atol=1e-9)  # the result of these slices lies on the truth's own grid
     assert grid.voxel_spacing(thick.affine)[axis] == pytest.approx(acquisition.slice_spacing)
 
@@ -234,7 +235,7 @@ def test_the_validation_input_is_the_volume_degraded_along_its_sharp_axis(axis):
     edges = (0.8, 0.9, 1.1)
     truth = MetaTensor(head((22, 24, 20))[None], affine=torch.diag(torch.tensor([*edges, 1.0]).double()))
     item = Simulated("label", 4.0)({"label": truth, "sharp_axes": (axis,), "subject": "s1"})
-    acquisition = Acquisition.of_truth(axis, truth.shape[1 + axis], edges[axis], 4.0)
+    acquisition = Acquisition.of_truth(axis, truth.shape[1 + axis], edge=edges[axis], thickness=4.0)
     assert Acquisition.of(item["image"]).target_spacing == pytest.approx(edges[axis])
     torch.testing.assert_close(item["image"].as_tensor(), acquire(truth.as_tensor(), acquisition))
     assert item["label"] is truth and item["subject"] == "s1"

@@ -99,7 +99,7 @@ def test_the_image_stays_the_degraded_label_through_flips_and_scales(cube):
         for image, thickness in (("image", "thickness"), ("proximal", "proximal_thickness")):
             thick, target = item[thickness].tolist()
             assert target == pytest.approx(0.7, abs=1e-6)
-            expected = degrade(item["label"], Acquisition.of_truth(1, 40, target, thick))
+            expected = degrade(item["label"], Acquisition.of_truth(1, 40, edge=target, thickness=thick))
             torch.testing.assert_close(item[image], expected, atol=2e-4, rtol=0)
         pairs += item["proximal_thickness"][0].item() < item["thickness"][0].item()
     assert pairs > 0
