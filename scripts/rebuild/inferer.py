@@ -81,10 +81,8 @@ class PlaneInferer(StackInferer):
         """The planes of each family on the fine grid; here the slices by nearest neighbour.
 
         Args:
-            slices: all that were measured.
             box: around the head, on the fine grid.
             others: the in-plane axis of each family.
-            network: see `fine`.
 
         Returns:
             Planes of the box, `(P, 1, H, W)` in [-1, 1], the slice axis third, on the network's device.

@@ -110,9 +110,7 @@ class StackInferer(Inferer, ABC):
         """Rebuilds one stack.
 
         Args:
-            inputs: `(1, 1, X, Y, Z)`, the measured slices in their own units, with their affine and their acquisition
-                (`Acquisition.attach`) in the meta data.
-            network: on the device of the inputs.
+            inputs: `(1, 1, X, Y, Z)` with their acquisition (`Acquisition.attach`).
             guide: `(1, X', Y', Z')`, another contrast on the fine grid (`guide.beside`). A method without use for one
                 leaves it alone.
 
