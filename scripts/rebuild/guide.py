@@ -95,8 +95,7 @@ def place(guide: MetaTensor, measured: MetaTensor, stack: MetaTensor | None = No
     stacks = [volume[0] for volume in (measured, stack) if volume is not None]
     apart = resolution(fine, stacks)  # type: ignore[arg-type]  # torch: Tensor
     motion, alike = registered(fine, moving, head_mask(spline), apart)
-    source = guide if stack is None else stack
-    name = str(source.meta.get("filename_or_obj", "the guide"))
+    name = grid.name_of(guide if stack is None else stack, "the guide")
     moved = angle_and_shift(motion, grid.centre(affine, fine.shape))
     return Placed(beside(guide, measured, motion), motion, alike, *moved, name)
 

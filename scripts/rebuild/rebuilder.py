@@ -12,6 +12,7 @@ from torch import nn
 
 from ..errors import InputError
 from ..stack.acquisition import Acquisition
+from ..stack.grid import name_of
 from .error_map import ErrorMaps, error_map
 from .guide import Placed, place
 from .rebuilt import Rebuilt
@@ -72,7 +73,7 @@ class Rebuilder:
         placed = self.beside(replace(self, preprocessing=self.guide_preprocessing).measure(source), measured)
         if not placed.fits:
             raise InputError(
-                f"{placed.name} does not fit {measured.meta.get('filename_or_obj', 'the scan')}: their likeness is "
+                f"{placed.name} does not fit {name_of(measured, 'the scan')}: their likeness is "
                 f"{placed.likeness:.2f}, and from {ALIKE} on they show one head. The guide may be of another person or "
                 "region, or damaged. Leave it out, or give another one."
             )

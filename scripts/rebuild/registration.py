@@ -26,6 +26,7 @@ EDGE = 1.0  # mm; voxels of the grid that volumes are registered on, unless thei
 BINS = 32  # of the joint histogram
 CUBE = 2.0  # mm; of the grid that `likeness` looks at
 WINDOW, ASIDE, FINE, DEEP = 4.0, 4.0, 2.0, 5.0  # mm; see `likeness`
+WHOLE = 0.99  # of what `placed` saw: from here on a voxel lies within the field of view as a whole
 ALIKE = 0.11  # see `likeness`; docs/benchmarks.md has what pairs of one head and of two reach
 # levels of a search: how many times coarser than its grid -> smoothing in mm, share of the voxels
 FROM_AFAR, NEARBY = {4: (6.0, 1.0), 2: (2.5, 1.0), 1: (0.0, 0.25)}, {1: (0.0, 0.05)}
@@ -125,7 +126,7 @@ def likeness(fixed: MetaTensor, moving: MetaTensor, motion: np.ndarray, resoluti
     head = head_mask(here.as_tensor().clamp(min=0)).numpy()
     if not (there.min() < there.max()):
         return 0.0
-    both = head & head_mask(there.clamp(min=0)).numpy() & (seen.numpy() > 0.99)
+    both = head & head_mask(there.clamp(min=0)).numpy() & (seen.numpy() > WHOLE)
     if both.sum() < 0.1 * head.sum():
         return 0.0
     box = ndimage.find_objects(both.astype(int))[0]

@@ -27,7 +27,7 @@ from ..stack.tissue import head_mask, ramp
 from .consistency import difference, noise_sd, reconcile, relative_noise, relative_rmse
 from .disputes import disputes
 from .gain import gain_field, relation
-from .registration import ALIKE, likeness, placed, register, resolution
+from .registration import ALIKE, WHOLE, likeness, placed, register, resolution
 from .stacks import Part, Stack
 
 FLOOR = 0.02  # of the power of detail; what noise and networks leave wrong of what is measured
@@ -227,11 +227,11 @@ def _seen(stack: Stack, seen: Tensor, scale: float, motion: np.ndarray, first: M
 
     The border of its field of view is a ramp of a slice spacing.
     """
-    soft = ramp(seen > 0.99, voxel_spacing(first.affine), scale)
+    soft = ramp(seen > WHOLE, voxel_spacing(first.affine), scale)
     if not stack.missing:
         return soft
     known = placed(MetaTensor(stack.known, affine=stack.rebuilt.affine), first, motion, order=1)[0]
-    return torch.maximum(soft * known, LITTLE * (seen > 0.99))
+    return torch.maximum(soft * known, LITTLE * (seen > WHOLE))
 
 
 def _moved_slices(gap: Tensor, stack: Stack) -> tuple[int, ...]:

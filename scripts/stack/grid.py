@@ -107,6 +107,11 @@ def meta_without_affine(volume: Any) -> dict[str, Any]:
     return {name: value for name, value in volume.meta.items() if name != "affine"}
 
 
+def name_of(volume: Any, default: str) -> str:
+    """The name of a volume's file, as the reader or a host wrote it into the meta data."""
+    return str(getattr(volume, "meta", {}).get("filename_or_obj", default))
+
+
 def check_pair(prediction: Tensor, truth: Tensor) -> None:
     """Refuses what is not two volumes on one grid."""
     if prediction.shape != truth.shape or truth.dim() != 3:
