@@ -89,7 +89,8 @@ def _fit(paths: Sequence[Path], root: Path, selection: Selection) -> list[Path]:
             shown = None if selection.asks_for(name) else _shows_no_head(path)
             if reason := shown + OVERRIDE.format(name) if shown else _unfit(path, selection.thin):
                 selection.skip(str(path), reason)
-                selection.beside += [_volume(path, path)] * reason.startswith(ALREADY_THIN)
+                if reason.startswith(ALREADY_THIN):
+                    selection.beside.append(_volume(path, path))
             else:
                 fit.append(path)
     return fit
@@ -190,7 +191,7 @@ def _dataset(root: Path, output_dir: Path, selection: Selection) -> list[Scan]:
 
 def _identity(scan: Scan) -> str:
     """The name that a scan which was given twice has both times."""
-    return os.path.abspath(scan.source) if isinstance(scan.source, Path) else scan.name
+    return scan.name if scan.path is None else os.path.abspath(scan.path)
 
 
 def _shared(results: Sequence[Path]) -> list[Path]:
@@ -204,7 +205,7 @@ def _set_apart(scans: Sequence[Scan], roots: Sequence[Path], output_dir: Path) -
     `a/T2.nii` and `b/T2.nii` become `a/T2_sr` and `b/T2_sr`. Those of one folder keep the endings: `T2.nii_sr` and
     `T2.mgz_sr`. DICOM series and scans of datasets keep theirs. The volumes were found in `roots`.
     """
-    paths = [scan.source if isinstance(scan.source, Path) and scan.dataset is None else None for scan in scans]
+    paths = [scan.path if scan.dataset is None else None for scan in scans]
     results = [scan.result for scan in scans]
     if roots and _shared(results):
         common = os.path.commonpath([os.path.abspath(root) for root in roots])
@@ -289,7 +290,7 @@ def scans(
             raise InputError(f"{path} does not exist. Set the input to a scan, a folder, or a list of them.")
         elif ends_as(path, VOLUMES):
             path = header_file(path)
-            groups.append([_volume(path, _result(folder, Path(path.name)))] * selection.takes(path.name))
+            groups.append([_volume(path, _result(folder, Path(path.name)))] if selection.takes(path.name) else [])
             roots.append(path.parent)
         elif dicom.is_dicom(path):
             files.append(path)
@@ -323,8 +324,8 @@ def scans(
 
 def _may_guide(scan: Scan) -> bool:
     """Whether a scan shows a head, which it need not where it was passed over."""
-    path = scan.source
-    return isinstance(path, dicom.Series) or (_shows_no_head(path) is None and _unfit(path, None) is None)
+    path = scan.path
+    return path is None or (_shows_no_head(path) is None and _unfit(path, None) is None)
 
 
 def guide_named(path: str | os.PathLike, longest_part: bool = False) -> Scan:

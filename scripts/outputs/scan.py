@@ -152,7 +152,7 @@ def _add_error_map(
     written = [_write(scan, stem, width, measured.meta.get("header", {}), output, made, what)]
     if scan.dataset is not None and not output.as_dicom(scan):  # BIDS wants one beside each derivative
         written.append(beside(stem, ".json"))
-        write_json(written[-1], {"Description": facts["Description"], **kept(scan.source)})
+        write_json(written[-1], {"Description": facts["Description"], **kept(scan)[0]})
     if maps.regions is not None:
         written.append(beside(stem, REGIONS))
         write_regions(written[-1], rebuilt.volume, width, maps, error_map.thickness)
