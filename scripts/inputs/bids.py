@@ -129,8 +129,8 @@ def sidecars(path: str | os.PathLike) -> list[Path]:
     the root speaks of `sub-01/anat/sub-01_acq-tse_T2w.nii.gz`.
     """
     path = Path(path)
-    beside = path.with_name(stem(path.name) + ".json")
-    found = [beside] if beside.is_file() else []
+    own = path.with_name(stem(path.name) + ".json")
+    found = [own] if own.is_file() else []
     if (root := dataset_root(path)) is not None:
         entities, suffix = _parts(stem(path.name))
         for folder in (one for one in path.absolute().parents if one.is_relative_to(root)):

@@ -235,7 +235,7 @@ def _lies(scan: Scan) -> tuple[np.ndarray, np.ndarray]:
 
 
 def grouped(scans: Sequence[Scan], named: Sequence[Scan], reference: str | None = None) -> list[Scan]:
-    """Scans of which those that belong together are one.
+    """Scans, of which those of one head and contrast are joined.
 
     Files and folders that hold one scan each, and were given by name, belong together. So do volumes of one folder
     whose names differ only in words such as `axial`, `acq-sag` or `run-...`, and DICOM series of one study that are

@@ -90,7 +90,7 @@ def _fit(paths: Sequence[Path], root: Path, selection: Selection) -> list[Path]:
             if reason := shown + OVERRIDE.format(name) if shown else _unfit(path, selection.thin):
                 selection.skip(str(path), reason)
                 if reason.startswith(ALREADY_THIN):
-                    selection.beside.append(_volume(path, path))
+                    selection.candidates.append(_volume(path, path))
             else:
                 fit.append(path)
     return fit
@@ -125,7 +125,7 @@ def _dicom(source: Path | Sequence[Path], output_dir: Path, selection: Selection
         if wanted and not one.skipped:
             found.append(scan)
         elif (one.thin or not one.skipped) and not selection.shuts_out(one.name):
-            selection.beside.append(scan)
+            selection.candidates.append(scan)
     return found
 
 
@@ -153,7 +153,7 @@ def _folder(root: Path, output_dir: Path, selection: Selection, longest_part: bo
                 if selection.takes(name):
                     wanted.append(path)
                 elif not selection.shuts_out(name):
-                    selection.beside.append(_volume(path, path))
+                    selection.candidates.append(_volume(path, path))
     found = [_volume(path, _result(output_dir, path.relative_to(root))) for path in _fit(wanted, root, selection)]
     return found + _dicom(root, output_dir, selection, longest_part)
 
@@ -176,7 +176,7 @@ def _dataset(root: Path, output_dir: Path, selection: Selection) -> list[Scan]:
             else:
                 wanted.append(path)
         elif not reason and not selection.shuts_out(name.as_posix()):
-            selection.beside.append(_volume(path, path))
+            selection.candidates.append(_volume(path, path))
     if elsewhere:
         logger.info(f"{len(elsewhere)} volumes such as {elsewhere[0]} are left out: {bids.ELSEWHERE}.")
     found: dict[Path, Scan] = {}
@@ -199,7 +199,7 @@ def _shared(results: Sequence[Path]) -> list[Path]:
 
 
 def _set_apart(scans: Sequence[Scan], roots: Sequence[Path], output_dir: Path) -> list[Scan]:
-    """Scans of which those whose results would be one have results of their own.
+    """Gives each scan a result path of its own.
 
     The results then keep the names of the scans' folders, below the folder that all have in common: those of
     `a/T2.nii` and `b/T2.nii` become `a/T2_sr` and `b/T2_sr`. Those of one folder keep the endings: `T2.nii_sr` and
@@ -315,7 +315,7 @@ def scans(
         result = grouped(result, named, None if reference is None else str(reference))
         _check_results(result)
     if str(guide).lower() in ("auto", "true"):
-        return guided(result, selection.beside, _may_guide)
+        return guided(result, selection.candidates, _may_guide)
     if guide is None:
         return result
     one = guide_named(guide, longest_part)

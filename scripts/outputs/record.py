@@ -60,7 +60,7 @@ GUIDE_PLACED = (
 RAW = "bids:raw:"  # begins the URI of a source within a BIDS dataset
 
 
-def beside(stem: Path, ending: str) -> Path:
+def file_of(stem: Path, ending: str) -> Path:
     """A file of the result `stem`, which is a path without its ending."""
     return stem.with_name(stem.name + ending)
 
@@ -178,7 +178,7 @@ def complete(
         error_map: of `error_maps.asked`; an error map that is not asked for does not matter.
     """
     try:
-        record = json.loads(beside(stem, ".json").read_text(encoding="utf-8"))
+        record = json.loads(file_of(stem, ".json").read_text(encoding="utf-8"))
         same = all(record[name] == value for name, value in made.items())
         same &= all(record["ErrorMap"][name] == value for name, value in (error_map or {}).items())
         result, *others = record["Results"].items()
@@ -194,7 +194,7 @@ def complete(
 def other_source(scan: Scan) -> Path | None:
     """The scan that is still there whose result lies in the place of this one's; None where there is none."""
     try:
-        content = json.loads(beside(scan.result, ".json").read_text(encoding="utf-8"))
+        content = json.loads(file_of(scan.result, ".json").read_text(encoding="utf-8"))
         earlier = _path(content["Sources"][0], scan.result)
         other = earlier.is_file() and earlier.resolve() not in {file.resolve() for file in scan.files}
     except UNKNOWN:

@@ -41,7 +41,7 @@ class Turn(NamedTuple):
 
     Attributes:
         axes: the array axes that become X, Y and Z.
-        flipped: those of X, Y and Z that are then flipped.
+        flipped: the axes among X, Y and Z that are then flipped.
     """
 
     axes: tuple[int, ...]
