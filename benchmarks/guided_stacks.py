@@ -52,7 +52,7 @@ def main():
         for way, beside in {"": None, ", guided": guide}.items():
             stacks = []
             for thick, _ in drawn:
-                rebuilt = rebuilder(thick, None if beside is None else rebuilder.beside(beside, thick))
+                rebuilt = rebuilder(thick, None if beside is None else rebuilder.place(beside, thick))
                 stacks.append(Stack.of(rebuilt.measured, rebuilt.volume))
             volume, parts = together(stacks)
             for name, stack, part in zip(("first", "second"), stacks, parts):

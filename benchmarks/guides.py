@@ -99,7 +99,7 @@ class Head:
     def beside(self, guide):
         """A guide that is registered."""
         drawn = drawn_guide(guide, np.random.default_rng(0), STILL, 0.0, 0.0)
-        return self.rebuilder.beside(drawn, self.measured)
+        return self.rebuilder.place(drawn, self.measured)
 
     def rebuilt(self, guide=None, measured=None):
         """`(X, Y, Z)`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import sys
 from collections.abc import Sequence
 from types import TracebackType
@@ -59,6 +60,11 @@ def flag(name: str, value: object) -> bool:
     if text not in ("true", "false"):
         raise InputError(f"{name} is {value!r}: expected true or false. Set it as in --{name} true.")
     return text == "true"
+
+
+def is_number(value: object, least: float = 0.0) -> bool:
+    """Whether a value is a finite number, `least` or more."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value < math.inf
 
 
 def report_input_errors() -> None:

@@ -17,6 +17,7 @@ from pydicom.dataset import FileMetaDataset
 from scripts.inputs.dicom import find_series, read_series
 from scripts.outputs.dicom import write_series
 from scripts.stack import grid
+from scripts.stack.acquisition import Acquisition
 
 REAL = Path(__file__).parents[2] / "shared" / "data" / "dicom" / "siemens-2d-t1-sagittal-hfs"
 DCM2NIIX = shutil.which("dcm2niix", path=Path(sys.executable).parent) or shutil.which("dcm2niix")
@@ -184,7 +185,7 @@ def rebuilt(volume, spacing=2.2, overshoot=0.0):
     """A stand-in for a rebuilt volume: nearest slices on a fine grid, some voxels beyond the range."""
     thick, slice_spacing = volume.array.shape[2], grid.voxel_spacing(volume.affine)[2]
     fine = grid.fine_count(thick, slice_spacing, spacing)
-    index = grid.nearest_index(fine, spacing, thick, slice_spacing)
+    index = Acquisition.stack(2, thick, slice_spacing, slice_spacing, spacing).nearest_slices
     array = volume.array[:, :, index].copy()
     array[0, 0] = array.min() - overshoot
     return array, grid.respaced_affine(volume.affine, 2, thick, fine, spacing)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, is_number
 from ..stack.acquisition import length
 
 
@@ -15,11 +14,6 @@ def expect(good: bool, name: str, value: object, expected: str) -> None:
     """Refuses an option whose value is not good."""
     if not good:
         raise InputError(f"{name} is {value!r}: expected {expected}. Set --{name}.")
-
-
-def is_number(value: object, least: float) -> bool:
-    """Whether a value is a finite number, `least` or more."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value < math.inf
 
 
 def check_thickness(name: str, axis: int, fine_spacing: float, thickness: float) -> None:

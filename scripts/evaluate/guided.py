@@ -177,7 +177,7 @@ def evaluate_guided(
                     raise InputError(f"{path} is not on the grid of {item['label']}. Resample it, or leave it out.")
                 rng = np.random.default_rng([seed, place, 1 + number])
                 drawn = drawn_guide(other, rng, most, shading, guide_noise, other_axis, guide_thickness)
-                placed = rebuilder.beside(drawn, thick)
+                placed = rebuilder.place(drawn, thick)
                 by = contrasts.get(path, stem(Path(path).name))
                 logger.info(f"{name} by {by}: likeness {placed.likeness:.2f}, {placed.degrees:.1f} degrees")
                 for label, method in guided_methods.items():

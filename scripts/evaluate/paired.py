@@ -19,7 +19,7 @@ from monai.data import MetaTensor
 from monai.utils import convert_to_tensor
 from torch import Tensor, nn
 
-from ..errors import InputError
+from ..errors import InputError, is_number
 from ..rebuild.error_map import ErrorMaps
 from ..rebuild.rebuilder import Rebuilder
 from ..rebuild.rebuilt import ErrorMap, Rebuilt
@@ -30,7 +30,7 @@ from ..stack.grid import voxel_spacing
 from ..stack.profile import slice_profile
 from ..train.simulation import central_slab, simulate
 from ..train.truth import read_volume
-from .checks import check_thickness, expect, is_number, lengths
+from .checks import check_thickness, expect, lengths
 from .metrics import (
     covered,
     gradient_rmse,

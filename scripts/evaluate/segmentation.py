@@ -22,6 +22,7 @@ from nibabel.filebasedimages import ImageFileError
 from torch import Tensor
 
 from ..errors import InputError
+from ..stack.grid import name_of
 from .paired import same_grid
 
 PLACES = ("{image}", "{labels}")
@@ -39,7 +40,7 @@ class Segmenter:
 
     def __call__(self, truth: MetaTensor, slice_axis: int) -> Callable[[Tensor], dict[str, float]]:
         """What measures `dice` of volumes `(X, Y, Z)` against their truth, which is segmented once."""
-        name = Path(str(truth.meta.get("filename_or_obj", "the truth"))).name
+        name = Path(name_of(truth, "the truth")).name
         labels = self.labels(truth, name)
 
         def measure(prediction: Tensor) -> dict[str, float]:

@@ -17,7 +17,7 @@ from scipy import ndimage
 from scipy.spatial.transform import Rotation
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, is_number
 from ..rebuild.registration import angle_and_shift, placed
 from ..rebuild.stacks import Part, Stack
 from ..rebuild.together import together
@@ -27,7 +27,7 @@ from ..stack.intensity import data_range
 from ..stack.spectra import weave
 from ..train.simulation import simulate
 from ..train.truth import read_volume
-from .checks import check_draws, check_thickness, expect, is_number, lengths
+from .checks import check_draws, check_thickness, expect, lengths
 from .paired import Method, Truth, given, read_lesion_sizes, volume_of
 from .tables import case_of, log_means, write_tables
 

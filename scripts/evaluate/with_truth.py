@@ -35,10 +35,10 @@ def compare_with_truth(scans: Sequence[Scan], output_dir: str) -> None:
         output_dir: where the results are, and where `NAME_comparison.png` is written.
     """
     for scan in scans:
-        if scan.truth is None or not isinstance(scan.source, Path):
+        if scan.truth is None or scan.path is None:
             continue
-        name = stem(scan.source.name)
-        thick, affine = _read(scan.source)
+        name = stem(scan.path.name)
+        thick, affine = _read(scan.path)
         truth, fine_affine = _read(scan.truth)
         drift, _ = _read(f"{scan.result}.nii.gz")
         if drift.shape != truth.shape:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, few
 from ..files import NIFTI, ends_as, stem, walk
 
 DESCRIPTION = "dataset_description.json"
@@ -129,8 +129,8 @@ def sidecars(path: str | os.PathLike) -> list[Path]:
     the root speaks of `sub-01/anat/sub-01_acq-tse_T2w.nii.gz`.
     """
     path = Path(path)
-    beside = path.with_name(stem(path.name) + ".json")
-    found = [beside] if beside.is_file() else []
+    own = path.with_name(stem(path.name) + ".json")
+    found = [own] if own.is_file() else []
     if (root := dataset_root(path)) is not None:
         entities, suffix = _parts(stem(path.name))
         for folder in (one for one in path.absolute().parents if one.is_relative_to(root)):
@@ -141,16 +141,24 @@ def sidecars(path: str | os.PathLike) -> list[Path]:
     return found
 
 
+def _values(path: str | os.PathLike, names: Sequence[str]) -> dict[str, tuple[Any, Path]]:
+    """Fields in the nearest sidecars that have them: name -> its value, and that sidecar."""
+    found: dict[str, tuple[Any, Path]] = {}
+    for sidecar in sidecars(path):
+        wanted = [name for name in names if name not in found]
+        if not wanted:
+            break
+        try:
+            content = json.loads(sidecar.read_text(encoding="utf-8"))
+            found |= {name: (content[name], sidecar) for name in wanted if content.get(name) is not None}
+        except (ValueError, AttributeError, RecursionError) as error:
+            raise InputError(f"{sidecar}: {few(wanted)} cannot be read ({error}). Mend it, or remove it.") from error
+    return {name: found[name] for name in names if name in found}
+
+
 def sidecar_value(path: str | os.PathLike, name: str) -> tuple[Any, Path | None]:
     """A field's value in the nearest sidecar that has it, and that sidecar; None and None where none has."""
-    for sidecar in sidecars(path):
-        try:
-            value = json.loads(sidecar.read_text(encoding="utf-8")).get(name)
-        except (ValueError, AttributeError, RecursionError) as error:
-            raise InputError(f"{sidecar}: {name} cannot be read ({error}). Mend it, or remove it.") from error
-        if value is not None:
-            return value, sidecar
-    return None, None
+    return _values(path, [name]).get(name, (None, None))
 
 
 def sidecar(path: str | os.PathLike) -> dict[str, Any]:
@@ -164,17 +172,16 @@ def sidecar(path: str | os.PathLike) -> dict[str, Any]:
     return found
 
 
-def scanner(path: str | os.PathLike) -> dict[str, Any]:
-    """The fields of `SCANNER` in a scan's sidecars: they hold for the rebuilt scan too."""
-    found = {name: sidecar_value(path, name)[0] for name in SCANNER}
-    return {name: value for name, value in found.items() if value is not None}
+def kept(path: str | os.PathLike) -> tuple[dict[str, Any], bool]:
+    """Fields of a scan's sidecars that hold for the rebuilt scan too, and whether `SkullStripped` is a guess.
 
-
-def skull_stripped(path: str | os.PathLike) -> bool | None:
-    """Whether a scan shows the brain alone, by its sidecars; raw scans do not. None where nothing says so."""
-    value, root = sidecar_value(path, "SkullStripped")[0], dataset_root(path)
+    Whether a scan shows the brain alone, derivatives have to say. Raw scans do not, where no sidecar says so.
+    """
+    fields = {name: value for name, (value, _) in _values(path, ["SkullStripped", *SCANNER]).items()}
+    root = dataset_root(path)
     raw = root is not None and description(root).get("DatasetType", "raw") == "raw"
-    return False if value is None and raw else value
+    guess = raw and "SkullStripped" not in fields
+    return {**({"SkullStripped": False} if guess else {}), **fields}, guess
 
 
 def description(root: Path) -> dict[str, Any]:

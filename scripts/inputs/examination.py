@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -154,13 +155,14 @@ def guided(scans: Sequence[Scan], others: Sequence[Scan], may_guide: Callable[[S
 
     `may_guide` says whether a scan shows a head, and is asked for the best ones alone.
     """
+    protocol = cache(Protocol.of)  # which reads files
     heads: dict[tuple[str, ...], list[Scan]] = {}
     for one in (*(stack for scan in scans for stack in scan.each), *others):
-        heads.setdefault(Protocol.of(one).head, []).append(one)
+        heads.setdefault(protocol(one).head, []).append(one)
     result = []
     for scan in scans:
         try:
-            found = roles(scan, heads[Protocol.of(scan.each[0]).head])
+            found = roles(scan, heads[protocol(scan.each[0]).head], protocol)
         except InputError as error:  # which is said again when it is rebuilt
             found = [Role(scan, "is left alone", str(error))]
         best = next((role for role in found if role.what == "guides" and may_guide(role.scan)), None)
@@ -174,21 +176,23 @@ def guided(scans: Sequence[Scan], others: Sequence[Scan], may_guide: Callable[[S
     return result
 
 
-def roles(scan: Scan, others: Sequence[Scan]) -> list[Role]:
+def roles(scan: Scan, others: Sequence[Scan], protocol: Callable[[Scan], Protocol] = Protocol.of) -> list[Role]:
     """The role of each other scan beside a thick one, guides first and the best of them at the head.
 
     A scan of the same patient and study, or of the same folder and person, that is of another contrast and sharp along
     the slices of the thick one guides it: best a 3-D one, then a stack of another direction, then a stack of the same
     direction whose slices are at most `THINNER` as far apart. Results, maps, masks and localizers are not among them.
     """
-    own, each = Protocol.of(scan.each[0]), [one.source for one in scan.each]
-    lies = _lies(scan.each[0])
-    found = [_role(own, lies, other) for other in others if other.source not in each]
+    own, each = protocol(scan.each[0]), [one.source for one in scan.each]
+    directions, edges = _lies(scan.each[0])
+    axis = slice_axis(edges)
+    slices = directions[:, axis], float(edges[axis])
+    found = [_role(own, *slices, other, protocol(other)) for other in others if other.source not in each]
     return sorted(found, key=lambda role: (role.what != "guides", role.rank))
 
 
-def _role(own: Protocol, lies: tuple[np.ndarray, np.ndarray], other: Scan) -> Role:
-    theirs = Protocol.of(other)
+def _role(own: Protocol, normal: np.ndarray, spacing: float, other: Scan, theirs: Protocol) -> Role:
+    """The role of a scan beside one of thick slices with this normal and spacing."""
     if theirs.head != own.head:
         return Role(other, "is left alone", "it is of another person, session or study")
     why = own.other_contrast(theirs)
@@ -196,7 +200,6 @@ def _role(own: Protocol, lies: tuple[np.ndarray, np.ndarray], other: Scan) -> Ro
         directions, edges = _lies(other)
     except Exception as error:  # noqa: BLE001  # a broken file guides nothing, and says so when it is rebuilt
         return Role(other, "is left alone", f"it cannot be read ({error})")
-    normal, spacing = lies[0][:, axis := slice_axis(lies[1])], lies[1][axis]
     thick = slice_axis(edges)
     turned = abs(float(normal @ directions[:, thick])) < PARALLEL
     if why is None and not (own.weighting and theirs.weighting):
@@ -232,7 +235,7 @@ def _lies(scan: Scan) -> tuple[np.ndarray, np.ndarray]:
 
 
 def grouped(scans: Sequence[Scan], named: Sequence[Scan], reference: str | None = None) -> list[Scan]:
-    """Scans of which those that belong together are one.
+    """Scans, of which those of one head and contrast are joined.
 
     Files and folders that hold one scan each, and were given by name, belong together. So do volumes of one folder
     whose names differ only in words such as `axial`, `acq-sag` or `run-...`, and DICOM series of one study that are
@@ -283,7 +286,7 @@ def _apart(one: Protocol, other: Protocol) -> str | None:
 
 
 def _matches(scan: Scan, pattern: str) -> bool:
-    names = [str(scan.source), scan.source.name] if isinstance(scan.source, Path) else [scan.name]
+    names = [scan.name] if scan.path is None else [str(scan.path), scan.path.name]
     return any(fnmatchcase(name, pattern) for name in names)
 
 

@@ -36,6 +36,11 @@ class Scan:
     truth: Path | None = None
 
     @property
+    def path(self) -> Path | None:
+        """Of its file; None for a DICOM series."""
+        return self.source if isinstance(self.source, Path) else None
+
+    @property
     def each(self) -> tuple[Scan, ...]:
         """Its stacks; itself where it is one."""
         return self.stacks or (self,)
@@ -43,7 +48,7 @@ class Scan:
     @property
     def is_dicom(self) -> bool:
         """Whether it, or each of its stacks, is a DICOM series."""
-        return all(isinstance(one.source, dicom.Series) for one in self.each)
+        return all(one.path is None for one in self.each)
 
 
 def datalist(scans: Sequence[Scan]) -> list[dict[str, Any]]:

@@ -89,7 +89,8 @@ def _fit(paths: Sequence[Path], root: Path, selection: Selection) -> list[Path]:
             shown = None if selection.asks_for(name) else _shows_no_head(path)
             if reason := shown + OVERRIDE.format(name) if shown else _unfit(path, selection.thin):
                 selection.skip(str(path), reason)
-                selection.beside += [_volume(path, path)] * reason.startswith(ALREADY_THIN)
+                if reason.startswith(ALREADY_THIN):
+                    selection.candidates.append(_volume(path, path))
             else:
                 fit.append(path)
     return fit
@@ -124,7 +125,7 @@ def _dicom(source: Path | Sequence[Path], output_dir: Path, selection: Selection
         if wanted and not one.skipped:
             found.append(scan)
         elif (one.thin or not one.skipped) and not selection.shuts_out(one.name):
-            selection.beside.append(scan)
+            selection.candidates.append(scan)
     return found
 
 
@@ -152,7 +153,7 @@ def _folder(root: Path, output_dir: Path, selection: Selection, longest_part: bo
                 if selection.takes(name):
                     wanted.append(path)
                 elif not selection.shuts_out(name):
-                    selection.beside.append(_volume(path, path))
+                    selection.candidates.append(_volume(path, path))
     found = [_volume(path, _result(output_dir, path.relative_to(root))) for path in _fit(wanted, root, selection)]
     return found + _dicom(root, output_dir, selection, longest_part)
 
@@ -175,7 +176,7 @@ def _dataset(root: Path, output_dir: Path, selection: Selection) -> list[Scan]:
             else:
                 wanted.append(path)
         elif not reason and not selection.shuts_out(name.as_posix()):
-            selection.beside.append(_volume(path, path))
+            selection.candidates.append(_volume(path, path))
     if elsewhere:
         logger.info(f"{len(elsewhere)} volumes such as {elsewhere[0]} are left out: {bids.ELSEWHERE}.")
     found: dict[Path, Scan] = {}
@@ -190,7 +191,7 @@ def _dataset(root: Path, output_dir: Path, selection: Selection) -> list[Scan]:
 
 def _identity(scan: Scan) -> str:
     """The name that a scan which was given twice has both times."""
-    return os.path.abspath(scan.source) if isinstance(scan.source, Path) else scan.name
+    return scan.name if scan.path is None else os.path.abspath(scan.path)
 
 
 def _shared(results: Sequence[Path]) -> list[Path]:
@@ -198,13 +199,13 @@ def _shared(results: Sequence[Path]) -> list[Path]:
 
 
 def _set_apart(scans: Sequence[Scan], roots: Sequence[Path], output_dir: Path) -> list[Scan]:
-    """Scans of which those whose results would be one have results of their own.
+    """Gives each scan a result path of its own.
 
     The results then keep the names of the scans' folders, below the folder that all have in common: those of
     `a/T2.nii` and `b/T2.nii` become `a/T2_sr` and `b/T2_sr`. Those of one folder keep the endings: `T2.nii_sr` and
     `T2.mgz_sr`. DICOM series and scans of datasets keep theirs. The volumes were found in `roots`.
     """
-    paths = [scan.source if isinstance(scan.source, Path) and scan.dataset is None else None for scan in scans]
+    paths = [scan.path if scan.dataset is None else None for scan in scans]
     results = [scan.result for scan in scans]
     if roots and _shared(results):
         common = os.path.commonpath([os.path.abspath(root) for root in roots])
@@ -289,7 +290,7 @@ def scans(
             raise InputError(f"{path} does not exist. Set the input to a scan, a folder, or a list of them.")
         elif ends_as(path, VOLUMES):
             path = header_file(path)
-            groups.append([_volume(path, _result(folder, Path(path.name)))] * selection.takes(path.name))
+            groups.append([_volume(path, _result(folder, Path(path.name)))] if selection.takes(path.name) else [])
             roots.append(path.parent)
         elif dicom.is_dicom(path):
             files.append(path)
@@ -314,7 +315,7 @@ def scans(
         result = grouped(result, named, None if reference is None else str(reference))
         _check_results(result)
     if str(guide).lower() in ("auto", "true"):
-        return guided(result, selection.beside, _may_guide)
+        return guided(result, selection.candidates, _may_guide)
     if guide is None:
         return result
     one = guide_named(guide, longest_part)
@@ -323,8 +324,8 @@ def scans(
 
 def _may_guide(scan: Scan) -> bool:
     """Whether a scan shows a head, which it need not where it was passed over."""
-    path = scan.source
-    return isinstance(path, dicom.Series) or (_shows_no_head(path) is None and _unfit(path, None) is None)
+    path = scan.path
+    return path is None or (_shows_no_head(path) is None and _unfit(path, None) is None)
 
 
 def guide_named(path: str | os.PathLike, longest_part: bool = False) -> Scan:

@@ -40,7 +40,7 @@ class Selection:
     """The scans that a user wants.
 
     It is asked for every scan, with `takes`, and remembers them all. `check` then says what matched nothing. `skipped`
-    has the name of each scan that is wanted but not rebuilt, and why. `beside` has those that may guide others: the
+    has the name of each scan that is wanted but not rebuilt, and why. `candidates` has those that may guide others: the
     sharp ones, and those that `include` leaves out.
 
     Args:
@@ -72,7 +72,7 @@ class Selection:
         self.present: set[str] = set()  # all participants and sessions
         self.taken = 0
         self.skipped: list[tuple[str, str]] = []
-        self.beside: list[Scan] = []
+        self.candidates: list[Scan] = []
 
     def takes(self, name: str, labels: Sequence[str] = ()) -> bool:
         """Whether a scan is wanted.

@@ -46,7 +46,7 @@ class LoadScand(MapTransform):
                 array, meta = reader.get_data(reader.read(result[key]))
                 affine = torch.from_numpy(meta.pop("affine"))
                 result[key] = MetaTensor(torch.from_numpy(array)[None], affine=affine, meta=meta)
-            name = str(result[key].meta.get("filename_or_obj", "the scan"))
+            name = grid.name_of(result[key], "the scan")
             result[key] = _without_nan(result[key], name)
             _check(result[key], name)
         return result
@@ -96,7 +96,7 @@ class UnitIntensityd(MapTransform):
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         result = dict(data)
         for key in self.key_iterator(result):
-            check_finite(result[key], str(getattr(result[key], "meta", {}).get("filename_or_obj", "the volume")))
+            check_finite(result[key], grid.name_of(result[key], "the volume"))
             scale = intensity_range(result[key])
             result[key] = (scale.to_unit(scale.tissue(result[key])) + 1) / 2
         return result
@@ -143,7 +143,7 @@ class SettleAcquisitiond(MapTransform):
         result = dict(data)
         for key in self.key_iterator(result):
             volume = result[key]
-            name = str(volume.meta.get("filename_or_obj", "the scan"))
+            name = grid.name_of(volume, "the scan")
             acquisition = self._settle(volume, name)
             if self.isotropic:
                 result[key] = _cubes(volume, acquisition)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from dataclasses import asdict, dataclass, fields, replace
@@ -12,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from ..errors import InputError
+from ..errors import InputError, is_number
 from ..files import sha256, whole_file
 from .calibration import Calibration
 
@@ -52,11 +51,11 @@ class Card:
         """Turns the lists of YAML and JSON into tuples of numbers."""
         for name in ("target_range", "pixel_range", "spacing_ratio"):
             value = getattr(self, name)
-            numbers = isinstance(value, list | tuple) and len(value) == 2 and all(map(_positive, value))
-            if not numbers or value[0] > value[1]:
+            numbers = isinstance(value, list | tuple) and len(value) == 2 and all(map(is_number, value))
+            if not numbers or not 0 < value[0] <= value[1]:
                 raise InputError(f"{name} is {value!r}: expected two positive numbers, the smaller first.")
             object.__setattr__(self, name, (float(value[0]), float(value[1])))
-        if not _positive(self.max_thickness):
+        if not (is_number(self.max_thickness) and self.max_thickness > 0):
             raise InputError(f"max_thickness is {self.max_thickness!r}: expected a positive number.")
         if type(self.n_max) is not int or not 0 < self.n_max <= MOST_STEPS:
             raise InputError(f"n_max is {self.n_max!r}: expected a whole number from 1 to {MOST_STEPS}.")
@@ -74,10 +73,6 @@ class Card:
             object.__setattr__(self, "error_map", Calibration(**self.error_map))
         if not isinstance(self.error_map, Calibration | None):
             raise InputError(f"error_map is {self.error_map!r}: expected a calibration, or null.")
-
-
-def _positive(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def card_path(path: str | os.PathLike) -> Path:

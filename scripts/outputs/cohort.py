@@ -25,7 +25,7 @@ from ..inputs.scan import Scan
 from ..rebuild.rebuilder import Rebuilder
 from . import bids
 from .processes import is_job, started_again
-from .record import beside
+from .record import file_of
 from .scan import Output, rebuild_scan
 from .summary import add_rows
 
@@ -154,7 +154,7 @@ def rebuild_scans(
         def done(scan: Scan, wait: bool) -> dict:
             row = rebuild_scan(scan, rebuilder, output, wait)
             if others and row["outcome"] == "complete already":
-                written = beside(scan.result, ".json").stat().st_mtime  # by one of the jobs meanwhile
+                written = file_of(scan.result, ".json").stat().st_mtime  # by one of the jobs meanwhile
                 row["outcome"] = "rebuilt" if written >= begin else row["outcome"]
             bar.update()
             return row

@@ -26,7 +26,7 @@ from ..stack.intensity import intensity_range
 from ..stack.tissue import head_mask
 from ..train.recipe import digest
 from .dicom import check_series_folder
-from .record import beside
+from .record import file_of
 from .results import read
 
 REGIONS = "_regions.csv"
@@ -68,7 +68,7 @@ def describe_error_map(rebuilt: Rebuilt, width: MetaTensor, maps: ErrorMaps) -> 
 
 def read_error_map(stem: Path, record: Mapping[str, Any]) -> MetaTensor | None:
     """The `(X, Y, Z)` error map of the result `stem` whose record this is; None where it has none that is unharmed."""
-    paths = (error_stem(stem), beside(error_stem(stem), ".nii.gz"))  # a DICOM series, or NIfTI
+    paths = (error_stem(stem), file_of(error_stem(stem), ".nii.gz"))  # a DICOM series, or NIfTI
     return next((read(path) for path in paths if path.name in record["Results"]), None)
 
 
@@ -76,7 +76,7 @@ def clear_error_map(stem: Path) -> None:
     """Removes the error map of an earlier result, with its table; a folder of other files stays."""
     series = error_stem(stem)
     for ending in (".nii.gz", ".json", REGIONS):
-        beside(series, ending).unlink(missing_ok=True)
+        file_of(series, ending).unlink(missing_ok=True)
     if series.is_dir():
         check_series_folder(series)
         shutil.rmtree(series)

@@ -29,7 +29,7 @@ from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
 from .cohort import failure
 from .error_maps import asked
-from .record import beside, complete
+from .record import complete, file_of
 from .scan import Output, check_scan
 
 logger = logging.getLogger("drift")
@@ -104,14 +104,14 @@ def _row(scan: Scan, rebuilder: Rebuilder, stopwatch: Stopwatch, output: Output)
         seconds = sum(map(stopwatch.seconds, slow))
     except Exception as error:  # noqa: BLE001  # a row that says so
         return row | {"what": "will fail", "why": str(input_error(error) or error)}
-    page = beside(scan.result, ".html").name
+    page = file_of(scan.result, ".html").name
     kept = "will write page" if output.report and done and page not in done["Results"] else "is complete"
     why = [f"{name}: {a.sources[key]}" for name, key in SOURCES.items()]
     if scan.guide is not None:
         why.append(f"guide: {scan.guide.name}" + f", for {scan.guide_reason}" * bool(scan.guide_reason))
     return row | {
         "what": kept if done else "will copy" if idle else "will rebuild" if len(stacks) == 1 else "will join",
-        "result": str(scan.result if output.as_dicom(scan) else beside(scan.result, ".nii.gz")),
+        "result": str(scan.result if output.as_dicom(scan) else file_of(scan.result, ".nii.gz")),
         "slices": plane_name(measured.affine, a.slice_axis),
         **{name: round(getattr(a, attribute), 4) for name, attribute in LENGTHS.items()},
         "steps": 0 if idle else rebuilder.inferer.step_count(a),

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from ..errors import InputError, printable
 from ..files import sha256, whole_file
-from ..inputs import bids, dicom
+from ..inputs import bids
 from ..inputs.scan import Scan
 from ..method.weights import read_card
 from ..pages.index import glance
@@ -60,7 +60,7 @@ GUIDE_PLACED = (
 RAW = "bids:raw:"  # begins the URI of a source within a BIDS dataset
 
 
-def beside(stem: Path, ending: str) -> Path:
+def file_of(stem: Path, ending: str) -> Path:
     """A file of the result `stem`, which is a path without its ending."""
     return stem.with_name(stem.name + ending)
 
@@ -86,18 +86,18 @@ def describe(
         what = "Not rebuilt: the scan is constant."
     if stacks:
         what = f"Made of {sum(stack.share > 0 for stack in stacks)} stacks. {what}"
-    guide = _guide(scan, rebuilt)
+    guide, (fields, skull) = _guide(scan, rebuilt), kept(scan)
     warnings = (*acquisition.warnings, *warnings, *(warning for stack in stacks for warning in stack.warnings))
     return {
         "Description": what,
         "Sources": [_source(scan, file) for file in (*scan.files, *(scan.guide.files if scan.guide and guide else ()))],
         "SliceThickness": target,
         "SpacingBetweenSlices": target,
-        **kept(scan.source),
+        **fields,
         "Facts": {
             **_facts(acquisition, measured.affine, (str(rebuilt.steps), rebuilt.steps_source)),
             **({"guide": (guide["Name"], GUIDE_PLACED.format(**guide))} if guide else {}),
-            **_skull(scan.source),
+            **skull,
         },
         **({"Guide": guide} if guide else {}),
         **({"Stacks": [stack.record for stack in stacks]} if stacks else {}),
@@ -116,14 +116,6 @@ def describe(
             "warnings": " | ".join(warnings),
         },
     }
-
-
-def _skull(source: Path | dicom.Series) -> dict[str, tuple[str, str]]:
-    """The fact that a derivative has to say whether the skull is there, and that no sidecar says it of the scan."""
-    known = kept(source).get("SkullStripped")
-    if known is None or bids.sidecar_value(source, "SkullStripped")[0] is not None:  # type: ignore[arg-type]  # a path
-        return {}
-    return {"skull": ("there (SkullStripped false)", "a guess for want of better: the dataset is raw")}
 
 
 def _guide(scan: Scan, rebuilt: Rebuilt) -> dict[str, Any]:
@@ -186,7 +178,7 @@ def complete(
         error_map: of `error_maps.asked`; an error map that is not asked for does not matter.
     """
     try:
-        record = json.loads(beside(stem, ".json").read_text(encoding="utf-8"))
+        record = json.loads(file_of(stem, ".json").read_text(encoding="utf-8"))
         same = all(record[name] == value for name, value in made.items())
         same &= all(record["ErrorMap"][name] == value for name, value in (error_map or {}).items())
         result, *others = record["Results"].items()
@@ -202,7 +194,7 @@ def complete(
 def other_source(scan: Scan) -> Path | None:
     """The scan that is still there whose result lies in the place of this one's; None where there is none."""
     try:
-        content = json.loads(beside(scan.result, ".json").read_text(encoding="utf-8"))
+        content = json.loads(file_of(scan.result, ".json").read_text(encoding="utf-8"))
         earlier = _path(content["Sources"][0], scan.result)
         other = earlier.is_file() and earlier.resolve() not in {file.resolve() for file in scan.files}
     except UNKNOWN:
@@ -272,12 +264,16 @@ def _step_ratio(measured: MetaTensor, result: MetaTensor) -> float | None:
     return None if math.isnan(number) else round(min(number, LARGEST_STEP_RATIO), 4)
 
 
-def kept(source: Path | dicom.Series) -> dict[str, Any]:
-    """Fields of a scan's sidecars that hold for the result too; none of broken ones: the user knew better."""
-    if isinstance(source, dicom.Series) or not source.exists():  # or an image in memory
-        return {}
+def kept(scan: Scan) -> tuple[dict[str, Any], dict[str, tuple[str, str]]]:
+    """Fields of a scan's sidecars that hold for the result too, and the fact of its skull where that is a guess.
+
+    There are none of broken sidecars: the user knew better.
+    """
+    if scan.path is None or not scan.path.exists():  # an image in memory
+        return {}, {}
     try:
-        stripped = bids.skull_stripped(source)
-        return {**({} if stripped is None else {"SkullStripped": stripped}), **bids.scanner(source)}
+        fields, guess = bids.kept(scan.path)
     except InputError:
-        return {}
+        return {}, {}
+    why = ("there (SkullStripped false)", "a guess for want of better: the dataset is raw")
+    return fields, {"skull": why} if guess else {}

@@ -41,7 +41,7 @@ from .error_maps import (
     write_regions,
 )
 from .lock import alone
-from .record import beside, check_place, complete, describe, kept, made_with, other_source, rounding, state, write_json
+from .record import check_place, complete, describe, file_of, kept, made_with, other_source, rounding, state, write_json
 from .stacks import StackFacts, make_together
 from .summary import read_rows
 
@@ -114,7 +114,7 @@ def _write(
 ) -> Path:
     """Writes the result, or another volume `what` of it; returns its path. It is made of the scan and `others`."""
     if not output.as_dicom(scan):
-        path = beside(stem, ".nii.gz")
+        path = file_of(stem, ".nii.gz")
         with whole_file(path) as partial:
             nib.save(results.nifti_image(volume, header, output.dtype), partial)
         return path
@@ -151,10 +151,10 @@ def _add_error_map(
     made = {**output.made_from(scan), "error map": maps.confidence}
     written = [_write(scan, stem, width, measured.meta.get("header", {}), output, made, what)]
     if scan.dataset is not None and not output.as_dicom(scan):  # BIDS wants one beside each derivative
-        written.append(beside(stem, ".json"))
-        write_json(written[-1], {"Description": facts["Description"], **kept(scan.source)})
+        written.append(file_of(stem, ".json"))
+        write_json(written[-1], {"Description": facts["Description"], **kept(scan)[0]})
     if maps.regions is not None:
-        written.append(beside(stem, REGIONS))
+        written.append(file_of(stem, REGIONS))
         write_regions(written[-1], rebuilt.volume, width, maps, error_map.thickness)
     if outside := error_map.calibration.outside(error_map.thickness):
         logger.warning(f"{scan.name}: {outside}.")
@@ -188,7 +188,7 @@ def _rebuild(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder, out
     """The rebuilt scan, and its record; the result and its error map are written."""
     stem, made = scan.result, output.made_from(scan)
     guides, warnings = _guides(scan, stacks, rebuilder)  # one that does not fit loses no old result
-    for path in (beside(stem, ".json"), beside(stem, ".html")):  # from here on the old result does not count
+    for path in (file_of(stem, ".json"), file_of(stem, ".html")):  # from here on the old result does not count
         path.unlink(missing_ok=True)
     clear_error_map(stem)
     each = [rebuilder(measured, guide) for measured, guide in zip(stacks, guides)]
@@ -218,7 +218,7 @@ def _rebuild(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder, out
 def _rebuild_or_complete(scan: Scan, rebuilder: Rebuilder, output: Output) -> dict:
     """Rebuilds a scan, or writes its missing page; its row."""
     start, stem, maps = time.perf_counter(), scan.result, rebuilder.error_maps
-    page = beside(stem, ".html")
+    page = file_of(stem, ".html")
     record = complete(stem, output.made_from(scan), output.anonymous, asked(maps))
     outcome = "rebuilt" if record is None else "page written"
     if record is not None and (page.name in record["Results"] or not output.report):
@@ -238,7 +238,7 @@ def _rebuild_or_complete(scan: Scan, rebuilder: Rebuilder, output: Output) -> di
         shown = (rebuilt.measured, rebuilt.volume, rebuilt.gap)
         write_page(page, *shown, record, output.anonymous, error, others, guide)  # type: ignore[arg-type]
         record |= {"Anonymous": output.anonymous, "Results": {**record["Results"], page.name: state(page)}}
-    write_json(beside(stem, ".json"), record)
+    write_json(file_of(stem, ".json"), record)
     return _row(scan, record, outcome)
 
 

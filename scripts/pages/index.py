@@ -118,10 +118,10 @@ def _record(path: Path) -> Mapping[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
         return {
             **{name: content["Overview"][name] for name in ("voxels", "slices", "plane", "before", "after")},
-            "made_with": (content.get("Version", ""), content.get("WeightsSHA256", "")),
+            "made_with": (content["Version"], content["WeightsSHA256"]),
             "guided": "Guide" in content,
-            "reconciled": content.get("Settings", {}).get("consistency") == "project",
-            "rebuilt": not content.get("Description", "").startswith("Not rebuilt"),
+            "reconciled": content["Settings"]["consistency"] == "project",
+            "rebuilt": not content["Description"].startswith("Not rebuilt"),
         }
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}

@@ -106,7 +106,7 @@ def write_page(
         anonymous: leave out the names of the scan's files, its date and its series.
         error: `(X, Y, Z)`, the result's error map.
         others: `(X, Y, Z)`, further stacks that the result was made of, as they were measured.
-        guide: `(X, Y, Z)` on the fine grid, see `guide.beside`.
+        guide: `(X, Y, Z)` on the fine grid, see `guide.on_grid`.
     """
     acquisition = Acquisition.of(measured)
     marks = [odd["Place"] for stack in record.get("Stacks", ()) for odd in stack.get("Disputes", ())]

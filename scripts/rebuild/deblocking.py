@@ -41,13 +41,13 @@ def deblock(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Tenso
         acquisition: of the slices.
 
     Returns:
-        `(X, Y, Z)` on the fine grid, of a lower step ratio (`trace.step_ratio`), or the result itself; that of a
-        constant scan is.
+        `(X, Y, Z)` on the fine grid, of a lower step ratio (`trace.step_ratio`), or the result itself where
+        that lowers no step ratio or the scan is constant.
     """
     if measured.max() == measured.min():
         return result
     measured = measured.to(result)
-    # that of the slices: the spline's undershoot beside a masked head would pass for its floor
+    # The slices give the head: the spline's undershoot beside a mask would pass for its floor
     head = interpolate(head_mask(measured).to(result), acquisition, "nearest") > 0.5
     strength = edge_strength(interpolate(above_floor(measured), acquisition, "cubic"), head)
     flat = 1 / (1 + (strength / FLATTEST) ** ROLL_OFF)

@@ -12,7 +12,7 @@ from ..stack.acquisition import Acquisition
 from ..stack.grid import voxel_spacing
 from ..stack.tissue import depth
 from .gain import coarse, smoothing
-from .registration import placed
+from .registration import WHOLE, placed
 from .stacks import Dispute, Part, Stack
 
 ODD, AMISS, CLUSTER = 5.0, 0.5, 100.0  # standard deviations, mm, mm^3; see `disputes`
@@ -34,7 +34,7 @@ def disputes(stacks: Sequence[Stack], parts: Sequence[Part]) -> list[tuple[Dispu
     every, affine = tuple(slice(None, None, one) for one in step), np.asarray(first.affine) @ np.diag([*step, 1])
     views, depths = [], []
     for stack, part in zip(stacks, parts):
-        inside = (stacks[0].head & (part.seen > 0.99)).numpy()
+        inside = (stacks[0].head & (part.seen > WHOLE)).numpy()
         view = placed(stack.rebuilt, first, part.motion, order=1)[0] * part.gain
         views.append(np.where(inside, coarse(view, inside, scale, edges), np.nan)[every])
         depths.append(depth(inside, edges)[every])

@@ -54,7 +54,7 @@ class ErrorMaps:
             raise InputError(f"regions {self.regions} is not there: expected a label map. Set --regions.")
 
 
-def seen(
+def network_inputs(
     measured: Tensor, result: Tensor, spread: Tensor | None, acquisition: Acquisition, scale: IntensityRange
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What the error network sees of a volume: the arguments of `ErrorPatternNetwork.forward`.
@@ -88,7 +88,7 @@ def expected_error(
     """The error network's numbers: mean absolute errors, up to a factor for each scan.
 
     Args:
-        measured, result, spread, acquisition: as in `seen`.
+        measured, result, spread, acquisition: as in `network_inputs`.
         network: with an error network, on the device.
         device: of the network.
         bfloat16: convolutions in bfloat16, which changes the numbers by 1 %.
@@ -101,7 +101,7 @@ def expected_error(
     if pattern is None:
         raise ValueError("the network has no error network: load weights that hold one.")
     scale = intensity_range(measured)
-    planes, rows, lengths = seen(measured, result, spread, acquisition, scale)
+    planes, rows, lengths = network_inputs(measured, result, spread, acquisition, scale)
     box = signal_box(planes[:, 0])
     if not planes[:, 0][box].numel():
         box = (slice(None),) * 3  # nothing but air: all of it

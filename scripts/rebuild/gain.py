@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..stack.grid import voxel_spacing
 from ..stack.tissue import depth
+from .registration import WHOLE
 
 DEGREE = 3  # of the polynomial that a gain is: a coil's shading varies over the head, not within it
 SMOOTH, COARSE = 0.6, 5.0  # of the slice spacing, and least slice spacing in mm; what is left both stacks measured
@@ -38,7 +39,7 @@ def relation(first: MetaTensor, head: Tensor, other: Tensor, seen: Tensor, scale
         0 to 1; 0 where the volumes share too little.
     """
     edges = voxel_spacing(first.affine)
-    both = (head & (seen > 0.99)).numpy()
+    both = (head & (seen > WHOLE)).numpy()
     every = tuple(slice(None, None, max(1, int(width))) for width in smoothing(scale, edges))
     inside = depth(both, edges)[every] > scale
     a, b = (coarse(volume, both, scale, edges)[every][inside] for volume in (first.as_tensor(), other))
@@ -78,7 +79,7 @@ def gain_field(first: MetaTensor, head: Tensor, other: Tensor, seen: Tensor, sca
         `(X, Y, Z)`, positive.
     """
     edges = voxel_spacing(first.affine)
-    both = (head & (seen > 0.99)).numpy()
+    both = (head & (seen > WHOLE)).numpy()
     places = np.ix_(*(np.linspace(-1, 1, count) for count in first.shape))
     terms = [term for degree in range(DEGREE + 1) for term in combinations_with_replacement(places, degree)]
     every = tuple(slice(None, None, max(1, round(scale / edge))) for edge in edges)

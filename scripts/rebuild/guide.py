@@ -44,7 +44,7 @@ class Guide:
         """A guide on the fine grid of a scan.
 
         Args:
-            fine: `(X', Y', Z')`, see `beside`.
+            fine: `(X', Y', Z')`, see `on_grid`.
             acquisition: of the scan.
             spacing: `(3,)`, edges of the voxels of the scan, in mm.
         """
@@ -59,7 +59,7 @@ class Placed:
     """A guide beside the scan that it guides.
 
     Attributes:
-        volume: `(1, X', Y', Z')`, of `beside`.
+        volume: `(1, X', Y', Z')`, of `on_grid`.
         motion: `(4, 4)`, from the world of the scan to that of the guide, in mm.
         likeness: of `registration.likeness`.
         degrees, millimetres: how far the head turned between the two, and how far its middle moved.
@@ -84,7 +84,7 @@ def place(guide: MetaTensor, measured: MetaTensor, stack: MetaTensor | None = No
 
     Args:
         guide: `(1, X, Y, Z)`, sharp or rebuilt, with its affine.
-        measured: see `beside`.
+        measured: see `on_grid`.
         stack: `(1, X, Y, Z)`, the slices that a rebuilt guide was made of.
     """
     a = Acquisition.of(measured)
@@ -95,10 +95,9 @@ def place(guide: MetaTensor, measured: MetaTensor, stack: MetaTensor | None = No
     stacks = [volume[0] for volume in (measured, stack) if volume is not None]
     apart = resolution(fine, stacks)  # type: ignore[arg-type]  # torch: Tensor
     motion, alike = registered(fine, moving, head_mask(spline), apart)
-    source = guide if stack is None else stack
-    name = str(source.meta.get("filename_or_obj", "the guide"))
+    name = grid.name_of(guide if stack is None else stack, "the guide")
     moved = angle_and_shift(motion, grid.centre(affine, fine.shape))
-    return Placed(beside(guide, measured, motion), motion, alike, *moved, name)
+    return Placed(on_grid(guide, measured, motion), motion, alike, *moved, name)
 
 
 def fine_affine_of(measured: MetaTensor) -> np.ndarray:
@@ -109,7 +108,7 @@ def fine_affine_of(measured: MetaTensor) -> np.ndarray:
     )
 
 
-def beside(guide: MetaTensor, measured: MetaTensor, motion: np.ndarray) -> MetaTensor:
+def on_grid(guide: MetaTensor, measured: MetaTensor, motion: np.ndarray) -> MetaTensor:
     """A guide on the fine grid of a scan, interpolated once by a cubic spline.
 
     A guide of finer voxels is smoothed first, as the voxels of the grid average over it.

@@ -24,7 +24,7 @@ from ..stack.interpolation import interpolate
 from .deblocking import deblock
 from .families import weigh_families
 from .stack_inferer import Slices, StackInferer
-from .windows import BLOCK, PIXELS_PER_CALL, air_beside, in_calls, in_parts, signal_box
+from .windows import BLOCK, PIXELS_PER_CALL, air_margin, in_calls, in_parts, signal_box
 
 FLIPS = ((), (2,), (3,), (2, 3))  # of planes (B, 1, H, W)
 
@@ -81,10 +81,8 @@ class PlaneInferer(StackInferer):
         """The planes of each family on the fine grid; here the slices by nearest neighbour.
 
         Args:
-            slices: all that were measured.
             box: around the head, on the fine grid.
             others: the in-plane axis of each family.
-            network: see `fine`.
 
         Returns:
             Planes of the box, `(P, 1, H, W)` in [-1, 1], the slice axis third, on the network's device.
@@ -117,7 +115,7 @@ class PlaneInferer(StackInferer):
     def by_windows(self, planes: Tensor, sharpen: Callable[[Tensor], Tensor]) -> Tensor:
         """Planes through overlapping windows, which Gaussian weights blend.
 
-        Planes without air are given some beside them (`windows.air_beside`). A window is the mean over its mirror
+        Planes without air are given some beside them (`windows.air_margin`). A window is the mean over its mirror
         images, if `flips`.
 
         Args:
@@ -127,7 +125,7 @@ class PlaneInferer(StackInferer):
         Returns:
             `(P, 1, H, W)`.
         """
-        margin = air_beside(planes)
+        margin = air_margin(planes)
         wide = pad_ends(planes, (margin, margin), value=-1.0)
         roi = [min(self.roi_size, -(-n // BLOCK) * BLOCK) for n in wide.shape[2:]]
         count = self.sw_batch_size or max(1, PIXELS_PER_CALL // math.prod(roi))
@@ -153,6 +151,11 @@ def longer_first(shape: tuple[int, ...], slice_axis: int) -> list[int]:
 def mean(views: Sequence[Tensor]) -> Tensor:
     """Mean over images of one shape; an only one is not copied."""
     return torch.stack(list(views)).mean(0) if len(views) > 1 else views[0]
+
+
+def _on_slices(network: Drift, lengths: Tensor, rows: Tensor, image: Tensor, *guide: Tensor) -> Tensor:
+    """Stage 1 alone, `Drift.forward` without times; the planes, which calls share out, come last."""
+    return network(image, lengths, None, rows, *guide)
 
 
 class DriftInferer(PlaneInferer):
@@ -224,11 +227,7 @@ class DriftInferer(PlaneInferer):
             planes, views = [slices.planes(volume, other) for volume in volumes], []
             pixels = rows.shape[1] * planes[0].shape[3]
             for f in self.mirrors:
-                places = mirrored if 2 in f else rows
-
-                def sharpen(image: Tensor, *guide: Tensor, lengths: Tensor = lengths, rows: Tensor = places) -> Tensor:
-                    return network(image, lengths, None, rows, *guide)
-
+                sharpen = partial(_on_slices, network, lengths, mirrored if 2 in f else rows)
                 with torch.autocast(device.type, torch.bfloat16, enabled=self.bfloat16):
                     sharp = in_calls(sharpen, pixels, *(p.flip(f) for p in planes))
                 views.append(sharp.flip(f))

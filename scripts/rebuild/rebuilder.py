@@ -12,6 +12,7 @@ from torch import nn
 
 from ..errors import InputError
 from ..stack.acquisition import Acquisition
+from ..stack.grid import name_of
 from .error_map import ErrorMaps, error_map
 from .guide import Placed, place
 from .rebuilt import Rebuilt
@@ -69,16 +70,16 @@ class Rebuilder:
             measured: `(1, X, Y, Z)`, the scan, of `measure`.
         """
         self.check_guides()
-        placed = self.beside(replace(self, preprocessing=self.guide_preprocessing).measure(source), measured)
+        placed = self.place(replace(self, preprocessing=self.guide_preprocessing).measure(source), measured)
         if not placed.fits:
             raise InputError(
-                f"{placed.name} does not fit {measured.meta.get('filename_or_obj', 'the scan')}: their likeness is "
+                f"{placed.name} does not fit {name_of(measured, 'the scan')}: their likeness is "
                 f"{placed.likeness:.2f}, and from {ALIKE} on they show one head. The guide may be of another person or "
                 "region, or damaged. Leave it out, or give another one."
             )
         return placed
 
-    def beside(self, other: MetaTensor, measured: MetaTensor) -> Placed:
+    def place(self, other: MetaTensor, measured: MetaTensor) -> Placed:
         """A guide beside the scan that it guides, whether it fits or not; both of `measure`.
 
         Thick slices of the guide are rebuilt first.
@@ -91,8 +92,8 @@ class Rebuilder:
 
     def __call__(self, measured: MetaTensor, guide: Placed | None = None) -> Rebuilt:
         """One stack of slices, of `measure`, rebuilt, with or without a guide of `guide`."""
-        beside = None if guide is None else guide.volume
-        rebuilt = self.inferer.rebuilt(measured[None].to(self.device), self.network, beside)  # type: ignore[arg-type]
+        shown = None if guide is None else guide.volume
+        rebuilt = self.inferer.rebuilt(measured[None].to(self.device), self.network, shown)  # type: ignore[arg-type]
         rebuilt = replace(rebuilt, guide=guide)
         maps = self.error_maps
         if not maps.wanted or maps.calibration is None:

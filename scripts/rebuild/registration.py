@@ -7,7 +7,7 @@ same point lies in the moving volume's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,25 +26,10 @@ EDGE = 1.0  # mm; voxels of the grid that volumes are registered on, unless thei
 BINS = 32  # of the joint histogram
 CUBE = 2.0  # mm; of the grid that `likeness` looks at
 WINDOW, ASIDE, FINE, DEEP = 4.0, 4.0, 2.0, 5.0  # mm; see `likeness`
+WHOLE = 0.99  # of what `placed` saw: from here on a voxel lies within the field of view as a whole
 ALIKE = 0.11  # see `likeness`; docs/benchmarks.md has what pairs of one head and of two reach
-
-
-class Search(NamedTuple):
-    """How a motion is searched for.
-
-    Attributes:
-        coarser: how many times larger the grid's cubes are than the finest.
-        levels: times coarser than these -> smoothing in mm, share of the voxels.
-        step: the first, in mm.
-    """
-
-    coarser: int
-    levels: dict[int, tuple[float, float]]
-    step: float
-
-
-FROM_AFAR = Search(2, {4: (6.0, 1.0), 2: (2.5, 1.0), 1: (0.0, 0.25)}, 2.0)
-NEARBY = Search(1, {1: (0.0, 0.05)}, 0.2)
+# levels of a search: how many times coarser than its grid -> smoothing in mm, share of the voxels
+FROM_AFAR, NEARBY = {4: (6.0, 1.0), 2: (2.5, 1.0), 1: (0.0, 0.25)}, {1: (0.0, 0.05)}
 
 
 def register(fixed: MetaTensor, moving: MetaTensor, head: Tensor, start: np.ndarray | None = None) -> np.ndarray:
@@ -64,9 +49,9 @@ def register(fixed: MetaTensor, moving: MetaTensor, head: Tensor, start: np.ndar
         `(4, 4)`. A motion that does not fit comes back as well: `likeness` says so.
     """
     sitk = simple_itk()
-    search = FROM_AFAR if start is None else NEARBY
+    levels, coarser, step = (FROM_AFAR, 2, 2.0) if start is None else (NEARBY, 1, 0.2)  # step: the first, in mm
     # cubes that are much smaller than a volume's voxels show no more of it
-    edge = search.coarser * max(EDGE, 0.75 * float(voxel_spacing(fixed.affine).min()))
+    edge = coarser * max(EDGE, 0.75 * float(voxel_spacing(fixed.affine).min()))
     images = [_image(_on_cubes(volume, edge)) for volume in (fixed, moving)]
     mask = ndimage.binary_dilation(head.numpy(), iterations=2)
     inside = sitk.Resample(_image(MetaTensor(torch.from_numpy(mask.astype(np.uint8)), affine=fixed.affine)), images[0])
@@ -81,15 +66,15 @@ def register(fixed: MetaTensor, moving: MetaTensor, head: Tensor, start: np.ndar
     method.SetMetricAsMattesMutualInformation(BINS)
     method.SetMetricFixedMask(inside)
     method.SetMetricSamplingStrategy(method.RANDOM)
-    smoothing, shares = zip(*search.levels.values())
+    smoothing, shares = zip(*levels.values())
     method.SetMetricSamplingPercentagePerLevel(shares, seed=1)  # the same volumes give the same motion
     method.MetricUseMovingImageGradientFilterOff()  # gradients of the samples, not of whole volumes
     method.SetInterpolator(sitk.sitkLinear)
-    method.SetShrinkFactorsPerLevel(list(search.levels))
+    method.SetShrinkFactorsPerLevel(list(levels))
     method.SetSmoothingSigmasPerLevel(smoothing)
     method.SetOptimizerScalesFromPhysicalShift()
     method.SetOptimizerAsRegularStepGradientDescent(
-        learningRate=search.step, minStep=1e-3, numberOfIterations=100, relaxationFactor=0.6
+        learningRate=step, minStep=1e-3, numberOfIterations=100, relaxationFactor=0.6
     )
     method.SetInitialTransform(motion, inPlace=True)
     try:
@@ -141,7 +126,7 @@ def likeness(fixed: MetaTensor, moving: MetaTensor, motion: np.ndarray, resoluti
     head = head_mask(here.as_tensor().clamp(min=0)).numpy()
     if not (there.min() < there.max()):
         return 0.0
-    both = head & head_mask(there.clamp(min=0)).numpy() & (seen.numpy() > 0.99)
+    both = head & head_mask(there.clamp(min=0)).numpy() & (seen.numpy() > WHOLE)
     if both.sum() < 0.1 * head.sum():
         return 0.0
     box = ndimage.find_objects(both.astype(int))[0]

@@ -110,10 +110,8 @@ class StackInferer(Inferer, ABC):
         """Rebuilds one stack.
 
         Args:
-            inputs: `(1, 1, X, Y, Z)`, the measured slices in their own units, with their affine and their acquisition
-                (`Acquisition.attach`) in the meta data.
-            network: on the device of the inputs.
-            guide: `(1, X', Y', Z')`, another contrast on the fine grid (`guide.beside`). A method without use for one
+            inputs: `(1, 1, X, Y, Z)` with their acquisition (`Acquisition.attach`).
+            guide: `(1, X', Y', Z')`, another contrast on the fine grid (`guide.on_grid`). A method without use for one
                 leaves it alone.
 
         Returns:
@@ -145,10 +143,10 @@ class StackInferer(Inferer, ABC):
                 rebuilt = interpolate(measured, acquisition, "nearest")
             else:
                 spacing = grid.voxel_spacing(affine)[list(turn.axes)]
-                beside = None
+                turned = None
                 if guide is not None:
-                    beside = Guide.of(turn.into(guide.as_tensor()[0].cpu().float()), acquisition, spacing)
-                rebuilt, spread = self._rebuild(measured, acquisition, spacing, network, inputs.device, beside)
+                    turned = Guide.of(turn.into(guide.as_tensor()[0].cpu().float()), acquisition, spacing)
+                rebuilt, spread = self._rebuild(measured, acquisition, spacing, network, inputs.device, turned)
             result = turn.back(rebuilt)
             spread = None if spread is None else turn.back(spread)
             affine = fine_affine_of(stack)
@@ -179,6 +177,6 @@ class StackInferer(Inferer, ABC):
             result = result.where(interpolate(masked.float(), acquisition, "nearest") < 0.5, 0)
         if missing:
             gone = torch.zeros_like(measured).index_fill(acquisition.slice_axis, torch.tensor(list(missing)), 1)
-            seen = interpolate(gone, acquisition, "nearest") < 0.5
-            result = result.where(seen, interpolate(measured, acquisition, "nearest"))
+            there = interpolate(gone, acquisition, "nearest") < 0.5
+            result = result.where(there, interpolate(measured, acquisition, "nearest"))
         return result, None if spread is None else spread * (scale.high - scale.low) / 2

@@ -27,7 +27,7 @@ from ..stack.tissue import head_mask, ramp
 from .consistency import difference, noise_sd, reconcile, relative_noise, relative_rmse
 from .disputes import disputes
 from .gain import gain_field, relation
-from .registration import ALIKE, likeness, placed, register, resolution
+from .registration import ALIKE, WHOLE, likeness, placed, register, resolution
 from .stacks import Part, Stack
 
 FLOOR = 0.02  # of the power of detail; what noise and networks leave wrong of what is measured
@@ -100,7 +100,7 @@ def matched(reference: Stack, stack: Stack) -> Part:
     scale = max(Acquisition.of(one.measured).slice_spacing for one in (reference, stack))
     if stack is reference:
         ones = torch.ones(first.shape)
-        return Part(np.eye(4), 1.0, 1.0, ones, _seen(stack, ones, scale, np.eye(4), first), 1.0)
+        return Part(np.eye(4), 1.0, 1.0, ones, _weight(stack, ones, scale, np.eye(4), first), 1.0)
     motion = register(first, stack.rebuilt, reference.head)
     alike = likeness(first, stack.rebuilt, motion, resolution(first, [reference.measured, stack.measured]))
     if alike < ALIKE:
@@ -112,7 +112,7 @@ def matched(reference: Stack, stack: Stack) -> Part:
     values, seen = placed(stack.rebuilt, first, motion, order=1)
     field = gain_field(first, reference.head, values, seen, scale)
     close = relation(first, reference.head, values * field, seen, scale)
-    return Part(motion, alike, close, field, _seen(stack, seen, scale, motion, first))
+    return Part(motion, alike, close, field, _weight(stack, seen, scale, motion, first))
 
 
 def unmeasured(frequency: Tensor, acquisition: Acquisition) -> Tensor:
@@ -222,16 +222,16 @@ def _acquirable(volume: Tensor, stack: Stack, part: Part, first: MetaTensor) -> 
     return seen * (values / gain) + (1 - seen) * grid.as_tensor()
 
 
-def _seen(stack: Stack, seen: Tensor, scale: float, motion: np.ndarray, first: MetaTensor) -> Tensor:
+def _weight(stack: Stack, seen: Tensor, scale: float, motion: np.ndarray, first: MetaTensor) -> Tensor:
     """How much a stack counts, on the grid of `first`: next to nothing in the place of its missing slices.
 
     The border of its field of view is a ramp of a slice spacing.
     """
-    soft = ramp(seen > 0.99, voxel_spacing(first.affine), scale)
+    soft = ramp(seen > WHOLE, voxel_spacing(first.affine), scale)
     if not stack.missing:
         return soft
     known = placed(MetaTensor(stack.known, affine=stack.rebuilt.affine), first, motion, order=1)[0]
-    return torch.maximum(soft * known, LITTLE * (seen > 0.99))
+    return torch.maximum(soft * known, LITTLE * (seen > WHOLE))
 
 
 def _moved_slices(gap: Tensor, stack: Stack) -> tuple[int, ...]:

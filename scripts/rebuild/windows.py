@@ -41,12 +41,13 @@ def signal_box(volume: Tensor) -> tuple[slice, ...]:
     return tuple(slice(edge * a, min(edge * b, n)) for edge, a, b, n in zip(edges, first, last, volume.shape))
 
 
-def air_beside(planes: Tensor) -> int:
+def air_margin(planes: Tensor) -> int:
     """How many pixels of air planes are given at either end of their in-plane axis: none if they have some already.
 
     Networks with group norms, such as the paper's, are trained on heads in air. In crops without air their errors
-    grow, and a margin of air takes that back. Above and below the slices it would be a false edge. The planes,
-    `(P, 1, H, W)` in [-1, 1], are all those of a volume.
+    grow, and a margin of air takes that back. Above and below the slices it would be a false edge.
+
+    `planes`, `(P, 1, H, W)` in [-1, 1], are all planes of one volume.
     """
     return MARGIN if (planes < AIR).float().mean() < LEAST_AIR else 0
 

@@ -111,10 +111,14 @@ class Acquisition:
 
     @property
     def nearest_slices(self) -> np.ndarray:
-        """For each fine slice, the thick slice that contains its centre, `(fine_count,)` integers (Eq. S3)."""
-        return grid.nearest_index(
-            self.fine_count, self.target_spacing, self.slice_count, self.slice_spacing, self.shift
-        )
+        """For each fine slice, the thick slice that contains its centre, `(fine_count,)` integers (Eq. S3).
+
+        A centre on the border of two slices goes to the one nearer the middle of the stack, so that flipping commutes.
+        """
+        middle = (self.slice_count - 1) / 2
+        offset = self.fine_rows - middle
+        rows = middle + np.sign(offset) * np.maximum(np.abs(offset) - 1e-6, 0)
+        return np.clip(np.floor(rows + 0.5), 0, self.slice_count - 1).astype(int)
 
     def dim(self, image: Any) -> int:
         """The slice axis among the dimensions of an image, whose last three are X, Y and Z."""

@@ -41,7 +41,7 @@ class Turn(NamedTuple):
 
     Attributes:
         axes: the array axes that become X, Y and Z.
-        flipped: those of X, Y and Z that are then flipped.
+        flipped: the axes among X, Y and Z that are then flipped.
     """
 
     axes: tuple[int, ...]
@@ -85,35 +85,8 @@ def thick_count(fine_count: int, fine_spacing: float, slice_spacing: float) -> i
 
 
 def centred_positions(count: int, spacing: float, other_count: int, other_spacing: float) -> np.ndarray:
-    """Where the slices of one grid lie, in index units of another grid with the same centre.
-
-    Args:
-        count: slices of this grid.
-        spacing: of this grid, in mm.
-        other_count: slices of the other grid.
-        other_spacing: of the other grid, in mm.
-
-    Returns:
-        `(count,)` positions, 0 at the centre of the other grid's first slice.
-    """
+    """Where the slices of one grid lie, `(count,)`, in slices from the first centre of another grid; spacings in mm."""
     return (np.arange(count) - (count - 1) / 2) * (spacing / other_spacing) + (other_count - 1) / 2
-
-
-def nearest_index(
-    fine_count: int, target_spacing: float, thick_count: int, slice_spacing: float, shift: float = 0.0
-) -> np.ndarray:
-    """For each fine slice, the thick slice that contains its centre (Eq. S3).
-
-    A centre on the border of two slices goes to the one nearer the middle of the stack, so that flipping commutes.
-
-    Spacings, and the shift of the thick slices from their centred place, are in mm. Returns `(fine_count,)` integers in
-    `[0, thick_count)`.
-    """
-    position = centred_positions(fine_count, target_spacing, thick_count, slice_spacing) - shift / slice_spacing
-    middle = (thick_count - 1) / 2
-    offset = position - middle
-    position = middle + np.sign(offset) * np.maximum(np.abs(offset) - 1e-6, 0)
-    return np.clip(np.floor(position + 0.5), 0, thick_count - 1).astype(int)
 
 
 def respaced_affine(affine: np.ndarray, axis: int, count: int, new_count: int, new_spacing: float) -> np.ndarray:
@@ -129,6 +102,11 @@ def respaced_affine(affine: np.ndarray, axis: int, count: int, new_count: int, n
 def meta_without_affine(volume: Any) -> dict[str, Any]:
     """The meta data of a `MetaTensor` for a volume on another grid."""
     return {name: value for name, value in volume.meta.items() if name != "affine"}
+
+
+def name_of(volume: Any, default: str) -> str:
+    """The name of a volume's file, as the reader or a host wrote it into the meta data."""
+    return str(getattr(volume, "meta", {}).get("filename_or_obj", default))
 
 
 def check_pair(prediction: Tensor, truth: Tensor) -> None:

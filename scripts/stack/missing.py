@@ -30,8 +30,8 @@ def missing_slices(volume: Tensor, axis: int) -> dict[int, str]:
         axis: of the slices.
 
     Returns:
-        Index of a slice -> what it is. A stack of which more than a quarter is odd is odd in another way: nothing is
-        missing there.
+        Index of a slice -> what it is. Empty if more than a quarter of the slices are odd: the stack then differs as a
+        whole.
     """
     low, _, ceiling = scale = intensity_range(volume)
     slices = (scale.tissue(volume) - low).movedim(axis, 0).flatten(1).float()
@@ -44,15 +44,15 @@ def missing_slices(volume: Tensor, axis: int) -> dict[int, str]:
         _, run = max(faults, key=lambda one: one[0])
         found |= run
         kept = [index for index in kept if index not in run]
-    for end, beside in ((kept[0], kept[1]), (kept[-1], kept[-2])):
+    for end, neighbour in ((kept[0], kept[1]), (kept[-1], kept[-2])):
         one = volume.select(axis, end)
-        if areas[beside] > MOST * largest and one.min() == one.max() and slices[end].max() <= hole:
+        if areas[neighbour] > MOST * largest and one.min() == one.max() and slices[end].max() <= hole:
             found[end] = "blank"
     return dict(sorted(found.items())) if len(found) <= len(slices) / 4 else {}
 
 
 def _faults(slices: Tensor, kept: list[int], hole: float, least: float) -> list[tuple[float, dict[int, str]]]:
-    """Runs of slices that are all odd between the two beside them, each with how odd; those of the shortest length."""
+    """The shortest runs of slices unlike the slices before and after the run, each with how much."""
     for length in range(1, LONGEST + 1):
         found = []
         for start in range(1, len(kept) - length):

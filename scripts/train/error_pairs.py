@@ -15,7 +15,7 @@ from monai.utils import convert_to_tensor
 from torch import Tensor
 
 from ..method.networks import Drift
-from ..rebuild.error_map import seen
+from ..rebuild.error_map import network_inputs
 from ..rebuild.inferer import DriftInferer
 from ..stack.acquisition import Acquisition
 from ..stack.intensity import intensity_range
@@ -89,7 +89,7 @@ class ErrorBatch(PrepareBatch):
         result = rebuilt.volume.as_tensor()
         thick, truth = (convert_to_tensor(batchdata[key][0, 0], track_meta=False) for key in ("image", "label"))
         scale = intensity_range(thick)
-        planes, rows, lengths = seen(thick, result, rebuilt.spread, acquisition, scale)
+        planes, rows, lengths = network_inputs(thick, result, rebuilt.spread, acquisition, scale)
         error = (scale.to_unit(truth) - scale.to_unit(result)).abs()
         label = error.movedim((acquisition.slice_axis, 2), (1, 2))[:, None]
         return planes.to(device), label.to(device), (rows.to(device), lengths.to(device)), {}

@@ -14,7 +14,7 @@ from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from scipy.ndimage import affine_transform, gaussian_filter
 
-from scripts.rebuild.guide import beside, fine_affine_of
+from scripts.rebuild.guide import fine_affine_of, on_grid
 from scripts.rebuild.registration import likeness, resolution
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import above_floor
@@ -88,7 +88,7 @@ def test_a_guide_in_its_place_makes_the_volume_that_python_makes(tmp_path, progr
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     scan, guide = (preprocessing({"image": str(scans / f"{one}.nii.gz")})["image"] for one in ("scan", name))
-    volume = beside(guide, scan, np.eye(4))
+    volume = on_grid(guide, scan, np.eye(4))
     expected, alone = (inferer(scan[None].cpu(), network.cpu().eval(), *given)[0, 0] for given in ((volume,), ()))
     image = nib.Nifti1Image(expected.numpy(), fine_affine_of(scan))
     assert_same(nib.load(out), image, scan.numpy())

@@ -137,7 +137,8 @@ def test_five_hundred_scans_of_noise_stay_below_15_mb(tmp_path):
     Acquisition.stack(2, 40, spacing=5.0, thickness=5.0, target=1.0).attach(volume)
     fine = MetaTensor(torch.from_numpy(texture((200, 200, 200))), affine=np.eye(4))
     (tmp_path / "a_sr.nii.gz").touch()
-    (tmp_path / "a_sr.json").write_text(json.dumps({"Overview": glance(volume, fine)}))
+    made = {"Version": "1.2.3", "WeightsSHA256": 64 * "0", "Settings": {"consistency": "project"}, "Description": ""}
+    (tmp_path / "a_sr.json").write_text(json.dumps({**made, "Overview": glance(volume, fine)}))
     warnings = " | ".join(["a warning that is as long as such warnings of an acquisition are in practice, or so"] * 3)
     write_index(tmp_path, [row(k, result="a_sr.nii.gz", warnings=warnings) for k in range(500)])
     assert 1e6 < (tmp_path / "index.html").stat().st_size < 15e6

@@ -10,7 +10,7 @@ from monai.data import MetaTensor
 from scripts.method.calibration import LEVELS, Calibration, scan_scale
 from scripts.method.error_pattern import TYPICAL, ErrorPatternNetwork
 from scripts.method.networks import Drift
-from scripts.rebuild.error_map import error_map, expected_error, noise_share, seen
+from scripts.rebuild.error_map import error_map, expected_error, network_inputs, noise_share
 from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.rebuilt import Rebuilt
@@ -95,7 +95,8 @@ def test_how_a_scan_is_stored_does_not_matter(axes, flipped, result, drift, foun
 def test_the_error_network_is_told_the_spread_and_the_lengths_of_slices_with_gaps(result):
     gapped = scan_of(smooth_head(SHAPE), 4.0, spacing=5.0)
     thick, a = gapped.as_tensor()[0], Acquisition.of(gapped)
-    planes, rows, lengths = seen(thick, result.volume.as_tensor(), result.spread, a, IntensityRange(100.0, 600.0, 2e3))
+    tissue = IntensityRange(100.0, 600.0, 2e3)
+    planes, rows, lengths = network_inputs(thick, result.volume.as_tensor(), result.spread, a, tissue)
     assert lengths.tolist() == [4, 1, 5] and len(rows) == SHAPE[2]
     torch.testing.assert_close(planes[:, 2], (result.spread / 250).movedim((2, 1), (1, 2)), rtol=1e-6, atol=0)
 

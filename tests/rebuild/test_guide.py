@@ -12,7 +12,7 @@ from scripts.errors import InputError
 from scripts.inputs.transforms import LoadScand, SettleAcquisitiond
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
-from scripts.rebuild.guide import BORDER, Guide, beside, place
+from scripts.rebuild.guide import BORDER, Guide, on_grid, place
 from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack import grid
@@ -69,7 +69,7 @@ TURNS = {
 def test_a_guide_lies_where_it_lies_in_the_world(turn, edge):
     measured, _ = scan()
     shape = (int(60 / edge),) * 3
-    fine = beside(volume(centred(turn * edge, shape), shape), measured, np.eye(4))
+    fine = on_grid(volume(centred(turn * edge, shape), shape), measured, np.eye(4))
     assert fine.shape == (1, 40, 36, 45)
     expected_affine = grid.respaced_affine(np.asarray(measured.affine), 2, 9, 45, 1.0)
     np.testing.assert_allclose(np.asarray(fine.affine), expected_affine, atol=1e-9)
@@ -87,14 +87,14 @@ def test_a_guide_follows_the_motion():
     guide = volume(centred(np.eye(3), shape), shape)
     there = MetaTensor(guide.as_tensor(), affine=torch.from_numpy(moved))
     torch.testing.assert_close(
-        beside(there, measured, motion).as_tensor(), beside(guide, measured, np.eye(4)).as_tensor(), atol=1e-3, rtol=0
+        on_grid(there, measured, motion).as_tensor(), on_grid(guide, measured, np.eye(4)).as_tensor(), atol=1e-3, rtol=0
     )
 
 
 def test_beyond_its_field_of_view_nothing_is_known():
     measured, _ = scan()
     shape = (20, 60, 60)  # 20 mm along x
-    fine = beside(volume(centred(np.eye(3), shape), shape), measured, np.eye(4))[0]
+    fine = on_grid(volume(centred(np.eye(3), shape), shape), measured, np.eye(4))[0]
     known = fine.isfinite()
     assert known[10:30].all() and not known[:9].any() and not known[31:].any()
 
@@ -106,8 +106,8 @@ def test_gain_of_the_guide_does_not_matter(gain):
     guide = volume(centred(np.eye(3), shape), shape)
     louder = MetaTensor(gain * guide.as_tensor(), affine=guide.affine)
     torch.testing.assert_close(
-        beside(guide, measured, np.eye(4)).as_tensor(),
-        beside(louder, measured, np.eye(4)).as_tensor(),
+        on_grid(guide, measured, np.eye(4)).as_tensor(),
+        on_grid(louder, measured, np.eye(4)).as_tensor(),
         atol=1e-3,
         rtol=0,
     )
@@ -179,7 +179,7 @@ def test_a_guide_is_rebuilt_first_where_its_slices_are_more_than_two_and_a_half_
     shape = (64, 64, 26)
     guide = volume(centred(np.diag([1.0, 1.0, spacing]), shape), shape)
     Acquisition.stack(2, 26, spacing=spacing, thickness=spacing, target=1.0).attach(guide)
-    found, as_it_is = rebuilder().beside(guide, measured), place(guide, measured)
+    found, as_it_is = rebuilder().place(guide, measured), place(guide, measured)
     assert torch.equal(found.volume.nan_to_num(-9), as_it_is.volume.nan_to_num(-9)) != is_rebuilt
 
 

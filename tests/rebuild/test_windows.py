@@ -6,7 +6,7 @@ import torch
 
 from scripts.errors import InputError
 from scripts.rebuild.inferer import DriftInferer
-from scripts.rebuild.windows import air_beside, in_parts, signal_box, window_size
+from scripts.rebuild.windows import air_margin, in_parts, signal_box, window_size
 from scripts.stack.acquisition import Acquisition
 from tests.loops import in_unit, sharpened_by_loop
 from tests.rebuild.test_inferer import OWN, Pointwise, arrays, close, doubled, of_box
@@ -85,7 +85,7 @@ def test_a_volume_without_air_is_its_own_box():
 def test_planes_with_less_than_a_twentieth_of_air_are_given_16_pixels(dark, pixels):
     planes = torch.zeros(100, 1, 4, 4)
     planes[: round(100 * dark)] = -0.95
-    assert air_beside(planes) == pixels
+    assert air_margin(planes) == pixels
 
 
 # --- windows ---

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from scripts.stack import grid
+from scripts.stack.acquisition import Acquisition
 
 # (thick slices, slice spacing in mm, target spacing in mm), integer and non-integer ratios
 STACKS = [(6, 4.0, 1.0), (5, 3.0, 1.0), (7, 5.0, 0.7), (12, 3.3, 0.9), (1, 5.0, 1.0), (9, 2.5, 1.0), (52, 5.0, 0.7)]
@@ -87,16 +88,18 @@ def test_a_worked_affine():
 
 @pytest.mark.parametrize("shift", [0.0, -0.77])
 @pytest.mark.parametrize("stack", STACKS + COARSER)
-def test_nearest_index_agrees_with_a_plain_loop(stack, shift):
+def test_nearest_slices_agree_with_a_plain_loop(stack, shift):
     thick, slice_spacing, target = stack
     fine = grid.fine_count(thick, slice_spacing, target)
     expected = nearest_by_loop(fine, target, thick, slice_spacing, shift)
-    np.testing.assert_array_equal(grid.nearest_index(fine, target, thick, slice_spacing, shift), expected)
+    acquisition = Acquisition.stack(2, thick, slice_spacing, slice_spacing, target, shift=shift)
+    np.testing.assert_array_equal(acquisition.nearest_slices, expected)
 
 
 def test_a_centre_on_a_border_goes_to_the_slice_nearer_the_middle():
     # slices of 2 mm with centres at -2, 0, 2 mm; fine centres at -2, -1, 0, 1, 2 mm: -1 and 1 lie on borders
-    np.testing.assert_array_equal(grid.nearest_index(5, 1.0, 3, 2.0), [0, 1, 1, 1, 2])
+    acquisition = Acquisition(2, 3, 2.0, 2.0, 1.0, fine_count=5)
+    np.testing.assert_array_equal(acquisition.nearest_slices, [0, 1, 1, 1, 2])
 
 
 @pytest.mark.parametrize("order", [(0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)])

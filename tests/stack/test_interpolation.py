@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate, resample
 from scripts.stack.profile import acquire
@@ -28,12 +27,11 @@ def places(acquisition):
 
 @pytest.mark.parametrize("shape", STACKS)
 def test_nearest_repeats_the_slice_that_holds_the_centre(shape):
-    fine, fine_spacing, _, slice_spacing = shape
-    volume = line(fine * 2).reshape(1, 2, fine)
+    volume = line(shape[0] * 2).reshape(1, 2, shape[0])
     thick = acquire(volume, of(shape))
     result = interpolate(thick, of(shape), "nearest")
     assert result.shape == volume.shape
-    for j, i in enumerate(grid.nearest_index(fine, fine_spacing, thick.shape[2], slice_spacing)):
+    for j, i in enumerate(of(shape).nearest_slices):
         assert torch.equal(result[..., j], thick[..., i])
 
 

@@ -9,7 +9,6 @@ from monai.data import MetaTensor
 
 from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
-from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
 from tests.fixtures import random_network
 from tests.rebuild.test_inferer import Pointwise
@@ -76,10 +75,7 @@ def test_tissue_lies_where_it_lay_to_a_ten_thousandth_of_a_millimetre(order, fli
     result = Rebuilder(identity, DriftInferer(consistency="measure"), "cpu")(volume).volume[None]
     acquisition, thick, fine = Acquisition.of(volume), volume.numpy()[0], result.numpy()[0]
     axis = acquisition.slice_axis
-    index = grid.nearest_index(
-        acquisition.fine_count, 1.0, acquisition.slice_count, acquisition.slice_spacing, acquisition.shift
-    )
-    np.testing.assert_allclose(fine, thick.take(index, axis), atol=1e-3)
+    np.testing.assert_allclose(fine, thick.take(acquisition.nearest_slices, axis), atol=1e-3)
     corners = indices((2, 2, 2)) * (np.array(fine.shape) - 1)
     world = place(result.affine.numpy(), corners)
     there = place(np.linalg.inv(volume.affine.numpy()), world)  # in index units of the scan

@@ -144,11 +144,11 @@ def test_stacks_vary_within_what_was_asked_for():
 def gains(item):
     """Factor of each thick slice: rows of one slice share it, and columns do."""
     thick = item["thickness"][0].item()
-    factors = (item["image"] / degrade(item["label"], of_plane(item["label"], NATIVE, thick)))[0]
+    acquisition = of_plane(item["label"], NATIVE, thick)
+    factors = (item["image"] / degrade(item["label"], acquisition))[0]
     torch.testing.assert_close(factors, factors[:, :1].expand_as(factors), atol=1e-3, rtol=0)
-    count = grid.thick_count(len(factors), NATIVE, thick)
-    slices = grid.nearest_index(len(factors), NATIVE, count, thick)
-    of_slice = [factors[slices == k].mean(1) for k in range(count)]
+    slices = acquisition.nearest_slices
+    of_slice = [factors[slices == k].mean(1) for k in range(acquisition.slice_count)]
     assert all(rows.max() - rows.min() < 1e-3 for rows in of_slice)
     return np.array([rows.mean().item() for rows in of_slice])
 

@@ -37,7 +37,7 @@ DISTINCTIVE = (  # attributes that may tell the volumes of one series apart, the
     "ImageType ComplexImageComponent EchoNumbers EchoTime InversionTime DiffusionBValue RepetitionTime FlipAngle "
     "TemporalPositionIdentifier AcquisitionNumber"
 ).split()
-CONTRAST = {  # those of which a volume has one value each -> how people call them
+CONTRAST = {  # attributes with one value for a whole volume -> their names for people
     "ImageType": "image types",
     "ComplexImageComponent": "complex components",
     "EchoTime": "echo times",

@@ -150,10 +150,10 @@ def find_series(
     unread += [path for path in strangers if _may_be_cut(path)]
     for one in series:  # no geometry tells that an end slice is missing
         folders = {path.parent for path, _ in one.images}
-        beside = [path for path in unread if path.parent in folders]
-        if beside and not one.skipped:
+        near = [path for path in unread if path.parent in folders]
+        if near and not one.skipped:
             logger.warning(
-                f"{one.name}: {few(beside)} cannot be read, and may hold slices of it that are now missing. Export the "
+                f"{one.name}: {few(near)} cannot be read, and may hold slices of it that are now missing. Export the "
                 "series again."
             )
     return sorted(series, key=lambda one: one.name)
