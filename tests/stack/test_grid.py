@@ -92,7 +92,9 @@ def test_nearest_slices_agree_with_a_plain_loop(stack, shift):
     thick, slice_spacing, target = stack
     fine = grid.fine_count(thick, slice_spacing, target)
     expected = nearest_by_loop(fine, target, thick, slice_spacing, shift)
-    acquisition = Acquisition.stack(2, thick, slice_spacing, slice_spacing, target, shift=shift)
+    acquisition = Acquisition.stack(
+        2, thick, spacing=slice_spacing, thickness=slice_spacing, target=target, shift=shift
+    )
     np.testing.assert_array_equal(acquisition.nearest_slices, expected)
 
 
