@@ -42,7 +42,7 @@ def block_of(truth):
     return truth[(slice(None), *cuts)]
 
 
-def rows(truth, axis, network, inferer):
+def rows(truth, axis, network, inferer, shares=SHARES):
     """Yields the share, PSNR and step ratio."""
     sharp: MetaTensor = block_of(truth)
     acquisition = Acquisition.of_truth(
@@ -52,7 +52,7 @@ def rows(truth, axis, network, inferer):
     flat = tissue.flat_tissue(plain)
     rims = [0 if a == axis else round(RIM / edge) for a, edge in enumerate(voxel_spacing(truth.affine))]
     core = tuple(slice(rim, n - rim) for rim, n in zip(rims, plain.shape))
-    for share in SHARES:
+    for share in shares:
         size = [n if a == axis else round(n * share**-0.5) for a, n in enumerate(thick.shape[1:])]
         field = SpatialPad(size)(thick)
         acquisition.attach(field)
