@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+from tests.processes import TIMEOUT
+
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --hide-scrollbars --enable-logging=stderr --window-size=1400,2600"
@@ -22,7 +24,7 @@ def chromium(tmp_path, file, *options):
     """Output and console messages of a headless run; no profile of an earlier one."""
     profile = tempfile.mkdtemp(dir=tmp_path)
     command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "--virtual-time-budget=20000", *options, file.as_uri()]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True, cwd=tmp_path)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=True, cwd=tmp_path)
     return result.stdout, [line for line in result.stderr.splitlines() if "CONSOLE" in line]
 
 
@@ -69,7 +71,7 @@ class Browser:
     def __exit__(self, *_):
         self.to.close()  # which ends it
         self.back.close()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=TIMEOUT)
 
     def __call__(self, method, **parameters):
         return self.answer(self.send(method, **parameters))

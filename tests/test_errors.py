@@ -9,6 +9,7 @@ import pytest
 from monai.transforms import Compose
 
 from scripts.errors import InputError, input_error, printable
+from tests.processes import TIMEOUT
 
 ROOT = Path(__file__).parents[1]
 MISTAKE = InputError("scan.nii.gz has 2 slices: expected 3 or more. Give another scan.")
@@ -66,7 +67,7 @@ def test_the_outermost_of_two_mistakes_is_told():
 
 def run(body: str) -> subprocess.CompletedProcess:
     program = f"from scripts.errors import InputError, report_input_errors\nreport_input_errors()\n{body}"
-    return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT)
 
 
 def test_a_mistake_ends_the_program_with_one_line():

@@ -69,7 +69,7 @@ def server(folder):
             while True:
                 assert process.poll() is None, (folder / "log.txt").read_text()
                 try:
-                    requests.get(f"{address}/info/", timeout=10).raise_for_status()
+                    requests.get(f"{address}/info/", timeout=TIMEOUT).raise_for_status()
                     break
                 except requests.ConnectionError:
                     time.sleep(0.5)
@@ -133,7 +133,7 @@ def test_options_of_a_request_are_those_of_the_command_line(server, by_name, fol
 
 
 def test_empty_options_are_the_bundles_own_and_no_request_outlives_itself(server, by_name, tmp_path):
-    options = requests.get(f"{server}/info/", timeout=10).json()["models"]["drift"]["config"]
+    options = requests.get(f"{server}/info/", timeout=TIMEOUT).json()["models"]["drift"]["config"]
     assert list(options) == ["slice_thickness", "target_thickness", "slice_axis", "both_planes", "isotropic", "flips"]
     assert_same(saved(ask(server, "scan", **options), tmp_path / "sr.nii.gz"), by_name)
 

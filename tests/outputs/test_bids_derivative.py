@@ -21,6 +21,7 @@ from tests.bids_files import add_scan, write
 from tests.cohort_files import outcomes
 from tests.fixtures import CARD
 from tests.method.test_error_pattern import CALIBRATION, with_error
+from tests.processes import TIMEOUT
 
 VALIDATOR = shutil.which("bids-validator-deno", path=Path(sys.executable).parent) or shutil.which("bids-validator-deno")
 
@@ -194,7 +195,7 @@ def test_a_dataset_becomes_a_derivative_that_a_validator_accepts(dataset, bundle
 
 def validator_errors(folder):
     result = subprocess.run(
-        [VALIDATOR, str(folder), "--format", "json"], capture_output=True, text=True, timeout=60, check=False
+        [VALIDATOR, str(folder), "--format", "json"], capture_output=True, text=True, timeout=TIMEOUT, check=False
     )
     issues = json.loads(result.stdout)["issues"]["issues"]
     return [(i["code"], i.get("subCode"), i.get("location")) for i in issues if i["severity"] == "error"]
