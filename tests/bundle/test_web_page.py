@@ -44,6 +44,10 @@ class Server(http.server.ThreadingHTTPServer):
         self.address = f"http://127.0.0.1:{self.server_port}/"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
+    def __exit__(self, *given):
+        self.shutdown()  # else the thread asks the closed socket again and again
+        super().__exit__(*given)
+
 
 @pytest.fixture(scope="module")
 def server(exported):
