@@ -18,7 +18,7 @@ from scripts.stack.intensity import intensity_range
 from tests.corpus.dicom import dicom, moved, repeated, without
 from tests.corpus.given import nifti, turned
 from tests.corpus.nifti import CODES, SLOPE, one_voxel, other_qform, patched, sform, shear
-from tests.dicom_files import ORIENTATIONS, mr_slices, save
+from tests.dicom_files import ORIENTATIONS, enhanced, mr_slices, save
 
 ROOT = Path(__file__).parents[2]
 WEB = ROOT / "bundle" / "web"
@@ -182,6 +182,19 @@ def test_a_dicom_folder_is_read_as_python_reads_it(tmp_path):
     assert sorted(sources) == [f"{k:03d}" for k in range(7)]
 
 
+def test_slices_in_one_file_are_read_as_python_reads_them(tmp_path):
+    image, out = enhanced(mr_slices(head().astype(np.uint16))), tmp_path / "scan_sr.nii.gz"
+    image.SharedFunctionalGroupsSequence[0].PixelMeasuresSequence[0].SpacingBetweenSlices = 4.8
+    done = in_node(save(tmp_path / "dicom", [image]), out)
+    assert done.returncode == 0, done.stderr
+    both = [
+        nib.as_closest_canonical(image)
+        for image in (nib.load(out), drift_mri.rebuild(tmp_path / "dicom", config=FLOAT32))
+    ]
+    np.testing.assert_allclose(both[0].affine, both[1].affine, atol=1e-4)
+    assert np.abs(both[0].get_fdata() - both[1].get_fdata()).max() < 1e-4 * 1000
+
+
 def series(folder, number, change=list, **attributes):
     """A thick series of a study."""
     attributes |= {"SeriesNumber": number, "SeriesInstanceUID": f"1.2.3.{number}"}
@@ -304,6 +317,7 @@ UNFIT = {
     "a slice missing": (without(2), {}, "7_t2_tse: slices lie unevenly"),
     "a slice out of place": (moved(2, 1.0), {}, "7_t2_tse: slices lie unevenly"),
     "a slice twice": (repeated, {}, "7_t2_tse: slices lie unevenly"),
+    "a slice missing in one file": (lambda images: [enhanced(without(2)(images))], {}, "7_t2_tse: slices lie unevenly"),
     "a tilted line": (list, {"step": [0, 0.5, 4.8]}, "7_t2_tse: slices lie unevenly"),
     "CT": (list, {"Modality": "CT"}, "not MR: the modality is CT"),
     "a localizer": (list, {"ImageType": ["ORIGINAL", "PRIMARY", "LOCALIZER"]}, "a localizer"),

@@ -44,15 +44,14 @@ export async function readDicom(images, wasm) {
   images.forEach(({ bytes }, k) => FS.writeFile(`/in/${String(k).padStart(6, "0")}`, bytes));
   callMain([..."-b y -ba y -p n -z n -i n -x i -w 2 -f %s_%d -o /out".split(" "), "/in"]);
   const all = images.map(headerOf);
-  const made = FS.readdir("/out");
-  for (const name of made.filter((one) => one.endsWith(".json")).map((one) => one.slice(0, -5)).sort()) {
+  for (const json of FS.readdir("/out").filter((one) => one.endsWith(".json")).sort()) {
+    const name = json.slice(0, -5); // what dcm2niix interpolates has none
     const facts = JSON.parse(FS.readFile(`/out/${name}.json`, { encoding: "utf8" }));
-    const isEven = !made.includes(`${name}_Eq_1.nii`); // as dcm2niix calls what it has interpolated
     const series = all.filter(({ header }) => header.intString("x00200011") === facts.SeriesNumber);
     const own = series.length ? series : all;
     try {
       const scan = await readNifti({ name, bytes: FS.readFile(`/out/${name}.nii`) });
-      scans.push({ scan: stackOf(scan, facts, own.map(({ header }) => header), isEven), files: own.map(({ image }) => image) });
+      scans.push({ scan: stackOf(scan, facts, own.map(({ header }) => header)), files: own.map(({ image }) => image) });
     } catch (error) {
       if (!(error instanceof InputError)) throw error;
       skipped.push(error.message);
@@ -63,14 +62,14 @@ export async function readDicom(images, wasm) {
   return scans;
 }
 
-/** A series as a stack of MR slices. @type {(scan: ReadScan, facts: any, headers: dicomParser.DataSet[], isEven: boolean) => ReadScan} */
-function stackOf(scan, facts, headers, isEven) {
+/** A series as a stack of MR slices. @type {(scan: ReadScan, facts: any, headers: dicomParser.DataSet[]) => ReadScan} */
+function stackOf(scan, facts, headers) {
   const [{ name, volume }, [header]] = [scan, headers];
   const why = unfit(facts, header.string("x00280004"));
   refuse(why !== undefined, `${name} is skipped: ${why}.`);
-  const slices = new Set(headers.filter((one) => one.string("x00200032")).map((one) => sliceOf(one, scan)));
+  const slices = new Set(headers.flatMap(framesOf).map((one) => sliceOf(one, scan)));
   refuse(
-    !isEven || slices.has(NaN) || (slices.size > 0 && slices.size !== volume.shape[2]),
+    slices.has(NaN) || (slices.size > 0 && slices.size !== volume.shape[2]),
     `${name}: slices lie unevenly, tilted or sheared, or some are missing or repeated. Nothing is filled in: export the ` +
       "whole series again.",
   );
@@ -82,6 +81,13 @@ function stackOf(scan, facts, headers, isEven) {
   const [first, last] = [padding, limit ?? padding].map((stored) => stored * slope + intercept).sort((a, b) => a - b);
   const isPadding = (/** @type {number} */ x) => x > first - Math.abs(slope) / 2 && x < last + Math.abs(slope) / 2;
   return { ...scan, stated, volume: withoutSignal(map(volume, (x) => (isPadding(x) ? NaN : x))) };
+}
+
+/** What states the place of each frame of an image: the image itself, or items of an enhanced one.
+ * @type {(image: dicomParser.DataSet) => dicomParser.DataSet[]} */
+function framesOf(image) {
+  const placed = (image.elements.x52009230?.items ?? []).map(({ dataSet }) => dataSet?.elements.x00209113?.items?.[0].dataSet);
+  return [image, ...placed].filter((one) => one !== undefined).filter((one) => one.string("x00200032"));
 }
 
 /** The slice of a volume that an image is; NaN if its first pixel is at no corner of a slice, to 1 % of their spacing.
