@@ -10,9 +10,10 @@ const POLICY = [
   ...["style-src 'self'", "img-src 'self' blob: data:", "base-uri 'none'", "form-action 'none'"],
 ].join("; ");
 const ORT = "node_modules/onnxruntime-web/dist";
-const PARTS = ["wasm.bundle.min.mjs", "webgpu.bundle.min.mjs"].map((name) => `ort.${name}`).concat(
-  ["wasm", "asyncify.wasm"].map((name) => `ort-wasm-simd-threaded.${name}`),
-);
+const PARTS = [
+  ...["ort.wasm.bundle.min.mjs", "ort.webgpu.bundle.min.mjs"],
+  ...["ort-wasm-simd-threaded.wasm", "ort-wasm-simd-threaded.asyncify.wasm"],
+].map((name) => [`${ORT}/${name}`, name]);
 
 process.chdir(new URL(".", import.meta.url).pathname);
 await rm(DIST, { recursive: true, force: true });
@@ -28,7 +29,7 @@ const apart = {
 /** @type {import("esbuild").BuildOptions} */
 const shared = { absWorkingDir: process.cwd(), bundle: true, format: "esm", target: "es2022", minify: true, legalComments: "linked", outdir: DIST, plugins: [apart] };
 await build({ ...shared, entryPoints: ["page/page.js", "page/worker.js", "page/networks.js"] });
-for (const [from, to] of [...PARTS.map((name) => [`${ORT}/${name}`, name]), ["node_modules/@niivue/dcm2niix/dist/dcm2niix.jpeg.wasm", "dcm2niix.jpeg.wasm"], ["page/style.css", "style.css"]]) {
+for (const [from, to] of [...PARTS, ["node_modules/@niivue/dcm2niix/dist/dcm2niix.jpeg.wasm", "dcm2niix.jpeg.wasm"], ["page/style.css", "style.css"]]) {
   await cp(from, join(DIST, to));
 }
 await cp("model", join(DIST, "model"), { recursive: true, filter: (path) => !path.endsWith(".js") });

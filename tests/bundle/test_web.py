@@ -321,6 +321,11 @@ UNFIT = {
     "a tilted line": (list, {"step": [0, 0.5, 4.8]}, "7_t2_tse: slices lie unevenly"),
     "CT": (list, {"Modality": "CT"}, "not MR: the modality is CT"),
     "a localizer": (list, {"ImageType": ["ORIGINAL", "PRIMARY", "LOCALIZER"]}, "a localizer"),
+    "nothing but padding": (
+        list,
+        {"PixelPaddingValue": 0, "PixelPaddingRangeLimit": 9999},
+        "7_t2_tse: all voxels are padding (PixelPaddingValue). Export the series again.",
+    ),
     "inverted": (list, {"PhotometricInterpretation": "MONOCHROME1"}, "inverted images (MONOCHROME1)"),
 }
 

@@ -80,6 +80,7 @@ function stackOf(scan, facts, headers) {
   const [slope, intercept] = [header.floatString("x00281053") ?? 1, header.floatString("x00281052") ?? 0];
   const [first, last] = [padding, limit ?? padding].map((stored) => stored * slope + intercept).sort((a, b) => a - b);
   const isPadding = (/** @type {number} */ x) => x > first - Math.abs(slope) / 2 && x < last + Math.abs(slope) / 2;
+  refuse(volume.data.every(isPadding), `${name}: all voxels are padding (PixelPaddingValue). Export the series again.`);
   return { ...scan, stated, volume: withoutSignal(map(volume, (x) => (isPadding(x) ? NaN : x))) };
 }
 
