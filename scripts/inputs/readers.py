@@ -17,7 +17,8 @@ from monai.utils import ensure_tuple, optional_import
 from nibabel.spatialimages import SpatialImage
 
 from ..errors import InputError
-from ..files import ITK, VOLUMES, ends_as
+from ..files import ITK, VOLUMES, ends_as, unfetched
+from ..stack.grid import MAX_SHEAR, shear_angle, voxel_spacing
 from . import dicom
 
 itk, has_itk = optional_import("itk")
@@ -30,6 +31,8 @@ NO_SPACE = (
     "convert the scan to NIfTI."
 )
 NO_SFORM = "the sform of the header is no grid: the qform is used."
+OTHER_SPACE = "the sform of the header shears or scales the head, as into a standard space: the qform is used."
+SCANNER, STANDARD = (1, 2), 3  # codes of a qform of the scanner or of an aligned scan; least code of a standard space
 
 
 class ScanReader(ImageReader):
@@ -159,17 +162,28 @@ def _by_nibabel(path: Path) -> SpatialImage:
 
 
 def _on_a_grid(image: Any) -> Any:
-    """A NIfTI image by its qform where its sform is no grid, as some programs leave it; any other image as it is."""
+    """A NIfTI image by its qform where its sform is none of the scanner's; any other image as it is.
+
+    Some programs leave an sform that is no grid. Others put there a transform to a standard space, which shears and
+    scales the head.
+    """
     if not isinstance(image, nib.Nifti1Pair):
         return image
     (sform, code), qform = image.header.get_sform(coded=True), image.header.get_qform()
-    stated = image.header["qform_code"] or (sform is not None and not sform[:3].any())
-    if sform is None or not _is_flat(sform) or _is_flat(qform) or not stated:
+    if sform is None or _is_flat(qform):
+        return image
+    flat, stated = _is_flat(sform), image.header["qform_code"]
+    if flat and not (stated or not sform[:3].any()):
+        return image
+    sheared = not flat and shear_angle(sform) > MAX_SHEAR
+    scaled = not flat and code >= STANDARD and not np.allclose(*map(voxel_spacing, (sform, qform)), rtol=0.01)
+    if not flat and not (stated in SCANNER and (sheared or scaled)):
         return image
     header = image.header.copy()
     header.set_sform(None, code=0)
     header.set_qform(qform, code=int(header["qform_code"]) or code)
-    return type(image)(image.dataobj, qform, header, extra={"warning": NO_SFORM}, file_map=image.file_map)
+    warning = NO_SFORM if flat else OTHER_SPACE
+    return type(image)(image.dataobj, qform, header, extra={"warning": warning}, file_map=image.file_map)
 
 
 def _is_flat(affine: np.ndarray) -> bool:
@@ -178,7 +192,8 @@ def _is_flat(affine: np.ndarray) -> bool:
 
 
 def _unreadable(name: object, error: Exception) -> InputError:
-    return InputError(f"{name} cannot be read ({' '.join(str(error).split())}). Convert or download it again.")
+    mend = unfetched(Path(str(name))) or "Convert or download it again."
+    return InputError(f"{name} cannot be read ({' '.join(str(error).split())}). {mend}")
 
 
 def _voxels(name: str, image: Any) -> np.ndarray:

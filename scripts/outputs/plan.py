@@ -107,8 +107,7 @@ def _row(scan: Scan, rebuilder: Rebuilder, stopwatch: Stopwatch, output: Output)
     page = file_of(scan.result, ".html").name
     kept = "will write page" if output.report and done and page not in done["Results"] else "is complete"
     why = [f"{name}: {a.sources[key]}" for name, key in SOURCES.items()]
-    if scan.guide is not None:
-        why.append(f"guide: {scan.guide.name}" + f", for {scan.guide_reason}" * bool(scan.guide_reason))
+    why += [f"guide: {one.scan.name}, if it fits" + f", for {one.why}" * bool(one.why) for one in scan.guides]
     return row | {
         "what": kept if done else "will copy" if idle else "will rebuild" if len(stacks) == 1 else "will join",
         "result": str(scan.result if output.as_dicom(scan) else file_of(scan.result, ".nii.gz")),
@@ -116,7 +115,7 @@ def _row(scan: Scan, rebuilder: Rebuilder, stopwatch: Stopwatch, output: Output)
         **{name: round(getattr(a, attribute), 4) for name, attribute in LENGTHS.items()},
         "steps": 0 if idle else rebuilder.inferer.step_count(a),
         "seconds": None if done else round(seconds, 1),
-        **({"guide": scan.guide.name} if scan.guide is not None else {}),
+        **({"guide": scan.guides[0].scan.name} if scan.guides else {}),
         "why": "; ".join(why),
     }
 

@@ -20,8 +20,10 @@ from ..stack.intensity import above_floor, intensity_range
 from ..stack.interpolation import interpolate
 from ..stack.profile import acquire
 from ..stack.tissue import head_mask, ramp
+from .gain import relation
 from .registration import ALIKE, angle_and_shift, placed, registered, resolution
 
+COPY = 0.95  # of the scan's variance that a rising curve of a guide explains: the same contrast (docs/benchmarks.md)
 BORDER = 8.0  # mm; over it a guide's effect fades in, from the border of its field of view
 
 
@@ -62,6 +64,7 @@ class Placed:
         volume: `(1, X', Y', Z')`, of `on_grid`.
         motion: `(4, 4)`, from the world of the scan to that of the guide, in mm.
         likeness: of `registration.likeness`.
+        relation: of `gain.relation`.
         degrees, millimetres: how far the head turned between the two, and how far its middle moved.
         name: of its file, for people.
     """
@@ -69,6 +72,7 @@ class Placed:
     volume: MetaTensor
     motion: np.ndarray
     likeness: float
+    relation: float
     degrees: float
     millimetres: float
     name: str
@@ -77,6 +81,11 @@ class Placed:
     def fits(self) -> bool:
         """Whether both show one head."""
         return self.likeness >= ALIKE
+
+    @property
+    def copies(self) -> bool:
+        """Whether it shows the contrast of the scan, as a copy of it does: then it brings nothing."""
+        return self.relation >= COPY
 
 
 def place(guide: MetaTensor, measured: MetaTensor, stack: MetaTensor | None = None) -> Placed:
@@ -94,10 +103,14 @@ def place(guide: MetaTensor, measured: MetaTensor, stack: MetaTensor | None = No
     moving = MetaTensor(above_floor(guide.as_tensor()[0].float()).clamp(min=0), affine=guide.affine)
     stacks = [volume[0] for volume in (measured, stack) if volume is not None]
     apart = resolution(fine, stacks)  # type: ignore[arg-type]  # torch: Tensor
-    motion, alike = registered(fine, moving, head_mask(spline), apart)
+    head = head_mask(spline)
+    motion, alike = registered(fine, moving, head, apart)
     name = grid.name_of(guide if stack is None else stack, "the guide")
     moved = angle_and_shift(motion, grid.centre(affine, fine.shape))
-    return Placed(on_grid(guide, measured, motion), motion, alike, *moved, name)
+    volume = on_grid(guide, measured, motion)
+    seen = volume.as_tensor()[0].isfinite()
+    shown = volume.as_tensor()[0].nan_to_num(-1.0)
+    return Placed(volume, motion, alike, relation(fine, head, shown, seen.float(), a.slice_spacing), *moved, name)
 
 
 def fine_affine_of(measured: MetaTensor) -> np.ndarray:

@@ -77,6 +77,12 @@ class Rebuilder:
                 f"{placed.likeness:.2f}, and from {ALIKE} on they show one head. The guide may be of another person or "
                 "region, or damaged. Leave it out, or give another one."
             )
+        if placed.copies:
+            raise InputError(
+                f"{placed.name} has the contrast of {name_of(measured, 'the scan')}: a rising curve explains "
+                f"{placed.relation:.0%} of the scan by it. A copy of the scan brings nothing. Leave it out, or give a "
+                "scan of another contrast."
+            )
         return placed
 
     def place(self, other: MetaTensor, measured: MetaTensor) -> Placed:

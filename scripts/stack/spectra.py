@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .grid import check_pair
+
+BLOCK = 160  # voxels along each edge of the middle of a volume, by which `sharpness` is measured
+DULL = 0.1  # of the power along the other axes; slices that were interpolated have less, and scans 0.15 or more
+LOWEST = 0.05  # cycles/mm; larger structures differ by direction
 
 
 def through_plane_bands(slice_thickness: float, spacing: float) -> list[tuple[float, float]]:
@@ -74,7 +79,7 @@ def power_ratios(
         axis: slice axis.
         spacing: along the axis, in mm.
         bands: lower and upper edges in cycles/mm. A band holds its lower edge. It holds its upper one only at Nyquist.
-            One that holds no frequency of the discrete spectrum gives NaN.
+            A band that holds no frequency of the discrete spectrum gives NaN.
     """
     check_pair(prediction, truth)
     count = truth.shape[axis]
@@ -112,3 +117,33 @@ def weave(volume: Tensor, axes: tuple[int, int], spacings: Sequence[float], slic
     inside = (inside > 1 / (2 * slice_spacing)) & (inside < 1 / (2 * max(spacings[a] for a in axes)))
     off = (torch.rad2deg(torch.atan2(down.abs(), along)) - 45).abs()  # degrees from the diagonal
     return (power[inside & (off > 30)].mean() / power[inside & (off < 15)].mean()).item()
+
+
+def sharpness(volume: Tensor, edges: Sequence[float]) -> list[float]:
+    """How far apart the samples along each axis lie that a volume was made of, in mm; its edges where it is sharp.
+
+    Interpolated slices have next to no power beyond the Nyquist frequency of the slices that they were made of, and the
+    other axes have. So the frequency is looked for from which on the density falls below `DULL` of theirs, over half an
+    octave. Noise of the scanner is in all directions, and does not hide it.
+
+    Args:
+        volume: `(X, Y, Z)`.
+        edges: of its voxels, in mm.
+    """
+    for axis, count in enumerate(volume.shape):  # the middle of a head says as much
+        volume = volume.narrow(axis, max(0, count - BLOCK) // 2, min(count, BLOCK))
+    curves = [power_density(volume, axis, float(edge)) for axis, edge in enumerate(edges)]
+    found = []
+    for axis, edge in enumerate(edges):
+        frequencies, power = (one.numpy() for one in curves[axis])
+        others = [np.interp(frequencies, *curve, right=np.nan) for k, curve in enumerate(curves) if k != axis]
+        known = np.isfinite(others)
+        theirs = np.where(known, others, 0).sum(0) / np.where(known.any(0), known.sum(0), np.nan)
+        sharp = float(edge)
+        for frequency in frequencies[(frequencies >= LOWEST) & (frequencies * 1.5 <= frequencies[-1])]:
+            band = (frequencies >= frequency) & (frequencies <= 1.5 * frequency) & np.isfinite(theirs)
+            if band.sum() >= 3 and power[band].sum() < DULL * theirs[band].sum():
+                sharp = max(sharp, 1 / (2 * frequency))
+                break
+        found.append(sharp)
+    return found

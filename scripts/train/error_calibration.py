@@ -220,7 +220,7 @@ def in_place(guide: MetaTensor, truth: MetaTensor) -> Placed:
     guide = ResampleToMatch(padding_mode="zeros")(guide, truth)  # type: ignore[assignment]  # MONAI: Tensor
     scale = intensity_range(guide)
     unit = scale.to_unit(scale.tissue(guide.as_tensor().float()))
-    return Placed(MetaTensor(unit, affine=guide.affine), np.eye(4), 1.0, 0.0, 0.0, "the guide")
+    return Placed(MetaTensor(unit, affine=guide.affine), np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
 
 
 def _narrower(cases: Sequence[Case], count: int) -> list[float]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..inputs import bids
-from ..inputs.scans import FEW_VALUES
+from ..inputs.kinds import FEW_VALUES
 from ..inputs.transforms import LoadScand
 from ..stack.acquisition import is_thin
 from ..stack.grid import voxel_spacing
