@@ -27,14 +27,16 @@ def guided(scans: Sequence[Scan], others: Sequence[Scan], unfit: Callable[[Scan,
     result = []
     for scan in scans:
         found, guides = roles(scan, persons[scan.identity.person]), list[Guiding]()
-        reasons = [f"{one.scan.name}: {one.why}" for one in found if one.what != "guides"]
-        for one in (one for one in found if one.what == "guides" and len(guides) < MOST_GUIDES):
-            if why := unfit(one.scan, scan.identity):
-                reasons.insert(0, f"{one.scan.name}: {why}")
+        reasons = [f"{beside.scan.name}: {beside.why}" for beside in found if beside.what != "guides"]
+        for candidate in (one for one in found if one.what == "guides"):
+            if len(guides) == MOST_GUIDES:
+                break
+            if why := unfit(candidate.scan, scan.identity):
+                reasons.insert(0, f"{candidate.scan.name}: {why}")
             else:
-                guides.append(Guiding(one.scan, one.why))
+                guides.append(Guiding(candidate.scan, candidate.why))
         if guides:
-            further = few([one.scan.name for one in guides[1:]])
+            further = few([guide.scan.name for guide in guides[1:]])
             then = f" Should it not fit, {further} will be tried." if further else ""
             logger.info(f"{guides[0].scan.name} guides {scan.name}, if it fits: {guides[0].why}.{then}")
         else:

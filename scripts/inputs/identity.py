@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -154,21 +154,21 @@ def _of_file(path: Path) -> Identity:
         fields = bids.sidecar(path)
     except InputError:  # which is said when the scan is read
         fields = {}
-    keys = ("EchoTime", "InversionTime", "RepetitionTime")
-    times = np.array([1000 * one if type(one := fields.get(key)) in (int, float) else np.nan for key in keys])
+    said = [fields.get(key) for key in ("EchoTime", "InversionTime", "RepetitionTime")]
+    times = np.array([1000 * one if isinstance(one, int | float) else np.nan for one in said])
     description = " ".join(str(fields.get(key) or "") for key in ("SeriesDescription", "ProtocolName"))
     agent = str(fields.get("ContrastBolusIngredient") or "")
     person, session, named = _whose(path, fields)
     weighting, given = _contrast(description, named, agent, times, fields.get("ScanningSequence"))
     date = bids.session_date(path) or re.sub(r"\D", "", str(fields.get("AcquisitionDateTime") or ""))[:8]
-    facts = dict(date=date, words=contrast_of(stem(path.name)), weighting=weighting, agent=given, times=times)
+    found = Identity(person, session, date, contrast_of(stem(path.name)), weighting, given, times)
     try:
         _, image = ScanReader().read(path)
         edges = voxel_spacing(image.affine)
-        axes, thick = np.asarray(image.affine)[:3, :3] / edges, slice_axis(edges)
+        axes = np.asarray(image.affine)[:3, :3] / edges
+        return replace(found, axes=axes, edges=edges, slice_axis=slice_axis(edges))
     except Exception as error:  # noqa: BLE001  # a broken file guides nothing, and says so when it is rebuilt
-        return Identity(person, session, **facts, broken=str(error) or type(error).__name__)
-    return Identity(person, session, **facts, axes=axes, edges=edges, slice_axis=thick)
+        return replace(found, broken=str(error) or type(error).__name__)
 
 
 # --- whose head ---
@@ -181,7 +181,7 @@ def _whose(path: Path, fields: Mapping[str, Any]) -> tuple[tuple[str, ...], str,
         return (str(root), subject), session, ENTITY.sub(_kept_entity, name.lower())
     study = str(fields.get("StudyInstanceUID") or "")
     known = str(fields.get("PatientID") or fields.get("PatientName") or "")
-    above, folder = [], path.absolute().parent
+    above, folder = list[str](), path.absolute().parent
     while folder.name and _person(folder.name, {}) == () and any(map(_names_contrast, _split(folder.name))):
         above, folder = [folder.name, *above], folder.parent
     said = ENTITY.sub(_kept_entity, " ".join([*above, name]).lower())
@@ -242,15 +242,16 @@ def _contrast(description: str, named: str, agent: str, times: np.ndarray, seque
         given = False
     elif given is None and AGENT.search(both):
         given = True
-    return (found[0] if found else _by_times(*times, gradient="GR" in str(sequence))), given
+    return (found[0] if found else _by_times(times, "GR" in str(sequence))), given
 
 
 def _separated(name: str) -> str:
     return re.sub(r"[\s_.-]+", " ", name.lower())
 
 
-def _by_times(echo: float, inversion: float, repetition: float, gradient: bool) -> str:
-    """The weighting by times in ms, where they leave no doubt."""
+def _by_times(times: np.ndarray, gradient: bool) -> str:
+    """The weighting by echo, inversion and repetition time in ms, where they leave no doubt."""
+    echo, inversion, repetition = times
     if inversion > 1500 and echo > 60:
         return "FLAIR"
     if echo < 15 and 300 < inversion < 1500:

@@ -53,9 +53,7 @@ NAMES = {  # reason -> words of file names, series descriptions and protocols: w
     "reference images of echo-planar series (SBRef)": r"sbref",
     "projections, not slices": r"m(in|ax|n)?ip",
     "a subtraction of two scans": r"subtract\w*|subtr|(?<=[ _-])sub(?=$|[ _](?!\d))",
-    "the fat image of a Dixon series": (
-        r"fat[ _-]?(only|images?|fraction|percentage)|(?<=dixon[ _-])(f|fat)(?![ _-]?sat)"
-    ),
+    "the fat image of a Dixon series": (r"fat[ _-]?(only|images?|fraction|percentage)|dixon.*[ _-](f|fat)(?=$)"),
     "an inversion of MP2RAGE": r"inv[ _-]?[12]",
     "a parametric map": r"[a-z\d*]*map",
     "a map of probabilities": (

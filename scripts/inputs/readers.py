@@ -176,7 +176,7 @@ def _on_a_grid(image: Any) -> Any:
     if flat and not (stated or not sform[:3].any()):
         return image
     sheared = not flat and shear_angle(sform) > MAX_SHEAR
-    scaled = not flat and code >= STANDARD and not np.allclose(*map(voxel_spacing, (sform, qform)), rtol=0.01)
+    scaled = not flat and code >= STANDARD and not np.allclose(voxel_spacing(sform), voxel_spacing(qform), rtol=0.01)
     if not flat and not (stated in SCANNER and (sheared or scaled)):
         return image
     header = image.header.copy()

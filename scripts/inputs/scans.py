@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
@@ -20,7 +21,7 @@ from ..errors import InputError, flag, printable
 from ..files import ANALYZE, ITK, VOLUMES, ends_as, stem, walk
 from ..stack.acquisition import ALREADY_THIN, is_thin
 from ..stack.grid import voxel_spacing
-from ..stack.spectra import sharpness
+from ..stack.spectra import interpolated, sharpness
 from . import bids, dicom, kinds
 from .dicom.select import only_series
 from .examination import grouped, guided
@@ -31,8 +32,6 @@ from .scan import Guiding, Scan
 from .selection import Selection
 
 logger = logging.getLogger("drift")
-
-DULLER = 1.5  # times a voxel's edge: slices that show no more than samples that far apart were interpolated
 
 
 def _shows_no_head(path: Path) -> str | None:
@@ -75,22 +74,19 @@ def _unfit(path: Path, thin: float | None) -> str | None:
 
 
 def _interpolated(source: Path | dicom.Series) -> str:
-    """What is said of a thin scan whose slices were interpolated from thick ones; empty for a sharp one."""
-    edges, sharp = resolution(source)
-    dull = int(np.argmax(sharp / edges))
-    if sharp[dull] > DULLER * edges[dull]:
-        return (
-            f". But its slices were interpolated along axis {dull}: they show no more than {sharp[dull]:.2g} mm slices "
-            "do. Give the scan that was interpolated"
-        )
-    return ""
+    """The reason why a thin scan is skipped, as far as its slices were interpolated; empty for a sharp one."""
+    found = interpolated(*_voxels(source))
+    if found is None:
+        return ""
+    axis, spacing = found
+    dull = f"interpolated along axis {axis}: it shows no more than {spacing:.2g} mm slices do"
+    return f". But it was {dull}. Give it by name, with their --slice_spacing"
 
 
-def resolution(source: Path | dicom.Series) -> tuple[np.ndarray, np.ndarray]:
-    """Edges of a scan's voxels, and the distance of the samples that it shows (`sharpness`), along each axis, in mm."""
+def _voxels(source: Path | dicom.Series) -> tuple[Tensor, np.ndarray]:
+    """`(X, Y, Z)`, and their edges in mm."""
     array, meta = (reader := ScanReader()).get_data(reader.read(source))
-    edges = voxel_spacing(meta["affine"])
-    return edges, np.array(sharpness(torch.from_numpy(np.nan_to_num(array)), edges))
+    return torch.from_numpy(np.nan_to_num(array)), voxel_spacing(meta["affine"])
 
 
 def _fit(paths: Sequence[Path], root: Path, selection: Selection) -> list[Path]:
@@ -341,10 +337,10 @@ def _guides_not(scan: Scan, thick: Identity) -> str | None:
     if path is not None and (why := _shows_no_head(path) or _unfit(path, None)):
         return why
     try:
-        _, sharp = resolution(scan.source)
+        sharp = sharpness(*_voxels(scan.source))
     except Exception as error:  # noqa: BLE001  # a broken scan guides nothing, and says so when it is rebuilt
         return f"it cannot be read ({error})"
-    across = float(sharp[int(np.abs(thick.normal @ theirs.axes).argmax())])
+    across = sharp[int(np.abs(thick.normal @ theirs.axes).argmax())]
     if across > THINNER * thick.edges[thick.slice_axis]:
         return (
             f"its slices were interpolated: across the thick slices it shows no more than samples {across:.2g} mm apart"

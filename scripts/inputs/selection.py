@@ -120,4 +120,5 @@ class Selection:
                 f"--include, --exclude and the labels together leave none of {few(self.names)}. Choose fewer."
             )
         if left_out:
-            logger.info(f"{left_out} of {len(self.names)} scans are left out, as --include and its like say.")
+            options = [f"--{option}" for option, given in {**self.patterns, **self.labels}.items() if given]
+            logger.info(f"{left_out} of {len(self.names)} scans are left out, by {' and '.join(options)}.")

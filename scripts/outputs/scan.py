@@ -170,7 +170,7 @@ def _guides(
 ) -> tuple[Guiding | None, list[Placed | None], list[str]]:
     """The first guide that fits, beside each stack where it does; and warnings why others are left out."""
     thick = [one for one in stacks if not Acquisition.of(one).at_target and one.min() != one.max()]
-    warnings = []
+    warnings = list[str]()
     for guide in scan.guides if thick else ():
         placed, misfits = list[Placed | None](), dict[str, None]()
         for measured in stacks:

@@ -14,7 +14,7 @@ from tests.cohort_files import record, summary
 from tests.config_files import on_slices
 from tests.fixtures import CARD
 from tests.method.test_networks import perturb
-from tests.rebuild.test_guide import centred, scan, smoothed, volume, written
+from tests.rebuild.test_guide import centred, other_contrast, scan, smoothed, volume, written
 
 CUBE = (64, 64, 64)
 
@@ -40,7 +40,7 @@ def examination(tmp_path):
     folder.mkdir()
     written(folder / "FLAIR.nii.gz", scan((48, 48, 11))[0])
     (folder / "FLAIR.json").write_text('{"SliceThickness": 5}')
-    written(folder / "T1w.nii.gz", volume(centred(np.eye(3), CUBE), CUBE))
+    written(folder / "T1w.nii.gz", other_contrast(volume(centred(np.eye(3), CUBE), CUBE)))
     return folder
 
 
@@ -55,7 +55,7 @@ def test_a_guide_that_is_found_is_in_list_record_and_summary(examination, guided
     with pytest.raises(SystemExit):
         guided_bundle(examination, guide="auto", dry_run=True)
     listed = " ".join(capsys.readouterr().out.split())
-    assert "guide:" in listed and "T1w.nii.gz, for one is FLAIR, the other T1w" in listed
+    assert "guide:" in listed and "T1w.nii.gz, if it fits, for one is FLAIR, the other T1w" in listed
     guided_bundle(examination, guide="auto")
     told = record(guided_bundle.out, "FLAIR")
     assert told["Guide"]["Name"].endswith("T1w.nii.gz") and "one is FLAIR" in told["Guide"]["Reason"]
@@ -71,7 +71,7 @@ def test_a_guide_that_does_not_fit_is_left_out_if_found_and_refused_if_named(exa
     guided_bundle(examination, guide="auto")
     told = record(guided_bundle.out, "FLAIR")
     assert "Guide" not in told and told["Sources"] == ["../head/FLAIR.nii.gz", "../head/FLAIR.json"]
-    assert "rebuilt without a guide" in told["Warnings"][0] and "does not fit" in told["Warnings"][0]
+    assert "rebuilt without the guide" in told["Warnings"][0] and "does not fit" in told["Warnings"][0]
     assert summary(guided_bundle.out)[0]["guide"] == ""
     old = {path.name: path.read_bytes() for path in guided_bundle.out.glob("FLAIR*")}
     with pytest.raises(SystemExit, match="failed"):

@@ -37,6 +37,11 @@ def volume(affine, shape):
     return MetaTensor(torch.from_numpy(values)[None].float(), affine=torch.from_numpy(affine))
 
 
+def other_contrast(head):
+    """The same head, with what is bright dark, and a bright rim."""
+    return MetaTensor(torch.where(head.as_tensor() > 5, 320 - head.as_tensor(), 0.0), affine=head.affine)
+
+
 def centred(directions, shape):
     affine = np.eye(4)
     affine[:3, :3] = directions
@@ -164,7 +169,7 @@ def written(path, volume):
 def test_a_rebuilder_places_a_guide_and_takes_it(tmp_path):
     measured, _ = scan((48, 48, 11))
     shape = (64, 64, 64)
-    guide = written(tmp_path / "guide.nii.gz", volume(centred(np.eye(3), shape), shape))
+    guide = written(tmp_path / "guide.nii.gz", other_contrast(volume(centred(np.eye(3), shape), shape)))
     by = rebuilder()
     placed = by.guide(guide, measured)
     assert placed.fits and placed.millimetres < 1 and placed.name.endswith("guide.nii.gz")
@@ -195,6 +200,14 @@ def test_a_guide_of_something_else_is_refused(tmp_path):
     other = MetaTensor(smoothed(noise), affine=torch.from_numpy(centred(np.eye(3), shape)))
     with pytest.raises(InputError, match="does not fit"):
         rebuilder().guide(written(tmp_path / "noise.nii.gz", other), measured)
+
+
+def test_a_copy_of_the_scan_is_no_guide(tmp_path):
+    measured, _ = scan((48, 48, 11))
+    shape = (64, 64, 64)
+    copy = written(tmp_path / "copy.nii.gz", volume(centred(np.eye(3), shape), shape))
+    with pytest.raises(InputError, match=r"copy.nii.gz has the contrast of .*A copy of the scan brings nothing"):
+        rebuilder().guide(copy, measured)
 
 
 def smoothed(volume):

@@ -197,7 +197,10 @@ def _different(frames: Sequence[Frame], attribute: str) -> list[str]:
     values = sorted({frame.distinctive[attribute] for frame in frames} - {"None"})
     if attribute not in NUMBERS:
         return values
-    ordered = sorted(values, key=float)
+    try:
+        ordered = sorted(values, key=float)
+    except ValueError:  # words where numbers belong
+        return values
     return ordered[:1] + [b for a, b in pairwise(ordered) if float(b) > SAME_VALUE * float(a)]
 
 
