@@ -1,12 +1,14 @@
 """What each scan of an examination is: one table of situations, and the role of every file in each."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from scripts.errors import InputError
+from scripts.inputs.dicom import select
 from scripts.inputs.scans import scans
 from scripts.inputs.selection import Selection
 from scripts.inputs.transforms import LoadScand, SettleAcquisitiond
@@ -61,3 +63,26 @@ def test_real_world_slopes_are_used(tmp_path):
     situations.make("a slope for each slice", tmp_path)
     (scan,) = scans(tmp_path, tmp_path / "out", Selection(THIN))
     np.testing.assert_allclose(LoadScand("image")({"image": scan.source})["image"][0], situations.head(), atol=1.6)
+
+
+def test_a_header_is_read_once_to_find_out_what_it_is(tmp_path, monkeypatch):
+    """Then its pixels, of a thin series that may guide."""
+    situations.make("DICOM: a sharp T1w guides", tmp_path)
+    opened = Counter()
+    read = select.read_dataset
+    monkeypatch.setattr(select, "read_dataset", lambda path, **how: opened.update([path]) or read(path, **how))
+    scans(tmp_path, tmp_path / "out", Selection(THIN), guide="auto")
+    assert len(opened) == 44 and set(opened.values()) == {1}
+
+
+def test_slices_that_were_interpolated_are_taken_back_to_their_spacing(tmp_path):
+    path = situations.nifti(tmp_path, "T2", situations.CUBE, situations.interpolated())
+    volume = LoadScand("image")({"image": path})
+    found = SettleAcquisitiond("image", CARD, slice_spacing=5.0)(volume)["image"]
+    a = Acquisition.of(found)
+    assert (a.slice_axis, a.slice_spacing, a.slice_thickness, a.slice_count) == (2, 5.0, 5.0, 8)
+    assert "the slices were interpolated: one is taken every 5 mm along axis 2" in a.warnings
+    middle = [np.asarray(one.affine) @ [*(np.array(one.shape[1:]) - 1) / 2, 1] for one in (volume["image"], found)]
+    np.testing.assert_allclose(*middle, atol=1e-6)
+    with pytest.raises(InputError, match="expected the larger spacing that they were interpolated from"):
+        SettleAcquisitiond("image", CARD, slice_spacing=1.0)(volume)
