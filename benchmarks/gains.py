@@ -31,7 +31,7 @@ def bars(axes, rows, labels, values, smallest=None):
         places = [k + side * WIDTH for k in range(len(labels))]
         axes.bar(places, heights, WIDTH, color=color, label=f"{thickness} mm slices")
         for place, height in zip(places, heights):
-            axes.text(place, height + 0.06, f"{height:.1f}", ha="center", fontsize=9)
+            axes.text(place, height + 0.06, f"{height + 1e-9:.1f}", ha="center", fontsize=9)
         if smallest:
             lows = [smallest(rows, thickness, label) for label in labels]
             axes.hlines(lows, [p - WIDTH / 2 for p in places], [p + WIDTH / 2 for p in places], "black", lw=1.2)
@@ -53,7 +53,7 @@ def least(rows, thickness, contrast):
 
 def brought(rows, thickness, pair):
     """dB of the guided result over that without a guide."""
-    scan, guide = pair.split("\nby ")
+    scan, guide = pair.split("\nby\n")
     (row,) = (r for r in rows if (r["T (mm)"], r["scan"], r["guide"]) == (thickness, scan, guide))
     return float(row["DRIFT, guided"]) - float(row["DRIFT"])
 
@@ -64,15 +64,15 @@ def main():
     parser.add_argument("picture", type=Path)
     options = parser.parse_args()
     gains, guided = table(*GAINS), table(*GUIDED)
-    figure, ((left, right),) = panels(("gain", "guide"), 4.6)
+    figure, ((left, right),) = panels(("gain", "guide"), 4.8)
     bars(left, gains, [name for name in gains[0] if name != "T (mm)"], gain, least)
     left.set_title("DRIFT over the cubic spline\nten scans of seven people; lines: smallest", fontsize=10)
     left.set_ylabel("PSNR in the head (dB)")
     left.legend(frameon=False, fontsize=9, loc="upper right", ncols=2)
     left.set_ylim(0, 4.6)
-    bars(right, guided, [f"{r['scan']}\nby {r['guide']}" for r in guided if r["T (mm)"] == "3"], brought)
-    right.set_title("What a guide adds to that\none person, four contrasts", fontsize=10)
-    right.tick_params(axis="x", labelsize=7.5)
+    bars(right, guided, [f"{r['scan']}\nby\n{r['guide']}" for r in guided if r["T (mm)"] == "3"], brought)
+    right.set_title("A guide adds\none person, four contrasts", fontsize=10)
+    right.tick_params(axis="x", labelsize=9)
     right.set_ylim(0, 4.6)
     figure.tight_layout()
     figure.savefig(options.picture, dpi=110)
