@@ -74,7 +74,7 @@ def power_ratios(
         axis: slice axis.
         spacing: along the axis, in mm.
         bands: lower and upper edges in cycles/mm. A band holds its lower edge. It holds its upper one only at Nyquist.
-            One that holds no frequency of the discrete spectrum gives NaN.
+            A band that holds no frequency of the discrete spectrum gives NaN.
     """
     check_pair(prediction, truth)
     count = truth.shape[axis]
