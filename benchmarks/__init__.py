@@ -1,4 +1,4 @@
-"""What the benchmarks share: the network and the inferer that ship, and their plots.
+"""Shared by the benchmarks: the network and the inferer that ship, and their plots.
 
 Each module measures what its name says and prints a table: python -m benchmarks.NAME --help
 """

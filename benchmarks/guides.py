@@ -1,4 +1,4 @@
-"""What a guide may bring in, and what odd guides do: two tables of docs/benchmarks.md.
+"""Detail that a guide may bring in, and the effect of odd guides: two tables of docs/benchmarks.md.
 
 python -m benchmarks.guides DATALIST [--thickness 5] [--slab 32] [--ckpt_path WEIGHTS]
 
@@ -51,7 +51,7 @@ def with_blobs(volume, seed):
 
 
 def share(after, before, mask, scale):
-    """What of the blobs' contrast came in, in the units of a scan of that range."""
+    """The share of the blobs' contrast that came in, in the units of a scan of that range."""
     change = (after - before).numpy()[mask > 0.5].mean()
     return change / (CONTRAST * (scale.high - scale.low) * mask[mask > 0.5].mean())
 

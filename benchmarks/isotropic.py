@@ -1,8 +1,8 @@
-"""What cubes for voxels cost, where pixels are finer than the target: a table of docs/benchmarks.md.
+"""The cost of cubes for voxels, where pixels are finer than the target: a table of docs/benchmarks.md.
 
 python -m benchmarks.isotropic DATASET_DIR [--slab 24] [--ckpt_path models/model.pt]
 
-Of each held-out volume, slices of 5 mm are rebuilt to a target of one and a half times its pixels, as 0.43 mm is to
+Slices of 5 mm of each held-out volume are rebuilt to a target of one and a half times its pixels, as 0.43 mm is to
 0.7 mm: with the pixels kept, and with --isotropic. Both are put back on the truth's grid by a cubic spline.
 """
 

@@ -10,9 +10,9 @@ people, with a T1w volume of each. Scans of another region, if there are any, ar
 centre of the scan is put where the head's is, for else they may share nothing.
 
 With --contrasts a thick stack of one contrast, 3 or 5 mm, is paired with a volume of another: sharp, or a stack of
---thickness along another axis; whole, without its outer 8 mm, or without its face. What lay apart before a motion was
-drawn, found on the sharp volumes, is no error. Volumes of one "subject" are contrasts of one head. Pairs of two heads
-are put centre on centre; guides come from --others too.
+--thickness along another axis; whole, without its outer 8 mm, or without its face. A distance that was there before a
+motion was drawn, found on the sharp volumes, is no error. Volumes of one "subject" are contrasts of one head. Pairs of
+two heads are put centre on centre; guides come from --others too.
 """
 
 import argparse

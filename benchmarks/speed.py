@@ -156,7 +156,7 @@ def plain_loop(drift, planes, thickness, steps):
 
 
 def case(options):
-    """One volume in a process of its own: seconds, peak memory and, if asked, the plain loop's seconds."""
+    """A volume in a process of its own: seconds, peak memory and, if asked, the plain loop's seconds."""
     device = default_device()
     shape = options["shape"]
     acquisition = Acquisition.of_truth(2, shape[2], edge=1.0, thickness=options["T"])

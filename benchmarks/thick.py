@@ -2,7 +2,7 @@
 
 python -m benchmarks.thick SCANS PICTURE [--slab 24] [--stepped]
 
-SCANS is a folder of axial scans. Of each, the coronal slab behind the middle is rebuilt by configs/inference.yaml: it
+SCANS is a folder of axial scans. The coronal slab behind the middle of each is rebuilt by configs/inference.yaml: it
 shows the brain without the face, and what the whole scan would show there.
 """
 

@@ -49,7 +49,7 @@ class Parser(argparse.ArgumentParser):
     """Reports a mistake in one line."""
 
     def parse_args(self, args=None, namespace=None):  # type: ignore[override, no-untyped-def]
-        """As argparse does, but names what was probably meant. What follows `--dry_run` may be a scan."""
+        """As argparse does, but names what was probably meant. A word after `--dry_run` may be a scan."""
         words = [HYPHENS.sub(lambda name: name[0].replace("-", "_"), word) for word in args]
         for k, word in enumerate(words):
             if word == "--dry_run" and words[k + 1 : k + 2] != ["json"]:

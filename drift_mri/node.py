@@ -164,7 +164,7 @@ class Node:
     def work(self, name: str) -> None:
         """Rebuilds what is in `working`, and moves it on: to `sending`, or to `aside`.
 
-        What is rebuilt is sent even if another scan of the same UID failed; that scan's reason comes with it.
+        A rebuilt scan is sent even if another scan of the same UID failed; that scan's reason comes with it.
         """
         from scripts.inputs.scans import scans  # here: they take seconds
         from scripts.inputs.selection import Selection

@@ -1,4 +1,4 @@
-"""What an evaluation cannot do is refused, with what is expected."""
+"""An evaluation refuses what it cannot do, and says what is expected."""
 
 from __future__ import annotations
 

@@ -41,8 +41,8 @@ def psnr(prediction: Tensor, truth: Tensor, mask: Tensor | None = None) -> float
 def ssim(prediction: Tensor, truth: Tensor) -> float:
     """Structural similarity of 2-D slices, averaged over each direction's slices, then over directions (Sec. 4.1).
 
-    Wang et al., IEEE Trans. Image Process. 13:600-612 (2004). One map, which takes the truth to [0, 1], is applied to
-    both volumes. A direction whose slices are smaller than the window is left out.
+    Wang et al., IEEE Trans. Image Process. 13:600-612 (2004). The same map, which takes the truth to [0, 1], is
+    applied to both volumes. A direction whose slices are smaller than the window is left out.
 
     Returns:
         At most 1; NaN where no direction has slices as large as the window.
@@ -157,7 +157,7 @@ def regions_covered(difference: Tensor, width: Tensor, head: Tensor, calibration
 
 
 def width_and_rank(error: Tensor, width: Tensor, head: Tensor) -> dict[str, float]:
-    """What an error map gains over a constant bound, and how its order is that of the errors.
+    """The gain of an error map over a constant bound, and how far its order agrees with the errors'.
 
     Args:
         error, width, head: as in `covered`; the half-widths are those of 90 %.

@@ -137,7 +137,7 @@ class Truth:
         return [metrics(self.sharp[0], self.slice_axis) for metrics in self.metrics]  # type: ignore[arg-type]
 
     def row(self, label: str, method: Method, thick: MetaTensor, stated: Acquisition, acquired: Acquisition) -> dict:
-        """One method's columns of `CASE` and `METRICS`.
+        """A method's columns of `CASE` and `METRICS`.
 
         Args:
             label: name of the method.

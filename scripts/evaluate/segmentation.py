@@ -39,7 +39,7 @@ class Segmenter:
     words: Sequence[str]
 
     def __call__(self, truth: MetaTensor, slice_axis: int) -> Callable[[Tensor], dict[str, float]]:
-        """What measures `dice` of volumes `(X, Y, Z)` against their truth, which is segmented once."""
+        """A measure of `dice` for volumes `(X, Y, Z)` against their truth, which is segmented once."""
         name = Path(name_of(truth, "the truth")).name
         labels = self.labels(truth, name)
 

@@ -76,7 +76,7 @@ class Calibration:
             )
 
     def factor(self, thickness: float, confidence: float, guided: bool = False) -> float:
-        """What scaled errors are multiplied by, so that in `SURE` of people the interval holds what `confidence` says.
+        """The factor of scaled errors with which the interval holds what `confidence` says, in `SURE` of people.
 
         Args:
             thickness: of the slices, in mm. Between thicknesses the factor's logarithm is linear in the thickness's,
@@ -120,7 +120,7 @@ def over_people(factors: Sequence[float]) -> float:
 
 
 def scan_scale(exponents: tuple[float, float], spacing_ratio: float, noise: float) -> float:
-    """What expected errors of a scan are multiplied by: errors grow with gaps between the slices and with noise.
+    """The scale of a scan's expected errors: errors grow with gaps between the slices and with noise.
 
     The exponents are of the ratio, slice spacing over thickness, and of the noise, as a share of the range of the
     slices' tissue. Fine texture counts as noise.

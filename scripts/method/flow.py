@@ -57,7 +57,7 @@ def endpoint(x0: Tensor, v: Tensor) -> Tensor:
 
 
 def euler_step(xt: Tensor, v: Tensor, t: Tensor, t_next: Tensor) -> Tensor:
-    """One step of Euler's method, `x(t_next) = x(t) + (t_next - t) v` (Sec. S4.5)."""
+    """A step of Euler's method, `x(t_next) = x(t) + (t_next - t) v` (Sec. S4.5)."""
     return xt + (t_next - t) * v
 
 

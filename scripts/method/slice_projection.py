@@ -176,7 +176,7 @@ class GuideCorrection(nn.Module):
 class SliceProjectionNetwork(nn.Module):
     """Stage 1 on the measured slices: thick planes -> sharp planes on the fine grid, by all that is known of both.
 
-    It starts as linear interpolation between the slices' centres, and learns a correction. One set of weights serves
+    It starts as linear interpolation between the slices' centres, and learns a correction. The same weights serve
     with and without a guide.
 
     Args:

@@ -21,7 +21,7 @@ def group_count(channels: int, most: int = 32) -> int:
 class AdaGN(nn.Module):
     """Adaptive group norm `GN(h) * (1 + scale(c)) + shift(c)` (Eq. 3). Its map starts at zero: it is a plain GN.
 
-    One vector holds scale and shift of all norms of a U-Net: the modulation. It is computed once, because it is the
+    The modulation, one vector, holds scale and shift of all norms of a U-Net. It is computed once, because it is the
     same for all windows of a volume.
 
     Args:
@@ -70,7 +70,7 @@ class ResidualBlock(nn.Module):
 
 
 class DownBlock(nn.Module):
-    """One encoder level: two residual blocks, then a strided convolution (none at the coarsest level)."""
+    """An encoder level: two residual blocks, then a strided convolution (none at the coarsest level)."""
 
     def __init__(self, in_channels: int, out_channels: int, condition_dim: int, downsample: bool, norm: bool):
         super().__init__()
@@ -86,7 +86,7 @@ class DownBlock(nn.Module):
 
 
 class UpBlock(nn.Module):
-    """One decoder level: bilinear x2 and convolution (none at the coarsest level), the skip, three residual blocks."""
+    """A decoder level: bilinear x2 and convolution (none at the coarsest level), the skip, three residual blocks."""
 
     def __init__(
         self, in_channels: int, skip_channels: int, out_channels: int, condition_dim: int, upsample: bool, norm: bool

@@ -21,7 +21,7 @@ ERROR = "error."  # begins the names of the third network's weights
 
 @dataclass(frozen=True)
 class Card:
-    """What weights were trained for: `models/model.json` beside `models/model.pt`.
+    """The purpose that weights were trained for: `models/model.json` beside `models/model.pt`.
 
     Args:
         version: of the bundle that trained them.

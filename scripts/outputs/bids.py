@@ -21,7 +21,16 @@ NAME = "DRIFT: through-plane super-resolution"
 PAPER = {  # as in CITATION.cff at the bundle's root
     "type": "article",
     "title": "DRIFT: Difficulty-aware Rectified Flows for Through-plane MRI Super-Resolution",
-    "authors": [{"family-names": "Choi", "given-names": "Y."}, {"name": "others"}],
+    "authors": [
+        {"family-names": "Choi", "given-names": "Yoonseok"},
+        {"family-names": "Ha", "given-names": "Eun-Gyu"},
+        {"family-names": "Kim", "given-names": "Daniel"},
+        {"family-names": "Al-masni", "given-names": "Mohammed A."},
+        {"family-names": "Yang", "given-names": "Ming-Hsuan"},
+        {"family-names": "Kim", "given-names": "Dong-Hyun"},
+    ],
+    "year": 2026,
+    "url": "https://yoonseokchoi-ai.github.io/drift-eccv2026/",
 }
 README = """The thick-slice anatomical scans of the dataset {name}, rebuilt by DRIFT {version}.
 

@@ -127,7 +127,7 @@ def rebuild_scans(
     allow_failures: bool = False,
     jobs: int = 1,
 ) -> None:
-    """Rebuilds scan by scan. One that fails is named and stops no other. One that is complete is left alone.
+    """Rebuilds scan by scan. A scan that fails is named and stops no other; a complete one is left alone.
 
     A scan that another run is at is passed over. Its turn comes again at the end; there the other run is waited for.
 

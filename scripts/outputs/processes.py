@@ -20,7 +20,7 @@ JOB = "DRIFT_JOB"  # the environment of a command that another one has started
 
 @contextmanager
 def started_again(times: int) -> Iterator[None]:
-    """Runs the command of this process so many more times, beside the block. What is not done at its end is left.
+    """Runs the command of this process so many more times, beside the block. Work that is not done at its end is left.
 
     The threads of this process are shared out among all. The others are silent. Another program is not run again.
     """

@@ -1,4 +1,4 @@
-"""One scan: whether its result is complete already, what would be lost, and what is written of it."""
+"""A single scan: whether its result is complete already, what would be lost, and what is written of it."""
 
 from __future__ import annotations
 

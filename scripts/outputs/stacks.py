@@ -55,7 +55,7 @@ class StackFacts:
 
 
 def make_together(names: Sequence[str], rebuilt: Sequence[Rebuilt]) -> tuple[Rebuilt, list[StackFacts]]:
-    """One volume of several stacks, the reference first, and the facts on each."""
+    """A single volume of several stacks, the reference first, and the facts on each."""
     stacks = [Stack.of(one.measured, one.volume) for one in rebuilt]
     for name, stack in zip(names, stacks):
         if stack.measured.min() == stack.measured.max():

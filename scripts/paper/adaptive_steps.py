@@ -97,7 +97,7 @@ def _ranks(scores: pd.DataFrame, name: str) -> pd.Series:
 def scheduling(
     rows: pd.DataFrame, columns: Sequence[str] = ("psnr_head", "hf_psnr", "st_lpips"), n_max: int = N_MAX
 ) -> pd.DataFrame:
-    """What PAD, the image or both gain as the cue for the number of Euler steps (Tab. S5, Sec. S11).
+    """The gain by PAD, the image or both as the cue for the number of Euler steps (Tab. S5, Sec. S11).
 
     The paper leaves the mapping open. Here N is `n_max` times the cue, and then the nearest number that was swept. The
     image's cue is the rank of its score among those of the other subjects, at all thicknesses. The hybrid's is the mean

@@ -41,8 +41,8 @@ def compare(
         - `mean`; `sd`, over volumes; `seeds`, the SD over seeds of the mean; `n`, number of volumes and slice axes;
           `trainings`, number of seeds.
         - `difference` from `against`, the mean over people, each counted once; `difference_low` and `difference_high`,
-          the ends of its 95 % interval over people and seeds. Of one seed on both sides it is over people alone, of
-          one person over seeds alone, of one each it is NaN.
+          the ends of its 95 % interval over people and seeds. With one seed on both sides it is over people alone,
+          with one person over seeds alone, with one each it is NaN.
 
     Raises:
         InputError: if no row has the label to compare with.
@@ -85,7 +85,7 @@ def compare(
 
 
 def _half_width(sources: Sequence[pd.api.typing.DataFrameGroupBy]) -> pd.DataFrame:
-    """Of the 95 % interval of a mean that varies by several sources, each with the means of its levels.
+    """The half-width of the 95 % interval of a mean that varies by several sources, each with the means of its levels.
 
     The variances add; the degrees of freedom are Satterthwaite's. A source of one level tells nothing.
     """

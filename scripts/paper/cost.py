@@ -1,4 +1,4 @@
-"""What networks cost: parameters, multiply-adds, peak memory, time (Sec. S4.2), and the minutes of a training."""
+"""The cost of networks: parameters, multiply-adds, peak memory, time (Sec. S4.2), and the minutes of a training."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def reproduce(
 
 
 def entries(experiments: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Of `configs/paper/reproduce.yaml`, with what several share."""
+    """Entries of `configs/paper/reproduce.yaml`, with what several share."""
     return {name: {**entry.get("sweep", {}), **entry} for name, entry in experiments.items()}
 
 
@@ -93,7 +93,7 @@ def choose(experiment: str | Sequence[str], experiments: Mapping[str, Entry]) ->
 
 
 def trainings(chosen: Iterable[Entry], trained: TrainedVariants) -> list[Stage]:
-    """Of experiments, what they build on before them, each once."""
+    """All stages that experiments need, what they build on first, each once."""
     stages = [stage for entry in chosen for *_, last in trained.variants(entry) for stage in stages_to(last)]
     return list({json.dumps(asdict(stage)): stage for stage in stages}.values())
 
@@ -119,7 +119,7 @@ def _listed(experiments: Mapping[str, Entry], trained: TrainedVariants) -> str:
 
 
 def _coverage(trained: TrainedVariants, stage: Stage | None) -> float:
-    """Of CETA's pairs in a training; NaN where there is none."""
+    """The coverage of CETA's pairs in a training; NaN where there is none."""
     if stage is None or stage.run_id != "stage2":
         return math.nan
     config = trained.config("train.yaml", stage.files, stage.settings)
@@ -127,9 +127,9 @@ def _coverage(trained: TrainedVariants, stage: Stage | None) -> float:
 
 
 def _rows(entry: Entry, trained: TrainedVariants) -> pd.DataFrame:
-    """Of an experiment; `label` says which variant, or which method where it is not the variant's own.
+    """The rows of an experiment; `label` says which variant, or which method where it is not the variant's own.
 
-    What a variant cost is said where the table asks for it.
+    The cost of a variant is said where the table asks for it.
     """
     asked, tables = entry.get("table", {}).get("columns", []), []
     for name, variant, seed, stage in trained.variants(entry):

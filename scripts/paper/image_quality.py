@@ -54,7 +54,7 @@ class ImageQuality:
         return found
 
     def __call__(self, truth: Tensor, slice_axis: int) -> Callable[[Tensor], dict[str, float]]:
-        """What measures volumes of one case; see `paired.Metrics`.
+        """A measure for volumes of one case; see `paired.Metrics`.
 
         Args:
             truth: `(X, Y, Z)`; it chooses the planes, and what is black and white in them.
@@ -105,6 +105,6 @@ def installed_file(package: str, path: str) -> Path | None:
 
 
 def _load(load: Callable[..., Any], file: tuple[str, str]) -> Any:
-    """What `load` makes of a file of an installed package; null where it is lacking."""
+    """The content of a file of an installed package, by `load`; null where it is lacking."""
     path = installed_file(*file)
     return None if path is None else load(path)

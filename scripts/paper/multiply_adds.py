@@ -42,7 +42,7 @@ class Counter(TorchDispatchMode):
 
 
 def multiply_adds(call: Callable[[], Any]) -> float:
-    """Of the convolutions and matrix products of a call."""
+    """Multiply-adds of the convolutions and matrix products of a call."""
     with Counter() as counter:
         call()
     return counter.flops / 2

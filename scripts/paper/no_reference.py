@@ -114,18 +114,18 @@ def fit(values: np.ndarray) -> tuple[float, float, float]:
 
 
 def _shape(ratio: float) -> float:
-    """Of `SHAPES`, the one with the nearest of `RATIOS`."""
+    """The one of `SHAPES` with the nearest of `RATIOS`."""
     return float(SHAPES[np.abs(RATIOS - ratio).argmin()])
 
 
 def _products(coefficients: np.ndarray) -> list[np.ndarray]:
-    """Of neighbours to the right, below, and along both diagonals; images go on at their other end."""
+    """Products of neighbours to the right, below, and along both diagonals; images go on at their other end."""
     shifts = (0, 1), (1, 0), (1, 1), (1, -1)
     return [coefficients * np.roll(coefficients, shift, (0, 1)) for shift in shifts]
 
 
 def _mean(shape: float, left: float, right: float) -> float:
-    """Of an asymmetric generalised Gaussian, from its scales `beta`."""
+    """The mean of an asymmetric generalised Gaussian, from its scales `beta`."""
     return (right - left) * gamma(2 / shape) / gamma(1 / shape)
 
 

@@ -28,7 +28,7 @@ from .trained_variants import Entry, TrainedVariants, Variant, methods_of
 def rebuilt(
     trained: TrainedVariants, entry: Entry, thickness: float, slab: int | None = None, index: int = 0
 ) -> tuple[dict[str, Tensor], int, float]:
-    """One held-out volume by each method of an experiment, or by each of its variants, and the truth.
+    """A held-out volume by each method of an experiment, or by each of its variants, and the truth.
 
     Each result is kept as a NIfTI file in `OUTPUT_DIR/volumes`, and made once.
 

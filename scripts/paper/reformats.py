@@ -44,7 +44,7 @@ class Reformats:
         """Chosen by one volume of the case: the truth, or the cubic spline's where there is no truth.
 
         The planes across `normal_axis` are taken that show at least half as much of the head as the one that shows
-        most. Of more than 48, 48 evenly spaced ones are taken. Black and white are the ends of the range of tissue.
+        most, at most 48, evenly spaced. Black and white are the ends of the range of tissue.
 
         Args:
             reference: `(X, Y, Z)`.

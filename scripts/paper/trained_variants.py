@@ -58,7 +58,7 @@ def _alone(folder: Path) -> AbstractContextManager:
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of training.
+    """A stage of training.
 
     Attributes:
         run_id: of `configs/train.yaml`.
@@ -78,7 +78,7 @@ class Stage:
 
 
 def stages_to(stage: Stage | None) -> list[Stage]:
-    """What a stage builds on, and the stage itself, in order; nothing for none."""
+    """The stages that a stage builds on, and the stage itself, in order; nothing for none."""
     return [] if stage is None else [*stages_to(stage.start), stage]
 
 

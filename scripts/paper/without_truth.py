@@ -37,7 +37,7 @@ def thick_scans(data: Path | None) -> list[dict]:
 def no_reference(trained: TrainedVariants, methods: Sequence[str], settings: Mapping[str, Any]) -> pd.DataFrame:
     """Sharpness, NIQE and BRISQUE of real scans, as far as they are installed.
 
-    What is black and white, and which planes count, the cubic spline says, for all methods.
+    The cubic spline says what is black and white, and which planes count, for all methods.
 
     Args:
         trained: says the data, a datalist that names thick scans, and the weights.

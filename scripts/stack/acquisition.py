@@ -189,7 +189,7 @@ def settle(
 ) -> Acquisition:
     """Settles the facts of an acquisition and says where each came from (reading note 4).
 
-    What the user gives wins, then what the file states, unless its grid denies it, then what the grid suggests: the
+    The user's values win, then what the file states, unless its grid denies it, then what the grid suggests: the
     slice axis is the one with the largest spacing, the thickness the slice spacing, the target the finer in-plane
     spacing, within the trained range.
 
@@ -313,7 +313,7 @@ def _thickness(
     given: float | None,
     warnings: list[str],
 ) -> tuple[float, str]:
-    """The slice thickness in mm, and where it came from. What is stated of another axis is not taken."""
+    """The slice thickness in mm, and where it came from. A thickness of another axis is not taken."""
     thickness, source = stated.get("slice_thickness", (None, ""))
     if given is not None:
         if thickness is not None and abs(thickness - given) > (ROUNDING - 1) * thickness:

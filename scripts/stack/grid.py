@@ -64,7 +64,7 @@ class Turn(NamedTuple):
 
 
 def plane_name(affine: ArrayLike, axis: int) -> str:
-    """What slices along an array axis are called: axial, coronal or sagittal, whichever is nearest."""
+    """The name of slices along an array axis: axial, coronal or sagittal, whichever is nearest."""
     return PLANES[Turn.of(affine).axes.index(axis)]
 
 

@@ -1,4 +1,4 @@
-"""What a thick slice is: a pulse excites a slice profile, and the scanner sums the anatomy under it (Sec. S1).
+"""The physics of a thick slice: a pulse excites a slice profile, and the scanner sums the anatomy under it (Sec. S1).
 
     pulse -> profile -> kernel on the fine grid -> matrix (thick slices x fine slices)
 

@@ -153,8 +153,8 @@ def sharp_volumes(
         dataset_dir: a folder with NIfTI files at any depth, whose subjects are split by name; or a datalist in JSON:
             `{"training": [{"image": "a.nii.gz", "sharp_axes": [0, 1]}, ...], "validation": [...]}` or one list whose
             entries have `"kind": "train"` or `"val"`. Paths are relative to the datalist. Without `"subject"` each
-            file is a subject of its own. What is no truth (`truth.check_truth`) is refused in a datalist; in a folder
-            it is skipped with a line that says why.
+            file is a subject of its own. A file that is no truth (`truth.check_truth`) is refused in a datalist; in a
+            folder it is skipped with a line that says why.
         section: `"training"`, `"validation"`, or `"all"` for both. Null: all of a folder, validation of a datalist.
         largest_spacing: in mm; volumes with a larger one along any axis are left out, for methods that learn from
             solid pieces and not from planes. Null for none.
@@ -251,7 +251,7 @@ def contrast_weights(
         guided: share of a contrast's planes that come from items with a guide, where it has both kinds.
 
     Returns:
-        One weight for each item, the volumes first.
+        A weight for each item, the volumes first.
     """
     items = [*volumes, *label_maps]
     count = Counter((item["contrast"], "guide" in item) for item in items)

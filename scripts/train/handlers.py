@@ -1,4 +1,4 @@
-"""What a stock trainer lacks: the learning rate's course, clipping with a stop at divergence, the averaged network."""
+"""Handlers that a stock trainer lacks: the rate's course, clipping with a stop at divergence, the averaged network."""
 
 from __future__ import annotations
 

@@ -40,9 +40,9 @@ def parser_at_work() -> ConfigParser:
 
 
 def recipe(parser: ConfigParser, name: str, without: Container[str] = WITHOUT_EFFECT) -> dict[str, Any]:
-    """What a component depends on: its own part of the config, each part that it refers to, at any depth, the release.
+    """All that a component depends on: its part of the config, each part that it refers to, at any depth, the release.
 
-    Of a training, paths, devices, intervals and logs are left out.
+    Paths, devices, intervals and logs of a training are left out.
 
     Args:
         parser: with the config, all overrides included.

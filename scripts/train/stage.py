@@ -56,7 +56,7 @@ def seed_epoch(engine: Engine, *entropy: int) -> None:
 
 @dataclass(eq=False)
 class Stage:
-    """What all stages of a training share. Its methods make the engines of one stage, and train it.
+    """Common to all stages of a training. Its methods make the engines of one stage, and train it.
 
     Several processes train together under `configs/multi_gpu.yaml`. Each draws from its own share of the volumes and
     validates on its own; the first one logs and saves.

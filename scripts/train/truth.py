@@ -1,4 +1,4 @@
-"""What a volume must be to be learnt from: a complete scan that is sharp where it is said to be."""
+"""A volume that may be learnt from: a complete scan that is sharp where it is said to be."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def unit(x: Tensor) -> Tensor:
 
 
 class Conditioned(NamedTuple):
-    """What a synthesised slice is compared with.
+    """The slices that a synthesised slice is compared with.
 
     Attributes:
         sharp: `(B, 1, H, W)`, the true slices.

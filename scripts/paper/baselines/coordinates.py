@@ -1,4 +1,4 @@
-"""What methods share that predict intensities at coordinates among the thick slices: queries in training, and in scans.
+"""Shared by methods that predict intensities at coordinates among the thick slices: queries in training and scans.
 
 Pixels of the slices keep their places, so that a query lies at a pixel of the slices and anywhere between two of them.
 Its `row` counts slices, 0 at the centre of the first. Both grids have one centre, whatever their ratio (`grid`).

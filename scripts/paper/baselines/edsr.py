@@ -22,7 +22,7 @@ class Block(nn.Module):
 
 
 class EDSR(nn.Module):
-    """One channel to `features`, on the grid of the input.
+    """A channel to `features`, on the grid of the input.
 
     Args:
         dims: 2 or 3 spatial dimensions.

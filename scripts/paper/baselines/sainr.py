@@ -16,7 +16,7 @@ from .edsr import EDSR
 
 
 class Code(NamedTuple):
-    """Of thick slices, each `(B, N, S, W, C)`: features, and what attention makes of them."""
+    """Thick slices, each `(B, N, S, W, C)`, as features, and what attention makes of them."""
 
     features: Tensor
     keys: Tensor

@@ -1,4 +1,4 @@
-"""What methods share that take the measured slices as they are, not on the fine grid."""
+"""Shared by methods that take the measured slices as they are, not on the fine grid."""
 
 from __future__ import annotations
 

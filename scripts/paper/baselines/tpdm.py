@@ -33,7 +33,7 @@ def noise_level(t: Tensor) -> Tensor:
 
 
 class Prior(nn.Module):
-    """One unconditional 2-D prior: what of a noisy plane is noise, the best linear guess and what a U-Net adds to it.
+    """An unconditional 2-D prior: the noise of a noisy plane, as the best linear guess and what a U-Net adds to it.
 
     The guess is that for independent pixels of a standard deviation of 0.5. A network that has to learn it from nothing
     is wrong by a few percent for long, and a few percent of the largest noise, 378, is no image.
@@ -95,7 +95,7 @@ class TpdmBatch(PrepareBatch):
 
 
 class Measurement(NamedTuple):
-    """What guides planes `(P, 1, H, W)`, measured along their last axis.
+    """The guidance of planes `(P, 1, H, W)`, measured along their last axis.
 
     Attributes:
         target: `(P, 1, H, Z)`, `sqrt(f) y` and noise.
@@ -108,7 +108,7 @@ class Measurement(NamedTuple):
     strength: float
 
     def gradient(self, x: Tensor, estimate: Tensor) -> Tensor:
-        """Of each plane's residual norm, times lambda; `estimate` of the sharp planes comes from `x`."""
+        """The gradient of each plane's residual norm, times lambda; `estimate` of the sharp planes comes from `x`."""
         residual = estimate @ self.matrix.T - self.target
         (gradient,) = torch.autograd.grad(residual.flatten(1).norm(dim=1).sum(), x)
         return self.strength * gradient
@@ -117,7 +117,7 @@ class Measurement(NamedTuple):
 def corrected(x: Tensor, score: Tensor, noise: Tensor, level: float) -> Tensor:
     """A step of Langevin dynamics at one level, planes `(P, 1, H, W)`, each with a step size of its own.
 
-    The step is in inverse proportion to the score. Of pixels with a standard deviation s the score has the size of the
+    The step is in inverse proportion to the score. For pixels of standard deviation s the score has the size of the
     noise over `sqrt(level^2 + s^2)`, and in [0, 1] s is 0.5 at most: a smaller score, of a prior that has hardly
     learned, is taken for that one, as steps have no bound otherwise.
     """
@@ -164,7 +164,7 @@ class TpdmInferer(HeadInferer):
         self.settings |= {"steps": steps, "strength": strength, "measurement": profile, "seed": seed}
 
     def step_count(self, acquisition: Acquisition) -> int:
-        """Of the diffusion, each with two evaluations of a prior."""
+        """Steps of the diffusion, each with two evaluations of a prior."""
         return 0 if acquisition.at_target else self.steps
 
     def head(self, stack: Tensor, acquisition: Acquisition, network: Tpdm) -> Tensor:
