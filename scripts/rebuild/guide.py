@@ -124,7 +124,8 @@ def fine_affine_of(measured: MetaTensor) -> np.ndarray:
 def on_grid(guide: MetaTensor, measured: MetaTensor, motion: np.ndarray) -> MetaTensor:
     """A guide on the fine grid of a scan, interpolated once by a cubic spline.
 
-    A guide of finer voxels is smoothed first, as the voxels of the grid average over it.
+    A guide of finer voxels is smoothed first, as the voxels of the grid average over it: along each of its axes by the
+    variance that a voxel of the grid has along that axis and one of its own lacks.
 
     Args:
         guide: `(1, X, Y, Z)` in its own units, with its affine.
@@ -138,8 +139,9 @@ def on_grid(guide: MetaTensor, measured: MetaTensor, motion: np.ndarray) -> Meta
     shape = [a.fine_count if axis == a.slice_axis else n for axis, n in enumerate(measured.shape[1:])]
     scale = intensity_range(guide)
     unit = scale.to_unit(scale.tissue(guide.as_tensor()[0].float()))
-    edges, coarser = grid.voxel_spacing(guide.affine), grid.voxel_spacing(affine).min()
-    sigma = np.sqrt(np.maximum((coarser / edges) ** 2 - 1, 0) / 12)  # of boxes: the variance that a voxel adds
+    # columns: the edges of a voxel of the grid along the guide's axes, in voxels of the guide
+    voxel = np.linalg.inv(np.asarray(guide.affine, dtype=float)[:3, :3]) @ motion[:3, :3] @ affine[:3, :3]
+    sigma = np.sqrt(np.maximum((voxel**2).sum(1) - 1, 0) / 12)  # of boxes
     smooth = torch.from_numpy(ndimage.gaussian_filter(unit.numpy(), sigma, mode="nearest"))
     place = MetaTensor(torch.empty(shape), affine=torch.from_numpy(affine))
     values, seen = placed(MetaTensor(smooth, affine=guide.affine), place, motion)

@@ -98,12 +98,13 @@ class Rebuilder:
 
     def __call__(self, measured: MetaTensor, guide: Placed | None = None) -> Rebuilt:
         """One stack of slices, of `measure`, rebuilt, with or without a guide of `guide`."""
-        shown = None if guide is None else guide.volume
-        rebuilt = self.inferer.rebuilt(measured[None].to(self.device), self.network, shown)  # type: ignore[arg-type]
+        shown, slices = None if guide is None else guide.volume, measured[None].to(self.device)
+        rebuilt = self.inferer.rebuilt(slices, self.network, shown)  # type: ignore[arg-type]
         rebuilt = replace(rebuilt, guide=guide)
         maps = self.error_maps
         if not maps.wanted or maps.calibration is None:
             return rebuilt
+        plain = None if guide is None else self.inferer.rebuilt(slices, self.network).volume  # type: ignore[arg-type]
         network, half = self.network, self.inferer.bfloat16
-        found = error_map(rebuilt, network, self.device, maps.calibration, half)  # type: ignore[arg-type]  # a Drift
+        found = error_map(rebuilt, network, self.device, maps.calibration, half, plain)  # type: ignore[arg-type]
         return replace(rebuilt, error_map=found)
