@@ -26,6 +26,7 @@ itk, has_itk = optional_import("itk")
 # exact types: NIfTI pairs derive from them
 ANALYZE_IMAGES = (nib.AnalyzeImage, nib.Spm99AnalyzeImage, nib.Spm2AnalyzeImage)
 MOST_VOXELS = 2**30  # of a volume; a header of more is broken, or would fill the memory
+FOOTER = 2**20  # bytes behind the voxels, such as the tags of MGZ
 NO_SPACE = (
     "the NRRD header has no space: it is taken that its axes run to the patient's left, back and head. Check it, and "
     "convert the scan to NIfTI."
@@ -201,14 +202,15 @@ def _voxels(name: str, image: Any) -> np.ndarray:
         raise InputError(f"{name} {why}.")
     try:
         unit = image.header.get_xyzt_units()[0] if isinstance(image, nib.Nifti1Pair) else "mm"
-        if ends_as(name, (".gz", ".mgz")):
+        if ends_as(name, (".gz", ".mgz")) and not image.in_memory:
+            most = image.dataobj.offset + math.prod(image.shape) * image.get_data_dtype().itemsize + FOOTER
             with gzip.open(name) as file:
-                most = 8 * MOST_VOXELS
                 while part := file.read(1 << 20):  # to the end, where the checksum is
                     most -= len(part)
                     if most < 0:
-                        raise ValueError("it unpacks to more than a volume holds")
-        array = np.asanyarray(image.dataobj)
+                        raise ValueError("it unpacks to more than its header says")
+        lost = image.in_memory and nib.is_proxy(image.dataobj)  # its file may be gone
+        array = np.asanyarray(image.get_fdata() if lost else image.dataobj)
     except Exception as error:
         raise _unreadable(name, error) from error
     if unit not in ("mm", "unknown"):

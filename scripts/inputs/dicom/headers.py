@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import logging
+import math
 import os
 import re
 import warnings
@@ -13,18 +14,23 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
-from pydicom import Dataset, dcmread
+from pydicom import Dataset, dcmread, filereader, filewriter, uid
 from pydicom.dataelem import DataElement
+from pydicom.dataset import FileMetaDataset
+from pydicom.filebase import DicomBytesIO
 from pydicom.pixels import apply_modality_lut
 from pydicom.tag import Tag
 
 GZIP = b"\x1f\x8b"  # first bytes of a gzipped file
-MOST_BYTES = 2**28  # that a gzipped file is unpacked to; what is more is no image, but would fill the memory
+MOST_BYTES = 2**28  # that a packed file is unpacked to; what is more is no image, but would fill the memory
+MOST_HEADER = 2**24  # bytes; of its header, which may speak of thousands of frames
+SIZE = ["Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "BitsAllocated"]  # whose product is bits of pixels
 
 ENHANCED_NAMES = {  # name of an attribute in multi-frame images: in classic ones
     "FrameType": "ImageType",
@@ -162,17 +168,61 @@ def is_dicom(path: str | os.PathLike) -> bool:
         return False
 
 
-def read_dataset(path: str | os.PathLike, **options: Any) -> Dataset:
-    """A DICOM file, gzipped or not."""
-    with open(path, "rb") as file:
-        zipped = file.read(2) == GZIP
-    if not zipped:
-        return dcmread(path, **options)
-    with gzip.open(path) as unpacked:
-        content = io.BytesIO(unpacked.read(MOST_BYTES + 1))
-    if content.getbuffer().nbytes > MOST_BYTES:
-        raise ValueError(f"it unpacks to more than {MOST_BYTES >> 20} MB: unpack it yourself")
-    return dcmread(content, **{name: value for name, value in options.items() if name != "defer_size"})
+def read_dataset(source: str | os.PathLike | bytes, **options: Any) -> Dataset:
+    """A DICOM file, or its content; gzipped or deflated ones too.
+
+    A few bytes may unpack to any number. No more is unpacked than the header says that there are pixels, and
+    `MOST_HEADER` for the header itself; that alone where it is read without pixels.
+    """
+    unpack = _unpacker(source)
+    if unpack is None:
+        return dcmread(_opened(source) if isinstance(source, bytes) else source, **options)
+    content = unpack(MOST_HEADER)
+    if len(content) >= MOST_HEADER and not options.get("stop_before_pixels"):
+        most = min(MOST_HEADER + _pixel_bytes(content), MOST_BYTES)
+        content = unpack(most + 1)
+        if len(content) > most:
+            raise ValueError(f"it unpacks to more than {most >> 20} MB, which its header does not speak of")
+    return read_dataset(content, **{name: given for name, given in options.items() if name != "defer_size"})
+
+
+def _pixel_bytes(content: bytes) -> int:
+    """Bytes of the pixels that the header of an image speaks of; without compression."""
+    header = read_dataset(content, stop_before_pixels=True, specific_tags=SIZE)
+    return math.prod(int(value(header, keyword, 1)) for keyword in SIZE) // 8
+
+
+def _opened(source: str | os.PathLike | bytes) -> BinaryIO:
+    return io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb")
+
+
+def _unpacker(source: str | os.PathLike | bytes) -> Callable[[int], bytes] | None:
+    """A function that unpacks so many bytes of a gzipped or deflated file from its beginning; None for others."""
+    with _opened(source) as file:
+        begin = file.read(132)
+        if begin[:2] == GZIP:
+            return partial(_gunzip, source)
+        if begin[128:] != b"DICM":
+            return None
+        meta = filereader.read_dataset(file, False, True, stop_when=lambda tag, *_: tag.group != 2)
+        place = file.tell()
+    if meta.get("TransferSyntaxUID") != uid.DeflatedExplicitVRLittleEndian:
+        return None
+    meta.TransferSyntaxUID, plain = uid.ExplicitVRLittleEndian, DicomBytesIO()
+    filewriter.write_file_meta_info(plain, FileMetaDataset(meta), enforce_standard=False)
+    return partial(_inflate, source, place, begin + plain.getvalue())
+
+
+def _gunzip(source: str | os.PathLike | bytes, most: int) -> bytes:
+    with _opened(source) as file:
+        return gzip.GzipFile(fileobj=file).read(most)
+
+
+def _inflate(source: str | os.PathLike | bytes, place: int, begin: bytes, most: int) -> bytes:
+    with _opened(source) as file:
+        file.seek(place)
+        packed = file.read(2 * most)  # what cannot be packed grows by a thousandth
+    return begin + zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, most)
 
 
 def reason(error: Exception) -> str:

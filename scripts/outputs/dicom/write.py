@@ -55,7 +55,7 @@ def write_series(
 ) -> None:
     """Writes a rebuilt volume as a derived MR series.
 
-    The same source images, key and version give the same UIDs.
+    The same source images, patient, key and version give the same UIDs.
 
     Args:
         folder: is made; an earlier result in it is replaced.
@@ -180,7 +180,9 @@ def _derived(header: Dataset, spacing: float, version: str, key: str) -> Dataset
         f"{item.ReferencedSOPInstanceUID} {item.get('ReferencedFrameNumber', '')}"
         for item in header.SourceImageSequence
     ]
-    own = {what: uid.generate_uid(entropy_srcs=["\n".join([what, key, version, *sources])]) for what in UIDS}
+    patient = [str(common.get(keyword, "")) for keyword in ("PatientID", "PatientName")]  # it may be corrected
+    made_of = [key, version, *patient, *sources]
+    own = {what: uid.generate_uid(entropy_srcs=["\n".join([what, *made_of])]) for what in UIDS}
     common.SeriesInstanceUID = own["SeriesInstanceUID"]
     required = {
         **own,
