@@ -231,6 +231,9 @@ def test_images_that_come_late_make_a_new_series_of_all(make):
             until(lambda: len(archive.series) == 2 and there(node, "done") == ["1.2.3.1"])
     first, second = archive.series.values()
     assert len(second) > len(first) and len(second[0].SourceImageSequence) == 6
+    assert second[0].SeriesDescription.endswith("(replaces that of 5 images)")
+    assert f"replaces series {first[0].SeriesInstanceUID}, of 5 images" in second[0].DerivationDescription
+    assert "replaces" not in first[0].SeriesDescription + first[0].DerivationDescription
     assert len(node.spool.images("done", "1.2.3.1")) == 6
 
 
@@ -297,6 +300,17 @@ def test_a_correction_that_is_not_whole_is_put_aside_until_it_is(make):
             send(corrected[3:], port)
             until(lambda: there(node, "done") == ["1.2.3.1"])
     assert [images[0].PatientID for images in archive.series.values()] == ["17", "18"]
+
+
+def test_a_stack_that_ends_in_tissue_waits_longer(make, log):
+    with Archive() as archive:
+        node = make(archive.port, settle=1)
+        with running(node) as port:
+            send(thick(), port)
+            until(lambda: "slices end where tissue is still large: it waits for more" in log.text)
+            assert there(node, "received") == ["1.2.3.1"]
+            until(lambda: there(node, "done") == ["1.2.3.1"])
+    assert log.text.count("it waits for more") == 1
 
 
 def test_an_image_is_on_the_disk_and_whole_before_its_sender_is_told_so(make):

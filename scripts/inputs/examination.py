@@ -36,8 +36,8 @@ def guided(scans: Sequence[Scan], others: Sequence[Scan], unfit: Callable[[Scan,
             else:
                 guides.append(Guiding(candidate.scan, candidate.why))
         if guides:
-            further = few([guide.scan.name for guide in guides[1:]])
-            then = f" Should it not fit, {further} will be tried." if further else ""
+            further = [guide.scan.name for guide in guides[1:]]
+            then = f" Should it not fit, {few(further)} will be tried." if further else ""
             logger.info(f"{guides[0].scan.name} guides {scan.name}, if it fits: {guides[0].why}.{then}")
         else:
             logger.info(

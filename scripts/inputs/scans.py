@@ -277,11 +277,11 @@ def scans(
             found beside each; null for none.
     """
     folder, longest_part = Path(output_dir), takes_longest_part(missing_slices)
-    together = flag("together", together)
+    together, selection.listed = flag("together", together), str(dry_run).lower() != "false"
     if reference is not None and not together:
         raise InputError("--reference names one of several stacks that make one volume. Add --together.")
     if source is None:
-        if str(dry_run).lower() != "false":
+        if selection.listed:
             raise InputError("--dry_run lists the scans of --input, and there is none. Set it to a scan or a folder.")
         selection.check()
         return [built_in_sample(output_dir)]

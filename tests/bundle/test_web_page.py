@@ -200,9 +200,7 @@ def test_a_result_stays_until_another_one_is_there(page, tmp_path):
     assert said(page, "#changed") is None
     page.fill("slice_thickness", 3)
     page.wait("!document.querySelector('#changed').hidden")
-    assert said(page, "#changed") == (
-        "Changed: slice thickness 3 mm, gap 1 mm. Rebuild for a new result."
-    )
+    assert said(page, "#changed") == ("Changed: slice thickness 3 mm, gap 1 mm. Rebuild for a new result.")
     page.fill("slice_thickness", 3000)
     page.wait("!document.querySelector('#mistake').hidden")
     (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8" + bytes(2000))

@@ -11,6 +11,7 @@ import numpy as np
 from ...errors import few
 from ...stack import grid
 from ...stack.acquisition import ALREADY_THIN, is_thin
+from ...stack.tissue import TISSUE
 from .headers import CONTRAST, DISTINCTIVE, LABELS, Frame, intensities, read_dataset
 from .places import EVEN, SAME_PLACE, SPACING_TOLERANCE, gaps, places, spacing
 
@@ -21,6 +22,7 @@ SAME_VALUE = 1.02  # ratio of times and angles that are one contrast: scanners a
 NUMBERS = {"EchoTime", "InversionTime", "DiffusionBValue", "RepetitionTime", "FlipAngle"}
 OVERLAP = 0.6  # of the thickness: slices that lie nearer to each other are of two stacks that lie within each other
 ALIKE = 1.25  # times the difference of next but one slices: neighbours of one contrast differ by no more
+LARGE = 0.8  # of the largest area of tissue; slices at the end of a whole head have less
 BLOCKS = 32  # along each edge of an image, whose means are compared
 DIFFUSION_SERIES = "a diffusion series"  # as `kinds` says
 
@@ -121,6 +123,14 @@ def two_persons(frames: Sequence[Frame]) -> bool:
         if known and all(a != b for a, b in known):
             return True
     return False
+
+
+def ends_in_tissue(frames: Sequence[Frame]) -> bool:
+    """Whether a stack of slices ends where tissue is nearly as large as it is at its largest, as if it were cut."""
+    slices = [_blocks(first) for first, *_ in places(frames)]
+    bright = TISSUE * max(float(np.percentile(one, 99)) for one in slices)
+    areas = [int((one > bright).sum()) for one in slices]
+    return max(areas[0], areas[-1]) > LARGE * max(areas)
 
 
 def _reason(frame: Frame) -> str | None:
