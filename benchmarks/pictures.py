@@ -1,4 +1,4 @@
-"""The pictures of docs/: a terminal in the middle of a run, its page, its index and a dry run, from the built-in sample.
+"""The pictures of docs/: a terminal in the middle of a run, page, index, and a dry run, from the built-in sample.
 
 python -m benchmarks.pictures FOLDER
 
@@ -107,7 +107,7 @@ def make_study(folder):
     thick = nib.load(sample)
     for name, image in {"anna_FLAIR": thick, "anna_T2": thick, "anna_T1_mprage": truth, "ben_T1": truth}.items():
         nib.save(image, folder / f"{name}.nii.gz")
-        (folder / f"{name}.json").write_text('{"SliceThickness": %g}' % image.header.get_zooms()[2])
+        (folder / f"{name}.json").write_text(json.dumps({"SliceThickness": float(image.header.get_zooms()[2])}))
     spline = zoom(thick.get_fdata(), (1, 1, truth.shape[2] / thick.shape[2]), order=1)
     nib.save(nib.Nifti1Image(spline.astype(np.float32), truth.affine), folder / "anna_T2_iso.nii.gz")
     nib.save(nib.Nifti1Image((truth.get_fdata() > 0).astype(np.uint8), truth.affine), folder / "anna_T1_seg.nii.gz")
