@@ -1,4 +1,4 @@
-"""Prose is plain: no sentence of pages and docstrings begins with What, Of or One, and no line of a page is too wide."""
+"""Prose is plain: no sentence of pages and docstrings begins with What, Of or One, and pages fit a terminal."""
 
 import ast
 import re
