@@ -37,7 +37,8 @@ from scripts.train.truth import read_volume
 
 MOTION, SHADING, GUIDE_NOISE = (5.0, 5.0), 0.2, 0.01  # of guides: degrees and mm, shares of the range
 NODDED, SHIFTED = 4.0, 2.0  # degrees and mm by which the head moves between its two packages of slices
-SMALLEST = 20  # voxels; a lesion that is shown has as many or more
+LESION = 20, 60  # voxels of a lesion that is shown: small, but to be seen
+AROUND = 36  # voxels beside a lesion that are shown
 CONFIDENCE = 0.9
 SHARE_OF_RANGE = 0.25  # the end of the scale of errors, as a share of the truth's window
 MARGIN = 4  # voxels around the head
@@ -59,7 +60,7 @@ class Case:
     guide: str | None = None  # a contrast
     noise: float = 0.0  # of the slices, as a share of the range
     moved: bool = False  # every second slice is measured after the head has moved
-    lesion: bool = False  # the plane of the lesion that faded most
+    lesion: bool = False  # the neighbourhood of the small lesion that faded most
 
 
 CASES = (
@@ -104,15 +105,13 @@ def slices(case, truth):
 
 
 def faded(result, truth, mask):
-    """The lesion that has lost most of its contrast: its middle, in voxels, and the share that is kept."""
+    """The small lesion that has lost most brightness: its middle, in voxels, and the kept share of its contrast."""
     labels, _ = ndimage.label(mask > 0, TOUCHING)
-    found = []
-    for label, size in enumerate(np.bincount(labels.ravel())[1:], 1):
-        sizes = lesion_sizes(torch.from_numpy(labels == label))
-        if size >= SMALLEST:
-            found.append((lesion_contrast_kept(result, truth, sizes), ndimage.center_of_mass(labels == label)))
-    kept, middle = min(found, key=lambda one: one[0])
-    return [round(place) for place in middle], kept
+    small = [label for label, size in enumerate(np.bincount(labels.ravel())) if LESION[0] <= size <= LESION[1]]
+    lost = ndimage.mean((truth - result).numpy(), labels, small)
+    there = labels == small[int(np.argmax(lost))]
+    kept = lesion_contrast_kept(result, truth, lesion_sizes(torch.from_numpy(there)))
+    return [round(place) for place in ndimage.center_of_mass(there)], kept
 
 
 def picture(planes, circle):
@@ -122,7 +121,7 @@ def picture(planes, circle):
     for panel, (name, (plane, colors)) in zip(figure.subplots(1, len(planes)), planes.items()):
         panel.imshow(plane, cmap=colormaps[colors], vmin=0, vmax=1, interpolation="nearest")
         if circle is not None:
-            panel.plot(*circle, "o", markersize=22, markerfacecolor="none", markeredgecolor="#ffcc33")
+            panel.plot(*circle, "o", markersize=34, markerfacecolor="none", markeredgecolor="#ffcc33")
         panel.set_title(name, color="white", fontsize=10, pad=3)
         panel.axis("off")
     figure.subplots_adjust(left=0.002, right=0.998, bottom=0.005, top=1 - 0.26 / figure.get_figheight(), wspace=0.02)
@@ -148,8 +147,14 @@ def shown(case, items, rebuilder, folder):
     middle, kept = [round(case.place * length) for length in sharp.shape], None
     if case.lesion:
         middle, kept = faded(result, sharp, read_volume(item["lesions"]).as_tensor()[0].numpy())
-    box = cut(head, case.normal, middle[case.normal]).nonzero()
-    (top, bottom), (left, right) = ((max(0, a.min() - MARGIN), a.max() + MARGIN + 1) for a in box)
+    box, margin, circle = cut(head, case.normal, middle[case.normal]).nonzero(), MARGIN, None
+    if case.lesion:
+        mark = np.zeros(sharp.shape)
+        mark[tuple(middle)] = 1
+        box, margin = cut(mark, case.normal, middle[case.normal]).nonzero(), AROUND
+    (top, bottom), (left, right) = ((max(0, a.min() - margin), a.max() + margin + 1) for a in box)
+    if case.lesion:
+        circle = box[1][0] - left, box[0][0] - top
 
     def seen(volume, begin, end, colors):
         plane = cut(volume, case.normal, middle[case.normal])[top:bottom, left:right]
@@ -164,12 +169,6 @@ def shown(case, items, rebuilder, folder):
         "error": seen((result - sharp).abs() * head, 0.0, scale, "magma"),
         "error map": seen(width * head, 0.0, scale, "magma"),
     }
-    circle = None
-    if case.lesion:
-        mark = np.zeros(sharp.shape)
-        mark[tuple(middle)] = 1
-        (row,), (column,) = cut(mark, case.normal, middle[case.normal]).nonzero()
-        circle = column - left, row - top
     picture(planes, circle).save(folder / f"{case.name}.png", optimize=True)
     inside = ((result - sharp).abs() <= width)[head].float().mean().item()
     return {
