@@ -72,7 +72,7 @@ CASES = (
     Case("flair", "ljubljana-19", "FLAIR", AXIAL, 3.0, CORONAL, 0.45),
     Case("flair-guided", "ljubljana-19", "FLAIR", AXIAL, 5.0, CORONAL, 0.45, guide="T1w"),
     Case("fails-lesion", "ljubljana-19", "FLAIR", AXIAL, 5.0, CORONAL, lesion=True),
-    Case("fails-noise", "ds002748-34", "T1w", CORONAL, 5.0, AXIAL, 0.62, noise=0.06),
+    Case("fails-noise", "ds002748-34", "T1w", CORONAL, 5.0, AXIAL, 0.62, noise=0.04),
     Case("fails-motion", "ds002748-33", "T1w", CORONAL, 5.0, AXIAL, 0.62, moved=True),
 )
 

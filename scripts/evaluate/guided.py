@@ -143,7 +143,7 @@ def evaluate_guided(
     if not with_guides:
         raise InputError('no volume has guides: expected "guides" in the datalist (docs/training.md). Add them.')
     contrasts = {item["label"]: item["contrast"] for item in volumes}
-    options = {"thicknesses": thicknesses, "motion": list(motion)}
+    options: dict[str, object] = {"thicknesses": thicknesses, "motion": list(motion)}
     options |= {"shading": shading, "guide_noise": guide_noise, "noise": noise, "seed": seed}
     options |= {"slab": slab, **(about or {})}
     rows: list[dict] = []
