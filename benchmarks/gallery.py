@@ -42,7 +42,6 @@ AROUND = 36  # voxels beside a lesion that are shown
 CONFIDENCE = 0.9
 SHARE_OF_RANGE = 0.25  # the end of the scale of errors, as a share of the truth's window
 MARGIN = 4  # voxels around the head
-COLORS = 96  # of a picture's palette
 SAGITTAL, CORONAL, AXIAL = range(3)  # the axis across a plane
 
 
@@ -127,7 +126,10 @@ def picture(planes, circle):
     figure.subplots_adjust(left=0.002, right=0.998, bottom=0.005, top=1 - 0.26 / figure.get_figheight(), wspace=0.02)
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=130, facecolor="black")
-    return Image.open(drawn).convert("RGB").quantize(COLORS)
+    palette = Image.new("P", (1, 1))
+    shades_of = [colormaps[colors](np.arange(0, 256, 2), bytes=True)[:, :3] for colors in ("gray", "magma")]
+    palette.putpalette(np.concatenate(shades_of).tobytes())
+    return Image.open(drawn).convert("RGB").quantize(palette=palette, dither=Image.Dither.NONE)
 
 
 def shown(case, items, rebuilder, folder):
