@@ -37,7 +37,7 @@ class Scan:
 
     @property
     def path(self) -> Path | None:
-        """Of its file; None for a DICOM series."""
+        """The path of its file; None for a DICOM series."""
         return self.source if isinstance(self.source, Path) else None
 
     @property

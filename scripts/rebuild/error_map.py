@@ -57,7 +57,7 @@ class ErrorMaps:
 def network_inputs(
     measured: Tensor, result: Tensor, spread: Tensor | None, acquisition: Acquisition, scale: IntensityRange
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What the error network sees of a volume: the arguments of `ErrorPatternNetwork.forward`.
+    """A volume as the error network sees it: the arguments of `ErrorPatternNetwork.forward`.
 
     Args:
         measured: `(X, Y, Z)` slices.

@@ -1,6 +1,6 @@
 """Which images are no slices to rebuild, by their headers: one table of reasons and tests.
 
-What a JSON sidecar says of a NIfTI volume is looked at by the same tests.
+The same tests look at what a JSON sidecar says of a NIfTI volume.
 """
 
 from __future__ import annotations

@@ -280,7 +280,7 @@ def _different(frames: list[Frame], attribute: str) -> list[str]:
 def _apart(frames: list[Frame]) -> list[list[Frame]]:
     """The stacks of one contrast each that a stack is made of, where that is sure: each is whole, and has no wide gaps.
 
-    Two echoes that lie half a slice apart are such stacks. One echo here and another there is none.
+    Two echoes that lie half a slice apart are such stacks. A single echo here and another there is none.
     """
     for attribute in CONTRAST:
         parts = _parts(frames, attribute, _different(frames, attribute))
