@@ -37,7 +37,7 @@ from scripts.train.truth import read_volume
 
 MOTION, SHADING, GUIDE_NOISE = (5.0, 5.0), 0.2, 0.01  # of guides: degrees and mm, shares of the range
 NODDED, SHIFTED = 4.0, 2.0  # degrees and mm by which the head moves between its two packages of slices
-LESION = 20, 60  # voxels of a lesion that is shown: small, but to be seen
+LESION = 40, 100  # voxels of a lesion that is shown: small, but plain to see in the truth
 AROUND = 36  # voxels beside a lesion that are shown
 CONFIDENCE = 0.9
 SHARE_OF_RANGE = 0.25  # the end of the scale of errors, as a share of the truth's window
@@ -104,11 +104,16 @@ def slices(case, truth):
 
 
 def faded(result, truth, mask):
-    """The small lesion that has lost most brightness: its middle, in voxels, and the kept share of its contrast."""
+    """The small lesion that has lost most contrast: its middle, in voxels, and the kept share of its contrast."""
     labels, _ = ndimage.label(mask > 0, TOUCHING)
     small = [label for label, size in enumerate(np.bincount(labels.ravel())) if LESION[0] <= size <= LESION[1]]
-    lost = ndimage.mean((truth - result).numpy(), labels, small)
-    there = labels == small[int(np.argmax(lost))]
+    change = (truth - result).numpy()
+
+    def lost(label):
+        ring = ndimage.binary_dilation(labels == label, iterations=2) & (labels == 0)
+        return change[labels == label].mean() - change[ring].mean()
+
+    there = labels == max(small, key=lost)
     kept = lesion_contrast_kept(result, truth, lesion_sizes(torch.from_numpy(there)))
     return [round(place) for place in ndimage.center_of_mass(there)], kept
 

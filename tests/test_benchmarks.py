@@ -51,11 +51,11 @@ def test_a_head_of_the_gallery_nods_about_its_middle_and_goes_down():
 
 def test_the_lesion_of_the_gallery_is_the_small_one_that_faded_most():
     truth, mask = torch.full((40, 40, 40), 50.0), np.zeros((40, 40, 40))
-    for corner, edge in ((5, 3), (15, 3), (25, 8)):  # 27, 27 and 512 voxels
+    for corner, edge in ((5, 4), (15, 4), (25, 8)):  # 64, 64 and 512 voxels
         mask[(slice(corner, corner + edge),) * 3] = 1
     truth[mask > 0] = 100.0
     result = truth.clone()
-    result[5:8, 5:8, 5:8], result[15:18, 15:18, 15:18], result[25:, 25:, 25:] = 90.0, 70.0, 50.0
+    result[5:9, 5:9, 5:9], result[15:19, 15:19, 15:19], result[25:, 25:, 25:] = 90.0, 70.0, 50.0
     middle, kept = gallery.faded(result, truth, mask)
     assert middle == [16, 16, 16] and kept == pytest.approx(0.4)
 
