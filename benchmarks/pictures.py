@@ -1,9 +1,10 @@
-"""The pictures of docs/: a terminal in the middle of a run, its page and its index, from the built-in sample.
+"""The pictures of docs/: a terminal during a run, its page, its index and a dry run, from the built-in sample.
 
 python -m benchmarks.pictures FOLDER
 
 FOLDER becomes one in which somebody worked: scans, the whole sample and slabs of it under several slices, one of them
-noisy and one broken; and out, what drift-mri made of them. Beside them stand terminal.png, page.png and overview.png.
+noisy and one broken; and out, what drift-mri made of them. Beside them stand terminal.png, dry_run.png,
+page.png and overview.png.
 It needs chromium, and pyte, a terminal's emulator, which pip installs.
 """
 
@@ -22,6 +23,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import torch
+from scipy.ndimage import zoom
 
 from scripts.inputs.sample import built_in_sample
 from scripts.stack.acquisition import Acquisition
@@ -97,6 +99,29 @@ def run(folder):
     return "\n".join(shown).rstrip()
 
 
+def make_study(folder):
+    """An examination as folders hold it: a thick FLAIR and T2w, a sharp T1w, and what was made of them."""
+    folder.mkdir(parents=True)
+    (sample,) = built_in_sample(folder.with_name("sample")).files[:1]
+    truth = nib.load(built_in_sample(folder.with_name("sample")).truth)
+    thick = nib.load(sample)
+    for name, image in {"anna_FLAIR": thick, "anna_T2": thick, "anna_T1_mprage": truth, "ben_T1": truth}.items():
+        nib.save(image, folder / f"{name}.nii.gz")
+        (folder / f"{name}.json").write_text(json.dumps({"SliceThickness": float(image.header.get_zooms()[2])}))
+    spline = zoom(thick.get_fdata(), (1, 1, truth.shape[2] / thick.shape[2]), order=1)
+    nib.save(nib.Nifti1Image(spline.astype(np.float32), truth.affine), folder / "anna_T2_iso.nii.gz")
+    nib.save(nib.Nifti1Image((truth.get_fdata() > 0).astype(np.uint8), truth.affine), folder / "anna_T1_seg.nii.gz")
+
+
+def dry_run(folder):
+    """Lines of a terminal after a dry run of the study."""
+    words = ["study", "-o", "out", "--guide", "--dry_run"]
+    command = [sys.executable, "-c", "from drift_mri.command import main; main()", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    return f"$ drift-mri {' '.join(words)}\n{done.stdout}".replace(f"{folder}/", "")
+
+
 def main():
     """Makes the scans, rebuilds them and takes the pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -110,12 +135,18 @@ def main():
     terminal.write_text(
         f'<meta charset="utf-8"><body style="margin: 0"><pre style="{style}">{html.escape(run(folder))}'
     )
+    make_study(folder / "study")
+    listed = folder / "dry_run.html"
+    listed.write_text(
+        f'<meta charset="utf-8"><body style="margin: 0"><pre style="{style}">{html.escape(dry_run(folder))}'
+    )
     with Browser(folder, WIDTH, 900) as browser:
-        browser.open(terminal)
-        box = browser.evaluate(
-            "(({width, height}) => ({width, height}))(document.querySelector('pre').getBoundingClientRect())"
-        )
-        browser.picture(folder / "terminal.png", x=0, y=0, **box)
+        for page in (terminal, listed):
+            browser.open(page)
+            box = browser.evaluate(
+                "(({width, height}) => ({width, height}))(document.querySelector('pre').getBoundingClientRect())"
+            )
+            browser.picture(page.with_suffix(".png"), x=0, y=0, **box)
         browser.open(folder / "out" / "index.html")
         browser.picture(
             folder / "overview.png",

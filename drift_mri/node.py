@@ -14,82 +14,35 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from io import BytesIO
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 from filelock import Timeout
-from pydicom import dcmread, uid
-from pydicom.pixels import get_decoder
+from pydicom import dcmread
 
 from . import __version__
 from .command import FILES, OPTIONS, Parser, mistakes_in_one_line, overrides, workflow
 from .spool import REASON, STATES, Spool
+from .transfer import SUCCESS, TITLE, Peer, answering, evt, tls_contexts
 
-try:
-    from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, AllStoragePresentationContexts, evt
-    from pynetdicom.sop_class import Verification  # type: ignore[attr-defined]  # made when it is imported
-except ImportError:
-    raise SystemExit("error: drift-mri-node needs pynetdicom: pip install 'drift-mri-superresolution[node]'.") from None
-
+# `command` has put the bundle on the path
+# isort: split
 from scripts.errors import InputError, flag
 from scripts.files import whole_file
 from scripts.outputs.lock import alone
 
 logger = logging.getLogger("drift")
-logging.getLogger("pynetdicom").setLevel(logging.CRITICAL)  # it logs each message, and garbage with a trace
 
-TITLE = r"(?! *$)[ -\[\]-~]{1,16}"  # PS3.5, 6.2: AE
+LONGER = 3  # times that a stack which seems to be cut settles
 LEFT_OUT = (  # options of the command that a node has no use for: what it reads and writes is settled
     "dtype output_format include exclude participant_label session_label reference regions allow_failures jobs dry_run"
 ).split()
 COMMANDS = {name: how for name, how in {**OPTIONS, **FILES}.items() if name not in LEFT_OUT}
 COMMANDS["guide"] = dict(action="store_const", const="auto", help="let a sharper series of the study guide a thick one")
-SUCCESS, FAILURE, NO_ROOM, NOT_UNDERSTOOD = 0x0000, 0x0110, 0xA700, 0xC000  # PS3.7, C and PS3.4, B.2.3
-STORED = (SUCCESS, 0xB000, 0xB006, 0xB007)  # the last three: with a remark
+FAILURE, NO_ROOM, NOT_UNDERSTOOD = 0x0110, 0xA700, 0xC000  # PS3.7, C and PS3.4, B.2.3
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-class Peer:
-    """The application `TITLE@HOST:PORT` that gets the results of a node whose title is `own`."""
-
-    def __init__(self, name: str, own: str, tls: ssl.SSLContext | None = None):
-        found = re.fullmatch(rf"({TITLE})@([^@]+):(\d{{1,5}})", name)
-        if not found or int(found[3]) > 65535:
-            raise InputError(f"--send-to is {name}: expected TITLE@HOST:PORT, such as ORTHANC@127.0.0.1:4242.")
-        self.name, self.own, self.tls = name, own, tls
-        self.title, self.host, self.port = found[1], found[2].strip("[]"), int(found[3])
-
-    @contextmanager
-    def _association(self, what: Any, syntaxes: list[str]) -> Iterator[Any]:
-        ae = AE(ae_title=self.own)
-        ae.add_requested_context(what, syntaxes)
-        secured = None if self.tls is None else (self.tls, self.host)
-        association = ae.associate(self.host, self.port, ae_title=self.title, tls_args=secured)
-        if not association.is_established:
-            why = f"refuses {self.own}" if association.is_rejected else "does not answer"
-            raise ConnectionError(f"{self.name} {why}")
-        try:
-            yield association
-        finally:
-            association.release()
-
-    def echo(self) -> None:
-        """Asks whether it is there, by C-ECHO; else a `ConnectionError`."""
-        with self._association(Verification, [uid.ImplicitVRLittleEndian]) as association:
-            if getattr(association.send_c_echo(), "Status", None) != SUCCESS:
-                raise ConnectionError(f"{self.name} does not answer C-ECHO")
-
-    def store(self, files: Sequence[Path]) -> None:
-        """Sends the images of a series, in one association; a `ConnectionError` if it has not taken them all."""
-        with self._association(uid.MRImageStorage, [uid.ExplicitVRLittleEndian, uid.ImplicitVRLittleEndian]) as peer:
-            for file in files:
-                status = getattr(peer.send_c_store(dcmread(file)), "Status", None)
-                if status not in STORED:
-                    why = "has broken off" if status is None else f"refuses {file.name} (status 0x{status:04X})"
-                    raise ConnectionError(f"{self.name} {why}")
 
 
 def pause(failures: int) -> float:
@@ -115,14 +68,17 @@ class Node:
         if self.by_study:
             simple_itk()
         self.turns: dict[tuple[str, str], tuple[int, float]] = {}  # what failed -> how often, when it is its turn
+        self.growing: dict[str, int] = {}  # series that seem to be cut -> images that had come
         self.stop = threading.Event()
 
     def store(self, event: evt.Event) -> int:
         """Answers C-STORE: the status."""
+        from scripts.inputs.dicom.headers import read_dataset  # here: it takes seconds
+
         try:
             content, instance = event.encoded_dataset(), str(event.request.AffectedSOPInstanceUID)
             keyword = "StudyInstanceUID" if self.by_study else "SeriesInstanceUID"
-            name = str(dcmread(BytesIO(content), stop_before_pixels=True, specific_tags=[keyword])[keyword].value)
+            name = str(read_dataset(content, stop_before_pixels=True, specific_tags=[keyword])[keyword].value)
             if not all(re.fullmatch(r"[0-9][0-9.]{0,63}", one) for one in (name, instance)):  # names of files
                 raise ValueError("its UIDs are none")
             self.spool.keep(name, instance, content)
@@ -134,32 +90,27 @@ class Node:
             logger.warning(f"an object from {event.assoc.requestor.ae_title} cannot be read ({error}).")
             return NOT_UNDERSTOOD
 
-    @contextmanager
-    def listening(self, host: str, port: int, allow: Sequence[str], tls: ssl.SSLContext | None = None) -> Iterator[int]:
-        """Answers C-STORE and C-ECHO of allowed titles while the block runs. Yields the port; 0 takes a free one."""
-        ae = AE(ae_title=self.peer.own)
-        ae.require_called_aet, ae.require_calling_aet, ae.maximum_associations = True, list(allow), 32
-        ae.add_supported_context(Verification)
-        syntaxes = []
-        for one in map(uid.UID, ALL_TRANSFER_SYNTAXES):
-            with suppress(NotImplementedError):  # films
-                syntaxes += [one] if not one.is_encapsulated or get_decoder(one).is_available else []
-        for context in AllStoragePresentationContexts:
-            ae.add_supported_context(context.abstract_syntax, syntaxes)  # type: ignore[arg-type]  # it has one
+    def listening(
+        self, host: str, port: int, allow: Sequence[str], tls: ssl.SSLContext | None = None
+    ) -> AbstractContextManager[int]:
+        """See `transfer.answering`."""
+        return answering(self.peer.own, self.store, (host, port), allow, tls)
 
-        def refused(event: evt.Event) -> None:
-            who = event.assoc.requestor
-            logger.warning(f"{who.ae_title} at {who.address} is refused: not allowed, or it called another title.")
-
-        handlers: Any = [(evt.EVT_C_STORE, self.store), (evt.EVT_REJECTED, refused)]
-        try:
-            server: Any = ae.start_server((host, port), block=False, evt_handlers=handlers, ssl_context=tls)
-        except OSError as error:
-            raise InputError(f"{host}:{port} is not free ({error.strerror}). Choose another --port.") from error
-        try:
-            yield server.server_address[1]
-        finally:
-            server.shutdown()
+    def take(self, name: str) -> None:
+        """Moves a UID that has settled on. A stack that seems to be cut waits `LONGER` times as long."""
+        images, waited = (
+            len(self.spool.images("received", name)),
+            name in self.spool.names("received", LONGER * self.settle),
+        )
+        if self.growing.get(name) != images and not waited and self.spool.may_grow(name):
+            logger.info(
+                f"{name}: its {images} slices end where tissue is still large: it waits for more, {LONGER} times "
+                "--settle."
+            )
+            self.growing[name] = images
+        if waited or name not in self.growing:
+            self.growing.pop(name, None)
+            self.spool.take(name)
 
     def work(self, name: str) -> None:
         """Rebuilds what is in `working`, and moves it on: to `sending`, or to `aside`.
@@ -178,6 +129,8 @@ class Node:
         (folder / REASON).unlink(missing_ok=True)
         selection, found, why, rows = Selection(self.thin), [], [], []
         try:
+            if (patients := self.spool.patients("working", name)) > 1:
+                raise InputError(f"its images are of {patients} patients. Send all of it again, with the right one.")
             found = scans(folder, results, selection, **self.options)
         except OSError:
             raise
@@ -208,14 +161,15 @@ class Node:
         """Sends the results of what is in `sending`, and moves it on: to `done`, or `aside` if a scan of it failed."""
         results = self.spool.path / "results" / name
         records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(results.glob("[!.]*_sr.json"))]
-        for folder in (results / one for record in records for one in record["Results"] if (results / one).is_dir()):
+        made = {results / one: state["SHA256"] for record in records for one, state in record["Results"].items()}
+        for folder in filter(Path.is_dir, made):
             files = sorted(folder.glob("*.dcm"))
             sent = results / f".{dcmread(files[0], specific_tags=['SeriesInstanceUID']).SeriesInstanceUID}"
             if self.stop.is_set():
                 return
-            if not sent.exists():
+            if not sent.exists() or sent.read_text() != made[folder]:
                 self.peer.store(files)
-                sent.touch()
+                sent.write_text(made[folder])
                 logger.info(f"{folder.name}: {len(files)} images were sent to {self.peer.title}.")
         reason = self.spool.path / "sending" / name / REASON
         self.spool.move(name, "sending", "aside" if reason.is_file() else "done")
@@ -250,7 +204,7 @@ class Node:
         shown = []
 
         def rebuild() -> None:
-            self._each("received", self.spool.take, self.settle)
+            self._each("received", self.take, self.settle)
             self._each("working", self.work)
             self.spool.tidy(self.days)
 
@@ -272,26 +226,6 @@ class Node:
                 self.spool.write_page()
 
 
-class _ServerContext(ssl.SSLContext):
-    """TLS whose handshake is that of each association: a silent caller holds up no other."""
-
-    def wrap_socket(self, sock, server_side=False, **given):  # type: ignore[no-untyped-def, override]
-        return super().wrap_socket(sock, server_side=server_side, do_handshake_on_connect=False)
-
-
-def tls_contexts(certificate: str, key: str, authority: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """TLS of the server and of the client. Both sides show a certificate that the authority has signed."""
-    server, client = _ServerContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    server.verify_mode = ssl.CERT_REQUIRED
-    try:
-        for one in (server, client):
-            one.load_cert_chain(certificate, key)
-            one.load_verify_locations(authority)
-    except OSError as error:
-        raise InputError(f"--tls cannot be read ({error}). Give a certificate, its key and the authority's.") from error
-    return server, client
-
-
 def parser() -> Parser:
     """The parser of the command line."""
     result = Parser(prog="drift-mri-node", description=(__doc__ or "").split(": ")[1], allow_abbrev=False)
@@ -304,7 +238,7 @@ def parser() -> Parser:
     result.add_argument("--settle", type=float, default=30, metavar="SECONDS", help="of silence end a series (30)")
     result.add_argument("--keep", type=float, default=7, metavar="DAYS", help="for which what was sent stays (7)")
     result.add_argument("--tls", nargs=3, metavar=("CERT", "KEY", "CA"), help="PEM files; both directions are secured")
-    result.add_argument("--dry_run", nargs="?", const="true", metavar="", help="ask the peer whether it is there")
+    result.add_argument("--echo", action="store_true", help="ask the peer whether it is there, by C-ECHO, and end")
     for name, how in COMMANDS.items():
         result.add_argument(f"--{name}", default=None, **how)
     result.add_argument("--version", action="version", version=f"drift-mri-node {__version__}")
@@ -312,7 +246,7 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command. Its exit code is 1 if an option is wrong or `--dry_run` finds no peer."""
+    """The command. Its exit code is 1 if an option is wrong or `--echo` finds no peer."""
     options = parser().parse_args(sys.argv[1:] if arguments is None else arguments)
     given = overrides(argparse.Namespace(**{k: v for k, v in vars(options).items() if k in COMMANDS}))
     with mistakes_in_one_line():
@@ -324,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 raise InputError(f"--{name} is {getattr(options, name):g}: expected 0 to {most}.")
         server, client = tls_contexts(*options.tls) if options.tls else (None, None)
         peer = Peer(options.send_to, options.aet, client)
-        if options.dry_run == "true":
+        if options.echo:
             try:
                 peer.echo()
             except ConnectionError as error:

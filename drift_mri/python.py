@@ -108,6 +108,7 @@ def rebuild(
     *,
     guide: str | os.PathLike | SpatialImage | tuple[np.ndarray, np.ndarray] | None = None,
     slice_thickness: float | None = None,
+    slice_spacing: float | None = None,
     target_thickness: float | None = None,
     slice_axis: int | None = None,
     isotropic: bool = False,
@@ -127,6 +128,7 @@ def rebuild(
             4 x 4 matrix from voxels to mm in RAS+.
         guide: a sharp scan of another contrast of the same head, as `scan`. It is registered.
         slice_thickness: of the measured slices, in mm. None takes the header's, else the slice spacing.
+        slice_spacing: of slices that were interpolated to a finer spacing, in mm: they are taken back to it first.
         target_thickness: to reach, in mm. None takes the finer in-plane spacing, within what the weights know.
         slice_axis: array axis of the slices, 0 to 2. None takes the header's, else that of the largest spacing.
         isotropic: resample the pixels to the target too.

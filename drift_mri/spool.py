@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import logging
 import os
 import shutil
@@ -22,6 +23,7 @@ logger = logging.getLogger("drift")
 STATES = dict(received="waiting", working="being rebuilt", sending="to be sent", done="sent", aside="put aside")
 LATER = ("sending", "done", "aside")
 REASON = "reason.txt"
+PATIENT = ["PatientID", "PatientName"]
 
 
 def _fsync(folder: Path) -> None:
@@ -31,19 +33,37 @@ def _fsync(folder: Path) -> None:
     os.close(opened)
 
 
+def _same(one: Path, other: Path) -> bool:
+    """Whether two files hold one image, in whatever transfer syntaxes."""
+    if filecmp.cmp(one, other, shallow=False):
+        return True
+    from scripts.inputs.dicom.headers import read_dataset  # here: it takes seconds
+
+    try:
+        return read_dataset(one) == read_dataset(other)
+    except Exception:  # noqa: BLE001  # pydicom raises many types for broken objects
+        return False
+
+
 class Spool:
     """A folder that holds all that a node knows: a folder for each state, in it one for the images of each UID.
 
-    A series, or a study, moves from state to state by one renaming: a killed node loses nothing. Other users may not
-    look into a new spool. A folder of other things is refused, since a node removes what is old.
+    A series, or a study, moves from state to state by one renaming: a killed node loses nothing. Nobody else may look
+    into a new spool, and not everybody into an earlier one. A folder of other things is refused, since a node removes
+    what is old.
     """
 
     def __init__(self, path: Path):
         self.path = path
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if any(self.path.iterdir()) and not (self.path / "received").is_dir():
+            used = any(self.path.iterdir())
+            if used and not (self.path / "received").is_dir():
                 raise InputError(f"--folder {self.path} holds other things. Choose a new folder, or a spool.")
+            if not used:
+                self.path.chmod(0o700)
+            elif os.name == "posix" and self.path.stat().st_mode & 0o007:
+                raise InputError(f"--folder {self.path} is open to everybody, with its patients. Run chmod o= on it.")
             for name in (*STATES, "results"):
                 (self.path / name).mkdir(exist_ok=True)
         except OSError as error:
@@ -62,6 +82,17 @@ class Spool:
         """The images of a UID."""
         return sorted((self.path / state / name).glob("[!.]*.dcm"))
 
+    def patients(self, state: str, name: str) -> int:
+        """How many patients the images of a UID that can be read are of."""
+        from scripts.inputs.dicom.headers import read_dataset, value  # here: it takes seconds
+
+        found = set()
+        for image in self.images(state, name):
+            with suppress(Exception):  # a broken one is named when the series is read
+                header = read_dataset(image, stop_before_pixels=True, specific_tags=PATIENT)
+                found.add(tuple(str(value(header, keyword, "")) for keyword in PATIENT))
+        return len(found)
+
     def keep(self, name: str, instance: str, content: bytes) -> None:
         """Puts an image into `received`. It is whole and on the disk afterwards, or there is an `OSError`."""
         path = self.path / "received" / name / f"{instance}.dcm"
@@ -74,6 +105,17 @@ class Spool:
                 _fsync(path.parent)
                 return _fsync(path.parent.parent)
 
+    def may_grow(self, name: str) -> bool:
+        """Whether slices of a received UID may still be on their way: its stack ends where tissue is still large."""
+        from scripts.inputs.dicom.select import find_series  # here: they take seconds
+        from scripts.inputs.dicom.stacks import ends_in_tissue
+
+        try:
+            found = find_series(self.path / "received" / name, None)
+            return any(ends_in_tissue(one.frames) for one in found if not one.skipped)
+        except Exception:  # noqa: BLE001  # what is broken is put aside when its turn comes
+            return False
+
     def take(self, name: str) -> None:
         """Moves a UID from `received` to `working`, unless that has one yet."""
         if not (self.path / "working" / name).exists():
@@ -81,15 +123,19 @@ class Spool:
             self.move(name, "received", "working")
 
     def join_earlier(self, name: str) -> bool:
-        """Moves the images that came earlier into `working`. If all in it did, they are removed: False."""
-        came = {path.name for path in self.images("working", name)}
-        earlier = [path for state in LATER for path in self.images(state, name)]
-        if came <= {path.name for path in earlier}:
+        """Moves the images that came earlier into `working`. If all in it did, they are removed: False.
+
+        An image that came with another content is another one: what came last counts.
+        """
+        folder, came = self.path / "working" / name, self.images("working", name)
+        earlier = {path.name: path for state in LATER for path in self.images(state, name)}
+        if all(path.name in earlier and _same(path, earlier[path.name]) for path in came):
             logger.info(f"{name}: all its {len(came)} images came earlier.")
-            shutil.rmtree(self.path / "working" / name)
+            shutil.rmtree(folder)
             return False
-        for path in earlier:  # killed here, it moves the rest next time
-            path.replace(self.path / "working" / name / path.name)
+        for path in earlier.values():  # killed here, it moves the rest next time
+            if not (folder / path.name).exists():
+                path.replace(folder / path.name)
         for state in LATER:
             shutil.rmtree(self.path / state / name, ignore_errors=True)
         return True

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .errors import InputError
@@ -88,3 +88,12 @@ def sha256(paths: Sequence[str | os.PathLike]) -> str:
         with open(path, "rb") as file:
             hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
+
+
+def unfetched(path: Path) -> str:
+    """The remedy for a file whose content is elsewhere, as DataLad and git-annex leave it; empty for another."""
+    pointer = path.is_symlink() and not path.exists()
+    if path.is_file() and path.stat().st_size < 1024:
+        with suppress(OSError):
+            pointer = path.read_bytes().startswith(b"/annex/objects/")
+    return f"Its content was not fetched: datalad get {path.name}, or remove it." if pointer else ""

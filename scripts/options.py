@@ -32,6 +32,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
         help="thickness of the measured slices; without it the DICOM header's or BIDS sidecar's, else the slice "
         "spacing",
     ),
+    "slice_spacing": dict(
+        type=float,
+        metavar="MM",
+        help="for slices that were interpolated: the spacing that they had, to which they are taken back first",
+    ),
     "target_thickness": dict(
         type=float,
         metavar="MM",

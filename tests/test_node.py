@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+import tracemalloc
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from io import BytesIO
 from urllib.request import urlopen
@@ -25,7 +26,9 @@ from pydicom.pixels import get_decoder
 from pynetdicom import AE, evt
 from pynetdicom.sop_class import Verification
 
-from drift_mri.node import STATES, Node, Peer, Spool, main, parser, pause, tls_contexts
+from drift_mri.node import Node, main, parser, pause
+from drift_mri.spool import STATES, Spool
+from drift_mri.transfer import MOST, Peer, tls_contexts
 from scripts.errors import InputError
 from scripts.method.weights import save_weights
 from scripts.outputs.lock import alone
@@ -228,7 +231,86 @@ def test_images_that_come_late_make_a_new_series_of_all(make):
             until(lambda: len(archive.series) == 2 and there(node, "done") == ["1.2.3.1"])
     first, second = archive.series.values()
     assert len(second) > len(first) and len(second[0].SourceImageSequence) == 6
+    assert second[0].SeriesDescription.endswith("(replaces that of 5 images)")
+    assert f"replaces series {first[0].SeriesInstanceUID}, of 5 images" in second[0].DerivationDescription
+    assert "replaces" not in first[0].SeriesDescription + first[0].DerivationDescription
     assert len(node.spool.images("done", "1.2.3.1")) == 6
+
+
+def test_a_corrected_patient_makes_a_new_series_and_the_same_images_in_another_syntax_none(make, log):
+    """A further image comes with the correction; nothing of the first patient is in what is sent then."""
+    corrected = thick(1, PatientName="Roe^Ann", PatientID="18")
+    with Archive() as archive:
+        node = make(archive.port)
+        with running(node) as port:
+            send(thick()[:5], port)
+            until(lambda: there(node, "done") == ["1.2.3.1"])
+            for _ in range(2):
+                send(corrected, port)
+                until(lambda: len(archive.series) == 2 and there(node, "done") == ["1.2.3.1"])
+                until(lambda: there(node, "received") == there(node, "working") == [])
+            assert log.text.count("all its 6 images came earlier") == 1
+            node.spool.keep("1.2.3.1", corrected[0].SOPInstanceUID, _file_of(corrected[0]))
+            until(lambda: "all its 1 images came earlier" in log.text)
+    first, second = archive.series.values()
+    assert {image.PatientID for image in first} == {"17"} and {image.PatientID for image in second} == {"18"}
+    assert len(second[0].SourceImageSequence) == 6 and {str(image.PatientName) for image in second} == {"Roe^Ann"}
+    kept = [pydicom.dcmread(path).PatientID for path in node.spool.images("done", "1.2.3.1")]
+    assert kept == ["18"] * 6
+
+
+def _file_of(image):
+    """The content of a file in the implicit syntax."""
+    image.file_meta, content = FileMetaDataset(), BytesIO()
+    image.file_meta.TransferSyntaxUID = uid.ImplicitVRLittleEndian
+    image.file_meta.MediaStorageSOPClassUID, image.file_meta.MediaStorageSOPInstanceUID = (
+        image.SOPClassUID,
+        image.SOPInstanceUID,
+    )
+    pydicom.dcmwrite(content, image, enforce_file_format=True)
+    return content.getvalue()
+
+
+def test_a_corrected_image_of_the_same_patient_is_rebuilt_and_sent_again(make):
+    with Archive() as archive:
+        node = make(archive.port)
+        with running(node) as port:
+            send(thick(), port)
+            until(lambda: there(node, "done") == ["1.2.3.1"])
+            count = len(archive.images)
+            brighter = thick()[2]
+            brighter.PixelData = (np.frombuffer(brighter.PixelData, np.uint16) // 2).tobytes()
+            send([brighter], port)
+            until(lambda: len(archive.images) == 2 * count)
+    assert len(archive.series) == 1
+    assert any(a.PixelData != b.PixelData for a, b in zip(archive.images[:count], archive.images[count:]))
+
+
+def test_a_correction_that_is_not_whole_is_put_aside_until_it_is(make):
+    corrected = thick(1, PatientName="Roe^Ann", PatientID="18")
+    with Archive() as archive:
+        node = make(archive.port)
+        with running(node) as port:
+            send(thick(), port)
+            until(lambda: there(node, "done") == ["1.2.3.1"])
+            send(corrected[:3], port)
+            until(lambda: there(node, "aside") == ["1.2.3.1"])
+            reason = (node.spool.path / "aside" / "1.2.3.1" / "reason.txt").read_text()
+            assert "its images are of 2 patients" in reason and "Roe" not in reason
+            send(corrected[3:], port)
+            until(lambda: there(node, "done") == ["1.2.3.1"])
+    assert [images[0].PatientID for images in archive.series.values()] == ["17", "18"]
+
+
+def test_a_stack_that_ends_in_tissue_waits_longer(make, log):
+    with Archive() as archive:
+        node = make(archive.port, settle=1)
+        with running(node) as port:
+            send(thick(), port)
+            until(lambda: "slices end where tissue is still large: it waits for more" in log.text)
+            assert there(node, "received") == ["1.2.3.1"]
+            until(lambda: there(node, "done") == ["1.2.3.1"])
+    assert log.text.count("it waits for more") == 1
 
 
 def test_an_image_is_on_the_disk_and_whole_before_its_sender_is_told_so(make):
@@ -344,6 +426,62 @@ def test_strangers_are_refused_and_garbage_harms_nobody(make, log):
             assert one.is_established and one.send_c_echo().Status == 0
         silent.close()
     assert there(node, "received") == []
+
+
+def _send_deflated(path, port):
+    ae = AE(ae_title="MODALITY")
+    ae.add_requested_context(uid.MRImageStorage, [uid.DeflatedExplicitVRLittleEndian])
+    one = ae.associate("127.0.0.1", port, ae_title="DRIFT")
+    assert one.send_c_store(path).Status == 0
+    one.release()
+
+
+def test_an_image_that_unpacks_to_more_than_it_says_costs_little_memory(make, tmp_path):
+    image = thick()[0]
+    image.add_new(0x00291010, "OB", bytes(2**28))
+    (path,) = save(tmp_path / "bomb", [image], uid.DeflatedExplicitVRLittleEndian).iterdir()
+    assert path.stat().st_size < 2**19
+    node = make(free_port())
+    with node.listening("127.0.0.1", 0, ["MODALITY"]) as port:
+        tracemalloc.start()
+        try:
+            sender = multiprocessing.get_context("fork").Process(target=_send_deflated, args=(path, port))
+            sender.start()
+            until(lambda: there(node, "received") == ["1.2.3.1"])
+            sender.join()
+            assert sender.exitcode == 0 and tracemalloc.get_traced_memory()[1] < 2**26
+        finally:
+            tracemalloc.stop()
+    with running(node):
+        until(lambda: there(node, "aside") == ["1.2.3.1"])
+    assert "unpacks to more than 16 MB" in (node.spool.path / "aside" / "1.2.3.1" / "reason.txt").read_text()
+
+
+def test_callers_that_ask_for_nothing_shut_nobody_out_and_are_cut_short(make, log):
+    node = make(free_port())
+    with node.listening("127.0.0.1", 0, ["MODALITY"]) as port:
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(MOST + 8)]
+        assert send(thick()[:1], port) == [0]
+        for one in silent:
+            one.settimeout(PATIENCE)
+            assert one.recv(1) in (b"", b"\x07"), "closed, or aborted"
+            one.close()
+    assert "refused" not in log.text
+
+
+def test_the_log_says_why_an_association_is_refused(make, log):
+    node = make(free_port())
+    with node.listening("127.0.0.1", 0, ["MODALITY"]) as port, ExitStack() as opened:
+        strangers = {"calling": ("STRANGER", "its title is not allowed"), "called": ("OTHER", "called another")}
+        for how, (title, why) in strangers.items():
+            with association(port, **{how: title}) as one:
+                assert one.is_rejected and why in log.text
+        log.clear()
+        for _ in range(MOST):
+            assert opened.enter_context(association(port)).is_established
+        with association(port) as one:
+            assert one.is_rejected
+        assert f"{MOST} associations are open already" in log.text and "title" not in log.text
 
 
 def test_pauses_grow_to_ten_minutes():
@@ -565,7 +703,7 @@ GOOD = "--folder spool --send-to ARCHIVE@127.0.0.1:1 --allow MODALITY".split()
         (["--send-to", "ARCHIVE@127.0.0.1:70000"], "expected TITLE@HOST:PORT"),
         (["--port", "70000"], "--port is 70000: expected 0 to 65535"),
         (["--settle", "nan"], "--settle is nan"),
-        (["--dry_run"], "ARCHIVE@127.0.0.1:1 does not answer"),
+        (["--echo"], "ARCHIVE@127.0.0.1:1 does not answer"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(more, told, tmp_path, monkeypatch):
@@ -581,6 +719,20 @@ def test_a_folder_of_other_things_is_no_spool(tmp_path):
     with pytest.raises(InputError, match="holds other things"):
         Spool(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+
+def test_an_empty_folder_is_closed_to_others_and_a_spool_that_is_open_to_all_is_refused(tmp_path):
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    folder.chmod(0o755)
+    Spool(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o750)
+    Spool(folder)
+    assert folder.stat().st_mode & 0o777 == 0o750, "a group that somebody chose"
+    folder.chmod(0o755)
+    with pytest.raises(InputError, match="is open to everybody"):
+        Spool(folder)
 
 
 def test_weights_that_know_no_guides_are_refused_before_anything_is_put_aside(make):
@@ -601,10 +753,10 @@ def test_a_misspelt_option_is_told_the_nearest(capsys):
     assert stop.value.code == 2 and "the nearest is --settle" in capsys.readouterr().err
 
 
-def test_a_dry_run_asks_the_peer_and_writes_nothing(tmp_path, monkeypatch, capsys):
+def test_an_echo_asks_the_peer_and_writes_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with Archive() as archive:
-        main([*GOOD, "--send-to", f"ARCHIVE@127.0.0.1:{archive.port}", "--dry-run"])
+        main([*GOOD, "--send-to", f"ARCHIVE@127.0.0.1:{archive.port}", "--echo"])
     assert "answers" in capsys.readouterr().out and not list(tmp_path.iterdir())
 
 

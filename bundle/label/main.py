@@ -19,7 +19,7 @@ from monailabel.interfaces.tasks.infer_v2 import InferTask, InferType
 from monailabel.transform.writer import Writer
 
 ENDINGS = (".nii.gz", ".nii", ".nrrd")
-NUMBERS = {"slice_thickness": float, "target_thickness": float, "slice_axis": int}
+NUMBERS = {"slice_thickness": float, "slice_spacing": float, "target_thickness": float, "slice_axis": int}
 FLAGS = ("both_planes", "isotropic", "flips")
 
 

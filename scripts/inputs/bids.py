@@ -5,32 +5,20 @@ Gorgolewski et al., Sci. Data 3:160044 (2016).
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, few
-from ..files import NIFTI, ends_as, stem, walk
+from ..errors import InputError
+from ..files import NIFTI, ends_as, stem, unfetched, walk
+from . import kinds
 
 DESCRIPTION = "dataset_description.json"
-WEIGHTED = {"T1w", "T2w", "PDw", "T2starw", "FLAIR", "inplaneT1", "inplaneT2", "PDT2", "PD", "T2star", "FLASH", "angio"}
-NOT_MAGNITUDE = {"part-phase", "part-real", "part-imag"}
-NOT_ANATOMY = re.compile(  # suffixes, the last part of a name
-    r"(deface)?mask|(.*\+)?[ad]?seg|probseg|labels?|.*map|phase(diff|[12])?|magnitude[12]?|epi|bold|cb[fv]|sbref|dwi|"
-    r"m0scan|ph|real|imag(inary)?|e?adc|m(in|ax|n)?ip",
-    re.IGNORECASE,
-)
-PERFUSION = re.compile(  # words of a name: ASL, pCASL, 3DpCASL
-    r"(?<![a-z])(([23]d[ _-]?)?(c|p|pc|v)?asl|(?<!post[ _-])perfusion)(?![a-z])", re.IGNORECASE
-)
-DIFFUSION = re.compile(  # words of a name: ep2d_diff_3scan_trace, DWI, ADC
-    r"(?<![a-z])(dwi|dti|dki|diff|diffusion|hardi|trace[wd]?|tensor|e?adc)(?![a-z])", re.IGNORECASE
-)
-REFERENCE = re.compile(r"(?<![a-z])sbref(?![a-z])", re.IGNORECASE)
-PROJECTION = re.compile(r"(?<![a-z])m(in|ax|n)?ip(?![a-z])", re.IGNORECASE)
 ELSEWHERE = "of a dataset the scans in the subjects' anat folders are taken"
 SCANNER = (  # fields of a sidecar that hold for the rebuilt scan too; those on slices, their order or times do not
     "Modality MagneticFieldStrength Manufacturer ManufacturersModelName SoftwareVersions InstitutionName StationName "
@@ -46,26 +34,36 @@ def dataset_root(path: str | os.PathLike) -> Path | None:
     return next((folder for folder in (path, *path.parents) if (folder / DESCRIPTION).is_file()), None)
 
 
+def place(path: str | os.PathLike) -> tuple[Path | None, str, str]:
+    """Dataset, subject and session of a file, such as `sub-01` and `ses-1`; None and empty outside of a dataset."""
+    root = dataset_root(path)
+    names = () if root is None else Path(path).absolute().relative_to(root).parts
+    found = [next((name for name in names[:-1] if name.startswith(key)), "") for key in ("sub-", "ses-")]
+    return (root, *found) if found[0] else (None, "", "")  # type: ignore[return-value]
+
+
+def session_date(path: str | os.PathLike) -> str:
+    """Date of a scan's session, `YYYYMMDD`, by the tables of its subject; empty where none says it."""
+    root, subject, session = place(path)
+    if root is None:
+        return ""
+    folder, name = root / subject, Path(path).absolute()
+    tables = [(folder / session / f"{subject}_{session}_scans.tsv", "filename", f"{name.parent.name}/{name.name}")]
+    tables += [(folder / f"{subject}_scans.tsv", "filename", name.relative_to(folder).as_posix())]
+    tables += [(folder / f"{subject}_sessions.tsv", "session_id", session)]
+    for table, key, value in tables:
+        with suppress(OSError, UnicodeDecodeError):
+            for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines(), delimiter="\t"):
+                digits = re.sub(r"\D", "", (row.get("acq_time") or "")[:10])
+                if row.get(key) == value and len(digits) == 8:
+                    return digits
+    return ""
+
+
 def by_drift(folder: str | os.PathLike) -> bool:
     """Whether a folder is a dataset that DRIFT wrote."""
     tools = description(Path(folder)).get("GeneratedBy")
     return isinstance(tools, list) and any(isinstance(tool, dict) and tool.get("Name") == "DRIFT" for tool in tools)
-
-
-def shows_anatomy(name: str) -> bool:
-    """False for names of masks, maps, phases, projections, and functional, diffusion or perfusion series.
-
-    >>> [shows_anatomy(name) for name in ("sub-01_T2w.nii.gz", "head.mgz", "sub-01_dseg.nii.gz", "brain_mask.nii")]
-    [True, True, False, False]
-    >>> [shows_anatomy(name) for name in ("3DpCASL.nii", "sub-01_acq-pcasl_T1w.nii", "nasal.nii")]
-    [False, True, True]
-    >>> [shows_anatomy(name) for name in ("8_swi_e1_ph.nii", "9_ep2d_diff_b1000.nii", "sub-01_desc-dwi_T2w.nii")]
-    [False, False, True]
-    """
-    entities, suffix = _parts(stem(name))
-    kinds = (PERFUSION, DIFFUSION, REFERENCE, PROJECTION) if suffix not in WEIGHTED else ()
-    other = any(kind.search(stem(name)) for kind in kinds)
-    return not (NOT_ANATOMY.fullmatch(suffix) or NOT_MAGNITUDE & entities or other)
 
 
 def volumes(root: Path) -> list[tuple[Path, str | None]]:
@@ -83,10 +81,10 @@ def volumes(root: Path) -> list[tuple[Path, str | None]]:
                 found[path] = ELSEWHERE
             elif ignored(path.relative_to(root).as_posix()):
                 found[path] = "a line of the dataset's .bidsignore names it"
-            elif not shows_anatomy(name):
-                found[path] = "its name says that it is a mask, a map or a phase image"
-            elif (suffix := _parts(stem(name))[1]) not in WEIGHTED:
-                found[path] = f"{suffix} is none of the suffixes that are taken: {', '.join(sorted(WEIGHTED))}"
+            elif why := kinds.of_name(name):
+                found[path] = f"its name says that it is {why}"
+            elif (suffix := _parts(stem(name))[1]) not in kinds.WEIGHTED:
+                found[path] = f"{suffix} is none of the suffixes that are taken: {', '.join(sorted(kinds.WEIGHTED))}"
             else:
                 found[path] = None
     return sorted(found.items())
@@ -130,7 +128,7 @@ def sidecars(path: str | os.PathLike) -> list[Path]:
     """
     path = Path(path)
     own = path.with_name(stem(path.name) + ".json")
-    found = [own] if own.is_file() else []
+    found = [own] if own.is_file() or own.is_symlink() else []
     if (root := dataset_root(path)) is not None:
         entities, suffix = _parts(stem(path.name))
         for folder in (one for one in path.absolute().parents if one.is_relative_to(root)):
@@ -141,35 +139,34 @@ def sidecars(path: str | os.PathLike) -> list[Path]:
     return found
 
 
-def _values(path: str | os.PathLike, names: Sequence[str]) -> dict[str, tuple[Any, Path]]:
-    """Fields in the nearest sidecars that have them: name -> its value, and that sidecar."""
-    found: dict[str, tuple[Any, Path]] = {}
-    for sidecar in sidecars(path):
-        wanted = [name for name in names if name not in found]
-        if not wanted:
-            break
-        try:
-            content = json.loads(sidecar.read_text(encoding="utf-8"))
-            found |= {name: (content[name], sidecar) for name in wanted if content.get(name) is not None}
-        except (ValueError, AttributeError, RecursionError) as error:
-            raise InputError(f"{sidecar}: {few(wanted)} cannot be read ({error}). Mend it, or remove it.") from error
-    return {name: found[name] for name in names if name in found}
+def _content(path: Path) -> dict[str, Any]:
+    """A sidecar's fields. Lists of one number, as of one for each slice, become that number."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return {name: _one(value) for name, value in json.loads(text).items()}
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        mend = unfetched(path) or "Mend it, or remove it."
+        raise InputError(f"{path} cannot be read ({error}). {mend}") from error
+
+
+def _one(value: Any) -> Any:
+    numbers = isinstance(value, list) and value and all(type(one) in (int, float) for one in value)
+    return value[0] if numbers and len(set(value)) == 1 else value
 
 
 def sidecar_value(path: str | os.PathLike, name: str) -> tuple[Any, Path | None]:
     """A field's value in the nearest sidecar that has it, and that sidecar; None and None where none has."""
-    return _values(path, [name]).get(name, (None, None))
+    for one in sidecars(path):
+        if (value := _content(one).get(name)) is not None:
+            return value, one
+    return None, None
 
 
 def sidecar(path: str | os.PathLike) -> dict[str, Any]:
     """All that the sidecars of a scan say; the nearest wins."""
-    found: dict[str, Any] = {}
-    for one in reversed(sidecars(path)):
-        try:
-            found |= json.loads(one.read_text(encoding="utf-8"))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise InputError(f"{one} cannot be read ({error}). Mend it, or remove it.") from error
-    return found
+    return {
+        name: value for one in reversed(sidecars(path)) for name, value in _content(one).items() if value is not None
+    }
 
 
 def kept(path: str | os.PathLike) -> tuple[dict[str, Any], bool]:
@@ -177,7 +174,8 @@ def kept(path: str | os.PathLike) -> tuple[dict[str, Any], bool]:
 
     Whether a scan shows the brain alone, derivatives have to say. Raw scans do not, where no sidecar says so.
     """
-    fields = {name: value for name, (value, _) in _values(path, ["SkullStripped", *SCANNER]).items()}
+    said = sidecar(path)
+    fields = {name: said[name] for name in ["SkullStripped", *SCANNER] if name in said}
     root = dataset_root(path)
     raw = root is not None and description(root).get("DatasetType", "raw") == "raw"
     guess = raw and "SkullStripped" not in fields

@@ -17,7 +17,8 @@ from monai.utils import ensure_tuple, optional_import
 from nibabel.spatialimages import SpatialImage
 
 from ..errors import InputError
-from ..files import ITK, VOLUMES, ends_as
+from ..files import ITK, VOLUMES, ends_as, unfetched
+from ..stack.grid import MAX_SHEAR, shear_angle, voxel_spacing
 from . import dicom
 
 itk, has_itk = optional_import("itk")
@@ -25,11 +26,14 @@ itk, has_itk = optional_import("itk")
 # exact types: NIfTI pairs derive from them
 ANALYZE_IMAGES = (nib.AnalyzeImage, nib.Spm99AnalyzeImage, nib.Spm2AnalyzeImage)
 MOST_VOXELS = 2**30  # of a volume; a header of more is broken, or would fill the memory
+FOOTER = 2**20  # bytes behind the voxels, such as the tags of MGZ
 NO_SPACE = (
     "the NRRD header has no space: it is taken that its axes run to the patient's left, back and head. Check it, and "
     "convert the scan to NIfTI."
 )
 NO_SFORM = "the sform of the header is no grid: the qform is used."
+OTHER_SPACE = "the sform of the header shears or scales the head, as into a standard space: the qform is used."
+SCANNER, STANDARD = (1, 2), 3  # codes of a qform of the scanner or of an aligned scan; least code of a standard space
 
 
 class ScanReader(ImageReader):
@@ -159,17 +163,28 @@ def _by_nibabel(path: Path) -> SpatialImage:
 
 
 def _on_a_grid(image: Any) -> Any:
-    """A NIfTI image by its qform where its sform is no grid, as some programs leave it; any other image as it is."""
+    """A NIfTI image by its qform where its sform is none of the scanner's; any other image as it is.
+
+    Some programs leave an sform that is no grid. Others put there a transform to a standard space, which shears and
+    scales the head.
+    """
     if not isinstance(image, nib.Nifti1Pair):
         return image
     (sform, code), qform = image.header.get_sform(coded=True), image.header.get_qform()
-    stated = image.header["qform_code"] or (sform is not None and not sform[:3].any())
-    if sform is None or not _is_flat(sform) or _is_flat(qform) or not stated:
+    if sform is None or _is_flat(qform):
+        return image
+    flat, stated = _is_flat(sform), image.header["qform_code"]
+    if flat and not (stated or not sform[:3].any()):
+        return image
+    sheared = not flat and shear_angle(sform) > MAX_SHEAR
+    scaled = not flat and code >= STANDARD and not np.allclose(voxel_spacing(sform), voxel_spacing(qform), rtol=0.01)
+    if not flat and not (stated in SCANNER and (sheared or scaled)):
         return image
     header = image.header.copy()
     header.set_sform(None, code=0)
     header.set_qform(qform, code=int(header["qform_code"]) or code)
-    return type(image)(image.dataobj, qform, header, extra={"warning": NO_SFORM}, file_map=image.file_map)
+    warning = NO_SFORM if flat else OTHER_SPACE
+    return type(image)(image.dataobj, qform, header, extra={"warning": warning}, file_map=image.file_map)
 
 
 def _is_flat(affine: np.ndarray) -> bool:
@@ -178,7 +193,8 @@ def _is_flat(affine: np.ndarray) -> bool:
 
 
 def _unreadable(name: object, error: Exception) -> InputError:
-    return InputError(f"{name} cannot be read ({' '.join(str(error).split())}). Convert or download it again.")
+    mend = unfetched(Path(str(name))) or "Convert or download it again."
+    return InputError(f"{name} cannot be read ({' '.join(str(error).split())}). {mend}")
 
 
 def _voxels(name: str, image: Any) -> np.ndarray:
@@ -186,14 +202,15 @@ def _voxels(name: str, image: Any) -> np.ndarray:
         raise InputError(f"{name} {why}.")
     try:
         unit = image.header.get_xyzt_units()[0] if isinstance(image, nib.Nifti1Pair) else "mm"
-        if ends_as(name, (".gz", ".mgz")):
+        if ends_as(name, (".gz", ".mgz")) and not image.in_memory:
+            most = image.dataobj.offset + math.prod(image.shape) * image.get_data_dtype().itemsize + FOOTER
             with gzip.open(name) as file:
-                most = 8 * MOST_VOXELS
                 while part := file.read(1 << 20):  # to the end, where the checksum is
                     most -= len(part)
                     if most < 0:
-                        raise ValueError("it unpacks to more than a volume holds")
-        array = np.asanyarray(image.dataobj)
+                        raise ValueError("it unpacks to more than its header says")
+        lost = image.in_memory and nib.is_proxy(image.dataobj)  # its file may be gone
+        array = np.asanyarray(image.get_fdata() if lost else image.dataobj)
     except Exception as error:
         raise _unreadable(name, error) from error
     if unit not in ("mm", "unknown"):

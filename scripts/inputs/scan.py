@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import dicom
+from .identity import Identity
 
 
 @dataclass(frozen=True)
@@ -20,8 +22,7 @@ class Scan:
         result: path of its result, without the ending.
         dataset: root of the BIDS dataset that it is from.
         stacks: where several make one volume, each of them, the reference first.
-        guide: a scan of another contrast of the same head.
-        guide_reason: why it was found to guide; empty for one that the user named.
+        guides: scans of another contrast of the same head, the best first; the first that fits guides.
         truth: the sharp volume that it was made from.
     """
 
@@ -31,9 +32,13 @@ class Scan:
     result: Path
     dataset: Path | None = None
     stacks: tuple[Scan, ...] = ()
-    guide: Scan | None = None
-    guide_reason: str = ""
+    guides: tuple[Guiding, ...] = ()
     truth: Path | None = None
+
+    @cached_property
+    def identity(self) -> Identity:
+        """Its identity; with several stacks the first one's."""
+        return Identity.of(self.each[0].source)
 
     @property
     def path(self) -> Path | None:
@@ -49,6 +54,13 @@ class Scan:
     def is_dicom(self) -> bool:
         """Whether it, or each of its stacks, is a DICOM series."""
         return all(one.path is None for one in self.each)
+
+
+class Guiding(NamedTuple):
+    """A scan that may guide another, and why it was found to; empty for one that the user named."""
+
+    scan: Scan
+    why: str = ""
 
 
 def datalist(scans: Sequence[Scan]) -> list[dict[str, Any]]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
@@ -19,40 +21,32 @@ from ..errors import InputError, flag, printable
 from ..files import ANALYZE, ITK, VOLUMES, ends_as, stem, walk
 from ..stack.acquisition import ALREADY_THIN, is_thin
 from ..stack.grid import voxel_spacing
-from . import bids, dicom
-from .dicom.policies import OVERRIDE
+from ..stack.spectra import interpolated, sharpness
+from . import bids, dicom, kinds
 from .dicom.select import only_series
 from .examination import grouped, guided
+from .identity import THINNER, Identity
 from .readers import ScanReader, data_file, header_file, is_header, no_volume
 from .sample import built_in_sample
-from .scan import Scan
+from .scan import Guiding, Scan
 from .selection import Selection
 
 logger = logging.getLogger("drift")
 
-FEW_VALUES = 64  # whole numbers in a mask or a label map, at most; scans have more
-
-
-def _label_count(image: Any) -> int | None:
-    """Number of values of a mask or a label map; None for a scan, which one slice mostly shows."""
-    for part in (image.shape[2] // 2, slice(None)):
-        values = np.unique(image.dataobj[:, :, part])
-        if len(values) > FEW_VALUES or not np.array_equal(values, np.rint(values)):
-            return None
-    return len(values)
-
 
 def _shows_no_head(path: Path) -> str | None:
     """Why a volume is no MR scan of a head, by its name and the files beside it; None if it may be."""
-    if not bids.shows_anatomy(path.name):
-        return (
-            "its name says that it shows no anatomy but a mask, a map, a phase, a projection, or a functional, "
-            "diffusion or perfusion series"
-        )
+    if why := kinds.of_name(path.name):
+        return f"its name says that it shows {why}"
     if path.with_name(f"{stem(path.name)}.bval").is_file():
         return "a diffusion series, whose b-values lie beside it"
+    twin = path.with_name(path.name.replace(stem(path.name), f"{stem(path.name)}_Eq_1"))
+    if twin.is_file():
+        return f"its slices lie unevenly, and dcm2niix interpolated them in {twin.name}. Give the DICOM series"
+    if re.search(r"_Eq_\d+$", stem(path.name)):
+        return "its slices were interpolated by dcm2niix, since they lie unevenly. Give the DICOM series"
     try:
-        why = dicom.sidecar_shows_no_head(bids.sidecar(path))
+        why = kinds.of_sidecar(bids.sidecar(path))
     except InputError:  # which the preprocessing says
         return None
     return f"its sidecar says: {why}" if why else None
@@ -61,23 +55,38 @@ def _shows_no_head(path: Path) -> str | None:
 def _unfit(path: Path, thin: float | None) -> str | None:
     """Why a volume of a folder is not rebuilt; None for scans, and for broken files, which fail when they are read.
 
-    Thin scans are taken where `thin` is None. Voxels are read only where the header leaves it open.
+    Thin scans are taken where `thin` is None.
     """
     if ends_as(path, ANALYZE) and not is_header(path):
         return "it is no header of a volume"
     try:
         _, image = ScanReader().read(path)
-        if why := no_volume(image):
-            return f"it {why}"
+        if why := no_volume(image) or kinds.of_voxels(image, path.name):
+            return f"{why}. Give it by name if it is a scan" if no_volume(image) is None else f"it {why}"
         thickness, _ = bids.sidecar_value(path, "SliceThickness")
         _, pixel, spacing = sorted(map(float, voxel_spacing(image.affine)))
         if thin is not None and is_thin(spacing, None if thickness is None else float(thickness), pixel, thin):
-            return f"{ALREADY_THIN}: slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm"
-        if count := _label_count(image):
-            return f"a mask or a label map: it holds {count} whole numbers. Give it by name if it is a scan"
+            why = f"{ALREADY_THIN}: slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm"
+            return f"{why}{_interpolated(path)}"
     except Exception as error:  # noqa: BLE001  # what is wrong with the file is said when it is read
         logger.debug(f"{path}: {error}")
     return None
+
+
+def _interpolated(source: Path | dicom.Series) -> str:
+    """The reason why a thin scan is skipped, as far as its slices were interpolated; empty for a sharp one."""
+    found = interpolated(*_voxels(source))
+    if found is None:
+        return ""
+    axis, spacing = found
+    dull = f"interpolated along axis {axis}: it shows no more than {spacing:.2g} mm slices do"
+    return f". But it was {dull}. Give it by name, with their --slice_spacing"
+
+
+def _voxels(source: Path | dicom.Series) -> tuple[Tensor, np.ndarray]:
+    """`(X, Y, Z)`, and their edges in mm."""
+    array, meta = (reader := ScanReader()).get_data(reader.read(source))
+    return torch.from_numpy(np.nan_to_num(array)), voxel_spacing(meta["affine"])
 
 
 def _fit(paths: Sequence[Path], root: Path, selection: Selection) -> list[Path]:
@@ -87,7 +96,7 @@ def _fit(paths: Sequence[Path], root: Path, selection: Selection) -> list[Path]:
         for path in tqdm(paths, desc="looking", unit="volume", leave=False, delay=1, disable=None):
             name = path.relative_to(root).as_posix()
             shown = None if selection.asks_for(name) else _shows_no_head(path)
-            if reason := shown + OVERRIDE.format(name) if shown else _unfit(path, selection.thin):
+            if reason := shown + kinds.OVERRIDE.format(name) if shown else _unfit(path, selection.thin):
                 selection.skip(str(path), reason)
                 if reason.startswith(ALREADY_THIN):
                     selection.candidates.append(_volume(path, path))
@@ -103,7 +112,7 @@ def _volume(path: Path, result: Path) -> Scan:
     elif ends_as(path, ITK):
         with suppress(InputError):  # which the reader says
             data = [data_file(path)]
-    files = (path, *(one for one in data if one and one.is_file()), *bids.sidecars(path))
+    files = (path, *(one for one in (*data, *bids.sidecars(path)) if one and one.is_file()))
     return Scan(printable(str(path)), path, files, result)
 
 
@@ -125,7 +134,7 @@ def _dicom(source: Path | Sequence[Path], output_dir: Path, selection: Selection
         if wanted and not one.skipped:
             found.append(scan)
         elif (one.thin or not one.skipped) and not selection.shuts_out(one.name):
-            selection.candidates.append(scan)
+            selection.candidates.append(replace(scan, source=replace(one, skipped=None)))  # it may guide
     return found
 
 
@@ -189,7 +198,7 @@ def _dataset(root: Path, output_dir: Path, selection: Selection) -> list[Scan]:
     return list(found.values())
 
 
-def _identity(scan: Scan) -> str:
+def _same(scan: Scan) -> str:
     """The name that a scan which was given twice has both times."""
     return scan.name if scan.path is None else os.path.abspath(scan.path)
 
@@ -268,11 +277,11 @@ def scans(
             found beside each; null for none.
     """
     folder, longest_part = Path(output_dir), takes_longest_part(missing_slices)
-    together = flag("together", together)
+    together, selection.listed = flag("together", together), str(dry_run).lower() != "false"
     if reference is not None and not together:
         raise InputError("--reference names one of several stacks that make one volume. Add --together.")
     if source is None:
-        if str(dry_run).lower() != "false":
+        if selection.listed:
             raise InputError("--dry_run lists the scans of --input, and there is none. Set it to a scan or a folder.")
         selection.check()
         return [built_in_sample(output_dir)]
@@ -308,24 +317,35 @@ def scans(
         expected = f"no thick-slice scan was found. Expected files ending in {', '.join(VOLUMES)}, or DICOM series."
         why = [f"{name} is skipped: {reason}." for name, reason in selection.skipped[:1]]
         raise InputError(" ".join([f"{', '.join(map(str, given))}: {expected}", *why]))
-    once = list({_identity(scan): scan for scan in reversed(found)}.values())[::-1]
+    once = list({_same(scan): scan for scan in reversed(found)}.values())[::-1]
     result = _set_apart(once, roots, folder)
     if together:
         named = result if each_one_scan and len(result) > 1 else []
         result = grouped(result, named, None if reference is None else str(reference))
         _check_results(result)
     if str(guide).lower() in ("auto", "true"):
-        return guided(result, selection.candidates, _may_guide)
+        return guided(result, selection.candidates, _guides_not)
     if guide is None:
         return result
     one = guide_named(guide, longest_part)
-    return [scan if _identity(scan) == _identity(one) else replace(scan, guide=one) for scan in result]
+    return [scan if _same(scan) == _same(one) else replace(scan, guides=(Guiding(one),)) for scan in result]
 
 
-def _may_guide(scan: Scan) -> bool:
-    """Whether a scan shows a head, which it need not where it was passed over."""
-    path = scan.path
-    return path is None or (_shows_no_head(path) is None and _unfit(path, None) is None)
+def _guides_not(scan: Scan, thick: Identity) -> str | None:
+    """Why a scan guides no thick one, by what it shows and how sharp it is across the thick slices; None if it may."""
+    path, theirs = scan.path, scan.identity
+    if path is not None and (why := _shows_no_head(path) or _unfit(path, None)):
+        return why
+    try:
+        sharp = sharpness(*_voxels(scan.source))
+    except Exception as error:  # noqa: BLE001  # a broken scan guides nothing, and says so when it is rebuilt
+        return f"it cannot be read ({error})"
+    across = sharp[int(np.abs(thick.normal @ theirs.axes).argmax())]
+    if across > THINNER * thick.edges[thick.slice_axis]:
+        return (
+            f"its slices were interpolated: across the thick slices it shows no more than samples {across:.2g} mm apart"
+        )
+    return None
 
 
 def guide_named(path: str | os.PathLike, longest_part: bool = False) -> Scan:

@@ -73,6 +73,7 @@ class Selection:
         self.taken = 0
         self.skipped: list[tuple[str, str]] = []
         self.candidates: list[Scan] = []
+        self.listed = False  # whether a dry run lists what is skipped
 
     def takes(self, name: str, labels: Sequence[str] = ()) -> bool:
         """Whether a scan is wanted.
@@ -98,9 +99,9 @@ class Selection:
         return name in self.patterns["include"]
 
     def skip(self, name: str, why: str) -> None:
-        """Logs and remembers why a scan that is wanted is not rebuilt."""
+        """Logs and remembers why a scan that is wanted is not rebuilt. The table of a dry run says it instead."""
         self.skipped.append((printable(name), why))
-        logger.info(f"{name} is skipped: {why}.")
+        logger.log(logging.DEBUG if self.listed else logging.INFO, f"{name} is skipped: {why}.")
 
     def check(self) -> None:
         """Logs how many scans are not wanted, when `takes` has seen all. A pattern that matches nothing is refused."""
@@ -120,4 +121,5 @@ class Selection:
                 f"--include, --exclude and the labels together leave none of {few(self.names)}. Choose fewer."
             )
         if left_out:
-            logger.info(f"{left_out} of {len(self.names)} scans are left out, as --include and its like say.")
+            options = [f"--{option}" for option, given in {**self.patterns, **self.labels}.items() if given]
+            logger.info(f"{left_out} of {len(self.names)} scans are left out, by {' and '.join(options)}.")

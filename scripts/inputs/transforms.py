@@ -21,9 +21,10 @@ from ..method.weights import Card
 from ..stack import grid
 from ..stack.acquisition import ROUNDING, SLR, Acquisition, Profile, length, settle
 from ..stack.intensity import check_finite, intensity_range
-from ..stack.interpolation import resample
+from ..stack.interpolation import at_spacing, resample
 from ..stack.missing import missing_slices
 from ..stack.profile import slice_profile
+from ..stack.spectra import SPACING_LOST, interpolated, sharpness, spacing_is_lost
 from . import bids
 from .readers import ScanReader
 
@@ -109,6 +110,8 @@ class SettleAcquisitiond(MapTransform):
         keys: of `(1, X, Y, Z)` volumes with an affine.
         card: of the weights; it names what they were trained for.
         slice_thickness: in mm; null for that of the DICOM header or the BIDS sidecar, else the slice spacing.
+        slice_spacing: in mm, of slices that were interpolated to a finer spacing: the volume is taken back to it first.
+            Null takes the header's.
         target_thickness: in mm; null for the finer in-plane spacing, within the trained range.
         slice_axis: array axis, 0 to 2; null for the one that the header names, else that of the largest spacing.
         isotropic: resamples the pixels to the target, so that the result has cubes for voxels.
@@ -123,10 +126,13 @@ class SettleAcquisitiond(MapTransform):
         slice_axis: int | None = None,
         profile: Profile = SLR,
         isotropic: bool = False,
+        slice_spacing: float | None = None,
     ):
         super().__init__(keys)
         self.card = card
-        self.slice_thickness = self.target_thickness = None
+        self.slice_thickness = self.target_thickness = self.slice_spacing = None
+        if slice_spacing is not None:
+            self.slice_spacing = length("slice_spacing", slice_spacing, "Set it as in --slice_spacing 5.")
         if slice_thickness is not None:
             self.slice_thickness = length("slice_thickness", slice_thickness, "Set it as in --slice_thickness 5.")
         if target_thickness is not None:
@@ -142,8 +148,8 @@ class SettleAcquisitiond(MapTransform):
     def __call__(self, data: Mapping[Hashable, MetaTensor]) -> dict[Hashable, MetaTensor]:
         result = dict(data)
         for key in self.key_iterator(result):
-            volume = result[key]
-            name = grid.name_of(volume, "the scan")
+            name = grid.name_of(result[key], "the scan")
+            volume = result[key] = self._as_acquired(result[key], name)
             acquisition = self._settle(volume, name)
             if self.isotropic:
                 result[key] = _cubes(volume, acquisition)
@@ -171,6 +177,7 @@ class SettleAcquisitiond(MapTransform):
             spacing_ratio=self.card.spacing_ratio,
         )
         warnings = [volume.meta["warning"]] if "warning" in volume.meta else []  # the reader's
+        warnings += _doubts(volume, acquisition)
         odd = {} if acquisition.at_target else missing_slices(volume.as_tensor()[0], acquisition.slice_axis)
         warnings += [
             f"slice {index + 1} of {acquisition.slice_count} is {what}: it is taken for a missing slice, and its "
@@ -192,6 +199,46 @@ class SettleAcquisitiond(MapTransform):
                 if self.slice_thickness is None:  # the user knows better than a broken sidecar
                     raise
         return stated
+
+    def _as_acquired(self, volume: MetaTensor, name: str) -> MetaTensor:
+        """Interpolated slices, taken back to the spacing that the user states; other volumes as they are."""
+        if self.slice_spacing is None:
+            return volume
+        edges = grid.voxel_spacing(volume.affine)
+        sharp = np.array(sharpness(volume.as_tensor()[0], edges))
+        axis = int(np.argmax(sharp / edges)) if self.slice_axis is None else self.slice_axis
+        if self.slice_spacing <= ROUNDING * edges[axis]:
+            raise InputError(
+                f"{name}: --slice_spacing is {self.slice_spacing:g} mm, and the slices are {edges[axis]:.4g} mm apart: "
+                "expected the larger spacing that they were interpolated from. Leave it out for slices as they were "
+                "acquired."
+            )
+        array = at_spacing(volume.as_tensor(), axis, float(edges[axis]), self.slice_spacing)
+        affine = grid.respaced_affine(
+            volume.affine.numpy(), axis, volume.shape[1 + axis], array.shape[1 + axis], self.slice_spacing
+        )
+        meta = grid.meta_without_affine(volume)
+        meta["stated"] = {"slice_axis": [axis, "the axis that was interpolated"]}
+        meta["warning"] = (
+            f"the slices were interpolated: one is taken every {self.slice_spacing:g} mm along axis {axis}"
+        )
+        return MetaTensor(array, affine=torch.from_numpy(affine), meta=meta)
+
+
+def _doubts(volume: MetaTensor, acquisition: Acquisition) -> list[str]:
+    """Why slices are not as thin as the header says, by what they show."""
+    array, edges = volume.as_tensor()[0], grid.voxel_spacing(volume.affine)
+    if array.min() == array.max():
+        return []
+    if spacing_is_lost(array, edges):
+        return [f"{SPACING_LOST}. Mend its header."]
+    if (found := interpolated(array, edges, (0, 1, 2) if acquisition.at_target else (acquisition.slice_axis,))) is None:
+        return []
+    axis, spacing = found
+    return [
+        f"its slices were interpolated along axis {axis}: they show no more than {spacing:.2g} mm slices do. Their "
+        "--slice_spacing, with --slice_thickness where it is another, rebuilds them."
+    ]
 
 
 def _cubes(volume: MetaTensor, acquisition: Acquisition) -> MetaTensor:

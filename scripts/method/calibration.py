@@ -49,7 +49,8 @@ class Calibration:
         people: for each person and thickness the quantiles at `LEVELS`.
         exponents: of `scan_scale`.
         regions: of `region_factor`: the volume in mm3 within which errors go together, the exponent, and a factor.
-        guided: for each thickness, how much narrower intervals are with a guide: a factor. Empty for none.
+        guided: for each thickness, how much narrower intervals are where a whole, sharp guide is: a factor. Empty for
+            none.
     """
 
     thicknesses: Sequence[float]
@@ -75,19 +76,22 @@ class Calibration:
                 f"error_map: guided is {list(self.guided)}: expected a factor for each thickness, or none."
             )
 
-    def factor(self, thickness: float, confidence: float, guided: bool = False) -> float:
+    def factor(self, thickness: float, confidence: float) -> float:
         """The factor of scaled errors with which the interval holds what `confidence` says, in `SURE` of people.
 
         Args:
             thickness: of the slices, in mm. Between thicknesses the factor's logarithm is linear in the thickness's,
                 beyond them it is that of the nearest.
             confidence: share of voxels.
-            guided: whether a guide took part.
         """
         needed = [[float(np.interp(confidence, LEVELS, one)) for one in rows] for rows in self.people]
-        factors = [over_people(column) for column in zip(*needed)]
-        if guided and self.guided:
-            factors = [factor * narrower for factor, narrower in zip(factors, self.guided)]
+        return self._between([over_people(column) for column in zip(*needed)], thickness)
+
+    def narrowest(self, thickness: float) -> float:
+        """The factor to which a guide narrows intervals at most; thicknesses are as in `factor`."""
+        return self._between(self.guided, thickness) if self.guided else 1.0
+
+    def _between(self, factors: Sequence[float], thickness: float) -> float:
         return float(np.exp(np.interp(math.log(thickness), np.log(self.thicknesses), np.log(factors))))
 
     def outside(self, thickness: float) -> str:

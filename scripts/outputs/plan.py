@@ -18,7 +18,7 @@ from monai.data import MetaTensor
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from ..errors import flag, input_error, printable
+from ..errors import few, flag, input_error, printable
 from ..inputs.scan import Scan
 from ..rebuild.error_map import ErrorMaps
 from ..rebuild.rebuilder import Rebuilder
@@ -34,10 +34,22 @@ from .scan import Output, check_scan
 
 logger = logging.getLogger("drift")
 
-COLUMNS = "what slices spacing thickness target steps time scan".split()  # the last may be of any length
+COLUMNS = "what head contrast slices spacing thickness target steps time scan".split()  # the last: of any length
 LENGTHS = {"spacing": "slice_spacing", "thickness": "slice_thickness", "target": "target_spacing"}  # mm
 SOURCES = {"slices": "slice_axis", "thickness": "slice_thickness", "target": "target_spacing"}
-KEYS = ("scan", "what", "result", "slices", *LENGTHS, "steps", "seconds", "why")  # of a row
+KEYS = (
+    "scan",
+    "what",
+    "head",
+    "contrast",
+    "result",
+    "slices",
+    *LENGTHS,
+    "steps",
+    "seconds",
+    "guide",
+    "why",
+)  # of a row
 WIDTH = 100  # columns of the table
 SLAB = 4  # planes of a head, at least, that are rebuilt to time the networks; as many as a call takes
 
@@ -87,9 +99,17 @@ class Stopwatch:
         return seconds / max(_fine_head(part).numel(), 1)
 
 
-def _row(scan: Scan, rebuilder: Rebuilder, stopwatch: Stopwatch, output: Output) -> dict[str, Any]:
+class Heads(dict[tuple[str, ...], int]):
+    """Numbers of heads, in the order of their scans: those of one examination have one."""
+
+    def of(self, scan: Scan) -> dict[str, Any]:
+        """The fields of a row that say whose head a scan shows, and by which contrast."""
+        return {"head": self.setdefault(scan.identity.head, len(self) + 1), "contrast": scan.identity.contrast or None}
+
+
+def _row(scan: Scan, rebuilder: Rebuilder, stopwatch: Stopwatch, output: Output, heads: Heads) -> dict[str, Any]:
     """A scan's row: what a run would do with it, and why; lengths in mm, times in seconds."""
-    row = dict.fromkeys(KEYS) | {"scan": scan.name}
+    row = dict.fromkeys(KEYS) | {"scan": scan.name, **heads.of(scan)}
     if output.format == "dicom" and not scan.is_dicom:
         return row | {"what": "will skip", "why": "not DICOM"}
     try:
@@ -107,8 +127,7 @@ def _row(scan: Scan, rebuilder: Rebuilder, stopwatch: Stopwatch, output: Output)
     page = file_of(scan.result, ".html").name
     kept = "will write page" if output.report and done and page not in done["Results"] else "is complete"
     why = [f"{name}: {a.sources[key]}" for name, key in SOURCES.items()]
-    if scan.guide is not None:
-        why.append(f"guide: {scan.guide.name}" + f", for {scan.guide_reason}" * bool(scan.guide_reason))
+    why += [f"guide: {one.scan.name}, if it fits" + f", for {one.why}" * bool(one.why) for one in scan.guides]
     return row | {
         "what": kept if done else "will copy" if idle else "will rebuild" if len(stacks) == 1 else "will join",
         "result": str(scan.result if output.as_dicom(scan) else file_of(scan.result, ".nii.gz")),
@@ -116,9 +135,32 @@ def _row(scan: Scan, rebuilder: Rebuilder, stopwatch: Stopwatch, output: Output)
         **{name: round(getattr(a, attribute), 4) for name, attribute in LENGTHS.items()},
         "steps": 0 if idle else rebuilder.inferer.step_count(a),
         "seconds": None if done else round(seconds, 1),
-        **({"guide": scan.guide.name} if scan.guide is not None else {}),
+        "guide": scan.guides[0].scan.name if scan.guides else None,
         "why": "; ".join(why),
     }
+
+
+def _others(
+    scans: Sequence[Scan], skipped: Sequence[tuple[str, str]], candidates: Sequence[Scan], heads: Heads
+) -> list[dict[str, Any]]:
+    """Rows of scans that are not rebuilt: those that guide, and those that are skipped."""
+    reasons = dict(skipped)
+    known = {printable(scan.name): scan for scan in candidates}
+    guided: dict[str, list[str]] = {}
+    for scan in scans:
+        for one in scan.guides[:1]:
+            guided.setdefault(printable(one.scan.name), []).append(scan.name)
+            known.setdefault(printable(one.scan.name), one.scan)
+    rebuilt = {printable(one.name) for scan in scans for one in scan.each}
+    rows = []
+    for name in dict.fromkeys([*guided, *reasons]):
+        if name not in rebuilt:
+            why = [f"guides {few(guided[name])}, if it fits"] if name in guided else []
+            why += [reasons[name]] if name in reasons else []
+            what = "will guide" if name in guided else "will skip"
+            row = dict.fromkeys(KEYS) | {"scan": name, "what": what, "why": "; ".join(why)}
+            rows.append(row | (heads.of(known[name]) if name in known else {}))
+    return rows
 
 
 def duration(seconds: float) -> str:
@@ -148,32 +190,34 @@ def list_scans(
     output: Output,
     scans: Sequence[Scan],
     skipped: Sequence[tuple[str, str]] = (),
+    candidates: Sequence[Scan] = (),
     allow_failures: bool = False,
 ) -> None:
     """Lists on stdout what a run would do, and ends the program with its exit code, if a dry run is asked for.
 
     Args:
-        dry_run: true for a table, "json" for a list of objects. If false, nothing happens. The table leaves out what is
-            skipped, which `scans.scans` logs.
+        dry_run: true for a table, "json" for a list of objects. If false, nothing happens.
+        skipped: see `cohort.keep_summary`.
+        candidates: scans that may guide others, of `Selection.candidates`.
     """
     as_json = dry_run == "json"
     if not (as_json or flag("dry_run", dry_run)):
         return
-    level, stopwatch, rows = logger.level, Stopwatch(rebuilder), []
+    level, stopwatch, heads, rows = logger.level, Stopwatch(rebuilder), Heads(), list[dict[str, Any]]()
     logger.setLevel(logging.WARNING)  # the table says what the lines of the preprocessing do
     try:
         with logging_redirect_tqdm():
             for scan in tqdm(scans, desc="scans", unit="scan", leave=False, disable=None):
-                rows.append(_row(scan, rebuilder, stopwatch, output))
+                rows.append(_row(scan, rebuilder, stopwatch, output, heads))
     finally:
         logger.setLevel(level)
+    others = _others(scans, skipped, candidates, heads)
     if as_json:
-        left_out = [dict.fromkeys(KEYS) | {"scan": name, "what": "will skip", "why": why} for name, why in skipped]
-        sys.stdout.write(json.dumps([*rows, *left_out], indent=1) + "\n")
+        sys.stdout.write(json.dumps([*rows, *others], indent=1) + "\n")
     else:
         count = f"{len(rows)} scan{'s' * (len(rows) != 1)}"
         total = duration(sum(row.get("seconds") or 0.0 for row in rows))
         summary = f"{count}, about {total} in all; the times are estimates. Nothing was written.\n"
-        sys.stdout.write(_table(rows) + summary)
+        sys.stdout.write(_table([*rows, *others]) + summary)
     why = failure([row["what"] for row in rows], "will fail")
     raise SystemExit(why if why and not flag("allow_failures", allow_failures) else 0)

@@ -87,10 +87,11 @@ def describe(
     if stacks:
         what = f"Made of {sum(stack.share > 0 for stack in stacks)} stacks. {what}"
     guide, (fields, skull) = _guide(scan, rebuilt), kept(scan)
+    files = [*scan.files, *(file for one in scan.guides for file in one.scan.files if guide)]
     warnings = (*acquisition.warnings, *warnings, *(warning for stack in stacks for warning in stack.warnings))
     return {
         "Description": what,
-        "Sources": [_source(scan, file) for file in (*scan.files, *(scan.guide.files if scan.guide and guide else ()))],
+        "Sources": [_source(scan, file) for file in files],
         "SliceThickness": target,
         "SpacingBetweenSlices": target,
         **fields,
@@ -123,8 +124,8 @@ def _guide(scan: Scan, rebuilt: Rebuilt) -> dict[str, Any]:
     if placed is None:
         return {}
     return {
-        "Name": printable(placed.name if scan.guide is None else scan.guide.name),
-        **({"Reason": scan.guide_reason} if scan.guide_reason else {}),
+        "Name": printable(scan.guides[0].scan.name if scan.guides else placed.name),
+        **({"Reason": scan.guides[0].why} if scan.guides and scan.guides[0].why else {}),
         "Motion": np.round(placed.motion, 6).tolist(),
         "Degrees": round(placed.degrees, 3),
         "Millimetres": round(placed.millimetres, 3),

@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,9 @@ import torch
 from filelock import Timeout
 from monai.data import MetaTensor
 
-from ..errors import InputError, flag, input_error
+from ..errors import InputError, flag, input_error, printable
 from ..files import remove_partials, sha256, whole_file
-from ..inputs.scan import Scan
+from ..inputs.scan import Guiding, Scan
 from ..pages.index import check_foreign_index
 from ..pages.page import write_page
 from ..rebuild.error_map import ErrorMaps
@@ -98,7 +98,7 @@ class Output:
     def made_from(self, scan: Scan) -> dict[str, Any]:
         """Entries of the record of a scan's result that is complete."""
         settings = {**self.made["Settings"], "format": "dicom" if self.as_dicom(scan) else "nifti"}
-        files = [*scan.files, *(scan.guide.files if scan.guide is not None else ())]
+        files = [*scan.files, *(file for guide in scan.guides for file in guide.scan.files)]
         return {**self.made, "Settings": settings, "InputSHA256": sha256(files)}
 
 
@@ -131,9 +131,9 @@ def check_scan(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder, o
     check_place(scan, output.as_dicom(scan))
     if len(stacks) > 1 and maps.wanted:
         raise InputError("--error_map is of one stack, not of several. Leave out --error_map or --together.")
-    if len(stacks) > 1 or scan.guide is not None:
+    if len(stacks) > 1 or scan.guides:
         simple_itk()
-    if scan.guide is not None:
+    if scan.guides:
         rebuilder.check_guides()
     if maps.regions is not None:
         a, shape = Acquisition.of(stacks[0]), list(stacks[0].shape[1:])
@@ -165,29 +165,41 @@ def _add_error_map(
     record["Results"] |= {path.name: state(path) for path in written}
 
 
-def _guides(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder) -> tuple[list[Placed | None], list[str]]:
-    """The guide of a scan beside each of its stacks, None where there is none; and warnings why it is left out."""
-    guides, warnings = list[Placed | None](), dict[str, None]()
-    for measured in stacks:
-        placed = None
-        if scan.guide is not None and not Acquisition.of(measured).at_target and measured.min() != measured.max():
-            try:
-                placed = rebuilder.guide(scan.guide.source, measured)
-            except Exception as error:
-                mistake = input_error(error)
-                if mistake is None or not scan.guide_reason:
-                    raise
-                warnings[f"rebuilt without a guide: {mistake}"] = None
-        guides.append(placed)
+def _guides(
+    scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder
+) -> tuple[Guiding | None, list[Placed | None], list[str]]:
+    """The first guide that fits, beside each stack where it does; and warnings why others are left out."""
+    thick = [one for one in stacks if not Acquisition.of(one).at_target and one.min() != one.max()]
+    warnings = list[str]()
+    for guide in scan.guides if thick else ():
+        placed, misfits = list[Placed | None](), dict[str, None]()
+        for measured in stacks:
+            placed.append(None)
+            if any(measured is one for one in thick):
+                try:
+                    placed[-1] = rebuilder.guide(guide.scan.source, measured)
+                except Exception as error:
+                    mistake = input_error(error)
+                    if mistake is None or not guide.why:
+                        raise
+                    misfits[f"rebuilt without the guide {printable(guide.scan.name)}: {mistake}"] = None
+        warnings += misfits
+        if any(placed):
+            return guide, placed, _said(scan, warnings)
+    return None, [None] * len(stacks), _said(scan, warnings)
+
+
+def _said(scan: Scan, warnings: list[str]) -> list[str]:
     for warning in warnings:
         logger.warning(f"{scan.name}: {warning}")
-    return guides, list(warnings)
+    return warnings
 
 
 def _rebuild(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder, output: Output) -> tuple[Rebuilt, dict]:
     """The rebuilt scan, and its record; the result and its error map are written."""
     stem, made = scan.result, output.made_from(scan)
-    guides, warnings = _guides(scan, stacks, rebuilder)  # one that does not fit loses no old result
+    guide, guides, warnings = _guides(scan, stacks, rebuilder)  # one that does not fit loses no old result
+    scan = replace(scan, guides=() if guide is None else (guide,))
     for path in (file_of(stem, ".json"), file_of(stem, ".html")):  # from here on the old result does not count
         path.unlink(missing_ok=True)
     clear_error_map(stem)
@@ -196,8 +208,8 @@ def _rebuild(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder, out
     if len(each) > 1:
         rebuilt, facts = make_together([one.name for one in scan.stacks], each)
         others = [one for one, fact in zip(scan.stacks, facts) if fact.share][1:]
-    if scan.guide is not None and any(guides):
-        others.append(scan.guide)
+    if guide is not None:
+        others.append(guide.scan)
     path = _write(scan, stem, rebuilt.volume, rebuilt.measured.meta.get("header", {}), output, made, others=others)
     record = describe(scan, rebuilt, facts, warnings)
     record["Facts"] |= rounding(path)

@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from monai.data import MetaTensor
+from scipy import ndimage
 from torch import Tensor
 
 from ..errors import InputError, flag
@@ -19,10 +21,14 @@ from ..stack import grid
 from ..stack.acquisition import Acquisition
 from ..stack.intensity import IntensityRange, intensity_range
 from ..stack.interpolation import interpolate
+from ..stack.profile import acquire
 from .consistency import noise_sd
 from .inferer import longer_first
 from .rebuilt import ErrorMap, Rebuilt
 from .windows import in_calls, signal_box
+
+CUBE = 20.0  # mm; edge of the cubes over which the power of detail is averaged
+FAINT = 0.1  # of its mean; what is added to a power, so that noise in air says nothing
 
 
 @dataclass
@@ -121,9 +127,45 @@ def noise_share(measured: Tensor, acquisition: Acquisition) -> float:
     return noise_sd(measured, acquisition.slice_axis) / (scale.high - scale.low)
 
 
+def detail(volume: Tensor, acquisition: Acquisition) -> Tensor:
+    """Detail of a volume `(X, Y, Z)` that its slices do not hold: the volume less the spline between its slices."""
+    return volume - interpolate(acquire(volume, acquisition), acquisition, "cubic")
+
+
+def guided_error(guided: Tensor, plain: Tensor, acquisition: Acquisition, edges: np.ndarray) -> Tensor:
+    """Errors with a guide over those without one, as far as both results show it.
+
+    An estimate of least squared error shows as much detail as it is sure of. A guide's detail does not correlate with
+    the estimate without it (law of total variance): added to that or taken from it, it gives the same power. Errors go
+    as the inverse root of that power. Where the two differ, the guide only strengthens or dampens what the scan
+    itself gave, as a copy of the scan does; the lesser counts.
+
+    Args:
+        guided, plain: `(X, Y, Z)`, the results with and without the guide.
+        acquisition: of the slices.
+        edges: `(3,)`, of the voxels, in mm.
+
+    Returns:
+        `(X, Y, Z)`: 1 where the guide changed nothing, less where it brought detail, more where it took detail away.
+    """
+    own, other = detail(plain, acquisition), detail(guided, acquisition)
+    sizes = np.maximum(np.round(CUBE / edges), 1).astype(int).tolist()
+    without, added, taken = (
+        torch.from_numpy(ndimage.uniform_filter(one.square().numpy(), sizes)).clamp(min=0)
+        for one in (own, other, 2 * own - other)
+    )
+    least = (FAINT * without.mean()).clamp(min=torch.finfo(without.dtype).tiny)
+    return ((without + least) / (torch.minimum(added, taken) + least)).sqrt()
+
+
 @torch.no_grad()
 def error_map(
-    rebuilt: Rebuilt, network: Drift, device: torch.device | str, calibration: Calibration, bfloat16: bool = False
+    rebuilt: Rebuilt,
+    network: Drift,
+    device: torch.device | str,
+    calibration: Calibration,
+    bfloat16: bool = False,
+    plain: MetaTensor | None = None,
 ) -> ErrorMap | None:
     """How far each voxel of a rebuilt scan may be off; None where nothing was rebuilt.
 
@@ -131,6 +173,8 @@ def error_map(
         rebuilt: with its spread where the inferer made two families of planes.
         network, device, bfloat16: see `expected_error`.
         calibration: of the weights' card.
+        plain: the result without a guide, where one took part; intervals are narrower as far as `guided_error` says,
+            but no narrower than whole, sharp guides made them (`Calibration.narrowest`).
     """
     stored = Acquisition.of(rebuilt.measured)
     thick, thickness = rebuilt.measured.as_tensor().cpu().float(), stored.slice_thickness
@@ -146,5 +190,8 @@ def error_map(
     expected = expected_error(thick, volume, spread, acquisition, network, device, bfloat16)
     if not torch.isfinite(expected).all():
         raise InputError("the error network gives NaN or infinite numbers: it is broken. Leave out --error_map.")
-    guided = rebuilt.guide is not None
-    return ErrorMap(MetaTensor(turn.back(expected), affine=affine), thickness, noise, scale, calibration, guided)
+    if plain is not None:
+        edges = grid.voxel_spacing(affine)[list(turn.axes)]
+        less = guided_error(volume, turn.into(plain.as_tensor().cpu().float()), acquisition, edges)
+        expected *= less.clamp(min=calibration.narrowest(thickness))
+    return ErrorMap(MetaTensor(turn.back(expected), affine=affine), thickness, noise, scale, calibration)

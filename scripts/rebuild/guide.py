@@ -20,8 +20,10 @@ from ..stack.intensity import above_floor, intensity_range
 from ..stack.interpolation import interpolate
 from ..stack.profile import acquire
 from ..stack.tissue import head_mask, ramp
+from .gain import relation
 from .registration import ALIKE, angle_and_shift, placed, registered, resolution
 
+COPY = 0.95  # of the scan's variance that a rising curve of a guide explains: the same contrast (docs/benchmarks.md)
 BORDER = 8.0  # mm; over it a guide's effect fades in, from the border of its field of view
 
 
@@ -62,6 +64,7 @@ class Placed:
         volume: `(1, X', Y', Z')`, of `on_grid`.
         motion: `(4, 4)`, from the world of the scan to that of the guide, in mm.
         likeness: of `registration.likeness`.
+        relation: of `gain.relation`.
         degrees, millimetres: how far the head turned between the two, and how far its middle moved.
         name: of its file, for people.
     """
@@ -69,6 +72,7 @@ class Placed:
     volume: MetaTensor
     motion: np.ndarray
     likeness: float
+    relation: float
     degrees: float
     millimetres: float
     name: str
@@ -77,6 +81,11 @@ class Placed:
     def fits(self) -> bool:
         """Whether both show one head."""
         return self.likeness >= ALIKE
+
+    @property
+    def copies(self) -> bool:
+        """Whether it shows the contrast of the scan, as a copy of it does: then it brings nothing."""
+        return self.relation >= COPY
 
 
 def place(guide: MetaTensor, measured: MetaTensor, stack: MetaTensor | None = None) -> Placed:
@@ -94,10 +103,14 @@ def place(guide: MetaTensor, measured: MetaTensor, stack: MetaTensor | None = No
     moving = MetaTensor(above_floor(guide.as_tensor()[0].float()).clamp(min=0), affine=guide.affine)
     stacks = [volume[0] for volume in (measured, stack) if volume is not None]
     apart = resolution(fine, stacks)  # type: ignore[arg-type]  # torch: Tensor
-    motion, alike = registered(fine, moving, head_mask(spline), apart)
+    head = head_mask(spline)
+    motion, alike = registered(fine, moving, head, apart)
     name = grid.name_of(guide if stack is None else stack, "the guide")
     moved = angle_and_shift(motion, grid.centre(affine, fine.shape))
-    return Placed(on_grid(guide, measured, motion), motion, alike, *moved, name)
+    volume = on_grid(guide, measured, motion)
+    seen = volume.as_tensor()[0].isfinite()
+    shown = volume.as_tensor()[0].nan_to_num(-1.0)
+    return Placed(volume, motion, alike, relation(fine, head, shown, seen.float(), a.slice_spacing), *moved, name)
 
 
 def fine_affine_of(measured: MetaTensor) -> np.ndarray:
@@ -111,7 +124,8 @@ def fine_affine_of(measured: MetaTensor) -> np.ndarray:
 def on_grid(guide: MetaTensor, measured: MetaTensor, motion: np.ndarray) -> MetaTensor:
     """A guide on the fine grid of a scan, interpolated once by a cubic spline.
 
-    A guide of finer voxels is smoothed first, as the voxels of the grid average over it.
+    A guide of finer voxels is smoothed first, as the voxels of the grid average over it: along each of its axes by the
+    variance that a voxel of the grid has along that axis and one of its own lacks.
 
     Args:
         guide: `(1, X, Y, Z)` in its own units, with its affine.
@@ -125,8 +139,9 @@ def on_grid(guide: MetaTensor, measured: MetaTensor, motion: np.ndarray) -> Meta
     shape = [a.fine_count if axis == a.slice_axis else n for axis, n in enumerate(measured.shape[1:])]
     scale = intensity_range(guide)
     unit = scale.to_unit(scale.tissue(guide.as_tensor()[0].float()))
-    edges, coarser = grid.voxel_spacing(guide.affine), grid.voxel_spacing(affine).min()
-    sigma = np.sqrt(np.maximum((coarser / edges) ** 2 - 1, 0) / 12)  # of boxes: the variance that a voxel adds
+    # columns: the edges of a voxel of the grid along the guide's axes, in voxels of the guide
+    voxel = np.linalg.inv(np.asarray(guide.affine, dtype=float)[:3, :3]) @ motion[:3, :3] @ affine[:3, :3]
+    sigma = np.sqrt(np.maximum((voxel**2).sum(1) - 1, 0) / 12)  # of boxes
     smooth = torch.from_numpy(ndimage.gaussian_filter(unit.numpy(), sigma, mode="nearest"))
     place = MetaTensor(torch.empty(shape), affine=torch.from_numpy(affine))
     values, seen = placed(MetaTensor(smooth, affine=guide.affine), place, motion)

@@ -77,6 +77,12 @@ class Rebuilder:
                 f"{placed.likeness:.2f}, and from {ALIKE} on they show one head. The guide may be of another person or "
                 "region, or damaged. Leave it out, or give another one."
             )
+        if placed.copies:
+            raise InputError(
+                f"{placed.name} has the contrast of {name_of(measured, 'the scan')}: a rising curve explains "
+                f"{placed.relation:.0%} of the scan by it. A copy of the scan brings nothing. Leave it out, or give a "
+                "scan of another contrast."
+            )
         return placed
 
     def place(self, other: MetaTensor, measured: MetaTensor) -> Placed:
@@ -92,12 +98,13 @@ class Rebuilder:
 
     def __call__(self, measured: MetaTensor, guide: Placed | None = None) -> Rebuilt:
         """Rebuilds a stack of slices that `measure` has read, with or without a guide that `guide` has placed."""
-        shown = None if guide is None else guide.volume
-        rebuilt = self.inferer.rebuilt(measured[None].to(self.device), self.network, shown)  # type: ignore[arg-type]
+        shown, slices = None if guide is None else guide.volume, measured[None].to(self.device)
+        rebuilt = self.inferer.rebuilt(slices, self.network, shown)  # type: ignore[arg-type]
         rebuilt = replace(rebuilt, guide=guide)
         maps = self.error_maps
         if not maps.wanted or maps.calibration is None:
             return rebuilt
+        plain = None if guide is None else self.inferer.rebuilt(slices, self.network).volume  # type: ignore[arg-type]
         network, half = self.network, self.inferer.bfloat16
-        found = error_map(rebuilt, network, self.device, maps.calibration, half)  # type: ignore[arg-type]  # a Drift
+        found = error_map(rebuilt, network, self.device, maps.calibration, half, plain)  # type: ignore[arg-type]
         return replace(rebuilt, error_map=found)

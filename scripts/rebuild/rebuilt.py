@@ -26,7 +26,6 @@ class ErrorMap:
         noise: of the slices, as a share of the range of their tissue.
         scale: of the scan, see `calibration.scan_scale`.
         calibration: of the weights' card.
-        guided: whether a guide took part.
     """
 
     expected: MetaTensor
@@ -34,14 +33,13 @@ class ErrorMap:
     noise: float
     scale: float
     calibration: Calibration
-    guided: bool = False
 
     def half_width(self, confidence: float) -> MetaTensor:
         """The half-width of the intervals that hold the truth in a share of the voxels, `(X', Y', Z')`.
 
         It is right to 0.4 %: more digits would only make its file larger.
         """
-        factor = self.scale * self.calibration.factor(self.thickness, confidence, self.guided)
+        factor = self.scale * self.calibration.factor(self.thickness, confidence)
         return (self.expected * factor).bfloat16().float()  # type: ignore[return-value]  # torch: Tensor
 
 

@@ -46,3 +46,16 @@ def resample(image: Tensor, axis: int, spacing: float, target: float) -> Tensor:
         return acquire(image, Acquisition.of_truth(axis, count, edge=spacing, thickness=target))
     stack = Acquisition.stack(axis, count, spacing=spacing, thickness=spacing, target=target)
     return interpolate(image, stack, "cubic")
+
+
+def at_spacing(image: Tensor, axis: int, spacing: float, wanted: float) -> Tensor:
+    """Samples of an image `wanted` mm apart along one axis, centred on the same point: those of its cubic spline.
+
+    They are the slices that an image was interpolated from, if these lay there. The image's last three dimensions are
+    X, Y and Z; its voxels are `spacing` mm long along the axis, and shorter than `wanted`.
+    """
+    dim = image.ndim - 3 + axis
+    count = image.shape[dim]
+    places = np.arange(max(1, round(count * spacing / wanted))) * wanted / spacing
+    spline = make_interp_spline(np.arange(count), image.cpu().double().numpy(), k=min(3, count - 1), axis=dim)
+    return torch.from_numpy(spline(places + (count - 1 - places[-1]) / 2)).to(image)

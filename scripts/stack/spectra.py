@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .grid import check_pair
+
+BLOCK = 160  # voxels along each edge of the middle of a volume, by which `sharpness` is measured
+DULL = 0.1  # of the power along the other axes; slices that were interpolated have less, and scans 0.15 or more
+DULLER, COARSE = 1.5, 2.0  # times a voxel's edge, and mm; slices that show no more than such were interpolated
+SPACING_LOST = "its voxels are cubes of 1 mm by its header, and thick slices by what they show: the spacing was lost"
+LOWEST = 0.05  # cycles/mm; larger structures differ by direction
+FLAT, LOST = 0.5, 4.0  # see `spacing_is_lost`; scans of cubes have up to 2.7 times the power of the other axes
 
 
 def through_plane_bands(slice_thickness: float, spacing: float) -> list[tuple[float, float]]:
@@ -112,3 +120,66 @@ def weave(volume: Tensor, axes: tuple[int, int], spacings: Sequence[float], slic
     inside = (inside > 1 / (2 * slice_spacing)) & (inside < 1 / (2 * max(spacings[a] for a in axes)))
     off = (torch.rad2deg(torch.atan2(down.abs(), along)) - 45).abs()  # degrees from the diagonal
     return (power[inside & (off > 30)].mean() / power[inside & (off < 15)].mean()).item()
+
+
+def sharpness(volume: Tensor, edges: Sequence[float] | np.ndarray) -> list[float]:
+    """How far apart the samples along each axis lie that a volume was made of, in mm; its edges where it is sharp.
+
+    Interpolated slices have next to no power beyond the Nyquist frequency of the slices that they were made of, and the
+    other axes have. So the frequency is looked for from which on the density falls below `DULL` of theirs, over half an
+    octave. Noise of the scanner is in all directions, and does not hide it.
+
+    Args:
+        volume: `(X, Y, Z)`.
+        edges: of its voxels, in mm.
+    """
+    curves = _densities(volume, edges)
+    found = []
+    for axis, edge in enumerate(edges):
+        frequencies, power, theirs = _beside(curves, axis)
+        starts = frequencies[(frequencies >= LOWEST) & (1.5 * frequencies <= frequencies[-1])]
+        bands = {start: (frequencies >= start) & (frequencies <= 1.5 * start) & np.isfinite(theirs) for start in starts}
+        dull = [one for one, band in bands.items() if band.sum() > 2 and power[band].sum() < DULL * theirs[band].sum()]
+        found.append(max(float(edge), 1 / (2 * dull[0]) if dull else 0.0))
+    return found
+
+
+def interpolated(
+    volume: Tensor, edges: Sequence[float] | np.ndarray, axes: Sequence[int] = (0, 1, 2)
+) -> tuple[int, float] | None:
+    """The axis along which a volume was interpolated from thick slices, and their spacing, in mm; None if along none.
+
+    Pixels that a scanner interpolated within the plane are finer than `COARSE`, and count as they are.
+    """
+    sharp = sharpness(volume, edges)
+    axis = max(axes, key=lambda one: sharp[one] / edges[one])
+    return (axis, sharp[axis]) if sharp[axis] > max(DULLER * edges[axis], COARSE) else None
+
+
+def spacing_is_lost(volume: Tensor, edges: Sequence[float] | np.ndarray) -> bool:
+    """Whether a flat volume of cubes of 1 mm is a stack of thick slices whose header lost their spacing.
+
+    Such slices seem to change quickly from one to the next: the density along them is above `LOST` of the other axes'.
+    """
+    thin = int(np.argmin(volume.shape))
+    if not np.allclose(edges, 1, atol=1e-6) or volume.shape[thin] > FLAT * max(volume.shape):
+        return False
+    frequencies, power, theirs = _beside(_densities(volume, edges), thin)
+    upper = (frequencies >= frequencies[-1] / 2) & np.isfinite(theirs)
+    return bool(power[upper].sum() > LOST * theirs[upper].sum())
+
+
+def _densities(volume: Tensor, edges: Sequence[float] | np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """`power_density` along each axis, of the middle of a volume."""
+    for axis, count in enumerate(volume.shape):
+        volume = volume.narrow(axis, max(0, count - BLOCK) // 2, min(count, BLOCK))
+    curves = (power_density(volume, axis, float(edge)) for axis, edge in enumerate(edges))
+    return [(frequencies.numpy(), density.numpy()) for frequencies, density in curves]
+
+
+def _beside(curves: Sequence[tuple[np.ndarray, np.ndarray]], axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Frequencies of an axis, its density there, and the mean of the other axes' that reach as far, else NaN."""
+    frequencies, power = curves[axis]
+    others = [np.interp(frequencies, *curve, right=np.nan) for k, curve in enumerate(curves) if k != axis]
+    known = np.isfinite(others)
+    return frequencies, power, np.where(known, others, 0).sum(0) / np.where(known.any(0), known.sum(0), np.nan)

@@ -20,7 +20,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ..errors import InputError
 from ..files import NIFTI, ends_as, stem, walk
-from ..inputs.bids import WEIGHTED, shows_anatomy
+from ..inputs.kinds import WEIGHTED, of_name
 from .truth import check_label_map, check_truth
 
 logger = logging.getLogger("drift")
@@ -136,7 +136,7 @@ def _fit(root: Path, items: Sequence[dict], check: Callable[[dict], None]) -> li
 
 def _check(item: dict, by_name: bool) -> None:
     """Refuses what is no truth; `by_name` also a volume whose name says that it shows no anatomy."""
-    if by_name and not shows_anatomy(Path(item["label"]).name):
+    if by_name and of_name(Path(item["label"]).name):
         raise InputError(
             f"{item['label']} is named as a mask, a map, or a functional, diffusion or perfusion series: expected a "
             "scan. Name it in a datalist if it is one."

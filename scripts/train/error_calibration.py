@@ -188,7 +188,8 @@ def left_out(cases: Sequence[Case], thicknesses: Sequence[float]) -> dict[tuple[
             scale = scan_scale(calibration.exponents, case.spacing_ratio, case.noise)
             for scores in (case.scores, *case.guided):
                 guided = scores is not case.scores
-                factor = calibration.factor(thicknesses[case.group], 0.9, guided) * scale
+                factor = calibration.factor(thicknesses[case.group], 0.9) * scale
+                factor *= calibration.narrowest(thicknesses[case.group]) if guided else 1
                 shares["guided" if guided else case.kind, case.group].append(float((scores <= factor).mean()))
     return dict(shares)
 
@@ -220,7 +221,7 @@ def in_place(guide: MetaTensor, truth: MetaTensor) -> Placed:
     guide = ResampleToMatch(padding_mode="zeros")(guide, truth)  # type: ignore[assignment]  # MONAI: Tensor
     scale = intensity_range(guide)
     unit = scale.to_unit(scale.tissue(guide.as_tensor().float()))
-    return Placed(MetaTensor(unit, affine=guide.affine), np.eye(4), 1.0, 0.0, 0.0, "the guide")
+    return Placed(MetaTensor(unit, affine=guide.affine), np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
 
 
 def _narrower(cases: Sequence[Case], count: int) -> list[float]:

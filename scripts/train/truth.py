@@ -12,10 +12,11 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..inputs import bids
-from ..inputs.scans import FEW_VALUES
+from ..inputs.kinds import FEW_VALUES
 from ..inputs.transforms import LoadScand
 from ..stack.acquisition import is_thin
 from ..stack.grid import voxel_spacing
+from ..stack.spectra import SPACING_LOST, interpolated, spacing_is_lost
 
 THIN = 1.5  # mm; slices no farther apart are sharp, as those of 3-D scans are
 SAMPLE = 1_000_000  # voxels that are looked at
@@ -47,7 +48,8 @@ def _check_truth(path: str, sharp_axes: tuple[int, ...], state: tuple[int, int] 
         raise InputError(
             f"{path} holds {len(values)} whole numbers, as a label map does: expected a scan. Leave it out."
         )
-    spacings = voxel_spacing(volume.affine.numpy())[list(sharp_axes)]
+    edges = voxel_spacing(volume.affine.numpy())
+    spacings = edges[list(sharp_axes)]
     *finer, spacing = sorted(map(float, spacings))
     thickness = bids.sidecar_value(path, "SliceThickness")[0] if len(sharp_axes) == 3 else None
     known = float(thickness) if isinstance(thickness, int | float) else None
@@ -56,6 +58,15 @@ def _check_truth(path: str, sharp_axes: tuple[int, ...], state: tuple[int, int] 
         raise InputError(
             f"{path} has slices {slices}: expected {THIN:g} mm at most, since it is to be sharp along the array axes "
             f'{sharp_axes}. Leave it out, or name its "sharp_axes" in a datalist.'
+        )
+    array = volume.as_tensor()[0]
+    if spacing_is_lost(array, edges):
+        raise InputError(f"{path}: {SPACING_LOST}. Mend its header, or leave it out.")
+    if found := interpolated(array, edges, sharp_axes):
+        axis, spacing = found
+        raise InputError(
+            f"{path} was interpolated along axis {axis}: it shows no more than {spacing:.2g} mm slices do, and its "
+            f'voxels are of {edges[axis]:.3g} mm. Leave it out, or name its "sharp_axes" without it in a datalist.'
         )
 
 

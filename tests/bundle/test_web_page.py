@@ -90,9 +90,9 @@ class Page(Browser):
 
     def drop(self, *paths):
         """Files or folders from a desktop; the page's mistake, None where the scan is taken."""
-        self.evaluate("for (const name of ['#scan', '#mistake']) document.querySelector(name).hidden = true")
+        self.evaluate("document.querySelector('#status').innerText = 'dropped'")
         self.drop_on("#drop", *paths)
-        self.wait("!document.querySelector('#scan').hidden || !document.querySelector('#mistake').hidden")
+        self.wait("document.querySelector('#status').innerText === ''")
         return self.mistake()
 
     def drop_on(self, selector, *paths):
@@ -135,6 +135,8 @@ class Page(Browser):
         return [self("Page.captureScreenshot", clip=box, captureBeyondViewport=True)["data"] for box in boxes]
 
     def save(self, name):
+        for path in self.folder.glob(f"{name}_sr*"):
+            path.unlink()
         self.click("#save")
         paths = [self.folder / f"{name}_sr.nii.gz", self.folder / f"{name}_sr.json"]
         end = time.monotonic() + 60
@@ -162,7 +164,7 @@ def test_a_dropped_file_is_corrected_stopped_rebuilt_and_saved(page, tmp_path):
     page.fill("slice_thickness", 3.5)
     page.wait("document.querySelector('tbody').innerText.includes('3.5 mm\\tgiven')")
     page.click("[type=submit]")
-    page.wait("document.querySelector('#status').innerText.includes('left')")
+    page.wait("document.querySelector('#status').innerText.includes('%')")
     page.click("#stop")
     assert page.evaluate(
         "document.querySelector('progress').hidden && document.querySelector('#status').innerText === ''"
@@ -182,6 +184,42 @@ def test_a_dropped_file_is_corrected_stopped_rebuilt_and_saved(page, tmp_path):
     assert_same(result, expected, HEAD)
     assert record["Facts"] == json.loads(json.dumps(expected.record["Facts"]))
     assert "2 threads" in record["Device"]
+
+
+def said(page, selector):
+    """The text of what is shown, None of what is not."""
+    return page.evaluate(
+        f"(({{hidden, textContent}}) => hidden ? null : textContent)(document.querySelector('{selector}'))"
+    )
+
+
+def test_a_result_stays_until_another_one_is_there(page, tmp_path):
+    """With what it was made with, whatever is corrected, dropped by mistake, or stopped."""
+    made = "slice thickness 3.5 mm"
+    assert said(page, "#made") == "Result of scan.nii.gz" and made in said(page, "#made_with")
+    assert said(page, "#changed") is None
+    page.fill("slice_thickness", 3)
+    page.wait("!document.querySelector('#changed').hidden")
+    assert said(page, "#changed") == ("Changed: slice thickness 3 mm, gap 1 mm. Rebuild for a new result.")
+    page.fill("slice_thickness", 3000)
+    page.wait("!document.querySelector('#mistake').hidden")
+    (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8" + bytes(2000))
+    assert page.drop(tmp_path / "photo.jpg").startswith("photo.jpg is no scan")
+    assert "scan.nii.gz" in page.evaluate("document.querySelector('h2').textContent") and said(page, "#scan")
+    page.fill("slice_thickness", 3)
+    page.wait("document.querySelector('#mistake').hidden")
+    page.click("[type=submit]")
+    page.wait("document.querySelector('#status').innerText.includes('%')")
+    page.drop_on("#drop", tmp_path / "photo.jpg")
+    page.wait("!document.querySelector('#mistake').hidden")
+    assert page.mistake().startswith("a scan is being rebuilt") and said(page, "#stop")
+    page.click("#stop")
+    assert said(page, "#made") == "Result of scan.nii.gz" and made in said(page, "#made_with")
+    assert page.save("scan")[1]["Facts"]["slice thickness"] == ["3.5 mm", "given"]
+    page.rebuild()
+    assert "slice thickness 3 mm" in said(page, "#made_with") and said(page, "#changed") is None
+    assert page.drop(written(tmp_path, name="other.nii.gz")) is None
+    assert said(page, "#changed") == "This is the result of scan.nii.gz. Rebuild for that of other.nii.gz."
 
 
 def test_the_cross_moves_by_the_keyboard_in_all_three_views(page, tmp_path):
@@ -219,7 +257,7 @@ def test_a_study_lets_one_choose_among_its_scans(page, tmp_path):
     page.wait("document.querySelector('h2').innerText.startsWith('2_t2_tse')")
     assert "slice thickness\t4.5 mm" in page.facts() and "0.8 mm\tthe finer in-plane spacing" in page.facts()
     page.click("[type=submit]")
-    page.wait("document.querySelector('#status').innerText.includes('left')")
+    page.wait("document.querySelector('#status').innerText.includes('%')")
     page.click("#stop")
     page.rebuild()
     assert page.save("2_t2_tse")[1]["Facts"]["slice thickness"] == ["4.5 mm", "the DICOM header"]
@@ -243,7 +281,6 @@ def test_what_is_no_scan_is_refused_in_one_line(page, tmp_path, name):
     else:
         (tmp_path / name).write_bytes(given or written(tmp_path).read_bytes()[:2000])
     assert page.drop(tmp_path / name).startswith(expected)
-    assert page.evaluate("document.querySelector('#scan').hidden && document.querySelector('#result').hidden")
 
 
 def test_a_thin_scan_comes_back_as_it_is_and_says_so(page, tmp_path):

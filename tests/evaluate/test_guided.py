@@ -48,7 +48,7 @@ def test_a_guide_of_the_same_contrast_in_place_brings_detail_back(method):
     thick = simulate(truth, Acquisition.of_truth(0, truth.shape[1], edge=AFFINE[0, 0], thickness=6.0))
     cubic = interpolate(thick.as_tensor(), Acquisition.of(thick), "cubic")
     fine = MetaTensor(2 * truth.as_tensor() / truth.max() - 1, affine=truth.affine)
-    found = method(thick, Placed(fine, np.eye(4), 1.0, 0.0, 0.0, "guide"))
+    found = method(thick, Placed(fine, np.eye(4), 1.0, 0.0, 0.0, 0.0, "guide"))
     assert found.shape == truth.shape
     assert (found - truth).square().mean() < 0.4 * (cubic - truth).square().mean()
 

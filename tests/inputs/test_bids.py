@@ -83,7 +83,7 @@ def test_nothing_is_inherited_from_above_the_dataset(tmp_path):
 @pytest.mark.parametrize("content", ["{", "[4]", "4", "", "null"])
 def test_a_broken_inherited_sidecar_is_named(content, tmp_path):
     root = write(tmp_path, **{"T2w.json": content})
-    with pytest.raises(InputError, match=r"T2w\.json: SliceThickness cannot be read.*remove it"):
+    with pytest.raises(InputError, match=r"T2w\.json cannot be read.*remove it"):
         bids.sidecar_value(root / SCAN, "SliceThickness")
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scripts.inputs import dicom
-from scripts.inputs.examination import Protocol, grouped, roles
+from scripts.inputs.examination import grouped, roles
 from scripts.inputs.scan import Scan
 from tests.dicom_files import ORIENTATIONS, VOXELS, mr_slices, save
 
@@ -49,9 +49,9 @@ def series(tmp_path, number, description, orientation="axial", spacing=5.0, **he
     ],
 )
 def test_names_tell_contrasts_apart(one, other, why, volume):
-    told = Protocol.of(volume(one)).other_contrast(Protocol.of(volume(other)))
+    told = volume(one).identity.other_contrast(volume(other).identity)
     assert told is None if why is None else why in told
-    back = Protocol.of(volume(other)).other_contrast(Protocol.of(volume(one)))
+    back = volume(other).identity.other_contrast(volume(one).identity)
     assert (back is None) == (told is None)
 
 
@@ -69,7 +69,7 @@ def test_names_tell_contrasts_apart(one, other, why, volume):
     ],
 )
 def test_sidecars_tell_contrasts_apart(one, other, why, volume):
-    told = Protocol.of(volume("a", **one)).other_contrast(Protocol.of(volume("b", **other)))
+    told = volume("a", **one).identity.other_contrast(volume("b", **other).identity)
     assert told is None if why is None else why in told
 
 

@@ -94,10 +94,10 @@ def test_what_a_nifti_header_says_survives_batches(tmp_path):
 
 def test_the_code_of_a_qform_that_says_another_place_is_not_carried_on(tmp_path):
     image = nib.Nifti1Image(VOXELS, AXIAL)
-    image.set_sform(AXIAL, code=3)
+    image.set_sform(AXIAL, code=2)
     image.set_qform(np.diag([1.0, 1.0, 4.0, 1.0]), code=1)
     nib.save(image, tmp_path / "scan.nii")
-    assert read(tmp_path / "scan.nii")[1]["header"]["qform_code"] == 3
+    assert read(tmp_path / "scan.nii")[1]["header"]["qform_code"] == 2
 
 
 # --- what is refused ---

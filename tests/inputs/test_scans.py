@@ -292,8 +292,8 @@ def test_a_header_that_names_a_file_elsewhere_is_taken_so_that_it_is_told(tmp_pa
 def test_a_named_guide_guides_all_but_itself(tmp_path):
     paths = [add(tmp_path / f"{name}.nii.gz") for name in ("a", "b", "guide")]
     found = scans(paths, tmp_path / "out", Selection(THIN), guide=paths[2])
-    assert [None if one.guide is None else one.guide.source for one in found] == [paths[2], paths[2], None]
-    assert found[0].guide.files == (paths[2],)
+    assert [[guide.scan.source for guide in one.guides] for one in found] == [[paths[2]], [paths[2]], []]
+    assert found[0].guides[0].scan.files == (paths[2],)
 
 
 def test_a_thin_series_may_guide(tmp_path):
@@ -313,7 +313,7 @@ HEAD = np.random.default_rng(1).integers(0, 1000, (20, 20, 20)).astype(np.int16)
 def guides(source, selection=None, guide="auto"):
     """The names of scans that are rebuilt and those of their guides."""
     found = scans(source, "nowhere", selection or Selection(THIN), guide=guide)
-    return {Path(one.name).name: one.guide and Path(one.guide.name).name for one in found}
+    return {Path(one.name).name: Path(one.guides[0].scan.name).name if one.guides else None for one in found}
 
 
 def examination(folder, person=""):
@@ -327,7 +327,9 @@ def test_the_best_scan_beside_a_thick_one_guides_it(tmp_path, log):
     for guide in ("auto", True):
         assert guides(examination(tmp_path), guide=guide) == {"FLAIR.nii.gz": "T1w.nii.gz"}
     (one,) = scans(tmp_path, "nowhere", Selection(THIN), guide="auto")
-    assert "one is FLAIR, the other T1w" in one.guide_reason and one.guide.files == (tmp_path / "T1w.nii.gz",)
+    first, second = one.guides
+    assert "one is FLAIR, the other T1w" in first.why and first.scan.files == (tmp_path / "T1w.nii.gz",)
+    assert "one is FLAIR, the other T2w" in second.why
     assert f"T1w.nii.gz guides {tmp_path}/FLAIR.nii.gz" in log.text
 
 
@@ -344,18 +346,24 @@ def test_what_is_not_included_may_guide(tmp_path):
     assert guides(examination(tmp_path), Selection(THIN, include="FLAIR*")) == {"FLAIR.nii.gz": "T1w.nii.gz"}
 
 
-def test_no_scan_of_another_person_or_session_guides(tmp_path):
+def test_no_scan_of_another_person_guides_and_those_of_another_session_come_last(tmp_path, log):
     root = write(tmp_path)
     for session in ("ses-1", "ses-2"):
         examination(root / "sub-01" / session / "anat", f"sub-01_{session}_")
-    (root / "sub-01/ses-2/anat/sub-01_ses-2_T1w.nii.gz").unlink()
-    (root / "sub-01/ses-2/anat/sub-01_ses-2_T2w.nii.gz").unlink()
+    for contrast in ("T1w", "T2w"):
+        (root / f"sub-01/ses-2/anat/sub-01_ses-2_{contrast}.nii.gz").unlink()
+        add(root / f"sub-01/ses-3/anat/sub-01_ses-3_{contrast}.nii.gz", (1, 1, 1), HEAD)
+    days = {"ses-1": "2021-03-01", "ses-2": "2023-05-02", "ses-3": "2023-09-09T10:00:00"}
+    lines = ["session_id\tacq_time", *(f"{session}\t{day}" for session, day in days.items())]
+    (root / "sub-01" / "sub-01_sessions.tsv").write_text("\n".join(lines) + "\n")
     add(root / "sub-02" / "anat" / "sub-02_FLAIR.nii.gz")
     assert guides(root) == {
         "sub-01_ses-1_FLAIR.nii.gz": "sub-01_ses-1_T1w.nii.gz",
-        "sub-01_ses-2_FLAIR.nii.gz": None,
+        "sub-01_ses-2_FLAIR.nii.gz": "sub-01_ses-3_T1w.nii.gz",
         "sub-02_FLAIR.nii.gz": None,
     }
+    assert "it is of session 3 of 20230909" in log.text
+    assert "sub-02_FLAIR.nii.gz has no guide. No other scan of its head is there." in log.text
 
 
 def test_a_thin_series_of_the_study_guides(tmp_path):

@@ -52,10 +52,11 @@ def test_of_people_in_order_the_one_of_split_conformal_calibration_counts(count,
     assert over_people(range(1, count + 1)) == chosen
 
 
-def test_a_guide_makes_intervals_narrower_by_what_was_measured():
+def test_a_guide_makes_intervals_narrower_by_what_was_measured_at_most():
     found = replace(calibration(1.0), guided=(0.8, 0.6))
-    ratios = [found.factor(mm, 0.9, guided=True) / found.factor(mm, 0.9) for mm in (2.0, 3.0, 5.0, 9.0)]
-    assert ratios == pytest.approx([0.8, 0.8, 0.6, 0.6])
+    narrowest = [found.narrowest(mm) for mm in (2.0, 3.0, 15**0.5, 5.0, 9.0)]
+    assert narrowest == pytest.approx([0.8, 0.8, 0.48**0.5, 0.6, 0.6])
+    assert calibration(1.0).narrowest(4.0) == 1, "a card without guides"
     with pytest.raises(InputError, match="guided is"):
         replace(found, guided=(0.8,))
 

@@ -1,7 +1,9 @@
 """A run with guides: the one that is named must fit, one that is found beside a scan is left out if it does not."""
 
+import shutil
 from dataclasses import replace
 
+import nibabel as nib
 import numpy as np
 import pytest
 import torch
@@ -12,9 +14,10 @@ from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.method.weights import write_card
 from tests.cohort_files import record, summary
 from tests.config_files import on_slices
+from tests.dicom_files import mr_slices, save
 from tests.fixtures import CARD
 from tests.method.test_networks import perturb
-from tests.rebuild.test_guide import centred, scan, smoothed, volume, written
+from tests.rebuild.test_guide import centred, other_contrast, scan, smoothed, volume, written
 
 CUBE = (64, 64, 64)
 
@@ -40,7 +43,7 @@ def examination(tmp_path):
     folder.mkdir()
     written(folder / "FLAIR.nii.gz", scan((48, 48, 11))[0])
     (folder / "FLAIR.json").write_text('{"SliceThickness": 5}')
-    written(folder / "T1w.nii.gz", volume(centred(np.eye(3), CUBE), CUBE))
+    written(folder / "T1w.nii.gz", other_contrast(volume(centred(np.eye(3), CUBE), CUBE)))
     return folder
 
 
@@ -50,12 +53,91 @@ def spoil(folder):
     written(folder / "T1w.nii.gz", MetaTensor(smoothed(noise), affine=torch.from_numpy(centred(np.eye(3), CUBE))))
 
 
+def as_dicom(folder, number, name, volume):
+    """A series of a volume `(1, X, Y, Z)` whose affine is diagonal."""
+    edges, origin = np.diag(volume.affine)[:3], np.asarray(volume.affine)[:3, 3]
+    voxels = np.round(volume.as_tensor()[0].numpy()).astype(np.uint16)
+    images = mr_slices(
+        voxels,
+        [-1, 0, 0, 0, -1, 0],
+        ImagePositionPatient=lambda k: [-origin[0], -origin[1], origin[2] + k * edges[2]],
+        PixelSpacing=[float(edges[1]), float(edges[0])],
+        SliceThickness=float(edges[2]),
+        **{"SeriesInstanceUID": f"1.2.3.{number}", "SeriesNumber": number, "SeriesDescription": name},
+    )
+    return save(folder / name, images)
+
+
+def as_nifti(folder, name, volume):
+    folder.mkdir(parents=True, exist_ok=True)
+    rounded = MetaTensor(volume.as_tensor().round(), affine=volume.affine)
+    (folder / f"{name}.json").write_text(f'{{"SliceThickness": {float(volume.affine[2, 2])}}}')
+    return written(folder / f"{name}.nii.gz", rounded)
+
+
+def source_of(kind, folder):
+    """A thick FLAIR and a sharp T1w of one head; the input, the FLAIR and the T1w."""
+    thick, sharp = scan((48, 48, 11))[0], other_contrast(volume(centred(np.eye(3), CUBE), CUBE))
+    if kind == "DICOM":
+        flair, t1 = as_dicom(folder, 1, "t2_flair", thick), as_dicom(folder, 2, "t1_mprage", sharp)
+    elif kind == "BIDS":
+        folder.mkdir()
+        (folder / "dataset_description.json").write_text('{"Name": "x", "BIDSVersion": "1.9.0"}')
+        anat = folder / "sub-1" / "anat"
+        flair, t1 = as_nifti(anat, "sub-1_FLAIR", thick), as_nifti(anat, "sub-1_T1w", sharp)
+    else:
+        flair, t1 = as_nifti(folder, "FLAIR", thick), as_nifti(folder, "T1w", sharp)
+    return folder, flair, t1
+
+
+def result_of(out):
+    (path,) = (path for path in out.rglob("*.nii.gz") if "error" not in path.name)
+    (error,) = list(out.rglob("*_error.nii.gz")) or [None]
+    return [np.asarray(nib.load(one).dataobj) for one in (path, error) if one is not None]
+
+
+OPTIONS = {
+    "alone": {},
+    "together": {"together": True},
+    "missing_slices": {"missing_slices": "longest"},
+    "isotropic": {"isotropic": True, "target_thickness": 1.2},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("NIfTI", "alone"), ("DICOM", "alone"), *(pytest.param("BIDS", "alone", marks=pytest.mark.slow),)]
+    + [pytest.param("DICOM", name, marks=pytest.mark.slow) for name in list(OPTIONS)[1:]],
+)
+def test_a_guide_that_is_found_does_what_it_does_by_its_name(kind, options, guided_bundle, tmp_path):
+    folder, flair, t1 = source_of(kind, tmp_path / "head")
+    guided_bundle(folder, guide="auto", **OPTIONS[options])
+    found = result_of(guided_bundle.out)
+    shutil.rmtree(guided_bundle.out)
+    guided_bundle(flair, guide=str(t1), **OPTIONS[options])
+    for one, other in zip(found, result_of(guided_bundle.out), strict=True):
+        np.testing.assert_array_equal(one, other)
+    shutil.rmtree(guided_bundle.out)
+    guided_bundle(flair, **OPTIONS[options])
+    assert np.abs(result_of(guided_bundle.out)[0] - found[0]).max() > 1
+
+
+def test_if_the_best_guide_does_not_fit_the_next_is_tried(examination, guided_bundle):
+    (examination / "T1w.nii.gz").rename(examination / "T2w.nii.gz")
+    spoil(examination)
+    guided_bundle(examination, guide="auto")
+    told = record(guided_bundle.out, "FLAIR")
+    assert told["Guide"]["Name"].endswith("T2w.nii.gz") and told["Sources"][-1] == "../head/T2w.nii.gz"
+    (warning,) = told["Warnings"]
+    assert "rebuilt without the guide" in warning and "T1w.nii.gz does not fit" in warning
+
+
 @pytest.mark.slow
 def test_a_guide_that_is_found_is_in_list_record_and_summary(examination, guided_bundle, capsys):
     with pytest.raises(SystemExit):
         guided_bundle(examination, guide="auto", dry_run=True)
     listed = " ".join(capsys.readouterr().out.split())
-    assert "guide:" in listed and "T1w.nii.gz, for one is FLAIR, the other T1w" in listed
+    assert "guide:" in listed and "T1w.nii.gz, if it fits, for one is FLAIR, the other T1w" in listed
     guided_bundle(examination, guide="auto")
     told = record(guided_bundle.out, "FLAIR")
     assert told["Guide"]["Name"].endswith("T1w.nii.gz") and "one is FLAIR" in told["Guide"]["Reason"]
@@ -71,7 +153,7 @@ def test_a_guide_that_does_not_fit_is_left_out_if_found_and_refused_if_named(exa
     guided_bundle(examination, guide="auto")
     told = record(guided_bundle.out, "FLAIR")
     assert "Guide" not in told and told["Sources"] == ["../head/FLAIR.nii.gz", "../head/FLAIR.json"]
-    assert "rebuilt without a guide" in told["Warnings"][0] and "does not fit" in told["Warnings"][0]
+    assert "rebuilt without the guide" in told["Warnings"][0] and "does not fit" in told["Warnings"][0]
     assert summary(guided_bundle.out)[0]["guide"] == ""
     old = {path.name: path.read_bytes() for path in guided_bundle.out.glob("FLAIR*")}
     with pytest.raises(SystemExit, match="failed"):

@@ -68,9 +68,12 @@ def test_each_scan_has_its_facts_and_where_they_came_from(dry_run, mixed):
 def test_the_table_says_the_same_in_a_hundred_columns(dry_run, mixed):
     lines = dry_run(mixed, dry_run=True)
     head, *table, last = lines
-    assert head.split() == "what slices spacing thickness target steps time scan".split()
+    assert head.split() == "what head contrast slices spacing thickness target steps time scan".split()
     told = [line for line in table if not line.startswith(" ")]
-    assert [line.split()[:3] for line in told[:2]] == [["will", "rebuild", "axial"], ["will", "rebuild", "sagittal"]]
+    assert [line.split()[:4] for line in told[:2]] == [
+        ["will", "rebuild", "1", "axial"],
+        ["will", "rebuild", "2", "sagittal"],
+    ]
     assert told[0].endswith(str(mixed / "a.nii.gz")) and "3 mm" in told[0] and told[2].startswith("will fail")
     assert all(len(line) <= 100 for line in lines if not line.endswith(".nii.gz")), "but for long names"
     assert "for want of better" in " ".join(" ".join(table).split())

@@ -3,14 +3,26 @@
 import copy
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from monai.data import MetaTensor
 
 from scripts.method.calibration import LEVELS, Calibration, scan_scale
 from scripts.method.error_pattern import TYPICAL, ErrorPatternNetwork
-from scripts.method.networks import Drift
-from scripts.rebuild.error_map import error_map, expected_error, network_inputs, noise_share
+from scripts.method.networks import Drift, VelocityNetwork
+from scripts.method.slice_projection import SliceProjectionNetwork
+from scripts.rebuild.error_map import (
+    CUBE,
+    FAINT,
+    ErrorMaps,
+    error_map,
+    expected_error,
+    guided_error,
+    network_inputs,
+    noise_share,
+)
+from scripts.rebuild.guide import BORDER, Placed
 from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.rebuilt import Rebuilt
@@ -176,3 +188,99 @@ def test_without_an_error_network_it_is_a_mistake_of_the_caller(result):
     volumes = result.measured.as_tensor(), result.volume.as_tensor()
     with pytest.raises(ValueError, match="no error network"):
         expected_error(*volumes, None, Acquisition.of(result.measured), untrained(), "cpu")
+
+
+# With a guide
+
+
+def textures(*seeds, shape=(60, 40, 50)):
+    """Independent textures of one power."""
+    return [torch.randn(shape, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
+
+
+@pytest.fixture(scope="module")
+def stack():
+    """Slices of 5 mm along the last axis of `textures`."""
+    return Acquisition.of_truth(2, 50, edge=1.0, thickness=5.0)
+
+
+MM = np.ones(3)
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0, 2.0])
+def test_errors_go_as_the_inverse_root_of_the_power_that_a_guides_detail_adds(share, stack):
+    plain, brought = textures(0, 1)
+    less = guided_error(plain + share * brought, plain, stack, MM)
+    assert less.median().item() == pytest.approx((1 + share**2 / (1 + FAINT)) ** -0.5, rel=0.02)
+    assert less.std() < 0.05
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.5])
+def test_a_guide_that_only_dampens_or_strengthens_the_results_own_detail_makes_it_less_sure(factor, stack):
+    (plain,) = textures(0)
+    assert guided_error(factor * plain, plain, stack, MM).median().item() == pytest.approx(
+        (1.1 / 0.35) ** 0.5, rel=0.02
+    )
+
+
+def test_what_the_slices_hold_themselves_is_not_brought_by_a_guide(stack):
+    (plain,) = textures(0)
+    shading = torch.linspace(0, 3, 50) + torch.linspace(0, 9, 40)[:, None]  # a spline between slices follows it
+    less = guided_error(plain + shading, plain, stack, MM)[:, :, 8:-8]
+    torch.testing.assert_close(less, torch.ones_like(less), rtol=0.02, atol=0)
+
+
+@pytest.mark.parametrize("edge", [1.0, 2.0])
+def test_a_change_counts_within_half_a_cube_alone(edge, stack):
+    plain, brought = textures(0, 1)
+    brought[30:] = 0
+    less = guided_error(plain + brought, plain, stack, np.array([edge, 1.0, 1.0]))
+    reach = round(CUBE / 2 / edge)
+    assert (less[31 + reach :] == 1).all() and (less[:29] < 0.85).all()
+    assert 0.85 < less[30 + reach - 2].mean() < 1, "over no less than that"
+
+
+def test_air_says_nothing(stack):
+    """Whatever a guide does to the faint noise of air."""
+    plain, other = textures(0, 1)
+    plain[30:], other[30:] = 1e-3 * plain[30:], 3e-3 * other[30:]
+    less = guided_error(plain + other, plain, stack, MM)
+    torch.testing.assert_close(less[42:], torch.ones_like(less[42:]), rtol=1e-3, atol=0)
+    assert (guided_error(torch.zeros(60, 40, 50), torch.zeros(60, 40, 50), stack, MM) == 1).all()
+
+
+def guided_scan(fine_from):
+    """A noisy scan; a guide of independent texture from a plane of its first axis on; and a rebuilder of both."""
+    measured = scan_of(smooth_head(SHAPE) + 30 * textures(2, shape=SHAPE)[0])
+    fine = textures(3, shape=SHAPE)[0].clamp(-1, 1)
+    fine[:fine_from] = torch.nan
+    network = Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8), 8))
+    network.error = ErrorPatternNetwork()
+    affine = torch.eye(4, dtype=torch.float64)
+    placed = Placed(MetaTensor(fine[None], affine=affine), np.eye(4), 1.0, 0.0, 0.0, "the guide")
+    maps = ErrorMaps(True, calibration=replace(CALIBRATION, guided=(0.8, 0.5)))
+    by = DriftInferer(steps=0, both_planes=True, spread=True, consistency="measure")  # which changes gains of slices
+    return measured, placed, Rebuilder(perturb(network.eval(), scale=0.1), by, "cpu", error_maps=maps, guide_share=1.0)
+
+
+def test_where_a_guide_saw_nothing_intervals_are_those_without_it():
+    measured, placed, rebuilder = guided_scan(26)
+    plain, guided = rebuilder(measured), rebuilder(measured, placed)
+    assert (guided.volume - plain.volume)[26 + int(BORDER) :].abs().max() > 10
+    widths = [one.error_map.half_width(0.9).as_tensor() for one in (plain, guided)]
+    far = 26 - 17 - 4  # the error network looks 17 pixels around
+    torch.testing.assert_close(widths[1][:far], widths[0][:far], rtol=DIGITS, atol=0)
+    assert (widths[1] / widths[0])[26 + int(BORDER) :].std() > 0.01
+
+
+def test_intervals_are_no_narrower_than_the_card_says():
+    measured, placed, rebuilder = guided_scan(0)
+    guided, plain = rebuilder(measured, placed), rebuilder(measured)
+    maps, volume = rebuilder.error_maps, plain.volume.as_tensor()
+    loud = MetaTensor(volume + 10 * volume.std() * textures(4, shape=SHAPE)[0], affine=plain.volume.affine)
+    shown = replace(guided, volume=loud)
+    alone, beside = (
+        error_map(shown, rebuilder.network, "cpu", maps.calibration, plain=one).half_width(0.9).as_tensor()
+        for one in (None, plain.volume)
+    )
+    torch.testing.assert_close(beside, 0.5 * alone, rtol=DIGITS, atol=0)

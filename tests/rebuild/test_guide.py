@@ -7,20 +7,25 @@ import torch
 from monai.data import MetaTensor
 from monai.transforms import Compose
 from scipy import ndimage
+from scipy.spatial.transform import Rotation
 
 from scripts.errors import InputError
 from scripts.inputs.transforms import LoadScand, SettleAcquisitiond
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
-from scripts.rebuild.guide import BORDER, Guide, on_grid, place
+from scripts.rebuild.guide import BORDER, Guide, fine_affine_of, on_grid, place
 from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
+from scripts.rebuild.registration import angle_and_shift, placed
 from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
+from scripts.stack.intensity import intensity_range
 from scripts.stack.profile import acquire
 from tests.fixtures import CARD
 from tests.method.test_networks import perturb
-from tests.stacks import person, stack_of
+from tests.stacks import AFFINE, CENTRE, motion, moved, person, stack_of
+
+SMALL = motion((3, -2, 2.5), (2, -3, 1.5))
 
 
 def head_at(world):
@@ -35,6 +40,11 @@ def volume(affine, shape):
     index = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), -1)
     values = head_at(index @ affine[:3, :3].T + affine[:3, 3])
     return MetaTensor(torch.from_numpy(values)[None].float(), affine=torch.from_numpy(affine))
+
+
+def other_contrast(head):
+    """The same head, with what is bright dark, and a bright rim."""
+    return MetaTensor(torch.where(head.as_tensor() > 5, 320 - head.as_tensor(), 0.0), affine=head.affine)
 
 
 def centred(directions, shape):
@@ -99,6 +109,87 @@ def test_beyond_its_field_of_view_nothing_is_known():
     assert known[10:30].all() and not known[:9].any() and not known[31:].any()
 
 
+@pytest.mark.parametrize(("shift", "first", "last"), [(0.3, -9.5, 9.5), (0.7, -8.5, 10.5)])
+def test_a_voxel_is_known_where_its_middle_lies_within_the_guides_voxels(shift, first, last):
+    measured, _ = scan()
+    affine = centred(np.eye(3), (20, 60, 60))  # from -10 to 10 mm along x
+    affine[0, 3] += shift
+    known = on_grid(volume(affine, (20, 60, 60)), measured, np.eye(4))[0, :, 18, 22].isfinite()
+    x = np.arange(40) - 19.5
+    assert x[known.numpy()].tolist() == x[(x >= first) & (x <= last)].tolist()
+
+
+def turned_by(axis, degrees):
+    matrix = np.eye(4)
+    matrix[:3, :3] = Rotation.from_rotvec(np.radians(degrees) * np.eye(3)[axis]).as_matrix()
+    return matrix
+
+
+@pytest.mark.parametrize("motion", [np.eye(4), turned_by(1, 90), turned_by(0, 90)], ids=["still", "about y", "about x"])
+@pytest.mark.parametrize(("axis", "edge"), [(0, 0.5), (2, 1.0)])
+def test_a_finer_guide_is_averaged_over_the_voxels_of_the_grid_along_each_axis(axis, edge, motion):
+    """A wave that is hardly shorter than they hold keeps what a box as wide as the voxel leaves of it."""
+    measured = MetaTensor(
+        torch.zeros(1, 40, 40, 4), affine=torch.from_numpy(centred(np.diag([0.5, 0.5, 5]), (40, 40, 4)))
+    )
+    Acquisition.stack(2, 4, spacing=5.0, thickness=5.0, target=1.0).attach(measured)
+    own, shape, frequency = 0.25, (90, 90, 90), 0.7
+    affine = centred(np.eye(3) * own, shape)
+    index = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), -1)
+    there = (index @ affine[:3, :3].T + affine[:3, 3]) @ motion[:3, :3]  # of the scan's world
+    wave = torch.from_numpy(500 + 300 * np.sin(2 * np.pi * frequency * there[..., axis]))[None].float()
+    guide = MetaTensor(wave, affine=torch.from_numpy(affine))
+    scale = intensity_range(guide)
+    before = scale.to_unit(scale.tissue(wave[0])).std()
+    after = on_grid(guide, measured, motion)[0].as_tensor()[8:-8, 8:-8, 3:-3]
+    box = np.sinc(frequency * edge) / np.sinc(frequency * own)
+    assert (after.std() / before).item() == pytest.approx(box, abs=0.1)
+
+
+def test_a_coarser_guide_is_not_smoothed():
+    measured, _ = scan()
+    shape = (30, 30, 30)
+    guide = volume(centred(np.eye(3) * 2, shape), shape)
+    scale = intensity_range(guide)
+    plain = MetaTensor(scale.to_unit(scale.tissue(guide[0].as_tensor())), affine=guide.affine)
+    place = MetaTensor(torch.empty(40, 36, 45), affine=torch.from_numpy(fine_affine_of(measured)))
+    expected, _ = placed(plain, place, np.eye(4))
+    found = on_grid(guide, measured, np.eye(4))[0].as_tensor()
+    torch.testing.assert_close(found, expected.clamp(min=-1), rtol=0, atol=1e-5)
+
+
+def test_hot_spots_of_a_guide_are_no_brighter_than_tissue_and_its_undershoot_no_darker_than_air():
+    measured, _ = scan()
+    shape = (60, 60, 60)
+    guide = volume(centred(np.eye(3), shape), shape)
+    hot = guide.as_tensor().clone()
+    hot[0, 30:32, 30:32, 30:32] *= 200
+    plain, found = (
+        on_grid(MetaTensor(v, affine=guide.affine), measured, np.eye(4))[0] for v in (guide.as_tensor(), hot)
+    )
+    assert plain.max() < 2 and found.max() < 3
+    box = torch.zeros(1, *shape)
+    box[:, 20:40, 20:40, 20:40] = 300
+    turn = turned_by(2, 20)  # between its voxels a spline falls below air beside the edges
+    assert on_grid(MetaTensor(box, affine=guide.affine), measured, turn).as_tensor().min() == -1
+
+
+@pytest.mark.parametrize("of_the_guide", [True, False])
+def test_a_few_voxels_far_below_the_floor_do_not_move_a_guide(of_the_guide):
+    """Filters leave them. A histogram over their range would know tissue in few bins."""
+    first, guide = stack_of(person(), 0), MetaTensor(moved(person(), SMALL)[None], affine=torch.from_numpy(AFFINE))
+    measured, alone = first.measured[None], place(guide, first.measured[None]).motion
+    odd = (guide if of_the_guide else measured).as_tensor().clone()
+    odd[:, 2:-2:4, 24:28, 18:22] = -50_000
+    guide = MetaTensor(odd, affine=guide.affine) if of_the_guide else guide
+    if not of_the_guide:
+        acquisition, affine = Acquisition.of(measured), measured.affine
+        measured = MetaTensor(odd, affine=affine)
+        acquisition.attach(measured)
+    degrees, millimetres = angle_and_shift(np.linalg.inv(alone) @ place(guide, measured).motion, CENTRE)
+    assert degrees < 0.5 and millimetres < 0.5
+
+
 @pytest.mark.parametrize("gain", [0.01, 50.0])
 def test_gain_of_the_guide_does_not_matter(gain):
     measured, _ = scan()
@@ -136,6 +227,7 @@ def test_its_slices_are_the_models_and_it_fades_in_from_its_border():
     ramp = (2.0 * torch.arange(1, 21) / BORDER).clamp(max=1)
     torch.testing.assert_close(guide.share[20:], ramp[:, None, None].expand(20, 36, 45))
     assert not guide.share[:20].any()
+    assert guide.share[21, 0, 0] == 0.5 and guide.share[23, 0, 0] == 1, "4 and 8 mm within its border"
     above = fine.clone()
     above[..., :20] = torch.nan
     along = Guide.of(above, a, np.array([1.0, 1.0, 5.0])).share[0, 0, 20:30]  # slices of 5 mm, fine rows of 1 mm
@@ -164,7 +256,7 @@ def written(path, volume):
 def test_a_rebuilder_places_a_guide_and_takes_it(tmp_path):
     measured, _ = scan((48, 48, 11))
     shape = (64, 64, 64)
-    guide = written(tmp_path / "guide.nii.gz", volume(centred(np.eye(3), shape), shape))
+    guide = written(tmp_path / "guide.nii.gz", other_contrast(volume(centred(np.eye(3), shape), shape)))
     by = rebuilder()
     placed = by.guide(guide, measured)
     assert placed.fits and placed.millimetres < 1 and placed.name.endswith("guide.nii.gz")
@@ -195,6 +287,14 @@ def test_a_guide_of_something_else_is_refused(tmp_path):
     other = MetaTensor(smoothed(noise), affine=torch.from_numpy(centred(np.eye(3), shape)))
     with pytest.raises(InputError, match="does not fit"):
         rebuilder().guide(written(tmp_path / "noise.nii.gz", other), measured)
+
+
+def test_a_copy_of_the_scan_is_no_guide(tmp_path):
+    measured, _ = scan((48, 48, 11))
+    shape = (64, 64, 64)
+    copy = written(tmp_path / "copy.nii.gz", volume(centred(np.eye(3), shape), shape))
+    with pytest.raises(InputError, match=r"copy.nii.gz has the contrast of .*A copy of the scan brings nothing"):
+        rebuilder().guide(copy, measured)
 
 
 def smoothed(volume):

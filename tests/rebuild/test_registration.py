@@ -183,3 +183,30 @@ def test_coarse_cubes_show_no_wave_that_they_cannot_hold():
         wave = (2 * torch.pi * places / wavelength).sin()[:, None, None].expand(96, 12, 12)
         coarse = _on_cubes(MetaTensor(wave, affine=torch.eye(4, dtype=torch.float64)), 4.0)
         assert least <= float(coarse.as_tensor()[4:-4].abs().max()) <= most
+
+
+def test_cubes_lie_where_the_volume_lies():
+    """A volume that is its own place along an axis is that on its cubes, in a world that is turned."""
+    affine = motion((10, -20, 30), (5, 6, 7)) @ np.diag([0.8, 1.7, 2.4, 1.0])
+    shape = (50, 30, 21)
+    index = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), -1)
+    world = index @ affine[:3, :3].T + affine[:3, 3]
+    for axis in range(3):
+        cubes = _on_cubes(on_grid(torch.from_numpy(world[..., axis].copy()).float(), affine), 2.0)
+        assert cubes.shape == (20, 26, 25)  # of 40, 51 and 50.4 mm
+        index = np.stack(np.meshgrid(*map(np.arange, cubes.shape), indexing="ij"), -1)
+        there = index @ np.asarray(cubes.affine)[:3, :3].T + np.asarray(cubes.affine)[:3, 3]
+        inner = (slice(4, -4),) * 3
+        np.testing.assert_allclose(cubes.numpy()[inner], there[inner][..., axis], atol=0.02)
+
+
+@pytest.mark.slow
+def test_what_lies_beyond_the_head_and_does_not_move_with_it_does_not_hold_it():
+    """Such as a coil or a cushion."""
+    head, move = person(), MOVES["small"]
+    cushion = torch.zeros(SHAPE)
+    cushion[:3], cushion[-3:], cushion[:, :3] = 900, 700, 800
+    fixed, moving = on_grid(head + cushion), on_grid(moved(head, move) + cushion)
+    found = register(fixed, moving, head > 200, register(fixed, moving, head > 200))
+    degrees, mm = angle_and_shift(np.linalg.inv(move) @ found, CENTRE)
+    assert degrees < 0.5 and mm < 0.5

@@ -41,6 +41,33 @@ def test_an_odd_slice_is_found_and_no_other(slices, fault, where):
     assert tuple(missing_slices(odd.movedim(2, 0), 0)) == where
 
 
+@pytest.mark.parametrize(("length", "found"), [(3, True), (4, False)])
+def test_up_to_three_slices_in_a_row_are_missing_and_more_are_another_matter(length, found):
+    many = scan_of(smooth_head((48, 56, 100))).as_tensor()[0].clone()  # 20 slices: four are less than a quarter
+    run = tuple(range(8, 8 + length))
+    many[..., run] = 0
+    assert tuple(missing_slices(many, 2)) == (run if found else ())
+
+
+@pytest.mark.parametrize(("edge", "found"), [(24, False), (26, True)])
+def test_few_pixels_do_not_say_that_a_slice_is_unlike_its_neighbours(edge, found):
+    """576 do not, 676 do."""
+    chance = torch.Generator().manual_seed(0)
+    part = 500 + 200 * torch.rand(edge, edge, 1, generator=chance).repeat(1, 1, 9)
+    part[..., 4] = 500 + 200 * torch.rand(edge, edge, generator=chance)
+    assert missing_slices(part, 2) == ({4: "unlike its neighbours"} if found else {})
+
+
+@pytest.mark.parametrize(("share", "found"), [(0.7, False), (0.8, True)])
+@pytest.mark.parametrize("at_the_end", [False, True])
+def test_a_blank_slice_at_the_end_counts_beside_three_quarters_of_the_largest_slices_tissue(share, found, at_the_end):
+    volume = 500 + 50 * torch.rand(50, 40, 8, generator=torch.Generator().manual_seed(0))
+    volume[..., 0] = 0
+    volume[round(50 * share) :, :, 1] = 0
+    volume = volume.flip(2) if at_the_end else volume
+    assert missing_slices(volume, 2) == ({7 if at_the_end else 0: "blank"} if found else {})
+
+
 def test_a_blank_slice_at_the_end_is_found_where_the_head_is_cut_there(slices):
     cut = slices[..., 5:].clone()
     cut[..., 0] = 0

@@ -195,3 +195,11 @@ def test_regions_of_white_errors_are_found_to_gain_by_the_root_of_their_number()
     sizes = factor * (1 + volumes / together) ** (-exponent / 2)
     inside = [np.mean(np.abs(one) < size) for one, size in zip(ratios, sizes)]
     assert inside == pytest.approx([0.95] * 4, abs=0.03)
+
+
+def test_beyond_a_guide_of_the_calibration_is_air_as_in_the_training():
+    affine = torch.eye(4, dtype=torch.float64)
+    truth = MetaTensor(torch.full((1, 20, 12, 12), 300.0), affine=affine)
+    half = MetaTensor(200 + 100 * torch.rand(1, 10, 12, 12, generator=torch.Generator().manual_seed(0)), affine=affine)
+    fine = in_place(half, truth).volume.as_tensor()[0]
+    assert fine.shape == (20, 12, 12) and (fine[:10] > -1).all() and (fine[10:] == -1).all()

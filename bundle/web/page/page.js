@@ -1,126 +1,149 @@
-/** The page: takes a scan, shows what was understood, has it rebuilt by the worker, shows and saves the result. */
+/** The page: takes a scan, shows what was understood, has it rebuilt by the worker. What fails or is stopped changes nothing. */
 import { proxy, wrap } from "comlink";
 import { fromEvent } from "file-selector";
-import { Niivue } from "@niivue/niivue";
-import { reason } from "../errors.js";
+import { reason, refuse } from "../errors.js";
+import { compare, show } from "./result.js";
 import { thread } from "./threads.js";
+import { duration, plain } from "./words.js";
 
 /** @type {(selector: string) => any} */
 const $ = (selector) => document.querySelector(selector);
 const fields = $("#scan").elements;
 const MOST_THREADS = 4; // each takes 0.2 GB
-const [PANELS, STACKED, GRID] = [["measured", "cubic", "rebuilt"], 1, 2];
 const LENGTHS = ["slice_thickness", "target_thickness", "slice_axis"];
-/** @type {Record<string, [number, number, number]>} */
-const KEYS = {
-  ...{ ArrowLeft: [1, 0, 0], ArrowRight: [-1, 0, 0], ArrowUp: [0, 1, 0], ArrowDown: [0, -1, 0] }, // seen from the feet
-  ...{ PageUp: [0, 0, 1], PageDown: [0, 0, -1] },
-};
 
-/** @type {Worker | undefined} */
-let worker;
-/** @type {any} the worker's tasks, once it has read the scan */
-let tasks;
-/** @type {Record<"scan" | "guide", File[]>} */
-const files = { scan: [], guide: [] };
-/** @type {Promise<any> | undefined} what the worker will say of the scan */
+/** @typedef {{worker: Worker, tasks: any, names: string[], scan: any}} Read files, read by a worker of their own; the scan that was chosen among them */
+
+/** @type {File[]} what was chosen last and could be read */
+let files = [];
+/** @type {File[]} */
+let guide = [];
+/** @type {Promise<Read> | undefined} who read the files; nobody after Stop */
 let reading;
-/** @type {any} what it said */
-let scan;
-/** @type {any} and of its result */
-let result;
-/** @type {Niivue[]} */
-let views = [];
-let attempts = 0;
+let isAtWork = false;
+let [attempts, scans] = [0, 0];
 
-/** The chosen scan, read by a new worker. */
-function read() {
-  const started = thread("worker.js");
-  [worker, tasks] = [started, wrap(started)];
-  return new Promise((resolve, reject) => {
-    started.onerror = reject;
-    chosen().then(resolve, reject);
-  });
+/** @type {(given: File[], k: number) => Promise<Read>} */
+async function read(given, k) {
+  const worker = thread("worker.js");
+  const tasks = /** @type {any} */ (wrap(worker));
+  const failed = new Promise((_, reject) => (worker.onerror = () => reject(new Error("the page's own files were not loaded: is its server there?"))));
+  try {
+    const names = /** @type {string[]} */ (await Promise.race([failed, tasks.read(given)]));
+    return { worker, tasks, names, scan: await tasks.take(k) };
+  } catch (error) {
+    worker.terminate();
+    throw error;
+  }
 }
 
-/** @returns {Promise<any>} */
-async function chosen() {
-  const names = await tasks.read(files.scan);
-  if (!fields.series.length) fields.series.append(...names.map((/** @type {string} */ name, /** @type {number} */ k) => new Option(name, String(k))));
-  $("#which").hidden = names.length === 1;
-  return tasks.take(Number(fields.series.value));
-}
+/** The scan and its worker; read again after Stop. */
+const current = () => (reading ??= read(files, Number(fields.series.value)));
 
-/** Ends the worker at once; the scan stays. What the worker was asked never ends. */
+/** Ends the work at once; scan and result stay. What the worker was asked never ends. */
 function stop() {
-  worker?.terminate();
-  worker = reading = undefined;
+  attempts++;
+  reading?.then(({ worker }) => worker.terminate());
+  reading = undefined;
   work("");
 }
 
 /** What is being done, nothing if empty; its share, where it takes long. @type {(status: string, share?: number) => void} */
 function work(status, share) {
+  isAtWork = share !== undefined;
   $("#status").ariaLive = share ? "off" : "polite"; // a screen reader would say each percent
   $("#status").textContent = status;
-  $("progress").hidden = $("#stop").hidden = share === undefined;
-  for (const name of ["#which", "#correct", "#guide", "[type=submit]"]) $(name).disabled = share !== undefined;
+  $("progress").hidden = $("#stop").hidden = !isAtWork;
+  for (const name of ["#which", "#correct", "#guide", "[type=submit]", ...["files", "folder"].map((name) => `[data-opens=${name}]`)]) {
+    $(name).disabled = isAtWork;
+  }
   $("progress").value = share ?? 0;
 }
 
-/** Does something that may fail, and says why. What was begun later has the word. @type {(status: string, share: number | undefined, what: () => Promise<void>) => Promise<void>} */
+/** Does something that may fail, and says why; `isLatest` says whether nothing was begun since.
+ * @type {(status: string, share: number | undefined, what: (isLatest: () => boolean) => Promise<void>) => Promise<void>} */
 async function attempt(status, share, what) {
   const own = ++attempts;
+  const isLatest = () => own === attempts;
   work(status, share);
   $("#mistake").hidden = true;
   try {
-    await what();
+    await what(isLatest);
   } catch (error) {
-    if (own !== attempts) return;
-    const isMistake = error instanceof Error && error.name === "InputError";
-    $("#mistake").textContent = isMistake ? error.message : `This did not work (${reason(error)}). Please report it.`;
-    $("#mistake").hidden = false;
+    if (isLatest()) complain(error);
   }
-  if (own === attempts) work("");
+  if (isLatest()) work("");
+}
+
+/** @type {(error: unknown) => void} */
+function complain(error) {
+  const isMistake = error instanceof Error && error.name === "InputError";
+  $("#mistake").textContent = isMistake ? plain(error.message) : `This did not work (${reason(error)}). Please report it.`;
+  $("#mistake").hidden = false;
+  $("#mistake").scrollIntoView({ block: "nearest" });
 }
 
 /** @type {(given: File[]) => void} */
 function takeGuide(given) {
-  files.guide = given;
-  $("#guide output").textContent = given.length > 1 ? `${given.length} files` : (given[0]?.name ?? "none");
+  guide = given;
+  $("#guide output").textContent = guideName();
   $("#unguided").hidden = !given.length;
 }
 
-/** @type {(given: File[]) => Promise<void>} */
+const guideName = () => (guide.length > 1 ? `${guide.length} files` : (guide[0]?.name ?? "none"));
+
+/** Takes files in the place of those that are open, if there is a scan in them. @type {(given: File[]) => Promise<void>} */
 async function open(given) {
   if (!given.length) return;
-  stop();
-  takeGuide([]);
-  $("#scan").hidden = true;
-  files.scan = given;
-  fields.series.replaceChildren();
-  await show();
+  await attempt("Reading ...", undefined, async (isLatest) => {
+    const fresh = await read(given, 0);
+    const { worker, names, tasks } = fresh;
+    const settled = await tasks.settle({}).catch((/** @type {unknown} */ error) => [worker.terminate(), Promise.reject(error)][1]);
+    if (!isLatest()) return worker.terminate();
+    reading?.then((former) => former.worker.terminate());
+    [files, reading] = [given, Promise.resolve(fresh)];
+    fields.series.replaceChildren(...names.map((name, k) => new Option(name, String(k))));
+    $("#which").hidden = names.length === 1;
+    takeGuide([]);
+    present(fresh.scan, settled);
+  });
 }
 
-/** Shows the chosen scan, and what is taken for its acquisition. */
-function show() {
-  $("#result").hidden = true;
-  for (const name of LENGTHS) fields[name].value = "";
+/** Another scan of the same files. */
+function choose() {
   return attempt("Reading ...", undefined, async () => {
-    await settle();
-    $("h2").textContent = `${scan.name}, ${scan.shape.join(" x ")} voxels`;
-    $("#guide").hidden = !scan.guided;
-    $("#scan").hidden = false;
+    const own = await current();
+    own.scan = await own.tasks.take(Number(fields.series.value));
+    present(own.scan, await own.tasks.settle({}));
   });
+}
+
+/** @type {(scan: any, settled: any) => void} */
+function present(scan, settled) {
+  scans++;
+  for (const name of LENGTHS) fields[name].value = "";
+  $("h2").textContent = `${scan.name}, ${scan.shape.join(" x ")} voxels`;
+  $("#guide").hidden = !scan.guided;
+  tell(scan, settled);
+  $("#scan").hidden = false;
 }
 
 /** The acquisition as the worker settles it, with what was corrected. */
 async function settle() {
-  scan = await (reading ??= read());
+  const { tasks, scan } = await current();
   const given = LENGTHS.filter((name) => fields[name].value !== "");
-  const { facts, warnings } = await tasks.settle(Object.fromEntries(given.map((name) => [name, Number(fields[name].value)])));
-  const row = (/** @type {any} */ [name, said]) => element("tr", ...[name, ...said].map((text) => element("td", text)));
+  return tell(scan, await tasks.settle(Object.fromEntries(given.map((name) => [name, Number(fields[name].value)]))));
+}
+
+/** Shows what was taken for the acquisition, and whether the result was made with it. @type {(scan: any, settled: any) => import("./result.js").Made} */
+function tell(scan, { facts, warnings }) {
+  const row = (/** @type {any} */ [name, said]) => element("tr", ...[name, ...said].map((text) => element("td", plain(text))));
   $("tbody").replaceChildren(...Object.entries(facts).map(row));
-  $("#warnings").replaceChildren(...warnings.map((/** @type {string} */ warning) => element("li", warning)));
+  $("#warnings").replaceChildren(...warnings.map((/** @type {string} */ warning) => element("li", plain(warning))));
+  const settings = Object.fromEntries(Object.entries(facts).map(([name, [value]]) => [name, value]));
+  const made = { scan: scans, name: scan.name, settings: { ...settings, guide: guideName() } };
+  compare(made);
+  return made;
 }
 
 /** @type {(name: string, ...content: (string | Node)[]) => HTMLElement} */
@@ -130,53 +153,38 @@ function element(name, ...content) {
   return made;
 }
 
+/** Rebuilds the scan. The former result stays until this one is there. */
 function rebuild() {
-  $("#result").hidden = true;
-  return attempt("Loading the networks ...", 0, async () => {
-    await settle();
-    const [own, begun, threads] = [worker, performance.now(), Math.min(navigator.hardwareConcurrency, MOST_THREADS)];
+  return attempt("Loading the networks ...", 0, async (isLatest) => {
+    const [made, { tasks, scan }] = [await settle(), await current()];
+    const threads = Math.min(navigator.hardwareConcurrency, MOST_THREADS);
+    /** @type {[number, number] | undefined} when the first part was done, and how much: before it, networks were loaded */
+    let begun;
     const progress = (/** @type {number} */ share) => {
-      const seconds = ((performance.now() - begun) / 1000) * (1 / share - 1);
-      const left = seconds < 90 ? `${Math.ceil(seconds)} s` : `${Math.round(seconds / 60)} min`;
-      if (worker === own) work(share < 1 ? `${Math.floor(100 * share)} %, ${left} left` : "Almost done ...", share);
+      begun ??= [performance.now(), share];
+      const seconds = ((performance.now() - begun[0]) / 1000) * ((1 - share) / (share - begun[1]));
+      const left = share > begun[1] ? `, done in about ${duration(seconds)}` : "";
+      if (isLatest()) work(share < 1 ? `${Math.floor(100 * share)} %${left}` : "Almost done ...", share);
     };
-    const made = await tasks.rebuild(fields.gpu.checked, threads, files.guide, proxy(progress));
-    if (worker !== own) return; // another scan was dropped meanwhile
-    result = made;
-    $("#result").hidden = false;
-    await view();
+    const volumes = await tasks.rebuild(fields.gpu.checked, threads, guide, proxy(progress));
+    if (!isLatest()) return;
+    volumes.record.Warnings = volumes.record.Warnings.map(plain);
+    await show(made, { ...volumes, measured: scan.measured }, scan);
   });
 }
 
-/** Measured, cubic and rebuilt in three planes, scrolled together. */
-async function view() {
-  const multiplanarLayout = matchMedia("(max-width: 50rem)").matches ? GRID : STACKED;
-  if (!views.length) {
-    const shown = { isColorbar: false, multiplanarLayout, multiplanarShowRender: 0, crosshairWidth: 0.3 };
-    const options = { ...shown, dragAndDropEnabled: false, isRadiologicalConvention: true, backColor: [0, 0, 0, 1] };
-    const attached = PANELS.map((name) => new Niivue(options).attachToCanvas($(`#${name}`)));
-    views = await Promise.all(attached);
-  }
-  views.forEach((one) => one.broadcastTo(views.filter((other) => other !== one)));
-  for (const [k, bytes] of [scan.measured, result.cubic, result.rebuilt].entries()) {
-    views[k].volumes.slice().forEach((old) => views[k].removeVolume(old));
-    await views[k].loadFromArrayBuffer(bytes.slice().buffer, `${PANELS[k]}.nii.gz`);
-    [views[k].volumes[0].cal_min, views[k].volumes[0].cal_max] = [scan.low, scan.high];
-    views[k].setInterpolation(k === 0);
-    views[k].updateGLVolume();
-  }
-}
-
-/** @type {(name: string, content: BlobPart, type: string) => void} */
-function download(name, content, type) {
-  const link = /** @type {HTMLAnchorElement} */ (element("a"));
-  Object.assign(link, { href: URL.createObjectURL(new Blob([content], { type })), download: name });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60000);
-}
-
 /** @type {(given: any, isGuide: boolean) => Promise<void>} */
-const take = async (given, isGuide) => (isGuide ? takeGuide : open)(/** @type {File[]} */ (await fromEvent(given)));
+async function take(given, isGuide) {
+  const chosen = /** @type {File[]} */ (await fromEvent(given));
+  try {
+    refuse(isAtWork, "a scan is being rebuilt: wait for it, or stop it first. Nothing was taken.");
+  } catch (error) {
+    return complain(error);
+  }
+  if (!isGuide) return open(chosen);
+  takeGuide(chosen);
+  return attempt("", undefined, async () => void (await settle()));
+}
 
 document.querySelectorAll("[data-opens]").forEach((/** @type {any} */ button) => {
   const input = $(`#${button.dataset.opens}`);
@@ -194,25 +202,16 @@ function dropped(event) {
   event.preventDefault();
   event.stopPropagation();
   $("#drop").classList.remove("over");
-  const guide = /** @type {Element} */ (event.target).closest("#guide");
-  if (!guide?.matches(":disabled")) return take(event, guide !== null);
+  return take(event, /** @type {Element} */ (event.target).closest("#guide") !== null);
 }
-$("#which").addEventListener("change", () => {
-  reading = worker && tasks.take(Number(fields.series.value));
-  return show();
+$("#which").addEventListener("change", choose);
+$("#unguided").addEventListener("click", () => {
+  takeGuide([]);
+  return attempt("", undefined, async () => void (await settle()));
 });
-$("#unguided").addEventListener("click", () => takeGuide([]));
-$("#correct").addEventListener("change", () => attempt("", undefined, settle));
-$("#scan").addEventListener("submit", (/** @type {Event} */ event) => [event.preventDefault(), rebuild()]);
+$("#correct").addEventListener("change", () => attempt("", undefined, async () => void (await settle())));
+$("#scan").addEventListener("submit", (/** @type {Event} */ event) => [event.preventDefault(), isAtWork || rebuild()]);
 $("#stop").addEventListener("click", stop);
-$("#save").addEventListener("click", () => {
-  const name = scan.name.replace(/\.nii(\.gz)?$/i, "");
-  download(`${name}_sr.nii.gz`, result.rebuilt, "application/gzip");
-  download(`${name}_sr.json`, `${JSON.stringify(result.record, null, 1)}\n`, "application/json");
-});
-$("#views").addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
-  if (event.key in KEYS) event.preventDefault(), views[2].moveCrosshairInVox(...KEYS[event.key]);
-});
 $("#gpu").hidden = !("gpu" in navigator);
 if ("serviceWorker" in navigator) {
   await navigator.serviceWorker.register("service_worker.js");

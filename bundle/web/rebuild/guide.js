@@ -8,7 +8,7 @@ import { intensityRange, tissueOf, toUnit } from "../stack/intensity.js";
 import { cubic } from "../stack/interpolation.js";
 import { sliceMatrix } from "../stack/profile.js";
 import { depth, smooth } from "../stack/tissue.js";
-import { along, map } from "../stack/volume.js";
+import { AXES, along, map } from "../stack/volume.js";
 import { rebuild } from "./inferer.js";
 import { likeness, resample, resolution } from "./registration.js";
 
@@ -44,7 +44,10 @@ const aboveFloor = (volume, low = intensityRange(volume).low) => map(volume, (x)
  * @type {(guide: Placed, fixed: Placed, a: Acquisition) => {fine: Volume, slices: Volume, share: Volume}} */
 function beside({ volume, affine }, fixed, a) {
   const [scale, edges, grid] = [intensityRange(volume), voxelSpacing(affine), voxelSpacing(fixed.affine)];
-  const widths = edges.map((edge) => Math.sqrt(Math.max((Math.min(...grid) / edge) ** 2 - 1, 0) / 12)); // of boxes
+  const shareOf = (/** @type {number} */ own, /** @type {number} */ its) => // an edge of the grid along an axis of the guide
+    affine.reduce((sum, row, k) => sum + row[own] * fixed.affine[k][its], 0) / edges[own] ** 2;
+  const widths = AXES.map((own) => AXES.reduce((sum, its) => sum + shareOf(own, its) ** 2, -1)) // of boxes
+    .map((variance) => Math.sqrt(Math.max(variance, 0) / 12));
   const unit = smooth(toUnit(tissueOf(volume, scale), scale), widths, "repeat");
   const { values, seen } = resample({ volume: unit, affine }, fixed.affine, fixed.volume.shape, true);
   const fine = map(values, (x, k) => (seen.data[k] > 0.5 ? Math.max(x, -1) : -1));

@@ -6,24 +6,31 @@ import gzip
 import hashlib
 import io
 import logging
+import math
 import os
 import re
 import warnings
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
-from pydicom import Dataset, dcmread
+from pydicom import Dataset, dcmread, filereader, filewriter, uid
 from pydicom.dataelem import DataElement
+from pydicom.dataset import FileMetaDataset
+from pydicom.filebase import DicomBytesIO
+from pydicom.pixels import apply_modality_lut
 from pydicom.tag import Tag
 
 GZIP = b"\x1f\x8b"  # first bytes of a gzipped file
-MOST_BYTES = 2**28  # that a gzipped file is unpacked to; what is more is no image, but would fill the memory
+MOST_BYTES = 2**28  # that a packed file is unpacked to; what is more is no image, but would fill the memory
+MOST_HEADER = 2**24  # bytes; of its header, which may speak of thousands of frames
+SIZE = ["Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "BitsAllocated"]  # whose product is bits of pixels
 
 ENHANCED_NAMES = {  # name of an attribute in multi-frame images: in classic ones
     "FrameType": "ImageType",
@@ -34,17 +41,23 @@ ENHANCED_NAMES = {  # name of an attribute in multi-frame images: in classic one
     "PulseSequenceName": "SequenceName",
 }
 DISTINCTIVE = (  # attributes that may tell the volumes of one series apart, the most telling first
-    "ImageType ComplexImageComponent EchoNumbers EchoTime InversionTime DiffusionBValue RepetitionTime FlipAngle "
-    "TemporalPositionIdentifier AcquisitionNumber"
+    "StudyInstanceUID ImageType ComplexImageComponent EchoNumbers EchoTime InversionTime DiffusionBValue "
+    "RepetitionTime FlipAngle TemporalPositionIdentifier AcquisitionNumber"
 ).split()
 CONTRAST = {  # attributes with one value for a whole volume -> their names for people
-    "ImageType": "image types",
     "ComplexImageComponent": "complex components",
     "EchoTime": "echo times",
     "InversionTime": "inversion times",
     "DiffusionBValue": "b-values",
-    "RepetitionTime": "repetition times",
     "FlipAngle": "flip angles",
+}
+LABELS = {  # attributes that may differ within a stack of one contrast, which its pixels then show
+    "PatientName": "patient names",
+    "PatientID": "patient IDs",
+    "StudyInstanceUID": "study UIDs",
+    "SeriesInstanceUID": "series UIDs",
+    "ImageType": "image types",
+    "RepetitionTime": "repetition times",
 }
 
 
@@ -54,10 +67,13 @@ class Frame:
 
     Attributes:
         image: (path, index of the frame in the file).
-        series: patient, study and series, which all images of a series share.
+        series: its SeriesInstanceUID.
+        name: of its series, for people and for files.
         instance: SOPInstanceUID and frame. Copies of a file share them.
         unfit: why the image cannot be a slice; None if it can.
-        distinctive: value of each of `DISTINCTIVE`, as text.
+        shows: why it shows no anatomy of a head; None if it may.
+        header: its attributes that were read.
+        distinctive: value of each of `DISTINCTIVE` and `LABELS`, as text.
         shape: rows, columns.
         position: `(3,)`, of the first pixel's centre, LPS, mm.
         plane: `(8,)`: directions of a row and of a column, LPS; mm between rows, mm between columns.
@@ -70,6 +86,8 @@ class Frame:
     name: str
     instance: tuple[str, int]
     unfit: str | None
+    shows: str | None
+    header: Dataset
     distinctive: dict[str, str]
     shape: tuple[int, int]
     position: np.ndarray
@@ -78,29 +96,47 @@ class Frame:
     thickness: float
 
     @classmethod
-    def of(cls, header: Dataset, image: tuple[Path, int], unfit: str | None) -> Frame:
+    def of(cls, header: Dataset, image: tuple[Path, int], unfit: str | None = None, shows: str | None = None) -> Frame:
         """Takes what a classic header says."""
         identity = ("PatientID", "PatientName", "StudyInstanceUID", "SeriesInstanceUID")
-        series, number = "\n".join(str(value(header, k, "")) for k in identity), value(header, "SeriesNumber", 0)
+        whose, number = "\n".join(str(value(header, k, "")) for k in identity), value(header, "SeriesNumber", 0)
         description = re.sub(r"[^\w.+]+", "_", str(value(header, "SeriesDescription", ""))).strip("_.") or "series"
-        mark = hashlib.sha256(series.encode()).hexdigest()[:6]  # two patients may share number and description
+        mark = hashlib.sha256(whose.encode()).hexdigest()[:6]  # two patients may share number and description
         position, spacing = numbers(header, "ImagePositionPatient", 3), numbers(header, "PixelSpacing", 2)
         row, column = numbers(header, "ImageOrientationPatient", 6).reshape(2, 3)
         row, column = (one / max(np.linalg.norm(one), 0.1) for one in (row, column))  # headers round; zero stays zero
         normal = np.cross(row, column)
         return cls(
             image=image,
-            series=series,
+            series=str(value(header, "SeriesInstanceUID", "")),
             name=f"{number:03d}-{description}-{mark}",
             instance=(str(value(header, "SOPInstanceUID")), image[1]),
             unfit=unfit,
-            distinctive={keyword: str(value(header, keyword)) for keyword in DISTINCTIVE},
+            shows=shows,
+            header=header,
+            distinctive={keyword: _said(header, keyword) for keyword in (*DISTINCTIVE, *LABELS)},
             shape=(value(header, "Rows", 0), value(header, "Columns", 0)),
             position=position,
             plane=np.concatenate([row, column, spacing]),
             normal=normal,
             thickness=float(numbers(header, "SliceThickness", 1)[0]),
         )
+
+
+def _said(header: Dataset, keyword: str) -> str:
+    """Value of an attribute as text; a person's name without the signs that programs add."""
+    found = str(value(header, keyword))
+    return " ".join(re.split(r"[\s^=]+", found.upper())).strip() if keyword == "PatientName" else found
+
+
+def intensities(stored: np.ndarray, header: Dataset) -> np.ndarray:
+    """Intensities of stored pixels, float32: by the modality LUT, else by the slope to real-world values, if any."""
+    plain = "RescaleSlope" not in header and "ModalityLUTSequence" not in header
+    real = header.get("RealWorldValueMappingSequence", [header])
+    slope, intercept = (numbers(real[0], f"RealWorldValue{name}", 1)[0] for name in ("Slope", "Intercept"))
+    if plain and len(real) == 1 and np.isfinite([slope, intercept]).all():
+        return (stored * slope + intercept).astype(np.float32)
+    return apply_modality_lut(stored, header).astype(np.float32)
 
 
 @contextmanager
@@ -132,17 +168,61 @@ def is_dicom(path: str | os.PathLike) -> bool:
         return False
 
 
-def read_dataset(path: str | os.PathLike, **options: Any) -> Dataset:
-    """A DICOM file, gzipped or not."""
-    with open(path, "rb") as file:
-        zipped = file.read(2) == GZIP
-    if not zipped:
-        return dcmread(path, **options)
-    with gzip.open(path) as unpacked:
-        content = io.BytesIO(unpacked.read(MOST_BYTES + 1))
-    if content.getbuffer().nbytes > MOST_BYTES:
-        raise ValueError(f"it unpacks to more than {MOST_BYTES >> 20} MB: unpack it yourself")
-    return dcmread(content, **{name: value for name, value in options.items() if name != "defer_size"})
+def read_dataset(source: str | os.PathLike | bytes, **options: Any) -> Dataset:
+    """A DICOM file, or its content; gzipped or deflated ones too.
+
+    A few bytes may unpack to any number. No more is unpacked than the header says that there are pixels, and
+    `MOST_HEADER` for the header itself; that alone where it is read without pixels.
+    """
+    unpack = _unpacker(source)
+    if unpack is None:
+        return dcmread(_opened(source) if isinstance(source, bytes) else source, **options)
+    content = unpack(MOST_HEADER)
+    if len(content) >= MOST_HEADER and not options.get("stop_before_pixels"):
+        most = min(MOST_HEADER + _pixel_bytes(content), MOST_BYTES)
+        content = unpack(most + 1)
+        if len(content) > most:
+            raise ValueError(f"it unpacks to more than {most >> 20} MB, which its header does not speak of")
+    return read_dataset(content, **{name: given for name, given in options.items() if name != "defer_size"})
+
+
+def _pixel_bytes(content: bytes) -> int:
+    """Bytes of the pixels that the header of an image speaks of; without compression."""
+    header = read_dataset(content, stop_before_pixels=True, specific_tags=SIZE)
+    return math.prod(int(value(header, keyword, 1)) for keyword in SIZE) // 8
+
+
+def _opened(source: str | os.PathLike | bytes) -> BinaryIO:
+    return io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb")
+
+
+def _unpacker(source: str | os.PathLike | bytes) -> Callable[[int], bytes] | None:
+    """A function that unpacks so many bytes of a gzipped or deflated file from its beginning; None for others."""
+    with _opened(source) as file:
+        begin = file.read(132)
+        if begin[:2] == GZIP:
+            return partial(_gunzip, source)
+        if begin[128:] != b"DICM":
+            return None
+        meta = filereader.read_dataset(file, False, True, stop_when=lambda tag, *_: tag.group != 2)
+        place = file.tell()
+    if meta.get("TransferSyntaxUID") != uid.DeflatedExplicitVRLittleEndian:
+        return None
+    meta.TransferSyntaxUID, plain = uid.ExplicitVRLittleEndian, DicomBytesIO()
+    filewriter.write_file_meta_info(plain, FileMetaDataset(meta), enforce_standard=False)
+    return partial(_inflate, source, place, begin + plain.getvalue())
+
+
+def _gunzip(source: str | os.PathLike | bytes, most: int) -> bytes:
+    with _opened(source) as file:
+        return gzip.GzipFile(fileobj=file).read(most)
+
+
+def _inflate(source: str | os.PathLike | bytes, place: int, begin: bytes, most: int) -> bytes:
+    with _opened(source) as file:
+        file.seek(place)
+        packed = file.read(2 * most)  # what cannot be packed grows by a thousandth
+    return begin + zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, most)
 
 
 def reason(error: Exception) -> str:
@@ -173,6 +253,28 @@ def numbers(header: Dataset, keyword: str, count: int) -> np.ndarray:
         found = np.full(0, np.nan)
     good = found.shape == (count,) and np.isfinite(found).all()
     return found if good else np.full(count, np.nan)
+
+
+# A reason to skip an image -> the test for it. What the test found stands for {} in the reason.
+Policies = dict[str, Callable[[Any], Any]]
+
+
+def first_reason(header: Dataset, policies: Policies) -> str | None:
+    """The first reason of a table whose test finds something in a header."""
+    for why, test in policies.items():
+        if found := test(header):
+            return why.format(found)
+    return None
+
+
+def dataset_of(fields: Mapping[str, Any]) -> Dataset:
+    """Fields of a JSON sidecar as attributes of a header; those that are none are left out."""
+    header = Dataset()
+    for name, content in fields.items():
+        with suppress(TypeError, ValueError, AttributeError):
+            if content:
+                setattr(header, name, content)
+    return header
 
 
 def classic_headers(dataset: Dataset) -> list[Dataset]:

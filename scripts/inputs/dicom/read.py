@@ -11,12 +11,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from pydicom import Dataset
-from pydicom.pixels import apply_modality_lut
 
 from ...errors import InputError
 from ...stack import grid
 from ...stack.intensity import intensity_range
-from .headers import Frame, classic_headers, numbers, quiet, read_dataset, reason, value
+from .headers import Frame, classic_headers, intensities, numbers, quiet, read_dataset, reason, value
 from .places import EVEN, SAME_PLACE, SPACING_TOLERANCE, along, pitch, places
 from .policies import unfit
 from .select import Series
@@ -100,7 +99,7 @@ def read_headers(series: Series) -> tuple[list[Dataset], list[int]]:
     for path, members in groupby(series.images, key=lambda image: image[0]):
         try:
             of_file = classic_headers(read_dataset(path, stop_before_pixels=True))
-            headers |= {Frame.of(of_file[index], (path, index), None): of_file[index] for _, index in members}
+            headers |= {Frame.of(of_file[index], (path, index)): of_file[index] for _, index in members}
         except Exception as error:  # pydicom raises many types for a broken file
             raise InputError(f"{path} cannot be read ({reason(error)}). Export or download it again.") from error
     frames = [first for first, *_ in places(list(headers))]
@@ -117,7 +116,7 @@ def _read(path: Path, indices: list[int]) -> dict[Frame, tuple[Dataset, np.ndarr
         for index in indices:
             header = headers[index]
             frame = Frame.of(header, (path, index), unfit(header))
-            plane = apply_modality_lut(stored[index], header).astype(np.float32)
+            plane = intensities(stored[index], header)
             if frame.unfit or not np.isfinite(plane).all():
                 raise ValueError(frame.unfit or "infinite intensities")
             plane[_padding(stored[index], header)] = np.nan

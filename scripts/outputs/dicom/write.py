@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 import numpy as np
-from pydicom import Dataset, dcmwrite, uid
+from pydicom import Dataset, dcmread, dcmwrite, uid
 from pydicom.dataset import FileMetaDataset
 from pydicom.pixels import set_pixel_data
 
@@ -55,7 +55,7 @@ def write_series(
 ) -> None:
     """Writes a rebuilt volume as a derived MR series.
 
-    The same source images, key and version give the same UIDs.
+    The same source images, patient, key and version give the same UIDs.
 
     Args:
         folder: is made; an earlier result in it is replaced.
@@ -94,6 +94,12 @@ def write_series(
         common.DerivationDescription = f"{what[:1].upper()}{what[1:]}. {common.DerivationDescription}"
         common.SeriesNumber += ERROR_SERIES
         common.pop("WindowCenter", None), common.pop("WindowWidth", None)
+    if (replaced := _of_other_images(folder, common)) is not None:
+        count = len(replaced.SourceImageSequence)
+        common.SeriesDescription = (
+            f"{common.get('SeriesDescription', '')[:36]} (replaces that of {count} images)".strip()
+        )
+        common.DerivationDescription += f" It replaces series {replaced.SeriesInstanceUID}, of {count} images."
     common.ImageOrientationPatient = [decimal(cosine) for cosine in directions[:, :2].T.ravel()]
     common.PixelSpacing = [decimal(edges[1]), decimal(edges[0])]  # between rows, between columns
     common.SliceThickness = common.SpacingBetweenSlices = decimal(edges[2])
@@ -120,6 +126,19 @@ def write_series(
     finally:
         _clear(folder)
     logger.info(f"wrote {folder}")
+
+
+def _of_other_images(folder: Path, header: Dataset) -> Dataset | None:
+    """The header of the result that a new one replaces, if it was made of other images, as of a series that grew."""
+    first = next(iter(sorted(folder.glob("*.dcm"))), None) if folder.is_dir() else None
+    if first is None:
+        return None
+    earlier = dcmread(first, specific_tags=["SeriesInstanceUID", "SourceImageSequence"])
+
+    def sources(one: Dataset) -> set[str]:
+        return {item.ReferencedSOPInstanceUID for item in one.get("SourceImageSequence", [])}
+
+    return earlier if sources(earlier) - sources(header) or sources(header) - sources(earlier) else None
 
 
 def _clear(folder: Path) -> None:
@@ -180,7 +199,9 @@ def _derived(header: Dataset, spacing: float, version: str, key: str) -> Dataset
         f"{item.ReferencedSOPInstanceUID} {item.get('ReferencedFrameNumber', '')}"
         for item in header.SourceImageSequence
     ]
-    own = {what: uid.generate_uid(entropy_srcs=["\n".join([what, key, version, *sources])]) for what in UIDS}
+    patient = [str(common.get(keyword, "")) for keyword in ("PatientID", "PatientName")]  # it may be corrected
+    made_of = [key, version, *patient, *sources]
+    own = {what: uid.generate_uid(entropy_srcs=["\n".join([what, *made_of])]) for what in UIDS}
     common.SeriesInstanceUID = own["SeriesInstanceUID"]
     required = {
         **own,

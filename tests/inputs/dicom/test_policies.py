@@ -9,7 +9,8 @@ from pydicom import uid
 from pydicom.pixels import get_decoder
 
 from scripts.errors import InputError
-from scripts.inputs.dicom import find_series, read_series, sidecar_shows_no_head
+from scripts.inputs.dicom import find_series, read_series
+from scripts.inputs.kinds import of_sidecar
 from scripts.inputs.scans import scans
 from scripts.inputs.selection import Selection
 from tests.dicom_files import THIN, enhanced, mr_slices, read_only, save, verdict
@@ -133,7 +134,7 @@ FIELDS = [
 
 @pytest.mark.parametrize(("fields", "reason"), FIELDS)
 def test_sidecars_are_looked_at_as_headers_are(fields, reason):
-    found = sidecar_shows_no_head(fields)
+    found = of_sidecar(fields)
     assert found is None if reason is None else reason in found
 
 

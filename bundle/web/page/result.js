@@ -1,0 +1,54 @@
+/** The latest result. It stays, with what it was made with, until another one is there: whatever fails or is stopped meanwhile. */
+import { view } from "./viewer.js";
+
+/** @type {(selector: string) => any} */
+const $ = (selector) => document.querySelector(selector);
+
+/** @typedef {{scan: number, name: string, settings: Record<string, string>}} Made the number of a scan, its name, and what was taken for it */
+
+/** @type {(Made & {record: any, rebuilt: Uint8Array, isSaved: boolean}) | undefined} */
+let result;
+
+/** Puts a result in the place of the former. @type {(made: Made, volumes: any, window: {low: number, high: number}) => Promise<void>} */
+export async function show(made, volumes, window) {
+  result = { ...made, ...volumes, isSaved: false };
+  $("#made").textContent = `Result of ${made.name}`;
+  $("#made_with").textContent = Object.entries(made.settings).map((one) => one.join(" ")).join(", ");
+  $("#noted").replaceChildren(...volumes.record.Warnings.map(item));
+  $("#result").hidden = false;
+  compare(made);
+  await view(volumes, window);
+}
+
+/** @type {(text: string) => HTMLElement} */
+function item(text) {
+  return Object.assign(document.createElement("li"), { textContent: text });
+}
+
+/** Says by what the result differs from one that would be made now. @type {(now: Made) => void} */
+export function compare(now) {
+  if (!result) return;
+  const { settings, name, scan } = result;
+  const changed = Object.entries(now.settings).filter(([fact, value]) => settings[fact] !== value).map((one) => one.join(" "));
+  const other = now.scan !== scan;
+  $("#changed").hidden = !other && !changed.length;
+  $("#changed").textContent = other ? `This is the result of ${name}. Rebuild for that of ${now.name}.` : `Changed: ${changed.join(", ")}. Rebuild for a new result.`;
+}
+
+/** @type {(name: string, content: BlobPart, type: string) => void} */
+function download(name, content, type) {
+  const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(new Blob([content], { type })), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+}
+
+$("#save").addEventListener("click", () => {
+  if (!result) return;
+  const name = result.name.replace(/\.nii(\.gz)?$/i, "");
+  download(`${name}_sr.nii.gz`, /** @type {any} */ (result.rebuilt), "application/gzip");
+  download(`${name}_sr.json`, `${JSON.stringify(result.record, null, 1)}\n`, "application/json");
+  result.isSaved = true;
+});
+addEventListener("beforeunload", (event) => {
+  if (result && !result.isSaved) event.preventDefault(); // the browser asks
+});

@@ -1,0 +1,418 @@
+"""Examinations as people have them: small folders, and the role of every file or series in each."""
+
+import json
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+from scipy import ndimage
+
+from tests.dicom_files import ORIENTATIONS, mr_slices, save
+
+SHAPE = (28, 32, 12)
+THICK, CUBE, SAGITTAL = (1.0, 1.0, 5.0), (1.0, 1.0, 1.0), (5.0, 1.0, 1.0)
+PERSON = {"PixelSpacing": [1.0, 1.0], "SliceThickness": 5}
+
+
+def head(shape=SHAPE, seed=0, scale=1.0):
+    """A head whose slices resemble their neighbours, with detail in every voxel; air around it is 0."""
+    rng = np.random.default_rng(seed)
+    inside = sum(a**2 for a in np.meshgrid(*(np.linspace(-1.15, 1.15, n) for n in shape), indexing="ij")) < 1
+    large = ndimage.gaussian_filter(np.random.default_rng(7).normal(size=shape), (3, 3, 2))
+    return (scale * inside * (500 + 900 * large / large.std() * 0.2 + 25 * rng.normal(size=shape))).clip(0)
+
+
+def interpolated(factor=5):
+    """5 mm slices, as programs bring them to cubes of 1 mm."""
+    return ndimage.zoom(head((32, 32, 8)), (1, 1, factor), order=1)
+
+
+def nifti(folder, name, edges=THICK, values=None, **sidecar):
+    """A file, with a sidecar where there are fields."""
+    path = folder / f"{name}.nii.gz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if values is None:
+        values = head((32, 32, 32) if edges == CUBE else SHAPE if edges == THICK else SHAPE[::-1])
+    values = values if values.dtype.kind == "f" and values.max() <= 1.1 else values.astype(np.int16)
+    nib.save(nib.Nifti1Image(values, np.diag([*edges, 1.0])), path)
+    if sidecar:
+        path.with_name(f"{name}.json").write_text(json.dumps(sidecar))
+    return path
+
+
+def series(folder, number, description, values=None, orientation="axial", spacing=5.0, **header):
+    """A DICOM series of the examination."""
+    values = head() if values is None else values
+    names = {"SeriesInstanceUID": f"1.2.3.{number}", "SeriesNumber": number, "SeriesDescription": description}
+    images = mr_slices(
+        values.astype(np.uint16), ORIENTATIONS[orientation], spacing=spacing, **{**names, **PERSON, **header}
+    )
+    return save(folder / f"{number}", images)
+
+
+def cube(folder, number, description, **header):
+    """An isotropic DICOM series."""
+    return series(folder, number, description, head((32, 32, 32)), spacing=1.0, SliceThickness=1, **header)
+
+
+def bids(folder):
+    (folder / "dataset_description.json").write_text('{"Name": "x", "BIDSVersion": "1.9.0"}')
+
+
+def files(*names, **others):
+    """Thick files of these names, and others of given edges."""
+
+    def make(folder):
+        for name in names:
+            nifti(folder, name)
+        for name, edges in others.items():
+            nifti(folder, name, edges)
+
+    return make
+
+
+def beside(name, values=None, edges=THICK, **sidecar):
+    """A file beside a thick T2."""
+
+    def make(folder):
+        nifti(folder, "T2")
+        nifti(folder, name, edges, values, **sidecar)
+
+    return make
+
+
+def labels(count=121):
+    """A parcellation: whole numbers in patches."""
+    return np.kron(np.random.default_rng(0).integers(0, count, (7, 8, 3)), np.ones((4, 4, 4))).astype(np.int16)
+
+
+def probability():
+    return (head() > 300) * np.clip(head(seed=1) / 500, 0, 1)
+
+
+def half(attribute, value, order=lambda k: k > 5, values=None, **also):
+    """A series in which half of the slices have another value."""
+    other = {attribute: lambda k: value if order(k) else FIRST[attribute]}
+    return lambda folder: series(folder, 1, "t2 tse tra", values, **{**other, **also})
+
+
+FIRST = {
+    "PatientName": "Doe^Jane",
+    "PatientID": "17",
+    "StudyInstanceUID": "1.2.3",
+    "ImageType": ["ORIGINAL", "PRIMARY", "M"],
+    "RepetitionTime": 4000,
+    "SeriesInstanceUID": "1.2.3.1",
+    "EchoTime": 90,
+}
+ODD = lambda k: k % 2 == 1  # noqa: E731
+
+
+def two_contrasts(order):
+    values = head()
+    values[..., [k for k in range(12) if order(k)]] = (600 - head())[..., [k for k in range(12) if order(k)]].clip(0)
+    return values
+
+
+def strangers(folder):
+    series(
+        folder, 1, "t2", PatientName=lambda k: ("Doe^Jane", "Roe^Ann")[k % 2], PatientID=lambda k: ("17", "18")[k % 2]
+    )
+
+
+def slabs(folder):
+    """Six slices, and six more 63 mm above."""
+    images = mr_slices(head().astype(np.uint16), spacing=5.0, **PERSON)
+    for image in images[6:]:
+        image.ImagePositionPatient[2] += 63
+    save(folder / "1", images)
+
+
+def side_by_side(folder):
+    """The left and the right of something, in one series."""
+    images = [*mr_slices(head().astype(np.uint16), spacing=5.0, **PERSON)]
+    right = mr_slices(head(seed=3).astype(np.uint16), spacing=5.0, **PERSON)
+    for image in right:
+        image.ImagePositionPatient[0] += 70
+    save(folder / "1", [*images, *right])
+
+
+def study(*others):
+    """A study of a thick T2 and others, `(description, maker, header)`."""
+
+    def make(folder):
+        series(folder, 1, "t2 tse tra")
+        for number, (description, maker, header) in enumerate(others, start=2):
+            maker(folder, number, description, **header)
+
+    return make
+
+
+def sessions(folder):
+    bids(folder)
+    nifti(folder / "sub-1/ses-a/anat", "sub-1_ses-a_FLAIR")
+    nifti(folder / "sub-1/ses-b/anat", "sub-1_ses-b_T1w", CUBE)
+    nifti(folder / "sub-1/ses-c/anat", "sub-1_ses-c_T1w", CUBE)
+    days = "session_id\tacq_time\nses-a\t2020-01-01\nses-b\t2016-01-01\nses-c\t2021-01-01\n"
+    (folder / "sub-1" / "sub-1_sessions.tsv").write_text(days)
+
+
+def link_to_nothing(folder):
+    nifti(folder, "T2")
+    (folder / "T2.json").symlink_to("../.git/annex/objects/x.json")
+
+
+def pointer(folder):
+    nifti(folder, "T2")
+    (folder / "T2.nii.gz").write_text("/annex/objects/MD5E-s300--0123.nii.gz\n")
+
+
+def sform(folder, code, shear):
+    """A good qform, and an sform of a standard space."""
+    image = nib.Nifti1Image(head().astype(np.int16), np.diag([*THICK, 1.0]))
+    image.set_qform(np.diag([*THICK, 1.0]), code=1)
+    matrix = np.diag([1.2, 1.1, 5.6, 1.0])
+    matrix[0, 2] = shear
+    image.set_sform(matrix, code=code)
+    nib.save(image, folder / "T2.nii.gz")
+
+
+def real_world(folder):
+    """A slope for each slice, in real-world values alone."""
+    from pydicom import Dataset
+
+    values = head().astype(np.uint16)
+    images = mr_slices(values, spacing=5.0, **PERSON)
+    for k, image in enumerate(images):
+        mapping = Dataset()
+        mapping.RealWorldValueSlope, mapping.RealWorldValueIntercept = 1.0 + 0.25 * (k % 3), 0.0
+        mapping.RealWorldValueFirstValueMapped, mapping.RealWorldValueLastValueMapped = 0, 4095
+        image.RealWorldValueMappingSequence = [mapping]
+        image.PixelData = np.round(values[:, :, k].T / (1.0 + 0.25 * (k % 3))).astype(np.uint16).tobytes()
+    save(folder / "1", images)
+
+
+T2, MAP = "thick T2w", "no: .*"
+# situation: its maker, and each file's or series' role: thick and its contrast, by its first guide; else no and why
+SITUATIONS = {
+    # guides from any source
+    "NIfTI: a sharp T1w guides": (files("T2", T1=CUBE), {"T2": f"{T2} by T1", "T1": "no: thin"}),
+    "DICOM: a sharp T1w guides": (
+        study(("t1 mprage", cube, {})),
+        {"t2_tse_tra": f"{T2} by t1_mprage", "t1_mprage": "no: thin"},
+    ),
+    "DICOM: a sagittal T1w guides": (
+        study(("t1 se sag", series, {"orientation": "sagittal"})),
+        {"t2_tse_tra": f"{T2} by t1_se_sag", "t1_se_sag": "thick T1w by t2_tse_tra"},
+    ),
+    "BIDS: a session's own": (
+        lambda f: (bids(f), nifti(f / "sub-1/anat", "sub-1_T2w"), nifti(f / "sub-1/anat", "sub-1_T1w", CUBE)),
+        {"sub-1_T2w": f"{T2} by sub-1_T1w", "sub-1_T1w": "no: thin"},
+    ),
+    "BIDS: another session's, the nearest": (
+        sessions,
+        {"sub-1_ses-a_FLAIR": "thick FLAIR by sub-1_ses-c_T1w", "sub-1_ses-b_T1w": MAP, "sub-1_ses-c_T1w": MAP},
+    ),
+    "a folder for each contrast": (files("T2/anna", **{"T1/anna": CUBE}), {"T2/anna": f"{T2} by anna", "T1/anna": MAP}),
+    "DICOM: another study guides nothing": (
+        study(("t1 mprage", cube, {"StudyInstanceUID": "1.2.99"})),
+        {"t2_tse_tra": T2, "t1_mprage": "no: thin"},
+    ),
+    "a spoilt T1w, then the next": (
+        lambda f: (files("T2")(f), nifti(f, "T1", CUBE, interpolated()), nifti(f, "FLAIR", CUBE)),
+        {"T2": f"{T2} by FLAIR", "T1": "no: thin.*interpolated along axis 2", "FLAIR": "no: thin"},
+    ),
+    # one stack, whatever differs
+    "a caret at the end of half of the names": (half("PatientName", "Doe^Jane^"), {"t2_tse_tra": T2}),
+    "half with another PatientID": (half("PatientID", "0017"), {"t2_tse_tra": f"{T2}.*2 patient IDs: they are joined"}),
+    "half with another name": (half("PatientName", "ANON"), {"t2_tse_tra": f"{T2}.*2 patient names"}),
+    "half with another study": (half("StudyInstanceUID", "1.2.4"), {"t2_tse_tra": f"{T2}.*2 study UIDs"}),
+    "half with another ImageType": (
+        half("ImageType", ["DERIVED", "PRIMARY", "M"]),
+        {"t2_tse_tra": f"{T2}.*2 image types"},
+    ),
+    "odd slices with another ImageType": (
+        half("ImageType", ["DERIVED", "PRIMARY", "M"], ODD),
+        {"t2_tse_tra": f"{T2}.*2 image types"},
+    ),
+    "odd slices of another ImageType and contrast": (
+        half("ImageType", ["DERIVED", "PRIMARY", "M"], ODD, two_contrasts(ODD)),
+        {"t2_tse_tra": "no: slices have 2 image types, and their pixels are of several contrasts"},
+    ),
+    "half of another ImageType and contrast": (
+        half("ImageType", ["DERIVED", "PRIMARY", "M"], values=two_contrasts(lambda k: k > 5)),
+        {"t2_tse_tra": "no: slices have 2 image types, and their pixels are of several contrasts"},
+    ),
+    "half is secondary": (
+        half("ImageType", ["DERIVED", "SECONDARY", "M"]),
+        {"t2_tse_tra": "no: 6 of 12 slices of one stack are secondary"},
+    ),
+    "half with another repetition time": (half("RepetitionTime", 5000), {"t2_tse_tra": f"{T2}.*2 repetition times"}),
+    "a triggered scan": (
+        lambda f: series(f, 1, "t2 tse tra", RepetitionTime=lambda k: 4000 + 137 * (k * 5 % 7)),
+        {"t2_tse_tra": f"{T2}.*7 repetition times"},
+    ),
+    "half with another echo time": (half("EchoTime", 12), {"t2_tse_tra": "no: slices have 2 echo times"}),
+    "odd and even slices under two UIDs": (
+        half("SeriesInstanceUID", "1.2.3.9", ODD),
+        {"t2_tse_tra": f"{T2}.*12 slices"},
+    ),
+    "upper and lower half under two UIDs": (half("SeriesInstanceUID", "1.2.3.9"), {"t2_tse_tra": f"{T2}.*12 slices"}),
+    "odd slices under another UID and of another contrast": (
+        half("SeriesInstanceUID", "1.2.3.9", ODD, two_contrasts(ODD)),
+        {"t2_tse_tra": "no: slices have 2 series UIDs, and their pixels are of several contrasts"},
+    ),
+    "a UID for each image": (
+        lambda f: series(f, 1, "t2 tse tra", SeriesInstanceUID=lambda k: f"1.2.3.{100 + k}"),
+        {"t2_tse_tra": f"{T2}.*12 series UIDs: they are joined"},
+    ),
+    "two stacks of other echo times under two UIDs": (
+        lambda f: (series(f, 1, "t2 tse tra"), series(f, 2, "pd tse tra", EchoTime=12)),
+        {"t2_tse_tra": T2, "pd_tse_tra": "thick PDw"},
+    ),
+    "two persons in one series": (strangers, {"t2": "no: slices of two persons"}),
+    "two parallel stacks": (slabs, {"t2_tse": "no: 2 parallel stacks of 6 and 6 slices, 68 mm apart"}),
+    "two stacks side by side": (side_by_side, {"t2_tse": "no: two parallel stacks beside each other, 70 mm apart"}),
+    # whose head
+    "persons by hyphens": (
+        files("IXI002-Guys-0828-FLAIR", "IXI012-HH-1211-FLAIR", **{"IXI002-Guys-0828-T1": CUBE}),
+        {
+            "IXI002-Guys-0828-FLAIR": "thick FLAIR by IXI002-Guys-0828-T1",
+            "IXI012-HH-1211-FLAIR": "thick FLAIR",
+            "IXI002-Guys-0828-T1": MAP,
+        },
+    ),
+    "persons behind the contrast": (
+        files("T2_anna", "T2_bob", T1_bob=CUBE),
+        {"T2_anna": T2, "T2_bob": f"{T2} by T1_bob", "T1_bob": MAP},
+    ),
+    "years": (
+        files("T2_2023", T1_2019=CUBE, T1_2023=CUBE),
+        {"T2_2023": f"{T2} by T1_2023", "T1_2019": MAP, "T1_2023": MAP},
+    ),
+    "points": (
+        files("anna.T2", "ben.T2", **{"ben.T1": CUBE}),
+        {"anna.T2": T2, "ben.T2": f"{T2} by ben.T1", "ben.T1": MAP},
+    ),
+    "words of protocols are no persons": (
+        files("anna_t2_tse_tra_fs_3mm", anna_t1_mpr_sag_iso=CUBE),
+        {"anna_t2_tse_tra_fs_3mm": f"{T2} by anna_t1_mpr_sag_iso", "anna_t1_mpr_sag_iso": MAP},
+    ),
+    "series numbers of a converter": (
+        lambda f: (nifti(f, "x_t2_tra_5", SeriesNumber=5), nifti(f, "x_t1_mprage_7", CUBE, SeriesNumber=7)),
+        {"x_t2_tra_5": f"{T2} by x_t1_mprage_7", "x_t1_mprage_7": MAP},
+    ),
+    "persons by their sidecars": (
+        lambda f: (
+            nifti(f, "a_T2", PatientID="7", StudyInstanceUID="1.2"),
+            nifti(f, "b_T1", CUBE, PatientID="7", StudyInstanceUID="1.2"),
+        ),
+        {"a_T2": f"{T2} by b_T1", "b_T1": MAP},
+    ),
+    # what kind
+    **{
+        f"a map by its name: {name}": (beside(name), {"T2": T2, name: MAP})
+        for name in (
+            *("T2_pve_1", "T2_prob_2", "ples_lpa_mT2", "T2_posteriors", "T2_bias", "T2_uncertainty", "T1_GM", "T1map"),
+            *("T1_map_MP2RAGE", "wmparc", "T2_synthseg", "T1_SUB", "t2_dixon_F", "t1_mp2rage_INV1"),
+        )
+    },
+    **{
+        f"SPM's {name}": (beside(name, probability()), {"T2": T2, name: "no: a map of probabilities"})
+        for name in ("c1T2", "rc2T2", "mwc1T2")
+    },
+    "a person called c1": (files("c1_T2"), {"c1_T2": T2}),
+    "a scan of 0 to 1": (beside("T1", head() / head().max()), {"T2": T2, "T1": "thick T1w"}),
+    "a parcellation of any name": (beside("result", labels()), {"T2": T2, "result": "no: a label map"}),
+    "a mask of any name": (beside("result", (head() > 300).astype(np.int16)), {"T2": T2, "result": "no: a mask"}),
+    "DICOM: a subtraction": (
+        study(("t1 sub", series, {}), ("t1 x", series, {"ImageType": ["DERIVED", "PRIMARY", "SUBTRACTION"]})),
+        {"t2_tse_tra": T2, "t1_sub": "no: a subtraction", "t1_x": "no: a subtraction"},
+    ),
+    "DICOM: Dixon's images": (
+        study(
+            ("t1 dixon tra_F", series, {}),
+            ("t1 dixon tra_W", series, {}),
+            ("t1 tse fat sat", series, {}),
+            ("t1 dixon", series, {"ImageType": ["DERIVED", "PRIMARY", "FAT"]}),
+        ),
+        {
+            "t2_tse_tra": T2,
+            "t1_dixon_tra_F": "no: the fat image",
+            "t1_dixon_tra_W": "thick T1w",
+            "t1_tse_fat_sat": "thick T1w",
+            "t1_dixon": "no: the fat image",
+        },
+    ),
+    "DICOM: inversions of MP2RAGE": (
+        study(("t1_mp2rage_sag_INV2", cube, {}), ("t1_mp2rage_sag_UNI", cube, {})),
+        {
+            "t2_tse_tra": f"{T2} by t1_mp2rage_sag_UNI",
+            "t1_mp2rage_sag_INV2": "no: an inversion",
+            "t1_mp2rage_sag_UNI": MAP,
+        },
+    ),
+    # contrast
+    **{
+        f"agent: {name}": (beside(name), {"T2": T2, name: "thick T1w with agent"})
+        for name in ("T1_CE", "T1_Kontrast", "T1c+", "T1_Gd", "T1_Dotarem", "t1_contrast", "T1_post", "T1_KM")
+    },
+    **{
+        f"no agent: {name}": (beside(name), {"T2": T2, name: "thick T1w(?! with)"})
+        for name in ("T1_post_op", "T1_pre", "T1_nativ", "T1_without_contrast", "T1_postop")
+    },
+    **{
+        f"known: {name}": (beside(name), {"T2": T2, name: f"thick {contrast}"})
+        for name, contrast in {
+            **{"vibe": "T1w", "tfe3d": "T1w", "space": "T2w", "stir": "STIR", "dir": "DIR", "swan": r"T2\*w"},
+            **{"t2_space": "T2w", "t2_stir": "STIR", "t2_dark_fluid": "FLAIR"},
+        }.items()
+    },
+    "contrast by its times alone": (
+        beside("scan", EchoTime=0.11, InversionTime=2.5, RepetitionTime=9.0),
+        {"T2": T2, "scan": "thick FLAIR"},
+    ),
+    "contrast by its description before its name": (
+        beside("T1", SeriesDescription="t2 flair tra"),
+        {"T2": T2, "T1": "thick FLAIR"},
+    ),
+    # copies
+    "a copy in the place of another": (
+        files("FLAIR", FLAIR_to_T1=CUBE),
+        {"FLAIR": "thick FLAIR(?! by)", "FLAIR_to_T1": "no: thin"},
+    ),
+    "a copy in another space": (
+        files("FLAIR", FLAIR_in_T1=CUBE, **{"space-T1w_FLAIR": CUBE}),
+        {"FLAIR": "thick FLAIR(?! by)", "FLAIR_in_T1": MAP, "space-T1w_FLAIR": MAP},
+    ),
+    "an interpolated T1w guides nothing": (
+        lambda f: (nifti(f, "T2"), nifti(f, "T1", CUBE, interpolated())),
+        {"T2": f"{T2}(?! by)", "T1": "no: thin.*interpolated along axis 2: it shows no more than"},
+    ),
+    "an interpolated scan": (
+        lambda f: nifti(f, "T2", (1.0, 1.0, 1.4), interpolated()),
+        {"T2": f"{T2}.*its slices were interpolated along axis 2.*--slice_spacing"},
+    ),
+    # headers that deny themselves
+    "lost spacing": (lambda f: nifti(f, "T2", CUBE, head()), {"T2": "no: thin"}),
+    "a sheared sform of a standard space": (lambda f: sform(f, 4, 0.7), {"T2": f"{T2}.*the qform is used"}),
+    "a scaled sform of a standard space": (lambda f: sform(f, 4, 0.0), {"T2": f"{T2}.*the qform is used"}),
+    "twins of dcm2niix": (
+        files("T2", "T2_Eq_1"),
+        {"T2": "no: its slices lie unevenly", "T2_Eq_1": "no: its slices were interpolated by dcm2niix"},
+    ),
+    "a slope for each slice": (real_world, {"t2_tse": T2}),
+    "a sidecar that was not fetched": (link_to_nothing, {"T2": "fails: .*T2.json cannot be read.*datalad get"}),
+    "a scan that was not fetched": (pointer, {"T2": "fails: .*cannot be read.*datalad get"}),
+    "lists in a sidecar": (
+        beside("T1", SliceThickness=[4, 4], EchoTime=[0.01] * 3),
+        {"T2": T2, "T1": "thick T1w.* 4 mm"},
+    ),
+}
+
+
+def make(name: str, folder: Path) -> dict[str, str]:
+    """Makes a situation; the roles that are expected."""
+    maker, roles = SITUATIONS[name]
+    maker(folder)
+    return roles

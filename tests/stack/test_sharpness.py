@@ -1,0 +1,72 @@
+"""How sharp a volume is along each axis, by its spectrum: what interpolation adds is no detail."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import ndimage
+
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.interpolation import at_spacing, interpolate
+from scripts.stack.spectra import COARSE, interpolated, sharpness, spacing_is_lost
+from tests.volumes import head, scan_of
+
+EDGES = (1.0, 1.0, 1.0)
+
+
+def as_slices(thickness, method="cubic"):
+    """A head of 1 mm, as programs make it of thick slices."""
+    thick = scan_of(head((64, 64, 80)), thickness)
+    return interpolate(thick[0].as_tensor(), Acquisition.of(thick), method)
+
+
+def test_a_volume_is_as_sharp_as_its_voxels():
+    assert sharpness(head((64, 64, 80)), EDGES) == [1.0, 1.0, 1.0]
+    assert sharpness(head((64, 64, 80)), (0.8, 0.8, 0.8)) == pytest.approx([0.8] * 3)
+
+
+@pytest.mark.parametrize("method", ["linear", "cubic"])
+@pytest.mark.parametrize(("thickness", "least"), [(3.0, 1.8), (5.0, 3.2)])
+def test_interpolated_slices_are_as_sharp_as_those_they_were_made_of(method, thickness, least):
+    noise = 10 * torch.randn(64, 64, 80, generator=torch.Generator().manual_seed(0))
+    for volume in (as_slices(thickness, method), as_slices(thickness, method) + noise * 0.1):
+        *in_plane, across = sharpness(volume, EDGES)
+        assert in_plane == [1.0, 1.0] and least < across <= 1.2 * thickness
+    turned = sharpness(as_slices(thickness, method).permute(2, 0, 1), EDGES)
+    assert turned[0] > least and turned[1:] == [1.0, 1.0]
+
+
+def test_what_counts_as_interpolated():
+    assert interpolated(head((64, 64, 80)), EDGES) is None
+    axis, spacing = interpolated(as_slices(5.0), EDGES)
+    assert axis == 2 and spacing == pytest.approx(5, rel=0.2)
+    assert interpolated(as_slices(5.0), EDGES, (0, 1)) is None, "axes that are not asked for"
+    fine = tuple(0.9 * COARSE / spacing for _ in range(3))
+    assert interpolated(as_slices(5.0), fine) is None, "pixels that a scanner interpolated"
+
+
+def test_a_stack_in_cubes_has_lost_its_spacing_and_a_slab_has_not():
+    thick = scan_of(head((64, 64, 80)), 5.0)[0].as_tensor()
+    assert thick.shape[2] == 16 and spacing_is_lost(thick, EDGES)
+    assert not spacing_is_lost(thick, (1.0, 1.0, 5.0))
+    assert not spacing_is_lost(head((64, 64, 80))[..., 32:48], EDGES)
+    assert not spacing_is_lost(head((64, 64, 40)), EDGES)
+
+
+@pytest.mark.parametrize("factor", [3, 5])
+def test_slices_are_taken_back_to_the_spacing_they_had(factor):
+    thick = torch.from_numpy(ndimage.gaussian_filter(np.random.default_rng(0).normal(size=(6, 7, 9)), 1.0))
+    place = (np.arange(9 * factor) - (factor - 1) / 2) / factor
+    fine = torch.stack(
+        [
+            torch.from_numpy(
+                ndimage.map_coordinates(
+                    thick.numpy(), np.meshgrid(np.arange(6), np.arange(7), [z], indexing="ij"), order=1, mode="nearest"
+                )[..., 0]
+            )
+            for z in place
+        ],
+        -1,
+    )
+    back = at_spacing(fine, 2, 1.0, float(factor))
+    assert back.shape == thick.shape
+    torch.testing.assert_close(back[..., 1:-1], thick[..., 1:-1], atol=1e-6, rtol=0)
