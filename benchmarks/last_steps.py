@@ -1,4 +1,4 @@
-"""What deblocking and reconciling, the two steps after the networks, do to a result: a table of docs/benchmarks.md.
+"""The effect of deblocking and reconciling, the two steps after the networks: a table of docs/benchmarks.md.
 
 python -m benchmarks.last_steps DATALIST [--slab 64] [--thicknesses 3 5] [--noises 0 0.01 0.02] [--ckpt_path WEIGHTS]
 

@@ -23,13 +23,13 @@ from scripts.method.weights import card_path, check_card  # noqa: E402
 
 NAME = "drift_mri_superresolution"
 CONTENT = (
-    *("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml"),
+    *("LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "pyproject.toml"),
     *("configs/metadata.json", "configs/logging.conf", "configs/*.yaml"),
     *("configs/models/*.yaml", "configs/paper/*.yaml", "configs/paper/baselines/*.yaml"),
     *("configs/paper/metadata.json", "configs/paper/logging.conf"),  # links: MONAI looks for both beside what it runs
     *("scripts/**/*.py", "scripts/pages/*.html", "scripts/pages/*.js", "drift_mri/*.py"),
-    *("docs/*.md", "docs/paper/*.md", "docs/*.ipynb", "docs/*.txt"),
-    *("docs/*.png", "docs/*.svg", "docs/paper/tables/*.png"),
+    *("docs/*.md", "docs/paper/*.md", "docs/*.ipynb", "docs/*.txt", "docs/*.yml"),
+    *("docs/*.png", "docs/*.svg", "docs/gallery/*.png", "docs/paper/tables/*.png"),
 )
 WEIGHTS = "models/model.pt"
 

@@ -76,7 +76,7 @@ class Peer:
 
 
 class _Application(AE):
-    """What listens. A connection that has not asked for an association is none, and takes no other's place."""
+    """The listener. A connection that has not asked for an association is none, and takes no other's place."""
 
     @property
     def active_associations(self) -> list[Any]:

@@ -91,7 +91,7 @@ def sha256(paths: Sequence[str | os.PathLike]) -> str:
 
 
 def unfetched(path: Path) -> str:
-    """What to do about a file whose content is elsewhere, as DataLad and git-annex leave it; empty for another."""
+    """The remedy for a file whose content is elsewhere, as DataLad and git-annex leave it; empty for another."""
     pointer = path.is_symlink() and not path.exists()
     if path.is_file() and path.stat().st_size < 1024:
         with suppress(OSError):

@@ -7,6 +7,12 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
+import torch
+from monai.data import MetaTensor
+from scipy import ndimage
+
+from benchmarks import gains as gains_picture
+from benchmarks import gallery
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared" / "data"
@@ -23,6 +29,35 @@ def test_each_says_how_it_is_called(name, capsys, monkeypatch):
         module.main()
     told = capsys.readouterr().out
     assert f"python -m benchmarks.{name} " in told and "usage:" in told
+
+
+def test_the_picture_of_gains_has_the_figures_of_the_tables():
+    gains, guided = (gains_picture.table(*one) for one in (gains_picture.GAINS, gains_picture.GUIDED))
+    assert (gains_picture.gain(gains, "3", "T2w"), gains_picture.least(gains, "3", "T2w")) == (3.55, 3.44)
+    assert gains_picture.brought(guided, "5", "T1w\nby\nT2w") == pytest.approx(35.74 - 33.55)
+
+
+def test_a_head_of_the_gallery_nods_about_its_middle_and_goes_down():
+    """A point 20 mm before the middle rises by 20 mm x sin(4 degrees), less the 2 mm that the head goes down."""
+    head, affine = torch.zeros(1, 21, 61, 41), np.diag([1.0, 0.9, 1.1, 1])
+    head[0, 10, 30 + 22, 20] = 1  # 19.8 mm
+    moved = gallery.nodded(MetaTensor(head, affine=torch.from_numpy(affine)))[0].numpy()
+    x, y, z = np.array(ndimage.center_of_mass(np.maximum(moved, 0))) * np.diag(affine)[:3]
+    turn = np.radians(gallery.NODDED)
+    assert (x, y, z) == pytest.approx(
+        (10, 27 + 19.8 * np.cos(turn), 22 + 19.8 * np.sin(turn) - gallery.SHIFTED), abs=0.15
+    )
+
+
+def test_the_lesion_of_the_gallery_is_the_small_one_that_faded_most():
+    truth, mask = torch.full((40, 40, 40), 50.0), np.zeros((40, 40, 40))
+    for corner, edge in ((5, 4), (15, 4), (25, 8)):  # 64, 64 and 512 voxels
+        mask[(slice(corner, corner + edge),) * 3] = 1
+    truth[mask > 0] = 100.0
+    result = truth.clone()
+    result[5:9, 5:9, 5:9], result[15:19, 15:19, 15:19], result[25:, 25:, 25:] = 90.0, 70.0, 50.0
+    middle, kept = gallery.faded(result, truth, mask)
+    assert middle == [16, 16, 16] and kept == pytest.approx(0.4)
 
 
 @pytest.mark.slow

@@ -82,8 +82,6 @@ def drawn_guide(
     motion: tuple[float, float],
     shading: float,
     noise: float,
-    axis: int | None = None,
-    thickness: float | None = None,
 ) -> MetaTensor:
     """A guide as another scan of the examination shows it: `(1, X, Y, Z)` with its acquisition.
 
@@ -92,22 +90,15 @@ def drawn_guide(
         rng: motion, gain and noise are drawn from it.
         motion, shading: see `several.seen_again`.
         noise: standard deviation, as a share of the guide's range.
-        axis: of its slices, if it is thick.
-        thickness: of these, in mm; None for a sharp guide.
     """
     affine = np.asarray(sharp.affine, dtype=float)
     moved, _ = seen_again(affine, sharp.as_tensor()[0], rng, motion, shading)
     guide = MetaTensor(moved[None], affine=sharp.affine)
     edges = voxel_spacing(affine)
-    if thickness is None or axis is None:
-        axis = int(edges.argmax())
-        edge = float(edges[axis])
-        acquisition = Acquisition.of_truth(axis, moved.shape[axis], edge=edge, thickness=edge)
-    else:
-        acquisition = Acquisition.of_truth(axis, moved.shape[axis], edge=float(edges[axis]), thickness=thickness)
-        guide = simulate(guide, acquisition)
+    axis = int(edges.argmax())
+    edge = float(edges[axis])
     add_noise(guide, noise * data_range(moved), rng)
-    acquisition.attach(guide)
+    Acquisition.of_truth(axis, moved.shape[axis], edge=edge, thickness=edge).attach(guide)
     return guide
 
 
@@ -118,7 +109,6 @@ def evaluate_guided(
     rebuilder: Rebuilder,
     output_dir: str | os.PathLike,
     thicknesses: Sequence[float],
-    guide_thickness: float | None = None,
     motion: Sequence[float] = (5.0, 5.0),
     shading: float = 0.2,
     guide_noise: float = 0.01,
@@ -135,10 +125,9 @@ def evaluate_guided(
         volumes: items of `datasets.sharp_volumes`; those without `guides` are passed over.
         methods: without a guide, see `paired.evaluate`.
         guided_methods: name -> `(thick slices, guide)` -> volume.
-        rebuilder: that registers the guides, and rebuilds thick ones.
+        rebuilder: that registers the guides.
         output_dir: where the tables are written.
         thicknesses: of the slices, in mm.
-        guide_thickness: in mm; of guides that are stacks along another sharp axis. Null for sharp ones.
         motion, shading, guide_noise: see `drawn_guide`.
         noise: in the slices of the scan, as a share of the truth's range.
         seed: of what is drawn for a guide, with the places of volume and guide in their lists.
@@ -154,7 +143,7 @@ def evaluate_guided(
     if not with_guides:
         raise InputError('no volume has guides: expected "guides" in the datalist (docs/training.md). Add them.')
     contrasts = {item["label"]: item["contrast"] for item in volumes}
-    options = {"thicknesses": thicknesses, "guide_thickness": guide_thickness, "motion": list(motion)}
+    options: dict[str, object] = {"thicknesses": thicknesses, "motion": list(motion)}
     options |= {"shading": shading, "guide_noise": guide_noise, "noise": noise, "seed": seed}
     options |= {"slab": slab, **(about or {})}
     rows: list[dict] = []
@@ -163,7 +152,7 @@ def evaluate_guided(
         name, whole, axis = Path(item["label"]).name, read_volume(item["label"]), item["sharp_axes"][0]
         sharp, lesions = central_slab(whole, axis, slab), read_lesion_sizes(item, whole)
         truth = Truth(name, sharp, axis, None if lesions is None else central_slab(lesions, axis, slab))
-        edge, other_axis = float(voxel_spacing(whole.affine)[axis]), next(iter(item["sharp_axes"][1:]), None)
+        edge = float(voxel_spacing(whole.affine)[axis])
         for thickness in thicknesses:
             check_thickness(name, axis, edge, thickness)
             thick = simulate(sharp, Acquisition.of_truth(axis, sharp.shape[1 + axis], edge=edge, thickness=thickness))
@@ -176,7 +165,7 @@ def evaluate_guided(
                 if not same_grid(other, whole):
                     raise InputError(f"{path} is not on the grid of {item['label']}. Resample it, or leave it out.")
                 rng = np.random.default_rng([seed, place, 1 + number])
-                drawn = drawn_guide(other, rng, most, shading, guide_noise, other_axis, guide_thickness)
+                drawn = drawn_guide(other, rng, most, shading, guide_noise)
                 placed = rebuilder.place(drawn, thick)
                 by = contrasts.get(path, stem(Path(path).name))
                 logger.info(f"{name} by {by}: likeness {placed.likeness:.2f}, {placed.degrees:.1f} degrees")

@@ -61,7 +61,7 @@ def grouped(scans: Sequence[Scan], named: Sequence[Scan], reference: str | None 
 
     Files and folders that hold one scan each, and were given by name, belong together. So do volumes of one folder
     whose names differ only in words such as `axial`, `acq-sag` or `run-...`, and DICOM series of one study that are
-    alike in all but their direction. What is left alone is logged, with the reason.
+    alike in all but their direction. A scan that is left alone is logged, with the reason.
 
     Args:
         scans: each of one stack.

@@ -1,4 +1,4 @@
-"""What a scan is: whose head it shows, by which contrast, how sharp along each axis, and so its role beside another.
+"""The identity of a scan: whose head it shows, by which contrast, its sharpness along each axis, and so its role.
 
 Contents come before headers, headers before names.
 """
@@ -65,7 +65,7 @@ BEST = ("T1w", "T2w", "FLAIR", "PDw", "T2*w")  # guides, by what they bring (doc
 
 @dataclass(frozen=True)
 class Identity:
-    """What a scan of one stack is.
+    """The identity of a scan of one stack.
 
     Attributes:
         person: folder and words of a name; subject of a BIDS dataset; name or ID of DICOM and of sidecars.
@@ -97,7 +97,7 @@ class Identity:
 
     @classmethod
     def of(cls, source: Path | dicom.Series) -> Identity:
-        """What a file or series is, by its header, its sidecars and its name; no voxels are read."""
+        """The identity of a file or series, by its header, its sidecars and its name; no voxels are read."""
         return _of_series(source) if isinstance(source, dicom.Series) else _of_file(source)
 
     @property

@@ -1,4 +1,4 @@
-"""What an image shows, if not slices of a head: tables of reasons and tests, on voxels, headers and names.
+"""Images that show something else than slices of a head: tables of reasons and tests, on voxels, headers and names.
 
 Headers of DICOM, the sidecars of volumes and the names of both are looked at by the same words.
 """

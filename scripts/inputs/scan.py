@@ -37,12 +37,12 @@ class Scan:
 
     @cached_property
     def identity(self) -> Identity:
-        """What it is; of several stacks, the first."""
+        """Its identity; with several stacks the first one's."""
         return Identity.of(self.each[0].source)
 
     @property
     def path(self) -> Path | None:
-        """Of its file; None for a DICOM series."""
+        """The path of its file; None for a DICOM series."""
         return self.source if isinstance(self.source, Path) else None
 
     @property

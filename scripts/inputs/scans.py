@@ -255,8 +255,8 @@ def scans(
 ) -> list[Scan]:
     """Thick-slice scans to rebuild.
 
-    A scan that is given by name is always taken. Of what folders hold, thin scans (`acquisition.is_thin`), 4-D series,
-    masks and label maps are skipped with a line that says why.
+    A scan that is given by name is always taken. In folders thin scans (`acquisition.is_thin`), 4-D series, masks
+    and label maps are skipped with a line that says why.
 
     Args:
         source: what to rebuild:

@@ -45,7 +45,7 @@ class Selection:
 
     Args:
         thin: slices no thicker and no farther apart than this, in mm, need no rebuilding: the largest trained target.
-        include: shell patterns. One of them must match a scan's name; `*` matches `/` as well. Null: all match.
+        include: shell patterns, of which one must match a scan's name; `*` matches `/` as well. Null: all match.
         exclude: shell patterns. None of them may match.
         participant_label: participants of BIDS datasets, with or without `sub-`.
         session_label: sessions of BIDS datasets, with or without `ses-`.
@@ -104,7 +104,7 @@ class Selection:
         logger.log(logging.DEBUG if self.listed else logging.INFO, f"{name} is skipped: {why}.")
 
     def check(self) -> None:
-        """Logs how many scans are not wanted, when `takes` has seen all. What matches nothing is refused."""
+        """Logs how many scans are not wanted, when `takes` has seen all. A pattern that matches nothing is refused."""
         for option, patterns in self.patterns.items():
             for pattern in patterns:
                 if not any(_matches(name, [pattern]) for name in self.names):

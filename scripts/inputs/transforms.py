@@ -36,7 +36,7 @@ POCKETS = 0.01  # of the background: NaN within the head that is no signal, as w
 class LoadScand(MapTransform):
     """Reads scans and refuses what is no complete 3-D volume of finite numbers on an orthogonal grid.
 
-    What `readers.ScanReader` reads becomes a `(1, X, Y, Z)` float32 volume with an affine and the reader's meta data.
+    A scan that `readers.ScanReader` reads becomes a `(1, X, Y, Z)` float32 volume with affine and meta data.
     An image that a host has loaded already is checked and stays.
     """
 

@@ -88,7 +88,7 @@ class Calibration:
         return self._between([over_people(column) for column in zip(*needed)], thickness)
 
     def narrowest(self, thickness: float) -> float:
-        """What a guide narrows intervals to at most, as a factor; thicknesses are as in `factor`."""
+        """The factor to which a guide narrows intervals at most; thicknesses are as in `factor`."""
         return self._between(self.guided, thickness) if self.guided else 1.0
 
     def _between(self, factors: Sequence[float], thickness: float) -> float:

@@ -1,4 +1,4 @@
-"""One scan: its planes through the networks, both families as one volume, deblocking, reconciling with the slices.
+"""A scan: its planes through the networks, both families as one volume, deblocking, reconciling with the slices.
 
 Begin with `rebuilder.Rebuilder`, the one way to rebuild a scan.
 """

@@ -15,7 +15,7 @@ def default_device() -> torch.device:
 def fast_bfloat16(device: torch.device | str, given: bool | None = None) -> bool:
     """Whether the device computes in bfloat16 by itself, and so faster: GPUs since Ampere, CPUs with such instructions.
 
-    Elsewhere bfloat16 is emulated and several times slower than float32. What the user has given wins.
+    Elsewhere bfloat16 is emulated and several times slower than float32. The user's choice wins.
     """
     if given is not None:
         return flag("bfloat16", given)

@@ -63,7 +63,7 @@ class ErrorMaps:
 def network_inputs(
     measured: Tensor, result: Tensor, spread: Tensor | None, acquisition: Acquisition, scale: IntensityRange
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What the error network sees of a volume: the arguments of `ErrorPatternNetwork.forward`.
+    """A volume as the error network sees it: the arguments of `ErrorPatternNetwork.forward`.
 
     Args:
         measured: `(X, Y, Z)` slices.
@@ -128,14 +128,14 @@ def noise_share(measured: Tensor, acquisition: Acquisition) -> float:
 
 
 def detail(volume: Tensor, acquisition: Acquisition) -> Tensor:
-    """What of a volume `(X, Y, Z)` on the fine grid its slices do not hold: less the spline between its own slices."""
+    """Detail of a volume `(X, Y, Z)` that its slices do not hold: the volume less the spline between its slices."""
     return volume - interpolate(acquire(volume, acquisition), acquisition, "cubic")
 
 
 def guided_error(guided: Tensor, plain: Tensor, acquisition: Acquisition, edges: np.ndarray) -> Tensor:
     """Errors with a guide over those without one, as far as both results show it.
 
-    An estimate of least squared error shows as much detail as it is sure of. What a guide adds does not correlate with
+    An estimate of least squared error shows as much detail as it is sure of. A guide's detail does not correlate with
     the estimate without it (law of total variance): added to that or taken from it, it gives the same power. Errors go
     as the inverse root of that power. Where the two differ, the guide only strengthens or dampens what the scan
     itself gave, as a copy of the scan does; the lesser counts.

@@ -29,8 +29,8 @@ def weigh_families(
     and the second one's is what is left to 1. `h` is half of the slices' frequency: both see alike what is coarser in
     the plane than slices are. The cosine transform mirrors the volume at its borders.
 
-    Example: slices 5 mm apart, so h = 0.1 per mm. What varies along the first axis alone, 0.2 times per mm, gets the
-    weights 0.82 and 0.18; 0.02 times per mm, 0.52 and 0.48. What varies alike along both gets 0.5 and 0.5.
+    Example: slices 5 mm apart, so h = 0.1 per mm. A pattern along the first axis alone, 0.2 times per mm, gets the
+    weights 0.82 and 0.18; 0.02 times per mm, 0.52 and 0.48. A pattern that varies alike along both gets 0.5 and 0.5.
 
     Args:
         families: `(X, Y, Z)` each, on the CPU.

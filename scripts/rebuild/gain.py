@@ -63,7 +63,7 @@ def coarse(volume: Tensor, inside: np.ndarray, scale: float, edges: np.ndarray) 
 
 
 def gain_field(first: MetaTensor, head: Tensor, other: Tensor, seen: Tensor, scale: float) -> Tensor:
-    """What the intensities of a stack are multiplied by to be the reference's: a polynomial of the place.
+    """The factor from a stack's intensities to the reference's: a polynomial of the place.
 
     Least squares in the head, on volumes that are smoothed so far that both measured what is left. Beyond the head the
     field keeps to the values that it has there.

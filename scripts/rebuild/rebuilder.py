@@ -1,4 +1,4 @@
-"""What rebuilds a scan, from its file to the fine volume: every host calls this."""
+"""`Rebuilder` rebuilds a scan, from its file to the fine volume: every host calls this."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Rebuilder:
             )
 
     def guide(self, source: Any, measured: MetaTensor) -> Placed:
-        """A scan of another contrast beside the scan that it guides. One of thick slices is rebuilt first.
+        """A scan of another contrast beside the scan that it guides. A guide of thick slices is rebuilt first.
 
         Args:
             source: of the guide, see `measure`.
@@ -97,7 +97,7 @@ class Rebuilder:
         return place(volume[None], measured, other)  # type: ignore[arg-type]  # torch: Tensor
 
     def __call__(self, measured: MetaTensor, guide: Placed | None = None) -> Rebuilt:
-        """One stack of slices, of `measure`, rebuilt, with or without a guide of `guide`."""
+        """Rebuilds a stack of slices that `measure` has read, with or without a guide that `guide` has placed."""
         shown, slices = None if guide is None else guide.volume, measured[None].to(self.device)
         rebuilt = self.inferer.rebuilt(slices, self.network, shown)  # type: ignore[arg-type]
         rebuilt = replace(rebuilt, guide=guide)

@@ -57,7 +57,7 @@ class StackInferer(Inferer, ABC):
     3. A method makes the fine volume (`fine`).
     4. The result is reconciled with the slices.
     5. Undershoot is cut: no voxel is darker than the range's beginning.
-    6. What lies beyond tissue, such as padding and hot spots, is laid on as it was. So are slices that are missing
+    6. Voxels beyond tissue, such as padding and hot spots, are laid on as they were. So are slices that are missing
        (`missing.missing_slices`): their neighbours are rebuilt as if something smooth lay between them.
 
     Args:
@@ -124,7 +124,7 @@ class StackInferer(Inferer, ABC):
 
     @torch.no_grad()
     def rebuilt(self, inputs: MetaTensor, network: nn.Module, guide: MetaTensor | None = None) -> Rebuilt:
-        """Rebuilds one stack. One that is at the target, or constant, has no steps and no spread."""
+        """Rebuilds one stack. A stack at the target, or a constant one, has no steps and no spread."""
         if inputs.dim() != 5 or inputs.shape[:2] != (1, 1):
             raise ValueError(f"inputs are {tuple(inputs.shape)}: expected one volume, (1, 1, X, Y, Z).")
         stored = Acquisition.of(inputs)

@@ -24,7 +24,7 @@ from .registration import ALIKE
 
 @dataclass(frozen=True)
 class Stack:
-    """One of the stacks.
+    """A stack among others.
 
     Attributes:
         measured: `(X, Y, Z)` slices with their affine and acquisition.
@@ -92,7 +92,7 @@ class Dispute(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """What became of a stack.
+    """The part that a stack took.
 
     Attributes:
         motion: `(4, 4)`, from the reference's world to the stack's, in mm.

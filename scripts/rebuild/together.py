@@ -1,7 +1,7 @@
 """Several stacks of one head become one volume: what one stack lost along its slices, another has measured.
 
 Each stack is `y = A S (x / g) + noise` of one volume `x`: `S` places the volume where the head lay, `g` is the stack's
-gain, `A` its slice model. What is known beforehand is what the networks made of each stack.
+gain, `A` its slice model. The prior is what the networks made of each stack.
 
     motion (`registration.register`) -> gain (`gain.gain_field`) -> prior (`trusted`) -> measured slices (`reconciled`)
 """
@@ -38,7 +38,7 @@ WORSE, TIMES = 0.05, 2.0  # see `_spoilt`; of the signal, and times the referenc
 
 
 def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
-    """One volume of several stacks, on the grid, in the place and in the units of the first.
+    """A single volume of several stacks, on the grid, in the place and in the units of the first.
 
     A stack takes no part that does not show the first one's head (`registration.likeness` below `ALIKE`), shows it in
     another contrast (`gain.relation` below `ONE_CONTRAST`), or takes the result off the first one's slices (`_spoilt`).
@@ -95,7 +95,7 @@ def _spoilt(far: float, reference: Stack) -> bool:
 
 
 def matched(reference: Stack, stack: Stack) -> Part:
-    """Motion, likeness and gain of a stack. One that is not alike keeps a gain of 1, and nothing of it is seen."""
+    """Motion, likeness and gain of a stack. A stack that is not alike keeps a gain of 1, and is not seen."""
     first = reference.rebuilt
     scale = max(Acquisition.of(one.measured).slice_spacing for one in (reference, stack))
     if stack is reference:
@@ -152,8 +152,8 @@ def trusted(
     """The mean of the rebuilt stacks in which each counts for the detail that it measured.
 
     In Fourier space the weight of a stack is the power of what it measured over that of what it lacks (`unmeasured`),
-    and `KNOWN`, by which stacks count alike for detail that none measured. What a stack did not see it takes from the
-    others.
+    and `KNOWN`, by which stacks count alike for detail that none measured. The others give what a
+    stack did not see.
 
     Args:
         views: `(X, Y, Z)`, the rebuilt stacks on the grid of `first`, in its units.
@@ -193,7 +193,7 @@ def trusted(
 def reconciled(volume: Tensor, stacks: Sequence[Stack], parts: Sequence[Part], first: MetaTensor) -> Tensor:
     """The volume moved onto the measured slices of all stacks, as far as their noise allows.
 
-    Stacks take turns: each moves the volume (`consistency.reconcile`) where the head lay in it. One with which the
+    Stacks take turns: each moves the volume (`consistency.reconcile`) where the head lay in it. A stack with which the
     volume agrees to within the noise does not: it would only bring that noise.
 
     The volume, `(X, Y, Z)`, lies on the grid of `first` and has its units.

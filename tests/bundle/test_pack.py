@@ -27,7 +27,18 @@ from tests.processes import BUNDLE, ROOT, assert_told_in_one_line, fresh, monai_
 pytestmark = pytest.mark.slow
 
 pytest_plugins = ["tests.hub_server"]  # the fixture `hub`
-TOP = ("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "configs", "docs", "drift_mri", "models", "scripts")
+TOP = (
+    "LICENSE",
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "pyproject.toml",
+    "configs",
+    "docs",
+    "drift_mri",
+    "models",
+    "scripts",
+)
 STRAY = (
     "scripts/__pycache__/flow.cpython-311.pyc configs/.ipynb_checkpoints/train.yaml docs/.DS_Store models/last.pt "
     "eval/model.pt out/scan_sr.nii.gz tests/method/test_flow.py .git/config docs/notes.md~"

@@ -29,12 +29,12 @@ CASES = [
 HEAD = """\
 # What each odd input does
 
-Written by `python -m tests.inputs.test_input_corpus`. `tests/inputs/test_input_corpus.py` makes each input,
-runs it through `configs/inference.yaml` and checks what is said here: the result lies where the scan lies
-and holds its values, or there is one message. None ends in a traceback, a hang, a changed input or a
-partial file.
-Warnings, and what was skipped and why, stand behind the outcome. One warning is left out: where nothing
-states the slice thickness, the slice spacing is taken for it.
+Written by `python -m tests.inputs.test_input_corpus`. `tests/inputs/test_input_corpus.py` makes
+each input, runs it through `configs/inference.yaml` and checks what is said here: the result lies
+where the scan lies and holds its values, or there is one message. None ends in a traceback, a hang,
+a changed input or a partial file. Warnings, and what was skipped and why, stand behind the outcome.
+A single warning is left out: where nothing states the slice thickness, the slice spacing is taken
+for it.
 
 | input | outcome |
 |---|---|

@@ -125,7 +125,9 @@ def turned_by(axis, degrees):
     return matrix
 
 
-@pytest.mark.parametrize("motion", [np.eye(4), turned_by(1, 90), turned_by(0, 90)], ids=["still", "about y", "about x"])
+@pytest.mark.parametrize(
+    "motion", [np.eye(4), turned_by(1, 90), np.eye(4)[[1, 2, 0, 3]]], ids=["still", "about y", "cyclic"]
+)
 @pytest.mark.parametrize(("axis", "edge"), [(0, 0.5), (2, 1.0)])
 def test_a_finer_guide_is_averaged_over_the_voxels_of_the_grid_along_each_axis(axis, edge, motion):
     """A wave that is hardly shorter than they hold keeps what a box as wide as the voxel leaves of it."""
@@ -146,10 +148,11 @@ def test_a_finer_guide_is_averaged_over_the_voxels_of_the_grid_along_each_axis(a
     assert (after.std() / before).item() == pytest.approx(box, abs=0.1)
 
 
-def test_a_coarser_guide_is_not_smoothed():
+@pytest.mark.parametrize("edge", [1.0, 2.0])
+def test_a_guide_of_voxels_as_coarse_is_not_smoothed(edge):
     measured, _ = scan()
-    shape = (30, 30, 30)
-    guide = volume(centred(np.eye(3) * 2, shape), shape)
+    shape = (61, 61, 61)  # voxels lie between those of the grid
+    guide = volume(centred(np.eye(3) * edge, shape), shape)
     scale = intensity_range(guide)
     plain = MetaTensor(scale.to_unit(scale.tissue(guide[0].as_tensor())), affine=guide.affine)
     place = MetaTensor(torch.empty(40, 36, 45), affine=torch.from_numpy(fine_affine_of(measured)))

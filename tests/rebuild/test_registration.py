@@ -17,6 +17,7 @@ from scripts.rebuild.registration import (
     resolution,
 )
 from scripts.rebuild.stacks import Stack
+from scripts.stack.grid import centre, voxel_spacing
 from scripts.stack.tissue import head_mask
 from tests.stacks import AFFINE, CENTRE, EDGE, SHAPE, motion, moved, person, restless, stack_of
 
@@ -194,8 +195,10 @@ def test_cubes_lie_where_the_volume_lies():
     for axis in range(3):
         cubes = _on_cubes(on_grid(torch.from_numpy(world[..., axis].copy()).float(), affine), 2.0)
         assert cubes.shape == (20, 26, 25)  # of 40, 51 and 50.4 mm
+        np.testing.assert_allclose(voxel_spacing(cubes.affine), 2)
         index = np.stack(np.meshgrid(*map(np.arange, cubes.shape), indexing="ij"), -1)
         there = index @ np.asarray(cubes.affine)[:3, :3].T + np.asarray(cubes.affine)[:3, 3]
+        np.testing.assert_allclose(centre(cubes.affine, cubes.shape), centre(affine, shape), atol=1e-5)
         inner = (slice(4, -4),) * 3
         np.testing.assert_allclose(cubes.numpy()[inner], there[inner][..., axis], atol=0.02)
 

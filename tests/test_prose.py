@@ -1,0 +1,63 @@
+"""Prose is plain: no sentence of pages and docstrings begins with What, Of or One, and pages fit a terminal."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    *ROOT.glob("*.md"),
+    *sorted(ROOT.glob("docs/**/*.md")),
+    *sorted(ROOT.glob("bundle/*/README.md")),
+]
+SOURCES = [p for top in ("scripts", "drift_mri", "bundle", "benchmarks") for p in sorted(ROOT.glob(f"{top}/**/*.py"))]
+HISTORY = "CHANGELOG.md"
+COLUMNS = 100  # of a terminal in which a page is read
+# a text's beginning, the end of another sentence, a list's mark, a cell of a table, bold words
+START = re.compile(r"(?:\A|[.!?:]\s+|\n\s*\n\s*|\n\s*(?:[-*]|\d+\.)\s+|\|\s*|\*)(?=(?:What|Of|One)\b)")
+UNSEEN = re.compile(r"\]\([^)]*\)|`[^`]*`|https?:\S+")  # addresses, and code that cannot be broken
+
+
+def begun(text):
+    """The beginnings of sentences that the house does not write."""
+    return [text[found.end() : found.end() + 60] for found in START.finditer(text)]
+
+
+def prose(page):
+    """A page without its code."""
+    return re.sub(r"^( *)```.*?^\1```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def docstrings(path):
+    """(name, docstring) of a module, its classes and functions."""
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, kinds) and (text := ast.get_docstring(node)):
+            yield getattr(node, "name", "the module"), text
+
+
+def test_such_a_sentence_is_found_wherever_it_begins():
+    for text in ("What is it.", "A. One of them.", "a\n\n- Of two:", "|a|One|", "- **What** it is", "a:\n    One"):
+        assert len(begun(text)) == 1, text
+    assert begun("One-step, what, often. Once. Whatever. OneHot. All of it.") == [
+        "One-step, what, often. Once. Whatever. OneHot. All of it."
+    ]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name != HISTORY], ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_is_plain(page):
+    assert begun(prose(page)) == []
+
+
+def test_docstrings_are_plain():
+    assert len(SOURCES) > 100
+    found = {f"{path.relative_to(ROOT)}: {name}": begun(text) for path in SOURCES for name, text in docstrings(path)}
+    assert {name: starts for name, starts in found.items() if starts} == {}
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name != HISTORY], ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_of_a_page_fit_a_terminal(page):
+    lines = [line for line in prose(page).splitlines() if not line.lstrip().startswith(("|", "![", "<"))]
+    assert [line for line in lines if len(UNSEEN.sub("", line)) > COLUMNS] == []
