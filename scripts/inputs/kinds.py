@@ -69,30 +69,29 @@ SPM = re.compile(r"(m|s|w|r)*c[1-6](?=[a-z])", re.IGNORECASE)  # begins the name
 # --- voxels ---
 
 
-def of_voxels(image: Any, name: str = "") -> str | None:
-    """Why a volume is no scan by its voxels, `image.dataobj`, `(X, Y, Z)`; None for a scan, as one slice mostly says.
+def of_voxels(voxels: Any, name: str = "") -> str | None:
+    """Why a volume is no scan, by its voxels; None for a scan, as its middle slice mostly says.
 
-    The name is the file's, where one is there.
+    Args:
+        voxels: `(X, Y, Z)`, an array, or what reads it in parts.
+        name: of the file, where one is there.
     """
-    middle = np.asanyarray(image.dataobj[:, :, image.shape[2] // 2])
+    middle = np.asanyarray(voxels[:, :, voxels.shape[2] // 2])
     values = np.unique(middle)
     if np.array_equal(values, np.rint(values)):
         few = len(values) <= FEW_VALUES
-        if few and (count := len(np.unique(image.dataobj))) <= FEW_VALUES:
+        if few and (count := len(np.unique(voxels))) <= FEW_VALUES:
             return f"a mask or a label map: it holds {count} whole numbers"
         if few or _equal_neighbours(middle) > EQUAL:
-            volume = np.asanyarray(image.dataobj)
+            volume = np.asanyarray(voxels)
             if np.array_equal(volume, np.rint(volume)) and _equal_neighbours(volume) > EQUAL:
                 return "a label map: it holds whole numbers, most of whose neighbours are equal"
     elif values[0] >= 0 and values[-1] <= 1.001:
-        volume = np.asanyarray(image.dataobj)
+        volume = np.asanyarray(voxels)
         shown = volume[volume > 0.02]
-        certain, named = np.mean(shown > 0.95) if len(shown) else 0, SPM.match(name) is not None
-        if (
-            volume.min() >= 0
-            and volume.max() <= 1.001
-            and (certain > CERTAIN or len(shown) < SPARSE * volume.size or named)
-        ):
+        certain = np.mean(shown > 0.95) if len(shown) else 0
+        of_probabilities = certain > CERTAIN or len(shown) < SPARSE * volume.size or SPM.match(name)
+        if volume.min() >= 0 and volume.max() <= 1.001 and of_probabilities:
             return "a map of probabilities: it holds 0 to 1"
     return None
 

@@ -61,8 +61,10 @@ def _unfit(path: Path, thin: float | None) -> str | None:
         return "it is no header of a volume"
     try:
         _, image = ScanReader().read(path)
-        if why := no_volume(image) or kinds.of_voxels(image, path.name):
-            return f"{why}. Give it by name if it is a scan" if no_volume(image) is None else f"it {why}"
+        if why := no_volume(image):
+            return f"it {why}"
+        if why := kinds.of_voxels(image.dataobj, path.name):
+            return f"{why}. Give it by name if it is a scan"
         thickness, _ = bids.sidecar_value(path, "SliceThickness")
         _, pixel, spacing = sorted(map(float, voxel_spacing(image.affine)))
         if thin is not None and is_thin(spacing, None if thickness is None else float(thickness), pixel, thin):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
 import torch
 from monai.data import MetaTensor
 from torch import Tensor
 
 from ..errors import InputError
-from ..inputs import bids
-from ..inputs.kinds import FEW_VALUES
+from ..inputs import bids, kinds
 from ..inputs.transforms import LoadScand
 from ..stack.acquisition import is_thin
 from ..stack.grid import voxel_spacing
@@ -43,11 +43,9 @@ def _state(path: str) -> tuple[int, int] | None:
 
 @cache  # a volume is looked at once, however many trainings of a process take it
 def _check_truth(path: str, sharp_axes: tuple[int, ...], state: tuple[int, int] | None) -> None:
-    volume, values = _loaded(path)
-    if len(values) <= FEW_VALUES and _whole(values):
-        raise InputError(
-            f"{path} holds {len(values)} whole numbers, as a label map does: expected a scan. Leave it out."
-        )
+    volume, _ = _loaded(path)
+    if why := kinds.of_voxels(volume.as_tensor()[0].numpy(), Path(path).name):
+        raise InputError(f"{path} is {why}: expected a scan. Leave it out.")
     edges = voxel_spacing(volume.affine.numpy())
     spacings = edges[list(sharp_axes)]
     *finer, spacing = sorted(map(float, spacings))
