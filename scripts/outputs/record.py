@@ -88,6 +88,7 @@ def describe(
         what = f"Made of {sum(stack.share > 0 for stack in stacks)} stacks. {what}"
     guide, (fields, skull) = _guide(scan, rebuilt), kept(scan)
     warnings = (*acquisition.warnings, *warnings, *(warning for stack in stacks for warning in stack.warnings))
+    warnings = tuple(_named(scan, warning) for warning in warnings)
     return {
         "Description": what,
         "Sources": [_source(scan, file) for file in (*scan.files, *(scan.guide.files if scan.guide and guide else ()))],
@@ -100,7 +101,7 @@ def describe(
             **skull,
         },
         **({"Guide": guide} if guide else {}),
-        **({"Stacks": [stack.record for stack in stacks]} if stacks else {}),
+        **({"Stacks": [_stack(scan, stack) for stack in stacks]} if stacks else {}),
         "Warnings": warnings,
         "Agreement": rebuilt.agreement,
         "Overview": glance(measured, rebuilt.volume),
@@ -123,13 +124,25 @@ def _guide(scan: Scan, rebuilt: Rebuilt) -> dict[str, Any]:
     if placed is None:
         return {}
     return {
-        "Name": printable(placed.name if scan.guide is None else scan.guide.name),
+        "Name": printable(placed.name) if scan.guide is None else _named(scan, scan.guide.name),
         **({"Reason": scan.guide_reason} if scan.guide_reason else {}),
         "Motion": np.round(placed.motion, 6).tolist(),
         "Degrees": round(placed.degrees, 3),
         "Millimetres": round(placed.millimetres, 3),
         "Likeness": round(placed.likeness, 3),
     }
+
+
+def _named(scan: Scan, text: str) -> str:
+    """A text that names the scan's files, and its guide's, as `Sources` does: paths of one machine help no other."""
+    for one in (*scan.each, *([scan.guide] if scan.guide is not None else [])):
+        text = text if one.path is None else text.replace(one.name, printable(_source(scan, one.path)))
+    return text
+
+
+def _stack(scan: Scan, stack: StackFacts) -> dict[str, Any]:
+    warnings = [_named(scan, warning) for warning in stack.warnings]
+    return {**stack.record, "Name": _named(scan, stack.name), "Warnings": warnings}
 
 
 def made_with(parser: ConfigParser, weights: str, version: str, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -245,7 +245,8 @@ def _rebuild_or_complete(scan: Scan, rebuilder: Rebuilder, output: Output) -> di
 def _row(scan: Scan, record: Mapping, outcome: str) -> dict:
     """The row of `summary.csv`, with the names of this run: folders may have moved since the record was written."""
     result = scan.result.parent / next(iter(record["Results"]))
-    return {"input": scan.name, "result": str(result), **record["Summary"], "outcome": outcome}
+    guide = {"guide": scan.guide.name} if scan.guide is not None and record["Summary"].get("guide") else {}
+    return {"input": scan.name, "result": str(result), **record["Summary"], **guide, "outcome": outcome}
 
 
 def rebuild_scan(scan: Scan, rebuilder: Rebuilder, output: Output, wait: bool = True) -> dict:

@@ -58,9 +58,10 @@ def test_a_guide_that_is_found_is_in_list_record_and_summary(examination, guided
     assert "guide:" in listed and "T1w.nii.gz, for one is FLAIR, the other T1w" in listed
     guided_bundle(examination, guide="auto")
     told = record(guided_bundle.out, "FLAIR")
-    assert told["Guide"]["Name"].endswith("T1w.nii.gz") and "one is FLAIR" in told["Guide"]["Reason"]
+    assert told["Guide"]["Name"] == "../head/T1w.nii.gz" and "one is FLAIR" in told["Guide"]["Reason"]
+    assert str(examination) not in (guided_bundle.out / "FLAIR_sr.json").read_text()
     assert told["Sources"] == ["../head/FLAIR.nii.gz", "../head/FLAIR.json", "../head/T1w.nii.gz"]
-    assert summary(guided_bundle.out)[0]["guide"].endswith("T1w.nii.gz") and not told["Warnings"]
+    assert summary(guided_bundle.out)[0]["guide"] == "../head/T1w.nii.gz" and not told["Warnings"]
     guided_bundle(examination, guide="auto")
     assert summary(guided_bundle.out)[0]["outcome"] == "complete already"
 
