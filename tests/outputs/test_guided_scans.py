@@ -1,5 +1,6 @@
 """A run with guides: the one that is named must fit, one that is found beside a scan is left out if it does not."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from monai.data import MetaTensor
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.method.weights import write_card
+from tests.bids_files import write
 from tests.cohort_files import record, summary
 from tests.config_files import on_slices
 from tests.fixtures import CARD
@@ -64,6 +66,22 @@ def test_a_guide_that_is_found_is_in_list_record_and_summary(examination, guided
     assert summary(guided_bundle.out)[0]["guide"] == "../head/T1w.nii.gz" and not told["Warnings"]
     guided_bundle(examination, guide="auto")
     assert summary(guided_bundle.out)[0]["outcome"] == "complete already"
+
+
+@pytest.mark.slow
+def test_in_a_dataset_the_guide_is_named_by_its_uri(examination, guided_bundle, tmp_path):
+    root = write(tmp_path / "ds")
+    anat = root / "sub-01" / "anat"
+    anat.mkdir(parents=True)
+    for path in examination.iterdir():
+        path.rename(anat / f"sub-01_{path.name}")
+    guided_bundle(root, guide="auto")
+    (path,) = guided_bundle.out.rglob("*_desc-sr_FLAIR.json")
+    told = json.loads(path.read_text())
+    assert told["Guide"]["Name"] == told["Summary"]["guide"] == "bids:raw:sub-01/anat/sub-01_T1w.nii.gz"
+    (row,) = (row for row in summary(guided_bundle.out) if row["result"])
+    assert row["guide"] == "../ds/sub-01/anat/sub-01_T1w.nii.gz"
+    assert str(tmp_path) not in path.read_text() + (guided_bundle.out / "summary.csv").read_text()
 
 
 @pytest.mark.slow
