@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 
 import nibabel as nib
 import numpy as np
@@ -38,6 +39,11 @@ def hidden(folder):
 def summary(folder):
     with open(folder / "summary.csv", newline="", encoding="utf-8", errors="surrogateescape") as file:
         return list(csv.DictReader(file))
+
+
+def inputs(folder):
+    """The scans of a summary, as absolute paths."""
+    return [os.path.normpath(folder / row["input"]) for row in summary(folder)]
 
 
 def outcomes(folder):

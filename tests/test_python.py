@@ -66,6 +66,13 @@ def test_an_image_in_memory_has_no_sidecar(scan, monkeypatch):
     assert "want of better" in record["Facts"]["slice thickness"][1] and "SkullStripped" not in record
 
 
+def test_an_image_in_memory_needs_no_file(scan, result, tmp_path):
+    image = nib.Nifti1Image(np.asarray(nib.load(scan).dataobj), AFFINE)
+    image.to_filename(tmp_path / "gone.nii.gz")
+    (tmp_path / "gone.nii.gz").unlink()
+    np.testing.assert_array_equal(rebuild(image, slice_thickness=5).get_fdata(), result.get_fdata())
+
+
 def test_networks_stay_loaded(scan, result):
     before = python._network.cache_info().misses
     rebuild(scan, slice_thickness=5)

@@ -97,14 +97,15 @@ def keep_summary(
     except OSError as error:
         raise InputError(f"output_dir {output.folder} cannot be written ({error}). Choose another one.") from error
     with _kept_log(Path(output.folder), output.version):
+        logger.info(f"Results go to {output.folder}.")
         for index, row in rows:
             done[index] = row
             if row["outcome"] not in ("failed", "skipped"):
                 steps = f"{row['steps']} step{'s' * (row['steps'] != 1)}"
-                logger.info(
-                    f"{len(done)} of {len(scans)}: {row['input']} {row['outcome']}, {steps}, {row['seconds']:g} s: "
-                    f"{row['result']}"
-                )
+                name = " + ".join(os.path.basename(one) for one in row["input"].split(" + "))
+                result = os.path.relpath(row["result"], output.folder)
+                took = f"{steps}, {row['seconds']:g} s"
+                logger.info(f"{len(done)} of {len(scans)}: {name} {row['outcome']}, {took}: {printable(result)}")
             now = time.monotonic()
             due = len(done) == len(scans) or now - written >= INDEX_PAUSE
             written = now if due else written

@@ -34,7 +34,7 @@ from torch import Tensor
 from ..errors import InputError, printable
 from ..files import sha256, whole_file
 from ..inputs import bids
-from ..inputs.scan import Scan
+from ..inputs.scan import Guiding, Scan
 from ..method.weights import read_card
 from ..pages.index import glance
 from ..rebuild.rebuilt import Rebuilt
@@ -74,9 +74,16 @@ def state(path: Path) -> dict[str, Any]:
 
 
 def describe(
-    scan: Scan, rebuilt: Rebuilt, stacks: Sequence[StackFacts] = (), warnings: Sequence[str] = ()
+    scan: Scan,
+    rebuilt: Rebuilt,
+    stacks: Sequence[StackFacts] = (),
+    warnings: Sequence[str] = (),
+    used: Guiding | None = None,
 ) -> dict[str, Any]:
-    """The record of a result: its nature, its sources, and the facts that were taken for the acquisition."""
+    """The record of a result: its nature, its sources, and the facts that were taken for the acquisition.
+
+    The guide among those of the scan that was used is `used`.
+    """
     measured, acquisition = rebuilt.measured, Acquisition.of(rebuilt.measured)
     target = round(acquisition.target_spacing, 6)
     what = "Super-resolved along the slice axis by DRIFT: detail is estimated, not measured."
@@ -86,9 +93,10 @@ def describe(
         what = "Not rebuilt: the scan is constant."
     if stacks:
         what = f"Made of {sum(stack.share > 0 for stack in stacks)} stacks. {what}"
-    guide, (fields, skull) = _guide(scan, rebuilt), kept(scan)
-    files = [*scan.files, *(file for one in scan.guides for file in one.scan.files if guide)]
+    guide, (fields, skull) = _guide(scan, rebuilt, used), kept(scan)
+    files = [*scan.files, *(used.scan.files if used is not None else ())]
     warnings = (*acquisition.warnings, *warnings, *(warning for stack in stacks for warning in stack.warnings))
+    warnings = tuple(named(scan, warning) for warning in warnings)
     return {
         "Description": what,
         "Sources": [_source(scan, file) for file in files],
@@ -101,7 +109,7 @@ def describe(
             **skull,
         },
         **({"Guide": guide} if guide else {}),
-        **({"Stacks": [stack.record for stack in stacks]} if stacks else {}),
+        **({"Stacks": [_stack(scan, stack) for stack in stacks]} if stacks else {}),
         "Warnings": warnings,
         "Agreement": rebuilt.agreement,
         "Overview": glance(measured, rebuilt.volume),
@@ -119,18 +127,30 @@ def describe(
     }
 
 
-def _guide(scan: Scan, rebuilt: Rebuilt) -> dict[str, Any]:
+def _guide(scan: Scan, rebuilt: Rebuilt, used: Guiding | None) -> dict[str, Any]:
     placed = rebuilt.guide
     if placed is None:
         return {}
     return {
-        "Name": printable(scan.guides[0].scan.name if scan.guides else placed.name),
-        **({"Reason": scan.guides[0].why} if scan.guides and scan.guides[0].why else {}),
+        "Name": printable(placed.name) if used is None else named(scan, used.scan.name),
+        **({"Reason": used.why} if used is not None and used.why else {}),
         "Motion": np.round(placed.motion, 6).tolist(),
         "Degrees": round(placed.degrees, 3),
         "Millimetres": round(placed.millimetres, 3),
         "Likeness": round(placed.likeness, 3),
     }
+
+
+def named(scan: Scan, text: str) -> str:
+    """A text that names the scan's files, and its guides', as `Sources` does: paths of one machine help no other."""
+    for one in (*scan.each, *(guide.scan for guide in scan.guides)):
+        text = text if one.path is None else text.replace(one.name, printable(_source(scan, one.path)))
+    return text
+
+
+def _stack(scan: Scan, stack: StackFacts) -> dict[str, Any]:
+    warnings = [named(scan, warning) for warning in stack.warnings]
+    return {**stack.record, "Name": named(scan, stack.name), "Warnings": warnings}
 
 
 def made_with(parser: ConfigParser, weights: str, version: str, settings: Mapping[str, Any]) -> dict[str, Any]:

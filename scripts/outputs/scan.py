@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,19 @@ from .error_maps import (
     write_regions,
 )
 from .lock import alone
-from .record import check_place, complete, describe, file_of, kept, made_with, other_source, rounding, state, write_json
+from .record import (
+    check_place,
+    complete,
+    describe,
+    file_of,
+    kept,
+    made_with,
+    named,
+    other_source,
+    rounding,
+    state,
+    write_json,
+)
 from .stacks import StackFacts, make_together
 from .summary import read_rows
 
@@ -199,11 +211,10 @@ def _rebuild(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder, out
     """The rebuilt scan, and its record; the result and its error map are written."""
     stem, made = scan.result, output.made_from(scan)
     guide, guides, warnings = _guides(scan, stacks, rebuilder)  # one that does not fit loses no old result
-    scan = replace(scan, guides=() if guide is None else (guide,))
     for path in (file_of(stem, ".json"), file_of(stem, ".html")):  # from here on the old result does not count
         path.unlink(missing_ok=True)
     clear_error_map(stem)
-    each = [rebuilder(measured, guide) for measured, guide in zip(stacks, guides)]
+    each = [rebuilder(measured, placed) for measured, placed in zip(stacks, guides)]
     rebuilt, facts, others = each[0], list[StackFacts](), list[Scan]()
     if len(each) > 1:
         rebuilt, facts = make_together([one.name for one in scan.stacks], each)
@@ -211,7 +222,7 @@ def _rebuild(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder, out
     if guide is not None:
         others.append(guide.scan)
     path = _write(scan, stem, rebuilt.volume, rebuilt.measured.meta.get("header", {}), output, made, others=others)
-    record = describe(scan, rebuilt, facts, warnings)
+    record = describe(scan, rebuilt, facts, warnings, guide)
     record["Facts"] |= rounding(path)
     record |= {
         **made,
@@ -257,7 +268,9 @@ def _rebuild_or_complete(scan: Scan, rebuilder: Rebuilder, output: Output) -> di
 def _row(scan: Scan, record: Mapping, outcome: str) -> dict:
     """The row of `summary.csv`, with the names of this run: folders may have moved since the record was written."""
     result = scan.result.parent / next(iter(record["Results"]))
-    return {"input": scan.name, "result": str(result), **record["Summary"], "outcome": outcome}
+    used = [one.scan.name for one in scan.guides if named(scan, one.scan.name) == record["Summary"].get("guide")]
+    guide = {"guide": used[0]} if used else {}
+    return {"input": scan.name, "result": str(result), **record["Summary"], **guide, "outcome": outcome}
 
 
 def rebuild_scan(scan: Scan, rebuilder: Rebuilder, output: Output, wait: bool = True) -> dict:

@@ -1,4 +1,7 @@
-"""`summary.csv`: a row for each scan of this and earlier runs."""
+"""`summary.csv`: a row for each scan of this and earlier runs.
+
+Its paths are relative to its folder, so that results may be moved, and passed on, with what they were made of.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import pandas as pd
 
 from ..errors import InputError
 from ..files import check_ours, whole_file
-from ..pages.index import write_index
+from ..pages.index import without_folders, write_index
 from .lock import alone
 
 COLUMNS = (
@@ -32,9 +35,27 @@ def read_rows(path: Path) -> list[dict]:
 
 
 def _names(row: Mapping) -> set[str]:
-    """Input and result of a row, as they are spelt and as absolute paths."""
-    names = {row[column] for column in ("input", "result") if row.get(column)}
-    return names | {os.path.abspath(name) for name in names}
+    """Input and result of a row."""
+    return {row[column] for column in ("input", "result") if row.get(column)}
+
+
+def _relative(name: str, folder: Path, here: bool) -> str:
+    """Paths, of several stacks each, as they lead from a folder; a DICOM series' name as it is.
+
+    A path that is relative yet is so to the working directory if `here`, else to that folder.
+    """
+    paths = [one for one in name.split(" + ") if os.path.isabs(one) or (here and os.path.exists(one))]
+    for path in paths:
+        name = name.replace(path, Path(os.path.relpath(path, folder)).as_posix())
+    return name
+
+
+def _from(folder: Path, row: Mapping, here: bool) -> dict:
+    """A row whose paths lead from a folder, and whose warnings name files without their folders."""
+    paths = {column: row[column] for column in ("input", "result", "guide") if row.get(column)}
+    folders = [os.path.dirname(path) for one in paths.values() for path in one.split(" + ")]
+    warnings = without_folders(str(row.get("warnings") or ""), [*folders, str(folder.absolute())])
+    return {**row, **{column: _relative(one, folder, here) for column, one in paths.items()}, "warnings": warnings}
 
 
 def add_rows(path: Path, rows: Sequence[Mapping], index: bool) -> None:
@@ -44,7 +65,8 @@ def add_rows(path: Path, rows: Sequence[Mapping], index: bool) -> None:
     result.
     """
     with alone(path):
-        earlier = read_rows(path)
+        earlier = [_from(path.parent, row, here=False) for row in read_rows(path)]
+        rows = [_from(path.parent, row, here=True) for row in rows]
         has_result = set().union(*(_names(row) for row in earlier if row["result"]))
         rows = [row for row in rows if row["outcome"] != "skipped" or not has_result & _names(row)]
         new = set().union(*map(_names, rows))

@@ -127,6 +127,13 @@ def _record(path: Path) -> Mapping[str, Any]:
         return {}
 
 
+def without_folders(text: str, folders: Sequence[str]) -> str:
+    """A text that names files without these folders before them, nor any that begin at a root."""
+    for known in folders:
+        text = text.replace(known + os.sep, "") if known not in ("", ".", os.sep) else text
+    return ABSOLUTE.sub("", text)
+
+
 def _row(row: Mapping, folder: Path, common: str) -> dict[str, Any]:
     """A scan as the template shows it: its name, links from the folder, numbers, and warnings without folders."""
 
@@ -134,16 +141,14 @@ def _row(row: Mapping, folder: Path, common: str) -> dict[str, Any]:
         return quote(path.as_posix(), errors="surrogateescape") if (folder / path).exists() else None
 
     own = str(Path(row["input"]).parent)
-    reason = str(row.get("warnings") or "")
-    for known in (own, common, str(folder), str(folder.absolute())):
-        reason = reason.replace(known + os.sep, "") if known not in ("", ".", os.sep) else reason
+    reason = without_folders(str(row.get("warnings") or ""), [own, common, str(folder), str(folder.absolute())])
     result = _below(folder, row["result"]) if row.get("result") else None
     beside = None if result is None else result.with_name(stem(result.name))
     names = "slice_thickness slice_spacing target_thickness steps seconds agreement step_ratio error_bar".split()
     return {
         "name": row["input"].replace(os.path.join(common, ""), "") if common.strip(os.sep) else row["input"],
         "outcome": row["outcome"],
-        "reasons": [ABSOLUTE.sub("", one) for one in reason.split(" | ") if one],
+        "reasons": [one for one in reason.split(" | ") if one],
         "result": result and link(result),
         "page": beside and link(beside.with_name(beside.name + ".html")),
         "record": _record(folder / beside.with_name(beside.name + ".json")) if beside else {},
@@ -174,18 +179,24 @@ def _methods(rows: Sequence[Mapping]) -> dict[str, Any]:
     }
 
 
+def _begin(name: str) -> str:
+    """What a path begins with, `/` or `..`; empty for others, and for names of DICOM series, which are none."""
+    path = Path(name)
+    return path.anchor or (".." if path.parts[:1] == ("..",) else "")
+
+
 def write_index(folder: str | os.PathLike, scans: Sequence[Mapping]) -> None:
     """Writes `index.html`, one self-contained file that needs no network; its links are relative.
 
     The folder, of `summary.csv`, lies above the results and their records. Values of its rows may be text.
     """
     folder = Path(folder)
-    parents: dict[bool, list[str]] = {True: [], False: []}
+    parents: dict[str, list[str]] = {}
     for row in scans:
         first = row["input"].partition(" + ")[0]  # of several stacks
-        parents[os.path.isabs(first)].append(os.path.dirname(first))
-    common = {absolute: os.path.commonpath(found) for absolute, found in parents.items() if found}
-    rows = [_row(row, folder, common[os.path.isabs(row["input"])]) for row in scans]
+        parents.setdefault(_begin(first), []).append(os.path.dirname(first))
+    common = {begin: os.path.commonpath(found) for begin, found in parents.items()}
+    rows = [_row(row, folder, common[_begin(row["input"])]) for row in scans]
     medians = {}
     for name, form in (("agreement", lambda v: f"{100 * v:.2f} %"), ("step_ratio", lambda v: f"{v:.2f}")):
         label, (limit, words) = name.replace("_", " "), LIMITS[name]

@@ -13,7 +13,6 @@ import torch
 from monai.inferers import SlidingWindowInferer
 from torch import Tensor, nn
 from torch.nn.functional import pad as pad_ends
-from tqdm.auto import tqdm
 
 from ..errors import InputError, flag
 from ..method.networks import Drift
@@ -23,6 +22,7 @@ from ..stack.acquisition import Acquisition
 from ..stack.interpolation import interpolate
 from .deblocking import deblock
 from .families import weigh_families
+from .progress import part
 from .stack_inferer import Slices, StackInferer
 from .windows import BLOCK, PIXELS_PER_CALL, air_margin, in_calls, in_parts, signal_box
 
@@ -131,11 +131,10 @@ class PlaneInferer(StackInferer):
         count = self.sw_batch_size or max(1, PIXELS_PER_CALL // math.prod(roi))
         steps = [max(int(edge * (1 - self.overlap)), 1) for edge in roi]  # as MONAI lays them
         total = len(wide) * math.prod(-(-max(n - r, 0) // s) + 1 for n, r, s in zip(wide.shape[2:], roi, steps))
-        hidden = None if self.progress else True  # null hides it where there is no terminal
-        with tqdm(total=total, desc="windows", leave=False, disable=hidden) as bar:
+        with part("windows", total, self.progress) as count_done:
 
             def views(windows: Tensor) -> Tensor:
-                bar.update(len(windows))
+                count_done(len(windows))
                 with torch.autocast(windows.device.type, torch.bfloat16, enabled=self.bfloat16):
                     return mean([in_parts(sharpen, windows.flip(f)).float().flip(f) for f in self.mirrors])
 
@@ -153,9 +152,13 @@ def mean(views: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(views)).mean(0) if len(views) > 1 else views[0]
 
 
-def _on_slices(network: Drift, lengths: Tensor, rows: Tensor, image: Tensor, *guide: Tensor) -> Tensor:
+def _on_slices(
+    network: Drift, lengths: Tensor, rows: Tensor, done: Callable[[int], object], image: Tensor, *guide: Tensor
+) -> Tensor:
     """Stage 1 alone, `Drift.forward` without times; the planes, which calls share out, come last."""
-    return network(image, lengths, None, rows, *guide)
+    sharp = network(image, lengths, None, rows, *guide)
+    done(len(image))
+    return sharp
 
 
 class DriftInferer(PlaneInferer):
@@ -220,18 +223,19 @@ class DriftInferer(PlaneInferer):
             volumes += [guide.fine[box], guide.slices[thick], guide.share[box]]
         rows = torch.from_numpy(a.fine_rows[box[a.slice_axis]])[None].to(device, torch.float32)
         mirrored = (a.slice_count - 1 - rows).flip(1)
-        families = []
-        for other in others:
-            pixel = float(slices.spacing[other])
-            lengths = torch.tensor([[a.slice_thickness, a.target_spacing, a.slice_spacing, pixel]], device=device)
-            planes, views = [slices.planes(volume, other) for volume in volumes], []
-            pixels = rows.shape[1] * planes[0].shape[3]
-            for f in self.mirrors:
-                sharpen = partial(_on_slices, network, lengths, mirrored if 2 in f else rows)
-                with torch.autocast(device.type, torch.bfloat16, enabled=self.bfloat16):
-                    sharp = in_calls(sharpen, pixels, *(p.flip(f) for p in planes))
-                views.append(sharp.flip(f))
-            families.append(mean(views))
+        families, total = [], sum(volumes[0].shape[3 - a.slice_axis - other] for other in others)
+        with part("planes", total * len(self.mirrors), self.progress) as count_done:
+            for other in others:
+                pixel = float(slices.spacing[other])
+                lengths = torch.tensor([[a.slice_thickness, a.target_spacing, a.slice_spacing, pixel]], device=device)
+                planes, views = [slices.planes(volume, other) for volume in volumes], []
+                pixels = rows.shape[1] * planes[0].shape[3]
+                for f in self.mirrors:
+                    sharpen = partial(_on_slices, network, lengths, mirrored if 2 in f else rows, count_done)
+                    with torch.autocast(device.type, torch.bfloat16, enabled=self.bfloat16):
+                        sharp = in_calls(sharpen, pixels, *(p.flip(f) for p in planes))
+                    views.append(sharp.flip(f))
+                families.append(mean(views))
         return families
 
     def stage2(  # type: ignore[override]  # of one network alone

@@ -15,6 +15,7 @@ from ..stack.acquisition import Acquisition
 from ..stack.grid import name_of
 from .error_map import ErrorMaps, error_map
 from .guide import Placed, place
+from .progress import part
 from .rebuilt import Rebuilt
 from .registration import ALIKE
 from .stack_inferer import StackInferer
@@ -91,10 +92,11 @@ class Rebuilder:
         Thick slices of the guide are rebuilt first.
         """
         acquisition = Acquisition.of(other)
-        if acquisition.at_target or acquisition.slice_spacing <= SHARP:
-            return place(other, measured)
-        volume = replace(self, error_maps=ErrorMaps())(other).volume
-        return place(volume[None], measured, other)  # type: ignore[arg-type]  # torch: Tensor
+        sharp, stack = other, None
+        if not acquisition.at_target and acquisition.slice_spacing > SHARP:
+            sharp, stack = replace(self, error_maps=ErrorMaps())(other).volume[None], other  # type: ignore[assignment]
+        with part("registering", wanted=self.inferer.progress):
+            return place(sharp, measured, stack)
 
     def __call__(self, measured: MetaTensor, guide: Placed | None = None) -> Rebuilt:
         """Rebuilds a stack of slices that `measure` has read, with or without a guide that `guide` has placed."""

@@ -23,6 +23,7 @@ from ..stack.interpolation import interpolate
 from ..stack.missing import filled, missing_slices
 from .consistency import reconcile
 from .guide import Guide, fine_affine_of
+from .progress import part
 from .rebuilt import Rebuilt
 
 
@@ -64,7 +65,7 @@ class StackInferer(Inferer, ABC):
         bfloat16: convolutions in bfloat16; weights, sums of windows and the result stay in float32.
         consistency: `"project"` to reconcile the result with the slices; `"measure"` to leave it as it is. No other
             step depends on it.
-        progress: show a progress bar, where there is a terminal.
+        progress: show which part is at work, and how far it is (`progress.part`).
 
     Attributes:
         settings: what changes a result, but for the precision: name -> plain value.
@@ -171,7 +172,8 @@ class StackInferer(Inferer, ABC):
             raise InputError("the weights give NaN or infinite voxels: they are broken. Set --ckpt_path to others.")
         result = scale.to_scan(volume)
         if self.projects:
-            result = reconcile(result, tissue, acquisition)
+            with part("reconciling", wanted=self.progress):
+                result = reconcile(result, tissue, acquisition)
         result = result.clamp(min=scale.low) + interpolate(whole - tissue, acquisition, "nearest")
         if (masked := scale.masked(whole)).any():
             result = result.where(interpolate(masked.float(), acquisition, "nearest") < 0.5, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from ignite.handlers import DiskSaver
 
 from ..errors import InputError
 from .recipe import differences
+
+MINUTES = 10.0  # after which a checkpoint is due, whatever the interval
 
 
 class Checkpoint:
@@ -27,6 +30,7 @@ class Checkpoint:
         self.recipe = dict(recipe)
         self.state = state
         self.saver = DiskSaver(path.parent, require_empty=False)  # writes in the first process alone
+        self.saved: float | None = None  # when this process last did
 
     def resume(self, length: str, rate: Callable[[int, int], float]) -> None:
         """Restores the state, if there is a file.
@@ -60,7 +64,16 @@ class Checkpoint:
         for name, item in self.state.items():
             item.load_state_dict(states[name])
 
+    def due(self, epoch: int, epochs: int, interval: int) -> bool:
+        """Whether the state is written after an epoch.
+
+        It is after the first one, each `interval`, `MINUTES` and the last one: a killed training loses little.
+        """
+        late = self.saved is None or time.monotonic() - self.saved >= 60 * MINUTES
+        return late or epoch % interval == 0 or epoch == epochs
+
     def save(self) -> None:
         """Writes the state."""
+        self.saved = time.monotonic()
         states = {name: item.state_dict() for name, item in self.state.items()}
         self.saver({"recipe": self.recipe, **states}, self.path.name)

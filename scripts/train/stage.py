@@ -80,7 +80,7 @@ class Stage:
         max_norm: of the gradient, see `ClipGradient`.
         average_decay: see `Average`.
         val_interval: epochs between two validations.
-        checkpoint_interval: epochs between two checkpoints.
+        checkpoint_interval: epochs between two checkpoints, at most; see `Checkpoint.due`.
         tracking: more handlers of the curves, each made with a `run_name`, such as `MLFlowHandler`.
 
     Attributes:
@@ -153,7 +153,12 @@ class Stage:
         sampler: Sampler = WeightedRandomSampler(weights, samples)
         if self.together:
             sampler = DistributedWeightedRandomSampler(dataset, list(weights), num_samples_per_rank=samples)
-        log = StatsHandler(iteration_log=10, tag_name="loss", output_transform=iteration_loss)  # type: ignore[arg-type]
+        told: dict[str, Any] = {
+            "tag_name": "loss",
+            "output_transform": iteration_loss,
+            "key_var_format": "{}: {:.4g} ",
+        }  # distillation's is small
+        log = StatsHandler(iteration_log=10, **told)  # type: ignore[arg-type]  # MONAI takes a number, too
         return SupervisedTrainer(
             device=self.device,
             max_epochs=max_epochs,
@@ -235,6 +240,8 @@ class Stage:
             logger.info(f"{name} is complete after {epochs} epochs: {self.folder / export}")
         else:
             logger.info(f"{name}: {trainer.state.epoch} of {epochs} epochs are done")
+            if not trainer.state.epoch and (self.folder / name).is_dir():
+                logger.warning(f"{name}: an earlier run ended within its first epoch. It begins anew.")
             clip = ClipGradient(self.max_norm)
             trainer.add_event_handler(Events.EPOCH_STARTED, seed_epoch, self.seed, *name.encode())
             LrScheduleHandler(schedule, print_lr=False, epoch_level=False).attach(trainer)  # type: ignore[arg-type]
@@ -244,7 +251,7 @@ class Stage:
             ValidationHandler(self.val_interval, evaluator).attach(trainer)
             if self.first:
                 self._draw_curves(name, trainer, evaluator, options_of(made_of))
-            due = Events.EPOCH_COMPLETED(lambda _, epoch: epoch % self.checkpoint_interval == 0 or epoch == epochs)
+            due = Events.EPOCH_COMPLETED(lambda _, epoch: checkpoint.due(epoch, epochs, self.checkpoint_interval))
             trainer.add_event_handler(due, checkpoint.save)
             trainer.run()
             if clip.divergence:
@@ -253,7 +260,9 @@ class Stage:
                     "another --output_dir."
                 )
         if self.first and trainer.state.epoch == epochs:
-            save_weights(self.averaged, self.folder / export, card, torch.float32)
+            path = self.folder / export
+            save_weights(self.averaged, path, card, torch.float32)
+            logger.info(f"{name} has made {path}. Try it: drift-mri SCAN -o OUT --ckpt_path {path}")
         idist.barrier()  # the next stage reads what the first process has written
 
     def recipe(self, name: str, start: str | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import torch
 from scripts.files import sha256
 from scripts.method.weights import write_card
 from scripts.outputs.summary import COLUMNS
-from tests.cohort_files import AXIAL, nan_scan, outcomes, record, results, summary, texture
+from tests.cohort_files import AXIAL, inputs, nan_scan, outcomes, record, results, summary, texture
 from tests.dicom_files import images_of
 from tests.fixtures import CARD
 
@@ -71,14 +71,38 @@ def test_the_summary_has_a_row_for_each_scan_and_a_column_for_each_fact(write_ni
     assert list(first) == COLUMNS
     expected = "input result outcome slice_axis slice_thickness slice_spacing target_thickness steps seconds"
     assert set(f"{expected} agreement step_ratio error_bar guide warnings".split()) == set(COLUMNS)
-    assert first["input"] == str(good) and first["result"] == str(bundle.out / "a, b_sr.nii.gz")
+    assert inputs(bundle.out) == [str(good), str(bad), str(warned)] and first["result"] == "a, b_sr.nii.gz"
     assert [first[k] for k in ("slice_axis", "slice_thickness", "slice_spacing", "target_thickness", "steps")] == [
         *("2", "4.0", "4.0", "1.0", "2")
     ]
     assert float(first["seconds"]) >= 0 and 0 < float(first["agreement"]) < 1 and first["warnings"] == ""
-    assert second["input"] == str(bad) and second["outcome"] == "failed" and "has 1 NaN" in second["warnings"]
+    assert second["outcome"] == "failed" and "has 1 NaN" in second["warnings"]
     assert all(second[k] == "" for k in COLUMNS if k not in ("input", "outcome", "warnings"))
-    assert third["input"] == str(warned) and third["slice_axis"] == "0" and "thicker than" in third["warnings"]
+    assert third["slice_axis"] == "0" and "thicker than" in third["warnings"]
+
+
+def test_a_summary_names_no_folder_of_this_machine_and_moves_with_its_scans(scan, bundle, tmp_path, write_nifti):
+    write_nifti(nan_scan(), AXIAL, "broken/b.nii.gz")
+    with pytest.raises(SystemExit):
+        bundle([scan, tmp_path / "broken"])
+    for file in ("summary.csv", "scan_sr.json", "index.html"):
+        assert str(tmp_path) not in (bundle.out / file).read_text()
+    assert [row["input"] for row in summary(bundle.out)] == [f"../{scan.name}", "../broken/b.nii.gz"]
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    for one in (scan, bundle.out):
+        one.rename(moved / one.name)
+    bundle(moved / scan.name, output_dir=str(moved / bundle.out.name))
+    assert outcomes(moved / bundle.out.name) == ["failed", "complete already"]
+
+
+def test_a_summary_of_absolute_paths_is_taken_on(scan, bundle):
+    """As earlier versions wrote them."""
+    bundle(scan)
+    path = bundle.out / "summary.csv"
+    path.write_text(path.read_text().replace(f"../{scan.name}", str(scan)).replace("scan_sr", f"{bundle.out}/scan_sr"))
+    bundle(scan)
+    assert inputs(bundle.out) == [str(scan)] and outcomes(bundle.out) == ["complete already"]
 
 
 def test_every_warning_is_kept(scan, bundle):
@@ -134,7 +158,9 @@ def test_what_is_skipped_has_a_row_with_the_reason_and_keeps_an_earlier_result(f
     bundle(folder)
     assert outcomes(bundle.out) == ["rebuilt"] * 3 + ["skipped"]
     row = summary(bundle.out)[-1]
-    assert row["input"] == str(thin) and row["result"] == "" and "thin or isotropic already" in row["warnings"]
+    assert (
+        inputs(bundle.out)[-1] == str(thin) and row["result"] == "" and "thin or isotropic already" in row["warnings"]
+    )
     assert "thin or isotropic already" in (bundle.out / "index.html").read_text()
     bundle(thin)  # given by name
     bundle(folder)
@@ -240,11 +266,11 @@ def test_a_summary_keeps_the_scans_of_earlier_runs(folder, bundle, write_nifti):
     write_nifti(nan_scan(), AXIAL, "scans/c.nii.gz")
     with pytest.raises(SystemExit):
         bundle([b, c], slice_thickness=3)
-    assert [row["input"] for row in summary(bundle.out)] == [str(a), str(b), str(c)]
+    assert inputs(bundle.out) == [str(a), str(b), str(c)]
     assert [row["slice_thickness"] for row in summary(bundle.out)] == ["4.0", "3.0", ""]
     write_nifti(texture(), AXIAL, "scans/c.nii.gz")
     bundle(c)
-    assert [row["input"] for row in summary(bundle.out)] == [str(a), str(b), str(c)]
+    assert inputs(bundle.out) == [str(a), str(b), str(c)]
     assert outcomes(bundle.out) == ["rebuilt"] * 3
 
 

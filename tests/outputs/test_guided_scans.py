@@ -1,5 +1,6 @@
 """A run with guides: the one that is named must fit, one that is found beside a scan is left out if it does not."""
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from monai.data import MetaTensor
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.method.weights import write_card
+from tests.bids_files import write
 from tests.cohort_files import record, summary
 from tests.config_files import on_slices
 from tests.dicom_files import mr_slices, save
@@ -140,11 +142,28 @@ def test_a_guide_that_is_found_is_in_list_record_and_summary(examination, guided
     assert "guide:" in listed and "T1w.nii.gz, if it fits, for one is FLAIR, the other T1w" in listed
     guided_bundle(examination, guide="auto")
     told = record(guided_bundle.out, "FLAIR")
-    assert told["Guide"]["Name"].endswith("T1w.nii.gz") and "one is FLAIR" in told["Guide"]["Reason"]
+    assert told["Guide"]["Name"] == "../head/T1w.nii.gz" and "one is FLAIR" in told["Guide"]["Reason"]
+    assert str(examination) not in (guided_bundle.out / "FLAIR_sr.json").read_text()
     assert told["Sources"] == ["../head/FLAIR.nii.gz", "../head/FLAIR.json", "../head/T1w.nii.gz"]
-    assert summary(guided_bundle.out)[0]["guide"].endswith("T1w.nii.gz") and not told["Warnings"]
+    assert summary(guided_bundle.out)[0]["guide"] == "../head/T1w.nii.gz" and not told["Warnings"]
     guided_bundle(examination, guide="auto")
     assert summary(guided_bundle.out)[0]["outcome"] == "complete already"
+
+
+@pytest.mark.slow
+def test_in_a_dataset_the_guide_is_named_by_its_uri(examination, guided_bundle, tmp_path):
+    root = write(tmp_path / "ds")
+    anat = root / "sub-01" / "anat"
+    anat.mkdir(parents=True)
+    for path in examination.iterdir():
+        path.rename(anat / f"sub-01_{path.name}")
+    guided_bundle(root, guide="auto")
+    (path,) = guided_bundle.out.rglob("*_desc-sr_FLAIR.json")
+    told = json.loads(path.read_text())
+    assert told["Guide"]["Name"] == told["Summary"]["guide"] == "bids:raw:sub-01/anat/sub-01_T1w.nii.gz"
+    (row,) = (row for row in summary(guided_bundle.out) if row["result"])
+    assert row["guide"] == "../ds/sub-01/anat/sub-01_T1w.nii.gz"
+    assert str(tmp_path) not in path.read_text() + (guided_bundle.out / "summary.csv").read_text()
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """A dry run: it says of each scan what a run then does, and leaves no trace."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -93,7 +94,7 @@ def test_a_run_does_what_the_dry_run_says(dry_run, mixed, bundle):
     assert outcomes(bundle.out) == ["rebuilt", "rebuilt", "failed"]
     for row, done in zip(said[:2], summary(bundle.out)):
         assert row["steps"] == int(done["steps"]) and row["thickness"] == float(done["slice_thickness"])
-        assert row["result"] == done["result"]
+        assert os.path.relpath(row["result"], bundle.out) == done["result"]
     assert [row["what"] for row in dry_run(mixed)] == ["is complete", "is complete", "will fail"]
     assert [row["what"] for row in dry_run(mixed, report=True)] == ["will write page", "will write page", "will fail"]
     again = dry_run(mixed, target_thickness=0.9, allow_failures=True)

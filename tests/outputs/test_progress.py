@@ -39,9 +39,9 @@ def test_a_terminal_shows_a_bar_for_the_cohort_and_one_for_the_scan_and_whole_li
     assert process.exitcode == 0
     text = said.decode()
     assert re.search(r"scans: +50%.*1/2 \[.*<.*second\.nii\.gz\]", text), "time left, and the name of the scan"
-    assert "windows:" in text
+    assert all(f"{part}:" in text for part in ("planes", "windows", "reconciling"))
     lines = [re.sub(r"\x1b\[\w", "", part) for part in re.split(r"[\r\n]+", text)]
     told = [line for line in lines if re.match(r"\d\d:\d\d:\d\d ", line)]
     assert sum("slices along axis" in line and line.endswith("mm") for line in told) == 2
     assert sum(" rebuilt, " in line and line.endswith("_sr.nii.gz") for line in told) == 2
-    assert not [line for line in told if "it/s" in line or "windows:" in line or "scans:" in line]
+    assert not [line for line in told if "it/s" in line or "windows:" in line or "planes:" in line or "scans:" in line]

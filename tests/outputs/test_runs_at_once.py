@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from scripts.outputs.lock import alone
-from tests.cohort_files import AXIAL, hidden, nan_scan, outcomes, results, summary, texture
+from tests.cohort_files import AXIAL, hidden, inputs, nan_scan, outcomes, results, summary, texture
 from tests.processes import DRIFT_MRI, ROOT, fresh, run
 
 pytestmark = pytest.mark.slow
@@ -108,7 +108,7 @@ def test_two_runs_at_once_on_two_scans_keep_both_rows(many, bundle):
     for process in runs:
         process.join(120)
     assert [process.exitcode for process in runs] == [0] * 3
-    assert sorted(row["input"] for row in summary(bundle.out)) == [str(path) for path in paths]
+    assert sorted(inputs(bundle.out)) == [str(path) for path in paths]
 
 
 def test_a_run_passes_over_what_another_one_is_at_and_comes_back_to_it(folder, bundle):
@@ -121,7 +121,7 @@ def test_a_run_passes_over_what_another_one_is_at_and_comes_back_to_it(folder, b
         assert set(recorded(bundle.out)) == {"b_sr", "c_sr"} and process.is_alive()
     process.join(120)
     assert process.exitcode == 0 and set(recorded(bundle.out)) == {"a_sr", "b_sr", "c_sr"}
-    assert [row["input"] for row in summary(bundle.out)] == [str(folder / f"{name}.nii.gz") for name in "abc"]
+    assert inputs(bundle.out) == [str(folder / f"{name}.nii.gz") for name in "abc"]
     assert outcomes(bundle.out) == ["rebuilt"] * 3 and hidden(bundle.out) == []
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from scripts.errors import InputError, input_error
 from scripts.files import sha256
-from scripts.train.checkpoint import Checkpoint
+from scripts.train.checkpoint import MINUTES, Checkpoint
 from scripts.train.handlers import warmup_stable_decay
 from tests import nano
 from tests.config_files import ROOT
@@ -155,6 +155,20 @@ def test_an_epoch_of_less_than_a_batch_is_refused(tmp_path, dataset_dir):
         nano.content(bundle, "train#trainer")
     assert "patches_per_epoch is below 4, one batch" in str(input_error(caught.value))
     assert not (tmp_path / "eval").exists()
+
+
+def test_a_checkpoint_is_due_after_the_first_epoch_at_intervals_by_minutes_and_at_the_end(tmp_path, monkeypatch):
+    checkpoint = Checkpoint(tmp_path / "a.pt", RECIPE, {"network": torch.nn.Linear(2, 2)})
+    due = []
+    for epoch in range(1, 12):
+        due.append(checkpoint.due(epoch, 11, 4))
+        if due[-1]:
+            checkpoint.save()
+    assert [epoch for epoch, one in enumerate(due, start=1) if one] == [1, 4, 8, 11]
+    assert not checkpoint.due(2, 11, 4)
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 60 * MINUTES + 1)
+    assert checkpoint.due(2, 11, 4)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from drift_mri.command import parser
 from scripts.files import sha256
 from scripts.method.weights import read_card
 from tests import nano
@@ -106,6 +107,24 @@ def test_a_training_that_diverges_is_told_in_one_line_exports_nothing_and_keeps_
 
 def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_last_line_names_the_weights_and_a_command_that_takes_them(dataset_dir, tmp_path, log):
+    nano.workflow(tmp_path / "eval", dataset_dir, "training").run()
+    (path,) = (tmp_path / "eval").glob("model.pt")
+    assert [line for line in log.messages if " has made " in line][-1] == log.messages[-1]
+    assert log.messages[-1].endswith(f"drift-mri SCAN -o OUT --ckpt_path {path}")
+    assert parser().parse_args(log.messages[-1].split("drift-mri ")[1].split()).ckpt_path == str(path)
+
+
+def test_a_run_that_was_killed_within_its_first_epoch_says_so(dataset_dir, tmp_path, log):
+    """What it leaves is the folder of its curves."""
+    (tmp_path / "eval" / "stage1").mkdir(parents=True)
+    nano.workflow(tmp_path / "eval", dataset_dir, "stage1").run()
+    assert "stage1: an earlier run ended within its first epoch" in log.text
+    log.clear()
+    nano.workflow(tmp_path / "eval", dataset_dir, "stage1").run()
+    assert "first epoch" not in log.text
 
 
 def test_a_finished_training_says_so_and_changes_nothing(trained, dataset_dir, tmp_path, log):
