@@ -27,14 +27,14 @@ def guided(scans: Sequence[Scan], others: Sequence[Scan], unfit: Callable[[Scan,
     result = []
     for scan in scans:
         found, guides = roles(scan, persons[scan.identity.person]), list[Guiding]()
-        reasons = [f"{beside.scan.name}: {beside.why}" for beside in found if beside.what != "guides"]
-        for candidate in (one for one in found if one.what == "guides"):
-            if len(guides) == MOST_GUIDES:
+        reasons = [f"{other.name}: {beside.why}" for other, beside in found if beside.what != "guides"]
+        for other, beside in found:
+            if beside.what != "guides" or len(guides) == MOST_GUIDES:
                 break
-            if why := unfit(candidate.scan, scan.identity):
-                reasons.insert(0, f"{candidate.scan.name}: {why}")
+            if why := unfit(other, scan.identity):
+                reasons.insert(0, f"{other.name}: {why}")
             else:
-                guides.append(Guiding(candidate.scan, candidate.why))
+                guides.append(Guiding(other, beside.why))
         if guides:
             further = [guide.scan.name for guide in guides[1:]]
             then = f" Should it not fit, {few(further)} will be tried." if further else ""
@@ -47,14 +47,13 @@ def guided(scans: Sequence[Scan], others: Sequence[Scan], unfit: Callable[[Scan,
     return result
 
 
-def roles(scan: Scan, others: Sequence[Scan]) -> list[Role]:
-    """The role of each other scan beside a thick one, guides first and the best of them at the head."""
-    own, each = scan.identity, [one.source for one in scan.each]
-    if own.broken:  # which is said again when it is rebuilt
-        return [Role(scan, "is left alone", own.broken)]
-    spacing = float(own.edges[own.slice_axis])
-    found = [role(own, spacing, other) for other in others if other.source not in each]
-    return sorted(found, key=lambda one: (one.what != "guides", one.rank))
+def roles(scan: Scan, others: Sequence[Scan]) -> list[tuple[Scan, Role]]:
+    """Other scans and their roles beside a thick one, guides first and the best of them at the head."""
+    each = [one.source for one in scan.each]
+    if scan.identity.broken:  # which is said again when it is rebuilt
+        return [(scan, Role("is left alone", scan.identity.broken))]
+    found = [(other, role(scan.identity, other.identity)) for other in others if other.source not in each]
+    return sorted(found, key=lambda one: (one[1].what != "guides", one[1].rank))
 
 
 def grouped(scans: Sequence[Scan], named: Sequence[Scan], reference: str | None = None) -> list[Scan]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from ..stack.grid import slice_axis, voxel_spacing
 from . import bids, dicom
 from .dicom.headers import numbers, value
 from .readers import ScanReader
-
-if TYPE_CHECKING:
-    from .scan import Scan
 
 PLANE = r"(ax|axi|axial|tra|trans|transverse|transversal|sag|sagittal|cor|coronal|obl|oblique)"
 ORIENTATION = re.compile(  # words of names that say how the slices lie, or which of several runs it is
@@ -269,47 +266,46 @@ def _by_times(times: np.ndarray, gradient: bool) -> str:
 class Role(NamedTuple):
     """A scan's part beside another, and why; the guide of the least rank is the best."""
 
-    scan: Scan
     what: Literal["joins", "guides", "is left alone"]
     why: str
     rank: tuple[int, ...] = ()
 
 
-def role(own: Identity, spacing: float, scan: Scan) -> Role:
-    """The role of a scan beside thick slices that lie `spacing` mm apart.
+def role(own: Identity, theirs: Identity) -> Role:
+    """The role of a scan beside one of thick slices.
 
     A scan of another contrast that is sharp along the slices guides them: best a 3-D one, then a stack of another
-    direction, then a stack of the same direction whose slices are at most `THINNER` as far apart.
+    direction, then a stack of the same direction whose slices are at most `THINNER` as far apart. Scans of other
+    sessions come last, the nearest in time first.
     """
-    theirs, normal = scan.identity, own.normal
     sessions = theirs.session.startswith("ses-")  # of BIDS; studies of DICOM may be of anybody
     if theirs.person != own.person or (theirs.session != own.session and not sessions):
-        return Role(scan, "is left alone", "it is of another person, session or study")
+        return Role("is left alone", "it is of another person, session or study")
     if theirs.broken:
-        return Role(scan, "is left alone", f"it cannot be read ({theirs.broken})")
-    why, edges = own.other_contrast(theirs), theirs.edges
-    turned = abs(float(normal @ theirs.normal)) < PARALLEL
+        return Role("is left alone", f"it cannot be read ({theirs.broken})")
+    why, edges, spacing = own.other_contrast(theirs), theirs.edges, float(own.edges[own.slice_axis])
+    turned = abs(float(own.normal @ theirs.normal)) < PARALLEL
     if why is None and not (own.weighting and theirs.weighting):
-        return Role(scan, "is left alone", "neither its name nor its header says that it is of another contrast")
+        return Role("is left alone", "neither its name nor its header says that it is of another contrast")
     if why is None and turned and own.session == theirs.session:
-        return Role(scan, "joins", "it has the same contrast and another direction")
+        return Role("joins", "it has the same contrast and another direction")
     if why is None:
-        return Role(scan, "is left alone", "it has the same contrast" + " and the same direction" * (not turned))
-    thick = theirs.slice_axis
+        return Role("is left alone", "it has the same contrast" + " and the same direction" * (not turned))
+    thick = float(edges[theirs.slice_axis])
     if edges.max() <= ISOTROPIC * edges.min() and edges.max() <= THINNER * spacing:
         kind, sharp = 0, f"its voxels of {edges.max():.2g} mm are isotropic"
-    elif turned and edges[int(np.abs(normal @ theirs.axes).argmax())] <= THINNER * spacing:
+    elif turned and edges[int(np.abs(own.normal @ theirs.axes).argmax())] <= THINNER * spacing:
         kind, sharp = 1, "its slices lie in another direction"
-    elif not turned and edges[thick] <= THINNER * spacing:
-        kind, sharp = 2, f"its slices are {edges[thick]:.2g} mm apart, not {spacing:.2g} mm"
+    elif not turned and thick <= THINNER * spacing:
+        kind, sharp = 2, f"its slices are {thick:.2g} mm apart, not {spacing:.2g} mm"
     else:
-        return Role(scan, "is left alone", f"it is not sharp across the slices: {edges[thick]:.2g} mm apart")
-    best = BEST.index(theirs.weighting) if theirs.weighting in BEST else len(BEST)
+        return Role("is left alone", f"it is not sharp across the slices: {thick:.2g} mm apart")
+    rank = kind, BEST.index(theirs.weighting) if theirs.weighting in BEST else len(BEST), bool(theirs.agent)
     if own.session == theirs.session:
-        return Role(scan, "guides", f"{why}; {sharp}", (0, 0, kind, best, bool(theirs.agent)))
+        return Role("guides", f"{why}; {sharp}", (0, 0, *rank))
     away = abs(_day(theirs.date) - _day(own.date)) if theirs.date and own.date else 10**9
     other = f"session {theirs.session.removeprefix('ses-')}" + f" of {theirs.date}" * bool(theirs.date)
-    return Role(scan, "guides", f"{why}; {sharp}; it is of {other}", (1, away, kind, best, bool(theirs.agent)))
+    return Role("guides", f"{why}; {sharp}; it is of {other}", (1, away, *rank))
 
 
 def _day(date: str) -> int:

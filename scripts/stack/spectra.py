@@ -15,7 +15,12 @@ DULL = 0.1  # of the power along the other axes; slices that were interpolated h
 DULLER, COARSE = 1.5, 2.0  # times a voxel's edge, and mm; slices that show no more than such were interpolated
 SPACING_LOST = "its voxels are cubes of 1 mm by its header, and thick slices by what they show: the spacing was lost"
 LOWEST = 0.05  # cycles/mm; larger structures differ by direction
-FLAT, LOST = 0.5, 4.0  # see `spacing_is_lost`; scans of cubes have up to 2.7 times the power of the other axes
+FEWEST = 16  # voxels along each axis of a volume whose spectra say something
+FLAT, FLAT_WIDTH, LOST = (
+    0.5,
+    40,
+    4.0,
+)  # see `spacing_is_lost`; scans of cubes have up to 2.7 times the power of the other axes
 
 
 def through_plane_bands(slice_thickness: float, spacing: float) -> list[tuple[float, float]]:
@@ -131,8 +136,10 @@ def sharpness(volume: Tensor, edges: Sequence[float] | np.ndarray) -> list[float
 
     Args:
         volume: `(X, Y, Z)`.
-        edges: of its voxels, in mm.
+        edges: of its voxels, in mm. A volume of fewer than `FEWEST` voxels along an axis is taken to be sharp.
     """
+    if min(volume.shape) < FEWEST:
+        return [float(edge) for edge in edges]
     curves = _densities(volume, edges)
     found = []
     for axis, edge in enumerate(edges):
@@ -162,7 +169,8 @@ def spacing_is_lost(volume: Tensor, edges: Sequence[float] | np.ndarray) -> bool
     Such slices seem to change quickly from one to the next: the density along them is above `LOST` of the other axes'.
     """
     thin = int(np.argmin(volume.shape))
-    if not np.allclose(edges, 1, atol=1e-6) or volume.shape[thin] > FLAT * max(volume.shape):
+    cubes = np.allclose(edges, 1, atol=1e-6)
+    if not cubes or volume.shape[thin] > FLAT * max(volume.shape) or sorted(volume.shape)[1] < FLAT_WIDTH:
         return False
     frequencies, power, theirs = _beside(_densities(volume, edges), thin)
     upper = (frequencies >= frequencies[-1] / 2) & np.isfinite(theirs)

@@ -101,9 +101,9 @@ def test_the_sharpest_scan_of_another_contrast_guides(volume):
         scan,
     ]
     found = roles(scan, others)
-    guides = [role.scan.name for role in found if role.what == "guides"]
+    guides = [other.name for other, role in found if role.what == "guides"]
     assert guides == ["anna_T1_cube", "anna_T1_post", "anna_T2_cube", "anna_T2_sag", "anna_T2_thin"]
-    left = {role.scan.name: (role.what, role.why) for role in found if role.what != "guides"}
+    left = {other.name: (role.what, role.why) for other, role in found if role.what != "guides"}
     assert left["anna_FLAIR_sag"] == ("joins", "it has the same contrast and another direction")
     assert "not sharp" in left["anna_T1_ax"][1] and "another person" in left["ben_T1"][1]
     assert "neither its name" in left["anna_acq-cube_brain"][1] and len(left) == 4
@@ -112,7 +112,7 @@ def test_the_sharpest_scan_of_another_contrast_guides(volume):
 def test_a_broken_scan_guides_nothing(volume):
     scan, broken = volume("FLAIR"), volume("T1", ISOTROPIC)
     broken.source.write_bytes(b"no scan")
-    (role,) = roles(scan, [broken])
+    ((_, role),) = roles(scan, [broken])
     assert role.what == "is left alone" and "cannot be read" in role.why
 
 
@@ -125,7 +125,7 @@ def test_in_a_study_series_of_another_contrast_guide(tmp_path):
         series(tmp_path, 5, "t2 tse sag", "sagittal", StudyInstanceUID="1.2.9"),
         series(tmp_path, 6, "t1 tra"),
     ]
-    found = {role.scan.name: role.what for role in roles(scan, others)}
+    found = {other.name: role.what for other, role in roles(scan, others)}
     assert found == {
         "t1 se sag": "guides",
         "t1 se tra": "guides",
