@@ -1,4 +1,4 @@
-"""The pictures of docs/: a terminal in the middle of a run, page, index, and a dry run, from the built-in sample.
+"""The pictures of docs/: a terminal during a run, its page, its index and a dry run, from the built-in sample.
 
 python -m benchmarks.pictures FOLDER
 

@@ -21,7 +21,17 @@ PAGES = {
 MAP = PAGES["docs/paper_to_code.md"]
 OPTIONS = {key for path in ROOT.glob("configs/**/*.yaml") for key in ConfigParser.load_config_file(path)}
 MONAIS_OPTIONS = {"config_file", "meta_file", "filepath", "ckpt_file", "use_trace", "tracking", "runner_id"}
+ROOMS = ("scripts", "configs", "drift_mri", "bundle", "benchmarks")
 ENDINGS = "py|yaml|json|conf|md|sh|txt|png|svg"
+FILE = rf"(?<![\w./-])((?:scripts|configs|docs|bundle|tests|benchmarks)/[\w./-]+\.(?:{ENDINGS}))\b"
+SOURCES = {
+    path.relative_to(ROOT).as_posix(): path.read_text()
+    for pattern in ("*.toml", "*file", "*.def", ".ci/run", *(f"{room}/**/*" for room in ROOMS))
+    for path in sorted(ROOT.glob(pattern))
+    if path.suffix in (".py", ".yaml", ".conf", ".sh", ".mjs", ".ts", ".js", ".html", ".service", ".toml", ".def", "")
+    and path.is_file()
+    and "node_modules" not in path.parts
+}
 
 
 def functions_of(path):
@@ -40,12 +50,19 @@ def test_every_link_leads_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_file_of_the_bundle_that_a_page_names_exists(page):
-    for name in named(rf"\b((?:scripts|configs|docs|bundle|tests|benchmarks)/[\w./-]+\.(?:{ENDINGS}))\b", PAGES[page]):
+    for name in named(FILE, PAGES[page]):
         assert (ROOT / name).is_file(), name
     for module in named(r"-m (benchmarks[\w.]+)", PAGES[page]):
         assert (ROOT / f"{module.replace('.', '/')}.py").is_file(), module
     for name in named(r"\b(scripts(?:\.\w+)+)", PAGES[page]):
         assert locate(name) is not None, name
+
+
+def test_every_file_of_the_bundle_that_code_and_configs_name_exists():
+    """In comments and messages too."""
+    found = [(source, name) for source, text in SOURCES.items() for name in named(FILE, text)]
+    lost = {(source, name) for source, name in found if not (ROOT / name).is_file()}
+    assert len(found) > 50 and lost == set()
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -257,8 +257,8 @@ def _log(name: str, scan: MetaTensor, volume: MetaTensor, a: Acquisition) -> Non
     for warning in a.warnings:
         logger.warning(f"{name}: {warning}")
     if a.at_target:
-        what = "copied" if torch.allclose(scan.affine, volume.affine) else "resampled in plane"
-        logger.info(f"{name}: slices of {a.slice_spacing:.3g} mm are at the target already; the scan is {what}.")
+        what = "taken as it is" if torch.allclose(scan.affine, volume.affine) else "resampled in plane"
+        logger.info(f"{name}: slices of {a.slice_spacing:.3g} mm are at the target already; it is {what}.")
         return
     edges = grid.voxel_spacing(volume.affine)
     edges[a.slice_axis] = a.target_spacing

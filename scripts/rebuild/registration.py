@@ -100,7 +100,7 @@ def simple_itk() -> Any:
     """SimpleITK. It is imported here alone: that takes more than a second, which other runs need not wait."""
     sitk, found = optional_import("SimpleITK")
     if not found:
-        raise InputError("--together needs SimpleITK: pip install simpleitk, or leave out --together.")
+        raise InputError("SimpleITK, which registers scans, is not installed: pip install simpleitk.")
     return sitk
 
 
