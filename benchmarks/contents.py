@@ -1,4 +1,4 @@
-"""What scans say of themselves by their voxels: how sharp they are, and which guides are copies.
+"""The voxels of scans as witnesses: how sharp they are, and which guides are copies.
 
 python -m benchmarks.contents DATALIST
 
