@@ -180,7 +180,7 @@ def _methods(rows: Sequence[Mapping]) -> dict[str, Any]:
 
 
 def _begin(name: str) -> str:
-    """What a path begins with, `/` or `..`; empty for others, and for names of DICOM series, which are none."""
+    """The beginning of a path, `/` or `..`; empty for others, and for names of DICOM series, which are none."""
     path = Path(name)
     return path.anchor or (".." if path.parts[:1] == ("..",) else "")
 

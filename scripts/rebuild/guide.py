@@ -23,7 +23,7 @@ from ..stack.tissue import head_mask, ramp
 from .gain import relation
 from .registration import ALIKE, angle_and_shift, placed, registered, resolution
 
-COPY = 0.95  # of the scan's variance that a rising curve of a guide explains: the same contrast (docs/benchmarks.md)
+COPY = 0.95  # of the scan's variance, explained by a rising curve of a guide: a copy (docs/benchmarks_appendix.md)
 BORDER = 8.0  # mm; over it a guide's effect fades in, from the border of its field of view
 
 
