@@ -200,6 +200,8 @@ def _rebuild(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder, out
         others.append(scan.guide)
     path = _write(scan, stem, rebuilt.volume, rebuilt.measured.meta.get("header", {}), output, made, others=others)
     record = describe(scan, rebuilt, facts, warnings)
+    if "Motion" in record:
+        logger.warning(f"{scan.name}: {record['Motion']['Description']}")
     record["Facts"] |= rounding(path)
     record |= {
         **made,
