@@ -193,18 +193,19 @@ def _equations(
     return normal, gradients, 1 - left / total if total > 0 else 0.0
 
 
-def acquired(volume: MetaTensor, motion: np.ndarray, acquisition: Acquisition) -> Tensor:
+def acquired(volume: MetaTensor, motion: np.ndarray, acquisition: Acquisition, order: int = 3) -> Tensor:
     """The slices of a head that has moved, `A (x o M^-1)`; without motion they are `profile.acquire`'s.
 
     Args:
         volume: `(X', Y', Z')`, the still head on the fine grid, with its affine.
         motion: `(4, 4)`, of `Motion.matrix`.
         acquisition: of the slices, `(X, Y, Z)`, that come back.
+        order: of the splines that move the volume.
     """
-    return acquire(placed(volume, volume, np.linalg.inv(motion))[0], acquisition)
+    return acquire(placed(volume, volume, np.linalg.inv(motion), order)[0], acquisition)
 
 
-def taken_back(measured: MetaTensor, volume: MetaTensor, motion: Motion) -> MetaTensor:
+def taken_back(measured: MetaTensor, volume: MetaTensor, motion: Motion, order: int = 3) -> MetaTensor:
     """The slices as they would be had the head not moved: the odd ones come back to their nominal places.
 
     What the volume does not explain of the moved slices, `y - A (x o M^-1)`, is interpolated within their planes, and
@@ -213,13 +214,14 @@ def taken_back(measured: MetaTensor, volume: MetaTensor, motion: Motion) -> Meta
     Args:
         measured: `(X, Y, Z)` slices with affine and acquisition.
         volume: `(X', Y', Z')`, what is known of the still head, on the fine grid.
+        order: of the splines that move the volume.
     """
     a, slices = Acquisition.of(measured), measured.as_tensor()
     affine = np.asarray(measured.affine, dtype=float)
     index = np.linalg.inv(affine) @ motion.matrix @ affine
     plane = [axis for axis in range(3) if axis != a.slice_axis]
     still = acquire(volume.as_tensor(), a)
-    left = slices - acquired(volume, motion.matrix, a)
+    left = slices - acquired(volume, motion.matrix, a, order)
     result = slices.clone()
     for n in range(1, a.slice_count, 2):
         offset = index[plane, 3] + index[plane, a.slice_axis] * n
@@ -237,5 +239,5 @@ def steadied(measured: MetaTensor, motion: Motion) -> MetaTensor:
     for _ in range(SPLINES):
         volume = interpolate(slices.as_tensor(), a, "cubic")
         affine = torch.from_numpy(fine_affine_of(measured[None]))
-        slices = taken_back(measured, MetaTensor(volume, affine=affine), motion)
+        slices = taken_back(measured, MetaTensor(volume, affine=affine), motion, order=1)
     return slices
