@@ -238,6 +238,6 @@ def steadied(measured: MetaTensor, motion: Motion) -> MetaTensor:
     a, slices = Acquisition.of(measured), measured
     for _ in range(SPLINES):
         volume = interpolate(slices.as_tensor(), a, "cubic")
-        affine = torch.from_numpy(fine_affine_of(measured[None]))
+        affine = torch.from_numpy(fine_affine_of(measured[None]))  # type: ignore[arg-type]  # torch: Tensor
         slices = taken_back(measured, MetaTensor(volume, affine=affine), motion, order=1)
     return slices
