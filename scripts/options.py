@@ -115,6 +115,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
         " it is registered, and shows where edges are. Without SCAN, or auto: for each scan the best one that "
         "lies beside it",
     ),
+    "motion": dict(
+        **SWITCH,
+        help="take the slices of a head that moved between odd and even slices back to their places, in twice the time;"
+        " a head that lay still is rebuilt as without",
+    ),
     "dry_run": dict(
         nargs="?",
         const="true",

@@ -9,6 +9,7 @@ A record is the JSON file beside a result, `NAME_sr.json`. It is written last.
     Facts, Warnings                                      what was taken for the acquisition, and where it came from
     Stacks                                               with --together: each stack's motion, gain, share, agreement
     Guide                                                with --guide: its name, motion and likeness
+    Motion                                               where the head moved between odd and even slices
     Agreement                                            with the measured slices
     ErrorMap                                             if there is one: its confidence, median and scale
     Overview, Summary                                    the scan's pictures in index.html, its row in summary.csv
@@ -95,7 +96,9 @@ def describe(
         what = f"Made of {sum(stack.share > 0 for stack in stacks)} stacks. {what}"
     guide, (fields, skull) = _guide(scan, rebuilt, used), kept(scan)
     files = [*scan.files, *(used.scan.files if used is not None else ())]
-    warnings = (*acquisition.warnings, *warnings, *(warning for stack in stacks for warning in stack.warnings))
+    motion = _motion(rebuilt)
+    moved = (motion["Description"],) if motion else ()
+    warnings = (*acquisition.warnings, *warnings, *moved, *(warning for stack in stacks for warning in stack.warnings))
     warnings = tuple(named(scan, warning) for warning in warnings)
     return {
         "Description": what,
@@ -109,6 +112,7 @@ def describe(
             **skull,
         },
         **({"Guide": guide} if guide else {}),
+        **({"Motion": motion} if motion else {}),
         **({"Stacks": [_stack(scan, stack) for stack in stacks]} if stacks else {}),
         "Warnings": warnings,
         "Agreement": rebuilt.agreement,
@@ -151,6 +155,23 @@ def named(scan: Scan, text: str) -> str:
 def _stack(scan: Scan, stack: StackFacts) -> dict[str, Any]:
     warnings = [named(scan, warning) for warning in stack.warnings]
     return {**stack.record, "Name": named(scan, stack.name), "Warnings": warnings}
+
+
+def _motion(rebuilt: Rebuilt) -> dict[str, Any]:
+    """What the record says of a head that moved; nothing of a still one."""
+    motion = rebuilt.motion
+    if motion is None or not motion.moved:
+        return {}
+    became = "the odd slices were taken back" if rebuilt.taken_back else "set --motion to take the odd slices back"
+    return {
+        "Description": f"{motion}; {became}.",
+        "TakenBack": rebuilt.taken_back,
+        "Matrix": np.round(motion.matrix, 6).tolist(),
+        "Degrees": round(motion.degrees, 3),
+        "Millimetres": round(motion.millimetres, 3),
+        "Displacement": round(motion.displacement, 3),
+        "Uncertainty": round(motion.uncertainty, 3),
+    }
 
 
 def made_with(parser: ConfigParser, weights: str, version: str, settings: Mapping[str, Any]) -> dict[str, Any]:

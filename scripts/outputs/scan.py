@@ -223,6 +223,8 @@ def _rebuild(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder, out
         others.append(guide.scan)
     path = _write(scan, stem, rebuilt.volume, rebuilt.measured.meta.get("header", {}), output, made, others=others)
     record = describe(scan, rebuilt, facts, warnings, guide)
+    if "Motion" in record:
+        logger.warning(f"{scan.name}: {record['Motion']['Description']}")
     record["Facts"] |= rounding(path)
     record |= {
         **made,

@@ -10,11 +10,12 @@ import torch
 from monai.data import MetaTensor
 from torch import nn
 
-from ..errors import InputError
+from ..errors import InputError, flag
 from ..stack.acquisition import Acquisition
 from ..stack.grid import name_of
 from .error_map import ErrorMaps, error_map
 from .guide import Placed, place
+from .motion import Motion, found, steadied, taken_back
 from .progress import part
 from .rebuilt import Rebuilt
 from .registration import ALIKE
@@ -36,6 +37,7 @@ class Rebuilder:
         error_maps: whether results get one; it changes no result.
         guide_preprocessing: as `preprocessing`, of guides: options that describe the scan do not describe its guide.
         guide_share: of the pairs by which the weights were trained; 0 for weights that know no guides.
+        motion: whether slices of a head that moved between the packages of its stack are taken back to their places.
     """
 
     network: nn.Module
@@ -45,6 +47,10 @@ class Rebuilder:
     error_maps: ErrorMaps = field(default_factory=ErrorMaps)
     guide_preprocessing: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     guide_share: float = 0.0
+    motion: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "motion", flag("motion", self.motion))  # the text true, of a command line, is True
 
     def measure(self, source: Any) -> MetaTensor:
         """The slices of a scan, `(1, X, Y, Z)`, with their acquisition.
@@ -91,7 +97,7 @@ class Rebuilder:
 
         Thick slices of the guide are rebuilt first.
         """
-        acquisition = Acquisition.of(other)
+        measured, acquisition = self.steady(measured), Acquisition.of(other)
         sharp, stack = other, None
         if not acquisition.at_target and acquisition.slice_spacing > SHARP:
             sharp, stack = replace(self, error_maps=ErrorMaps())(other).volume[None], other  # type: ignore[assignment]
@@ -99,14 +105,34 @@ class Rebuilder:
             return place(sharp, measured, stack)
 
     def __call__(self, measured: MetaTensor, guide: Placed | None = None) -> Rebuilt:
-        """Rebuilds a stack of slices that `measure` has read, with or without a guide that `guide` has placed."""
-        shown, slices = None if guide is None else guide.volume, measured[None].to(self.device)
-        rebuilt = self.inferer.rebuilt(slices, self.network, shown)  # type: ignore[arg-type]
-        rebuilt = replace(rebuilt, guide=guide)
+        """Rebuilds a stack of slices that `measure` has read, with or without a guide that `guide` has placed.
+
+        Motion between the packages is looked for in any case. Where it is taken back, the stack is rebuilt twice: the
+        first result takes the moved slices back more precisely than their spline did.
+        """
+        motion = found(measured[0])  # type: ignore[arg-type]  # torch: Tensor
+        slices = self.steady(measured, motion)
+        taken = slices is not measured
+        rebuilt = self._rebuilt(slices, guide)
+        if taken:
+            slices = taken_back(measured[0], rebuilt.volume, motion)[None]  # type: ignore[arg-type, assignment]
+            rebuilt = self._rebuilt(slices, guide)
+        rebuilt = replace(rebuilt, guide=guide, motion=motion, taken_back=taken)
         maps = self.error_maps
         if not maps.wanted or maps.calibration is None:
             return rebuilt
-        plain = None if guide is None else self.inferer.rebuilt(slices, self.network).volume  # type: ignore[arg-type]
+        plain = None if guide is None else self._rebuilt(slices, None).volume
         network, half = self.network, self.inferer.bfloat16
-        found = error_map(rebuilt, network, self.device, maps.calibration, half, plain)  # type: ignore[arg-type]
-        return replace(rebuilt, error_map=found)
+        error = error_map(rebuilt, network, self.device, maps.calibration, half, plain)  # type: ignore[arg-type]
+        return replace(rebuilt, error_map=error)
+
+    def steady(self, measured: MetaTensor, motion: Motion | None = None) -> MetaTensor:
+        """Slices of `measure`, taken back by their spline (`motion.steadied`); themselves if that is not asked for."""
+        if not self.motion:
+            return measured
+        motion = motion or found(measured[0])  # type: ignore[arg-type]  # torch: Tensor
+        return steadied(measured[0], motion)[None] if motion and motion.moved else measured  # type: ignore
+
+    def _rebuilt(self, measured: MetaTensor, guide: Placed | None) -> Rebuilt:
+        shown = None if guide is None else guide.volume
+        return self.inferer.rebuilt(measured[None].to(self.device), self.network, shown)  # type: ignore[arg-type]

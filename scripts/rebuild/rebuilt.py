@@ -14,6 +14,7 @@ from ..method.calibration import Calibration
 from ..stack.acquisition import Acquisition
 from .consistency import difference, relative_rmse
 from .guide import Placed
+from .motion import Motion
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Rebuilt:
     """A rebuilt scan.
 
     Attributes:
-        measured: `(X, Y, Z)`, the slices with their affine and their acquisition.
+        measured: `(X, Y, Z)`, the slices with their affine and their acquisition; where `taken_back`, in their places.
         volume: `(X', Y', Z')` on the fine grid with its affine, float32, in the units of the scan, on the CPU.
         steps: of the method; None where a method has no such number.
         steps_source: where their number comes from.
@@ -56,6 +57,8 @@ class Rebuilt:
             one was made.
         error_map: None unless it is asked for.
         guide: that took part; None for none.
+        motion: between the packages of the stack; None where nothing can be said.
+        taken_back: whether slices of the package that moved were taken back to their places.
         scores: what else a method measures of the scan, for tables.
     """
 
@@ -66,6 +69,8 @@ class Rebuilt:
     spread: Tensor | None = None
     error_map: ErrorMap | None = None
     guide: Placed | None = None
+    motion: Motion | None = None
+    taken_back: bool = False
     scores: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
