@@ -74,7 +74,7 @@ def rows(item, rebuilder, options):
     def shares(guide):
         placed = None
         if guide is not None:
-            placed = Placed(on_grid(guide, thick, np.eye(4)), np.eye(4), 1.0, 0.0, 0.0, "the guide")
+            placed = Placed(on_grid(guide, thick, np.eye(4)), np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
         rebuilt = rebuilder(thick, placed)
         off = (rebuilt.volume.as_tensor() - sharp).abs()
         width = rebuilt.error_map.half_width(0.9).as_tensor()

@@ -158,7 +158,7 @@ def _stack(scan: Scan, stack: StackFacts) -> dict[str, Any]:
 
 
 def _motion(rebuilt: Rebuilt) -> dict[str, Any]:
-    """What the record says of a head that moved; nothing of a still one."""
+    """The record's entry of a head that moved; empty for a still one."""
     motion = rebuilt.motion
     if motion is None or not motion.moved:
         return {}

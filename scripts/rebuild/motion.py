@@ -38,7 +38,7 @@ FEWEST = 8  # slices; fewer leave a package without a spline
 LEAST = 200  # pixels of a slice that are compared
 ROUNDS, SMALL = 12, 1e-3  # steps of Gauss and Newton at most; the step, in mm and radians, that is the last
 EXPLAINED = 0.5  # of the variance of a package that the other one foretells; less is no head
-FARTHEST = 8.0  # mm; a fit that ends farther away went astray
+FARTHEST, MOST_TURN = 8.0, 8.0  # mm, and degrees; a fit that ends farther away went astray
 MOVED, SURE = 0.4, 3.0  # mm of the head, and standard deviations; from both on a head moved (docs/benchmarks.md)
 SPLINES = 2  # rounds of `steadied`
 
@@ -81,14 +81,14 @@ class _Package(NamedTuple):
     middle: np.ndarray  # index
 
     def at(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What the spline shows at places `(3, n)`; and whether they lie between its outermost slices."""
+        """The spline's values at places `(3, n)`; and whether these lie between its outermost slices."""
         x, y, z = points / self.edges[:, None] + self.middle[:, None]
         z = 2 * (z - self.first)
         inside = (z >= 0) & (z <= self.values.shape[2] - 1)
         return ndimage.map_coordinates(self.values, [x, y, z], order=1, mode="nearest"), inside
 
     def gradient(self, points: np.ndarray) -> np.ndarray:
-        """Of what it shows, `(3, n)` per mm."""
+        """The gradient of the spline, `(3, n)` per mm."""
         steps = np.diag(self.edges * [1, 1, 0.5])
         return np.stack(
             [(self.at(points + s[:, None])[0] - self.at(points - s[:, None])[0]) / (2 * s.sum()) for s in steps]
@@ -144,7 +144,8 @@ def found(measured: MetaTensor) -> Motion | None:
     points = np.concatenate([even.points, odd.points], axis=1)
     away = turn @ points + shift[:, None] - points
     displacement = float(np.sqrt((away**2).sum(0).mean()))
-    if share < EXPLAINED or not displacement < FARTHEST:
+    turned = np.degrees(Rotation.from_matrix(turn).magnitude())
+    if share < EXPLAINED or not displacement < FARTHEST or turned > MOST_TURN:
         return None
     moves = _moves(points)  # (6, 3, n)
     spread = float(np.sqrt(np.einsum("akn,bkn,ab->", moves, moves, covariance) / points.shape[1]))
