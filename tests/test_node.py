@@ -28,7 +28,7 @@ from pynetdicom.sop_class import Verification
 
 from drift_mri.node import Node, main, parser, pause
 from drift_mri.spool import STATES, Spool
-from drift_mri.transfer import MOST, Peer, tls_contexts
+from drift_mri.transfer import MOST, SILENCE, Peer, tls_contexts
 from scripts.errors import InputError
 from scripts.method.weights import save_weights
 from scripts.outputs.lock import alone
@@ -463,7 +463,7 @@ def test_callers_that_ask_for_nothing_shut_nobody_out_and_are_cut_short(make, lo
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(MOST + 8)]
         assert send(thick()[:1], port) == [0]
         for one in silent:
-            one.settimeout(PATIENCE)
+            one.settimeout(5 * SILENCE)
             assert one.recv(1) in (b"", b"\x07"), "closed, or aborted"
             one.close()
     assert "refused" not in log.text
