@@ -209,8 +209,8 @@ def acquired(volume: MetaTensor, motion: np.ndarray, acquisition: Acquisition, o
 def taken_back(measured: MetaTensor, volume: MetaTensor, motion: Motion, order: int = 3) -> MetaTensor:
     """The slices as they would be had the head not moved: the odd ones come back to their nominal places.
 
-    What the volume does not explain of the moved slices, `y - A (x o M^-1)`, is interpolated within their planes, and
-    added to what the volume shows in the nominal place: `A x`. The even slices stay as they are.
+    The part of the moved slices that the volume does not explain, `y - A (x o M^-1)`, is interpolated within their
+    planes, and added to what the volume shows in the nominal place: `A x`. The even slices stay as they are.
 
     Args:
         measured: `(X, Y, Z)` slices with affine and acquisition.
