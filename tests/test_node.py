@@ -38,6 +38,7 @@ from tests.dicom_files import enhanced, images_of, mr_slices, save
 from tests.dicom_files import taken as scans_of
 from tests.fixtures import CARD, load_once
 from tests.method.test_error_pattern import CALIBRATION, with_error
+from tests.outputs.test_guided_scans import source_of
 
 pytestmark = pytest.mark.slow
 
@@ -625,6 +626,18 @@ def _send_what_is_left(waiting, port):
                 return
             del waiting[0]
             time.sleep(0.01)
+
+
+def test_an_isotropic_series_of_the_study_guides(make, tmp_path):
+    _, flair, t1 = source_of("DICOM", tmp_path / "head")
+    with Archive() as archive:
+        node = make(archive.port, settle=1, **{"guide": "auto", "rebuilder::guide_share": 0.5})
+        with running(node) as port:
+            send([*images_of(flair), *images_of(t1)], port)
+            until(lambda: there(node, "done") == ["1.2.3"])
+        (record,) = (node.spool.path / "results" / "1.2.3").glob("*_sr.json")
+    told = json.loads(record.read_text())
+    assert "t1_mprage" in told["Guide"]["Name"] and not told["Warnings"]
 
 
 @pytest.mark.parametrize("given", [{"together": True}, {"guide": "auto", "rebuilder::guide_share": 0.5}])

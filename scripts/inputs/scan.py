@@ -8,8 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import torch
+
+from ..stack.grid import voxel_spacing
+from ..stack.spectra import sharpness
 from . import dicom
 from .identity import Identity
+from .readers import ScanReader
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,12 @@ class Scan:
     def identity(self) -> Identity:
         """Its identity; with several stacks the first one's."""
         return Identity.of(self.each[0].source)
+
+    @cached_property
+    def sharpness(self) -> list[float]:
+        """The distance of the samples that it shows along each axis of its array, in mm (`spectra.sharpness`)."""
+        array, meta = (reader := ScanReader()).get_data(reader.read(self.source))
+        return sharpness(torch.from_numpy(np.nan_to_num(array)), voxel_spacing(meta["affine"]))
 
     @property
     def path(self) -> Path | None:

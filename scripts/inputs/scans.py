@@ -12,8 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
@@ -21,7 +19,7 @@ from ..errors import InputError, flag, printable
 from ..files import ANALYZE, ITK, VOLUMES, ends_as, stem, walk
 from ..stack.acquisition import ALREADY_THIN, is_thin
 from ..stack.grid import voxel_spacing
-from ..stack.spectra import interpolated, sharpness
+from ..stack.spectra import interpolated
 from . import bids, dicom, kinds
 from .dicom.select import only_series
 from .examination import grouped, guided
@@ -68,27 +66,24 @@ def _unfit(path: Path, thin: float | None) -> str | None:
         thickness, _ = bids.sidecar_value(path, "SliceThickness")
         _, pixel, spacing = sorted(map(float, voxel_spacing(image.affine)))
         if thin is not None and is_thin(spacing, None if thickness is None else float(thickness), pixel, thin):
-            why = f"{ALREADY_THIN}: slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm"
-            return f"{why}{_interpolated(path)}"
+            return f"{ALREADY_THIN}: slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm"
     except Exception as error:  # noqa: BLE001  # what is wrong with the file is said when it is read
         logger.debug(f"{path}: {error}")
     return None
 
 
-def _interpolated(source: Path | dicom.Series) -> str:
+def _dull(scan: Scan) -> str:
     """The reason why a thin scan is skipped, as far as its slices were interpolated; empty for a sharp one."""
-    found = interpolated(*_voxels(source))
+    try:
+        found = interpolated(scan.sharpness, scan.identity.edges)
+    except Exception as error:  # noqa: BLE001  # what is wrong with it is said where it is to guide
+        logger.debug(f"{scan.name}: {error}")
+        return ""
     if found is None:
         return ""
     axis, spacing = found
     dull = f"interpolated along axis {axis}: it shows no more than {spacing:.2g} mm slices do"
     return f". But it was {dull}. Give it by name, with their --slice_spacing"
-
-
-def _voxels(source: Path | dicom.Series) -> tuple[Tensor, np.ndarray]:
-    """`(X, Y, Z)`, and their edges in mm."""
-    array, meta = (reader := ScanReader()).get_data(reader.read(source))
-    return torch.from_numpy(np.nan_to_num(array)), voxel_spacing(meta["affine"])
 
 
 def _fit(paths: Sequence[Path], root: Path, selection: Selection) -> list[Path]:
@@ -98,12 +93,14 @@ def _fit(paths: Sequence[Path], root: Path, selection: Selection) -> list[Path]:
         for path in tqdm(paths, desc="looking", unit="volume", leave=False, delay=1, disable=None):
             name = path.relative_to(root).as_posix()
             shown = None if selection.asks_for(name) else _shows_no_head(path)
-            if reason := shown + kinds.OVERRIDE.format(name) if shown else _unfit(path, selection.thin):
-                selection.skip(str(path), reason)
-                if reason.startswith(ALREADY_THIN):
-                    selection.candidates.append(_volume(path, path))
-            else:
+            reason = shown + kinds.OVERRIDE.format(name) if shown else _unfit(path, selection.thin)
+            if reason is None:
                 fit.append(path)
+            elif reason.startswith(ALREADY_THIN):
+                selection.candidates.append(_volume(path, path))
+                selection.skip(str(path), reason + _dull(selection.candidates[-1]))
+            else:
+                selection.skip(str(path), reason)
     return fit
 
 
@@ -130,13 +127,14 @@ def _dicom(source: Path | Sequence[Path], output_dir: Path, selection: Selection
     """The thick series among DICOM files. The others are logged with the reason."""
     found = []
     for one in dicom.find_series(source, selection.thin, longest_part, selection.asks_for):
-        scan, wanted = _series(one, output_dir / f"{one.name}_sr"), selection.takes(one.name)
+        result, wanted = output_dir / f"{one.name}_sr", selection.takes(one.name)
+        scan = _series(replace(one, skipped=None) if one.thin else one, result)  # a thin one may guide
         if one.skipped and wanted:
-            selection.skip(one.name, one.skipped)
+            selection.skip(one.name, one.skipped + (_dull(scan) if one.thin else ""))
         if wanted and not one.skipped:
             found.append(scan)
         elif (one.thin or not one.skipped) and not selection.shuts_out(one.name):
-            selection.candidates.append(replace(scan, source=replace(one, skipped=None)))  # it may guide
+            selection.candidates.append(scan)
     return found
 
 
@@ -339,7 +337,7 @@ def _guides_not(scan: Scan, thick: Identity) -> str | None:
     if path is not None and (why := _shows_no_head(path) or _unfit(path, None)):
         return why
     try:
-        sharp = sharpness(*_voxels(scan.source))
+        sharp = scan.sharpness
     except Exception as error:  # noqa: BLE001  # a broken scan guides nothing, and says so when it is rebuilt
         return f"it cannot be read ({error})"
     across = sharp[int(np.abs(thick.normal @ theirs.axes).argmax())]

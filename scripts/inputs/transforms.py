@@ -232,7 +232,8 @@ def _doubts(volume: MetaTensor, acquisition: Acquisition) -> list[str]:
         return []
     if spacing_is_lost(array, edges):
         return [f"{SPACING_LOST}. Mend its header."]
-    if (found := interpolated(array, edges, (0, 1, 2) if acquisition.at_target else (acquisition.slice_axis,))) is None:
+    axes = (0, 1, 2) if acquisition.at_target else (acquisition.slice_axis,)
+    if (found := interpolated(sharpness(array, edges), edges, axes)) is None:
         return []
     axis, spacing = found
     return [

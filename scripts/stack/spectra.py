@@ -152,13 +152,17 @@ def sharpness(volume: Tensor, edges: Sequence[float] | np.ndarray) -> list[float
 
 
 def interpolated(
-    volume: Tensor, edges: Sequence[float] | np.ndarray, axes: Sequence[int] = (0, 1, 2)
+    sharp: Sequence[float], edges: Sequence[float] | np.ndarray, axes: Sequence[int] = (0, 1, 2)
 ) -> tuple[int, float] | None:
     """The axis along which a volume was interpolated from thick slices, and their spacing, in mm; None if along none.
 
     Pixels that a scanner interpolated within the plane are finer than `COARSE`, and count as they are.
+
+    Args:
+        sharp: of `sharpness`.
+        edges: of the voxels, in mm.
+        axes: that are looked at.
     """
-    sharp = sharpness(volume, edges)
     axis = max(axes, key=lambda one: sharp[one] / edges[one])
     return (axis, sharp[axis]) if sharp[axis] > max(DULLER * edges[axis], COARSE) else None
 

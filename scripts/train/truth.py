@@ -16,7 +16,7 @@ from ..inputs import bids, kinds
 from ..inputs.transforms import LoadScand
 from ..stack.acquisition import is_thin
 from ..stack.grid import voxel_spacing
-from ..stack.spectra import SPACING_LOST, interpolated, spacing_is_lost
+from ..stack.spectra import SPACING_LOST, interpolated, sharpness, spacing_is_lost
 
 THIN = 1.5  # mm; slices no farther apart are sharp, as those of 3-D scans are
 SAMPLE = 1_000_000  # voxels that are looked at
@@ -60,7 +60,7 @@ def _check_truth(path: str, sharp_axes: tuple[int, ...], state: tuple[int, int] 
     array = volume.as_tensor()[0]
     if spacing_is_lost(array, edges):
         raise InputError(f"{path}: {SPACING_LOST}. Mend its header, or leave it out.")
-    if found := interpolated(array, edges, sharp_axes):
+    if found := interpolated(sharpness(array, edges), edges, sharp_axes):
         axis, spacing = found
         raise InputError(
             f"{path} was interpolated along axis {axis}: it shows no more than {spacing:.2g} mm slices do, and its "

@@ -36,12 +36,11 @@ def test_interpolated_slices_are_as_sharp_as_those_they_were_made_of(method, thi
 
 
 def test_what_counts_as_interpolated():
-    assert interpolated(head((64, 64, 80)), EDGES) is None
-    axis, spacing = interpolated(as_slices(5.0), EDGES)
-    assert axis == 2 and spacing == pytest.approx(5, rel=0.2)
-    assert interpolated(as_slices(5.0), EDGES, (0, 1)) is None, "axes that are not asked for"
-    fine = tuple(0.9 * COARSE / spacing for _ in range(3))
-    assert interpolated(as_slices(5.0), fine) is None, "pixels that a scanner interpolated"
+    assert interpolated([1.0, 1.0, 1.0], EDGES) is None
+    assert interpolated([1.0, 1.4, 4.8], EDGES) == (2, 4.8)
+    assert interpolated([1.0, 1.4, 4.8], EDGES, (0, 1)) is None, "axes that are not asked for"
+    assert interpolated([0.5, 0.9, 0.5], (0.5, 0.5, 0.5)) is None, "pixels that a scanner interpolated"
+    assert interpolated([1.0, 1.0, 3.4], (1.0, 1.0, 2.4)) is None and COARSE < 3.4
 
 
 def test_a_stack_in_cubes_has_lost_its_spacing_and_a_slab_has_not():
