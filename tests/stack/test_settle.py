@@ -1,8 +1,8 @@
 """The facts of a scan from its file, its sidecars and the user, through the deployed preprocessing; and its cubes."""
 
 import json
-import re
 import logging
+import re
 from dataclasses import replace
 
 import nibabel as nib
