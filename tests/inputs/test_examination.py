@@ -8,6 +8,7 @@ import pytest
 from scripts.inputs import dicom
 from scripts.inputs.examination import grouped, roles
 from scripts.inputs.scan import Scan
+from scripts.stack.grid import voxel_spacing
 from tests.dicom_files import ORIENTATIONS, VOXELS, mr_slices, save
 
 ISOTROPIC, AXIAL, SAGITTAL = (1, 1, 1), (1, 1, 5), (5, 1, 1)
@@ -28,7 +29,8 @@ def volume(write_nifti, tmp_path):
 
 def series(tmp_path, number, description, orientation="axial", spacing=5.0, **header):
     further = {"SeriesInstanceUID": f"1.2.3.{number}", "SeriesNumber": number, "SeriesDescription": description}
-    images = mr_slices(VOXELS, ORIENTATIONS[orientation], spacing=spacing, **further | header)
+    directions = ORIENTATIONS[orientation] if isinstance(orientation, str) else orientation
+    images = mr_slices(VOXELS, directions, spacing=spacing, **further | header)
     save(tmp_path / "study" / str(number), images)
     (found,) = dicom.find_series(tmp_path / "study" / str(number), 1.3)
     return Scan(description, found, (), tmp_path / description)
@@ -134,3 +136,35 @@ def test_in_a_study_series_of_another_contrast_guide(tmp_path):
         "t1 tra": "is left alone",
     }
     assert next(iter(found)) == "t1 se sag"
+
+
+@pytest.mark.parametrize(("degrees", "joins"), [(20, False), (30, True), (90, True)])
+def test_stacks_of_one_contrast_join_where_their_directions_differ(tmp_path, degrees, joins):
+    """Slices that are turned about the left-right axis."""
+    cosine, sine = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
+    first = series(tmp_path, 1, "t2 tse tra")
+    second = series(tmp_path, 2, "t2 tse cor", orientation=[1, 0, 0, 0, cosine, sine])
+    assert len(grouped([first, second], [])) == 2 - joins
+    assert roles(first, [second])[0][1].what == ("joins" if joins else "is left alone")
+
+
+def test_stacks_of_two_frames_of_reference_are_left_alone(tmp_path):
+    first = series(tmp_path, 1, "t2 tse tra")
+    assert len(grouped([first, series(tmp_path, 2, "t2 tse sag", "sagittal")], [])) == 1
+    other = series(tmp_path, 3, "t2 tse sag", "sagittal", FrameOfReferenceUID="1.2.9")
+    assert len(grouped([first, other], [])) == 2
+
+
+@pytest.mark.parametrize("orientation", ["axial", "sagittal", "oblique"])
+def test_a_series_lies_as_its_volume_does(tmp_path, orientation):
+    scan = series(tmp_path, 1, "t2", orientation)
+    affine = dicom.read_series(scan.source).affine
+    edges = voxel_spacing(affine)
+    np.testing.assert_allclose(scan.identity.edges, edges, atol=1e-6)
+    np.testing.assert_allclose(scan.identity.axes, affine[:3, :3] / edges, atol=1e-6)
+
+
+@pytest.mark.parametrize(("edge", "guides"), [(2.9, True), (3.1, False), (5.0, False)])
+def test_an_isotropic_scan_guides_where_it_is_thinner(volume, edge, guides):
+    ((_, role),) = roles(volume("FLAIR"), [volume("T1", (edge, edge, edge))])
+    assert (role.what == "guides") == guides and (guides or "not sharp across the slices" in role.why)
