@@ -36,9 +36,9 @@ from .registration import angle_and_shift, placed
 SMOOTHING, PIXEL = 2.0, 2.0  # mm within the slices; finer detail of one slice is not in its neighbours
 FEWEST = 8  # slices; fewer leave a package without a spline
 LEAST = 200  # pixels of a slice that are compared
-ROUNDS, SMALL = 12, 1e-3  # steps of Gauss and Newton at most; the step, in mm and radians, that is the last
+ROUNDS, SMALL = 12, 1e-3  # steps of Gauss and Newton at most, true motion takes 8; the step, mm and radians, that ends
 EXPLAINED = 0.5  # of the variance of a package that the other one foretells; less is no head
-FARTHEST, MOST_TURN = 8.0, 8.0  # mm, and degrees; a fit that ends farther away went astray
+FARTHEST, MOST_TURN = 12.0, 9.0  # mm, and degrees; a fit that ends farther away went astray
 MOVED, SURE = 0.4, 3.0  # mm of the head, and standard deviations; from both on a head moved (docs/benchmarks.md)
 SPLINES = 2  # rounds of `steadied`
 
@@ -117,8 +117,8 @@ def found(measured: MetaTensor) -> Motion | None:
         measured: `(X, Y, Z)` slices with affine and acquisition.
 
     Returns:
-        None where nothing can be said: of few, missing or constant slices, of ones that are thin already, and where
-        the packages do not foretell each other.
+        None where nothing can be said: of few, missing or constant slices, of ones that are thin already, where the
+        packages do not foretell each other, and where the fit does not come to an end.
     """
     a, array = Acquisition.of(measured), measured.as_tensor().cpu().float()
     if a.at_target or a.slice_count < FEWEST or array.min() == array.max() or missing_slices(array, a.slice_axis):
@@ -139,6 +139,8 @@ def found(measured: MetaTensor) -> Motion | None:
         turn, shift = small @ turn, small @ shift + step[3:]
         if np.abs(step).max() < SMALL:
             break
+    else:  # a valley without an end, which slices of long pixels have
+        return None
     inverse = np.linalg.inv(normal)
     covariance = inverse @ np.transpose(gradients) @ np.array(gradients) @ inverse
     points = np.concatenate([even.points, odd.points], axis=1)

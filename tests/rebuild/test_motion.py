@@ -66,6 +66,16 @@ def test_a_known_motion_is_found(axis, pose):
     assert degrees < 0.4 and mm < 0.25
 
 
+def test_a_fit_that_comes_to_no_end_or_turns_too_far_says_nothing(monkeypatch):
+    measured, _, _ = restless(2, stacks.motion(*MOTIONS[2]), noise=5.0)
+    monkeypatch.setattr(motion, "ROUNDS", 2)
+    assert motion.found(measured) is None
+    monkeypatch.undo()
+    assert motion.found(measured).moved
+    monkeypatch.setattr(motion, "MOST_TURN", 1.0)
+    assert motion.found(measured) is None
+
+
 @pytest.mark.parametrize("axis", range(3))
 def test_a_still_head_is_not_moved(axis):
     found = motion.found(restless(axis, np.eye(4), noise=5.0)[0])
