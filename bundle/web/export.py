@@ -57,7 +57,7 @@ KERNEL = np.array([[6, 0, 0], [-4, -4, -4], [-4, 4, -4], [1, 2, 4], [1, -2, 4], 
 RESULT = np.array([[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]])
 MODULES = (  # whose constants the page shares
     *("stack.acquisition", "stack.grid", "stack.intensity", "stack.tissue", "stack.missing"),
-    *("inputs.readers", "inputs.transforms", "inputs.dicom.policies"),
+    *("inputs.readers", "inputs.transforms", "inputs.kinds"),
     *("rebuild.consistency", "rebuild.deblocking", "rebuild.windows", "outputs.record"),
     *("rebuild.guide", "rebuild.registration", "rebuild.rebuilder"),
 )

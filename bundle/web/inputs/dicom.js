@@ -10,7 +10,7 @@ import { map } from "../stack/volume.js";
 import { readNifti } from "./nifti.js";
 
 /** @type {Record<string, string>} words of ImageType by what such images are */
-const SAYS = constants.policies.SAYS;
+const SAYS = constants.kinds.SAYS;
 const INVERTED = "inverted images (MONOCHROME1), whose smallest intensity is the brightest: export them as MONOCHROME2";
 
 /** Why a series is no stack of MR slices; undefined if it is. @type {(facts: any, photometric: string | undefined) => string | undefined} */
