@@ -108,6 +108,12 @@ FIRST = {
 ODD = lambda k: k % 2 == 1  # noqa: E731
 
 
+def lesion():
+    """A soft ball of two voxels."""
+    place = np.stack(np.meshgrid(*map(np.arange, SHAPE), indexing="ij"))
+    return (1.4 - np.linalg.norm(place - np.array([14, 16, 6])[:, None, None, None], axis=0) / 2).clip(0, 1)
+
+
 def two_contrasts(order):
     values = head()
     values[..., [k for k in range(12) if order(k)]] = (600 - head())[..., [k for k in range(12) if order(k)]].clip(0)
@@ -325,6 +331,14 @@ SITUATIONS = {
     "a scan of 0 to 1": (beside("T1", head() / head().max()), {"T2": T2, "T1": "thick T1w"}),
     "a parcellation of any name": (beside("result", labels()), {"T2": T2, "result": "no: a label map"}),
     "a mask of any name": (beside("result", (head() > 300).astype(np.int16)), {"T2": T2, "result": "no: a mask"}),
+    "a tissue map of any name": (
+        beside("result", ((head() - 500) / 250 + 0.5).clip(0, 1) * (head() > 0)),
+        {"T2": T2, "result": "no: a map of probabilities"},
+    ),
+    "a lesion map of any name": (
+        beside("result", lesion()),
+        {"T2": T2, "result": "no: a map of probabilities"},
+    ),
     "DICOM: a subtraction": (
         study(("t1 sub", series, {}), ("t1 x", series, {"ImageType": ["DERIVED", "PRIMARY", "SUBTRACTION"]})),
         {"t2_tse_tra": T2, "t1_sub": "no: a subtraction", "t1_x": "no: a subtraction"},
