@@ -332,7 +332,7 @@ SITUATIONS = {
     "a parcellation of any name": (beside("result", labels()), {"T2": T2, "result": "no: a label map"}),
     "a mask of any name": (beside("result", (head() > 300).astype(np.int16)), {"T2": T2, "result": "no: a mask"}),
     "a tissue map of any name": (
-        beside("result", ((head() - 500) / 250 + 0.5).clip(0, 1) * (head() > 0)),
+        beside("result", ((head() - 450) / 100 + 0.5).clip(0, 1) * (head() > 0)),
         {"T2": T2, "result": "no: a map of probabilities"},
     ),
     "a lesion map of any name": (
