@@ -13,6 +13,7 @@ from .scan import Guiding, Scan
 
 logger = logging.getLogger("drift")
 
+NEIGHBOURS = 50  # of a scan's folder, by which it is said why none guides it
 MOST_GUIDES = 3  # candidates that are registered, should the better ones not fit
 
 
@@ -22,11 +23,15 @@ def guided(scans: Sequence[Scan], others: Sequence[Scan], unfit: Callable[[Scan,
     `unfit` says why a scan guides no other of an identity, by its contents; it is asked of the best ones alone.
     """
     persons: dict[tuple[str, ...], list[Scan]] = {}
+    folders: dict[str, list[Scan]] = {}
     for one in (*(stack for scan in scans for stack in scan.each), *others):
         persons.setdefault(one.identity.person, []).append(one)
+        folders.setdefault(one.identity.person[0], []).append(one)
     result = []
     for scan in scans:
         found, guides = roles(scan, persons[scan.identity.person]), list[Guiding]()
+        if not found and scan.dataset is None:
+            found = roles(scan, folders[scan.identity.person[0]][:NEIGHBOURS])
         reasons = [f"{other.name}: {beside.why}" for other, beside in found if beside.what != "guides"]
         for other, beside in found:
             if beside.what != "guides" or len(guides) == MOST_GUIDES:

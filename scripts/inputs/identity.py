@@ -52,7 +52,8 @@ PROTOCOL = re.compile(  # words of names that say how a scan was made, and not w
     rf"{PLANE}|{AGENTS}|c\+|\+c|pre|nativ|native|none|op|[23]d|\d+(p\d+)?mm|\d+x\d+(x\d+)?(mm)?|iso(tropic)?|cube|vista|"
     r"(tse|fse|se|gre|ge|tfe|ffe|tir|ir|fl|space|vibe)([23]d)?\d*|blade|propeller|mpr|mp|fs|fatsat|fat|sat|spair|spir|"
     r"dixon|water|w|weighted|brain|bet|head|skull|stripped|skullstripped|n4|defaced?|anon|orig|raw|vol|scan|image|img|"
-    r"mri?|p\d|te\d+|tr\d+|ti\d+|thick|thin|hires|high|low|res|resampled|registered|reg|star|proton|density|dark|fluid"
+    r"mri?|p\d|te\d+|tr\d+|ti\d+|thick|thin|hires|high|low|res|resampled|registered|reg|star|proton|density|dark|fluid|"
+    r"128|192|256|320|384|448|512|acpc|norm(alized)?|denoised|corrected|preproc(essed)?|crop(ped)?|reorient(ed)?"
 )
 ENTITY = re.compile(r"(acq|ce|run|rec|part|echo|inv|desc|space|dir|task)-[a-z0-9]+")  # of BIDS
 SAME_TIME = 1.2  # ratio of echo or inversion times; protocols of one contrast differ a little by direction
@@ -279,6 +280,9 @@ def role(own: Identity, theirs: Identity) -> Role:
     sessions come last, the nearest in time first.
     """
     sessions = theirs.session.startswith("ses-")  # of BIDS; studies of DICOM may be of anybody
+    if theirs.person != own.person and theirs.person[0] == own.person[0]:
+        words, others = (" ".join(one.person[1:]) or "nobody" for one in (theirs, own))
+        return Role("is left alone", f"its name is of another person: {words}, not {others}")
     if theirs.person != own.person or (theirs.session != own.session and not sessions):
         return Role("is left alone", "it is of another person, session or study")
     if theirs.broken:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scripts.inputs import dicom
-from scripts.inputs.examination import grouped, roles
+from scripts.inputs.examination import grouped, guided, roles
 from scripts.inputs.scan import Scan
 from scripts.stack.grid import voxel_spacing
 from tests.dicom_files import ORIENTATIONS, VOXELS, mr_slices, save
@@ -168,3 +168,9 @@ def test_a_series_lies_as_its_volume_does(tmp_path, orientation):
 def test_an_isotropic_scan_guides_where_it_is_thinner(volume, edge, guides):
     ((_, role),) = roles(volume("FLAIR"), [volume("T1", (edge, edge, edge))])
     assert (role.what == "guides") == guides and (guides or "not sharp across the slices" in role.why)
+
+
+def test_a_name_of_another_person_is_said(volume, caplog):
+    caplog.set_level("INFO", logger="drift")
+    (scan,) = guided([volume("anna_FLAIR")], [volume("anna_x_T1", ISOTROPIC)], lambda one, own: None)
+    assert scan.guides == () and "anna_x_T1: its name is of another person: anna x, not anna" in caplog.text
