@@ -168,7 +168,6 @@ function rebuild() {
     };
     const volumes = await tasks.rebuild(fields.gpu.checked, threads, guide, proxy(progress));
     if (!isLatest()) return;
-    volumes.record.Warnings = volumes.record.Warnings.map(plain);
     await show(made, { ...volumes, measured: scan.measured }, scan);
   });
 }

@@ -1,5 +1,6 @@
 /** The latest result. It stays, with what it was made with, until another one is there: whatever fails or is stopped meanwhile. */
 import { view } from "./viewer.js";
+import { plain } from "./words.js";
 
 /** @type {(selector: string) => any} */
 const $ = (selector) => document.querySelector(selector);
@@ -14,7 +15,7 @@ export async function show(made, volumes, window) {
   result = { ...made, ...volumes, isSaved: false };
   $("#made").textContent = `Result of ${made.name}`;
   $("#made_with").textContent = Object.entries(made.settings).map((one) => one.join(" ")).join(", ");
-  $("#noted").replaceChildren(...volumes.record.Warnings.map(item));
+  $("#noted").replaceChildren(...volumes.record.Warnings.map(plain).map(item));
   $("#result").hidden = false;
   compare(made);
   await view(volumes, window);
