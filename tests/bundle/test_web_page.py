@@ -233,6 +233,47 @@ def test_the_cross_moves_by_the_keyboard_in_all_three_views(page, tmp_path):
     assert [a != b for a, b in zip(before, page.canvases())] == [True, True, True]
 
 
+def test_one_window_and_one_zoom_hold_for_all_three_views(page):
+    def pressed(key, code, number):
+        for kind in ("keyDown", "keyUp"):
+            page("Input.dispatchKeyEvent", type=kind, key=key, code=code, windowsVirtualKeyCode=number)
+        time.sleep(1)
+
+    def bar():  # cm, pixels
+        text, width = page.evaluate(
+            "(({textContent, style}) => [textContent, style.width])(document.querySelector('.scale'))"
+        )
+        return float(text.split()[0]), float(width[:-2])
+
+    before, level = page.canvases(), said(page, "#window")
+    box = page.evaluate(
+        "(document.querySelector('#views').scrollIntoView(),"
+        " document.querySelector('#measured').getBoundingClientRect().toJSON())"
+    )
+    place = {"x": box["x"] + box["width"] / 2, "y": box["y"] + 100}
+    mouse = functools.partial(page, "Input.dispatchMouseEvent", button="right")
+    mouse(type="mousePressed", buttons=2, clickCount=1, **place)
+    for _ in range(5):
+        place["x"] += 15
+        mouse(type="mouseMoved", buttons=2, **place)
+    mouse(type="mouseReleased", buttons=0, clickCount=1, **place)
+    time.sleep(1)
+    narrow, wide = (float(one.split()[-1]) for one in (level, said(page, "#window")))
+    assert wide > 1.1 * narrow
+    assert [a != b for a, b in zip(before, page.canvases())] == [True, True, True]
+    page.evaluate("document.querySelector('#views').focus()")
+    length, pixels = bar()
+    pressed("+", "Equal", 187)
+    assert bar()[1] / bar()[0] == pytest.approx(1.25 * pixels / length, rel=1e-3)
+    pressed("0", "Digit0", 48)
+    assert bar() == pytest.approx((length, pixels)) and said(page, "#window") == level
+    shown = []
+    for key, code, number in (("3", "Digit3", 51), (" ", "Space", 32), (" ", "Space", 32), ("4", "Digit4", 52)):
+        pressed(key, code, number)
+        shown.append(page.evaluate("document.querySelector('#views').dataset.shown"))
+    assert shown == ["rebuilt", "measured", "rebuilt", "all"]
+
+
 def test_a_folder_and_a_zip_file_of_dicom_are_taken_alike(page, tmp_path):
     save(tmp_path / "series", mr_slices(head().astype(np.uint16)))
     shutil.make_archive(str(tmp_path / "series"), "zip", tmp_path / "series")

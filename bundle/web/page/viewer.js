@@ -11,8 +11,8 @@ const STEPS = {
 const narrow = matchMedia("(max-width: 50rem)");
 const HANDS = {
   mouseEventConfig: {
-    leftButton: { primary: DRAG_MODE.crosshair, withShift: DRAG_MODE.pan, withCtrl: DRAG_MODE.windowing },
-    ...{ rightButton: DRAG_MODE.windowing, centerButton: DRAG_MODE.pan },
+    leftButton: { primary: DRAG_MODE.crosshair, withShift: DRAG_MODE.pan, withCtrl: DRAG_MODE.none },
+    ...{ rightButton: DRAG_MODE.none, centerButton: DRAG_MODE.pan },
   },
   touchEventConfig: { singleTouch: DRAG_MODE.crosshair, doubleTouch: DRAG_MODE.pan },
 };
@@ -21,7 +21,7 @@ const HANDS = {
 const $ = (selector) => document.querySelector(selector);
 /** @type {Niivue[]} */
 let views = [];
-let range = { low: 0, high: 1 };
+let [range, shown] = [{ low: 0, high: 1 }, { low: 0, high: 1 }]; // intensities that were black and white at first, and are now
 
 /** Shows three volumes, NIfTI files, at one window. @type {(volumes: Record<string, Uint8Array>, window: {low: number, high: number}) => Promise<void>} */
 export async function view(volumes, window) {
@@ -33,31 +33,41 @@ export async function view(volumes, window) {
     views[k].setInterpolation(k === 0);
   }
   windowed();
+  scale();
 }
 
 async function begin() {
-  const shown = { isColorbar: false, multiplanarShowRender: 0, crosshairWidth: CROSS, isRuler: true, rulerWidth: 1 };
-  const colours = { backColor: [0, 0, 0, 1], rulerColor: [1, 1, 1, 0.7] };
-  const options = { ...shown, ...colours, ...HANDS, dragAndDropEnabled: false, isRadiologicalConvention: true };
+  const look = { isColorbar: false, multiplanarShowRender: 0, crosshairWidth: CROSS, backColor: [0, 0, 0, 1] };
+  const options = { ...look, ...HANDS, dragMode: DRAG_MODE.none, dragAndDropEnabled: false, isRadiologicalConvention: true };
   const attached = VOLUMES.map((name) => new Niivue(options).attachToCanvas($(`#${name}`)));
   views = await Promise.all(attached);
   views.forEach((one) => {
     one.setMouseEventConfig(HANDS.mouseEventConfig);
     one.setTouchEventConfig(HANDS.touchEventConfig);
     one.broadcastTo(views.filter((other) => other !== one), { "2d": true, "3d": false });
-    one.onIntensityChange = ({ cal_min = 0, cal_max = 1 }) => windowed(cal_min, cal_max, one);
   });
   lay();
 }
 
-/** One window for all, of which the one under the hand has it already. @type {(low?: number, high?: number, own?: Niivue) => void} */
-function windowed(low = range.low, high = range.high, own) {
-  for (const one of views.filter((one) => one !== own && one.volumes.length)) {
+/** One window for all. @type {(low?: number, high?: number) => void} */
+function windowed(low = range.low, high = range.high) {
+  shown = { low, high };
+  for (const one of views) {
     [one.volumes[0].cal_min, one.volumes[0].cal_max] = [low, high];
     one.updateGLVolume();
   }
   const short = (/** @type {number} */ x) => String(Number(x.toPrecision(3)));
   $("#window").textContent = `level ${short((low + high) / 2)}, window ${short(high - low)}`;
+}
+
+/** With the right button, or with Ctrl: sideways the window, upwards the level. Niivue would change one of the volumes. @param {MouseEvent} event */
+function dragged(event) {
+  if (!(event.buttons & 2) && !(event.buttons & 1 && event.ctrlKey)) return;
+  event.stopPropagation();
+  const unit = (range.high - range.low) / 300;
+  const level = (shown.low + shown.high) / 2 - event.movementY * unit;
+  const width = Math.max(shown.high - shown.low + event.movementX * unit, unit);
+  windowed(level - width / 2, level + width / 2);
 }
 
 /** The volumes side by side, or the chosen one in the place of all. */
@@ -67,6 +77,19 @@ function lay() {
   for (const name of VOLUMES) $(`#${name}`).closest("figure").toggleAttribute("data-behind", !["all", name].includes(chosen));
   const wide = chosen === "all" ? MULTIPLANAR_TYPE.COLUMN : MULTIPLANAR_TYPE.ROW;
   for (const one of views) one.setMultiplanarLayout(narrow.matches ? MULTIPLANAR_TYPE.GRID : wide);
+  requestAnimationFrame(() => requestAnimationFrame(scale)); // once niivue has drawn
+}
+
+/** A bar of some cm beside each volume, as long as they are drawn. Niivue's own is not drawn in radiological views. */
+function scale() {
+  for (const one of views) {
+    const [slice, canvas] = [one.screenSlices[0], /** @type {HTMLCanvasElement} */ (one.canvas)];
+    if (!slice) continue;
+    const perMm = slice.leftTopWidthHeight[2] / Math.abs(slice.fovMM[0]) / (canvas.width / canvas.clientWidth);
+    const length = [100, 50, 20, 10].find((mm) => mm * perMm < 0.4 * canvas.clientWidth) ?? 5; // mm
+    const bar = canvas.closest("figure")?.querySelector(".scale");
+    if (bar instanceof HTMLElement) [bar.style.width, bar.textContent] = [`${length * perMm}px`, `${length / 10} cm`];
+  }
 }
 
 /** @type {(name: string) => void} */
@@ -83,6 +106,7 @@ function zoom(factor) {
     const moved = own === 1 ? [0, 0, 0] : [x, y, z].map((at, k) => at + (scale - own) * cross[k]);
     one.setPan2Dxyzmm(/** @type {any} */ ([...moved, own]));
   }
+  scale();
 }
 
 function crosshair() {
@@ -91,14 +115,25 @@ function crosshair() {
 
 function reset() {
   for (const one of views) one.setPan2Dxyzmm(/** @type {any} */ ([0, 0, 0, 1]));
+  scale();
   windowed();
+}
+
+/** Moves the cross by voxels of the result. Niivue brings it to the others where its canvas has the focus alone. @type {(by: [number, number, number]) => void} */
+function step(by) {
+  const [measured, cubic, rebuilt] = views;
+  rebuilt.moveCrosshairInVox(...by);
+  for (const other of [measured, cubic]) {
+    rebuilt.doSync2d(other);
+    other.drawScene();
+  }
 }
 
 /** @param {KeyboardEvent} event */
 function pressed(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const { key } = event;
-  if (key in STEPS) views[2].moveCrosshairInVox(...STEPS[key]);
+  if (key in STEPS) step(STEPS[key]);
   else if (key === " ") choose($("#views").dataset.shown === "rebuilt" ? "measured" : "rebuilt");
   else if (/^[1-4]$/.test(key)) choose([...VOLUMES, "all"][Number(key) - 1]);
   else if (/^[+=-]$/.test(key)) zoom(key === "-" ? 0.8 : 1.25);
@@ -119,7 +154,10 @@ function turned(event) {
 
 $("#views").addEventListener("keydown", pressed, true);
 $("#views").addEventListener("wheel", turned, { capture: true, passive: false });
+$("#views").addEventListener("mousemove", dragged, true);
+$("#views").addEventListener("contextmenu", (/** @type {Event} */ event) => event.preventDefault());
 document.querySelectorAll("[name=shown]").forEach((one) => one.addEventListener("change", lay));
 $("[name=cross]").addEventListener("change", crosshair);
 $("#reset").addEventListener("click", reset);
 narrow.addEventListener("change", lay);
+new ResizeObserver(() => requestAnimationFrame(scale)).observe($("#views"));
