@@ -7,18 +7,57 @@ import { length } from "../stack/acquisition.js";
 import { voxelSpacing } from "../stack/grid.js";
 import { withoutSignal } from "../stack/intensity.js";
 import { map } from "../stack/volume.js";
+import { ofHeader, sidecar } from "./kinds.js";
 import { readNifti } from "./nifti.js";
 
-/** @type {Record<string, string>} words of ImageType by what such images are */
-const SAYS = constants.kinds.SAYS;
-const INVERTED = "inverted images (MONOCHROME1), whose smallest intensity is the brightest: export them as MONOCHROME2";
+/** @typedef {import("./kinds.js").Said} Said */
 
-/** Why a series is no stack of MR slices; undefined if it is. @type {(facts: any, photometric: string | undefined) => string | undefined} */
-function unfit({ Modality, ImageType = [] }, photometric) {
-  if (Modality !== "MR") return `not MR: the modality is ${Modality ?? "missing"}`;
-  if (photometric === "MONOCHROME1") return INVERTED;
-  const said = ImageType.map((/** @type {string} */ word) => word.replace(/[\W_]/g, "").toUpperCase());
-  return Object.keys(SAYS).find((why) => SAYS[why].split(" ").some((word) => said.includes(word)));
+const INVERTED = "inverted images (MONOCHROME1), whose smallest intensity is the brightest: export them as MONOCHROME2";
+const ATTRIBUTES = /** @type {Record<string, string[]>} */ (constants.attributes);
+const ENHANCED = Object.entries(constants.headers.ENHANCED_NAMES);
+/** @type {Record<string, string[]>} */
+const PULSES = { SPIN: ["SE"], GRADIENT: ["GR"], BOTH: ["SE", "GR"] };
+
+/** Why a volume of a series is no stack of MR slices of a head; undefined if it is. @type {(facts: any, headers: dicomParser.DataSet[]) => string | undefined} */
+function unfit(facts, headers) {
+  if (facts.Modality !== "MR") return `not MR: the modality is ${facts.Modality ?? "missing"}`;
+  return headers[0].string("x00280004")?.trim() === "MONOCHROME1" ? INVERTED : ofHeader(saidOf(facts, headers));
+}
+
+/** What dcm2niix says of a volume, and the images of its series, as far as they are of one word. @type {(facts: any, headers: dicomParser.DataSet[]) => Said} */
+function saidOf(facts, headers) {
+  const frames = headers.flatMap(setsOf);
+  const alike = (/** @type {string} */ key) => {
+    const all = frames.map((sets) => sets.map((one) => valuesOf(one, key)).find((values) => values.length) ?? []);
+    const isB = key.startsWith("x") || key === "DiffusionBValue"; // images without a b-value in a diffusion series are of it
+    const [first, ...others] = isB ? all.filter((values) => values.length).sort(([a], [b]) => Number(b) - Number(a)).slice(0, 1) : all;
+    return first && others.every((values) => values.join() === first.join()) ? first : [];
+  };
+  const of = sidecar(facts);
+  return (key) => {
+    const enhanced = ENHANCED.filter(([, classic]) => classic === key).flatMap(([own]) => alike(own));
+    const pulses = key === "ScanningSequence" ? (PULSES[alike("EchoPulseSequence")[0]] ?? []) : [];
+    const found = [...enhanced, ...pulses, ...of(key)];
+    return found.length ? found : alike(key);
+  };
+}
+
+/** For each frame of an image, its own attributes, those that all share, and the image's.
+ * @type {(image: dicomParser.DataSet) => dicomParser.DataSet[][]} */
+function setsOf(image) {
+  const items = (/** @type {dicomParser.Element | undefined} */ sequence) => (sequence?.items ?? []).flatMap(({ dataSet }) => dataSet ?? []);
+  const macros = (/** @type {dicomParser.DataSet} */ group) => Object.values(group.elements).flatMap(items);
+  const [shared, frames] = ["x52009229", "x52009230"].map((tag) => items(image.elements[tag]));
+  return frames.length ? frames.map((one) => [...macros(one), ...shared.flatMap(macros), image]) : [[image]];
+}
+
+/** Values of an attribute as text; none where it is missing. @type {(set: dicomParser.DataSet, key: string) => string[]} */
+function valuesOf(set, key) {
+  const [tag, usual] = ATTRIBUTES[key] ?? [key];
+  const kind = set.elements[tag]?.vr ?? usual;
+  const number = { FD: set.double, FL: set.float, SS: set.int16, US: set.uint16, UL: set.uint32, SL: set.int32 }[kind];
+  if (!set.elements[tag]?.length) return [];
+  return number ? [String(number.call(set, tag))] : (set.string(tag) ?? "").split("\\").map((value) => value.trim());
 }
 
 /** An image's header, which is read up to its pixels. @type {(image: NamedBytes) => {image: NamedBytes, header: dicomParser.DataSet}} */
@@ -65,7 +104,7 @@ export async function readDicom(images, wasm) {
 /** A series as a stack of MR slices. @type {(scan: ReadScan, facts: any, headers: dicomParser.DataSet[]) => ReadScan} */
 function stackOf(scan, facts, headers) {
   const [{ name, volume }, [header]] = [scan, headers];
-  const why = unfit(facts, header.string("x00280004"));
+  const why = unfit(facts, headers);
   refuse(why !== undefined, `${name} is skipped: ${why}.`);
   const slices = new Set(headers.flatMap(framesOf).map((one) => sliceOf(one, scan)));
   refuse(
