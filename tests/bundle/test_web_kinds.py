@@ -1,4 +1,4 @@
-"""The page leaves out what shows no head, as the command does: by headers, sidecars and names."""
+"""The page leaves out what shows no head, as the command does: by headers, sidecars and names; and what is cut."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ import nibabel as nib
 import pytest
 
 from scripts.inputs import kinds
-from tests.bundle.test_web import HEAD, NODE, WEB, axial, exported, in_node, pytestmark
+from tests.bundle.test_web import HEAD, NODE, WEB, axial, exported, in_node, pytestmark, series
 from tests.corpus.dicom import dicom, moved, repeated, without
 from tests.dicom_files import enhanced
 
@@ -128,3 +128,34 @@ def test_dicom_that_is_no_even_stack_of_mr_is_refused(tmp_path, kind):
     done = in_node(folder, tmp_path / "scan_sr.nii.gz")
     assert done.returncode == 1
     assert expected in done.stderr
+
+
+CUT = {  # bytes of one image of a series
+    "in its pixels": (slice(-300), "its pixels end too early"),
+    "in its header": (slice(500), "its header is cut or broken"),
+}
+
+
+@pytest.mark.parametrize("kind", CUT)
+def test_an_image_that_is_cut_is_named(tmp_path, kind):
+    """Alone, and in a study whose other series are whole."""
+    kept, expected = CUT[kind]
+    for number in (1, 2):
+        series(tmp_path / "study", number)
+    path = tmp_path / "study" / "1" / "003"
+    path.write_bytes(path.read_bytes()[kept])
+    done = in_node(path.parent, tmp_path / "scan_sr.nii.gz")
+    mistake = f"003 cannot be read ({expected}). Copy or export it again."
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == f"error: no thick-slice scan was found. {mistake}"
+    assert in_node(tmp_path / "study", tmp_path / "scan_sr.nii.gz").returncode == 0
+    record = json.loads((tmp_path / "scan_sr.json").read_text())
+    assert mistake in record["Warnings"]
+    assert len(record["Sources"]) == 7
+
+
+@pytest.mark.parametrize("name", ["scan.nii.gz", "scan.nii", "IM000001"])
+def test_a_file_that_is_empty_is_called_so(tmp_path, name):
+    (tmp_path / name).touch()
+    done = in_node(tmp_path / name, tmp_path / "out" / "scan_sr.nii.gz")
+    assert done.stderr.splitlines()[-1] == f"error: {name} is empty. Copy or export it again."

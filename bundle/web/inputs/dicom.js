@@ -13,6 +13,7 @@ import { readNifti } from "./nifti.js";
 /** @typedef {import("./kinds.js").Said} Said */
 
 const INVERTED = "inverted images (MONOCHROME1), whose smallest intensity is the brightest: export them as MONOCHROME2";
+const UNDEFINED = 0xffffffff; // length of compressed pixels
 const ATTRIBUTES = /** @type {Record<string, string[]>} */ (constants.attributes);
 const ENHANCED = Object.entries(constants.headers.ENHANCED_NAMES);
 /** @type {Record<string, string[]>} */
@@ -60,13 +61,18 @@ function valuesOf(set, key) {
   return number ? [String(number.call(set, tag))] : (set.string(tag) ?? "").split("\\").map((value) => value.trim());
 }
 
-/** An image's header, which is read up to its pixels. @type {(image: NamedBytes) => {image: NamedBytes, header: dicomParser.DataSet}} */
-function headerOf(image) {
+/** An image's header, which is read up to its pixels. @type {(image: NamedBytes) => dicomParser.DataSet} */
+function headerOf({ name, bytes }) {
+  let header;
   try {
-    return { image, header: dicomParser.parseDicom(image.bytes, { untilTag: "x7fe00010" }) };
-  } catch (error) {
-    throw new InputError(`${image.name} cannot be read (${reason(error)}). Export or download it again.`);
+    header = dicomParser.parseDicom(bytes, { untilTag: "x7fe00010" });
+  } catch {
+    throw new InputError(`${name} cannot be read (its header is cut or broken). Copy or export it again.`);
   }
+  const pixels = header.elements.x7fe00010;
+  const isCut = pixels && pixels.length !== UNDEFINED && pixels.dataOffset + pixels.length > bytes.length;
+  refuse(Boolean(isCut), `${name} cannot be read (its pixels end too early). Copy or export it again.`);
+  return header;
 }
 
 /**
@@ -77,12 +83,19 @@ function headerOf(image) {
  */
 export async function readDicom(images, wasm) {
   const [scans, skipped] = [/** @type {{scan: ReadScan, files: NamedBytes[]}[]} */ ([]), /** @type {string[]} */ ([])];
+  const all = images.flatMap((image) => {
+    try {
+      return { image, header: headerOf(image) };
+    } catch (error) {
+      skipped.push(reason(error));
+      return [];
+    }
+  });
   const quiet = { print: () => {}, printErr: () => {}, noInitialRun: true };
   const { FS, callMain } = await dcm2niix({ ...quiet, ...(wasm && { wasmBinary: await wasm() }) });
   for (const folder of ["/in", "/out"]) FS.mkdir(folder);
-  images.forEach(({ bytes }, k) => FS.writeFile(`/in/${String(k).padStart(6, "0")}`, bytes));
+  all.forEach(({ image: { bytes } }, k) => FS.writeFile(`/in/${String(k).padStart(6, "0")}`, bytes));
   callMain([..."-b y -ba y -p n -z n -i n -x i -w 2 -f %s_%d -o /out".split(" "), "/in"]);
-  const all = images.map(headerOf);
   for (const json of FS.readdir("/out").filter((one) => one.endsWith(".json")).sort()) {
     const name = json.slice(0, -5); // what dcm2niix interpolates has none
     const facts = JSON.parse(FS.readFile(`/out/${name}.json`, { encoding: "utf8" }));

@@ -20,6 +20,7 @@ export async function findScans(given, wasm) {
   const files = given.flatMap((file) => (/\.zip$/i.test(file.name) ? unzip(file) : [file])).filter(({ name }) => !name.startsWith("._"));
   const volumes = files.filter(({ name }) => NIFTI.test(name));
   const images = files.filter(({ bytes }) => String.fromCharCode(...bytes.subarray(128, 132)) === "DICM");
+  refuse(files.length > 0 && files.every(({ bytes }) => !bytes.length), `${files[0]?.name} is empty. Copy or export it again.`);
   refuse(
     !volumes.length && !images.length,
     `${given[0]?.name ?? "the folder"} is no scan that can be read: expected a name ending in .nii or .nii.gz, or DICOM. ` +
