@@ -10,7 +10,6 @@ Networks on planes are there a second time, in `webgpu/`: `with_fewer_products` 
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import math
 import sys
@@ -31,6 +30,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from bundle.web.tables import tables
 from scripts.errors import InputError, report_input_errors
 from scripts.files import sha256, whole_file
 from scripts.method.networks import Drift
@@ -55,12 +55,6 @@ WINDOW = np.array(  # of six pixels, a kernel of three, and four results of thei
 )
 KERNEL = np.array([[6, 0, 0], [-4, -4, -4], [-4, 4, -4], [1, 2, 4], [1, -2, 4], [0, 0, 24]]) / 24
 RESULT = np.array([[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]])
-MODULES = (  # whose constants the page shares
-    *("stack.acquisition", "stack.grid", "stack.intensity", "stack.tissue", "stack.missing"),
-    *("inputs.readers", "inputs.transforms", "inputs.kinds"),
-    *("rebuild.consistency", "rebuild.deblocking", "rebuild.windows", "outputs.record"),
-    *("rebuild.guide", "rebuild.registration", "rebuild.rebuilder"),
-)
 
 
 class Stage1(nn.Module):
@@ -294,20 +288,9 @@ def save(model: onnx.ModelProto, path: Path) -> None:
         onnx.save(model, partial)
 
 
-def _plain(value: object) -> bool:
-    """Whether JSON holds a constant as it is."""
-    if isinstance(value, dict):
-        return all(isinstance(key, str) and _plain(one) for key, one in value.items())
-    return isinstance(value, int | float | str) or (isinstance(value, tuple) and all(map(_plain, value)))
-
-
 def constants(card: Card, weights: Path, settings: Mapping[str, Any]) -> dict[str, dict]:
-    """Each module's constants, the weights' card, the inferer's settings, the slice profile."""
-    shared: dict[str, dict] = {}
-    for name in MODULES:
-        module = vars(importlib.import_module(f"scripts.{name}"))
-        plain = {k: v for k, v in module.items() if k.isupper() and _plain(v)}
-        shared[name.rsplit(".")[-1]] = plain
+    """Python's tables, the weights' card, the inferer's settings, the slice profile."""
+    shared = tables()
     position, magnitude = slice_profile(shared["acquisition"]["SLR"])
     cumulative = cumulative_trapezoid(magnitude, position, initial=0)
     shared["card"] = {k: v for k, v in asdict(card).items() if k != "error_map"}

@@ -308,7 +308,7 @@ def test_a_study_lets_one_choose_among_its_scans(page, tmp_path):
 
 REFUSED = {
     "garbage.nii": (b"patient,age\n1,2\n" * 99, "garbage.nii cannot be read"),
-    "cut.nii.gz": (None, "cut.nii.gz cannot be read"),
+    "cut.nii.gz": (None, "cut.nii.gz cannot be read (its compressed content is cut or broken)."),
     "letter.doc": (b"Dear colleague", "letter.doc is no scan that can be read: expected a name ending in .nii"),
     "series.nii.gz": (np.stack([HEAD] * 3, -1), r"series.nii.gz has shape (28, 32, 7, 3): expected a 3-D volume."),
 }

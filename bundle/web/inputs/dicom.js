@@ -7,27 +7,72 @@ import { length } from "../stack/acquisition.js";
 import { voxelSpacing } from "../stack/grid.js";
 import { withoutSignal } from "../stack/intensity.js";
 import { map } from "../stack/volume.js";
+import { ofHeader, sidecar } from "./kinds.js";
 import { readNifti } from "./nifti.js";
 
-/** @type {Record<string, string>} words of ImageType by what such images are */
-const SAYS = constants.kinds.SAYS;
-const INVERTED = "inverted images (MONOCHROME1), whose smallest intensity is the brightest: export them as MONOCHROME2";
+/** @typedef {import("./kinds.js").Said} Said */
 
-/** Why a series is no stack of MR slices; undefined if it is. @type {(facts: any, photometric: string | undefined) => string | undefined} */
-function unfit({ Modality, ImageType = [] }, photometric) {
-  if (Modality !== "MR") return `not MR: the modality is ${Modality ?? "missing"}`;
-  if (photometric === "MONOCHROME1") return INVERTED;
-  const said = ImageType.map((/** @type {string} */ word) => word.replace(/[\W_]/g, "").toUpperCase());
-  return Object.keys(SAYS).find((why) => SAYS[why].split(" ").some((word) => said.includes(word)));
+const INVERTED = "inverted images (MONOCHROME1), whose smallest intensity is the brightest: export them as MONOCHROME2";
+const UNDEFINED = 0xffffffff; // length of compressed pixels
+const ATTRIBUTES = /** @type {Record<string, string[]>} */ (constants.attributes);
+const ENHANCED = Object.entries(constants.headers.ENHANCED_NAMES);
+/** @type {Record<string, string[]>} */
+const PULSES = { SPIN: ["SE"], GRADIENT: ["GR"], BOTH: ["SE", "GR"] };
+
+/** Why a volume of a series is no stack of MR slices of a head; undefined if it is. @type {(facts: any, headers: dicomParser.DataSet[]) => string | undefined} */
+function unfit(facts, headers) {
+  if (facts.Modality !== "MR") return `not MR: the modality is ${facts.Modality ?? "missing"}`;
+  return headers[0].string("x00280004")?.trim() === "MONOCHROME1" ? INVERTED : ofHeader(saidOf(facts, headers));
 }
 
-/** An image's header, which is read up to its pixels. @type {(image: NamedBytes) => {image: NamedBytes, header: dicomParser.DataSet}} */
-function headerOf(image) {
+/** What dcm2niix says of a volume, and the images of its series, as far as they are of one word. @type {(facts: any, headers: dicomParser.DataSet[]) => Said} */
+function saidOf(facts, headers) {
+  const frames = headers.flatMap(setsOf);
+  const alike = (/** @type {string} */ key) => {
+    const all = frames.map((sets) => sets.map((one) => valuesOf(one, key)).find((values) => values.length) ?? []);
+    const isB = key.startsWith("x") || key === "DiffusionBValue"; // images without a b-value in a diffusion series are of it
+    const [first, ...others] = isB ? all.filter((values) => values.length).sort(([a], [b]) => Number(b) - Number(a)).slice(0, 1) : all;
+    return first && others.every((values) => values.join() === first.join()) ? first : [];
+  };
+  const of = sidecar(facts);
+  return (key) => {
+    const enhanced = ENHANCED.filter(([, classic]) => classic === key).flatMap(([own]) => alike(own));
+    const pulses = key === "ScanningSequence" ? (PULSES[alike("EchoPulseSequence")[0]] ?? []) : [];
+    const found = [...enhanced, ...pulses, ...of(key)];
+    return found.length ? found : alike(key);
+  };
+}
+
+/** For each frame of an image, its own attributes, those that all share, and the image's.
+ * @type {(image: dicomParser.DataSet) => dicomParser.DataSet[][]} */
+function setsOf(image) {
+  const items = (/** @type {dicomParser.Element | undefined} */ sequence) => (sequence?.items ?? []).flatMap(({ dataSet }) => dataSet ?? []);
+  const macros = (/** @type {dicomParser.DataSet} */ group) => Object.values(group.elements).flatMap(items);
+  const [shared, frames] = ["x52009229", "x52009230"].map((tag) => items(image.elements[tag]));
+  return frames.length ? frames.map((one) => [...macros(one), ...shared.flatMap(macros), image]) : [[image]];
+}
+
+/** Values of an attribute as text; none where it is missing. @type {(set: dicomParser.DataSet, key: string) => string[]} */
+function valuesOf(set, key) {
+  const [tag, usual] = ATTRIBUTES[key] ?? [key];
+  const kind = set.elements[tag]?.vr ?? usual;
+  const number = { FD: set.double, FL: set.float, SS: set.int16, US: set.uint16, UL: set.uint32, SL: set.int32 }[kind];
+  if (!set.elements[tag]?.length) return [];
+  return number ? [String(number.call(set, tag))] : (set.string(tag) ?? "").split("\\").map((value) => value.trim());
+}
+
+/** An image's header, which is read up to its pixels. @type {(image: NamedBytes) => dicomParser.DataSet} */
+function headerOf({ name, bytes }) {
+  let header;
   try {
-    return { image, header: dicomParser.parseDicom(image.bytes, { untilTag: "x7fe00010" }) };
-  } catch (error) {
-    throw new InputError(`${image.name} cannot be read (${reason(error)}). Export or download it again.`);
+    header = dicomParser.parseDicom(bytes, { untilTag: "x7fe00010" });
+  } catch {
+    throw new InputError(`${name} cannot be read (its header is cut or broken). Copy or export it again.`);
   }
+  const pixels = header.elements.x7fe00010;
+  const isCut = pixels && pixels.length !== UNDEFINED && pixels.dataOffset + pixels.length > bytes.length;
+  refuse(Boolean(isCut), `${name} cannot be read (its pixels end too early). Copy or export it again.`);
+  return header;
 }
 
 /**
@@ -38,12 +83,19 @@ function headerOf(image) {
  */
 export async function readDicom(images, wasm) {
   const [scans, skipped] = [/** @type {{scan: ReadScan, files: NamedBytes[]}[]} */ ([]), /** @type {string[]} */ ([])];
+  const all = images.flatMap((image) => {
+    try {
+      return { image, header: headerOf(image) };
+    } catch (error) {
+      skipped.push(reason(error));
+      return [];
+    }
+  });
   const quiet = { print: () => {}, printErr: () => {}, noInitialRun: true };
   const { FS, callMain } = await dcm2niix({ ...quiet, ...(wasm && { wasmBinary: await wasm() }) });
   for (const folder of ["/in", "/out"]) FS.mkdir(folder);
-  images.forEach(({ bytes }, k) => FS.writeFile(`/in/${String(k).padStart(6, "0")}`, bytes));
+  all.forEach(({ image: { bytes } }, k) => FS.writeFile(`/in/${String(k).padStart(6, "0")}`, bytes));
   callMain([..."-b y -ba y -p n -z n -i n -x i -w 2 -f %s_%d -o /out".split(" "), "/in"]);
-  const all = images.map(headerOf);
   for (const json of FS.readdir("/out").filter((one) => one.endsWith(".json")).sort()) {
     const name = json.slice(0, -5); // what dcm2niix interpolates has none
     const facts = JSON.parse(FS.readFile(`/out/${name}.json`, { encoding: "utf8" }));
@@ -65,7 +117,7 @@ export async function readDicom(images, wasm) {
 /** A series as a stack of MR slices. @type {(scan: ReadScan, facts: any, headers: dicomParser.DataSet[]) => ReadScan} */
 function stackOf(scan, facts, headers) {
   const [{ name, volume }, [header]] = [scan, headers];
-  const why = unfit(facts, header.string("x00280004"));
+  const why = unfit(facts, headers);
   refuse(why !== undefined, `${name} is skipped: ${why}.`);
   const slices = new Set(headers.flatMap(framesOf).map((one) => sliceOf(one, scan)));
   refuse(

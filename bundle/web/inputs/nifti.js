@@ -21,10 +21,17 @@ async function through(bytes, by) {
   return new Uint8Array(await new Response(new Blob([/** @type {any} */ (bytes)]).stream().pipeThrough(by)).arrayBuffer());
 }
 
+/** What is compressed in a file. Browsers blame a network that nobody asked. @type {(bytes: Uint8Array) => Promise<Uint8Array>} */
+const unpacked = (bytes) =>
+  through(bytes, new DecompressionStream("gzip")).catch(() => {
+    throw new Error("its compressed content is cut or broken");
+  });
+
 /** @type {(file: NamedBytes) => Promise<{header: nifti.NIFTI1 | nifti.NIFTI2, plain: Uint8Array}>} */
 async function open({ name, bytes }) {
+  refuse(!bytes.length, `${name} is empty. Copy or export it again.`);
   try {
-    const plain = /\.gz$/i.test(name) ? await through(bytes, new DecompressionStream("gzip")) : bytes;
+    const plain = /\.gz$/i.test(name) ? await unpacked(bytes) : bytes;
     const first = plain.slice(0, [plain[0], plain[3]].includes(92) ? 348 : 540); // NIfTI-1 or 2, without extensions
     const header = nifti.readHeader(first.buffer);
     if (header.sform_code > 0 && header.sform_code < header.qform_code && header instanceof nifti.NIFTI1) {
@@ -33,7 +40,7 @@ async function open({ name, bytes }) {
     }
     return { header, plain };
   } catch (error) {
-    throw new InputError(`${name} cannot be read (${reason(error)}). Convert or download it again.`);
+    throw new InputError(`${name} cannot be read (${reason(error)}). Copy or export it again.`);
   }
 }
 
@@ -52,7 +59,7 @@ export async function readNifti(file) {
   const { scl_slope, scl_inter, xyzt_units, dim_info, littleEndian } = header;
   const scaled = scl_slope !== 0 && Number.isFinite(scl_slope);
   const broken = plain.length < offset + count * size || (scaled && !Number.isFinite(scl_inter));
-  refuse(broken, `${name} cannot be read (it ends too early, or its intercept is no number). Convert or download it again.`);
+  refuse(broken, `${name} cannot be read (it ends too early, or its intercept is no number). Copy or export it again.`);
   const unit = UNITS[xyzt_units & 7];
   refuse(unit !== undefined, `${name} states its lengths in ${unit}s: expected mm. Scale its affine and save it in mm.`);
   const [view, [slope, inter]] = [new DataView(plain.buffer, plain.byteOffset + offset), scaled ? [scl_slope, scl_inter] : [1, 0]];

@@ -7,6 +7,7 @@ import { shearAngle, voxelSpacing } from "../stack/grid.js";
 import { withoutSignal } from "../stack/intensity.js";
 import { fromBorder } from "../stack/tissue.js";
 import { readDicom } from "./dicom.js";
+import { ofName, ofSidecar } from "./kinds.js";
 import { readNifti } from "./nifti.js";
 
 const NIFTI = /\.nii(\.gz)?$/i;
@@ -19,13 +20,20 @@ export async function findScans(given, wasm) {
   const files = given.flatMap((file) => (/\.zip$/i.test(file.name) ? unzip(file) : [file])).filter(({ name }) => !name.startsWith("._"));
   const volumes = files.filter(({ name }) => NIFTI.test(name));
   const images = files.filter(({ bytes }) => String.fromCharCode(...bytes.subarray(128, 132)) === "DICM");
+  refuse(files.length > 0 && files.every(({ bytes }) => !bytes.length), `${files[0]?.name} is empty. Copy or export it again.`);
   refuse(
     !volumes.length && !images.length,
     `${given[0]?.name ?? "the folder"} is no scan that can be read: expected a name ending in .nii or .nii.gz, or DICOM. ` +
       "Unpack or convert it first.",
   );
   const scans = volumes.length ? [] : await readDicom(images, wasm);
-  for (const file of volumes) scans.push({ scan: withSidecar(await readNifti(file), files), files: [file] });
+  const shown = volumes.map((file) => /** @type {const} */ ([file, volumes.length > 1 ? showsNoHead(file.name, files) : undefined])); // a single one is asked for by name
+  const skipped = shown.flatMap(([file, why]) => (why ? `${file.name} is skipped: ${why}.` : []));
+  refuse(volumes.length > 0 && skipped.length === volumes.length, `no thick-slice scan was found. ${skipped[0]} Give a scan alone.`);
+  for (const [file, why] of shown) {
+    if (!why) scans.push({ scan: withSidecar(await readNifti(file), files), files: [file] });
+  }
+  scans.forEach(({ scan }) => scan.warnings.push(...skipped));
   const thick = scans.filter(({ scan }) => isThick(scan));
   return thick.length ? thick : scans;
 }
@@ -59,6 +67,22 @@ function unzip({ name, bytes }) {
   } catch (error) {
     throw new InputError(`${name} cannot be unpacked (${reason(error)}). Pack it again.`);
   }
+}
+
+/** Why a volume is no MR scan of a head, by its name and the files beside it. @type {(name: string, files: NamedBytes[]) => string | undefined} */
+function showsNoHead(name, files) {
+  const stem = name.replace(NIFTI, "");
+  const named = ofName(stem);
+  if (named) return `its name says that it shows ${named}`;
+  if (files.some((one) => one.name === `${stem}.bval`)) return "a diffusion series, whose b-values lie beside it";
+  let fields;
+  try {
+    fields = JSON.parse(new TextDecoder().decode(files.find((one) => one.name === `${stem}.json`)?.bytes));
+  } catch {
+    return undefined; // what is wrong with it is said when its thickness is read
+  }
+  const why = ofSidecar(fields ?? {});
+  return why && `its sidecar says: ${why}`;
 }
 
 /** A scan with the slice thickness of the JSON file of its name. @type {(scan: ReadScan, files: NamedBytes[]) => ReadScan} */

@@ -1,0 +1,161 @@
+"""The page leaves out what shows no head, as the command does: by headers, sidecars and names; and what is cut."""
+
+import json
+import subprocess
+
+import nibabel as nib
+import pytest
+
+from scripts.inputs import kinds
+from tests.bundle.test_web import HEAD, NODE, WEB, axial, exported, in_node, pytestmark, series
+from tests.corpus.dicom import dicom, moved, repeated, without
+from tests.dicom_files import enhanced
+
+__all__ = ["exported", "pytestmark"]
+SHOWN = [  # fields of sidecars
+    *({"ImageType": ["DERIVED", "PRIMARY", word]} for words in kinds.SAYS.values() for word in words.split()),
+    *({"ImageType": ["DERIVED", "PRIMARY", word]} for word in sorted(kinds.MEASURES | kinds.CONTRASTS)),
+    *({"ImageType": ["ORIGINAL", "PRIMARY", word]} for word in ["T2 MAP", "T2", "ASL", "TRACEW", "M", "SW_P", "SW_M"]),
+    *({"BodyPartExamined": part} for part in ["Right hip", "LSPINE", "HEADNECK", "HIPPOCAMPUS", "Brain/neck"]),
+    *({key: "KNEE", "ProtocolName": name} for key in ("BodyPart", "BodyPartExamined") for name in ("t2", "T2 Kopf")),
+    *(
+        {"ScanningSequence": said, "MRAcquisitionType": kind}
+        for said in ("EP_SE", "SE", "EP\\GR")
+        for kind in ("2D", "3D")
+    ),
+    *({"SequenceName": name} for name in ("*ep_b0", "tse2d1_15", "ep2d")),
+    *({"DiffusionBValue": b} for b in (0, 1000.0, [800.0], 1000000000, 1000000800)),
+    *({"AcquisitionContrast": kind} for kind in ("DIFFUSION", "PERFUSION", "T2")),
+    *({"Units": unit} for unit in ("rad", "Hz", "BQML", "MM^2/S")),
+    *({"Modality": kind} for kind in ("CT", "PT", "MR")),
+    {"ImageType": "DERIVED\\PRIMARY\\DIFFUSION\\ADC"},
+    {"ImageTypeText": ["ORIGINAL", "PRIMARY", "P"]},
+    {"PulseSequenceName": "*ep_b1000#4"},
+    {"DiffusionScheme": "Bipolar"},
+    {"ComplexImageComponent": "IMAGINARY"},
+    {"VolumeBasedCalculationTechnique": "MIN_IP"},
+    {"ArterialSpinLabelingContrast": "PSEUDOCONTINUOUS"},
+    {"EchoPlanarPulseSequence": "YES"},
+    {"ImageType": 5, "Units": None},
+    {},
+]
+NAMED = (  # of series, and of files
+    "3DpCASL post_perfusion AX_DWI_b1000 t2_tse_different_readmissions ADC cmrr_mbep2d_SBRef mIP_Images(SW) "
+    "t1_subtraction sub-01_T2w sub t1_dixon_F fat_only inv1 mp2rage_INV-2 T2Map wm csf c1 pve_1 bias_field aparc+aseg "
+    "brain_mask sub-01_dseg 8_swi_e1_ph sub-01_part-phase_T2w sub-01_desc-dwi_T2w t2_tse nasal head epi T1w FLAIR"
+).split()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of pydicom
+def test_an_image_shows_what_python_says_that_it_shows():
+    code = """
+        import(process.argv[1]).then(({ ofName, ofSidecar }) => {
+          const [fields, names] = JSON.parse(process.argv[2]);
+          const all = [fields.map(ofSidecar), names.map(ofName)];
+          console.log(JSON.stringify(all.map((found) => found.map((why) => why ?? null))));
+        });"""
+    fields = [*SHOWN, *({"SeriesDescription": name} for name in NAMED)]
+    command = [NODE, "-e", code, WEB / "inputs" / "kinds.js", json.dumps([fields, NAMED])]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    by_sidecar, by_name = json.loads(done.stdout)
+    assert dict(zip(map(str, fields), by_sidecar)) == {str(one): kinds.of_sidecar(one) for one in fields}
+    assert dict(zip(NAMED, by_name)) == {name: kinds.of_name(name) for name in NAMED}
+
+
+def test_what_shows_no_head_is_left_out_of_a_folder_of_volumes(tmp_path):
+    """As in the command; a volume that is given alone is taken."""
+    (tmp_path / "all").mkdir()
+    for name in ("t2", "dwi", "ct", "brain_mask"):
+        nib.save(nib.Nifti1Image(HEAD, axial()), tmp_path / "all" / f"{name}.nii.gz")
+    (tmp_path / "all" / "ct.json").write_text('{"Modality": "CT"}')
+    done = in_node(tmp_path / "all", tmp_path / "scan_sr.nii.gz")
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "scan_sr.json").read_text())
+    assert list(record["Sources"]) == ["t2.nii.gz"]
+    assert sorted(line for line in record["Warnings"] if "skipped" in line) == [
+        "brain_mask.nii.gz is skipped: its name says that it shows a mask, a map or a phase image.",
+        "ct.nii.gz is skipped: its sidecar says: not MR: the modality is CT.",
+        "dwi.nii.gz is skipped: its name says that it shows a mask, a map or a phase image.",
+    ]
+
+
+def of_vendor(group, creator, element, kind, content):
+    """Gives images a private attribute."""
+
+    def change(images):
+        for image in images:
+            image.private_block(group, creator, create=True).add_new(element, kind, content)
+        return images
+
+    return change
+
+
+UNFIT = {
+    "a slice missing": (without(2), {}, "7_t2_tse: slices lie unevenly"),
+    "a slice out of place": (moved(2, 1.0), {}, "7_t2_tse: slices lie unevenly"),
+    "a slice twice": (repeated, {}, "7_t2_tse: slices lie unevenly"),
+    "a slice missing in one file": (lambda images: [enhanced(without(2)(images))], {}, "7_t2_tse: slices lie unevenly"),
+    "a tilted line": (list, {"step": [0, 0.5, 4.8]}, "7_t2_tse: slices lie unevenly"),
+    "CT": (list, {"Modality": "CT"}, "not MR: the modality is CT"),
+    "PET": (list, {"Modality": "PT", "Units": "BQML"}, "not MR: the modality is PT"),
+    "a localizer": (list, {"ImageType": ["ORIGINAL", "PRIMARY", "LOCALIZER"]}, "a localizer"),
+    "a knee": (list, {"BodyPartExamined": "KNEE"}, "not a head: BodyPartExamined is KNEE"),
+    "a map": (list, {"ImageType": ["DERIVED", "PRIMARY", "T2 MAP", "T2"]}, "parametric maps, not anatomy: T2MAP, T2"),
+    "a phase image by a component": (list, {"ComplexImageComponent": "PHASE"}, "phase images, not magnitude"),
+    "a phase image of GE's": (of_vendor(0x43, "GEMS_PARM_01", 0x2F, "SS", 1), {}, "phase, real or imaginary images"),
+    "perfusion": (list, {"ArterialSpinLabelingContrast": "CONTINUOUS"}, "perfusion images"),
+    "diffusion by a b-value": (list, {"DiffusionBValue": 1000.0}, "a diffusion series"),
+    "diffusion of GE's": (of_vendor(0x43, "GEMS_PARM_01", 0x39, "IS", ["1000000800", "8"]), {}, "a diffusion series"),
+    "diffusion of Philips'": (of_vendor(0x2001, "Philips Imaging DD 001", 3, "FL", 800.0), {}, "a diffusion series"),
+    "diffusion in one file": (
+        lambda images: [enhanced(images)],
+        {"ImageType": ["ORIGINAL", "PRIMARY", "DIFFUSION", "NONE"]},
+        "a diffusion series",
+    ),
+    "nothing but padding": (
+        list,
+        {"PixelPaddingValue": 0, "PixelPaddingRangeLimit": 9999},
+        "7_t2_tse: all voxels are padding (PixelPaddingValue). Export the series again.",
+    ),
+    "inverted": (list, {"PhotometricInterpretation": "MONOCHROME1"}, "inverted images (MONOCHROME1)"),
+}
+
+
+@pytest.mark.parametrize("kind", UNFIT)
+def test_dicom_that_is_no_even_stack_of_mr_is_refused(tmp_path, kind):
+    change, attributes, expected = UNFIT[kind]
+    folder = dicom(change, scans=(), **attributes)(tmp_path).source
+    done = in_node(folder, tmp_path / "scan_sr.nii.gz")
+    assert done.returncode == 1
+    assert expected in done.stderr
+
+
+CUT = {  # bytes of one image of a series
+    "in its pixels": (slice(-300), "its pixels end too early"),
+    "in its header": (slice(500), "its header is cut or broken"),
+}
+
+
+@pytest.mark.parametrize("kind", CUT)
+def test_an_image_that_is_cut_is_named(tmp_path, kind):
+    """Alone, and in a study whose other series are whole."""
+    kept, expected = CUT[kind]
+    for number in (1, 2):
+        series(tmp_path / "study", number)
+    path = tmp_path / "study" / "1" / "003"
+    path.write_bytes(path.read_bytes()[kept])
+    done = in_node(path.parent, tmp_path / "scan_sr.nii.gz")
+    mistake = f"003 cannot be read ({expected}). Copy or export it again."
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == f"error: no thick-slice scan was found. {mistake}"
+    assert in_node(tmp_path / "study", tmp_path / "scan_sr.nii.gz").returncode == 0
+    record = json.loads((tmp_path / "scan_sr.json").read_text())
+    assert mistake in record["Warnings"]
+    assert len(record["Sources"]) == 7
+
+
+@pytest.mark.parametrize("name", ["scan.nii.gz", "scan.nii", "IM000001"])
+def test_a_file_that_is_empty_is_called_so(tmp_path, name):
+    (tmp_path / name).touch()
+    done = in_node(tmp_path / name, tmp_path / "out" / "scan_sr.nii.gz")
+    assert done.stderr.splitlines()[-1] == f"error: {name} is empty. Copy or export it again."
