@@ -108,7 +108,7 @@ def main(**options: Any) -> None:
     parser = workflow(**options).parser
     scans, rebuilder, output, selection = map(parser.get_parsed_content, ("scans", "rebuilder", "output", "selection"))
     dry_run, allowed = map(parser.get_parsed_content, ("dry_run", "allow_failures"))
-    plan.list_scans(dry_run, rebuilder, output, scans, selection.skipped, allowed)
+    plan.list_scans(dry_run, rebuilder, output, scans, selection.skipped, selection.candidates, allowed)
     need, count = join_cluster()
     workers = [Worker.options(**need).remote(os.getcwd(), options) for _ in range(count)]
     cohort.keep_summary(rows(workers, scans), scans, output, selection.skipped, allowed)

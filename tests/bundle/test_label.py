@@ -134,7 +134,8 @@ def test_options_of_a_request_are_those_of_the_command_line(server, by_name, fol
 
 def test_empty_options_are_the_bundles_own_and_no_request_outlives_itself(server, by_name, tmp_path):
     options = requests.get(f"{server}/info/", timeout=TIMEOUT).json()["models"]["drift"]["config"]
-    assert list(options) == ["slice_thickness", "target_thickness", "slice_axis", "both_planes", "isotropic", "flips"]
+    numbers = ["slice_thickness", "slice_spacing", "target_thickness", "slice_axis"]
+    assert list(options) == [*numbers, "both_planes", "isotropic", "flips"]
     assert_same(saved(ask(server, "scan", **options), tmp_path / "sr.nii.gz"), by_name)
 
 
