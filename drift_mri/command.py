@@ -137,7 +137,7 @@ def workflow(options: argparse.Namespace, given: Mapping[str, Any]) -> ConfigWor
         bundle_root=str(BUNDLE),
         **given,
     )
-    if options.dry_run == "json":  # nothing else on standard output
+    if given.get("dry_run") == "json":  # nothing else on standard output
         for handler in logging.getLogger().handlers:
             handler.setStream(sys.stderr)  # type: ignore[attr-defined]  # of configs/logging.conf
     result.initialize()
