@@ -12,6 +12,7 @@ from ...errors import few
 from ...stack import grid
 from ...stack.acquisition import ALREADY_THIN, is_thin
 from ...stack.tissue import TISSUE
+from .. import kinds
 from .headers import CONTRAST, DISTINCTIVE, LABELS, Frame, intensities, read_dataset
 from .places import EVEN, SAME_PLACE, SPACING_TOLERANCE, gaps, places, spacing
 
@@ -24,7 +25,6 @@ OVERLAP = 0.6  # of the thickness: slices that lie nearer to each other are of t
 ALIKE = 1.25  # times the difference of next but one slices: neighbours of one contrast differ by no more
 LARGE = 0.8  # of the largest area of tissue; slices at the end of a whole head have less
 BLOCKS = 32  # along each edge of an image, whose means are compared
-DIFFUSION_SERIES = "a diffusion series"  # as `kinds` says
 
 
 def stacks(
@@ -39,7 +39,7 @@ def stacks(
     if two_persons(frames):
         yield frames, "slices of two persons, by PatientName and PatientID. Export the series of each person again", ""
         return
-    diffusion = next((one.shows for one in frames if DIFFUSION_SERIES in (one.shows or "")), None)
+    diffusion = next((one.shows for one in frames if kinds.DIFFUSION_SERIES in (one.shows or "")), None)
     if diffusion:  # images without a b-value are of it, too
         frames = [frame if _reason(frame) else replace(frame, shows=diffusion) for frame in frames]
     fit = [frame for frame in frames if not _reason(frame)]
@@ -277,11 +277,12 @@ def _labels(frames: list[Frame]) -> tuple[str | None, str | None]:
 
 def _pixels_alike(frames: list[Frame], attribute: str) -> bool:
     """Whether slices on both sides of a change of an attribute differ no more than others do."""
+    firsts = [first for first, *_ in places(frames)]
     try:
-        slices = [_blocks(first) for first, *_ in places(frames)]
+        slices = [_blocks(first) for first in firsts]
     except Exception:  # noqa: BLE001  # what is wrong with a file is said when the series is read
         return True
-    labels = [first.distinctive[attribute] for first, *_ in places(frames)]
+    labels = [first.distinctive[attribute] for first in firsts]
 
     def apart(i: int, j: int) -> float:
         return float(abs(slices[i] - slices[j]).sum() / max(abs(slices[i]).sum() + abs(slices[j]).sum(), 1e-9))
