@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 from monai.data import MetaTensor
-from torch import Tensor
 
 from ..errors import InputError
 from ..inputs import bids, kinds
@@ -43,7 +42,7 @@ def _state(path: str) -> tuple[int, int] | None:
 
 @cache  # a volume is looked at once, however many trainings of a process take it
 def _check_truth(path: str, sharp_axes: tuple[int, ...], state: tuple[int, int] | None) -> None:
-    volume, _ = _loaded(path)
+    volume = _loaded(path)
     if why := kinds.of_voxels(volume.as_tensor()[0].numpy(), Path(path).name):
         raise InputError(f"{path} is {why}: expected a scan. Leave it out.")
     edges = voxel_spacing(volume.affine.numpy())
@@ -70,8 +69,9 @@ def _check_truth(path: str, sharp_axes: tuple[int, ...], state: tuple[int, int] 
 
 @cache
 def _check_label_map(path: str, state: tuple[int, int] | None) -> None:
-    _, values = _loaded(path)
-    if not _whole(values):
+    volume = _loaded(path)
+    values = torch.unique(volume.as_tensor().flatten()[:: max(1, volume.numel() // SAMPLE)])
+    if not torch.equal(values, values.round()):
         raise InputError(f"{path} holds other than whole numbers: expected a label map. Leave it out.")
 
 
@@ -80,13 +80,9 @@ def read_volume(path: str | os.PathLike) -> MetaTensor:
     return LoadScand("label")({"label": path})["label"]
 
 
-def _loaded(path: str) -> tuple[MetaTensor, Tensor]:
-    """A volume, `(1, X, Y, Z)`, and the values that it holds, of a sample of its voxels."""
+def _loaded(path: str) -> MetaTensor:
+    """A volume, `(1, X, Y, Z)`, that is not constant."""
     volume = read_volume(path)
     if volume.min() == volume.max():
         raise InputError(f"{path} is constant, {volume.min():g} everywhere: expected a volume. Leave it out.")
-    return volume, torch.unique(volume.as_tensor().flatten()[:: max(1, volume.numel() // SAMPLE)])
-
-
-def _whole(values: Tensor) -> bool:
-    return torch.equal(values, values.round())
+    return volume
