@@ -16,6 +16,7 @@ from monai.transforms import SpatialPad
 from benchmarks import CKPT_PATH, deployed, shipped_network
 from scripts.evaluate import metrics
 from scripts.evaluate.tables import markdown
+from scripts.rebuild.device import default_device
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack import tissue
 from scripts.stack.acquisition import Acquisition
@@ -56,7 +57,7 @@ def rows(truth, axis, network, inferer, shares=SHARES):
         size = [n if a == axis else round(n * share**-0.5) for a, n in enumerate(thick.shape[1:])]
         field = SpatialPad(size)(thick)
         acquisition.attach(field)
-        result = Rebuilder(network, inferer, "cpu")(field).volume.as_tensor()
+        result = Rebuilder(network, inferer, default_device())(field).volume.as_tensor()
         start = [0 if a == axis else (n - plain.shape[a]) // 2 for a, n in enumerate(result.shape)]
         result = result[tuple(slice(s, s + n) for s, n in zip(start, plain.shape))]
         yield f"{share:.0%}", metrics.psnr(result[core], plain[core]), step_ratio(result, acquisition, flat)

@@ -18,6 +18,7 @@ from benchmarks import CKPT_PATH, deployed, shipped_network
 from scripts.evaluate import metrics
 from scripts.evaluate.tables import markdown
 from scripts.rebuild.consistency import difference, project, reconcile, relative_rmse
+from scripts.rebuild.device import default_device
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack import intensity, tissue
 from scripts.stack.acquisition import SLR, Acquisition
@@ -74,7 +75,7 @@ def rows(truth, axis, spacing, network, inferer):
         slices = thick_slices(truth, actual, noise, gain)
         assumed.attach(slices)
         thick = slices.as_tensor()[0]
-        result = Rebuilder(network, inferer, "cpu")(slices).volume.as_tensor()
+        result = Rebuilder(network, inferer, default_device())(slices).volume.as_tensor()
         volumes = (
             result,
             reconcile(result, thick, assumed),

@@ -18,6 +18,7 @@ from scipy import ndimage
 from benchmarks import CKPT_PATH, deployed, shipped_network
 from scripts.evaluate.tables import markdown
 from scripts.method.weights import read_card
+from scripts.rebuild.device import default_device
 from scripts.rebuild.error_map import ErrorMaps, error_map
 from scripts.rebuild.guide import Placed, on_grid
 from scripts.rebuild.rebuilder import Rebuilder
@@ -79,7 +80,7 @@ def rows(item, rebuilder, options):
         off = (rebuilt.volume.as_tensor() - sharp).abs()
         width = rebuilt.error_map.half_width(0.9).as_tensor()
         calibration = rebuilder.error_maps.calibration
-        wide = error_map(rebuilt, rebuilder.network, "cpu", calibration).half_width(0.9).as_tensor()
+        wide = error_map(rebuilt, rebuilder.network, default_device(), calibration).half_width(0.9).as_tensor()
         seen = head & (torch.ones_like(head) if placed is None else placed.volume[0].as_tensor().isfinite())
         beyond, narrowest = head & ~seen, calibration.narrowest(options.thickness)
         covered = [(off <= width)[seen], (off <= width)[beyond], (off <= narrowest * wide)[head]]
@@ -107,7 +108,7 @@ def main():
     options = parser.parse_args()
     maps = ErrorMaps(True, calibration=read_card(options.ckpt_path).error_map)
     network, inferer = shipped_network(options.ckpt_path), deployed(spread=True)
-    rebuilder = Rebuilder(network, inferer, "cpu", error_maps=maps, guide_share=1.0)
+    rebuilder = Rebuilder(network, inferer, default_device(), error_maps=maps, guide_share=1.0)
     table = [row for item in sharp_volumes(options.datalist, "validation") for row in rows(item, rebuilder, options)]
     print(markdown({name: list(column) for name, column in zip(HEADINGS, zip(*table))}))
 

@@ -17,6 +17,7 @@ from scripts.evaluate.guided import drawn_guide
 from scripts.evaluate.metrics import psnr
 from scripts.evaluate.several import several_stacks
 from scripts.evaluate.tables import markdown
+from scripts.rebuild.device import default_device
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.registration import placed
 from scripts.rebuild.stacks import Stack
@@ -36,7 +37,7 @@ def main():
     parser.add_argument("--by", help="contrast of the guides")
     parser.add_argument("--ckpt_path", default=CKPT_PATH)
     options = parser.parse_args()
-    rebuilder = Rebuilder(shipped_network(options.ckpt_path), deployed(), "cpu", guide_share=1.0)
+    rebuilder = Rebuilder(shipped_network(options.ckpt_path), deployed(), default_device(), guide_share=1.0)
     volumes = sharp_volumes(options.datalist, "validation")
     contrasts, rows = {item["label"]: item["contrast"] for item in volumes}, []
     for number, item in enumerate(one for one in volumes if one.get("guides")):

@@ -18,6 +18,7 @@ from benchmarks import CKPT_PATH, deployed, shipped_network
 from scripts.evaluate.guided import drawn_guide
 from scripts.evaluate.metrics import psnr
 from scripts.evaluate.tables import markdown
+from scripts.rebuild.device import default_device
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
@@ -135,7 +136,7 @@ def main():
     parser.add_argument("--slab", type=int, default=32)
     parser.add_argument("--ckpt_path", default=CKPT_PATH)
     options = parser.parse_args()
-    rebuilder = Rebuilder(shipped_network(options.ckpt_path), deployed(), "cpu", guide_share=1.0)
+    rebuilder = Rebuilder(shipped_network(options.ckpt_path), deployed(), default_device(), guide_share=1.0)
     volumes = sharp_volumes(options.datalist, "validation")
     contrasts = {item["label"]: item["contrast"] for item in volumes}
     rows = {"blobs": [], "odd": []}

@@ -18,6 +18,7 @@ from torch import from_numpy
 from benchmarks import CKPT_PATH, deployed, preprocessing, shipped_network
 from scripts.evaluate import metrics
 from scripts.evaluate.tables import markdown
+from scripts.rebuild.device import default_device
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack import tissue
 from scripts.stack.acquisition import Acquisition
@@ -60,7 +61,7 @@ def main():
             for isotropic in (False, True):
                 target = {"target_thickness": COARSER * min(spacing), "slice_axis": axis, "isotropic": isotropic}
                 measured = preprocessing(**target)({"image": path})["image"]
-                result = on_grid_of(Rebuilder(network, inferer, "cpu")(measured).volume[None], truth)
+                result = on_grid_of(Rebuilder(network, inferer, default_device())(measured).volume[None], truth)
                 sharp = truth.as_tensor()[0].float()
                 quality.append(metrics.psnr(result, sharp, tissue.head_mask(sharp)))
         line = (f"{item['subject']} {item['contrast']}", *(f"{q:.2f}" for q in quality), f"{np.diff(quality)[0]:+.2f}")

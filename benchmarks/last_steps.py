@@ -16,6 +16,7 @@ from scripts.evaluate.metrics import psnr
 from scripts.evaluate.tables import markdown
 from scripts.rebuild.consistency import difference, reconcile, relative_rmse
 from scripts.rebuild.deblocking import deblock
+from scripts.rebuild.device import default_device
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
@@ -62,7 +63,7 @@ def main():
     parser.add_argument("--ckpt_path", default=CKPT_PATH)
     options = parser.parse_args()
     inferer = deployed(consistency="measure", deblocked=False)
-    rebuilder = Rebuilder(shipped_network(options.ckpt_path), inferer, "cpu")
+    rebuilder = Rebuilder(shipped_network(options.ckpt_path), inferer, default_device())
     found = {}
     for item in sharp_volumes(options.datalist, "validation"):
         axis = item["sharp_axes"][-1]

@@ -18,6 +18,7 @@ from PIL import Image
 from benchmarks import deployed, preprocessing, shipped_network
 from scripts.evaluate.tables import markdown
 from scripts.pages.planes import cut
+from scripts.rebuild.device import default_device
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
@@ -65,7 +66,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             measured = coronal_slab(path, options.slab, folder)
         a, name = Acquisition.of(measured), path.name.removesuffix(".gz").removesuffix(".nii")
-        rebuilt = Rebuilder(network, inferer, "cpu")(measured).volume
+        rebuilt = Rebuilder(network, inferer, default_device())(measured).volume
         spacing, result = voxel_spacing(rebuilt.affine), rebuilt.as_tensor()
         nearest, cubic = (interpolate(measured.as_tensor()[0], a, method) for method in ("nearest", "cubic"))
         band = (1 / (2 * a.slice_spacing), 1 / (2 * max(spacing)))  # thick slices cannot hold it, the grid can
