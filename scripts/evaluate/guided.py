@@ -28,6 +28,7 @@ from ..stack.grid import voxel_spacing
 from ..stack.intensity import data_range
 from ..stack.interpolation import interpolate
 from ..stack.profile import acquire
+from ..stack.slices import Slices
 from ..train.simulation import central_slab, simulate
 from ..train.truth import read_volume
 from .checks import check_draws, check_thickness, lengths
@@ -166,7 +167,7 @@ def evaluate_guided(
                     raise InputError(f"{path} is not on the grid of {item['label']}. Resample it, or leave it out.")
                 rng = np.random.default_rng([seed, place, 1 + number])
                 drawn = drawn_guide(other, rng, most, shading, guide_noise)
-                placed = rebuilder.place(drawn, thick)
+                placed = rebuilder.place(Slices.of(drawn), Slices.of(thick))
                 by = contrasts.get(path, stem(Path(path).name))
                 logger.info(f"{name} by {by}: likeness {placed.likeness:.2f}, {placed.degrees:.1f} degrees")
                 for label, method in guided_methods.items():

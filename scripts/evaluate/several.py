@@ -24,6 +24,7 @@ from ..rebuild.together import together
 from ..stack.acquisition import Acquisition
 from ..stack.grid import centre, voxel_spacing
 from ..stack.intensity import data_range
+from ..stack.slices import Slices
 from ..stack.spectra import weave
 from ..train.simulation import simulate
 from ..train.truth import read_volume
@@ -203,7 +204,7 @@ def _rows(
     for thick, _ in drawn:
         volume = volume_of(method(thick.clone(), Acquisition.of(thick)))[0].float()
         rebuilt = MetaTensor(volume, affine=truth.sharp.affine)
-        stacks.append(Stack(thick[0], rebuilt))  # type: ignore[arg-type]  # torch: Tensor
+        stacks.append(Stack(Slices.of(thick), rebuilt))
     alone = time.perf_counter() - start
     volume, parts = combine(stacks)
     whole = time.perf_counter() - start

@@ -56,9 +56,9 @@ class StackFacts:
 
 def make_together(names: Sequence[str], rebuilt: Sequence[Rebuilt]) -> tuple[Rebuilt, list[StackFacts]]:
     """A single volume of several stacks, the reference first, and the facts on each."""
-    stacks = [Stack.of(one.measured, one.volume) for one in rebuilt]
+    stacks = [Stack.of(one.slices, one.volume) for one in rebuilt]
     for name, stack in zip(names, stacks):
-        if stack.measured.min() == stack.measured.max():
+        if stack.measured.constant:
             raise InputError(f"{name} is constant: expected a head. Leave it out with --exclude.")
     volume, parts = together(stacks)
     if not any(part.share for part in parts[1:]):
