@@ -21,11 +21,11 @@ from scipy import ndimage
 from scipy.spatial.transform import Rotation
 
 from benchmarks import CKPT_PATH, shipped_config
-from scripts.evaluate.guided import drawn_guide
 from scripts.evaluate.metrics import TOUCHING, lesion_contrast_kept, lesion_sizes, psnr
-from scripts.evaluate.several import add_noise
 from scripts.evaluate.tables import markdown
 from scripts.pages.planes import cut, shades, window
+from scripts.paper.guided import drawn_guide
+from scripts.paper.several import add_noise
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import centre, voxel_spacing
 from scripts.stack.intensity import data_range

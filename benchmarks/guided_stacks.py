@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 from benchmarks import CKPT_PATH, deployed, shipped_network
-from scripts.evaluate.guided import drawn_guide
 from scripts.evaluate.metrics import psnr
-from scripts.evaluate.several import several_stacks
 from scripts.evaluate.tables import markdown
+from scripts.paper.guided import drawn_guide
+from scripts.paper.several import several_stacks
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.registration import placed
 from scripts.rebuild.stacks import Stack

@@ -15,9 +15,9 @@ from monai.data import MetaTensor
 from scipy import ndimage
 
 from benchmarks import CKPT_PATH, deployed, shipped_network
-from scripts.evaluate.guided import drawn_guide
 from scripts.evaluate.metrics import psnr
 from scripts.evaluate.tables import markdown
+from scripts.paper.guided import drawn_guide
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing

@@ -24,8 +24,8 @@ import torch
 from monai.data import MetaTensor
 from scipy import ndimage
 
-from scripts.evaluate.several import add_noise, random_gain, random_motion, several_stacks
 from scripts.evaluate.tables import markdown
+from scripts.paper.several import add_noise, random_gain, random_motion, several_stacks
 from scripts.rebuild.registration import ALIKE, angle_and_shift, registered, resolution
 from scripts.rebuild.stacks import Stack
 from scripts.rebuild.together import matched

@@ -18,6 +18,9 @@ from scipy.spatial.transform import Rotation
 from torch import Tensor
 
 from ..errors import InputError, is_number
+from ..evaluate.checks import check_draws, check_thickness, expect, lengths
+from ..evaluate.paired import Method, Truth, given, read_lesion_sizes, volume_of
+from ..evaluate.tables import case_of, log_means, write_tables
 from ..rebuild.registration import angle_and_shift, placed
 from ..rebuild.stacks import Part, Stack
 from ..rebuild.together import together
@@ -28,9 +31,6 @@ from ..stack.slices import Slices
 from ..stack.spectra import weave
 from ..train.simulation import simulate
 from ..train.truth import read_volume
-from .checks import check_draws, check_thickness, expect, lengths
-from .paired import Method, Truth, given, read_lesion_sizes, volume_of
-from .tables import case_of, log_means, write_tables
 
 logger = logging.getLogger("drift")
 
