@@ -26,6 +26,7 @@ from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
 from scripts.stack.intensity import data_range
 from scripts.stack.interpolation import interpolate
+from scripts.stack.slices import Slices
 from scripts.stack.tissue import head_mask
 from scripts.train.datasets import sharp_volumes
 from scripts.train.simulation import central_slab, normal_axis, simulate
@@ -70,13 +71,13 @@ def rows(item, rebuilder, options):
     acquisition = Acquisition.of_truth(axis, sharp.shape[axis], edge=edge, thickness=options.thickness)
     thick, head = simulate(truth, acquisition), head_mask(sharp)
     thick.add_(options.noise * data_range(sharp) * torch.randn(thick.shape, generator=torch.Generator().manual_seed(0)))
-    acquisition.attach(thick)
+    slices = Slices.of(thick)
 
     def shares(guide):
         placed = None
         if guide is not None:
-            placed = Placed(on_grid(guide, thick, np.eye(4)), np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
-        rebuilt = rebuilder(thick, placed)
+            placed = Placed(on_grid(Slices.sharp(guide), slices, np.eye(4)), np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
+        rebuilt = rebuilder(slices, placed)
         off = (rebuilt.volume.as_tensor() - sharp).abs()
         width = rebuilt.error_map.half_width(0.9).as_tensor()
         calibration = rebuilder.error_maps.calibration
@@ -89,7 +90,7 @@ def rows(item, rebuilder, options):
 
     yield item["contrast"], "none", *shares(None)
     copies = {
-        "its own slices, rebuilt": rebuilder(thick).volume[None],
+        "its own slices, rebuilt": rebuilder(slices).volume[None],
         "its own slices, a spline": blurred(truth, axis, options.thickness),
     }
     guides = kinds(central_slab(read_volume(item["guides"][0]), axis, options.slab), axis) if "guides" in item else {}

@@ -24,6 +24,7 @@ from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.registration import angle_and_shift, placed
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import centre, voxel_spacing
+from scripts.stack.slices import Slices
 from scripts.stack.tissue import head_mask
 from scripts.train.datasets import sharp_volumes
 from scripts.train.simulation import simulate
@@ -43,7 +44,7 @@ def moved_by(truth, amount):
 
 
 def slices(truth, axis, thickness, matrix, seed=1):
-    """`(1, X, Y, Z)` slices of a volume `(X, Y, Z)`, the odd ones of the moved head, with Rician noise."""
+    """Slices of a volume `(X, Y, Z)`, the odd ones of the moved head, with Rician noise."""
     edge = float(voxel_spacing(truth.affine)[axis])
     acquisition = Acquisition.of_truth(axis, truth.shape[axis], edge=edge, thickness=thickness)
     measured = simulate(truth[None], acquisition)
@@ -54,21 +55,21 @@ def slices(truth, axis, thickness, matrix, seed=1):
     rng, sd = np.random.default_rng(seed), NOISE * np.percentile(truth.numpy(), 99)
     real, imaginary = (torch.from_numpy(rng.normal(0, sd, measured.shape)).float() for _ in range(2))
     measured.copy_(((measured.as_tensor() + real).square() + imaginary.square()).sqrt())
-    return measured
+    return Slices.of(measured)
 
 
 def by_true_pose(rebuilder, measured, guide, matrix):
     """The volume that the deployed steps make of the true pose."""
     known = Motion(matrix, 0.0, 0.0, 0.0, 0.0)
-    first = rebuilder(steadied(measured[0], known)[None], guide).volume
-    return rebuilder(taken_back(measured[0], first, known)[None], guide).volume
+    first = rebuilder(steadied(measured, known), guide).volume
+    return rebuilder(taken_back(measured, first, known), guide).volume
 
 
 def row(name, truth, measured, matrix, rebuilder, guide):
     """Poses and decibels of a scan."""
     head, sharp = head_mask(truth.as_tensor()), truth.as_tensor()
     mending = replace(rebuilder, motion=True)
-    beside = [one and one_of.place(one, measured) for one_of, one in ((rebuilder, guide), (mending, guide))]
+    beside = [one and one_of.place(Slices.of(one), measured) for one_of, one in ((rebuilder, guide), (mending, guide))]
     begin = time.perf_counter()
     as_is = rebuilder(measured, beside[0])
     middle = time.perf_counter()
@@ -96,7 +97,7 @@ def alarms(volumes, thickness):
     count, said = 0, []
     for item in volumes:
         truth = read_volume(item["label"])[0].float()
-        motion = found(slices(truth, item["sharp_axes"][-1], thickness, np.eye(4))[0])
+        motion = found(slices(truth, item["sharp_axes"][-1], thickness, np.eye(4)))
         count += motion is not None
         if motion is not None and motion.moved:
             said.append(f"{item['subject']} {item['contrast']} ({motion.displacement:.2f} mm)")

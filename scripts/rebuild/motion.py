@@ -12,7 +12,7 @@ at 0. So each package is compared with the spline through the slices of the othe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -24,13 +24,10 @@ from scipy.spatial.transform import Rotation
 from torch import Tensor
 
 from ..stack.acquisition import Acquisition
-from ..stack.grid import centre, meta_without_affine, voxel_spacing
-from ..stack.intensity import above_floor
+from ..stack.grid import centre, voxel_spacing
 from ..stack.interpolation import interpolate
-from ..stack.missing import missing_slices
 from ..stack.profile import acquire
-from ..stack.tissue import head_mask
-from .guide import fine_affine_of
+from ..stack.slices import Slices
 from .registration import angle_and_shift, placed
 
 SMOOTHING, PIXEL = 2.0, 2.0  # mm within the slices; finer detail of one slice is not in its neighbours
@@ -107,27 +104,24 @@ def _package(slices: np.ndarray, head: np.ndarray, edges: np.ndarray, which: np.
     return _Package(values, int(which[0]), points, slices[tuple(index)], index[2], edges, middle)
 
 
-def found(measured: MetaTensor) -> Motion | None:
+def found(measured: Slices) -> Motion | None:
     """The motion between the even and the odd slices of a stack, by least squares.
 
     Each package is foretold from the other, in both directions, with a gain for each slice. The covariance is of whole
     slices (`H^-1 (sum_s g_s g_s^T) H^-1`, Liang and Zeger, Biometrika 73:13-22, 1986): neighbouring pixels err alike.
 
-    Args:
-        measured: `(X, Y, Z)` slices with affine and acquisition.
-
     Returns:
         None where nothing can be said: of few, missing or constant slices, of ones that are thin already, where the
         packages do not foretell each other, and where the fit does not come to an end.
     """
-    a, array = Acquisition.of(measured), measured.as_tensor().cpu().float()
-    if a.at_target or a.slice_count < FEWEST or array.min() == array.max() or missing_slices(array, a.slice_axis):
+    a = measured.acquisition
+    if a.at_target or a.slice_count < FEWEST or measured.constant or measured.missing:
         return None
     order = [*(axis for axis in range(3) if axis != a.slice_axis), a.slice_axis]
     edges = voxel_spacing(measured.affine)[order]
-    slices = above_floor(array).permute(order).double().numpy()
+    slices = measured.above_floor.permute(order).double().numpy()
     slices = ndimage.gaussian_filter(slices, [*(SMOOTHING / edges[:2]), 0])
-    head = ndimage.binary_dilation(head_mask(array).permute(order).numpy(), np.ones((3, 3, 1)), iterations=2)
+    head = ndimage.binary_dilation(measured.head.permute(order).numpy(), np.ones((3, 3, 1)), iterations=2)
     even, odd = (_package(slices, head, edges, np.arange(k, a.slice_count, 2)) for k in (0, 1))
     turn, shift = np.eye(3), np.zeros(3)  # of M about the middle: M p = turn p + shift
     for _ in range(ROUNDS):
@@ -208,18 +202,18 @@ def acquired(volume: MetaTensor, motion: np.ndarray, acquisition: Acquisition, o
     return acquire(placed(volume, volume, np.linalg.inv(motion), order)[0], acquisition)
 
 
-def taken_back(measured: MetaTensor, volume: MetaTensor, motion: Motion, order: int = 3) -> MetaTensor:
+def taken_back(measured: Slices, volume: MetaTensor, motion: Motion, order: int = 3) -> Slices:
     """The slices as they would be had the head not moved: the odd ones come back to their nominal places.
 
     The part of the moved slices that the volume does not explain, `y - A (x o M^-1)`, is interpolated within their
     planes, and added to what the volume shows in the nominal place: `A x`. The even slices stay as they are.
 
     Args:
-        measured: `(X, Y, Z)` slices with affine and acquisition.
+        measured: as they are.
         volume: `(X', Y', Z')`, what is known of the still head, on the fine grid.
         order: of the splines that move the volume.
     """
-    a, slices = Acquisition.of(measured), measured.as_tensor()
+    a, slices = measured.acquisition, measured.array
     affine = np.asarray(measured.affine, dtype=float)
     index = np.linalg.inv(affine) @ motion.matrix @ affine
     plane = [axis for axis in range(3) if axis != a.slice_axis]
@@ -233,14 +227,13 @@ def taken_back(measured: MetaTensor, volume: MetaTensor, motion: Motion, order: 
         )
         here = still.select(a.slice_axis, n) + torch.from_numpy(moved)
         result.select(a.slice_axis, n).copy_(here.clamp(min=float(slices.min())))
-    return MetaTensor(result, affine=measured.affine, meta=meta_without_affine(measured))
+    return replace(measured, array=result)
 
 
-def steadied(measured: MetaTensor, motion: Motion) -> MetaTensor:
-    """The slices taken back by what their own spline shows, which needs no network; `(X, Y, Z)`."""
-    a, slices = Acquisition.of(measured), measured
+def steadied(measured: Slices, motion: Motion) -> Slices:
+    """The slices taken back by what their own spline shows, which needs no network."""
+    slices = measured
     for _ in range(SPLINES):
-        volume = interpolate(slices.as_tensor(), a, "cubic")
-        affine = torch.from_numpy(fine_affine_of(measured[None]))  # type: ignore[arg-type]  # torch: Tensor
-        slices = taken_back(measured, MetaTensor(volume, affine=affine), motion, order=1)
+        volume = MetaTensor(interpolate(slices.array, slices.acquisition, "cubic"), affine=measured.fine_affine)
+        slices = taken_back(measured, volume, motion, order=1)
     return slices

@@ -1,5 +1,7 @@
 """Laws of motion between packages: the forward model, known motions found and taken back, a still head left alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,10 +12,10 @@ from scripts.rebuild import motion
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.registration import angle_and_shift
 from scripts.rebuild.stack_inferer import StackInferer
-from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import centre
 from scripts.stack.interpolation import interpolate
 from scripts.stack.profile import acquire
+from scripts.stack.slices import Slices
 from tests import stacks
 from tests.volumes import head, scan_of
 
@@ -26,10 +28,9 @@ def restless(axis, matrix, noise=0.0):
     truth = torch.from_numpy(ndimage.gaussian_filter(stacks.person().numpy(), 1.5))  # one package foretells the other
     moved = stacks.moved(truth, matrix)
     still, there = (stacks.stack_of(one, axis, THICK, noise=noise).measured for one in (truth, moved))
-    measured = still.clone()
     places = torch.arange(1, still.shape[axis], 2)
-    measured.index_copy_(axis, places, there.as_tensor().index_select(axis, places))
-    return measured, still, MetaTensor(truth, affine=torch.from_numpy(stacks.AFFINE))
+    array = still.array.index_copy(axis, places, there.array.index_select(axis, places))
+    return replace(still, array=array), still, MetaTensor(truth, affine=torch.from_numpy(stacks.AFFINE))
 
 
 def away(one, other, volume):
@@ -40,7 +41,7 @@ def away(one, other, volume):
 @pytest.mark.parametrize("axis", range(3))
 def test_a_head_without_motion_is_acquired_as_ever(axis):
     measured, _, truth = restless(axis, np.eye(4))
-    a = Acquisition.of(measured)
+    a = measured.acquisition
     assert torch.equal(motion.acquired(truth, np.eye(4), a), acquire(truth.as_tensor(), a))
 
 
@@ -49,10 +50,10 @@ def test_the_odd_slices_are_those_of_the_moved_head(axis):
     matrix = stacks.motion((2.0, -1.0, 1.0), (1.0, 2.0, -1.0))
     measured, still, truth = restless(axis, matrix)
     odd = torch.arange(1, still.shape[axis], 2)
-    again = motion.acquired(truth, matrix, Acquisition.of(measured)).index_select(axis, odd)
+    again = motion.acquired(truth, matrix, measured.acquisition).index_select(axis, odd)
     error, change = (
-        (measured.as_tensor().index_select(axis, odd) - one).square().mean().sqrt()
-        for one in (again, still.as_tensor().index_select(axis, odd))
+        (measured.array.index_select(axis, odd) - one).square().mean().sqrt()
+        for one in (again, still.array.index_select(axis, odd))
     )
     assert error < 0.1 * change
 
@@ -85,7 +86,8 @@ def test_a_still_head_is_not_moved(axis):
 def test_a_gain_of_the_odd_slices_is_no_motion():
     measured, _, _ = restless(2, stacks.motion(*MOTIONS[2]), noise=5.0)
     plain = motion.found(measured)
-    measured[:, :, 1::2] *= 1.3
+    measured.array[:, :, 1::2] *= 1.3
+    measured = replace(measured)
     degrees, mm = away(motion.found(measured).matrix, plain.matrix, measured)
     assert degrees < 0.05 and mm < 0.02
 
@@ -98,14 +100,14 @@ def test_slices_that_are_taken_back_are_those_of_the_still_head(axis, pose):
     odd = torch.arange(1, still.shape[axis], 2)
 
     def error(slices):
-        gap = (slices.as_tensor() - still.as_tensor()).index_select(axis, odd)
+        gap = (slices.array - still.array).index_select(axis, odd)
         return float(gap.square().mean().sqrt())
 
     assert error(motion.taken_back(measured, truth, known)) < 0.1 * error(measured)
     steadied = motion.steadied(measured, known)
     assert error(steadied) < 0.7 * error(measured)
     even = torch.arange(0, still.shape[axis], 2)
-    assert torch.equal(steadied.as_tensor().index_select(axis, even), measured.as_tensor().index_select(axis, even))
+    assert torch.equal(steadied.array.index_select(axis, even), measured.array.index_select(axis, even))
 
 
 def test_a_head_moves_from_sure_and_far_enough_on():
@@ -118,18 +120,17 @@ def test_a_head_moves_from_sure_and_far_enough_on():
 
 def test_nothing_is_said_of_few_missing_or_constant_slices():
     measured, _, _ = restless(2, np.eye(4))
-    blank = measured.clone()
-    blank[:, :, 9] = 0
-    few = scan_of(head((40, 40, 35)))[0]
-    constant = measured * 0
+    blank = replace(measured, array=measured.array.index_fill(2, torch.tensor([9]), 0))
+    few = Slices.of(scan_of(head((40, 40, 35))))
+    constant = replace(measured, array=0 * measured.array)
     assert [motion.found(one) for one in (blank, few, constant)] == [None] * 3
 
 
 class Spline(StackInferer):
     """A method that needs no network."""
 
-    def fine(self, slices, network):
-        return interpolate(slices.values, slices.acquisition, "cubic"), None
+    def fine(self, slices, network, guide):
+        return interpolate(slices.array, slices.acquisition, "cubic"), None
 
 
 def rebuilders():
@@ -137,15 +138,15 @@ def rebuilders():
 
 
 def test_a_still_head_is_rebuilt_to_the_bit_as_without():
-    measured = restless(2, np.eye(4), noise=5.0)[0][None]
+    measured = restless(2, np.eye(4), noise=5.0)[0]
     off, on = (one(measured) for one in rebuilders())
     assert torch.equal(off.volume.as_tensor(), on.volume.as_tensor()) and not on.taken_back
 
 
 def test_a_head_that_moved_is_said_and_mended_if_asked():
     measured, _, truth = restless(2, stacks.motion(*MOTIONS[2]), noise=5.0)
-    off, on = (one(measured[None]) for one in rebuilders())
+    off, on = (one(measured) for one in rebuilders())
     error = [float((one.volume.as_tensor() - truth.as_tensor()).square().mean().sqrt()) for one in (off, on)]
     assert off.motion.moved and not off.taken_back and on.taken_back
     assert error[1] < 0.9 * error[0]
-    assert torch.equal(off.measured.as_tensor(), measured.as_tensor())
+    assert torch.equal(off.slices.array, measured.array)
