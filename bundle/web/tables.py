@@ -17,7 +17,14 @@ from scripts.outputs.dicom.inherit import code
 
 MODULES = (  # whose constants the page shares
     *("stack.acquisition", "stack.grid", "stack.intensity", "stack.tissue", "stack.missing"),
-    *("inputs.readers", "inputs.transforms", "inputs.identity", "inputs.kinds", "inputs.dicom.headers", "inputs.dicom.places"),
+    *(
+        "inputs.readers",
+        "inputs.transforms",
+        "inputs.identity",
+        "inputs.kinds",
+        "inputs.dicom.headers",
+        "inputs.dicom.places",
+    ),
     *("rebuild.consistency", "rebuild.deblocking", "rebuild.windows", "outputs.record"),
     *("outputs.dicom.inherit", "outputs.dicom.write"),
     *("rebuild.guide", "rebuild.gain", "rebuild.registration", "rebuild.rebuilder"),

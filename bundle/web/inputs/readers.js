@@ -8,8 +8,8 @@ import { withoutSignal } from "../stack/intensity.js";
 import { fromBorder } from "../stack/tissue.js";
 import { readDicom } from "./dicom.js";
 import { ofFile, roles } from "./identity.js";
-import { ofName, ofSidecar } from "./kinds.js";
-import { readNifti } from "./nifti.js";
+import { ofName, ofSidecar, ofVoxels } from "./kinds.js";
+import { MOST_UNPACKED, readNifti } from "./nifti.js";
 
 const NIFTI = /\.nii(\.gz)?$/i;
 const { MAX_SPACING, MAX_SHEAR } = constants.grid;
@@ -28,12 +28,15 @@ export async function findScans(given, wasm) {
       "Unpack or convert it first.",
   );
   const scans = volumes.length ? [] : await readDicom(images, wasm);
-  const shown = volumes.map((file) => /** @type {const} */ ([file, volumes.length > 1 ? showsNoHead(file.name, files) : undefined])); // a single one is asked for by name
-  const skipped = shown.flatMap(([file, why]) => (why ? `${file.name} is skipped: ${why}.` : []));
-  refuse(volumes.length > 0 && skipped.length === volumes.length, `no thick-slice scan was found. ${skipped[0]} Give a scan alone.`);
-  for (const [file, why] of shown) {
-    if (!why) scans.push(await volumeOf(file, files));
+  const [isAlone, skipped] = [volumes.length === 1, /** @type {string[]} */ ([])]; // a single one is asked for by name
+  for (const file of volumes) {
+    const named = isAlone ? undefined : showsNoHead(file.name, files);
+    const found = named ? undefined : await volumeOf(file, files);
+    const why = found && !isAlone ? ofVoxels(found.scan.volume, file.name) : named;
+    if (found && !why) scans.push(found);
+    else skipped.push(`${file.name} is skipped: ${why}.`);
   }
+  refuse(!scans.length, `no thick-slice scan was found. ${skipped[0]} Give a scan alone.`);
   scans.forEach(({ scan }) => scan.warnings.push(...skipped));
   return scans;
 }
@@ -83,8 +86,14 @@ async function sha256(files) {
 /** @type {(file: NamedBytes) => NamedBytes[]} */
 function unzip({ name, bytes }) {
   try {
-    return Object.entries(unzipSync(bytes)).map(([path, inside]) => ({ name: path.split("/").at(-1) ?? "", bytes: inside }));
+    let size = 0;
+    const filter = (/** @type {{originalSize: number}} */ { originalSize }) => {
+      refuse((size += originalSize) > MOST_UNPACKED, `${name} unpacks to more than ${MOST_UNPACKED >> 20} MB. Give a part of it.`);
+      return true;
+    };
+    return Object.entries(unzipSync(bytes, { filter })).map(([path, inside]) => ({ name: path.split("/").at(-1) ?? "", bytes: inside }));
   } catch (error) {
+    if (error instanceof InputError) throw error;
     throw new InputError(`${name} cannot be unpacked (${reason(error)}). Pack it again.`);
   }
 }

@@ -20,6 +20,8 @@ const LITTLE_ENDIAN = "1.2.840.10008.1.2.1"; // explicit VR
 const tagOf = (keyword) => DicomMetaDictionary.unpunctuateTag(DicomMetaDictionary.nameMap[keyword].tag);
 /** @type {(set: Attributes, keyword: string) => any[]} */
 const valuesOf = (set, keyword) => set[tagOf(keyword)]?.Value ?? [];
+/** Places come from a header in single precision. @type {(x: number) => number} */
+const single = (x) => Number(x.toPrecision(7));
 /** @type {(set: Attributes, keyword: string, ...values: any[]) => void} */
 const put = (set, keyword, ...values) => void (set[tagOf(keyword)] = { vr: DicomMetaDictionary.nameMap[keyword].vr, Value: values });
 /** @type {(pairs: Record<string, any>) => Attributes} */
@@ -170,14 +172,14 @@ export async function writeDicom({ volume, affine }, images, key, part) {
   const turned = reorder(volume, axes, flipped);
   const steps = axes.map((axis, k) => own[axis].map((value) => (flipped.includes(k) ? -value : value)));
   const origin = lps.map((line, i) => flipped.reduce((sum, k) => sum - steps[k][i] * (turned.shape[k] - 1), line[3]));
-  const [edges, [X, Y, Z]] = [axes.map((axis) => voxelSpacing(affine)[axis]), turned.shape];
+  const [edges, [X, Y, Z]] = [axes.map((axis) => single(voxelSpacing(affine)[axis])), turned.shape];
   const [right, down] = [0, 1].map((k) => steps[k].map((value) => value / edges[k]));
   const number = (/** @type {string} */ keyword, /** @type {number} */ otherwise) => slices.map(({ header }) => Number(valuesOf(header, keyword)[0] ?? otherwise));
   const intercepts = new Set(number("RescaleIntercept", 0));
   const step = Math.min(...number("RescaleSlope", 1).map(Math.abs)) || 1;
   const { stored, isSigned, slope, offset } = storedOf(turned, step, intercepts.size === 1 ? [...intercepts][0] : 0);
   const common = await derived(inherited(slices), edges[2], key, part);
-  Object.assign(common, setOf({ ImageOrientationPatient: [...right, ...down], PixelSpacing: [edges[1], edges[0]], SliceThickness: edges[2], SpacingBetweenSlices: edges[2] }));
+  Object.assign(common, setOf({ ImageOrientationPatient: [...right, ...down].map(single), PixelSpacing: [edges[1], edges[0]], SliceThickness: edges[2], SpacingBetweenSlices: edges[2] }));
   if (slope !== 1 || offset !== 0) Object.assign(common, setOf({ RescaleSlope: slope, RescaleIntercept: offset, RescaleType: "US" }));
   Object.assign(common, setOf({ SamplesPerPixel: 1, Rows: Y, Columns: X, BitsAllocated: 16, BitsStored: 16, HighBit: 15, PixelRepresentation: Number(isSigned) }));
   /** @type {Record<string, Uint8Array>} */
@@ -189,7 +191,7 @@ export async function writeDicom({ volume, affine }, images, key, part) {
     const meta = setOf({ MediaStorageSOPClassUID: FIXED.SOPClassUID, MediaStorageSOPInstanceUID: instance, TransferSyntaxUID: LITTLE_ENDIAN });
     put(meta, "FileMetaInformationVersion", new Uint8Array([0, 1]).buffer);
     put(meta, "ImplementationClassUID", `${ROOT}1`);
-    const image = { ...common, ...setOf({ ImagePositionPatient: position, SliceLocation: dot(position, cross(right, down)), InstanceNumber: k + 1, SOPInstanceUID: instance }) };
+    const image = { ...common, ...setOf({ ImagePositionPatient: position.map(single), SliceLocation: single(dot(position, cross(right, down))), InstanceNumber: k + 1, SOPInstanceUID: instance }) };
     image[PIXELS] = { vr: "OW", Value: [plane.buffer] };
     const file = new DicomDict(meta);
     file.dict = Object.fromEntries(Object.entries(image).sort(([a], [b]) => (a < b ? -1 : 1)));

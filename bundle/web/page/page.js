@@ -3,7 +3,7 @@ import { proxy, wrap } from "comlink";
 import { fromEvent } from "file-selector";
 import { reason, refuse } from "../errors.js";
 import { compare, show } from "./result.js";
-import { thread } from "./threads.js";
+import { own, thread } from "./threads.js";
 import { duration, plain } from "./words.js";
 
 /** @type {(selector: string) => any} */
@@ -174,6 +174,7 @@ function rebuild() {
     /** @type {[number, number] | undefined} when the first part was done, and how much: before it, networks were loaded */
     let begun;
     const progress = (/** @type {number} */ share) => {
+      if (!share) return isLatest() && work("Registering the guide ...", 0);
       begun ??= [performance.now(), share];
       const seconds = ((performance.now() - begun[0]) / 1000) * ((1 - share) / (share - begun[1]));
       const left = share > begun[1] ? `, done in about ${duration(seconds)}` : "";
@@ -220,6 +221,12 @@ function dropped(event) {
   $("#drop").classList.remove("over");
   return take(event, /** @type {Element} */ (event.target).closest("#guide") !== null);
 }
+$("#sample")?.addEventListener("click", () =>
+  attempt("Loading the sample ...", undefined, async (isLatest) => {
+    const files = await Promise.all(["sample.nii.gz", "sample.json"].map(async (name) => new File([/** @type {any} */ (await own(`model/${name}`))], name)));
+    if (isLatest()) await open(files);
+  }),
+);
 $("#which").addEventListener("change", choose);
 for (const name of ["#correct", "#guide label"]) $(name).addEventListener("change", () => attempt("", undefined, async () => void (await settle())));
 $("#scan").addEventListener("submit", (/** @type {Event} */ event) => [event.preventDefault(), isAtWork || rebuild()]);

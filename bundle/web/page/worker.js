@@ -7,7 +7,7 @@ import { roles } from "../inputs/identity.js";
 import { findScans, guideOf, taken, thickOf } from "../inputs/readers.js";
 import { writeDicom } from "../outputs/dicom.js";
 import { describe, facts, keyOf } from "../outputs/record.js";
-import { place } from "../rebuild/guide.js";
+import { isSharp, place } from "../rebuild/guide.js";
 import { rebuild } from "../rebuild/inferer.js";
 import { apart } from "../rebuild/networks.js";
 import { settle } from "../stack/acquisition.js";
@@ -40,10 +40,11 @@ async function rebuilt(networks, gpu, guide, progress) {
     const difference = await apart([networks[0], /** @type {Networks} */ (networks.pop())]);
     refuse(difference > 1e-3, "this graphics card computes something else than the processor. Rebuild without it.");
   }
-  const half = (/** @type {number} */ first) => (guide === undefined ? progress : (/** @type {number} */ share) => progress((first + share) / 2));
   const beside = guide === undefined ? undefined : typeof guide === "number" ? found[guide] : guideOf(own, await scansOf(guide));
-  const placed = beside && (await place(await taken(beside), scan, acquisition, networks, half(0)));
-  const result = await rebuild(scan, acquisition, networks, half(1), placed);
+  const before = !beside ? 0 : isSharp(/** @type {Scan} */ (beside.scan)) ? 0.1 : 0.5; // of the work; a guide of thick slices is rebuilt itself
+  if (beside) progress(0);
+  const placed = beside && (await place(await taken(beside), scan, acquisition, networks, (share) => progress(share * before)));
+  const result = await rebuild(scan, acquisition, networks, (share) => progress(before + share * (1 - before)), placed);
   const device = `browser, onnxruntime-web on ${gpu ? "WebGPU" : `${networks.length} threads of the processor`}`;
   const spline = cubic(scan.volume, acquisition);
   const record = describe(scan, acquisition, result, device, placed);

@@ -16,6 +16,12 @@ import { after, angleAndShift, centre, inverted, register, resample, resolution,
 const { BORDER, COPY, PRECISE } = constants.guide;
 const { ALIKE } = constants.registration;
 
+/** Whether a guide guides as it is. @type {(guide: Scan) => boolean} */
+export function isSharp(guide) {
+  const own = settle(guide, {});
+  return atTarget(own) || own.sliceSpacing <= constants.rebuilder.SHARP;
+}
+
 /** A guide beside the scan that it guides. One of thick slices is rebuilt first, which is the first half of the work.
  * @type {(guide: Scan, scan: Scan, a: Acquisition, networks: Networks[], progress?: (share: number) => void) => Promise<Guide>} */
 export async function place(guide, scan, a, networks, progress) {
@@ -25,10 +31,9 @@ export async function place(guide, scan, a, networks, progress) {
       "weights that were trained with them.",
   );
   const own = settle(guide, {});
-  const isSharp = atTarget(own) || own.sliceSpacing <= constants.rebuilder.SHARP;
-  const moving = isSharp ? guide : await rebuild(guide, own, networks, progress);
+  const moving = isSharp(guide) ? guide : await rebuild(guide, own, networks, progress);
   const fixed = { volume: aboveFloor(cubic(scan.volume, a), intensityRange(scan.volume).low), affine: fineAffine(scan.affine, a) };
-  const apart = resolution(fixed.affine, isSharp ? [[scan.affine, a]] : [[scan.affine, a], [guide.affine, own]]);
+  const apart = resolution(fixed.affine, isSharp(guide) ? [[scan.affine, a]] : [[scan.affine, a], [guide.affine, own]]);
   const head = headMask(fixed.volume);
   const other = { ...moving, volume: aboveFloor(moving.volume) };
   const found = register(fixed, other, dilated(head, 2));
