@@ -14,7 +14,6 @@ import pytest
 from monai.bundle import ConfigParser
 from pydicom import dcmread
 from scipy.ndimage import affine_transform, gaussian_filter
-from scipy.spatial.transform import Rotation
 
 import drift_mri
 from scripts.rebuild.guide import fine_affine_of, on_grid, place
@@ -23,6 +22,7 @@ from tests.browser import needs_chromium
 from tests.bundle.test_web import FLOAT32, NODE, ROOT, WEB, assert_same, exported, pytestmark
 from tests.bundle.test_web_page import Page, Server
 from tests.dicom_files import mr_slices, save
+from tests.rebuild.test_guide import two_contrasts
 
 __all__ = ["exported", "pytestmark"]
 SHAPE = (40, 44, 40)
@@ -98,22 +98,9 @@ MOTIONS = {"still": (0, 0), "near": (2, 3), "far": (9, 8)}  # degrees, mm
 @pytest.mark.parametrize("name", MOTIONS)
 def test_the_motion_is_that_of_the_command(tmp_path, exported, python, name):
     """To 0.15 degrees and mm, as near as two searches by chance are; a guide that lies in its place stays there."""
-    shape, random = (72, 84, 75), np.random.default_rng(2)
-    place_of = np.stack(np.meshgrid(*(np.linspace(-1, 1, n) for n in shape), indexing="ij"))
-    inside = ((place_of / np.array([0.8, 0.9, 0.85])[:, None, None, None]) ** 2).sum(0) < 1
-    texture = sum(gaussian_filter(random.random(shape), sigma) * sigma**1.5 for sigma in (1.5, 4.0))
-    texture = (texture - texture.min()) / np.ptp(texture)
-    affine = np.diag([1.6, 1.6, 1.6, 1]) @ np.array([[1, 0, 0, -36], [0, 1, 0, -42], [0, 0, 1, -37], [0, 0, 0, 1]])
-    degrees, mm = MOTIONS[name]
-    turn = Rotation.from_rotvec(np.deg2rad(degrees) * np.array([2, -1, 2]) / 3).as_matrix()
-    motion = np.block([[turn, mm * np.array([[1], [2], [-2]]) / 3], [np.zeros((1, 3)), 1]])
-    index = np.linalg.inv(affine) @ np.linalg.inv(motion) @ affine
-    guide = affine_transform(np.where(inside, 900 - 700 * texture, 0), index[:3, :3], index[:3, 3], order=3).clip(0)
-    thick = np.where(inside, 200 + 800 * texture, 0).reshape(*shape[:2], -1, 3).mean(-1)
-    thick_affine = affine @ np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 3, 1], [0, 0, 0, 1]])
-    for title, voxels, own in (("scan", thick, thick_affine), ("guide", guide, affine)):
-        noisy = voxels + np.hypot(*random.normal(0, 6, (2, *voxels.shape)))
-        nib.save(nib.Nifti1Image(noisy.astype(np.float32), own), tmp_path / f"{title}.nii.gz")
+    *volumes, motion = two_contrasts(*MOTIONS[name])
+    for title, (voxels, affine) in zip(("scan", "guide"), volumes):
+        nib.save(nib.Nifti1Image(voxels, affine), tmp_path / f"{title}.nii.gz")
     code = """
         const { readFile } = require("node:fs/promises");
         const [web, ...paths] = process.argv.slice(1);

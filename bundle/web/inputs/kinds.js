@@ -1,7 +1,7 @@
 /** What an image shows, by its voxels, header, sidecar or name: the tables of scripts/inputs/kinds.py, and tests for its reasons. */
 import constants from "../model/constants.js";
 import { filled } from "../errors.js";
-import { indexAlong, strides } from "../stack/volume.js";
+import { crop, indexAlong, strides } from "../stack/volume.js";
 
 /** @typedef {(key: string) => string[]} Said values of an attribute, by its keyword or tag; none where it is missing */
 
@@ -10,15 +10,18 @@ const { ALSO, BY_NAME, B_VALUES, CONTENTS, CONTRASTS, DESCRIBED, DIFFUSION_SERIE
 const { GE_COMPONENT, GE_CREATOR, NOT_MAGNITUDE, SUFFIXES, UNITS, WEIGHTED } = constants.kinds;
 const { CERTAIN, EQUAL, FEW, FEW_VALUES, LABEL_MAP, PROBABILITIES, SPARSE, SPM } = constants.kinds;
 
-/** Why a volume is no scan, by its voxels; undefined for a scan. @type {(volume: Volume, name: string) => string | undefined} */
+/** Why a volume is no scan, by its voxels; undefined for a scan, as its middle slice mostly says. @type {(volume: Volume, name: string) => string | undefined} */
 export function ofVoxels(volume, name) {
-  const { data } = volume;
-  if (data.every(Number.isInteger)) {
-    const count = new Set(data).size;
+  const { data, shape: [X, Y, Z] } = volume;
+  const middle = crop(volume, [[0, X], [0, Y], [Z >> 1, (Z >> 1) + 1]]);
+  if (middle.data.every(Number.isInteger)) {
+    const isFew = new Set(middle.data).size <= FEW_VALUES;
+    const count = isFew ? new Set(data).size : Infinity;
     if (count <= FEW_VALUES) return filled(FEW, { count });
-    return equalNeighbours(volume) > EQUAL ? LABEL_MAP : undefined;
+    const isLabels = (isFew || equalNeighbours(middle) > EQUAL) && data.every(Number.isInteger) && equalNeighbours(volume) > EQUAL;
+    return isLabels ? LABEL_MAP : undefined;
   }
-  if (!data.every((x) => x >= 0 && x <= 1.001)) return undefined;
+  if (![middle, volume].every((one) => one.data.every((x) => x >= 0 && x <= 1.001))) return undefined;
   const shown = data.filter((x) => x > 0.02);
   const certain = shown.filter((x) => x > 0.95).length / (shown.length || 1);
   return certain > CERTAIN || shown.length < SPARSE * data.length || new RegExp(`^${SPM}`, "i").test(name) ? PROBABILITIES : undefined;
