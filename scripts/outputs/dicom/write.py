@@ -196,8 +196,8 @@ def _derived(header: Dataset, spacing: float, version: str, key: str) -> Dataset
     common.SeriesDescription = f"{common.get('SeriesDescription', '')[:LONGEST]} {LABEL}".strip()
     common.DerivationDescription = DERIVATION.format(spacing=spacing, version=version, kind=kind)
     common.DerivationCodeSequence = code("SpatialResampling")
-    for keyword, value in FIXED.items():
-        setattr(common, keyword, value)
+    for keyword, fixed in FIXED.items():
+        setattr(common, keyword, fixed)
     tool = Dataset()
     tool.PurposeOfReferenceCodeSequence = code("ProcessingEquipment")
     tool.Manufacturer = NAME
