@@ -1,6 +1,7 @@
 /** Builds dist/, a static folder: node build.mjs, after python export.py. */
 import { createHash } from "node:crypto";
-import { cp, mkdir, readFile, readdir, rm, writeFile } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { cp, mkdir, readFile, readdir, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { build } from "esbuild";
 
@@ -33,12 +34,15 @@ for (const [from, to] of [...PARTS, ["node_modules/@niivue/dcm2niix/dist/dcm2nii
   await cp(from, join(DIST, to));
 }
 await cp("model", join(DIST, "model"), { recursive: true, filter: (path) => !path.endsWith(".js") });
-await writeFile(join(DIST, "index.html"), (await readFile("page/index.html", "utf8")).replace("POLICY", POLICY));
+const html = (await readFile("page/index.html", "utf8")).replace("POLICY", POLICY);
+await writeFile(join(DIST, "index.html"), existsSync("model/sample.nii.gz") ? html : html.replace(/.*id="sample".*\n/, ""));
 const names = (await readdir(DIST, { recursive: true, withFileTypes: true })).filter((one) => one.isFile());
 const files = names.map((one) => join(one.parentPath, one.name).slice(DIST.length)).sort();
 const hash = createHash("sha256");
 for (const name of files) hash.update(await readFile(join(DIST, name)));
-const later = files.filter((name) => /webgpu|asyncify/.test(name)); // loaded if they are asked for
+const later = files.filter((name) => /webgpu|asyncify|sample/.test(name)); // loaded if they are asked for
 const facts = { files: files.filter((name) => !later.includes(name)), later, version: hash.digest("hex") };
+const size = async (/** @type {string[]} */ some) => (await Promise.all(some.map((name) => stat(join(DIST, name))))).reduce((sum, one) => sum + one.size, 0);
+console.log(`dist: a visit loads ${Math.round((await size(facts.files)) / 1e6)} MB; ${Math.round((await size(later)) / 1e6)} MB more are there`);
 const banner = { js: `globalThis.BUILD = ${JSON.stringify(facts)};` };
 await build({ ...shared, entryPoints: ["page/service_worker.js"], format: "iife", banner });

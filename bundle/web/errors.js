@@ -24,3 +24,9 @@ export function g(x, digits = 6) {
   if (x === 0 || (exponent >= -4 && exponent < digits)) return written(x, { maximumSignificantDigits: digits });
   return `${mantissa}e${exponent < 0 ? "-" : "+"}${String(Math.abs(exponent)).padStart(2, "0")}`;
 }
+
+/** A text of Python's, `{name}` or `{name:.1f}` in the place of values. @type {(text: string, values: Record<string, any>) => string} */
+export const filled = (text, values) =>
+  text.replace(/\{(\w+)(?::\.(\d)([fg]))?\}/g, (_, name, digits, kind) =>
+    kind ? { f, g }[/** @type {"f" | "g"} */ (kind)](values[name], Number(digits)) : String(values[name]),
+  );

@@ -8,14 +8,16 @@ import { expose, wrap } from "comlink";
 import endpoint from "comlink/dist/esm/node-adapter.mjs";
 import { InputError, refuse } from "./errors.js";
 import { writeNifti } from "./inputs/nifti.js";
-import { findScans, only, taken } from "./inputs/readers.js";
-import { describe, facts } from "./outputs/record.js";
+import { findScans, guideOf, only, taken, thickOf } from "./inputs/readers.js";
+import { writeDicom } from "./outputs/dicom.js";
+import { describe, facts, keyOf } from "./outputs/record.js";
 import { place } from "./rebuild/guide.js";
 import { rebuild } from "./rebuild/inferer.js";
 import { loadNetworks } from "./rebuild/networks.js";
 import { settle } from "./stack/acquisition.js";
 
-const USAGE = "node rebuild.mjs SCAN OUT [--slice_thickness MM] [--target_thickness MM] [--slice_axis 0|1|2] [--guide SCAN] [--threads N]";
+const USAGE = "node rebuild.mjs SCAN OUT.nii.gz|OUT.zip [--slice_thickness MM] [--target_thickness MM] [--slice_axis 0|1|2] [--guide SCAN] [--threads N]";
+const ENDING = /\.(nii\.gz|zip)$/i;
 const value = /** @type {const} */ ({ type: "string" });
 
 /** The files of a path, with the sidecar of a NIfTI file. @type {(path: string) => Promise<NamedBytes[]>} */
@@ -31,8 +33,8 @@ async function filesOf(path) {
   return Promise.all(paths.map(async (one) => ({ name: basename(one), bytes: new Uint8Array(await readFile(one)) })));
 }
 
-/** The only scan of a path. @type {(path: string) => Promise<Scan>} */
-const read = async (path) => taken(only(await findScans(await filesOf(path))));
+/** The scans of a path. @type {(path: string) => Promise<import("./inputs/readers.js").Found[]>} */
+const read = async (path) => findScans(await filesOf(path));
 
 /** A number of threads. @type {(text: string) => number} */
 function threads(text) {
@@ -46,25 +48,28 @@ async function main() {
   refuse(positionals.length !== 2, `${positionals.length} paths are given: expected two. ${USAGE}`);
   const [source, out] = positionals;
   refuse(
-    !/\.nii\.gz$/i.test(out) || resolve(out) === resolve(source),
-    `the result is ${out}: expected a name that ends in .nii.gz, and another one than the scan's. Set it as in ${USAGE}`,
+    !ENDING.test(out) || resolve(out) === resolve(source),
+    `the result is ${out}: expected a name that ends in .nii.gz, or in .zip for DICOM, and another one than the scan's. Set it as in ${USAGE}`,
   );
   const number = (/** @type {any} */ text) => (text === undefined || Number.isNaN(Number(text)) ? text : Number(text));
   const { slice_thickness, target_thickness, slice_axis } = values;
   const given = { slice_thickness: number(slice_thickness), target_thickness: number(target_thickness), slice_axis: number(slice_axis) };
-  const scan = await read(source);
+  const found = only(thickOf(await read(source)));
+  const scan = await taken(found);
+  refuse(/zip$/i.test(out) && !found.part, `${scan.name} is no DICOM: expected a result that ends in .nii.gz.`);
   const acquisition = settle(scan, given);
   for (const [name, [fact, from]] of Object.entries(facts(acquisition, scan.affine))) console.error(`${name}: ${fact} (${from})`);
   for (const warning of acquisition.warnings) console.error(`warning: ${scan.name}: ${warning}`);
   const workers = Array.from({ length: threads(values.threads ?? "1") }, () => new Worker(new URL(import.meta.url)));
   const networks = workers.map((one) => /** @type {any} */ (wrap(endpoint(one))));
   try {
-    const guide = values.guide === undefined ? undefined : await place(await read(values.guide), scan, acquisition, networks);
+    const guide = values.guide === undefined ? undefined : await place(await taken(guideOf(found, await read(values.guide))), scan, acquisition, networks);
     const result = await rebuild(scan, acquisition, networks, undefined, guide);
     const record = describe(scan, acquisition, result, `Node ${process.version}, onnxruntime-web`, guide);
     await mkdir(dirname(out), { recursive: true });
-    await writeFile(out, await writeNifti(result.volume, result.affine, scan.header));
-    await writeFile(out.replace(/\.nii\.gz$/i, ".json"), `${JSON.stringify(record, null, 1)}\n`);
+    const made = /zip$/i.test(out) ? writeDicom(result, found.files, keyOf(record), found.part) : writeNifti(result.volume, result.affine, scan.header);
+    await writeFile(out, await made);
+    await writeFile(out.replace(ENDING, ".json"), `${JSON.stringify(record, null, 1)}\n`);
   } finally {
     await Promise.all(workers.map((one) => one.terminate()));
   }

@@ -13,18 +13,32 @@ from pydicom.tag import Tag
 
 from scripts.inputs import kinds
 from scripts.inputs.dicom.headers import ENHANCED_NAMES
+from scripts.outputs.dicom.inherit import code
 
 MODULES = (  # whose constants the page shares
     *("stack.acquisition", "stack.grid", "stack.intensity", "stack.tissue", "stack.missing"),
-    *("inputs.readers", "inputs.transforms", "inputs.kinds", "inputs.dicom.headers"),
+    *(
+        "inputs.readers",
+        "inputs.transforms",
+        "inputs.identity",
+        "inputs.kinds",
+        "inputs.dicom.headers",
+        "inputs.dicom.places",
+    ),
     *("rebuild.consistency", "rebuild.deblocking", "rebuild.windows", "outputs.record"),
-    *("rebuild.guide", "rebuild.registration", "rebuild.rebuilder"),
+    *("outputs.dicom.inherit", "outputs.dicom.write"),
+    *("rebuild.guide", "rebuild.gain", "rebuild.registration", "rebuild.rebuilder"),
 )
 
 
+IDENTITY = (  # attributes that say whose head an image shows, and by which contrast
+    "PatientName PatientID StudyInstanceUID EchoTime InversionTime RepetitionTime ContrastBolusAgent"
+).split()
+
+
 def tables() -> dict[str, dict[str, Any]]:
-    """By the last name of a module: its constants that JSON holds; and `attributes`."""
-    found: dict[str, dict[str, Any]] = {"attributes": attributes()}
+    """By the last name of a module: its constants that JSON holds; and `attributes` and `codes`."""
+    found: dict[str, dict[str, Any]] = {"attributes": attributes(), "codes": codes()}
     for name in MODULES:
         own = found.setdefault(name.rsplit(".")[-1], {})
         for key, value in vars(importlib.import_module(f"scripts.{name}")).items():
@@ -59,11 +73,20 @@ def as_json(value: Any) -> Any:
 
 def attributes() -> dict[str, list[str]]:
     """Attributes that say what an image shows: keyword, or tag of a private one -> tag, and kind of its values."""
-    words = [*kinds.DESCRIBED, *ENHANCED_NAMES, "EchoPulseSequence"]
+    words = [*kinds.DESCRIBED, *ENHANCED_NAMES, "EchoPulseSequence", *IDENTITY]
     found = {word: [_written(word), datadict.dictionary_VR(word)] for word in words if datadict.tag_for_keyword(word)}
     for tag, (block, creator) in {kinds.GE_COMPONENT: (kinds.GE_CREATOR, "GEMS_PARM_01"), **kinds.B_VALUES}.items():
         found[_written(tag)] = [_written(tag), datadict.private_dictionary_VR(tag, creator)]
         found[_written(block)] = [_written(block), "LO"]
+    return found
+
+
+def codes() -> dict[str, list[str]]:
+    """Codes of derived series: keyword -> value, scheme and meaning."""
+    found = {}
+    for keyword in ("SpatialResampling", "ProcessingEquipment", "SourceImageForImageProcessingOperation"):
+        (item,) = code(keyword)
+        found[keyword] = [item.CodeValue, item.CodingSchemeDesignator, item.CodeMeaning]
     return found
 
 

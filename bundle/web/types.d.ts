@@ -65,6 +65,18 @@ interface Scan {
 /** A scan whose files are not known yet. */
 type ReadScan = Omit<Scan, "sources" | "sha256">;
 
+/** Whose head a scan shows and by which contrast, see scripts/inputs/identity.py. */
+interface Identity {
+  person: string[];
+  /** Study of DICOM; empty for files. */
+  session: string;
+  /** Empty where nothing says it. */
+  weighting: string;
+  agent: boolean | undefined;
+  /** Of echo, inversion and repetition, in ms; NaN where they are missing. */
+  times: number[];
+}
+
 /** A volume with its affine. */
 interface Placed {
   volume: Volume;
@@ -79,6 +91,10 @@ interface Guide {
   name: string;
   sources: string[];
   likeness: number;
+  /** From the world of the scan to that of the guide, and how far it turns, and moves the middle of the scan in mm. */
+  motion: Affine;
+  degrees: number;
+  millimetres: number;
 }
 
 /** What a graph takes. */
@@ -108,6 +124,8 @@ declare module "*/dcm2niix.jpeg.js" {
     callMain(given: string[]): number;
   }>;
 }
+
+declare module "dcmjs";
 
 /** Lets comlink speak to a thread of Node. */
 declare module "comlink/dist/esm/node-adapter.mjs" {

@@ -63,7 +63,12 @@ NAMES = {  # reason -> words of file names, series descriptions and protocols: w
     "a label map": r"\w*aparc\w*|(wm)?parc(ellation)?|a?seg|synthseg|atlas",
 }
 BY_NAME = {why: re.compile(rf"(?<![a-z\d])({words})(?![a-z\d])") for why, words in NAMES.items()}
-SPM = re.compile(r"(m|s|w|r)*c[1-6](?=[a-z])", re.IGNORECASE)  # begins the names of SPM's tissue maps
+SPM = r"(m|s|w|r)*c[1-6](?=[a-z])"  # begins the names of SPM's tissue maps, in letters of either size
+LABEL_MAP, PROBABILITIES = (
+    "a label map: it holds whole numbers, most of whose neighbours are equal",
+    "a map of probabilities: it holds 0 to 1",
+)
+FEW = "a mask or a label map: it holds {count} whole numbers"
 
 
 # --- voxels ---
@@ -81,18 +86,18 @@ def of_voxels(voxels: Any, name: str = "") -> str | None:
     if np.array_equal(values, np.rint(values)):
         few = len(values) <= FEW_VALUES
         if few and (count := len(np.unique(voxels))) <= FEW_VALUES:
-            return f"a mask or a label map: it holds {count} whole numbers"
+            return FEW.format(count=count)
         if few or _equal_neighbours(middle) > EQUAL:
             volume = np.asanyarray(voxels)
             if np.array_equal(volume, np.rint(volume)) and _equal_neighbours(volume) > EQUAL:
-                return "a label map: it holds whole numbers, most of whose neighbours are equal"
+                return LABEL_MAP
     elif values[0] >= 0 and values[-1] <= 1.001:
         volume = np.asanyarray(voxels)
         shown = volume[volume > 0.02]
         certain = np.mean(shown > 0.95) if len(shown) else 0
-        of_probabilities = certain > CERTAIN or len(shown) < SPARSE * volume.size or SPM.match(name)
+        of_probabilities = certain > CERTAIN or len(shown) < SPARSE * volume.size or re.match(SPM, name, re.IGNORECASE)
         if volume.min() >= 0 and volume.max() <= 1.001 and of_probabilities:
-            return "a map of probabilities: it holds 0 to 1"
+            return PROBABILITIES
     return None
 
 

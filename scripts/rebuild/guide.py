@@ -23,6 +23,7 @@ from .gain import relation
 from .registration import ALIKE, angle_and_shift, placed, registered, resolution
 
 COPY = 0.95  # of the scan's variance, explained by a rising curve of a guide: a copy (docs/benchmarks_appendix.md)
+PRECISE = 0.13  # mm and degrees; registration is off by so much itself (docs/benchmarks.md): a smaller motion is none
 BORDER = 8.0  # mm; over it a guide's effect fades in, from the border of its field of view
 
 
@@ -83,7 +84,7 @@ class Placed:
 
 
 def place(guide: Slices, slices: Slices, stack: Slices | None = None) -> Placed:
-    """Registers a guide with a scan, and puts it beside it.
+    """Registers a guide with a scan, and puts it beside it. A guide that lies in its place stays there.
 
     Args:
         guide: sharp or rebuilt.
@@ -99,6 +100,8 @@ def place(guide: Slices, slices: Slices, stack: Slices | None = None) -> Placed:
     motion, alike = registered(fine, moving, head, apart)
     name = grid.name_of(guide if stack is None else stack, "the guide")
     moved = angle_and_shift(motion, grid.centre(affine, fine.shape))
+    if max(moved) <= PRECISE:
+        motion, moved = np.eye(4), (0.0, 0.0)
     volume = on_grid(guide, slices, motion)
     seen = volume.as_tensor()[0].isfinite()
     shown = volume.as_tensor()[0].nan_to_num(-1.0)

@@ -2,8 +2,10 @@
 
 import json
 import subprocess
+import zipfile
 
 import nibabel as nib
+import numpy as np
 import pytest
 
 from scripts.inputs import kinds
@@ -77,6 +79,64 @@ def test_what_shows_no_head_is_left_out_of_a_folder_of_volumes(tmp_path):
         "ct.nii.gz is skipped: its sidecar says: not MR: the modality is CT.",
         "dwi.nii.gz is skipped: its name says that it shows a mask, a map or a phase image.",
     ]
+
+
+NOISE = np.random.default_rng(0).random(HEAD.shape)
+LABELS = np.rint(HEAD / 300)
+VOXELS = {  # by the name of a file
+    "scan": HEAD,
+    "whole_numbers": np.rint(HEAD),
+    "brain": LABELS > 1,
+    "few_labels": LABELS,
+    "many_labels": sum((np.indices(HEAD.shape)[axis] // 3 + 1) * step for axis, step in ((0, 20), (1, 1))),
+    "noise_of_200_numbers": np.rint(200 * NOISE),
+    "certain": np.where(NOISE > 0.5, 0.99, 0.3),
+    "scaled": HEAD / HEAD.max(),
+    "c1t2": HEAD / HEAD.max(),
+    "lesions": np.where(NOISE > 0.995, 0.6, 0),
+    "below_zero": np.where(NOISE > 0.5, 0.99, -0.3),
+}
+
+
+def test_voxels_that_are_no_scan_are_those_of_the_command(tmp_path):
+    for name, voxels in VOXELS.items():
+        np.ascontiguousarray(voxels, dtype=np.float32).tofile(tmp_path / name)
+    code = f"""
+        const {{ readFileSync }} = require("node:fs");
+        import(process.argv[1]).then(({{ ofVoxels }}) => {{
+          for (const path of process.argv.slice(2)) {{
+            const data = new Float32Array(readFileSync(path).buffer.slice(0));
+            const said = ofVoxels({{ data, shape: {list(HEAD.shape)} }}, path.split("/").at(-1));
+            console.log(JSON.stringify(said ?? null));
+          }}
+        }});"""
+    command = [NODE, "-e", code, WEB / "inputs" / "kinds.js", *(tmp_path / name for name in VOXELS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    own = dict(zip(VOXELS, map(json.loads, done.stdout.splitlines())))
+    assert own == {name: kinds.of_voxels(np.float32(voxels), name) for name, voxels in VOXELS.items()}
+    assert sum(why is None for why in own.values()) == 5
+
+
+def test_a_mask_among_scans_is_left_out_by_its_voxels(tmp_path):
+    (tmp_path / "all").mkdir()
+    for name, voxels in (("t2", HEAD), ("drawn", np.float32(HEAD > 300))):
+        nib.save(nib.Nifti1Image(voxels, axial()), tmp_path / "all" / f"{name}.nii.gz")
+    done = in_node(tmp_path / "all", tmp_path / "scan_sr.nii.gz")
+    assert done.returncode == 0, done.stderr
+    warnings = json.loads((tmp_path / "scan_sr.json").read_text())["Warnings"]
+    assert "drawn.nii.gz is skipped: a mask or a label map: it holds 2 whole numbers." in warnings
+
+
+def test_a_zip_file_that_says_it_unpacks_to_too_much_is_refused(tmp_path):
+    nib.save(nib.Nifti1Image(HEAD, axial()), tmp_path / "scan.nii")
+    with zipfile.ZipFile(tmp_path / "scan.zip", "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.write(tmp_path / "scan.nii", "scan.nii")
+    whole = (tmp_path / "scan.zip").read_bytes()
+    assert in_node(tmp_path / "scan.zip", tmp_path / "whole.nii.gz").returncode == 0
+    place = whole.index(b"PK\x01\x02") + 24  # of the unpacked size, in the directory at its end
+    (tmp_path / "scan.zip").write_bytes(whole[:place] + (2**31 - 1).to_bytes(4, "little") + whole[place + 4 :])
+    done = in_node(tmp_path / "scan.zip", tmp_path / "out.nii.gz")
+    assert done.stderr.splitlines()[-1] == "error: scan.zip unpacks to more than 1024 MB. Give a part of it."
 
 
 def of_vendor(group, creator, element, kind, content):

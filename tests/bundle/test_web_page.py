@@ -134,14 +134,18 @@ class Page(Browser):
         )
         return [self("Page.captureScreenshot", clip=box, captureBeyondViewport=True)["data"] for box in boxes]
 
+    def wait_for(self, *paths):
+        """Until files were downloaded."""
+        end = time.monotonic() + 60
+        while not all(path.is_file() for path in paths) and time.monotonic() < end:
+            time.sleep(0.2)
+
     def save(self, name):
         for path in self.folder.glob(f"{name}_sr*"):
             path.unlink()
         self.click("#save")
         paths = [self.folder / f"{name}_sr.nii.gz", self.folder / f"{name}_sr.json"]
-        end = time.monotonic() + 60
-        while not all(path.is_file() for path in paths) and time.monotonic() < end:
-            time.sleep(0.2)
+        self.wait_for(*paths)
         return nib.load(paths[0]), json.loads(paths[1].read_text())
 
 
@@ -220,6 +224,15 @@ def test_a_result_stays_until_another_one_is_there(page, tmp_path):
     assert "slice thickness 3 mm" in said(page, "#made_with") and said(page, "#changed") is None
     assert page.drop(written(tmp_path, name="other.nii.gz")) is None
     assert said(page, "#changed") == "This is the result of scan.nii.gz. Rebuild for that of other.nii.gz."
+
+
+def test_the_sample_opens_with_one_click(server, tmp_path):
+    with Page(tmp_path, server.address) as page:
+        assert not any("sample.nii" in line for line in server.asked), "a visit does not load it"
+        page.click("#sample")
+        page.wait("!document.querySelector('#scan').hidden")
+        assert page.mistake() is None
+        assert "slice thickness\t5 mm\tthe sidecar sample.json" in page.facts()
 
 
 def test_the_cross_moves_by_the_keyboard_in_all_three_views(page, tmp_path):

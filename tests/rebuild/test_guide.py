@@ -15,7 +15,7 @@ from scripts.errors import InputError
 from scripts.inputs.transforms import LoadScand, SettleAcquisitiond
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
-from scripts.rebuild.guide import BORDER, Guide, on_grid, place
+from scripts.rebuild.guide import BORDER, PRECISE, Guide, on_grid, place
 from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.registration import angle_and_shift, placed
@@ -195,6 +195,40 @@ def test_a_few_voxels_far_below_the_floor_do_not_move_a_guide(of_the_guide):
     measured = measured if of_the_guide else replace(measured, array=odd)
     degrees, millimetres = angle_and_shift(np.linalg.inv(alone) @ place(guide, measured).motion, CENTRE)
     assert degrees < 0.5 and millimetres < 0.5
+
+
+def two_contrasts(degrees, mm):
+    """A textured head in slices of 4.8 mm, inverted in voxels of 1.6 mm where it has moved, and the motion between."""
+    shape, random = (72, 84, 75), np.random.default_rng(2)
+    place_of = np.stack(np.meshgrid(*(np.linspace(-1, 1, n) for n in shape), indexing="ij"))
+    inside = ((place_of / np.array([0.8, 0.9, 0.85])[:, None, None, None]) ** 2).sum(0) < 1
+    texture = sum(ndimage.gaussian_filter(random.random(shape), sigma) * sigma**1.5 for sigma in (1.5, 4.0))
+    texture = (texture - texture.min()) / np.ptp(texture)
+    affine = centred(np.diag([1.6, 1.6, 1.6]), shape)
+    by = motion(degrees * np.array([2, -1, 2]) / 3, mm * np.array([1, 2, -2]) / 3)
+    index = np.linalg.inv(affine) @ np.linalg.inv(by) @ affine
+    inverted = np.where(inside, 900 - 700 * texture, 0)
+    guide = ndimage.affine_transform(inverted, index[:3, :3], index[:3, 3], order=3).clip(0)
+    thick = np.where(inside, 200 + 800 * texture, 0).reshape(*shape[:2], -1, 3).mean(-1)
+    pairs = (thick, centred(np.diag([1.6, 1.6, 4.8]), thick.shape)), (guide, affine)
+    noisy = ((voxels + np.hypot(*random.normal(0, 6, (2, *voxels.shape))), own) for voxels, own in pairs)
+    return *((voxels.astype(np.float32), own) for voxels, own in noisy), by
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moved_by", [0, 0.3])
+def test_a_guide_that_lies_in_its_place_stays_there(moved_by):
+    """As far as registration can tell; one that has moved by more, in mm, is moved back."""
+    (thick, affine), (guide, own), by = two_contrasts(0, moved_by)
+    measured = MetaTensor(torch.from_numpy(thick)[None], affine=torch.from_numpy(affine))
+    Acquisition.stack(2, thick.shape[2], spacing=4.8, thickness=4.8, target=1.2).attach(measured)
+    found = place(MetaTensor(torch.from_numpy(guide)[None], affine=torch.from_numpy(own)), measured)
+    assert found.fits
+    if moved_by:
+        assert max(angle_and_shift(np.linalg.inv(by) @ found.motion, CENTRE)) < 0.15 and found.millimetres > PRECISE
+    else:
+        np.testing.assert_array_equal(found.motion, np.eye(4))
+        assert (found.degrees, found.millimetres) == (0, 0)
 
 
 @pytest.mark.parametrize("gain", [0.01, 50.0])

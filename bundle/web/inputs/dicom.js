@@ -7,6 +7,7 @@ import { length } from "../stack/acquisition.js";
 import { voxelSpacing } from "../stack/grid.js";
 import { withoutSignal } from "../stack/intensity.js";
 import { map } from "../stack/volume.js";
+import { ofSeries } from "./identity.js";
 import { ofHeader, sidecar } from "./kinds.js";
 import { readNifti } from "./nifti.js";
 
@@ -79,10 +80,10 @@ function headerOf({ name, bytes }) {
  * The magnitude volumes among DICOM images.
  * @param {NamedBytes[]} images
  * @param {() => Promise<Uint8Array>} [wasm] of dcm2niix, where it cannot be found beside its code.
- * @returns {Promise<{scan: ReadScan, files: NamedBytes[]}[]>}
+ * @returns {Promise<import("./readers.js").Found[]>}
  */
 export async function readDicom(images, wasm) {
-  const [scans, skipped] = [/** @type {{scan: ReadScan, files: NamedBytes[]}[]} */ ([]), /** @type {string[]} */ ([])];
+  const [scans, skipped] = [/** @type {import("./readers.js").Found[]} */ ([]), /** @type {string[]} */ ([])];
   const all = images.flatMap((image) => {
     try {
       return { image, header: headerOf(image) };
@@ -95,15 +96,17 @@ export async function readDicom(images, wasm) {
   const { FS, callMain } = await dcm2niix({ ...quiet, ...(wasm && { wasmBinary: await wasm() }) });
   for (const folder of ["/in", "/out"]) FS.mkdir(folder);
   all.forEach(({ image: { bytes } }, k) => FS.writeFile(`/in/${String(k).padStart(6, "0")}`, bytes));
-  callMain([..."-b y -ba y -p n -z n -i n -x i -w 2 -f %s_%d -o /out".split(" "), "/in"]);
+  callMain([..."-b y -ba n -p n -z n -i n -x i -w 2 -f %s_%d -o /out".split(" "), "/in"]);
   for (const json of FS.readdir("/out").filter((one) => one.endsWith(".json")).sort()) {
     const name = json.slice(0, -5); // what dcm2niix interpolates has none
     const facts = JSON.parse(FS.readFile(`/out/${name}.json`, { encoding: "utf8" }));
-    const series = all.filter(({ header }) => header.intString("x00200011") === facts.SeriesNumber);
+    const series = all.filter(({ header }) => header.string("x0020000e") === facts.SeriesInstanceUID);
     const own = series.length ? series : all;
     try {
       const scan = await readNifti({ name, bytes: FS.readFile(`/out/${name}.nii`) });
-      scans.push({ scan: stackOf(scan, facts, own.map(({ header }) => header)), files: own.map(({ image }) => image) });
+      const headers = own.map(({ header }) => header);
+      const [files, part] = [own.map(({ image }) => image), 1 + scans.filter((one) => one.files[0] === own[0].image).length];
+      scans.push({ scan: stackOf(scan, facts, headers), files, identity: ofSeries(saidOf({}, headers)), part });
     } catch (error) {
       if (!(error instanceof InputError)) throw error;
       skipped.push(error.message);

@@ -1,11 +1,45 @@
-/** What an image shows, by its header, sidecar or name: the tables of scripts/inputs/kinds.py, and tests for its reasons. */
+/** What an image shows, by its voxels, header, sidecar or name: the tables of scripts/inputs/kinds.py, and tests for its reasons. */
 import constants from "../model/constants.js";
+import { filled } from "../errors.js";
+import { crop, indexAlong, strides } from "../stack/volume.js";
 
 /** @typedef {(key: string) => string[]} Said values of an attribute, by its keyword or tag; none where it is missing */
 
 /** @type {any} */
 const { ALSO, BY_NAME, B_VALUES, CONTENTS, CONTRASTS, DESCRIBED, DIFFUSION_SERIES, ELSEWHERE, HEAD, MEASURES, OFFSET, SAYS } = constants.kinds;
 const { GE_COMPONENT, GE_CREATOR, NOT_MAGNITUDE, SUFFIXES, UNITS, WEIGHTED } = constants.kinds;
+const { CERTAIN, EQUAL, FEW, FEW_VALUES, LABEL_MAP, PROBABILITIES, SPARSE, SPM } = constants.kinds;
+
+/** Why a volume is no scan, by its voxels; undefined for a scan, as its middle slice mostly says. @type {(volume: Volume, name: string) => string | undefined} */
+export function ofVoxels(volume, name) {
+  const { data, shape: [X, Y, Z] } = volume;
+  const middle = crop(volume, [[0, X], [0, Y], [Z >> 1, (Z >> 1) + 1]]);
+  if (middle.data.every(Number.isInteger)) {
+    const isFew = new Set(middle.data).size <= FEW_VALUES;
+    const count = isFew ? new Set(data).size : Infinity;
+    if (count <= FEW_VALUES) return filled(FEW, { count });
+    const isLabels = (isFew || equalNeighbours(middle) > EQUAL) && data.every(Number.isInteger) && equalNeighbours(volume) > EQUAL;
+    return isLabels ? LABEL_MAP : undefined;
+  }
+  if (![middle, volume].every((one) => one.data.every((x) => x >= 0 && x <= 1.001))) return undefined;
+  const shown = data.filter((x) => x > 0.02);
+  const certain = shown.filter((x) => x > 0.95).length / (shown.length || 1);
+  return certain > CERTAIN || shown.length < SPARSE * data.length || new RegExp(`^${SPM}`, "i").test(name) ? PROBABILITIES : undefined;
+}
+
+/** The share of neighbours with one value, where not both are 0. @type {(volume: Volume) => number} */
+function equalNeighbours({ data, shape }) {
+  let [equal, pairs] = [0, 0];
+  for (const [axis, step] of strides(shape).entries()) {
+    const index = indexAlong(shape, axis);
+    for (let k = 0; k < data.length; k++) {
+      if (index(k) + 1 === shape[axis] || !(data[k] || data[k + step])) continue;
+      equal += +(data[k] === data[k + step]);
+      pairs++;
+    }
+  }
+  return equal / Math.max(pairs, 1);
+}
 
 /** A tag as dicom-parser writes it. @type {(tag: number[]) => string} */
 const written = ([group, element]) => `x${(group * 65536 + element).toString(16).padStart(8, "0")}`;

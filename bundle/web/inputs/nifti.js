@@ -16,16 +16,31 @@ const COMPLEX = { 32: "complex64", 1792: "complex128" };
 /** @type {Record<number, string>} */
 const UNITS = { 1: "meter", 3: "micron" };
 
+/** Bytes that a packed file may unpack to: more would fill the memory of a tab. */
+export const MOST_UNPACKED = 2 ** 30;
+
 /** Bytes through one of the browser's own (de)compressors. @type {(bytes: Uint8Array, by: any) => Promise<Uint8Array>} */
 async function through(bytes, by) {
   return new Uint8Array(await new Response(new Blob([/** @type {any} */ (bytes)]).stream().pipeThrough(by)).arrayBuffer());
 }
 
 /** What is compressed in a file. Browsers blame a network that nobody asked. @type {(bytes: Uint8Array) => Promise<Uint8Array>} */
-const unpacked = (bytes) =>
-  through(bytes, new DecompressionStream("gzip")).catch(() => {
-    throw new Error("its compressed content is cut or broken");
+async function unpacked(bytes) {
+  let [size, isTooLarge] = [0, false];
+  const bound = new TransformStream({
+    transform(part, control) {
+      isTooLarge = (size += part.length) > MOST_UNPACKED;
+      if (isTooLarge) throw new Error();
+      control.enqueue(part);
+    },
   });
+  const stream = new Blob([/** @type {any} */ (bytes)]).stream().pipeThrough(new DecompressionStream("gzip")).pipeThrough(bound);
+  try {
+    return new Uint8Array(await new Response(stream).arrayBuffer());
+  } catch {
+    throw new Error(isTooLarge ? `it unpacks to more than ${MOST_UNPACKED >> 20} MB` : "its compressed content is cut or broken");
+  }
+}
 
 /** @type {(file: NamedBytes) => Promise<{header: nifti.NIFTI1 | nifti.NIFTI2, plain: Uint8Array}>} */
 async function open({ name, bytes }) {

@@ -7,15 +7,16 @@ import { shearAngle, voxelSpacing } from "../stack/grid.js";
 import { withoutSignal } from "../stack/intensity.js";
 import { fromBorder } from "../stack/tissue.js";
 import { readDicom } from "./dicom.js";
-import { ofName, ofSidecar } from "./kinds.js";
-import { readNifti } from "./nifti.js";
+import { ofFile, roles } from "./identity.js";
+import { ofName, ofSidecar, ofVoxels } from "./kinds.js";
+import { MOST_UNPACKED, readNifti } from "./nifti.js";
 
 const NIFTI = /\.nii(\.gz)?$/i;
 const { MAX_SPACING, MAX_SHEAR } = constants.grid;
 
-/** @typedef {{scan: ReadScan, files: NamedBytes[]}} Found a scan with its files */
+/** @typedef {{scan: ReadScan, files: NamedBytes[], identity: Identity, part: number}} Found a scan with its files; its number in its DICOM series, from 1, and 0 of other files */
 
-/** The scans among files; thin ones count where no other is found. @type {(given: NamedBytes[], wasm?: () => Promise<Uint8Array>) => Promise<Found[]>} */
+/** The scans among files. @type {(given: NamedBytes[], wasm?: () => Promise<Uint8Array>) => Promise<Found[]>} */
 export async function findScans(given, wasm) {
   const files = given.flatMap((file) => (/\.zip$/i.test(file.name) ? unzip(file) : [file])).filter(({ name }) => !name.startsWith("._"));
   const volumes = files.filter(({ name }) => NIFTI.test(name));
@@ -27,15 +28,37 @@ export async function findScans(given, wasm) {
       "Unpack or convert it first.",
   );
   const scans = volumes.length ? [] : await readDicom(images, wasm);
-  const shown = volumes.map((file) => /** @type {const} */ ([file, volumes.length > 1 ? showsNoHead(file.name, files) : undefined])); // a single one is asked for by name
-  const skipped = shown.flatMap(([file, why]) => (why ? `${file.name} is skipped: ${why}.` : []));
-  refuse(volumes.length > 0 && skipped.length === volumes.length, `no thick-slice scan was found. ${skipped[0]} Give a scan alone.`);
-  for (const [file, why] of shown) {
-    if (!why) scans.push({ scan: withSidecar(await readNifti(file), files), files: [file] });
+  const [isAlone, skipped] = [volumes.length === 1, /** @type {string[]} */ ([])]; // a single one is asked for by name
+  for (const file of volumes) {
+    const named = isAlone ? undefined : showsNoHead(file.name, files);
+    const found = named ? undefined : await volumeOf(file, files);
+    const why = found && !isAlone ? ofVoxels(found.scan.volume, file.name) : named;
+    if (found && !why) scans.push(found);
+    else skipped.push(`${file.name} is skipped: ${why}.`);
   }
+  refuse(!scans.length, `no thick-slice scan was found. ${skipped[0]} Give a scan alone.`);
   scans.forEach(({ scan }) => scan.warnings.push(...skipped));
-  const thick = scans.filter(({ scan }) => isThick(scan));
-  return thick.length ? thick : scans;
+  return scans;
+}
+
+/** A NIfTI file with what lies beside it. @type {(file: NamedBytes, files: NamedBytes[]) => Promise<Found>} */
+async function volumeOf(file, files) {
+  const stem = file.name.replace(NIFTI, "");
+  return { scan: withSidecar(await readNifti(file), files), files: [file], identity: ofFile(stem, fieldsOf(stem, files)), part: 0 };
+}
+
+/** Those that are rebuilt: thin ones where no other is found. @type {(found: Found[]) => Found[]} */
+export function thickOf(found) {
+  const thick = found.filter(({ scan }) => isThick(scan));
+  return thick.length ? thick : found;
+}
+
+/** What guides a scan, of files that were given for that: of several, the best. @type {(own: Found, found: Found[]) => Found} */
+export function guideOf(own, found) {
+  if (found.length === 1) return found[0];
+  const [{ other, role }] = roles(own, found);
+  refuse(role.what !== "guides", `none of ${found.length} scans guides ${own.scan.name}. ${other.scan.name}: ${role.why}. Give a guide alone.`);
+  return other;
 }
 
 /** The only one of the scans that were found. @type {(found: Found[]) => Found} */
@@ -63,8 +86,14 @@ async function sha256(files) {
 /** @type {(file: NamedBytes) => NamedBytes[]} */
 function unzip({ name, bytes }) {
   try {
-    return Object.entries(unzipSync(bytes)).map(([path, inside]) => ({ name: path.split("/").at(-1) ?? "", bytes: inside }));
+    let size = 0;
+    const filter = (/** @type {{originalSize: number}} */ { originalSize }) => {
+      refuse((size += originalSize) > MOST_UNPACKED, `${name} unpacks to more than ${MOST_UNPACKED >> 20} MB. Give a part of it.`);
+      return true;
+    };
+    return Object.entries(unzipSync(bytes, { filter })).map(([path, inside]) => ({ name: path.split("/").at(-1) ?? "", bytes: inside }));
   } catch (error) {
+    if (error instanceof InputError) throw error;
     throw new InputError(`${name} cannot be unpacked (${reason(error)}). Pack it again.`);
   }
 }
@@ -75,14 +104,17 @@ function showsNoHead(name, files) {
   const named = ofName(stem);
   if (named) return `its name says that it shows ${named}`;
   if (files.some((one) => one.name === `${stem}.bval`)) return "a diffusion series, whose b-values lie beside it";
-  let fields;
-  try {
-    fields = JSON.parse(new TextDecoder().decode(files.find((one) => one.name === `${stem}.json`)?.bytes));
-  } catch {
-    return undefined; // what is wrong with it is said when its thickness is read
-  }
-  const why = ofSidecar(fields ?? {});
+  const why = ofSidecar(fieldsOf(stem, files));
   return why && `its sidecar says: ${why}`;
+}
+
+/** The fields of the JSON file of a name. @type {(stem: string, files: NamedBytes[]) => Record<string, any>} */
+function fieldsOf(stem, files) {
+  try {
+    return JSON.parse(new TextDecoder().decode(files.find((one) => one.name === `${stem}.json`)?.bytes)) ?? {};
+  } catch {
+    return {}; // what is wrong with it is said when its thickness is read
+  }
 }
 
 /** A scan with the slice thickness of the JSON file of its name. @type {(scan: ReadScan, files: NamedBytes[]) => ReadScan} */

@@ -1,6 +1,6 @@
 /** The record of a result, as the command writes it beside a result, see scripts/outputs/record.py. */
 import constants from "../model/constants.js";
-import { f, g } from "../errors.js";
+import { f, filled, g } from "../errors.js";
 import { difference, relativeRmse } from "../rebuild/consistency.js";
 import { atTarget } from "../stack/acquisition.js";
 import { planeName } from "../stack/grid.js";
@@ -34,6 +34,10 @@ export function describe(scan, a, { volume, steps, stepsSource }, device, guide)
     : constant
       ? "Not rebuilt: the scan is constant."
       : "Super-resolved along the slice axis by DRIFT: detail is estimated, not measured.";
+  const placed = guide && {
+    ...{ Name: guide.name, Motion: [...guide.motion, [0, 0, 0, 1]].map((row) => row.map((x) => rounded(x, 6))) },
+    ...{ Degrees: rounded(guide.degrees, 3), Millimetres: rounded(guide.millimetres, 3), Likeness: rounded(guide.likeness, 3) },
+  };
   const pulse = `SLR pulse, time-bandwidth product ${g(constants.acquisition.SLR)}`;
   return {
     Description: what,
@@ -42,9 +46,9 @@ export function describe(scan, a, { volume, steps, stepsSource }, device, guide)
     SpacingBetweenSlices: target,
     Facts: {
       ...{ ...facts(a, scan.affine), steps: [String(steps), stepsSource], "slice profile": [pulse, "the option profile"] },
-      ...(guide && { guide: [guide.name, `in the place that its header gives; likeness ${f(guide.likeness, 2)}`] }),
+      ...(placed && { guide: [placed.Name, filled(constants.record.GUIDE_PLACED, placed)] }),
     },
-    ...(guide && { Guide: { Name: guide.name, Likeness: rounded(guide.likeness, 3) } }),
+    ...(placed && { Guide: placed }),
     Warnings: a.warnings,
     Agreement: constant ? null : rounded(relativeRmse(difference(volume, scan.volume, a), scan.volume), 5),
     InputSHA256: scan.sha256,
@@ -55,3 +59,6 @@ export function describe(scan, a, { volume, steps, stepsSource }, device, guide)
     Device: device,
   };
 }
+
+/** A text by which results of one input differ. @type {(record: ReturnType<typeof describe>) => string} */
+export const keyOf = ({ InputSHA256, Device, ...made }) => JSON.stringify(made); // files differ by how they were sent

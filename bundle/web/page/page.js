@@ -3,16 +3,17 @@ import { proxy, wrap } from "comlink";
 import { fromEvent } from "file-selector";
 import { reason, refuse } from "../errors.js";
 import { compare, show } from "./result.js";
-import { thread } from "./threads.js";
+import { own, thread } from "./threads.js";
 import { duration, plain } from "./words.js";
 
 /** @type {(selector: string) => any} */
 const $ = (selector) => document.querySelector(selector);
 const fields = $("#scan").elements;
 const MOST_THREADS = 4; // each takes 0.2 GB
+const OWN = "own"; // guide, not of the same files
 const LENGTHS = ["slice_thickness", "target_thickness", "slice_axis"];
 
-/** @typedef {{worker: Worker, tasks: any, names: string[], scan: any}} Read files, read by a worker of their own; the scan that was chosen among them */
+/** @typedef {{worker: Worker, tasks: any, names: string[], scan: any, others: any[]}} Read files, read by a worker of their own; the scan that was chosen among them, and the others */
 
 /** @type {File[]} what was chosen last and could be read */
 let files = [];
@@ -30,7 +31,7 @@ async function read(given, k) {
   const failed = new Promise((_, reject) => (worker.onerror = () => reject(new Error("the page's own files were not loaded: is its server there?"))));
   try {
     const names = /** @type {string[]} */ (await Promise.race([failed, tasks.read(given)]));
-    return { worker, tasks, names, scan: await tasks.take(k) };
+    return { worker, tasks, names, scan: await tasks.take(k), others: await tasks.beside() };
   } catch (error) {
     worker.terminate();
     throw error;
@@ -83,14 +84,24 @@ function complain(error) {
   $("#mistake").scrollIntoView({ block: "nearest" });
 }
 
-/** @type {(given: File[]) => void} */
-function takeGuide(given) {
-  guide = given;
-  $("#guide output").textContent = guideName();
-  $("#unguided").hidden = !given.length;
+/** The guides to choose among: none, those of the same files, and files that were given for it. @type {(others: any[]) => void} */
+function offer(others) {
+  const guides = others.filter(({ what }) => what === "guides");
+  fields.guided_by.replaceChildren(new Option("none", ""), ...guides.map(({ name, number }) => new Option(name, String(number))));
+  if (guide.length) fields.guided_by.add(new Option(guide.length > 1 ? folderOf(guide) : guide[0].name, OWN, true, true));
+  const said = (/** @type {any} */ { name, what, why }) => `${name} ${what === "guides" ? "can guide" : "is no guide"}: ${why}.`;
+  $("#beside").replaceChildren(...others.map((other) => element("li", said(other))));
 }
 
-const guideName = () => (guide.length > 1 ? `${guide.length} files` : (guide[0]?.name ?? "none"));
+/** The folder that files lie in, where it is known. @type {(given: File[]) => string} */
+function folderOf(given) {
+  const paths = given.map((file) => /** @type {any} */ (file).path ?? file.webkitRelativePath ?? "");
+  const folder = paths[0].replace(/^[./]+/, "").split("/").slice(0, -1)[0];
+  return folder ? `the folder ${folder}` : `${given[0].name} and ${given.length - 1} more`;
+}
+
+/** What was chosen to guide: a number among the files' scans, files of its own, or nothing. @type {() => File[] | number | undefined} */
+const chosenGuide = () => (fields.guided_by.value === OWN ? guide : fields.guided_by.value === "" ? undefined : Number(fields.guided_by.value));
 
 /** Takes files in the place of those that are open, if there is a scan in them. @type {(given: File[]) => Promise<void>} */
 async function open(given) {
@@ -104,8 +115,8 @@ async function open(given) {
     [files, reading] = [given, Promise.resolve(fresh)];
     fields.series.replaceChildren(...names.map((name, k) => new Option(name, String(k))));
     $("#which").hidden = names.length === 1;
-    takeGuide([]);
-    present(fresh.scan, settled);
+    guide = [];
+    present(fresh, settled);
   });
 }
 
@@ -114,13 +125,15 @@ function choose() {
   return attempt("Reading ...", undefined, async () => {
     const own = await current();
     own.scan = await own.tasks.take(Number(fields.series.value));
-    present(own.scan, await own.tasks.settle({}));
+    own.others = await own.tasks.beside();
+    present(own, await own.tasks.settle({}));
   });
 }
 
-/** @type {(scan: any, settled: any) => void} */
-function present(scan, settled) {
+/** @type {(own: Read, settled: any) => void} */
+function present({ scan, others }, settled) {
   scans++;
+  offer(others);
   for (const name of LENGTHS) fields[name].value = "";
   $("h2").textContent = `${scan.name}, ${scan.shape.join(" x ")} voxels`;
   $("#guide").hidden = !scan.guided;
@@ -141,7 +154,7 @@ function tell(scan, { facts, warnings }) {
   $("tbody").replaceChildren(...Object.entries(facts).map(row));
   $("#warnings").replaceChildren(...warnings.map((/** @type {string} */ warning) => element("li", plain(warning))));
   const settings = Object.fromEntries(Object.entries(facts).map(([name, [value]]) => [name, value]));
-  const made = { scan: scans, name: scan.name, settings: { ...settings, guide: guideName() } };
+  const made = { scan: scans, name: scan.name, settings: { ...settings, guide: fields.guided_by.selectedOptions[0].text } };
   compare(made);
   return made;
 }
@@ -161,12 +174,13 @@ function rebuild() {
     /** @type {[number, number] | undefined} when the first part was done, and how much: before it, networks were loaded */
     let begun;
     const progress = (/** @type {number} */ share) => {
+      if (!share) return isLatest() && work("Registering the guide ...", 0);
       begun ??= [performance.now(), share];
       const seconds = ((performance.now() - begun[0]) / 1000) * ((1 - share) / (share - begun[1]));
       const left = share > begun[1] ? `, done in about ${duration(seconds)}` : "";
       if (isLatest()) work(share < 1 ? `${Math.floor(100 * share)} %${left}` : "Almost done ...", share);
     };
-    const volumes = await tasks.rebuild(fields.gpu.checked, threads, guide, proxy(progress));
+    const volumes = await tasks.rebuild(fields.gpu.checked, threads, chosenGuide(), proxy(progress));
     if (!isLatest()) return;
     await show(made, { ...volumes, measured: scan.measured }, scan);
   });
@@ -181,8 +195,12 @@ async function take(given, isGuide) {
     return complain(error);
   }
   if (!isGuide) return open(chosen);
-  takeGuide(chosen);
-  return attempt("", undefined, async () => void (await settle()));
+  if (!chosen.length) return;
+  guide = chosen;
+  return attempt("", undefined, async () => {
+    offer((await current()).others);
+    await settle();
+  });
 }
 
 document.querySelectorAll("[data-opens]").forEach((/** @type {any} */ button) => {
@@ -203,12 +221,14 @@ function dropped(event) {
   $("#drop").classList.remove("over");
   return take(event, /** @type {Element} */ (event.target).closest("#guide") !== null);
 }
+$("#sample")?.addEventListener("click", () =>
+  attempt("Loading the sample ...", undefined, async (isLatest) => {
+    const files = await Promise.all(["sample.nii.gz", "sample.json"].map(async (name) => new File([/** @type {any} */ (await own(`model/${name}`))], name)));
+    if (isLatest()) await open(files);
+  }),
+);
 $("#which").addEventListener("change", choose);
-$("#unguided").addEventListener("click", () => {
-  takeGuide([]);
-  return attempt("", undefined, async () => void (await settle()));
-});
-$("#correct").addEventListener("change", () => attempt("", undefined, async () => void (await settle())));
+for (const name of ["#correct", "#guide label"]) $(name).addEventListener("change", () => attempt("", undefined, async () => void (await settle())));
 $("#scan").addEventListener("submit", (/** @type {Event} */ event) => [event.preventDefault(), isAtWork || rebuild()]);
 $("#stop").addEventListener("click", stop);
 $("#gpu").hidden = !("gpu" in navigator);

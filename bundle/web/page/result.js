@@ -7,7 +7,7 @@ const $ = (selector) => document.querySelector(selector);
 
 /** @typedef {{scan: number, name: string, settings: Record<string, string>}} Made the number of a scan, its name, and what was taken for it */
 
-/** @type {(Made & {record: any, rebuilt: Uint8Array, isSaved: boolean}) | undefined} */
+/** @type {(Made & {record: any, rebuilt: Uint8Array, dicom: Uint8Array | undefined, isSaved: boolean}) | undefined} */
 let result;
 
 /** Puts a result in the place of the former. @type {(made: Made, volumes: any, window: {low: number, high: number}) => Promise<void>} */
@@ -16,6 +16,7 @@ export async function show(made, volumes, window) {
   $("#made").textContent = `Result of ${made.name}`;
   $("#made_with").textContent = Object.entries(made.settings).map((one) => one.join(" ")).join(", ");
   $("#noted").replaceChildren(...volumes.record.Warnings.map(plain).map(item));
+  $("#save_dicom").hidden = !volumes.dicom;
   $("#result").hidden = false;
   compare(made);
   await view(volumes, window);
@@ -43,13 +44,17 @@ function download(name, content, type) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60000);
 }
 
-$("#save").addEventListener("click", () => {
+/** Saves the result in a format, and its record. @type {(ending: string, content: Uint8Array, type: string) => void} */
+function save(ending, content, type) {
   if (!result) return;
   const name = result.name.replace(/\.nii(\.gz)?$/i, "");
-  download(`${name}_sr.nii.gz`, /** @type {any} */ (result.rebuilt), "application/gzip");
+  download(`${name}_sr${ending}`, /** @type {any} */ (content), type);
   download(`${name}_sr.json`, `${JSON.stringify(result.record, null, 1)}\n`, "application/json");
   result.isSaved = true;
-});
+}
+
+$("#save").addEventListener("click", () => result && save(".nii.gz", result.rebuilt, "application/gzip"));
+$("#save_dicom").addEventListener("click", () => result?.dicom && save(".zip", result.dicom, "application/zip"));
 addEventListener("beforeunload", (event) => {
   if (result && !result.isSaved) event.preventDefault(); // the browser asks
 });

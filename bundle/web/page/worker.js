@@ -3,19 +3,25 @@ import { expose, wrap } from "comlink";
 import constants from "../model/constants.js";
 import { refuse } from "../errors.js";
 import { writeNifti } from "../inputs/nifti.js";
-import { findScans, only, taken } from "../inputs/readers.js";
-import { describe, facts } from "../outputs/record.js";
-import { place } from "../rebuild/guide.js";
+import { roles } from "../inputs/identity.js";
+import { findScans, guideOf, taken, thickOf } from "../inputs/readers.js";
+import { writeDicom } from "../outputs/dicom.js";
+import { describe, facts, keyOf } from "../outputs/record.js";
+import { isSharp, place } from "../rebuild/guide.js";
 import { rebuild } from "../rebuild/inferer.js";
 import { apart } from "../rebuild/networks.js";
 import { settle } from "../stack/acquisition.js";
 import { fineAffine } from "../stack/grid.js";
 import { intensityRange } from "../stack/intensity.js";
 import { cubic } from "../stack/interpolation.js";
-import { own, thread } from "./threads.js";
+import { own as ofPage, thread } from "./threads.js";
 
-/** @type {import("../inputs/readers.js").Found[]} */
+/** @typedef {import("../inputs/readers.js").Found} Found */
+
+/** @type {Found[]} */
 let found;
+/** @type {Found} the one that is rebuilt */
+let own;
 /** @type {Scan} */
 let scan;
 /** @type {Acquisition} */
@@ -24,23 +30,27 @@ let acquisition;
 /** @param {File[]} files */
 async function scansOf(files) {
   const named = files.map(async (file) => ({ name: file.name, bytes: new Uint8Array(await file.arrayBuffer()) }));
-  return findScans(await Promise.all(named), () => own("dcm2niix.jpeg.wasm"));
+  return findScans(await Promise.all(named), () => ofPage("dcm2niix.jpeg.wasm"));
 }
 
-/** The scan rebuilt by networks, the last of which judges a graphics card.
- * @type {(networks: Networks[], gpu: boolean, guide: File[], progress: (share: number) => void) => Promise<object>} */
+/** The scan rebuilt by networks, the last of which judges a graphics card. Its guide is one of the same files, by its number, or given.
+ * @type {(networks: Networks[], gpu: boolean, guide: File[] | number | undefined, progress: (share: number) => void) => Promise<object>} */
 async function rebuilt(networks, gpu, guide, progress) {
   if (gpu) {
     const difference = await apart([networks[0], /** @type {Networks} */ (networks.pop())]);
     refuse(difference > 1e-3, "this graphics card computes something else than the processor. Rebuild without it.");
   }
-  const half = (/** @type {number} */ first) => (guide.length ? (/** @type {number} */ share) => progress((first + share) / 2) : progress);
-  const placed = guide.length ? await place(await taken(only(await scansOf(guide))), scan, acquisition, networks, half(0)) : undefined;
-  const result = await rebuild(scan, acquisition, networks, half(1), placed);
+  const beside = guide === undefined ? undefined : typeof guide === "number" ? found[guide] : guideOf(own, await scansOf(guide));
+  const before = !beside ? 0 : isSharp(/** @type {Scan} */ (beside.scan)) ? 0.1 : 0.5; // of the work; a guide of thick slices is rebuilt itself
+  if (beside) progress(0);
+  const placed = beside && (await place(await taken(beside), scan, acquisition, networks, (share) => progress(share * before)));
+  const result = await rebuild(scan, acquisition, networks, (share) => progress(before + share * (1 - before)), placed);
   const device = `browser, onnxruntime-web on ${gpu ? "WebGPU" : `${networks.length} threads of the processor`}`;
   const spline = cubic(scan.volume, acquisition);
+  const record = describe(scan, acquisition, result, device, placed);
   return {
-    record: describe(scan, acquisition, result, device, placed),
+    record,
+    dicom: own.part ? await writeDicom(result, own.files, keyOf(record), own.part) : undefined,
     rebuilt: await writeNifti(result.volume, result.affine, scan.header),
     cubic: await writeNifti(spline, fineAffine(scan.affine, acquisition), scan.header),
   };
@@ -51,15 +61,21 @@ const tasks = {
   /** Names of the scans among files. @param {File[]} files */
   async read(files) {
     found = await scansOf(files);
-    return found.map(({ scan }) => scan.name);
+    return thickOf(found).map(({ scan }) => scan.name);
   },
 
   /** One of them, which is then settled and rebuilt. @param {number} k */
   async take(k) {
-    scan = await taken(found[k]);
+    own = thickOf(found)[k];
+    scan = await taken(own);
     const { low, high } = intensityRange(scan.volume);
     const facts = { name: scan.name, shape: scan.volume.shape, guided: constants.card.guide_share > 0 };
     return { ...facts, low, high, measured: await writeNifti(scan.volume, scan.affine, scan.header) };
+  },
+
+  /** The other scans beside it: the number, name, and part of each, guides first. */
+  beside() {
+    return roles(own, found).map(({ other, role }) => ({ number: found.indexOf(other), name: other.scan.name, ...role }));
   },
 
   /** @param {Options} options */
@@ -68,7 +84,7 @@ const tasks = {
     return { facts: facts(acquisition, scan.affine), warnings: acquisition.warnings };
   },
 
-  /** @type {(gpu: boolean, threads: number, guide: File[], progress: (share: number) => void) => Promise<object>} */
+  /** @type {(gpu: boolean, threads: number, guide: File[] | number | undefined, progress: (share: number) => void) => Promise<object>} */
   async rebuild(gpu, threads, guide, progress) {
     const workers = (gpu ? ["webgpu", "wasm"] : Array(threads).fill("wasm")).map((device) => thread("networks.js", device));
     const networks = workers.map((one) => /** @type {any} */ (wrap(one)));

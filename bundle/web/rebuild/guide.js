@@ -1,5 +1,4 @@
-/** A guide, a scan of another contrast, in the place of the scan that it guides, see scripts/rebuild/guide.py. Both lie in one
- *  frame of reference: nothing is registered here. */
+/** A guide, a scan of another contrast of the same head, in the place of the scan that it guides, see scripts/rebuild/guide.py. */
 import constants from "../model/constants.js";
 import { f, refuse } from "../errors.js";
 import { atTarget, settle } from "../stack/acquisition.js";
@@ -7,13 +6,21 @@ import { fineAffine, voxelSpacing } from "../stack/grid.js";
 import { intensityRange, tissueOf, toUnit } from "../stack/intensity.js";
 import { cubic } from "../stack/interpolation.js";
 import { sliceMatrix } from "../stack/profile.js";
-import { depth, smooth } from "../stack/tissue.js";
+import { depth, dilated, headMask, smooth } from "../stack/tissue.js";
 import { AXES, along, map } from "../stack/volume.js";
+import { relation } from "./gain.js";
 import { rebuild } from "./inferer.js";
-import { likeness, resample, resolution } from "./registration.js";
+import { likeness } from "./likeness.js";
+import { after, angleAndShift, centre, inverted, register, resample, resolution, STILL } from "./registration.js";
 
-const { BORDER } = constants.guide;
+const { BORDER, COPY, PRECISE } = constants.guide;
 const { ALIKE } = constants.registration;
+
+/** Whether a guide guides as it is. @type {(guide: Scan) => boolean} */
+export function isSharp(guide) {
+  const own = settle(guide, {});
+  return atTarget(own) || own.sliceSpacing <= constants.rebuilder.SHARP;
+}
 
 /** A guide beside the scan that it guides. One of thick slices is rebuilt first, which is the first half of the work.
  * @type {(guide: Scan, scan: Scan, a: Acquisition, networks: Networks[], progress?: (share: number) => void) => Promise<Guide>} */
@@ -24,24 +31,39 @@ export async function place(guide, scan, a, networks, progress) {
       "weights that were trained with them.",
   );
   const own = settle(guide, {});
-  const isSharp = atTarget(own) || own.sliceSpacing <= constants.rebuilder.SHARP;
-  const moving = isSharp ? guide : await rebuild(guide, own, networks, progress);
+  const moving = isSharp(guide) ? guide : await rebuild(guide, own, networks, progress);
   const fixed = { volume: aboveFloor(cubic(scan.volume, a), intensityRange(scan.volume).low), affine: fineAffine(scan.affine, a) };
-  const apart = resolution(fixed.affine, isSharp ? [[scan.affine, a]] : [[scan.affine, a], [guide.affine, own]]);
-  const alike = likeness(fixed, { ...moving, volume: aboveFloor(moving.volume) }, apart);
+  const apart = resolution(fixed.affine, isSharp(guide) ? [[scan.affine, a]] : [[scan.affine, a], [guide.affine, own]]);
+  const head = headMask(fixed.volume);
+  const other = { ...moving, volume: aboveFloor(moving.volume) };
+  const found = register(fixed, other, dilated(head, 2));
+  const isMoved = Math.max(...angleAndShift(found, centre(fixed))) > PRECISE;
+  const alike = likeness(fixed, backBy(found, other), apart);
   refuse(
     alike < ALIKE,
     `${guide.name} does not fit ${scan.name}: their likeness is ${f(alike, 2)}, and from ${ALIKE} on they show one head. ` +
       "The guide may be of another person or region, or damaged. Leave it out, or give another one.",
   );
-  return { ...beside(moving, fixed, a), name: guide.name, sources: guide.sources, likeness: alike };
+  const motion = isMoved ? found : STILL;
+  const { seen, ...placed } = beside(backBy(motion, moving), fixed, a);
+  const explained = relation(fixed, head, placed.fine, seen, a.sliceSpacing);
+  refuse(
+    explained >= COPY,
+    `${guide.name} has the contrast of ${scan.name}: a rising curve explains ${f(100 * explained, 0)}% of the scan by it. ` +
+      "A copy of the scan brings nothing. Leave it out, or give a scan of another contrast.",
+  );
+  const [degrees, millimetres] = angleAndShift(motion, centre(fixed));
+  return { ...placed, name: guide.name, sources: guide.sources, likeness: alike, motion, degrees, millimetres };
 }
+
+/** A volume where the head lay in the other one. @type {(motion: Affine, from: Placed) => Placed} */
+const backBy = (motion, { volume, affine }) => ({ volume, affine: after(inverted(motion), affine) });
 
 /** How far voxels lie above the floor, 0 below it. @type {(volume: Volume, low?: number) => Volume} */
 const aboveFloor = (volume, low = intensityRange(volume).low) => map(volume, (x) => Math.max(x - low, 0));
 
-/** A guide on the fine grid, its thick slices, and how far it counts: 0 beyond its field of view.
- * @type {(guide: Placed, fixed: Placed, a: Acquisition) => {fine: Volume, slices: Volume, share: Volume}} */
+/** A guide on the fine grid, its thick slices, how far it counts, 0 beyond its field of view, and where it was seen.
+ * @type {(guide: Placed, fixed: Placed, a: Acquisition) => {fine: Volume, slices: Volume, share: Volume, seen: Volume}} */
 function beside({ volume, affine }, fixed, a) {
   const [scale, edges, grid] = [intensityRange(volume), voxelSpacing(affine), voxelSpacing(fixed.affine)];
   const shareOf = (/** @type {number} */ own, /** @type {number} */ its) => // an edge of the grid along an axis of the guide
@@ -52,5 +74,5 @@ function beside({ volume, affine }, fixed, a) {
   const { values, seen } = resample({ volume: unit, affine }, fixed.affine, fixed.volume.shape, true);
   const fine = map(values, (x, k) => (seen.data[k] > 0.5 ? Math.max(x, -1) : -1));
   const share = map(depth(map(seen, (x) => +(x > 0.5)), grid, BORDER), (x) => x / BORDER);
-  return { fine, slices: along(sliceMatrix(a), fine, a.sliceAxis), share };
+  return { fine, slices: along(sliceMatrix(a), fine, a.sliceAxis), share, seen: map(seen, (x) => +(x > 0.5)) };
 }

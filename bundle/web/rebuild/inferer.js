@@ -11,6 +11,7 @@ import { deblock } from "./deblocking.js";
 import { weighFamilies } from "./families.js";
 import { byWindows, inTurns, signalBox } from "./windows.js";
 
+const COST = { alone: 1.4, guided: 1.9 }; // of stage 1, over that of the velocity: by it what is left is estimated
 const LARGEST = 64e6; // voxels of a result: seven such volumes are in memory at once
 
 /**
@@ -75,8 +76,9 @@ async function fine(thick, a, edges, networks, progress, guide) {
     const seen = guide && beside[2].data.some(Boolean); // else it saw another part
     const given = [crop(thick, whole), ...(seen ? beside : [])];
     const rows = fineRows(a).slice(...box[a.sliceAxis]);
-    let [done, all] = [0, 2 * (size(others[0]) + size(others[1]))]; // planes, either stage
-    const count = (/** @type {number} */ planes) => progress((done += planes) / all);
+    const cost = seen ? COST.guided : COST.alone;
+    let [done, all] = [0, (1 + cost) * (size(others[0]) + size(others[1]))];
+    const count = (/** @type {number} */ planes, isFirst = false) => progress((done += isFirst ? cost * planes : planes) / all);
     const families = [];
     for (const other of others) families.push(await family(given, rows, a, other, edges[other], networks, count));
     const pixels = others.map((axis) => edges[axis]);
@@ -86,7 +88,7 @@ async function fine(thick, a, edges, networks, progress, guide) {
 }
 
 /** The box by the planes along an in-plane axis; slices, and if there is one the guide, its slices and its share are given.
- * @type {(given: Volume[], rows: number[], a: Acquisition, other: number, pixel: number, networks: Networks[], count: (planes: number) => void) => Promise<Volume>} */
+ * @type {(given: Volume[], rows: number[], a: Acquisition, other: number, pixel: number, networks: Networks[], count: (planes: number, isFirst?: boolean) => void) => Promise<Volume>} */
 async function family(given, rows, a, other, pixel, networks, count) {
   const order = [3 - a.sliceAxis - other, a.sliceAxis, other];
   const lengths = [a.sliceThickness, a.targetSpacing, a.sliceSpacing, pixel];
@@ -95,7 +97,7 @@ async function family(given, rows, a, other, pixel, networks, count) {
   const planes = zeros([P, rows.length, W]);
   await inTurns(views, rows.length * W, networks, async (one, parts, first) => {
     planes.data.set(await one.stage1(parts, lengths, rows), first * rows.length * W);
-    count(parts[0].shape[0]);
+    count(parts[0].shape[0], true);
   });
   await byWindows(planes, await networks[0].modulation(a.sliceThickness, a.targetSpacing), networks, count);
   return reorder(planes, AXES.map((axis) => order.indexOf(axis)));

@@ -57,6 +57,14 @@ function largestPart(inside) {
   return map(inside, (_, place) => +(parts[place] === best));
 }
 
+/** A mask with so many layers more about it. @type {(mask: Volume, layers: number) => Volume} */
+export function dilated(mask, layers) {
+  const [step, index] = [strides(mask.shape), AXES.map((axis) => indexAlong(mask.shape, axis))];
+  const beside = (/** @type {Volume} */ { data }, /** @type {number} */ k) =>
+    AXES.some((axis) => (data[k - step[axis]] && index[axis](k) > 0) || (data[k + step[axis]] && index[axis](k) < mask.shape[axis] - 1));
+  return Array(layers).fill(0).reduce((inner) => map(inner, (x, k) => +(x || beside(inner, k))), mask);
+}
+
 /** A Gaussian of standard deviation `sd`, as a kernel. @type {(sd: number, cut?: number) => number[]} */
 function gaussian(sd, cut = 4) {
   const reach = Math.floor(cut * sd + 0.5); // as ndimage cuts Gaussians off
@@ -73,9 +81,14 @@ export const smooth = (volume, widths, ends, cut) =>
 export function depth(mask, edges, most) {
   const nearer = (/** @type {Volume} */ squares, /** @type {number} */ edge, /** @type {number} */ axis) => {
     const [n, step, index, reach] = [mask.shape[axis], strides(mask.shape)[axis], indexAlong(mask.shape, axis), Math.ceil(most / edge)];
+    const { data } = squares;
     return map(squares, (x, place) => {
-      const [k, data] = [index(place), squares.data];
-      for (let i = Math.max(-reach, -k); i <= Math.min(reach, n - 1 - k); i++) x = Math.min(x, data[place + i * step] + (i * edge) ** 2);
+      const k = index(place);
+      for (let i = 1; i <= reach && (i * edge) ** 2 < x; i++) {
+        const square = (i * edge) ** 2;
+        if (i <= k) x = Math.min(x, data[place - i * step] + square);
+        if (k + i < n) x = Math.min(x, data[place + i * step] + square);
+      }
       return x;
     });
   };

@@ -36,13 +36,23 @@ export function along(matrix, { data, shape }, axis) {
     const first = Math.max(weights.findIndex(Boolean), 0);
     return { first, weights: weights.subarray(first, weights.findLastIndex(Boolean) + 1) };
   });
+  const sums = new Float64Array(step); // of a row, whose voxels lie side by side
   for (let from = 0, to = 0; from < data.length; from += n * step) {
     for (const { first, weights } of rows) {
-      for (let start = from + first * step, end = start + step; start < end; start++) {
+      let place = from + first * step;
+      if (step === 1) {
         let sum = 0;
-        for (let k = 0, place = start; k < weights.length; k++, place += step) sum += weights[k] * data[place];
+        for (let k = 0; k < weights.length; k++) sum += weights[k] * data[place++];
         result.data[to++] = sum;
+        continue;
       }
+      sums.fill(0);
+      for (let k = 0; k < weights.length; k++) {
+        const weight = weights[k];
+        for (let i = 0; i < step; i++) sums[i] += weight * data[place++];
+      }
+      result.data.set(sums, to);
+      to += step;
     }
   }
   return result;

@@ -29,6 +29,20 @@ ERROR_SERIES = 500  # added to the number of the rebuilt series for that of its 
 DIGITS = 60_000  # values that an error map is spread over, of 65,536
 TOGETHER_SERIES = 250  # added to the number of the first series' own for that of several
 UIDS = ("SeriesInstanceUID", "StudyInstanceUID", "FrameOfReferenceUID")
+FIXED = {  # attributes of a derived series, whatever its source says
+    "SOPClassUID": uid.MRImageStorage,
+    "Modality": "MR",
+    "ImageType": ["DERIVED", "SECONDARY", "OTHER"],
+    # Rebuilt slices have no times of their own. Of a 2D series, converters would take them for acquired at once.
+    "MRAcquisitionType": "3D",
+}
+REQUIRED = {"ScanningSequence": "RM", "SequenceVariant": "NONE", "PhotometricInterpretation": "MONOCHROME2"}
+NAME = "DRIFT"  # of the equipment; converters would take a model and a version for the scanner's
+LABEL, LONGEST = "DRIFT SR", 55  # after the description of the source, of so many characters: 64 in all
+DERIVATION = (
+    "Slices rebuilt {spacing:.3g} mm apart by DRIFT {version} (through-plane super-resolution) from an acquisition of "
+    "type {kind}. Detail finer than the source slices is estimated, not measured."
+)
 MAY_BE_EMPTY = (  # type 2: must be there, with or without a value
     "PatientName PatientID PatientBirthDate PatientSex StudyDate StudyTime StudyID ReferringPhysicianName "
     "AccessionNumber PatientPosition PositionReferenceIndicator Manufacturer ScanOptions RepetitionTime EchoTime "
@@ -178,20 +192,15 @@ def _derived(header: Dataset, spacing: float, version: str, key: str) -> Dataset
     for event in ("InstanceCreation", "Content", "Series"):
         setattr(common, f"{event}Date", now.strftime("%Y%m%d"))
         setattr(common, f"{event}Time", now.strftime("%H%M%S"))
-    common.SOPClassUID, common.Modality = uid.MRImageStorage, "MR"
-    common.ImageType = ["DERIVED", "SECONDARY", "OTHER"]
-    common.SeriesDescription = f"{common.get('SeriesDescription', '')[:55]} DRIFT SR".strip()  # 64 characters
-    common.DerivationDescription = (
-        f"Slices rebuilt {spacing:.3g} mm apart by DRIFT {version} (through-plane super-resolution) from an "
-        f"acquisition of type {common.get('MRAcquisitionType') or 'unknown'}. "
-        "Detail finer than the source slices is estimated, not measured."
-    )
+    kind = common.get("MRAcquisitionType") or "unknown"
+    common.SeriesDescription = f"{common.get('SeriesDescription', '')[:LONGEST]} {LABEL}".strip()
+    common.DerivationDescription = DERIVATION.format(spacing=spacing, version=version, kind=kind)
     common.DerivationCodeSequence = code("SpatialResampling")
-    # Rebuilt slices have no times of their own. Of a 2D series, converters would take them for acquired at once.
-    common.MRAcquisitionType = "3D"
-    tool = Dataset()  # without a model and a version, which converters would take for the scanner's
+    for keyword, fixed in FIXED.items():
+        setattr(common, keyword, fixed)
+    tool = Dataset()
     tool.PurposeOfReferenceCodeSequence = code("ProcessingEquipment")
-    tool.Manufacturer = "DRIFT"
+    tool.Manufacturer = NAME
     tool.ContributionDateTime = now.strftime("%Y%m%d%H%M%S")
     tool.ContributionDescription = common.DerivationDescription
     common.ContributingEquipmentSequence = [*common.get("ContributingEquipmentSequence", []), tool]
@@ -203,14 +212,7 @@ def _derived(header: Dataset, spacing: float, version: str, key: str) -> Dataset
     made_of = [key, version, *patient, *sources]
     own = {what: uid.generate_uid(entropy_srcs=["\n".join([what, *made_of])]) for what in UIDS}
     common.SeriesInstanceUID = own["SeriesInstanceUID"]
-    required = {
-        **own,
-        "ScanningSequence": "RM",
-        "SequenceVariant": "NONE",
-        "PhotometricInterpretation": "MONOCHROME2",
-        **dict.fromkeys(MAY_BE_EMPTY),
-    }
-    for keyword, value in required.items():
+    for keyword, value in {**own, **REQUIRED, **dict.fromkeys(MAY_BE_EMPTY)}.items():
         if keyword not in common:
             setattr(common, keyword, value)
     if "IR" in common.ScanningSequence and "InversionTime" not in common:
