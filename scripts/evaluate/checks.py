@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..errors import InputError, is_number
+from ..errors import InputError
 from ..stack.acquisition import length
 
 
@@ -28,13 +28,3 @@ def check_thickness(name: str, axis: int, fine_spacing: float, thickness: float)
 def lengths(thicknesses: float | Sequence[float]) -> list[float]:
     """The option `thicknesses`, in mm."""
     return [length("thicknesses", t, "Set --thicknesses [3.0,5.0].") for t in np.ravel(thicknesses).tolist()]
-
-
-def check_draws(motion: Sequence[float], seed: int, **shares: float) -> tuple[float, float]:
-    """Most degrees and mm of what is drawn, beside shares of intensity, each 0 or more."""
-    for name, value in shares.items():
-        expect(is_number(value, 0), name, value, "a share, 0 or more")
-    pair = isinstance(motion, Sequence) and len(motion) == 2 and all(is_number(one, 0) for one in motion)
-    expect(pair, "motion", motion, "degrees and mm, [5.0, 5.0]")
-    expect(isinstance(seed, int), "seed", seed, "a whole number")
-    return motion[0], motion[1]

@@ -19,7 +19,7 @@ from scipy import ndimage
 from torch import Tensor
 
 from ..errors import InputError
-from ..evaluate.checks import check_draws, check_thickness, lengths
+from ..evaluate.checks import check_thickness, lengths
 from ..evaluate.paired import Method, Truth, read_lesion_sizes, same_grid
 from ..evaluate.tables import case_of, log_means, write_tables
 from ..files import stem
@@ -34,7 +34,7 @@ from ..stack.profile import acquire
 from ..stack.slices import Slices
 from ..train.simulation import central_slab, simulate
 from ..train.truth import read_volume
-from .several import add_noise, seen_again
+from .several import add_noise, check_draws, seen_again
 
 logger = logging.getLogger("drift")
 

@@ -18,7 +18,7 @@ from scipy.spatial.transform import Rotation
 from torch import Tensor
 
 from ..errors import InputError, is_number
-from ..evaluate.checks import check_draws, check_thickness, expect, lengths
+from ..evaluate.checks import check_thickness, expect, lengths
 from ..evaluate.paired import Method, Truth, given, read_lesion_sizes, volume_of
 from ..evaluate.tables import case_of, log_means, write_tables
 from ..rebuild.registration import angle_and_shift, placed
@@ -128,6 +128,16 @@ def several_stacks(
         add_noise(thick, noise * data_range(volume), rng)
         stacks.append((thick, there))
     return stacks
+
+
+def check_draws(motion: Sequence[float], seed: int, **shares: float) -> tuple[float, float]:
+    """Most degrees and mm of what is drawn, beside shares of intensity, each 0 or more."""
+    for name, value in shares.items():
+        expect(is_number(value, 0), name, value, "a share, 0 or more")
+    pair = isinstance(motion, Sequence) and len(motion) == 2 and all(is_number(one, 0) for one in motion)
+    expect(pair, "motion", motion, "degrees and mm, [5.0, 5.0]")
+    expect(isinstance(seed, int), "seed", seed, "a whole number")
+    return motion[0], motion[1]
 
 
 def evaluate_several(

@@ -1,4 +1,4 @@
-"""The package as users get it: packed, downloaded, unpacked elsewhere and run there, and pushed to a hub."""
+"""The package as users get it: packed, downloaded, unpacked elsewhere and run there."""
 
 import functools
 import http.server
@@ -22,11 +22,10 @@ from scripts.files import sha256
 from scripts.method.weights import read_card
 from tests.cohort_files import files
 from tests.nano import NANO, random_weights
-from tests.processes import BUNDLE, ROOT, assert_told_in_one_line, fresh, monai_bundle, run, stacked
+from tests.processes import ROOT, assert_told_in_one_line, monai_bundle, run, stacked
 
 pytestmark = pytest.mark.slow
 
-pytest_plugins = ["tests.hub_server"]  # the fixture `hub`
 TOP = (
     "LICENSE",
     "README.md",
@@ -241,28 +240,3 @@ def test_a_downloaded_package_trains_and_evaluates(installed, tmp_path, phantom)
     )
     assert result.returncode == 0, result.stderr[-3000:]
     assert files(tmp_path / "measured") == {"evaluation.csv", "evaluation.json", "evaluation.md"}
-
-
-# Hugging Face
-
-
-def test_a_package_goes_to_the_hub_and_comes_back(hub, copy, tmp_path, monkeypatch):
-    with zipfile.ZipFile(pack(tmp_path, copy)) as archive:
-        archive.extractall(tmp_path)
-    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{hub.server_port}")
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
-    push = (
-        "from monai.bundle import push_to_hf_hub; "
-        f"push_to_hf_hub('group/drift', '{NAME}', '.', token='hf_none', version='1.0', tag_as_latest_version=True)"
-    )
-    result = fresh("-c", push, cwd=tmp_path)  # the hub's address is read when its library is imported
-    assert result.returncode == 0, result.stderr
-    assert set(hub.files) == files(tmp_path / NAME)
-    assert hub.tags == ["1.0", "latest_version"]
-    assert "license: apache-2.0" in hub.card and "# Model card" in hub.card
-
-    command = f"download --name {NAME} --source huggingface_hub --repo group/drift --bundle_dir back".split()
-    result = fresh(*BUNDLE, *command, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    for name, data in hub.files.items():
-        assert (tmp_path / "back" / NAME / name).read_bytes() == data

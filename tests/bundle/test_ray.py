@@ -14,10 +14,8 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
-import yaml
 
 from scripts.inputs.sample import built_in_sample
-from tests.paper.test_experiments import NANO, PAIR, place  # noqa: F401  # a fixture
 from tests.processes import ROOT, assert_told_in_one_line, monai_bundle, run
 
 pytestmark = pytest.mark.slow
@@ -159,28 +157,3 @@ def test_a_dry_run_lists_the_scans_and_starts_no_cluster(tmp_path):
     assert result.returncode == 0, said
     assert "will rebuild" in said and "scan.nii.gz" in said and "Nothing was written." in said
     assert [path.name for path in tmp_path.iterdir()] == ["scan.nii.gz"]
-
-
-def test_trainings_of_an_experiment_are_spread_and_their_table_is_that_of_the_plain_command(cluster, place, tmp_path):  # noqa: F811
-    """They are seeded one by one: where they run changes nothing."""
-    address, _ = cluster
-    (tmp_path / "nano.yaml").write_text(yaml.safe_dump({**NANO, "device": "cpu"}))
-    given = ("--dataset_dir", place / "data", "--experiment", "pair", "--experiments::pair", json.dumps(PAIR))
-    given += ("--budget", 8, "--stage1_length", 1, "--training::patch_size", 32)
-    given += ("--files", f"['{tmp_path / 'nano.yaml'}']")
-    process = start(
-        ROOT / "bundle" / "ray_experiments.py", *given, "--output_dir", "ray", cwd=tmp_path, RAY_ADDRESS=address
-    )
-    said, _ = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 0 and "nothing to train" in said, said
-    config = ROOT / "configs" / "paper" / "reproduce.yaml"
-    alone = ("run", "--config_file", config, "--bundle_root", ROOT, *given, "--output_dir", "plain")
-    result = monai_bundle(*alone, cwd=tmp_path)
-    assert result.returncode == 0 and "3 trainings" in result.stdout + result.stderr, result.stderr
-    assert (tmp_path / "ray" / "pair.md").read_text() == (tmp_path / "plain" / "pair.md").read_text()
-
-
-def test_a_misspelt_experiment_is_told_before_any_cluster_is_sought(place, tmp_path):  # noqa: F811
-    command = (ROOT / "bundle" / "ray_experiments.py", "--dataset_dir", place / "data", "--experiment", "componets")
-    result = run(*command, cwd=tmp_path, RAY_ADDRESS="127.0.0.1:1")
-    assert_told_in_one_line(result, "Did you mean components")

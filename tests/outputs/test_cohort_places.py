@@ -26,21 +26,6 @@ def test_the_result_of_another_scan_is_not_replaced(bundle, write_nifti, log):
     assert record(bundle.out, "T2w")["Sources"] == ["../sub-1/T2w.nii.gz"]
 
 
-def test_nor_is_it_where_scans_are_given_by_relative_paths(bundle, write_nifti, log, monkeypatch):
-    """Each from its own folder, under the same name."""
-    for k in range(2):
-        write_nifti(texture(seed=k), AXIAL, f"sub-{k}/T2w.nii.gz")
-    first = bundle.out.parent / "sub-0" / "T2w.nii.gz"
-    monkeypatch.chdir(first.parent)
-    bundle("T2w.nii.gz", output_dir="../out")
-    made = (bundle.out / "T2w_sr.nii.gz").read_bytes()
-    monkeypatch.chdir("../sub-1")
-    with pytest.raises(SystemExit, match="1 of 1"):
-        bundle("T2w.nii.gz", output_dir="../out")
-    assert (bundle.out / "T2w_sr.nii.gz").read_bytes() == made
-    assert_told_without_a_trace(log, f"holds the result of {first}")
-
-
 def test_nor_is_it_after_all_has_moved_or_through_links(bundle, write_nifti, log, tmp_path):
     """A record names its sources relative to itself."""
     for k in range(2):

@@ -213,17 +213,6 @@ def test_a_thickness_of_another_axis_is_not_that_of_the_slices(axis):
 
 
 @pytest.mark.parametrize(
-    ("given", "said", "thickness", "source"),
-    [(3, 4, 3, "given"), (3, None, 3, "given"), (None, 4, 4, DICOM), (None, None, 5, "the slice spacing")],
-)
-def test_the_user_wins_over_the_file_and_the_file_over_the_spacing(given, said, thickness, source):
-    found = settled((1, 1, 5), stated=stated(thickness=said), slice_thickness=given)
-    assert found.slice_thickness == thickness and found.slice_spacing == 5
-    assert found.sources["slice_thickness"].startswith(source)
-    assert any("is given and used" in text for text in found.warnings) is (given == 3 and said == 4)
-
-
-@pytest.mark.parametrize(
     ("pixels", "target", "told"),
     [
         ((1.0, 1.1), 1.0, "the finer in-plane spacing"),

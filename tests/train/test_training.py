@@ -109,6 +109,7 @@ def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_the_last_line_names_the_weights_and_a_command_that_takes_them(dataset_dir, tmp_path, log):
     nano.workflow(tmp_path / "eval", dataset_dir, "training").run()
     (path,) = (tmp_path / "eval").glob("model.pt")
@@ -117,6 +118,7 @@ def test_the_last_line_names_the_weights_and_a_command_that_takes_them(dataset_d
     assert parser().parse_args(log.messages[-1].split("drift-mri ")[1].split()).ckpt_path == str(path)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_within_its_first_epoch_says_so(dataset_dir, tmp_path, log):
     """What it leaves is the folder of its curves."""
     (tmp_path / "eval" / "stage1").mkdir(parents=True)

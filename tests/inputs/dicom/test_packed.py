@@ -48,7 +48,7 @@ def test_an_image_of_more_pixels_than_headers_have_bytes_is_unpacked_whole(tmp_p
     np.testing.assert_array_equal(read_dataset(path).pixel_array, voxels.T)
 
 
-@pytest.mark.parametrize("how", ["gzip", "deflated", "deflated gzip"])
+@pytest.mark.parametrize("how", ["gzip", "deflated gzip"])
 def test_what_unpacks_to_more_than_its_header_says_is_refused_before_the_memory_is_full(how, tmp_path):
     path = packed(tmp_path, of_zeros(8 * MOST_HEADER, mr_slice(VOXELS, [0, 0, 0])), how)
     assert path.stat().st_size < 1 << 20

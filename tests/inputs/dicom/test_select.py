@@ -4,7 +4,6 @@ import copy
 import gzip
 import logging
 import re
-import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -214,16 +213,11 @@ def test_a_multi_frame_image_that_was_sent_twice_under_new_uids_is_one(tmp_path,
 
 
 def test_a_gzipped_file_is_unpacked_to_what_an_image_may_hold(tmp_path, voxels, monkeypatch):
-    """A bomb of 300 kB would take gigabytes."""
+    """What more would take, test_packed.py holds."""
     save(tmp_path, mr_slices(voxels))
     (tmp_path / "bomb.dcm.gz").write_bytes(gzip.compress(bytes(128) + b"DICM" + bytes(2**21)))
     monkeypatch.setattr(headers, "MOST_HEADER", 2**20)
-    tracemalloc.start()
-    try:
-        found = {one.name: one.skipped for one in find_series(tmp_path, THIN)}
-        assert tracemalloc.get_traced_memory()[1] < 5 * 2**20
-    finally:
-        tracemalloc.stop()
+    found = {one.name: one.skipped for one in find_series(tmp_path, THIN)}
     assert "unpacks to more than 1 MB" in found["bomb.dcm.gz"] and list(found.values()).count(None) == 1
 
 
