@@ -34,7 +34,7 @@ pytestmark = [
 def exported():
     """What export.py writes, no older than what it is made of."""
     made = WEB / "model" / "constants.js"
-    parts = ("stack/*.py", "method/*.py", "rebuild/*.py", "inputs/kinds.py", "inputs/dicom/headers.py")
+    parts = ("stack/*.py", "method/*.py", "rebuild/*.py", "inputs/*.py", "inputs/dicom/*.py", "outputs/dicom/*.py")
     sources = [path for part in parts for path in ROOT.glob(f"scripts/{part}")]
     sources += [*ROOT.glob("models/*"), ROOT / "configs" / "inference.yaml", *WEB.glob("*.py")]
     with FileLock(WEB / "model.lock"):  # tests of the page may run beside
