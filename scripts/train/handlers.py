@@ -1,18 +1,24 @@
-"""Handlers that a stock trainer lacks: the rate's course, clipping with a stop at divergence, the averaged network."""
+"""Handlers that a stock trainer lacks: the rate's course, a time budget, clipping, the averaged network."""
 
 from __future__ import annotations
 
 import math
 import os
+import time
+from collections.abc import Mapping
 
+import ignite.distributed as idist
 from ignite.engine import Engine, Events
 from ignite.handlers import EMAHandler
 from monai.engines import SupervisedTrainer
 from monai.engines.utils import IterationEvents
 from torch import Tensor, nn
 
+from ..errors import InputError
+
 WARMUP = 500  # steps of `warmup_stable_decay`
 DECAY = 0.2
+FEWEST = 5  # epochs of a time budget: the last fifth is one
 
 
 def warmup_cosine(step: int, total: int) -> float:
@@ -58,6 +64,59 @@ class CpuTime:
 
     def end(self, engine: Engine) -> None:
         engine.state.cpu_minutes = (sum(os.times()[:4]) - self.before) / 60  # type: ignore[attr-defined]  # for curves
+
+
+def check_minutes(minutes: object) -> float | None:
+    """The option `minutes` as a number; None where epochs are counted."""
+    if minutes is None:
+        return None
+    if isinstance(minutes, bool) or not isinstance(minutes, int | float) or not 0 < minutes < math.inf:
+        raise InputError(f"minutes is {minutes!r}: expected a number above 0. Set --minutes, or leave it out.")
+    return float(minutes)
+
+
+class TimeBudget:
+    """Plans the epochs of a stage so that the course of its learning rate ends within a time.
+
+    Each epoch that has ended says how many more will fit, at the mean pace or at its own where that is slower. The plan
+    is `engine.state.max_epochs`, by which the rate falls. Several processes go by the slowest.
+    `ignite.handlers.TimeLimit` would end a training at its full rate, and count a resumed one anew.
+
+    Args:
+        seconds: for the stage, by the wall clock, over all runs.
+
+    Attributes:
+        used: of these seconds, as the checkpoint keeps them.
+        needed: seconds for `FEWEST` epochs, where they do not fit and the first one ended the training; else None.
+    """
+
+    def __init__(self, seconds: float):
+        self.seconds = seconds
+        self.used = 0.0
+        self.needed: float | None = None
+
+    def attach(self, engine: Engine) -> None:
+        engine.add_event_handler(Events.STARTED, self.begin)
+        engine.add_event_handler(Events.EPOCH_COMPLETED, self.plan)
+
+    def begin(self, engine: Engine) -> None:
+        self.since = time.monotonic()
+
+    def plan(self, engine: Engine) -> None:
+        state, now = engine.state, time.monotonic()
+        took: float = idist.all_reduce(now - self.since, "MAX")  # type: ignore[assignment]  # of a number a number
+        self.since, self.used = now, self.used + took
+        pace = max(took, self.used / state.epoch)
+        state.max_epochs = state.epoch + max(0, int((self.seconds - self.used) / pace))
+        if state.epoch == 1 and state.max_epochs < FEWEST:
+            self.needed = FEWEST * pace
+            engine.terminate()
+
+    def state_dict(self) -> dict[str, float]:
+        return {"used": self.used}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        self.used = state["used"]
 
 
 class ClipGradient:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from ..errors import InputError
 from ..files import sha256
 from ..method.weights import Card, load_weights, save_weights
 from .checkpoint import Checkpoint
-from .handlers import Average, ClipGradient, CpuTime, iteration_loss
+from .handlers import FEWEST, Average, ClipGradient, CpuTime, TimeBudget, check_minutes, iteration_loss
 from .recipe import options_of, recipe
 
 logger = logging.getLogger("drift")
@@ -81,6 +81,7 @@ class Stage:
         average_decay: see `Average`.
         val_interval: epochs between two validations.
         checkpoint_interval: epochs between two checkpoints, at most; see `Checkpoint.due`.
+        minutes: for the whole training, by the wall clock; None where epochs are counted.
         tracking: more handlers of the curves, each made with a `run_name`, such as `MLFlowHandler`.
 
     Attributes:
@@ -106,9 +107,11 @@ class Stage:
     average_decay: float
     val_interval: int
     checkpoint_interval: int
+    minutes: float | None = None
     tracking: Sequence[Callable[..., Any]] = ()
 
     def __post_init__(self) -> None:
+        self.minutes = check_minutes(self.minutes)
         self.averaged = copy.deepcopy(self.network)
         self.folder = Path(self.output_dir)
         self.first = idist.get_rank() == 0  # of all processes
@@ -198,6 +201,7 @@ class Stage:
         trainer: SupervisedTrainer,
         evaluator: SupervisedEvaluator,
         card: Card,
+        time_share: float | None = None,
     ) -> None:
         """Trains a stage to its end, from its last checkpoint if there is one, and exports the averaged network.
 
@@ -211,7 +215,13 @@ class Stage:
             trainer: gets seeds, schedule, clipping, average, validation, curves and checkpoints.
             evaluator: of the averaged network.
             card: of the exported weights.
+            time_share: of the `minutes`, what this stage gets; None for a stage that counts epochs alone.
         """
+        if self.minutes and not time_share:
+            raise InputError(
+                f"{name} has no share of the minutes: expected a number of epochs. Leave out --minutes, and set "
+                f"--{name}_epochs."
+            )
         if start is not None:
             load_weights(self.network, start)
         self.averaged.load_state_dict(self.network.state_dict())
@@ -224,7 +234,7 @@ class Stage:
         def share(epochs: int, step: int) -> float:
             return self.schedule(step, epochs * steps)
 
-        schedule = LambdaLR(trainer.optimizer, partial(share, epochs))
+        schedule = LambdaLR(trainer.optimizer, lambda step: share(trainer.state.max_epochs, step))  # type: ignore
         state = {  # of the trained part alone: the start weights say on what it builds
             "network": trained,
             "average": average.ema_model,
@@ -232,15 +242,23 @@ class Stage:
             "lr_scheduler": schedule,
             "trainer": trainer,
         }
+        budget = TimeBudget(60 * self.minutes * time_share) if self.minutes and time_share else None
+        if budget:
+            state["budget"] = budget
         made_of = self.recipe(name, start)
         checkpoint = Checkpoint(self.folder / f"{name}_checkpoint.pt", made_of, state)
         checkpoint.resume(f"{name}_epochs", share)
-        trainer.state.max_epochs = epochs  # the checkpoint may be of a shorter training
-        if trainer.state.epoch == epochs:
-            logger.info(f"{name} is complete after {epochs} epochs: {self.folder / export}")
+        if not budget:
+            trainer.state.max_epochs = epochs  # the checkpoint may be of a shorter training
+        done = trainer.state.epoch
+        if done == trainer.state.max_epochs:
+            logger.info(f"{name} is complete after {done} epochs: {self.folder / export}")
         else:
-            logger.info(f"{name}: {trainer.state.epoch} of {epochs} epochs are done")
-            if not trainer.state.epoch and (self.folder / name).is_dir():
+            so_far = f"{done} of {epochs} epochs"
+            if budget:
+                so_far = f"{budget.used / 60:.3g} of {budget.seconds / 60:.3g} minutes"
+            logger.info(f"{name}: {so_far} are done")
+            if not done and (self.folder / name).is_dir():
                 logger.warning(f"{name}: an earlier run ended within its first epoch. It begins anew.")
             clip = ClipGradient(self.max_norm)
             trainer.add_event_handler(Events.EPOCH_STARTED, seed_epoch, self.seed, *name.encode())
@@ -251,15 +269,28 @@ class Stage:
             ValidationHandler(self.val_interval, evaluator).attach(trainer)
             if self.first:
                 self._draw_curves(name, trainer, evaluator, options_of(made_of))
-            due = Events.EPOCH_COMPLETED(lambda _, epoch: checkpoint.due(epoch, epochs, self.checkpoint_interval))
-            trainer.add_event_handler(due, checkpoint.save)
+            if budget:
+                budget.attach(trainer)
+
+            def due(engine: Engine, epoch: int) -> bool:
+                last: int = engine.state.max_epochs  # type: ignore[assignment]  # trainers of MONAI have it
+                return not engine.should_terminate and checkpoint.due(epoch, last, self.checkpoint_interval)
+
+            trainer.add_event_handler(Events.EPOCH_COMPLETED(due), checkpoint.save)
             trainer.run()
+            if budget and budget.needed:
+                least = budget.needed / 60
+                raise InputError(
+                    f"{name} gets {budget.seconds / 60:.2g} of the minutes: expected {least:.2g} or more, for {FEWEST} "
+                    f"epochs. Set --minutes to {math.ceil(1.1 * least / (time_share or 1))} or more, or fewer "
+                    "--patches_per_epoch."
+                )
             if clip.divergence:
                 raise InputError(
                     f"{name} diverges: {clip.divergence}. No weights are exported. Set a lower learning rate, and "
                     "another --output_dir."
                 )
-        if self.first and trainer.state.epoch == epochs:
+        if self.first and trainer.state.epoch == trainer.state.max_epochs:
             path = self.folder / export
             save_weights(self.averaged, path, card, torch.float32)
             logger.info(f"{name} has made {path}. Try it: drift-mri SCAN -o OUT --ckpt_path {path}")

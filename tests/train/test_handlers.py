@@ -12,9 +12,19 @@ from monai.engines import SupervisedTrainer
 from monai.engines.utils import IterationEvents
 from torch import nn
 
+from scripts.errors import InputError
 from scripts.method.networks import AnatomicalProjectionNetwork
 from scripts.train.batches import ProjectionBatch
-from scripts.train.handlers import Average, ClipGradient, CpuTime, warmup_cosine, warmup_stable_decay
+from scripts.train.handlers import (
+    FEWEST,
+    Average,
+    ClipGradient,
+    CpuTime,
+    TimeBudget,
+    check_minutes,
+    warmup_cosine,
+    warmup_stable_decay,
+)
 from tests import paper_values as paper
 from tests.nano import same
 from tests.train.test_batches import batch
@@ -54,6 +64,85 @@ def test_a_rate_that_stays_falls_to_nothing_over_the_last_fifth():
     assert rate[-1] == 0
     assert (np.diff(rate[:500]) > 0).all() and (np.diff(rate[8000:]) < 0).all()
     assert (rates(warmup_stable_decay, 20_000)[:8001] == rate[:8001]).all()
+
+
+# A time budget
+
+STEPS = 1000  # of an epoch
+
+
+def budgeted(monkeypatch, seconds, pace, resumed_after=None):
+    """A training whose epochs take `pace(epoch)` seconds: the time at its end, its epochs, and the rate of each step.
+
+    After an epoch it is killed, if so wished, and goes on from the state that it has saved.
+    """
+    clock, rates = [100.0], []
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+
+    def step(engine, _):
+        rates.append(warmup_stable_decay(engine.state.iteration - 1, engine.state.max_epochs * STEPS))
+        clock[0] += pace(engine.state.epoch) / STEPS
+
+    def run(states=None):
+        engine, budget = Engine(step), TimeBudget(seconds)
+        budget.attach(engine)
+        if states:
+            engine.load_state_dict(states[0])
+            budget.load_state_dict(states[1])
+        if resumed_after and not states:
+            engine.add_event_handler(Events.EPOCH_COMPLETED(once=resumed_after), lambda: engine.terminate())
+        engine.run(range(STEPS), max_epochs=1000)
+        return engine, budget
+
+    engine, budget = run()
+    if resumed_after:
+        clock[0] += 1e6  # between the two runs
+        engine, budget = run((engine.state_dict(), budget.state_dict()))
+        clock[0] -= 1e6
+    return clock[0] - 100, engine.state.epoch, np.array(rates), budget
+
+
+PACES = {
+    "steady": lambda epoch: 2.0,
+    "slower at the end": lambda epoch: 2.0 if epoch < 25 else 4.0,
+    "faster": lambda epoch: 4.0 if epoch < 5 else 2.0,
+    "a validation now and then": lambda epoch: 1.9 + (epoch % 10 == 0),
+}
+
+
+@pytest.mark.parametrize("resumed_after", [None, 7])
+@pytest.mark.parametrize("pace", PACES)
+def test_a_training_ends_within_its_minutes_and_its_rate_has_fallen_by_then(monkeypatch, pace, resumed_after):
+    """It uses nearly all of the time; the rate stays at its peak for about four fifths of the steps."""
+    spent, epochs, rates, budget = budgeted(monkeypatch, 60.0, PACES[pace], resumed_after)
+    assert 60 - 2 * PACES[pace](epochs) <= spent <= 60 + 1e-6
+    assert budget.used == pytest.approx(spent) and budget.needed is None
+    assert len(rates) == epochs * STEPS
+    assert (rates[500 : int(0.77 * len(rates))] == 1).all()
+    assert rates[int(0.95 * len(rates))] < 0.3 and rates[-1] < 0.01
+
+
+def test_a_steady_training_has_the_course_of_one_of_so_many_epochs(monkeypatch):
+    _, epochs, rates, _ = budgeted(monkeypatch, 60.0, PACES["steady"])
+    assert epochs == 30
+    assert (rates == [warmup_stable_decay(step, 30 * STEPS) for step in range(30 * STEPS)]).all()
+
+
+@pytest.mark.parametrize(("seconds", "enough"), [(2.0 * FEWEST - 0.1, False), (2.0 * FEWEST, True), (0.1, False)])
+def test_minutes_of_fewer_than_five_epochs_end_the_training_after_the_first(monkeypatch, seconds, enough):
+    _, epochs, _, budget = budgeted(monkeypatch, seconds, lambda epoch: 2.0)
+    assert epochs == (FEWEST if enough else 1)
+    assert budget.needed == (None if enough else pytest.approx(10.0))
+
+
+@pytest.mark.parametrize("minutes", [0, -5, "sixty", float("nan"), float("inf"), True, [60]])
+def test_minutes_that_are_no_time_are_refused(minutes):
+    with pytest.raises(InputError, match=r"minutes is .*: expected a number above 0\. Set --minutes, or leave it out"):
+        check_minutes(minutes)
+
+
+def test_minutes_are_a_number_or_left_out():
+    assert (check_minutes(None), check_minutes(60), check_minutes(0.5)) == (None, 60.0, 0.5)
 
 
 # CPU time
