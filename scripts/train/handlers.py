@@ -18,7 +18,7 @@ from ..errors import InputError
 
 WARMUP = 500  # steps of `warmup_stable_decay`
 DECAY = 0.2
-FEWEST = 5  # epochs of a time budget: the last fifth is one
+FEWEST = 10  # steps of a time budget: in fewer nothing is learnt, and the rate has no course
 
 
 def warmup_cosine(step: int, total: int) -> float:
@@ -76,47 +76,50 @@ def check_minutes(minutes: object) -> float | None:
 
 
 class TimeBudget:
-    """Plans the epochs of a stage so that the course of its learning rate ends within a time.
+    """Ends a stage within a time, when the course of its learning rate has ended.
 
-    Each epoch that has ended says how many more will fit, at the mean pace or at its own where that is slower. The plan
-    is `engine.state.max_epochs`, by which the rate falls. Several processes go by the slowest.
-    `ignite.handlers.TimeLimit` would end a training at its full rate, and count a resumed one anew.
+    The steps in all are those so far, times the time over the time so far. By them the rate falls, at whatever pace.
+    Several processes go by the slowest. `ignite.handlers.TimeLimit` would end a training at its full rate, and count a
+    resumed one anew.
 
     Args:
         seconds: for the stage, by the wall clock, over all runs.
 
     Attributes:
         used: of these seconds, as the checkpoint keeps them.
-        needed: seconds for `FEWEST` epochs, where they do not fit and the first one ended the training; else None.
+        steps: of the stage in all, as far as is known; None before the first one.
+        over: whether the time holds no further step.
     """
 
     def __init__(self, seconds: float):
         self.seconds = seconds
         self.used = 0.0
-        self.needed: float | None = None
+        self.steps: float | None = None
+        self.over = False
 
     def attach(self, engine: Engine) -> None:
         engine.add_event_handler(Events.STARTED, self.begin)
-        engine.add_event_handler(Events.EPOCH_COMPLETED, self.plan)
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self.count)
 
     def begin(self, engine: Engine) -> None:
         self.since = time.monotonic()
 
-    def plan(self, engine: Engine) -> None:
+    def count(self, engine: Engine) -> None:
         state, now = engine.state, time.monotonic()
         took: float = idist.all_reduce(now - self.since, "MAX")  # type: ignore[assignment]  # of a number a number
         self.since, self.used = now, self.used + took
-        pace = max(took, self.used / state.epoch)
-        state.max_epochs = state.epoch + max(0, int((self.seconds - self.used) / pace))
-        if state.epoch == 1 and state.max_epochs < FEWEST:
-            self.needed = FEWEST * pace
+        self.steps = state.iteration * self.seconds / self.used
+        epochs = math.ceil(self.steps / state.epoch_length)  # type: ignore[operator]  # trainers of MONAI have it
+        state.max_epochs = max(epochs, state.epoch + 1)  # which the log shows
+        if self.used + self.used / state.iteration > self.seconds:
+            self.over = True
             engine.terminate()
 
     def state_dict(self) -> dict[str, float]:
-        return {"used": self.used}
+        return {"used": self.used, "over": self.over}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        self.used = state["used"]
+        self.used, self.over = state["used"], bool(state["over"])
 
 
 class ClipGradient:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -230,38 +229,45 @@ class Stage:
         epochs, steps = trainer.state.max_epochs, len(trainer.data_loader)  # type: ignore[arg-type]
         average = Average(trained, self.average_decay)
         average.ema_model = self.averaged.get_submodule(part).eval().requires_grad_(False)
+        budget = TimeBudget(60 * self.minutes * time_share) if self.minutes and time_share else None
 
         def share(epochs: int, step: int) -> float:
             return self.schedule(step, epochs * steps)
 
-        schedule = LambdaLR(trainer.optimizer, lambda step: share(trainer.state.max_epochs, step))  # type: ignore
+        def planned(step: int) -> float:
+            return self.schedule(step, round(budget.steps)) if budget and budget.steps else share(epochs, step)
+
+        schedule = LambdaLR(trainer.optimizer, planned)
         state = {  # of the trained part alone: the start weights say on what it builds
             "network": trained,
             "average": average.ema_model,
             "optimizer": trainer.optimizer,
             "lr_scheduler": schedule,
             "trainer": trainer,
+            **({"budget": budget} if budget else {}),
         }
-        budget = TimeBudget(60 * self.minutes * time_share) if self.minutes and time_share else None
-        if budget:
-            state["budget"] = budget
         made_of = self.recipe(name, start)
         checkpoint = Checkpoint(self.folder / f"{name}_checkpoint.pt", made_of, state)
         checkpoint.resume(f"{name}_epochs", share)
-        if not budget:
-            trainer.state.max_epochs = epochs  # the checkpoint may be of a shorter training
-        done = trainer.state.epoch
-        if done == trainer.state.max_epochs:
-            logger.info(f"{name} is complete after {done} epochs: {self.folder / export}")
+        # the checkpoint may be of a shorter training; the budget plans after each step
+        trainer.state.max_epochs = trainer.state.epoch + 1 if budget else epochs
+
+        def complete() -> bool:
+            return budget.over if budget else trainer.state.epoch == epochs
+
+        done, whole = f"{trainer.state.epoch}", f"{epochs} epochs"
+        if budget:
+            done, whole = f"{budget.used / 60:.3g}", f"{budget.seconds / 60:.3g} minutes"
+        if complete():
+            logger.info(f"{name} is complete after {whole}: {self.folder / export}")
         else:
-            so_far = f"{done} of {epochs} epochs"
-            if budget:
-                so_far = f"{budget.used / 60:.3g} of {budget.seconds / 60:.3g} minutes"
-            logger.info(f"{name}: {so_far} are done")
-            if not done and (self.folder / name).is_dir():
+            logger.info(f"{name}: {done} of {whole} are done")
+            if not trainer.state.epoch and (self.folder / name).is_dir():
                 logger.warning(f"{name}: an earlier run ended within its first epoch. It begins anew.")
             clip = ClipGradient(self.max_norm)
             trainer.add_event_handler(Events.EPOCH_STARTED, seed_epoch, self.seed, *name.encode())
+            if budget:
+                budget.attach(trainer)  # before the rate, which goes by it
             LrScheduleHandler(schedule, print_lr=False, epoch_level=False).attach(trainer)  # type: ignore[arg-type]
             clip.attach(trainer)
             average.attach(trainer)
@@ -269,28 +275,22 @@ class Stage:
             ValidationHandler(self.val_interval, evaluator).attach(trainer)
             if self.first:
                 self._draw_curves(name, trainer, evaluator, options_of(made_of))
-            if budget:
-                budget.attach(trainer)
-
-            def due(engine: Engine, epoch: int) -> bool:
-                last: int = engine.state.max_epochs  # type: ignore[assignment]  # trainers of MONAI have it
-                return not engine.should_terminate and checkpoint.due(epoch, last, self.checkpoint_interval)
-
-            trainer.add_event_handler(Events.EPOCH_COMPLETED(due), checkpoint.save)
+            due = Events.EPOCH_COMPLETED(lambda _, epoch: checkpoint.due(epoch, epochs, self.checkpoint_interval))
+            trainer.add_event_handler(due, checkpoint.save)
             trainer.run()
-            if budget and budget.needed:
-                least = budget.needed / 60
-                raise InputError(
-                    f"{name} gets {budget.seconds / 60:.2g} of the minutes: expected {least:.2g} or more, for {FEWEST} "
-                    f"epochs. Set --minutes to {math.ceil(1.1 * least / (time_share or 1))} or more, or fewer "
-                    "--patches_per_epoch."
-                )
             if clip.divergence:
                 raise InputError(
                     f"{name} diverges: {clip.divergence}. No weights are exported. Set a lower learning rate, and "
                     "another --output_dir."
                 )
-        if self.first and trainer.state.epoch == trainer.state.max_epochs:
+            if budget and trainer.state.iteration < FEWEST:
+                raise InputError(
+                    f"{name} has done {trainer.state.iteration} steps in its {whole}: expected {FEWEST} or more. No "
+                    "weights are exported. Set more --minutes."
+                )
+            if budget:
+                checkpoint.save()
+        if self.first and complete():
             path = self.folder / export
             save_weights(self.averaged, path, card, torch.float32)
             logger.info(f"{name} has made {path}. Try it: drift-mri SCAN -o OUT --ckpt_path {path}")

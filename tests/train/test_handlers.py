@@ -16,7 +16,6 @@ from scripts.errors import InputError
 from scripts.method.networks import AnatomicalProjectionNetwork
 from scripts.train.batches import ProjectionBatch
 from scripts.train.handlers import (
-    FEWEST,
     Average,
     ClipGradient,
     CpuTime,
@@ -68,71 +67,70 @@ def test_a_rate_that_stays_falls_to_nothing_over_the_last_fifth():
 
 # A time budget
 
-STEPS = 1000  # of an epoch
+EPOCH = 100  # steps
 
 
-def budgeted(monkeypatch, seconds, pace, resumed_after=None):
-    """A training whose epochs take `pace(epoch)` seconds: the time at its end, its epochs, and the rate of each step.
+def budgeted(monkeypatch, seconds, pace, stopped_after=None):
+    """A training whose steps take `pace(step)` seconds: the time at its end, the rate of each step, and its budget.
 
     After an epoch it is killed, if so wished, and goes on from the state that it has saved.
     """
-    clock, rates = [100.0], []
+    clock, rates = [100.0], [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
 
     def step(engine, _):
-        rates.append(warmup_stable_decay(engine.state.iteration - 1, engine.state.max_epochs * STEPS))
-        clock[0] += pace(engine.state.epoch) / STEPS
+        clock[0] += pace(engine.state.iteration)
 
     def run(states=None):
         engine, budget = Engine(step), TimeBudget(seconds)
         budget.attach(engine)
+        engine.add_event_handler(
+            Events.ITERATION_COMPLETED,
+            lambda: rates.append(warmup_stable_decay(engine.state.iteration, budget.steps)),
+        )
         if states:
             engine.load_state_dict(states[0])
             budget.load_state_dict(states[1])
-        if resumed_after and not states:
-            engine.add_event_handler(Events.EPOCH_COMPLETED(once=resumed_after), lambda: engine.terminate())
-        engine.run(range(STEPS), max_epochs=1000)
+        elif stopped_after:
+            engine.add_event_handler(Events.EPOCH_COMPLETED(once=stopped_after), lambda: engine.terminate())
+        engine.run(range(EPOCH), max_epochs=1)
         return engine, budget
 
     engine, budget = run()
-    if resumed_after:
+    if stopped_after:
+        assert not budget.over
         clock[0] += 1e6  # between the two runs
         engine, budget = run((engine.state_dict(), budget.state_dict()))
         clock[0] -= 1e6
-    return clock[0] - 100, engine.state.epoch, np.array(rates), budget
+    assert budget.over and len(rates) == engine.state.iteration + 1
+    return clock[0] - 100, np.array(rates[:-1]), budget
 
 
 PACES = {
-    "steady": lambda epoch: 2.0,
-    "slower at the end": lambda epoch: 2.0 if epoch < 25 else 4.0,
-    "faster": lambda epoch: 4.0 if epoch < 5 else 2.0,
-    "a validation now and then": lambda epoch: 1.9 + (epoch % 10 == 0),
+    "steady": lambda step: 0.02,
+    "slower at the end": lambda step: 0.02 if step < 2500 else 0.06,
+    "slower at first": lambda step: 0.05 if step < 500 else 0.02,
+    "a validation now and then": lambda step: 0.015 + (step % 200 == 0),
 }
 
 
-@pytest.mark.parametrize("resumed_after", [None, 7])
+@pytest.mark.parametrize("stopped_after", [None, 7])
 @pytest.mark.parametrize("pace", PACES)
-def test_a_training_ends_within_its_minutes_and_its_rate_has_fallen_by_then(monkeypatch, pace, resumed_after):
-    """It uses nearly all of the time; the rate stays at its peak for about four fifths of the steps."""
-    spent, epochs, rates, budget = budgeted(monkeypatch, 60.0, PACES[pace], resumed_after)
-    assert 60 - 2 * PACES[pace](epochs) <= spent <= 60 + 1e-6
-    assert budget.used == pytest.approx(spent) and budget.needed is None
-    assert len(rates) == epochs * STEPS
-    assert (rates[500 : int(0.77 * len(rates))] == 1).all()
-    assert rates[int(0.95 * len(rates))] < 0.3 and rates[-1] < 0.01
+def test_a_training_ends_within_its_minutes_and_its_rate_has_fallen_by_then(monkeypatch, pace, stopped_after):
+    """The rate stays at its peak for four fifths of the time, whatever the pace."""
+    spent, rates, budget = budgeted(monkeypatch, 60.0, PACES[pace], stopped_after)
+    assert 60 - 1.1 <= spent <= 60 + 1e-6
+    assert budget.used == pytest.approx(spent)
+    assert rates[-1] < 0.02 / 0.2
+    ends = 100 + np.cumsum([PACES[pace](step) for step in range(1, len(rates) + 1)])
+    peak, falling = ends - 100 < 0.79 * 60, ends - 100 > 0.82 * 60
+    assert (rates[500:][peak[500:]] == 1).all() and (rates[falling] < 1).all()
+    assert (np.diff(rates[falling]) <= 0).all()
 
 
-def test_a_steady_training_has_the_course_of_one_of_so_many_epochs(monkeypatch):
-    _, epochs, rates, _ = budgeted(monkeypatch, 60.0, PACES["steady"])
-    assert epochs == 30
-    assert (rates == [warmup_stable_decay(step, 30 * STEPS) for step in range(30 * STEPS)]).all()
-
-
-@pytest.mark.parametrize(("seconds", "enough"), [(2.0 * FEWEST - 0.1, False), (2.0 * FEWEST, True), (0.1, False)])
-def test_minutes_of_fewer_than_five_epochs_end_the_training_after_the_first(monkeypatch, seconds, enough):
-    _, epochs, _, budget = budgeted(monkeypatch, seconds, lambda epoch: 2.0)
-    assert epochs == (FEWEST if enough else 1)
-    assert budget.needed == (None if enough else pytest.approx(10.0))
+def test_a_steady_training_has_the_course_of_one_of_so_many_steps(monkeypatch):
+    _, rates, _ = budgeted(monkeypatch, 60.0, lambda step: 2**-5)
+    assert (rates[1:] == [warmup_stable_decay(step, 60 * 2**5) for step in range(1, 60 * 2**5)]).all()
 
 
 @pytest.mark.parametrize("minutes", [0, -5, "sixty", float("nan"), float("inf"), True, [60]])
