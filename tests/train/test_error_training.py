@@ -15,6 +15,7 @@ from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.method.weights import load_weights, read_card, write_card
 from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
+from scripts.stack.acquisition import SLR, Acquisition
 from scripts.train.error_calibration import KINDS, Case, calibrate, fit_regions, fitted, in_place, left_out
 from scripts.train.error_pairs import one_family
 from tests import nano
@@ -168,7 +169,10 @@ def test_sharp_guided_volumes_of_the_training_calibrate_beside_held_out_people(w
     plain = {"label": sharp, "sharp_axes": (0, 1), "subject": "plain"}
     learnt = [plain, *({**plain, "label": one, "subject": one, "guides": [sharp]} for one in (sharp, thick))]
     inferer = DriftInferer(64, both_planes=True, spread=True, steps=1, deblocked=True)
+    rebuilt, stated = inferer.rebuilt, set()
+    inferer.rebuilt = lambda inputs, *given: stated.add(Acquisition.of(inputs).profile) or rebuilt(inputs, *given)
     calibrate(network, str(path), inferer, "cpu", [{**plain, "subject": "held out"}], learnt, [3.0, 5.0], 0)
+    assert stated == {SLR}, "no header states the profile by which slices were acquired"
     found = read_card(path).error_map
     assert len(found.people) == 1 and len(found.guided) == 2 and all(one > 0 for one in found.guided)
     scans = [line for line in log.messages if "of scores" in line]
