@@ -16,7 +16,7 @@ from scripts.method.weights import load_weights, read_card, write_card
 from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack.acquisition import SLR, Acquisition
-from scripts.train.error_calibration import KINDS, Case, calibrate, fit_regions, fitted, in_place, left_out
+from scripts.train.error_calibration import KINDS, Case, calibrate, fit_regions, fit_scale, fitted, in_place, left_out
 from scripts.train.error_pairs import one_family
 from tests import nano
 from tests.config_files import ERROR, on_planes, raw
@@ -156,6 +156,18 @@ def test_a_person_of_the_training_tells_only_how_much_narrower_guided_intervals_
     shares = left_out([*held_out, *known], [3.0])
     assert len(shares["plain", 0]) == 2, "of held-out people alone"
     assert shares["guided", 0] == pytest.approx([np.mean(0.8 * errors <= 0.2 * np.quantile(errors, 0.9))], abs=0.01)
+
+
+def test_a_person_with_many_scans_says_no_more_of_gaps_and_noise_than_another():
+    errors = np.abs(np.random.default_rng(0).normal(size=2000))
+
+    def scans(name: str, gap: float, noisy: float) -> list[Case]:
+        kinds = [(ratio, noise) for ratio in (0.8, 1.0, 1.25) for noise in (TYPICAL, 4 * TYPICAL)]
+        return [Case(name, "", 0, *k, 1.0, scan_scale((gap, noisy), *k) * errors, {}) for k in kinds]
+
+    one, other = scans("one", 0.2, 0.05), scans("other", 0.8, 0.25)
+    assert fit_scale([*one, *other]) == pytest.approx((0.5, 0.15), abs=1e-3)
+    assert fit_scale([*one, *one, *one, *other]) == pytest.approx((0.5, 0.15), abs=1e-3)
 
 
 @pytest.mark.slow
