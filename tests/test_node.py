@@ -272,6 +272,15 @@ def _file_of(image):
     return content.getvalue()
 
 
+@pytest.mark.parametrize("other", [{"PatientName": "Roe^Ann"}, {"PatientID": "18"}])
+def test_images_of_another_name_or_another_number_are_of_two_patients(other, tmp_path):
+    spool = Spool(tmp_path / "spool")
+    images = [*thick()[:2], *thick(**other)[2:4]]
+    for count, image in enumerate(images, start=1):
+        spool.keep("1.2.3.1", image.SOPInstanceUID, _file_of(image))
+        assert spool.patients("received", "1.2.3.1") == 1 + (count > 2)
+
+
 def test_a_corrected_image_of_the_same_patient_is_rebuilt_and_sent_again(make):
     with Archive() as archive:
         node = make(archive.port)
