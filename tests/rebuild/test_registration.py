@@ -7,6 +7,7 @@ import pytest
 import torch
 from monai.data import MetaTensor
 from nibabel.orientations import apply_orientation, inv_ornt_aff
+from scipy import ndimage
 
 from scripts.rebuild.registration import (
     ALIKE,
@@ -209,6 +210,19 @@ def test_cubes_lie_where_the_volume_lies():
         np.testing.assert_allclose(centre(cubes.affine, cubes.shape), centre(affine, shape), atol=1e-5)
         inner = (slice(4, -4),) * 3
         np.testing.assert_allclose(cubes.numpy()[inner], there[inner][..., axis], atol=0.02)
+
+
+def test_a_precise_registration_looks_no_farther_than_the_head():
+    """Two voxels beyond it the mask ends."""
+    head, move = person(), MOVES["small"]
+    inside = head > 200
+    far = ~torch.from_numpy(ndimage.binary_dilation(inside.numpy(), iterations=6))
+    assert far.float().mean() > 0.2
+    motions = []
+    for beyond in (0, 900 * torch.rand(SHAPE, generator=torch.Generator().manual_seed(0))):
+        fixed = on_grid(head.where(~far, torch.as_tensor(beyond, dtype=head.dtype)))
+        motions.append(register(fixed, on_grid(moved(head, move)), inside, np.linalg.inv(move)))
+    np.testing.assert_array_equal(*motions)
 
 
 @pytest.mark.slow
