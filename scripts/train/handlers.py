@@ -111,7 +111,8 @@ class TimeBudget:
         self.steps = state.iteration * self.seconds / self.used
         epochs = math.ceil(self.steps / state.epoch_length)  # type: ignore[operator]  # trainers of MONAI have it
         state.max_epochs = max(epochs, state.epoch + 1)  # which the log shows
-        if self.used + self.used / state.iteration > self.seconds:
+        next_one = self.used / state.iteration if state.iteration > 1 else 0.0  # the first step reads the data
+        if self.used + next_one > self.seconds:
             self.over = True
             engine.terminate()
 

@@ -286,7 +286,7 @@ class Stage:
             if budget and trainer.state.iteration < FEWEST:
                 raise InputError(
                     f"{name} has done {trainer.state.iteration} steps in its {whole}: expected {FEWEST} or more. No "
-                    "weights are exported. Set more --minutes."
+                    "weights are exported. Set more --minutes, and another --output_dir."
                 )
             if budget:
                 checkpoint.save()

@@ -93,7 +93,7 @@ def budgeted(monkeypatch, seconds, pace, stopped_after=None):
             budget.load_state_dict(states[1])
         elif stopped_after:
             engine.add_event_handler(Events.EPOCH_COMPLETED(once=stopped_after), lambda: engine.terminate())
-        engine.run(range(EPOCH), max_epochs=1)
+        engine.run(range(EPOCH), max_epochs=engine.state.epoch + 1)  # as a stage begins
         return engine, budget
 
     engine, budget = run()
@@ -126,6 +126,12 @@ def test_a_training_ends_within_its_minutes_and_its_rate_has_fallen_by_then(monk
     peak, falling = ends - 100 < 0.79 * 60, ends - 100 > 0.82 * 60
     assert (rates[500:][peak[500:]] == 1).all() and (rates[falling] < 1).all()
     assert (np.diff(rates[falling]) <= 0).all()
+
+
+@pytest.mark.parametrize(("first", "goes_on"), [(0.6, True), (1.2, False)])
+def test_a_first_step_that_reads_the_data_ends_a_training_only_where_it_takes_all_the_time(monkeypatch, first, goes_on):
+    _, rates, _ = budgeted(monkeypatch, 1.0, lambda step: first if step == 1 else 2**-6)
+    assert (len(rates) > 1) == goes_on
 
 
 def test_a_steady_training_has_the_course_of_one_of_so_many_steps(monkeypatch):

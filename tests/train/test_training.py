@@ -161,7 +161,7 @@ def test_losses_are_logged_in_digits_that_count(trained, dataset_dir, tmp_path, 
 def test_minutes_for_fewer_than_ten_steps_export_nothing(dataset_dir, tmp_path, refusal):
     told = refusal(nano.workflow(tmp_path / "eval", dataset_dir, "stage1", minutes=1e-4).run)
     assert told.startswith("stage1 has done 1 steps in its 7.7e-05 minutes: expected 10 or more")
-    assert told.endswith("Set more --minutes.")
+    assert told.endswith("Set more --minutes, and another --output_dir.")
     assert not list((tmp_path / "eval").glob("*.pt")), "the next try has other minutes"
 
 
