@@ -5,8 +5,12 @@ from __future__ import annotations
 import io
 import logging
 import math
+import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 
 SHOWN = 5  # names in a message
@@ -45,6 +49,34 @@ def _escape(record: logging.LogRecord) -> bool:
 
 
 logging.getLogger("drift").addFilter(_escape)
+
+
+@contextmanager
+def named_below(sources: Sequence[str | os.PathLike]) -> Iterator[None]:
+    """Names the folder of what was given once in the log, and in the lines of the block paths as from there.
+
+    A single file is named as it was given.
+    """
+    folders = [path if path.is_dir() else path.parent for path in map(Path, map(str, sources))]
+    several = len(folders) > 1 or Path(str(sources[0])) == folders[0]
+    of_one_kind = len({folder.is_absolute() for folder in folders}) == 1
+    folder = os.path.commonpath(folders) if several and of_one_kind else ""
+    if folder in ("", os.sep):
+        yield
+        return
+    logger = logging.getLogger("drift")
+    begins = re.compile(rf"(?<![^\s'\"(]){re.escape(printable(os.path.join(folder, '')))}(?=\S)")
+
+    def shorten(record: logging.LogRecord) -> bool:
+        record.msg, record.args = begins.sub("", record.getMessage()), ()
+        return True
+
+    logger.info(f"Scans are looked for in {folder}.")
+    logger.addFilter(shorten)
+    try:
+        yield
+    finally:
+        logger.removeFilter(shorten)
 
 
 def input_error(error: BaseException | None) -> InputError | None:

@@ -104,15 +104,16 @@ def send(images, port, **caller):
 class Archive:
     """A peer that keeps what it gets, in the order in which it comes."""
 
-    def __init__(self, port=None, refuses=()):
+    def __init__(self, port=None, refuses=(), remark=0):
         self.port, self.refuses, self.images, self.server = port or free_port(), set(refuses), [], None
+        self.remark = remark
 
     def store(self, event):
         image = event.dataset
         if image.SeriesNumber in self.refuses:
             return 0xA900
         self.images.append(image)
-        return 0
+        return self.remark
 
     def __enter__(self):
         ae = AE(ae_title="ARCHIVE")
@@ -270,6 +271,15 @@ def _file_of(image):
     )
     pydicom.dcmwrite(content, image, enforce_file_format=True)
     return content.getvalue()
+
+
+@pytest.mark.parametrize("other", [{"PatientName": "Roe^Ann"}, {"PatientID": "18"}])
+def test_images_of_another_name_or_another_number_are_of_two_patients(other, tmp_path):
+    spool = Spool(tmp_path / "spool")
+    images = [*thick()[:2], *thick(**other)[2:4]]
+    for count, image in enumerate(images, start=1):
+        spool.keep("1.2.3.1", image.SOPInstanceUID, _file_of(image))
+        assert spool.patients("received", "1.2.3.1") == 1 + (count > 2)
 
 
 def test_a_corrected_image_of_the_same_patient_is_rebuilt_and_sent_again(make):
@@ -501,6 +511,22 @@ def test_a_peer_that_is_away_gets_its_series_when_it_comes(make, log):
         with archive:
             until(lambda: there(node, "done") == ["1.2.3.1", "1.2.3.2"])
     assert len(archive.series) == 2 and log.text.count("Tried again") < 4
+
+
+@pytest.mark.parametrize(
+    ("status", "stored"),
+    [(0xB000, True), (0xB006, True), (0xB007, True), (0x0107, False), (0xA700, False), (0xC000, False)],
+)
+def test_what_a_peer_stores_with_a_remark_is_stored(status, stored, tmp_path):
+    image = thick()[0]
+    path = tmp_path / "one.dcm"
+    path.write_bytes(_file_of(image))
+    with Archive(remark=status) as archive:
+        peer = Peer(f"ARCHIVE@127.0.0.1:{archive.port}", "DRIFT")
+        if stored:
+            return peer.store([path])
+        with pytest.raises(ConnectionError, match=f"refuses one.dcm .status 0x{status:04X}"):
+            peer.store([path])
 
 
 def test_a_series_that_the_peer_refuses_holds_up_no_other_and_what_it_took_is_sent_once(make, log):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import math
 import os
 import re
@@ -14,7 +15,7 @@ import nibabel as nib
 import numpy as np
 from monai.data import ImageReader, ITKReader
 from monai.utils import ensure_tuple, optional_import
-from nibabel.spatialimages import SpatialImage
+from nibabel.spatialimages import HeaderDataError, SpatialImage
 
 from ..errors import InputError
 from ..files import ITK, VOLUMES, ends_as, unfetched
@@ -26,6 +27,7 @@ itk, has_itk = optional_import("itk")
 # exact types: NIfTI pairs derive from them
 ANALYZE_IMAGES = (nib.AnalyzeImage, nib.Spm99AnalyzeImage, nib.Spm2AnalyzeImage)
 MOST_VOXELS = 2**30  # of a volume; a header of more is broken, or would fill the memory
+EXTENSIONS = 2**24  # bytes of a packed NIfTI header, at most; converters keep DICOM headers there
 FOOTER = 2**20  # bytes behind the voxels, such as the tags of MGZ
 NO_SPACE = (
     "the NRRD header has no space: it is taken that its axes run to the patient's left, back and head. Check it, and "
@@ -151,6 +153,8 @@ def _by_itk(path: Path) -> SpatialImage:
 
 def _by_nibabel(path: Path) -> SpatialImage:
     try:
+        if ends_as(path, (".nii.gz",)):
+            _check_extensions(path)
         image = _on_a_grid(nib.load(path.absolute()))  # nibabel takes a leading ~ for a home
     except Exception as error:  # nibabel raises many types for a broken file
         raise _unreadable(path, error) from error
@@ -160,6 +164,20 @@ def _by_nibabel(path: Path) -> SpatialImage:
             "Convert it where that is known."
         )
     return image  # type: ignore[return-value]
+
+
+def _check_extensions(path: Path) -> None:
+    """Refuses a packed NIfTI whose header would unpack to more than `EXTENSIONS`; nibabel reads it by its own sizes."""
+    with gzip.open(path) as file:
+        start = file.read(4)
+        second = 540 in (int.from_bytes(start, order) for order in ("little", "big"))
+        kind = nib.Nifti2Header if second else nib.Nifti1Header
+        start += file.read(kind.sizeof_hdr)  # and the four bytes that say whether there are extensions
+        if start[kind.sizeof_hdr :].strip(b"\0"):
+            try:
+                kind.from_fileobj(io.BytesIO(start + file.read(EXTENSIONS)))
+            except HeaderDataError as error:
+                raise ValueError(f"its header extensions go beyond {EXTENSIONS >> 20} MB or are broken") from error
 
 
 def _on_a_grid(image: Any) -> Any:

@@ -46,7 +46,7 @@ class Checkpoint:
             return
         try:
             found = torch.load(self.path, map_location="cpu", weights_only=True)
-            old, states = found["recipe"], {name: found[name] for name in self.state}
+            old, states = found["recipe"], {name: found.get(name) for name in self.state}  # of another one may lack
         except Exception as error:  # torch raises many types for a broken file
             raise InputError(
                 f"{self.path} cannot be read ({type(error).__name__}). Delete it to train anew."

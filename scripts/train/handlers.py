@@ -1,18 +1,24 @@
-"""Handlers that a stock trainer lacks: the rate's course, clipping with a stop at divergence, the averaged network."""
+"""Handlers that a stock trainer lacks: the rate's course, a time budget, clipping, the averaged network."""
 
 from __future__ import annotations
 
 import math
 import os
+import time
+from collections.abc import Mapping
 
+import ignite.distributed as idist
 from ignite.engine import Engine, Events
 from ignite.handlers import EMAHandler
 from monai.engines import SupervisedTrainer
 from monai.engines.utils import IterationEvents
 from torch import Tensor, nn
 
+from ..errors import InputError
+
 WARMUP = 500  # steps of `warmup_stable_decay`
 DECAY = 0.2
+FEWEST = 10  # steps of a time budget: in fewer nothing is learnt, and the rate has no course
 
 
 def warmup_cosine(step: int, total: int) -> float:
@@ -58,6 +64,63 @@ class CpuTime:
 
     def end(self, engine: Engine) -> None:
         engine.state.cpu_minutes = (sum(os.times()[:4]) - self.before) / 60  # type: ignore[attr-defined]  # for curves
+
+
+def check_minutes(minutes: object) -> float | None:
+    """The option `minutes` as a number; None where epochs are counted."""
+    if minutes is None:
+        return None
+    if isinstance(minutes, bool) or not isinstance(minutes, int | float) or not 0 < minutes < math.inf:
+        raise InputError(f"minutes is {minutes!r}: expected a number above 0. Set --minutes, or leave it out.")
+    return float(minutes)
+
+
+class TimeBudget:
+    """Ends a stage within a time, when the course of its learning rate has ended.
+
+    The steps in all are those so far, times the time over the time so far. By them the rate falls, at whatever pace.
+    Several processes go by the slowest. `ignite.handlers.TimeLimit` would end a training at its full rate, and count a
+    resumed one anew.
+
+    Args:
+        seconds: for the stage, by the wall clock, over all runs.
+
+    Attributes:
+        used: of these seconds, as the checkpoint keeps them.
+        steps: of the stage in all, as far as is known; None before the first one.
+        over: whether the time holds no further step.
+    """
+
+    def __init__(self, seconds: float):
+        self.seconds = seconds
+        self.used = 0.0
+        self.steps: float | None = None
+        self.over = False
+
+    def attach(self, engine: Engine) -> None:
+        engine.add_event_handler(Events.STARTED, self.begin)
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self.count)
+
+    def begin(self, engine: Engine) -> None:
+        self.since = time.monotonic()
+
+    def count(self, engine: Engine) -> None:
+        state, now = engine.state, time.monotonic()
+        took: float = idist.all_reduce(now - self.since, "MAX")  # type: ignore[assignment]  # of a number a number
+        self.since, self.used = now, self.used + took
+        self.steps = state.iteration * self.seconds / self.used
+        epochs = math.ceil(self.steps / state.epoch_length)  # type: ignore[operator]  # trainers of MONAI have it
+        state.max_epochs = max(epochs, state.epoch + 1)  # which the log shows
+        next_one = self.used / state.iteration if state.iteration > 1 else 0.0  # the first step reads the data
+        if self.used + next_one > self.seconds:
+            self.over = True
+            engine.terminate()
+
+    def state_dict(self) -> dict[str, float]:
+        return {"used": self.used, "over": self.over}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        self.used, self.over = state["used"], bool(state["over"])
 
 
 class ClipGradient:

@@ -6,7 +6,6 @@ import copy
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ from ..errors import InputError
 from ..files import sha256
 from ..method.weights import Card, load_weights, save_weights
 from .checkpoint import Checkpoint
-from .handlers import Average, ClipGradient, CpuTime, iteration_loss
+from .handlers import FEWEST, Average, ClipGradient, CpuTime, TimeBudget, check_minutes, iteration_loss
 from .recipe import options_of, recipe
 
 logger = logging.getLogger("drift")
@@ -81,6 +80,7 @@ class Stage:
         average_decay: see `Average`.
         val_interval: epochs between two validations.
         checkpoint_interval: epochs between two checkpoints, at most; see `Checkpoint.due`.
+        minutes: for the whole training, by the wall clock; None where epochs are counted.
         tracking: more handlers of the curves, each made with a `run_name`, such as `MLFlowHandler`.
 
     Attributes:
@@ -106,9 +106,11 @@ class Stage:
     average_decay: float
     val_interval: int
     checkpoint_interval: int
+    minutes: float | None = None
     tracking: Sequence[Callable[..., Any]] = ()
 
     def __post_init__(self) -> None:
+        self.minutes = check_minutes(self.minutes)
         self.averaged = copy.deepcopy(self.network)
         self.folder = Path(self.output_dir)
         self.first = idist.get_rank() == 0  # of all processes
@@ -198,6 +200,7 @@ class Stage:
         trainer: SupervisedTrainer,
         evaluator: SupervisedEvaluator,
         card: Card,
+        time_share: float | None = None,
     ) -> None:
         """Trains a stage to its end, from its last checkpoint if there is one, and exports the averaged network.
 
@@ -211,7 +214,13 @@ class Stage:
             trainer: gets seeds, schedule, clipping, average, validation, curves and checkpoints.
             evaluator: of the averaged network.
             card: of the exported weights.
+            time_share: of the `minutes`, what this stage gets; None for a stage that counts epochs alone.
         """
+        if self.minutes and not time_share:
+            raise InputError(
+                f"{name} has no share of the minutes: expected a number of epochs. Leave out --minutes, and set "
+                f"--{name}_epochs."
+            )
         if start is not None:
             load_weights(self.network, start)
         self.averaged.load_state_dict(self.network.state_dict())
@@ -220,30 +229,45 @@ class Stage:
         epochs, steps = trainer.state.max_epochs, len(trainer.data_loader)  # type: ignore[arg-type]
         average = Average(trained, self.average_decay)
         average.ema_model = self.averaged.get_submodule(part).eval().requires_grad_(False)
+        budget = TimeBudget(60 * self.minutes * time_share) if self.minutes and time_share else None
 
         def share(epochs: int, step: int) -> float:
             return self.schedule(step, epochs * steps)
 
-        schedule = LambdaLR(trainer.optimizer, partial(share, epochs))
+        def planned(step: int) -> float:
+            return self.schedule(step, round(budget.steps)) if budget and budget.steps else share(epochs, step)
+
+        schedule = LambdaLR(trainer.optimizer, planned)
         state = {  # of the trained part alone: the start weights say on what it builds
             "network": trained,
             "average": average.ema_model,
             "optimizer": trainer.optimizer,
             "lr_scheduler": schedule,
             "trainer": trainer,
+            **({"budget": budget} if budget else {}),
         }
         made_of = self.recipe(name, start)
         checkpoint = Checkpoint(self.folder / f"{name}_checkpoint.pt", made_of, state)
         checkpoint.resume(f"{name}_epochs", share)
-        trainer.state.max_epochs = epochs  # the checkpoint may be of a shorter training
-        if trainer.state.epoch == epochs:
-            logger.info(f"{name} is complete after {epochs} epochs: {self.folder / export}")
+        # the checkpoint may be of a shorter training; the budget plans after each step
+        trainer.state.max_epochs = trainer.state.epoch + 1 if budget else epochs
+
+        def complete() -> bool:
+            return budget.over if budget else trainer.state.epoch == epochs
+
+        done, whole = f"{trainer.state.epoch}", f"{epochs} epochs"
+        if budget:
+            done, whole = f"{budget.used / 60:.3g}", f"{budget.seconds / 60:.3g} minutes"
+        if complete():
+            logger.info(f"{name} is complete after {whole}: {self.folder / export}")
         else:
-            logger.info(f"{name}: {trainer.state.epoch} of {epochs} epochs are done")
+            logger.info(f"{name}: {done} of {whole} are done")
             if not trainer.state.epoch and (self.folder / name).is_dir():
                 logger.warning(f"{name}: an earlier run ended within its first epoch. It begins anew.")
             clip = ClipGradient(self.max_norm)
             trainer.add_event_handler(Events.EPOCH_STARTED, seed_epoch, self.seed, *name.encode())
+            if budget:
+                budget.attach(trainer)  # before the rate, which goes by it
             LrScheduleHandler(schedule, print_lr=False, epoch_level=False).attach(trainer)  # type: ignore[arg-type]
             clip.attach(trainer)
             average.attach(trainer)
@@ -259,7 +283,14 @@ class Stage:
                     f"{name} diverges: {clip.divergence}. No weights are exported. Set a lower learning rate, and "
                     "another --output_dir."
                 )
-        if self.first and trainer.state.epoch == epochs:
+            if budget and trainer.state.iteration < FEWEST:
+                raise InputError(
+                    f"{name} has done {trainer.state.iteration} steps in its {whole}: expected {FEWEST} or more. No "
+                    "weights are exported. Set more --minutes, and another --output_dir."
+                )
+            if budget:
+                checkpoint.save()
+        if self.first and complete():
             path = self.folder / export
             save_weights(self.averaged, path, card, torch.float32)
             logger.info(f"{name} has made {path}. Try it: drift-mri SCAN -o OUT --ckpt_path {path}")

@@ -136,8 +136,7 @@ def test_what_a_bidsignore_names_is_skipped_with_a_line(lines, left_out, tmp_pat
     found = [item.source.name for item in scans(root, tmp_path / "out", Selection(THIN))]
     assert found == [f"sub-01_{suffix}.nii.gz" for suffix in suffixes if suffix not in left_out]
     for suffix in suffixes:
-        path = root / f"sub-01/anat/sub-01_{suffix}.nii.gz"
-        told = f"{path} is skipped: a line of the dataset's .bidsignore names it."
+        told = f"sub-01/anat/sub-01_{suffix}.nii.gz is skipped: a line of the dataset's .bidsignore names it."
         assert (told in log.messages) == (suffix in left_out)
 
 
@@ -149,7 +148,7 @@ def test_what_is_no_anatomical_scan_of_a_dataset_is_told(tmp_path, log):
     for name in ("sub-01_T1map", "sub-01_part-phase_T2w"):
         assert f"{name}.nii.gz is skipped: its name says that it is a mask, a map or a phase image." in log.text
     assert "sub-01_UNIT1.nii.gz is skipped: UNIT1 is none of the suffixes that are taken: FLAIR, " in log.text
-    assert f"2 volumes such as {root / 'sub-01/dwi/x.nii.gz'} are left out: of a dataset the scans in" in log.text
+    assert "2 volumes such as sub-01/dwi/x.nii.gz are left out: of a dataset the scans in" in log.text
 
 
 def test_linked_subjects_are_subjects(tmp_path):

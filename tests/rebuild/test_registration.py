@@ -1,10 +1,13 @@
 """Laws of placing a volume elsewhere, of the motion between two volumes, and of whether they show one head."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from monai.data import MetaTensor
 from nibabel.orientations import apply_orientation, inv_ornt_aff
+from scipy import ndimage
 
 from scripts.rebuild.registration import (
     ALIKE,
@@ -17,6 +20,7 @@ from scripts.rebuild.registration import (
     resolution,
 )
 from scripts.rebuild.stacks import Stack
+from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import centre, voxel_spacing
 from scripts.stack.tissue import head_mask
 from tests.stacks import AFFINE, CENTRE, EDGE, SHAPE, motion, moved, person, restless, stack_of
@@ -50,9 +54,11 @@ def test_a_shift_by_whole_voxels_moves_voxels_and_shows_what_was_not_seen():
     assert (seen[:-3] == 1).all() and (seen[-3:] == 0).all()
 
 
-def test_half_a_voxel_at_the_border_is_half_seen():
+@pytest.mark.parametrize("way", [1, -1])
+def test_half_a_voxel_at_the_border_is_half_seen(way):
     volume = on_grid(person())
-    _, seen = placed(volume, volume, motion((0, 0, 0), (1, 0, 0)))
+    _, seen = placed(volume, volume, motion((0, 0, 0), (way, 0, 0)))
+    seen = seen if way > 0 else seen.flip(0)
     torch.testing.assert_close(seen[-1], torch.full_like(seen[-1], 0.5))
     assert (seen[:-1] == 1).all()
 
@@ -159,6 +165,9 @@ def test_slices_count_along_the_axis_that_they_are_nearest_to():
     assert resolution(grid, [stack.measured for stack in stacks]).tolist() == [6, 4, 0]
     coarser = stack_of(person(), 1, 8.0).measured
     assert resolution(grid, [coarser, stacks[1].measured]).tolist() == [0, 8, 0]
+    gaps = stack_of(person(), 0).measured
+    replace(Acquisition.of(gaps), slice_thickness=4.0).attach(gaps)
+    assert resolution(grid, [gaps]).tolist() == [6, 0, 0], "slices 4 mm thick, 6 mm apart"
     turned = MetaTensor(person(), affine=torch.from_numpy(motion((0, 0, 80), (0, 0, 0)) @ AFFINE))
     assert resolution(turned, [stacks[1].measured]).tolist() == [4, 0, 0]
     cyclic = AFFINE @ np.eye(4)[[1, 2, 0, 3]]
@@ -201,6 +210,19 @@ def test_cubes_lie_where_the_volume_lies():
         np.testing.assert_allclose(centre(cubes.affine, cubes.shape), centre(affine, shape), atol=1e-5)
         inner = (slice(4, -4),) * 3
         np.testing.assert_allclose(cubes.numpy()[inner], there[inner][..., axis], atol=0.02)
+
+
+def test_a_precise_registration_looks_no_farther_than_the_head():
+    """Two voxels beyond it the mask ends."""
+    head, move = person(), MOVES["small"]
+    inside = head > 200
+    far = ~torch.from_numpy(ndimage.binary_dilation(inside.numpy(), iterations=6))
+    assert far.float().mean() > 0.2
+    motions = []
+    for beyond in (0, 900 * torch.rand(SHAPE, generator=torch.Generator().manual_seed(0))):
+        fixed = on_grid(head.where(~far, torch.as_tensor(beyond, dtype=head.dtype)))
+        motions.append(register(fixed, on_grid(moved(head, move)), inside, np.linalg.inv(move)))
+    np.testing.assert_array_equal(*motions)
 
 
 @pytest.mark.slow

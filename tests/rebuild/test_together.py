@@ -10,7 +10,7 @@ from scipy import ndimage
 
 from scripts.evaluate.metrics import psnr
 from scripts.rebuild.disputes import disputes
-from scripts.rebuild.gain import ONE_CONTRAST, gain_field, relation
+from scripts.rebuild.gain import ONE_CONTRAST, coarse, gain_field, relation
 from scripts.rebuild.registration import ALIKE, angle_and_shift
 from scripts.rebuild.stacks import Part, Stack
 from scripts.rebuild.together import FLOOR, reconciled, together, trusted, unmeasured
@@ -253,12 +253,34 @@ def test_a_slice_that_moved_is_named():
     assert parts[1].moved_slices == (5,) and parts[0].moved_slices == () and parts[1].share > 0.3
 
 
+@pytest.mark.parametrize(("scale", "period", "kept"), [(6, 12, 0.17), (6, 60, 0.93), (2, 10, 0.17), (2, 50, 0.93)])
+def test_contrasts_are_compared_by_what_slices_of_five_millimetres_or_more_show(scale, period, kept):
+    """A wave of two slices, which they just measure, leaves a sixth; a wave of ten slices stays."""
+    edges = np.array([1.0, 2.0, 1.5])
+    wave = np.cos(2 * np.pi * np.arange(120) * edges[1] / period)
+    volume = torch.from_numpy(np.tile(wave[None, :, None], (8, 1, 8)).astype(np.float32))
+    left = coarse(volume, np.ones(volume.shape, bool), scale, edges)[4, 30:90, 4]
+    assert np.sqrt(2 * np.mean(left**2)) == pytest.approx(kept, abs=0.02)
+
+
 def test_a_gain_is_found_and_stays_in_its_range_beyond_the_head():
     truth = MetaTensor(person(), affine=torch.from_numpy(AFFINE))
     head = head_mask(truth.as_tensor())
     field = gain_field(truth, head, truth.as_tensor() / (3 * shading()), torch.ones(SHAPE), 6.0)
     assert (field / (3 * shading()) - 1)[head].abs().max() < 0.05
     assert 2.3 < field.min() and field.max() < 3.7
+
+
+def test_a_gain_that_a_small_part_shows_has_no_other_values_elsewhere():
+    """A polynomial would run away there."""
+    truth = MetaTensor(person(), affine=torch.from_numpy(AFFINE))
+    head, seen, rise = head_mask(truth.as_tensor()), torch.zeros(SHAPE), torch.linspace(0.8, 1.2, SHAPE[0])
+    middle = tuple(slice(n // 3, n - n // 3) for n in SHAPE)
+    seen[middle] = 1
+    field = gain_field(truth, head, truth.as_tensor() / rise[:, None, None], seen, 4.0)
+    least, most = rise[middle[0]].min(), rise[middle[0]].max()
+    assert (field[middle].mean() / rise[middle[0]].mean()).item() == pytest.approx(1, abs=0.02)
+    assert least - 0.03 < field.min() and field.max() < most + 0.03
 
 
 def test_a_gain_may_be_of_the_third_degree():

@@ -15,8 +15,9 @@ from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.method.weights import load_weights, read_card, write_card
 from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
+from scripts.stack.acquisition import SLR, Acquisition
 from scripts.stack.slices import Slices
-from scripts.train.error_calibration import KINDS, Case, calibrate, fit_regions, fitted, in_place, left_out
+from scripts.train.error_calibration import KINDS, Case, calibrate, fit_regions, fit_scale, fitted, in_place, left_out
 from scripts.train.error_pairs import one_family
 from tests import nano
 from tests.config_files import ERROR, on_planes, raw
@@ -158,6 +159,18 @@ def test_a_person_of_the_training_tells_only_how_much_narrower_guided_intervals_
     assert shares["guided", 0] == pytest.approx([np.mean(0.8 * errors <= 0.2 * np.quantile(errors, 0.9))], abs=0.01)
 
 
+def test_a_person_with_many_scans_says_no_more_of_gaps_and_noise_than_another():
+    errors = np.abs(np.random.default_rng(0).normal(size=2000))
+
+    def scans(name: str, gap: float, noisy: float) -> list[Case]:
+        kinds = [(ratio, noise) for ratio in (0.8, 1.0, 1.25) for noise in (TYPICAL, 4 * TYPICAL)]
+        return [Case(name, "", 0, *k, 1.0, scan_scale((gap, noisy), *k) * errors, {}) for k in kinds]
+
+    one, other = scans("one", 0.2, 0.05), scans("other", 0.8, 0.25)
+    assert fit_scale([*one, *other]) == pytest.approx((0.5, 0.15), abs=1e-3)
+    assert fit_scale([*one, *one, *one, *other]) == pytest.approx((0.5, 0.15), abs=1e-3)
+
+
 @pytest.mark.slow
 def test_sharp_guided_volumes_of_the_training_calibrate_beside_held_out_people(write_nifti, phantom, tmp_path, log):
     """One person is held out, without a guide; of three of the training one has none, and one lies in thick slices."""
@@ -169,7 +182,10 @@ def test_sharp_guided_volumes_of_the_training_calibrate_beside_held_out_people(w
     plain = {"label": sharp, "sharp_axes": (0, 1), "subject": "plain"}
     learnt = [plain, *({**plain, "label": one, "subject": one, "guides": [sharp]} for one in (sharp, thick))]
     inferer = DriftInferer(64, both_planes=True, spread=True, steps=1, deblocked=True)
+    rebuilt, stated = inferer.rebuilt, set()
+    inferer.rebuilt = lambda inputs, *given: stated.add(Acquisition.of(inputs).profile) or rebuilt(inputs, *given)
     calibrate(network, str(path), inferer, "cpu", [{**plain, "subject": "held out"}], learnt, [3.0, 5.0], 0)
+    assert stated == {SLR}, "no header states the profile by which slices were acquired"
     found = read_card(path).error_map
     assert len(found.people) == 1 and len(found.guided) == 2 and all(one > 0 for one in found.guided)
     scans = [line for line in log.messages if "of scores" in line]

@@ -12,9 +12,18 @@ from monai.engines import SupervisedTrainer
 from monai.engines.utils import IterationEvents
 from torch import nn
 
+from scripts.errors import InputError
 from scripts.method.networks import AnatomicalProjectionNetwork
 from scripts.train.batches import ProjectionBatch
-from scripts.train.handlers import Average, ClipGradient, CpuTime, warmup_cosine, warmup_stable_decay
+from scripts.train.handlers import (
+    Average,
+    ClipGradient,
+    CpuTime,
+    TimeBudget,
+    check_minutes,
+    warmup_cosine,
+    warmup_stable_decay,
+)
 from tests import paper_values as paper
 from tests.nano import same
 from tests.train.test_batches import batch
@@ -54,6 +63,90 @@ def test_a_rate_that_stays_falls_to_nothing_over_the_last_fifth():
     assert rate[-1] == 0
     assert (np.diff(rate[:500]) > 0).all() and (np.diff(rate[8000:]) < 0).all()
     assert (rates(warmup_stable_decay, 20_000)[:8001] == rate[:8001]).all()
+
+
+# A time budget
+
+EPOCH = 100  # steps
+
+
+def budgeted(monkeypatch, seconds, pace, stopped_after=None):
+    """A training whose steps take `pace(step)` seconds: the time at its end, the rate of each step, and its budget.
+
+    After an epoch it is killed, if so wished, and goes on from the state that it has saved.
+    """
+    clock, rates = [100.0], [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+
+    def step(engine, _):
+        clock[0] += pace(engine.state.iteration)
+
+    def run(states=None):
+        engine, budget = Engine(step), TimeBudget(seconds)
+        budget.attach(engine)
+        engine.add_event_handler(
+            Events.ITERATION_COMPLETED,
+            lambda: rates.append(warmup_stable_decay(engine.state.iteration, budget.steps)),
+        )
+        if states:
+            engine.load_state_dict(states[0])
+            budget.load_state_dict(states[1])
+        elif stopped_after:
+            engine.add_event_handler(Events.EPOCH_COMPLETED(once=stopped_after), lambda: engine.terminate())
+        engine.run(range(EPOCH), max_epochs=engine.state.epoch + 1)  # as a stage begins
+        return engine, budget
+
+    engine, budget = run()
+    if stopped_after:
+        assert not budget.over
+        clock[0] += 1e6  # between the two runs
+        engine, budget = run((engine.state_dict(), budget.state_dict()))
+        clock[0] -= 1e6
+    assert budget.over and len(rates) == engine.state.iteration + 1
+    return clock[0] - 100, np.array(rates[:-1]), budget
+
+
+PACES = {
+    "steady": lambda step: 0.02,
+    "slower at the end": lambda step: 0.02 if step < 2500 else 0.06,
+    "slower at first": lambda step: 0.05 if step < 500 else 0.02,
+    "a validation now and then": lambda step: 0.015 + (step % 200 == 0),
+}
+
+
+@pytest.mark.parametrize("stopped_after", [None, 7])
+@pytest.mark.parametrize("pace", PACES)
+def test_a_training_ends_within_its_minutes_and_its_rate_has_fallen_by_then(monkeypatch, pace, stopped_after):
+    """The rate stays at its peak for four fifths of the time, whatever the pace."""
+    spent, rates, budget = budgeted(monkeypatch, 60.0, PACES[pace], stopped_after)
+    assert 60 - 1.1 <= spent <= 60 + 1e-6
+    assert budget.used == pytest.approx(spent)
+    assert rates[-1] < 0.02 / 0.2
+    ends = 100 + np.cumsum([PACES[pace](step) for step in range(1, len(rates) + 1)])
+    peak, falling = ends - 100 < 0.79 * 60, ends - 100 > 0.82 * 60
+    assert (rates[500:][peak[500:]] == 1).all() and (rates[falling] < 1).all()
+    assert (np.diff(rates[falling]) <= 0).all()
+
+
+@pytest.mark.parametrize(("first", "goes_on"), [(0.6, True), (1.2, False)])
+def test_a_first_step_that_reads_the_data_ends_a_training_only_where_it_takes_all_the_time(monkeypatch, first, goes_on):
+    _, rates, _ = budgeted(monkeypatch, 1.0, lambda step: first if step == 1 else 2**-6)
+    assert (len(rates) > 1) == goes_on
+
+
+def test_a_steady_training_has_the_course_of_one_of_so_many_steps(monkeypatch):
+    _, rates, _ = budgeted(monkeypatch, 60.0, lambda step: 2**-5)
+    assert (rates[1:] == [warmup_stable_decay(step, 60 * 2**5) for step in range(1, 60 * 2**5)]).all()
+
+
+@pytest.mark.parametrize("minutes", [0, -5, "sixty", float("nan"), float("inf"), True, [60]])
+def test_minutes_that_are_no_time_are_refused(minutes):
+    with pytest.raises(InputError, match=r"minutes is .*: expected a number above 0\. Set --minutes, or leave it out"):
+        check_minutes(minutes)
+
+
+def test_minutes_are_a_number_or_left_out():
+    assert (check_minutes(None), check_minutes(60), check_minutes(0.5)) == (None, 60.0, 0.5)
 
 
 # CPU time

@@ -1,6 +1,8 @@
 """Both stages of `configs/train.yaml`, run on tiny networks: what they learn, leave alone, log and export."""
 
+import logging
 import math
+import re
 import shutil
 from dataclasses import replace
 
@@ -8,11 +10,14 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from ignite.engine import Events
 
 from drift_mri.command import parser
 from scripts.files import sha256
 from scripts.method.weights import read_card
+from scripts.train.handlers import iteration_loss
 from tests import nano
+from tests.config_files import raw
 from tests.nano import content, load, planes_seen, random_weights, same
 from tests.train.conftest import EPOCHS, LONG
 
@@ -119,6 +124,64 @@ def test_the_last_line_names_the_weights_and_a_command_that_takes_them(dataset_d
 
 
 @pytest.mark.slow
+def test_a_training_takes_its_minutes_and_goes_on_with_what_is_left_of_them(dataset_dir, tmp_path, log):
+    """A stopped one keeps what it has used; its weights are exported at the end, when the rate has fallen."""
+    time = {"minutes": 0.2, "schedule::_target_": "scripts.train.handlers.warmup_cosine", "stage1_epochs": 1}
+    checkpoint = tmp_path / "eval" / "stage1_checkpoint.pt"
+    nano.run_stage(tmp_path / "eval", dataset_dir, "stage1", stop_after=1, **time)
+    used = load(checkpoint)["budget"]["used"]
+    assert used > 0 and not (tmp_path / "eval" / "stage1.pt").exists()
+    log.clear()
+    _, trace = nano.run_stage(tmp_path / "eval", dataset_dir, "stage1", **time)
+    assert f"stage1: {used / 60:.3g} of 0.154 minutes are done" in log.text
+    assert used < load(checkpoint)["budget"]["used"] < 2 * 60 * 0.154, "a busy machine's"
+    rates = [rate for rate, _ in trace.values()]
+    assert min(trace) == 3 and rates[-1] < 0.5 * max(rates)
+    assert (tmp_path / "eval" / "stage1.pt").exists()
+    nano.workflow(tmp_path / "eval", dataset_dir, "stage1", **time).run()
+    assert "stage1 is complete after 0.154 minutes" in log.text
+
+
+@pytest.mark.parametrize(("part", "start"), [("stage1", None), ("distil", "model.pt")])
+def test_losses_are_logged_in_digits_that_count(trained, dataset_dir, tmp_path, caplog, part, start):
+    """Distillation's are small: with decimals alone they would read 0.0000."""
+    caplog.set_level(logging.INFO)
+    (tmp_path / "eval").mkdir()
+    if start:
+        shutil.copy(trained.output_dir / start, tmp_path / "eval" / start)
+        shutil.copy(trained.output_dir / "model.json", tmp_path / "eval" / "model.json")
+    bundle, losses = nano.workflow(tmp_path / "eval", dataset_dir, part, distil_epochs=2, stage1_epochs=2), []
+    trainer = content(bundle, "distil#trainer" if start else nano.TRAINERS[part])
+    trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda engine: losses.append(engine.state.output["loss"]))
+    bundle.run()
+    logged = [float(one) for one in re.findall(r"loss: (\S+)", caplog.text)]
+    assert logged == pytest.approx([iteration_loss({"loss": one}) for one in losses][-len(logged) :], rel=1e-3)
+    assert len(logged) >= 2 and 0 < min(logged) < (1e-3 if start else 1)
+
+
+def test_minutes_for_fewer_than_ten_steps_export_nothing(dataset_dir, tmp_path, refusal):
+    told = refusal(nano.workflow(tmp_path / "eval", dataset_dir, "stage1", minutes=1e-4).run)
+    assert told.startswith("stage1 has done 1 steps in its 7.7e-05 minutes: expected 10 or more")
+    assert told.endswith("Set more --minutes, and another --output_dir.")
+    assert not list((tmp_path / "eval").glob("*.pt")), "the next try has other minutes"
+
+
+@pytest.mark.parametrize("minutes", ["sixty", -1])
+def test_minutes_that_are_no_time_are_refused_before_the_training(dataset_dir, tmp_path, refusal, minutes):
+    told = refusal(nano.workflow(tmp_path / "eval", dataset_dir, "stage1", minutes=minutes).run)
+    assert told.startswith(f"minutes is {minutes!r}: expected a number above 0")
+    assert not (tmp_path / "eval").exists()
+
+
+def test_a_stage_without_a_share_of_the_minutes_refuses_them(dataset_dir, tmp_path, refusal):
+    """That of the error map is one."""
+    assert "time_share" not in raw("error_map.yaml")["stage3"]
+    told = refusal(
+        nano.workflow(tmp_path / "eval", dataset_dir, "stage1", minutes=9, **{"stage1::time_share": None}).run
+    )
+    assert told.startswith("stage1 has no share of the minutes") and told.endswith("and set --stage1_epochs.")
+
+
 def test_a_run_that_was_killed_within_its_first_epoch_says_so(dataset_dir, tmp_path, log):
     """What it leaves is the folder of its curves."""
     (tmp_path / "eval" / "stage1").mkdir(parents=True)
