@@ -184,7 +184,23 @@ class SettleAcquisitiond(MapTransform):
             "neighbours are rebuilt without it."
             for index, what in odd.items()
         ]
-        return replace(acquisition, warnings=(*warnings, *acquisition.warnings))
+        packages, source = self._packages(volume, Path(name), acquisition)
+        sources = {**acquisition.sources, **({"packages": source} if packages else {})}
+        warnings += acquisition.warnings
+        return replace(acquisition, packages=packages, sources=sources, warnings=tuple(warnings))
+
+    def _packages(self, volume: MetaTensor, path: Path, a: Acquisition) -> tuple[str, str]:
+        """Packages of the slices by what the file or its sidecars say of times, and the source; empty for neither."""
+        stated = volume.meta.get("stated", {})
+        found, source = stated.get("packages", ("", ""))
+        if found and stated["slice_axis"][0] != a.slice_axis:
+            return "", ""
+        if not found and self.slice_spacing is None and path.exists():
+            try:
+                found, source = bids.packages(path, a.slice_axis)
+            except InputError:  # which was said of the thickness
+                return "", ""
+        return (found, source) if len(found) == a.slice_count else ("", "")
 
     def _stated(self, volume: MetaTensor, path: Path) -> dict[str, tuple[Any, str]]:
         """Facts of the header, and the sidecars' thickness where it has none: name -> (value, source)."""

@@ -1,13 +1,13 @@
 """A head that moved between the packages of its stack: found, and taken back.
 
 Two-dimensional scans are interleaved: the even slices come first, the odd ones minutes later. A head that moves between
-them leaves a comb. Both packages show the same head, in two places:
+them leaves a comb. All packages show the same head, in several places:
 
-    y_even = A x,    y_odd = A (x o M^-1)
+    y_0 = A x,    y_k = A (x o M_k^-1)
 
-`x` is the head where it lay for the even slices, `M` the motion until the odd ones, `A` the slice model
+`x` is the head where it lay for the first package, `M_k` its motion until package `k`, `A` the slice model
 (`profile.acquire`). A result of all slices holds the moved ones where they were: a motion that is fitted to it stays
-at 0. So each package is compared with the spline through the slices of the other one alone, as slices are.
+at 0. So each package is compared with the spline through the slices of the others alone, as slices are.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ..stack.grid import centre, meta_without_affine, voxel_spacing
 from ..stack.intensity import above_floor
 from ..stack.interpolation import interpolate
 from ..stack.missing import missing_slices
+from ..stack.packages import even_and_odd
 from ..stack.profile import acquire
 from ..stack.tissue import head_mask
 from .guide import fine_affine_of
@@ -41,20 +42,23 @@ EXPLAINED = 0.5  # of the variance of a package that the other one foretells; le
 FARTHEST, MOST_TURN = 12.0, 9.0  # mm, and degrees; a fit that ends farther away went astray
 MOVED, SURE = 0.4, 3.0  # mm of the head, and standard deviations; from both on a head moved (docs/benchmarks.md)
 SPLINES = 2  # rounds of `steadied`
+SWEEPS = 3  # over more packages than two, each against the others where they are known to lie
 
 
 @dataclass(frozen=True)
 class Motion:
-    """How a head moved from the even slices of a stack to the odd ones; the first slice is even.
+    """How a head moved between the packages of its stack.
 
     Attributes:
-        matrix: `(4, 4)`, from a point's place in the world, in mm, for the even slices to its place for the odd ones.
-        degrees, millimetres: how far the head turned, and how far its middle moved.
-        displacement: of the head's points, root mean square, in mm.
+        packages: of each slice, a digit each; for package 0 the head lies still.
+        matrices: `(P, 4, 4)`, from a point's place in the world, in mm, for package 0 to its place for each package.
+        degrees, millimetres: the most that the head turned, and that its middle moved.
+        displacement: of the head's points, root mean square, in mm, of the package that moved farthest.
         uncertainty: standard deviation of that, in mm.
     """
 
-    matrix: np.ndarray
+    packages: str
+    matrices: np.ndarray
     degrees: float
     millimetres: float
     displacement: float
@@ -65,8 +69,28 @@ class Motion:
         """Whether the null hypothesis, a still head, is given up."""
         return self.displacement > max(MOVED, SURE * self.uncertainty)
 
+    @property
+    def between(self) -> str:
+        """The packages, for people."""
+        return "even and odd slices" if len(self.matrices) == 2 else f"the {len(self.matrices)} packages of its slices"
+
     def __str__(self) -> str:
-        return f"the head moved by {self.millimetres:.1f} mm and {self.degrees:.1f} degrees between even and odd slices"
+        return f"the head moved by {self.millimetres:.1f} mm and {self.degrees:.1f} degrees between {self.between}"
+
+
+class _Pose(NamedTuple):
+    """Where the head lay for a package: `turn @ p + shift` of a point `p`, from the middle of the stack, in mm."""
+
+    turn: np.ndarray
+    shift: np.ndarray
+    covariance: np.ndarray  # (6, 6): rotation about each axis, in radians, and shift along each
+
+    def away(self, points: np.ndarray) -> np.ndarray:
+        """How far points `(3, n)` moved."""
+        return self.turn @ points + self.shift[:, None] - points
+
+
+STILL = _Pose(np.eye(3), np.zeros(3), np.zeros((6, 6)))
 
 
 class _Package(NamedTuple):
@@ -108,10 +132,10 @@ def _package(slices: np.ndarray, head: np.ndarray, edges: np.ndarray, which: np.
 
 
 def found(measured: MetaTensor) -> Motion | None:
-    """The motion between the even and the odd slices of a stack, by least squares.
+    """The motion between the packages of a stack, by least squares.
 
-    Each package is foretold from the other, in both directions, with a gain for each slice. The covariance is of whole
-    slices (`H^-1 (sum_s g_s g_s^T) H^-1`, Liang and Zeger, Biometrika 73:13-22, 1986): neighbouring pixels err alike.
+    Packages are those of the slices' times, else the even and the odd slices. Two foretell each other, in both
+    directions. Of more, each is foretold by the others, which are taken back to where they are known to lie.
 
     Args:
         measured: `(X, Y, Z)` slices with affine and acquisition.
@@ -123,15 +147,59 @@ def found(measured: MetaTensor) -> Motion | None:
     a, array = Acquisition.of(measured), measured.as_tensor().cpu().float()
     if a.at_target or a.slice_count < FEWEST or array.min() == array.max() or missing_slices(array, a.slice_axis):
         return None
+    packages = a.packages or even_and_odd(a.slice_count, a.slice_axis, measured.affine)
     order = [*(axis for axis in range(3) if axis != a.slice_axis), a.slice_axis]
     edges = voxel_spacing(measured.affine)[order]
-    slices = above_floor(array).permute(order).double().numpy()
-    slices = ndimage.gaussian_filter(slices, [*(SMOOTHING / edges[:2]), 0])
     head = ndimage.binary_dilation(head_mask(array).permute(order).numpy(), np.ones((3, 3, 1)), iterations=2)
-    even, odd = (_package(slices, head, edges, np.arange(k, a.slice_count, 2)) for k in (0, 1))
-    turn, shift = np.eye(3), np.zeros(3)  # of M about the middle: M p = turn p + shift
+    axes = (np.asarray(measured.affine, dtype=float)[:3, :3] / voxel_spacing(measured.affine))[:, order]
+    middle, of = centre(measured.affine, measured.shape), np.array(list(packages), dtype=int)
+
+    def smoothed(slices: Tensor) -> np.ndarray:
+        stack = above_floor(slices).permute(order).double().numpy()
+        return ndimage.gaussian_filter(stack, [*(SMOOTHING / edges[:2]), 0])
+
+    smooth = smoothed(array)
+    points = _package(smooth, head, edges, np.arange(a.slice_count)).points
+
+    def known(poses: list[_Pose]) -> Motion:
+        matrices = np.stack([np.eye(4)] * len(poses))
+        for matrix, pose in zip(matrices, poses):
+            matrix[:3, :3] = axes @ pose.turn @ axes.T
+            matrix[:3, 3] = middle + axes @ pose.shift - matrix[:3, :3] @ middle
+        degrees, mm = np.max([angle_and_shift(matrix, middle) for matrix in matrices], axis=0)
+        far = [float(np.sqrt((pose.away(points) ** 2).sum(0).mean())) for pose in poses]
+        k, moves = int(np.argmax(far)), _moves(points)
+        variance = np.einsum("akn,bkn,ab->", moves, moves, poses[k].covariance) / points.shape[1]
+        return Motion(packages, matrices, float(degrees), float(mm), far[k], float(np.sqrt(variance)))
+
+    poses = [STILL] * (1 + of.max())
+    for sweep in range(1 if len(poses) == 2 else SWEEPS):
+        for k in range(1, len(poses)):
+            steady = smoothed(steadied(measured, known(poses)).as_tensor()) if sweep or k > 1 else smooth
+            still = _package(steady, head, edges, np.flatnonzero(of != k))
+            moved = _package(smooth, head, edges, np.flatnonzero(of == k))
+            pose = _fitted(still, moved, poses[k], both=len(poses) == 2)
+            if pose is None:
+                return None
+            poses[k] = pose
+    return known(poses)
+
+
+def _fitted(still: _Package, moved: _Package, start: _Pose, both: bool) -> _Pose | None:
+    """The pose of a package beside others, by steps of Gauss and Newton, with a gain for each slice.
+
+    The covariance is of whole slices (`H^-1 (sum_s g_s g_s^T) H^-1`, Liang and Zeger, Biometrika 73:13-22, 1986):
+    neighbouring pixels err alike.
+
+    Args:
+        still: the slices of the others.
+        moved: of the package.
+        start: of the search.
+        both: whether the package foretells the others, too; one of wide gaps cannot.
+    """
+    turn, shift = start.turn, start.shift
     for _ in range(ROUNDS):
-        normal, gradients, share = _equations(even, odd, turn, shift)
+        normal, gradients, share = _equations(still, moved, turn, shift, both)
         if not gradients or np.linalg.cond(normal) > 1e12:
             return None
         step = np.linalg.solve(normal, np.sum(gradients, axis=0))
@@ -142,20 +210,10 @@ def found(measured: MetaTensor) -> Motion | None:
     else:  # a valley without an end, which slices of long pixels have
         return None
     inverse = np.linalg.inv(normal)
-    covariance = inverse @ np.transpose(gradients) @ np.array(gradients) @ inverse
-    points = np.concatenate([even.points, odd.points], axis=1)
-    away = turn @ points + shift[:, None] - points
-    displacement = float(np.sqrt((away**2).sum(0).mean()))
+    pose = _Pose(turn, shift, inverse @ np.transpose(gradients) @ np.array(gradients) @ inverse)
+    far = np.sqrt((pose.away(np.concatenate([still.points, moved.points], axis=1)) ** 2).sum(0).mean())
     turned = np.degrees(Rotation.from_matrix(turn).magnitude())
-    if share < EXPLAINED or not displacement < FARTHEST or turned > MOST_TURN:
-        return None
-    moves = _moves(points)  # (6, 3, n)
-    spread = float(np.sqrt(np.einsum("akn,bkn,ab->", moves, moves, covariance) / points.shape[1]))
-    axes = (np.asarray(measured.affine, dtype=float)[:3, :3] / voxel_spacing(measured.affine))[:, order]
-    middle, matrix = centre(measured.affine, measured.shape), np.eye(4)
-    matrix[:3, :3] = axes @ turn @ axes.T
-    matrix[:3, 3] = middle + axes @ shift - matrix[:3, :3] @ middle
-    return Motion(matrix, *angle_and_shift(matrix, middle), displacement, spread)
+    return pose if share >= EXPLAINED and far < FARTHEST and turned <= MOST_TURN else None
 
 
 def _moves(points: np.ndarray) -> np.ndarray:
@@ -165,16 +223,16 @@ def _moves(points: np.ndarray) -> np.ndarray:
 
 
 def _equations(
-    even: _Package, odd: _Package, turn: np.ndarray, shift: np.ndarray
+    still: _Package, moved: _Package, turn: np.ndarray, shift: np.ndarray, both: bool
 ) -> tuple[np.ndarray, list[np.ndarray], float]:
     """Normal matrix `(6, 6)`, its right side `(6,)` by slices, and the share of variance that is explained.
 
-    A small motion after M takes a still point from `M^-1 p` to where it lies an instant earlier on its way, so the even
-    slices' spline is read at `M^-1 (p - m)`; the odd slices' at `M p + m`.
+    A small motion after M takes a still point from `M^-1 p` to where it lies an instant earlier on its way, so the
+    still slices' spline is read at `M^-1 (p - m)`; the moved slices' at `M p + m`.
     """
     normal, gradients, left, total = np.zeros((6, 6)), list[np.ndarray](), 0.0, 0.0
-    for here, other in ((odd, even), (even, odd)):
-        if here is odd:
+    for here, other in ((moved, still), (still, moved))[: 1 + both]:
+        if here is moved:
             places, moving = turn.T @ (here.points - shift[:, None]), here.points
             slope = -turn @ other.gradient(places)
         else:
@@ -209,10 +267,10 @@ def acquired(volume: MetaTensor, motion: np.ndarray, acquisition: Acquisition, o
 
 
 def taken_back(measured: MetaTensor, volume: MetaTensor, motion: Motion, order: int = 3) -> MetaTensor:
-    """The slices as they would be had the head not moved: the odd ones come back to their nominal places.
+    """The slices as they would be had the head not moved: those of moved packages come back to their nominal places.
 
     The part of the moved slices that the volume does not explain, `y - A (x o M^-1)`, is interpolated within their
-    planes, and added to what the volume shows in the nominal place: `A x`. The even slices stay as they are.
+    planes, and added to what the volume shows in the nominal place: `A x`. Slices of package 0 stay as they are.
 
     Args:
         measured: `(X, Y, Z)` slices with affine and acquisition.
@@ -221,18 +279,18 @@ def taken_back(measured: MetaTensor, volume: MetaTensor, motion: Motion, order: 
     """
     a, slices = Acquisition.of(measured), measured.as_tensor()
     affine = np.asarray(measured.affine, dtype=float)
-    index = np.linalg.inv(affine) @ motion.matrix @ affine
     plane = [axis for axis in range(3) if axis != a.slice_axis]
-    still = acquire(volume.as_tensor(), a)
-    left = slices - acquired(volume, motion.matrix, a, order)
-    result = slices.clone()
-    for n in range(1, a.slice_count, 2):
-        offset = index[plane, 3] + index[plane, a.slice_axis] * n
-        moved = ndimage.affine_transform(
-            left.select(a.slice_axis, n).numpy(), index[np.ix_(plane, plane)], offset, order=3, mode="nearest"
-        )
-        here = still.select(a.slice_axis, n) + torch.from_numpy(moved)
-        result.select(a.slice_axis, n).copy_(here.clamp(min=float(slices.min())))
+    still, result = acquire(volume.as_tensor(), a), slices.clone()
+    for package, matrix in enumerate(motion.matrices[1:], start=1):
+        index = np.linalg.inv(affine) @ matrix @ affine
+        left = slices - acquired(volume, matrix, a, order)
+        for n in (n for n, one in enumerate(motion.packages) if int(one) == package):
+            offset = index[plane, 3] + index[plane, a.slice_axis] * n
+            moved = ndimage.affine_transform(
+                left.select(a.slice_axis, n).numpy(), index[np.ix_(plane, plane)], offset, order=3, mode="nearest"
+            )
+            here = still.select(a.slice_axis, n) + torch.from_numpy(moved)
+            result.select(a.slice_axis, n).copy_(here.clamp(min=float(slices.min())))
     return MetaTensor(result, affine=measured.affine, meta=meta_without_affine(measured))
 
 

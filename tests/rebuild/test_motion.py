@@ -13,6 +13,7 @@ from scripts.rebuild.stack_inferer import StackInferer
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import centre
 from scripts.stack.interpolation import interpolate
+from scripts.stack.packages import even_and_odd
 from scripts.stack.profile import acquire
 from tests import stacks
 from tests.volumes import head, scan_of
@@ -30,6 +31,12 @@ def restless(axis, matrix, noise=0.0):
     places = torch.arange(1, still.shape[axis], 2)
     measured.index_copy_(axis, places, there.as_tensor().index_select(axis, places))
     return measured, still, MetaTensor(truth, affine=torch.from_numpy(stacks.AFFINE))
+
+
+def packages(measured):
+    """Even and odd slices."""
+    a = Acquisition.of(measured)
+    return even_and_odd(a.slice_count, a.slice_axis, measured.affine)
 
 
 def away(one, other, volume):
@@ -61,7 +68,7 @@ def test_the_odd_slices_are_those_of_the_moved_head(axis):
 def test_a_known_motion_is_found(axis, pose):
     measured, _, _ = restless(axis, matrix := stacks.motion(*pose), noise=5.0)
     found = motion.found(measured)
-    degrees, mm = away(found.matrix, matrix, measured)
+    degrees, mm = away(found.matrices[1], matrix, measured)
     assert found.moved
     assert degrees < 0.4 and mm < 0.25
 
@@ -86,7 +93,7 @@ def test_a_gain_of_the_odd_slices_is_no_motion():
     measured, _, _ = restless(2, stacks.motion(*MOTIONS[2]), noise=5.0)
     plain = motion.found(measured)
     measured[:, :, 1::2] *= 1.3
-    degrees, mm = away(motion.found(measured).matrix, plain.matrix, measured)
+    degrees, mm = away(motion.found(measured).matrices[1], plain.matrices[1], measured)
     assert degrees < 0.05 and mm < 0.02
 
 
@@ -94,7 +101,7 @@ def test_a_gain_of_the_odd_slices_is_no_motion():
 def test_slices_that_are_taken_back_are_those_of_the_still_head(axis, pose):
     matrix = stacks.motion(*pose)
     measured, still, truth = restless(axis, matrix)
-    known = motion.Motion(matrix, 1.0, 1.0, 1.0, 0.1)
+    known = motion.Motion(packages(measured), np.stack([np.eye(4), matrix]), 1.0, 1.0, 1.0, 0.1)
     odd = torch.arange(1, still.shape[axis], 2)
 
     def error(slices):
@@ -110,7 +117,7 @@ def test_slices_that_are_taken_back_are_those_of_the_still_head(axis, pose):
 
 def test_a_head_moves_from_sure_and_far_enough_on():
     def moved(displacement, uncertainty):
-        return motion.Motion(np.eye(4), 0.0, 0.0, displacement, uncertainty).moved
+        return motion.Motion("01", np.stack([np.eye(4)] * 2), 0.0, 0.0, displacement, uncertainty).moved
 
     assert moved(0.41, 0.1) and not moved(0.39, 0.01)
     assert moved(0.91, 0.3) and not moved(0.89, 0.3)
