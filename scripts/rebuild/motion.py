@@ -78,57 +78,131 @@ class Motion:
         return f"the head moved by {self.millimetres:.1f} mm and {self.degrees:.1f} degrees between {self.between}"
 
 
-class _Pose(NamedTuple):
+class Pose(NamedTuple):
     """Where the head lay for a package: `turn @ p + shift` of a point `p`, from the middle of the stack, in mm."""
 
     turn: np.ndarray
     shift: np.ndarray
     covariance: np.ndarray  # (6, 6): rotation about each axis, in radians, and shift along each
 
-    def away(self, points: np.ndarray) -> np.ndarray:
-        """How far points `(3, n)` moved."""
-        return self.turn @ points + self.shift[:, None] - points
+    @classmethod
+    def stepped(cls, turn: np.ndarray, shift: np.ndarray, normal: np.ndarray, gradients: list[np.ndarray]) -> Pose:
+        """A pose after a step of Gauss and Newton.
+
+        The covariance is of whole slices (`H^-1 (sum_s g_s g_s^T) H^-1`, Liang and Zeger, Biometrika 73:13-22, 1986):
+        neighbouring pixels err alike.
+        """
+        step, inverse = np.linalg.solve(normal, np.sum(gradients, axis=0)), np.linalg.inv(normal)
+        small = Rotation.from_rotvec(step[:3]).as_matrix()
+        covariance = inverse @ np.transpose(gradients) @ np.array(gradients) @ inverse
+        return cls(small @ turn, small @ shift + step[3:], covariance)
+
+    def near(self, other: Pose) -> bool:
+        """Whether a step led here that ends a fit."""
+        turned = Rotation.from_matrix(self.turn @ other.turn.T)
+        return bool(np.abs([turned.as_rotvec(), self.shift - turned.apply(other.shift)]).max() < SMALL)
+
+    def displacement(self, points: np.ndarray) -> tuple[float, float]:
+        """How far points `(3, n)` moved, root mean square, in mm, and its standard deviation."""
+        away, moves = self.turn @ points + self.shift[:, None] - points, small_moves(points)
+        variance = np.einsum("akn,bkn,ab->", moves, moves, self.covariance) / points.shape[1]
+        return float(np.sqrt((away**2).sum(0).mean())), float(np.sqrt(variance))
 
 
-STILL = _Pose(np.eye(3), np.zeros(3), np.zeros((6, 6)))
+STILL = Pose(np.eye(3), np.zeros(3), np.zeros((6, 6)))
 
 
-class _Package(NamedTuple):
-    """Some slices of a stack; lengths in mm, places from the middle of the stack, the slice axis last."""
+class Frame(NamedTuple):
+    """The axes of a stack with the slices last; places are in mm from the middle of the stack."""
 
-    values: np.ndarray  # (X, Y, N') at every half slice, by a cubic spline
+    order: list[int]  # array axes
+    edges: np.ndarray  # (3,), mm
+    axes: np.ndarray  # (3, 3), directions in the world, in columns
+    middle: np.ndarray  # (3,), in the world
+    shape: np.ndarray  # (3,)
+
+    @classmethod
+    def of(cls, measured: MetaTensor) -> Frame:
+        """The frame of slices `(X, Y, Z)`."""
+        axis, spacing = Acquisition.of(measured).slice_axis, voxel_spacing(measured.affine)
+        order = [*(one for one in range(3) if one != axis), axis]
+        axes = (np.asarray(measured.affine, dtype=float)[:3, :3] / spacing)[:, order]
+        return cls(
+            order, spacing[order], axes, centre(measured.affine, measured.shape), np.array(measured.shape)[order]
+        )
+
+    def smoothed(self, slices: Tensor, width: float) -> np.ndarray:
+        """`(X, Y, Z)` slices in this order of axes, smoothed within their planes by `width` mm."""
+        array = slices.cpu().permute(self.order).double().numpy()
+        return ndimage.gaussian_filter(array, [*(width / self.edges[:2]), 0])
+
+    def head(self, slices: Tensor) -> np.ndarray:
+        """Where `(X, Y, Z)` slices show the head and what is next to it."""
+        inside = head_mask(slices.cpu().float()).permute(self.order).numpy()
+        return ndimage.binary_dilation(inside, np.ones((3, 3, 1)), iterations=2)
+
+    def places(self, index: np.ndarray) -> np.ndarray:
+        """Indices `(3, n)` -> places `(3, n)`."""
+        return (index - (self.shape[:, None] - 1) / 2) * self.edges[:, None]
+
+    def matrix(self, pose: Pose) -> np.ndarray:
+        """`(4, 4)` in the world."""
+        matrix = np.eye(4)
+        matrix[:3, :3] = self.axes @ pose.turn @ self.axes.T
+        matrix[:3, 3] = self.middle + self.axes @ pose.shift - matrix[:3, :3] @ self.middle
+        return matrix
+
+    def pose(self, matrix: np.ndarray) -> Pose:
+        """Undoes `matrix`; the covariance is lost."""
+        shift = matrix[:3, :3] @ self.middle + matrix[:3, 3] - self.middle
+        return Pose(self.axes.T @ matrix[:3, :3] @ self.axes, self.axes.T @ shift, np.zeros((6, 6)))
+
+    def motion(self, packages: str, poses: list[Pose], points: np.ndarray) -> Motion:
+        """The motion of a head of which points `(3, n)` are given."""
+        matrices = np.stack([self.matrix(pose) for pose in poses])
+        degrees, mm = np.max([angle_and_shift(matrix, self.middle) for matrix in matrices], axis=0)
+        return Motion(packages, matrices, float(degrees), float(mm), *max(pose.displacement(points) for pose in poses))
+
+
+class Shown(NamedTuple):
+    """What slices show at every half slice, in the order of a frame."""
+
+    values: np.ndarray  # (X, Y, N')
     first: int  # slice
-    points: np.ndarray  # (3, n), pixels of its own slices
-    measured: np.ndarray  # (n,)
-    of: np.ndarray  # (n,), their slices
-    edges: np.ndarray
-    middle: np.ndarray  # index
+    frame: Frame
 
     def at(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The spline's values at places `(3, n)`; and whether these lie between its outermost slices."""
-        x, y, z = points / self.edges[:, None] + self.middle[:, None]
+        """The values at places `(3, n)`; and whether these lie between the outermost slices."""
+        x, y, z = points / self.frame.edges[:, None] + (self.frame.shape[:, None] - 1) / 2
         z = 2 * (z - self.first)
         inside = (z >= 0) & (z <= self.values.shape[2] - 1)
         return ndimage.map_coordinates(self.values, [x, y, z], order=1, mode="nearest"), inside
 
     def gradient(self, points: np.ndarray) -> np.ndarray:
-        """The gradient of the spline, `(3, n)` per mm."""
-        steps = np.diag(self.edges * [1, 1, 0.5])
+        """The gradient, `(3, n)` per mm."""
+        steps = np.diag(self.frame.edges * [1, 1, 0.5])
         return np.stack(
             [(self.at(points + s[:, None])[0] - self.at(points - s[:, None])[0]) / (2 * s.sum()) for s in steps]
         )
 
 
-def _package(slices: np.ndarray, head: np.ndarray, edges: np.ndarray, which: np.ndarray) -> _Package:
+class _Package(NamedTuple):
+    """Some slices of a stack."""
+
+    shown: Shown  # by a cubic spline between them
+    points: np.ndarray  # (3, n), pixels of the head in them
+    measured: np.ndarray  # (n,)
+    of: np.ndarray  # (n,), their slices
+
+
+def _package(slices: np.ndarray, head: np.ndarray, frame: Frame, which: np.ndarray) -> _Package:
     """The slices `which` of a stack `(X, Y, N)`, smoothed."""
     values = CubicSpline(which, slices[..., which], axis=-1)(np.arange(which[0], which[-1] + 0.25, 0.5))
-    steps = np.maximum(np.round(PIXEL / edges[:2]).astype(int), 1)
+    steps = np.maximum(np.round(PIXEL / frame.edges[:2]).astype(int), 1)
     rows, columns = (np.arange(0, count, step) for count, step in zip(slices.shape, steps))
     index = np.stack(np.meshgrid(rows, columns, which, indexing="ij")).reshape(3, -1)
     index = index[:, head[tuple(index)]]
-    middle = (np.array(slices.shape) - 1) / 2
-    points = (index - middle[:, None]) * edges[:, None]
-    return _Package(values, int(which[0]), points, slices[tuple(index)], index[2], edges, middle)
+    return _Package(Shown(values, int(which[0]), frame), frame.places(index), slices[tuple(index)], index[2])
 
 
 def found(measured: MetaTensor) -> Motion | None:
@@ -147,49 +221,27 @@ def found(measured: MetaTensor) -> Motion | None:
     a, array = Acquisition.of(measured), measured.as_tensor().cpu().float()
     if a.at_target or a.slice_count < FEWEST or array.min() == array.max() or missing_slices(array, a.slice_axis):
         return None
-    packages = a.packages or even_and_odd(a.slice_count, a.slice_axis, measured.affine)
-    order = [*(axis for axis in range(3) if axis != a.slice_axis), a.slice_axis]
-    edges = voxel_spacing(measured.affine)[order]
-    head = ndimage.binary_dilation(head_mask(array).permute(order).numpy(), np.ones((3, 3, 1)), iterations=2)
-    axes = (np.asarray(measured.affine, dtype=float)[:3, :3] / voxel_spacing(measured.affine))[:, order]
-    middle, of = centre(measured.affine, measured.shape), np.array(list(packages), dtype=int)
-
-    def smoothed(slices: Tensor) -> np.ndarray:
-        stack = above_floor(slices).permute(order).double().numpy()
-        return ndimage.gaussian_filter(stack, [*(SMOOTHING / edges[:2]), 0])
-
-    smooth = smoothed(array)
-    points = _package(smooth, head, edges, np.arange(a.slice_count)).points
-
-    def known(poses: list[_Pose]) -> Motion:
-        matrices = np.stack([np.eye(4)] * len(poses))
-        for matrix, pose in zip(matrices, poses):
-            matrix[:3, :3] = axes @ pose.turn @ axes.T
-            matrix[:3, 3] = middle + axes @ pose.shift - matrix[:3, :3] @ middle
-        degrees, mm = np.max([angle_and_shift(matrix, middle) for matrix in matrices], axis=0)
-        far = [float(np.sqrt((pose.away(points) ** 2).sum(0).mean())) for pose in poses]
-        k, moves = int(np.argmax(far)), _moves(points)
-        variance = np.einsum("akn,bkn,ab->", moves, moves, poses[k].covariance) / points.shape[1]
-        return Motion(packages, matrices, float(degrees), float(mm), far[k], float(np.sqrt(variance)))
-
+    packages, frame = a.packages or even_and_odd(a.slice_count, a.slice_axis, measured.affine), Frame.of(measured)
+    smooth, head = frame.smoothed(above_floor(array), SMOOTHING), frame.head(array)
+    of, points = np.array(list(packages), dtype=int), _package(smooth, head, frame, np.arange(a.slice_count)).points
     poses = [STILL] * (1 + of.max())
     for sweep in range(1 if len(poses) == 2 else SWEEPS):
         for k in range(1, len(poses)):
-            steady = smoothed(steadied(measured, known(poses)).as_tensor()) if sweep or k > 1 else smooth
-            still = _package(steady, head, edges, np.flatnonzero(of != k))
-            moved = _package(smooth, head, edges, np.flatnonzero(of == k))
+            steady = smooth
+            if sweep or k > 1:
+                back = steadied(measured, frame.motion(packages, poses, points)).as_tensor()
+                steady = frame.smoothed(above_floor(back), SMOOTHING)
+            still = _package(steady, head, frame, np.flatnonzero(of != k))
+            moved = _package(smooth, head, frame, np.flatnonzero(of == k))
             pose = _fitted(still, moved, poses[k], both=len(poses) == 2)
-            if pose is None:
+            if pose is None or not pose.displacement(points)[0] < FARTHEST:
                 return None
             poses[k] = pose
-    return known(poses)
+    return frame.motion(packages, poses, points)
 
 
-def _fitted(still: _Package, moved: _Package, start: _Pose, both: bool) -> _Pose | None:
-    """The pose of a package beside others, by steps of Gauss and Newton, with a gain for each slice.
-
-    The covariance is of whole slices (`H^-1 (sum_s g_s g_s^T) H^-1`, Liang and Zeger, Biometrika 73:13-22, 1986):
-    neighbouring pixels err alike.
+def _fitted(still: _Package, moved: _Package, start: Pose, both: bool) -> Pose | None:
+    """The pose of a package beside others, by steps of Gauss and Newton, with a gain for each slice; None for no pose.
 
     Args:
         still: the slices of the others.
@@ -197,49 +249,41 @@ def _fitted(still: _Package, moved: _Package, start: _Pose, both: bool) -> _Pose
         start: of the search.
         both: whether the package foretells the others, too; one of wide gaps cannot.
     """
-    turn, shift = start.turn, start.shift
+    pose = start
     for _ in range(ROUNDS):
-        normal, gradients, share = _equations(still, moved, turn, shift, both)
+        normal, gradients, share = _equations(still, moved, pose, both)
         if not gradients or np.linalg.cond(normal) > 1e12:
             return None
-        step = np.linalg.solve(normal, np.sum(gradients, axis=0))
-        small = Rotation.from_rotvec(step[:3]).as_matrix()
-        turn, shift = small @ turn, small @ shift + step[3:]
-        if np.abs(step).max() < SMALL:
-            break
-    else:  # a valley without an end, which slices of long pixels have
-        return None
-    inverse = np.linalg.inv(normal)
-    pose = _Pose(turn, shift, inverse @ np.transpose(gradients) @ np.array(gradients) @ inverse)
-    far = np.sqrt((pose.away(np.concatenate([still.points, moved.points], axis=1)) ** 2).sum(0).mean())
-    turned = np.degrees(Rotation.from_matrix(turn).magnitude())
-    return pose if share >= EXPLAINED and far < FARTHEST and turned <= MOST_TURN else None
+        before, pose = pose, Pose.stepped(pose.turn, pose.shift, normal, gradients)
+        if pose.near(before):
+            turned = np.degrees(Rotation.from_matrix(pose.turn).magnitude())
+            return pose if share >= EXPLAINED and turned <= MOST_TURN else None
+    return None  # a valley without an end, which slices of long pixels have
 
 
-def _moves(points: np.ndarray) -> np.ndarray:
+def small_moves(points: np.ndarray) -> np.ndarray:
     """How points `(3, n)` move with a rotation about each axis, in radians, and a shift along each: `(6, 3, n)`."""
     turns = [np.cross(axis, points.T).T for axis in np.eye(3)]
     return np.stack([*turns, *(np.broadcast_to(axis[:, None], points.shape) for axis in np.eye(3))])
 
 
-def _equations(
-    still: _Package, moved: _Package, turn: np.ndarray, shift: np.ndarray, both: bool
-) -> tuple[np.ndarray, list[np.ndarray], float]:
+def _equations(still: _Package, moved: _Package, pose: Pose, both: bool) -> tuple[np.ndarray, list[np.ndarray], float]:
     """Normal matrix `(6, 6)`, its right side `(6,)` by slices, and the share of variance that is explained.
 
     A small motion after M takes a still point from `M^-1 p` to where it lies an instant earlier on its way, so the
     still slices' spline is read at `M^-1 (p - m)`; the moved slices' at `M p + m`.
     """
+    turn, shift, _ = pose
     normal, gradients, left, total = np.zeros((6, 6)), list[np.ndarray](), 0.0, 0.0
     for here, other in ((moved, still), (still, moved))[: 1 + both]:
         if here is moved:
             places, moving = turn.T @ (here.points - shift[:, None]), here.points
-            slope = -turn @ other.gradient(places)
+            slope = -turn @ other.shown.gradient(places)
         else:
             places = moving = turn @ here.points + shift[:, None]
-            slope = other.gradient(places)
-        shown, inside = other.at(places)
-        jacobian = np.einsum("akn,kn->an", _moves(moving), slope)
+            slope = other.shown.gradient(places)
+        shown, inside = other.shown.at(places)
+        jacobian = np.einsum("akn,kn->an", small_moves(moving), slope)
         for index in np.unique(here.of):
             k = (here.of == index) & inside
             energy = shown[k] @ shown[k]

@@ -15,6 +15,7 @@ from ..stack.acquisition import Acquisition
 from ..stack.grid import name_of
 from .error_map import ErrorMaps, error_map
 from .guide import Placed, place
+from .guided_motion import guided
 from .motion import Motion, found, steadied, taken_back
 from .progress import part
 from .rebuilt import Rebuilt
@@ -108,9 +109,11 @@ class Rebuilder:
         """Rebuilds a stack of slices that `measure` has read, with or without a guide that `guide` has placed.
 
         Motion between the packages is looked for in any case. Where it is taken back, the stack is rebuilt twice: the
-        first result takes the moved slices back more precisely than their spline did.
+        first result takes the moved slices back more precisely than their spline did. A guide knows the poses better.
         """
         motion = found(measured[0])  # type: ignore[arg-type]  # torch: Tensor
+        if self.motion and motion is not None and motion.moved and guide is not None:
+            motion = guided(measured[0], guide.volume, motion)  # type: ignore[arg-type]  # torch: Tensor
         slices = self.steady(measured, motion)
         taken = slices is not measured
         rebuilt = self._rebuilt(slices, guide)
