@@ -91,20 +91,23 @@ def _equations(
         if known.sum() < LEAST:
             continue
         weight = np.maximum(_windows(known.astype(float), widths), FAINT)
-
-        def aside(image: np.ndarray) -> np.ndarray:
-            """An image less its mean in windows."""
-            return image - _windows(image * known, widths) / weight  # noqa: B023  # called within this round
-
         guide, measured = there.reshape(shape), slices[(*pixels, n)]
         means = [_windows(one * known, widths) / weight for one in (guide, measured, guide**2, guide * measured)]
         variance = means[2] - means[0] ** 2
-        share = (means[3] - means[0] * means[1]) / (variance + FAINT * variance[known].mean())
+        a = (means[3] - means[0] * means[1]) / (variance + FAINT * variance[known].mean())
+        b = means[1] - a * means[0]
+        # each pixel lies in many windows, of which each has its own a and b
+        of_y, of_g, of_one = (_windows(one * known, widths) for one in (a, a**2, a * b))
+        left = (of_y * measured - of_g * guide - of_one)[known]
         slope = -pose.turn @ shown.gradient(places)
         jacobian = np.einsum("akn,kn->an", small_moves(points), slope).reshape(6, *shape)
-        j = np.stack([(share * aside(one))[known] for one in jacobian])
-        normal += j @ j.T
-        gradients.append(j @ (aside(measured) - share * aside(guide))[known])
+        # a and b follow the pose: what they take up of a change leaves no trace (variable projection)
+        ones, twos = (np.stack([_windows(one * known, widths) for one in jacobian * by]) for by in (1.0, guide))
+        mean = a * ones / np.sqrt(weight)
+        along = a * (twos - means[0] * ones) / np.sqrt(weight * (variance + FAINT * variance[known].mean()))
+        for part, sign in ((np.sqrt(of_g) * jacobian, 1), (mean, -1), (along, -1)):
+            normal += sign * part[:, known] @ part[:, known].T
+        gradients.append(jacobian[:, known] @ left)
     return normal, gradients
 
 

@@ -1,12 +1,15 @@
 """Laws of motion between packages: the forward model, known motions found and taken back, a still head left alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from monai.data import MetaTensor
 from scipy import ndimage
 
-from scripts.rebuild import motion
+from scripts.rebuild import guided_motion, motion
+from scripts.rebuild.guide import Placed
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.registration import angle_and_shift
 from scripts.rebuild.stack_inferer import StackInferer
@@ -22,21 +25,25 @@ THICK = 4.0  # mm; slices of two voxels
 MOTIONS = [((3.0, 0.0, 0.0), (0.0, 0.0, 0.0)), ((0.0, 0.0, 4.0), (0.0, 1.0, 0.0)), ((1.0, -1.0, 0.7), (1.0, -1.0, 1.2))]
 
 
-def restless(axis, matrix, noise=0.0):
-    """Slices of a head that moves before the odd ones; the slices of the still one; and the sharp head."""
+def restless(axis, *matrices, noise=0.0):
+    """Slices of a head that moves before every further package; those of the still one; and the sharp head."""
     truth = torch.from_numpy(ndimage.gaussian_filter(stacks.person().numpy(), 1.5))  # one package foretells the other
-    moved = stacks.moved(truth, matrix)
-    still, there = (stacks.stack_of(one, axis, THICK, noise=noise).measured for one in (truth, moved))
+    moved = [stacks.moved(truth, matrix) for matrix in matrices]
+    still, *there = (stacks.stack_of(one, axis, THICK, noise=noise).measured for one in (truth, *moved))
     measured = still.clone()
-    places = torch.arange(1, still.shape[axis], 2)
-    measured.index_copy_(axis, places, there.as_tensor().index_select(axis, places))
+    for k, one in enumerate(there, start=1):
+        places = torch.arange(k, still.shape[axis], 1 + len(there))
+        measured.index_copy_(axis, places, one.as_tensor().index_select(axis, places))
+    if len(there) > 1:
+        of = "".join(str(n % (1 + len(there))) for n in range(still.shape[axis]))
+        replace(Acquisition.of(measured), packages=of).attach(measured)
     return measured, still, MetaTensor(truth, affine=torch.from_numpy(stacks.AFFINE))
 
 
 def packages(measured):
-    """Even and odd slices."""
+    """Those of the acquisition, else even and odd slices."""
     a = Acquisition.of(measured)
-    return even_and_odd(a.slice_count, a.slice_axis, measured.affine)
+    return a.packages or even_and_odd(a.slice_count, a.slice_axis, measured.affine)
 
 
 def away(one, other, volume):
@@ -71,6 +78,45 @@ def test_a_known_motion_is_found(axis, pose):
     degrees, mm = away(found.matrices[1], matrix, measured)
     assert found.moved
     assert degrees < 0.4 and mm < 0.25
+
+
+THREE = [stacks.motion((1.0, -1.0, 1.5), (1.0, -1.0, 1.2)), stacks.motion((-2.0, 0.0, 1.0), (0.0, 1.5, -0.5))]
+
+
+@pytest.mark.parametrize("axis", [0, 2])
+def test_known_motions_of_three_packages_are_found_and_taken_back(axis):
+    measured, still, truth = restless(axis, *THREE, noise=5.0)
+    found = motion.found(measured)
+    assert found.moved and found.matrices.shape == (3, 4, 4) and np.array_equal(found.matrices[0], np.eye(4))
+    for one, true in zip(found.matrices[1:], THREE):
+        degrees, mm = away(one, true, measured)
+        assert degrees < 0.6 and mm < 0.35
+    assert "between the 3 packages of its slices" in str(found)
+    back = motion.taken_back(measured, truth, found).as_tensor()
+    gaps = [(one - still.as_tensor()).square().mean().sqrt() for one in (back, measured.as_tensor())]
+    assert gaps[0] < 0.3 * gaps[1]
+
+
+def test_the_farthest_of_three_packages_says_how_far_the_head_moved():
+    measured, _, _ = restless(2, np.eye(4), THREE[1], noise=5.0)
+    found = motion.found(measured)
+    alone = [angle_and_shift(one, centre(measured.affine, measured.shape)) for one in found.matrices]
+    assert (found.degrees, found.millimetres) == pytest.approx(np.max(alone, axis=0))
+    assert found.degrees == pytest.approx(5**0.5, abs=0.5) and found.millimetres == pytest.approx(2.5**0.5, abs=0.3)
+
+
+@pytest.mark.parametrize("count", [39, 40])
+def test_a_stack_that_is_stored_flipped_moved_as_much(count):
+    measured = restless(2, stacks.motion(*MOTIONS[2]), noise=5.0)[0][:, :, : count // 2]
+    affine = np.asarray(measured.affine) @ np.diag([1.0, 1.0, -1.0, 1.0])
+    affine[:3, 3] += np.asarray(measured.affine)[:3, 2] * (measured.shape[2] - 1)
+    acquisition = Acquisition.stack(2, count // 2, spacing=THICK, thickness=THICK, target=2.0)
+    flipped = MetaTensor(measured.as_tensor().flip(2), affine=torch.from_numpy(affine))
+    for one in (measured, flipped):
+        acquisition.attach(one)
+    a, b = (motion.found(one) for one in (measured, flipped))
+    assert a.moved and a.packages == b.packages[::-1]
+    np.testing.assert_allclose(a.matrices, b.matrices, atol=1e-3)
 
 
 def test_a_fit_that_comes_to_no_end_or_turns_too_far_says_nothing(monkeypatch):
@@ -147,6 +193,56 @@ def test_a_still_head_is_rebuilt_to_the_bit_as_without():
     measured = restless(2, np.eye(4), noise=5.0)[0][None]
     off, on = (one(measured) for one in rebuilders())
     assert torch.equal(off.volume.as_tensor(), on.volume.as_tensor()) and not on.taken_back
+
+
+def other_contrast(truth, there=None):
+    """A guide on the fine grid, dark where the head is bright."""
+    shown = stacks.moved(truth.as_tensor(), np.eye(4) if there is None else there)
+    return MetaTensor((1 - 2 * (shown / 700) ** 1.5)[None], affine=truth.affine)
+
+
+@pytest.mark.parametrize(("axis", "pose"), list(enumerate(MOTIONS)))
+def test_a_guide_knows_the_motion_better_though_it_lies_elsewhere(axis, pose):
+    measured, _, truth = restless(axis, matrix := stacks.motion(*pose), noise=5.0)
+    found = motion.found(measured)
+    guide = other_contrast(truth, stacks.motion((0.5, -0.3, 0.0), (0.4, 0.0, -0.3)))
+    better = guided_motion.guided(measured, guide, found)
+    assert better is not found and better.packages == found.packages
+    degrees, mm = away(better.matrices[1], matrix, measured)
+    assert degrees < 0.15 and mm < 0.1
+    np.testing.assert_allclose(better.matrices[0], np.eye(4), atol=1e-9)
+
+
+def test_a_guide_of_half_a_head_counts_where_it_saw():
+    measured, _, truth = restless(2, matrix := stacks.motion(*MOTIONS[2]), noise=5.0)
+    guide = other_contrast(truth)
+    guide[:, :20] = torch.nan
+    degrees, mm = away(guided_motion.guided(measured, guide, motion.found(measured)).matrices[1], matrix, measured)
+    assert degrees < 0.3 and mm < 0.2
+
+
+@pytest.mark.parametrize("seen", [torch.nan, -1.0])
+def test_a_guide_that_shows_nothing_changes_nothing(seen):
+    measured, _, truth = restless(2, stacks.motion(*MOTIONS[2]), noise=5.0)
+    found = motion.found(measured)
+    assert guided_motion.guided(measured, other_contrast(truth) * 0 + seen, found) is found
+
+
+def test_a_guide_of_three_packages():
+    measured, _, truth = restless(2, *THREE, noise=5.0)
+    better = guided_motion.guided(measured, other_contrast(truth), motion.found(measured))
+    for one, true in zip(better.matrices[1:], THREE):
+        degrees, mm = away(one, true, measured)
+        assert degrees < 0.15 and mm < 0.1
+
+
+def test_a_guided_rebuild_takes_the_slices_back_by_the_guide():
+    measured, _, truth = restless(2, matrix := stacks.motion(*MOTIONS[2]), noise=5.0)
+    beside = Placed(other_contrast(truth), np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
+    off, on = (one(measured[None], beside).motion for one in rebuilders())
+    alone = rebuilders()[1](measured[None]).motion
+    errors = [away(one.matrices[1], matrix, measured)[0] for one in (on, alone, off)]
+    assert errors[0] < 0.15 < errors[1] and errors[2] == errors[1]
 
 
 def test_a_head_that_moved_is_said_and_mended_if_asked():
