@@ -8,6 +8,7 @@ import torch
 from monai.bundle import ConfigParser
 
 from scripts.method.weights import load_weights
+from scripts.rebuild.device import default_device
 
 CKPT_PATH = "models/model.pt"
 
@@ -25,7 +26,7 @@ def shipped_network(ckpt_path=CKPT_PATH, size=None):
     network = shipped_config(size).get_parsed_content("network_def")
     if ckpt_path is not None:
         load_weights(network, ckpt_path)
-    return network.eval().to(memory_format=torch.channels_last)
+    return network.eval().to(default_device(), memory_format=torch.channels_last)
 
 
 def deployed(**settings):

@@ -16,10 +16,12 @@ from monai.transforms import SpatialPad
 from benchmarks import CKPT_PATH, deployed, shipped_network
 from scripts.evaluate import metrics
 from scripts.evaluate.tables import markdown
+from scripts.rebuild.device import default_device
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack import tissue
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
+from scripts.stack.slices import Slices
 from scripts.stack.trace import step_ratio
 from scripts.train.datasets import sharp_volumes
 from scripts.train.simulation import simulate
@@ -55,8 +57,8 @@ def rows(truth, axis, network, inferer, shares=SHARES):
     for share in shares:
         size = [n if a == axis else round(n * share**-0.5) for a, n in enumerate(thick.shape[1:])]
         field = SpatialPad(size)(thick)
-        acquisition.attach(field)
-        result = Rebuilder(network, inferer, "cpu")(field).volume.as_tensor()
+        slices = Slices(field.as_tensor()[0], acquisition, field.affine)
+        result = Rebuilder(network, inferer, default_device())(slices).volume.as_tensor()
         start = [0 if a == axis else (n - plain.shape[a]) // 2 for a, n in enumerate(result.shape)]
         result = result[tuple(slice(s, s + n) for s, n in zip(start, plain.shape))]
         yield f"{share:.0%}", metrics.psnr(result[core], plain[core]), step_ratio(result, acquisition, flat)

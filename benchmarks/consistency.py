@@ -18,10 +18,12 @@ from benchmarks import CKPT_PATH, deployed, shipped_network
 from scripts.evaluate import metrics
 from scripts.evaluate.tables import markdown
 from scripts.rebuild.consistency import difference, project, reconcile, relative_rmse
+from scripts.rebuild.device import default_device
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack import intensity, tissue
 from scripts.stack.acquisition import SLR, Acquisition
 from scripts.stack.grid import voxel_spacing
+from scripts.stack.slices import Slices
 from scripts.train.datasets import sharp_volumes
 from scripts.train.simulation import central_slab, simulate
 from scripts.train.truth import read_volume
@@ -72,16 +74,11 @@ def rows(truth, axis, spacing, network, inferer):
         )
         actual = replace(assumed, slice_thickness=spacing / (1 + gap), profile=profile)
         slices = thick_slices(truth, actual, noise, gain)
-        assumed.attach(slices)
-        thick = slices.as_tensor()[0]
-        result = Rebuilder(network, inferer, "cpu")(slices).volume.as_tensor()
-        volumes = (
-            result,
-            reconcile(result, thick, assumed),
-            project(result, thick, assumed, regularisation=0, smoothness=0),
-        )
+        thick = Slices(slices.as_tensor()[0], assumed, slices.affine)
+        result = Rebuilder(network, inferer, default_device())(thick).volume.as_tensor()
+        volumes = (result, reconcile(result, thick), project(result, thick, regularisation=0, smoothness=0))
         quality = [metrics.psnr(volume, sharp, mask) for volume in volumes]
-        numbers = [100 * relative_rmse(difference(volume, thick, assumed), thick) for volume in volumes[:2]]
+        numbers = [100 * relative_rmse(difference(volume, thick), thick) for volume in volumes[:2]]
         yield case, (quality[0], quality[1] - quality[0], quality[2] - quality[0], *numbers)
 
 

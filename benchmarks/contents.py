@@ -14,10 +14,11 @@ import torch
 from monai.data import MetaTensor
 
 from scripts.evaluate.tables import markdown
-from scripts.rebuild.guide import fine_affine_of, place
+from scripts.rebuild.guide import place
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
 from scripts.stack.interpolation import interpolate
+from scripts.stack.slices import Slices
 from scripts.stack.spectra import sharpness
 from scripts.train.datasets import sharp_volumes
 from scripts.train.simulation import simulate
@@ -61,13 +62,13 @@ def main():
         row = (f"{name} {item['contrast']}", str(axis), *(f"{mm:.2f}" for mm in sharp_along(volume, axis)))
         for column, cell in zip(sharp.values(), row):
             column.append(cell)
-        measured = thick(volume, axis, THICKNESSES[-1])
-        spline = interpolate(measured[0].as_tensor(), Acquisition.of(measured), "cubic").clamp(min=0)
-        copy = MetaTensor(spline[None], affine=torch.from_numpy(fine_affine_of(measured)))
+        measured = Slices.of(thick(volume, axis, THICKNESSES[-1]))
+        spline = interpolate(measured.array, measured.acquisition, "cubic").clamp(min=0)
+        copy = MetaTensor(spline[None], affine=measured.fine_affine)
         guides = {other["contrast"]: other["label"] for other in volumes if other["subject"] == name}
         guides.pop(item["contrast"], None)
         for guide, other in [*((key, read_volume(path)) for key, path in guides.items()), ("its own spline", copy)]:
-            found = place(other, measured)
+            found = place(Slices.sharp(other), measured)
             row = (f"{name} {item['contrast']}", guide, f"{found.likeness:.2f}", f"{found.relation:.2f}")
             for column, cell in zip(relations.values(), row):
                 column.append(cell)

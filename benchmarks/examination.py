@@ -9,9 +9,7 @@ again as slices of the measured thickness. Their distance from the measured slic
 import argparse
 import math
 
-import numpy as np
 import torch
-from monai.data import MetaTensor
 
 from benchmarks import CKPT_PATH, shipped_config
 from scripts.evaluate.with_truth import draw_comparison
@@ -19,24 +17,21 @@ from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import data_range, intensity_range
 from scripts.stack.interpolation import interpolate
 from scripts.stack.profile import acquire
+from scripts.stack.slices import Slices
 from scripts.stack.tissue import head_mask
 
 
 def halved(measured):
-    """Slices `(1, X, Y, Z)`, and the mean of each two of them, both with their acquisition; an odd one is left out."""
-    a = Acquisition.of(measured)
-    count, dim = a.slice_count // 2, a.dim(measured)
-    kept = measured.as_tensor().narrow(dim, 0, 2 * count)
-    pairs = kept.unflatten(dim, (count, 2)).mean(dim + 1)
-    affine = np.asarray(measured.affine, dtype=float).copy()
-    affine[:3, 3] += affine[:3, a.slice_axis] / 2
-    affine[:3, a.slice_axis] *= 2
-    thick = MetaTensor(pairs, affine=torch.from_numpy(affine))
+    """An even number of slices `(X, Y, Z)`, and the means of each two of them."""
+    a, axis = measured.acquisition, measured.acquisition.slice_axis
+    count, affine = a.slice_count // 2, measured.affine.clone()
+    kept = measured.array.narrow(axis, 0, 2 * count)
+    affine[:3, 3] += affine[:3, axis] / 2
+    affine[:3, axis] *= 2
     coarse = Acquisition.stack(
-        a.slice_axis, count, spacing=2 * a.slice_spacing, thickness=2 * a.slice_spacing, target=a.target_spacing
+        axis, count, spacing=2 * a.slice_spacing, thickness=2 * a.slice_spacing, target=a.target_spacing
     )
-    coarse.attach(thick)
-    return kept, thick
+    return kept, Slices(kept.unflatten(axis, (count, 2)).mean(axis + 1), coarse, affine)
 
 
 def main():
@@ -51,21 +46,21 @@ def main():
     rebuilder = shipped_config(**overrides).get_parsed_content("rebuilder")
     measured = rebuilder.measure(options.scan)
     slices, thick = halved(measured)
-    coarse = Acquisition.of(thick)
+    coarse = thick.acquisition
     half = coarse.slice_spacing / 2
     fine = Acquisition.stack(
         coarse.slice_axis, 2 * coarse.slice_count, spacing=half, thickness=half, target=coarse.target_spacing
     )
-    head = head_mask(slices[0])
+    head = head_mask(slices)
 
     def tell(name, volume):
         foretold = acquire(torch.as_tensor(volume), fine)
-        error = (foretold - slices[0])[head].square().mean().item()
+        error = (foretold - slices)[head].square().mean().item()
         shown[name] = torch.as_tensor(volume)
-        print(f"{name}: {20 * math.log10(data_range(slices[0]) / error**0.5):.2f} dB", flush=True)
+        print(f"{name}: {20 * math.log10(data_range(slices) / error**0.5):.2f} dB", flush=True)
 
-    shown = {"slices": interpolate(thick.as_tensor()[0], coarse, "nearest")}
-    tell("cubic spline", interpolate(thick.as_tensor()[0], coarse, "cubic"))
+    shown = {"slices": interpolate(thick.array, coarse, "nearest")}
+    tell("cubic spline", interpolate(thick.array, coarse, "cubic"))
     tell("DRIFT", rebuilder(thick).volume)
     placed = rebuilder.guide(options.guide, thick)
     print(f"registered: {placed.degrees:.1f} degrees, {placed.millimetres:.1f} mm, likeness {placed.likeness:.2f}")

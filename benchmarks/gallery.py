@@ -21,15 +21,16 @@ from scipy import ndimage
 from scipy.spatial.transform import Rotation
 
 from benchmarks import CKPT_PATH, shipped_config
-from scripts.evaluate.guided import drawn_guide
 from scripts.evaluate.metrics import TOUCHING, lesion_contrast_kept, lesion_sizes, psnr
-from scripts.evaluate.several import add_noise
 from scripts.evaluate.tables import markdown
 from scripts.pages.planes import cut, shades, window
+from scripts.paper.guided import drawn_guide
+from scripts.paper.several import add_noise
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import centre, voxel_spacing
 from scripts.stack.intensity import data_range
 from scripts.stack.interpolation import interpolate
+from scripts.stack.slices import Slices
 from scripts.stack.tissue import head_mask
 from scripts.train.datasets import sharp_volumes
 from scripts.train.simulation import simulate
@@ -145,8 +146,9 @@ def shown(case, items, rebuilder, folder):
     placed = None
     if case.guide is not None:
         guide = read_volume(items[case.subject, case.guide]["label"])
-        placed = rebuilder.place(drawn_guide(guide, np.random.default_rng(0), MOTION, SHADING, GUIDE_NOISE), thick)
-    rebuilt = rebuilder(thick, placed)
+        drawn = drawn_guide(guide, np.random.default_rng(0), MOTION, SHADING, GUIDE_NOISE)
+        placed = rebuilder.place(Slices.of(drawn), Slices.of(thick))
+    rebuilt = rebuilder(Slices.of(thick), placed)
     result, acquisition = rebuilt.volume.as_tensor(), Acquisition.of(thick)
     nearest, cubic = (interpolate(thick.as_tensor()[0], acquisition, how) for how in ("nearest", "cubic"))
     head, (low, high) = head_mask(sharp), window(sharp)

@@ -18,6 +18,7 @@ from scipy import ndimage
 from benchmarks import CKPT_PATH, deployed, shipped_network
 from scripts.evaluate.tables import markdown
 from scripts.method.weights import read_card
+from scripts.rebuild.device import default_device
 from scripts.rebuild.error_map import ErrorMaps, error_map
 from scripts.rebuild.guide import Placed, on_grid
 from scripts.rebuild.rebuilder import Rebuilder
@@ -25,6 +26,7 @@ from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
 from scripts.stack.intensity import data_range
 from scripts.stack.interpolation import interpolate
+from scripts.stack.slices import Slices
 from scripts.stack.tissue import head_mask
 from scripts.train.datasets import sharp_volumes
 from scripts.train.simulation import central_slab, normal_axis, simulate
@@ -69,17 +71,17 @@ def rows(item, rebuilder, options):
     acquisition = Acquisition.of_truth(axis, sharp.shape[axis], edge=edge, thickness=options.thickness)
     thick, head = simulate(truth, acquisition), head_mask(sharp)
     thick.add_(options.noise * data_range(sharp) * torch.randn(thick.shape, generator=torch.Generator().manual_seed(0)))
-    acquisition.attach(thick)
+    slices = Slices.of(thick)
 
     def shares(guide):
         placed = None
         if guide is not None:
-            placed = Placed(on_grid(guide, thick, np.eye(4)), np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
-        rebuilt = rebuilder(thick, placed)
+            placed = Placed(on_grid(Slices.sharp(guide), slices, np.eye(4)), np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
+        rebuilt = rebuilder(slices, placed)
         off = (rebuilt.volume.as_tensor() - sharp).abs()
         width = rebuilt.error_map.half_width(0.9).as_tensor()
         calibration = rebuilder.error_maps.calibration
-        wide = error_map(rebuilt, rebuilder.network, "cpu", calibration).half_width(0.9).as_tensor()
+        wide = error_map(rebuilt, rebuilder.network, default_device(), calibration).half_width(0.9).as_tensor()
         seen = head & (torch.ones_like(head) if placed is None else placed.volume[0].as_tensor().isfinite())
         beyond, narrowest = head & ~seen, calibration.narrowest(options.thickness)
         covered = [(off <= width)[seen], (off <= width)[beyond], (off <= narrowest * wide)[head]]
@@ -88,7 +90,7 @@ def rows(item, rebuilder, options):
 
     yield item["contrast"], "none", *shares(None)
     copies = {
-        "its own slices, rebuilt": rebuilder(thick).volume[None],
+        "its own slices, rebuilt": rebuilder(slices).volume[None],
         "its own slices, a spline": blurred(truth, axis, options.thickness),
     }
     guides = kinds(central_slab(read_volume(item["guides"][0]), axis, options.slab), axis) if "guides" in item else {}
@@ -107,7 +109,7 @@ def main():
     options = parser.parse_args()
     maps = ErrorMaps(True, calibration=read_card(options.ckpt_path).error_map)
     network, inferer = shipped_network(options.ckpt_path), deployed(spread=True)
-    rebuilder = Rebuilder(network, inferer, "cpu", error_maps=maps, guide_share=1.0)
+    rebuilder = Rebuilder(network, inferer, default_device(), error_maps=maps, guide_share=1.0)
     table = [row for item in sharp_volumes(options.datalist, "validation") for row in rows(item, rebuilder, options)]
     print(markdown({name: list(column) for name, column in zip(HEADINGS, zip(*table))}))
 

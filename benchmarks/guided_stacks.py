@@ -13,14 +13,16 @@ import numpy as np
 import torch
 
 from benchmarks import CKPT_PATH, deployed, shipped_network
-from scripts.evaluate.guided import drawn_guide
 from scripts.evaluate.metrics import psnr
-from scripts.evaluate.several import several_stacks
 from scripts.evaluate.tables import markdown
+from scripts.paper.guided import drawn_guide
+from scripts.paper.several import several_stacks
+from scripts.rebuild.device import default_device
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.registration import placed
 from scripts.rebuild.stacks import Stack
 from scripts.rebuild.together import together
+from scripts.stack.slices import Slices
 from scripts.stack.tissue import head_mask
 from scripts.train.datasets import sharp_volumes
 from scripts.train.truth import read_volume
@@ -36,7 +38,7 @@ def main():
     parser.add_argument("--by", help="contrast of the guides")
     parser.add_argument("--ckpt_path", default=CKPT_PATH)
     options = parser.parse_args()
-    rebuilder = Rebuilder(shipped_network(options.ckpt_path), deployed(), "cpu", guide_share=1.0)
+    rebuilder = Rebuilder(shipped_network(options.ckpt_path), deployed(), default_device(), guide_share=1.0)
     volumes = sharp_volumes(options.datalist, "validation")
     contrasts, rows = {item["label"]: item["contrast"] for item in volumes}, []
     for number, item in enumerate(one for one in volumes if one.get("guides")):
@@ -52,8 +54,9 @@ def main():
         for way, beside in {"": None, ", guided": guide}.items():
             stacks = []
             for thick, _ in drawn:
-                rebuilt = rebuilder(thick, None if beside is None else rebuilder.place(beside, thick))
-                stacks.append(Stack.of(rebuilt.measured, rebuilt.volume))
+                slices = Slices.of(thick)
+                placed_guide = None if beside is None else rebuilder.place(Slices.of(beside), slices)
+                stacks.append(Stack.of(slices, rebuilder(slices, placed_guide).volume))
             volume, parts = together(stacks)
             for name, stack, part in zip(("first", "second"), stacks, parts):
                 view = placed(stack.rebuilt, stacks[0].rebuilt, part.motion)[0] * part.gain

@@ -15,13 +15,15 @@ from monai.data import MetaTensor
 from scipy import ndimage
 
 from benchmarks import CKPT_PATH, deployed, shipped_network
-from scripts.evaluate.guided import drawn_guide
 from scripts.evaluate.metrics import psnr
 from scripts.evaluate.tables import markdown
+from scripts.paper.guided import drawn_guide
+from scripts.rebuild.device import default_device
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
 from scripts.stack.intensity import intensity_range
+from scripts.stack.slices import Slices
 from scripts.stack.tissue import head_mask
 from scripts.train.datasets import sharp_volumes
 from scripts.train.simulation import central_slab, simulate
@@ -92,14 +94,13 @@ class Head:
     def slices(self, volume):
         """Those of the slab."""
         sharp, edge = self.cut(volume), float(voxel_spacing(volume.affine)[self.axis])
-        return simulate(
-            sharp, Acquisition.of_truth(self.axis, sharp.shape[1 + self.axis], edge=edge, thickness=self.thickness)
-        )
+        a = Acquisition.of_truth(self.axis, sharp.shape[1 + self.axis], edge=edge, thickness=self.thickness)
+        return Slices.of(simulate(sharp, a))
 
     def beside(self, guide):
         """A guide that is registered."""
         drawn = drawn_guide(guide, np.random.default_rng(0), STILL, 0.0, 0.0)
-        return self.rebuilder.place(drawn, self.measured)
+        return self.rebuilder.place(Slices.of(drawn), self.measured)
 
     def rebuilt(self, guide=None, measured=None):
         """`(X, Y, Z)`."""
@@ -135,7 +136,7 @@ def main():
     parser.add_argument("--slab", type=int, default=32)
     parser.add_argument("--ckpt_path", default=CKPT_PATH)
     options = parser.parse_args()
-    rebuilder = Rebuilder(shipped_network(options.ckpt_path), deployed(), "cpu", guide_share=1.0)
+    rebuilder = Rebuilder(shipped_network(options.ckpt_path), deployed(), default_device(), guide_share=1.0)
     volumes = sharp_volumes(options.datalist, "validation")
     contrasts = {item["label"]: item["contrast"] for item in volumes}
     rows = {"blobs": [], "odd": []}

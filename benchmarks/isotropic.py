@@ -18,10 +18,12 @@ from torch import from_numpy
 from benchmarks import CKPT_PATH, deployed, preprocessing, shipped_network
 from scripts.evaluate import metrics
 from scripts.evaluate.tables import markdown
+from scripts.rebuild.device import default_device
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack import tissue
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
+from scripts.stack.slices import Slices
 from scripts.train.datasets import sharp_volumes
 from scripts.train.simulation import central_slab, simulate
 from scripts.train.truth import read_volume
@@ -60,7 +62,9 @@ def main():
             for isotropic in (False, True):
                 target = {"target_thickness": COARSER * min(spacing), "slice_axis": axis, "isotropic": isotropic}
                 measured = preprocessing(**target)({"image": path})["image"]
-                result = on_grid_of(Rebuilder(network, inferer, "cpu")(measured).volume[None], truth)
+                result = on_grid_of(
+                    Rebuilder(network, inferer, default_device())(Slices.of(measured)).volume[None], truth
+                )
                 sharp = truth.as_tensor()[0].float()
                 quality.append(metrics.psnr(result, sharp, tissue.head_mask(sharp)))
         line = (f"{item['subject']} {item['contrast']}", *(f"{q:.2f}" for q in quality), f"{np.diff(quality)[0]:+.2f}")

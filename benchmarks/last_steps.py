@@ -16,9 +16,11 @@ from scripts.evaluate.metrics import psnr
 from scripts.evaluate.tables import markdown
 from scripts.rebuild.consistency import difference, reconcile, relative_rmse
 from scripts.rebuild.deblocking import deblock
+from scripts.rebuild.device import default_device
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
+from scripts.stack.slices import Slices
 from scripts.stack.tissue import flat_tissue, head_mask
 from scripts.stack.trace import step_ratio
 from scripts.train.datasets import sharp_volumes
@@ -34,13 +36,12 @@ def measured(truth, axis, thickness, noise, rebuilder):
     sharp, edge = truth.as_tensor()[0], float(voxel_spacing(truth.affine)[axis])
     acquisition = Acquisition.of_truth(axis, sharp.shape[axis], edge=edge, thickness=thickness)
     slices = thick_slices(truth, acquisition, noise, 0.0)
-    acquisition.attach(slices)
-    thick, head, flat = slices.as_tensor()[0], head_mask(sharp), flat_tissue(sharp)
-    plain = rebuilder(slices).volume.as_tensor()
-    ramped = deblock(plain, thick, acquisition)
-    results = plain, ramped, reconcile(plain, thick, acquisition), reconcile(ramped, thick, acquisition)
+    thick, head, flat = Slices(slices.as_tensor()[0], acquisition, slices.affine), head_mask(sharp), flat_tissue(sharp)
+    plain = rebuilder(thick).volume.as_tensor()
+    ramped = deblock(plain, thick)
+    results = plain, ramped, reconcile(plain, thick), reconcile(ramped, thick)
     for one in results:
-        apart = relative_rmse(difference(one, thick, acquisition), thick)
+        apart = relative_rmse(difference(one, thick), thick)
         yield psnr(one, sharp, head), step_ratio(one, acquisition, flat), 100 * apart
 
 
@@ -62,7 +63,7 @@ def main():
     parser.add_argument("--ckpt_path", default=CKPT_PATH)
     options = parser.parse_args()
     inferer = deployed(consistency="measure", deblocked=False)
-    rebuilder = Rebuilder(shipped_network(options.ckpt_path), inferer, "cpu")
+    rebuilder = Rebuilder(shipped_network(options.ckpt_path), inferer, default_device())
     found = {}
     for item in sharp_volumes(options.datalist, "validation"):
         axis = item["sharp_axes"][-1]

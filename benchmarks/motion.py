@@ -32,6 +32,7 @@ from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import centre, voxel_spacing
 from scripts.stack.interpolation import interpolate
 from scripts.stack.packages import by_times
+from scripts.stack.slices import Slices
 from scripts.stack.tissue import flat_tissue, head_mask
 from scripts.stack.trace import step_ratio
 from scripts.train.datasets import sharp_volumes
@@ -54,7 +55,7 @@ def moved_by(truth, amount):
 
 
 def slices(truth, axis, thickness, matrices, seed=1):
-    """`(1, X, Y, Z)` slices of a volume `(X, Y, Z)`, each package of the head as it then lay, with Rician noise."""
+    """Slices of a volume `(X, Y, Z)`, each package of the head as it then lay, with Rician noise."""
     edge = float(voxel_spacing(truth.affine)[axis])
     acquisition = Acquisition.of_truth(axis, truth.shape[axis], edge=edge, thickness=thickness)
     of = torch.arange(acquisition.slice_count) % len(matrices)
@@ -69,25 +70,25 @@ def slices(truth, axis, thickness, matrices, seed=1):
     real, imaginary = (torch.from_numpy(rng.normal(0, sd, measured.shape)).float() for _ in range(2))
     measured.copy_(((measured.as_tensor() + real).square() + imaginary.square()).sqrt())
     acquisition.attach(measured)
-    return measured
+    return Slices.of(measured)
 
 
 def by_true_pose(rebuilder, measured, guide, matrices):
     """The volume that the deployed steps make of the true poses."""
-    known = Motion(Acquisition.of(measured).packages, np.stack(matrices), 0.0, 0.0, 0.0, 0.0)
-    first = rebuilder(steadied(measured[0], known)[None], guide).volume
-    return rebuilder(taken_back(measured[0], first, known)[None], guide).volume
+    known = Motion(measured.acquisition.packages, np.stack(matrices), 0.0, 0.0, 0.0, 0.0)
+    first = rebuilder(steadied(measured, known), guide).volume
+    return rebuilder(taken_back(measured, first, known), guide).volume
 
 
 def beside(rebuilder, guide, measured):
     """A guide in its place, without the refusals."""
-    return None if guide is None else rebuilder.place(guide, measured)
+    return None if guide is None else rebuilder.place(Slices.sharp(guide), measured)
 
 
 def row(name, truth, measured, matrices, rebuilder, guide):
     """Poses, decibels and steps of a scan, and how much of the head lies within the error map."""
     head, sharp = head_mask(truth.as_tensor()), truth.as_tensor()
-    acquisition, mending = Acquisition.of(measured), replace(rebuilder, motion=True)
+    acquisition, mending = measured.acquisition, replace(rebuilder, motion=True)
     begin = time.perf_counter()
     as_is = rebuilder(measured, beside(rebuilder, guide, measured))
     middle = time.perf_counter()
@@ -97,7 +98,7 @@ def row(name, truth, measured, matrices, rebuilder, guide):
     plain = replace(rebuilder, error_maps=ErrorMaps())
     bound = as_is.volume
     if not still:
-        known = steadied(measured[0], Motion(acquisition.packages, np.stack(matrices), 0.0, 0.0, 0.0, 0.0))[None]
+        known = steadied(measured, Motion(acquisition.packages, np.stack(matrices), 0.0, 0.0, 0.0, 0.0))
         bound = by_true_pose(plain, measured, beside(plain, guide, known), matrices)
     before, after, best = (psnr(one.as_tensor(), sharp, head) for one in (as_is.volume, mended.volume, bound))
     off = [("?", "?")]
@@ -105,7 +106,7 @@ def row(name, truth, measured, matrices, rebuilder, guide):
         point = centre(truth.affine, truth.shape)
         off = [angle_and_shift(one @ np.linalg.inv(true), point) for one, true in zip(motion.matrices, matrices)]
         off = [[f"{one:.2f}" for one in np.max(off, axis=0)]]
-    flat = flat_tissue(interpolate(measured.as_tensor()[0], acquisition, "cubic").clamp(min=0))
+    flat = flat_tissue(interpolate(measured.array, acquisition, "cubic").clamp(min=0))
     steps = [step_ratio(one.volume.as_tensor(), acquisition, flat) for one in (as_is, mended)]
     covered = {}
     if as_is.error_map is not None:
@@ -134,7 +135,7 @@ def alarms(volumes, thickness, count):
     looked, said = 0, []
     for item in volumes:
         truth = read_volume(item["label"])[0].float()
-        motion = found(slices(truth, item["sharp_axes"][-1], thickness, [np.eye(4)] * count)[0])
+        motion = found(slices(truth, item["sharp_axes"][-1], thickness, [np.eye(4)] * count))
         looked += motion is not None
         if motion is not None and motion.moved:
             said.append(f"{item['subject']} {item['contrast']} ({motion.displacement:.2f} mm)")
@@ -194,8 +195,6 @@ def main():
                         if not item.get("guides"):
                             continue
                         guide = read_volume(item["guides"][0])
-                        edge = float(voxel_spacing(guide.affine).min())
-                        Acquisition.stack(2, guide.shape[-1], spacing=edge, thickness=edge, target=edge).attach(guide)
                     name = {"scan": f"{item['subject']} {item['contrast']}", "slices (mm)": f"{thickness:g}"}
                     name |= {"guide": guided, "motion": f"{amount:g}"}
                     said(row(name, truth, measured, matrices, rebuilder, guide), first)

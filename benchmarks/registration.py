@@ -24,15 +24,16 @@ import torch
 from monai.data import MetaTensor
 from scipy import ndimage
 
-from scripts.evaluate.several import add_noise, random_gain, random_motion, several_stacks
 from scripts.evaluate.tables import markdown
+from scripts.paper.several import add_noise, random_gain, random_motion, several_stacks
 from scripts.rebuild.registration import ALIKE, angle_and_shift, registered, resolution
 from scripts.rebuild.stacks import Stack
 from scripts.rebuild.together import matched
 from scripts.stack.acquisition import Acquisition
-from scripts.stack.grid import centre, respaced_affine, voxel_spacing
+from scripts.stack.grid import centre, voxel_spacing
 from scripts.stack.intensity import data_range
 from scripts.stack.interpolation import interpolate
+from scripts.stack.slices import Slices
 from scripts.stack.tissue import head_mask
 from scripts.train.datasets import sharp_volumes
 from scripts.train.simulation import simulate
@@ -54,7 +55,7 @@ def stacks_of(item, options, seed):
     stacks = []
     for thick, _ in drawn:
         spline = interpolate(thick.as_tensor()[0], Acquisition.of(thick), "cubic")
-        stacks.append(Stack(thick[0], MetaTensor(spline, affine=torch.from_numpy(affine))))
+        stacks.append(Stack(Slices.of(thick), MetaTensor(spline, affine=torch.from_numpy(affine))))
     return stacks, drawn[1][1]
 
 
@@ -92,11 +93,9 @@ def region(path, point):
     affine[:3, 3] = point - affine[:3, :3] @ ((shape - 1) / 2)
     axis, spacing, target = int(edges.argmax()), float(edges.max()), float(edges.min())
     acquisition = Acquisition.stack(axis, int(shape[axis]), spacing=spacing, thickness=spacing, target=target)
-    measured = MetaTensor(scan.as_tensor()[0].float(), affine=torch.from_numpy(affine))
-    acquisition.attach(measured)
-    fine = respaced_affine(affine, axis, acquisition.slice_count, acquisition.fine_count, target)
-    spline = interpolate(measured.as_tensor(), acquisition, "cubic")
-    return Stack(measured, MetaTensor(spline, affine=torch.from_numpy(fine)))
+    measured = Slices(scan.as_tensor()[0].float(), acquisition, torch.from_numpy(affine))
+    spline = interpolate(measured.array, acquisition, "cubic")
+    return Stack(measured, MetaTensor(spline, affine=measured.fine_affine))
 
 
 def head_and_region(items, options):
@@ -126,7 +125,9 @@ def thick(volume, axis, thickness, rng):
     )
     stack = simulate(MetaTensor(volume.as_tensor()[None], affine=volume.affine), acquisition)[0]
     add_noise(stack, NOISE * data_range(volume.as_tensor()), rng)
-    return Stack(stack, MetaTensor(interpolate(stack.as_tensor(), acquisition, "cubic"), affine=volume.affine))
+    return Stack(
+        Slices.of(stack), MetaTensor(interpolate(stack.as_tensor(), acquisition, "cubic"), affine=volume.affine)
+    )
 
 
 def cut(volume, form):

@@ -26,23 +26,23 @@ import nibabel as nib
 import numpy as np
 import torch
 from monai.bundle import ConfigWorkflow
-from monai.data import MetaTensor
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import CKPT_PATH, deployed, shipped_network
-from scripts.evaluate.guided import drawn_guide
 from scripts.inputs.transforms import LoadScand
 from scripts.method.networks import Drift
 from scripts.method.schedule import ais_steps, euler_times
 from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.outputs import scan as one_scan
+from scripts.paper.guided import drawn_guide
 from scripts.rebuild import inferer, stack_inferer
 from scripts.rebuild.device import default_device, fast_bfloat16
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.windows import window_size
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
+from scripts.stack.slices import Slices
 from scripts.train.datasets import sharp_volumes
 from scripts.train.simulation import simulate
 from scripts.train.truth import read_volume
@@ -160,8 +160,7 @@ def case(options):
     device = default_device()
     shape = options["shape"]
     acquisition = Acquisition.of_truth(2, shape[2], edge=1.0, thickness=options["T"])
-    scan = MetaTensor(1000 * torch.rand(1, *shape[:2], acquisition.slice_count), affine=torch.eye(4))
-    acquisition.attach(scan)
+    scan = Slices(1000 * torch.rand(*shape[:2], acquisition.slice_count), acquisition)
     drift = network(device=device)
     deployed_inferer = deployed(**{key: options[key] for key in ("roi_size", "both_planes", "n_max", "bfloat16")})
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

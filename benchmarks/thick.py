@@ -18,10 +18,11 @@ from PIL import Image
 from benchmarks import deployed, preprocessing, shipped_network
 from scripts.evaluate.tables import markdown
 from scripts.pages.planes import cut
+from scripts.rebuild.device import default_device
 from scripts.rebuild.rebuilder import Rebuilder
-from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
 from scripts.stack.interpolation import interpolate
+from scripts.stack.slices import Slices
 from scripts.stack.spectra import power_density
 from scripts.stack.tissue import flat_tissue
 from scripts.stack.trace import step_ratio
@@ -45,7 +46,7 @@ def coronal_slab(path, count, folder):
     scan = nib.as_closest_canonical(nib.load(path))
     start = int(0.42 * scan.shape[FRONT_BACK]) - count // 2
     nib.save(scan.slicer[:, start : start + count], Path(folder) / path.name)
-    return preprocessing()({"image": str(Path(folder) / path.name)})["image"]
+    return Slices.of(preprocessing()({"image": str(Path(folder) / path.name)})["image"])
 
 
 def main():
@@ -64,13 +65,13 @@ def main():
     for path in sorted(options.scans.glob("*.nii*")):
         with tempfile.TemporaryDirectory() as folder:
             measured = coronal_slab(path, options.slab, folder)
-        a, name = Acquisition.of(measured), path.name.removesuffix(".gz").removesuffix(".nii")
-        rebuilt = Rebuilder(network, inferer, "cpu")(measured).volume
+        a, name = measured.acquisition, path.name.removesuffix(".gz").removesuffix(".nii")
+        rebuilt = Rebuilder(network, inferer, default_device())(measured).volume
         spacing, result = voxel_spacing(rebuilt.affine), rebuilt.as_tensor()
-        nearest, cubic = (interpolate(measured.as_tensor()[0], a, method) for method in ("nearest", "cubic"))
+        nearest, cubic = (interpolate(measured.array, a, method) for method in ("nearest", "cubic"))
         band = (1 / (2 * a.slice_spacing), 1 / (2 * max(spacing)))  # thick slices cannot hold it, the grid can
         ratios = [directional_power_ratio(v, SLICE, LEFT_RIGHT, spacing, band) for v in (cubic, result)]
-        flat = flat_tissue(cubic.clamp(min=measured.min()))
+        flat = flat_tissue(cubic.clamp(min=measured.array.min()))
         steps = [step_ratio(v, a, flat) for v in (cubic, result)]
         numbers = [f"{ratio:.1f}" for ratio in ratios] + [f"{ratio:.2f}" for ratio in steps]
         table.append((name, f"{a.slice_spacing:.2g}", *numbers))

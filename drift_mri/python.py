@@ -189,10 +189,10 @@ def _rebuild(scan: Any, guide: Any, options: Mapping[str, Any], config: str | No
     measured = rebuilder.measure(source)
     placed = None if guide is None else rebuilder.guide(_source(guide, None, longest_part), measured)
     rebuilt = rebuilder(measured, placed)
-    header = rebuilt.measured.meta.get("header", {})
+    header = rebuilt.slices.meta.get("header", {})
     written = nifti_image(rebuilt.volume, header)
     result = Rebuilt(written.dataobj, written.affine, written.header)
-    name = str(rebuilt.measured.meta["filename_or_obj"])
+    name = str(rebuilt.slices.meta["filename_or_obj"])
     result.record = describe(Scan(name, Path(name), (), Path(name)), rebuilt)
     if rebuilt.error_map is not None:
         width = rebuilt.error_map.half_width(rebuilder.error_maps.confidence)

@@ -71,7 +71,8 @@ def raw(file):
 
 def stack(file):
     """A file on what it changes."""
-    below = "evaluate.yaml" if file in ("paper/difficulty.yaml", "paper/image_quality.yaml") else "train.yaml"
+    evaluates = [f"paper/{name}.yaml" for name in ("difficulty", "guided", "image_quality", "several")]
+    below = "evaluate.yaml" if file in evaluates else "train.yaml"
     if file in BASELINES:  # on either one
         return [below, "inference.yaml", "evaluate.yaml", file]
     return [file] if file in COMPLETE else [below, file]

@@ -1,5 +1,7 @@
 """Several stacks of one head, as patients give them: it moves in between, and coils see it otherwise."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from monai.data import MetaTensor
@@ -9,6 +11,7 @@ from scipy.spatial.transform import Rotation
 from scripts.rebuild.stacks import Stack
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
+from scripts.stack.slices import Slices
 from scripts.train.simulation import simulate
 
 EDGE = 2.0  # mm
@@ -50,16 +53,15 @@ def stack_of(volume, axis, thickness=6.0, shift=0.0, noise=0.0, affine=AFFINE):
     slices = simulate(sharp, acquisition)[0]
     slices += noise * torch.randn(slices.shape, generator=torch.Generator().manual_seed(axis))
     spline = interpolate(slices.as_tensor(), acquisition, "cubic").clamp(min=0)
-    return Stack(slices, MetaTensor(spline, affine=torch.from_numpy(affine)))
+    return Stack(Slices.of(slices), MetaTensor(spline, affine=torch.from_numpy(affine)))
 
 
 def restless(stack, mm, seed=0):
     """The same stack where the head moved by about `mm` from slice to slice, within them."""
-    rng, acquisition = np.random.default_rng(seed), Acquisition.of(stack.measured)
+    rng, acquisition = np.random.default_rng(seed), stack.measured.acquisition
     axis = acquisition.slice_axis
-    slices = np.moveaxis(stack.measured.numpy(), axis, 0)
+    slices = np.moveaxis(stack.measured.array.numpy(), axis, 0)
     there = [ndimage.shift(one, mm * rng.normal(size=2) / EDGE) for one in slices]
-    measured = MetaTensor(torch.from_numpy(np.moveaxis(np.stack(there), 0, axis).copy()), affine=stack.measured.affine)
-    acquisition.attach(measured)
-    spline = interpolate(measured.as_tensor(), acquisition, "cubic").clamp(min=0)
+    measured = replace(stack.measured, array=torch.from_numpy(np.moveaxis(np.stack(there), 0, axis).copy()))
+    spline = interpolate(measured.array, acquisition, "cubic").clamp(min=0)
     return Stack(measured, MetaTensor(spline, affine=stack.rebuilt.affine))

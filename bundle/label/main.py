@@ -76,7 +76,6 @@ class Rebuild(InferTask):
         """
         from scripts.errors import InputError
         from scripts.inputs.scans import guide_named, scans
-        from scripts.stack.acquisition import Acquisition
 
         start = time.perf_counter()
         ending = request.get("result_extension") or ENDINGS[0]
@@ -92,7 +91,7 @@ class Rebuild(InferTask):
         measured, guide = rebuilder.measure(found[0].source), request.get("guide")
         rebuilt = rebuilder(measured, rebuilder.guide(guide_named(guide).source, measured) if guide else None)
         path, _ = Writer()({"pred": rebuilt.volume, "result_extension": ending, "result_dtype": "float32"})
-        facts = {**asdict(Acquisition.of(rebuilt.measured)), "steps": rebuilt.steps}
+        facts = {**asdict(rebuilt.slices.acquisition), "steps": rebuilt.steps}
         return path, {**facts, "seconds": round(time.perf_counter() - start, 1)}
 
 

@@ -28,6 +28,7 @@ from ..stack import intensity, spectra, tissue, trace
 from ..stack.acquisition import SLR, Acquisition, Profile
 from ..stack.grid import voxel_spacing
 from ..stack.profile import slice_profile
+from ..stack.slices import Slices
 from ..train.simulation import central_slab, simulate
 from ..train.truth import read_volume
 from .checks import check_thickness, expect, lengths
@@ -66,7 +67,7 @@ def by_networks(
     maps: ErrorMaps | None = None,
 ) -> Rebuilt:
     """The method that ships, `Rebuilder`; the slices carry their acquisition."""
-    return Rebuilder(network, inferer, device, error_maps=maps or ErrorMaps())(thick)
+    return Rebuilder(network, inferer, device, error_maps=maps or ErrorMaps())(Slices.of(thick))
 
 
 def volume_of(result: Tensor | Rebuilt) -> Tensor:

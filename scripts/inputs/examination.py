@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 
 from ..errors import InputError, few
 from .identity import ORIENTATION, PARALLEL, Identity, Role, role
 from .scan import Guiding, Scan
+from .selection import matches
 
 logger = logging.getLogger("drift")
 
@@ -86,20 +86,20 @@ def grouped(scans: Sequence[Scan], named: Sequence[Scan], reference: str | None 
     groups: list[list[Scan]] = [list(named)] if named else []
     for scan in (scan for scan in scans if scan not in named):
         for group in groups[bool(named) :]:
-            if not any(_apart(scan, other) for other in group):
+            if not any(_not_joined(scan, other) for other in group):
                 group.append(scan)
                 break
         else:
             groups.append([scan])
     for (scan,) in (group for group in groups if len(group) == 1):
         same = [one for one in scans if one is not scan and one.identity.head == scan.identity.head]
-        reasons = [f"not with {one.name}, for {_apart(scan, one)}" for one in same]
+        reasons = [f"not with {one.name}, for {_not_joined(scan, one)}" for one in same]
         why = few(reasons) if reasons else "no other stack of its head and contrast is there"
         logger.info(f"{scan.name} is left alone: {why}.")
     return [group[0] if len(group) == 1 else _one(group, reference) for group in groups]
 
 
-def _apart(scan: Scan, other: Scan) -> str | None:
+def _not_joined(scan: Scan, other: Scan) -> str | None:
     """Why two scans do not join in one volume; None where they do."""
     one, two = scan.identity, other.identity
     if one.head != two.head or one.frame != two.frame:
@@ -115,7 +115,7 @@ def _apart(scan: Scan, other: Scan) -> str | None:
 
 def _matches(scan: Scan, pattern: str) -> bool:
     names = [scan.name] if scan.path is None else [str(scan.path), scan.path.name]
-    return any(fnmatchcase(name, pattern) for name in names)
+    return any(matches(name, [pattern]) for name in names)
 
 
 def _one(group: Sequence[Scan], reference: str | None) -> Scan:

@@ -23,7 +23,7 @@ def _texts(option: str, value: Any, kind: str) -> list[str]:
     return texts
 
 
-def _matches(name: str, patterns: Sequence[str]) -> bool:
+def matches(name: str, patterns: Sequence[str]) -> bool:
     """Whether a scan's name matches a pattern. The name of a series matches its parts as well, `NAME-1` and so on."""
     return any(fnmatchcase(name, one) or re.fullmatch(r"-\d+", name.removeprefix(one)) for one in patterns)
 
@@ -84,7 +84,7 @@ class Selection:
         """
         self.names.append(name)
         self.present |= set(labels)
-        included = not self.patterns["include"] or _matches(name, self.patterns["include"])
+        included = not self.patterns["include"] or matches(name, self.patterns["include"])
         labelled = all(not given or set(given) & set(labels) for given in self.labels.values())
         wanted = included and labelled and not self.shuts_out(name)
         self.taken += wanted
@@ -92,7 +92,7 @@ class Selection:
 
     def shuts_out(self, name: str) -> bool:
         """Whether a pattern of `exclude` matches."""
-        return _matches(name, self.patterns["exclude"])
+        return matches(name, self.patterns["exclude"])
 
     def asks_for(self, name: str) -> bool:
         """Whether `include` has this very name, and no pattern that it happens to match."""
@@ -107,7 +107,7 @@ class Selection:
         """Logs how many scans are not wanted, when `takes` has seen all. A pattern that matches nothing is refused."""
         for option, patterns in self.patterns.items():
             for pattern in patterns:
-                if not any(_matches(name, [pattern]) for name in self.names):
+                if not any(matches(name, [pattern]) for name in self.names):
                     raise InputError(f"--{option} {pattern} matches no scan: expected one of {few(self.names)}.")
         for option, labels in self.labels.items():
             for label in labels:

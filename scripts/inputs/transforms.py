@@ -22,7 +22,6 @@ from ..stack import grid
 from ..stack.acquisition import ROUNDING, SLR, Acquisition, Profile, length, settle
 from ..stack.intensity import check_finite, intensity_range
 from ..stack.interpolation import at_spacing, resample
-from ..stack.missing import missing_slices
 from ..stack.profile import slice_profile
 from ..stack.spectra import SPACING_LOST, interpolated, sharpness, spacing_is_lost
 from . import bids
@@ -178,12 +177,6 @@ class SettleAcquisitiond(MapTransform):
         )
         warnings = [volume.meta["warning"]] if "warning" in volume.meta else []  # the reader's
         warnings += _doubts(volume, acquisition)
-        odd = {} if acquisition.at_target else missing_slices(volume.as_tensor()[0], acquisition.slice_axis)
-        warnings += [
-            f"slice {index + 1} of {acquisition.slice_count} is {what}: it is taken for a missing slice, and its "
-            "neighbours are rebuilt without it."
-            for index, what in odd.items()
-        ]
         packages, source = self._packages(volume, Path(name), acquisition)
         sources = {**acquisition.sources, **({"packages": source} if packages else {})}
         warnings += acquisition.warnings

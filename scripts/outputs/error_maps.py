@@ -22,7 +22,6 @@ from ..inputs.transforms import LoadScand
 from ..rebuild.error_map import ErrorMaps
 from ..rebuild.rebuilt import Rebuilt
 from ..stack.grid import voxel_spacing
-from ..stack.intensity import intensity_range
 from ..stack.tissue import head_mask
 from ..train.recipe import digest
 from .dicom import check_series_folder
@@ -52,7 +51,7 @@ def asked(maps: ErrorMaps) -> dict[str, Any]:
 
 def describe_error_map(rebuilt: Rebuilt, width: MetaTensor, maps: ErrorMaps) -> dict[str, Any]:
     """The record's entry on an error map with these half-widths. Shares are of the range of the scan's tissue."""
-    low, high, _ = intensity_range(rebuilt.measured.as_tensor())
+    low, high, _ = rebuilt.slices.scale
     try:
         median = width.as_tensor()[head_mask(rebuilt.volume.as_tensor())].median().item()
     except ValueError:  # constant

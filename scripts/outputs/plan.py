@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from monai.data import MetaTensor
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
@@ -23,10 +22,9 @@ from ..inputs.scan import Scan
 from ..rebuild.error_map import ErrorMaps
 from ..rebuild.rebuilder import Rebuilder
 from ..rebuild.windows import PIXELS_PER_CALL, signal_box
-from ..stack.acquisition import Acquisition
-from ..stack.grid import meta_without_affine, plane_name
-from ..stack.intensity import intensity_range
+from ..stack.grid import plane_name
 from ..stack.interpolation import interpolate
+from ..stack.slices import Slices
 from .cohort import failure
 from .error_maps import asked
 from .record import complete, file_of
@@ -54,10 +52,9 @@ WIDTH = 100  # columns of the table
 SLAB = 4  # planes of a head, at least, that are rebuilt to time the networks; as many as a call takes
 
 
-def _fine_head(measured: MetaTensor) -> torch.Tensor:
+def _fine_head(slices: Slices) -> torch.Tensor:
     """The part of the fine grid that the networks see, `(X', Y', Z')` in [-1, 1]."""
-    array = measured.as_tensor()[0]
-    volume = interpolate(intensity_range(array).to_unit(array), Acquisition.of(measured), "nearest")
+    volume = interpolate(slices.scale.to_unit(slices.array), slices.acquisition, "nearest")
     return volume[signal_box(volume)]
 
 
@@ -75,23 +72,22 @@ class Stopwatch:
         self.rebuilder = replace(rebuilder, inferer=one_family, error_maps=ErrorMaps())
         self.rates: dict[tuple[int, ...], float] = {}  # steps and size -> seconds per voxel of a family of planes
 
-    def seconds(self, measured: MetaTensor) -> float:
-        """Expected for slices `(1, X, Y, Z)`."""
-        acquisition = Acquisition.of(measured)
-        voxels = _fine_head(measured).numel()
-        kind = self.inferer.step_count(acquisition), *measured.shape, acquisition.fine_count
+    def seconds(self, slices: Slices) -> float:
+        """Expected for a stack."""
+        acquisition = slices.acquisition
+        voxels = _fine_head(slices).numel()
+        kind = self.inferer.step_count(acquisition), *slices.shape, acquisition.fine_count
         if voxels and kind not in self.rates:
-            self.rates[kind] = self._rate(measured, acquisition)
+            self.rates[kind] = self._rate(slices)
         return voxels * self.rates[kind] * (1 + self.inferer.both_planes) if voxels else 0.0
 
-    def _rate(self, measured: MetaTensor, acquisition: Acquisition) -> float:
-        array = measured.as_tensor()
-        in_plane = [a for a in (1, 2, 3) if a != acquisition.slice_axis + 1]
+    def _rate(self, slices: Slices) -> float:
+        array, acquisition = slices.array, slices.acquisition
+        in_plane = [a for a in range(3) if a != acquisition.slice_axis]
         across = min(in_plane, key=lambda a: array.shape[a])  # the planes along the longer axis stay whole
         plane = max(array.shape[a] for a in in_plane) * acquisition.fine_count
         width = min(max(SLAB, PIXELS_PER_CALL // plane), array.shape[across])
-        slab = array.narrow(across, (array.shape[across] - width) // 2, width).clone()
-        part = MetaTensor(slab, affine=measured.affine, meta=meta_without_affine(measured))
+        part = replace(slices, array=array.narrow(across, (array.shape[across] - width) // 2, width).clone())
         for _ in range(1 if self.rates else 2):  # the first call of a network is slower than all others
             start = time.perf_counter()
             self.rebuilder(part)
@@ -118,9 +114,9 @@ def _row(scan: Scan, rebuilder: Rebuilder, stopwatch: Stopwatch, output: Output,
         stacks = [rebuilder.measure(one.source) for one in scan.each]
         if done is None:
             check_scan(scan, stacks, rebuilder, output)
-        measured, a = stacks[0], Acquisition.of(stacks[0])
-        idle = len(stacks) == 1 and (a.at_target or bool(measured.min() == measured.max()))
-        slow = [] if done or idle else [one for one in stacks if not Acquisition.of(one).at_target]
+        measured, a = stacks[0], stacks[0].acquisition
+        idle = len(stacks) == 1 and (a.at_target or measured.constant)
+        slow = [] if done or idle else [one for one in stacks if not one.acquisition.at_target]
         seconds = sum(map(stopwatch.seconds, slow))
     except Exception as error:  # noqa: BLE001  # a row that says so
         return row | {"what": "will fail", "why": str(input_error(error) or error)}

@@ -42,6 +42,7 @@ from ..rebuild.rebuilt import Rebuilt
 from ..stack.acquisition import Acquisition
 from ..stack.grid import plane_name
 from ..stack.interpolation import interpolate
+from ..stack.slices import Slices
 from ..stack.tissue import flat_tissue
 from ..stack.trace import step_ratio
 from ..train.recipe import digest, recipe
@@ -85,12 +86,12 @@ def describe(
 
     The guide among those of the scan that was used is `used`.
     """
-    measured, acquisition = rebuilt.measured, Acquisition.of(rebuilt.measured)
+    slices, acquisition = rebuilt.slices, rebuilt.slices.acquisition
     target = round(acquisition.target_spacing, 6)
     what = "Super-resolved along the slice axis by DRIFT: detail is estimated, not measured."
     if acquisition.at_target:
         what = "Not rebuilt: the slices are at the target of DRIFT already."
-    elif measured.min() == measured.max():
+    elif slices.constant:
         what = "Not rebuilt: the scan is constant."
     if stacks:
         what = f"Made of {sum(stack.share > 0 for stack in stacks)} stacks. {what}"
@@ -98,7 +99,13 @@ def describe(
     files = [*scan.files, *(used.scan.files if used is not None else ())]
     motion = _motion(rebuilt)
     moved = (motion["Description"],) if motion else ()
-    warnings = (*acquisition.warnings, *warnings, *moved, *(warning for stack in stacks for warning in stack.warnings))
+    warnings = (
+        *slices.warnings,
+        *acquisition.warnings,
+        *warnings,
+        *moved,
+        *(warning for stack in stacks for warning in stack.warnings),
+    )
     warnings = tuple(named(scan, warning) for warning in warnings)
     return {
         "Description": what,
@@ -107,7 +114,7 @@ def describe(
         "SpacingBetweenSlices": target,
         **fields,
         "Facts": {
-            **_facts(acquisition, measured.affine, (str(rebuilt.steps), rebuilt.steps_source)),
+            **_facts(acquisition, slices.affine, (str(rebuilt.steps), rebuilt.steps_source)),
             **({"guide": (guide["Name"], GUIDE_PLACED.format(**guide))} if guide else {}),
             **skull,
         },
@@ -116,7 +123,7 @@ def describe(
         **({"Stacks": [_stack(scan, stack) for stack in stacks]} if stacks else {}),
         "Warnings": warnings,
         "Agreement": rebuilt.agreement,
-        "Overview": glance(measured, rebuilt.volume),
+        "Overview": glance(slices, rebuilt.volume),
         "Summary": {  # the scan's row of summary.csv
             "slice_axis": acquisition.slice_axis,
             "slice_thickness": round(acquisition.slice_thickness, 6),
@@ -124,7 +131,7 @@ def describe(
             "target_thickness": target,
             "steps": rebuilt.steps,
             "agreement": rebuilt.agreement,
-            "step_ratio": _step_ratio(measured, rebuilt.volume),
+            "step_ratio": _step_ratio(slices, rebuilt.volume),
             "guide": guide.get("Name", ""),
             "warnings": " | ".join(warnings),
         },
@@ -184,10 +191,10 @@ def made_with(parser: ConfigParser, weights: str, version: str, settings: Mappin
     `error_maps.asked` compares. The third number of the version changes no result. The settings, options that change a
     result, are for people: one that was left open, such as bfloat16, is null whatever a machine chose.
     """
-    card = replace(read_card(weights), error_map=None)
+    card = read_card(weights)
     return {
-        "ConfigSHA256": digest(asdict(card), recipe(parser, "rebuilder", WITHOUT_EFFECT)),
-        "WeightsSHA256": sha256([weights]),
+        "ConfigSHA256": digest(asdict(replace(card, error_map=None)), recipe(parser, "rebuilder", WITHOUT_EFFECT)),
+        "WeightsSHA256": card.sha256,  # which loading checks
         "Release": ".".join(version.split(".")[:2]),
         "Settings": dict(settings),
     }
@@ -294,12 +301,12 @@ def _facts(acquisition: Acquisition, affine: Tensor, steps: tuple[str, str]) -> 
     }
 
 
-def _step_ratio(measured: MetaTensor, result: MetaTensor) -> float | None:
+def _step_ratio(slices: Slices, result: MetaTensor) -> float | None:
     """`trace.step_ratio` of the middle third, in flat tissue of the cubic spline; None where it has no number."""
-    acquisition = Acquisition.of(measured)
+    acquisition = slices.acquisition
     across = (acquisition.slice_axis + 1) % 3
     count = result.shape[across]
-    third = [volume.as_tensor().narrow(across, count // 3, -(-count // 3)) for volume in (measured, result)]
+    third = [one.narrow(across, count // 3, -(-count // 3)) for one in (slices.array, result.as_tensor())]
     try:
         spline = interpolate(third[0], acquisition, "cubic")
         flat = flat_tissue(spline.clamp(min=third[0].min()))  # its undershoot is no floor

@@ -12,7 +12,6 @@ from typing import Any
 
 import nibabel as nib
 import numpy as np
-import torch
 from filelock import Timeout
 from monai.data import MetaTensor
 
@@ -22,11 +21,11 @@ from ..inputs.scan import Guiding, Scan
 from ..pages.index import check_foreign_index
 from ..pages.page import write_page
 from ..rebuild.error_map import ErrorMaps
-from ..rebuild.guide import Placed, fine_affine_of
+from ..rebuild.guide import Placed
 from ..rebuild.rebuilder import Rebuilder
 from ..rebuild.rebuilt import ErrorMap, Rebuilt
 from ..rebuild.registration import simple_itk
-from ..stack.acquisition import Acquisition
+from ..stack.slices import Slices
 from ..train.recipe import parser_at_work
 from . import bids, results
 from .dicom import write_series
@@ -137,8 +136,8 @@ def _write(
     return stem
 
 
-def check_scan(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder, output: Output) -> None:
-    """Refuses a scan, of stacks `(1, X, Y, Z)`, whose result could not be written, before anything is lost."""
+def check_scan(scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder, output: Output) -> None:
+    """Refuses a scan whose result could not be written, before anything is lost."""
     maps = rebuilder.error_maps
     check_place(scan, output.as_dicom(scan))
     if len(stacks) > 1 and maps.wanted:
@@ -148,20 +147,18 @@ def check_scan(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder, o
     if scan.guides:
         rebuilder.check_guides()
     if maps.regions is not None:
-        a, shape = Acquisition.of(stacks[0]), list(stacks[0].shape[1:])
-        shape[a.slice_axis] = a.fine_count
-        regions_on(maps.regions, shape, torch.from_numpy(fine_affine_of(stacks[0])))
+        regions_on(maps.regions, stacks[0].fine_shape, stacks[0].fine_affine)
 
 
 def _add_error_map(
-    record: dict, scan: Scan, rebuilt: Rebuilt, error_map: ErrorMap, maps: ErrorMaps, output: Output
+    record: dict, scan: Scan, rebuilt: Rebuilt, error_map: ErrorMap, maps: ErrorMaps, output: Output, made: Mapping
 ) -> None:
     """Writes the error map, and the regions' table if asked, and into the record what it says of them."""
-    stem, measured, width = error_stem(scan.result), rebuilt.measured, error_map.half_width(maps.confidence)
+    stem, meta, width = error_stem(scan.result), rebuilt.slices.meta, error_map.half_width(maps.confidence)
     facts = describe_error_map(rebuilt, width, maps)
     what = f"error bar: the truth of {maps.confidence:.0%} of voxels is within this much of the rebuilt series"
-    made = {**output.made_from(scan), "error map": maps.confidence}
-    written = [_write(scan, stem, width, measured.meta.get("header", {}), output, made, what)]
+    made = {**made, "error map": maps.confidence}
+    written = [_write(scan, stem, width, meta.get("header", {}), output, made, what)]
     if scan.dataset is not None and not output.as_dicom(scan):  # BIDS wants one beside each derivative
         written.append(file_of(stem, ".json"))
         write_json(written[-1], {"Description": facts["Description"], **kept(scan)[0]})
@@ -178,10 +175,10 @@ def _add_error_map(
 
 
 def _guides(
-    scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder
+    scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder
 ) -> tuple[Guiding | None, list[Placed | None], list[str]]:
     """The first guide that fits, beside each stack where it does; and warnings why others are left out."""
-    thick = [one for one in stacks if not Acquisition.of(one).at_target and one.min() != one.max()]
+    thick = [one for one in stacks if not (one.acquisition.at_target or one.constant)]
     warnings = list[str]()
     for guide in scan.guides if thick else ():
         placed, misfits = list[Placed | None](), dict[str, None]()
@@ -207,9 +204,11 @@ def _said(scan: Scan, warnings: list[str]) -> list[str]:
     return warnings
 
 
-def _rebuild(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder, output: Output) -> tuple[Rebuilt, dict]:
+def _rebuild(
+    scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder, output: Output, made: Mapping
+) -> tuple[Rebuilt, dict]:
     """The rebuilt scan, and its record; the result and its error map are written."""
-    stem, made = scan.result, output.made_from(scan)
+    stem = scan.result
     guide, guides, warnings = _guides(scan, stacks, rebuilder)  # one that does not fit loses no old result
     for path in (file_of(stem, ".json"), file_of(stem, ".html")):  # from here on the old result does not count
         path.unlink(missing_ok=True)
@@ -221,7 +220,7 @@ def _rebuild(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder, out
         others = [one for one, fact in zip(scan.stacks, facts) if fact.share][1:]
     if guide is not None:
         others.append(guide.scan)
-    path = _write(scan, stem, rebuilt.volume, rebuilt.measured.meta.get("header", {}), output, made, others=others)
+    path = _write(scan, stem, rebuilt.volume, rebuilt.slices.meta.get("header", {}), output, made, others=others)
     record = describe(scan, rebuilt, facts, warnings, guide)
     if "Motion" in record:
         logger.warning(f"{scan.name}: {record['Motion']['Description']}")
@@ -234,7 +233,7 @@ def _rebuild(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder, out
         "Results": {path.name: state(path)},
     }
     if rebuilt.error_map is not None:
-        _add_error_map(record, scan, rebuilt, rebuilt.error_map, rebuilder.error_maps, output)
+        _add_error_map(record, scan, rebuilt, rebuilt.error_map, rebuilder.error_maps, output, made)
     elif rebuilder.error_maps.wanted:
         record["ErrorMap"] = {"Description": "None: nothing was rebuilt.", **asked(rebuilder.error_maps)}
     return rebuilt, record
@@ -243,25 +242,22 @@ def _rebuild(scan: Scan, stacks: Sequence[MetaTensor], rebuilder: Rebuilder, out
 def _rebuild_or_complete(scan: Scan, rebuilder: Rebuilder, output: Output) -> dict:
     """Rebuilds a scan, or writes its missing page; its row."""
     start, stem, maps = time.perf_counter(), scan.result, rebuilder.error_maps
-    page = file_of(stem, ".html")
-    record = complete(stem, output.made_from(scan), output.anonymous, asked(maps))
+    page, made = file_of(stem, ".html"), output.made_from(scan)
+    record = complete(stem, made, output.anonymous, asked(maps))
     outcome = "rebuilt" if record is None else "page written"
     if record is not None and (page.name in record["Results"] or not output.report):
         return _row(scan, record, "complete already")
     remove_partials(stem)
     remove_partials(error_stem(stem))
-    stacks: list[Any] = [rebuilder.measure(one.source) for one in scan.each]
+    stacks = [rebuilder.measure(one.source) for one in scan.each]
     if record is None:
         check_scan(scan, stacks, rebuilder, output)
-        rebuilt, record = _rebuild(scan, stacks, rebuilder, output)
+        rebuilt, record = _rebuild(scan, stacks, rebuilder, output, made)
         record["Summary"]["seconds"] = round(time.perf_counter() - start, 1)
     else:
-        rebuilt = Rebuilt(stacks[0][0], results.read(stem.parent / next(iter(record["Results"]))))
+        rebuilt = Rebuilt(stacks[0], results.read(stem.parent / next(iter(record["Results"]))))
     if output.report:
-        error, others = read_error_map(stem, record), [measured[0] for measured in stacks[1:]]
-        guide = None if rebuilt.guide is None else rebuilt.guide.volume[0].nan_to_num(-1.0)
-        shown = (rebuilt.measured, rebuilt.volume, rebuilt.gap)
-        write_page(page, *shown, record, output.anonymous, error, others, guide)  # type: ignore[arg-type]
+        write_page(page, rebuilt, record, output.anonymous, read_error_map(stem, record), stacks[1:])
         record |= {"Anonymous": output.anonymous, "Results": {**record["Results"], page.name: state(page)}}
     write_json(file_of(stem, ".json"), record)
     return _row(scan, record, outcome)

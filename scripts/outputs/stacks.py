@@ -56,13 +56,13 @@ class StackFacts:
 
 def make_together(names: Sequence[str], rebuilt: Sequence[Rebuilt]) -> tuple[Rebuilt, list[StackFacts]]:
     """A single volume of several stacks, the reference first, and the facts on each."""
-    stacks = [Stack.of(one.measured, one.volume) for one in rebuilt]
+    stacks = [Stack.of(one.slices, one.volume) for one in rebuilt]
     for name, stack in zip(names, stacks):
-        if stack.measured.min() == stack.measured.max():
+        if stack.measured.constant:
             raise InputError(f"{name} is constant: expected a head. Leave it out with --exclude.")
     volume, parts = together(stacks)
     if not any(part.share for part in parts[1:]):
-        whys = "; ".join(f"{name} {_apart(part)}" for name, part in zip(names[1:], parts[1:]))
+        whys = "; ".join(f"{name} {_why_left_out(part)}" for name, part in zip(names[1:], parts[1:]))
         raise InputError(
             f"{names[0]}: no other stack goes with it: {whys}. Leave out --together, or name another --reference."
         )
@@ -76,7 +76,7 @@ def make_together(names: Sequence[str], rebuilt: Sequence[Rebuilt]) -> tuple[Reb
     return replace(rebuilt[0], volume=volume, spread=None), facts
 
 
-def _apart(part: Part) -> str:
+def _why_left_out(part: Part) -> str:
     """Why a stack takes no part."""
     if part.likeness < ALIKE:
         return f"shows another head or region: its likeness to the first is {part.likeness:.2f}, below {ALIKE}"
@@ -91,7 +91,7 @@ def _apart(part: Part) -> str:
 def _doubt(fact: StackFacts, part: Part, best: float) -> str | None:
     """Why a stack may not belong to the others, by the agreement that is `best` among them; None where it does."""
     if fact.agreement is None:
-        return f"{fact.name} is left out: it {_apart(part)}."
+        return f"{fact.name} is left out: it {_why_left_out(part)}."
     if fact.agreement > OUTLIER * best:
         differs = f"{fact.name} differs from the result by {100 * fact.agreement:.1f} %"
         return f"{differs}, another stack by {100 * best:.1f} %. The head may have moved within it."

@@ -18,8 +18,8 @@ from PIL import Image
 from scipy.stats import median_abs_deviation
 
 from ..files import check_ours, stem, whole_file
-from ..stack.acquisition import Acquisition
-from ..stack.grid import Turn, plane_name, voxel_spacing
+from ..stack.grid import plane_name, voxel_spacing
+from ..stack.slices import Slices
 from . import planes
 from .templates import TEMPLATES
 
@@ -55,24 +55,28 @@ def _thumbnail(volume: MetaTensor, axis: int, normal: int, low: float, high: flo
     return planes.png(np.rint(np.asarray(picture) * (GREYS - 1)) / (GREYS - 1))
 
 
-def glance(measured: MetaTensor, result: MetaTensor) -> dict[str, Any]:
+def glance(slices: Slices, result: MetaTensor) -> dict[str, Any]:
     """A record's entries for the index, which reads no volume.
 
     Args:
-        measured, result: `(X, Y, Z)`, the slices with their acquisition, and the volume on the fine grid.
+        slices: measured.
+        result: `(X, Y, Z)` on the fine grid.
 
     Returns:
         `voxels` of the result. `slices`: what they are called, such as axial. `plane`: name of a plane that contains
         the slice axis. `before` and `after`: that plane of both volumes at one window, as data URLs.
     """
-    stored = Acquisition.of(measured).slice_axis
-    axis = Turn.of(measured.affine).axes.index(stored)
+    stored = slices.acquisition.slice_axis
+    axis = slices.turn.axes.index(stored)
     normal = 0 if axis == 1 else 1
-    low, high = planes.window(measured)
-    before, after = (_thumbnail(volume, axis, normal, low, high) for volume in (measured, result))
+    low, high = planes.window(slices.array, slices.scale)
+    before, after = (
+        _thumbnail(volume, axis, normal, low, high)
+        for volume in (MetaTensor(slices.array, affine=slices.affine), result)
+    )
     (name,) = (view for view, n, *_ in planes.VIEWS if n == normal)
-    slices = plane_name(measured.affine, stored)
-    return {"voxels": list(result.shape), "slices": slices, "plane": name, "before": before, "after": after}
+    called = plane_name(slices.affine, stored)
+    return {"voxels": list(result.shape), "slices": called, "plane": name, "before": before, "after": after}
 
 
 def outliers(values: Sequence[float | None]) -> tuple[float, list[bool]]:

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 from monai.data import MetaTensor
-from torch import Tensor
 
 from ..files import whole_file
+from ..rebuild.rebuilt import Rebuilt
 from ..stack import spectra
-from ..stack.acquisition import GUESS, Acquisition
+from ..stack.acquisition import GUESS
 from ..stack.grid import centre, voxel_spacing
+from ..stack.slices import Slices
 from . import planes, viewer
 from .templates import TEMPLATES
 
@@ -47,6 +48,12 @@ def _pictures(name: str, volume: MetaTensor, place: MetaTensor, low: float, high
             }
         )
     return pictures
+
+
+def _stack(name: str, slices: Slices) -> list[dict[str, Any]]:
+    """Three planes of measured slices."""
+    volume = MetaTensor(slices.array, affine=slices.affine)
+    return _pictures(name, volume, volume, *planes.window(slices.array, slices.scale))
 
 
 def _spectrum(measured: MetaTensor, result: MetaTensor, axis: int) -> dict[str, Any]:
@@ -87,33 +94,28 @@ def _geometry(name: str, volume: MetaTensor) -> tuple[str, str, str, str]:
 
 def write_page(
     path: str | os.PathLike,
-    measured: MetaTensor,
-    result: MetaTensor,
-    difference: Tensor,
+    rebuilt: Rebuilt,
     record: Mapping[str, Any],
     anonymous: bool = False,
     error: MetaTensor | None = None,
-    others: Sequence[MetaTensor] = (),
-    guide: MetaTensor | None = None,
+    others: Sequence[Slices] = (),
 ) -> None:
     """Writes the page of a rebuilt scan from `page.html` and `page.js`: one file that needs no other and no network.
 
     Args:
-        measured: `(X, Y, Z)` thick slices with affine and acquisition.
-        result: `(X, Y, Z)` on the fine grid with its affine, in the units of the slices.
-        difference: `(X, Y, Z)`, the map of `consistency.difference`.
         record: of the result, see `outputs.record`.
         anonymous: leave out the names of the scan's files, its date and its series.
         error: `(X, Y, Z)`, the result's error map.
-        others: `(X, Y, Z)`, further stacks that the result was made of, as they were measured.
-        guide: `(X, Y, Z)` on the fine grid, see `guide.on_grid`.
+        others: further stacks that the result was made of.
     """
-    acquisition = Acquisition.of(measured)
+    slices, result = rebuilt.slices, rebuilt.volume
+    acquisition, measured = slices.acquisition, MetaTensor(slices.array, affine=slices.affine)
+    guide: Any = None if rebuilt.guide is None else rebuilt.guide.volume[0].nan_to_num(-1.0)
     marks = [odd["Place"] for stack in record.get("Stacks", ()) for odd in stack.get("Disputes", ())]
-    facts, volumes = viewer.pack(measured, result, error=error, marks=marks)
-    low, high = planes.window(measured)
+    facts, volumes = viewer.pack(slices, result, error=error, marks=marks)
+    low, high = planes.window(slices.array, slices.scale)
     largest = (high - low) / 10
-    series = measured.meta.get("series")  # DICOM
+    series = slices.meta.get("series")  # DICOM
     names = [Path(source).name for source in record["Sources"]]
     settings = {name: "not set" if value is None else value for name, value in record["Settings"].items()}
     provenance = {"weights": record["WeightsSHA256"], "version": record["Version"], **settings}
@@ -142,14 +144,14 @@ def write_page(
         viewer={**facts, "window": (low, high)},
         volumes=volumes,
         middle_planes=[
-            _pictures("measured", measured, measured, low, high),
-            *(_pictures(f"stack {k}", one, one, *planes.window(one)) for k, one in enumerate(others, 2)),
+            _stack("measured", slices),
+            *(_stack(f"stack {k}", one) for k, one in enumerate(others, 2)),
             _pictures("rebuilt", result, measured, low, high),
             *([] if guide is None else [_pictures("guide", guide, measured, -1.0, 1.0)]),
         ],
         spectrum=_spectrum(measured, result, acquisition.slice_axis),
         differences=_pictures(
-            "difference", MetaTensor(difference, affine=measured.affine), measured, -largest, largest
+            "difference", MetaTensor(rebuilt.gap, affine=measured.affine), measured, -largest, largest
         ),
         provenance=provenance.items(),
     )

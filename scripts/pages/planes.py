@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from ..stack.grid import voxel_spacing
-from ..stack.intensity import intensity_range
+from ..stack.intensity import IntensityRange, intensity_range
 
 OBLIQUE = 0.25  # cosine from which a second or third letter is named, about 15 degrees
 SIDES = ("LR", "PA", "IS")  # where the patient's x, y and z come from and go to
@@ -57,9 +57,9 @@ def cut(volume: np.ndarray | Tensor, normal: int, index: int) -> np.ndarray:
     return hang(np.asarray(volume).take(min(max(index, 0), volume.shape[normal] - 1), axis=normal))
 
 
-def window(volume: Tensor) -> tuple[float, float]:
-    """Intensities of a scan that are drawn black and white; hot spots do not count."""
-    low, high, _ = intensity_range(volume)
+def window(volume: Tensor, scale: IntensityRange | None = None) -> tuple[float, float]:
+    """Intensities of a scan that are drawn black and white; hot spots do not count. `scale` is its range, if known."""
+    low, high, _ = intensity_range(volume) if scale is None else scale
     bottom, top = np.percentile(np.asarray(volume.detach().cpu()), (0.5, 99)).clip(low, high).tolist()
     return bottom, top
 

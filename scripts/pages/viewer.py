@@ -13,11 +13,9 @@ import numpy as np
 import torch
 from monai.data import MetaTensor
 
-from ..stack.acquisition import Acquisition
-from ..stack.grid import Turn, voxel_spacing
-from ..stack.intensity import intensity_range
+from ..stack.grid import voxel_spacing
 from ..stack.interpolation import interpolate
-from ..stack.tissue import head_mask
+from ..stack.slices import Slices
 from .planes import ras, sides
 
 MARGIN = 10.0  # mm of air around the head
@@ -25,14 +23,12 @@ LARGEST = 13_000_000  # bytes of packed volumes: with base64 and pictures, a pag
 ONE = 4096  # a weight of 1; weights are integers, so that all machines compute the same
 
 
-def _box(measured: np.ndarray, spacing: np.ndarray) -> list[tuple[int, int]]:
+def _box(slices: Slices) -> list[tuple[int, int]]:
     """First and last voxel of the head and its margin along each axis; of the whole volume where there is no head."""
-    try:
-        inside = np.asarray(head_mask(torch.from_numpy(measured)))
-    except ValueError:  # constant
-        return [(0, count - 1) for count in measured.shape]
-    box = []
-    for axis, (count, edge) in enumerate(zip(measured.shape, spacing)):
+    if slices.constant:
+        return [(0, count - 1) for count in slices.shape]
+    inside, box = slices.head.numpy(), []
+    for axis, (count, edge) in enumerate(zip(slices.shape, slices.edges)):
         found = np.flatnonzero(inside.any(tuple(a for a in range(3) if a != axis)))
         margin = round(MARGIN / edge)
         box.append((max(int(found[0]) - margin, 0), min(int(found[-1]) + margin, count - 1)))
@@ -40,7 +36,7 @@ def _box(measured: np.ndarray, spacing: np.ndarray) -> list[tuple[int, int]]:
 
 
 def pack(
-    measured: MetaTensor,
+    slices: Slices,
     result: MetaTensor,
     largest: int = LARGEST,
     error: MetaTensor | None = None,
@@ -60,7 +56,7 @@ def pack(
     second pixel along each side of a slice is left out, or two of three, and so on.
 
     Args:
-        measured: `(X, Y, Z)` slices with affine and acquisition.
+        slices: measured.
         result: `(X, Y, Z)` on the fine grid with its affine.
         largest: bytes of the packed volumes.
         error: `(X, Y, Z)`, the result's error map.
@@ -73,13 +69,12 @@ def pack(
         intensities of grey 0 and 255. `step`: every `step`-th pixel is there. `error`: whether an error map is.
         `marks`: their indices.
     """
-    slices, coarse = ras(measured)
+    turned = slices.canonical
+    measured, a = turned.array.numpy(), turned.acquisition
     fine, affine = ras(result)
-    a = Acquisition.of(measured).moved(*Turn.of(measured.affine))
-    axis = a.slice_axis
-    cubic = np.asarray(interpolate(torch.from_numpy(slices), a, "cubic"))
-    low, high, _ = intensity_range(measured.as_tensor())
-    box = _box(slices, voxel_spacing(coarse))
+    axis, (low, high, _) = a.slice_axis, slices.scale
+    cubic = np.asarray(interpolate(turned.array, a, "cubic"))
+    box = _box(turned)
     nearest = a.nearest_slices
     first, last = box[axis]
     (covered,) = np.nonzero((nearest >= first) & (nearest <= last))
@@ -95,7 +90,7 @@ def pack(
         return np.rint(share * 255).clip(0, 255).astype(np.uint8)
 
     for step in itertools.count(1):
-        seen = greys(slices, first, last, step)
+        seen = greys(measured, first, last, step)
         smooth, sharp = (greys(volume, covered[0], covered[-1], step) for volume in (cubic, fine))
         guess = np.tensordot(weights.astype(np.float32), seen.astype(np.float32), 1)  # exact: integers below 2^24
         guess = np.floor((guess + ONE // 2) / ONE).clip(0, 255).astype(np.uint8)

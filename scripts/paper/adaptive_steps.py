@@ -18,7 +18,7 @@ from ..rebuild.inferer import DriftInferer
 from ..rebuild.rebuilder import Rebuilder
 from ..rebuild.rebuilt import Rebuilt
 from ..stack.acquisition import Acquisition
-from ..stack.intensity import intensity_range
+from ..stack.slices import Slices
 from ..stack.tissue import head_mask
 from .comparison import PAIR
 
@@ -37,12 +37,12 @@ def scored(
     Returns:
         The rebuilt scan with its `scores`.
     """
-    volumes = []
+    volumes, slices = [], Slices.of(thick)
     for steps in (0, 1):
         inferer = copy.copy(inferer)
         inferer.steps = steps
-        volumes.append(Rebuilder(network, inferer, device)(thick))
-    scale = intensity_range(thick.as_tensor()[0])
+        volumes.append(Rebuilder(network, inferer, device)(slices))
+    scale = slices.scale
     start, end = (rebuilt.volume.as_tensor() for rebuilt in volumes)
     velocity = (scale.to_unit(end) - scale.to_unit(start)).abs()[head_mask(start)]
     shares = torch.histc(velocity.clamp(max=1), BINS, 0, 1) / len(velocity)

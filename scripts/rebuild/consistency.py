@@ -9,69 +9,47 @@ too, and the projection carries that error into the result.
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
+
 import torch
-from monai.data import MetaTensor
-from scipy import ndimage
 from torch import Tensor
 
-from ..stack.acquisition import Acquisition
-from ..stack.intensity import above_floor, intensity_range
 from ..stack.profile import acquire, along_slices, slice_matrix
-from ..stack.tissue import head_mask
+from ..stack.slices import Slices
 
 SMOOTHNESS = 0.6  # slice spacings; the correlation length of the result's errors, see `project`
 RESULT_ERROR = 0.02  # standard deviation of those errors, as a share of the tissue's range (docs/benchmarks.md)
 
 
-def difference(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Tensor:
+def difference(result: Tensor, slices: Slices) -> Tensor:
     """The map `A x - y`: what the scanner would measure of the result, minus what it did measure.
 
     The result, `(X, Y, Z)`, lies on the fine grid; the map lies on that of the measured slices, `(X, Y, Z)`. All three
     have one unit.
     """
-    again = acquire(result, acquisition)
-    if again.shape != measured.shape:
+    again = acquire(result, slices.acquisition)
+    if again.shape != slices.shape:
         raise ValueError(
-            f"result is {tuple(result.shape)}, the measured scan {tuple(measured.shape)}: expected one field of view. "
+            f"result is {tuple(result.shape)}, the measured scan {tuple(slices.shape)}: expected one field of view. "
             "Check the acquisition."
         )
-    return again - measured.to(result)
+    return again - slices.array.to(result)
 
 
-def relative_rmse(difference: Tensor, measured: Tensor) -> float:
+def relative_rmse(difference: Tensor, slices: Slices) -> float:
     """The number: RMS of the difference in the head, divided by the RMS of the measured intensities there.
 
     0 is full agreement. Two things other than a wrong result raise it. A result without the scan's noise differs by
     that noise. A wrong slice model differs too.
 
-    The head is `tissue.head_mask` of the measured slices. Their intensities count from the scan's floor up.
+    Intensities of the measured slices count from the scan's floor up.
     """
-    measured = measured.to(difference)
-    head = head_mask(measured)
-    error, signal = (volume[head].double().square().mean().sqrt() for volume in (difference, above_floor(measured)))
+    head = slices.head
+    error, signal = (one[head].double().square().mean().sqrt() for one in (difference.cpu(), slices.above_floor))
     return (error / signal).item()
 
 
-def noise_sd(measured: Tensor, axis: int) -> float:
-    """Standard deviation of the noise in measured slices, in their units.
-
-    A mask that is blind to ramps leaves the noise: Immerkaer, Comput. Vis. Image Underst. 64:300-302 (1996). The median
-    stands in place of the mean, because edges would raise the mean.
-
-    The noise of neighbouring pixels is taken as independent. Where a scan was interpolated in plane, the estimate is
-    too low. The slices, `(X, Y, Z)`, are not constant.
-    """
-    second_difference = np.array([1.0, -2.0, 1.0])
-    mask = np.expand_dims(np.outer(second_difference, second_difference), axis % 3)
-    response = ndimage.convolve(measured.cpu().float().numpy(), mask, mode="nearest")
-    inside = head_mask(measured).cpu().numpy()
-    return float(np.median(np.abs(response[inside])) / (0.6745 * np.linalg.norm(mask)))  # median of |N(0, 1)|
-
-
-def project(
-    result: Tensor, measured: Tensor, acquisition: Acquisition, regularisation: float, smoothness: float
-) -> Tensor:
+def project(result: Tensor, slices: Slices, regularisation: float, smoothness: float) -> Tensor:
     """Moves the result onto the measurement by the smallest change, `x' = x + C A^T (A C A^T + lambda I)^-1 (y - A x)`.
 
     The change `d = x' - x` minimises `d^T C^-1 d + |A x' - y|^2 / lambda`. So `x'` is the most likely volume if
@@ -83,7 +61,7 @@ def project(
     With `C = I` the errors are white. The change then has the shape of the slices, and brings steps.
 
     Args:
-        result, measured, acquisition: as `difference`.
+        result, slices: as in `difference`.
         regularisation: lambda. For contiguous slices of n fine ones, `A A^T` is about 1/n. Patterns that the slices
             hardly see are left alone: there the projection would amplify noise and a wrong profile. 0 meets the
             measurement as nearly as the model can.
@@ -95,7 +73,7 @@ def project(
     """
     if not regularisation >= 0:
         raise ValueError(f"regularisation is {regularisation}: expected 0 or more.")
-    surplus = difference(result, measured, acquisition)
+    acquisition, surplus = slices.acquisition, difference(result, slices)
     matrix = slice_matrix(acquisition).double()
     spread = matrix.T  # C A^T
     if smoothness:
@@ -108,35 +86,30 @@ def project(
     return result - along_slices(gain, surplus, acquisition)
 
 
-def relative_noise(measured: MetaTensor) -> float:
-    """The noise of slices `(X, Y, Z)` with their acquisition, as a share of their signal, as `relative_rmse` is one."""
-    array = measured.as_tensor()
-    signal = above_floor(array)[head_mask(array)].square().mean().sqrt().item()
-    return noise_sd(array, Acquisition.of(measured).slice_axis) / signal
+def relative_noise(slices: Slices) -> float:
+    """The noise of slices as a share of their signal, as `relative_rmse` is one."""
+    return slices.noise / slices.above_floor[slices.head].square().mean().sqrt().item()
 
 
-def reconcile(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Tensor:
+def reconcile(result: Tensor, slices: Slices) -> Tensor:
     """The projection for real scans: it fits the gain of every slice, and it leaves noise in the measurement.
 
     Interleaved slices differ in gain by a few percent, which would show as bands. So each measured slice is first
     scaled to fit the result best. The change is smooth from slice to slice.
 
-    Lambda is the variance of the scan's noise over the variance of the result's errors. `noise_sd` gives the first.
+    Lambda is the variance of the scan's noise over the variance of the result's errors. `Slices.noise` gives the first.
     `RESULT_ERROR` of the tissue's range is the standard deviation of the second.
 
     Args:
-        result, measured, acquisition: as `difference`. No signal is the floor of `intensity.intensity_range`. A
-            measured scan that is constant gives the result itself.
+        result, slices: as in `difference`. No signal is the floor of the slices. Constant ones give the result itself.
     """
-    surplus = difference(result, measured, acquisition)
-    if measured.max() == measured.min():
+    surplus = difference(result, slices)
+    if slices.constant:
         return result
-    axis = acquisition.slice_axis
-    in_slice = [a for a in range(3) if a != axis]
-    low, high, _ = intensity_range(measured)
-    signal = measured.to(result).double() - low  # whose squares neither overflow nor vanish
+    in_slice = [a for a in range(3) if a != slices.acquisition.slice_axis]
+    low, high, _ = slices.scale
+    signal = slices.array.to(result).double() - low  # whose squares neither overflow nor vanish
     energy = signal.square().sum(in_slice, keepdim=True).clamp(min=torch.finfo(signal.dtype).tiny)
-    slices = low + signal * (1 + (surplus * signal).sum(in_slice, keepdim=True) / energy)
-    error_sd = RESULT_ERROR * (high - low)
-    regularisation = (noise_sd(measured, axis) / error_sd) ** 2
-    return project(result, slices.to(result), acquisition, regularisation, SMOOTHNESS)
+    fitted = low + signal * (1 + (surplus * signal).sum(in_slice, keepdim=True) / energy)
+    regularisation = (slices.noise / (RESULT_ERROR * (high - low))) ** 2
+    return project(result, replace(slices, array=fitted.to(result)), regularisation, SMOOTHNESS)

@@ -16,19 +16,17 @@ import torch
 from scipy import ndimage
 from torch import Tensor
 
-from ..stack.acquisition import Acquisition
-from ..stack.intensity import above_floor
 from ..stack.interpolation import interpolate
-from ..stack.tissue import edge_strength, head_mask
+from ..stack.slices import Slices
+from ..stack.tissue import edge_strength
 from ..stack.trace import step_ratio
-from .consistency import noise_sd
 
 FLATTEST = 1.25  # times the head's median gradient; half of the change is made there
 ROLL_OFF = 8  # exponent; from flat to edge is a factor of 1.5 in the gradient
 LARGEST = 3.5  # standard deviations of the slices' noise; a larger difference is anatomy
 
 
-def deblock(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Tensor:
+def deblock(result: Tensor, slices: Slices) -> Tensor:
     """Averages flat tissue along the slice axis over the width of a slice. Steps become ramps; edges stay.
 
     The cubic spline between the slices has no steps. Its gradient says which tissue is flat. No voxel changes by more
@@ -37,24 +35,23 @@ def deblock(result: Tensor, measured: Tensor, acquisition: Acquisition) -> Tenso
 
     Args:
         result: `(X, Y, Z)` on the fine grid.
-        measured: `(X, Y, Z)`, the slices, in the units of `result`.
-        acquisition: of the slices.
+        slices: in the units of `result`.
 
     Returns:
         `(X, Y, Z)` on the fine grid, of a lower step ratio (`trace.step_ratio`), or the result itself where
         that lowers no step ratio or the scan is constant.
     """
-    if measured.max() == measured.min():
+    if slices.constant:
         return result
-    measured = measured.to(result)
+    acquisition = slices.acquisition
     # The slices give the head: the spline's undershoot beside a mask would pass for its floor
-    head = interpolate(head_mask(measured).to(result), acquisition, "nearest") > 0.5
-    strength = edge_strength(interpolate(above_floor(measured), acquisition, "cubic"), head)
+    head = interpolate(slices.head.to(result), acquisition, "nearest") > 0.5
+    strength = edge_strength(interpolate(slices.above_floor.to(result), acquisition, "cubic"), head)
     flat = 1 / (1 + (strength / FLATTEST) ** ROLL_OFF)
     width = math.ceil(acquisition.slice_spacing / acquisition.target_spacing - 1e-6)  # voxels; no slice has more
     kernel = np.ones(width) if width % 2 else np.pad(np.ones(width - 1), 1, constant_values=0.5)
     mean = ndimage.convolve1d(result.cpu().numpy(), kernel / width, acquisition.slice_axis, mode="nearest")
-    bound = LARGEST * noise_sd(measured, acquisition.slice_axis)
+    bound = LARGEST * slices.noise
     ramped = result + flat.to(result) * (torch.from_numpy(mean).to(result) - result).clamp(-bound, bound)
     tissue = (head & (strength <= 1)).to(result.device)
     before, after = (step_ratio(volume, acquisition, tissue) for volume in (result, ramped))

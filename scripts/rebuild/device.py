@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from ..errors import flag
 
@@ -10,6 +11,11 @@ from ..errors import flag
 def default_device() -> torch.device:
     """CUDA when there is one."""
     return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+
+
+def device_of(network: nn.Module) -> torch.device:
+    """Where a network's weights are; the CPU for a network without any."""
+    return next((weight.device for weight in network.parameters()), torch.device("cpu"))
 
 
 def fast_bfloat16(device: torch.device | str, given: bool | None = None) -> bool:

@@ -8,7 +8,6 @@ import numpy as np
 from scipy import ndimage
 from scipy.stats import median_abs_deviation
 
-from ..stack.acquisition import Acquisition
 from ..stack.grid import voxel_spacing
 from ..stack.tissue import depth
 from .gain import coarse, smoothing
@@ -28,7 +27,7 @@ def disputes(stacks: Sequence[Stack], parts: Sequence[Part]) -> list[tuple[Dispu
 
     The stacks are two or more, above their floors, the reference first; each has its own disputes.
     """
-    first, scale = stacks[0].rebuilt, max(Acquisition.of(stack.measured).slice_spacing for stack in stacks)
+    first, scale = stacks[0].rebuilt, max(stack.measured.acquisition.slice_spacing for stack in stacks)
     edges = voxel_spacing(first.affine)
     step = np.maximum(1, smoothing(scale, edges).astype(int))
     every, affine = tuple(slice(None, None, one) for one in step), np.asarray(first.affine) @ np.diag([*step, 1])

@@ -19,10 +19,9 @@ from ..method.calibration import Calibration, confidence_level, scan_scale
 from ..method.networks import Drift
 from ..stack import grid
 from ..stack.acquisition import Acquisition
-from ..stack.intensity import IntensityRange, intensity_range
 from ..stack.interpolation import interpolate
 from ..stack.profile import acquire
-from .consistency import noise_sd
+from ..stack.slices import Slices
 from .inferer import longer_first
 from .rebuilt import ErrorMap, Rebuilt
 from .windows import in_calls, signal_box
@@ -60,33 +59,28 @@ class ErrorMaps:
             raise InputError(f"regions {self.regions} is not there: expected a label map. Set --regions.")
 
 
-def network_inputs(
-    measured: Tensor, result: Tensor, spread: Tensor | None, acquisition: Acquisition, scale: IntensityRange
-) -> tuple[Tensor, Tensor, Tensor]:
+def network_inputs(slices: Slices, result: Tensor, spread: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """A volume as the error network sees it: the arguments of `ErrorPatternNetwork.forward`.
 
     Args:
-        measured: `(X, Y, Z)` slices.
+        slices: measured.
         result: `(X, Y, Z)` on the fine grid, in the same units.
         spread: `(X, Y, Z)`, half the distance between both families of planes; None where one was made.
-        acquisition: of the slices.
-        scale: range of the slices' tissue.
     """
-    a = acquisition
-    slices = interpolate(scale.tissue(measured), a, "linear")
+    a, scale = slices.acquisition, slices.scale
+    between = interpolate(slices.tissue.array, a, "linear")
     other = longer_first(result.shape, a.slice_axis)[0]
     apart = torch.full_like(result, torch.nan) if spread is None else spread * (2 / (scale.high - scale.low))
-    volumes = torch.stack([scale.to_unit(scale.tissue(result)), scale.to_unit(slices), apart])
+    volumes = torch.stack([scale.to_unit(scale.tissue(result)), scale.to_unit(between), apart])
     planes = volumes.permute(4 - a.slice_axis - other, 0, 1 + a.slice_axis, 1 + other)
     lengths = torch.tensor([a.slice_thickness, a.target_spacing, a.slice_spacing])
     return planes, torch.from_numpy(a.fine_rows).float(), lengths
 
 
 def expected_error(
-    measured: Tensor,
+    slices: Slices,
     result: Tensor,
     spread: Tensor | None,
-    acquisition: Acquisition,
     network: Drift,
     device: torch.device | str,
     bfloat16: bool = False,
@@ -94,7 +88,7 @@ def expected_error(
     """The error network's numbers: mean absolute errors, up to a factor for each scan.
 
     Args:
-        measured, result, spread, acquisition: as in `network_inputs`.
+        slices, result, spread: as in `network_inputs`.
         network: with an error network, on the device.
         device: of the network.
         bfloat16: convolutions in bfloat16, which changes the numbers by 1 %.
@@ -106,8 +100,8 @@ def expected_error(
     pattern = network.error
     if pattern is None:
         raise ValueError("the network has no error network: load weights that hold one.")
-    scale = intensity_range(measured)
-    planes, rows, lengths = network_inputs(measured, result, spread, acquisition, scale)
+    scale, axis = slices.scale, slices.acquisition.slice_axis
+    planes, rows, lengths = network_inputs(slices, result, spread)
     box = signal_box(planes[:, 0])
     if not planes[:, 0][box].numel():
         box = (slice(None),) * 3  # nothing but air: all of it
@@ -115,16 +109,15 @@ def expected_error(
     with torch.no_grad(), torch.autocast(torch.device(device).type, torch.bfloat16, enabled=bfloat16):
         logs = in_calls(lambda part: pattern(part.to(device), rows, lengths).cpu(), inside[0, 0].numel(), inside)
     found = logs[:, 0].float().exp()
-    sizes, axis = torch.full_like(planes[:, 0], found.min().item()), acquisition.slice_axis
+    sizes = torch.full_like(planes[:, 0], found.min().item())
     sizes[box] = found
     sizes = sizes.movedim((1, 2), (axis, longer_first(result.shape, axis)[0]))
     return sizes * ((scale.high - scale.low) / 2)
 
 
-def noise_share(measured: Tensor, acquisition: Acquisition) -> float:
-    """The noise of slices `(X, Y, Z)`, not constant, as a share of the range of their tissue."""
-    scale = intensity_range(measured)
-    return noise_sd(measured, acquisition.slice_axis) / (scale.high - scale.low)
+def noise_share(slices: Slices) -> float:
+    """The noise of slices, not constant, as a share of the range of their tissue."""
+    return slices.noise / (slices.scale.high - slices.scale.low)
 
 
 def detail(volume: Tensor, acquisition: Acquisition) -> Tensor:
@@ -176,22 +169,19 @@ def error_map(
         plain: the result without a guide, where one took part; intervals are narrower as far as `guided_error` says,
             but no narrower than whole, sharp guides made them (`Calibration.narrowest`).
     """
-    stored = Acquisition.of(rebuilt.measured)
-    thick, thickness = rebuilt.measured.as_tensor().cpu().float(), stored.slice_thickness
-    volume, affine = rebuilt.volume.as_tensor().cpu().float(), rebuilt.volume.affine
-    if stored.at_target or thick.min() == thick.max():
+    if rebuilt.slices.acquisition.at_target or rebuilt.slices.constant:
         return None
-    turn = grid.Turn.of(rebuilt.measured.affine)
-    acquisition = stored.moved(*turn)
-    thick, volume = turn.into(thick), turn.into(volume)
+    turn, slices = rebuilt.slices.turn, rebuilt.slices.canonical
+    volume = turn.into(rebuilt.volume.as_tensor().cpu().float())
+    affine, thickness = rebuilt.volume.affine, slices.acquisition.slice_thickness
     spread = None if rebuilt.spread is None else turn.into(rebuilt.spread)
-    noise = noise_share(thick, acquisition)
-    scale = scan_scale(calibration.exponents, acquisition.slice_spacing / thickness, noise)
-    expected = expected_error(thick, volume, spread, acquisition, network, device, bfloat16)
+    noise = noise_share(slices)
+    scale = scan_scale(calibration.exponents, slices.acquisition.slice_spacing / thickness, noise)
+    expected = expected_error(slices, volume, spread, network, device, bfloat16)
     if not torch.isfinite(expected).all():
         raise InputError("the error network gives NaN or infinite numbers: it is broken. Leave out --error_map.")
     if plain is not None:
         edges = grid.voxel_spacing(affine)[list(turn.axes)]
-        less = guided_error(volume, turn.into(plain.as_tensor().cpu().float()), acquisition, edges)
+        less = guided_error(volume, turn.into(plain.as_tensor().cpu().float()), slices.acquisition, edges)
         expected *= less.clamp(min=calibration.narrowest(thickness))
     return ErrorMap(MetaTensor(turn.back(expected), affine=affine), thickness, noise, scale, calibration)

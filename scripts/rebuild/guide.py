@@ -15,10 +15,9 @@ from scipy import ndimage
 from torch import Tensor
 
 from ..stack import grid
-from ..stack.acquisition import Acquisition
-from ..stack.intensity import above_floor, intensity_range
 from ..stack.interpolation import interpolate
 from ..stack.profile import acquire
+from ..stack.slices import Slices
 from ..stack.tissue import head_mask, ramp
 from .gain import relation
 from .registration import ALIKE, angle_and_shift, placed, registered, resolution
@@ -42,15 +41,10 @@ class Guide:
     share: Tensor
 
     @classmethod
-    def of(cls, fine: Tensor, acquisition: Acquisition, spacing: np.ndarray) -> Guide:
-        """A guide on the fine grid of a scan.
-
-        Args:
-            fine: `(X', Y', Z')`, see `on_grid`.
-            acquisition: of the scan.
-            spacing: `(3,)`, edges of the voxels of the scan, in mm.
-        """
-        seen, edges = fine.isfinite(), spacing.copy()
+    def of(cls, fine: Tensor, slices: Slices) -> Guide:
+        """A guide on the fine grid of a scan's slices, `(X', Y', Z')`, see `on_grid`."""
+        acquisition = slices.acquisition
+        seen, edges = fine.isfinite(), slices.edges
         edges[acquisition.slice_axis] = acquisition.target_spacing
         known = fine.where(seen, -1.0)
         return cls(known, acquire(known, acquisition), ramp(seen, edges, BORDER))
@@ -88,61 +82,49 @@ class Placed:
         return self.relation >= COPY
 
 
-def place(guide: MetaTensor, measured: MetaTensor, stack: MetaTensor | None = None) -> Placed:
+def place(guide: Slices, slices: Slices, stack: Slices | None = None) -> Placed:
     """Registers a guide with a scan, and puts it beside it.
 
     Args:
-        guide: `(1, X, Y, Z)`, sharp or rebuilt, with its affine.
-        measured: see `on_grid`.
-        stack: `(1, X, Y, Z)`, the slices that a rebuilt guide was made of.
+        guide: sharp or rebuilt.
+        slices: of the scan.
+        stack: the slices that a rebuilt guide was made of.
     """
-    a = Acquisition.of(measured)
-    affine = torch.from_numpy(fine_affine_of(measured))
-    spline = interpolate(above_floor(measured.as_tensor()[0].float()), a, "cubic").clamp(min=0)  # undershoot
+    a, affine = slices.acquisition, slices.fine_affine
+    spline = interpolate(slices.above_floor, a, "cubic").clamp(min=0)  # undershoot
     fine = MetaTensor(spline, affine=affine)
-    moving = MetaTensor(above_floor(guide.as_tensor()[0].float()).clamp(min=0), affine=guide.affine)
-    stacks = [volume[0] for volume in (measured, stack) if volume is not None]
-    apart = resolution(fine, stacks)  # type: ignore[arg-type]  # torch: Tensor
+    moving = MetaTensor(guide.above_floor.clamp(min=0), affine=guide.affine)
+    apart = resolution(fine, [one for one in (slices, stack) if one is not None])
     head = head_mask(spline)
     motion, alike = registered(fine, moving, head, apart)
     name = grid.name_of(guide if stack is None else stack, "the guide")
     moved = angle_and_shift(motion, grid.centre(affine, fine.shape))
-    volume = on_grid(guide, measured, motion)
+    volume = on_grid(guide, slices, motion)
     seen = volume.as_tensor()[0].isfinite()
     shown = volume.as_tensor()[0].nan_to_num(-1.0)
     return Placed(volume, motion, alike, relation(fine, head, shown, seen.float(), a.slice_spacing), *moved, name)
 
 
-def fine_affine_of(measured: MetaTensor) -> np.ndarray:
-    """`(4, 4)`, of the fine grid of measured slices."""
-    a = Acquisition.of(measured)
-    return grid.respaced_affine(
-        np.asarray(measured.affine, dtype=float), a.slice_axis, a.slice_count, a.fine_count, a.target_spacing
-    )
-
-
-def on_grid(guide: MetaTensor, measured: MetaTensor, motion: np.ndarray) -> MetaTensor:
+def on_grid(guide: Slices, slices: Slices, motion: np.ndarray) -> MetaTensor:
     """A guide on the fine grid of a scan, interpolated once by a cubic spline.
 
     A guide of finer voxels is smoothed first, as the voxels of the grid average over it: along each of its axes by the
     variance that a voxel of the grid has along that axis and one of its own lacks.
 
     Args:
-        guide: `(1, X, Y, Z)` in its own units, with its affine.
-        measured: `(1, X', Y', Z')`, the slices of the scan, with affine and acquisition.
+        guide: in its own units.
+        slices: of the scan.
         motion: `(4, 4)`, from the world of the scan to that of the guide (`registration.register`).
 
     Returns:
         `(1, X'', Y'', Z'')` on the fine grid, its tissue in [-1, 1]; NaN beyond its field of view.
     """
-    a, affine = Acquisition.of(measured), fine_affine_of(measured)
-    shape = [a.fine_count if axis == a.slice_axis else n for axis, n in enumerate(measured.shape[1:])]
-    scale = intensity_range(guide)
-    unit = scale.to_unit(scale.tissue(guide.as_tensor()[0].float()))
+    affine, scale = slices.fine_affine, guide.scale
+    unit = scale.to_unit(guide.tissue.array)
     # columns: the edges of a voxel of the grid along the guide's axes, in voxels of the guide
-    voxel = np.linalg.inv(np.asarray(guide.affine, dtype=float)[:3, :3]) @ motion[:3, :3] @ affine[:3, :3]
+    voxel = np.linalg.inv(guide.affine.numpy()[:3, :3]) @ motion[:3, :3] @ affine.numpy()[:3, :3]
     sigma = np.sqrt(np.maximum((voxel**2).sum(1) - 1, 0) / 12)  # of boxes
     smooth = torch.from_numpy(ndimage.gaussian_filter(unit.numpy(), sigma, mode="nearest"))
-    place = MetaTensor(torch.empty(shape), affine=torch.from_numpy(affine))
+    place = MetaTensor(torch.empty(slices.fine_shape), affine=affine)
     values, seen = placed(MetaTensor(smooth, affine=guide.affine), place, motion)
     return MetaTensor(values.clamp(min=-1).where(seen > 0.5, torch.nan)[None], affine=place.affine)

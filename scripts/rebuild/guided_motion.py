@@ -15,33 +15,33 @@ import numpy as np
 from monai.data import MetaTensor
 from scipy import ndimage
 
-from ..stack.acquisition import Acquisition
-from ..stack.intensity import above_floor
 from ..stack.profile import acquire
-from .motion import LEAST, MOVED, PIXEL, ROUNDS, Frame, Motion, Pose, Shown, small_moves
+from ..stack.slices import Slices
+from .motion import LEAST, PIXEL, ROUNDS, Frame, Motion, Pose, Shown, small_moves
 
 SMOOTHING, WINDOW = 0.5, 4.0  # mm within the slices
 FAINT = 1e-3  # of the mean variance of windows; less is no structure
+UNSURE = 0.6  # mm, standard deviation of the head's displacement; a guide that knows no better is left
 WHOLE = 0.99  # of a slice that the guide saw
 
 
-def guided(measured: MetaTensor, guide: MetaTensor, motion: Motion) -> Motion:
-    """The motion between packages by a guide; the given one where the guide is not as sure as motion is said.
+def guided(measured: Slices, guide: MetaTensor, motion: Motion) -> Motion:
+    """The motion between packages by a guide; the given one where the guide is not sure.
 
     Args:
-        measured: `(X, Y, Z)` slices with affine and acquisition.
+        measured: as they are.
         guide: `(1, X', Y', Z')`, on the fine grid, near its place for package 0; NaN beyond its field of view.
         motion: of `motion.found`, where the search begins.
     """
-    a, frame = Acquisition.of(measured), Frame.of(measured)
+    a, frame = measured.acquisition, Frame.of(measured)
     halves = replace(a, slice_count=2 * a.slice_count - 1, slice_spacing=a.slice_spacing / 2)
     fine = guide.as_tensor()[0].cpu()
     shown, seen = (
         Shown(frame.smoothed(acquire(one, halves), width), 0, frame)
         for one, width in ((fine.nan_to_num(-1.0), SMOOTHING), (fine.isfinite().float(), 0.0))
     )
-    slices = frame.smoothed(above_floor(measured.as_tensor().float()), SMOOTHING)
-    head, of = frame.head(measured.as_tensor()), np.array(list(motion.packages), dtype=int)
+    slices = frame.smoothed(measured.above_floor, SMOOTHING)
+    head, of = frame.head(measured), np.array(list(motion.packages), dtype=int)
     poses = []
     for k, matrix in enumerate(motion.matrices):
         pose = frame.pose(matrix)
@@ -62,7 +62,7 @@ def guided(measured: MetaTensor, guide: MetaTensor, motion: Motion) -> Motion:
         for index, (turn, pose) in enumerate(zip(turns, poses))
     ]
     better = frame.motion(motion.packages, moved, frame.places(np.array(np.nonzero(head))))
-    return better if better.uncertainty < MOVED else motion
+    return better if better.uncertainty < UNSURE else motion
 
 
 def _equations(
@@ -88,7 +88,7 @@ def _equations(
         places = pose.turn.T @ (points - pose.shift[:, None])
         there, inside = shown.at(places)
         known = head[(*pixels, n)] & inside.reshape(shape) & (seen.at(places)[0] > WHOLE).reshape(shape)
-        if known.sum() < LEAST:
+        if known.sum() < LEAST or not np.ptp(there.reshape(shape)[known]) > 0:
             continue
         weight = np.maximum(_windows(known.astype(float), widths), FAINT)
         guide, measured = there.reshape(shape), slices[(*pixels, n)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -20,15 +21,19 @@ from ..method.schedule import N_MAX, ais_steps, euler_times, pad
 from ..method.slice_projection import SliceProjectionNetwork
 from ..stack.acquisition import Acquisition
 from ..stack.interpolation import interpolate
+from ..stack.slices import Slices
 from .deblocking import deblock
+from .device import device_of
 from .families import weigh_families
+from .guide import Guide
 from .progress import part
-from .stack_inferer import Slices, StackInferer
+from .stack_inferer import StackInferer
 from .windows import BLOCK, PIXELS_PER_CALL, air_margin, in_calls, in_parts, signal_box
 
 FLIPS = ((), (2,), (3,), (2, 3))  # of planes (B, 1, H, W)
 
 
+@dataclass(eq=False)
 class PlaneInferer(StackInferer):
     """Sharpens the planes that contain the slice axis, for a network that maps planes `(B, 1, H, W)` to planes.
 
@@ -48,36 +53,30 @@ class PlaneInferer(StackInferer):
         bfloat16, consistency, progress: see `StackInferer`.
     """
 
+    roi_size: int = 128
+    overlap: float = 0.25
+    sw_batch_size: int | None = None
+    both_planes: bool = False
+    flips: bool = False
+    spread: bool = False
+
     deblocked = False
 
-    def __init__(
-        self,
-        roi_size: int = 128,
-        overlap: float = 0.25,
-        sw_batch_size: int | None = None,
-        both_planes: bool = False,
-        flips: bool = False,
-        spread: bool = False,
-        bfloat16: bool = False,
-        consistency: str = "project",
-        progress: bool = False,
-    ):
-        super().__init__(bfloat16, consistency, progress)
-        if roi_size < BLOCK or roi_size % BLOCK:
-            raise InputError(f"roi_size is {roi_size}: expected a multiple of {BLOCK} pixels. Set --inferer::roi_size.")
-        if sw_batch_size is not None and sw_batch_size < 1:
-            raise InputError(f"sw_batch_size is {sw_batch_size}: expected 1 or more. Set --inferer::sw_batch_size.")
-        self.roi_size = roi_size
-        self.overlap = overlap
-        self.sw_batch_size = sw_batch_size
-        self.both_planes = flag("both_planes", both_planes)
-        self.flips = flag("flips", flips)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        size, count = self.roi_size, self.sw_batch_size
+        if size < BLOCK or size % BLOCK:
+            raise InputError(f"roi_size is {size}: expected a multiple of {BLOCK} pixels. Set --inferer::roi_size.")
+        if count is not None and count < 1:
+            raise InputError(f"sw_batch_size is {count}: expected 1 or more. Set --inferer::sw_batch_size.")
+        self.both_planes, self.flips = flag("both_planes", self.both_planes), flag("flips", self.flips)
         self.mirrors = FLIPS if self.flips else FLIPS[:1]
-        self.spread = spread
         planes = {"both_planes": self.both_planes, "flips": self.flips}
-        self.settings |= {**planes, "roi_size": roi_size, "overlap": overlap}
+        self.settings |= {**planes, "roi_size": size, "overlap": self.overlap}
 
-    def stage1(self, slices: Slices, box: tuple[slice, ...], others: Sequence[int], network: nn.Module) -> list[Tensor]:
+    def stage1(
+        self, slices: Slices, box: tuple[slice, ...], others: Sequence[int], network: nn.Module, guide: Guide | None
+    ) -> list[Tensor]:
         """The planes of each family on the fine grid; here the slices by nearest neighbour.
 
         Args:
@@ -87,30 +86,31 @@ class PlaneInferer(StackInferer):
         Returns:
             Planes of the box, `(P, 1, H, W)` in [-1, 1], the slice axis third, on the network's device.
         """
-        head = interpolate(slices.values, slices.acquisition, "nearest")[box]
-        return [slices.planes(head, other) for other in others]
+        a, device = slices.acquisition, device_of(network)
+        head = interpolate(slices.array, a, "nearest")[box]
+        return [planes_of(head, a.slice_axis, other).to(device) for other in others]
 
     def stage2(self, families: list[Tensor], acquisition: Acquisition, network: nn.Module) -> list[Tensor]:
         """The planes of `stage1` made sharp, of the same shapes; here by the network, window by window."""
         return [self.by_windows(planes, network) for planes in families]
 
-    def fine(self, slices: Slices, network: nn.Module) -> tuple[Tensor, Tensor | None]:
+    def fine(self, slices: Slices, network: nn.Module, guide: Guide | None) -> tuple[Tensor, Tensor | None]:
         """Both stages on the planes of the box around the head; the families are weighed, steps become ramps."""
         a = slices.acquisition
-        volume = interpolate(slices.values, a, "nearest")
+        volume = interpolate(slices.array, a, "nearest")
         spread = torch.zeros(volume.shape) if self.spread and self.both_planes else None
         box = signal_box(volume)
         if volume[box].numel():
             others = longer_first(volume[box].shape, a.slice_axis)[: 1 + self.both_planes]
-            planes = self.stage2(self.stage1(slices, box, others, network), a, network)
+            planes = self.stage2(self.stage1(slices, box, others, network, guide), a, network)
             families = [p[:, 0].movedim((1, 2), (a.slice_axis, other)).cpu() for p, other in zip(planes, others)]
             if self.both_planes:
-                volume[box] = weigh_families(families, others, slices.spacing[others], a.slice_spacing)
+                volume[box] = weigh_families(families, others, slices.edges[others], a.slice_spacing)
             else:
                 (volume[box],) = families
             if spread is not None:
                 spread[box] = (families[0] - families[1]).abs() / 2
-        return deblock(volume, slices.values, a) if self.deblocked else volume, spread
+        return deblock(volume, slices) if self.deblocked else volume, spread
 
     def by_windows(self, planes: Tensor, sharpen: Callable[[Tensor], Tensor]) -> Tensor:
         """Planes through overlapping windows, which Gaussian weights blend.
@@ -142,6 +142,11 @@ class PlaneInferer(StackInferer):
             return cut_and_blend(wide, views).narrow(3, margin, planes.shape[3])  # type: ignore[union-attr]
 
 
+def planes_of(volume: Tensor, slice_axis: int, other: int) -> Tensor:
+    """The planes of a volume along the slice axis, which is their third, and another axis: `(P, 1, H, W)`."""
+    return volume.movedim((slice_axis, other), (1, 2))[:, None]
+
+
 def longer_first(shape: tuple[int, ...], slice_axis: int) -> list[int]:
     """The in-plane axes of a volume `(X, Y, Z)`, the longer one first."""
     return sorted((a for a in range(3) if a != slice_axis), key=lambda a: -shape[a])
@@ -152,15 +157,7 @@ def mean(views: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(views)).mean(0) if len(views) > 1 else views[0]
 
 
-def _on_slices(
-    network: Drift, lengths: Tensor, rows: Tensor, done: Callable[[int], object], image: Tensor, *guide: Tensor
-) -> Tensor:
-    """Stage 1 alone, `Drift.forward` without times; the planes, which calls share out, come last."""
-    sharp = network(image, lengths, None, rows, *guide)
-    done(len(image))
-    return sharp
-
-
+@dataclass(eq=False)
 class DriftInferer(PlaneInferer):
     """DRIFT (Secs. 3.6, S4.5): all windows share one Euler schedule and one conditioning, which depend on thickness.
 
@@ -173,26 +170,14 @@ class DriftInferer(PlaneInferer):
         bfloat16, consistency, progress: see `StackInferer`.
     """
 
-    def __init__(
-        self,
-        roi_size: int = 128,
-        overlap: float = 0.25,
-        sw_batch_size: int | None = None,
-        both_planes: bool = False,
-        flips: bool = False,
-        spread: bool = False,
-        steps: int | None = None,
-        n_max: int = N_MAX,
-        deblocked: bool = False,
-        bfloat16: bool = False,
-        consistency: str = "project",
-        progress: bool = False,
-    ):
-        super().__init__(roi_size, overlap, sw_batch_size, both_planes, flips, spread, bfloat16, consistency, progress)
-        self.steps = steps
-        self.n_max = n_max
-        self.deblocked = flag("deblocked", deblocked)
-        self.settings |= {"steps": steps, "n_max": n_max, "deblocked": self.deblocked}
+    steps: int | None = None
+    n_max: int = N_MAX
+    deblocked: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.deblocked = flag("deblocked", self.deblocked)
+        self.settings |= {"steps": self.steps, "n_max": self.n_max, "deblocked": self.deblocked}
 
     def step_count(self, acquisition: Acquisition) -> int:
         """Euler steps for a stack."""
@@ -211,14 +196,14 @@ class DriftInferer(PlaneInferer):
         return f"AIS, PAD = {pad(acquisition.slice_thickness, acquisition.target_spacing):.3f}"
 
     def stage1(  # type: ignore[override]  # of one network alone
-        self, slices: Slices, box: tuple[slice, ...], others: Sequence[int], network: Drift
+        self, slices: Slices, box: tuple[slice, ...], others: Sequence[int], network: Drift, guide: Guide | None
     ) -> list[Tensor]:
         """Stage 1 on the measured slices, whole planes at once; the paper's sees windows, in `stage2`."""
         if not isinstance(network.apn, SliceProjectionNetwork):
-            return super().stage1(slices, box, others, network)
-        a, device = slices.acquisition, slices.device
+            return super().stage1(slices, box, others, network, guide)
+        a, device = slices.acquisition, device_of(network)
         thick = tuple(slice(None) if axis == a.slice_axis else part for axis, part in enumerate(box))
-        volumes, guide = [slices.values[thick]], slices.guide
+        volumes = [slices.array[thick]]
         if guide is not None and guide.share[box].any():  # it saw this part
             volumes += [guide.fine[box], guide.slices[thick], guide.share[box]]
         rows = torch.from_numpy(a.fine_rows[box[a.slice_axis]])[None].to(device, torch.float32)
@@ -226,14 +211,19 @@ class DriftInferer(PlaneInferer):
         families, total = [], sum(volumes[0].shape[3 - a.slice_axis - other] for other in others)
         with part("planes", total * len(self.mirrors), self.progress) as count_done:
             for other in others:
-                pixel = float(slices.spacing[other])
+                pixel = float(slices.edges[other])
                 lengths = torch.tensor([[a.slice_thickness, a.target_spacing, a.slice_spacing, pixel]], device=device)
-                planes, views = [slices.planes(volume, other) for volume in volumes], []
+                planes, views = [planes_of(volume, a.slice_axis, other).to(device) for volume in volumes], []
                 pixels = rows.shape[1] * planes[0].shape[3]
                 for f in self.mirrors:
-                    sharpen = partial(_on_slices, network, lengths, mirrored if 2 in f else rows, count_done)
+                    facts = lengths, None, mirrored if 2 in f else rows
                     with torch.autocast(device.type, torch.bfloat16, enabled=self.bfloat16):
-                        sharp = in_calls(sharpen, pixels, *(p.flip(f) for p in planes))
+                        sharp = in_calls(
+                            lambda image, *beside, facts=facts: network(image, *facts, *beside),
+                            pixels,
+                            *(p.flip(f) for p in planes),
+                            done=count_done,
+                        )
                     views.append(sharp.flip(f))
                 families.append(mean(views))
         return families

@@ -12,7 +12,7 @@ at 0. So each package is compared with the spline through the slices of the othe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -24,14 +24,11 @@ from scipy.spatial.transform import Rotation
 from torch import Tensor
 
 from ..stack.acquisition import Acquisition
-from ..stack.grid import centre, meta_without_affine, voxel_spacing
-from ..stack.intensity import above_floor
+from ..stack.grid import centre, voxel_spacing
 from ..stack.interpolation import interpolate
-from ..stack.missing import missing_slices
 from ..stack.packages import even_and_odd
 from ..stack.profile import acquire
-from ..stack.tissue import head_mask
-from .guide import fine_affine_of
+from ..stack.slices import Slices
 from .registration import angle_and_shift, placed
 
 SMOOTHING, PIXEL = 2.0, 2.0  # mm within the slices; finer detail of one slice is not in its neighbours
@@ -122,9 +119,9 @@ class Frame(NamedTuple):
     shape: np.ndarray  # (3,)
 
     @classmethod
-    def of(cls, measured: MetaTensor) -> Frame:
-        """The frame of slices `(X, Y, Z)`."""
-        axis, spacing = Acquisition.of(measured).slice_axis, voxel_spacing(measured.affine)
+    def of(cls, measured: Slices) -> Frame:
+        """The frame of slices."""
+        axis, spacing = measured.acquisition.slice_axis, voxel_spacing(measured.affine)
         order = [*(one for one in range(3) if one != axis), axis]
         axes = (np.asarray(measured.affine, dtype=float)[:3, :3] / spacing)[:, order]
         return cls(
@@ -136,9 +133,9 @@ class Frame(NamedTuple):
         array = slices.cpu().permute(self.order).double().numpy()
         return ndimage.gaussian_filter(array, [*(width / self.edges[:2]), 0])
 
-    def head(self, slices: Tensor) -> np.ndarray:
-        """Where `(X, Y, Z)` slices show the head and what is next to it."""
-        inside = head_mask(slices.cpu().float()).permute(self.order).numpy()
+    def head(self, measured: Slices) -> np.ndarray:
+        """Where slices show the head and what is next to it."""
+        inside = measured.head.permute(self.order).numpy()
         return ndimage.binary_dilation(inside, np.ones((3, 3, 1)), iterations=2)
 
     def places(self, index: np.ndarray) -> np.ndarray:
@@ -205,32 +202,29 @@ def _package(slices: np.ndarray, head: np.ndarray, frame: Frame, which: np.ndarr
     return _Package(Shown(values, int(which[0]), frame), frame.places(index), slices[tuple(index)], index[2])
 
 
-def found(measured: MetaTensor) -> Motion | None:
+def found(measured: Slices) -> Motion | None:
     """The motion between the packages of a stack, by least squares.
 
     Packages are those of the slices' times, else the even and the odd slices. Two foretell each other, in both
     directions. Of more, each is foretold by the others, which are taken back to where they are known to lie.
 
-    Args:
-        measured: `(X, Y, Z)` slices with affine and acquisition.
-
     Returns:
         None where nothing can be said: of few, missing or constant slices, of ones that are thin already, where the
         packages do not foretell each other, and where the fit does not come to an end.
     """
-    a, array = Acquisition.of(measured), measured.as_tensor().cpu().float()
-    if a.at_target or a.slice_count < FEWEST or array.min() == array.max() or missing_slices(array, a.slice_axis):
+    a = measured.acquisition
+    if a.at_target or a.slice_count < FEWEST or measured.constant or measured.missing:
         return None
     packages, frame = a.packages or even_and_odd(a.slice_count, a.slice_axis, measured.affine), Frame.of(measured)
-    smooth, head = frame.smoothed(above_floor(array), SMOOTHING), frame.head(array)
+    smooth, head = frame.smoothed(measured.above_floor, SMOOTHING), frame.head(measured)
     of, points = np.array(list(packages), dtype=int), _package(smooth, head, frame, np.arange(a.slice_count)).points
     poses = [STILL] * (1 + of.max())
     for sweep in range(1 if len(poses) == 2 else SWEEPS):
         for k in range(1, len(poses)):
             steady = smooth
             if sweep or k > 1:
-                back = steadied(measured, frame.motion(packages, poses, points)).as_tensor()
-                steady = frame.smoothed(above_floor(back), SMOOTHING)
+                back = steadied(measured, frame.motion(packages, poses, points))
+                steady = frame.smoothed(back.above_floor, SMOOTHING)
             still = _package(steady, head, frame, np.flatnonzero(of != k))
             moved = _package(smooth, head, frame, np.flatnonzero(of == k))
             pose = _fitted(still, moved, poses[k], both=len(poses) == 2)
@@ -310,18 +304,18 @@ def acquired(volume: MetaTensor, motion: np.ndarray, acquisition: Acquisition, o
     return acquire(placed(volume, volume, np.linalg.inv(motion), order)[0], acquisition)
 
 
-def taken_back(measured: MetaTensor, volume: MetaTensor, motion: Motion, order: int = 3) -> MetaTensor:
+def taken_back(measured: Slices, volume: MetaTensor, motion: Motion, order: int = 3) -> Slices:
     """The slices as they would be had the head not moved: those of moved packages come back to their nominal places.
 
     The part of the moved slices that the volume does not explain, `y - A (x o M^-1)`, is interpolated within their
     planes, and added to what the volume shows in the nominal place: `A x`. Slices of package 0 stay as they are.
 
     Args:
-        measured: `(X, Y, Z)` slices with affine and acquisition.
+        measured: as they are.
         volume: `(X', Y', Z')`, what is known of the still head, on the fine grid.
         order: of the splines that move the volume.
     """
-    a, slices = Acquisition.of(measured), measured.as_tensor()
+    a, slices = measured.acquisition, measured.array
     affine = np.asarray(measured.affine, dtype=float)
     plane = [axis for axis in range(3) if axis != a.slice_axis]
     still, result = acquire(volume.as_tensor(), a), slices.clone()
@@ -335,14 +329,13 @@ def taken_back(measured: MetaTensor, volume: MetaTensor, motion: Motion, order: 
             )
             here = still.select(a.slice_axis, n) + torch.from_numpy(moved)
             result.select(a.slice_axis, n).copy_(here.clamp(min=float(slices.min())))
-    return MetaTensor(result, affine=measured.affine, meta=meta_without_affine(measured))
+    return replace(measured, array=result)
 
 
-def steadied(measured: MetaTensor, motion: Motion) -> MetaTensor:
-    """The slices taken back by what their own spline shows, which needs no network; `(X, Y, Z)`."""
-    a, slices = Acquisition.of(measured), measured
+def steadied(measured: Slices, motion: Motion) -> Slices:
+    """The slices taken back by what their own spline shows, which needs no network."""
+    slices = measured
     for _ in range(SPLINES):
-        volume = interpolate(slices.as_tensor(), a, "cubic")
-        affine = torch.from_numpy(fine_affine_of(measured[None]))  # type: ignore[arg-type]  # torch: Tensor
-        slices = taken_back(measured, MetaTensor(volume, affine=affine), motion, order=1)
+        volume = MetaTensor(interpolate(slices.array, slices.acquisition, "cubic"), affine=measured.fine_affine)
+        slices = taken_back(measured, volume, motion, order=1)
     return slices

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from monai.data import MetaTensor
 from torch import nn
 
-from ..errors import InputError, flag
-from ..stack.acquisition import Acquisition
+from ..errors import InputError, flag, printable
 from ..stack.grid import name_of
+from ..stack.slices import Slices
 from .error_map import ErrorMaps, error_map
 from .guide import Placed, place
 from .guided_motion import guided
@@ -21,6 +21,8 @@ from .progress import part
 from .rebuilt import Rebuilt
 from .registration import ALIKE
 from .stack_inferer import StackInferer
+
+logger = logging.getLogger("drift")
 
 SHARP = 2.5  # mm; a guide with slices no farther apart guides as it is, by a spline (docs/benchmarks.md)
 
@@ -53,14 +55,14 @@ class Rebuilder:
     def __post_init__(self) -> None:
         object.__setattr__(self, "motion", flag("motion", self.motion))  # the text true, of a command line, is True
 
-    def measure(self, source: Any) -> MetaTensor:
-        """The slices of a scan, `(1, X, Y, Z)`, with their acquisition.
-
-        The source is what `readers.ScanReader` reads, or a volume in memory.
-        """
+    def measure(self, source: Any) -> Slices:
+        """The slices of a scan, of what `readers.ScanReader` reads, or of a volume in memory."""
         if self.preprocessing is None:
             raise ValueError("this rebuilder has no preprocessing: give it slices that are measured already.")
-        return self.preprocessing({"image": source})["image"]
+        slices = Slices.of(self.preprocessing({"image": source})["image"])
+        for warning in slices.warnings:
+            logger.warning(f"{printable(name_of(slices, 'the scan'))}: {warning}")
+        return slices
 
     def check_guides(self) -> None:
         """Refuses a guide for weights that know none."""
@@ -70,72 +72,65 @@ class Rebuilder:
                 "--ckpt_path to weights that were trained with them."
             )
 
-    def guide(self, source: Any, measured: MetaTensor) -> Placed:
+    def guide(self, source: Any, slices: Slices) -> Placed:
         """A scan of another contrast beside the scan that it guides. A guide of thick slices is rebuilt first.
 
         Args:
             source: of the guide, see `measure`.
-            measured: `(1, X, Y, Z)`, the scan, of `measure`.
+            slices: of the scan.
         """
         self.check_guides()
-        placed = self.place(replace(self, preprocessing=self.guide_preprocessing).measure(source), measured)
+        placed = self.place(replace(self, preprocessing=self.guide_preprocessing).measure(source), slices)
         if not placed.fits:
             raise InputError(
-                f"{placed.name} does not fit {name_of(measured, 'the scan')}: their likeness is "
+                f"{placed.name} does not fit {name_of(slices, 'the scan')}: their likeness is "
                 f"{placed.likeness:.2f}, and from {ALIKE} on they show one head. The guide may be of another person or "
                 "region, or damaged. Leave it out, or give another one."
             )
         if placed.copies:
             raise InputError(
-                f"{placed.name} has the contrast of {name_of(measured, 'the scan')}: a rising curve explains "
+                f"{placed.name} has the contrast of {name_of(slices, 'the scan')}: a rising curve explains "
                 f"{placed.relation:.0%} of the scan by it. A copy of the scan brings nothing. Leave it out, or give a "
                 "scan of another contrast."
             )
         return placed
 
-    def place(self, other: MetaTensor, measured: MetaTensor) -> Placed:
-        """A guide beside the scan that it guides, whether it fits or not; both of `measure`.
-
-        Thick slices of the guide are rebuilt first.
-        """
-        measured, acquisition = self.steady(measured), Acquisition.of(other)
+    def place(self, other: Slices, slices: Slices) -> Placed:
+        """A guide beside the slices that it guides, whether it fits or not. Thick slices of it are rebuilt first."""
+        slices, acquisition = self.steady(slices), other.acquisition
         sharp, stack = other, None
         if not acquisition.at_target and acquisition.slice_spacing > SHARP:
-            sharp, stack = replace(self, error_maps=ErrorMaps())(other).volume[None], other  # type: ignore[assignment]
+            sharp, stack = Slices.sharp(replace(self, error_maps=ErrorMaps())(other).volume), other
         with part("registering", wanted=self.inferer.progress):
-            return place(sharp, measured, stack)
+            return place(sharp, slices, stack)
 
-    def __call__(self, measured: MetaTensor, guide: Placed | None = None) -> Rebuilt:
-        """Rebuilds a stack of slices that `measure` has read, with or without a guide that `guide` has placed.
+    def __call__(self, measured: Slices, guide: Placed | None = None) -> Rebuilt:
+        """Rebuilds a stack of slices, with or without a guide that `guide` has placed.
 
         Motion between the packages is looked for in any case. Where it is taken back, the stack is rebuilt twice: the
         first result takes the moved slices back more precisely than their spline did. A guide knows the poses better.
         """
-        motion = found(measured[0])  # type: ignore[arg-type]  # torch: Tensor
+        motion, shown = found(measured), None if guide is None else guide.volume
         if self.motion and motion is not None and motion.moved and guide is not None:
-            motion = guided(measured[0], guide.volume, motion)  # type: ignore[arg-type]  # torch: Tensor
+            motion = guided(measured, guide.volume, motion)
         slices = self.steady(measured, motion)
         taken = slices is not measured
-        rebuilt = self._rebuilt(slices, guide)
-        if taken:
-            slices = taken_back(measured[0], rebuilt.volume, motion)[None]  # type: ignore[arg-type, assignment]
-            rebuilt = self._rebuilt(slices, guide)
+        rebuilt = self.inferer.rebuilt(slices, self.network, shown)
+        if taken and motion is not None:
+            slices = taken_back(measured, rebuilt.volume, motion)
+            rebuilt = self.inferer.rebuilt(slices, self.network, shown)
         rebuilt = replace(rebuilt, guide=guide, motion=motion, taken_back=taken)
         maps = self.error_maps
         if not maps.wanted or maps.calibration is None:
             return rebuilt
-        plain = None if guide is None else self._rebuilt(slices, None).volume
+        plain = None if guide is None else self.inferer.rebuilt(slices, self.network).volume
         network, half = self.network, self.inferer.bfloat16
         error = error_map(rebuilt, network, self.device, maps.calibration, half, plain)  # type: ignore[arg-type]
         return replace(rebuilt, error_map=error)
 
-    def steady(self, measured: MetaTensor, motion: Motion | None = None) -> MetaTensor:
-        """Slices of `measure`, taken back by their spline (`motion.steadied`); themselves if that is not asked for."""
+    def steady(self, slices: Slices, motion: Motion | None = None) -> Slices:
+        """Slices taken back by their spline (`motion.steadied`); themselves if that is not asked for."""
         if not self.motion:
-            return measured
-        motion = motion or found(measured[0])  # type: ignore[arg-type]  # torch: Tensor
-        return steadied(measured[0], motion)[None] if motion and motion.moved else measured  # type: ignore
-
-    def _rebuilt(self, measured: MetaTensor, guide: Placed | None) -> Rebuilt:
-        shown = None if guide is None else guide.volume
-        return self.inferer.rebuilt(measured[None].to(self.device), self.network, shown)  # type: ignore[arg-type]
+            return slices
+        motion = motion or found(slices)
+        return steadied(slices, motion) if motion and motion.moved else slices

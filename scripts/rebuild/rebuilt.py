@@ -11,7 +11,7 @@ from monai.data import MetaTensor
 from torch import Tensor
 
 from ..method.calibration import Calibration
-from ..stack.acquisition import Acquisition
+from ..stack.slices import Slices
 from .consistency import difference, relative_rmse
 from .guide import Placed
 from .motion import Motion
@@ -49,7 +49,7 @@ class Rebuilt:
     """A rebuilt scan.
 
     Attributes:
-        measured: `(X, Y, Z)`, the slices with their affine and their acquisition; where `taken_back`, in their places.
+        slices: that it was made of; where `taken_back`, in their places.
         volume: `(X', Y', Z')` on the fine grid with its affine, float32, in the units of the scan, on the CPU.
         steps: of the method; None where a method has no such number.
         steps_source: where their number comes from.
@@ -62,7 +62,7 @@ class Rebuilt:
         scores: what else a method measures of the scan, for tables.
     """
 
-    measured: MetaTensor
+    slices: Slices
     volume: MetaTensor
     steps: int | None = None
     steps_source: str = ""
@@ -76,13 +76,13 @@ class Rebuilt:
     @cached_property
     def gap(self) -> Tensor:
         """`(X, Y, Z)`: what the scanner would measure of the volume, less what it did measure."""
-        return difference(self.volume.as_tensor(), self.measured.as_tensor(), Acquisition.of(self.measured))
+        return difference(self.volume.as_tensor(), self.slices)
 
     @cached_property
     def agreement(self) -> float | None:
         """`consistency.relative_rmse` of volume and slices, rounded; None for a constant scan, which has no head."""
         try:
-            number = relative_rmse(self.gap, self.measured.as_tensor())
+            number = relative_rmse(self.gap, self.slices)
         except ValueError:
             return None
         return None if math.isnan(number) else round(number, 5)

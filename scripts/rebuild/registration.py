@@ -18,8 +18,8 @@ from scipy.spatial.transform import Rotation
 from torch import Tensor
 
 from ..errors import InputError
-from ..stack.acquisition import Acquisition
 from ..stack.grid import centre, voxel_spacing
+from ..stack.slices import Slices
 from ..stack.tissue import depth, head_mask
 
 EDGE = 1.0  # mm; voxels of the grid that volumes are registered on, unless their own are much larger
@@ -164,16 +164,16 @@ def _windows(array: np.ndarray, inside: np.ndarray) -> np.ndarray:
     return ndimage.gaussian_filter(array, WINDOW / CUBE, truncate=3.0)[places][inside[places]]
 
 
-def resolution(fixed: MetaTensor, stacks: Sequence[MetaTensor]) -> np.ndarray:
+def resolution(fixed: MetaTensor, stacks: Sequence[Slices]) -> np.ndarray:
     """How far apart samples of stacks lie along each axis of a volume, in mm, `(3,)`; 0 where all are sharp.
 
     Args:
         fixed: `(X, Y, Z)` with its affine.
-        stacks: measured, with affine and acquisition; slices count along the axis that they are nearest to.
+        stacks: measured; slices count along the axis that they are nearest to.
     """
     axes, apart = np.asarray(fixed.affine)[:3, :3] / voxel_spacing(fixed.affine), np.zeros(3)
     for stack in stacks:
-        acquisition = Acquisition.of(stack)
+        acquisition = stack.acquisition
         axis = int(np.abs(axes.T @ np.asarray(stack.affine)[:3, acquisition.slice_axis]).argmax())
         apart[axis] = max(apart[axis], acquisition.slice_spacing)
     return apart

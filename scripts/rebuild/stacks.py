@@ -12,11 +12,9 @@ import torch
 from monai.data import MetaTensor
 from torch import Tensor
 
-from ..stack.acquisition import Acquisition
 from ..stack.grid import meta_without_affine
-from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
-from ..stack.missing import filled, missing_slices
+from ..stack.slices import Slices
 from ..stack.tissue import head_mask
 from .gain import ONE_CONTRAST
 from .registration import ALIKE
@@ -27,33 +25,28 @@ class Stack:
     """A stack among others.
 
     Attributes:
-        measured: `(X, Y, Z)` slices with their affine and acquisition.
+        measured: its slices.
         rebuilt: `(X', Y', Z')` on its fine grid.
-        missing: of `missing.missing_slices`, filled in both.
+        missing: of its slices, filled in both.
     """
 
-    measured: MetaTensor
+    measured: Slices
     rebuilt: MetaTensor
     missing: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, measured: MetaTensor, rebuilt: MetaTensor) -> Stack:
+    def of(cls, measured: Slices, rebuilt: MetaTensor) -> Stack:
         """A stack with its missing slices filled, so that it can be registered; `known` says where nothing counts."""
-        acquisition = Acquisition.of(measured)
-        missing = missing_slices(measured.as_tensor(), acquisition.slice_axis)
-        if not missing:
+        if not measured.missing:
             return cls(measured, rebuilt)
-        whole = filled(measured.as_tensor(), acquisition.slice_axis, missing)
-        slices = MetaTensor(whole, affine=measured.affine, meta=meta_without_affine(measured))
-        stack = cls(slices, rebuilt, missing)
-        volume = rebuilt.as_tensor().where(stack.known > 0, interpolate(whole, acquisition, "linear"))
+        stack, whole = cls(measured.filled, rebuilt, measured.missing), measured.filled
+        volume = rebuilt.as_tensor().where(stack.known > 0, interpolate(whole.array, whole.acquisition, "linear"))
         return replace(stack, rebuilt=MetaTensor(volume, affine=rebuilt.affine, meta=meta_without_affine(rebuilt)))
 
     @property
     def known(self) -> Tensor:
         """`(X', Y', Z')`, 0 in the place of missing slices, 1 elsewhere."""
-        acquisition = Acquisition.of(self.measured)
-        slices = torch.ones_like(self.measured.as_tensor())
+        acquisition, slices = self.measured.acquisition, torch.ones_like(self.measured.array)
         slices = slices.index_fill(acquisition.slice_axis, torch.tensor(list(self.missing), dtype=torch.long), 0)
         return (interpolate(slices, acquisition, "nearest") > 0.5).float()
 
@@ -62,18 +55,18 @@ class Stack:
         """`(X', Y', Z')`, where the rebuilt volume shows it; bool."""
         return head_mask(self.rebuilt.as_tensor())
 
-    @cached_property
+    @property
     def floor(self) -> float:
         """Intensity of no signal, in the slices and in what was rebuilt of them."""
-        return intensity_range(self.measured.as_tensor()).low
+        return self.measured.scale.low
 
     @cached_property
     def above_floor(self) -> Stack:
         """The stack with its floor at 0. A gain multiplies what is above a floor."""
         if not self.floor:
             return self
-        level = (self.measured - self.floor, self.rebuilt - self.floor)
-        return Stack(*level, self.missing)  # type: ignore[arg-type]  # torch: Tensor
+        level = replace(self.measured, array=self.measured.above_floor)
+        return Stack(level, self.rebuilt - self.floor, self.missing)  # type: ignore[arg-type]  # torch: Tensor
 
 
 class Dispute(NamedTuple):

@@ -23,8 +23,8 @@ from torch.nn.functional import pad
 from ..stack.acquisition import Acquisition
 from ..stack.grid import meta_without_affine, voxel_spacing
 from ..stack.profile import profile_kernel
-from ..stack.tissue import head_mask, ramp
-from .consistency import difference, noise_sd, reconcile, relative_noise, relative_rmse
+from ..stack.tissue import ramp
+from .consistency import difference, reconcile, relative_noise, relative_rmse
 from .disputes import disputes
 from .gain import gain_field, relation
 from .registration import ALIKE, WHOLE, likeness, placed, register, resolution
@@ -73,7 +73,7 @@ def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
     result = MetaTensor(volume + stacks[0].floor, affine=first.affine, meta=meta_without_affine(first))
     for index, stack, part, share, places in zip(inside, taken, parts, shares, odd):
         there = _acquirable(volume, stack, part, first)
-        moved = _moved_slices(difference(there, stack.measured.as_tensor(), Acquisition.of(stack.measured)), stack)
+        moved = _moved_slices(difference(there, stack.measured), stack)
         lies = MetaTensor(there + stacks[index].floor, affine=stack.rebuilt.affine)
         found[index] = replace(part, share=share, placed=lies, moved_slices=moved, disputes=places)
     return result, found
@@ -81,11 +81,8 @@ def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
 
 def _disagreement(volume: Tensor, stack: Stack) -> float:
     """How far a volume on a stack's fine grid is from its slices, as a share of their signal."""
-    measured, acquisition = stack.measured.as_tensor(), Acquisition.of(stack.measured)
-    missing = torch.tensor(list(stack.missing), dtype=torch.long)
-    return relative_rmse(
-        difference(volume, measured, acquisition).index_fill(acquisition.slice_axis, missing, 0), measured
-    )
+    slices, missing = stack.measured, torch.tensor(list(stack.missing), dtype=torch.long)
+    return relative_rmse(difference(volume, slices).index_fill(slices.acquisition.slice_axis, missing, 0), slices)
 
 
 def _spoilt(far: float, reference: Stack) -> bool:
@@ -97,7 +94,7 @@ def _spoilt(far: float, reference: Stack) -> bool:
 def matched(reference: Stack, stack: Stack) -> Part:
     """Motion, likeness and gain of a stack. A stack that is not alike keeps a gain of 1, and is not seen."""
     first = reference.rebuilt
-    scale = max(Acquisition.of(one.measured).slice_spacing for one in (reference, stack))
+    scale = max(one.measured.acquisition.slice_spacing for one in (reference, stack))
     if stack is reference:
         ones = torch.ones(first.shape)
         return Part(np.eye(4), 1.0, 1.0, ones, _weight(stack, ones, scale, np.eye(4), first), 1.0)
@@ -164,7 +161,7 @@ def trusted(
         `(X, Y, Z)`, and the share of each stack in it.
     """
     edges = voxel_spacing(first.affine)
-    spacings = [Acquisition.of(stack.measured).slice_spacing for stack in stacks]
+    spacings = [stack.measured.acquisition.slice_spacing for stack in stacks]
     padding = [math.ceil(max(spacings) / edge) for edge in edges]  # where opposite borders meet
     sizes = [next_fast_len(n + 2 * p, real=True) for n, p in zip(first.shape, padding)]
     frequencies = [torch.fft.fftfreq(n, edge) for n, edge in zip(sizes[:2], edges)]
@@ -172,7 +169,7 @@ def trusted(
     axes = np.asarray(first.affine)[:3, :3] / edges
     trust = []
     for stack, part in zip(stacks, parts):
-        acquisition = Acquisition.of(stack.measured)
+        acquisition = stack.measured.acquisition
         normal = np.asarray(stack.measured.affine)[:3, acquisition.slice_axis] / acquisition.slice_spacing
         x, y, z = axes.T @ part.motion[:3, :3].T @ normal
         along = x * frequencies[0][:, None, None] + y * frequencies[1][:, None] + z * frequencies[2]
@@ -200,11 +197,10 @@ def reconciled(volume: Tensor, stacks: Sequence[Stack], parts: Sequence[Part], f
     """
     seen = torch.stack([part.seen for part in parts])
     for stack, part in zip(stacks, parts):
-        there, acquisition = _acquirable(volume, stack, part, first), Acquisition.of(stack.measured)
-        measured = stack.measured.as_tensor()
-        gap = difference(there, measured, acquisition)[head_mask(measured)]
-        if gap.square().mean().sqrt() > noise_sd(measured, acquisition.slice_axis):
-            change = MetaTensor(reconcile(there, measured, acquisition) - there, affine=stack.rebuilt.affine)
+        there, slices = _acquirable(volume, stack, part, first), stack.measured
+        gap = difference(there, slices)[slices.head]
+        if gap.square().mean().sqrt() > slices.noise:
+            change = MetaTensor(reconcile(there, slices) - there, affine=stack.rebuilt.affine)
             volume = volume + _several(seen) * part.seen * part.gain * placed(change, first, part.motion)[0]
     return volume
 
@@ -236,8 +232,8 @@ def _weight(stack: Stack, seen: Tensor, scale: float, motion: np.ndarray, first:
 
 def _moved_slices(gap: Tensor, stack: Stack) -> tuple[int, ...]:
     """Measured slices with much tissue whose difference from the result, `gap`, is an outlier in their stack."""
-    axis = Acquisition.of(stack.measured).slice_axis
-    head = head_mask(stack.measured.as_tensor()).movedim(axis, 0).flatten(1)
+    axis = stack.measured.acquisition.slice_axis
+    head = stack.measured.head.movedim(axis, 0).flatten(1)
     error = (gap.movedim(axis, 0).flatten(1).square() * head).sum(1) / head.sum(1).clamp(min=1)
     much = head.sum(1) > 0.25 * head.sum(1).max()
     much[[0, -1, *stack.missing]] = False  # what lies beyond the outermost slices is not known

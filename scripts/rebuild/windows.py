@@ -74,7 +74,15 @@ def in_parts(sharpen: Callable[..., Tensor], *windows: Tensor) -> Tensor:
     return torch.cat([in_parts(sharpen, *half) for half in halves])
 
 
-def in_calls(sharpen: Callable[..., Tensor], pixels: int, *planes: Tensor) -> Tensor:
-    """Planes `(P, ...)` of so many pixels each through a network, as many at once as `PIXELS_PER_CALL` says."""
-    calls = zip(*(part.split(max(1, PIXELS_PER_CALL // pixels)) for part in planes))
-    return torch.cat([in_parts(sharpen, *call) for call in calls])
+def in_calls(
+    sharpen: Callable[..., Tensor], pixels: int, *planes: Tensor, done: Callable[[int], object] = lambda count: None
+) -> Tensor:
+    """Planes `(P, ...)` of so many pixels each through a network, as many at once as `PIXELS_PER_CALL` says.
+
+    `done` hears how many more came out.
+    """
+    result = []
+    for call in zip(*(part.split(max(1, PIXELS_PER_CALL // pixels)) for part in planes)):
+        result.append(in_parts(sharpen, *call))
+        done(len(call[0]))
+    return torch.cat(result)

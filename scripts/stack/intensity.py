@@ -59,11 +59,6 @@ class IntensityRange(NamedTuple):
         return (unit + 1) * ((self.high - self.low) / 2) + self.low
 
 
-def above_floor(volume: Tensor) -> Tensor:
-    """Intensities from the scan's floor up (`intensity_range`): 0 is no signal, whatever the scan's own zero means."""
-    return volume - intensity_range(volume).low
-
-
 def check_finite(volume: Tensor, name: str) -> None:
     """Refuses voxels that are no numbers. They would spread over a result, or over weights in training."""
     count = int((~torch.isfinite(volume)).sum())

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from .intensity import BRIGHTEST, intensity_range
+from .intensity import BRIGHTEST, IntensityRange
 
 DARK, BRIGHT = 1 / 3, 2.0  # of the neighbours' intensity; interleaved slices differ by less
 HOLE = 1 / 9  # of the typical intensity; tissue is brighter
@@ -18,7 +18,7 @@ LONGEST = 3  # slices in a row that are missing
 MUCH, MOST = 0.1, 0.75  # of the largest slice's tissue: where a slice is judged by two neighbours, and by one
 
 
-def missing_slices(volume: Tensor, axis: int) -> dict[int, str]:
+def missing_slices(volume: Tensor, axis: int, scale: IntensityRange) -> dict[int, str]:
     """Slices within the head that are nothing like their two neighbours.
 
     Slices are judged by what both neighbours show: the head may end from slice to slice. The worst slice is set apart
@@ -28,12 +28,13 @@ def missing_slices(volume: Tensor, axis: int) -> dict[int, str]:
     Args:
         volume: `(X, Y, Z)`, finite.
         axis: of the slices.
+        scale: of the volume.
 
     Returns:
         Index of a slice -> what it is. Empty if more than a quarter of the slices are odd: the stack then differs as a
         whole.
     """
-    low, _, ceiling = scale = intensity_range(volume)
+    low, _, ceiling = scale
     slices = (scale.tissue(volume) - low).movedim(axis, 0).flatten(1).float()
     hole = HOLE * (ceiling - low) / BRIGHTEST
     areas = (slices > 3 * hole).sum(1)

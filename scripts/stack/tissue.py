@@ -7,13 +7,13 @@ import torch
 from scipy import ndimage
 from torch import Tensor
 
-from .intensity import data_range, intensity_range
+from .intensity import IntensityRange, data_range, intensity_range
 
 TISSUE = 0.1  # of the range of intensities of tissue; what is darker is air
 FLAT_SCALE = 2.0  # voxels; standard deviation of the Gaussian that gradients are taken with
 
 
-def head_mask(volume: Tensor) -> Tensor:
+def head_mask(volume: Tensor, scale: IntensityRange | None = None) -> Tensor:
     """Voxels of the head.
 
     1. A voxel is inside if it is brighter than a tenth of the range of tissue (`intensity.intensity_range`).
@@ -21,10 +21,10 @@ def head_mask(volume: Tensor) -> Tensor:
        in 3-D, and closed in most slices.
     3. The largest connected part is the head.
 
-    The volume is `(X, Y, Z)`, not constant.
+    The volume is `(X, Y, Z)`, not constant; `scale` is its range, where that is known.
     """
     data_range(volume)
-    low, high, _ = intensity_range(volume)
+    low, high, _ = intensity_range(volume) if scale is None else scale
     inside = volume.cpu().numpy() > low + TISSUE * (high - low)
     cross = ndimage.generate_binary_structure(3, 1)
     for normal in range(3):

@@ -24,6 +24,7 @@ from ..rebuild.rebuilder import Rebuilder
 from ..stack.acquisition import SLR, Acquisition, Profile
 from ..stack.grid import voxel_spacing
 from ..stack.intensity import data_range, intensity_range
+from ..stack.slices import Slices
 from ..stack.tissue import head_mask
 from .simulation import central_slab, simulate
 from .truth import THIN, read_volume
@@ -152,20 +153,20 @@ def calibrate(
                 thick.add_(noise * data_range(truth) * torch.randn(thick.shape, generator=generator))
                 stated = replace(acquired, profile=SLR)  # no header states the profile
                 stated.attach(thick)
-                slices = thick.as_tensor()[0]
+                slices = Slices.of(thick)
                 beside = guides if (profile, ratio, noise) == KINDS[0] else []
                 scores, boxes = list[np.ndarray](), dict[int, np.ndarray]()
                 for guide in (None, *beside):
-                    rebuilt = rebuilder(thick, guide)
+                    rebuilt = rebuilder(slices, guide)
                     result = rebuilt.volume.as_tensor()
-                    expected = expected_error(slices, result, rebuilt.spread, stated, network, device)
+                    expected = expected_error(slices, result, rebuilt.spread, network, device)
                     score = ((result - truth).abs() / expected)[head].numpy()
                     scores.append(chance.choice(score, min(KEPT, len(score)), replace=False))
                     for edge in BOXES if guide is None and not known else ():
                         errors, squares = (box_means(one, head, edge) for one in (result - truth, expected**2))
                         boxes[edge] = errors / np.sqrt(squares)
                 kept, *by_guides = scores
-                noisy, voxel = noise_share(slices, stated), float(np.prod(spacing))
+                noisy, voxel = noise_share(slices), float(np.prod(spacing))
                 kind = f"profile {profile}, spacing {ratio:g}, noise {noise:g}"
                 cases.append(Case(item["subject"], kind, group, ratio, noisy, voxel, kept, boxes, by_guides, known))
                 below = ", guided ".join(f"{np.quantile(one, 0.9):.2f}" for one in scores)

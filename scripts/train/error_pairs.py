@@ -17,8 +17,7 @@ from torch import Tensor
 from ..method.networks import Drift
 from ..rebuild.error_map import network_inputs
 from ..rebuild.inferer import DriftInferer
-from ..stack.acquisition import Acquisition
-from ..stack.intensity import intensity_range
+from ..stack.slices import Slices
 from ..stack.tissue import TISSUE
 from .simulation import RandAcquired
 from .slice_patches import first_in_tissue
@@ -62,7 +61,7 @@ class RandSlabd(RandomizableTransform, MapTransform):
 def one_family(inferer: DriftInferer) -> DriftInferer:
     """The inferer without its second family of planes, neither deblocked nor reconciled: results that err more."""
     alone = copy.copy(inferer)
-    alone.both_planes = alone.projects = alone.deblocked = False
+    alone.both_planes, alone.deblocked, alone.consistency = False, False, "measure"
     return alone
 
 
@@ -83,13 +82,12 @@ class ErrorBatch(PrepareBatch):
 
     def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
         """Takes a batch of one slab. Returns `(planes, |error|, (rows, lengths), {})` on the device."""
-        measured, acquisition = batchdata["image"], Acquisition.of(batchdata["image"])
+        slices = Slices.of(batchdata["image"])
         inferer = one_family(self.inferer) if batchdata["alone"] else self.inferer
-        rebuilt = inferer.rebuilt(measured.to(device), self.network)
+        rebuilt = inferer.rebuilt(slices, self.network)
         result = rebuilt.volume.as_tensor()
-        thick, truth = (convert_to_tensor(batchdata[key][0, 0], track_meta=False) for key in ("image", "label"))
-        scale = intensity_range(thick)
-        planes, rows, lengths = network_inputs(thick, result, rebuilt.spread, acquisition, scale)
+        truth, scale = convert_to_tensor(batchdata["label"][0, 0], track_meta=False), slices.scale
+        planes, rows, lengths = network_inputs(slices, result, rebuilt.spread)
         error = (scale.to_unit(truth) - scale.to_unit(result)).abs()
-        label = error.movedim((acquisition.slice_axis, 2), (1, 2))[:, None]
+        label = error.movedim((slices.acquisition.slice_axis, 2), (1, 2))[:, None]
         return planes.to(device), label.to(device), (rows.to(device), lengths.to(device)), {}

@@ -9,16 +9,14 @@ import subprocess
 import nibabel as nib
 import numpy as np
 import pytest
-import torch
 from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from scipy.ndimage import affine_transform, gaussian_filter
 
-from scripts.rebuild.guide import fine_affine_of, on_grid
+from scripts.rebuild.guide import on_grid
 from scripts.rebuild.registration import likeness, resolution
-from scripts.stack.acquisition import Acquisition
-from scripts.stack.intensity import above_floor
 from scripts.stack.interpolation import interpolate
+from scripts.stack.slices import Slices
 from tests.browser import needs_chromium
 from tests.bundle.test_web import NODE, ROOT, WEB, assert_same, exported, pytestmark
 from tests.bundle.test_web_page import Page, Server
@@ -74,10 +72,10 @@ def python():
 
 def likeness_in_place(scan, guide):
     """By Python, without registration."""
-    fine = interpolate(above_floor(scan.as_tensor()[0].float()), Acquisition.of(scan), "cubic").clamp(min=0)
-    fixed = MetaTensor(fine, affine=torch.from_numpy(fine_affine_of(scan)))
-    moving = MetaTensor(above_floor(guide.as_tensor()[0].float()).clamp(min=0), affine=guide.affine)
-    return likeness(fixed, moving, np.eye(4), resolution(fixed, [scan[0]]))
+    fine = interpolate(scan.above_floor, scan.acquisition, "cubic").clamp(min=0)
+    fixed = MetaTensor(fine, affine=scan.fine_affine)
+    moving = MetaTensor(guide.above_floor.clamp(min=0), affine=guide.affine)
+    return likeness(fixed, moving, np.eye(4), resolution(fixed, [scan]))
 
 
 @pytest.mark.parametrize("name", ["same", "turned", "standardised"])
@@ -87,11 +85,11 @@ def test_a_guide_in_its_place_makes_the_volume_that_python_makes(tmp_path, progr
     command = [NODE, program, scans / "scan.nii.gz", out, "--guide", scans / f"{name}.nii.gz"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    scan, guide = (preprocessing({"image": str(scans / f"{one}.nii.gz")})["image"] for one in ("scan", name))
+    scan, guide = (Slices.of(preprocessing({"image": str(scans / f"{one}.nii.gz")})["image"]) for one in ("scan", name))
     volume = on_grid(guide, scan, np.eye(4))
-    expected, alone = (inferer(scan[None].cpu(), network.cpu().eval(), *given)[0, 0] for given in ((volume,), ()))
-    image = nib.Nifti1Image(expected.numpy(), fine_affine_of(scan))
-    assert_same(nib.load(out), image, scan.numpy())
+    expected, alone = (inferer.rebuilt(scan, network.cpu().eval(), *given).volume for given in ((volume,), ()))
+    image = nib.Nifti1Image(expected.numpy(), scan.fine_affine.numpy())
+    assert_same(nib.load(out), image, scan.array[None].numpy())
     assert np.abs(expected - alone).max() > 50  # the guide matters
     record = json.loads(out.with_name("scan_sr.json").read_text())["Guide"]
     assert record["Likeness"] == pytest.approx(likeness_in_place(scan, guide), abs=1e-3)

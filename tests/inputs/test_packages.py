@@ -97,5 +97,5 @@ def test_a_stack_that_is_stored_flipped_has_the_same_packages(tmp_path, flipped)
 def test_packages_are_of_the_slices_that_the_user_names(tmp_path):
     save(tmp_path, mr_slices(SLICES, AcquisitionNumber=lambda k: 1 + k % 3))
     (series,) = find_series([tmp_path], None)
-    volume = preprocessing(slice_spacing=10.0)({"image": series})["image"]
+    volume = preprocessing(slice_spacing=10.0, slice_axis=2)({"image": series})["image"]
     assert Acquisition.of(volume).packages == ""

@@ -24,6 +24,12 @@ from tests.rebuild.test_guide import centred, other_contrast, scan, smoothed, vo
 CUBE = (64, 64, 64)
 
 
+def thick():
+    """The slices of a head, as a volume `(1, X, Y, Z)`."""
+    slices, _ = scan((48, 48, 11))
+    return MetaTensor(slices.array[None], affine=slices.affine)
+
+
 @pytest.fixture
 def guided_bundle(bundle):
     """`bundle` with a tiny network that knows guides."""
@@ -43,7 +49,7 @@ def examination(tmp_path):
     """A folder with a thick FLAIR and a sharp T1w of one head."""
     folder = tmp_path / "head"
     folder.mkdir()
-    written(folder / "FLAIR.nii.gz", scan((48, 48, 11))[0])
+    written(folder / "FLAIR.nii.gz", thick())
     (folder / "FLAIR.json").write_text('{"SliceThickness": 5}')
     written(folder / "T1w.nii.gz", other_contrast(volume(centred(np.eye(3), CUBE), CUBE)))
     return folder
@@ -79,16 +85,16 @@ def as_nifti(folder, name, volume):
 
 def source_of(kind, folder):
     """A thick FLAIR and a sharp T1w of one head; the input, the FLAIR and the T1w."""
-    thick, sharp = scan((48, 48, 11))[0], other_contrast(volume(centred(np.eye(3), CUBE), CUBE))
+    flair, sharp = thick(), other_contrast(volume(centred(np.eye(3), CUBE), CUBE))
     if kind == "DICOM":
-        flair, t1 = as_dicom(folder, 1, "t2_flair", thick), as_dicom(folder, 2, "t1_mprage", sharp)
+        flair, t1 = as_dicom(folder, 1, "t2_flair", flair), as_dicom(folder, 2, "t1_mprage", sharp)
     elif kind == "BIDS":
         folder.mkdir()
         (folder / "dataset_description.json").write_text('{"Name": "x", "BIDSVersion": "1.9.0"}')
         anat = folder / "sub-1" / "anat"
-        flair, t1 = as_nifti(anat, "sub-1_FLAIR", thick), as_nifti(anat, "sub-1_T1w", sharp)
+        flair, t1 = as_nifti(anat, "sub-1_FLAIR", flair), as_nifti(anat, "sub-1_T1w", sharp)
     else:
-        flair, t1 = as_nifti(folder, "FLAIR", thick), as_nifti(folder, "T1w", sharp)
+        flair, t1 = as_nifti(folder, "FLAIR", flair), as_nifti(folder, "T1w", sharp)
     return folder, flair, t1
 
 

@@ -12,6 +12,7 @@ from scripts.outputs.plan import Stopwatch, duration
 from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack.acquisition import Acquisition
+from scripts.stack.slices import Slices
 from tests.cohort_files import AXIAL, nan_scan, outcomes, summary, texture
 
 
@@ -137,7 +138,7 @@ def test_the_expected_time_is_measured_once_for_each_size_and_number_of_steps_an
     def stack(edge, thickness=4.0):
         volume = MetaTensor(torch.from_numpy(texture((edge, edge, 8)) + 500)[None], affine=torch.from_numpy(AXIAL))
         Acquisition.stack(2, 8, spacing=4.0, thickness=thickness, target=1.0).attach(volume)
-        return volume
+        return Slices.of(volume)
 
     watch = Stopwatch(Rebuilder(drift, DriftInferer(n_max=2, both_planes=True), "cpu"))
     small = watch.seconds(stack(32))

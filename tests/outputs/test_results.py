@@ -18,6 +18,7 @@ from scripts.rebuild.consistency import reconcile
 from scripts.rebuild.rebuilt import Rebuilt
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
+from scripts.stack.slices import Slices
 from tests.cohort_files import AXIAL, outcomes, record, summary, texture
 from tests.volumes import scan_of, smooth_head
 
@@ -97,7 +98,7 @@ def test_projection_is_the_default_and_brings_the_result_nearer_to_the_measureme
     assert number(bundle.out) < measured
     assert after.shape == before.shape and np.abs(after.get_fdata() - before).max() > 1
     acquisition = Acquisition.stack(2, 5, spacing=4.0, thickness=4.0, target=1.0)
-    expected = reconcile(torch.from_numpy(before), torch.from_numpy(ramps), acquisition)
+    expected = reconcile(torch.from_numpy(before), Slices(torch.from_numpy(ramps), acquisition))
     np.testing.assert_allclose(after.get_fdata(), expected, atol=0.05)
 
 
@@ -122,7 +123,7 @@ def test_a_constant_scan_has_no_number(write_nifti, bundle):
 def told(measured, result, tmp_path):
     """The step ratio that the record says of a result."""
     path = tmp_path / "scan.nii.gz"
-    rebuilt = Rebuilt(measured, MetaTensor(result, affine=measured.affine), 3, "the test")
+    rebuilt = Rebuilt(Slices.of(measured), MetaTensor(result, affine=measured.affine), 3, "the test")
     return describe(Scan("scan", path, (path,), path), rebuilt)["Summary"]["step_ratio"]
 
 

@@ -17,7 +17,6 @@ from scripts.inputs.selection import Selection
 from scripts.method.weights import write_card
 from scripts.outputs.stacks import make_together
 from scripts.rebuild.rebuilt import Rebuilt
-from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import respaced_affine
 from tests.bids_files import write
 from tests.cohort_files import add, outcomes, record, results, summary
@@ -48,7 +47,7 @@ def head(write_nifti):
     """Files of an axial and a sagittal stack."""
 
     def write(name, stack):
-        return write_nifti(stack.measured.numpy(), np.asarray(stack.measured.affine), f"scans/{name}.nii.gz")
+        return write_nifti(stack.measured.array.numpy(), np.asarray(stack.measured.affine), f"scans/{name}.nii.gz")
 
     files = [write("t2_axial", stack_of(person(), 2)), write("t2_sagittal", stack_of(moved(person(), MOVE), 0))]
     return files, write
@@ -155,9 +154,9 @@ def test_a_place_that_one_stack_shows_otherwise_is_in_record_and_warnings_and_ma
 
 def series_of(stack, number):
     """A stack as a DICOM series: its columns and rows lie along the array's axes after the slice axis."""
-    axis = Acquisition.of(stack.measured).slice_axis
+    axis = stack.measured.acquisition.slice_axis
     order = ((axis + 1) % 3, (axis + 2) % 3, axis)
-    voxels = np.transpose(stack.measured.numpy(), order).clip(0).round().astype(np.uint16)
+    voxels = np.transpose(stack.measured.array.numpy(), order).clip(0).round().astype(np.uint16)
     lps = np.diag([-1, -1, 1, 1]) @ np.asarray(stack.measured.affine)
     across, down, step = (lps[:3, k] for k in order)
     orientation = [float(cosine) for edge in (across, down) for cosine in edge / np.linalg.norm(edge)]
@@ -193,7 +192,7 @@ def names(items):
 
 def test_the_reference_is_the_first_or_the_one_that_is_named(write_nifti, tmp_path, refusal):
     files = [
-        write_nifti(stack_of(person(), axis).measured.numpy(), name=f"{name}.nii")
+        write_nifti(stack_of(person(), axis).measured.array.numpy(), name=f"{name}.nii")
         for axis, name in ((2, "a"), (0, "b"))
     ]
     assert names(scans(files, tmp_path, Selection(1.3), together=True)) == [["a.nii", "b.nii"]]

@@ -16,6 +16,7 @@ from PIL import Image
 
 from scripts.pages.index import glance, outliers, write_index
 from scripts.stack.acquisition import Acquisition
+from scripts.stack.slices import Slices
 from tests.browser import Browser, chromium, needs_chromium
 from tests.cohort_files import AXIAL, hidden, nan_scan, record, summary, texture
 
@@ -123,7 +124,7 @@ def test_thumbnails_hang_as_films_do_in_true_proportions(code, axis):
     stored = next(k for k, letter in enumerate(code) if letter in ("LR", "AP", "SI")[axis])
     measured = MetaTensor(torch.from_numpy(image.get_fdata(dtype=np.float32).copy()), affine=image.affine)
     Acquisition.stack(stored, measured.shape[stored], spacing=6.0, thickness=6.0, target=2.0).attach(measured)
-    seen = glance(measured, measured)
+    seen = glance(Slices.of(measured), measured)
     before = picture(seen["before"])
     assert seen["plane"] == ("sagittal" if axis == 1 else "coronal") and seen["voxels"] == list(measured.shape)
     assert before.shape == ((120, 90) if axis == 1 else (120, 60))
@@ -138,7 +139,7 @@ def test_five_hundred_scans_of_noise_stay_below_15_mb(tmp_path):
     fine = MetaTensor(torch.from_numpy(texture((200, 200, 200))), affine=np.eye(4))
     (tmp_path / "a_sr.nii.gz").touch()
     made = {"Version": "1.2.3", "WeightsSHA256": 64 * "0", "Settings": {"consistency": "project"}, "Description": ""}
-    (tmp_path / "a_sr.json").write_text(json.dumps({**made, "Overview": glance(volume, fine)}))
+    (tmp_path / "a_sr.json").write_text(json.dumps({**made, "Overview": glance(Slices.of(volume), fine)}))
     warnings = " | ".join(["a warning that is as long as such warnings of an acquisition are in practice, or so"] * 3)
     write_index(tmp_path, [row(k, result="a_sr.nii.gz", warnings=warnings) for k in range(500)])
     assert 1e6 < (tmp_path / "index.html").stat().st_size < 15e6

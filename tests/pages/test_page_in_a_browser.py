@@ -10,6 +10,8 @@ from PIL import Image
 
 from scripts.pages import viewer
 from scripts.pages.page import write_page
+from scripts.rebuild.rebuilt import Rebuilt
+from scripts.stack.slices import Slices
 from tests.browser import chromium, needs_chromium
 from tests.pages.test_page import RECORD, page, slices_and_truth, volume_at
 from tests.pages.test_viewer import AXES, scan, turned, unpack
@@ -191,8 +193,9 @@ def test_the_script_unpacks_what_was_packed(k, axis, tmp_path):
     """What it says of a place are the intensities there."""
     shape, spacing = np.roll((24, 20, 13), axis - 2), np.roll((3.0, 4.0, 8.0), axis - 2)
     measured, result = scan(turned(AXES[k], 10, -10, 5), tuple(shape), tuple(spacing), axis=axis)
-    facts, packed = viewer.pack(measured, result)
-    write_page(tmp_path / "a.html", measured, result, 0 * measured.as_tensor(), RECORD)
+    slices = Slices.of(measured)
+    facts, packed = viewer.pack(slices, result)
+    write_page(tmp_path / "a.html", Rebuilt(slices, result), RECORD)
     generator = np.random.default_rng(k)
     places = [generator.integers(0, facts["shape"]).tolist() for _ in range(12)]
     actions = f"""

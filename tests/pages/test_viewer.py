@@ -11,6 +11,7 @@ from scripts.pages import viewer
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import respaced_affine
 from scripts.stack.interpolation import interpolate
+from scripts.stack.slices import Slices
 from tests.pages.test_page import AXES, page, volume_at
 
 
@@ -30,8 +31,8 @@ def unpack(facts, packed):
 def test_an_error_map_is_packed_behind_the_volumes_in_their_greys():
     measured, result = scan()
     half = volume_at(np.full(result.shape, 100.0), np.asarray(result.affine))
-    facts, packed = viewer.pack(measured, result, error=half)
-    plain, without = viewer.pack(measured, result)
+    facts, packed = viewer.pack(Slices.of(measured), result, error=half)
+    plain, without = viewer.pack(Slices.of(measured), result)
     content, others = (gzip.decompress(base64.b64decode(one)) for one in (packed, without))
     assert facts == {**plain, "error": True} and content.startswith(others)
     error = np.frombuffer(content[len(others) :], np.uint8)
@@ -88,7 +89,7 @@ def test_what_is_unpacked_is_each_volume_to_half_a_grey_where_it_was(k, axis):
     """For any order and sign of the axes, oblique too, and any slice axis."""
     shape, spacing = np.roll((24, 20, 13), axis - 2), np.roll((3.0, 4.0, 8.0), axis - 2)
     measured, result = scan(turned(AXES[k], 20, -10, 5), tuple(shape), tuple(spacing), axis=axis)
-    facts, packed = viewer.pack(measured, result)
+    facts, packed = viewer.pack(Slices.of(measured), result)
     seen, cubic, rebuilt = unpack(facts, packed)
     assert_same(rebuilt, facts, result)
     spline = interpolate(measured.as_tensor(), Acquisition.of(measured), "cubic")
@@ -105,7 +106,7 @@ def test_slices_that_lie_off_their_centred_place_are_shown_where_they_lie():
     measured, result = scan(target=1.0)
     a = Acquisition(2, 13, 8.0, 8.0, 1.0, 104, shift=2.0)
     a.attach(measured)
-    facts, packed = viewer.pack(measured, result)
+    facts, packed = viewer.pack(Slices.of(measured), result)
     seen, cubic, _ = unpack(facts, packed)
     assert_same(cubic, facts, volume_at(interpolate(measured.as_tensor(), a, "cubic").numpy(), result.affine.numpy()))
     assert_same(seen, facts, volume_at(interpolate(measured.as_tensor(), a, "nearest").numpy(), result.affine.numpy()))
@@ -113,21 +114,21 @@ def test_slices_that_lie_off_their_centred_place_are_shown_where_they_lie():
 
 def test_air_is_cut_off_but_for_a_centimetre():
     measured, result = scan(shape=(40, 40, 16), radius=20.0)
-    facts, _ = viewer.pack(measured, result)
+    facts, _ = viewer.pack(Slices.of(measured), result)
     reach = np.array(facts["shape"]) * facts["edges"]
     assert (reach >= 2 * 20.0).all() and (reach <= 2 * (20.0 + viewer.MARGIN) + 2 * 8.0).all()
     constant = volume_at(np.full((6, 7, 5), 3.0), np.diag([1.0, 1.0, 4.0, 1.0]))
     Acquisition.stack(2, 5, spacing=4.0, thickness=4.0, target=4.0).attach(constant)
-    assert viewer.pack(constant, constant)[0]["shape"] == [6, 7, 5]
+    assert viewer.pack(Slices.of(constant), constant)[0]["shape"] == [6, 7, 5]
 
 
 def test_a_scan_that_is_too_large_keeps_every_second_or_third_pixel_at_its_place():
     measured, result = scan()
-    facts, packed = viewer.pack(measured, result)
+    facts, packed = viewer.pack(Slices.of(measured), result)
     size = len(base64.b64decode(packed))
     steps = []
     for largest in (size, size - 1, size // 5):
-        facts, packed = viewer.pack(measured, result, largest)
+        facts, packed = viewer.pack(Slices.of(measured), result, largest)
         assert len(base64.b64decode(packed)) <= largest
         assert_same(unpack(facts, packed)[2], facts, result)
         np.testing.assert_allclose(facts["edges"], [3.0 * facts["step"], 4.0 * facts["step"], 3.0])

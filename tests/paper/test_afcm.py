@@ -1,13 +1,12 @@
 """AFCM: its parameters, and slices that come from the four around them."""
 
-import numpy as np
 import pytest
 import torch
 from monai.networks.nets import PatchDiscriminator
 
 from scripts.paper.baselines.afcm import Afcm, AfcmInferer, Generator
-from scripts.rebuild.stack_inferer import Slices
 from scripts.stack.acquisition import Acquisition
+from scripts.stack.slices import Slices
 from tests.config_files import parser
 
 
@@ -21,8 +20,8 @@ def tiny(seed=0):
 def test_each_slice_comes_from_the_four_around_it_and_the_outermost_stands_for_those_missing(axis):
     network, thick = tiny(), torch.rand(3, 8, 9) * 2 - 1
     acquisition = Acquisition.stack(axis, 3, spacing=4.0, thickness=4.0, target=1.0)
-    slices = Slices(thick.movedim(0, axis), acquisition, np.ones(3), torch.device("cpu"))
-    result = AfcmInferer(seed=3).fine(slices, network)[0]
+    slices = Slices(thick.movedim(0, axis), acquisition)
+    result = AfcmInferer(seed=3).fine(slices, network, None)[0]
     z = torch.randn(12, 8, generator=torch.Generator().manual_seed(3))
     for k, position in enumerate(acquisition.fine_rows.clip(0, 2)):
         around = [thick[min(max(n, 0), 2)] for n in range(int(position) - 1, int(position) + 3)]

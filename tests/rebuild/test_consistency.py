@@ -8,6 +8,7 @@ from scripts.rebuild.consistency import difference, relative_rmse
 from scripts.stack import grid, tissue
 from scripts.stack.acquisition import SLR, Acquisition
 from scripts.stack.profile import acquire, profile_kernel
+from scripts.stack.slices import Slices
 from tests.volumes import head
 
 # (thick slices, fine spacing, slice thickness, slice spacing), mm: plain, non-integer with the fine grid rounded down,
@@ -66,7 +67,7 @@ def dense_matrix(scan, profile=SLR):
 def test_difference_is_the_acquisition_of_the_measured_slices_less_the_measurement(scan, profile):
     x, y = fine_volume(scan), thick_volume(scan)
     expected = x.numpy() @ dense_matrix(scan, profile).T - y.numpy()
-    np.testing.assert_allclose(difference(x, y, of(scan, profile=profile)).numpy(), expected, atol=1e-6)
+    np.testing.assert_allclose(difference(x, Slices(y, of(scan, profile=profile))).numpy(), expected, atol=1e-6)
 
 
 def test_every_scan_gets_as_many_slices_as_were_measured():
@@ -80,7 +81,7 @@ def test_every_scan_gets_as_many_slices_as_were_measured():
                 one_more += grid.thick_count(fine, fine_spacing, slice_spacing) > thick
                 ramp = torch.arange(fine, dtype=torch.float64).expand(1, 1, fine)
                 y = torch.zeros(1, 1, thick)
-                seen = difference(ramp, y, acquisition)[0, 0]
+                seen = difference(ramp, Slices(y, acquisition))[0, 0]
                 centres = grid.centred_positions(thick, slice_spacing, fine, fine_spacing)
                 np.testing.assert_allclose(seen, centres.clip(0, fine - 1), atol=1e-4)
     assert one_more > 100
@@ -91,8 +92,8 @@ def test_number_of_a_known_difference():
     y = acquire(truth, HEAD)
     inside = tissue.head_mask(y)
     error = torch.where(inside, 0.03 * y.sign() * y[inside].square().mean().sqrt(), 1e3)  # air does not count
-    assert relative_rmse(error, y) == pytest.approx(0.03, rel=1e-5)
-    assert relative_rmse(0.05 * y, y) == pytest.approx(0.05, rel=1e-5)
+    assert relative_rmse(error, Slices(y, HEAD)) == pytest.approx(0.03, rel=1e-5)
+    assert relative_rmse(0.05 * y, Slices(y, HEAD)) == pytest.approx(0.05, rel=1e-5)
 
 
 def test_undershoot_in_air_does_not_count():
@@ -100,9 +101,10 @@ def test_undershoot_in_air_does_not_count():
     undershoot = y.clone()
     undershoot[:2, :3, ::4] = -0.15 * y.max()
     error = torch.ones_like(y)
-    assert relative_rmse(error, undershoot) == pytest.approx(relative_rmse(error, y))
+    numbers = [relative_rmse(error, Slices(one, HEAD)) for one in (undershoot, y)]
+    assert numbers[0] == pytest.approx(numbers[1])
 
 
 def test_constant_scan_has_no_number():
     with pytest.raises(ValueError, match="range of 0"):
-        relative_rmse(torch.zeros(4, 5, 6), torch.zeros(4, 5, 6))
+        relative_rmse(torch.zeros(4, 5, 6), Slices(torch.zeros(4, 5, 6), of(SCANS[0])))

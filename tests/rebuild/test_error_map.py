@@ -27,8 +27,9 @@ from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.rebuilt import Rebuilt
 from scripts.stack.acquisition import Acquisition
-from scripts.stack.intensity import IntensityRange, intensity_range
+from scripts.stack.intensity import IntensityRange
 from scripts.stack.interpolation import interpolate
+from scripts.stack.slices import Slices
 from tests.fixtures import random_network, untrained
 from tests.method.test_networks import perturb
 from tests.stack.test_orientation import stored
@@ -60,14 +61,14 @@ def scan():
 
 @pytest.fixture(scope="module")
 def result(scan, drift, inferer):
-    return Rebuilder(drift, inferer, "cpu")(scan)
+    return Rebuilder(drift, inferer, "cpu")(Slices.of(scan))
 
 
 def test_an_untrained_error_network_says_one_error_in_the_units_of_the_scan(scan, drift):
     network = Drift(drift.apn, drift.velocity, ErrorPatternNetwork())
-    thick, acquisition = scan.as_tensor()[0], Acquisition.of(scan)
-    scale = intensity_range(thick)
-    shown = expected_error(thick, interpolate(thick, acquisition, "linear"), None, acquisition, network, "cpu")
+    slices = Slices.of(scan)
+    scale, between = slices.scale, interpolate(slices.array, slices.acquisition, "linear")
+    shown = expected_error(slices, between, None, network, "cpu")
     torch.testing.assert_close(shown, torch.full_like(shown, TYPICAL * (scale.high - scale.low) / 2))
 
 
@@ -86,7 +87,7 @@ def test_the_map_lies_on_the_results_grid_and_is_positive(found, result):
 
 
 def test_the_result_is_bit_for_bit_that_of_a_network_without_it(scan, result, drift, inferer):
-    assert torch.equal(Rebuilder(random_network(WIDTH), inferer, "cpu")(scan).volume, result.volume)
+    assert torch.equal(Rebuilder(random_network(WIDTH), inferer, "cpu")(Slices.of(scan)).volume, result.volume)
     before = result.volume.clone()
     mapped(result, drift)
     assert torch.equal(result.volume, before)
@@ -98,37 +99,35 @@ def test_more_confidence_is_a_wider_interval_everywhere(result, drift, found):
 
 
 @pytest.mark.parametrize(("axes", "flipped"), [((2, 0, 1), ()), ((0, 1, 2), (0, 2)), ((1, 2, 0), (1,))])
-def test_how_a_scan_is_stored_does_not_matter(axes, flipped, result, drift, found):
-    slices, volume = (stored(one[None], axes, flipped)[0] for one in (result.measured, result.volume))
-    again = mapped(Rebuilt(slices, volume, spread=result.spread.permute(axes).flip(flipped)), drift)
+def test_how_a_scan_is_stored_does_not_matter(axes, flipped, scan, result, drift, found):
+    slices, volume = (stored(one, axes, flipped) for one in (scan, result.volume[None]))
+    again = mapped(Rebuilt(Slices.of(slices), volume[0], spread=result.spread.permute(axes).flip(flipped)), drift)
     torch.testing.assert_close(again.as_tensor(), found.as_tensor().permute(axes).flip(flipped), rtol=1e-3, atol=0)
 
 
 def test_the_error_network_is_told_the_spread_and_the_lengths_of_slices_with_gaps(result):
-    gapped = scan_of(smooth_head(SHAPE), 4.0, spacing=5.0)
-    thick, a = gapped.as_tensor()[0], Acquisition.of(gapped)
-    tissue = IntensityRange(100.0, 600.0, 2e3)
-    planes, rows, lengths = network_inputs(thick, result.volume.as_tensor(), result.spread, a, tissue)
+    gapped = Slices.of(scan_of(smooth_head(SHAPE), 4.0, spacing=5.0))
+    vars(gapped)["scale"] = IntensityRange(100.0, 600.0, 2e3)
+    planes, rows, lengths = network_inputs(gapped, result.volume.as_tensor(), result.spread)
     assert lengths.tolist() == [4, 1, 5] and len(rows) == SHAPE[2]
     torch.testing.assert_close(planes[:, 2], (result.spread / 250).movedim((2, 1), (1, 2)), rtol=1e-6, atol=0)
 
 
 def test_errors_grow_with_gaps_by_the_exponent_of_the_calibration(scan, result, drift):
-    gapped = MetaTensor(scan.as_tensor()[0], affine=scan.affine)
-    replace(Acquisition.of(scan), slice_thickness=4.0).attach(gapped)
-    scales = [error_map(one, drift, "cpu", CALIBRATION).scale for one in (result, replace(result, measured=gapped))]
+    gapped = replace(result.slices, acquisition=replace(Acquisition.of(scan), slice_thickness=4.0))
+    scales = [error_map(one, drift, "cpu", CALIBRATION).scale for one in (result, replace(result, slices=gapped))]
     assert scales[1] / scales[0] == pytest.approx(1.25**0.7, rel=1e-6)
 
 
 def test_a_scan_at_its_target_has_no_error_map(drift):
     thin = scan_of(smooth_head((20, 22, 24)), thickness=1.0)[0]
-    assert error_map(Rebuilt(thin, thin), drift, "cpu", CALIBRATION) is None
+    assert error_map(Rebuilt(Slices.of(thin), thin), drift, "cpu", CALIBRATION) is None
 
 
 def test_it_is_the_networks_number_times_scale_and_factor(scan, result, drift, found):
-    a, thick = Acquisition.of(scan), scan.as_tensor()[0]
-    expected = expected_error(thick, result.volume.as_tensor(), result.spread, a, drift, "cpu")
-    scale = scan_scale(CALIBRATION.exponents, a.slice_spacing / a.slice_thickness, noise_share(thick, a))
+    slices, a = Slices.of(scan), Acquisition.of(scan)
+    expected = expected_error(slices, result.volume.as_tensor(), result.spread, drift, "cpu")
+    scale = scan_scale(CALIBRATION.exponents, a.slice_spacing / a.slice_thickness, noise_share(slices))
     torch.testing.assert_close(found.as_tensor(), expected * (0.9 * scale), rtol=DIGITS, atol=0)
 
 
@@ -139,19 +138,21 @@ def test_convolutions_in_bfloat16_change_it_by_few_percent(result, drift, found)
 
 
 def test_the_noise_of_slices_is_found_as_a_share_of_their_range(scan):
-    thick, a = scan.as_tensor()[0], Acquisition.of(scan)
-    scale = intensity_range(thick)
+    slices = Slices.of(scan)
+    thick, scale = slices.array, slices.scale
     noise = 0.03 * (scale.high - scale.low) * torch.randn(thick.shape, generator=torch.Generator().manual_seed(0))
-    assert noise_share(thick, a) < 0.01
-    assert noise_share(thick + noise, a) == pytest.approx(0.03, rel=0.15)
-    assert noise_share(5 * (thick + noise), a) == pytest.approx(noise_share(thick + noise, a), rel=1e-4)
+    noisy, louder = (replace(slices, array=factor * (thick + noise)) for factor in (1, 5))
+    assert noise_share(slices) < 0.01
+    assert noise_share(noisy) == pytest.approx(0.03, rel=0.15)
+    assert noise_share(louder) == pytest.approx(noise_share(noisy), rel=1e-4)
 
 
 @pytest.mark.parametrize("offset", [-2000.0, 700.0])
 def test_the_noise_of_slices_does_not_depend_on_their_floor(scan, offset):
-    thick, a = scan.as_tensor()[0], Acquisition.of(scan)
-    noisy = thick + 20 * torch.rand(thick.shape, generator=torch.Generator().manual_seed(0))
-    assert noise_share(noisy + offset, a) == pytest.approx(noise_share(noisy, a), rel=0.05)
+    slices = Slices.of(scan)
+    noisy = slices.array + 20 * torch.rand(slices.shape, generator=torch.Generator().manual_seed(0))
+    shares = [noise_share(replace(slices, array=noisy + one)) for one in (offset, 0)]
+    assert shares[0] == pytest.approx(shares[1], rel=0.05)
 
 
 @pytest.mark.parametrize("bright", [1, 2])
@@ -159,35 +160,33 @@ def test_a_scan_of_air_but_for_a_few_voxels_has_a_map(bright, scan, drift, infer
     empty = copy.deepcopy(scan)
     empty.as_tensor()[:] = 0
     empty.as_tensor()[0, 20 : 20 + bright, 20 : 20 + bright, 4] = 800
-    found = mapped(Rebuilder(drift, inferer, "cpu")(empty), drift)
+    found = mapped(Rebuilder(drift, inferer, "cpu")(Slices.of(empty)), drift)
     assert found.shape == SHAPE and found.isfinite().all()
 
 
 def test_the_error_network_sees_unit_intensities(scan, result, drift):
     """A factor and an offset of a scan change what it says by the factor alone."""
-    thick, rebuilt = result.measured.as_tensor(), result.volume.as_tensor()
-    assert intensity_range(thick).low == 0
-    a = expected_error(thick, rebuilt, None, Acquisition.of(scan), drift, "cpu")
-    b = expected_error(3 * thick + 500, 3 * rebuilt + 500, None, Acquisition.of(scan), drift, "cpu")
-    assert intensity_range(3 * thick + 500).low == 500
+    slices, rebuilt = Slices.of(scan), result.volume.as_tensor()
+    raised = replace(slices, array=3 * slices.array + 500)
+    assert slices.scale.low == 0 and raised.scale.low == 500
+    a = expected_error(slices, rebuilt, None, drift, "cpu")
+    b = expected_error(raised, 3 * rebuilt + 500, None, drift, "cpu")
     torch.testing.assert_close(b, 3 * a, rtol=1e-3, atol=0)
 
 
 def test_much_air_around_a_head_changes_nothing_in_it_and_is_as_sure_as_the_surest_voxel(scan, result, drift):
-    margin, a = 40, Acquisition.of(scan)
-    thick, rebuilt = (v.as_tensor() for v in (result.measured, result.volume))
-    alone = expected_error(thick, rebuilt, None, a, drift, "cpu")
-    wide = [torch.nn.functional.pad(v, [0, 0, margin, margin, margin, margin]) for v in (thick, rebuilt)]
-    told = expected_error(*wide, None, a, drift, "cpu")
+    margin, slices, rebuilt = 40, Slices.of(scan), result.volume.as_tensor()
+    alone = expected_error(slices, rebuilt, None, drift, "cpu")
+    wide = [torch.nn.functional.pad(v, [0, 0, margin, margin, margin, margin]) for v in (slices.array, rebuilt)]
+    told = expected_error(replace(slices, array=wide[0]), wide[1], None, drift, "cpu")
     inside = told[margin:-margin, margin:-margin]
     torch.testing.assert_close(inside[17:-17, 17:-17], alone[17:-17, 17:-17], rtol=0.01, atol=0)
     assert (told[0] == told.min()).all()
 
 
 def test_without_an_error_network_it_is_a_mistake_of_the_caller(result):
-    volumes = result.measured.as_tensor(), result.volume.as_tensor()
     with pytest.raises(ValueError, match="no error network"):
-        expected_error(*volumes, None, Acquisition.of(result.measured), untrained(), "cpu")
+        expected_error(result.slices, result.volume.as_tensor(), None, untrained(), "cpu")
 
 
 # With a guide
@@ -251,7 +250,7 @@ def test_air_says_nothing(stack):
 
 def guided_scan(fine_from):
     """A noisy scan; a guide of independent texture from a plane of its first axis on; and a rebuilder of both."""
-    measured = scan_of(smooth_head(SHAPE) + 30 * textures(2, shape=SHAPE)[0])
+    measured = Slices.of(scan_of(smooth_head(SHAPE) + 30 * textures(2, shape=SHAPE)[0]))
     fine = textures(3, shape=SHAPE)[0].clamp(-1, 1)
     fine[:fine_from] = torch.nan
     network = Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8), 8))
@@ -288,8 +287,8 @@ def test_intervals_are_no_narrower_than_the_card_says():
 
 def test_what_a_guide_brings_does_not_depend_on_how_a_scan_of_oblong_voxels_is_stored(result, drift):
     affine = torch.diag(torch.tensor([3.0, 1.0, 5.0, 1.0], dtype=torch.float64))
-    slices = MetaTensor(result.measured.as_tensor(), affine=affine)
-    Acquisition.of(result.measured).attach(slices)
+    slices = MetaTensor(result.slices.array, affine=affine)
+    result.slices.acquisition.attach(slices)
     volume = MetaTensor(result.volume.as_tensor(), affine=affine @ torch.diag(torch.tensor([1, 1, 0.2, 1.0])).double())
     brought = torch.zeros(SHAPE)
     brought[20:30, 20:30] = 3 * volume.std() * textures(5, shape=SHAPE)[0][20:30, 20:30]
@@ -298,6 +297,6 @@ def test_what_a_guide_brings_does_not_depend_on_how_a_scan_of_oblong_voxels_is_s
         Acquisition.of(slices).attach(one)
     axes, maps = (1, 2, 0), []
     for turned in (lambda one: one, lambda one: stored(one[None], axes, ())[0]):
-        rebuilt = Rebuilt(turned(slices), turned(volume))
+        rebuilt = Rebuilt(Slices.of(turned(slices)), turned(volume))
         maps.append(error_map(rebuilt, drift, "cpu", CALIBRATION, plain=turned(plain)).half_width(0.9).as_tensor())
     torch.testing.assert_close(maps[1], maps[0].permute(axes), rtol=DIGITS, atol=0)

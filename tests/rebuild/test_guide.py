@@ -1,5 +1,7 @@
 """Laws of a guide in the place of the scan that it guides."""
 
+from dataclasses import replace
+
 import nibabel as nib
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from scripts.errors import InputError
 from scripts.inputs.transforms import LoadScand, SettleAcquisitiond
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
-from scripts.rebuild.guide import BORDER, Guide, fine_affine_of, on_grid, place
+from scripts.rebuild.guide import BORDER, Guide, on_grid, place
 from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.registration import angle_and_shift, placed
@@ -21,6 +23,7 @@ from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
 from scripts.stack.profile import acquire
+from scripts.stack.slices import Slices
 from tests.fixtures import CARD
 from tests.method.test_networks import perturb
 from tests.stacks import AFFINE, CENTRE, motion, moved, person, stack_of
@@ -59,7 +62,11 @@ def scan(shape=(40, 36, 9)):
     a = Acquisition.stack(2, shape[2], spacing=5.0, thickness=5.0, target=1.0)
     measured = volume(centred(np.diag([1.0, 1.0, 5.0]), shape), shape)
     a.attach(measured)
-    return measured, a
+    return Slices.of(measured), a
+
+
+def beside(guide, slices, motion):
+    return on_grid(Slices.sharp(guide), slices, motion)
 
 
 def unit(fine):
@@ -79,7 +86,7 @@ TURNS = {
 def test_a_guide_lies_where_it_lies_in_the_world(turn, edge):
     measured, _ = scan()
     shape = (int(60 / edge),) * 3
-    fine = on_grid(volume(centred(turn * edge, shape), shape), measured, np.eye(4))
+    fine = beside(volume(centred(turn * edge, shape), shape), measured, np.eye(4))
     assert fine.shape == (1, 40, 36, 45)
     expected_affine = grid.respaced_affine(np.asarray(measured.affine), 2, 9, 45, 1.0)
     np.testing.assert_allclose(np.asarray(fine.affine), expected_affine, atol=1e-9)
@@ -97,14 +104,14 @@ def test_a_guide_follows_the_motion():
     guide = volume(centred(np.eye(3), shape), shape)
     there = MetaTensor(guide.as_tensor(), affine=torch.from_numpy(moved))
     torch.testing.assert_close(
-        on_grid(there, measured, motion).as_tensor(), on_grid(guide, measured, np.eye(4)).as_tensor(), atol=1e-3, rtol=0
+        beside(there, measured, motion).as_tensor(), beside(guide, measured, np.eye(4)).as_tensor(), atol=1e-3, rtol=0
     )
 
 
 def test_beyond_its_field_of_view_nothing_is_known():
     measured, _ = scan()
     shape = (20, 60, 60)  # 20 mm along x
-    fine = on_grid(volume(centred(np.eye(3), shape), shape), measured, np.eye(4))[0]
+    fine = beside(volume(centred(np.eye(3), shape), shape), measured, np.eye(4))[0]
     known = fine.isfinite()
     assert known[10:30].all() and not known[:9].any() and not known[31:].any()
 
@@ -114,7 +121,7 @@ def test_a_voxel_is_known_where_its_middle_lies_within_the_guides_voxels(shift, 
     measured, _ = scan()
     affine = centred(np.eye(3), (20, 60, 60))  # from -10 to 10 mm along x
     affine[0, 3] += shift
-    known = on_grid(volume(affine, (20, 60, 60)), measured, np.eye(4))[0, :, 18, 22].isfinite()
+    known = beside(volume(affine, (20, 60, 60)), measured, np.eye(4))[0, :, 18, 22].isfinite()
     x = np.arange(40) - 19.5
     assert x[known.numpy()].tolist() == x[(x >= first) & (x <= last)].tolist()
 
@@ -131,10 +138,9 @@ def turned_by(axis, degrees):
 @pytest.mark.parametrize(("axis", "edge"), [(0, 0.5), (2, 1.0)])
 def test_a_finer_guide_is_averaged_over_the_voxels_of_the_grid_along_each_axis(axis, edge, motion):
     """A wave that is hardly shorter than they hold keeps what a box as wide as the voxel leaves of it."""
-    measured = MetaTensor(
-        torch.zeros(1, 40, 40, 4), affine=torch.from_numpy(centred(np.diag([0.5, 0.5, 5]), (40, 40, 4)))
-    )
-    Acquisition.stack(2, 4, spacing=5.0, thickness=5.0, target=1.0).attach(measured)
+    acquisition = Acquisition.stack(2, 4, spacing=5.0, thickness=5.0, target=1.0)
+    thick = torch.from_numpy(centred(np.diag([0.5, 0.5, 5]), (40, 40, 4)))
+    measured = Slices(torch.zeros(40, 40, 4), acquisition, thick)
     own, shape, frequency = 0.25, (90, 90, 90), 0.7
     affine = centred(np.eye(3) * own, shape)
     index = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), -1)
@@ -143,7 +149,7 @@ def test_a_finer_guide_is_averaged_over_the_voxels_of_the_grid_along_each_axis(a
     guide = MetaTensor(wave, affine=torch.from_numpy(affine))
     scale = intensity_range(guide)
     before = scale.to_unit(scale.tissue(wave[0])).std()
-    after = on_grid(guide, measured, motion)[0].as_tensor()[8:-8, 8:-8, 3:-3]
+    after = beside(guide, measured, motion)[0].as_tensor()[8:-8, 8:-8, 3:-3]
     box = np.sinc(frequency * edge) / np.sinc(frequency * own)
     assert (after.std() / before).item() == pytest.approx(box, abs=0.1)
 
@@ -155,9 +161,9 @@ def test_a_guide_of_voxels_as_coarse_is_not_smoothed(edge):
     guide = volume(centred(np.eye(3) * edge, shape), shape)
     scale = intensity_range(guide)
     plain = MetaTensor(scale.to_unit(scale.tissue(guide[0].as_tensor())), affine=guide.affine)
-    place = MetaTensor(torch.empty(40, 36, 45), affine=torch.from_numpy(fine_affine_of(measured)))
+    place = MetaTensor(torch.empty(40, 36, 45), affine=measured.fine_affine)
     expected, _ = placed(plain, place, np.eye(4))
-    found = on_grid(guide, measured, np.eye(4))[0].as_tensor()
+    found = beside(guide, measured, np.eye(4))[0].as_tensor()
     torch.testing.assert_close(found, expected.clamp(min=-1), rtol=0, atol=1e-5)
 
 
@@ -168,27 +174,25 @@ def test_hot_spots_of_a_guide_are_no_brighter_than_tissue_and_its_undershoot_no_
     hot = guide.as_tensor().clone()
     hot[0, 30:32, 30:32, 30:32] *= 200
     plain, found = (
-        on_grid(MetaTensor(v, affine=guide.affine), measured, np.eye(4))[0] for v in (guide.as_tensor(), hot)
+        beside(MetaTensor(v, affine=guide.affine), measured, np.eye(4))[0] for v in (guide.as_tensor(), hot)
     )
     assert plain.max() < 2 and found.max() < 3
     box = torch.zeros(1, *shape)
     box[:, 20:40, 20:40, 20:40] = 300
     turn = turned_by(2, 20)  # between its voxels a spline falls below air beside the edges
-    assert on_grid(MetaTensor(box, affine=guide.affine), measured, turn).as_tensor().min() == -1
+    assert beside(MetaTensor(box, affine=guide.affine), measured, turn).as_tensor().min() == -1
 
 
 @pytest.mark.parametrize("of_the_guide", [True, False])
 def test_a_few_voxels_far_below_the_floor_do_not_move_a_guide(of_the_guide):
     """Filters leave them. A histogram over their range would know tissue in few bins."""
-    first, guide = stack_of(person(), 0), MetaTensor(moved(person(), SMALL)[None], affine=torch.from_numpy(AFFINE))
-    measured, alone = first.measured[None], place(guide, first.measured[None]).motion
-    odd = (guide if of_the_guide else measured).as_tensor().clone()
-    odd[:, 2:-2:4, 24:28, 18:22] = -50_000
-    guide = MetaTensor(odd, affine=guide.affine) if of_the_guide else guide
-    if not of_the_guide:
-        acquisition, affine = Acquisition.of(measured), measured.affine
-        measured = MetaTensor(odd, affine=affine)
-        acquisition.attach(measured)
+    measured = stack_of(person(), 0).measured
+    guide = Slices.sharp(MetaTensor(moved(person(), SMALL), affine=torch.from_numpy(AFFINE)))
+    alone = place(guide, measured).motion
+    odd = (guide if of_the_guide else measured).array.clone()
+    odd[2:-2:4, 24:28, 18:22] = -50_000
+    guide = replace(guide, array=odd) if of_the_guide else guide
+    measured = measured if of_the_guide else replace(measured, array=odd)
     degrees, millimetres = angle_and_shift(np.linalg.inv(alone) @ place(guide, measured).motion, CENTRE)
     assert degrees < 0.5 and millimetres < 0.5
 
@@ -200,8 +204,8 @@ def test_gain_of_the_guide_does_not_matter(gain):
     guide = volume(centred(np.eye(3), shape), shape)
     louder = MetaTensor(gain * guide.as_tensor(), affine=guide.affine)
     torch.testing.assert_close(
-        on_grid(guide, measured, np.eye(4)).as_tensor(),
-        on_grid(louder, measured, np.eye(4)).as_tensor(),
+        beside(guide, measured, np.eye(4)).as_tensor(),
+        beside(louder, measured, np.eye(4)).as_tensor(),
         atol=1e-3,
         rtol=0,
     )
@@ -210,9 +214,9 @@ def test_gain_of_the_guide_does_not_matter(gain):
 @pytest.mark.parametrize(("floor", "other"), [(-300.0, 0.0), pytest.param(0.0, -500.0, marks=pytest.mark.slow)])
 def test_nothing_depends_on_where_the_floors_of_scan_and_guide_lie(floor, other):
     """Standardised scans have one below 0."""
-    first, guide = stack_of(person(), 0), stack_of(person(), 2).rebuilt[None]
-    measured, raised = first.measured[None], first.measured[None] + floor
-    alone, again = place(guide, measured), place(guide + other, raised)
+    measured, guide = stack_of(person(), 0).measured, Slices.sharp(stack_of(person(), 2).rebuilt)
+    raised, level = (replace(one, array=one.array + floor) for one, floor in ((measured, floor), (guide, other)))
+    alone, again = place(guide, measured), place(level, raised)
     np.testing.assert_allclose(again.motion, alone.motion, atol=0.05)
     assert alone.fits and again.likeness == pytest.approx(alone.likeness, abs=0.02)
 
@@ -220,11 +224,16 @@ def test_nothing_depends_on_where_the_floors_of_scan_and_guide_lie(floor, other)
 def test_its_slices_are_the_models_and_it_fades_in_from_its_border():
     _, a = scan()
     fine = torch.rand(40, 36, 45) * 2 - 1
-    whole = Guide.of(fine, a, np.ones(3))
+
+    def of(fine, x, z):
+        affine = torch.diag(torch.tensor([x, 1.0, z, 1.0], dtype=torch.float64))
+        return Guide.of(fine, Slices(torch.zeros(40, 36, 9), a, affine))
+
+    whole = of(fine, 1.0, 5.0)
     assert (whole.share == 1).all() and torch.equal(whole.slices, acquire(fine, a))
     part = fine.clone()
     part[:20] = torch.nan
-    guide = Guide.of(part, a, np.array([2.0, 1.0, 1.0]))
+    guide = of(part, 2.0, 5.0)
     assert (guide.fine[:20] == -1).all() and torch.equal(guide.fine[20:], fine[20:])
     assert torch.equal(guide.slices, acquire(guide.fine, a))
     ramp = (2.0 * torch.arange(1, 21) / BORDER).clamp(max=1)
@@ -233,7 +242,7 @@ def test_its_slices_are_the_models_and_it_fades_in_from_its_border():
     assert guide.share[21, 0, 0] == 0.5 and guide.share[23, 0, 0] == 1, "4 and 8 mm within its border"
     above = fine.clone()
     above[..., :20] = torch.nan
-    along = Guide.of(above, a, np.array([1.0, 1.0, 5.0])).share[0, 0, 20:30]  # slices of 5 mm, fine rows of 1 mm
+    along = of(above, 1.0, 5.0).share[0, 0, 20:30]  # slices of 5 mm, fine rows of 1 mm
     torch.testing.assert_close(along, (torch.arange(1, 11) / BORDER).clamp(max=1))
 
 
@@ -274,6 +283,7 @@ def test_a_guide_is_rebuilt_first_where_its_slices_are_more_than_two_and_a_half_
     shape = (64, 64, 26)
     guide = volume(centred(np.diag([1.0, 1.0, spacing]), shape), shape)
     Acquisition.stack(2, 26, spacing=spacing, thickness=spacing, target=1.0).attach(guide)
+    guide = Slices.of(guide)
     found, as_it_is = rebuilder().place(guide, measured), place(guide, measured)
     assert torch.equal(found.volume.nan_to_num(-9), as_it_is.volume.nan_to_num(-9)) != is_rebuilt
 

@@ -10,6 +10,7 @@ from scripts.method import networks
 from scripts.rebuild.inferer import DriftInferer
 from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
+from scripts.stack.slices import Slices
 from tests.loops import in_unit, rebuilt_by_loop
 from tests.volumes import noise_stack, scan_of, smooth_head
 
@@ -92,7 +93,7 @@ def test_agreement_with_a_plain_loop(shape, overlap, steps, drift):
 def test_the_spread_is_half_the_distance_of_both_families_and_changes_no_result(drift):
     image = noise_stack((12, 20, 6))
     plain, telling = (
-        DriftInferer(16, both_planes=True, steps=2, spread=spread).rebuilt(image, drift) for spread in (0, 1)
+        DriftInferer(16, both_planes=True, steps=2, spread=spread).rebuilt(Slices.of(image), drift) for spread in (0, 1)
     )
     assert torch.equal(plain.volume, telling.volume) and plain.spread is None
     longer, shorter = (rebuilt_by_loop(*arrays(image), drift, (other,)) for other in (1, 0))
@@ -207,7 +208,7 @@ def test_steps_are_those_of_ais_by_default(thickness, target, n_max, count):
     inferer, network = DriftInferer(16, n_max=n_max), Pointwise()
     image = noise_stack((4, 18, 3), thickness=thickness, target=target)
     assert inferer.step_count(Acquisition.of(image)) == count
-    assert inferer.rebuilt(image, network).steps == count
+    assert inferer.rebuilt(Slices.of(image), network).steps == count
     assert len(network.calls) > 0
     for _, conditioning, times in network.calls:
         close(conditioning, torch.tensor([[thickness, target]]), 1e-6)
@@ -218,7 +219,8 @@ def test_steps_are_those_of_ais_by_default(thickness, target, n_max, count):
 def test_a_flow_in_one_step_takes_one_at_any_thickness(thickness):
     """AIS would round it to none below twice the target."""
     inferer = DriftInferer(16, n_max=1)
-    rebuilt = inferer.rebuilt(noise_stack((4, 18, 3), thickness=thickness, target=1.0), Pointwise())
+    slices = Slices.of(noise_stack((4, 18, 3), thickness=thickness, target=1.0))
+    rebuilt = inferer.rebuilt(slices, Pointwise())
     assert (rebuilt.steps, rebuilt.steps_source) == (1, "N_max = 1")
 
 
@@ -262,7 +264,7 @@ def test_the_result_lies_on_the_fine_grid_and_meta_survive(batched):
 def test_a_scan_at_its_target_comes_back_as_it_is(spacing, thickness, target):
     network = Pointwise()
     image = noise_stack((9, 18, 14), spacing=spacing, thickness=thickness, target=target)
-    rebuilt = DriftInferer(8).rebuilt(image, network)
+    rebuilt = DriftInferer(8).rebuilt(Slices.of(image), network)
     np.testing.assert_array_equal(rebuilt.volume[None, None], image)
     np.testing.assert_array_equal(rebuilt.volume.affine, image.affine)
     assert not network.calls and rebuilt.steps == 0

@@ -18,6 +18,7 @@ from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
+from scripts.stack.slices import Slices
 from tests.config_files import ROOT
 from tests.rebuild.test_error_map import CALIBRATION, DIGITS
 from tests.volumes import head, scan_of
@@ -35,8 +36,8 @@ def agrees(device, network):
     """What the device gives is what the CPU gives, and lies on the CPU; to 1e-5 of the range. So are error maps."""
     scan = scan_of(head((9, 11, 15)), profile="gaussian")
     inferer = DriftInferer(16, both_planes=True, steps=2)
-    first = Rebuilder(network, inferer, "cpu")(scan)
-    second = Rebuilder(network.to(device), inferer, device)(scan)
+    first = Rebuilder(network, inferer, "cpu")(Slices.of(scan))
+    second = Rebuilder(network.to(device), inferer, device)(Slices.of(scan))
     expected, result = (one.volume[None] for one in (first, second))
     batch = inferer(scan[None].to(device), network)
     assert result.device.type == result.affine.device.type == batch.device.type == "cpu"
@@ -81,12 +82,12 @@ def test_the_result_is_the_networks_reconciled_by_the_slices_own_profile(profile
     scan = layered(profile=profile)
     slices, acquisition = scan.as_tensor()[0], Acquisition.of(scan)
     own, result = (
-        Rebuilder(identity, DriftInferer(consistency=consistency), "cpu")(scan).volume.as_tensor()
+        Rebuilder(identity, DriftInferer(consistency=consistency), "cpu")(Slices.of(scan)).volume.as_tensor()
         for consistency in ("measure", "project")
     )
     torch.testing.assert_close(own, interpolate(slices, acquisition, "nearest"), rtol=0, atol=1e-3)
     for other in PROFILES:
-        expected = reconcile(own, slices, replace(acquisition, profile=other)).clamp(min=0)
+        expected = reconcile(own, Slices(slices, replace(acquisition, profile=other))).clamp(min=0)
         assert torch.allclose(result, expected, rtol=0, atol=0.01) is (other == profile)
 
 
@@ -96,13 +97,13 @@ def test_weights_that_give_nan_give_no_result(value, part, drift):
     with torch.no_grad():
         next(getattr(drift, part).parameters()).fill_(value)
     with pytest.raises(InputError, match=r"weights give NaN or infinite voxels.*--ckpt_path"):
-        Rebuilder(drift, DriftInferer(16, steps=1), "cpu")(layered())
+        Rebuilder(drift, DriftInferer(16, steps=1), "cpu")(Slices.of(layered()))
 
 
 def test_a_scan_comes_through_a_data_loader_as_it_does_alone(drift):
     """As the bundle's evaluator hands it over, in a batch of one."""
     scan, inferer = scan_of(head((20, 22, 40)), shift=0.3), DriftInferer(16, steps=1)
-    alone = Rebuilder(drift, inferer, "cpu")(scan).volume[None]
+    alone = Rebuilder(drift, inferer, "cpu")(Slices.of(scan)).volume[None]
     batch = next(iter(DataLoader(Dataset([{"image": scan}]), batch_size=1)))["image"]
     result = inferer(batch, drift)[0]
     torch.testing.assert_close(result.as_tensor(), alone.as_tensor(), rtol=0, atol=0)

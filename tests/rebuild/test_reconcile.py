@@ -6,17 +6,22 @@ import pytest
 import torch
 
 from scripts.errors import InputError
-from scripts.rebuild.consistency import difference, noise_sd, project, reconcile, relative_rmse
+from scripts.rebuild.consistency import difference, project, reconcile, relative_rmse
 from scripts.rebuild.inferer import PlaneInferer
 from scripts.stack import tissue
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
 from scripts.stack.profile import acquire
+from scripts.stack.slices import Slices
 from tests.rebuild.test_consistency import HEAD, SCANS, fine_volume, of, thick_volume
 from tests.rebuild.test_projection import projected
 from tests.volumes import head
 
 PROFILES = [4.0, "gaussian", "rectangular"]
+
+
+def noise_of(array, axis=2):
+    return Slices(array, Acquisition.stack(axis, array.shape[axis], spacing=4.0, thickness=4.0, target=1.0)).noise
 
 
 def acquired(truth, acquisition=HEAD, noise=0.0, seed=0):
@@ -46,23 +51,23 @@ def test_the_noise_of_slices_is_found(sd, axis):
     rows, columns = torch.meshgrid(torch.linspace(-1.2, 1.2, 160), torch.linspace(-1.2, 1.2, 180), indexing="ij")
     tissue = torch.where(rows**2 + columns**2 < 1, 500.0, 0.0)[..., None].expand(160, 180, 24)
     slices = acquired(tissue, Acquisition.of_truth(2, 24, edge=1.0, thickness=4.0), sd)
-    found = noise_sd(slices.movedim(2, axis), axis)
+    found = noise_of(slices.movedim(2, axis), axis)
     assert 0.98 * sd < found < 1.15 * sd
 
 
 def test_ramps_and_edges_of_tissue_are_no_noise():
     rows, columns = torch.arange(40.0)[:, None, None], torch.arange(36.0)[:, None]
     ramp = (200 + 3 * rows + 5 * columns).expand(40, 36, 6)
-    assert noise_sd(ramp, 2) == pytest.approx(0, abs=1e-3)
+    assert noise_of(ramp) == pytest.approx(0, abs=1e-3)
     edges = torch.where((rows > 10) & (rows < 30), 800.0, 200.0).expand(40, 36, 6)
-    assert noise_sd(edges, 2) == pytest.approx(0, abs=1e-3)
+    assert noise_of(edges) == pytest.approx(0, abs=1e-3)
 
 
 def test_noise_is_counted_in_the_scans_units_and_in_the_head():
     y = acquired(head(), noise=20.0)
-    assert noise_sd(0.01 * y, 2) == pytest.approx(0.01 * noise_sd(y, 2), rel=1e-4)
+    assert noise_of(0.01 * y) == pytest.approx(0.01 * noise_of(y), rel=1e-4)
     air = torch.where(tissue.head_mask(y.clamp(min=0)), y, 0.0)
-    assert noise_sd(air, 2) == pytest.approx(noise_sd(y, 2), rel=0.1)
+    assert noise_of(air) == pytest.approx(noise_of(y), rel=0.1)
 
 
 def by_hand(x, y, acquisition):
@@ -71,7 +76,7 @@ def by_hand(x, y, acquisition):
     for k in range(y.shape[2]):
         fitted[..., k] *= (again[..., k] * y[..., k]).sum() / y[..., k].square().sum()
     low, high, _ = intensity_range(y)
-    return project(x, fitted, acquisition, (noise_sd(y, 2) / (0.02 * (high - low))) ** 2, 0.6)
+    return project(x, Slices(fitted, acquisition), (noise_of(y) / (0.02 * (high - low))) ** 2, 0.6)
 
 
 @pytest.mark.parametrize("noise", [3.0, 30.0])
@@ -79,7 +84,7 @@ def by_hand(x, y, acquisition):
 def test_reconciling_is_the_projection_for_the_noise_that_there_is(profile, noise):
     truth, acquisition = head(), replace(HEAD, profile=profile)
     x, y = smooth(truth), acquired(truth, acquisition, noise).clamp(min=0)
-    result = reconcile(x, y, acquisition)
+    result = reconcile(x, Slices(y, acquisition))
     torch.testing.assert_close(result, by_hand(x, y, acquisition), rtol=1e-5, atol=1e-2)
     others = [replace(HEAD, profile=other) for other in PROFILES if other != profile]
     assert all((result - by_hand(x, y, other)).abs().max() > 0.1 for other in others)
@@ -90,10 +95,10 @@ def test_agreement_counts_the_thickness_and_not_the_spacing(thickness):
     """Slices 5 mm apart with a gap, or overlapping: the truth agrees at their own thickness and at no other."""
     truth, acquisition = layers(), replace(LAYERED, slice_thickness=thickness)
     y = acquired(truth, acquisition)
-    assert relative_rmse(difference(truth, y, acquisition), y) < 1e-6
+    assert relative_rmse(difference(truth, Slices(y, acquisition)), Slices(y, acquisition)) < 1e-6
     contiguous = replace(acquisition, slice_thickness=acquisition.slice_spacing)
-    assert relative_rmse(difference(truth, y, contiguous), y) > 0.01
-    error, blind = (reconcile(smooth(truth), y, a) - truth for a in (acquisition, contiguous))
+    assert relative_rmse(difference(truth, Slices(y, contiguous)), Slices(y, acquisition)) > 0.01
+    error, blind = (reconcile(smooth(truth), Slices(y, a)) - truth for a in (acquisition, contiguous))
     assert error.norm() < 0.98 * blind.norm()
 
 
@@ -101,7 +106,7 @@ def test_agreement_counts_the_thickness_and_not_the_spacing(thickness):
 def test_a_noiseless_scan_brings_the_result_nearer_to_the_truth(slice_spacing, share):
     truth, acquisition = layers(), Acquisition.of_truth(2, 60, edge=1.0, thickness=slice_spacing)
     x, y = smooth(truth), acquired(truth, acquisition)
-    result = reconcile(x, y, acquisition)
+    result = reconcile(x, Slices(y, acquisition))
     assert (result - truth).norm() < share * (x - truth).norm()
 
 
@@ -111,7 +116,7 @@ def test_gains_of_slices_do_not_become_bands(gains, floor):
     """Where the slices differ from the result in gain alone nothing is moved; the projection would move it."""
     truth = head() + floor
     y = floor + acquired(truth - floor) * torch.tensor(gains).repeat(10)[: truth.shape[2] // 4]
-    moved, projected_onto = reconcile(truth, y, HEAD) - truth, projected(truth, y, HEAD) - truth
+    moved, projected_onto = reconcile(truth, Slices(y, HEAD)) - truth, projected(truth, Slices(y, HEAD)) - truth
     assert moved.abs().max() < 0.02 * projected_onto.abs().max()
 
 
@@ -121,11 +126,13 @@ def test_nothing_depends_on_where_the_floor_of_a_scan_lies(floor):
     x, y = smooth(truth), acquired(truth, LAYERED, noise=20.0).clamp(min=0)
     y[..., 5] *= 1.1
     torch.testing.assert_close(
-        reconcile(x + floor, y + floor, LAYERED) - floor, reconcile(x, y, LAYERED), atol=0.05, rtol=0
+        reconcile(x + floor, Slices(y + floor, LAYERED)) - floor, reconcile(x, Slices(y, LAYERED)), atol=0.05, rtol=0
     )
-    gap = difference(x, y, LAYERED)
-    assert relative_rmse(gap, y + floor) == pytest.approx(relative_rmse(gap, y), rel=1e-4)
-    assert noise_sd(y + floor, 2) == pytest.approx(noise_sd(y, 2), rel=1e-4)
+    gap = difference(x, Slices(y, LAYERED))
+    assert relative_rmse(gap, Slices(y + floor, LAYERED)) == pytest.approx(
+        relative_rmse(gap, Slices(y, LAYERED)), rel=1e-4
+    )
+    assert noise_of(y + floor) == pytest.approx(noise_of(y), rel=1e-4)
 
 
 @pytest.mark.parametrize("target", [0.5, 0.7, 1.3])
@@ -133,14 +140,14 @@ def test_lengths_count_by_their_ratios_alone(target):
     truth, gapped = head((40, 44, 60)), Acquisition.of_truth(2, 60, edge=1.0, thickness=4.0, spacing=5.0)
     scaled = Acquisition.of_truth(2, 60, edge=target, thickness=4 * target, spacing=5 * target)
     x, y = smooth(truth), acquired(truth, gapped, noise=20.0).clamp(min=0)
-    torch.testing.assert_close(reconcile(x, y, scaled), reconcile(x, y, gapped), atol=0.02, rtol=0)
+    torch.testing.assert_close(reconcile(x, Slices(y, scaled)), reconcile(x, Slices(y, gapped)), atol=0.02, rtol=0)
 
 
 def test_little_noise_enters_the_result():
     """White noise of 5 % of the head's range: reconciling moves a perfect result by a small part of it."""
     truth = head()
     y = acquired(truth, noise=50.0)
-    moved, blind = reconcile(truth, y, HEAD) - truth, project(truth, y, HEAD, regularisation=0, smoothness=0) - truth
+    moved, blind = reconcile(truth, Slices(y, HEAD)) - truth, project(truth, Slices(y, HEAD), 0, 0) - truth
     assert moved.square().mean().sqrt() < 0.1 * 50
     assert moved.norm() < 0.1 * blind.norm()
 
@@ -149,33 +156,35 @@ def test_little_noise_enters_the_result():
 def test_reconciling_does_not_depend_on_the_unit(unit):
     truth = head()
     x, y = smooth(truth), acquired(truth, noise=10.0)
-    torch.testing.assert_close(reconcile(unit * x, unit * y, HEAD) / unit, reconcile(x, y, HEAD), rtol=1e-3, atol=0.1)
+    torch.testing.assert_close(
+        reconcile(unit * x, Slices(unit * y, HEAD)) / unit, reconcile(x, Slices(y, HEAD)), rtol=1e-3, atol=0.1
+    )
 
 
 @pytest.mark.parametrize("order", [(0, 2, 1), (2, 0, 1), (2, 1, 0)])
 def test_any_axis_can_be_the_slice_axis(order):
     truth = head()
     x, y = smooth(truth), acquired(truth, noise=10.0)
-    expected = reconcile(x, y, HEAD).permute(order)
-    result = reconcile(x.permute(order), y.permute(order), HEAD.moved(order))
+    expected = reconcile(x, Slices(y, HEAD)).permute(order)
+    result = reconcile(x.permute(order), Slices(y.permute(order), HEAD.moved(order)))
     torch.testing.assert_close(result, expected, rtol=1e-4, atol=0.05)
 
 
 @pytest.mark.parametrize("value", [0.0, 7.0, -3.0])
 def test_a_constant_scan_leaves_the_result_as_it_is(value):
     x, y = torch.rand(4, 5, 40), torch.full((4, 5, 10), value)
-    assert torch.equal(reconcile(x, y, HEAD), x)
+    assert torch.equal(reconcile(x, Slices(y, HEAD)), x)
 
 
 def test_slices_without_signal_and_a_lone_bright_voxel_are_welcome():
     y = torch.zeros(32, 32, 10)
     y[16, 16, 3] = 1.0
-    assert torch.isfinite(reconcile(torch.rand(32, 32, 40), y, HEAD)).all()
+    assert torch.isfinite(reconcile(torch.rand(32, 32, 40), Slices(y, HEAD))).all()
 
 
 @pytest.mark.parametrize(("value", "moves"), [("project", True), ("measure", False)])
 def test_consistency_is_one_of_two(value, moves):
-    assert PlaneInferer(consistency=value).projects is moves
+    assert PlaneInferer(consistency=value).settings["consistency"] == value
     with pytest.raises(InputError, match="consistency is 'off': expected measure or project"):
         PlaneInferer(consistency="off")
 
@@ -185,8 +194,9 @@ def test_gpu_agrees():
     scan = SCANS[1]
     x, y = fine_volume(scan), thick_volume(scan)
     for function in (difference, projected):
-        result = function(x.cuda(), y.cuda(), of(scan))
+        result = function(x.cuda(), Slices(y, of(scan)))
         assert result.is_cuda
-        torch.testing.assert_close(result.cpu(), function(x, y, of(scan)))
-    on_gpu = relative_rmse(difference(x.cuda(), y.cuda(), of(scan)), y)
-    assert on_gpu == pytest.approx(relative_rmse(difference(x, y, of(scan)), y))
+        torch.testing.assert_close(result.cpu(), function(x, Slices(y, of(scan))))
+    slices = Slices(y, of(scan))
+    on_gpu = relative_rmse(difference(x.cuda(), slices), slices)
+    assert on_gpu == pytest.approx(relative_rmse(difference(x, slices), slices))

@@ -13,6 +13,7 @@ from scripts.evaluate.metrics import psnr
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
+from scripts.stack.slices import Slices
 from scripts.stack.tissue import head_mask
 from scripts.train.simulation import simulate
 
@@ -37,6 +38,6 @@ def test_a_real_head_gains_over_the_cubic_spline(axis, thickness, spacing, gain,
     acquisition = Acquisition.of_truth(axis, truth.shape[1 + axis], edge=1.0, thickness=thickness, spacing=spacing)
     slices = simulate(truth, acquisition)
     sharp, head = truth.as_tensor()[0], head_mask(truth.as_tensor()[0])
-    rebuilt = Rebuilder(*networks, "cpu")(slices).volume.as_tensor()
+    rebuilt = Rebuilder(*networks, "cpu")(Slices.of(slices)).volume.as_tensor()
     spline = interpolate(slices.as_tensor()[0], acquisition, "cubic")
     assert psnr(rebuilt, sharp, head) > psnr(spline, sharp, head) + gain

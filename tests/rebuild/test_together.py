@@ -39,10 +39,10 @@ def test_one_stack_is_its_own_volume_bit_for_bit():
 def test_two_stacks_are_better_than_each_and_than_their_mean_and_lie_where_the_first_lies():
     truth = person()
     stacks = [stack_of(truth, 0, noise=8), stack_of(shading() * 2 * moved(truth, MOVE), 1, noise=16)]
-    before = [(stack.measured.clone(), stack.rebuilt.clone()) for stack in stacks]
+    before = [(stack.measured.array.clone(), stack.rebuilt.clone()) for stack in stacks]
     result, parts = together(stacks)
     for stack, kept in zip(stacks, before):
-        assert torch.equal(stack.measured, kept[0]) and torch.equal(stack.rebuilt, kept[1])
+        assert torch.equal(stack.measured.array, kept[0]) and torch.equal(stack.rebuilt, kept[1])
     assert not any(part.disputes for part in parts)
     alone = in_head(stacks[0].rebuilt, truth)
     assert in_head(result, truth) > alone + 2.5
@@ -58,7 +58,10 @@ def test_two_stacks_are_better_than_each_and_than_their_mean_and_lie_where_the_f
 @pytest.mark.slow
 def test_nothing_depends_on_where_the_floors_of_the_stacks_lie():
     stacks = [stack_of(person(), 0), stack_of(shading() * 2 * person(), 1)]
-    raised = [Stack(one.measured + floor, one.rebuilt + floor) for one, floor in zip(stacks, (-300, 500))]
+    raised = [
+        Stack(replace(one.measured, array=one.measured.array + floor), one.rebuilt + floor)
+        for one, floor in zip(stacks, (-300, 500))
+    ]
     (result, parts), (again, others) = together(stacks), together(raised)
     torch.testing.assert_close(again.as_tensor() + 300, result.as_tensor(), atol=1, rtol=0)
     torch.testing.assert_close(others[1].placed.as_tensor() - 500, parts[1].placed.as_tensor(), atol=2, rtol=0)
@@ -71,11 +74,10 @@ def test_a_blank_slice_costs_its_own_place_alone_which_the_other_stack_fills(fau
     truth = person()
     stacks = [stack_of(truth, 0), stack_of(moved(truth, MOVE), 1)]
     alone, both = in_head(stacks[0].rebuilt, truth), in_head(together(stacks)[0], truth)
-    measured, rebuilt = stacks[faulty].measured.clone(), stacks[faulty].rebuilt.clone()
-    a = Acquisition.of(stacks[faulty].measured)
-    gone = torch.zeros_like(measured.as_tensor())
+    measured, rebuilt, a = stacks[faulty].measured, stacks[faulty].rebuilt.clone(), stacks[faulty].measured.acquisition
+    gone = torch.zeros_like(measured.array)
     gone.select(a.slice_axis, a.slice_count // 2).fill_(1)
-    measured[gone > 0] = 0
+    measured = replace(measured, array=measured.array.where(gone == 0, 0))
     rebuilt[interpolate(gone, a, "nearest") > 0.5] = 0
     stacks[faulty] = Stack.of(measured, rebuilt)
     assert list(stacks[faulty].missing) == [a.slice_count // 2]
@@ -240,10 +242,10 @@ def test_only_a_place_of_100_mm3_that_no_small_shift_explains_is_a_dispute(how):
 
 def disturbed(stack, index):
     """The same stack, in one slice of which the head lay 4 mm off."""
-    measured, a = stack.measured.clone(), Acquisition.of(stack.measured)
+    measured, a = stack.measured.array.clone(), stack.measured.acquisition
     measured.select(a.slice_axis, index).copy_(measured.select(a.slice_axis, index).roll(2, 0))
-    spline = interpolate(measured.as_tensor(), a, "cubic").clamp(min=0)
-    return Stack(measured, MetaTensor(spline, affine=stack.rebuilt.affine))
+    spline = interpolate(measured, a, "cubic").clamp(min=0)
+    return Stack(replace(stack.measured, array=measured), MetaTensor(spline, affine=stack.rebuilt.affine))
 
 
 def test_a_slice_that_moved_is_named():
@@ -344,8 +346,7 @@ def test_slices_at_the_target_take_part():
     """A thin stack, of which nothing is to be rebuilt, lends its detail."""
     truth = person()
     thin = stack_of(truth, 0, thickness=2.0)
-    thin = Stack(thin.measured, MetaTensor(truth, affine=thin.rebuilt.affine))
-    acquisition = replace(Acquisition.of(thin.measured), target_spacing=2.0)
-    acquisition.attach(thin.measured)
+    acquisition = replace(thin.measured.acquisition, target_spacing=2.0)
+    thin = Stack(replace(thin.measured, acquisition=acquisition), MetaTensor(truth, affine=thin.rebuilt.affine))
     thick = stack_of(truth, 1)
     assert in_head(together([thick, thin])[0], truth) > in_head(thick.rebuilt, truth) + 3

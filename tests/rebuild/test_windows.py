@@ -8,6 +8,7 @@ from scripts.errors import InputError
 from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.windows import air_margin, in_parts, signal_box, window_size
 from scripts.stack.acquisition import Acquisition
+from scripts.stack.slices import Slices
 from tests.loops import in_unit, sharpened_by_loop
 from tests.rebuild.test_inferer import OWN, Pointwise, arrays, close, doubled, of_box
 from tests.volumes import noise_stack
@@ -70,7 +71,7 @@ def test_inside_the_box_nothing_depends_on_the_air_outside(drift):
 def test_a_constant_scan_is_untouched_takes_no_steps_and_says_so(value):
     image, network = noise_stack((9, 18, 4)), Pointwise()
     image.as_tensor()[:] = value
-    rebuilt = DriftInferer(8).rebuilt(image, network)
+    rebuilt = DriftInferer(8).rebuilt(Slices.of(image), network)
     close(rebuilt.volume.as_tensor(), torch.full((9, 18, 20), value), 1e-4)
     assert not network.calls
     assert (rebuilt.steps, rebuilt.steps_source) == (0, "none: the scan is constant")

@@ -16,6 +16,7 @@ from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
 from scripts.stack.interpolation import interpolate
+from scripts.stack.slices import Slices
 from scripts.stack.tissue import head_mask
 from tests.config_files import ROOT
 from tests.volumes import head, scan_of, smooth_head
@@ -255,7 +256,7 @@ def result_of(clean):
 
     def run(array):
         scan = MetaTensor(array[None], affine=clean.affine, meta={"acquisition": clean.meta["acquisition"]})
-        return Rebuilder(network, DriftInferer(512, steps=2), "cpu")(scan).volume.as_tensor()
+        return Rebuilder(network, DriftInferer(512, steps=2), "cpu")(Slices.of(scan)).volume.as_tensor()
 
     run.of_clean = run(clean.as_tensor()[0])
     return run

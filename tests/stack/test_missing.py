@@ -8,7 +8,8 @@ from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
-from scripts.stack.missing import filled, missing_slices
+from scripts.stack.missing import filled
+from scripts.stack.slices import Slices
 from tests.volumes import scan_of, smooth_head
 
 FAULTS = {
@@ -29,6 +30,10 @@ def slices():
     return thick + 10 * torch.randn(thick.shape, generator=torch.Generator().manual_seed(0))
 
 
+def missing(array, axis=2):
+    return Slices(array, Acquisition.stack(axis, array.shape[axis], spacing=5.0, thickness=5.0, target=1.0)).missing
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("where", [(5,), (3, 8), (6, 7)])
 def test_an_odd_slice_is_found_and_no_other(slices, fault, where):
@@ -37,8 +42,8 @@ def test_an_odd_slice_is_found_and_no_other(slices, fault, where):
     odd = slices.clone()
     for k in where:
         odd[..., k] = FAULTS[fault](slices, k)
-    assert tuple(missing_slices(odd, 2)) == where
-    assert tuple(missing_slices(odd.movedim(2, 0), 0)) == where
+    assert tuple(missing(odd)) == where
+    assert tuple(missing(odd.movedim(2, 0), 0)) == where
 
 
 @pytest.mark.parametrize(("length", "found"), [(3, True), (4, False)])
@@ -46,7 +51,7 @@ def test_up_to_three_slices_in_a_row_are_missing_and_more_are_another_matter(len
     many = scan_of(smooth_head((48, 56, 100))).as_tensor()[0].clone()  # 20 slices: four are less than a quarter
     run = tuple(range(8, 8 + length))
     many[..., run] = 0
-    assert tuple(missing_slices(many, 2)) == (run if found else ())
+    assert tuple(missing(many)) == (run if found else ())
 
 
 @pytest.mark.parametrize(("edge", "found"), [(24, False), (26, True)])
@@ -55,7 +60,7 @@ def test_few_pixels_do_not_say_that_a_slice_is_unlike_its_neighbours(edge, found
     chance = torch.Generator().manual_seed(0)
     part = 500 + 200 * torch.rand(edge, edge, 1, generator=chance).repeat(1, 1, 9)
     part[..., 4] = 500 + 200 * torch.rand(edge, edge, generator=chance)
-    assert missing_slices(part, 2) == ({4: "unlike its neighbours"} if found else {})
+    assert missing(part) == ({4: "unlike its neighbours"} if found else {})
 
 
 @pytest.mark.parametrize(("share", "found"), [(0.7, False), (0.8, True)])
@@ -65,29 +70,29 @@ def test_a_blank_slice_at_the_end_counts_beside_three_quarters_of_the_largest_sl
     volume[..., 0] = 0
     volume[round(50 * share) :, :, 1] = 0
     volume = volume.flip(2) if at_the_end else volume
-    assert missing_slices(volume, 2) == ({7 if at_the_end else 0: "blank"} if found else {})
+    assert missing(volume) == ({7 if at_the_end else 0: "blank"} if found else {})
 
 
 def test_a_blank_slice_at_the_end_is_found_where_the_head_is_cut_there(slices):
     cut = slices[..., 5:].clone()
     cut[..., 0] = 0
-    assert missing_slices(cut, 2) == {0: "blank"}
+    assert missing(cut) == {0: "blank"}
     cut[0, 0, 0] = 1
-    assert missing_slices(cut, 2) == {}, "noise is no blank"
-    assert missing_slices(slices, 2) == {}, "the head ends within the stack"
+    assert missing(cut) == {}, "noise is no blank"
+    assert missing(slices) == {}, "the head ends within the stack"
 
 
 @pytest.mark.parametrize("gain", [0.6, 1.6])
 def test_interleaved_slices_that_differ_in_gain_are_no_faults(slices, gain):
     slices = slices.clone()
     slices[..., ::2] *= gain
-    assert missing_slices(slices, 2) == {}
+    assert missing(slices) == {}
 
 
 def test_where_half_is_odd_nothing_is_missing(slices):
     odd = slices.clone()
     odd[..., 1::2] = 0
-    assert missing_slices(odd, 2) == {}
+    assert missing(odd) == {}
 
 
 def test_missing_slices_are_filled_in_a_straight_line_between_those_that_are_there():
@@ -107,7 +112,7 @@ def test_a_missing_slice_leaves_its_neighbours_alone_and_stays_in_its_place(faul
     acquisition = Acquisition.of(scan)
     place = interpolate(torch.zeros(1, 1, 12).index_fill(2, torch.tensor([5]), 1), acquisition, "nearest")[0, 0] > 0.5
     rebuilder = Rebuilder(identity, DriftInferer(512, steps=0, deblocked=True), "cpu")
-    clean, result = (rebuilder(one).volume.as_tensor() for one in (scan, odd))
+    clean, result = (rebuilder(Slices.of(one)).volume.as_tensor() for one in (scan, odd))
     torch.testing.assert_close(result[..., place], interpolate(odd[0].as_tensor(), acquisition, "nearest")[..., place])
     change = (result - clean)[..., ~place].abs()
     assert change.square().mean().sqrt() < 0.01 * clean.max() and change.max() < 0.15 * clean.max()

@@ -10,6 +10,7 @@ from monai.data import MetaTensor
 from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack.acquisition import Acquisition
+from scripts.stack.slices import Slices
 from tests.fixtures import random_network
 from tests.rebuild.test_inferer import Pointwise
 from tests.volumes import head, indices, place, random_affine, scan_of
@@ -57,12 +58,12 @@ def scan(request):
 @pytest.fixture(scope="module")
 def rebuilt(scan):
     """The scan as it is, by random networks."""
-    return Rebuilder(random_network(), INFERER, "cpu")(scan).volume[None]
+    return Rebuilder(random_network(), INFERER, "cpu")(Slices.of(scan)).volume[None]
 
 
 @shared_out(STORED)
 def test_a_scan_gives_one_volume_in_the_world_whatever_its_axes(order, flipped, scan, rebuilt, drift):
-    result = Rebuilder(drift, INFERER, "cpu")(stored(scan, order, flipped)).volume[None]
+    result = Rebuilder(drift, INFERER, "cpu")(Slices.of(stored(scan, order, flipped))).volume[None]
     there = stored(rebuilt, order, flipped)
     np.testing.assert_allclose(result.affine, there.affine, atol=1e-4)
     torch.testing.assert_close(result.as_tensor(), there.as_tensor(), rtol=0, atol=1e-4 * scan.max().item())
@@ -72,7 +73,7 @@ def test_a_scan_gives_one_volume_in_the_world_whatever_its_axes(order, flipped, 
 def test_tissue_lies_where_it_lay_to_a_ten_thousandth_of_a_millimetre(order, flipped, scan, identity):
     """Every slice is found, unchanged, around its own centre in the world; the network changes nothing here."""
     volume = stored(scan, order, flipped)
-    result = Rebuilder(identity, DriftInferer(consistency="measure"), "cpu")(volume).volume[None]
+    result = Rebuilder(identity, DriftInferer(consistency="measure"), "cpu")(Slices.of(volume)).volume[None]
     acquisition, thick, fine = Acquisition.of(volume), volume.numpy()[0], result.numpy()[0]
     axis = acquisition.slice_axis
     np.testing.assert_allclose(fine, thick.take(acquisition.nearest_slices, axis), atol=1e-3)
@@ -91,6 +92,6 @@ def test_the_networks_see_the_scan_upright(order, flipped, scan):
     seen = []
     for volume in (scan, stored(scan, order, flipped)):
         network = Pointwise()
-        Rebuilder(network, DriftInferer(512), "cpu")(volume)
+        Rebuilder(network, DriftInferer(512), "cpu")(Slices.of(volume))
         seen.append(torch.cat([call[0] for call in network.calls]))
     torch.testing.assert_close(seen[1], seen[0], rtol=0, atol=1e-5)

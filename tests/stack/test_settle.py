@@ -15,6 +15,7 @@ from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
+from scripts.stack.slices import Slices
 from tests.fixtures import CARD
 from tests.volumes import indices, place, random_affine, texture
 
@@ -156,7 +157,7 @@ def test_an_isotropic_result_is_one_of_cubes_in_its_place(spacing, edge, axis, d
     path = write_nifti(blob, affine)
 
     rebuilder = Rebuilder(identity, DriftInferer(steps=0, consistency="measure"), "cpu")
-    result = rebuilder(door(path, isotropic=True)).volume[None]
+    result = rebuilder(Slices.of(door(path, isotropic=True))).volume[None]
     fine_affine, fine = result.affine.numpy(), result.numpy()[0]
     np.testing.assert_allclose(grid.voxel_spacing(fine_affine), edge, atol=1e-6)
     before = (place(affine, indices(shape)) * blob.reshape(-1, 1)).sum(0) / blob.sum()

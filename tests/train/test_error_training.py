@@ -15,6 +15,7 @@ from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.method.weights import load_weights, read_card, write_card
 from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
+from scripts.stack.slices import Slices
 from scripts.train.error_calibration import KINDS, Case, calibrate, fit_regions, fitted, in_place, left_out
 from scripts.train.error_pairs import one_family
 from tests import nano
@@ -76,7 +77,7 @@ def test_a_pair_is_the_deployed_result_and_its_error(trained):
     planes, error, (rows, lengths), _ = content(bundle, "prepare_batch")(batch, "cpu")
     inferer = content(bundle, "inferer")
     inferer = one_family(inferer) if batch["alone"] else inferer
-    result = Rebuilder(content(bundle, "network"), inferer, "cpu")(batch["image"][0]).volume[None]
+    result = Rebuilder(content(bundle, "network"), inferer, "cpu")(Slices.of(batch["image"])).volume[None]
     truth = batch["label"][0]
     assert planes.shape == (4, 3, *truth.shape[2:]) and error.shape == (4, 1, *truth.shape[2:])
     assert rows.shape == truth.shape[2:3] and lengths.shape == (3,)

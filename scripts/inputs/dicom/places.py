@@ -37,15 +37,24 @@ def gaps(frames: Sequence[Frame]) -> np.ndarray:
     return np.diff(along([place[0] for place in places(frames)]))
 
 
+def tolerance(pitch: float) -> float:
+    """How far a slice of a stack may lie off the even grid of a spacing, in mm."""
+    return max(SPACING_TOLERANCE * pitch, EVEN)
+
+
+def multiples(gaps: np.ndarray, pitch: float) -> tuple[np.ndarray, np.ndarray]:
+    """How many times a spacing each gap is, and whether it is so many times, but for what headers round."""
+    count = np.round(gaps / pitch)
+    return count, abs(gaps - count * pitch) <= count * tolerance(pitch)
+
+
 def pitch(gaps: np.ndarray) -> float:
     """Spacing of an even stack that may lack slices, from the gaps between those that are there.
 
     It is the median, unless all gaps are multiples of the smallest one: then most of the stack's slices are missing.
     """
     usual, least = float(np.median(gaps)), float(gaps.min())
-    multiples = np.round(gaps / least)
-    even = (abs(gaps - multiples * least) <= multiples * max(SPACING_TOLERANCE * least, EVEN)).all()
-    return least if usual > 1.5 * least > 15 * EVEN and even else usual
+    return least if usual > 1.5 * least > 15 * EVEN and multiples(gaps, least)[1].all() else usual
 
 
 def spacing(frames: Sequence[Frame]) -> float:

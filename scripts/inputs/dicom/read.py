@@ -17,7 +17,7 @@ from ...stack import grid
 from ...stack.intensity import intensity_range
 from ...stack.packages import by_times
 from .headers import Frame, classic_headers, intensities, numbers, quiet, read_dataset, reason, value
-from .places import EVEN, SAME_PLACE, SPACING_TOLERANCE, along, pitch, places
+from .places import EVEN, SAME_PLACE, SPACING_TOLERANCE, along, multiples, pitch, places, tolerance
 from .policies import unfit
 from .select import Series
 
@@ -163,10 +163,9 @@ def _affine(name: str, frames: Sequence[Frame]) -> np.ndarray:
     """RAS affine `(4, 4)` of slices in their order, one at each place. Slight unevenness is warned of."""
     gaps = np.diff(along(frames))
     usual = pitch(gaps)
-    tolerance = max(SPACING_TOLERANCE * usual, EVEN)
-    multiples = np.round(gaps / usual)
-    if multiples.max() > 1 and (abs(gaps - multiples * usual) <= tolerance * multiples).all():
-        after, missing = int(np.argmax(multiples > 1)), int((multiples - 1).sum())
+    count, even = multiples(gaps, usual)
+    if count.max() > 1 and even.all():
+        after, missing = int(np.argmax(count > 1)), int((count - 1).sum())
         raise InputError(
             f"{name}: {missing} of {len(frames) + missing} slices missing; slices are {usual:.4g} mm apart, but "
             f"{frames[after].image[0]} and {frames[after + 1].image[0]} {gaps[after]:.4g} mm. Nothing is filled in: "
@@ -175,10 +174,10 @@ def _affine(name: str, frames: Sequence[Frame]) -> np.ndarray:
     positions = np.array([frame.position for frame in frames])
     step = (positions[-1] - positions[0]) / (len(frames) - 1)
     off = np.linalg.norm(positions - positions[0] - np.arange(len(frames))[:, None] * step, axis=1).max()
-    if off > tolerance:
+    if off > tolerance(usual):
         raise InputError(
             f"{name}: slices lie unevenly, {gaps.min():.4g} to {gaps.max():.4g} mm apart and up to {off:.2g} mm off an "
-            f"even grid; at most {tolerance:.2g} mm is supported. Give the files of one even stack."
+            f"even grid; at most {tolerance(usual):.2g} mm is supported. Give the files of one even stack."
         )
     if off > SAME_PLACE / 5:
         logger.warning(f"{name}: slices lie up to {off:.2g} mm off an even grid; their mean spacing is used.")

@@ -14,7 +14,7 @@ from ...stack.acquisition import ALREADY_THIN, is_thin
 from ...stack.tissue import TISSUE
 from .. import kinds
 from .headers import CONTRAST, DISTINCTIVE, LABELS, Frame, intensities, read_dataset
-from .places import EVEN, SAME_PLACE, SPACING_TOLERANCE, gaps, places, spacing
+from .places import SAME_PLACE, gaps, multiples, places, spacing
 
 MAX_VOLUMES = 8  # more at one place are a dynamic, functional or diffusion series
 SAME_PLANE = 0.5  # pixels by which planes may lie apart in the field of view, besides a turn of `grid.MAX_SHEAR`
@@ -152,8 +152,8 @@ def _one_stack(part: Sequence[Frame], other: Sequence[Frame]) -> bool:
     if len(found) < grid.MIN_SLICES or len(found) < len(places(part)) + len(places(other)):
         return False
     pitch, thickness = spacing(both), float(np.nan_to_num(part[0].thickness))
-    even = (abs(gaps(both) - pitch) <= max(SPACING_TOLERANCE * pitch, EVEN)).all()
-    return bool(even) and pitch >= OVERLAP * thickness
+    count, even = multiples(gaps(both), pitch)
+    return bool((even & (count == 1)).all()) and pitch >= OVERLAP * thickness
 
 
 def _turn(frame: Frame, other: Frame) -> float:
@@ -323,10 +323,9 @@ def _not_one(frames: list[Frame], longest_part: bool) -> str | None:
     steps = gaps(frames)
     (breaks,) = np.nonzero(steps > 1.5 * pitch)
     runs = [len(run) for run in np.split(np.arange(len(together)), breaks + 1)]
-    multiples = steps[breaks] / pitch
-    odd = abs(multiples - np.round(multiples)) * pitch > max(SPACING_TOLERANCE * pitch, EVEN) * np.round(multiples)
-    wide = np.round(multiples) - 1 >= min(runs)
-    if not longest_part and len(runs) > 1 and min(runs) >= grid.MIN_SLICES and (odd | wide).all():
+    count, even = multiples(steps[breaks], pitch)
+    wide = count - 1 >= min(runs)
+    if not longest_part and len(runs) > 1 and min(runs) >= grid.MIN_SLICES and (~even | wide).all():
         counts = " and ".join(map(str, runs))
         return (
             f"{len(runs)} parallel stacks of {counts} slices, {steps[breaks].max():.3g} mm apart. Export each as a "

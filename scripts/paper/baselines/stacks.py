@@ -14,10 +14,13 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from tqdm.auto import tqdm
 
-from ...rebuild.stack_inferer import Slices, StackInferer
+from ...rebuild.device import device_of
+from ...rebuild.guide import Guide
+from ...rebuild.stack_inferer import StackInferer
 from ...rebuild.windows import PIXELS_PER_CALL, signal_box
 from ...stack.acquisition import Acquisition
 from ...stack.interpolation import interpolate
+from ...stack.slices import Slices
 from ...train.simulation import RandAcquired
 
 
@@ -41,13 +44,13 @@ class HeadInferer(StackInferer):
             `(X, Y, Z')`.
         """
 
-    def fine(self, slices: Slices, network: nn.Module) -> tuple[Tensor, Tensor | None]:
+    def fine(self, slices: Slices, network: nn.Module, guide: Guide | None) -> tuple[Tensor, Tensor | None]:
         """See `StackInferer.fine`."""
         a = slices.acquisition
-        volume = interpolate(slices.values, a, "nearest")
+        volume = interpolate(slices.array, a, "nearest")
         box = tuple(slice(None) if axis == a.slice_axis else part for axis, part in enumerate(signal_box(volume)))
         if volume[box].numel():
-            stack = slices.values[box].movedim(a.slice_axis, -1).to(slices.device)
+            stack = slices.array[box].movedim(a.slice_axis, -1).to(device_of(network))
             volume[box] = self.head(stack, a, network).movedim(-1, a.slice_axis).cpu()
         return volume, None
 

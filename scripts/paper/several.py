@@ -18,18 +18,19 @@ from scipy.spatial.transform import Rotation
 from torch import Tensor
 
 from ..errors import InputError, is_number
+from ..evaluate.checks import check_draws, check_thickness, expect, lengths
+from ..evaluate.paired import Method, Truth, given, read_lesion_sizes, volume_of
+from ..evaluate.tables import case_of, log_means, write_tables
 from ..rebuild.registration import angle_and_shift, placed
 from ..rebuild.stacks import Part, Stack
 from ..rebuild.together import together
 from ..stack.acquisition import Acquisition
 from ..stack.grid import centre, voxel_spacing
 from ..stack.intensity import data_range
+from ..stack.slices import Slices
 from ..stack.spectra import weave
 from ..train.simulation import simulate
 from ..train.truth import read_volume
-from .checks import check_draws, check_thickness, expect, lengths
-from .paired import Method, Truth, given, read_lesion_sizes, volume_of
-from .tables import case_of, log_means, write_tables
 
 logger = logging.getLogger("drift")
 
@@ -203,7 +204,7 @@ def _rows(
     for thick, _ in drawn:
         volume = volume_of(method(thick.clone(), Acquisition.of(thick)))[0].float()
         rebuilt = MetaTensor(volume, affine=truth.sharp.affine)
-        stacks.append(Stack(thick[0], rebuilt))  # type: ignore[arg-type]  # torch: Tensor
+        stacks.append(Stack(Slices.of(thick), rebuilt))
     alone = time.perf_counter() - start
     volume, parts = combine(stacks)
     whole = time.perf_counter() - start

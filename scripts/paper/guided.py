@@ -19,6 +19,9 @@ from scipy import ndimage
 from torch import Tensor
 
 from ..errors import InputError
+from ..evaluate.checks import check_draws, check_thickness, lengths
+from ..evaluate.paired import Method, Truth, read_lesion_sizes, same_grid
+from ..evaluate.tables import case_of, log_means, write_tables
 from ..files import stem
 from ..rebuild.guide import Placed
 from ..rebuild.rebuilder import Rebuilder
@@ -28,17 +31,15 @@ from ..stack.grid import voxel_spacing
 from ..stack.intensity import data_range
 from ..stack.interpolation import interpolate
 from ..stack.profile import acquire
+from ..stack.slices import Slices
 from ..train.simulation import central_slab, simulate
 from ..train.truth import read_volume
-from .checks import check_draws, check_thickness, lengths
-from .paired import Method, Truth, read_lesion_sizes, same_grid
 from .several import add_noise, seen_again
-from .tables import case_of, log_means, write_tables
 
 logger = logging.getLogger("drift")
 
-# Thick slices (1, X, Y, Z) with affine and acquisition, and the guide beside them -> as `paired.Method`
-GuidedMethod = Callable[[MetaTensor, Placed], Tensor | Rebuilt]
+# Thick slices, and the guide beside them -> as `paired.Method`
+GuidedMethod = Callable[[Slices, Placed], Tensor | Rebuilt]
 WINDOW = 4.0  # mm; standard deviation of the windows of both methods without a network
 LEAST = 1e-4  # variance of a guide that shows nothing, in squares of its range
 
@@ -55,23 +56,22 @@ def _relation(values: Tensor, guide: Tensor, edges: np.ndarray) -> tuple[np.ndar
     return slope, mean - slope * of_guide
 
 
-def guided_filter(thick: MetaTensor, placed: Placed) -> Tensor:
+def guided_filter(slices: Slices, placed: Placed) -> Tensor:
     """The spline's volume, filtered by the guide: He et al., IEEE Trans. Pattern Anal. Mach. Intell. 35:1397 (2013)."""
-    acquisition, edges = Acquisition.of(thick), voxel_spacing(placed.volume.affine)
-    cubic = interpolate(thick.as_tensor()[0].float(), acquisition, "cubic")
+    edges = voxel_spacing(placed.volume.affine)
+    cubic = interpolate(slices.array, slices.acquisition, "cubic")
     guide = placed.volume.as_tensor()[0].nan_to_num(-1.0).float()
     slope, offset = (_in_windows(torch.from_numpy(one), edges) for one in _relation(cubic, guide, edges))
     return torch.from_numpy(slope * guide.numpy() + offset)[None].float()
 
 
-def local_regression(thick: MetaTensor, placed: Placed) -> Tensor:
+def local_regression(slices: Slices, placed: Placed) -> Tensor:
     """The spline's volume, and what the guide's slices lost of the guide, by the slope between both scans' slices."""
-    acquisition, edges = Acquisition.of(thick), voxel_spacing(thick.affine)
-    measured, guide = thick.as_tensor()[0].float(), placed.volume.as_tensor()[0].nan_to_num(-1.0).float()
-    slices = acquire(guide, acquisition)
-    slope, _ = _relation(measured, slices, edges)
-    lost = guide - interpolate(slices, acquisition, "cubic")
-    cubic = interpolate(measured, acquisition, "cubic")
+    acquisition, guide = slices.acquisition, placed.volume.as_tensor()[0].nan_to_num(-1.0).float()
+    of_guide = acquire(guide, acquisition)
+    slope, _ = _relation(slices.array, of_guide, slices.edges)
+    lost = guide - interpolate(of_guide, acquisition, "cubic")
+    cubic = interpolate(slices.array, acquisition, "cubic")
     factor = interpolate(torch.from_numpy(slope), acquisition, "linear")
     return (cubic + factor.float() * lost)[None]
 
@@ -166,7 +166,7 @@ def evaluate_guided(
                     raise InputError(f"{path} is not on the grid of {item['label']}. Resample it, or leave it out.")
                 rng = np.random.default_rng([seed, place, 1 + number])
                 drawn = drawn_guide(other, rng, most, shading, guide_noise)
-                placed = rebuilder.place(drawn, thick)
+                placed = rebuilder.place(Slices.of(drawn), Slices.of(thick))
                 by = contrasts.get(path, stem(Path(path).name))
                 logger.info(f"{name} by {by}: likeness {placed.likeness:.2f}, {placed.degrees:.1f} degrees")
                 for label, method in guided_methods.items():
@@ -181,4 +181,4 @@ def evaluate_guided(
 
 def _guided(thick: MetaTensor, acquisition: Acquisition, method: GuidedMethod, placed: Placed) -> Tensor | Rebuilt:
     """A method with its guide, as one of `paired`."""
-    return method(thick, placed)
+    return method(Slices.of(thick), placed)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from scripts.errors import InputError
-from scripts.evaluate.several import evaluate_several, random_gain, random_motion, several_stacks
+from scripts.paper.several import evaluate_several, random_gain, random_motion, several_stacks
 from scripts.rebuild.registration import angle_and_shift
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate

@@ -8,14 +8,15 @@ import pytest
 import torch
 from monai.data import MetaTensor
 
-from scripts.evaluate.guided import drawn_guide, evaluate_guided, guided_filter, local_regression
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
+from scripts.paper.guided import drawn_guide, evaluate_guided, guided_filter, local_regression
 from scripts.rebuild.guide import Placed
 from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
+from scripts.stack.slices import Slices
 from scripts.train.simulation import simulate
 from tests.stacks import AFFINE, person
 
@@ -48,7 +49,7 @@ def test_a_guide_of_the_same_contrast_in_place_brings_detail_back(method):
     thick = simulate(truth, Acquisition.of_truth(0, truth.shape[1], edge=AFFINE[0, 0], thickness=6.0))
     cubic = interpolate(thick.as_tensor(), Acquisition.of(thick), "cubic")
     fine = MetaTensor(2 * truth.as_tensor() / truth.max() - 1, affine=truth.affine)
-    found = method(thick, Placed(fine, np.eye(4), 1.0, 0.0, 0.0, 0.0, "guide"))
+    found = method(Slices.of(thick), Placed(fine, np.eye(4), 1.0, 0.0, 0.0, 0.0, "guide"))
     assert found.shape == truth.shape
     assert (found - truth).square().mean() < 0.4 * (cubic - truth).square().mean()
 

@@ -1,0 +1,72 @@
+"""A rebuild computes the facts of voxels once, and hashes each file once."""
+
+import sys
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from scripts.files import sha256
+from scripts.method.error_pattern import ErrorPatternNetwork
+from scripts.method.networks import Drift, VelocityNetwork
+from scripts.method.slice_projection import SliceProjectionNetwork
+from scripts.method.weights import save_weights
+from scripts.stack.intensity import intensity_range
+from scripts.stack.missing import missing_slices
+from scripts.stack.slices import Slices
+from scripts.stack.tissue import head_mask
+from tests.config_files import ERROR, on_slices
+from tests.fixtures import CARD
+from tests.method.test_error_pattern import CALIBRATION
+from tests.method.test_networks import perturb
+from tests.outputs.test_guided_scans import examination  # noqa: F401  # a fixture
+
+FACTS = [intensity_range, head_mask, missing_slices, Slices.__dict__["noise"].func, sha256]
+
+
+def subject(what):
+    """The voxels, whatever their order: a turned volume has the facts of the volume; or the files."""
+    if isinstance(what, list | tuple):
+        return tuple(map(str, what))
+    array = what.array if isinstance(what, Slices) else what
+    return np.sort(np.asarray(array, dtype=np.float32), axis=None).tobytes()
+
+
+@contextmanager
+def computed():
+    """A list that grows by (fact, its subject) with each call of a function that computes a fact."""
+    codes, found = {one.__code__ for one in FACTS}, []
+
+    def watch(frame, event, _):
+        if event == "call" and frame.f_code in codes:
+            found.append((frame.f_code.co_name, subject(next(iter(frame.f_locals.values())))))
+
+    sys.setprofile(watch)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.fixture
+def able(bundle):
+    """`bundle` with a tiny network that knows guides and makes error maps."""
+    flow = SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8), width=8)
+    save_weights(
+        perturb(Drift(*flow, ErrorPatternNetwork()), scale=0.03),
+        bundle.weights,
+        replace(CARD, guide_share=0.7, error_map=CALIBRATION),
+        torch.float32,
+    )
+    return partial(bundle, network_def=on_slices([6, 8], 4, [4, 8]) | {"error": ERROR}, error_map=True, report=True)
+
+
+def test_each_fact_of_a_scan_is_computed_once(examination, able):  # noqa: F811
+    with computed() as found:
+        able(examination, guide="auto")
+    assert [name for (name, _), count in Counter(found).items() if count > 1] == []
+    assert {name for name, _ in found} == {one.__name__ for one in FACTS}

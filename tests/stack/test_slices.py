@@ -1,0 +1,73 @@
+"""Laws of slices as one value: facts are those of the voxels, and turn with them."""
+
+import numpy as np
+import pytest
+import torch
+from monai.data import MetaTensor
+
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.grid import Turn
+from scripts.stack.intensity import intensity_range
+from scripts.stack.slices import Slices
+from scripts.stack.tissue import head_mask
+from tests.stack.test_orientation import stored
+from tests.volumes import scan_of, smooth_head
+
+
+@pytest.fixture(scope="module")
+def scan():
+    """Noisy slices of a head, of which one is blank, with a floor of 40."""
+    scan = scan_of(smooth_head((40, 44, 60)))
+    scan.add_(10 * torch.rand(scan.shape, generator=torch.Generator().manual_seed(0)) + 40)
+    scan[0, :, :, 4] = 40
+    return scan
+
+
+@pytest.mark.parametrize(("order", "flipped"), [((0, 1, 2), (2,)), ((2, 0, 1), (0,)), ((1, 2, 0), (0, 2))])
+def test_a_stored_stack_has_the_facts_of_the_canonical_one(order, flipped, scan):
+    plain, turned = Slices.of(scan), Slices.of(stored(scan, order, flipped))
+    same = turned.canonical
+    assert torch.equal(same.array, plain.array)
+    assert (same.scale, same.noise, same.missing) == (plain.scale, plain.noise, plain.missing)
+    assert torch.equal(same.head, plain.head) and same.acquisition == plain.acquisition
+    assert list(plain.missing) == [4]
+    np.testing.assert_allclose(same.affine, plain.affine, atol=1e-9)
+    assert same.turn == Turn((0, 1, 2), ())
+
+
+def test_facts_are_those_of_the_voxels(scan):
+    slices = Slices.of(scan)
+    assert slices.scale == intensity_range(slices.array)
+    assert torch.equal(slices.head, head_mask(slices.array))
+    assert slices.above_floor.min() == pytest.approx(float(slices.array.min()) - slices.scale.low)
+    assert slices.unit.array[slices.head].max() > 0.9 and slices.unit.array.min() == -1
+    assert slices.tissue is slices.tissue and slices.filled is slices.filled
+
+
+def test_slices_that_are_whole_and_tissue_are_the_same_value():
+    slices = Slices.of(scan_of(smooth_head((40, 44, 60))))
+    assert slices.filled is slices and slices.tissue is slices
+
+
+def test_the_fine_grid_has_the_centre_of_the_slices(scan):
+    slices = Slices.of(scan)
+    ends = [slices.affine @ torch.tensor([*((np.array(slices.shape) - 1) / 2), 1])]
+    ends += [slices.fine_affine @ torch.tensor([*((np.array(slices.fine_shape) - 1) / 2), 1])]
+    torch.testing.assert_close(*ends)
+    assert slices.fine_shape == [40, 44, 60]
+
+
+def test_a_sharp_volume_is_at_its_target():
+    slices = Slices.sharp(MetaTensor(torch.rand(1, 4, 5, 6), affine=torch.diag(torch.tensor([1.0, 1, 0.7, 1]))))
+    assert slices.acquisition.at_target and slices.fine_shape == [4, 5, 6]
+    torch.testing.assert_close(slices.fine_affine, slices.affine)
+
+
+def test_a_constant_stack_turns_without_facts():
+    slices = Slices(torch.full((4, 5, 6), 3.0), Acquisition.stack(2, 6, spacing=5.0, thickness=5.0, target=1.0))
+    assert slices.constant and slices.canonical.constant
+
+
+def test_several_volumes_are_refused(scan):
+    with pytest.raises(ValueError, match=r"slices are \(2, 40, 44, 12\): expected one volume"):
+        Slices.of(torch.cat([scan, scan]))
