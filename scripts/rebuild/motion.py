@@ -162,7 +162,7 @@ class Frame(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What slices show at every half slice, in the order of a frame."""
+    """Intensities at every half slice, in the order of a frame."""
 
     values: np.ndarray  # (X, Y, N')
     first: int  # slice
@@ -206,7 +206,7 @@ def found(measured: Slices) -> Motion | None:
     """The motion between the packages of a stack, by least squares.
 
     Packages are those of the slices' times, else the even and the odd slices. Two foretell each other, in both
-    directions. Of more, each is foretold by the others, which are taken back to where they are known to lie.
+    directions. Each of three or four is foretold by the others, which are taken back to where they are known to lie.
 
     Returns:
         None where nothing can be said: of few, missing or constant slices, of ones that are thin already, where the
