@@ -184,10 +184,7 @@ class SettleAcquisitiond(MapTransform):
 
     def _packages(self, volume: MetaTensor, path: Path, a: Acquisition) -> tuple[str, str]:
         """Packages of the slices by what the file or its sidecars say of times, and the source; empty for neither."""
-        stated = volume.meta.get("stated", {})
-        found, source = stated.get("packages", ("", ""))
-        if found and stated["slice_axis"][0] != a.slice_axis:
-            return "", ""
+        found, source = volume.meta.get("stated", {}).get("packages", ("", ""))
         if not found and self.slice_spacing is None and path.exists():
             try:
                 found, source = bids.packages(path, a.slice_axis)
