@@ -233,6 +233,14 @@ def test_a_guide_that_shows_nothing_changes_nothing(seen):
     assert guided_motion.guided(measured, other_contrast(truth) * 0 + seen, found) is found
 
 
+def test_a_guide_that_is_not_sure_changes_nothing(monkeypatch):
+    measured, _, truth = restless(2, stacks.motion(*MOTIONS[2]), noise=5.0)
+    found = motion.found(measured)
+    assert guided_motion.guided(measured, other_contrast(truth), found) is not found
+    monkeypatch.setattr(guided_motion, "UNSURE", 0.01)
+    assert guided_motion.guided(measured, other_contrast(truth), found) is found
+
+
 def test_a_guide_of_three_packages():
     measured, _, truth = restless(2, *THREE, noise=5.0)
     better = guided_motion.guided(measured, other_contrast(truth), motion.found(measured))
