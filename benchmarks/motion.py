@@ -1,10 +1,14 @@
-"""A head that moves between the even and the odd slices of its stack: a table of docs/benchmarks.md.
+"""A head that moves between the packages of its stack: a table of docs/benchmarks.md.
 
-python -m benchmarks.motion DATALIST [--contrasts T2w FLAIR] [--thickness 5] [--guided] [--alarms]
+python -m benchmarks.motion DATALIST [--people ljubljana-19] [--contrasts T2w FLAIR] [--thickness 3 5]
+    [--motion 0 0.3 0.5 1 2 4] [--guide no yes] [--packages 2] [--coverage] [--device cuda:0]
+python -m benchmarks.motion DATALIST --alarms [--thickness 3 5] [--packages 2]
 
-Before the odd slices the head turns by (m, -m, 0.7 m) degrees about the array's axes and moves by (m, -m, 0.7 m) mm
-along them; slices have 1 % noise. PSNR is of the head where it lay for the even slices. With `--alarms` heads lie
-still, nothing is rebuilt, and the table counts the stacks that are taken for moved.
+Before the second package the head turns by (m, -m, 0.7 m) degrees about the array's axes and moves by (m, -m, 0.7 m) mm
+along them; before a third and fourth one by -0.6 and 0.5 times as much. Slices have 1 % noise. The pose error is the
+largest of all packages. PSNR is of the head where it lay for the first one. A guide is the first that the datalist
+names. Each line is printed when it is done. With `--alarms` heads lie still, nothing is rebuilt, and the table counts
+the stacks that are taken for moved.
 """
 
 import argparse
@@ -18,19 +22,26 @@ from scipy.spatial.transform import Rotation
 
 from benchmarks import CKPT_PATH, deployed, shipped_network
 from scripts.evaluate.metrics import psnr
-from scripts.evaluate.tables import markdown
+from scripts.method.weights import read_card
+from scripts.rebuild.device import default_device
+from scripts.rebuild.error_map import ErrorMaps
 from scripts.rebuild.motion import Motion, found, steadied, taken_back
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.registration import angle_and_shift, placed
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import centre, voxel_spacing
+from scripts.stack.interpolation import interpolate
+from scripts.stack.packages import by_times
 from scripts.stack.slices import Slices
-from scripts.stack.tissue import head_mask
+from scripts.stack.tissue import flat_tissue, head_mask
+from scripts.stack.trace import step_ratio
 from scripts.train.datasets import sharp_volumes
 from scripts.train.simulation import simulate
 from scripts.train.truth import read_volume
 
 DIRECTION, NOISE = np.array([1.0, -1.0, 0.7]), 0.01
+SHARES = (0.0, 1.0, -0.6, 0.5)  # of the motion, by package
+CONFIDENCE = 0.9
 
 
 def moved_by(truth, amount):
@@ -43,97 +54,151 @@ def moved_by(truth, amount):
     return matrix
 
 
-def slices(truth, axis, thickness, matrix, seed=1):
-    """Slices of a volume `(X, Y, Z)`, the odd ones of the moved head, with Rician noise."""
+def slices(truth, axis, thickness, matrices, seed=1):
+    """Slices of a volume `(X, Y, Z)`, each package of the head as it then lay, with Rician noise."""
     edge = float(voxel_spacing(truth.affine)[axis])
     acquisition = Acquisition.of_truth(axis, truth.shape[axis], edge=edge, thickness=thickness)
+    of = torch.arange(acquisition.slice_count) % len(matrices)
+    acquisition = replace(acquisition, packages=by_times((of + 1e-3 * torch.arange(len(of))).tolist()))
     measured = simulate(truth[None], acquisition)
-    there = MetaTensor(placed(truth, truth, np.linalg.inv(matrix))[0], affine=truth.affine)
-    odd = torch.arange(1, acquisition.slice_count, 2)
-    moved = simulate(there[None], acquisition).as_tensor()
-    measured.as_tensor().index_copy_(1 + axis, odd, moved.index_select(1 + axis, odd))
+    for k, matrix in enumerate(matrices):
+        there = MetaTensor(placed(truth, truth, np.linalg.inv(matrix))[0], affine=truth.affine)
+        which = torch.nonzero(of == k).flatten()
+        moved = simulate(there[None], acquisition).as_tensor()
+        measured.as_tensor().index_copy_(1 + axis, which, moved.index_select(1 + axis, which))
     rng, sd = np.random.default_rng(seed), NOISE * np.percentile(truth.numpy(), 99)
     real, imaginary = (torch.from_numpy(rng.normal(0, sd, measured.shape)).float() for _ in range(2))
     measured.copy_(((measured.as_tensor() + real).square() + imaginary.square()).sqrt())
+    acquisition.attach(measured)
     return Slices.of(measured)
 
 
-def by_true_pose(rebuilder, measured, guide, matrix):
-    """The volume that the deployed steps make of the true pose."""
-    known = Motion(matrix, 0.0, 0.0, 0.0, 0.0)
+def by_true_pose(rebuilder, measured, guide, matrices):
+    """The volume that the deployed steps make of the true poses."""
+    known = Motion(measured.acquisition.packages, np.stack(matrices), 0.0, 0.0, 0.0, 0.0)
     first = rebuilder(steadied(measured, known), guide).volume
     return rebuilder(taken_back(measured, first, known), guide).volume
 
 
-def row(name, truth, measured, matrix, rebuilder, guide):
-    """Poses and decibels of a scan."""
+def beside(rebuilder, guide, measured):
+    """A guide in its place, without the refusals."""
+    return None if guide is None else rebuilder.place(Slices.sharp(guide), measured)
+
+
+def row(name, truth, measured, matrices, rebuilder, guide):
+    """Poses, decibels and steps of a scan, and how much of the head lies within the error map."""
     head, sharp = head_mask(truth.as_tensor()), truth.as_tensor()
-    mending = replace(rebuilder, motion=True)
-    beside = [one and one_of.place(Slices.of(one), measured) for one_of, one in ((rebuilder, guide), (mending, guide))]
+    acquisition, mending = measured.acquisition, replace(rebuilder, motion=True)
     begin = time.perf_counter()
-    as_is = rebuilder(measured, beside[0])
+    as_is = rebuilder(measured, beside(rebuilder, guide, measured))
     middle = time.perf_counter()
-    mended = mending(measured, beside[1])
-    share = (time.perf_counter() - middle) / (middle - begin)
-    motion = mended.motion
-    degrees, mm = angle_and_shift(motion.matrix @ np.linalg.inv(matrix), centre(truth.affine, truth.shape))
-    still = np.allclose(matrix, np.eye(4))
-    bound = as_is.volume if still else by_true_pose(rebuilder, measured, beside[1], matrix)
+    mended = mending(measured, beside(mending, guide, measured))
+    end = time.perf_counter()
+    motion, still = mended.motion, np.allclose(matrices, np.eye(4))
+    plain = replace(rebuilder, error_maps=ErrorMaps())
+    bound = as_is.volume
+    if not still:
+        known = steadied(measured, Motion(acquisition.packages, np.stack(matrices), 0.0, 0.0, 0.0, 0.0))
+        bound = by_true_pose(plain, measured, beside(plain, guide, known), matrices)
     before, after, best = (psnr(one.as_tensor(), sharp, head) for one in (as_is.volume, mended.volume, bound))
+    off = [("?", "?")]
+    if motion is not None:
+        point = centre(truth.affine, truth.shape)
+        off = [angle_and_shift(one @ np.linalg.inv(true), point) for one, true in zip(motion.matrices, matrices)]
+        off = [[f"{one:.2f}" for one in np.max(off, axis=0)]]
+    flat = flat_tissue(interpolate(measured.array, acquisition, "cubic").clamp(min=0))
+    steps = [step_ratio(one.volume.as_tensor(), acquisition, flat) for one in (as_is, mended)]
+    covered = {}
+    if as_is.error_map is not None:
+        inside = [
+            ((one.volume.as_tensor() - sharp).abs() <= one.error_map.half_width(CONFIDENCE).as_tensor())[head]
+            for one in (as_is, mended)
+        ]
+        covered = {"within the error map": " to ".join(f"{one.float().mean():.3f}" for one in inside)}
+    said = "not judged" if motion is None else "moved" if motion.moved else "still"
     return name | {
-        "moved (mm of the head)": f"{motion.displacement:.2f} ± {motion.uncertainty:.2f}",
-        "said": "moved" if motion.moved else "still",
-        "off by (degrees)": f"{degrees:.2f}",
-        "off by (mm)": f"{mm:.2f}",
+        "moved (mm of the head)": "" if motion is None else f"{motion.displacement:.2f} ± {motion.uncertainty:.2f}",
+        "said": said,
+        "off by (degrees)": off[0][0],
+        "off by (mm)": off[0][1],
         "as it is (dB)": f"{before:.2f}",
         "taken back (dB)": f"{after:.2f}",
         "by the true pose (dB)": f"{best:.2f}",
-        "time": f"x {share:.1f}",
+        "step ratio": " to ".join(f"{one:.2f}" for one in steps),
+        **covered,
+        "time (s)": f"{middle - begin:.1f} to {end - middle:.1f}",
     }
 
 
-def alarms(volumes, thickness):
-    """Still stacks that are taken for moved."""
-    count, said = 0, []
+def alarms(volumes, thickness, count):
+    """Still stacks of so many packages that are taken for moved."""
+    looked, said = 0, []
     for item in volumes:
         truth = read_volume(item["label"])[0].float()
-        motion = found(slices(truth, item["sharp_axes"][-1], thickness, np.eye(4)))
-        count += motion is not None
+        motion = found(slices(truth, item["sharp_axes"][-1], thickness, [np.eye(4)] * count))
+        looked += motion is not None
         if motion is not None and motion.moved:
             said.append(f"{item['subject']} {item['contrast']} ({motion.displacement:.2f} mm)")
-    return {"slices (mm)": f"{thickness:g}", "volumes": str(len(volumes)), "looked at": str(count), "moved": str(said)}
+    return {"slices (mm)": f"{thickness:g}", "volumes": str(len(volumes)), "looked at": str(looked), "moved": str(said)}
+
+
+def said(line, first):
+    """Prints a line of the table at once; below its head if it is the first one."""
+    if first:
+        print("| " + " | ".join(line) + " |\n|" + "---|" * len(line), flush=True)
+    print("| " + " | ".join(line.values()) + " |", flush=True)
 
 
 def main():
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("datalist")
+    parser.add_argument("--people", nargs="+", help="subjects; all without it")
     parser.add_argument("--contrasts", nargs="+", help="of the volumes; all without it")
     parser.add_argument("--thickness", type=float, nargs="+", default=[5.0])
     parser.add_argument("--motion", type=float, nargs="+", default=[0.0, 0.5, 1.0, 2.0])
-    parser.add_argument("--guided", action="store_true", help="by the first guide that the datalist names")
+    parser.add_argument("--guide", nargs="+", choices=("no", "yes"), default=["no"])
+    parser.add_argument("--packages", type=int, choices=(2, 3, 4), default=2)
+    parser.add_argument("--coverage", action="store_true", help="with error maps; times are then of these, too")
     parser.add_argument("--alarms", action="store_true")
+    parser.add_argument("--device", default=default_device())
     parser.add_argument("--ckpt_path", default=CKPT_PATH)
     options = parser.parse_args()
-    rows = []
+
+    def asked(item):
+        return (not options.people or item["subject"] in options.people) and (
+            not options.contrasts or item["contrast"] in options.contrasts
+        )
+
+    first = True
     if options.alarms:
         for section in ("training", "validation"):
-            volumes = sharp_volumes(options.datalist, section)
-            rows += [{"people": section} | alarms(volumes, thickness) for thickness in options.thickness]
-    else:
-        rebuilder = Rebuilder(shipped_network(options.ckpt_path), deployed(), "cpu", guide_share=1.0)
-        for item in sharp_volumes(options.datalist, "validation"):
-            if options.contrasts and item["contrast"] not in options.contrasts:
-                continue
-            truth = read_volume(item["label"])[0].float()
-            guide = read_volume(item["guides"][0]) if options.guided and item.get("guides") else None
+            volumes = [item for item in sharp_volumes(options.datalist, section) if asked(item)]
             for thickness in options.thickness:
-                for amount in options.motion:
-                    matrix = moved_by(truth, amount)
-                    measured = slices(truth, item["sharp_axes"][-1], thickness, matrix)
+                said({"people": section} | alarms(volumes, thickness, options.packages), first)
+                first = False
+        return
+    network, inferer = shipped_network(options.ckpt_path).to(options.device), deployed(spread=options.coverage)
+    maps = ErrorMaps()
+    if options.coverage:
+        maps = ErrorMaps(True, CONFIDENCE, read_card(options.ckpt_path).error_map)
+    rebuilder = Rebuilder(network, inferer, options.device, error_maps=maps, guide_share=1.0)
+    for item in filter(asked, sharp_volumes(options.datalist, "validation")):
+        truth = read_volume(item["label"])[0].float()
+        for thickness in options.thickness:
+            for amount in options.motion:
+                matrices = [moved_by(truth, amount * share) for share in SHARES[: options.packages]]
+                measured = slices(truth, item["sharp_axes"][-1], thickness, matrices)
+                for guided in options.guide:
+                    guide = None
+                    if guided == "yes":
+                        if not item.get("guides"):
+                            continue
+                        guide = read_volume(item["guides"][0])
                     name = {"scan": f"{item['subject']} {item['contrast']}", "slices (mm)": f"{thickness:g}"}
-                    rows.append(row(name | {"motion": f"{amount:g}"}, truth, measured, matrix, rebuilder, guide))
-    print(markdown({name: [one[name] for one in rows] for name in rows[0]}))
+                    name |= {"guide": guided, "motion": f"{amount:g}"}
+                    said(row(name, truth, measured, matrices, rebuilder, guide), first)
+                    first = False
 
 
 if __name__ == "__main__":

@@ -133,7 +133,7 @@ def rebuild(
         target_thickness: to reach, in mm. None takes the finer in-plane spacing, within what the weights know.
         slice_axis: array axis of the slices, 0 to 2. None takes the header's, else that of the largest spacing.
         isotropic: resample the pixels to the target too.
-        motion: take the slices of a head that moved between odd and even slices back to their places.
+        motion: take the slices of a head that moved between the packages of its stack back to their places.
         error_map: estimate how sure each voxel is, too.
         confidence: share of voxels whose truth is in the interval that the error map gives.
         missing_slices: of a DICOM series: `"refuse"`, or `"longest"`, its longest unbroken part.

@@ -117,8 +117,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     ),
     "motion": dict(
         **SWITCH,
-        help="take the slices of a head that moved between odd and even slices back to their places, in twice the time;"
-        " a head that lay still is rebuilt as without",
+        help="take the slices of a head that moved between the packages of its stack back to their places, in twice the"
+        " time; a head that lay still is rebuilt as without",
     ),
     "dry_run": dict(
         nargs="?",

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..files import NIFTI, ends_as, stem, unfetched, walk
+from ..stack.packages import by_times
 from . import kinds
 
 DESCRIPTION = "dataset_description.json"
@@ -160,6 +161,19 @@ def sidecar_value(path: str | os.PathLike, name: str) -> tuple[Any, Path | None]
         if (value := _content(one).get(name)) is not None:
             return value, one
     return None, None
+
+
+def packages(path: str | os.PathLike, axis: int) -> tuple[str, str]:
+    """Packages of the slices along an array axis by `SliceTiming` (`packages.by_times`), and the source; or empty.
+
+    `SliceEncodingDirection` is `k` where nothing else is said; `k-` counts the slices from the last one.
+    """
+    times, source = sidecar_value(path, "SliceTiming")
+    direction = sidecar_value(path, "SliceEncodingDirection")[0] or "k"
+    number = isinstance(times, list) and all(type(one) in (int, float) for one in times)
+    if source is None or not number or direction[:1] != "ijk"[axis]:
+        return "", ""
+    return by_times(times[::-1] if direction[1:] == "-" else times), f"SliceTiming of the sidecar {source.name}"
 
 
 def sidecar(path: str | os.PathLike) -> dict[str, Any]:

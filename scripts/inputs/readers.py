@@ -60,8 +60,8 @@ class ScanReader(ImageReader):
 
         - `affine`: voxel -> mm, RAS;
         - `filename_or_obj`: the scan's name;
-        - `stated`: what the file says of the acquisition, each with its source: `slice_axis`, of the array, and
-          `slice_thickness`, in mm, where they are known;
+        - `stated`: what the file says of the acquisition, each with its source: `slice_axis`, of the array,
+          `slice_thickness`, in mm, and `packages`, of `packages.by_times`, where they are known;
         - `header`, of NIfTI: fields that hold for a result as well;
         - `warning`: what people should know of how the file was read;
         - `series`, of DICOM: its description and date.
@@ -79,6 +79,8 @@ class ScanReader(ImageReader):
             facts, source = {"slice_axis": image.header.get_dim_info()[2]}, "the NIfTI header (dim_info)"
             meta["header"] = _header(image)
         meta["stated"] = {fact: [value, source] for fact, value in facts.items() if value is not None}
+        if isinstance(image, dicom.Volume) and image.packages[0]:
+            meta["stated"]["packages"] = [image.packages[0], f"{image.packages[1]} of {source}"]
         return array, {**meta, **({"warning": warning} if warning else {})}
 
 

@@ -177,7 +177,20 @@ class SettleAcquisitiond(MapTransform):
         )
         warnings = [volume.meta["warning"]] if "warning" in volume.meta else []  # the reader's
         warnings += _doubts(volume, acquisition)
-        return replace(acquisition, warnings=(*warnings, *acquisition.warnings))
+        packages, source = self._packages(volume, Path(name), acquisition)
+        sources = {**acquisition.sources, **({"packages": source} if packages else {})}
+        warnings += acquisition.warnings
+        return replace(acquisition, packages=packages, sources=sources, warnings=tuple(warnings))
+
+    def _packages(self, volume: MetaTensor, path: Path, a: Acquisition) -> tuple[str, str]:
+        """Packages of the slices by what the file or its sidecars say of times, and the source; empty for neither."""
+        found, source = volume.meta.get("stated", {}).get("packages", ("", ""))
+        if not found and self.slice_spacing is None and path.exists():
+            try:
+                found, source = bids.packages(path, a.slice_axis)
+            except InputError:  # which was said of the thickness
+                return "", ""
+        return (found, source) if len(found) == a.slice_count else ("", "")
 
     def _stated(self, volume: MetaTensor, path: Path) -> dict[str, tuple[Any, str]]:
         """Facts of the header, and the sidecars' thickness where it has none: name -> (value, source)."""

@@ -9,7 +9,7 @@ A record is the JSON file beside a result, `NAME_sr.json`. It is written last.
     Facts, Warnings                                      what was taken for the acquisition, and where it came from
     Stacks                                               with --together: each stack's motion, gain, share, agreement
     Guide                                                with --guide: its name, motion and likeness
-    Motion                                               where the head moved between odd and even slices
+    Motion                                               where the head moved between the packages of its slices
     Agreement                                            with the measured slices
     ErrorMap                                             if there is one: its confidence, median and scale
     Overview, Summary                                    the scan's pictures in index.html, its row in summary.csv
@@ -169,11 +169,14 @@ def _motion(rebuilt: Rebuilt) -> dict[str, Any]:
     motion = rebuilt.motion
     if motion is None or not motion.moved:
         return {}
-    became = "the odd slices were taken back" if rebuilt.taken_back else "set --motion to take the odd slices back"
+    became = (
+        "they were taken back to one place" if rebuilt.taken_back else "set --motion to take them back to one place"
+    )
     return {
         "Description": f"{motion}; {became}.",
         "TakenBack": rebuilt.taken_back,
-        "Matrix": np.round(motion.matrix, 6).tolist(),
+        "Packages": motion.packages,
+        "Matrices": np.round(motion.matrices, 6).tolist(),
         "Degrees": round(motion.degrees, 3),
         "Millimetres": round(motion.millimetres, 3),
         "Displacement": round(motion.displacement, 3),

@@ -1,13 +1,13 @@
 """A head that moved between the packages of its stack: found, and taken back.
 
 Two-dimensional scans are interleaved: the even slices come first, the odd ones minutes later. A head that moves between
-them leaves a comb. Both packages show the same head, in two places:
+them leaves a comb. All packages show the same head, in several places:
 
-    y_even = A x,    y_odd = A (x o M^-1)
+    y_0 = A x,    y_k = A (x o M_k^-1)
 
-`x` is the head where it lay for the even slices, `M` the motion until the odd ones, `A` the slice model
+`x` is the head where it lay for the first package, `M_k` its motion until package `k`, `A` the slice model
 (`profile.acquire`). A result of all slices holds the moved ones where they were: a motion that is fitted to it stays
-at 0. So each package is compared with the spline through the slices of the other one alone, as slices are.
+at 0. So each package is compared with the spline through the slices of the others alone, as slices are.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from torch import Tensor
 from ..stack.acquisition import Acquisition
 from ..stack.grid import centre, voxel_spacing
 from ..stack.interpolation import interpolate
+from ..stack.packages import even_and_odd
 from ..stack.profile import acquire
 from ..stack.slices import Slices
 from .registration import angle_and_shift, placed
@@ -38,20 +39,23 @@ EXPLAINED = 0.5  # of the variance of a package that the other one foretells; le
 FARTHEST, MOST_TURN = 12.0, 9.0  # mm, and degrees; a fit that ends farther away went astray
 MOVED, SURE = 0.4, 3.0  # mm of the head, and standard deviations; from both on a head moved (docs/benchmarks.md)
 SPLINES = 2  # rounds of `steadied`
+SWEEPS = 3  # over more packages than two, each against the others where they are known to lie
 
 
 @dataclass(frozen=True)
 class Motion:
-    """How a head moved from the even slices of a stack to the odd ones; the first slice is even.
+    """How a head moved between the packages of its stack.
 
     Attributes:
-        matrix: `(4, 4)`, from a point's place in the world, in mm, for the even slices to its place for the odd ones.
-        degrees, millimetres: how far the head turned, and how far its middle moved.
-        displacement: of the head's points, root mean square, in mm.
+        packages: of each slice, a digit each; for package 0 the head lies still.
+        matrices: `(P, 4, 4)`, from a point's place in the world, in mm, for package 0 to its place for each package.
+        degrees, millimetres: the most that the head turned, and that its middle moved.
+        displacement: of the head's points, root mean square, in mm, of the package that moved farthest.
         uncertainty: standard deviation of that, in mm.
     """
 
-    matrix: np.ndarray
+    packages: str
+    matrices: np.ndarray
     degrees: float
     millimetres: float
     displacement: float
@@ -62,53 +66,147 @@ class Motion:
         """Whether the null hypothesis, a still head, is given up."""
         return self.displacement > max(MOVED, SURE * self.uncertainty)
 
+    @property
+    def between(self) -> str:
+        """The packages, for people."""
+        return "even and odd slices" if len(self.matrices) == 2 else f"the {len(self.matrices)} packages of its slices"
+
     def __str__(self) -> str:
-        return f"the head moved by {self.millimetres:.1f} mm and {self.degrees:.1f} degrees between even and odd slices"
+        return f"the head moved by {self.millimetres:.1f} mm and {self.degrees:.1f} degrees between {self.between}"
 
 
-class _Package(NamedTuple):
-    """Some slices of a stack; lengths in mm, places from the middle of the stack, the slice axis last."""
+class Pose(NamedTuple):
+    """Where the head lay for a package: `turn @ p + shift` of a point `p`, from the middle of the stack, in mm."""
 
-    values: np.ndarray  # (X, Y, N') at every half slice, by a cubic spline
+    turn: np.ndarray
+    shift: np.ndarray
+    covariance: np.ndarray  # (6, 6): rotation about each axis, in radians, and shift along each
+
+    @classmethod
+    def stepped(cls, turn: np.ndarray, shift: np.ndarray, normal: np.ndarray, gradients: list[np.ndarray]) -> Pose:
+        """A pose after a step of Gauss and Newton.
+
+        The covariance is of whole slices (`H^-1 (sum_s g_s g_s^T) H^-1`, Liang and Zeger, Biometrika 73:13-22, 1986):
+        neighbouring pixels err alike.
+        """
+        step, inverse = np.linalg.solve(normal, np.sum(gradients, axis=0)), np.linalg.inv(normal)
+        small = Rotation.from_rotvec(step[:3]).as_matrix()
+        covariance = inverse @ np.transpose(gradients) @ np.array(gradients) @ inverse
+        return cls(small @ turn, small @ shift + step[3:], covariance)
+
+    def near(self, other: Pose) -> bool:
+        """Whether a step led here that ends a fit."""
+        turned = Rotation.from_matrix(self.turn @ other.turn.T)
+        return bool(np.abs([turned.as_rotvec(), self.shift - turned.apply(other.shift)]).max() < SMALL)
+
+    def displacement(self, points: np.ndarray) -> tuple[float, float]:
+        """How far points `(3, n)` moved, root mean square, in mm, and its standard deviation."""
+        away, moves = self.turn @ points + self.shift[:, None] - points, small_moves(points)
+        variance = np.einsum("akn,bkn,ab->", moves, moves, self.covariance) / points.shape[1]
+        return float(np.sqrt((away**2).sum(0).mean())), float(np.sqrt(variance))
+
+
+STILL = Pose(np.eye(3), np.zeros(3), np.zeros((6, 6)))
+
+
+class Frame(NamedTuple):
+    """The axes of a stack with the slices last; places are in mm from the middle of the stack."""
+
+    order: list[int]  # array axes
+    edges: np.ndarray  # (3,), mm
+    axes: np.ndarray  # (3, 3), directions in the world, in columns
+    middle: np.ndarray  # (3,), in the world
+    shape: np.ndarray  # (3,)
+
+    @classmethod
+    def of(cls, measured: Slices) -> Frame:
+        """The frame of slices."""
+        axis, spacing = measured.acquisition.slice_axis, voxel_spacing(measured.affine)
+        order = [*(one for one in range(3) if one != axis), axis]
+        axes = (np.asarray(measured.affine, dtype=float)[:3, :3] / spacing)[:, order]
+        return cls(
+            order, spacing[order], axes, centre(measured.affine, measured.shape), np.array(measured.shape)[order]
+        )
+
+    def smoothed(self, slices: Tensor, width: float) -> np.ndarray:
+        """`(X, Y, Z)` slices in this order of axes, smoothed within their planes by `width` mm."""
+        array = slices.cpu().permute(self.order).double().numpy()
+        return ndimage.gaussian_filter(array, [*(width / self.edges[:2]), 0])
+
+    def head(self, measured: Slices) -> np.ndarray:
+        """Where slices show the head and what is next to it."""
+        inside = measured.head.permute(self.order).numpy()
+        return ndimage.binary_dilation(inside, np.ones((3, 3, 1)), iterations=2)
+
+    def places(self, index: np.ndarray) -> np.ndarray:
+        """Indices `(3, n)` -> places `(3, n)`."""
+        return (index - (self.shape[:, None] - 1) / 2) * self.edges[:, None]
+
+    def matrix(self, pose: Pose) -> np.ndarray:
+        """`(4, 4)` in the world."""
+        matrix = np.eye(4)
+        matrix[:3, :3] = self.axes @ pose.turn @ self.axes.T
+        matrix[:3, 3] = self.middle + self.axes @ pose.shift - matrix[:3, :3] @ self.middle
+        return matrix
+
+    def pose(self, matrix: np.ndarray) -> Pose:
+        """Undoes `matrix`; the covariance is lost."""
+        shift = matrix[:3, :3] @ self.middle + matrix[:3, 3] - self.middle
+        return Pose(self.axes.T @ matrix[:3, :3] @ self.axes, self.axes.T @ shift, np.zeros((6, 6)))
+
+    def motion(self, packages: str, poses: list[Pose], points: np.ndarray) -> Motion:
+        """The motion of a head of which points `(3, n)` are given."""
+        matrices = np.stack([self.matrix(pose) for pose in poses])
+        degrees, mm = np.max([angle_and_shift(matrix, self.middle) for matrix in matrices], axis=0)
+        return Motion(packages, matrices, float(degrees), float(mm), *max(pose.displacement(points) for pose in poses))
+
+
+class Shown(NamedTuple):
+    """Intensities at every half slice, in the order of a frame."""
+
+    values: np.ndarray  # (X, Y, N')
     first: int  # slice
-    points: np.ndarray  # (3, n), pixels of its own slices
-    measured: np.ndarray  # (n,)
-    of: np.ndarray  # (n,), their slices
-    edges: np.ndarray
-    middle: np.ndarray  # index
+    frame: Frame
 
     def at(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The spline's values at places `(3, n)`; and whether these lie between its outermost slices."""
-        x, y, z = points / self.edges[:, None] + self.middle[:, None]
+        """The values at places `(3, n)`; and whether these lie between the outermost slices."""
+        x, y, z = points / self.frame.edges[:, None] + (self.frame.shape[:, None] - 1) / 2
         z = 2 * (z - self.first)
         inside = (z >= 0) & (z <= self.values.shape[2] - 1)
         return ndimage.map_coordinates(self.values, [x, y, z], order=1, mode="nearest"), inside
 
     def gradient(self, points: np.ndarray) -> np.ndarray:
-        """The gradient of the spline, `(3, n)` per mm."""
-        steps = np.diag(self.edges * [1, 1, 0.5])
+        """The gradient, `(3, n)` per mm."""
+        steps = np.diag(self.frame.edges * [1, 1, 0.5])
         return np.stack(
             [(self.at(points + s[:, None])[0] - self.at(points - s[:, None])[0]) / (2 * s.sum()) for s in steps]
         )
 
 
-def _package(slices: np.ndarray, head: np.ndarray, edges: np.ndarray, which: np.ndarray) -> _Package:
+class _Package(NamedTuple):
+    """Some slices of a stack."""
+
+    shown: Shown  # by a cubic spline between them
+    points: np.ndarray  # (3, n), pixels of the head in them
+    measured: np.ndarray  # (n,)
+    of: np.ndarray  # (n,), their slices
+
+
+def _package(slices: np.ndarray, head: np.ndarray, frame: Frame, which: np.ndarray) -> _Package:
     """The slices `which` of a stack `(X, Y, N)`, smoothed."""
     values = CubicSpline(which, slices[..., which], axis=-1)(np.arange(which[0], which[-1] + 0.25, 0.5))
-    steps = np.maximum(np.round(PIXEL / edges[:2]).astype(int), 1)
+    steps = np.maximum(np.round(PIXEL / frame.edges[:2]).astype(int), 1)
     rows, columns = (np.arange(0, count, step) for count, step in zip(slices.shape, steps))
     index = np.stack(np.meshgrid(rows, columns, which, indexing="ij")).reshape(3, -1)
     index = index[:, head[tuple(index)]]
-    middle = (np.array(slices.shape) - 1) / 2
-    points = (index - middle[:, None]) * edges[:, None]
-    return _Package(values, int(which[0]), points, slices[tuple(index)], index[2], edges, middle)
+    return _Package(Shown(values, int(which[0]), frame), frame.places(index), slices[tuple(index)], index[2])
 
 
 def found(measured: Slices) -> Motion | None:
-    """The motion between the even and the odd slices of a stack, by least squares.
+    """The motion between the packages of a stack, by least squares.
 
-    Each package is foretold from the other, in both directions, with a gain for each slice. The covariance is of whole
-    slices (`H^-1 (sum_s g_s g_s^T) H^-1`, Liang and Zeger, Biometrika 73:13-22, 1986): neighbouring pixels err alike.
+    Packages are those of the slices' times, else the even and the odd slices. Two foretell each other, in both
+    directions. Each of three or four is foretold by the others, which are taken back to where they are known to lie.
 
     Returns:
         None where nothing can be said: of few, missing or constant slices, of ones that are thin already, where the
@@ -117,65 +215,69 @@ def found(measured: Slices) -> Motion | None:
     a = measured.acquisition
     if a.at_target or a.slice_count < FEWEST or measured.constant or measured.missing:
         return None
-    order = [*(axis for axis in range(3) if axis != a.slice_axis), a.slice_axis]
-    edges = voxel_spacing(measured.affine)[order]
-    slices = measured.above_floor.permute(order).double().numpy()
-    slices = ndimage.gaussian_filter(slices, [*(SMOOTHING / edges[:2]), 0])
-    head = ndimage.binary_dilation(measured.head.permute(order).numpy(), np.ones((3, 3, 1)), iterations=2)
-    even, odd = (_package(slices, head, edges, np.arange(k, a.slice_count, 2)) for k in (0, 1))
-    turn, shift = np.eye(3), np.zeros(3)  # of M about the middle: M p = turn p + shift
+    packages, frame = a.packages or even_and_odd(a.slice_count, a.slice_axis, measured.affine), Frame.of(measured)
+    smooth, head = frame.smoothed(measured.above_floor, SMOOTHING), frame.head(measured)
+    of, points = np.array(list(packages), dtype=int), _package(smooth, head, frame, np.arange(a.slice_count)).points
+    poses = [STILL] * (1 + of.max())
+    for sweep in range(1 if len(poses) == 2 else SWEEPS):
+        for k in range(1, len(poses)):
+            steady = smooth
+            if sweep or k > 1:
+                back = steadied(measured, frame.motion(packages, poses, points))
+                steady = frame.smoothed(back.above_floor, SMOOTHING)
+            still = _package(steady, head, frame, np.flatnonzero(of != k))
+            moved = _package(smooth, head, frame, np.flatnonzero(of == k))
+            pose = _fitted(still, moved, poses[k], both=len(poses) == 2)
+            if pose is None or not pose.displacement(points)[0] < FARTHEST:
+                return None
+            poses[k] = pose
+    return frame.motion(packages, poses, points)
+
+
+def _fitted(still: _Package, moved: _Package, start: Pose, both: bool) -> Pose | None:
+    """The pose of a package beside others, by steps of Gauss and Newton, with a gain for each slice; None for no pose.
+
+    Args:
+        still: the slices of the others.
+        moved: of the package.
+        start: of the search.
+        both: whether the package foretells the others, too; one of wide gaps cannot.
+    """
+    pose = start
     for _ in range(ROUNDS):
-        normal, gradients, share = _equations(even, odd, turn, shift)
+        normal, gradients, share = _equations(still, moved, pose, both)
         if not gradients or np.linalg.cond(normal) > 1e12:
             return None
-        step = np.linalg.solve(normal, np.sum(gradients, axis=0))
-        small = Rotation.from_rotvec(step[:3]).as_matrix()
-        turn, shift = small @ turn, small @ shift + step[3:]
-        if np.abs(step).max() < SMALL:
-            break
-    else:  # a valley without an end, which slices of long pixels have
-        return None
-    inverse = np.linalg.inv(normal)
-    covariance = inverse @ np.transpose(gradients) @ np.array(gradients) @ inverse
-    points = np.concatenate([even.points, odd.points], axis=1)
-    away = turn @ points + shift[:, None] - points
-    displacement = float(np.sqrt((away**2).sum(0).mean()))
-    turned = np.degrees(Rotation.from_matrix(turn).magnitude())
-    if share < EXPLAINED or not displacement < FARTHEST or turned > MOST_TURN:
-        return None
-    moves = _moves(points)  # (6, 3, n)
-    spread = float(np.sqrt(np.einsum("akn,bkn,ab->", moves, moves, covariance) / points.shape[1]))
-    axes = (np.asarray(measured.affine, dtype=float)[:3, :3] / voxel_spacing(measured.affine))[:, order]
-    middle, matrix = centre(measured.affine, measured.shape), np.eye(4)
-    matrix[:3, :3] = axes @ turn @ axes.T
-    matrix[:3, 3] = middle + axes @ shift - matrix[:3, :3] @ middle
-    return Motion(matrix, *angle_and_shift(matrix, middle), displacement, spread)
+        before, pose = pose, Pose.stepped(pose.turn, pose.shift, normal, gradients)
+        if pose.near(before):
+            turned = np.degrees(Rotation.from_matrix(pose.turn).magnitude())
+            return pose if share >= EXPLAINED and turned <= MOST_TURN else None
+    return None  # a valley without an end, which slices of long pixels have
 
 
-def _moves(points: np.ndarray) -> np.ndarray:
+def small_moves(points: np.ndarray) -> np.ndarray:
     """How points `(3, n)` move with a rotation about each axis, in radians, and a shift along each: `(6, 3, n)`."""
     turns = [np.cross(axis, points.T).T for axis in np.eye(3)]
     return np.stack([*turns, *(np.broadcast_to(axis[:, None], points.shape) for axis in np.eye(3))])
 
 
-def _equations(
-    even: _Package, odd: _Package, turn: np.ndarray, shift: np.ndarray
-) -> tuple[np.ndarray, list[np.ndarray], float]:
+def _equations(still: _Package, moved: _Package, pose: Pose, both: bool) -> tuple[np.ndarray, list[np.ndarray], float]:
     """Normal matrix `(6, 6)`, its right side `(6,)` by slices, and the share of variance that is explained.
 
-    A small motion after M takes a still point from `M^-1 p` to where it lies an instant earlier on its way, so the even
-    slices' spline is read at `M^-1 (p - m)`; the odd slices' at `M p + m`.
+    A small motion after M takes a still point from `M^-1 p` to where it lies an instant earlier on its way, so the
+    still slices' spline is read at `M^-1 (p - m)`; the moved slices' at `M p + m`.
     """
+    turn, shift, _ = pose
     normal, gradients, left, total = np.zeros((6, 6)), list[np.ndarray](), 0.0, 0.0
-    for here, other in ((odd, even), (even, odd)):
-        if here is odd:
+    for here, other in ((moved, still), (still, moved))[: 1 + both]:
+        if here is moved:
             places, moving = turn.T @ (here.points - shift[:, None]), here.points
-            slope = -turn @ other.gradient(places)
+            slope = -turn @ other.shown.gradient(places)
         else:
             places = moving = turn @ here.points + shift[:, None]
-            slope = other.gradient(places)
-        shown, inside = other.at(places)
-        jacobian = np.einsum("akn,kn->an", _moves(moving), slope)
+            slope = other.shown.gradient(places)
+        shown, inside = other.shown.at(places)
+        jacobian = np.einsum("akn,kn->an", small_moves(moving), slope)
         for index in np.unique(here.of):
             k = (here.of == index) & inside
             energy = shown[k] @ shown[k]
@@ -203,10 +305,10 @@ def acquired(volume: MetaTensor, motion: np.ndarray, acquisition: Acquisition, o
 
 
 def taken_back(measured: Slices, volume: MetaTensor, motion: Motion, order: int = 3) -> Slices:
-    """The slices as they would be had the head not moved: the odd ones come back to their nominal places.
+    """The slices as they would be had the head not moved: those of moved packages come back to their nominal places.
 
     The part of the moved slices that the volume does not explain, `y - A (x o M^-1)`, is interpolated within their
-    planes, and added to what the volume shows in the nominal place: `A x`. The even slices stay as they are.
+    planes, and added to what the volume shows in the nominal place: `A x`. Slices of package 0 stay as they are.
 
     Args:
         measured: as they are.
@@ -215,18 +317,18 @@ def taken_back(measured: Slices, volume: MetaTensor, motion: Motion, order: int 
     """
     a, slices = measured.acquisition, measured.array
     affine = np.asarray(measured.affine, dtype=float)
-    index = np.linalg.inv(affine) @ motion.matrix @ affine
     plane = [axis for axis in range(3) if axis != a.slice_axis]
-    still = acquire(volume.as_tensor(), a)
-    left = slices - acquired(volume, motion.matrix, a, order)
-    result = slices.clone()
-    for n in range(1, a.slice_count, 2):
-        offset = index[plane, 3] + index[plane, a.slice_axis] * n
-        moved = ndimage.affine_transform(
-            left.select(a.slice_axis, n).numpy(), index[np.ix_(plane, plane)], offset, order=3, mode="nearest"
-        )
-        here = still.select(a.slice_axis, n) + torch.from_numpy(moved)
-        result.select(a.slice_axis, n).copy_(here.clamp(min=float(slices.min())))
+    still, result = acquire(volume.as_tensor(), a), slices.clone()
+    for package, matrix in enumerate(motion.matrices[1:], start=1):
+        index = np.linalg.inv(affine) @ matrix @ affine
+        left = slices - acquired(volume, matrix, a, order)
+        for n in (n for n, one in enumerate(motion.packages) if int(one) == package):
+            offset = index[plane, 3] + index[plane, a.slice_axis] * n
+            moved = ndimage.affine_transform(
+                left.select(a.slice_axis, n).numpy(), index[np.ix_(plane, plane)], offset, order=3, mode="nearest"
+            )
+            here = still.select(a.slice_axis, n) + torch.from_numpy(moved)
+            result.select(a.slice_axis, n).copy_(here.clamp(min=float(slices.min())))
     return replace(measured, array=result)
 
 

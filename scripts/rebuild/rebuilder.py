@@ -15,6 +15,7 @@ from ..stack.grid import name_of
 from ..stack.slices import Slices
 from .error_map import ErrorMaps, error_map
 from .guide import Placed, place
+from .guided_motion import guided
 from .motion import Motion, found, steadied, taken_back
 from .progress import part
 from .rebuilt import Rebuilt
@@ -107,9 +108,11 @@ class Rebuilder:
         """Rebuilds a stack of slices, with or without a guide that `guide` has placed.
 
         Motion between the packages is looked for in any case. Where it is taken back, the stack is rebuilt twice: the
-        first result takes the moved slices back more precisely than their spline did.
+        first result takes the moved slices back more precisely than their spline did. A guide knows the poses better.
         """
         motion, shown = found(measured), None if guide is None else guide.volume
+        if self.motion and motion is not None and motion.moved and guide is not None:
+            motion = guided(measured, guide.volume, motion)
         slices = self.steady(measured, motion)
         taken = slices is not measured
         rebuilt = self.inferer.rebuilt(slices, self.network, shown)

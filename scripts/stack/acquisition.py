@@ -40,6 +40,7 @@ class Acquisition:
         fine_count: of slices of the fine grid.
         profile: of the measured slices, see `profile.slice_profile`.
         shift: of the measured slices from their centred place.
+        packages: package of each slice, a digit each (`packages.by_times`); empty where no times say it.
         sources: name of an attribute -> where it came from, for people.
         warnings: what people should know.
     """
@@ -52,6 +53,7 @@ class Acquisition:
     fine_count: int
     profile: Profile = SLR
     shift: float = 0.0
+    packages: str = field(default="", compare=False)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
@@ -146,7 +148,9 @@ class Acquisition:
     def moved(self, axes: tuple[int, ...], flipped: tuple[int, ...] = ()) -> Acquisition:
         """The same stack after its array was transposed to `axes` and then flipped, see `grid.Turn`."""
         axis = axes.index(self.slice_axis)
-        return replace(self, slice_axis=axis, shift=-self.shift if axis in flipped else self.shift)
+        if axis not in flipped:
+            return replace(self, slice_axis=axis)
+        return replace(self, slice_axis=axis, shift=-self.shift, packages=self.packages[::-1])
 
 
 ALREADY_THIN = "thin or isotropic already"  # why a scan is not rebuilt, see `is_thin`

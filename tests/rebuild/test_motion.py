@@ -8,12 +8,15 @@ import torch
 from monai.data import MetaTensor
 from scipy import ndimage
 
-from scripts.rebuild import motion
+from scripts.rebuild import guided_motion, motion
+from scripts.rebuild.guide import Placed
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.registration import angle_and_shift
 from scripts.rebuild.stack_inferer import StackInferer
+from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import centre
 from scripts.stack.interpolation import interpolate
+from scripts.stack.packages import even_and_odd
 from scripts.stack.profile import acquire
 from scripts.stack.slices import Slices
 from tests import stacks
@@ -23,14 +26,29 @@ THICK = 4.0  # mm; slices of two voxels
 MOTIONS = [((3.0, 0.0, 0.0), (0.0, 0.0, 0.0)), ((0.0, 0.0, 4.0), (0.0, 1.0, 0.0)), ((1.0, -1.0, 0.7), (1.0, -1.0, 1.2))]
 
 
-def restless(axis, matrix, noise=0.0):
-    """Slices of a head that moves before the odd ones; the slices of the still one; and the sharp head."""
+def restless(axis, *matrices, noise=0.0):
+    """Slices of a head that moves before every further package; those of the still one; and the sharp head."""
     truth = torch.from_numpy(ndimage.gaussian_filter(stacks.person().numpy(), 1.5))  # one package foretells the other
-    moved = stacks.moved(truth, matrix)
-    still, there = (stacks.stack_of(one, axis, THICK, noise=noise).measured for one in (truth, moved))
-    places = torch.arange(1, still.shape[axis], 2)
-    array = still.array.index_copy(axis, places, there.array.index_select(axis, places))
-    return replace(still, array=array), still, MetaTensor(truth, affine=torch.from_numpy(stacks.AFFINE))
+    moved = [stacks.moved(truth, matrix) for matrix in matrices]
+    still, *there = (stacks.stack_of(one, axis, THICK, noise=noise).measured for one in (truth, *moved))
+    array, acquisition = still.array.clone(), still.acquisition
+    for k, one in enumerate(there, start=1):
+        places = torch.arange(k, still.shape[axis], 1 + len(there))
+        array.index_copy_(axis, places, one.array.index_select(axis, places))
+    if len(there) > 1:
+        of = "".join(str(n % (1 + len(there))) for n in range(still.shape[axis]))
+        acquisition = replace(acquisition, packages=of)
+    return (
+        replace(still, array=array, acquisition=acquisition),
+        still,
+        MetaTensor(truth, affine=torch.from_numpy(stacks.AFFINE)),
+    )
+
+
+def packages(measured):
+    """Those of the acquisition, else even and odd slices."""
+    a = measured.acquisition
+    return a.packages or even_and_odd(a.slice_count, a.slice_axis, measured.affine)
 
 
 def away(one, other, volume):
@@ -62,9 +80,48 @@ def test_the_odd_slices_are_those_of_the_moved_head(axis):
 def test_a_known_motion_is_found(axis, pose):
     measured, _, _ = restless(axis, matrix := stacks.motion(*pose), noise=5.0)
     found = motion.found(measured)
-    degrees, mm = away(found.matrix, matrix, measured)
+    degrees, mm = away(found.matrices[1], matrix, measured)
     assert found.moved
     assert degrees < 0.4 and mm < 0.25
+
+
+THREE = [stacks.motion((1.0, -1.0, 1.5), (1.0, -1.0, 1.2)), stacks.motion((-2.0, 0.0, 1.0), (0.0, 1.5, -0.5))]
+
+
+@pytest.mark.parametrize("axis", [0, 2])
+def test_known_motions_of_three_packages_are_found_and_taken_back(axis):
+    measured, still, truth = restless(axis, *THREE, noise=5.0)
+    found = motion.found(measured)
+    assert found.moved and found.matrices.shape == (3, 4, 4) and np.array_equal(found.matrices[0], np.eye(4))
+    for one, true in zip(found.matrices[1:], THREE):
+        degrees, mm = away(one, true, measured)
+        assert degrees < 0.6 and mm < 0.35
+    assert "between the 3 packages of its slices" in str(found)
+    back = motion.taken_back(measured, truth, found).array
+    gaps = [(one - still.array).square().mean().sqrt() for one in (back, measured.array)]
+    assert gaps[0] < 0.3 * gaps[1]
+
+
+def test_the_farthest_of_three_packages_says_how_far_the_head_moved():
+    measured, _, _ = restless(2, np.eye(4), THREE[1], noise=5.0)
+    found = motion.found(measured)
+    alone = [angle_and_shift(one, centre(measured.affine, measured.shape)) for one in found.matrices]
+    assert (found.degrees, found.millimetres) == pytest.approx(np.max(alone, axis=0))
+    assert found.degrees == pytest.approx(5**0.5, abs=0.5) and found.millimetres == pytest.approx(2.5**0.5, abs=0.3)
+
+
+@pytest.mark.parametrize("count", [39, 40])
+def test_a_stack_that_is_stored_flipped_moved_as_much(count):
+    measured = restless(2, stacks.motion(*MOTIONS[2]), noise=5.0)[0]
+    affine = np.asarray(measured.affine)
+    acquisition = Acquisition.stack(2, count // 2, spacing=THICK, thickness=THICK, target=2.0)
+    other = affine @ np.diag([1.0, 1.0, -1.0, 1.0])
+    other[:3, 3] += affine[:3, 2] * (count // 2 - 1)
+    array = measured.array[:, :, : count // 2]
+    a = motion.found(Slices(array, acquisition, torch.from_numpy(affine)))
+    b = motion.found(Slices(array.flip(2), acquisition, torch.from_numpy(other)))
+    assert a.moved and a.packages == b.packages[::-1]
+    np.testing.assert_allclose(a.matrices, b.matrices, atol=1e-3)
 
 
 def test_a_fit_that_comes_to_no_end_or_turns_too_far_says_nothing(monkeypatch):
@@ -88,7 +145,7 @@ def test_a_gain_of_the_odd_slices_is_no_motion():
     plain = motion.found(measured)
     measured.array[:, :, 1::2] *= 1.3
     measured = replace(measured)
-    degrees, mm = away(motion.found(measured).matrix, plain.matrix, measured)
+    degrees, mm = away(motion.found(measured).matrices[1], plain.matrices[1], measured)
     assert degrees < 0.05 and mm < 0.02
 
 
@@ -96,7 +153,7 @@ def test_a_gain_of_the_odd_slices_is_no_motion():
 def test_slices_that_are_taken_back_are_those_of_the_still_head(axis, pose):
     matrix = stacks.motion(*pose)
     measured, still, truth = restless(axis, matrix)
-    known = motion.Motion(matrix, 1.0, 1.0, 1.0, 0.1)
+    known = motion.Motion(packages(measured), np.stack([np.eye(4), matrix]), 1.0, 1.0, 1.0, 0.1)
     odd = torch.arange(1, still.shape[axis], 2)
 
     def error(slices):
@@ -112,7 +169,7 @@ def test_slices_that_are_taken_back_are_those_of_the_still_head(axis, pose):
 
 def test_a_head_moves_from_sure_and_far_enough_on():
     def moved(displacement, uncertainty):
-        return motion.Motion(np.eye(4), 0.0, 0.0, displacement, uncertainty).moved
+        return motion.Motion("01", np.stack([np.eye(4)] * 2), 0.0, 0.0, displacement, uncertainty).moved
 
     assert moved(0.41, 0.1) and not moved(0.39, 0.01)
     assert moved(0.91, 0.3) and not moved(0.89, 0.3)
@@ -141,6 +198,64 @@ def test_a_still_head_is_rebuilt_to_the_bit_as_without():
     measured = restless(2, np.eye(4), noise=5.0)[0]
     off, on = (one(measured) for one in rebuilders())
     assert torch.equal(off.volume.as_tensor(), on.volume.as_tensor()) and not on.taken_back
+
+
+def other_contrast(truth, there=None):
+    """A guide on the fine grid, dark where the head is bright."""
+    shown = stacks.moved(truth.as_tensor(), np.eye(4) if there is None else there)
+    return MetaTensor((1 - 2 * (shown / 700) ** 1.5)[None], affine=truth.affine)
+
+
+@pytest.mark.parametrize(("axis", "pose"), list(enumerate(MOTIONS)))
+def test_a_guide_knows_the_motion_better_though_it_lies_elsewhere(axis, pose):
+    measured, _, truth = restless(axis, matrix := stacks.motion(*pose), noise=5.0)
+    found = motion.found(measured)
+    guide = other_contrast(truth, stacks.motion((0.5, -0.3, 0.0), (0.4, 0.0, -0.3)))
+    better = guided_motion.guided(measured, guide, found)
+    assert better is not found and better.packages == found.packages
+    degrees, mm = away(better.matrices[1], matrix, measured)
+    assert degrees < 0.15 and mm < 0.1
+    np.testing.assert_allclose(better.matrices[0], np.eye(4), atol=1e-9)
+
+
+def test_a_guide_of_half_a_head_counts_where_it_saw():
+    measured, _, truth = restless(2, matrix := stacks.motion(*MOTIONS[2]), noise=5.0)
+    guide = other_contrast(truth)
+    guide[:, :20] = torch.nan
+    degrees, mm = away(guided_motion.guided(measured, guide, motion.found(measured)).matrices[1], matrix, measured)
+    assert degrees < 0.3 and mm < 0.2
+
+
+@pytest.mark.parametrize("seen", [torch.nan, -1.0])
+def test_a_guide_that_shows_nothing_changes_nothing(seen):
+    measured, _, truth = restless(2, stacks.motion(*MOTIONS[2]), noise=5.0)
+    found = motion.found(measured)
+    assert guided_motion.guided(measured, other_contrast(truth) * 0 + seen, found) is found
+
+
+def test_a_guide_that_is_not_sure_changes_nothing(monkeypatch):
+    measured, _, truth = restless(2, stacks.motion(*MOTIONS[2]), noise=5.0)
+    found = motion.found(measured)
+    assert guided_motion.guided(measured, other_contrast(truth), found) is not found
+    monkeypatch.setattr(guided_motion, "UNSURE", 0.01)
+    assert guided_motion.guided(measured, other_contrast(truth), found) is found
+
+
+def test_a_guide_of_three_packages():
+    measured, _, truth = restless(2, *THREE, noise=5.0)
+    better = guided_motion.guided(measured, other_contrast(truth), motion.found(measured))
+    for one, true in zip(better.matrices[1:], THREE):
+        degrees, mm = away(one, true, measured)
+        assert degrees < 0.25 and mm < 0.1
+
+
+def test_a_guided_rebuild_takes_the_slices_back_by_the_guide():
+    measured, _, truth = restless(2, matrix := stacks.motion(*MOTIONS[2]), noise=5.0)
+    beside = Placed(other_contrast(truth), np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
+    off, on = (one(measured, beside).motion for one in rebuilders())
+    alone = rebuilders()[1](measured).motion
+    errors = [away(one.matrices[1], matrix, measured)[0] for one in (on, alone, off)]
+    assert errors[0] < 0.15 < errors[1] and errors[2] == errors[1]
 
 
 def test_a_head_that_moved_is_said_and_mended_if_asked():

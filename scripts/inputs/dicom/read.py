@@ -15,12 +15,17 @@ from pydicom import Dataset
 from ...errors import InputError
 from ...stack import grid
 from ...stack.intensity import intensity_range
+from ...stack.packages import by_times
 from .headers import Frame, classic_headers, intensities, numbers, quiet, read_dataset, reason, value
 from .places import EVEN, SAME_PLACE, SPACING_TOLERANCE, along, multiples, pitch, places, tolerance
 from .policies import unfit
 from .select import Series
 
 logger = logging.getLogger("drift")
+
+TIMES = (  # attributes that say which slices came first, the most telling first; each rises with time
+    "AcquisitionTime FrameAcquisitionDateTime AcquisitionDateTime TriggerTime AcquisitionNumber"
+).split()
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,7 @@ class Volume:
         array: `(X, Y, Z)` float32: columns, rows and slices, in the units of the rescaled images.
         affine: `(4, 4)`, voxel -> mm, RAS.
         slice_thickness: (0018,0050) in mm, None where it is missing.
+        packages: of `packages.by_times`, and the attribute that says them; empty where none does.
         description, date: `SeriesDescription`, and `StudyDate` as `YYYYMMDD`; empty where they are missing.
         note: of the series.
     """
@@ -38,6 +44,7 @@ class Volume:
     array: np.ndarray
     affine: np.ndarray
     slice_thickness: float | None
+    packages: tuple[str, str]
     description: str
     date: str
     note: str
@@ -86,6 +93,7 @@ def read_series(series: Series) -> Volume:
         array=_without_padding(series.name, np.stack([images[frame][1].T for frame in frames], axis=-1)),
         affine=affine,
         slice_thickness=float(np.median(thickness)) if thickness else None,
+        packages=_packages(headers),
         description=str(value(headers[0], "SeriesDescription", "")),
         date=str(value(headers[0], "StudyDate", "")),
         note=series.note,
@@ -124,6 +132,14 @@ def _read(path: Path, indices: list[int]) -> dict[Frame, tuple[Dataset, np.ndarr
     except Exception as error:  # pydicom and the decoders raise many types for a broken file
         raise InputError(f"{path} cannot be read ({reason(error)}). Export or download it again.") from error
     return images
+
+
+def _packages(headers: Sequence[Dataset]) -> tuple[str, str]:
+    """Packages of slices by the first attribute that says them, and its name."""
+    for keyword in TIMES:
+        if found := by_times([float(numbers(header, keyword, 1)[0]) for header in headers]):
+            return found, keyword
+    return "", ""
 
 
 def _padding(stored: np.ndarray, header: Dataset) -> np.ndarray:

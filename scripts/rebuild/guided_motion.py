@@ -1,0 +1,116 @@
+"""Poses of a stack's packages beside a guide, which shows the head sharply between the slices, by another contrast.
+
+A guide is one still head. Each package has its own place beside it, and the motion between packages is the difference
+of these places. Neighbouring slices share little detail; slices and guide share most.
+
+Within a few mm each contrast is nearly a linear function of another, of either sign: `y = a g + b` with `a` and `b`
+of Gaussian windows within a slice, `g` the guide's slices. The pose is the one that leaves the least of `y`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from monai.data import MetaTensor
+from scipy import ndimage
+
+from ..stack.profile import acquire
+from ..stack.slices import Slices
+from .motion import LEAST, PIXEL, ROUNDS, Frame, Motion, Pose, Shown, small_moves
+
+SMOOTHING, WINDOW = 0.5, 4.0  # mm within the slices
+FAINT = 1e-3  # of the mean variance of windows; less is no structure
+UNSURE = 0.6  # mm, standard deviation of the head's displacement; a guide that knows no better is left
+WHOLE = 0.99  # of a slice that the guide saw
+
+
+def guided(measured: Slices, guide: MetaTensor, motion: Motion) -> Motion:
+    """The motion between packages by a guide; the given one where the guide is not sure.
+
+    Args:
+        measured: as they are.
+        guide: `(1, X', Y', Z')`, on the fine grid, near its place for package 0; NaN beyond its field of view.
+        motion: of `motion.found`, where the search begins.
+    """
+    a, frame = measured.acquisition, Frame.of(measured)
+    halves = replace(a, slice_count=2 * a.slice_count - 1, slice_spacing=a.slice_spacing / 2)
+    fine = guide.as_tensor()[0].cpu()
+    shown, seen = (
+        Shown(frame.smoothed(acquire(one, halves), width), 0, frame)
+        for one, width in ((fine.nan_to_num(-1.0), SMOOTHING), (fine.isfinite().float(), 0.0))
+    )
+    slices = frame.smoothed(measured.above_floor, SMOOTHING)
+    head, of = frame.head(measured), np.array(list(motion.packages), dtype=int)
+    poses = []
+    for k, matrix in enumerate(motion.matrices):
+        pose = frame.pose(matrix)
+        for _ in range(ROUNDS):
+            normal, gradients = _equations(slices, head, np.flatnonzero(of == k), shown, seen, pose)
+            if not gradients or np.linalg.cond(normal) > 1e12:
+                return motion
+            before, pose = pose, Pose.stepped(pose.turn, pose.shift, normal, gradients)
+            if pose.near(before):
+                break
+        else:
+            return motion
+        poses.append(pose)
+    first = poses[0]
+    turns = [pose.turn @ first.turn.T for pose in poses]
+    moved = [
+        Pose(turn, pose.shift - turn @ first.shift, (first.covariance + pose.covariance) * (index > 0))
+        for index, (turn, pose) in enumerate(zip(turns, poses))
+    ]
+    better = frame.motion(motion.packages, moved, frame.places(np.array(np.nonzero(head))))
+    return better if better.uncertainty < UNSURE else motion
+
+
+def _equations(
+    slices: np.ndarray, head: np.ndarray, which: np.ndarray, shown: Shown, seen: Shown, pose: Pose
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Normal matrix `(6, 6)` and its right side `(6,)` by slices, as those of `motion`, with windows in place of gains.
+
+    Args:
+        slices, head: `(X, Y, N)`, in the order of the frame.
+        which: slices of the package.
+        shown: the guide's slices.
+        seen: how far the guide saw them.
+        pose: of the package beside the guide.
+    """
+    frame = shown.frame
+    steps = np.maximum(np.round(PIXEL / frame.edges[:2]).astype(int), 1)
+    pixels = slice(None, None, steps[0]), slice(None, None, steps[1])
+    widths, shape = WINDOW / frame.edges[:2] / steps, head[pixels].shape[:2]
+    grid = np.meshgrid(*(np.arange(n) * step for n, step in zip(shape, steps)), indexing="ij")
+    normal, gradients = np.zeros((6, 6)), list[np.ndarray]()
+    for n in which:
+        points = frame.places(np.stack([*grid, np.full(shape, n)]).reshape(3, -1))
+        places = pose.turn.T @ (points - pose.shift[:, None])
+        there, inside = shown.at(places)
+        known = head[(*pixels, n)] & inside.reshape(shape) & (seen.at(places)[0] > WHOLE).reshape(shape)
+        if known.sum() < LEAST or not np.ptp(there.reshape(shape)[known]) > 0:
+            continue
+        weight = np.maximum(_windows(known.astype(float), widths), FAINT)
+        guide, measured = there.reshape(shape), slices[(*pixels, n)]
+        means = [_windows(one * known, widths) / weight for one in (guide, measured, guide**2, guide * measured)]
+        variance = means[2] - means[0] ** 2
+        a = (means[3] - means[0] * means[1]) / (variance + FAINT * variance[known].mean())
+        b = means[1] - a * means[0]
+        # each pixel lies in many windows, of which each has its own a and b
+        of_y, of_g, of_one = (_windows(one * known, widths) for one in (a, a**2, a * b))
+        left = (of_y * measured - of_g * guide - of_one)[known]
+        slope = -pose.turn @ shown.gradient(places)
+        jacobian = np.einsum("akn,kn->an", small_moves(points), slope).reshape(6, *shape)
+        # a and b follow the pose: what they take up of a change leaves no trace (variable projection)
+        ones, twos = (np.stack([_windows(one * known, widths) for one in jacobian * by]) for by in (1.0, guide))
+        mean = a * ones / np.sqrt(weight)
+        along = a * (twos - means[0] * ones) / np.sqrt(weight * (variance + FAINT * variance[known].mean()))
+        for part, sign in ((np.sqrt(of_g) * jacobian, 1), (mean, -1), (along, -1)):
+            normal += sign * part[:, known] @ part[:, known].T
+        gradients.append(jacobian[:, known] @ left)
+    return normal, gradients
+
+
+def _windows(image: np.ndarray, widths: np.ndarray) -> np.ndarray:
+    """Means of an image in Gaussian windows; 0 beyond it."""
+    return ndimage.gaussian_filter(image, widths, mode="constant", truncate=3.0)

@@ -1,0 +1,101 @@
+"""Packages of slices, from DICOM headers and from sidecars to the acquisition."""
+
+import json
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from benchmarks import preprocessing
+from scripts.inputs.dicom import find_series
+from scripts.stack.acquisition import Acquisition
+from scripts.stack.grid import Turn
+from tests.dicom_files import mr_slices, save
+from tests.volumes import head
+
+COUNT, AGAIN = 12, np.random.default_rng(0).permutation(12)
+SAID = "012" * 4
+SLICES = head((30, 32, 60)).numpy()[:, :, ::5].astype(np.uint16)
+
+
+def acquired(source):
+    return Acquisition.of(preprocessing()({"image": source})["image"])
+
+
+def clock(k):
+    """Three passes, a minute each, over the hour."""
+    minute, second = divmod(58 * 60 + 70 * (k % 3) + k, 60)
+    return f"{10 + minute // 60}{minute % 60:02d}{second:02d}.25"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"AcquisitionTime": clock},
+        {"AcquisitionTime": "101500", "TriggerTime": lambda k: 1000.0 * (k % 3) + k},
+        {"AcquisitionNumber": lambda k: 1 + k % 3},
+        {"AcquisitionDateTime": lambda k: f"20240506{clock(k)}"},
+    ],
+    ids=lambda said: " ".join(said),
+)
+def test_dicom_headers_say_the_packages(tmp_path, said):
+    images = mr_slices(SLICES, **said)
+    save(tmp_path, [images[k] for k in AGAIN])
+    (series,) = find_series([tmp_path], None)
+    a = acquired(series)
+    assert a.packages == SAID
+    assert list(said)[-1] in a.sources["packages"]
+
+
+def test_headers_without_times_say_none(tmp_path):
+    save(tmp_path, mr_slices(SLICES, AcquisitionTime="101500", AcquisitionNumber=1))
+    (series,) = find_series([tmp_path], None)
+    assert acquired(series).packages == "" and "packages" not in acquired(series).sources
+
+
+def written(folder, flipped=(), **fields):
+    """A NIfTI file of slices along its last axis, and its sidecar."""
+    affine = np.diag([1.0, 1.0, 5.0, 1.0])
+    image = nib.Nifti1Image(SLICES.astype(np.float32), affine)
+    for axis in flipped:
+        image = image.slicer[tuple(slice(None, None, -1 if axis == one else 1) for one in range(3))]
+    nib.save(image, folder / "scan.nii.gz")
+    (folder / "scan.json").write_text(json.dumps(fields))
+    return folder / "scan.nii.gz"
+
+
+TIMES = [60.0 * (k % 3) + k for k in range(COUNT)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"SliceTiming": TIMES}, SAID),
+        ({"SliceTiming": TIMES, "SliceEncodingDirection": "k"}, SAID),
+        ({"SliceTiming": TIMES[::-1], "SliceEncodingDirection": "k-"}, SAID),
+        ({"SliceTiming": TIMES, "SliceEncodingDirection": "j"}, ""),
+        ({"SliceTiming": [*TIMES, 12.0]}, ""),
+        ({"SliceTiming": [0.0] * COUNT}, ""),
+        ({"SliceTiming": "interleaved"}, ""),
+        ({"SliceTiming": ["a", *TIMES[1:]]}, ""),
+        ({}, ""),
+    ],
+)
+def test_sidecars_say_the_packages(tmp_path, fields, said):
+    a = acquired(written(tmp_path, **fields))
+    assert a.packages == said and ("packages" in a.sources) == bool(said)
+
+
+@pytest.mark.parametrize("flipped", [(0, 1), (2,)])
+def test_a_stack_that_is_stored_flipped_has_the_same_packages(tmp_path, flipped):
+    turned = 2 in flipped
+    path = written(tmp_path, flipped, SliceTiming=TIMES[::-1] if turned else TIMES)
+    volume = preprocessing()({"image": path})["image"]
+    assert Acquisition.of(volume).moved(*Turn.of(volume.affine)).packages == SAID
+
+
+def test_packages_are_of_the_slices_that_the_user_names(tmp_path):
+    save(tmp_path, mr_slices(SLICES, AcquisitionNumber=lambda k: 1 + k % 3))
+    (series,) = find_series([tmp_path], None)
+    volume = preprocessing(slice_spacing=10.0, slice_axis=2)({"image": series})["image"]
+    assert Acquisition.of(volume).packages == ""
