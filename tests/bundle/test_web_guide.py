@@ -119,7 +119,7 @@ def test_the_motion_is_that_of_the_command(tmp_path, exported, python, name):
     done = subprocess.run([NODE, "-e", code, WEB, *paths], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    theirs = place(*(python[2]({"image": str(path)})["image"] for path in reversed(paths)))
+    theirs = place(*(Slices.of(python[2]({"image": str(path)})["image"]) for path in reversed(paths)))
     own = np.vstack([found["motion"], [0, 0, 0, 1]])
     for other in (motion, theirs.motion):
         assert max(angle_and_shift(np.linalg.inv(other) @ own, np.zeros(3))) < 0.15

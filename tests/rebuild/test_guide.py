@@ -222,7 +222,8 @@ def test_a_guide_that_lies_in_its_place_stays_there(moved_by):
     (thick, affine), (guide, own), by = two_contrasts(0, moved_by)
     measured = MetaTensor(torch.from_numpy(thick)[None], affine=torch.from_numpy(affine))
     Acquisition.stack(2, thick.shape[2], spacing=4.8, thickness=4.8, target=1.2).attach(measured)
-    found = place(MetaTensor(torch.from_numpy(guide)[None], affine=torch.from_numpy(own)), measured)
+    guide = Slices.sharp(MetaTensor(torch.from_numpy(guide)[None], affine=torch.from_numpy(own)))
+    found = place(guide, Slices.of(measured))
     assert found.fits
     if moved_by:
         assert max(angle_and_shift(np.linalg.inv(by) @ found.motion, CENTRE)) < 0.15 and found.millimetres > PRECISE

@@ -93,7 +93,7 @@ def test_interleaved_slices_that_differ_in_gain_are_no_faults(slices, gain):
 def test_a_slice_is_odd_below_a_third_and_above_twice_its_neighbours_intensity(slices, gain, found):
     slices = slices.clone()
     slices[..., 5] *= gain
-    assert tuple(missing_slices(slices, 2)) == (5,) * found
+    assert tuple(missing(slices)) == (5,) * found
 
 
 def test_where_half_is_odd_nothing_is_missing(slices):

@@ -182,6 +182,7 @@ def test_a_stage_without_a_share_of_the_minutes_refuses_them(dataset_dir, tmp_pa
     assert told.startswith("stage1 has no share of the minutes") and told.endswith("and set --stage1_epochs.")
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_within_its_first_epoch_says_so(dataset_dir, tmp_path, log):
     """What it leaves is the folder of its curves."""
     (tmp_path / "eval" / "stage1").mkdir(parents=True)
