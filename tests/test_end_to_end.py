@@ -110,7 +110,7 @@ def test_a_network_of_ones_own_runs_by_a_config_and_says_little(tmp_path):
     assert done.returncode == 0 and "mine is asked\n" in done.stdout, done.stderr
     assert (tmp_path / "out" / "a_sr.nii.gz").is_file()
     assert done.stderr == "" and "\r" not in done.stdout and "%|" not in done.stdout
-    lines = 3 + 3 * 2  # that, where the config and the results lie; of each a warning, facts, its end
+    lines = 4 + 3 * 2  # that, where config, scans and results lie; of each a warning, facts, its end
     assert len(done.stdout.splitlines()) <= lines
     (tmp_path / "own" / "mine.yaml").write_text("network_def: {_target_: scripts.networks.Drift}")
     with pytest.raises(SystemExit, match=r"scripts\.networks\.Drift cannot be found"):

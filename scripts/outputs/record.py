@@ -169,9 +169,12 @@ def _motion(rebuilt: Rebuilt) -> dict[str, Any]:
     motion = rebuilt.motion
     if motion is None or not motion.moved:
         return {}
-    became = (
-        "they were taken back to one place" if rebuilt.taken_back else "set --motion to take them back to one place"
-    )
+    if rebuilt.taken_back:
+        became = "they were taken back to one place"
+    elif motion.in_reach(rebuilt.slices.acquisition.slice_spacing):
+        became = "set --motion to take them back to one place"
+    else:
+        became = "that is too far for --motion to take them back"
     return {
         "Description": f"{motion}; {became}.",
         "TakenBack": rebuilt.taken_back,

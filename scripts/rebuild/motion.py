@@ -38,6 +38,7 @@ ROUNDS, SMALL = 12, 1e-3  # steps of Gauss and Newton at most, true motion takes
 EXPLAINED = 0.5  # of the variance of a package that the other one foretells; less is no head
 FARTHEST, MOST_TURN = 12.0, 9.0  # mm, and degrees; a fit that ends farther away went astray
 MOVED, SURE = 0.4, 3.0  # mm of the head, and standard deviations; from both on a head moved (docs/benchmarks.md)
+REACH = 1.5  # slice spacings; taking back slices of a head that moved farther makes results worse (docs/benchmarks.md)
 SPLINES = 2  # rounds of `steadied`
 SWEEPS = 3  # over more packages than two, each against the others where they are known to lie
 
@@ -65,6 +66,10 @@ class Motion:
     def moved(self) -> bool:
         """Whether the null hypothesis, a still head, is given up."""
         return self.displacement > max(MOVED, SURE * self.uncertainty)
+
+    def in_reach(self, slice_spacing: float) -> bool:
+        """Whether slices that lie so far apart, in mm, can be taken back to one place."""
+        return self.displacement <= REACH * slice_spacing
 
     @property
     def between(self) -> str:

@@ -111,8 +111,8 @@ class Rebuilder:
         first result takes the moved slices back more precisely than their spline did. A guide knows the poses better.
         """
         motion, shown = found(measured), None if guide is None else guide.volume
-        if self.motion and motion is not None and motion.moved and guide is not None:
-            motion = guided(measured, guide.volume, motion)
+        if guide is not None and self._takes_back(measured, motion):
+            motion = guided(measured, guide.volume, motion)  # type: ignore[arg-type]  # one that is there
         slices = self.steady(measured, motion)
         taken = slices is not measured
         rebuilt = self.inferer.rebuilt(slices, self.network, shown)
@@ -130,7 +130,9 @@ class Rebuilder:
 
     def steady(self, slices: Slices, motion: Motion | None = None) -> Slices:
         """Slices taken back by their spline (`motion.steadied`); themselves if that is not asked for."""
-        if not self.motion:
-            return slices
-        motion = motion or found(slices)
-        return steadied(slices, motion) if motion and motion.moved else slices
+        motion = motion or (found(slices) if self.motion else None)
+        return steadied(slices, motion) if self._takes_back(slices, motion) else slices  # type: ignore[arg-type]
+
+    def _takes_back(self, slices: Slices, motion: Motion | None) -> bool:
+        moved = self.motion and motion is not None and motion.moved
+        return moved and motion.in_reach(slices.acquisition.slice_spacing)  # type: ignore[union-attr]

@@ -106,6 +106,7 @@ def test_paper_yaml_names_the_options_in_which_it_is_not_the_papers():
     text = (CONFIGS / "paper" / "paper.yaml").read_text()
     papers = set("seed patch_size planes largest_spacing min_thickness common_thickness".split())
     papers |= {"alpha", "ceta_gap", "ceta_time"}
+    papers |= {"minutes"}  # of a training by the clock; null is none
     papers |= {"distil_epochs", "distil_steps"}  # of a stage that it does not train
     papers |= {"bias_range"}  # without effect at a share of 0
     papers |= {"slice_patch", "lesion_share", "guide_share", "guided_share"}  # of stage 1 on the measured slices

@@ -265,3 +265,18 @@ def test_a_head_that_moved_is_said_and_mended_if_asked():
     assert off.motion.moved and not off.taken_back and on.taken_back
     assert error[1] < 0.9 * error[0]
     assert torch.equal(off.slices.array, measured.array)
+
+
+@pytest.mark.parametrize(("spacing", "taken"), [(5.0, True), (4.9, False)])
+def test_slices_of_a_head_that_moved_by_more_than_one_and_a_half_of_their_spacing_stay(spacing, taken):
+    assert motion.Motion("01", np.stack([np.eye(4)] * 2), 5.0, 5.0, 7.45, 0.1).in_reach(spacing) == taken
+
+
+def test_a_head_that_moved_too_far_is_said_and_left_as_it_is(monkeypatch):
+    measured, _, truth = restless(2, stacks.motion(*MOTIONS[2]), noise=5.0)
+    monkeypatch.setattr(motion, "REACH", 0.01)
+    guide = Placed(other_contrast(truth), np.eye(4), 1.0, 0.0, 0.0, 0.0, "a guide")
+    off, on = (one(measured, guide) for one in rebuilders())
+    assert on.motion.moved and not on.taken_back
+    assert torch.equal(off.volume.as_tensor(), on.volume.as_tensor())
+    np.testing.assert_array_equal(off.motion.matrices, on.motion.matrices)
