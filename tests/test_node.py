@@ -487,7 +487,7 @@ def test_the_log_says_why_an_association_is_refused(make, log):
         for how, (title, why) in strangers.items():
             with association(port, **{how: title}) as one:
                 assert one.is_rejected
-                until(lambda: why in log.text, why)  # the node's thread writes it, once the other side may know
+                until(lambda why=why: why in log.text, why)  # the node's thread writes it, once the other side may know
         log.clear()
         for _ in range(MOST):
             assert opened.enter_context(association(port)).is_established
