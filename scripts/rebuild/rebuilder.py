@@ -113,7 +113,7 @@ class Rebuilder:
         motion, shown = found(measured), None if guide is None else guide.volume
         if guide is not None and self._takes_back(measured, motion):
             motion = guided(measured, guide.volume, motion)  # type: ignore[arg-type]  # one that is there
-        slices = self.steady(measured, motion)
+        slices = self._steadied(measured, motion)
         taken = slices is not measured
         rebuilt = self.inferer.rebuilt(slices, self.network, shown)
         if taken and motion is not None:
@@ -128,9 +128,11 @@ class Rebuilder:
         error = error_map(rebuilt, network, self.device, maps.calibration, half, plain)  # type: ignore[arg-type]
         return replace(rebuilt, error_map=error)
 
-    def steady(self, slices: Slices, motion: Motion | None = None) -> Slices:
+    def steady(self, slices: Slices) -> Slices:
         """Slices taken back by their spline (`motion.steadied`); themselves if that is not asked for."""
-        motion = motion or (found(slices) if self.motion else None)
+        return self._steadied(slices, found(slices)) if self.motion else slices
+
+    def _steadied(self, slices: Slices, motion: Motion | None) -> Slices:
         return steadied(slices, motion) if self._takes_back(slices, motion) else slices  # type: ignore[arg-type]
 
     def _takes_back(self, slices: Slices, motion: Motion | None) -> bool:
