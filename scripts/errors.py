@@ -8,8 +8,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -51,32 +50,33 @@ def _escape(record: logging.LogRecord) -> bool:
 logging.getLogger("drift").addFilter(_escape)
 
 
-@contextmanager
-def named_below(sources: Sequence[str | os.PathLike]) -> Iterator[None]:
-    """Names the folder of what was given once in the log, and in the lines of the block paths as from there.
+class _Below(logging.Filter):
+    """Takes a folder off the paths of a line."""
 
-    A single file is named as it was given.
+    def __init__(self, folder: str):
+        super().__init__()
+        self.begins = re.compile(rf"(?<![^\s'\"(]){re.escape(printable(os.path.join(folder, '')))}(?=\S)")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = self.begins.sub("", record.getMessage()), ()
+        return True
+
+
+def name_below(sources: Sequence[str | os.PathLike]) -> None:
+    """Names the folder of what was given once in the log. From then on paths in its lines begin below that folder.
+
+    A single file is named as it was given. The next call takes the place of this one.
     """
+    logger = logging.getLogger("drift")
+    for earlier in [one for one in logger.filters if isinstance(one, _Below)]:
+        logger.removeFilter(earlier)
     folders = [path if path.is_dir() else path.parent for path in map(Path, map(str, sources))]
     several = len(folders) > 1 or Path(str(sources[0])) == folders[0]
     of_one_kind = len({folder.is_absolute() for folder in folders}) == 1
     folder = os.path.commonpath(folders) if several and of_one_kind else ""
-    if folder in ("", os.sep):
-        yield
-        return
-    logger = logging.getLogger("drift")
-    begins = re.compile(rf"(?<![^\s'\"(]){re.escape(printable(os.path.join(folder, '')))}(?=\S)")
-
-    def shorten(record: logging.LogRecord) -> bool:
-        record.msg, record.args = begins.sub("", record.getMessage()), ()
-        return True
-
-    logger.info(f"Scans are looked for in {folder}.")
-    logger.addFilter(shorten)
-    try:
-        yield
-    finally:
-        logger.removeFilter(shorten)
+    if folder not in ("", os.sep):
+        logger.info(f"Scans are looked for in {folder}.")
+        logger.addFilter(_Below(folder))
 
 
 def input_error(error: BaseException | None) -> InputError | None:

@@ -15,7 +15,7 @@ import numpy as np
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from ..errors import InputError, flag, named_below, printable
+from ..errors import InputError, flag, name_below, printable
 from ..files import ANALYZE, ITK, VOLUMES, ends_as, stem, walk
 from ..stack.acquisition import ALREADY_THIN, is_thin
 from ..stack.grid import voxel_spacing
@@ -288,48 +288,48 @@ def scans(
     given: list[str | os.PathLike] = list(source) if isinstance(source, list | tuple) else [source]  # type: ignore
     if "" in given:
         raise InputError("--input is empty: expected a scan, a folder, or a list of them. Leave it out for the sample.")
-    with named_below(given):
-        groups, roots, files = list[list[Scan]](), list[Path](), list[Path]()
-        for path in map(Path, map(str, given)):
-            if path.is_dir() and bids.DESCRIPTION in _names(path):
-                groups.append(_dataset(path, folder, selection))
-            elif path.is_dir():
-                groups.append(_folder(path, folder, selection, longest_part))
-                roots.append(path)
-            elif not path.is_file():
-                raise InputError(f"{path} does not exist. Set the input to a scan, a folder, or a list of them.")
-            elif ends_as(path, VOLUMES):
-                path = header_file(path)
-                groups.append([_volume(path, _result(folder, Path(path.name)))] if selection.takes(path.name) else [])
-                roots.append(path.parent)
-            elif dicom.is_dicom(path):
-                files.append(path)
-            else:
-                raise InputError(
-                    f"{path} is no scan that can be read: expected a name ending in {', '.join(VOLUMES)}, or DICOM. "
-                    "Unpack or convert it first."
-                )
-        each_one_scan = not files and all(len(group) == 1 for group in groups)
-        if files:
-            groups.append(_dicom(files, folder, selection, longest_part))
-        found = [scan for group in groups for scan in group]
-        selection.check()
-        if not found:
-            expected = f"no thick-slice scan was found. Expected files ending in {', '.join(VOLUMES)}, or DICOM series."
-            why = [f"{name} is skipped: {reason}." for name, reason in selection.skipped[:1]]
-            raise InputError(" ".join([f"{', '.join(map(str, given))}: {expected}", *why]))
-        once = list({_same(scan): scan for scan in reversed(found)}.values())[::-1]
-        result = _set_apart(once, roots, folder)
-        if together:
-            named = result if each_one_scan and len(result) > 1 else []
-            result = grouped(result, named, None if reference is None else str(reference))
-            _check_results(result)
-        if str(guide).lower() in ("auto", "true"):
-            return guided(result, selection.candidates, _guides_not)
-        if guide is None:
-            return result
-        one = guide_named(guide, longest_part)
-        return [scan if _same(scan) == _same(one) else replace(scan, guides=(Guiding(one),)) for scan in result]
+    name_below(given)
+    groups, roots, files = list[list[Scan]](), list[Path](), list[Path]()
+    for path in map(Path, map(str, given)):
+        if path.is_dir() and bids.DESCRIPTION in _names(path):
+            groups.append(_dataset(path, folder, selection))
+        elif path.is_dir():
+            groups.append(_folder(path, folder, selection, longest_part))
+            roots.append(path)
+        elif not path.is_file():
+            raise InputError(f"{path} does not exist. Set the input to a scan, a folder, or a list of them.")
+        elif ends_as(path, VOLUMES):
+            path = header_file(path)
+            groups.append([_volume(path, _result(folder, Path(path.name)))] if selection.takes(path.name) else [])
+            roots.append(path.parent)
+        elif dicom.is_dicom(path):
+            files.append(path)
+        else:
+            raise InputError(
+                f"{path} is no scan that can be read: expected a name ending in {', '.join(VOLUMES)}, or DICOM. "
+                "Unpack or convert it first."
+            )
+    each_one_scan = not files and all(len(group) == 1 for group in groups)
+    if files:
+        groups.append(_dicom(files, folder, selection, longest_part))
+    found = [scan for group in groups for scan in group]
+    selection.check()
+    if not found:
+        expected = f"no thick-slice scan was found. Expected files ending in {', '.join(VOLUMES)}, or DICOM series."
+        why = [f"{name} is skipped: {reason}." for name, reason in selection.skipped[:1]]
+        raise InputError(" ".join([f"{', '.join(map(str, given))}: {expected}", *why]))
+    once = list({_same(scan): scan for scan in reversed(found)}.values())[::-1]
+    result = _set_apart(once, roots, folder)
+    if together:
+        named = result if each_one_scan and len(result) > 1 else []
+        result = grouped(result, named, None if reference is None else str(reference))
+        _check_results(result)
+    if str(guide).lower() in ("auto", "true"):
+        return guided(result, selection.candidates, _guides_not)
+    if guide is None:
+        return result
+    one = guide_named(guide, longest_part)
+    return [scan if _same(scan) == _same(one) else replace(scan, guides=(Guiding(one),)) for scan in result]
 
 
 def _guides_not(scan: Scan, thick: Identity) -> str | None:

@@ -49,7 +49,7 @@ def _kept_log(folder: Path, version: str) -> Iterator[None]:
     handler = _LogFile(folder / LOG, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     handler.handleError = lambda record: None  # type: ignore[method-assign]  # a full disk is reported by what needs it
-    begin = {"levelname": "INFO", "msg": printable(f"DRIFT {version}: {shlex.join(sys.argv)}")}
+    begin = {"levelname": "INFO", "msg": printable(f"DRIFT {version}, in {os.getcwd()}: {shlex.join(sys.argv)}")}
     try:
         handler.handle(logging.makeLogRecord(begin))
         logger.addHandler(handler)
@@ -102,10 +102,11 @@ def keep_summary(
             done[index] = row
             if row["outcome"] not in ("failed", "skipped"):
                 steps = f"{row['steps']} step{'s' * (row['steps'] != 1)}"
-                name = " + ".join(os.path.basename(one) for one in row["input"].split(" + "))
                 result = os.path.relpath(row["result"], output.folder)
                 took = f"{steps}, {row['seconds']:g} s"
-                logger.info(f"{len(done)} of {len(scans)}: {name} {row['outcome']}, {took}: {printable(result)}")
+                logger.info(
+                    f"{len(done)} of {len(scans)}: {row['input']} {row['outcome']}, {took}: {printable(result)}"
+                )
             now = time.monotonic()
             due = len(done) == len(scans) or now - written >= INDEX_PAUSE
             written = now if due else written
