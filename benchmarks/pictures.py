@@ -4,13 +4,14 @@ python -m benchmarks.pictures FOLDER
 
 FOLDER becomes one in which somebody worked: scans, the whole sample and slabs of it under several slices, one of them
 noisy and one broken; and out, what drift-mri made of them. Beside them stand terminal.png, dry_run.png,
-page.png and overview.png.
-It needs chromium, and pyte, a terminal's emulator, which pip installs.
+page.png and overview.png, and moving.gif: the run in a tenth of its time, then the page.
+It needs chromium, pillow, and pyte, a terminal's emulator; pip installs the last two.
 """
 
 import argparse
 import html
 import json
+import math
 import os
 import pty
 import re
@@ -18,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import termios
+import time
 from pathlib import Path
 
 import nibabel as nib
@@ -35,6 +37,9 @@ ROOT = Path(__file__).parents[1]
 COMMAND = ["scans", "-o", "out", "--report"]
 SLAB = 16  # mm
 SHOWN = 3  # scans that are done in the picture of the terminal
+PAUSE = 3.0  # seconds between two pictures of the run that moves; shown for a tenth of it
+CUTS = range(50, 170, 15)  # coronal planes that the page shows when it moves
+SMALL = 900  # pixels of the width of what moves
 COLUMNS, ROWS = 190, 24  # of the terminal
 WIDTH = 1400  # pixels of the browser; an index is a table from 1351 on
 SLICES = {  # of the slabs: slice axis, thickness and spacing in mm, noise
@@ -73,7 +78,7 @@ def make_scans(folder):
 
 
 def run(folder):
-    """Lines of a terminal while the command is at the scan after those that are shown as done."""
+    """A terminal's lines while the command is at the scan after those that are shown as done; and every `PAUSE`."""
     import pyte  # here, because nothing else needs it
 
     screen = pyte.Screen(COLUMNS, ROWS)
@@ -85,7 +90,7 @@ def run(folder):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, cwd=folder, env=environment, stdout=theirs, stderr=theirs)
     os.close(theirs)
-    shown = []
+    shown, film, at = "", [], -math.inf
     while True:
         try:
             stream.feed(os.read(ours, 65536))
@@ -94,9 +99,11 @@ def run(folder):
         text = "\n".join(screen.display)
         bars = re.search(r"^scans: .*\nplanes: +(\d+)%", text, re.MULTILINE)
         if not shown and f" {SHOWN} of " in text and bars and int(bars[1]) >= 40:
-            shown = [line.rstrip() for line in screen.display]
+            shown = text
+        if time.monotonic() >= at + PAUSE:
+            film, at = [*film, text], time.monotonic()
     process.wait()
-    return "\n".join(shown).rstrip()
+    return shown, [*film, "\n".join(screen.display)]
 
 
 def make_study(folder):
@@ -119,7 +126,35 @@ def dry_run(folder):
     command = [sys.executable, "-c", "from drift_mri.command import main; main()", *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
-    return f"$ drift-mri {' '.join(words)}\n{done.stdout}".replace(f"{folder}/", "")
+    return f"$ drift-mri {' '.join(words)}\n{done.stdout}"
+
+
+def terminal(folder, name, text):
+    """A page that shows a terminal's lines, without the folder in which somebody worked."""
+    style = (
+        "margin: 0; padding: 14px; width: max-content; background: #1b1e23; color: #e4e4e4; font: 13px/1.4 monospace"
+    )
+    lines = "\n".join(line.rstrip() for line in text.rstrip().split("\n")).replace(f"{folder}/", "")
+    path = folder / f"{name}.html"
+    path.write_text(f'<meta charset="utf-8"><body style="margin: 0"><pre style="{style}">{html.escape(lines)}')
+    return path
+
+
+def moving(path, frames, times):
+    """Pictures one after the other, each for so many seconds, on a ground of one size."""
+    from PIL import Image
+
+    images = [Image.open(frame).convert("L") for frame in frames]
+    size = SMALL, max(image.height * SMALL // image.width for image in images)
+    grounds = []
+    for image in images:
+        ground = Image.new("L", size, 27)  # the terminal's
+        ground.paste(image.resize((SMALL, image.height * SMALL // image.width), Image.Resampling.LANCZOS))
+        grounds.append(ground.quantize(32))
+    first, *others = grounds
+    first.save(
+        path, save_all=True, append_images=others, duration=[int(1000 * t) for t in times], loop=0, optimize=True
+    )
 
 
 def main():
@@ -128,20 +163,13 @@ def main():
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder.absolute()
     make_scans(folder / "scans")
-    terminal = folder / "terminal.html"
-    style = (
-        "margin: 0; padding: 14px; width: max-content; background: #1b1e23; color: #e4e4e4; font: 13px/1.4 monospace"
-    )
-    terminal.write_text(
-        f'<meta charset="utf-8"><body style="margin: 0"><pre style="{style}">{html.escape(run(folder))}'
-    )
+    (folder / "film").mkdir()
+    shown, film = run(folder)
     make_study(folder / "study")
-    listed = folder / "dry_run.html"
-    listed.write_text(
-        f'<meta charset="utf-8"><body style="margin: 0"><pre style="{style}">{html.escape(dry_run(folder))}'
-    )
+    pages = [terminal(folder, "terminal", shown), terminal(folder, "dry_run", dry_run(folder))]
+    pages += [terminal(folder, f"film/{k:03}", text) for k, text in enumerate(film)]
     with Browser(folder, WIDTH, 900) as browser:
-        for page in (terminal, listed):
+        for page in pages:
             browser.open(page)
             box = browser.evaluate(
                 "(({width, height}) => ({width, height}))(document.querySelector('pre').getBoundingClientRect())"
@@ -157,12 +185,16 @@ def main():
         )
         browser.open(folder / "out" / "icbm152_sr.html", "document.getElementById('viewer')?.dataset.ready")
         browser.evaluate("document.querySelector('[name=volume][value=all]').click()")
-        browser.evaluate(
-            "(b => { b.querySelectorAll('input')[0].value = 80; b.querySelectorAll('input')[0].oninput(); })"
-            "(document.querySelector('.panels'))"
-        )
+        slide = "(b => { b.value = %d; b.oninput(); })(document.querySelectorAll('.panels input')[%d])"
         bottom = browser.evaluate("document.querySelectorAll('.panels input')[7].getBoundingClientRect().bottom")
+        browser.evaluate(slide % (80, 0))
         browser.picture(folder / "page.png", x=0, y=0, width=WIDTH, height=bottom + 8)
+        cuts = [folder / "film" / f"cut{cut:03}.png" for cut in CUTS]
+        for cut, picture in zip(CUTS, cuts):
+            browser.evaluate(slide % (cut, 4))
+            browser.picture(picture, x=0, y=0, width=WIDTH, height=bottom + 8)
+    said = [page.with_suffix(".png") for page in pages[2:]]
+    moving(folder / "moving.gif", [*said, *cuts], [PAUSE / 10] * (len(said) - 1) + [2.0] + [0.4] * len(cuts))
 
 
 if __name__ == "__main__":
