@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..errors import InputError, few
-from .identity import ORIENTATION, PARALLEL, Identity, Role, role
+from .contrasts import ORIENTATION
+from .identity import Identity
+from .roles import PARALLEL, Role, role
 from .scan import Guiding, Scan
 from .selection import matches
 

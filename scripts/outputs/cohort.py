@@ -25,7 +25,7 @@ from ..inputs.scan import Scan
 from ..rebuild.rebuilder import Rebuilder
 from . import bids
 from .processes import is_job, started_again
-from .record import file_of
+from .provenance import file_of
 from .scan import Output, rebuild_scan
 from .summary import add_rows
 

@@ -25,7 +25,7 @@ from ..stack.grid import voxel_spacing
 from ..stack.tissue import head_mask
 from ..train.recipe import digest
 from .dicom import check_series_folder
-from .record import file_of
+from .provenance import file_of
 from .results import read
 
 REGIONS = "_regions.csv"

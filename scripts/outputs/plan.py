@@ -27,7 +27,7 @@ from ..stack.interpolation import interpolate
 from ..stack.slices import Slices
 from .cohort import failure
 from .error_maps import asked
-from .record import complete, file_of
+from .provenance import complete, file_of
 from .scan import Output, check_scan
 
 logger = logging.getLogger("drift")

@@ -15,9 +15,10 @@ from PIL import Image
 from scripts.pages.page import write_page
 from scripts.rebuild.guide import Placed
 from scripts.rebuild.rebuilt import Rebuilt
-from scripts.stack.acquisition import GUESS, Acquisition
+from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import respaced_affine, voxel_spacing
 from scripts.stack.profile import acquire
+from scripts.stack.settle import GUESS
 from scripts.stack.slices import Slices
 
 RECORD = {
