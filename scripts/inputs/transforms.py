@@ -104,7 +104,7 @@ class UnitIntensityd(MapTransform):
 
 
 class SettleAcquisitiond(MapTransform):
-    """Settles how each scan was acquired (`acquisition.settle`), logs it, and attaches it to the volume.
+    """Settles how each scan was acquired (`settle.settle`), logs it, and attaches it to the volume.
 
     Args:
         keys: of `(1, X, Y, Z)` volumes with an affine.

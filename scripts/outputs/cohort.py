@@ -24,9 +24,10 @@ from ..errors import InputError, flag, printable
 from ..inputs.scan import Scan
 from ..rebuild.rebuilder import Rebuilder
 from . import bids
+from .one_scan import rebuild_scan
 from .processes import is_job, started_again
 from .provenance import file_of
-from .scan import Output, rebuild_scan
+from .results import Output
 from .summary import add_rows
 
 logger = logging.getLogger("drift")

@@ -40,7 +40,7 @@ from ..stack.slices import Slices
 from ..stack.tissue import flat_tissue
 from ..stack.trace import step_ratio
 from .provenance import source_of
-from .stacks import StackFacts
+from .stack_facts import StackFacts
 
 LARGEST_STEP_RATIO = 1000.0  # stands for infinity, which JSON does not know
 GUIDE_PLACED = (

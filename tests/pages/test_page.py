@@ -97,7 +97,7 @@ def test_a_page_says_what_came_in_and_out_and_what_was_assumed(pair, tmp_path):
 
 def test_warnings_stand_on_top_and_a_guessed_thickness_is_one(pair, tmp_path):
     guessed = {"slice axis": ("2", "given"), "slice thickness": ("4 mm", GUESS)}
-    warnings = ["thicker than trained", "nothing states the slice thickness"]  # the one of `acquisition.settle`
+    warnings = ["thicker than trained", "nothing states the slice thickness"]  # the one of `settle.settle`
     text = page(tmp_path / "a.html", *pair, Warnings=warnings, Facts=guessed)
     top = text[: text.index("<h2>")]
     assert re.findall('<p class="warning">(.*?)</p>', top) == warnings, "each once"

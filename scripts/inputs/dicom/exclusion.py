@@ -56,11 +56,11 @@ def _labels(frames: list[Frame]) -> tuple[str | None, str | None]:
     Neighbouring slices of one contrast differ less than slices that lie two places apart. Across a change of labels,
     each is compared with the slices of its own label that are next to it.
     """
-    different = [name for name in LABELS if len(different(frames, name)) > 1]
-    if not different:
+    differ = [name for name in LABELS if len(different(frames, name)) > 1]
+    if not differ:
         return None, None
-    said = " and ".join(f"{len(different(frames, name))} {LABELS[name]}" for name in different)
-    if all(alike_across(frames, name) for name in different):
+    said = " and ".join(f"{len(different(frames, name))} {LABELS[name]}" for name in differ)
+    if all(alike_across(frames, name) for name in differ):
         return f"slices have {said}: they are joined, since their pixels are of one contrast.", None
     return None, f"slices have {said}, and their pixels are of several contrasts. Export the series again"
 
