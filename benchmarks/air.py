@@ -24,7 +24,7 @@ from scripts.stack.grid import voxel_spacing
 from scripts.stack.slices import Slices
 from scripts.stack.trace import step_ratio
 from scripts.train.datasets import sharp_volumes
-from scripts.train.simulation import simulate
+from scripts.train.simulation import slices_of
 from scripts.train.truth import read_volume
 
 EDGE = 64.0  # mm; of the block
@@ -47,11 +47,8 @@ def block_of(truth):
 def rows(truth, axis, network, inferer, shares=SHARES):
     """Yields the share, PSNR and step ratio."""
     sharp: MetaTensor = block_of(truth)
-    acquisition = Acquisition.of_truth(
-        axis, sharp.shape[1 + axis], edge=float(voxel_spacing(truth.affine)[axis]), thickness=THICKNESS
-    )
-    thick, plain = simulate(sharp, acquisition), sharp.as_tensor()[0].float()
-    flat = tissue.flat_tissue(plain)
+    thick, plain = slices_of(sharp, axis, THICKNESS), sharp.as_tensor()[0].float()
+    acquisition, flat = Acquisition.of(thick), tissue.flat_tissue(plain)
     rims = [0 if a == axis else round(RIM / edge) for a, edge in enumerate(voxel_spacing(truth.affine))]
     core = tuple(slice(rim, n - rim) for rim, n in zip(rims, plain.shape))
     for share in shares:

@@ -27,13 +27,13 @@ from scripts.pages.planes import cut, shades, window
 from scripts.paper.guided import drawn_guide
 from scripts.paper.several import add_noise
 from scripts.stack.acquisition import Acquisition
-from scripts.stack.grid import centre, voxel_spacing
+from scripts.stack.grid import centre
 from scripts.stack.intensity import data_range
 from scripts.stack.interpolation import interpolate
 from scripts.stack.slices import Slices
 from scripts.stack.tissue import head_mask
 from scripts.train.datasets import sharp_volumes
-from scripts.train.simulation import simulate
+from scripts.train.simulation import slices_of
 from scripts.train.truth import read_volume
 
 MOTION, SHADING, GUIDE_NOISE = (5.0, 5.0), 0.2, 0.01  # of guides: degrees and mm, shares of the range
@@ -90,13 +90,9 @@ def nodded(truth):
 
 def slices(case, truth):
     """Thick slices of a truth `(1, X, Y, Z)` as a case has them."""
-    edge = float(voxel_spacing(truth.affine)[case.axis])
-    acquisition = Acquisition.of_truth(
-        case.axis, truth.shape[1 + case.axis], edge=edge, thickness=case.thickness, spacing=case.thickness
-    )
-    rng, thick = np.random.default_rng(0), simulate(truth, acquisition)
+    rng, thick = np.random.default_rng(0), slices_of(truth, case.axis, case.thickness)
     if case.moved:
-        second = simulate(nodded(truth), acquisition).as_tensor()
+        second = slices_of(nodded(truth), case.axis, case.thickness).as_tensor()
         odd = [slice(None)] * 4
         odd[1 + case.axis] = slice(1, None, 2)
         thick[tuple(odd)] = second[tuple(odd)]

@@ -22,14 +22,13 @@ from scripts.rebuild.device import default_device
 from scripts.rebuild.error_map import ErrorMaps, error_map
 from scripts.rebuild.guide import Placed, on_grid
 from scripts.rebuild.rebuilder import Rebuilder
-from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
 from scripts.stack.intensity import data_range
 from scripts.stack.interpolation import interpolate
 from scripts.stack.slices import Slices
 from scripts.stack.tissue import head_mask
 from scripts.train.datasets import sharp_volumes
-from scripts.train.simulation import central_slab, normal_axis, simulate
+from scripts.train.simulation import central_slab, normal_axis, slices_of
 from scripts.train.truth import read_volume
 
 HEADINGS = ("scan", "guide", "where it saw", "beyond", "if as narrow everywhere", "narrower by (median)")
@@ -38,10 +37,9 @@ THICK = 5.0  # mm; slices of the blurred guides
 
 def blurred(guide, axis, thickness=THICK):
     """A guide as a spline through its slices along an axis shows it."""
-    edge = float(voxel_spacing(guide.affine)[axis])
-    slices = Acquisition.of_truth(axis, guide.shape[1 + axis], edge=edge, thickness=thickness)
-    thick = simulate(guide, slices).as_tensor()[0]
-    return MetaTensor(interpolate(thick, slices, "cubic").clamp(min=0)[None], affine=guide.affine)
+    slices = Slices.of(slices_of(guide, axis, thickness))
+    spline = interpolate(slices.array, slices.acquisition, "cubic").clamp(min=0)
+    return MetaTensor(spline[None], affine=guide.affine)
 
 
 def kinds(guide, axis):
@@ -67,9 +65,8 @@ def rows(item, rebuilder, options):
     """A row for each guide of a volume."""
     axis = item["sharp_axes"][0]
     truth = central_slab(read_volume(item["label"]), axis, options.slab)
-    edge, sharp = float(voxel_spacing(truth.affine)[axis]), truth.as_tensor()[0]
-    acquisition = Acquisition.of_truth(axis, sharp.shape[axis], edge=edge, thickness=options.thickness)
-    thick, head = simulate(truth, acquisition), head_mask(sharp)
+    sharp = truth.as_tensor()[0]
+    thick, head = slices_of(truth, axis, options.thickness), head_mask(sharp)
     thick.add_(options.noise * data_range(sharp) * torch.randn(thick.shape, generator=torch.Generator().manual_seed(0)))
     slices = Slices.of(thick)
 

@@ -20,13 +20,12 @@ from scripts.evaluate.tables import markdown
 from scripts.paper.guided import drawn_guide
 from scripts.rebuild.device import default_device
 from scripts.rebuild.rebuilder import Rebuilder
-from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
 from scripts.stack.intensity import intensity_range
 from scripts.stack.slices import Slices
 from scripts.stack.tissue import head_mask
 from scripts.train.datasets import sharp_volumes
-from scripts.train.simulation import central_slab, simulate
+from scripts.train.simulation import central_slab, slices_of
 from scripts.train.truth import read_volume
 
 BLOBS, RADII, CONTRAST = 24, (2.0, 5.0), 0.3  # of the range of tissue
@@ -93,9 +92,7 @@ class Head:
 
     def slices(self, volume):
         """Those of the slab."""
-        sharp, edge = self.cut(volume), float(voxel_spacing(volume.affine)[self.axis])
-        a = Acquisition.of_truth(self.axis, sharp.shape[1 + self.axis], edge=edge, thickness=self.thickness)
-        return Slices.of(simulate(sharp, a))
+        return Slices.of(slices_of(self.cut(volume), self.axis, self.thickness))
 
     def beside(self, guide):
         """A guide that is registered."""

@@ -21,11 +21,10 @@ from scripts.evaluate.tables import markdown
 from scripts.rebuild.device import default_device
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack import tissue
-from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
 from scripts.stack.slices import Slices
 from scripts.train.datasets import sharp_volumes
-from scripts.train.simulation import central_slab, simulate
+from scripts.train.simulation import central_slab, slices_of
 from scripts.train.truth import read_volume
 
 THICKNESS = 5.0  # mm
@@ -52,9 +51,7 @@ def main():
         axis = item["sharp_axes"][0]
         truth = central_slab(read_volume(item["label"]), axis, options.slab)
         spacing = voxel_spacing(truth.affine)
-        thick = simulate(
-            truth, Acquisition.of_truth(axis, truth.shape[1 + axis], edge=spacing[axis], thickness=THICKNESS)
-        )
+        thick = slices_of(truth, axis, THICKNESS)
         quality = []
         with tempfile.TemporaryDirectory() as folder:
             path = str(Path(folder) / "scan.nii.gz")
