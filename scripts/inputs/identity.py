@@ -110,8 +110,7 @@ def _of_series(series: dicom.Series) -> Identity:
     times = np.array([numbers(header, key, 1)[0] for key in ("EchoTime", "InversionTime", "RepetitionTime")])
     weighting, given = weighting_and_agent(first, said, agent, times, value(header, "ScanningSequence"))
     axes, edges = series.lies
-    whose = [series.frames[0].distinctive[key] for key in ("PatientName", "PatientID")]
-    person = next((one for one in whose if one not in ("", "None", "NONE")), "")
+    person = series.frames[0].first_said("PatientName", "PatientID")
     words, thick = contrast_of(first), slice_axis(edges)
     return Identity((person,), study, date, words, weighting, given, times, frame, axes, edges, thick)
 

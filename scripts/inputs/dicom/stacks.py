@@ -10,9 +10,9 @@ import numpy as np
 
 from ...stack import grid
 from .. import kinds
-from .exclusion import described, different
-from .headers import CONTRAST, DISTINCTIVE, Frame
+from .headers import CONTRAST, DISTINCTIVE, UNSAID, Frame
 from .places import SAME_PLACE, gaps, multiples, places, spacing
+from .stack_policies import described, different
 
 MAX_VOLUMES = 8  # more at one place are a dynamic, functional or diffusion series
 SAME_PLANE = 0.5  # pixels by which planes may lie apart in the field of view, besides a turn of `grid.MAX_SHEAR`
@@ -82,9 +82,8 @@ def acquisitions(series: Sequence[list[Frame]]) -> list[list[Frame]]:
     for frames in series:
         first = frames[0]
         if all(not _reason(frame) and _one_grid(frame, first) for frame in frames):
-            whose = (first.distinctive[one] for one in ("PatientName", "PatientID", "StudyInstanceUID"))
-            known = next((one for one in whose if one not in ("", "None", "NONE")), "")
-            candidates.setdefault(known, []).append(frames)
+            whose = first.first_said("PatientName", "PatientID", "StudyInstanceUID")
+            candidates.setdefault(whose, []).append(frames)
         else:
             joined.append(frames)
     for groups in candidates.values():
@@ -112,7 +111,7 @@ def two_persons(frames: Sequence[Frame]) -> bool:
     """Whether images are of two persons: neither name nor ID is the same, as far as there are any."""
     people = {tuple(frame.distinctive[one] for one in ("PatientName", "PatientID")) for frame in frames}
     for pair in combinations(sorted(people), 2):
-        known = [(a, b) for a, b in zip(*pair) if not {a, b} & {"", "None", "NONE"}]
+        known = [(a, b) for a, b in zip(*pair) if not {a, b} & UNSAID]
         if known and all(a != b for a, b in known):
             return True
     return False

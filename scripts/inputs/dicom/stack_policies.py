@@ -1,4 +1,4 @@
-"""Exclusion: why a stack of images is not rebuilt, or only its longest unbroken part."""
+"""Which stacks of images are not rebuilt, or only in their longest unbroken part, and why."""
 
 from __future__ import annotations
 
