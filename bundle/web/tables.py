@@ -20,7 +20,7 @@ MODULES = (  # whose constants the page shares
     *(
         "inputs.readers",
         "inputs.transforms",
-        "inputs.contrasts",
+        "inputs.weighting",
         "inputs.identity",
         "inputs.roles",
         "inputs.kinds",

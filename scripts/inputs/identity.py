@@ -17,9 +17,9 @@ from ..errors import InputError
 from ..files import stem
 from ..stack.grid import slice_axis, voxel_spacing
 from . import bids, dicom
-from .contrasts import AGENTS, PLANE, contrast_of, names_contrast, weighting_and_agent
 from .dicom.headers import numbers, value
 from .readers import ScanReader
+from .weighting import AGENTS, PLANE, contrast_of, names_contrast, weighting_and_agent
 
 PROTOCOL = re.compile(  # words of names that say how a scan was made, and not whose it is
     rf"{PLANE}|{AGENTS}|c\+|\+c|pre|nativ|native|none|op|[23]d|\d+(p\d+)?mm|\d+x\d+(x\d+)?(mm)?|iso(tropic)?|cube|vista|"

@@ -1,4 +1,4 @@
-"""The contrast of a scan, by the words of names and descriptions, else by its times."""
+"""The weighting of a scan and its contrast agent, by the words of names and descriptions, else by its times."""
 
 from __future__ import annotations
 
