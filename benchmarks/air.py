@@ -1,19 +1,17 @@
 """Whether a scan's result depends on the air around the head: the table of docs/benchmarks.md.
 
-python -m benchmarks.air DATASET_DIR [--volumes 0 1 6] [--ckpt_path models/model.pt]
+python -m benchmarks.air DATALIST [--volumes 0 1 6] [--ckpt_path models/model.pt]
 
 A block is cut from the middle of each head and turned into slices of 5 mm. They are rebuilt as they are, and in so much
 air that the block fills a part of the field. PSNR and step ratio are those of the block. PSNR leaves out the 4 mm
 beside the cut, which is an edge in air and none without.
 """
 
-import argparse
-
 import torch
 from monai.data import MetaTensor
 from monai.transforms import SpatialPad
 
-from benchmarks import CKPT_PATH, deployed, shipped_network
+from benchmarks import deployed, parser_of_volumes, shipped_network
 from scripts.evaluate import metrics
 from scripts.evaluate.tables import markdown
 from scripts.rebuild.device import default_device
@@ -63,12 +61,10 @@ def rows(truth, axis, network, inferer, shares=SHARES):
 
 def main():
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dataset_dir")
+    parser = parser_of_volumes(__doc__)
     parser.add_argument("--volumes", type=int, nargs="+", help="which of the held-out volumes; all without it")
-    parser.add_argument("--ckpt_path", default=CKPT_PATH)
     options = parser.parse_args()
-    volumes = sharp_volumes(options.dataset_dir, "validation")
+    volumes = sharp_volumes(options.datalist, "validation")
     network, inferer = shipped_network(options.ckpt_path), deployed()
     table = {"volume": [], "share of the field": [], "PSNR (dB)": [], "step ratio": []}
     for index in options.volumes or range(len(volumes)):

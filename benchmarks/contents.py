@@ -7,12 +7,11 @@ and interpolated from slices of the simulation. Then how far a rising curve expl
 of its person, and by the cubic spline of its own slices.
 """
 
-import argparse
-
 import numpy as np
 import torch
 from monai.data import MetaTensor
 
+from benchmarks import parser_of
 from scripts.evaluate.tables import markdown
 from scripts.rebuild.guide import place
 from scripts.stack.acquisition import Acquisition
@@ -45,7 +44,7 @@ def sharp_along(volume, axis):
 
 def main():
     """Prints both tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("datalist")
     volumes = sharp_volumes(parser.parse_args().datalist, "validation")
     methods = [f"{thickness:g} mm, {method}" for thickness in THICKNESSES for method in ("linear", "cubic")]

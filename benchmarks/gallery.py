@@ -6,7 +6,6 @@ DATALIST is that of docs/benchmarks.md: its entries name subject and contrast, t
 volumes are rebuilt; a picture shows one plane that contains the slice axis and no face. It prints a row for each.
 """
 
-import argparse
 import io
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from PIL import Image
 from scipy import ndimage
 from scipy.spatial.transform import Rotation
 
-from benchmarks import CKPT_PATH, shipped_config
+from benchmarks import parser_of_volumes, shipped_config
 from scripts.evaluate.metrics import TOUCHING, lesion_contrast_kept, lesion_sizes, psnr
 from scripts.evaluate.tables import markdown
 from scripts.pages.planes import cut, shades, window
@@ -189,11 +188,9 @@ def shown(case, items, rebuilder, folder):
 
 def main():
     """Draws all pictures, or those that are named, and prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("datalist")
+    parser = parser_of_volumes(__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="+", choices=[case.name for case in CASES])
-    parser.add_argument("--ckpt_path", default=CKPT_PATH)
     options = parser.parse_args()
     overrides = {"ckpt_path": options.ckpt_path, "inferer::progress": False, "error_map": True}
     rebuilder = shipped_config(**overrides).get_parsed_content("rebuilder")

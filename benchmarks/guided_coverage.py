@@ -8,14 +8,12 @@ interval, where the guide saw the head, and beyond. Beside it, the coverage of i
 as the weights' card lets whole, sharp guides make them.
 """
 
-import argparse
-
 import numpy as np
 import torch
 from monai.data import MetaTensor
 from scipy import ndimage
 
-from benchmarks import CKPT_PATH, deployed, shipped_network
+from benchmarks import deployed, parser_of_volumes, shipped_network
 from scripts.evaluate.tables import markdown
 from scripts.method.weights import read_card
 from scripts.rebuild.device import default_device
@@ -97,12 +95,10 @@ def rows(item, rebuilder, options):
 
 def main():
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("datalist")
+    parser = parser_of_volumes(__doc__)
     parser.add_argument("--thickness", type=float, default=5.0)
     parser.add_argument("--slab", type=int, default=24)
     parser.add_argument("--noise", type=float, default=0.005, help="share of the range (default: %(default)s)")
-    parser.add_argument("--ckpt_path", default=CKPT_PATH)
     options = parser.parse_args()
     maps = ErrorMaps(True, calibration=read_card(options.ckpt_path).error_map)
     network, inferer = shipped_network(options.ckpt_path), deployed(spread=True)

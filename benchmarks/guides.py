@@ -7,14 +7,12 @@ shows of their contrast, each in units of its scan's range. Odd guides are regis
 code: one that does not fit takes no part.
 """
 
-import argparse
-
 import numpy as np
 import torch
 from monai.data import MetaTensor
 from scipy import ndimage
 
-from benchmarks import CKPT_PATH, deployed, shipped_network
+from benchmarks import deployed, parser_of_volumes, shipped_network
 from scripts.evaluate.metrics import psnr
 from scripts.evaluate.tables import markdown
 from scripts.paper.guided import drawn_guide
@@ -127,11 +125,9 @@ class Head:
 
 def main():
     """Prints both tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("datalist")
+    parser = parser_of_volumes(__doc__)
     parser.add_argument("--thickness", type=float, default=5.0)
     parser.add_argument("--slab", type=int, default=32)
-    parser.add_argument("--ckpt_path", default=CKPT_PATH)
     options = parser.parse_args()
     rebuilder = Rebuilder(shipped_network(options.ckpt_path), deployed(), default_device(), guide_share=1.0)
     volumes = sharp_volumes(options.datalist, "validation")

@@ -8,7 +8,6 @@ page.png and overview.png.
 It needs chromium, and pyte, a terminal's emulator, which pip installs.
 """
 
-import argparse
 import html
 import json
 import os
@@ -25,6 +24,7 @@ import numpy as np
 import torch
 from scipy.ndimage import zoom
 
+from benchmarks import parser_of
 from scripts.inputs.sample import built_in_sample
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import respaced_affine
@@ -124,7 +124,7 @@ def dry_run(folder):
 
 def main():
     """Makes the scans, rebuilds them and takes the pictures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder.absolute()
     make_scans(folder / "scans")

@@ -15,7 +15,6 @@ motion was drawn, found on the sharp volumes, is no error. Volumes of one "subje
 two heads are put centre on centre; guides come from --others too.
 """
 
-import argparse
 from itertools import combinations, count, islice, permutations
 from pathlib import Path
 
@@ -24,6 +23,7 @@ import torch
 from monai.data import MetaTensor
 from scipy import ndimage
 
+from benchmarks import parser_of
 from scripts.evaluate.tables import markdown
 from scripts.paper.several import add_noise, random_gain, random_motion, several_stacks
 from scripts.rebuild.registration import ALIKE, angle_and_shift, registered, resolution
@@ -244,7 +244,7 @@ def print_apart(other, pairs):
 
 def main():
     """Prints the tables, and how many pairs are right."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("datalist")
     parser.add_argument("--section", default="validation")
     parser.add_argument("--pairs", type=int, default=20)

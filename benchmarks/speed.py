@@ -7,7 +7,6 @@ Without --input the scan is a textured ellipsoid in noisy air, 256 x 256 x 30 vo
 seconds, CPU seconds and peak memory of `python -m monai.bundle run`, `parts` CPU seconds in this process.
 """
 
-import argparse
 import os
 import platform
 import resource
@@ -22,6 +21,7 @@ import numpy as np
 import torch
 from monai.bundle import ConfigWorkflow
 
+from benchmarks import parser_of
 from scripts.inputs.transforms import LoadScand
 from scripts.method.networks import Drift
 from scripts.method.slice_projection import SliceProjectionNetwork
@@ -94,7 +94,7 @@ def time_parts(options):
 
 def main():
     """Prints one table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("what", choices=["command", "parts"])
     parser.add_argument("--heads", type=int, default=1, help="scans in the folder, without --input (default: 1)")
     arguments, words = parser.parse_known_args()
