@@ -3,6 +3,8 @@
 Each module measures what its name says and prints a table: python -m benchmarks.NAME --help
 """
 
+import argparse
+
 import matplotlib
 import torch
 from monai.bundle import ConfigParser
@@ -11,6 +13,19 @@ from scripts.method.weights import load_weights
 from scripts.rebuild.device import default_device
 
 CKPT_PATH = "models/model.pt"
+
+
+def parser_of(doc):
+    """The parser of a benchmark, whose docstring is the help."""
+    return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def parser_of_volumes(doc):
+    """The parser of a benchmark that rebuilds sharp volumes: a datalist or a folder of them, and the weights."""
+    parser = parser_of(doc)
+    parser.add_argument("datalist")
+    parser.add_argument("--ckpt_path", default=CKPT_PATH)
+    return parser
 
 
 def shipped_config(size=None, **overrides):

@@ -1,19 +1,17 @@
 """Whether a scan's result depends on the air around the head: the table of docs/benchmarks.md.
 
-python -m benchmarks.air DATASET_DIR [--volumes 0 1 6] [--ckpt_path models/model.pt]
+python -m benchmarks.air DATALIST [--volumes 0 1 6] [--ckpt_path models/model.pt]
 
 A block is cut from the middle of each head and turned into slices of 5 mm. They are rebuilt as they are, and in so much
 air that the block fills a part of the field. PSNR and step ratio are those of the block. PSNR leaves out the 4 mm
 beside the cut, which is an edge in air and none without.
 """
 
-import argparse
-
 import torch
 from monai.data import MetaTensor
 from monai.transforms import SpatialPad
 
-from benchmarks import CKPT_PATH, deployed, shipped_network
+from benchmarks import deployed, parser_of_volumes, shipped_network
 from scripts.evaluate import metrics
 from scripts.evaluate.tables import markdown
 from scripts.rebuild.device import default_device
@@ -24,7 +22,7 @@ from scripts.stack.grid import voxel_spacing
 from scripts.stack.slices import Slices
 from scripts.stack.trace import step_ratio
 from scripts.train.datasets import sharp_volumes
-from scripts.train.simulation import simulate
+from scripts.train.simulation import slices_of
 from scripts.train.truth import read_volume
 
 EDGE = 64.0  # mm; of the block
@@ -47,11 +45,8 @@ def block_of(truth):
 def rows(truth, axis, network, inferer, shares=SHARES):
     """Yields the share, PSNR and step ratio."""
     sharp: MetaTensor = block_of(truth)
-    acquisition = Acquisition.of_truth(
-        axis, sharp.shape[1 + axis], edge=float(voxel_spacing(truth.affine)[axis]), thickness=THICKNESS
-    )
-    thick, plain = simulate(sharp, acquisition), sharp.as_tensor()[0].float()
-    flat = tissue.flat_tissue(plain)
+    thick, plain = slices_of(sharp, axis, THICKNESS), sharp.as_tensor()[0].float()
+    acquisition, flat = Acquisition.of(thick), tissue.flat_tissue(plain)
     rims = [0 if a == axis else round(RIM / edge) for a, edge in enumerate(voxel_spacing(truth.affine))]
     core = tuple(slice(rim, n - rim) for rim, n in zip(rims, plain.shape))
     for share in shares:
@@ -66,12 +61,10 @@ def rows(truth, axis, network, inferer, shares=SHARES):
 
 def main():
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dataset_dir")
+    parser = parser_of_volumes(__doc__)
     parser.add_argument("--volumes", type=int, nargs="+", help="which of the held-out volumes; all without it")
-    parser.add_argument("--ckpt_path", default=CKPT_PATH)
     options = parser.parse_args()
-    volumes = sharp_volumes(options.dataset_dir, "validation")
+    volumes = sharp_volumes(options.datalist, "validation")
     network, inferer = shipped_network(options.ckpt_path), deployed()
     table = {"volume": [], "share of the field": [], "PSNR (dB)": [], "step ratio": []}
     for index in options.volumes or range(len(volumes)):

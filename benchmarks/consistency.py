@@ -8,13 +8,12 @@ SLR ones, but for the gap that is known. The gap is a quarter of the slice thick
 4 mm thick at spacings of 3 mm and 5 mm.
 """
 
-import argparse
 from dataclasses import replace
 
 import numpy as np
 import torch
 
-from benchmarks import CKPT_PATH, deployed, shipped_network
+from benchmarks import deployed, parser_of_volumes, shipped_network
 from scripts.evaluate import metrics
 from scripts.evaluate.tables import markdown
 from scripts.rebuild.consistency import difference, project, reconcile, relative_rmse
@@ -84,10 +83,8 @@ def rows(truth, axis, spacing, network, inferer):
 
 def main():
     """Prints, volume by volume and on average, quality of the result and what becomes of it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("datalist")
+    parser = parser_of_volumes(__doc__)
     parser.add_argument("slab", nargs="?", type=int, help="central slices of each volume; all without it")
-    parser.add_argument("--ckpt_path", default=CKPT_PATH)
     parser.add_argument("--volumes", type=int)
     options = parser.parse_args()
     network, inferer = shipped_network(options.ckpt_path), deployed(consistency="measure", deblocked=False)

@@ -7,12 +7,11 @@ and interpolated from slices of the simulation. Then how far a rising curve expl
 of its person, and by the cubic spline of its own slices.
 """
 
-import argparse
-
 import numpy as np
 import torch
 from monai.data import MetaTensor
 
+from benchmarks import parser_of
 from scripts.evaluate.tables import markdown
 from scripts.rebuild.guide import place
 from scripts.stack.acquisition import Acquisition
@@ -21,17 +20,11 @@ from scripts.stack.interpolation import interpolate
 from scripts.stack.slices import Slices
 from scripts.stack.spectra import sharpness
 from scripts.train.datasets import sharp_volumes
-from scripts.train.simulation import simulate
+from scripts.train.simulation import slices_of
 from scripts.train.truth import read_volume
 
 THICKNESSES = (3.0, 5.0)  # mm
 NOISE = 0.02  # of the 99th percentile
-
-
-def thick(volume, axis, thickness):
-    """Slices of a volume along an axis, with their acquisition."""
-    edge = float(voxel_spacing(volume.affine)[axis])
-    return simulate(volume, Acquisition.of_truth(axis, volume.shape[1 + axis], edge=edge, thickness=thickness))
 
 
 def sharp_along(volume, axis):
@@ -40,7 +33,7 @@ def sharp_along(volume, axis):
     found = [sharpness(volume[0].as_tensor(), edges)[axis]]
     noise = torch.Generator().manual_seed(0)
     for thickness in THICKNESSES:
-        slices = thick(volume, axis, thickness)
+        slices = slices_of(volume, axis, thickness)
         level = NOISE * float(np.percentile(volume.as_tensor().numpy(), 99))
         measured = slices[0].as_tensor() + level * torch.randn(slices.shape[1:], generator=noise)
         a = Acquisition.of(slices)
@@ -51,7 +44,7 @@ def sharp_along(volume, axis):
 
 def main():
     """Prints both tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("datalist")
     volumes = sharp_volumes(parser.parse_args().datalist, "validation")
     methods = [f"{thickness:g} mm, {method}" for thickness in THICKNESSES for method in ("linear", "cubic")]
@@ -62,7 +55,7 @@ def main():
         row = (f"{name} {item['contrast']}", str(axis), *(f"{mm:.2f}" for mm in sharp_along(volume, axis)))
         for column, cell in zip(sharp.values(), row):
             column.append(cell)
-        measured = Slices.of(thick(volume, axis, THICKNESSES[-1]))
+        measured = Slices.of(slices_of(volume, axis, THICKNESSES[-1]))
         spline = interpolate(measured.array, measured.acquisition, "cubic").clamp(min=0)
         copy = MetaTensor(spline[None], affine=measured.fine_affine)
         guides = {other["contrast"]: other["label"] for other in volumes if other["subject"] == name}

@@ -5,11 +5,9 @@ python -m benchmarks.coverage EVALUATION.csv PICTURE.png
 The table is that of `configs/evaluate.yaml --error_map true`.
 """
 
-import argparse
-
 import pandas as pd
 
-from benchmarks import panels
+from benchmarks import panels, parser_of
 
 
 def draw(table, path):
@@ -32,7 +30,7 @@ def draw(table, path):
 
 def main():
     """The command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("evaluation")
     parser.add_argument("picture")
     options = parser.parse_args()

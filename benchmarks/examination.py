@@ -6,12 +6,11 @@ Two neighbouring slices are averaged into one of twice the thickness. It is rebu
 again as slices of the measured thickness. Their distance from the measured slices is printed as PSNR in the head.
 """
 
-import argparse
 import math
 
 import torch
 
-from benchmarks import CKPT_PATH, shipped_config
+from benchmarks import CKPT_PATH, parser_of, shipped_config
 from scripts.evaluate.with_truth import draw_comparison
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import data_range, intensity_range
@@ -36,7 +35,7 @@ def halved(measured):
 
 def main():
     """Prints one line for each way."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("scan")
     parser.add_argument("guide")
     parser.add_argument("--ckpt_path", default=CKPT_PATH)

@@ -5,14 +5,13 @@ python -m benchmarks.export model.ts model.onnx [--planes 4] [--size 160] [--rou
 The files are made as docs/exports.md says. Rounds take turns, so that other load slows all three alike.
 """
 
-import argparse
 import statistics
 import time
 
 import onnxruntime
 import torch
 
-from benchmarks import CKPT_PATH, shipped_network
+from benchmarks import CKPT_PATH, parser_of, shipped_network
 from scripts.method.schedule import euler_times
 
 LENGTHS = torch.tensor([[5.0, 1.0, 5.0, 1.0]])  # mm
@@ -38,7 +37,7 @@ def runners(options):
 @torch.no_grad()
 def main():
     """Prints the table: median processor seconds, ratio to eager of the same round, largest difference from eager."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("torchscript")
     parser.add_argument("onnx")
     parser.add_argument("--ckpt_path", default=CKPT_PATH)

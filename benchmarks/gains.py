@@ -3,11 +3,10 @@
 python -m benchmarks.gains docs/gains.png
 """
 
-import argparse
 import re
 from pathlib import Path
 
-from benchmarks import panels
+from benchmarks import panels, parser_of
 
 ROOT = Path(__file__).parents[1]
 GAINS = ("docs/benchmarks.md", "T (mm) | T1w")  # page, beginning of the table's heading
@@ -60,7 +59,7 @@ def brought(rows, thickness, pair):
 
 def main():
     """Draws both panels."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("picture", type=Path)
     options = parser.parse_args()
     gains, guided = table(*GAINS), table(*GUIDED)

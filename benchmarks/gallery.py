@@ -6,7 +6,6 @@ DATALIST is that of docs/benchmarks.md: its entries name subject and contrast, t
 volumes are rebuilt; a picture shows one plane that contains the slice axis and no face. It prints a row for each.
 """
 
-import argparse
 import io
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,20 +19,20 @@ from PIL import Image
 from scipy import ndimage
 from scipy.spatial.transform import Rotation
 
-from benchmarks import CKPT_PATH, shipped_config
+from benchmarks import parser_of_volumes, shipped_config
 from scripts.evaluate.metrics import TOUCHING, lesion_contrast_kept, lesion_sizes, psnr
 from scripts.evaluate.tables import markdown
 from scripts.pages.planes import cut, shades, window
 from scripts.paper.guided import drawn_guide
 from scripts.paper.several import add_noise
 from scripts.stack.acquisition import Acquisition
-from scripts.stack.grid import centre, voxel_spacing
+from scripts.stack.grid import centre
 from scripts.stack.intensity import data_range
 from scripts.stack.interpolation import interpolate
 from scripts.stack.slices import Slices
 from scripts.stack.tissue import head_mask
 from scripts.train.datasets import sharp_volumes
-from scripts.train.simulation import simulate
+from scripts.train.simulation import slices_of
 from scripts.train.truth import read_volume
 
 MOTION, SHADING, GUIDE_NOISE = (5.0, 5.0), 0.2, 0.01  # of guides: degrees and mm, shares of the range
@@ -90,13 +89,9 @@ def nodded(truth):
 
 def slices(case, truth):
     """Thick slices of a truth `(1, X, Y, Z)` as a case has them."""
-    edge = float(voxel_spacing(truth.affine)[case.axis])
-    acquisition = Acquisition.of_truth(
-        case.axis, truth.shape[1 + case.axis], edge=edge, thickness=case.thickness, spacing=case.thickness
-    )
-    rng, thick = np.random.default_rng(0), simulate(truth, acquisition)
+    rng, thick = np.random.default_rng(0), slices_of(truth, case.axis, case.thickness)
     if case.moved:
-        second = simulate(nodded(truth), acquisition).as_tensor()
+        second = slices_of(nodded(truth), case.axis, case.thickness).as_tensor()
         odd = [slice(None)] * 4
         odd[1 + case.axis] = slice(1, None, 2)
         thick[tuple(odd)] = second[tuple(odd)]
@@ -193,11 +188,9 @@ def shown(case, items, rebuilder, folder):
 
 def main():
     """Draws all pictures, or those that are named, and prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("datalist")
+    parser = parser_of_volumes(__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="+", choices=[case.name for case in CASES])
-    parser.add_argument("--ckpt_path", default=CKPT_PATH)
     options = parser.parse_args()
     overrides = {"ckpt_path": options.ckpt_path, "inferer::progress": False, "error_map": True}
     rebuilder = shipped_config(**overrides).get_parsed_content("rebuilder")

@@ -8,28 +8,25 @@ interval, where the guide saw the head, and beyond. Beside it, the coverage of i
 as the weights' card lets whole, sharp guides make them.
 """
 
-import argparse
-
 import numpy as np
 import torch
 from monai.data import MetaTensor
 from scipy import ndimage
 
-from benchmarks import CKPT_PATH, deployed, shipped_network
+from benchmarks import deployed, parser_of_volumes, shipped_network
 from scripts.evaluate.tables import markdown
 from scripts.method.weights import read_card
 from scripts.rebuild.device import default_device
 from scripts.rebuild.error_map import ErrorMaps, error_map
 from scripts.rebuild.guide import Placed, on_grid
 from scripts.rebuild.rebuilder import Rebuilder
-from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
 from scripts.stack.intensity import data_range
 from scripts.stack.interpolation import interpolate
 from scripts.stack.slices import Slices
 from scripts.stack.tissue import head_mask
 from scripts.train.datasets import sharp_volumes
-from scripts.train.simulation import central_slab, normal_axis, simulate
+from scripts.train.simulation import central_slab, normal_axis, slices_of
 from scripts.train.truth import read_volume
 
 HEADINGS = ("scan", "guide", "where it saw", "beyond", "if as narrow everywhere", "narrower by (median)")
@@ -38,10 +35,9 @@ THICK = 5.0  # mm; slices of the blurred guides
 
 def blurred(guide, axis, thickness=THICK):
     """A guide as a spline through its slices along an axis shows it."""
-    edge = float(voxel_spacing(guide.affine)[axis])
-    slices = Acquisition.of_truth(axis, guide.shape[1 + axis], edge=edge, thickness=thickness)
-    thick = simulate(guide, slices).as_tensor()[0]
-    return MetaTensor(interpolate(thick, slices, "cubic").clamp(min=0)[None], affine=guide.affine)
+    slices = Slices.of(slices_of(guide, axis, thickness))
+    spline = interpolate(slices.array, slices.acquisition, "cubic").clamp(min=0)
+    return MetaTensor(spline[None], affine=guide.affine)
 
 
 def kinds(guide, axis):
@@ -67,9 +63,8 @@ def rows(item, rebuilder, options):
     """A row for each guide of a volume."""
     axis = item["sharp_axes"][0]
     truth = central_slab(read_volume(item["label"]), axis, options.slab)
-    edge, sharp = float(voxel_spacing(truth.affine)[axis]), truth.as_tensor()[0]
-    acquisition = Acquisition.of_truth(axis, sharp.shape[axis], edge=edge, thickness=options.thickness)
-    thick, head = simulate(truth, acquisition), head_mask(sharp)
+    sharp = truth.as_tensor()[0]
+    thick, head = slices_of(truth, axis, options.thickness), head_mask(sharp)
     thick.add_(options.noise * data_range(sharp) * torch.randn(thick.shape, generator=torch.Generator().manual_seed(0)))
     slices = Slices.of(thick)
 
@@ -100,12 +95,10 @@ def rows(item, rebuilder, options):
 
 def main():
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("datalist")
+    parser = parser_of_volumes(__doc__)
     parser.add_argument("--thickness", type=float, default=5.0)
     parser.add_argument("--slab", type=int, default=24)
     parser.add_argument("--noise", type=float, default=0.005, help="share of the range (default: %(default)s)")
-    parser.add_argument("--ckpt_path", default=CKPT_PATH)
     options = parser.parse_args()
     maps = ErrorMaps(True, calibration=read_card(options.ckpt_path).error_map)
     network, inferer = shipped_network(options.ckpt_path), deployed(spread=True)

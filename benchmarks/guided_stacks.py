@@ -7,12 +7,10 @@ degrees and 5 mm, and a coil shades it by 20 %; all have 1 % noise. The guide is
 the datalist names.
 """
 
-import argparse
-
 import numpy as np
 import torch
 
-from benchmarks import CKPT_PATH, deployed, shipped_network
+from benchmarks import deployed, parser_of_volumes, shipped_network
 from scripts.evaluate.metrics import psnr
 from scripts.evaluate.tables import markdown
 from scripts.paper.guided import drawn_guide
@@ -32,11 +30,9 @@ MOTION, SHADING, NOISE = (5.0, 5.0), 0.2, 0.01
 
 def main():
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("datalist")
+    parser = parser_of_volumes(__doc__)
     parser.add_argument("--thickness", type=float, default=5.0)
     parser.add_argument("--by", help="contrast of the guides")
-    parser.add_argument("--ckpt_path", default=CKPT_PATH)
     options = parser.parse_args()
     rebuilder = Rebuilder(shipped_network(options.ckpt_path), deployed(), default_device(), guide_share=1.0)
     volumes = sharp_volumes(options.datalist, "validation")

@@ -7,26 +7,23 @@ shows of their contrast, each in units of its scan's range. Odd guides are regis
 code: one that does not fit takes no part.
 """
 
-import argparse
-
 import numpy as np
 import torch
 from monai.data import MetaTensor
 from scipy import ndimage
 
-from benchmarks import CKPT_PATH, deployed, shipped_network
+from benchmarks import deployed, parser_of_volumes, shipped_network
 from scripts.evaluate.metrics import psnr
 from scripts.evaluate.tables import markdown
 from scripts.paper.guided import drawn_guide
 from scripts.rebuild.device import default_device
 from scripts.rebuild.rebuilder import Rebuilder
-from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
 from scripts.stack.intensity import intensity_range
 from scripts.stack.slices import Slices
 from scripts.stack.tissue import head_mask
 from scripts.train.datasets import sharp_volumes
-from scripts.train.simulation import central_slab, simulate
+from scripts.train.simulation import central_slab, slices_of
 from scripts.train.truth import read_volume
 
 BLOBS, RADII, CONTRAST = 24, (2.0, 5.0), 0.3  # of the range of tissue
@@ -93,9 +90,7 @@ class Head:
 
     def slices(self, volume):
         """Those of the slab."""
-        sharp, edge = self.cut(volume), float(voxel_spacing(volume.affine)[self.axis])
-        a = Acquisition.of_truth(self.axis, sharp.shape[1 + self.axis], edge=edge, thickness=self.thickness)
-        return Slices.of(simulate(sharp, a))
+        return Slices.of(slices_of(self.cut(volume), self.axis, self.thickness))
 
     def beside(self, guide):
         """A guide that is registered."""
@@ -130,11 +125,9 @@ class Head:
 
 def main():
     """Prints both tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("datalist")
+    parser = parser_of_volumes(__doc__)
     parser.add_argument("--thickness", type=float, default=5.0)
     parser.add_argument("--slab", type=int, default=32)
-    parser.add_argument("--ckpt_path", default=CKPT_PATH)
     options = parser.parse_args()
     rebuilder = Rebuilder(shipped_network(options.ckpt_path), deployed(), default_device(), guide_share=1.0)
     volumes = sharp_volumes(options.datalist, "validation")

@@ -1,12 +1,11 @@
 """The cost of cubes for voxels, where pixels are finer than the target: a table of docs/benchmarks.md.
 
-python -m benchmarks.isotropic DATASET_DIR [--slab 24] [--ckpt_path models/model.pt]
+python -m benchmarks.isotropic DATALIST [--slab 24] [--ckpt_path models/model.pt]
 
 Slices of 5 mm of each held-out volume are rebuilt to a target of one and a half times its pixels, as 0.43 mm is to
 0.7 mm: with the pixels kept, and with --isotropic. Both are put back on the truth's grid by a cubic spline.
 """
 
-import argparse
 import tempfile
 from pathlib import Path
 
@@ -15,17 +14,16 @@ import numpy as np
 from scipy.ndimage import affine_transform
 from torch import from_numpy
 
-from benchmarks import CKPT_PATH, deployed, preprocessing, shipped_network
+from benchmarks import deployed, parser_of_volumes, preprocessing, shipped_network
 from scripts.evaluate import metrics
 from scripts.evaluate.tables import markdown
 from scripts.rebuild.device import default_device
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack import tissue
-from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
 from scripts.stack.slices import Slices
 from scripts.train.datasets import sharp_volumes
-from scripts.train.simulation import central_slab, simulate
+from scripts.train.simulation import central_slab, slices_of
 from scripts.train.truth import read_volume
 
 THICKNESS = 5.0  # mm
@@ -41,20 +39,16 @@ def on_grid_of(result, truth):
 
 def main():
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dataset_dir")
+    parser = parser_of_volumes(__doc__)
     parser.add_argument("--slab", type=int, default=24)
-    parser.add_argument("--ckpt_path", default=CKPT_PATH)
     options = parser.parse_args()
     network, inferer = shipped_network(options.ckpt_path), deployed()
     columns = {"volume": [], "pixels kept (dB)": [], "--isotropic (dB)": [], "difference": []}
-    for item in sharp_volumes(options.dataset_dir, "validation"):
+    for item in sharp_volumes(options.datalist, "validation"):
         axis = item["sharp_axes"][0]
         truth = central_slab(read_volume(item["label"]), axis, options.slab)
         spacing = voxel_spacing(truth.affine)
-        thick = simulate(
-            truth, Acquisition.of_truth(axis, truth.shape[1 + axis], edge=spacing[axis], thickness=THICKNESS)
-        )
+        thick = slices_of(truth, axis, THICKNESS)
         quality = []
         with tempfile.TemporaryDirectory() as folder:
             path = str(Path(folder) / "scan.nii.gz")

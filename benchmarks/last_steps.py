@@ -5,12 +5,11 @@ python -m benchmarks.last_steps DATALIST [--slab 64] [--thicknesses 3 5] [--nois
 Each volume is rebuilt once, as deployed but for both steps, which then follow alone and together.
 """
 
-import argparse
 from itertools import product
 
 import numpy as np
 
-from benchmarks import CKPT_PATH, deployed, shipped_network
+from benchmarks import deployed, parser_of_volumes, shipped_network
 from benchmarks.consistency import thick_slices
 from scripts.evaluate.metrics import psnr
 from scripts.evaluate.tables import markdown
@@ -55,12 +54,10 @@ def row(scan, thickness, noise, numbers):
 
 def main():
     """Prints the table, and the means of each contrast."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("datalist")
+    parser = parser_of_volumes(__doc__)
     parser.add_argument("--slab", type=int, default=64)
     parser.add_argument("--thicknesses", type=float, nargs="+", default=[3.0, 5.0])
     parser.add_argument("--noises", type=float, nargs="+", default=[0.0, 0.01, 0.02])
-    parser.add_argument("--ckpt_path", default=CKPT_PATH)
     options = parser.parse_args()
     inferer = deployed(consistency="measure", deblocked=False)
     rebuilder = Rebuilder(shipped_network(options.ckpt_path), inferer, default_device())

@@ -1,15 +1,14 @@
 """How much of lesions' contrast lies in detail that slices of 3 and 5 mm measure: a paragraph of docs/benchmarks.md.
 
-python -m benchmarks.lesions DATASET_DIR
+python -m benchmarks.lesions DATALIST
 
 Each held-out volume with a mask of lesions loses all detail above half of the slices' frequency, along each sharp axis
 in turn. No slice profile and no network has a part in it.
 """
 
-import argparse
-
 import torch
 
+from benchmarks import parser_of
 from scripts.evaluate.metrics import lesion_contrast_kept
 from scripts.evaluate.paired import SMALL_LESION, read_lesion_sizes
 from scripts.evaluate.tables import markdown
@@ -30,11 +29,11 @@ def without_finer_detail(volume, axis, spacing, thickness):
 
 def main():
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dataset_dir")
+    parser = parser_of(__doc__)
+    parser.add_argument("datalist")
     options = parser.parse_args()
     columns = {"volume": [], "axis": [], "T (mm)": [], "lesions": [], "small lesions": []}
-    for item in sharp_volumes(options.dataset_dir, "validation"):
+    for item in sharp_volumes(options.datalist, "validation"):
         truth = read_volume(item["label"])
         known = read_lesion_sizes(item, truth)
         if known is None:

@@ -6,7 +6,6 @@ FOLDER holds the network, model.json and model.bin. IMAGE and LABELS are NIfTI f
 whose axes point left, inferior and anterior. Another network of the kind serves as well.
 """
 
-import argparse
 import json
 from pathlib import Path
 
@@ -15,6 +14,8 @@ import numpy as np
 import torch
 from nibabel.processing import conform
 from torch import nn
+
+from benchmarks import parser_of
 
 LIGHTEST, DARKEST = 99.5, 0.5  # percentiles that become 1 and 0
 
@@ -41,7 +42,7 @@ def network(folder):
 
 def main():
     """Writes the labels."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("image", type=Path)
     parser.add_argument("labels", type=Path)

@@ -8,7 +8,6 @@ page.png and overview.png, and moving.gif: the run in a tenth of its time, then 
 It needs chromium, pillow, and pyte, a terminal's emulator; pip installs the last two.
 """
 
-import argparse
 import html
 import json
 import math
@@ -27,6 +26,7 @@ import numpy as np
 import torch
 from scipy.ndimage import zoom
 
+from benchmarks import parser_of
 from scripts.inputs.sample import built_in_sample
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import respaced_affine
@@ -159,7 +159,7 @@ def moving(path, frames, times):
 
 def main():
     """Makes the scans, rebuilds them and takes the pictures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder.absolute()
     make_scans(folder / "scans")

@@ -15,7 +15,6 @@ motion was drawn, found on the sharp volumes, is no error. Volumes of one "subje
 two heads are put centre on centre; guides come from --others too.
 """
 
-import argparse
 from itertools import combinations, count, islice, permutations
 from pathlib import Path
 
@@ -24,6 +23,7 @@ import torch
 from monai.data import MetaTensor
 from scipy import ndimage
 
+from benchmarks import parser_of
 from scripts.evaluate.tables import markdown
 from scripts.paper.several import add_noise, random_gain, random_motion, several_stacks
 from scripts.rebuild.registration import ALIKE, angle_and_shift, registered, resolution
@@ -36,7 +36,7 @@ from scripts.stack.interpolation import interpolate
 from scripts.stack.slices import Slices
 from scripts.stack.tissue import head_mask
 from scripts.train.datasets import sharp_volumes
-from scripts.train.simulation import simulate
+from scripts.train.simulation import slices_of
 from scripts.train.truth import read_volume
 
 CLOSE = 0.2  # degrees and mm
@@ -120,14 +120,10 @@ def other_contrasts(items):
 
 def thick(volume, axis, thickness, rng):
     """The cubic spline of a noisy stack of a volume, and the stack."""
-    acquisition = Acquisition.of_truth(
-        axis, volume.shape[axis], edge=float(voxel_spacing(volume.affine)[axis]), thickness=thickness
-    )
-    stack = simulate(MetaTensor(volume.as_tensor()[None], affine=volume.affine), acquisition)[0]
+    stack = slices_of(MetaTensor(volume.as_tensor()[None], affine=volume.affine), axis, thickness)[0]
     add_noise(stack, NOISE * data_range(volume.as_tensor()), rng)
-    return Stack(
-        Slices.of(stack), MetaTensor(interpolate(stack.as_tensor(), acquisition, "cubic"), affine=volume.affine)
-    )
+    slices = Slices.of(stack)
+    return Stack(slices, MetaTensor(interpolate(slices.array, slices.acquisition, "cubic"), affine=volume.affine))
 
 
 def cut(volume, form):
@@ -248,7 +244,7 @@ def print_apart(other, pairs):
 
 def main():
     """Prints the tables, and how many pairs are right."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("datalist")
     parser.add_argument("--section", default="validation")
     parser.add_argument("--pairs", type=int, default=20)

@@ -6,7 +6,6 @@ SCANS is a folder of axial scans. The coronal slab behind the middle of each is 
 shows the brain without the face, and what the whole scan would show there.
 """
 
-import argparse
 import tempfile
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import nibabel as nib
 import numpy as np
 from PIL import Image
 
-from benchmarks import deployed, preprocessing, shipped_network
+from benchmarks import deployed, parser_of, preprocessing, shipped_network
 from scripts.evaluate.tables import markdown
 from scripts.pages.planes import cut
 from scripts.rebuild.device import default_device
@@ -51,7 +50,7 @@ def coronal_slab(path, count, folder):
 
 def main():
     """Prints a table and draws the picture."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("scans", type=Path)
     parser.add_argument("picture", type=Path)
     parser.add_argument("--slab", type=int, default=24)

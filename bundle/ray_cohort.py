@@ -23,11 +23,11 @@ from ray.exceptions import RayError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from scripts.command_line import check_options
 from scripts.errors import InputError, report_input_errors
 from scripts.inputs.scan import Scan
-from scripts.options import check_options
 from scripts.outputs import cohort, plan
-from scripts.outputs.scan import rebuild_scan
+from scripts.outputs.one_scan import rebuild_scan
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = str(ROOT / "configs" / "inference.yaml")

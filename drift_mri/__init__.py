@@ -15,6 +15,6 @@ BUNDLE = _INSIDE if _INSIDE.is_dir() else Path(__file__).parents[1]  # in a whee
 __path__.append(str(BUNDLE))  # the bundle's package is `drift_mri.scripts` here: no global `scripts` is put on the path
 __version__: str = json.loads((BUNDLE / "configs" / "metadata.json").read_text(encoding="utf-8"))["version"]
 
-from .python import InputError, Rebuilt, rebuild  # noqa: E402  # they need BUNDLE
+from .python import InputError, RebuiltImage, rebuild  # noqa: E402  # they need BUNDLE
 
-__all__ = ["BUNDLE", "InputError", "Rebuilt", "__version__", "rebuild"]
+__all__ = ["BUNDLE", "InputError", "RebuiltImage", "__version__", "rebuild"]

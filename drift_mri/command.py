@@ -17,8 +17,9 @@ from . import BUNDLE, __version__
 
 sys.path.insert(0, str(BUNDLE))  # where `scripts` is, of which the configs speak
 
+from scripts.command_line import check_options
 from scripts.errors import INTERRUPTED, input_error, printable
-from scripts.options import OPTIONS, PATHS, PATTERNS, check_options
+from scripts.options import OPTIONS, PATHS, PATTERNS
 
 if TYPE_CHECKING:
     from monai.bundle import ConfigWorkflow

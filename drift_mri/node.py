@@ -119,7 +119,7 @@ class Node:
         """
         from scripts.inputs.scans import scans  # here: they take seconds
         from scripts.inputs.selection import Selection
-        from scripts.outputs.scan import rebuild_scan
+        from scripts.outputs.one_scan import rebuild_scan
         from scripts.outputs.summary import add_rows
 
         folder, results = self.spool.path / "working" / name, self.spool.path / "results" / name

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logging.getLogger("drift").addHandler(logging.NullHandler())  # a library prints nothing unless its user asks for it
 
 
-class Rebuilt(nib.Nifti1Image):
+class RebuiltImage(nib.Nifti1Image):
     """A rebuilt scan, a nibabel image.
 
     Attributes:
@@ -119,7 +119,7 @@ def rebuild(
     ckpt_path: str | os.PathLike | None = None,
     config: str | os.PathLike | None = None,
     **unknown: Any,
-) -> Rebuilt:
+) -> RebuiltImage:
     """Rebuilds a thick-slice scan, as `drift-mri` does. Nothing is written or printed.
 
     The networks stay loaded between calls. They run on CUDA where there is one.
@@ -171,7 +171,9 @@ def rebuild(
         raise mistake from None
 
 
-def _rebuild(scan: Any, guide: Any, options: Mapping[str, Any], config: str | None, ckpt_path: str | None) -> Rebuilt:
+def _rebuild(
+    scan: Any, guide: Any, options: Mapping[str, Any], config: str | None, ckpt_path: str | None
+) -> RebuiltImage:
     from .scripts.inputs.scan import Scan  # type: ignore[import-not-found]
     from .scripts.inputs.scans import takes_longest_part  # type: ignore[import-not-found]
     from .scripts.outputs.error_maps import describe_error_map  # type: ignore[import-not-found]
@@ -191,7 +193,7 @@ def _rebuild(scan: Any, guide: Any, options: Mapping[str, Any], config: str | No
     rebuilt = rebuilder(measured, placed)
     header = rebuilt.slices.meta.get("header", {})
     written = nifti_image(rebuilt.volume, header)
-    result = Rebuilt(written.dataobj, written.affine, written.header)
+    result = RebuiltImage(written.dataobj, written.affine, written.header)
     name = str(rebuilt.slices.meta["filename_or_obj"])
     result.record = describe(Scan(name, Path(name), (), Path(name)), rebuilt)
     if rebuilt.error_map is not None:

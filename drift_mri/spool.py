@@ -107,8 +107,8 @@ class Spool:
 
     def may_grow(self, name: str) -> bool:
         """Whether slices of a received UID may still be on their way: its stack ends where tissue is still large."""
+        from scripts.inputs.dicom.pixels import ends_in_tissue
         from scripts.inputs.dicom.select import find_series  # here: they take seconds
-        from scripts.inputs.dicom.stacks import ends_in_tissue
 
         try:
             found = find_series(self.path / "received" / name, None)

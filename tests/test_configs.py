@@ -98,7 +98,7 @@ def test_the_bundle_root_is_on_the_path_before_anything_of_scripts_is_named(file
     assert steps[:2] == ["$import sys", "$sys.path.insert(0, @bundle_root)"]
     assert [step["_target_"] for step in steps[2:4]] == [
         "scripts.errors.report_input_errors",
-        "scripts.options.check_options",
+        "scripts.command_line.check_options",
     ]
 
 

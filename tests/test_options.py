@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
+from scripts.command_line import check_options
 from scripts.errors import InputError
-from scripts.options import PATTERNS, check_options
+from scripts.options import PATTERNS
 from tests.processes import ROOT
 
 PROGRAM = "/anywhere/site-packages/monai/bundle/__main__.py"

@@ -16,11 +16,13 @@ from scripts.inputs.dicom.headers import ENHANCED_NAMES
 from scripts.outputs.dicom.inherit import code
 
 MODULES = (  # whose constants the page shares
-    *("stack.acquisition", "stack.grid", "stack.intensity", "stack.tissue", "stack.missing"),
+    *("stack.acquisition", "stack.settle", "stack.grid", "stack.intensity", "stack.tissue", "stack.missing"),
     *(
         "inputs.readers",
         "inputs.transforms",
+        "inputs.weighting",
         "inputs.identity",
+        "inputs.roles",
         "inputs.kinds",
         "inputs.dicom.headers",
         "inputs.dicom.places",

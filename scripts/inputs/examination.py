@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..errors import InputError, few
-from .identity import ORIENTATION, PARALLEL, Identity, Role, role
+from .identity import Identity
+from .roles import PARALLEL, Role, role
 from .scan import Guiding, Scan
 from .selection import matches
+from .weighting import ORIENTATION
 
 logger = logging.getLogger("drift")
 

@@ -1,4 +1,4 @@
-"""The identity of a scan: whose head it shows, by which contrast, its sharpness along each axis, and so its role.
+"""The identity of a scan: whose head it shows, in which session, by which contrast, and how its slices lie.
 
 Contents come before headers, headers before names.
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,35 +19,8 @@ from ..stack.grid import slice_axis, voxel_spacing
 from . import bids, dicom
 from .dicom.headers import numbers, value
 from .readers import ScanReader
+from .weighting import AGENTS, PLANE, contrast_of, names_contrast, weighting_and_agent
 
-PLANE = r"(ax|axi|axial|tra|trans|transverse|transversal|sag|sagittal|cor|coronal|obl|oblique)"
-ORIENTATION = re.compile(  # words of names that say how the slices lie, or which of several runs it is
-    rf"run-\w+|acq-{PLANE}(\d+(mm)?)?|{PLANE}", re.IGNORECASE
-)
-WEIGHTINGS = {  # the first that is found; a T1 FLAIR is a T1w scan
-    "STIR": r"stir(?![a-z])",
-    "DIR": r"(?<![a-z])dir(?![a-z])",
-    "T1w": r"(?<![a-z\d])t1(?!\d|rho)|inplanet1",
-    "T2*w": r"(?<![a-z\d])t2 ?(\*|star)",
-    "FLAIR": r"flair|tirm|dark ?fluid|(?<![a-z\d])t2f(?![a-z])",
-    "T2w": r"(?<![a-z\d])t2(?!\d)|inplanet2",
-    "PDw": r"(?<![a-z])pd(?![a-su-z])|proton ?density",
-}
-SEQUENCES = {  # names of sequences that say it where no weighting is named
-    "T1w": r"mp ?rage|mp2rage|(?<![a-z])(bravo|vibe|3?d?tfe|f?spgr)(?![a-z])",
-    "T2*w": r"(?<![a-z])(swi|swan|ha?emo)(?![a-z])",
-    "T2w": r"(?<![a-z])space(?![a-z])",
-}
-AGENTS = (
-    r"gd|gad[a-z]*|km|kontrast(mittel)?|contrast|post(?! ?op)|ce|t1w?(gd|ce|c)|dotarem|magnevist|prohance|multihance|"
-    r"omniscan|primovist|clariscan|vueway|elucirem"
-)
-AGENT = re.compile(rf"(?<![a-z])({AGENTS})(?![a-z])|(?<![a-z])c ?\+|\+ ?c(?![a-z])")
-NO_AGENT = re.compile(
-    r"(?<![a-z])(pre(?! ?op)|nativ|native|ohne (km|kontrast\w*)|no ?(gd|contrast)|ce none|(w/?o|without|non) ?contrast)"
-    r"(?![a-z])"
-)
-ELSEWHERE = re.compile(r"(?<![a-z\d])(to|in)(?![a-z\d]).*")  # a scan in the place of another: whose words follow
 PROTOCOL = re.compile(  # words of names that say how a scan was made, and not whose it is
     rf"{PLANE}|{AGENTS}|c\+|\+c|pre|nativ|native|none|op|[23]d|\d+(p\d+)?mm|\d+x\d+(x\d+)?(mm)?|iso(tropic)?|cube|vista|"
     r"(tse|fse|se|gre|ge|tfe|ffe|tir|ir|fl|space|vibe)([23]d)?\d*|blade|propeller|mpr|mp|fs|fatsat|fat|sat|spair|spir|"
@@ -58,10 +31,6 @@ PROTOCOL = re.compile(  # words of names that say how a scan was made, and not w
 ENTITY = re.compile(r"(acq|ce|run|rec|part|echo|inv|desc|space|dir|task)-[a-z0-9]+")  # of BIDS
 SAME_TIME = 1.2  # ratio of echo or inversion times; protocols of one contrast differ a little by direction
 SAME_REPETITION = 2.0  # ratio of repetition times, which depend on the number of slices too
-PARALLEL = 0.9  # cosine of the angle between slices; series of one direction are repeats, or of another contrast
-ISOTROPIC = 1.3  # the longest edge of a voxel over the shortest
-THINNER = 0.6  # most of the spacing of the slices that a scan along them guides
-BEST = ("T1w", "T2w", "FLAIR", "PDw", "T2*w")  # guides, by what they bring (docs/benchmarks.md)
 
 
 @dataclass(frozen=True)
@@ -139,10 +108,9 @@ def _of_series(series: dicom.Series) -> Identity:
         for key in ("SeriesDescription", "StudyInstanceUID", "FrameOfReferenceUID", "StudyDate", "ContrastBolusAgent")
     )
     times = np.array([numbers(header, key, 1)[0] for key in ("EchoTime", "InversionTime", "RepetitionTime")])
-    weighting, given = _contrast(first, said, agent, times, value(header, "ScanningSequence"))
+    weighting, given = weighting_and_agent(first, said, agent, times, value(header, "ScanningSequence"))
     axes, edges = series.lies
-    whose = [series.frames[0].distinctive[key] for key in ("PatientName", "PatientID")]
-    person = next((one for one in whose if one not in ("", "None", "NONE")), "")
+    person = series.frames[0].first_said("PatientName", "PatientID")
     words, thick = contrast_of(first), slice_axis(edges)
     return Identity((person,), study, date, words, weighting, given, times, frame, axes, edges, thick)
 
@@ -157,7 +125,7 @@ def _of_file(path: Path) -> Identity:
     description = " ".join(str(fields.get(key) or "") for key in ("SeriesDescription", "ProtocolName"))
     agent = str(fields.get("ContrastBolusIngredient") or "")
     person, session, named = _whose(path, fields)
-    weighting, given = _contrast(description, named, agent, times, fields.get("ScanningSequence"))
+    weighting, given = weighting_and_agent(description, named, agent, times, fields.get("ScanningSequence"))
     date = bids.session_date(path) or re.sub(r"\D", "", str(fields.get("AcquisitionDateTime") or ""))[:8]
     found = Identity(person, session, date, contrast_of(stem(path.name)), weighting, given, times)
     try:
@@ -169,9 +137,6 @@ def _of_file(path: Path) -> Identity:
         return replace(found, broken=str(error) or type(error).__name__)
 
 
-# --- whose head ---
-
-
 def _whose(path: Path, fields: Mapping[str, Any]) -> tuple[tuple[str, ...], str, str]:
     """Person, session, and the words that may name the contrast."""
     name, (root, subject, session) = stem(path.name), bids.place(path)
@@ -180,7 +145,7 @@ def _whose(path: Path, fields: Mapping[str, Any]) -> tuple[tuple[str, ...], str,
     study = str(fields.get("StudyInstanceUID") or "")
     known = str(fields.get("PatientID") or fields.get("PatientName") or "")
     above, folder = list[str](), path.absolute().parent
-    while folder.name and _person(folder.name, {}) == () and any(map(_names_contrast, _split(folder.name))):
+    while folder.name and _person(folder.name, {}) == () and any(map(names_contrast, _split(folder.name))):
         above, folder = [folder.name, *above], folder.parent
     said = ENTITY.sub(_kept_entity, " ".join([*above, name]).lower())
     return ((known,) if study and known else (str(folder), *_person(name, fields))), study, said
@@ -190,10 +155,6 @@ def _kept_entity(entity: re.Match) -> str:
     """The words of a BIDS entity that may name a contrast or an agent: those of the space are another scan's."""
     key, _, label = entity[0].partition("-")
     return f"ce {label}" if key == "ce" else label if key == "acq" else ""
-
-
-def _names_contrast(word: str) -> bool:
-    return any(re.search(words, word) for table in (WEIGHTINGS, SEQUENCES) for words in table.values())
 
 
 def _person(name: str, fields: Mapping[str, Any]) -> tuple[str, ...]:
@@ -207,111 +168,9 @@ def _person(name: str, fields: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(
         word
         for word in _split(ENTITY.sub("", name.lower()))
-        if word not in known and not PROTOCOL.fullmatch(word) and not _names_contrast(word)
+        if word not in known and not PROTOCOL.fullmatch(word) and not names_contrast(word)
     )
 
 
 def _split(name: str) -> list[str]:
     return [word for word in re.split(r"[^\w*+]+|_+", name.lower()) if word]
-
-
-# --- contrast ---
-
-
-def contrast_of(name: str) -> str:
-    """A name without the words that say how the slices lie.
-
-    >>> [contrast_of(name) for name in ("sub-01_acq-ax_run-2_T2w", "t2_tse_tra_320", "acq-pre_T1w")]
-    ['sub-01 t2w', 't2 tse 320', 'acq-pre t1w']
-    """
-    return " ".join(
-        word for word in re.split(r"[^A-Za-z0-9+*-]+", name.lower()) if word and not ORIENTATION.fullmatch(word)
-    )
-
-
-def _contrast(description: str, named: str, agent: str, times: np.ndarray, sequence: object) -> tuple[str, bool | None]:
-    """Weighting, by the description, else by other names, else by the times in ms; and whether an agent was given."""
-    said = [_separated(ELSEWHERE.sub("", _separated(one))) for one in (description, named)]
-    tables = [(table, one) for table in (WEIGHTINGS, SEQUENCES) for one in said]
-    found = [name for table, one in tables for name, words in table.items() if re.search(words, one)]
-    given = True if agent.strip() and agent.strip().lower() not in ("none", "no") else None
-    both = " ".join(said)
-    if given is None and NO_AGENT.search(both):
-        given = False
-    elif given is None and AGENT.search(both):
-        given = True
-    return (found[0] if found else _by_times(times, "GR" in str(sequence))), given
-
-
-def _separated(name: str) -> str:
-    return re.sub(r"[\s_.-]+", " ", name.lower())
-
-
-def _by_times(times: np.ndarray, gradient: bool) -> str:
-    """The weighting by echo, inversion and repetition time in ms, where they leave no doubt."""
-    echo, inversion, repetition = times
-    if inversion > 1500 and echo > 60:
-        return "FLAIR"
-    if echo < 15 and 300 < inversion < 1500:
-        return "T1w"
-    if gradient or inversion > 0:
-        return ""
-    if echo < 30 and repetition < 1000:
-        return "T1w"
-    return "T2w" if echo > 70 and repetition > 2000 else ""
-
-
-# --- roles ---
-
-
-class Role(NamedTuple):
-    """A scan's part beside another, and why; the guide of the least rank is the best."""
-
-    what: Literal["joins", "guides", "is left alone"]
-    why: str
-    rank: tuple[int, ...] = ()
-
-
-def role(own: Identity, theirs: Identity) -> Role:
-    """The role of a scan beside one of thick slices.
-
-    A scan of another contrast that is sharp along the slices guides them: best a 3-D one, then a stack of another
-    direction, then a stack of the same direction whose slices are at most `THINNER` as far apart. Scans of other
-    sessions come last, the nearest in time first.
-    """
-    sessions = theirs.session.startswith("ses-")  # of BIDS; studies of DICOM may be of anybody
-    if theirs.person != own.person and theirs.person[0] == own.person[0]:
-        words, others = (" ".join(one.person[1:]) or "nobody" for one in (theirs, own))
-        return Role("is left alone", f"its name is of another person: {words}, not {others}")
-    if theirs.person != own.person or (theirs.session != own.session and not sessions):
-        return Role("is left alone", "it is of another person, session or study")
-    if theirs.broken:
-        return Role("is left alone", f"it cannot be read ({theirs.broken})")
-    why, edges, spacing = own.other_contrast(theirs), theirs.edges, float(own.edges[own.slice_axis])
-    turned = abs(float(own.normal @ theirs.normal)) < PARALLEL
-    if why is None and not (own.weighting and theirs.weighting):
-        return Role("is left alone", "neither its name nor its header says that it is of another contrast")
-    if why is None and turned and own.session == theirs.session:
-        return Role("joins", "it has the same contrast and another direction")
-    if why is None:
-        return Role("is left alone", "it has the same contrast" + " and the same direction" * (not turned))
-    thick = float(edges[theirs.slice_axis])
-    if edges.max() <= ISOTROPIC * edges.min() and edges.max() <= THINNER * spacing:
-        kind, sharp = 0, f"its voxels of {edges.max():.2g} mm are isotropic"
-    elif turned and edges[int(np.abs(own.normal @ theirs.axes).argmax())] <= THINNER * spacing:
-        kind, sharp = 1, "its slices lie in another direction"
-    elif not turned and thick <= THINNER * spacing:
-        kind, sharp = 2, f"its slices are {thick:.2g} mm apart, not {spacing:.2g} mm"
-    else:
-        return Role("is left alone", f"it is not sharp across the slices: {thick:.2g} mm apart")
-    rank = kind, BEST.index(theirs.weighting) if theirs.weighting in BEST else len(BEST), bool(theirs.agent)
-    if own.session == theirs.session:
-        return Role("guides", f"{why}; {sharp}", (0, 0, *rank))
-    away = abs(_day(theirs.date) - _day(own.date)) if theirs.date and own.date else 10**9
-    other = f"session {theirs.session.removeprefix('ses-')}" + f" of {theirs.date}" * bool(theirs.date)
-    return Role("guides", f"{why}; {sharp}; it is of {other}", (1, away, *rank))
-
-
-def _day(date: str) -> int:
-    """Days of a date `YYYYMMDD`, from any day on."""
-    return int(np.datetime64(f"{date[:4]}-{date[4:6]}-{date[6:8]}").astype(int))

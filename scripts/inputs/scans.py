@@ -4,86 +4,28 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ..errors import InputError, flag, name_below, printable
-from ..files import ANALYZE, ITK, VOLUMES, ends_as, stem, walk
-from ..stack.acquisition import ALREADY_THIN, is_thin
-from ..stack.grid import voxel_spacing
-from ..stack.spectra import interpolated
+from ..files import ITK, VOLUMES, ends_as, stem, walk
+from ..stack.acquisition import ALREADY_THIN
 from . import bids, dicom, kinds
 from .dicom.select import only_series
 from .examination import grouped, guided
-from .identity import THINNER, Identity
-from .readers import ScanReader, data_file, header_file, is_header, no_volume
+from .exclusion import dull, guides_not, shows_no_head, unfit
+from .readers import data_file, header_file
 from .sample import built_in_sample
 from .scan import Guiding, Scan
 from .selection import Selection
 
 logger = logging.getLogger("drift")
-
-
-def _shows_no_head(path: Path) -> str | None:
-    """Why a volume is no MR scan of a head, by its name and the files beside it; None if it may be."""
-    if why := kinds.of_name(path.name):
-        return f"its name says that it shows {why}"
-    if path.with_name(f"{stem(path.name)}.bval").is_file():
-        return "a diffusion series, whose b-values lie beside it"
-    twin = path.with_name(path.name.replace(stem(path.name), f"{stem(path.name)}_Eq_1"))
-    if twin.is_file():
-        return f"its slices lie unevenly, and dcm2niix interpolated them in {twin.name}. Give the DICOM series"
-    if re.search(r"_Eq_\d+$", stem(path.name)):
-        return "its slices were interpolated by dcm2niix, since they lie unevenly. Give the DICOM series"
-    try:
-        why = kinds.of_sidecar(bids.sidecar(path))
-    except InputError:  # which the preprocessing says
-        return None
-    return f"its sidecar says: {why}" if why else None
-
-
-def _unfit(path: Path, thin: float | None) -> str | None:
-    """Why a volume of a folder is not rebuilt; None for scans, and for broken files, which fail when they are read.
-
-    Thin scans are taken where `thin` is None.
-    """
-    if ends_as(path, ANALYZE) and not is_header(path):
-        return "it is no header of a volume"
-    try:
-        _, image = ScanReader().read(path)
-        if why := no_volume(image):
-            return f"it {why}"
-        if why := kinds.of_voxels(image.dataobj, path.name):
-            return f"{why}. Give it by name if it is a scan"
-        thickness, _ = bids.sidecar_value(path, "SliceThickness")
-        _, pixel, spacing = sorted(map(float, voxel_spacing(image.affine)))
-        if thin is not None and is_thin(spacing, None if thickness is None else float(thickness), pixel, thin):
-            return f"{ALREADY_THIN}: slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm"
-    except Exception as error:  # noqa: BLE001  # what is wrong with the file is said when it is read
-        logger.debug(f"{path}: {error}")
-    return None
-
-
-def _dull(scan: Scan) -> str:
-    """The reason why a thin scan is skipped, as far as its slices were interpolated; empty for a sharp one."""
-    try:
-        found = interpolated(scan.sharpness, scan.identity.edges)
-    except Exception as error:  # noqa: BLE001  # what is wrong with it is said where it is to guide
-        logger.debug(f"{scan.name}: {error}")
-        return ""
-    if found is None:
-        return ""
-    axis, spacing = found
-    dull = f"interpolated along axis {axis}: it shows no more than {spacing:.2g} mm slices do"
-    return f". But it was {dull}. Give it by name, with their --slice_spacing"
 
 
 def _fit(paths: Sequence[Path], root: Path, selection: Selection) -> list[Path]:
@@ -92,13 +34,13 @@ def _fit(paths: Sequence[Path], root: Path, selection: Selection) -> list[Path]:
     with logging_redirect_tqdm():
         for path in tqdm(paths, desc="looking", unit="volume", leave=False, delay=1, disable=None):
             name = path.relative_to(root).as_posix()
-            shown = None if selection.asks_for(name) else _shows_no_head(path)
-            reason = shown + kinds.OVERRIDE.format(name) if shown else _unfit(path, selection.thin)
+            shown = None if selection.asks_for(name) else shows_no_head(path)
+            reason = shown + kinds.OVERRIDE.format(name) if shown else unfit(path, selection.thin)
             if reason is None:
                 fit.append(path)
             elif reason.startswith(ALREADY_THIN):
                 selection.candidates.append(_volume(path, path))
-                selection.skip(str(path), reason + _dull(selection.candidates[-1]))
+                selection.skip(str(path), reason + dull(selection.candidates[-1]))
             else:
                 selection.skip(str(path), reason)
     return fit
@@ -130,7 +72,7 @@ def _dicom(source: Path | Sequence[Path], output_dir: Path, selection: Selection
         result, wanted = output_dir / f"{one.name}_sr", selection.takes(one.name)
         scan = _series(replace(one, skipped=None) if one.thin else one, result)  # a thin one may guide
         if one.skipped and wanted:
-            selection.skip(one.name, one.skipped + (_dull(scan) if one.thin else ""))
+            selection.skip(one.name, one.skipped + (dull(scan) if one.thin else ""))
         if wanted and not one.skipped:
             found.append(scan)
         elif (one.thin or not one.skipped) and not selection.shuts_out(one.name):
@@ -325,28 +267,11 @@ def scans(
         result = grouped(result, named, None if reference is None else str(reference))
         _check_results(result)
     if str(guide).lower() in ("auto", "true"):
-        return guided(result, selection.candidates, _guides_not)
+        return guided(result, selection.candidates, guides_not)
     if guide is None:
         return result
     one = guide_named(guide, longest_part)
     return [scan if _same(scan) == _same(one) else replace(scan, guides=(Guiding(one),)) for scan in result]
-
-
-def _guides_not(scan: Scan, thick: Identity) -> str | None:
-    """Why a scan guides no thick one, by what it shows and how sharp it is across the thick slices; None if it may."""
-    path, theirs = scan.path, scan.identity
-    if path is not None and (why := _shows_no_head(path) or _unfit(path, None)):
-        return why
-    try:
-        sharp = scan.sharpness
-    except Exception as error:  # noqa: BLE001  # a broken scan guides nothing, and says so when it is rebuilt
-        return f"it cannot be read ({error})"
-    across = sharp[int(np.abs(thick.normal @ theirs.axes).argmax())]
-    if across > THINNER * thick.edges[thick.slice_axis]:
-        return (
-            f"its slices were interpolated: across the thick slices it shows no more than samples {across:.2g} mm apart"
-        )
-    return None
 
 
 def guide_named(path: str | os.PathLike, longest_part: bool = False) -> Scan:

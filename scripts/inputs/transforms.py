@@ -19,10 +19,11 @@ from scipy import ndimage
 from ..errors import InputError, flag, printable
 from ..method.weights import Card
 from ..stack import grid
-from ..stack.acquisition import ROUNDING, SLR, Acquisition, Profile, length, settle
+from ..stack.acquisition import ROUNDING, SLR, Acquisition, Profile, length
 from ..stack.intensity import check_finite, intensity_range
 from ..stack.interpolation import at_spacing, resample
 from ..stack.profile import slice_profile
+from ..stack.settle import settle
 from ..stack.spectra import SPACING_LOST, interpolated, sharpness, spacing_is_lost
 from . import bids
 from .readers import ScanReader
@@ -103,7 +104,7 @@ class UnitIntensityd(MapTransform):
 
 
 class SettleAcquisitiond(MapTransform):
-    """Settles how each scan was acquired (`acquisition.settle`), logs it, and attaches it to the volume.
+    """Settles how each scan was acquired (`settle.settle`), logs it, and attaches it to the volume.
 
     Args:
         keys: of `(1, X, Y, Z)` volumes with an affine.

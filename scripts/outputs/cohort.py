@@ -24,9 +24,10 @@ from ..errors import InputError, flag, printable
 from ..inputs.scan import Scan
 from ..rebuild.rebuilder import Rebuilder
 from . import bids
-from .processes import is_job, started_again
-from .record import file_of
-from .scan import Output, rebuild_scan
+from .jobs import is_job, started_again
+from .one_scan import rebuild_scan
+from .provenance import file_of
+from .results import Output
 from .summary import add_rows
 
 logger = logging.getLogger("drift")
@@ -134,7 +135,7 @@ def rebuild_scans(
     A scan that another run is at is passed over. Its turn comes again at the end; there the other run is waited for.
 
     Args:
-        jobs: how many of this command run at once (`processes.started_again`).
+        jobs: how many of this command run at once (`jobs.started_again`).
     """
     if type(jobs) is not int or jobs < 1:
         raise InputError(f"jobs is {jobs!r}: expected a whole number from 1 on. Set it as in --jobs 2.")

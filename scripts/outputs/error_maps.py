@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -18,20 +19,25 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..files import sha256, whole_file
+from ..inputs.scan import Scan
 from ..inputs.transforms import LoadScand
 from ..rebuild.error_map import ErrorMaps
-from ..rebuild.rebuilt import Rebuilt
+from ..rebuild.rebuilt import ErrorMap, Rebuilt
 from ..stack.grid import voxel_spacing
 from ..stack.tissue import head_mask
 from ..train.recipe import digest
 from .dicom import check_series_folder
-from .record import file_of
-from .results import read
+from .provenance import file_of, state, write_json
+from .record import kept
+from .results import Output, read, write
+
+logger = logging.getLogger("drift")
 
 REGIONS = "_regions.csv"
 WHOLE_NUMBERS = 2**24  # which float32 tells apart
 SEEN = 0.5  # of a region; of one that lies less in the field of view, its mean is not known
 FITTED = 0.9  # confidence of the voxels' half-widths that regions' were fitted with
+CALIBRATED = "calibrated on people that no network has seen"  # source of an error map's numbers
 
 
 def error_stem(stem: Path) -> Path:
@@ -63,6 +69,30 @@ def describe_error_map(rebuilt: Rebuilt, width: MetaTensor, maps: ErrorMaps) -> 
         "Noise": float(f"{rebuilt.error_map.noise:.4g}"),  # type: ignore[union-attr]  # there is one
         **asked(maps),
     }
+
+
+def add_error_map(
+    record: dict, scan: Scan, rebuilt: Rebuilt, error_map: ErrorMap, maps: ErrorMaps, output: Output, made: Mapping
+) -> None:
+    """Writes the error map, and the regions' table if asked, and into the record what it says of them."""
+    stem, meta, width = error_stem(scan.result), rebuilt.slices.meta, error_map.half_width(maps.confidence)
+    facts = describe_error_map(rebuilt, width, maps)
+    what = f"error bar: the truth of {maps.confidence:.0%} of voxels is within this much of the rebuilt series"
+    made = {**made, "error map": maps.confidence}
+    written = [write(scan, stem, width, meta.get("header", {}), output, made, what)]
+    if scan.dataset is not None and not output.as_dicom(scan):  # BIDS wants one beside each derivative
+        written.append(file_of(stem, ".json"))
+        write_json(written[-1], {"Description": facts["Description"], **kept(scan)[0]})
+    if maps.regions is not None:
+        written.append(file_of(stem, REGIONS))
+        write_regions(written[-1], rebuilt.volume, width, maps, error_map.thickness)
+    if outside := error_map.calibration.outside(error_map.thickness):
+        logger.warning(f"{scan.name}: {outside}.")
+        record["Warnings"] = (*record["Warnings"], outside)
+    record["ErrorMap"] = facts
+    record["Facts"]["error map"] = f"median ±{facts['Median']:.4g} in the head", CALIBRATED
+    record["Summary"] |= {"error_bar": facts["MedianOfRange"], "warnings": " | ".join(record["Warnings"])}
+    record["Results"] |= {path.name: state(path) for path in written}
 
 
 def read_error_map(stem: Path, record: Mapping[str, Any]) -> MetaTensor | None:

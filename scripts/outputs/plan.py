@@ -27,8 +27,9 @@ from ..stack.interpolation import interpolate
 from ..stack.slices import Slices
 from .cohort import failure
 from .error_maps import asked
-from .record import complete, file_of
-from .scan import Output, check_scan
+from .one_scan import check_scan
+from .provenance import complete, file_of
+from .results import Output
 
 logger = logging.getLogger("drift")
 

@@ -1,17 +1,106 @@
-"""A result on disk: its voxels."""
+"""The results of a run on disk: their form, how they are written, and read again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import nibabel as nib
 import numpy as np
 import torch
+from monai.bundle import ConfigParser
 from monai.data import MetaTensor, NibabelReader, PydicomReader
 
+from ..errors import InputError, flag
+from ..files import sha256, whole_file
+from ..inputs.scan import Scan
+from ..pages.index import check_foreign_index
+from . import bids
+from .dicom import write_series
+from .provenance import file_of, made_with
+from .summary import read_rows
+
 DTYPES = ("float32", "int16")  # of NIfTI voxels
+
+
+@dataclass
+class Output:
+    """The form of a run's results.
+
+    Attributes:
+        folder: where `summary.csv` goes. Results go where the scans say.
+        format: `"nifti"`; `"dicom"`, by which scans that did not come as DICOM are skipped; or `"auto"`, by which each
+            result is what its scan was.
+        dtype: of NIfTI voxels: `"float32"`, or `"int16"`, which is scaled and takes half the space.
+        anonymous: whether the page leaves out what names the scan. Record, summary and index name it in any case.
+        config: of the run, by which `made_with` knows what makes its results.
+        settings, method: options and settings of the inferer that change results.
+        made: `provenance.made_with` for this run.
+    """
+
+    folder: str
+    format: str
+    dtype: str
+    report: bool
+    anonymous: bool
+    settings: Mapping[str, Any]
+    method: Mapping[str, Any]
+    weights: str
+    version: str
+    config: InitVar[ConfigParser]
+    made: dict[str, Any] = field(init=False)
+
+    def __post_init__(self, config: ConfigParser) -> None:
+        if self.format not in ("nifti", "dicom", "auto"):
+            raise InputError(f"format is {self.format!r}: expected nifti, dicom or auto. Set --output_format.")
+        if self.dtype not in DTYPES:
+            raise InputError(f"dtype is {self.dtype!r}: expected {' or '.join(DTYPES)}. Set --dtype.")
+        if self.format == "dicom" and self.dtype != "float32":
+            raise InputError(f"dtype is {self.dtype}, of NIfTI: DICOM has integers of its own. Leave out --dtype.")
+        self.report, self.anonymous = flag("report", self.report), flag("anonymous", self.anonymous)
+        switches = {k: flag(k, v) for k, v in self.settings.items() if str(v).lower() in ("true", "false")}
+        self.settings = {**self.settings, **switches}  # the text true, of a command line, is True
+        bids.check_derivative_folder(self.folder)
+        read_rows(Path(self.folder) / "summary.csv")
+        check_foreign_index(self.folder)
+        settings = {**self.settings, **self.method, "dtype": self.dtype}
+        self.made = made_with(config, self.weights, self.version, settings)
+
+    def as_dicom(self, scan: Scan) -> bool:
+        """Whether a scan's result is a DICOM series."""
+        return self.format == "dicom" or (self.format == "auto" and scan.is_dicom)
+
+    def made_from(self, scan: Scan) -> dict[str, Any]:
+        """Entries of the record of a scan's result that is complete."""
+        settings = {**self.made["Settings"], "format": "dicom" if self.as_dicom(scan) else "nifti"}
+        files = [*scan.files, *(file for guide in scan.guides for file in guide.scan.files)]
+        return {**self.made, "Settings": settings, "InputSHA256": sha256(files)}
+
+
+def write(
+    scan: Scan,
+    stem: Path,
+    volume: MetaTensor,
+    header: Mapping,
+    output: Output,
+    made: Mapping,
+    what: str = "",
+    others: Sequence[Scan] = (),
+) -> Path:
+    """Writes the result, or another volume `what` of it; returns its path. It is made of the scan and `others`."""
+    if not output.as_dicom(scan):
+        path = file_of(stem, ".nii.gz")
+        with whole_file(path) as partial:
+            nib.save(nifti_image(volume, header, output.dtype), partial)
+        return path
+    array, affine = volume.as_tensor().numpy(), np.asarray(volume.affine)
+    named = {name: value for name, value in made.items() if name != "InputSHA256"}  # files differ by how they were sent
+    source, *further = (one.source for one in (scan, *others) if not isinstance(one.source, Path))
+    write_series(stem, array, affine, source, output.version, json.dumps(named, sort_keys=True), what, further)
+    return stem
 
 
 def nifti_image(result: MetaTensor, header: Mapping[str, Any], dtype: str = "float32") -> nib.Nifti1Image:

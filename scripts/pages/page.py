@@ -18,8 +18,8 @@ from monai.data import MetaTensor
 from ..files import whole_file
 from ..rebuild.rebuilt import Rebuilt
 from ..stack import spectra
-from ..stack.acquisition import GUESS
 from ..stack.grid import centre, voxel_spacing
+from ..stack.settle import GUESS
 from ..stack.slices import Slices
 from . import planes, viewer
 from .templates import TEMPLATES

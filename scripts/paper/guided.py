@@ -32,7 +32,7 @@ from ..stack.intensity import data_range
 from ..stack.interpolation import interpolate
 from ..stack.profile import acquire
 from ..stack.slices import Slices
-from ..train.simulation import central_slab, simulate
+from ..train.simulation import central_slab, slices_of
 from ..train.truth import read_volume
 from .several import add_noise, check_draws, seen_again
 
@@ -155,7 +155,7 @@ def evaluate_guided(
         edge = float(voxel_spacing(whole.affine)[axis])
         for thickness in thicknesses:
             check_thickness(name, axis, edge, thickness)
-            thick = simulate(sharp, Acquisition.of_truth(axis, sharp.shape[1 + axis], edge=edge, thickness=thickness))
+            thick = slices_of(sharp, axis, thickness)
             rng = np.random.default_rng([seed, place])
             add_noise(thick, noise * data_range(truth.volume), rng)
             acquisition = Acquisition.of(thick)

@@ -10,8 +10,7 @@ from torch.utils.flop_counter import flop_registry
 
 from ..evaluate.paired import Method
 from ..stack.acquisition import Acquisition
-from ..stack.grid import voxel_spacing
-from ..train.simulation import central_slab, simulate
+from ..train.simulation import central_slab, slices_of
 from ..train.truth import read_volume
 
 SLAB, THICKNESS = 16, 5.0  # slices, mm
@@ -55,9 +54,7 @@ def multiply_adds_per_voxel(method: Method, item: Mapping) -> float:
         method: of the paired evaluation.
         item: of `datasets.sharp_volumes`; 16 of its slices are degraded to 5 mm.
     """
-    volume, axis = read_volume(item["label"]), item["sharp_axes"][0]
-    sharp, spacing = central_slab(volume, axis, SLAB), float(voxel_spacing(volume.affine)[axis])
-    acquisition = Acquisition.of_truth(axis, sharp.shape[1 + axis], edge=spacing, thickness=THICKNESS)
-    thick = simulate(sharp, acquisition)
-    acquisition.attach(thick)
-    return multiply_adds(lambda: method(thick, acquisition)) / 1e6 / sharp.numel()
+    axis = item["sharp_axes"][0]
+    sharp = central_slab(read_volume(item["label"]), axis, SLAB)
+    thick = slices_of(sharp, axis, THICKNESS)
+    return multiply_adds(lambda: method(thick, Acquisition.of(thick))) / 1e6 / sharp.numel()

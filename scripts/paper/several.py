@@ -29,7 +29,7 @@ from ..stack.grid import centre, voxel_spacing
 from ..stack.intensity import data_range
 from ..stack.slices import Slices
 from ..stack.spectra import weave
-from ..train.simulation import simulate
+from ..train.simulation import slices_of
 from ..train.truth import read_volume
 
 logger = logging.getLogger("drift")
@@ -120,11 +120,7 @@ def several_stacks(
         there, volume = np.eye(4), sharp.float()
         if number:
             volume, there = seen_again(affine, volume, rng, motion, shading)
-        edge = float(voxel_spacing(affine)[axis])
-        thick = simulate(
-            MetaTensor(volume[None], affine=torch.from_numpy(affine)),
-            Acquisition.of_truth(axis, volume.shape[axis], edge=edge, thickness=thickness),
-        )
+        thick = slices_of(MetaTensor(volume[None], affine=torch.from_numpy(affine)), axis, thickness)
         add_noise(thick, noise * data_range(volume), rng)
         stacks.append((thick, there))
     return stacks

@@ -268,10 +268,7 @@ class Simulated(MapTransform):
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         (key,) = self.keys
-        volume, axis = data[key], data["sharp_axes"][0]
-        target = float(grid.voxel_spacing(volume.affine)[axis])
-        acquisition = Acquisition.of_truth(axis, volume.shape[1 + axis], edge=target, thickness=self.slice_thickness)
-        return {**data, "image": simulate(volume, acquisition)}
+        return {**data, "image": slices_of(data[key], data["sharp_axes"][0], self.slice_thickness)}
 
 
 def simulate(truth: MetaTensor, acquisition: Acquisition) -> MetaTensor:
@@ -282,6 +279,12 @@ def simulate(truth: MetaTensor, acquisition: Acquisition) -> MetaTensor:
     thick = MetaTensor(acquire(truth.as_tensor(), a), affine=torch.from_numpy(affine), meta=meta)
     a.attach(thick)
     return thick
+
+
+def slices_of(truth: MetaTensor, axis: int, thickness: float) -> MetaTensor:
+    """The slices of a sharp volume along an axis, without gaps, see `simulate`; their thickness in mm."""
+    edge = float(grid.voxel_spacing(truth.affine)[axis])
+    return simulate(truth, Acquisition.of_truth(axis, truth.shape[1 + axis], edge=edge, thickness=thickness))
 
 
 def normal_axis(slice_axis: int) -> int:

@@ -13,7 +13,7 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from scripts.inputs.transforms import SettleAcquisitiond
 from scripts.method.weights import write_card
-from scripts.outputs.record import complete, state
+from scripts.outputs.provenance import complete, state
 from tests.cohort_files import AXIAL, nan_scan, outcomes, record, summary, texture
 from tests.fixtures import CARD
 from tests.pages.test_page import pictures

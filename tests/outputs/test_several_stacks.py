@@ -15,7 +15,7 @@ from scripts.inputs import dicom
 from scripts.inputs.scans import scans
 from scripts.inputs.selection import Selection
 from scripts.method.weights import write_card
-from scripts.outputs.stacks import make_together
+from scripts.outputs.stack_facts import make_together
 from scripts.rebuild.rebuilt import Rebuilt
 from scripts.stack.grid import respaced_affine
 from tests.bids_files import write

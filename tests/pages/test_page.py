@@ -15,9 +15,10 @@ from PIL import Image
 from scripts.pages.page import write_page
 from scripts.rebuild.guide import Placed
 from scripts.rebuild.rebuilt import Rebuilt
-from scripts.stack.acquisition import GUESS, Acquisition
+from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import respaced_affine, voxel_spacing
 from scripts.stack.profile import acquire
+from scripts.stack.settle import GUESS
 from scripts.stack.slices import Slices
 
 RECORD = {
@@ -96,7 +97,7 @@ def test_a_page_says_what_came_in_and_out_and_what_was_assumed(pair, tmp_path):
 
 def test_warnings_stand_on_top_and_a_guessed_thickness_is_one(pair, tmp_path):
     guessed = {"slice axis": ("2", "given"), "slice thickness": ("4 mm", GUESS)}
-    warnings = ["thicker than trained", "nothing states the slice thickness"]  # the one of `acquisition.settle`
+    warnings = ["thicker than trained", "nothing states the slice thickness"]  # the one of `settle.settle`
     text = page(tmp_path / "a.html", *pair, Warnings=warnings, Facts=guessed)
     top = text[: text.index("<h2>")]
     assert re.findall('<p class="warning">(.*?)</p>', top) == warnings, "each once"

@@ -9,7 +9,8 @@ from monai.data import DataLoader, Dataset, MetaTensor, decollate_batch
 
 from scripts.errors import InputError
 from scripts.stack import grid
-from scripts.stack.acquisition import Acquisition, length, settle
+from scripts.stack.acquisition import Acquisition, length
+from scripts.stack.settle import settle
 
 TRAINED = {
     "target_range": (0.7, 1.3),

@@ -1,4 +1,4 @@
-/** Whose head a scan shows and by which contrast, and so its part beside another: the tables of scripts/inputs/identity.py. */
+/** Whose head a scan shows and by which contrast, and so its part beside another: the tables of scripts/inputs/{identity,weighting,roles}.py. */
 import constants from "../model/constants.js";
 import { g } from "../errors.js";
 import { largestAxis, voxelSpacing } from "../stack/grid.js";
@@ -11,7 +11,7 @@ import { sidecar } from "./kinds.js";
 
 /** @type {any} */
 const { AGENT, BEST, ELSEWHERE, ENTITY, ISOTROPIC, NO_AGENT, PARALLEL, PROTOCOL, SAME_REPETITION, SAME_TIME, SEQUENCES, THINNER, WEIGHTINGS } =
-  constants.identity;
+  { ...constants.identity, ...constants.weighting, ...constants.roles };
 
 /** By what a DICOM series says. @type {(said: Said) => Identity} */
 export function ofSeries(said) {

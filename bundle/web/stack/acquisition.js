@@ -5,7 +5,8 @@ import { fineCount, largestAxis, voxelSpacing } from "./grid.js";
 import { missingSlices } from "./missing.js";
 import { otherAxes } from "./volume.js";
 
-const { SHORTEST, LONGEST, ROUNDING, PLAUSIBLE, CUBES, CUBE, GUESSED, GUESS } = constants.acquisition;
+const { SHORTEST, LONGEST, ROUNDING } = constants.acquisition;
+const { PLAUSIBLE, CUBES, CUBE, GUESSED, GUESS } = constants.settle;
 const { target_range, pixel_range, max_thickness, spacing_ratio } = constants.card;
 const { MIN_SLICES } = constants.grid;
 

@@ -51,6 +51,7 @@ CONTRAST = {  # attributes with one value for a whole volume -> their names for 
     "DiffusionBValue": "b-values",
     "FlipAngle": "flip angles",
 }
+UNSAID = {"", "None", "NONE"}  # texts of attributes that are missing or empty
 LABELS = {  # attributes that may differ within a stack of one contrast, which its pixels then show
     "PatientName": "patient names",
     "PatientID": "patient IDs",
@@ -121,6 +122,10 @@ class Frame:
             normal=normal,
             thickness=float(numbers(header, "SliceThickness", 1)[0]),
         )
+
+    def first_said(self, *attributes: str) -> str:
+        """The first of `distinctive` attributes that says something; empty where none does."""
+        return next((one for name in attributes if (one := self.distinctive[name]) not in UNSAID), "")
 
 
 def _said(header: Dataset, keyword: str) -> str:

@@ -14,7 +14,7 @@ from pydicom import Dataset, uid
 
 from scripts.errors import InputError
 from scripts.inputs.dicom import find_series, headers, is_dicom, read_headers, read_series
-from scripts.inputs.dicom.stacks import ends_in_tissue
+from scripts.inputs.dicom.pixels import ends_in_tissue
 from scripts.outputs.dicom import write_series
 from scripts.stack import grid
 from tests.corpus.situations import head

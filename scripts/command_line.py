@@ -1,0 +1,185 @@
+"""The command line of MONAI's runner: what was typed is looked at before work starts.
+
+`python -m monai.bundle run` takes any option. A misspelt one changes nothing, one with the name of a component replaces
+that component, and a text may be code. `check_options` refuses these.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from functools import wraps
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+from .errors import InputError, few
+from .options import EVALUATED, PATHS, PATTERNS, check_texts, texts
+
+PROGRAM = ("monai", "bundle", "__main__.py")
+# module -> what installs it, and what it is used with
+NEEDS = {"ignite": "pytorch-ignite tensorboard", "skimage": "scikit-image"}
+
+
+def check_options(typed: Sequence[str] | None = None) -> None:
+    """Checks options of `python -m monai.bundle run`; None for those of this process, if that is its command.
+
+    It stands in the configs' `initialize`. Before, MONAI evaluates `bundle_root` alone, and looks up values that begin
+    with `%`.
+    """
+    if typed is None:
+        if Path(sys.argv[0]).parts[-3:] != PROGRAM or sys.argv[1:2] != ["run"]:
+            return
+        typed = sys.argv[2:]
+    from monai.bundle import ConfigParser  # here: it takes seconds, which drift-mri --help need not
+    from monai.utils import ensure_tuple
+
+    values = _values(typed)
+    values = {**ConfigParser.load_config_files(values.get("args_file", {})), **values}
+    sys.path += [str(Path(path).absolute().parent) for path in ensure_tuple(values["config_file"])]  # for their modules
+    config = _config(values)
+    _check_targets([config, *(value for name, value in values.items() if name not in (*PATHS, *PATTERNS))])
+    for name in ("run_id", "init_id", "final_id"):
+        if name in values and _root(values[name]) not in config:
+            raise InputError(f"{values[name]} is nothing that can be run.{_nearest(_root(values[name]), config)}")
+    _check_references(_root(values.get("run_id", "run")), config)
+    for name, value in values.items():
+        if name not in _runner():
+            _check_name(name, value, config)
+
+
+def _runner() -> list[str]:
+    from monai.bundle import run
+
+    return [name for name in signature(run).parameters if name != "override"]
+
+
+def _values(typed: Sequence[str]) -> dict[str, Any]:
+    """Options -> values, as Fire reads them for MONAI's runner."""
+    import fire
+    from monai.bundle import run
+
+    values: dict[str, Any] = {}
+
+    @wraps(run)
+    def keep(*positional: Any, **others: Any) -> None:
+        values.update({name: value for name, value in zip(_runner(), positional) if value is not None}, **others)
+
+    fire.Fire(keep, list(typed[: typed.index("--")] if "--" in typed else typed))  # what follows is for fire itself
+    return values
+
+
+def _root(name: Any) -> str:
+    return re.split("::|#", str(name))[0]
+
+
+def _config(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Top-level content of the config files, with what experiment tracking adds."""
+    from monai.bundle import ConfigParser
+    from monai.bundle.utils import DEFAULT_EXP_MGMT_SETTINGS
+
+    parser = ConfigParser()
+    parser.read_config(values["config_file"])
+    tracking = values.get("tracking", {})
+    added: Any = DEFAULT_EXP_MGMT_SETTINGS.get(tracking) if isinstance(tracking, str) else tracking
+    return {**parser.get(), **(added or ConfigParser.load_config_files(tracking)).get("configs", {})}
+
+
+def _check_references(run_id: str, config: Mapping[str, Any]) -> None:
+    """Refuses a config that lacks the file on which it stands, such as evaluate.yaml without inference.yaml."""
+    reached: set[str] = set()
+    waiting = {run_id}
+    while waiting:
+        name = waiting.pop()
+        reached.add(name)
+        for text in re.findall(r'"[$@][^"]*"', json.dumps(config.get(name), default=str)):
+            waiting |= set(re.findall(r"@(\w+)", text)) - reached
+    if lost := sorted(reached - {run_id, *config}):
+        raise InputError(
+            f"{few(lost)}: named in the config and nowhere defined. A file is missing under it. Stack it, such as "
+            "evaluate.yaml on inference.yaml: --config_file \"['configs/inference.yaml','configs/evaluate.yaml']\"."
+        )
+
+
+def _is_component(name: str, content: Any) -> bool:
+    """Whether a top-level name of a config stands for a part of the machinery. A plain value sets an option alone."""
+    if isinstance(content, list):
+        return any(isinstance(one, dict) for one in content)
+    return isinstance(content, dict) or (isinstance(content, str) and content[:1] == "$" and name not in PATHS)
+
+
+def _check_name(name: str, value: Any, config: Mapping[str, Any]) -> None:
+    root = _root(name)
+    if root not in config:
+        raise InputError(f"--{name} is no option.{_nearest(root, [*_runner(), *config], '--')}")
+    if root != name:
+        return _check_part(name, config)
+    if not _is_component(name, config[name]):
+        check_texts({name: value})
+        if name in (*PATHS, *PATTERNS):
+            _check_path(name, value)
+    elif not isinstance(value, dict | list) and not str(value).startswith(EVALUATED):
+        options = [one for one, content in config.items() if not _is_component(one, content)]
+        made_of = [one for one in re.findall(r"@(\w+)", str(config[name])) if one in options]
+        near = get_close_matches(name, options, 1) or made_of[:1]
+        meant = f" Did you mean --{near[0]}?" if near else ""
+        raise InputError(
+            f"--{name} is no option but a component of the config, which {value!r} would replace.{meant} A part of it "
+            f"is set as in --{name}::PART VALUE."
+        )
+
+
+def _check_part(name: str, config: Any) -> None:
+    """Refuses a part that a component of this bundle does not have, such as `inferer::n_mx`."""
+    *path, part = re.split("::|#", name)
+    for one in path:
+        inside = config if isinstance(config, dict) else dict(enumerate(config)) if isinstance(config, list) else {}
+        config = inside.get(int(one) if one.isdigit() else one)
+    target = config.get("_target_", "") if isinstance(config, dict) else ""
+    if target.startswith("scripts.") and part not in config and not part.startswith("_"):
+        known = signature(resolve_name(target)).parameters
+        if part not in known and all(one.kind is not one.VAR_KEYWORD for one in known.values()):
+            raise InputError(f"--{name} is no option: {'::'.join(path)} has {', '.join(known)}. Set one of them.")
+
+
+def _nearest(name: str, known: Sequence[str] | Mapping[str, Any], prefix: str = "") -> str:
+    found = get_close_matches(name, known, 1)
+    return f" Did you mean {prefix}{found[0]}?" if found else " Look up the top-level names of the config file."
+
+
+def _check_path(name: str, value: Any) -> None:
+    """Refuses a path or pattern that Fire reads as something else than a text, as it does 2024 and 1e5."""
+    kind, as_text = ("path", "./NAME") if name in PATHS else ("pattern or label", "\"['NAME']\"")
+    several = name in (*PATTERNS, "input") and isinstance(value, list | tuple)
+    for one in value if several else [value]:
+        if one == "":
+            raise InputError(f"--{name} is empty: expected a {kind}. Leave it out, or give . for this folder.")
+        if not (one is None or isinstance(one, str) or (name in PATTERNS and type(one) is int)):  # an int is a label
+            raise InputError(f"--{name} is read as {one!r}: expected a {kind}. Write it as {as_text}.")
+
+
+def _missing(module: str) -> str | None:
+    """The package that a module of the bundle imports and that is not installed."""
+    try:
+        import_module(module)
+    except ImportError as error:
+        package = str(error.name).split(".")[0]
+        return package if isinstance(error, ModuleNotFoundError) and package != "scripts" else None
+    return None
+
+
+def _check_targets(content: Any) -> None:
+    """Refuses a config that names what this bundle does not have, or what needs a package that is not installed."""
+    for named in re.findall(r"\bscripts(?:\.\w+)+", " ".join(texts(content))):
+        try:
+            resolve_name(named)
+        except (ImportError, AttributeError) as error:
+            if package := _missing(named.rpartition(".")[0]):
+                needs = NEEDS.get(package, package)
+                raise InputError(f"{named} needs {package}, which is not installed: pip install {needs}") from error
+            raise InputError(f"{named} cannot be found ({error}). Change the config that names it.") from error

@@ -1,0 +1,132 @@
+"""Provenance: what a result was made of and with, whether it is whole, and whose place it would take."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from monai.bundle import ConfigParser
+
+from ..errors import InputError
+from ..files import sha256, whole_file
+from ..inputs import bids
+from ..inputs.scan import Scan
+from ..method.weights import read_card
+from ..train.recipe import digest, recipe
+from .dicom import check_series_folder
+
+WITHOUT_EFFECT = {  # ids of the config that change no result; of bfloat16 the option counts, a setting
+    *("_meta_", "bundle_root", "ckpt_path", "device", "bfloat16", "progress", "sw_batch_size"),
+    *("error_map", "error_maps", "confidence", "regions", "spread"),
+}
+UNKNOWN = (OSError, ValueError, TypeError, LookupError, AttributeError)  # there is no record, or it is not one of ours
+RAW = "bids:raw:"  # begins the URI of a source within a BIDS dataset
+
+
+def file_of(stem: Path, ending: str) -> Path:
+    """A file of the result `stem`, which is a path without its ending."""
+    return stem.with_name(stem.name + ending)
+
+
+def state(path: Path) -> dict[str, Any]:
+    """Size in bytes and hash of a file, or of a folder's DICOM files in the order of their names; empty if missing."""
+    if not path.exists():
+        return {}
+    files = sorted(path.glob("*.dcm")) if path.is_dir() else [path]
+    return {"Bytes": sum(file.stat().st_size for file in files), "SHA256": sha256(files)}
+
+
+def made_with(parser: ConfigParser, weights: str, version: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """All that makes results, on whatever machine: the config, the weights' file, the bundle's version.
+
+    The config's hash is of all that its `rebuilder` is made of, overrides included, but for the error map, which
+    `error_maps.asked` compares. The third number of the version changes no result. The settings, options that change a
+    result, are for people: one that was left open, such as bfloat16, is null whatever a machine chose.
+    """
+    card = read_card(weights)
+    return {
+        "ConfigSHA256": digest(asdict(replace(card, error_map=None)), recipe(parser, "rebuilder", WITHOUT_EFFECT)),
+        "WeightsSHA256": card.sha256,  # which loading checks
+        "Release": ".".join(version.split(".")[:2]),
+        "Settings": dict(settings),
+    }
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Writes a record, or another sidecar."""
+    with whole_file(path) as partial:
+        partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def complete(
+    stem: Path, made: Mapping[str, Any], anonymous: bool = False, error_map: Mapping[str, Any] | None = None
+) -> dict | None:
+    """The record of a result that needs no second run; None where there is none.
+
+    Such a result has the same input, settings and weights, and its voxels are unharmed. Its page may be missing or
+    harmed, or say more or less of the scan than is asked for. Then the page is left out of `Results`.
+
+    Args:
+        stem: path of the result without its ending.
+        made: what the record must say.
+        anonymous: whether the page must leave out what names the scan.
+        error_map: of `error_maps.asked`; an error map that is not asked for does not matter.
+    """
+    try:
+        record = json.loads(file_of(stem, ".json").read_text(encoding="utf-8"))
+        same = all(record[name] == value for name, value in made.items())
+        same &= all(record["ErrorMap"][name] == value for name, value in (error_map or {}).items())
+        result, *others = record["Results"].items()
+    except UNKNOWN:
+        return None
+    fit = record.get("Anonymous", False) == anonymous
+    whole = [result, *(one for one in others if fit or not one[0].endswith(".html"))]
+    whole = [(name, was) for name, was in whole if state(stem.parent / name) == was]
+    needed = [result, *(one for one in others if error_map and not one[0].endswith(".html"))]
+    return {**record, "Results": dict(whole)} if same and all(one in whole for one in needed) else None
+
+
+def other_source(scan: Scan) -> Path | None:
+    """The scan that is still there whose result lies in the place of this one's; None where there is none."""
+    try:
+        content = json.loads(file_of(scan.result, ".json").read_text(encoding="utf-8"))
+        earlier = _path(content["Sources"][0], scan.result)
+        other = earlier.is_file() and earlier.resolve() not in {file.resolve() for file in scan.files}
+    except UNKNOWN:
+        return None
+    return earlier if other else None
+
+
+def check_place(scan: Scan, as_dicom: bool) -> None:
+    """Refuses a result that would replace that of another scan which is still there, or a folder of other files."""
+    if as_dicom:
+        check_series_folder(scan.result)
+    if (earlier := other_source(scan)) is not None:
+        raise InputError(
+            f"{scan.result} holds the result of {earlier.resolve()}, which that of {scan.name} would replace. Set "
+            "another --output_dir for each, or give the folder that holds both."
+        )
+
+
+def source_of(scan: Scan, path: Path) -> str:
+    """How the record names a source: within a BIDS dataset by its URI, else by its path relative to the record.
+
+    Both hold from any folder, and after scans and results were moved together.
+    """
+    source = path.absolute()
+    if scan.dataset is not None and source.is_relative_to(scan.dataset):
+        return RAW + source.relative_to(scan.dataset).as_posix()
+    folder = scan.result.parent.resolve()  # `..` leads out of a folder, not out of a link to it
+    return Path(os.path.relpath(source.parent.resolve() / source.name, folder)).as_posix()
+
+
+def _path(source: str, stem: Path) -> Path:
+    """Where the source lies that a record names."""
+    folder, root = stem.parent.resolve(), bids.dataset_root(stem)
+    if source.startswith(RAW) and root is not None:  # the derivative's description says where `raw` is
+        folder = root.resolve() / bids.description(root)["DatasetLinks"]["raw"]
+    return folder / source.removeprefix(RAW)

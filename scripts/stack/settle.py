@@ -1,0 +1,209 @@
+"""The facts of an acquisition, settled once: the user's values, the file's, and what the grid suggests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..errors import InputError
+from . import grid
+from .acquisition import ROUNDING, SLR, Acquisition, Profile
+
+PLAUSIBLE = 0.5  # of the largest spacing; slices that overlap more do not occur
+CUBES = 0.8  # of the slice spacing; where slices overlap and a pixel is larger, any axis may be theirs
+CUBE = 0.9  # of the largest spacing; so near to a cube a header knows the axis better
+GUESSED = "the largest spacing"
+GUESS = "the slice spacing, for want of better"  # where a slice thickness came from that nobody stated
+
+
+def settle(
+    affine: ArrayLike,
+    shape: tuple[int, ...],
+    stated: Mapping[str, tuple[Any, str]],
+    *,
+    name: str = "the scan",
+    slice_thickness: float | None = None,
+    target_thickness: float | None = None,
+    slice_axis: int | None = None,
+    profile: Profile = SLR,
+    target_range: tuple[float, float],
+    pixel_range: tuple[float, float],
+    max_thickness: float,
+    spacing_ratio: tuple[float, float],
+) -> Acquisition:
+    """Settles the facts of an acquisition and says where each came from (reading note 4).
+
+    The user's values win, then what the file states, unless its grid denies it, then what the grid suggests: the
+    slice axis is the one with the largest spacing, the thickness the slice spacing, the target the finer in-plane
+    spacing, within the trained range.
+
+    Args:
+        affine: `(4, 4)`, voxel -> mm.
+        shape: `(X, Y, Z)`.
+        stated: `slice_axis` and `slice_thickness`, as far as the file says them: value and source.
+        name: of the scan, for messages.
+        slice_thickness: given by the user, in mm.
+        target_thickness: given by the user, in mm.
+        slice_axis: given by the user.
+        profile: of the slices.
+        target_range, pixel_range, max_thickness, spacing_ratio: what the weights were trained for (`weights.Card`).
+    """
+    spacing = grid.voxel_spacing(affine)
+    warnings: list[str] = []
+    supposed = stated.get("slice_thickness", (None, ""))[0] if slice_thickness is None else slice_thickness
+    axis, axis_source = _axis(spacing, stated, slice_axis, supposed, warnings)
+    if shape[axis] < grid.MIN_SLICES:
+        raise InputError(
+            f"{name} has {shape[axis]} slices along axis {axis}: expected {grid.MIN_SLICES} or more. "
+            "Set --slice_axis if the slices lie along another axis."
+        )
+    slice_spacing, pixels = float(spacing[axis]), np.delete(spacing, axis)
+    target, target_source = target_thickness, "given"
+    low, high = target_range
+    if target is None:
+        target, target_source = float(np.clip(pixels.min(), low, high)), "the finer in-plane spacing"
+        if not low <= pixels.min() <= high:
+            target_source += f", {pixels.min():.3g} mm, brought into the trained {low:g} to {high:g} mm"
+    thickness, source = _thickness(axis, spacing, stated, slice_thickness, warnings)
+    thin = max(thickness, slice_spacing) <= ROUNDING * target
+    implausible = slice_thickness is None and slice_spacing < PLAUSIBLE * spacing.max()
+    if slice_axis is not None and (thin or implausible) and spacing.max() > ROUNDING * target:
+        raise InputError(
+            f"{name}: slice_axis is {axis}, along which voxels are {slice_spacing:.3g} mm, no thick slices' spacing: "
+            f"expected their axis, such as {grid.slice_axis(spacing)}. Leave out --slice_axis."
+        )
+    overlap = thickness > ROUNDING * slice_spacing
+    if axis_source == GUESSED and overlap and not thin and pixels.max() > CUBES * slice_spacing:
+        edges = " x ".join(f"{edge:.3g}" for edge in spacing)
+        raise InputError(
+            f"{name}: slices of {thickness:.3g} mm overlap and voxels of {edges} mm are nearly cubes: no spacing tells "
+            "along which axis the slices lie. Set --slice_axis to 0, 1 or 2."
+        )
+    if abs(thickness - target) <= (ROUNDING - 1) * target:
+        thickness = target
+    if thin:
+        target_source = "the slice spacing: nothing is to be rebuilt"
+        if thickness != slice_spacing:
+            source = target_source
+        thickness = target = slice_spacing
+    elif thickness < target:
+        raise InputError(
+            f"{name}: slice thickness {thickness:g} mm ({source}) is smaller than the target, {target:g} mm. "
+            "Set --slice_thickness to the true thickness or --target_thickness to a smaller one."
+        )
+    else:
+        if not low <= target <= high:
+            warnings.append(
+                f"target {target:g} mm is outside the {low:g} to {high:g} mm that the weights were trained for; expect "
+                "blur or false detail."
+            )
+        if source == GUESS:
+            warnings.append(
+                f"nothing states the slice thickness: the slice spacing, {slice_spacing:.3g} mm, is taken for it. Set "
+                "--slice_thickness where slices have gaps or overlap."
+            )
+        warnings += _beyond_training(thickness, slice_spacing, pixels, pixel_range, max_thickness, spacing_ratio)
+    sources = {
+        "slice_axis": axis_source,
+        "slice_spacing": "the affine",
+        "slice_thickness": source,
+        "target_spacing": target_source,
+    }
+    return Acquisition.stack(
+        axis,
+        shape[axis],
+        spacing=slice_spacing,
+        thickness=thickness,
+        target=target,
+        profile=profile,
+        sources=sources,
+        warnings=tuple(warnings),
+    )
+
+
+def _axis(
+    spacing: np.ndarray,
+    stated: Mapping[str, tuple[Any, str]],
+    given: int | None,
+    thickness: float | None,
+    warnings: list[str],
+) -> tuple[int, str]:
+    """The slice axis, and where it came from.
+
+    A header may be older than the array's order of axes. So an axis that it names has the largest spacing, or a
+    thickness speaks for it: slices that are thicker than any spacing overlap, and those as thick as their spacing, but
+    not as the finest one, lie along it.
+    """
+    if given is not None:
+        return given, "given"
+    if "slice_axis" in stated:
+        axis, source = stated["slice_axis"]
+        largest, own, finest = spacing.max(), spacing[axis], spacing.min()
+        overlap = thickness is not None and thickness > ROUNDING * largest
+        alike = thickness is not None and max(thickness, own) <= ROUNDING * min(thickness, own)
+        if own >= CUBE * largest or (own >= PLAUSIBLE * largest and (overlap or (alike and own > ROUNDING * finest))):
+            return int(axis), source
+        warnings.append(
+            f"{source} names axis {axis}, whose spacing of {own:.3g} mm is no slice spacing: the axis of the largest "
+            f"spacing, {largest:.3g} mm, is taken. Set --slice_axis if that is wrong."
+        )
+    return grid.slice_axis(spacing), GUESSED
+
+
+def _thickness(
+    axis: int,
+    spacing: np.ndarray,
+    stated: Mapping[str, tuple[Any, str]],
+    given: float | None,
+    warnings: list[str],
+) -> tuple[float, str]:
+    """The slice thickness in mm, and where it came from. A thickness of another axis is not taken."""
+    thickness, source = stated.get("slice_thickness", (None, ""))
+    if given is not None:
+        if thickness is not None and abs(thickness - given) > (ROUNDING - 1) * thickness:
+            warnings.append(f"slice thickness {given:g} mm is given and used; {source} says {thickness:g} mm.")
+        return given, "given"
+    if thickness is not None and stated.get("slice_axis", (None, ""))[0] != axis:
+        pixels = np.delete(spacing, axis)
+        of_pixels = (np.maximum(pixels, thickness) <= ROUNDING * np.minimum(pixels, thickness)).any()
+        if of_pixels and thickness < PLAUSIBLE * spacing[axis]:
+            warnings.append(
+                f"{source} says that slices are {thickness:g} mm thick, as pixels are, but they lie "
+                f"{spacing[axis]:.3g} mm apart: it speaks of another axis, and is not used."
+            )
+            thickness = None
+    return (float(spacing[axis]), GUESS) if thickness is None else (float(thickness), source)
+
+
+def _beyond_training(
+    thickness: float,
+    spacing: float,
+    pixels: np.ndarray,
+    pixel_range: tuple[float, float],
+    max_thickness: float,
+    spacing_ratio: tuple[float, float],
+) -> list[str]:
+    """A warning for each fact that the weights have not seen; 1 % is rounding."""
+    warnings = []
+    if thickness > ROUNDING * max_thickness:
+        warnings.append(
+            f"slices of {thickness:.3g} mm are thicker than the {max_thickness:g} mm that the weights were trained "
+            "for; expect missing detail."
+        )
+    low, high = pixel_range
+    if pixels.min() * ROUNDING < low or pixels.max() > ROUNDING * high:
+        edges = " x ".join(f"{pixel:.3g}" for pixel in pixels)
+        warnings.append(
+            f"pixels of {edges} mm are outside the {low:g} to {high:g} mm that the weights were trained for; "
+            "--isotropic resamples them to the target."
+        )
+    low, high = spacing_ratio
+    if not low <= ROUNDING * spacing / thickness or not spacing / thickness <= ROUNDING * high:
+        warnings.append(
+            f"slices of {thickness:.3g} mm lie {spacing:.3g} mm apart, {spacing / thickness:.2f} times their "
+            f"thickness; the weights were trained for {low:g} to {high:g}."
+        )
+    return warnings
