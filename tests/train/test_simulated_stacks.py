@@ -139,7 +139,7 @@ def gains(item):
 
 
 def test_each_slice_has_one_gain_which_alternates_where_acquisitions_interleave():
-    largest, count = 0.1, 150
+    largest, count = 0.1, 300
     independent, interleaved = [], []
     for item in acquisitions(count, plane=texture() + 0.5, max_gain=largest):
         factors = gains(item) - 1
