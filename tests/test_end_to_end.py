@@ -81,6 +81,9 @@ def test_a_dry_run_for_programs_is_all_of_standard_output_and_a_console_gets_wha
     assert "will skip" in done.stdout + done.stderr and "\x1b" not in done.stdout + done.stderr
     done = drift_mri(".", "-o", "out", "--dry_run", "json", folder=tmp_path)
     assert [row["what"] for row in json.loads(done.stdout)] == ["will rebuild"] * 2 + ["will skip"], done.stderr
+    done = drift_mri("nothing.nii.gz", "-o", "out", folder=tmp_path)
+    assert done.returncode == 1 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
 
 
 MINE = """
@@ -115,13 +118,6 @@ def test_a_network_of_ones_own_runs_by_a_config_and_says_little(tmp_path):
     (tmp_path / "own" / "mine.yaml").write_text("network_def: {_target_: scripts.networks.Drift}")
     with pytest.raises(SystemExit, match=r"scripts\.networks\.Drift cannot be found"):
         main([str(scans[0]), "-o", str(tmp_path / "new"), "--config", str(tmp_path / "own" / "mine.yaml")])
-
-
-def test_a_mistake_in_the_data_is_one_line(tmp_path):
-    done = drift_mri("nothing.nii.gz", "-o", "out", folder=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
-    assert not (tmp_path / "out").exists()
 
 
 def test_python_prints_nothing_and_leaves_no_scripts_behind(tmp_path):
