@@ -11,7 +11,7 @@ import pytest
 import torch
 from pydicom import dcmread
 
-from drift_mri.command import main
+from drift_mri.command import main, parser
 from tests.cohort_files import add, files
 from tests.dicom_files import VOXELS, mr_slices, save
 from tests.nano import NANO, NETWORK, random_weights, write_yaml
@@ -188,6 +188,9 @@ def test_both_stages_train_by_one_command(trained):
     assert not all(torch.equal(stage1[name], model[name]) for name in stage1 if name.startswith("velocity"))
     assert re.search(r"loss", result.stdout + result.stderr), "losses show while it runs"
     assert re.search(r"psnr", result.stdout + result.stderr)
+    *_, last = (line for line in (result.stdout + result.stderr).splitlines() if " has made " in line)
+    assert last.endswith(f"drift-mri SCAN -o OUT --ckpt_path {folder / 'eval' / 'model.pt'}"), "what takes the weights"
+    assert parser().parse_args(last.split("drift-mri ")[1].split()).ckpt_path == str(folder / "eval" / "model.pt")
 
 
 @pytest.mark.slow

@@ -97,11 +97,10 @@ def test_mistakes_are_told_in_one_line(scan, given, options, said):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["slice_thickness", "missing_slices", "isotropic"])
-def test_no_text_is_evaluated(scan, name, tmp_path):
+def test_no_text_is_evaluated(scan, tmp_path):
     mark = tmp_path / "mark"
-    with pytest.raises(InputError, match=f"{name} .* which MONAI would evaluate"):
-        rebuild(scan, **{name: f"$open({str(mark)!r}, 'w')"})
+    with pytest.raises(InputError, match=r"isotropic .* which MONAI would evaluate"):
+        rebuild(scan, isotropic=f"$open({str(mark)!r}, 'w')")
     assert not mark.exists()
 
 
