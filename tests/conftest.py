@@ -5,7 +5,7 @@ from importlib import import_module
 
 os.environ["OMP_NUM_THREADS"] = "1"  # small tensors: threads only wait for each other; here, before torch counts them
 
-SLOW = "container experiments ray label deploy node baselines zoo pack"
+SLOW = "container experiments ray label deploy node node_goes_on transfer baselines zoo pack"
 LONGEST = [f"test_{name}" for name in f"{SLOW} end_to_end training input_corpus".split()]
 
 

@@ -110,7 +110,7 @@ def test_weights_that_their_card_would_overwrite_and_a_checkpoint_are_not_writte
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64])
 def test_other_precisions_become_single(narrow, tmp_path, kind):
     first, second = ({n: v.to(kind) for n, v in weights.items()} for weights in (stage_one(), stage_two()))
     _, weights = narrow.convert(write(tmp_path / "1.ckpt", first), write(tmp_path / "2.ckpt", second))

@@ -150,7 +150,6 @@ CORPUS: list[tuple[str, Maker, str]] = [
     ("an enhanced multi-frame image", multi_frame, "correct"),
     ("DICOM with instance numbers of another order", dicom(InstanceNumber=lambda k: 99 - k), "correct"),
     ("DICOM without SliceThickness", dicom(SliceThickness=None), "correct"),
-    ("DICOM with a thickness of 0", dicom(SliceThickness=0), "correct"),
     ("DICOM with a slice repeated", dicom(repeated), "correct"),
     ("DICOM sent twice under new UIDs", dicom(sent_twice), "correct"),
     (
@@ -170,7 +169,6 @@ CORPUS: list[tuple[str, Maker, str]] = [
     ),
     ("DICOM of two echo times", dicom(EchoTime=lambda k: (12, 90)[k % 3 == 0], scans=()), NONE_FOUND),
     ("DICOM of a b-value", dicom(DiffusionBValue=1000.0, scans=()), NONE_FOUND),
-    ("DICOM by echo-planar imaging", dicom(ScanningSequence="EP", scans=()), NONE_FOUND),
     ("DICOM of the spine", dicom(BodyPartExamined="CSPINE", scans=()), NONE_FOUND),
     (
         "DICOM of the spine that is called a brain",
@@ -181,11 +179,8 @@ CORPUS: list[tuple[str, Maker, str]] = [
     ("DICOM with a slice out of place", dicom(moved(2, 1.0), scans=()), "unevenly"),
     ("DICOM with a tilted gantry", dicom(step=[0, 0.5, 4.8], scans=()), "sheared"),
     ("DICOM without positions", dicom(ImagePositionPatient=None, scans=()), NONE_FOUND),
-    ("DICOM without orientations", dicom(ImageOrientationPatient=None, scans=()), NONE_FOUND),
-    ("DICOM without pixel spacing", dicom(PixelSpacing=None, scans=()), NONE_FOUND),
     ("DICOM without series", dicom(SeriesInstanceUID=None, scans=()), NONE_FOUND),
     ("DICOM with a slope of 0", dicom(RescaleSlope=0, RescaleIntercept=0, scans=()), NONE_FOUND),
-    ("a localizer", dicom(ImageType=["ORIGINAL", "PRIMARY", "LOCALIZER"], scans=()), NONE_FOUND),
     ("inverted DICOM", dicom(PhotometricInterpretation="MONOCHROME1", scans=()), NONE_FOUND),
     (
         "DICOM without skull, padded with 0",

@@ -66,6 +66,7 @@ def rebuild(given: Given, folder: Path) -> None:
             **network(),
             "inferer::roi_size": 16,
             "inferer::n_max": 1,
+            "both_planes": False,
             "consistency": "measure",  # results are copies
             "inferer::deblocked": False,
             "inferer::progress": False,

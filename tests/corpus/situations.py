@@ -199,6 +199,12 @@ def real_world(folder):
 
 
 T2, MAP = "thick T2w", "no: .*"
+MAPS = "T2_pve_1 T2_prob_2 ples_lpa_mT2 T2_posteriors T2_bias T2_uncertainty T1_GM T1map T1_map_MP2RAGE wmparc "
+MAPS = (MAPS + "T2_synthseg T1_SUB t2_dixon_F t1_mp2rage_INV1").split()
+AGENT = "T1_CE T1_Kontrast T1c+ T1_Gd T1_Dotarem t1_contrast T1_post T1_KM".split()
+NO_AGENT = "T1_post_op T1_pre T1_nativ T1_without_contrast T1_postop".split()
+NAMED = {"vibe": "T1w", "tfe3d": "T1w", "space": "T2w", "stir": "STIR", "dir": "DIR", "swan": r"T2\*w"}
+NAMED |= {"t2_space": "T2w", "t2_stir": "STIR", "t2_dark_fluid": "FLAIR"}
 # situation: its maker, and each file's or series' role: thick and its contrast, by its first guide; else no and why
 SITUATIONS = {
     # guides from any source
@@ -316,13 +322,7 @@ SITUATIONS = {
         {"a_T2": f"{T2} by b_T1", "b_T1": MAP},
     ),
     # what kind
-    **{
-        f"a map by its name: {name}": (beside(name), {"T2": T2, name: MAP})
-        for name in (
-            *("T2_pve_1", "T2_prob_2", "ples_lpa_mT2", "T2_posteriors", "T2_bias", "T2_uncertainty", "T1_GM", "T1map"),
-            *("T1_map_MP2RAGE", "wmparc", "T2_synthseg", "T1_SUB", "t2_dixon_F", "t1_mp2rage_INV1"),
-        )
-    },
+    "maps by their names": (files("T2", *MAPS), {"T2": T2, **dict.fromkeys(MAPS, MAP)}),
     **{
         f"SPM's {name}": (beside(name, probability()), {"T2": T2, name: "no: a map of probabilities"})
         for name in ("c1T2", "rc2T2", "mwc1T2")
@@ -367,21 +367,9 @@ SITUATIONS = {
         },
     ),
     # contrast
-    **{
-        f"agent: {name}": (beside(name), {"T2": T2, name: "thick T1w with agent"})
-        for name in ("T1_CE", "T1_Kontrast", "T1c+", "T1_Gd", "T1_Dotarem", "t1_contrast", "T1_post", "T1_KM")
-    },
-    **{
-        f"no agent: {name}": (beside(name), {"T2": T2, name: "thick T1w(?! with)"})
-        for name in ("T1_post_op", "T1_pre", "T1_nativ", "T1_without_contrast", "T1_postop")
-    },
-    **{
-        f"known: {name}": (beside(name), {"T2": T2, name: f"thick {contrast}"})
-        for name, contrast in {
-            **{"vibe": "T1w", "tfe3d": "T1w", "space": "T2w", "stir": "STIR", "dir": "DIR", "swan": r"T2\*w"},
-            **{"t2_space": "T2w", "t2_stir": "STIR", "t2_dark_fluid": "FLAIR"},
-        }.items()
-    },
+    "agents by their names": (files("T2", *AGENT), {"T2": T2, **dict.fromkeys(AGENT, "thick T1w with agent")}),
+    "no agents": (files("T2", *NO_AGENT), {"T2": T2, **dict.fromkeys(NO_AGENT, "thick T1w(?! with)")}),
+    "contrasts by their names": (files(*NAMED), {name: f"thick {contrast}" for name, contrast in NAMED.items()}),
     "contrast by its times alone": (
         beside("scan", EchoTime=0.11, InversionTime=2.5, RepetitionTime=9.0),
         {"T2": T2, "scan": "thick FLAIR"},

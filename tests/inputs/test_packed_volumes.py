@@ -47,11 +47,12 @@ def test_a_header_may_have_extensions(kind, bytes_held, tmp_path):
     np.testing.assert_array_equal(read(path), VOXELS)
 
 
-@pytest.mark.parametrize("kind", [nib.Nifti1Image, nib.Nifti2Image])
-@pytest.mark.parametrize("said", [2**26, -(2**20), 0, 2**31 - 16])
+@pytest.mark.parametrize(
+    ("kind", "said"), [*((nib.Nifti1Image, one) for one in (2**25, -(2**20), 0)), (nib.Nifti2Image, 2**31 - 16)]
+)
 def test_no_more_of_an_extension_is_unpacked_than_a_header_may_hold(kind, said, tmp_path, refusal):
-    """Some 70 kB would fill 64 MB here, and 2 MB as many as 2 GB. A negative size would be read to the end."""
-    path = extended(tmp_path / "scan.nii.gz", kind, said, 2**26)
+    """Some 40 kB would fill 32 MB here, and 2 MB as many as 2 GB. A negative size would be read to the end."""
+    path = extended(tmp_path / "scan.nii.gz", kind, said, 2**25)
     assert path.stat().st_size < 2**20
     tracemalloc.start()
     told = refusal(read, path)

@@ -85,9 +85,7 @@ def test_conditions_have_the_papers_lengths():
 # Norms
 
 
-@pytest.mark.parametrize(
-    ("channels", "groups"), [(1, 1), (16, 16), (31, 31), (34, 17), (37, 1), (40, 20), (48, 24), (96, 32), (768, 32)]
-)
+@pytest.mark.parametrize(("channels", "groups"), [(1, 1), (31, 31), (34, 17), (37, 1), (768, 32)])
 def test_groups_are_the_most_that_divide_the_channels(channels, groups):
     assert group_count(channels, paper.GROUPS) == groups
 
@@ -130,8 +128,7 @@ def test_the_modulation_holds_each_norms_scale_and_shift_where_the_norm_looks():
         torch.testing.assert_close(modulation[:, norm.first : norm.first + norm.size], norm.project(condition))
 
 
-@pytest.mark.parametrize("steps", [0, 1, 3])
-@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize(("steps", "rows"), [(0, 3), (1, 1), (3, 3)])
 def test_modulations_of_a_volume_serve_its_windows(steps, rows):
     network, x, times = drift(), image(3), schedule.euler_times(steps)
     c = thickness([4.0, 1.0], [2.0, 0.7], [5.0, 1.0])[:rows]
@@ -156,7 +153,7 @@ def test_shape_is_kept(channels, height, width):
     assert network(x[:1], thickness([4.0, 1.0]), schedule.euler_times(2)).shape == x[:1].shape
 
 
-@pytest.mark.parametrize(("height", "width"), [(8, 7), (9, 8), (10, 12), (4, 8), (1, 8)])
+@pytest.mark.parametrize(("height", "width"), [(8, 7), (9, 8), (4, 8)])
 def test_other_sizes_are_named(height, width):
     network = drift((8, 16, 32, 64))
     with pytest.raises(ValueError, match=rf"{height} x {width}.*multiples of 8"):

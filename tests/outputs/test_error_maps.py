@@ -61,19 +61,15 @@ def test_options_that_cannot_be_are_refused(given, said, head, able, refusal):
     assert not able.out.exists()
 
 
-def test_the_map_lies_beside_the_result_which_it_leaves_bit_for_bit(head, able):
+def test_the_map_lies_beside_the_result_which_it_leaves_bit_for_bit_and_all_say_how_sure(head, able):
     able(head)
     plain = (able.out / "scan_sr.nii.gz").read_bytes()
-    able(head, error_map=True)
+    able(head, error_map=True, confidence=0.8)
     assert outcomes(able.out) == ["rebuilt"]
     assert (able.out / "scan_sr.nii.gz").read_bytes() == plain
     result, width = (nib.load(able.out / f"scan_sr{name}.nii.gz") for name in ("", "_error"))
     assert width.shape == result.shape and np.allclose(width.affine, result.affine)
     assert (voxels(able.out / "scan_sr_error.nii.gz") > 0).all()
-
-
-def test_record_summary_and_index_say_how_sure(head, able):
-    able(head, error_map=True, confidence=0.8)
     said = record(able.out)
     assert said["ErrorMap"]["Confidence"] == 0.8 and "80%" in said["ErrorMap"]["Description"]
     assert "calibrated on people" in said["Facts"]["error map"][1]

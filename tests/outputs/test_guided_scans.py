@@ -21,12 +21,12 @@ from tests.fixtures import CARD
 from tests.method.test_networks import perturb
 from tests.rebuild.test_guide import centred, other_contrast, scan, smoothed, volume, written
 
-CUBE = (64, 64, 64)
+CUBE = (52, 52, 52)
 
 
 def thick():
     """The slices of a head, as a volume `(1, X, Y, Z)`."""
-    slices, _ = scan((48, 48, 11))
+    slices, _ = scan((44, 44, 10))
     return MetaTensor(slices.array[None], affine=slices.affine)
 
 

@@ -28,7 +28,7 @@ def test_the_result_is_the_networks_in_the_scans_units(options, others, flips, b
     np.testing.assert_allclose(result, expected, atol=0.05)
 
 
-@pytest.mark.parametrize(("spacing", "known"), [(1.1, False), (0.5, True)])
+@pytest.mark.parametrize(("spacing", "known"), [(0.5, True)])
 def test_an_isotropic_scan_is_copied(spacing, known, bundle, write_nifti, log):
     thick, affine = 1000 * texture((6, 7, 8)), random_affine(np.full(3, spacing), 3)
     bundle(write_nifti(thick, affine), **({"slice_thickness": max(spacing, 0.7)} if known else {}))

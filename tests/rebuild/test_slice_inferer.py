@@ -74,8 +74,7 @@ def by_loop(image, drift, others, steps=0, mirrors=((),), guide=None):
     return ((families[0] + 1) / 2 * (high - low) + low).clamp(min=0)
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("steps", [0, 2])
+@pytest.mark.parametrize(("axis", "steps"), [(0, 2), (1, 0), (2, 2)])
 def test_agreement_with_a_plain_loop(axis, steps, drift):
     """Planes of 16 x 16 and 16 x 24 pixels on the fine grid, which one window holds."""
     shape = [16, 24, 16]
@@ -89,10 +88,9 @@ def test_agreement_with_a_plain_loop(axis, steps, drift):
     assert (one - both).abs().max() > 1
 
 
-@pytest.mark.parametrize("shift", [0.0, 0.4])
-def test_flips_average_the_four_mirror_images(shift, drift):
+def test_flips_average_the_four_mirror_images(drift):
     image, mirrors = stack((8, 16, 4)), ((), (2,), (3,), (2, 3))
-    replace(Acquisition.of(image), shift=shift).attach(image)
+    replace(Acquisition.of(image), shift=0.4).attach(image)
     result = of_box(DriftInferer(16, steps=1, flips=True, **OWN)(image, drift))
     close(result, by_loop(image, drift, (1,), 1, mirrors))
     assert (result - by_loop(image, drift, (1,), 1)).abs().max() > 1
@@ -128,7 +126,7 @@ def guide_of(image, missing=None):
     return MetaTensor(fine[None])
 
 
-@pytest.mark.parametrize("mirrors", [((),), ((), (2,), (3,), (2, 3))])
+@pytest.mark.parametrize("mirrors", [((), (2,), (3,), (2, 3))])
 def test_a_guided_result_is_a_loop_over_guided_planes(drift, mirrors):
     image = stack((16, 24, 4))
     replace(Acquisition.of(image), shift=0.4).attach(image)
@@ -149,7 +147,7 @@ def test_beyond_the_field_of_a_guide_the_result_is_that_without_one(drift):
     assert (part - whole)[0, 0, 44:].abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("flipped", [(0,), (2,), (1, 2)])
+@pytest.mark.parametrize("flipped", [(0,), (1, 2)])
 def test_storage_of_a_guided_scan_does_not_matter(drift, flipped):
     image = stack((24, 20, 7))
     inferer = DriftInferer(roi_size=64, both_planes=True, steps=0)

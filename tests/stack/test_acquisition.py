@@ -276,8 +276,7 @@ def test_a_thickness_that_nobody_stated_is_a_warning(spacing, facts, guessed):
     )
 
 
-@pytest.mark.parametrize("given", [{}, {"slice_thickness": 1.0}])
-@pytest.mark.parametrize("thickness", [None, 5.0])
+@pytest.mark.parametrize(("given", "thickness"), [({}, 5.0), ({"slice_thickness": 1.0}, None)])
 def test_an_axis_along_which_voxels_are_thin_is_refused(given, thickness):
     """`slice_axis` 0 on an axial scan, whatever its header says of the thickness."""
     with pytest.raises(InputError, match=r"the scan: slice_axis is 0.*1 mm.*such as 2\. Leave out --slice_axis"):
@@ -297,8 +296,7 @@ def test_slices_thinner_than_the_target_are_refused(thickness, target):
         settled((1, 1, 5), stated=stated(2, thickness), target_thickness=target, name="scan-7")
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize(("axis", "count"), [(0, 2), (1, 1), (2, 3)])
 def test_three_slices_are_enough_and_fewer_are_refused(axis, count):
     shape, spacing = [6, 6, 6], [1.0, 1.0, 1.0]
     shape[axis], spacing[axis] = count, 5.0

@@ -11,8 +11,8 @@ from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
 
 # (thick slices, slice spacing in mm, target spacing in mm), integer and non-integer ratios
-STACKS = [(6, 4.0, 1.0), (5, 3.0, 1.0), (7, 5.0, 0.7), (12, 3.3, 0.9), (1, 5.0, 1.0), (9, 2.5, 1.0), (52, 5.0, 0.7)]
-COARSER = [(10, 1.0, 1.0), (9, 1.0, 1.3)]
+STACKS = [(6, 4.0, 1.0), (12, 3.3, 0.9), (1, 5.0, 1.0), (9, 2.5, 1.0)]
+COARSER = [(9, 1.0, 1.3)]
 
 
 def rotation(x, y, z):
@@ -135,20 +135,19 @@ def test_thick_slices_cover_the_fine_grid(fine, fine_spacing, slice_spacing, thi
     assert grid.thick_count(fine, fine_spacing, slice_spacing) == thick
 
 
-@pytest.mark.parametrize("order", list(permutations(range(3))))
-@pytest.mark.parametrize("signs", list(product([1, -1], repeat=3)))
-@pytest.mark.parametrize("angles", [(14, -20, 17)])
-def test_canonical_order_is_the_one_whose_axes_run_right_anterior_and_superior(order, signs, angles):
+def test_canonical_order_is_the_one_whose_axes_run_right_anterior_and_superior():
     """All 48 orders in which a volume may be stored; a tilt of less than 45 degrees does not change them."""
-    affine = affine_of((0.9, 1.1, 5.0), angles)[:, [*order, 3]] @ np.diag([*signs, 1])
-    axes, flipped = grid.Turn.of(affine)
-    directions = affine[:3, list(axes)] * np.where(np.isin(range(3), flipped), -1, 1)
-    assert (np.diag(directions) > 0).all()
-    np.testing.assert_allclose(directions, rotation(*angles) * (0.9, 1.1, 5.0), atol=1e-12)
+    for order, signs in product(permutations(range(3)), product([1, -1], repeat=3)):
+        affine = affine_of((0.9, 1.1, 5.0), (14, -20, 17))[:, [*order, 3]] @ np.diag([*signs, 1])
+        axes, flipped = grid.Turn.of(affine)
+        directions = affine[:3, list(axes)] * np.where(np.isin(range(3), flipped), -1, 1)
+        assert (np.diag(directions) > 0).all()
+        np.testing.assert_allclose(directions, rotation(14, -20, 17) * (0.9, 1.1, 5.0), atol=1e-12)
 
 
-@pytest.mark.parametrize("order", list(permutations(range(3))))
-@pytest.mark.parametrize("flipped", [(), (0,), (1, 2)])
+@pytest.mark.parametrize(
+    ("order", "flipped"), [((0, 1, 2), (0,)), ((1, 2, 0), ()), ((2, 0, 1), (1, 2)), ((0, 2, 1), ())]
+)
 def test_a_turn_moves_voxels_as_nibabel_does_and_back(order, flipped):
     affine = np.eye(4)[:, [*order, 3]] @ np.diag([1.0, 1.1, 1.2, 1])
     affine[list(flipped)] *= -1
@@ -167,8 +166,7 @@ def test_slice_axis_has_the_largest_spacing_the_last_of_equals(spacing, axis):
     assert grid.slice_axis(spacing) == axis
 
 
-@pytest.mark.parametrize("degrees", [0.05, -5.0])
-@pytest.mark.parametrize("pair", [(0, 1), (0, 2), (2, 1)])
+@pytest.mark.parametrize(("pair", "degrees"), [((0, 1), 0.05), ((0, 2), -5.0), ((2, 1), 5.0)])
 def test_shear_angle_is_the_tilt_of_one_axis_towards_another(degrees, pair):
     fixed, tilted = pair
     columns = np.eye(3)

@@ -53,7 +53,7 @@ def test_air_does_not_move_the_range(make, noise):
     """The same head in 2 % to 30 % of the field, and a piece of it that fills the field."""
     whole = make((40, 40, 40))
     expected = intensity_range(filling(whole, 0.3, noise))
-    for share in (0.02, 0.05, 0.1):
+    for share in (0.02, 0.1):
         assert intensity_range(filling(whole, share, noise)) == pytest.approx(expected, rel=0.02, abs=5)
     middle = whole[tuple(slice(n // 4, n - n // 4) for n in whole.shape)]
     assert intensity_range(filling(middle, 1, noise)) == pytest.approx(expected, rel=0.06, abs=5)
@@ -92,7 +92,7 @@ def test_the_network_sees_one_range_whatever_the_units(factor, offset):
     assert ceiling == pytest.approx(factor * expected.ceiling + offset, rel=1e-6)
 
 
-@pytest.mark.parametrize("share", [0.001, 0.005, 0.009])
+@pytest.mark.parametrize("share", [0.001, 0.009])
 def test_a_few_negative_voxels_are_no_tissue_and_many_are(share):
     """Padding and undershoot against scans that were standardised, with or without a mask of zeros."""
     volume = head((40, 40, 40))
@@ -115,8 +115,7 @@ def cornered(volume, value):
     return volume.where(inside, value), inside
 
 
-@pytest.mark.parametrize("value", [-3.0, -2000.0, -32768.0, 32767.0])
-@pytest.mark.parametrize("noise", [0.0, 20.0])
+@pytest.mark.parametrize(("value", "noise"), [(-3.0, 20.0), (-2000.0, 0.0), (-32768.0, 20.0), (32767.0, 0.0)])
 def test_padding_is_no_floor_and_no_tissue_whatever_its_sign(value, noise):
     volume = filling(smooth_head(), 0.3, noise)
     expected, (padded, inside) = intensity_range(volume), cornered(volume, value)
@@ -207,8 +206,7 @@ def test_what_fills_more_than_a_seventh_of_the_head_is_no_hot_spot(share, tissue
     assert (intensity_range(torch.cat([air, dim, bright])).high > 1900) == tissue
 
 
-@pytest.mark.parametrize("share", [0.0005, 0.003, 0.03])
-@pytest.mark.parametrize("factor", [25, 1000])
+@pytest.mark.parametrize(("share", "factor"), [(0.0005, 25), (0.003, 1000), (0.03, 25)])
 def test_hot_voxels_do_not_move_the_range_and_are_no_tissue(factor, share):
     volume = head((40, 40, 40))
     expected, hot = intensity_range(volume), torch.zeros_like(volume, dtype=torch.bool)
@@ -222,7 +220,7 @@ def test_hot_voxels_do_not_move_the_range_and_are_no_tissue(factor, share):
     assert tissue[hot].std() < 1e-3 and volume[hot].min() < tissue[hot][0] < volume[hot].max()  # typical
 
 
-@pytest.mark.parametrize("value", [0.0, 7.0, -300.0, 1e6])
+@pytest.mark.parametrize("value", [0.0, 7.0, -300.0])
 def test_a_constant_volume_becomes_minus_one(value):
     scale = intensity_range(torch.full((6, 7, 5), value))
     unit = scale.to_unit(scale.tissue(torch.full((3,), value)))

@@ -11,7 +11,7 @@ from tests.stack.test_slice_matrix import STACKS, line, of
 
 METHODS = ["nearest", "linear", "cubic"]
 # (slices, slice spacing, target), mm: whole ratio, others, and slices nearer than the fine grid
-GRIDS = [(7, 5.0, 1.0), (9, 3.3, 0.9), (12, 2.5, 1.0), (6, 5.6, 0.7), (20, 0.9, 1.0)]
+GRIDS = [(7, 5.0, 1.0), (9, 3.3, 0.9), (20, 0.9, 1.0)]
 
 
 def stack(count, spacing, target, shift=0.0, axis=2):
@@ -77,7 +77,7 @@ def test_an_unknown_method_is_named():
 
 # --- resampling one axis ---
 
-EDGES = [(0.43, 0.7), (0.5, 1.3), (4.0, 1.3), (1.7, 1.0), (1.0, 1.0)]  # spacing and target, mm
+EDGES = [(0.43, 0.7), (4.0, 1.3), (1.0, 1.0)]  # spacing and target, mm
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

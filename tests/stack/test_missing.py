@@ -35,7 +35,7 @@ def missing(array, axis=2):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("where", [(5,), (3, 8), (6, 7)])
+@pytest.mark.parametrize("where", [(5,), (6, 7)])
 def test_an_odd_slice_is_found_and_no_other(slices, fault, where):
     if fault == "of another place" and where == (6, 7):
         pytest.skip("two slices that agree with each other may be right")
@@ -110,7 +110,7 @@ def test_missing_slices_are_filled_in_a_straight_line_between_those_that_are_the
     assert filled(volume, 2, {}) is volume
 
 
-@pytest.mark.parametrize("fault", ["blank", "bright", "noise"])
+@pytest.mark.parametrize("fault", ["blank", "noise"])
 def test_a_missing_slice_leaves_its_neighbours_alone_and_stays_in_its_place(fault, identity):
     scan = scan_of(smooth_head((48, 56, 60)))
     odd = scan.clone()

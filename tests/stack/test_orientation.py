@@ -17,8 +17,8 @@ from tests.volumes import head, indices, place, random_affine, scan_of
 
 INFERER = DriftInferer(16, both_planes=True, steps=1)
 FLIPS = [tuple(axis for axis in range(3) if signs[axis]) for signs in product((0, 1), repeat=3)]
-STORED = [((0, 1, 2), flipped) for flipped in FLIPS]
-STORED += [(order, FLIPS[3 * k % 8]) for k, order in enumerate(permutations(range(3))) if order != (0, 1, 2)]
+STORED = [((0, 1, 2), flipped) for flipped in FLIPS if len(flipped) == 1]
+STORED += [(order, FLIPS[(3 * k + 2) % 8]) for k, order in enumerate(permutations(range(3)))]
 
 
 def stored(scan, order, flipped):
@@ -86,7 +86,7 @@ def test_tissue_lies_where_it_lay_to_a_ten_thousandth_of_a_millimetre(order, fli
     np.testing.assert_allclose(there[:, axis], expected, atol=1e-4 / acquisition.slice_spacing)
 
 
-@shared_out([(order, (0, 2)) for order in permutations(range(3))])
+@shared_out([(order, (0, 2)) for order in ((0, 1, 2), (1, 2, 0), (2, 1, 0))])
 def test_the_networks_see_the_scan_upright(order, flipped, scan):
     """In RAS+ order, from wherever it comes: planes with the slice axis first, in one direction."""
     seen = []

@@ -19,8 +19,7 @@ def interleaved(count, packages, first=0, backwards=False):
     return np.concatenate([one[::-1] if backwards else one for one in passes])
 
 
-@pytest.mark.parametrize("packages", [2, 3, 4])
-@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize(("packages", "backwards"), [(2, True), (3, False), (4, True)])
 def test_a_pass_over_the_head_is_a_package(packages, backwards):
     count = 6 * packages + 1
     said = by_times(times(count, interleaved(count, packages, backwards=backwards)))
@@ -60,8 +59,7 @@ def test_packages_of_unlike_sizes_are_none():
     assert by_times(times(14, [0, 1, 2, 3, 4, 5, 7, 9, 11, 13, 6, 8, 10, 12])) == ""
 
 
-@pytest.mark.parametrize("axis", range(3))
-@pytest.mark.parametrize("count", [9, 10])
+@pytest.mark.parametrize(("axis", "count"), [(0, 9), (1, 10), (2, 9)])
 def test_even_slices_are_even_however_the_stack_is_stored(axis, count):
     stored, flipped = np.eye(4), np.diag(np.where(np.arange(4) == axis, -1.0, 1.0))
     assert even_and_odd(count, axis, stored) == ("01" * 5)[:count]

@@ -8,7 +8,7 @@ from sigpy.mri import rf
 
 from scripts.stack.profile import profile_kernel, slice_profile, slr_profile
 
-TIME_BANDWIDTHS = [2.0, 3.0, 4.0, 6.0, 10.0]
+TIME_BANDWIDTHS = [2.0, 4.0, 10.0]
 PROFILES = [*TIME_BANDWIDTHS, "gaussian", "rectangular"]
 
 

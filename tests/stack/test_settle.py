@@ -8,8 +8,6 @@ from dataclasses import replace
 import nibabel as nib
 import numpy as np
 import pytest
-import torch
-from monai.data import MetaTensor
 
 from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
@@ -32,12 +30,6 @@ def add_sidecar(path, text):
     sidecar = path.with_name(path.name.split(".")[0] + ".json")
     sidecar.write_text(text if isinstance(text, str) else json.dumps(text))
     return path
-
-
-def loaded(spacing, **facts):
-    """An image that a reader or a host has loaded already."""
-    meta = {"filename_or_obj": "series", **facts}
-    return MetaTensor(torch.rand(1, 6, 7, 5), affine=torch.diag(torch.tensor([*spacing, 1.0]).double()), meta=meta)
 
 
 def warnings(log):
@@ -63,7 +55,6 @@ def test_a_worked_scan(door, write_nifti, log):
 @pytest.mark.parametrize(
     ("given", "sidecar", "thickness", "source"),
     [
-        (3, 4, 3, "given"),
         ("3.5", 4, 3.5, "given"),
         (None, 4.25, 4.25, "the sidecar"),
         (None, None, 5, "the slice spacing"),
@@ -78,22 +69,13 @@ def test_thickness_is_the_users_else_the_sidecars_else_the_spacing(given, sideca
     assert found.sources["slice_thickness"].startswith(source)
 
 
-@pytest.mark.parametrize(("given", "warns"), [(3, True), (4.0, False), (4.01, False), (4.1, True), (6, True)])
+@pytest.mark.parametrize(("given", "warns"), [(3, True), (4.01, False), (4.1, True)])
 def test_a_thickness_that_contradicts_the_sidecar_warns_and_wins(given, warns, door, scan, log):
     found = Acquisition.of(door(add_sidecar(scan, {"SliceThickness": 4}), slice_thickness=given))
     assert found.slice_thickness == pytest.approx(given)
     told = [text for text in found.warnings if "is given and used" in text]
     assert len(told) == warns and set(warnings(log)) == {f"{scan}: {text}" for text in found.warnings}
     assert all(f"{given:g} mm is given and used" in text and "scan.json says 4 mm" in text for text in told)
-
-
-def test_what_a_reader_states_wins_over_sidecars(door, log):
-    """Overlapping slices nearer than the pixels, as a DICOM header has them."""
-    header = {"slice_axis": [2, "the DICOM header"], "slice_thickness": [1.8, "the DICOM header"]}
-    found = Acquisition.of(door(loaded((1.0, 1.0, 0.9), stated=header)))
-    assert (found.slice_axis, found.slice_thickness) == (2, 1.8)
-    assert found.sources["slice_axis"] == found.sources["slice_thickness"] == "the DICOM header"
-    assert "thickness 1.8 mm (the DICOM header)" in log.messages[-1]
 
 
 @pytest.mark.parametrize("ending", ["nii.gz", "nii", "mgz"])
@@ -105,8 +87,7 @@ def test_scans_of_any_format_have_sidecars(ending, door, tmp_path):
     assert Acquisition.of(door(tmp_path / f"sub-01_acq-x.y_T2w.{ending}")).slice_thickness == 4.5
 
 
-@pytest.mark.parametrize("spacing", [0.7, 0.9, 1.1, 1.2])
-@pytest.mark.parametrize("source", ["given", "sidecar"])
+@pytest.mark.parametrize(("source", "spacing"), [("given", 1.1), ("sidecar", 0.7), ("sidecar", 1.1)])
 def test_the_last_bit_of_a_header_decides_nothing(source, spacing, door, write_nifti, log):
     """1.1 mm in the float32 of a header is a little more than the 1.1 mm of a sidecar."""
     for last, copied in ((spacing, True), (5.0, False)):  # isotropic; thin slices far apart
@@ -124,10 +105,6 @@ def test_the_last_bit_of_a_header_decides_nothing(source, spacing, door, write_n
 def test_an_axis_that_is_none_is_refused(value, door, refusal, scan):
     text = refusal(door, scan, slice_axis=value)
     assert text.startswith(f"slice_axis is {value!r}") and "0, 1 or 2" in text
-
-
-def test_an_axis_that_is_not_the_slices_is_refused_by_name(door, refusal, scan):
-    assert str(scan) in refusal(door, add_sidecar(scan, {"SliceThickness": 5}), slice_axis=0)
 
 
 @pytest.mark.parametrize(
@@ -181,14 +158,6 @@ def test_an_isotropic_result_is_one_of_cubes_in_its_place(spacing, edge, axis, d
     if max(spacing) > 0.7:
         told = " x ".join(f"{length:.3g}" for length in without) + " mm (--isotropic makes cubes of them)"
         assert log.messages[-1].endswith(told)
-
-
-def test_cubes_change_nothing_where_there_are_cubes(door, write_nifti, log):
-    path = write_nifti(texture((6, 7, 8)), random_affine(np.full(3, 0.5), 3))
-    plain, cubes = door(path), door(path, isotropic="true")
-    np.testing.assert_allclose(cubes, plain, atol=1e-6)
-    np.testing.assert_allclose(cubes.affine, plain.affine, atol=1e-5)
-    assert "it is taken as it is" in log.messages[-1] and not warnings(log)
 
 
 def test_cubes_are_as_negative_as_the_scan(door, write_nifti):

@@ -8,17 +8,9 @@ from scripts.stack.acquisition import Acquisition
 from scripts.stack.profile import acquire, profile_kernel, slice_matrix
 from tests.volumes import degrade
 
-# (fine slices, fine spacing, slice thickness, slice spacing), mm: plain, non-integer, gap, overlap, a single slice, ...
-STACKS = [
-    (24, 1.0, 4.0, 4.0),
-    (41, 0.7, 5.0, 5.0),
-    (30, 0.9, 3.3, 3.3),
-    (36, 1.0, 3.0, 4.5),
-    (36, 1.0, 6.0, 3.0),
-    (5, 1.0, 6.0, 6.0),
-    (20, 1.0, 1.0, 2.0),
-]
-SHIFTED = [(1.0, 4.0, 4.0), (0.7, 4.2, 4.2), (1.0, 3.0, 5.0), (1.0, 6.0, 3.0), (0.9, 3.3, 3.3)]
+# (fine slices, fine spacing, slice thickness, slice spacing), mm: non-integer, gap, overlap, a single slice, thin
+STACKS = [(41, 0.7, 5.0, 5.0), (36, 1.0, 3.0, 4.5), (36, 1.0, 6.0, 3.0), (5, 1.0, 6.0, 6.0), (20, 1.0, 1.0, 2.0)]
+SHIFTED = [(0.7, 4.2, 4.2), (1.0, 3.0, 5.0), (1.0, 6.0, 3.0)]
 
 
 def of(stack, axis=2, **others):
@@ -99,9 +91,7 @@ def test_acquisition_agrees_with_a_plain_loop(stack, axis):
 @pytest.mark.parametrize(
     ("fine", "fine_spacing", "slice_thickness", "slice_spacing", "thick_shift"),
     [
-        (120, 1.0, 4.0, 4.0, 1),
-        (120, 1.0, 4.0, 4.0, 3),
-        (118, 1.0, 4.0, 4.0, 1),
+        (118, 1.0, 4.0, 4.0, 3),
         (120, 1.0, 3.0, 5.0, 1),
         (120, 1.0, 6.0, 3.0, 2),
         (120, 0.7, 4.2, 4.2, 1),

@@ -125,12 +125,12 @@ def test_vessels_lie_about_their_pixel_of_tissue():
     plane = torch.zeros(1, 121, 101)
     plane[0, 60, 50] = GREY
     middles = []
-    for seed in range(600):
+    for seed in range(300):
         _, result = drawn(seed, plane=plane, most=1)
         if (weight := (result - plane)[0].clamp(min=0)).sum() > 0.5:
             middles.append(ndimage.center_of_mass(weight.numpy()))
-    assert len(middles) > 300
-    np.testing.assert_allclose(np.mean(middles, axis=0), [60, 50], atol=0.3)
+    assert len(middles) > 150
+    np.testing.assert_allclose(np.mean(middles, axis=0), [60, 50], atol=0.4)
 
 
 def test_the_distance_to_a_line_is_that_to_its_end_beyond_it():

@@ -53,52 +53,34 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_the_image_is_the_label_degraded(setting):
+def test_images_are_the_label_degraded_and_the_proximal_is_thinner_by_the_gap_or_repeats_the_image(setting):
     """The defaults are the paper's acquisition and nothing more."""
-    for item, transform in drawn(20, **SETTINGS[setting]):
-        thick, target = transform._thickness, SETTINGS[setting].get("spacing", (NATIVE,))[0]
-        assert item["thickness"].tolist() == pytest.approx([thick, target])
-        assert torch.equal(item["image"], degrade(item["label"], of_plane(item["label"], target, thick)))
-
-
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_the_proximal_image_is_thinner_by_the_gap_or_repeats_the_image(setting):
-    kinds = set()
-    for item in acquisitions(60, **SETTINGS[setting]):
+    kinds, expected_target = set(), SETTINGS[setting].get("spacing", (NATIVE,))[0]
+    for item, transform in drawn(30, **SETTINGS[setting]):
         (thick, target), (near, near_target) = item["thickness"].tolist(), item["proximal_thickness"].tolist()
-        assert near_target == target
-        if thick - paper.CETA_GAP > target:
-            assert near == pytest.approx(thick - paper.CETA_GAP, abs=1e-6)
-            torch.testing.assert_close(
-                item["proximal"], degrade(item["label"], of_plane(item["label"], target, near)), atol=1e-4, rtol=0
-            )
-        else:
-            assert near == thick
-            assert torch.equal(item["proximal"], item["image"])
-        kinds.add(near < thick)
+        assert thick == pytest.approx(transform._thickness)
+        assert target == near_target == pytest.approx(expected_target)
+        paired = thick - paper.CETA_GAP > target
+        assert near == (pytest.approx(thick - paper.CETA_GAP, abs=1e-6) if paired else thick)
+        for image, length in (("image", thick), ("proximal", near)):
+            expected = degrade(item["label"], of_plane(item["label"], expected_target, length))
+            torch.testing.assert_close(item[image], expected, atol=1e-4, rtol=0)
+        kinds.add(paired)
     assert kinds == {True, False}
 
 
-def test_input_thicknesses_are_uniform_above_the_target():
-    draws = acquisitions(600, plane=texture((8, 8)))
-    place_in_range = torch.tensor([(t - r) / (paper.MAX_THICKNESS - r) for t, r in (d["thickness"] for d in draws)])
-    counts = torch.histogram(place_in_range, 4, range=(0.0, 1.0)).hist / len(draws)
-    torch.testing.assert_close(counts, torch.full((4,), 0.25), atol=0.06, rtol=0)
-
-
-@pytest.mark.parametrize("gap", paper.CETA_COVERAGE)
+@pytest.mark.parametrize("gap", [0.5, 2.0])
 def test_share_of_ceta_pairs_is_the_papers_coverage(gap):
     """Table 3: the share of (T_hr, 6] whose neighbour at the gap still exceeds T_hr, whole percents."""
-    count = 600
+    count = 400
     draws = acquisitions(count, ceta_gap=gap, plane=texture((4, 4)), spacing=(paper.TARGET_HCP, paper.TARGET_HCP))
     share = np.mean([item["proximal_thickness"][0].item() < item["thickness"][0].item() for item in draws])
     expected = paper.CETA_COVERAGE[gap] / 100
     assert abs(share - expected) < 3 * np.sqrt(expected * (1 - expected) / count) + 0.005
 
 
-@pytest.mark.slow
 def test_random_pairs_are_of_two_thicknesses_drawn_alike_and_leave_their_mean_distance_uncovered():
-    draws = acquisitions(900, ceta_gap="random", plane=texture((4, 4)))
+    draws = acquisitions(500, ceta_gap="random", plane=texture((4, 4)))
     extent = paper.MAX_THICKNESS - NATIVE
     first, second = (torch.stack([d[k][0] for d in draws]) for k in ("thickness", "proximal_thickness"))
     assert abs((first < second).float().mean() - 0.5) < 0.05
@@ -129,16 +111,19 @@ def test_both_members_of_a_pair_are_of_one_kind_of_stack():
 
 def test_stacks_vary_within_what_was_asked_for():
     low, high = CLEAN["spacing_ratio"]
-    stacks = [(s._profile, s._ratio, s._shift) for _, s in drawn(600, plane=texture((4, 4)), **CLEAN)]
-    profiles, ratios, shifts = ([stack[k] for stack in stacks] for k in range(3))
+    stacks = [
+        ((item["thickness"][0] - NATIVE) / (paper.MAX_THICKNESS - NATIVE), s._profile, s._ratio, s._shift)
+        for item, s in drawn(500, plane=texture((4, 4)), **CLEAN)
+    ]
+    thicknesses, profiles, ratios, shifts = zip(*stacks)
     for profile in CLEAN["profiles"]:
         assert profiles.count(profile) / len(profiles) == pytest.approx(1 / 3, abs=0.06)
     assert ratios.count(1.0) / len(ratios) == pytest.approx(0.5, abs=0.06)
-    counts, _ = np.histogram([ratio for ratio in ratios if ratio != 1.0], 4, (low, high))
-    np.testing.assert_allclose(counts / sum(counts), 0.25, atol=0.08)
     assert min(ratios) >= low and max(ratios) <= high
-    counts, _ = np.histogram(shifts, 4, (-0.5 * NATIVE, 0.5 * NATIVE))
-    np.testing.assert_allclose(counts / len(shifts), 0.25, atol=0.06)
+    uneven = [ratio for ratio in ratios if ratio != 1.0]
+    for values, bounds in ((thicknesses, (0, 1)), (uneven, (low, high)), (shifts, (-0.5 * NATIVE, 0.5 * NATIVE))):
+        counts, _ = np.histogram(values, 4, bounds)
+        np.testing.assert_allclose(counts / len(values), 0.25, atol=0.09)
 
 
 def gains(item):
@@ -171,14 +156,18 @@ def test_each_slice_has_one_gain_which_alternates_where_acquisitions_interleave(
 
 
 def test_noise_in_air_has_rayleighs_mean_and_is_never_negative():
-    silent = 0
+    silent = pairs = 0
     for item, stack in drawn(30, plane=torch.zeros(1, 40, 2000), max_noise=0.05):
         silent += stack._noise == 0
+        if stack._noise and item["proximal_thickness"][0] < item["thickness"][0]:
+            pairs += 1
+            rows = torch.stack([item["image"][0, 20], item["proximal"][0, 20]])
+            assert abs(torch.corrcoef(rows)[0, 1]) < 0.1, "each member of a pair has its own"
         assert stack._noise <= 0.05
         for image in (item["image"], item["proximal"]):
             assert (image >= 0).all()
             assert image.mean().item() == pytest.approx(stack._noise * np.sqrt(np.pi / 2), rel=0.03, abs=1e-9)
-    assert 8 <= silent <= 22, "half of the stacks have none"
+    assert 8 <= silent <= 22 and pairs > 3, "half of the stacks have none"
 
 
 def test_noise_in_bright_tissue_is_nearly_gaussian_and_the_same_within_a_slice():
@@ -189,16 +178,6 @@ def test_noise_in_bright_tissue_is_nearly_gaussian_and_the_same_within_a_slice()
             noise = torch.unique_consecutive(image, dim=0) - 1
             assert noise.std().item() == pytest.approx(stack._noise, rel=0.05)
             assert noise.mean().item() == pytest.approx(stack._noise**2 / 2, abs=0.05 * stack._noise)
-
-
-def test_members_of_a_pair_have_their_own_noise():
-    pairs = 0
-    for item, stack in drawn(30, plane=torch.zeros(1, 40, 2000), max_noise=0.05):
-        if stack._noise and item["proximal_thickness"][0] < item["thickness"][0]:
-            pairs += 1
-            rows = torch.stack([item["image"][0, 20], item["proximal"][0, 20]])
-            assert abs(torch.corrcoef(rows)[0, 1]) < 0.1
-    assert pairs > 3
 
 
 @pytest.mark.parametrize("options", [{}, VARIED], ids=["paper", "varied"])
@@ -212,8 +191,9 @@ def test_the_same_seed_draws_the_same_acquisitions_and_another_does_not(options)
 # --- validation ---
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("facts", [{}, {"spacing": 5.0, "profile": "gaussian", "shift": 0.3}])
+@pytest.mark.parametrize(
+    ("axis", "facts"), [(0, {}), *((k, {"spacing": 5.0, "profile": "gaussian", "shift": 0.3}) for k in (1, 2))]
+)
 def test_simulated_slices_are_the_volumes_and_lie_where_its_tissue_lies(axis, facts):
     affine = random_affine(np.array([0.8, 0.9, 1.1]), 5)
     truth = MetaTensor(head((22, 24, 20))[None], affine=torch.from_numpy(affine))
@@ -230,7 +210,7 @@ def test_simulated_slices_are_the_volumes_and_lie_where_its_tissue_lies(axis, fa
     assert grid.voxel_spacing(thick.affine)[axis] == pytest.approx(acquisition.slice_spacing)
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("axis", [0, 2])
 def test_the_validation_input_is_the_volume_degraded_along_its_sharp_axis(axis):
     edges = (0.8, 0.9, 1.1)
     truth = MetaTensor(head((22, 24, 20))[None], affine=torch.diag(torch.tensor([*edges, 1.0]).double()))

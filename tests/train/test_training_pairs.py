@@ -94,7 +94,7 @@ def test_the_image_stays_the_degraded_label_through_flips_and_scales(cube):
     """Degradation is linear, keeps constants and commutes with flips: shared augmentation keeps the relation."""
     transform = preprocessing(40, files=PAPER, **UNRESAMPLED)
     pairs = 0
-    for _ in range(20):
+    for _ in range(8):
         item = transform(cube)
         for image, thickness in (("image", "thickness"), ("proximal", "proximal_thickness")):
             thick, target = item[thickness].tolist()
@@ -141,7 +141,7 @@ def test_patches_are_the_labels_planes_flipped_and_dimmed_above_the_air(cube):
 @pytest.mark.parametrize("patch_size", [24, 64])
 def test_patches_have_their_size_and_are_plain_tensors(cube, label_map, patch_size, section):
     transform = preprocessing(patch_size, section=section)
-    for _ in range(10):
+    for _ in range(4):
         item = transform({"preprocessing": cube, "label_preprocessing": label_map}[section])
         for key in ("image", "label", "proximal"):
             assert type(item[key]) is torch.Tensor

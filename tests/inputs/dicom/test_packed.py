@@ -42,15 +42,14 @@ def test_a_packed_image_is_the_plain_one_from_its_file_or_its_content(how, tmp_p
 
 
 def test_an_image_of_more_pixels_than_headers_have_bytes_is_unpacked_whole(tmp_path):
-    voxels = np.random.default_rng(0).integers(0, 9, (2100, 2100, 2)).astype(np.uint16)
+    voxels = (np.arange(2 * 2100**2) % 251).astype(np.uint16).reshape(2100, 2100, 2)
     assert voxels.nbytes > MOST_HEADER
     path = packed(tmp_path, enhanced(mr_slices(voxels)), "gzip")
     np.testing.assert_array_equal(read_dataset(path).pixel_array, voxels.T)
 
 
-@pytest.mark.parametrize("how", ["gzip", "deflated gzip"])
-def test_what_unpacks_to_more_than_its_header_says_is_refused_before_the_memory_is_full(how, tmp_path):
-    path = packed(tmp_path, of_zeros(8 * MOST_HEADER, mr_slice(VOXELS, [0, 0, 0])), how)
+def test_what_unpacks_to_more_than_its_header_says_is_refused_before_the_memory_is_full(tmp_path):
+    path = packed(tmp_path, of_zeros(8 * MOST_HEADER, mr_slice(VOXELS, [0, 0, 0])), "deflated gzip")
     assert path.stat().st_size < 1 << 20
     content = path.read_bytes()
     tracemalloc.start()

@@ -69,17 +69,19 @@ def test_compressed_pixels_are_the_same_pixels(tmp_path, voxels, syntax):
     np.testing.assert_array_equal(read_only(save(tmp_path, images, syntax)).array, large)
 
 
-@pytest.mark.parametrize("layout", ["classic", "multi-frame"])
+RANGE = {"PixelPaddingValue": -1000, "PixelPaddingRangeLimit": -900}
+
+
 @pytest.mark.parametrize(
-    "padding, padded",
+    ("padding", "padded", "smallest", "layout"),
     [
-        ({"PixelPaddingValue": -1000}, [-1000]),
-        ({"PixelPaddingValue": -1000, "PixelPaddingRangeLimit": -900}, [-1000, -950, -900]),
-        ({"PixelPaddingValue": -900, "PixelPaddingRangeLimit": -1000}, [-1000, -950, -900]),
-        ({"PixelPaddingValue": 30000}, [30000]),
+        ({"PixelPaddingValue": -1000}, [-1000], 300, "classic"),
+        (RANGE, [-1000, -950, -900], 300, "classic"),
+        (RANGE, [-1000, -950, -900], -60, "multi-frame"),
+        ({"PixelPaddingValue": -900, "PixelPaddingRangeLimit": -1000}, [-1000, -950, -900], -60, "classic"),
+        ({"PixelPaddingValue": 30000}, [30000], 300, "multi-frame"),
     ],
 )
-@pytest.mark.parametrize("smallest", [300, -60])
 def test_padding_becomes_no_signal(tmp_path, voxels, caplog, layout, padding, padded, smallest):
     """In a series without skull the smallest intensity is tissue: air must not become as bright."""
     caplog.set_level(logging.INFO)
@@ -109,7 +111,7 @@ def test_different_images_at_one_place_are_refused(tmp_path, voxels):
         read_only(save(tmp_path, [*images, other]))
 
 
-@pytest.mark.parametrize("gone", [(2, 3), (1, 4), (1, 3, 5, 7), (1, 2, 3, 4, 5)])
+@pytest.mark.parametrize("gone", [(2, 3), (1, 3, 5, 7)])
 def test_missing_slices_are_refused_with_their_place(tmp_path, voxels, gone):
     """However many: they are no unevenness."""
     images = [image for k, image in enumerate(mr_slices(np.tile(voxels, 2))) if k not in gone]
