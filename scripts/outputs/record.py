@@ -47,7 +47,7 @@ from ..stack.tissue import flat_tissue
 from ..stack.trace import step_ratio
 from ..train.recipe import digest, recipe
 from .dicom import check_series_folder
-from .stacks import StackFacts
+from .stacks import StackFacts, motion_said
 
 WITHOUT_EFFECT = {  # ids of the config that change no result; of bfloat16 the option counts, a setting
     *("_meta_", "bundle_root", "ckpt_path", "device", "bfloat16", "progress", "sw_batch_size"),
@@ -169,14 +169,8 @@ def _motion(rebuilt: Rebuilt) -> dict[str, Any]:
     motion = rebuilt.motion
     if motion is None or not motion.moved:
         return {}
-    if rebuilt.taken_back:
-        became = "they were taken back to one place"
-    elif motion.in_reach(rebuilt.slices.acquisition.slice_spacing):
-        became = "set --motion to take them back to one place"
-    else:
-        became = "that is too far for --motion to take them back"
     return {
-        "Description": f"{motion}; {became}.",
+        "Description": motion_said(rebuilt),
         "TakenBack": rebuilt.taken_back,
         "Packages": motion.packages,
         "Matrices": np.round(motion.matrices, 6).tolist(),
