@@ -50,6 +50,12 @@ def restless(axis, *matrices, noise=0.0):
     )
 
 
+def in_head(volume, truth):
+    """The error of a volume in the head, root mean square."""
+    inside = truth.as_tensor() > 100
+    return float((volume.as_tensor() - truth.as_tensor())[inside].square().mean().sqrt())
+
+
 def packages(measured):
     """Those of the acquisition, else even and odd slices."""
     a = measured.acquisition
@@ -292,6 +298,28 @@ def test_a_guided_rebuild_takes_the_slices_back_by_the_guide():
     alone = rebuilders()[1](measured).motion
     errors = [away(one.matrices[1], matrix, measured)[0] for one in (on, alone, off)]
     assert errors[0] < 0.15 < errors[1] and errors[2] == errors[1]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_another_stack_knows_the_motion_better_than_neighbouring_slices_do(order):
+    measured, _, truth = restless(2, matrix := stacks.motion(*MOTIONS[2]), noise=5.0)
+    there = stacks.moved(truth.as_tensor(), stacks.motion((2.0, -1.0, 0.0), (1.0, 0.0, -2.0)))
+    other = stacks.stack_of(there, 0, THICK, noise=5.0).measured
+    off, on = rebuilders()
+    both = on.each([measured, other][::order], [None, None])[::order]
+    alone, still = on(measured), off(other)
+    degrees = [away(one.motion.matrices[1], matrix, measured)[0] for one in (both[0], alone)]
+    errors = [in_head(one.volume, truth) for one in (both[0], off(measured))]
+    assert both[0].taken_back and degrees[0] < 0.15 < degrees[1] and errors[0] < 0.7 * errors[1]
+    assert torch.equal(both[1].volume.as_tensor(), still.volume.as_tensor()) and both[1].motion is still.motion
+    left = off.each([measured, other], [None, None])[0]
+    assert left.motion.moved and torch.equal(left.volume.as_tensor(), off(measured).volume.as_tensor())
+
+
+def test_a_stack_of_another_head_says_nothing_of_the_motion():
+    measured, other = restless(2, stacks.motion(*MOTIONS[2]), noise=5.0)[0], stacks.stack_of(stacks.person(1), 0, THICK)
+    on = rebuilders()[1]
+    assert on.each([measured, other.measured], [None, None])[0].motion is motion.found(measured)
 
 
 def test_a_head_that_moved_is_said_and_mended_if_asked():
