@@ -188,8 +188,9 @@ def _rebuild(
     longest_part = takes_longest_part(missing_slices)
     source = _source(scan, thin, longest_part)
     rebuilder = parser.get_parsed_content("rebuilder")
-    measured = rebuilder.measure(source)
-    placed = None if guide is None else rebuilder.guide(_source(guide, None, longest_part), measured)
+    measured, placed = rebuilder.measure(source), None
+    if guide is not None:
+        placed = rebuilder.guide(rebuilder.read_guide(_source(guide, None, longest_part)), measured)
     rebuilt = rebuilder(measured, placed)
     header = rebuilt.slices.meta.get("header", {})
     written = nifti_image(rebuilt.volume, header)

@@ -89,7 +89,8 @@ class Rebuild(InferTask):
         if len(found) != 1:
             raise InputError(f"{request['image']} holds {len(found)} scans: expected one. Send them one by one.")
         measured, guide = rebuilder.measure(found[0].source), request.get("guide")
-        rebuilt = rebuilder(measured, rebuilder.guide(guide_named(guide).source, measured) if guide else None)
+        placed = rebuilder.guide(rebuilder.read_guide(guide_named(guide).source), measured) if guide else None
+        rebuilt = rebuilder(measured, placed)
         path, _ = Writer()({"pred": rebuilt.volume, "result_extension": ending, "result_dtype": "float32"})
         facts = {**asdict(rebuilt.slices.acquisition), "steps": rebuilt.steps}
         return path, {**facts, "seconds": round(time.perf_counter() - start, 1)}

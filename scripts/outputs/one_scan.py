@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache, partial
 
 from filelock import Timeout
 
@@ -50,11 +51,12 @@ def _guides(
     warnings = list[str]()
     for guide in scan.guides if thick else ():
         placed, misfits = list[Placed | None](), dict[str, None]()
+        read = cache(partial(rebuilder.read_guide, guide.scan.source))  # once for all stacks
         for measured in stacks:
             placed.append(None)
             if any(measured is one for one in thick):
                 try:
-                    placed[-1] = rebuilder.guide(guide.scan.source, measured)
+                    placed[-1] = rebuilder.guide(read(), measured)
                 except Exception as error:
                     mistake = input_error(error)
                     if mistake is None or not guide.why:
@@ -81,7 +83,7 @@ def _rebuild_and_write(
     for path in (file_of(stem, ".json"), file_of(stem, ".html")):  # from here on the old result does not count
         path.unlink(missing_ok=True)
     clear_error_map(stem)
-    each = [rebuilder(measured, placed) for measured, placed in zip(stacks, guides)]
+    each = rebuilder.each(stacks, guides)
     rebuilt, facts, others = each[0], list[StackFacts](), list[Scan]()
     if len(each) > 1:
         rebuilt, facts = make_together([one.name for one in scan.stacks], each)

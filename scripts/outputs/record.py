@@ -40,7 +40,7 @@ from ..stack.slices import Slices
 from ..stack.tissue import flat_tissue
 from ..stack.trace import step_ratio
 from .provenance import source_of
-from .stack_facts import StackFacts
+from .stack_facts import StackFacts, motion_said
 
 LARGEST_STEP_RATIO = 1000.0  # stands for infinity, which JSON does not know
 GUIDE_PLACED = (
@@ -143,14 +143,8 @@ def _motion(rebuilt: Rebuilt) -> dict[str, Any]:
     motion = rebuilt.motion
     if motion is None or not motion.moved:
         return {}
-    if rebuilt.taken_back:
-        became = "they were taken back to one place"
-    elif motion.in_reach(rebuilt.slices.acquisition.slice_spacing):
-        became = "set --motion to take them back to one place"
-    else:
-        became = "that is too far for --motion to take them back"
     return {
-        "Description": f"{motion}; {became}.",
+        "Description": motion_said(rebuilt),
         "TakenBack": rebuilt.taken_back,
         "Packages": motion.packages,
         "Matrices": np.round(motion.matrices, 6).tolist(),

@@ -69,11 +69,28 @@ def make_together(names: Sequence[str], rebuilt: Sequence[Rebuilt]) -> tuple[Reb
     facts = [_facts(name, stack, part, volume) for name, stack, part in zip(names, stacks, parts)]
     best = min(fact.agreement for fact in facts if fact.agreement is not None)
     for index, fact in enumerate(facts):
+        said = motion_said(rebuilt[index]) if index else ""  # of the first one the record has an entry
+        whys = [f"{fact.name}: {said}"] if said else []
         if why := _doubt(fact, parts[index], best):
-            facts[index] = replace(fact, warnings=(*fact.warnings, why))
+            whys.append(why)
+        facts[index] = replace(fact, warnings=(*fact.warnings, *whys))
         for warning in facts[index].warnings:
             logger.warning(warning)
     return replace(rebuilt[0], volume=volume, spread=None), facts
+
+
+def motion_said(rebuilt: Rebuilt) -> str:
+    """What is said of a stack whose head moved between its packages; empty for a still one."""
+    motion = rebuilt.motion
+    if motion is None or not motion.moved:
+        return ""
+    if rebuilt.taken_back:
+        became = "they were taken back to one place"
+    elif motion.in_reach(rebuilt.slices.acquisition.slice_spacing):
+        became = "set --motion to take them back to one place"
+    else:
+        became = "that is too far for --motion to take them back"
+    return f"{motion}; {became}."
 
 
 def _why_left_out(part: Part) -> str:

@@ -159,6 +159,7 @@ def error_map(
     calibration: Calibration,
     bfloat16: bool = False,
     plain: MetaTensor | None = None,
+    steady: Slices | None = None,
 ) -> ErrorMap | None:
     """How far each voxel of a rebuilt scan may be off; None where nothing was rebuilt.
 
@@ -168,6 +169,8 @@ def error_map(
         calibration: of the weights' card.
         plain: the result without a guide, where one took part; intervals are narrower as far as `guided_error` says,
             but no narrower than whole, sharp guides made them (`Calibration.narrowest`).
+        steady: the slices in their places where the result was made of those of a head that moved. What the motion
+            changed in them is an error of the result that the network knows nothing of: squares of both add.
     """
     if rebuilt.slices.acquisition.at_target or rebuilt.slices.constant:
         return None
@@ -184,4 +187,7 @@ def error_map(
         edges = grid.voxel_spacing(affine)[list(turn.axes)]
         less = guided_error(volume, turn.into(plain.as_tensor().cpu().float()), slices.acquisition, edges)
         expected *= less.clamp(min=calibration.narrowest(thickness))
+    if steady is not None:
+        change = (turn.into(steady.array) - slices.array).abs()
+        expected = torch.hypot(expected, interpolate(change, slices.acquisition, "linear") / scale)
     return ErrorMap(MetaTensor(turn.back(expected), affine=affine), thickness, noise, scale, calibration)

@@ -7,6 +7,7 @@ slices, by the slice model of the scan.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -49,6 +50,18 @@ class Guide:
         edges[acquisition.slice_axis] = acquisition.target_spacing
         known = fine.where(seen, -1.0)
         return cls(known, acquire(known, acquisition), ramp(seen, edges, BORDER))
+
+
+class GuideScan(NamedTuple):
+    """A scan that is to guide others, sharp or rebuilt.
+
+    Attributes:
+        sharp: the scan.
+        stack: the slices that it was rebuilt of; None for none.
+    """
+
+    sharp: Slices
+    stack: Slices | None = None
 
 
 @dataclass(frozen=True)

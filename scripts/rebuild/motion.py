@@ -28,7 +28,7 @@ from ..stack.grid import centre, voxel_spacing
 from ..stack.interpolation import interpolate
 from ..stack.packages import even_and_odd
 from ..stack.profile import acquire
-from ..stack.slices import Slices
+from ..stack.slices import Slices, fact
 from .registration import angle_and_shift, placed
 
 SMOOTHING, PIXEL = 2.0, 2.0  # mm within the slices; finer detail of one slice is not in its neighbours
@@ -207,6 +207,7 @@ def _package(slices: np.ndarray, head: np.ndarray, frame: Frame, which: np.ndarr
     return _Package(Shown(values, int(which[0]), frame), frame.places(index), slices[tuple(index)], index[2])
 
 
+@fact
 def found(measured: Slices) -> Motion | None:
     """The motion between the packages of a stack, by least squares.
 

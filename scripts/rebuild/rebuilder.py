@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..errors import InputError, flag, printable
 from ..stack.grid import name_of
 from ..stack.slices import Slices
 from .error_map import ErrorMaps, error_map
-from .guide import Placed, place
+from .guide import GuideScan, Placed, place
 from .guided_motion import guided
 from .motion import Motion, found, steadied, taken_back
 from .progress import part
@@ -72,15 +72,14 @@ class Rebuilder:
                 "--ckpt_path to weights that were trained with them."
             )
 
-    def guide(self, source: Any, slices: Slices) -> Placed:
-        """A scan of another contrast beside the scan that it guides. A guide of thick slices is rebuilt first.
-
-        Args:
-            source: of the guide, see `measure`.
-            slices: of the scan.
-        """
+    def read_guide(self, source: Any) -> GuideScan:
+        """A scan of another contrast that is to guide, of what `measure` takes."""
         self.check_guides()
-        placed = self.place(replace(self, preprocessing=self.guide_preprocessing).measure(source), slices)
+        return self._sharp(replace(self, preprocessing=self.guide_preprocessing).measure(source))
+
+    def guide(self, other: GuideScan, slices: Slices) -> Placed:
+        """A scan of another contrast, of `read_guide`, beside the scan that it guides."""
+        placed = self._beside(other, slices)
         if not placed.fits:
             raise InputError(
                 f"{placed.name} does not fit {name_of(slices, 'the scan')}: their likeness is "
@@ -97,12 +96,17 @@ class Rebuilder:
 
     def place(self, other: Slices, slices: Slices) -> Placed:
         """A guide beside the slices that it guides, whether it fits or not. Thick slices of it are rebuilt first."""
-        slices, acquisition = self.steady(slices), other.acquisition
-        sharp, stack = other, None
-        if not acquisition.at_target and acquisition.slice_spacing > SHARP:
-            sharp, stack = Slices.sharp(replace(self, error_maps=ErrorMaps())(other).volume), other
+        return self._beside(self._sharp(other), slices)
+
+    def _sharp(self, other: Slices) -> GuideScan:
+        a = other.acquisition
+        if a.at_target or a.slice_spacing <= SHARP:
+            return GuideScan(other)
+        return GuideScan(Slices.sharp(replace(self, error_maps=ErrorMaps())(other).volume), other)
+
+    def _beside(self, other: GuideScan, slices: Slices) -> Placed:
         with part("registering", wanted=self.inferer.progress):
-            return place(sharp, slices, stack)
+            return place(other.sharp, self.steady(slices), other.stack)
 
     def __call__(self, measured: Slices, guide: Placed | None = None) -> Rebuilt:
         """Rebuilds a stack of slices, with or without a guide that `guide` has placed.
@@ -124,9 +128,34 @@ class Rebuilder:
         if not maps.wanted or maps.calibration is None:
             return rebuilt
         plain = None if guide is None else self.inferer.rebuilt(slices, self.network).volume
+        steady = steadied(slices, motion) if motion is not None and motion.moved and not taken else None
         network, half = self.network, self.inferer.bfloat16
-        error = error_map(rebuilt, network, self.device, maps.calibration, half, plain)  # type: ignore[arg-type]
+        error = error_map(rebuilt, network, self.device, maps.calibration, half, plain, steady)  # type: ignore[arg-type]
         return replace(rebuilt, error_map=error)
+
+    def each(self, stacks: Sequence[Slices], guides: Sequence[Placed | None]) -> list[Rebuilt]:
+        """Rebuilds stacks of one head, each with its guide.
+
+        Slices that are taken back without a guide are taken back again by the poses that another stack shows: it
+        measured what lies between them.
+        """
+        first = [self(measured, guide) for measured, guide in zip(stacks, guides)]
+        return [
+            self._beside_others(measured, one, [other for other in first if other is not one])
+            for measured, one in zip(stacks, first)
+        ]
+
+    def _beside_others(self, measured: Slices, one: Rebuilt, others: Sequence[Rebuilt]) -> Rebuilt:
+        if not one.taken_back or one.motion is None or one.guide is not None:
+            return one
+        for other in others:
+            with part("registering", wanted=self.inferer.progress):
+                beside = place(Slices.sharp(other.volume), one.slices, other.slices)
+            motion = guided(measured, beside.volume, one.motion) if beside.fits else one.motion
+            if motion is not one.motion:
+                again = self.inferer.rebuilt(taken_back(measured, one.volume, motion), self.network)
+                return replace(again, motion=motion, taken_back=True)
+        return one
 
     def steady(self, slices: Slices) -> Slices:
         """Slices taken back by their spline (`motion.steadied`); themselves if that is not asked for."""

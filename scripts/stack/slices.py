@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +17,8 @@ from .acquisition import Acquisition
 from .intensity import IntensityRange, intensity_range
 from .missing import filled, missing_slices
 from .tissue import head_mask
+
+Fact = TypeVar("Fact")
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,3 +168,16 @@ class Slices:
         facts = {"scale": self.scale, "head": turn.into(self.head), "missing": missing, "noise": self.noise}
         vars(result).update(facts)
         return result
+
+
+def fact(find: Callable[[Slices], Fact]) -> Callable[[Slices], Fact]:
+    """A function of slices whose answer is kept with them, as their own facts are: it is computed once."""
+
+    @wraps(find)
+    def once(slices: Slices) -> Fact:
+        known = vars(slices)
+        if find.__qualname__ not in known:
+            known[find.__qualname__] = find(slices)
+        return known[find.__qualname__]
+
+    return once

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
+import nibabel as nib
 import numpy as np
 import pytest
 import torch
@@ -15,6 +16,7 @@ from scripts.method.error_pattern import ErrorPatternNetwork
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.method.weights import save_weights
+from scripts.rebuild.motion import found
 from scripts.stack.intensity import intensity_range
 from scripts.stack.missing import missing_slices
 from scripts.stack.slices import Slices
@@ -25,7 +27,7 @@ from tests.method.test_error_pattern import CALIBRATION
 from tests.method.test_networks import perturb
 from tests.outputs.test_guided_scans import examination  # noqa: F401  # a fixture
 
-FACTS = [intensity_range, head_mask, missing_slices, Slices.__dict__["noise"].func, sha256]
+FACTS = [intensity_range, head_mask, missing_slices, Slices.__dict__["noise"].func, found.__wrapped__, sha256]
 
 
 def subject(what):
@@ -39,15 +41,15 @@ def subject(what):
 @contextmanager
 def computed():
     """A list that grows by (fact, its subject) with each call of a function that computes a fact."""
-    codes, found = {one.__code__ for one in FACTS}, []
+    codes, computed = {one.__code__ for one in FACTS}, []
 
     def watch(frame, event, _):
         if event == "call" and frame.f_code in codes:
-            found.append((frame.f_code.co_name, subject(next(iter(frame.f_locals.values())))))
+            computed.append((frame.f_code.co_name, subject(next(iter(frame.f_locals.values())))))
 
     sys.setprofile(watch)
     try:
-        yield found
+        yield computed
     finally:
         sys.setprofile(None)
 
@@ -66,7 +68,23 @@ def able(bundle):
 
 
 def test_each_fact_of_a_scan_is_computed_once(examination, able):  # noqa: F811
-    with computed() as found:
-        able(examination, guide="auto")
-    assert [name for (name, _), count in Counter(found).items() if count > 1] == []
-    assert {name for name, _ in found} == {one.__name__ for one in FACTS}
+    with computed() as facts:
+        able(examination, guide="auto", motion=True)
+    assert [name for (name, _), count in Counter(facts).items() if count > 1] == []
+    assert {name for name, _ in facts} == {one.__name__ for one in FACTS}
+
+
+@pytest.mark.slow
+def test_a_guide_of_two_stacks_is_read_once(examination, able):  # noqa: F811
+    brighter = nib.load(examination / "FLAIR.nii.gz")
+    other = examination / "brighter.nii.gz"
+    nib.save(nib.Nifti1Image(1.1 * brighter.get_fdata(), brighter.affine), other)
+    with computed() as facts:
+        able(
+            [str(examination / "FLAIR.nii.gz"), str(other)],
+            guide=str(examination / "T1w.nii.gz"),
+            together=True,
+            error_map=False,
+        )
+    guide = np.sort(nib.load(examination / "T1w.nii.gz").get_fdata(dtype=np.float32), axis=None).tobytes()
+    assert facts.count(("intensity_range", guide)) == 1

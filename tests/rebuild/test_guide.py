@@ -304,7 +304,7 @@ def test_a_rebuilder_places_a_guide_and_takes_it(tmp_path):
     shape = (64, 64, 64)
     guide = written(tmp_path / "guide.nii.gz", other_contrast(volume(centred(np.eye(3), shape), shape)))
     by = rebuilder()
-    placed = by.guide(guide, measured)
+    placed = by.guide(by.read_guide(guide), measured)
     assert placed.fits and placed.millimetres < 1 and placed.name.endswith("guide.nii.gz")
     rebuilt = by(measured, placed)
     assert rebuilt.guide is placed
@@ -324,7 +324,7 @@ def test_a_guide_is_rebuilt_first_where_its_slices_are_more_than_two_and_a_half_
 
 def test_weights_without_guides_refuse_one(tmp_path):
     with pytest.raises(InputError, match="trained without guides"):
-        rebuilder(0.0).guide(tmp_path / "guide.nii.gz", scan()[0])
+        rebuilder(0.0).read_guide(tmp_path / "guide.nii.gz")
 
 
 def test_a_guide_of_something_else_is_refused(tmp_path):
@@ -333,7 +333,7 @@ def test_a_guide_of_something_else_is_refused(tmp_path):
     noise = torch.rand(1, *shape, generator=torch.Generator().manual_seed(0)) * 200
     other = MetaTensor(smoothed(noise), affine=torch.from_numpy(centred(np.eye(3), shape)))
     with pytest.raises(InputError, match="does not fit"):
-        rebuilder().guide(written(tmp_path / "noise.nii.gz", other), measured)
+        rebuilder().guide(rebuilder().read_guide(written(tmp_path / "noise.nii.gz", other)), measured)
 
 
 def test_a_copy_of_the_scan_is_no_guide(tmp_path):
@@ -341,7 +341,7 @@ def test_a_copy_of_the_scan_is_no_guide(tmp_path):
     shape = (64, 64, 64)
     copy = written(tmp_path / "copy.nii.gz", volume(centred(np.eye(3), shape), shape))
     with pytest.raises(InputError, match=r"copy.nii.gz has the contrast of .*A copy of the scan brings nothing"):
-        rebuilder().guide(copy, measured)
+        rebuilder().guide(rebuilder().read_guide(copy), measured)
 
 
 def smoothed(volume):

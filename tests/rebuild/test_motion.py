@@ -8,7 +8,12 @@ import torch
 from monai.data import MetaTensor
 from scipy import ndimage
 
+from scripts.method.calibration import LEVELS, Calibration
+from scripts.method.error_pattern import ErrorPatternNetwork
+from scripts.method.networks import Drift, VelocityNetwork
+from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.rebuild import guided_motion, motion
+from scripts.rebuild.error_map import ErrorMaps, error_map
 from scripts.rebuild.guide import Placed
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.registration import angle_and_shift
@@ -43,6 +48,12 @@ def restless(axis, *matrices, noise=0.0):
         still,
         MetaTensor(truth, affine=torch.from_numpy(stacks.AFFINE)),
     )
+
+
+def in_head(volume, truth):
+    """The error of a volume in the head, root mean square."""
+    inside = truth.as_tensor() > 100
+    return float((volume.as_tensor() - truth.as_tensor())[inside].square().mean().sqrt())
 
 
 def packages(measured):
@@ -127,11 +138,21 @@ def test_a_stack_that_is_stored_flipped_moved_as_much(count):
 def test_a_fit_that_comes_to_no_end_or_turns_too_far_says_nothing(monkeypatch):
     measured, _, _ = restless(2, stacks.motion(*MOTIONS[2]), noise=5.0)
     monkeypatch.setattr(motion, "ROUNDS", 2)
-    assert motion.found(measured) is None
+    assert motion.found(replace(measured)) is None
     monkeypatch.undo()
-    assert motion.found(measured).moved
+    assert motion.found(replace(measured)).moved
     monkeypatch.setattr(motion, "MOST_TURN", 1.0)
-    assert motion.found(measured) is None
+    assert motion.found(replace(measured)) is None
+
+
+def test_motion_is_looked_for_once(monkeypatch):
+    measured, _, truth = restless(2, stacks.motion(*MOTIONS[2]), noise=5.0)
+    off, on = rebuilders(guide_share=1.0)
+    known = motion.found(measured)
+    monkeypatch.setattr(motion, "ROUNDS", 0)  # a second look would find nothing
+    beside = on.place(Slices.sharp(other_contrast(truth)), measured)
+    assert off(measured, beside).motion is known and on(measured, beside).taken_back
+    assert motion.found(replace(measured)) is None
 
 
 @pytest.mark.parametrize("axis", range(3))
@@ -190,14 +211,35 @@ class Spline(StackInferer):
         return interpolate(slices.array, slices.acquisition, "cubic"), None
 
 
-def rebuilders():
-    return [Rebuilder(torch.nn.Identity(), Spline(), "cpu", motion=on) for on in (False, True)]
+def rebuilders(**given):
+    given = {"network": torch.nn.Identity(), "inferer": Spline(), "device": "cpu", **given}
+    return [Rebuilder(motion=on, **given) for on in (False, True)]
 
 
 def test_a_still_head_is_rebuilt_to_the_bit_as_without():
     measured = restless(2, np.eye(4), noise=5.0)[0]
     off, on = (one(measured) for one in rebuilders())
     assert torch.equal(off.volume.as_tensor(), on.volume.as_tensor()) and not on.taken_back
+
+
+def test_intervals_are_wider_where_a_head_moved_and_is_left_as_it_is():
+    network = Drift(SliceProjectionNetwork((4,), (1,), 4, 4), VelocityNetwork((4,), 8)).eval()
+    network.error, calibration = (
+        ErrorPatternNetwork(),
+        Calibration([4.0], [[list(LEVELS)]], (0.0, 0.0), (30.0, 0.4, 1.0)),
+    )
+    off, on = rebuilders(network=network, error_maps=ErrorMaps(True, calibration=calibration))
+    still, moved = (restless(2, stacks.motion(*pose), noise=5.0)[0] for pose in (((0, 0, 0), (0, 0, 0)), MOTIONS[2]))
+
+    def widened(rebuilt):
+        known = error_map(rebuilt, network, "cpu", calibration)
+        return rebuilt.error_map.expected.as_tensor() - known.expected.as_tensor()
+
+    assert not any(widened(one).any() for one in (off(still), on(still), on(moved)))
+    left = off(moved)
+    more, error = widened(left), (left.volume.as_tensor() - restless(2, np.eye(4))[2].as_tensor()).abs()
+    inside = left.slices.canonical.head.any(2)
+    assert (more >= 0).all() and np.corrcoef(more[inside].mean(1), error[inside].mean(1))[0, 1] > 0.5
 
 
 def other_contrast(truth, there=None):
@@ -256,6 +298,28 @@ def test_a_guided_rebuild_takes_the_slices_back_by_the_guide():
     alone = rebuilders()[1](measured).motion
     errors = [away(one.matrices[1], matrix, measured)[0] for one in (on, alone, off)]
     assert errors[0] < 0.15 < errors[1] and errors[2] == errors[1]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_another_stack_knows_the_motion_better_than_neighbouring_slices_do(order):
+    measured, _, truth = restless(2, matrix := stacks.motion(*MOTIONS[2]), noise=5.0)
+    there = stacks.moved(truth.as_tensor(), stacks.motion((2.0, -1.0, 0.0), (1.0, 0.0, -2.0)))
+    other = stacks.stack_of(there, 0, THICK, noise=5.0).measured
+    off, on = rebuilders()
+    both = on.each([measured, other][::order], [None, None])[::order]
+    alone, still = on(measured), off(other)
+    degrees = [away(one.motion.matrices[1], matrix, measured)[0] for one in (both[0], alone)]
+    errors = [in_head(one.volume, truth) for one in (both[0], off(measured))]
+    assert both[0].taken_back and degrees[0] < 0.15 < degrees[1] and errors[0] < 0.7 * errors[1]
+    assert torch.equal(both[1].volume.as_tensor(), still.volume.as_tensor()) and both[1].motion is still.motion
+    left = off.each([measured, other], [None, None])[0]
+    assert left.motion.moved and torch.equal(left.volume.as_tensor(), off(measured).volume.as_tensor())
+
+
+def test_a_stack_of_another_head_says_nothing_of_the_motion():
+    measured, other = restless(2, stacks.motion(*MOTIONS[2]), noise=5.0)[0], stacks.stack_of(stacks.person(1), 0, THICK)
+    on = rebuilders()[1]
+    assert on.each([measured, other.measured], [None, None])[0].motion is motion.found(measured)
 
 
 def test_a_head_that_moved_is_said_and_mended_if_asked():
