@@ -16,7 +16,7 @@ from scripts.inputs.dicom.headers import ENHANCED_NAMES
 from scripts.outputs.dicom.inherit import code
 
 MODULES = (  # whose constants the page shares
-    *("stack.acquisition", "stack.grid", "stack.intensity", "stack.tissue", "stack.missing"),
+    *("stack.acquisition", "stack.grid", "stack.intensity", "stack.tissue", "stack.missing", "stack.spectra"),
     *(
         "inputs.readers",
         "inputs.transforms",

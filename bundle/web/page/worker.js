@@ -3,7 +3,7 @@ import { expose, wrap } from "comlink";
 import constants from "../model/constants.js";
 import { refuse } from "../errors.js";
 import { writeNifti } from "../inputs/nifti.js";
-import { roles } from "../inputs/identity.js";
+import { seen } from "../inputs/examination.js";
 import { findScans, guideOf, taken, thickOf } from "../inputs/readers.js";
 import { writeDicom } from "../outputs/dicom.js";
 import { describe, facts, keyOf } from "../outputs/record.js";
@@ -75,7 +75,7 @@ const tasks = {
 
   /** The other scans beside it: the number, name, and part of each, guides first. */
   beside() {
-    return roles(own, found).map(({ other, role }) => ({ number: found.indexOf(other), name: other.scan.name, ...role }));
+    return seen(own, found).map(({ other, role }) => ({ number: found.indexOf(other), name: other.scan.name, ...role }));
   },
 
   /** @param {Options} options */
