@@ -37,7 +37,7 @@ def chromium(folder, path, threads):
         page.drop(path)
         start = time.perf_counter()
         page.click("[type=submit]")
-        page.wait("!document.querySelector('#result').hidden", 3000)
+        page.wait("document.querySelector('#save').checkVisibility()", 3000)
         return time.perf_counter() - start, None, None
 
 

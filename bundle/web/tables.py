@@ -17,6 +17,7 @@ from scripts.outputs.dicom.inherit import code
 
 MODULES = (  # whose constants the page shares
     *("stack.acquisition", "stack.settle", "stack.grid", "stack.intensity", "stack.tissue", "stack.missing"),
+    "stack.spectra",
     *(
         "inputs.readers",
         "inputs.transforms",

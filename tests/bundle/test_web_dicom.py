@@ -114,7 +114,7 @@ ROLES = """
     const { readFile, readdir } = require("node:fs/promises");
     const get = (name) => import(`${process.argv[1]}/${name}`);
     (async () => {
-      const [{ findScans }, { roles }] = await Promise.all(["inputs/readers.js", "inputs/identity.js"].map(get));
+      const [{ findScans }, { roles }] = await Promise.all(["inputs/readers.js", "inputs/examination.js"].map(get));
       const entries = await readdir(process.argv[2], { recursive: true, withFileTypes: true });
       const paths = entries.filter((one) => one.isFile()).map((one) => `${one.parentPath}/${one.name}`);
       const read = async (name) => ({ name, bytes: new Uint8Array(await readFile(name)) });

@@ -100,11 +100,3 @@ export function role(own, theirs) {
   }
   return alone(`it is not sharp across the slices: ${g(edges[itsThick], 2)} mm apart`);
 }
-
-/** Other scans and their parts beside one, guides first and the best of them at the head.
- * @type {(own: Found, others: Found[]) => {other: Found, role: Role}[]} */
-export function roles(own, others) {
-  const found = others.filter((other) => other.scan !== own.scan).map((other) => ({ other, role: role(own, other) }));
-  const order = (/** @type {Role} */ { what, rank }) => (what === "guides" ? rank[0] * 100 + rank[1] * 2 + rank[2] : 1e6);
-  return found.sort((a, b) => order(a.role) - order(b.role));
-}

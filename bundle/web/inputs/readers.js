@@ -7,7 +7,8 @@ import { shearAngle, voxelSpacing } from "../stack/grid.js";
 import { withoutSignal } from "../stack/intensity.js";
 import { fromBorder } from "../stack/tissue.js";
 import { readDicom } from "./dicom.js";
-import { ofFile, roles } from "./identity.js";
+import { seen } from "./examination.js";
+import { ofFile } from "./identity.js";
 import { ofName, ofSidecar, ofVoxels } from "./kinds.js";
 import { MOST_UNPACKED, readNifti } from "./nifti.js";
 
@@ -56,7 +57,7 @@ export function thickOf(found) {
 /** What guides a scan, of files that were given for that: of several, the best. @type {(own: Found, found: Found[]) => Found} */
 export function guideOf(own, found) {
   if (found.length === 1) return found[0];
-  const [{ other, role }] = roles(own, found);
+  const [{ other, role }] = seen(own, found);
   refuse(role.what !== "guides", `none of ${found.length} scans guides ${own.scan.name}. ${other.scan.name}: ${role.why}. Give a guide alone.`);
   return other;
 }

@@ -2,7 +2,7 @@
 import { proxy, wrap } from "comlink";
 import { fromEvent } from "file-selector";
 import { reason, refuse } from "../errors.js";
-import { compare, show } from "./result.js";
+import { compare, preview, show, withdraw } from "./result.js";
 import { own, thread } from "./threads.js";
 import { duration, plain } from "./words.js";
 
@@ -46,6 +46,7 @@ function stop() {
   attempts++;
   reading?.then(({ worker }) => worker.terminate());
   reading = undefined;
+  withdraw();
   work("");
 }
 
@@ -180,9 +181,13 @@ function rebuild() {
       const left = share > begun[1] ? `, done in about ${duration(seconds)}` : "";
       if (isLatest()) work(share < 1 ? `${Math.floor(100 * share)} %${left}` : "Almost done ...", share);
     };
-    const volumes = await tasks.rebuild(fields.gpu.checked, threads, chosenGuide(), proxy(progress));
-    if (!isLatest()) return;
-    await show(made, { ...volumes, measured: scan.measured }, scan);
+    const early = async (/** @type {any} */ volumes) => isLatest() && preview(made, { ...volumes, measured: scan.measured }, scan);
+    try {
+      const volumes = await tasks.rebuild(fields.gpu.checked, threads, chosenGuide(), proxy(progress), proxy(early));
+      if (isLatest()) await show(made, { ...volumes, measured: scan.measured }, scan);
+    } finally {
+      if (isLatest()) withdraw();
+    }
   });
 }
 

@@ -13,10 +13,27 @@ let result;
 /** Puts a result in the place of the former. @type {(made: Made, volumes: any, window: {low: number, high: number}) => Promise<void>} */
 export async function show(made, volumes, window) {
   result = { ...made, ...volumes, isSaved: false };
-  $("#made").textContent = `Result of ${made.name}`;
-  $("#made_with").textContent = Object.entries(made.settings).map((one) => one.join(" ")).join(", ");
   $("#noted").replaceChildren(...volumes.record.Warnings.map(plain).map(item));
-  $("#save_dicom").hidden = !volumes.dicom;
+  await present(made, volumes, window);
+}
+
+/** Shows what is known early, where there is no result. It cannot be saved. @type {(made: Made, volumes: any, window: {low: number, high: number}) => Promise<void>} */
+export async function preview(made, volumes, window) {
+  if (result) return;
+  $("#noted").replaceChildren();
+  await present(made, volumes, window);
+}
+
+/** Takes a preview away that no result has followed. */
+export const withdraw = () => void ($("#result").hidden = !result);
+
+/** @type {(made: Made, volumes: any, window: {low: number, high: number}) => Promise<void>} */
+async function present(made, volumes, window) {
+  $("#made").textContent = `${result ? "Result" : "Preview"} of ${made.name}`;
+  $("#made_with").textContent = Object.entries(made.settings).map((one) => one.join(" ")).join(", ");
+  $("#early").hidden = Boolean(result);
+  $("#save").hidden = !result;
+  $("#save_dicom").hidden = !result?.dicom;
   $("#result").hidden = false;
   compare(made);
   await view(volumes, window);

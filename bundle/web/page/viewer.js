@@ -23,8 +23,15 @@ const $ = (selector) => document.querySelector(selector);
 let views = [];
 let [range, shown] = [{ low: 0, high: 1 }, { low: 0, high: 1 }]; // intensities that were black and white at first, and are now
 
-/** Shows three volumes, NIfTI files, at one window. @type {(volumes: Record<string, Uint8Array>, window: {low: number, high: number}) => Promise<void>} */
-export async function view(volumes, window) {
+/** @type {Promise<void>} of the volumes that were given last */
+let shows = Promise.resolve();
+
+/** Shows three volumes, NIfTI files, at one window, once the former are shown. @type {(volumes: Record<string, Uint8Array>, window: {low: number, high: number}) => Promise<void>} */
+export const view = (volumes, window) => (shows = shows.catch(() => {}).then(() => put(volumes, window)));
+
+/** @type {typeof view} */
+async function put(volumes, window) {
+  const isOfAnother = range !== window;
   range = window;
   if (!views.length) await begin();
   for (const [k, name] of VOLUMES.entries()) {
@@ -32,7 +39,8 @@ export async function view(volumes, window) {
     await views[k].loadFromArrayBuffer(volumes[name].slice().buffer, `${name}.nii.gz`);
     views[k].setInterpolation(k === 0);
   }
-  windowed();
+  if (isOfAnother) windowed();
+  else windowed(shown.low, shown.high); // as it was left
   scale();
 }
 

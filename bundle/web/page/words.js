@@ -6,7 +6,7 @@ const WORDS = [
   [/Set it as in --\w+ ([\d.]+)/g, "Type it as $1"],
   [/Leave out --slice_axis/g, "Leave the slice axis as found"],
   [/Set --(slice_thickness|target_thickness|slice_axis)\b/g, "Set the field --$1"],
-  [/(?:[^.:;]|\.(?=\d))*(?<=\s)--(?!slice_|target_)\w+(?:[^.]|\.(?=\w))*\.?/g, ""], // a remedy that the page has not
+  [/(?:[^.:;]|\.(?=\d))*(?<=\s)--(?!slice_(?!spacing)|target_)\w+(?:[^.]|\.(?=\w))*\.?/g, ""], // a remedy that the page has not
   [/(?:the field )?(?:--)?\b(slice|target)_(thickness|axis)\b/g, "$1 $2"],
 ];
 

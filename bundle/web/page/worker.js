@@ -3,7 +3,7 @@ import { expose, wrap } from "comlink";
 import constants from "../model/constants.js";
 import { refuse } from "../errors.js";
 import { writeNifti } from "../inputs/nifti.js";
-import { roles } from "../inputs/identity.js";
+import { seen } from "../inputs/examination.js";
 import { findScans, guideOf, taken, thickOf } from "../inputs/readers.js";
 import { writeDicom } from "../outputs/dicom.js";
 import { describe, facts, keyOf } from "../outputs/record.js";
@@ -17,6 +17,8 @@ import { cubic } from "../stack/interpolation.js";
 import { own as ofPage, thread } from "./threads.js";
 
 /** @typedef {import("../inputs/readers.js").Found} Found */
+
+const SOON = 1000; // ms: what takes no longer than a few times that needs no preview
 
 /** @type {Found[]} */
 let found;
@@ -34,8 +36,9 @@ async function scansOf(files) {
 }
 
 /** The scan rebuilt by networks, the last of which judges a graphics card. Its guide is one of the same files, by its number, or given.
- * @type {(networks: Networks[], gpu: boolean, guide: File[] | number | undefined, progress: (share: number) => void) => Promise<object>} */
-async function rebuilt(networks, gpu, guide, progress) {
+ * @type {(networks: Networks[], gpu: boolean, guide: File[] | number | undefined, progress: (share: number) => void, preview: (volumes: object) => void) => Promise<object>} */
+async function rebuilt(networks, gpu, guide, progress, preview) {
+  const begun = performance.now();
   if (gpu) {
     const difference = await apart([networks[0], /** @type {Networks} */ (networks.pop())]);
     refuse(difference > 1e-3, "this graphics card computes something else than the processor. Rebuild without it.");
@@ -44,15 +47,23 @@ async function rebuilt(networks, gpu, guide, progress) {
   const before = !beside ? 0 : isSharp(/** @type {Scan} */ (beside.scan)) ? 0.1 : 0.5; // of the work; a guide of thick slices is rebuilt itself
   if (beside) progress(0);
   const placed = beside && (await place(await taken(beside), scan, acquisition, networks, (share) => progress(share * before)));
-  const result = await rebuild(scan, acquisition, networks, (share) => progress(before + share * (1 - before)), placed);
+  /** @type {Promise<Uint8Array> | undefined} */
+  let spline;
+  const splined = () => (spline ??= writeNifti(cubic(scan.volume, acquisition), fineAffine(scan.affine, acquisition), scan.header));
+  const show = async (/** @type {Volume} */ volume) => {
+    preview({ rebuilt: await writeNifti(volume, fineAffine(scan.affine, acquisition), scan.header), cubic: await splined() });
+  };
+  const result = await rebuild(scan, acquisition, networks, (share, early) => {
+    progress(before + share * (1 - before));
+    if (early && performance.now() - begun > SOON) show(early());
+  }, placed);
   const device = `browser, onnxruntime-web on ${gpu ? "WebGPU" : `${networks.length} threads of the processor`}`;
-  const spline = cubic(scan.volume, acquisition);
   const record = describe(scan, acquisition, result, device, placed);
   return {
     record,
     dicom: own.part ? await writeDicom(result, own.files, keyOf(record), own.part) : undefined,
     rebuilt: await writeNifti(result.volume, result.affine, scan.header),
-    cubic: await writeNifti(spline, fineAffine(scan.affine, acquisition), scan.header),
+    cubic: await splined(),
   };
 }
 
@@ -75,7 +86,7 @@ const tasks = {
 
   /** The other scans beside it: the number, name, and part of each, guides first. */
   beside() {
-    return roles(own, found).map(({ other, role }) => ({ number: found.indexOf(other), name: other.scan.name, ...role }));
+    return seen(own, found).map(({ other, role }) => ({ number: found.indexOf(other), name: other.scan.name, ...role }));
   },
 
   /** @param {Options} options */
@@ -84,15 +95,15 @@ const tasks = {
     return { facts: facts(acquisition, scan.affine), warnings: acquisition.warnings };
   },
 
-  /** @type {(gpu: boolean, threads: number, guide: File[] | number | undefined, progress: (share: number) => void) => Promise<object>} */
-  async rebuild(gpu, threads, guide, progress) {
+  /** @type {(gpu: boolean, threads: number, guide: File[] | number | undefined, progress: (share: number) => void, preview: (volumes: object) => void) => Promise<object>} */
+  async rebuild(gpu, threads, guide, progress, preview) {
     const workers = (gpu ? ["webgpu", "wasm"] : Array(threads).fill("wasm")).map((device) => thread("networks.js", device));
     const networks = workers.map((one) => /** @type {any} */ (wrap(one)));
     const failed = new Promise((_, reject) => {
       for (const one of workers) one.onerror = () => reject(new Error("the networks were not loaded"));
     });
     try {
-      return /** @type {object} */ (await Promise.race([failed, rebuilt(networks, gpu, guide, progress)]));
+      return /** @type {object} */ (await Promise.race([failed, rebuilt(networks, gpu, guide, progress, preview)]));
     } finally {
       workers.forEach((one) => one.terminate());
     }

@@ -5,13 +5,14 @@ import { canonical, fineAffine, fineRows, nearestIndex, voxelSpacing } from "../
 import { intensityRange, isMasked, tissueOf, toScan, toUnit } from "../stack/intensity.js";
 import { nearest } from "../stack/interpolation.js";
 import { filled } from "../stack/missing.js";
-import { AXES, crop, extremes, indexAlong, map, otherAxes, paste, reorder, zeros } from "../stack/volume.js";
+import { AXES, copy, crop, extremes, indexAlong, map, otherAxes, paste, reorder, zeros } from "../stack/volume.js";
 import { reconcile } from "./consistency.js";
 import { deblock } from "./deblocking.js";
 import { weighFamilies } from "./families.js";
 import { byWindows, inTurns, signalBox } from "./windows.js";
 
 const COST = { alone: 1.4, guided: 1.9 }; // of stage 1, over that of the velocity: by it what is left is estimated
+/** @typedef {(share: number, early?: () => Volume) => void} Progress once it gets what is known early, by stage 1 along one axis; it must be asked at once */
 const LARGEST = 64e6; // voxels of a result: seven such volumes are in memory at once
 
 /**
@@ -19,7 +20,7 @@ const LARGEST = 64e6; // voxels of a result: seven such volumes are in memory at
  * @param {Scan} scan
  * @param {Acquisition} a how it was acquired.
  * @param {Networks[]} networks which compute side by side.
- * @param {(share: number) => void} [progress] gets the share of the planes that are done.
+ * @param {Progress} [progress] gets the share of the planes that are done.
  * @param {Guide} [guide] in its place.
  * @returns {Promise<{volume: Volume, affine: Affine, steps: number, stepsSource: string}>}
  */
@@ -42,7 +43,7 @@ export async function rebuild(scan, a, networks, progress = () => {}, guide) {
   };
 }
 
-/** Slices that are not constant -> the fine volume, in the scan's units. @type {(scan: Scan, a: Acquisition, networks: Networks[], progress: (share: number) => void, guide?: Guide) => Promise<Volume>} */
+/** Slices that are not constant -> the fine volume, in the scan's units. @type {(scan: Scan, a: Acquisition, networks: Networks[], progress: Progress, guide?: Guide) => Promise<Volume>} */
 async function rebuildStack({ volume: measured, affine }, a, networks, progress, guide) {
   const whole = filled(measured, a.sliceAxis, a.missing);
   const scale = intensityRange(whole);
@@ -52,9 +53,11 @@ async function rebuildStack({ volume: measured, affine }, a, networks, progress,
   const turned = { ...a, sliceAxis: axes.indexOf(a.sliceAxis) };
   const into = (/** @type {Volume} */ volume) => reorder(volume, axes, flipped);
   const beside = guide && { ...guide, fine: into(guide.fine), slices: into(guide.slices), share: into(guide.share) };
-  const sharp = await fine(into(toUnit(tissue, scale)), turned, edges, networks, progress, beside);
+  const inScan = (/** @type {Volume} */ volume) => toScan(reorder(volume, back, flipped.map((row) => axes[row])), scale);
+  const early = (/** @type {Volume} */ volume) => map(inScan(volume), (x) => Math.max(x, scale.low));
+  const sharp = await fine(into(toUnit(tissue, scale)), turned, edges, networks, (share, volume) => progress(share, volume && (() => early(volume()))), beside);
   refuse(!sharp.data.every(Number.isFinite), "the weights give NaN or infinite voxels: they are broken.");
-  const result = reconcile(toScan(reorder(sharp, back, flipped.map((row) => axes[row])), scale), tissue, a);
+  const result = reconcile(inScan(sharp), tissue, a);
   const [masked, slice, plane] = [isMasked(whole, scale.low), nearestIndex(a), indexAlong(result.shape, a.sliceAxis)];
   const [asWas, slices, beyond] = [measured, whole, map(whole, (x, k) => x - tissue.data[k])].map((one) => nearest(one, a));
   return map(result, (x, k) => {
@@ -64,7 +67,7 @@ async function rebuildStack({ volume: measured, affine }, a, networks, progress,
 }
 
 /** The method: slices in [-1, 1] -> the volume on the fine grid.
- * @type {(thick: Volume, a: Acquisition, edges: number[], networks: Networks[], progress: (share: number) => void, guide?: Guide) => Promise<Volume>} */
+ * @type {(thick: Volume, a: Acquisition, edges: number[], networks: Networks[], progress: Progress, guide?: Guide) => Promise<Volume>} */
 async function fine(thick, a, edges, networks, progress, guide) {
   const volume = nearest(thick, a);
   const box = signalBox(volume);
@@ -79,26 +82,31 @@ async function fine(thick, a, edges, networks, progress, guide) {
     const cost = seen ? COST.guided : COST.alone;
     let [done, all] = [0, (1 + cost) * (size(others[0]) + size(others[1]))];
     const count = (/** @type {number} */ planes, isFirst = false) => progress((done += isFirst ? cost * planes : planes) / all);
+    const modulation = await networks[0].modulation(a.sliceThickness, a.targetSpacing);
     const families = [];
-    for (const other of others) families.push(await family(given, rows, a, other, edges[other], networks, count));
+    for (const other of others) {
+      const order = [3 - a.sliceAxis - other, a.sliceAxis, other];
+      const back = (/** @type {Volume} */ planes) => reorder(planes, AXES.map((axis) => order.indexOf(axis)));
+      const planes = await stage1(given.map((one) => reorder(one, order)), rows, a, edges[other], networks, count);
+      if (!families.length) progress(done / all, () => paste(copy(volume), back(planes), box));
+      await byWindows(planes, modulation, networks, count);
+      families.push(back(planes));
+    }
     const pixels = others.map((axis) => edges[axis]);
     paste(volume, await weighFamilies(families[0], families[1], others, pixels, a.sliceSpacing, networks), box);
   }
   return deblock(volume, thick, a);
 }
 
-/** The box by the planes along an in-plane axis; slices, and if there is one the guide, its slices and its share are given.
- * @type {(given: Volume[], rows: number[], a: Acquisition, other: number, pixel: number, networks: Networks[], count: (planes: number, isFirst?: boolean) => void) => Promise<Volume>} */
-async function family(given, rows, a, other, pixel, networks, count) {
-  const order = [3 - a.sliceAxis - other, a.sliceAxis, other];
+/** Planes of slices, and if there is one of the guide, its slices and its share, on the fine grid.
+ * @type {(given: Volume[], rows: number[], a: Acquisition, pixel: number, networks: Networks[], count: (planes: number, isFirst: boolean) => void) => Promise<Volume>} */
+async function stage1(given, rows, a, pixel, networks, count) {
   const lengths = [a.sliceThickness, a.targetSpacing, a.sliceSpacing, pixel];
-  const views = given.map((volume) => reorder(volume, order));
-  const [P, , W] = views[0].shape;
+  const [P, , W] = given[0].shape;
   const planes = zeros([P, rows.length, W]);
-  await inTurns(views, rows.length * W, networks, async (one, parts, first) => {
+  await inTurns(given, rows.length * W, networks, async (one, parts, first) => {
     planes.data.set(await one.stage1(parts, lengths, rows), first * rows.length * W);
     count(parts[0].shape[0], true);
   });
-  await byWindows(planes, await networks[0].modulation(a.sliceThickness, a.targetSpacing), networks, count);
-  return reorder(planes, AXES.map((axis) => order.indexOf(axis)));
+  return planes;
 }

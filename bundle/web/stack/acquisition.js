@@ -3,7 +3,8 @@ import constants from "../model/constants.js";
 import { InputError, f, g, refuse } from "../errors.js";
 import { fineCount, largestAxis, voxelSpacing } from "./grid.js";
 import { missingSlices } from "./missing.js";
-import { otherAxes } from "./volume.js";
+import { interpolated, sharpness, spacingIsLost } from "./spectra.js";
+import { AXES, extremes, otherAxes } from "./volume.js";
 
 const { SHORTEST, LONGEST, ROUNDING } = constants.acquisition;
 const { PLAUSIBLE, CUBES, CUBE, GUESSED, GUESS } = constants.settle;
@@ -76,8 +77,21 @@ export function settle(scan, options) {
   );
   const facts = { sliceAxis: axis, sliceCount: shape[axis], sliceSpacing, sliceThickness: thickness, targetSpacing: target, missing };
   const sources = { slice_axis: axisSource, slice_spacing: "the affine", slice_thickness: source, target_spacing: targetSource };
-  const all = [...scan.warnings, ...told, ...warnings];
+  const all = [...scan.warnings, ...doubts(scan.volume, spacing, thin ? AXES : [axis]), ...told, ...warnings];
   return { ...facts, fineCount: fineCount(shape[axis], sliceSpacing, target), sources, warnings: all };
+}
+
+/** Why slices are not as thin as the header says, by what they show. @type {(volume: Volume, edges: number[], axes: number[]) => string[]} */
+function doubts(volume, edges, axes) {
+  const { least, largest } = extremes(volume);
+  if (least === largest) return [];
+  if (spacingIsLost(volume, edges)) return [`${constants.spectra.SPACING_LOST}. Mend its header.`];
+  const [axis, spacing] = interpolated(sharpness(volume, edges), edges, axes) ?? [];
+  if (spacing === undefined) return [];
+  return [
+    `its slices were interpolated along axis ${axis}: they show no more than ${g(spacing, 2)} mm slices do. Their ` +
+      "--slice_spacing, with --slice_thickness where it is another, rebuilds them.",
+  ];
 }
 
 /** The axis; one that a header names has the largest spacing, or a thickness speaks for it.

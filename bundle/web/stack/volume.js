@@ -5,6 +5,9 @@ export const AXES = [0, 1, 2];
 /** A volume of zeros. @type {(shape: number[]) => Volume} */
 export const zeros = (shape) => ({ data: new Float32Array(shape[0] * shape[1] * shape[2]), shape: [...shape] });
 
+/** @type {(volume: Volume) => Volume} */
+export const copy = ({ data, shape }) => ({ data: data.slice(), shape });
+
 /** Distances in memory between neighbours along each axis. @type {(shape: number[]) => number[]} */
 export const strides = (shape) => [shape[1] * shape[2], shape[2], 1];
 
@@ -87,10 +90,11 @@ export function crop(volume, box) {
   return part;
 }
 
-/** Puts a part in the place of a box. @type {(volume: Volume, part: Volume, box: Box) => void} */
+/** Puts a part in the place of a box of a volume, which is returned. @type {(volume: Volume, part: Volume, box: Box) => Volume} */
 export function paste(volume, part, box) {
   const n = part.shape[2];
   boxLines(volume.shape, box).forEach((at, k) => volume.data.set(part.data.subarray(k * n, (k + 1) * n), at));
+  return volume;
 }
 
 /** The smallest box with all voxels that are not 0. @type {(mask: Volume) => Box} */
