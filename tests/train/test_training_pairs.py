@@ -12,7 +12,9 @@ from monai.transforms import Compose, RandFlipd
 from monai.utils import set_determinism
 
 from scripts.stack.acquisition import Acquisition
+from scripts.stack.intensity import intensity_range
 from scripts.train.datasets import CachedVolumes
+from tests import paper_values as paper
 from tests.config_files import parser
 from tests.volumes import degrade
 
@@ -101,6 +103,38 @@ def test_the_image_stays_the_degraded_label_through_flips_and_scales(cube):
             torch.testing.assert_close(item[image], expected, atol=2e-4, rtol=0)
         pairs += item["proximal_thickness"][0].item() < item["thickness"][0].item()
     assert pairs > 0
+
+
+@pytest.mark.slow
+def test_patches_are_the_labels_planes_flipped_and_dimmed_above_the_air(cube):
+    """Air becomes -1; a factor on the way to 1 leaves it there."""
+    volume = np.asarray(nib.load(cube["label"]).dataobj)
+    low, high, _ = intensity_range(torch.from_numpy(volume))
+    volume = (volume - low) / (high - low)
+    candidates = np.concatenate([np.moveaxis(volume, a, 0) for a in range(3)])  # every plane of the cube
+    candidates = np.stack([candidates, candidates.transpose(0, 2, 1)])
+    transform = preprocessing(40, files=PAPER, shift_range=[0.0, 0.0], **UNRESAMPLED)
+    low, high = (bound - 1 for bound in paper.INTENSITY_SCALE)
+    flips, factors = set(), []
+    for _ in range(60):
+        label = (transform(cube)["label"][0].numpy() + 1) / 2
+        found = False
+        for flip in [(), (0,), (1,), (0, 1)]:
+            planes = np.flip(candidates, tuple(2 + f for f in flip))
+            factor = label.mean() / planes.mean((2, 3))
+            residual = np.abs(label - factor[..., None, None] * planes).max((2, 3))
+            best = np.unravel_index(residual.argmin(), residual.shape)
+            if residual[best] < 2e-3:  # volumes are kept in half precision
+                found = True
+                flips.add(flip)
+                factors.append(factor[best])
+        assert found
+    assert flips == {(), (0,), (1,), (0, 1)}
+    factors = np.array(factors)
+    kept = np.abs(factors - 1) < 1e-3
+    assert kept.mean() == pytest.approx(0.5, abs=0.2)
+    assert (factors >= 1 + low - 1e-3).all() and (factors <= 1 + high + 1e-3).all()
+    assert np.ptp(factors[~kept]) > 0.5 * (high - low), "the bounds are used"
 
 
 @pytest.mark.parametrize("section", ["preprocessing", "label_preprocessing"])
