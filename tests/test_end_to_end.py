@@ -9,11 +9,9 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
-from pydicom import dcmread
 
 from drift_mri.command import main, parser
 from tests.cohort_files import add, files
-from tests.dicom_files import VOXELS, mr_slices, save
 from tests.nano import NANO, NETWORK, random_weights, write_yaml
 from tests.processes import BUNDLE, DRIFT_MRI, ROOT, fresh, monai_bundle, run, stacked
 from tests.volumes import oblique
@@ -137,26 +135,6 @@ def test_the_command_refuses_before_it_evaluates_or_writes_anything(tmp_path):
     assert evil.returncode == 1 and "error: --input $open('ran', 'w') begins with $" in evil.stderr
     assert "Traceback" not in evil.stderr + evil.stdout
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_a_series_comes_out_as_a_series_with_a_page(tmp_path, network):
-    """Options as the command line gives them: true and names are text there."""
-    series, out = save(tmp_path / "dicom", mr_slices(VOXELS)), tmp_path / "out"
-    command = (
-        *("run", "--config_file", stacked("configs/inference.yaml", network), "--input", series, "--output_dir", out),
-        *("--output_format", "dicom", "--report", "true", "--consistency", "measure", "--profile", "gaussian"),
-        *("--ckpt_path", random_weights(tmp_path / "weights.pt")),
-    )
-    result = monai_bundle(*command)
-    assert result.returncode == 0, result.stderr
-    assert "Traceback" not in result.stderr + result.stdout
-    (name,) = (path.name for path in out.iterdir() if path.is_dir())
-    images = [dcmread(path) for path in sorted((out / name).iterdir())]
-    assert len(images) == round(6 * 4.8 / 0.8) and {image.ImageType[0] for image in images} == {"DERIVED"}
-    others = {"index.html", "summary.csv", "drift.log"}
-    assert {path.name for path in out.iterdir()} == {name, f"{name}.json", f"{name}.html"} | others
-    assert "rebuilt" in result.stderr + result.stdout
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ STACK = np.diag([1.0, 1.0, 4.0, 1.0])
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "others", "flips"),
-    [({}, (1, 0), ((),)), ({"both_planes": False}, (1,), ((),)), ({"flips": True}, (1, 0), ((), (0,), (1,), (0, 1)))],
+    [({"both_planes": False}, (1,), ((),)), ({"flips": True}, (1, 0), ((), (0,), (1,), (0, 1)))],
 )
 def test_the_result_is_the_networks_in_the_scans_units(options, others, flips, bundle, write_nifti, drift):
     """The deployed chain against arithmetic: range to [-1, 1], copies of slices, the plain loop, and back."""
