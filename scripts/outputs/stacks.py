@@ -80,7 +80,7 @@ def make_together(names: Sequence[str], rebuilt: Sequence[Rebuilt]) -> tuple[Reb
 
 
 def motion_said(rebuilt: Rebuilt) -> str:
-    """What is said of a stack whose head moved between its packages; empty for a still one."""
+    """The words for a stack whose head moved between its packages; none for a still one."""
     motion = rebuilt.motion
     if motion is None or not motion.moved:
         return ""

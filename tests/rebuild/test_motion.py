@@ -113,6 +113,18 @@ def test_known_motions_of_three_packages_are_found_and_taken_back(axis):
     assert gaps[0] < 0.3 * gaps[1]
 
 
+def test_the_uncertainty_of_a_package_holds_that_of_the_others_that_foretell_it():
+    measured, _, _ = restless(2, np.eye(4), THREE[1], noise=5.0)
+    found, frame = motion.found(measured), motion.Frame.of(measured)
+    of, head = np.array(list(found.packages), dtype=int), frame.head(measured)
+    back, there = (frame.smoothed(one.array, motion.SMOOTHING) for one in (motion.steadied(measured, found), measured))
+    still = motion._package(back, head, frame, np.flatnonzero(of != 2))
+    moved = motion._package(there, head, frame, np.flatnonzero(of == 2))
+    alone = motion._fitted(still, moved, frame.pose(found.matrices[2]), both=False)
+    points = motion._package(there, head, frame, np.arange(len(of))).points
+    assert found.uncertainty == pytest.approx(2**0.5 * alone.displacement(points)[1], rel=0.1)
+
+
 def test_the_farthest_of_three_packages_says_how_far_the_head_moved():
     measured, _, _ = restless(2, np.eye(4), THREE[1], noise=5.0)
     found = motion.found(measured)
