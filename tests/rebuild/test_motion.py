@@ -147,6 +147,18 @@ def test_a_stack_that_is_stored_flipped_moved_as_much(count):
     np.testing.assert_allclose(a.matrices, b.matrices, atol=1e-3)
 
 
+def test_two_packages_foretell_each_other_whichever_was_first():
+    measured = restless(2, stacks.motion(*MOTIONS[2]), noise=5.0)[0]
+    first, then = (
+        motion.found(
+            replace(measured, acquisition=replace(measured.acquisition, packages=(one * 99)[: measured.shape[2]]))
+        )
+        for one in ("01", "10")
+    )
+    degrees, mm = away(first.matrices[1], np.linalg.inv(then.matrices[1]), measured)
+    assert degrees < 0.02 and mm < 0.01
+
+
 def test_a_fit_that_comes_to_no_end_or_turns_too_far_says_nothing(monkeypatch):
     measured, _, _ = restless(2, stacks.motion(*MOTIONS[2]), noise=5.0)
     monkeypatch.setattr(motion, "ROUNDS", 2)
