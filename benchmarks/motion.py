@@ -1,14 +1,15 @@
 """A head that moves between the packages of its stack: a table of docs/benchmarks.md.
 
 python -m benchmarks.motion DATALIST [--people ljubljana-19] [--contrasts T2w FLAIR] [--thickness 3 5]
-    [--motion 0 0.3 0.5 1 2 4] [--guide no yes] [--packages 2] [--coverage] [--device cuda:0]
+    [--motion 0 0.3 0.5 1 2 4] [--guide no yes] [--packages 2] [--coverage] [--two_stacks] [--device cuda:0]
 python -m benchmarks.motion DATALIST --alarms [--thickness 3 5] [--packages 2]
 
 Before the second package the head turns by (m, -m, 0.7 m) degrees about the array's axes and moves by (m, -m, 0.7 m) mm
 along them; before a third and fourth one by -0.6 and 0.5 times as much. Slices have 1 % noise. The pose error is the
 largest of all packages. PSNR is of the head where it lay for the first one. A guide is the first that the datalist
-names. Each line is printed when it is done. With `--alarms` heads lie still, nothing is rebuilt, and the table counts
-the stacks that are taken for moved.
+names. Each line is printed when it is done. With `--two_stacks` a still stack along another sharp axis comes first, and
+both become one volume; poses are those of the stack alone, and beside the still one. With `--alarms` heads lie still,
+nothing is rebuilt, and the table counts the stacks that are taken for moved.
 """
 
 import argparse
@@ -28,6 +29,8 @@ from scripts.rebuild.error_map import ErrorMaps
 from scripts.rebuild.motion import Motion, found, steadied, taken_back
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.registration import angle_and_shift, placed
+from scripts.rebuild.stacks import Stack
+from scripts.rebuild.together import together
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import centre, voxel_spacing
 from scripts.stack.interpolation import interpolate
@@ -92,7 +95,8 @@ def row(name, truth, measured, matrices, rebuilder, guide):
     begin = time.perf_counter()
     as_is = rebuilder(measured, beside(rebuilder, guide, measured))
     middle = time.perf_counter()
-    mended = mending(measured, beside(mending, guide, measured))
+    again = replace(measured)  # of which nothing is known yet
+    mended = mending(again, beside(mending, guide, again))
     end = time.perf_counter()
     motion, still = mended.motion, np.allclose(matrices, np.eye(4))
     plain = replace(rebuilder, error_maps=ErrorMaps())
@@ -130,6 +134,41 @@ def row(name, truth, measured, matrices, rebuilder, guide):
     }
 
 
+def joined(name, truth, axes, thickness, matrices, rebuilder):
+    """Poses and decibels of two stacks, of which the head lies still in the first one."""
+    stacks = [
+        slices(truth, axis, thickness, poses, seed)
+        for seed, (axis, poses) in enumerate(((axes[0], [np.eye(4)] * len(matrices)), (axes[-1], matrices)), start=1)
+    ]
+    known = Motion(stacks[1].acquisition.packages, np.stack(matrices), 0.0, 0.0, 0.0, 0.0)
+    mending, head, point = (
+        replace(rebuilder, motion=True),
+        head_mask(truth.as_tensor()),
+        centre(truth.affine, truth.shape),
+    )
+    still, left = (rebuilder(one) for one in stacks)
+    alone, beside = mending(stacks[1]), mending.each(stacks, [None, None])[1]
+    first = rebuilder(steadied(stacks[1], known)).volume
+    ways = {"as it is": left, "taken back alone": alone, "beside the still one": beside}
+    ways["by the true pose"] = rebuilder(taken_back(stacks[1], first, known))
+
+    def decibels(second):
+        volume, _ = together([Stack.of(one.slices, one.volume) for one in (still, second)])
+        return f"{psnr(volume.as_tensor(), truth.as_tensor(), head):.2f}"
+
+    off = [
+        np.max(
+            [angle_and_shift(one @ np.linalg.inv(true), point) for one, true in zip(motion.matrices, matrices)], axis=0
+        )
+        for motion in (alone.motion, beside.motion)
+    ]
+    poses = {
+        f"off by ({unit})": " to ".join(f"{one[index]:.2f}" for one in off)
+        for index, unit in enumerate(("degrees", "mm"))
+    }
+    return name | poses | {f"{way} (dB)": decibels(second) for way, second in ways.items()}
+
+
 def alarms(volumes, thickness, count):
     """Still stacks of so many packages that are taken for moved."""
     looked, said = 0, []
@@ -160,6 +199,7 @@ def main():
     parser.add_argument("--guide", nargs="+", choices=("no", "yes"), default=["no"])
     parser.add_argument("--packages", type=int, choices=(2, 3, 4), default=2)
     parser.add_argument("--coverage", action="store_true", help="with error maps; times are then of these, too")
+    parser.add_argument("--two_stacks", action="store_true")
     parser.add_argument("--alarms", action="store_true")
     parser.add_argument("--device", default=default_device())
     parser.add_argument("--ckpt_path", default=CKPT_PATH)
@@ -188,6 +228,12 @@ def main():
         for thickness in options.thickness:
             for amount in options.motion:
                 matrices = [moved_by(truth, amount * share) for share in SHARES[: options.packages]]
+                name = {"scan": f"{item['subject']} {item['contrast']}", "slices (mm)": f"{thickness:g}"}
+                if options.two_stacks:
+                    name |= {"motion": f"{amount:g}"}
+                    said(joined(name, truth, item["sharp_axes"], thickness, matrices, rebuilder), first)
+                    first = False
+                    continue
                 measured = slices(truth, item["sharp_axes"][-1], thickness, matrices)
                 for guided in options.guide:
                     guide = None
@@ -195,9 +241,8 @@ def main():
                         if not item.get("guides"):
                             continue
                         guide = read_volume(item["guides"][0])
-                    name = {"scan": f"{item['subject']} {item['contrast']}", "slices (mm)": f"{thickness:g}"}
-                    name |= {"guide": guided, "motion": f"{amount:g}"}
-                    said(row(name, truth, measured, matrices, rebuilder, guide), first)
+                    named = name | {"guide": guided, "motion": f"{amount:g}"}
+                    said(row(named, truth, measured, matrices, rebuilder, guide), first)
                     first = False
 
 

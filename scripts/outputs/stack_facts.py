@@ -70,17 +70,15 @@ def make_together(names: Sequence[str], rebuilt: Sequence[Rebuilt]) -> tuple[Reb
     best = min(fact.agreement for fact in facts if fact.agreement is not None)
     for index, fact in enumerate(facts):
         said = motion_said(rebuilt[index]) if index else ""  # of the first one the record has an entry
-        whys = [f"{fact.name}: {said}"] if said else []
-        if why := _doubt(fact, parts[index], best):
-            whys.append(why)
-        facts[index] = replace(fact, warnings=(*fact.warnings, *whys))
+        doubts = (f"{fact.name}: {said}" if said else None, _doubt(fact, parts[index], best))
+        facts[index] = replace(fact, warnings=(*fact.warnings, *(one for one in doubts if one)))
         for warning in facts[index].warnings:
             logger.warning(warning)
     return replace(rebuilt[0], volume=volume, spread=None), facts
 
 
 def motion_said(rebuilt: Rebuilt) -> str:
-    """What is said of a stack whose head moved between its packages; empty for a still one."""
+    """The words for a stack whose head moved between its packages; none for a still one."""
     motion = rebuilt.motion
     if motion is None or not motion.moved:
         return ""

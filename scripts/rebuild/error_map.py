@@ -169,8 +169,8 @@ def error_map(
         calibration: of the weights' card.
         plain: the result without a guide, where one took part; intervals are narrower as far as `guided_error` says,
             but no narrower than whole, sharp guides made them (`Calibration.narrowest`).
-        steady: the slices in their places where the result was made of those of a head that moved. What the motion
-            changed in them is an error of the result that the network knows nothing of: squares of both add.
+        steady: the slices in their places, where the result was made of those of a head that moved. The change is an
+            error of the result that the network knows nothing of: squares of both add.
     """
     if rebuilt.slices.acquisition.at_target or rebuilt.slices.constant:
         return None

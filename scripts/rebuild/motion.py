@@ -212,7 +212,8 @@ def found(measured: Slices) -> Motion | None:
     """The motion between the packages of a stack, by least squares.
 
     Packages are those of the slices' times, else the even and the odd slices. Two foretell each other, in both
-    directions. Each of three or four is foretold by the others, which are taken back to where they are known to lie.
+    directions. Each of three or four is foretold by the others, which are taken back to where they are known to lie;
+    the variances of their poses add.
 
     Returns:
         None where nothing can be said: of few, missing or constant slices, of ones that are thin already, where the
@@ -236,7 +237,7 @@ def found(measured: Slices) -> Motion | None:
             pose = _fitted(still, moved, poses[k], both=len(poses) == 2)
             if pose is None or not pose.displacement(points)[0] < FARTHEST:
                 return None
-            poses[k] = pose
+            poses[k] = pose._replace(covariance=pose.covariance * (len(poses) - 1))
     return frame.motion(packages, poses, points)
 
 

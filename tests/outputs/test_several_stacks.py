@@ -16,6 +16,7 @@ from scripts.inputs.scans import scans
 from scripts.inputs.selection import Selection
 from scripts.method.weights import write_card
 from scripts.outputs.stack_facts import make_together
+from scripts.rebuild.motion import Motion
 from scripts.rebuild.rebuilt import Rebuilt
 from scripts.stack.grid import respaced_affine
 from tests.bids_files import write
@@ -125,6 +126,21 @@ def test_a_stack_that_the_result_agrees_with_half_as_well_is_named(noise, warned
     _, (first, second) = make_together("ab", [Rebuilt(one.measured, one.rebuilt) for one in stacks])
     assert (second.agreement > 2 * first.agreement) == warned and not first.warnings
     assert any("b differs from the result by" in warning for warning in second.warnings) == warned
+
+
+def test_each_stack_whose_head_moved_between_its_packages_is_named():
+    stacks, packages = (
+        [stack_of(person(), axis) for axis in (2, 0)],
+        np.stack([np.eye(4), motion((1, 0, 0), (0, 0, 1))]),
+    )
+    moved, still = (Motion("01" * 7, packages, 1.0, 1.0, mm, 0.1) for mm in (2.0, 0.2))
+
+    def said(*motions):
+        rebuilt = [Rebuilt(one.measured, one.rebuilt, motion=how) for one, how in zip(stacks, motions)]
+        return [" ".join(fact.warnings) for fact in make_together("ab", rebuilt)[1]]
+
+    words = "b: the head moved by 1.0 mm and 1.0 degrees between even and odd slices; set --motion to take them back"
+    assert words in said(still, moved)[1] and said(moved, still) == said(None, None) == ["", ""]
 
 
 def test_stacks_within_which_the_head_moved_are_refused_by_name():

@@ -305,7 +305,8 @@ def test_what_a_guide_brings_does_not_depend_on_how_a_scan_of_oblong_voxels_is_s
 def test_what_motion_changed_in_slices_adds_in_squares_to_the_errors_that_the_network_knows(result, drift, found):
     slices, axis = result.slices, result.slices.acquisition.slice_axis
     change = torch.linspace(0, 50, slices.shape[axis]).reshape([-1 if one == axis else 1 for one in range(3)])
-    steady = replace(slices, array=slices.array - change)  # which sign a change has does not matter
+    signs = torch.tensor([1.0, -1.0]).repeat(99)[: slices.shape[axis]].reshape(change.shape)
+    steady = replace(slices, array=slices.array - signs * change)  # which sign a change has does not matter
     wide = error_map(result, drift, "cpu", CALIBRATION, steady=steady).half_width(0.9).as_tensor()
     added = interpolate(change.expand(slices.shape), slices.acquisition, "linear") * CALIBRATION.factor(5.0, 0.9)
     torch.testing.assert_close(wide, (found.as_tensor() ** 2 + added**2).sqrt(), rtol=DIGITS, atol=0)

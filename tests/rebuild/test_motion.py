@@ -113,6 +113,18 @@ def test_known_motions_of_three_packages_are_found_and_taken_back(axis):
     assert gaps[0] < 0.3 * gaps[1]
 
 
+def test_the_uncertainty_of_a_package_holds_that_of_the_others_that_foretell_it():
+    measured, _, _ = restless(2, np.eye(4), THREE[1], noise=5.0)
+    found, frame = motion.found(measured), motion.Frame.of(measured)
+    of, head = np.array(list(found.packages), dtype=int), frame.head(measured)
+    back, there = (frame.smoothed(one.array, motion.SMOOTHING) for one in (motion.steadied(measured, found), measured))
+    still = motion._package(back, head, frame, np.flatnonzero(of != 2))
+    moved = motion._package(there, head, frame, np.flatnonzero(of == 2))
+    alone = motion._fitted(still, moved, frame.pose(found.matrices[2]), both=False)
+    points = motion._package(there, head, frame, np.arange(len(of))).points
+    assert found.uncertainty == pytest.approx(2**0.5 * alone.displacement(points)[1], rel=0.1)
+
+
 def test_the_farthest_of_three_packages_says_how_far_the_head_moved():
     measured, _, _ = restless(2, np.eye(4), THREE[1], noise=5.0)
     found = motion.found(measured)
@@ -133,6 +145,18 @@ def test_a_stack_that_is_stored_flipped_moved_as_much(count):
     b = motion.found(Slices(array.flip(2), acquisition, torch.from_numpy(other)))
     assert a.moved and a.packages == b.packages[::-1]
     np.testing.assert_allclose(a.matrices, b.matrices, atol=1e-3)
+
+
+def test_two_packages_foretell_each_other_whichever_was_first():
+    measured = restless(2, stacks.motion(*MOTIONS[2]), noise=5.0)[0]
+    first, then = (
+        motion.found(
+            replace(measured, acquisition=replace(measured.acquisition, packages=(one * 99)[: measured.shape[2]]))
+        )
+        for one in ("01", "10")
+    )
+    degrees, mm = away(first.matrices[1], np.linalg.inv(then.matrices[1]), measured)
+    assert degrees < 0.02 and mm < 0.01
 
 
 def test_a_fit_that_comes_to_no_end_or_turns_too_far_says_nothing(monkeypatch):
@@ -316,10 +340,11 @@ def test_another_stack_knows_the_motion_better_than_neighbouring_slices_do(order
     assert left.motion.moved and torch.equal(left.volume.as_tensor(), off(measured).volume.as_tensor())
 
 
-def test_a_stack_of_another_head_says_nothing_of_the_motion():
-    measured, other = restless(2, stacks.motion(*MOTIONS[2]), noise=5.0)[0], stacks.stack_of(stacks.person(1), 0, THICK)
-    on = rebuilders()[1]
-    assert on.each([measured, other.measured], [None, None])[0].motion is motion.found(measured)
+def test_a_stack_that_does_not_fit_says_nothing_of_the_motion(monkeypatch):
+    measured, _, truth = restless(2, stacks.motion(*MOTIONS[2]), noise=5.0)
+    other = stacks.stack_of(truth.as_tensor(), 0, THICK, noise=5.0).measured
+    monkeypatch.setattr("scripts.rebuild.guide.ALIKE", 1.1)
+    assert rebuilders()[1].each([measured, other], [None, None])[0].motion is motion.found(measured)
 
 
 def test_a_head_that_moved_is_said_and_mended_if_asked():
