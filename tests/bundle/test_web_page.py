@@ -218,6 +218,7 @@ def test_a_result_stays_until_another_one_is_there(page, tmp_path):
     page.wait("!document.querySelector('#mistake').hidden")
     assert page.mistake().startswith("a scan is being rebuilt") and said(page, "#stop")
     page.click("#stop")
+    assert page.mistake() is None, "it is at work no longer"
     assert said(page, "#made") == "Result of scan.nii.gz" and made in said(page, "#made_with")
     assert page.save("scan")[1]["Facts"]["slice thickness"] == ["3.5 mm", "given"]
     page.rebuild()
@@ -414,7 +415,7 @@ def test_a_preview_is_shown_until_the_result_is_there_and_cannot_be_saved(server
         page.wait(seen)
         assert said(page, "#made") == "Preview of scan.nii.gz" and "slice thickness 5 mm" in said(page, "#made_with")
         assert said(page, "#save") is said(page, "#save_dicom") is None and said(page, "#stop")
-        assert "It cannot be saved" in said(page, "#early")
+        assert "It cannot be saved" in said(page, "#early") and said(page, "#latest") == "Preview"
         page.click("#stop")
         assert said(page, "#result") is None
         page.click("[type=submit]")
@@ -423,6 +424,7 @@ def test_a_preview_is_shown_until_the_result_is_there_and_cannot_be_saved(server
         early = page.canvases()[2]
         page.done()
         assert said(page, "#made") == "Result of scan.nii.gz" and said(page, "#early") is None
+        assert said(page, "#latest") == "Rebuilt"
         assert page.canvases()[2] != early
         assert page.save("scan")[1]["Facts"]["slice thickness"][0] == "5 mm"
         page.evaluate(
