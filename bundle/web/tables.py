@@ -27,6 +27,7 @@ MODULES = (  # whose constants the page shares
         "inputs.kinds",
         "inputs.dicom.headers",
         "inputs.dicom.places",
+        "inputs.dicom.policies",
     ),
     *("rebuild.consistency", "rebuild.deblocking", "rebuild.windows", "outputs.record"),
     *("outputs.dicom.inherit", "outputs.dicom.write"),

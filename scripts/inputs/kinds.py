@@ -19,6 +19,7 @@ OVERRIDE = " (--include {} takes it nevertheless)"  # of a scan that is skipped 
 DIFFUSION_SERIES = "a diffusion series"
 FEW_VALUES = 64  # whole numbers in a mask or a label map, at most; scans have more
 EQUAL = 0.6  # of the neighbours in a map of many labels have the same label; in scans 0.1 have
+LARGEST, SHOWN, SURE = 1.001, 0.02, 0.95  # probability, rounded; more than nothing; almost 1
 CERTAIN = 0.2  # of the voxels of a map of probabilities are almost 1
 SPARSE = 0.01  # of the voxels of a map of lesions are not 0
 GE_CREATOR, GE_COMPONENT = (0x0043, 0x0010), (0x0043, 0x102F)  # 0 magnitude, 1 phase, 2 real, 3 imaginary
@@ -91,12 +92,12 @@ def of_voxels(voxels: Any, name: str = "") -> str | None:
             volume = np.asanyarray(voxels)
             if np.array_equal(volume, np.rint(volume)) and _equal_neighbours(volume) > EQUAL:
                 return LABEL_MAP
-    elif values[0] >= 0 and values[-1] <= 1.001:
+    elif values[0] >= 0 and values[-1] <= LARGEST:
         volume = np.asanyarray(voxels)
-        shown = volume[volume > 0.02]
-        certain = np.mean(shown > 0.95) if len(shown) else 0
+        shown = volume[volume > SHOWN]
+        certain = np.mean(shown > SURE) if len(shown) else 0
         of_probabilities = certain > CERTAIN or len(shown) < SPARSE * volume.size or re.match(SPM, name, re.IGNORECASE)
-        if volume.min() >= 0 and volume.max() <= 1.001 and of_probabilities:
+        if volume.min() >= 0 and volume.max() <= LARGEST and of_probabilities:
             return PROBABILITIES
     return None
 

@@ -21,6 +21,7 @@ from .registration import WHOLE
 
 DEGREE = 3  # of the polynomial that a gain is: a coil's shading varies over the head, not within it
 SMOOTH, COARSE = 0.6, 5.0  # of the slice spacing, and least slice spacing in mm; what is left both stacks measured
+FEWEST = 100  # places that two volumes share; fewer say nothing
 ONE_CONTRAST = 0.88  # see `relation`; docs/benchmarks.md has what pairs of one contrast and of two reach
 
 
@@ -43,7 +44,7 @@ def relation(first: MetaTensor, head: Tensor, other: Tensor, seen: Tensor, scale
     every = tuple(slice(None, None, max(1, int(width))) for width in smoothing(scale, edges))
     inside = depth(both, edges)[every] > scale
     a, b = (coarse(volume, both, scale, edges)[every][inside] for volume in (first.as_tensor(), other))
-    if len(a) < 100 or not a.var():
+    if len(a) < FEWEST or not a.var():
         return 0.0
     a = a[np.argsort(b)]
     return float(1 - (a - isotonic_regression(a).x).var() / a.var())

@@ -28,8 +28,11 @@ CUBE = 2.0  # mm; of the grid that `likeness` looks at
 WINDOW, ASIDE, FINE, DEEP = 4.0, 4.0, 2.0, 5.0  # mm; see `likeness`
 WHOLE = 0.99  # of what `placed` saw: from here on a voxel lies within the field of view as a whole
 ALIKE = 0.11  # see `likeness`; docs/benchmarks.md has what pairs of one head and of two reach
+SHARED = 0.1  # of the fixed volume's head; volumes that share less are not compared
 # levels of a search: how many times coarser than its grid -> smoothing in mm, share of the voxels
 FROM_AFAR, NEARBY = {4: (6.0, 1.0), 2: (2.5, 1.0), 1: (0.0, 0.25)}, {1: (0.0, 0.05)}
+FIRST_STEPS = (2.0, 0.2)  # mm; from afar and nearby
+STEPS, RELAXATION, LEAST_STEP = 100, 0.6, 1e-3  # at most; a step over the one before a turn back; the last, in mm
 
 
 def register(fixed: MetaTensor, moving: MetaTensor, head: Tensor, start: np.ndarray | None = None) -> np.ndarray:
@@ -49,7 +52,7 @@ def register(fixed: MetaTensor, moving: MetaTensor, head: Tensor, start: np.ndar
         `(4, 4)`. A motion that does not fit comes back as well: `likeness` says so.
     """
     sitk = simple_itk()
-    levels, coarser, step = (FROM_AFAR, 2, 2.0) if start is None else (NEARBY, 1, 0.2)  # step: the first, in mm
+    levels, coarser, step = (FROM_AFAR, 2, FIRST_STEPS[0]) if start is None else (NEARBY, 1, FIRST_STEPS[1])
     # cubes that are much smaller than a volume's voxels show no more of it
     edge = coarser * max(EDGE, 0.75 * float(voxel_spacing(fixed.affine).min()))
     images = [_image(_on_cubes(volume, edge)) for volume in (fixed, moving)]
@@ -74,7 +77,7 @@ def register(fixed: MetaTensor, moving: MetaTensor, head: Tensor, start: np.ndar
     method.SetSmoothingSigmasPerLevel(smoothing)
     method.SetOptimizerScalesFromPhysicalShift()
     method.SetOptimizerAsRegularStepGradientDescent(
-        learningRate=step, minStep=1e-3, numberOfIterations=100, relaxationFactor=0.6
+        learningRate=step, minStep=LEAST_STEP, numberOfIterations=STEPS, relaxationFactor=RELAXATION
     )
     method.SetInitialTransform(motion, inPlace=True)
     try:
@@ -127,7 +130,7 @@ def likeness(fixed: MetaTensor, moving: MetaTensor, motion: np.ndarray, resoluti
     if not (there.min() < there.max()):
         return 0.0
     both = head & head_mask(there.clamp(min=0)).numpy() & (seen.numpy() > WHOLE)
-    if both.sum() < 0.1 * head.sum():
+    if both.sum() < SHARED * head.sum():
         return 0.0
     box = ndimage.find_objects(both.astype(int))[0]
     both = both[box]

@@ -20,6 +20,7 @@ NEAR, CROWD = 0.1, 0.1  # a floor has a crowd, a share of all voxels, near it, i
 PADDED = 0.01  # of the voxels hold the one value that is padding; more negative ones than this may move a floor
 FAR = 1.5  # typical intensities from the floor to padding anywhere; the air of standardised scans is nearer
 NOTHING = 1e-4  # of the intensity of half of the strength; less is no signal
+VARIED, RELATED = 0.2, 0.6  # noise varies by more of its mean; voxels two away are correlated by less
 MINORITY = 0.15  # of the voxels with a signal; what fills more is no hot spot
 
 
@@ -158,12 +159,12 @@ def _is_noise(signal: np.ndarray, dimmest: float, brightest: float) -> bool:
     Rayleigh noise, as of air in magnitude images, has a standard deviation of 0.52 of its mean.
     """
     inside = (signal >= dimmest) & (signal <= brightest)
-    if signal[inside].std() < 0.2 * signal[inside].mean():
+    if signal[inside].std() < VARIED * signal[inside].mean():
         return False
     for axis in range(signal.ndim):
         there, here = np.moveaxis(signal, axis, 0), np.moveaxis(inside, axis, 0)
         pairs = here[2:] & here[:-2]
-        if pairs.sum() > 2 and np.corrcoef(there[2:][pairs], there[:-2][pairs])[0, 1] > 0.6:
+        if pairs.sum() > 2 and np.corrcoef(there[2:][pairs], there[:-2][pairs])[0, 1] > RELATED:
             return False
     return True
 

@@ -11,10 +11,12 @@ from .intensity import BRIGHTEST, IntensityRange
 
 DARK, BRIGHT = 1 / 3, 2.0  # of the neighbours' intensity; interleaved slices differ by less
 HOLE = 1 / 9  # of the typical intensity; tissue is brighter
+SHOWN = 3.0  # times as bright as a hole is what shows tissue for certain
 HOLES = 0.5  # of the pixels where both neighbours show tissue
 ALIKE, UNLIKE = 0.5, 0.6  # correlation of the neighbours from which a slice is judged; a slice's own, as a share of it
 FEW = 600  # pixels of tissue; the correlation of fewer says little
 LONGEST = 3  # slices in a row that are missing
+ODD = 0.25  # of the slices; where more are odd, the stack differs as a whole
 MUCH, MOST = 0.1, 0.75  # of the largest slice's tissue: where a slice is judged by two neighbours, and by one
 
 
@@ -37,7 +39,7 @@ def missing_slices(volume: Tensor, axis: int, scale: IntensityRange) -> dict[int
     low, _, ceiling = scale
     slices = (scale.tissue(volume) - low).movedim(axis, 0).flatten(1).float()
     hole = HOLE * (ceiling - low) / BRIGHTEST
-    areas = (slices > 3 * hole).sum(1)
+    areas = (slices > SHOWN * hole).sum(1)
     largest = int(areas.max())
     found: dict[int, str] = {}
     kept = list(range(len(slices)))
@@ -49,7 +51,7 @@ def missing_slices(volume: Tensor, axis: int, scale: IntensityRange) -> dict[int
         one = volume.select(axis, end)
         if areas[neighbour] > MOST * largest and one.min() == one.max() and slices[end].max() <= hole:
             found[end] = "blank"
-    return dict(sorted(found.items())) if len(found) <= len(slices) / 4 else {}
+    return dict(sorted(found.items())) if len(found) <= ODD * len(slices) else {}
 
 
 def _faults(slices: Tensor, kept: list[int], hole: float, least: float) -> list[tuple[float, dict[int, str]]]:
@@ -69,7 +71,7 @@ def _faults(slices: Tensor, kept: list[int], hole: float, least: float) -> list[
 
 def _fault(before: Tensor, here: Tensor, after: Tensor, hole: float, least: float) -> tuple[float, str] | None:
     """How odd a slice is, and in what way; None for one like its neighbours, or whose neighbours show little tissue."""
-    tissue = (before > 3 * hole) & (after > 3 * hole)
+    tissue = (before > SHOWN * hole) & (after > SHOWN * hole)
     if tissue.sum() <= least:
         return None
     mean = (before + after) / 2

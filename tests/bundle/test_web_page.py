@@ -218,6 +218,7 @@ def test_a_result_stays_until_another_one_is_there(page, tmp_path):
     page.wait("!document.querySelector('#mistake').hidden")
     assert page.mistake().startswith("a scan is being rebuilt") and said(page, "#stop")
     page.click("#stop")
+    assert page.mistake() is None, "it is at work no longer"
     assert said(page, "#made") == "Result of scan.nii.gz" and made in said(page, "#made_with")
     assert page.save("scan")[1]["Facts"]["slice thickness"] == ["3.5 mm", "given"]
     page.rebuild()
@@ -233,6 +234,40 @@ def test_the_sample_opens_with_one_click(server, tmp_path):
         page.wait("!document.querySelector('#scan').hidden")
         assert page.mistake() is None
         assert "slice thickness\t5 mm\tthe sidecar sample.json" in page.facts()
+
+
+def test_a_preview_is_shown_until_the_result_is_there_and_cannot_be_saved(server, tmp_path):
+    """Where there is no result; Stop takes it away, and a former result stays in the place of a preview."""
+    seen = "!document.querySelector('#early').hidden && !document.querySelector('#result').hidden"
+    path = written(tmp_path, head((128, 128, 6)), axial(5.0))
+    with Page(tmp_path, server.address, threads=1) as page:
+        assert page.drop(path) is None
+        page.click("[type=submit]")
+        page.wait(seen)
+        assert said(page, "#made") == "Preview of scan.nii.gz" and "slice thickness 5 mm" in said(page, "#made_with")
+        assert said(page, "#save") is said(page, "#save_dicom") is None and said(page, "#stop")
+        assert "It cannot be saved" in said(page, "#early") and said(page, "#latest") == "Preview"
+        page.click("#stop")
+        assert said(page, "#result") is None
+        page.click("[type=submit]")
+        page.wait(seen)
+        page.wait("document.querySelector('#window').textContent !== ''")
+        early = page.canvases()[2]
+        page.done()
+        assert said(page, "#made") == "Result of scan.nii.gz" and said(page, "#early") is None
+        assert said(page, "#latest") == "Rebuilt"
+        assert page.canvases()[2] != early
+        assert page.save("scan")[1]["Facts"]["slice thickness"][0] == "5 mm"
+        page.evaluate(
+            "window.previews = 0; new MutationObserver(() => (previews += !document.querySelector('#early').hidden))"
+            ".observe(document.querySelector('#early'), {attributes: true})"
+        )
+        page.fill("slice_thickness", 4)
+        page.click("[type=submit]")
+        page.wait("document.querySelector('#status').innerText.startsWith('4')")  # %
+        assert said(page, "#made") == "Result of scan.nii.gz" and said(page, "#save")
+        page.click("#stop")
+        assert page.evaluate("previews") == 0 and said(page, "#made") == "Result of scan.nii.gz"
 
 
 def test_the_cross_moves_by_the_keyboard_in_all_three_views(page, tmp_path):
@@ -402,36 +437,3 @@ def test_it_works_without_a_network_once_it_was_loaded(page, server, tmp_path):
     result, _ = page.save("offline")
     assert_same(result, drift_mri.rebuild(path, config=FLOAT32), HEAD)
     assert len(server.asked) == asked
-
-
-def test_a_preview_is_shown_until_the_result_is_there_and_cannot_be_saved(server, tmp_path):
-    """Where there is no result; Stop takes it away, and a former result stays in the place of a preview."""
-    seen = "!document.querySelector('#early').hidden && !document.querySelector('#result').hidden"
-    path = written(tmp_path, head((128, 128, 6)), axial(5.0))
-    with Page(tmp_path, server.address, threads=1) as page:
-        assert page.drop(path) is None
-        page.click("[type=submit]")
-        page.wait(seen)
-        assert said(page, "#made") == "Preview of scan.nii.gz" and "slice thickness 5 mm" in said(page, "#made_with")
-        assert said(page, "#save") is said(page, "#save_dicom") is None and said(page, "#stop")
-        assert "It cannot be saved" in said(page, "#early")
-        page.click("#stop")
-        assert said(page, "#result") is None
-        page.click("[type=submit]")
-        page.wait(seen)
-        page.wait("document.querySelector('#window').textContent !== ''")
-        early = page.canvases()[2]
-        page.done()
-        assert said(page, "#made") == "Result of scan.nii.gz" and said(page, "#early") is None
-        assert page.canvases()[2] != early
-        assert page.save("scan")[1]["Facts"]["slice thickness"][0] == "5 mm"
-        page.evaluate(
-            "window.previews = 0; new MutationObserver(() => (previews += !document.querySelector('#early').hidden))"
-            ".observe(document.querySelector('#early'), {attributes: true})"
-        )
-        page.fill("slice_thickness", 4)
-        page.click("[type=submit]")
-        page.wait("document.querySelector('#status').innerText.startsWith('4')")  # %
-        assert said(page, "#made") == "Result of scan.nii.gz" and said(page, "#save")
-        page.click("#stop")
-        assert page.evaluate("previews") == 0 and said(page, "#made") == "Result of scan.nii.gz"

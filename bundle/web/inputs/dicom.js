@@ -8,22 +8,21 @@ import { voxelSpacing } from "../stack/grid.js";
 import { withoutSignal } from "../stack/intensity.js";
 import { map } from "../stack/volume.js";
 import { ofSeries } from "./identity.js";
-import { ofHeader, sidecar } from "./kinds.js";
+import { ofHeader, reasonWith, sidecar } from "./kinds.js";
 import { readNifti } from "./nifti.js";
 
 /** @typedef {import("./kinds.js").Said} Said */
 
-const INVERTED = "inverted images (MONOCHROME1), whose smallest intensity is the brightest: export them as MONOCHROME2";
 const UNDEFINED = 0xffffffff; // length of compressed pixels
 const ATTRIBUTES = /** @type {Record<string, string[]>} */ (constants.attributes);
 const ENHANCED = Object.entries(constants.headers.ENHANCED_NAMES);
-/** @type {Record<string, string[]>} */
-const PULSES = { SPIN: ["SE"], GRADIENT: ["GR"], BOTH: ["SE", "GR"] };
+/** @type {Record<string, string | string[]>} */
+const PULSES = constants.headers.PULSES;
 
 /** Why a volume of a series is no stack of MR slices of a head; undefined if it is. @type {(facts: any, headers: dicomParser.DataSet[]) => string | undefined} */
 function unfit(facts, headers) {
-  if (facts.Modality !== "MR") return `not MR: the modality is ${facts.Modality ?? "missing"}`;
-  return headers[0].string("x00280004")?.trim() === "MONOCHROME1" ? INVERTED : ofHeader(saidOf(facts, headers));
+  if (facts.Modality !== "MR") return reasonWith("modality").replace("{}", facts.Modality ?? "missing");
+  return headers[0].string("x00280004")?.trim() === "MONOCHROME1" ? reasonWith("MONOCHROME1") : ofHeader(saidOf(facts, headers));
 }
 
 /** What dcm2niix says of a volume, and the images of its series, as far as they are of one word. @type {(facts: any, headers: dicomParser.DataSet[]) => Said} */
@@ -38,7 +37,7 @@ function saidOf(facts, headers) {
   const of = sidecar(facts);
   return (key) => {
     const enhanced = ENHANCED.filter(([, classic]) => classic === key).flatMap(([own]) => alike(own));
-    const pulses = key === "ScanningSequence" ? (PULSES[alike("EchoPulseSequence")[0]] ?? []) : [];
+    const pulses = key === "ScanningSequence" ? [PULSES[alike("EchoPulseSequence")[0]] ?? []].flat() : [];
     const found = [...enhanced, ...pulses, ...of(key)];
     return found.length ? found : alike(key);
   };

@@ -8,7 +8,7 @@ import { crop, indexAlong, strides } from "../stack/volume.js";
 /** @type {any} */
 const { ALSO, BY_NAME, B_VALUES, CONTENTS, CONTRASTS, DESCRIBED, DIFFUSION_SERIES, ELSEWHERE, HEAD, MEASURES, OFFSET, SAYS } = constants.kinds;
 const { GE_COMPONENT, GE_CREATOR, NOT_MAGNITUDE, SUFFIXES, UNITS, WEIGHTED } = constants.kinds;
-const { CERTAIN, EQUAL, FEW, FEW_VALUES, LABEL_MAP, PROBABILITIES, SPARSE, SPM } = constants.kinds;
+const { CERTAIN, EQUAL, FEW, FEW_VALUES, LABEL_MAP, LARGEST, PROBABILITIES, SHOWN, SPARSE, SPM, SURE } = constants.kinds;
 
 /** Why a volume is no scan, by its voxels; undefined for a scan, as its middle slice mostly says. @type {(volume: Volume, name: string) => string | undefined} */
 export function ofVoxels(volume, name) {
@@ -21,9 +21,9 @@ export function ofVoxels(volume, name) {
     const isLabels = (isFew || equalNeighbours(middle) > EQUAL) && data.every(Number.isInteger) && equalNeighbours(volume) > EQUAL;
     return isLabels ? LABEL_MAP : undefined;
   }
-  if (![middle, volume].every((one) => one.data.every((x) => x >= 0 && x <= 1.001))) return undefined;
-  const shown = data.filter((x) => x > 0.02);
-  const certain = shown.filter((x) => x > 0.95).length / (shown.length || 1);
+  if (![middle, volume].every((one) => one.data.every((x) => x >= 0 && x <= LARGEST))) return undefined;
+  const shown = data.filter((x) => x > SHOWN);
+  const certain = shown.filter((x) => x > SURE).length / (shown.length || 1);
   return certain > CERTAIN || shown.length < SPARSE * data.length || new RegExp(`^${SPM}`, "i").test(name) ? PROBABILITIES : undefined;
 }
 
@@ -102,6 +102,9 @@ export function ofHeader(said) {
   return Object.keys(BY_NAME).find((why) => named(said, BY_NAME[why]));
 }
 
+/** One of Python's reasons why an image is no slice of MR. @type {(word: string) => string} */
+export const reasonWith = (word) => constants.policies.OBJECTS.find((why) => why.includes(word)) ?? word;
+
 /** What a sidecar says, as a header says it. @type {(fields: Record<string, any>) => Said} */
 export const sidecar = (fields) => (key) => {
   const found = DESCRIBED.includes(key) ? fields[key] || fields[ALSO[key] ?? key] : undefined;
@@ -112,7 +115,7 @@ export const sidecar = (fields) => (key) => {
 /** Why a volume is no MR scan of a head, by the fields of its sidecar; undefined if they do not say so. @type {(fields: Record<string, any>) => string | undefined} */
 export function ofSidecar(fields) {
   if (Object.entries(fields).some(([name, value]) => value && /^(NumberOf)?Diffusion/.test(name))) return DIFFUSION_SERIES;
-  return fields.Modality && fields.Modality !== "MR" ? `not MR: the modality is ${fields.Modality}` : ofHeader(sidecar(fields));
+  return fields.Modality && fields.Modality !== "MR" ? reasonWith("modality").replace("{}", fields.Modality) : ofHeader(sidecar(fields));
 }
 
 /** Why a file shows no anatomy, by its name without the ending; undefined where that does not say so. @type {(stem: string) => string | undefined} */

@@ -55,8 +55,8 @@ function framesOf(bytes) {
     for (const [enhanced, classic] of Object.entries(constants.headers.ENHANCED_NAMES)) {
       if (valuesOf(own, enhanced).length) put(own, classic, ...valuesOf(own, enhanced));
     }
-    const pulse = { SPIN: ["SE"], GRADIENT: ["GR"], BOTH: ["SE", "GR"] }[String(valuesOf(own, "EchoPulseSequence")[0])];
-    if (pulse) put(own, "ScanningSequence", ...pulse);
+    const pulse = /** @type {Record<string, string | string[]>} */ (constants.headers.PULSES)[valuesOf(own, "EchoPulseSequence")[0]];
+    if (pulse) put(own, "ScanningSequence", ...[pulse].flat());
     return own;
   });
 }

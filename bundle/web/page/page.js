@@ -47,6 +47,7 @@ function stop() {
   reading?.then(({ worker }) => worker.terminate());
   reading = undefined;
   withdraw();
+  $("#mistake").hidden = true;
   work("");
 }
 
@@ -71,6 +72,7 @@ async function attempt(status, share, what) {
   $("#mistake").hidden = true;
   try {
     await what(isLatest);
+    if (isLatest()) $("#mistake").hidden = true; // made while it was at work
   } catch (error) {
     if (isLatest()) complain(error);
   }

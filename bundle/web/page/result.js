@@ -31,6 +31,7 @@ export const withdraw = () => void ($("#result").hidden = !result);
 async function present(made, volumes, window) {
   $("#made").textContent = `${result ? "Result" : "Preview"} of ${made.name}`;
   $("#made_with").textContent = Object.entries(made.settings).map((one) => one.join(" ")).join(", ");
+  $("#latest").textContent = result ? "Rebuilt" : "Preview";
   $("#early").hidden = Boolean(result);
   $("#save").hidden = !result;
   $("#save_dicom").hidden = !result?.dicom;

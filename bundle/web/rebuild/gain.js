@@ -4,7 +4,7 @@ import { voxelSpacing } from "../stack/grid.js";
 import { depth, smooth } from "../stack/tissue.js";
 import { AXES, indexAlong, map } from "../stack/volume.js";
 
-const { SMOOTH, COARSE } = constants.gain;
+const { SMOOTH, COARSE, FEWEST } = constants.gain;
 
 /** The share of a volume's variance that a rising curve of another's intensities explains, 0 to 1; 0 where they share too little.
  * @type {(first: Placed, head: Volume, other: Volume, seen: Volume, scale: number) => number} */
@@ -20,7 +20,7 @@ export function relation({ volume, affine }, head, other, seen, scale) {
   const places = [...a.keys()].filter(isTaken).sort((one, two) => b[one] - b[two]);
   const values = places.map((k) => a[k]);
   const variance = varianceOf(values);
-  if (places.length < 100 || !variance) return 0;
+  if (places.length < FEWEST || !variance) return 0;
   const curve = rising(values);
   return 1 - varianceOf(values.map((x, k) => x - curve[k])) / variance;
 }

@@ -4,7 +4,7 @@ import { depth, headMask, smooth } from "../stack/tissue.js";
 import { AXES, boxOf, crop, extremes, indexAlong, map, paste, strides, zeros } from "../stack/volume.js";
 import { onCubes, resample } from "./registration.js";
 
-const { CUBE, WINDOW, ASIDE, FINE, DEEP, WHOLE } = constants.registration;
+const { CUBE, SHARED, WINDOW, ASIDE, FINE, DEEP, WHOLE } = constants.registration;
 
 /** How much more of one's detail the other foretells in its place than aside of it, 0 to 1. @type {(fixed: Placed, moving: Placed, apart: number[]) => number} */
 export function likeness(fixed, moving, apart) {
@@ -15,7 +15,7 @@ export function likeness(fixed, moving, apart) {
   const [head, its] = [here.volume, values].map((volume) => headMask(map(volume, (x) => Math.max(x, 0))));
   const shared = map(head, (x, k) => +(x && its.data[k] && seen.data[k] > WHOLE));
   const count = (/** @type {Volume} */ { data }) => data.reduce((a, b) => a + b, 0);
-  if (count(shared) < 0.1 * count(head)) return 0;
+  if (count(shared) < SHARED * count(head)) return 0;
   const box = boxOf(shared);
   const [both, widths] = [crop(shared, box), apart.map((edge) => Math.max(edge, FINE) / 3 / CUBE)];
   const weight = smooth(both, widths, "mirror");

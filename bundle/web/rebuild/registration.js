@@ -8,10 +8,10 @@ import { smooth } from "../stack/tissue.js";
 import { AXES, along, clamp, extremes, zeros } from "../stack/volume.js";
 import { samplesOf, slopeOf } from "./mutual_information.js";
 
-const { EDGE } = constants.registration;
+const { EDGE, FIRST_STEPS, STEPS, RELAXATION, LEAST_STEP } = constants.registration;
 /** @typedef {[number, number[]][]} Levels how many times coarser than its cubes -> smoothing in mm, share of the voxels */
 const [FROM_AFAR, NEARBY] = /** @type {Levels[]} */ (/** @type {unknown} */ ([constants.registration.FROM_AFAR, constants.registration.NEARBY]));
-const [ITERATIONS, RELAXATION, LEAST_STEP, LEAST_SLOPE] = [100, 0.6, 1e-3, 1e-4]; // of ITK's regular steps
+const LEAST_SLOPE = 1e-4; // as ITK has it
 const PAD = 12; // voxels, beyond which a spline feels neither a voxel nor a border
 
 /** Millimetres along each axis of an affine that all stacks measured; 0 where all are sharp. @type {(affine: Affine, stacks: [Affine, Acquisition][]) => number[]} */
@@ -48,7 +48,7 @@ export function register(fixed, moving, head) {
   };
   const [middle, edge] = [centre(fixed), Math.max(EDGE, 0.75 * Math.min(...voxelSpacing(fixed.affine)))];
   let pose = [0, 0, 0, 0, 0, 0];
-  for (const { levels, cube, step } of [{ levels: FROM_AFAR, cube: 2 * edge, step: 2 }, { levels: NEARBY, cube: edge, step: 0.2 }]) {
+  for (const { levels, cube, step } of [{ levels: FROM_AFAR, cube: 2 * edge, step: FIRST_STEPS[0] }, { levels: NEARBY, cube: edge, step: FIRST_STEPS[1] }]) {
     const [still, moved] = [fixed, moving].map((one) => onCubes(one, cube));
     for (const [coarser, [sd, share]] of levels) {
       const [own, its] = [still, moved].map((one) => ({ ...one, volume: smooth(one.volume, [sd / cube, sd / cube, sd / cube], "repeat") }));
@@ -99,7 +99,7 @@ function climbed(pose, step, { volume: { shape }, affine }, middle, slope) {
   const moved = (/** @type {number[][]} */ by, /** @type {number[]} */ p) => Math.hypot(...by.map((row) => row.reduce((sum, x, k) => sum + x * p[k], 0)));
   const scales = [...turned(pose).map((by) => Math.max(...corners.map((p) => moved(by, p))) ** 2), 1, 1, 1];
   let former = Array(6).fill(0);
-  for (let n = 0; n < ITERATIONS; n++) {
+  for (let n = 0; n < STEPS; n++) {
     const by = slope(motionOf(pose, middle));
     const turns = turned(pose).map((derivative) => derivative.reduce((sum, row, i) => row.reduce((all, x, j) => all + x * by[i][j], sum), 0));
     const uphill = [...turns, ...by.map((row) => row[3])].map((x, k) => x / scales[k]);

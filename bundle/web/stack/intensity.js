@@ -2,7 +2,7 @@
 import constants from "../model/constants.js";
 import { AXES, indexAlong, map, strides } from "./volume.js";
 
-const { UPPER_PERCENTILE, LOWER_PERCENTILE, NEGATIVE, DIMMEST, BRIGHTEST, NEAR, CROWD, PADDED, FAR, NOTHING, MINORITY } =
+const { UPPER_PERCENTILE, LOWER_PERCENTILE, NEGATIVE, DIMMEST, BRIGHTEST, NEAR, CROWD, PADDED, FAR, NOTHING, MINORITY, RELATED, VARIED } =
   constants.intensity;
 
 /** How many of the ordered values are less than `x`, or, with `equals`, not greater.
@@ -113,10 +113,10 @@ function typicalIntensity(volume, ordered, low) {
 function isNoise({ data, shape }, low, dimmest, brightest) {
   const inside = Uint8Array.from(data, (x) => +(x - low >= dimmest && x - low <= brightest));
   const { mean, sd } = moments(Float64Array.from(data.filter((_, k) => inside[k]), (x) => x - low));
-  return sd >= 0.2 * mean && AXES.every((axis) => {
+  return sd >= VARIED * mean && AXES.every((axis) => {
     const [index, aside] = [indexAlong(shape, axis), 2 * strides(shape)[axis]];
     const here = [...data.keys()].filter((k) => inside[k] && inside[k + aside] && index(k) + 2 < shape[axis]);
-    return here.length <= 2 || correlation(here.map((k) => data[k]), here.map((k) => data[k + aside])) <= 0.6;
+    return here.length <= 2 || correlation(here.map((k) => data[k]), here.map((k) => data[k + aside])) <= RELATED;
   });
 }
 

@@ -4,7 +4,7 @@ import { f } from "../errors.js";
 import { correlation, intensityRange, tissueOf } from "./intensity.js";
 import { along, map, otherAxes, reorder } from "./volume.js";
 
-const { DARK, BRIGHT, HOLE, HOLES, ALIKE, UNLIKE, FEW, LONGEST, MUCH, MOST } = constants.missing;
+const { DARK, BRIGHT, HOLE, HOLES, ALIKE, UNLIKE, FEW, LONGEST, MUCH, MOST, ODD, SHOWN } = constants.missing;
 const { BRIGHTEST } = constants.intensity;
 
 /** @typedef {{how: number, what: string}} Fault how odd a slice is, and in what way */
@@ -30,7 +30,7 @@ function find(volume, axis) {
   const scale = intensityRange(volume);
   const [raw, slices] = [volume, map(tissueOf(volume, scale), (x) => x - scale.low)].map((one) => slicesOf(one, axis));
   const hole = (HOLE * (scale.ceiling - scale.low)) / BRIGHTEST;
-  const areas = slices.map((slice) => slice.reduce((count, x) => count + +(x > 3 * hole), 0));
+  const areas = slices.map((slice) => slice.reduce((count, x) => count + +(x > SHOWN * hole), 0));
   const [largest, found] = [Math.max(...areas), /** @type {Map<number, string>} */ (new Map())];
   let kept = [...slices.keys()];
   for (let run; (run = oddestRun(slices, kept, hole, MUCH * largest)); kept = kept.filter((index) => !found.has(index))) {
@@ -40,7 +40,7 @@ function find(volume, axis) {
     const blank = raw[end].every((x) => x === raw[end][0]) && slices[end][0] <= hole;
     if (areas[beside] > MOST * largest && blank) found.set(end, "blank");
   }
-  return found.size <= slices.length / 4 ? new Map([...found].sort(([a], [b]) => a - b)) : new Map();
+  return found.size <= ODD * slices.length ? new Map([...found].sort(([a], [b]) => a - b)) : new Map();
 }
 
 /** Slices in a row that are all odd between the two beside them: of the shortest such runs the one with the oddest slice.
@@ -69,7 +69,7 @@ function fault(before, here, after, hole, least) {
   const mean = before.map((x, k) => (x + after[k]) / 2);
   let [tissue, holes, product, square] = [0, 0, 0, 0];
   for (let k = 0; k < here.length; k++) {
-    if (!(before[k] > 3 * hole && after[k] > 3 * hole)) continue;
+    if (!(before[k] > SHOWN * hole && after[k] > SHOWN * hole)) continue;
     [tissue, holes, product, square] = [tissue + 1, holes + +(here[k] <= hole), product + here[k] * mean[k], square + mean[k] ** 2];
   }
   if (tissue <= least) return undefined;

@@ -40,6 +40,7 @@ ENHANCED_NAMES = {  # name of an attribute in multi-frame images: in classic one
     "FrameAcquisitionNumber": "AcquisitionNumber",
     "PulseSequenceName": "SequenceName",
 }
+PULSES = {"SPIN": "SE", "GRADIENT": "GR", "BOTH": ["SE", "GR"]}  # EchoPulseSequence: ScanningSequence
 DISTINCTIVE = (  # attributes that may tell the volumes of one series apart, the most telling first
     "StudyInstanceUID ImageType ComplexImageComponent EchoNumbers EchoTime InversionTime DiffusionBValue "
     "RepetitionTime FlipAngle TemporalPositionIdentifier AcquisitionNumber"
@@ -302,7 +303,7 @@ def classic_headers(dataset: Dataset) -> list[Dataset]:
         for enhanced, classic in ENHANCED_NAMES.items():
             if enhanced in header:
                 setattr(header, classic, value(header, enhanced))
-        pulse = {"SPIN": "SE", "GRADIENT": "GR", "BOTH": ["SE", "GR"]}.get(str(value(header, "EchoPulseSequence")))
+        pulse = PULSES.get(str(value(header, "EchoPulseSequence")))
         if pulse is not None:
             header.ScanningSequence = pulse
         headers.append(header)
