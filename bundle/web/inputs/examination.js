@@ -9,7 +9,7 @@ import { role } from "./identity.js";
 /** @typedef {import("./readers.js").Found} Found */
 /** @typedef {import("./identity.js").Role} Role */
 
-const { THINNER } = constants.identity;
+const { THINNER } = constants.roles;
 
 /** Other scans and their parts beside one, by headers and names; guides first and the best of them at the head.
  * @type {(own: Found, others: Found[]) => {other: Found, role: Role}[]} */
