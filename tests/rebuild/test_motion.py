@@ -113,6 +113,17 @@ def test_known_motions_of_three_packages_are_found_and_taken_back(axis):
     assert gaps[0] < 0.3 * gaps[1]
 
 
+def test_a_pose_and_its_matrix_undo_each_other_in_an_oblique_stack():
+    slices, turned = Slices.of(scan_of(head((40, 40, 35)))), stacks.motion((20.0, -30.0, 10.0), (3.0, 5.0, -2.0))
+    frame = motion.Frame.of(replace(slices, affine=torch.from_numpy(turned) @ slices.affine))
+    pose = motion.Pose(stacks.motion(*MOTIONS[2])[:3, :3], np.array([1.0, -2.0, 0.5]), np.zeros((6, 6)))
+    again, place = frame.pose(frame.matrix(pose)), np.array([10.0, -20.0, 30.0])
+    np.testing.assert_allclose(again.turn, pose.turn, atol=1e-9)
+    np.testing.assert_allclose(again.shift, pose.shift, atol=1e-9)
+    there = frame.matrix(pose) @ [*(frame.middle + frame.axes @ place), 1]
+    np.testing.assert_allclose(there[:3], frame.middle + frame.axes @ (pose.turn @ place + pose.shift), atol=1e-9)
+
+
 def test_the_uncertainty_of_a_package_holds_that_of_the_others_that_foretell_it():
     measured, _, _ = restless(2, np.eye(4), THREE[1], noise=5.0)
     found, frame = motion.found(measured), motion.Frame.of(measured)
