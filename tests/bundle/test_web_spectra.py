@@ -27,6 +27,11 @@ VOLUMES = {  # a volume, the edges of its voxels, an axis that is asked for
     ),
     "interpolated linearly, along an axis that is not asked for": (as_slices(3.0, "linear"), (1.0, 1.0, 1.0), [0, 1]),
     "a stack in cubes": (scan_of(TRUTH, 5.0)[0].as_tensor(), (1.0, 1.0, 1.0), [2]),
+    "noise of long voxels, dense beside that of short ones": (
+        torch.randn(150, 16, 16, generator=torch.Generator().manual_seed(0)),
+        (0.5, 6.0, 6.0),
+        [0, 1, 2],
+    ),
     "few voxels": (TRUTH[:15], (1.0, 1.0, 1.0), [0, 1, 2]),
 }
 SHARPNESS = """

@@ -11,8 +11,8 @@ const sum = (values) => values.reduce((all, x) => all + x, 0);
 /** The density along an axis, of lines without their mean, in Hann's window. @type {(volume: Volume, axis: number, edge: number) => Curve} */
 function powerDensity(volume, axis, edge) {
   const n = volume.shape[axis];
-  const window = Array.from({ length: n }, (_, k) => Math.sin((Math.PI * k) / (n - 1)) ** 2);
-  const frequencies = Array.from({ length: (n >> 1) + 1 }, (_, f) => f / (n * edge));
+  const [window, unit] = [Array.from({ length: n }, (_, k) => Math.sin((Math.PI * k) / (n - 1)) ** 2), 1 / (n * edge)];
+  const frequencies = Array.from({ length: (n >> 1) + 1 }, (_, f) => f * unit); // to the bit as torch's: bands end on one
   const power = frequencies.map(() => 0);
   for (const wave of [Math.cos, Math.sin]) {
     const rows = frequencies.map((_, f) => {
