@@ -25,8 +25,19 @@ VOLUMES = {  # a volume, the edges of its voxels, an axis that is asked for
         (0.9, 1.1, 1.0),
         [0, 1, 2],
     ),
+    "interpolated in its first half alone, of which the block sees half": (
+        torch.cat([as_slices(5.0)] * 4 + [TRUTH] * 4),
+        (1.0, 1.0, 1.0),
+        [0, 1, 2],
+    ),
     "interpolated linearly, along an axis that is not asked for": (as_slices(3.0, "linear"), (1.0, 1.0, 1.0), [0, 1]),
+    "interpolated, beside longer voxels": (as_slices(5.0), (6.0, 1.0, 1.0), [0, 1, 2]),
     "a stack in cubes": (scan_of(TRUTH, 5.0)[0].as_tensor(), (1.0, 1.0, 1.0), [2]),
+    "noise of long voxels, dense beside that of short ones": (
+        torch.randn(150, 16, 16, generator=torch.Generator().manual_seed(0)),
+        (0.5, 6.0, 6.0),
+        [0, 1, 2],
+    ),
     "few voxels": (TRUTH[:15], (1.0, 1.0, 1.0), [0, 1, 2]),
 }
 SHARPNESS = """
@@ -60,7 +71,12 @@ def test_a_volume_is_as_sharp_as_python_says(tmp_path, name):
 
 def test_a_scan_that_shows_less_than_its_header_says_is_warned_of_as_by_the_command(tmp_path):
     cubes = scan_of(TRUTH, 5.0)[0].as_tensor()
-    for volume, said in ((as_slices(5.0), "were interpolated along axis 2"), (cubes, "spacing was lost")):
+    blurred = as_slices(5.0)
+    for volume, said in (
+        (blurred, "were interpolated along axis 2"),
+        (blurred.permute(2, 0, 1).contiguous(), "were interpolated along axis 0"),  # not that of the slices
+        (cubes, "spacing was lost"),
+    ):
         path = tmp_path / "scan.nii.gz"
         nib.save(nib.Nifti1Image(volume.numpy().astype(np.float32), np.eye(4)), path)
         done = in_node(path, tmp_path / "out.nii.gz")

@@ -1,6 +1,6 @@
 /** Power along an axis by frequency, and so how far apart the samples lie that a volume was made of, see scripts/stack/spectra.py. */
 import constants from "../model/constants.js";
-import { AXES, along, clamp, crop, strides } from "./volume.js";
+import { AXES, along, clamp, crop, map, reorder, strides } from "./volume.js";
 
 const { BLOCK, COARSE, DULL, DULLER, FEWEST, FLAT, FLAT_WIDTH, LOST, LOWEST } = constants.spectra;
 /** @typedef {{frequencies: number[], power: number[]}} Curve cycles/mm, from 0 to Nyquist, and the density of power there */
@@ -11,16 +11,19 @@ const sum = (values) => values.reduce((all, x) => all + x, 0);
 /** The density along an axis, of lines without their mean, in Hann's window. @type {(volume: Volume, axis: number, edge: number) => Curve} */
 function powerDensity(volume, axis, edge) {
   const n = volume.shape[axis];
-  const window = Array.from({ length: n }, (_, k) => Math.sin((Math.PI * k) / (n - 1)) ** 2);
-  const frequencies = Array.from({ length: (n >> 1) + 1 }, (_, f) => f / (n * edge));
+  const [window, unit] = [Array.from({ length: n }, (_, k) => Math.sin((Math.PI * k) / (n - 1)) ** 2), 1 / (n * edge)];
+  const frequencies = Array.from({ length: (n >> 1) + 1 }, (_, f) => f * unit); // to the bit as torch's: bands end on one
   const power = frequencies.map(() => 0);
-  for (const wave of [Math.cos, Math.sin]) {
+  const [mirrored, half, middle] = [reorder(volume, AXES, [axis]), (n + 1) >> 1, (n - 1) / 2];
+  const firstHalf = volume.shape.map((count, k) => [0, k === axis ? half : count]);
+  for (const [wave, sign] of /** @type {const} */ ([[Math.cos, 1], [Math.sin, -1]])) { // even and odd about the middle
     const rows = frequencies.map((_, f) => {
-      const row = window.map((w, k) => w * wave((2 * Math.PI * ((f * k) % n)) / n));
+      const row = window.map((w, k) => w * wave((2 * Math.PI * f * (k - middle)) / n));
       const mean = sum(row) / n;
-      return row.map((x) => x - mean);
+      return row.slice(0, half).map((x, k) => (x - mean) * (k === middle ? 0.5 : 1));
     });
-    const { data, shape } = along(rows, volume, axis);
+    const folded = map(volume, (x, k) => x + sign * mirrored.data[k]);
+    const { data, shape } = along(rows, crop(folded, firstHalf), axis);
     const step = strides(shape)[axis];
     for (let at = 0; at < data.length; at++) power[Math.floor(at / step) % shape[axis]] += data[at] ** 2;
   }
