@@ -339,6 +339,19 @@ def taken_back(measured: Slices, volume: MetaTensor, motion: Motion, order: int 
     return replace(measured, array=result)
 
 
+def first_package(measured: Slices, motion: Motion) -> Slices | None:
+    """Every second slice, those of package 0, as a stack with gaps; None for packages of another order."""
+    a = measured.acquisition
+    which = [n for n, one in enumerate(motion.packages) if one == "0"]
+    if len(motion.matrices) != 2 or which != list(range(which[0], a.slice_count, 2)):
+        return None
+    affine = measured.affine.clone()
+    affine[:3, 3] += which[0] * affine[:3, a.slice_axis]
+    affine[:3, a.slice_axis] *= 2
+    apart = replace(a, slice_count=len(which), slice_spacing=2 * a.slice_spacing, packages="")
+    return Slices(measured.array.index_select(a.slice_axis, torch.tensor(which)), apart, affine, measured.meta)
+
+
 def steadied(measured: Slices, motion: Motion) -> Slices:
     """The slices taken back by what their own spline shows, which needs no network."""
     slices = measured

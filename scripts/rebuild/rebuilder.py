@@ -7,19 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
+from monai.data import MetaTensor
 from torch import nn
 
 from ..errors import InputError, flag, printable
 from ..stack.grid import name_of
 from ..stack.slices import Slices
 from .error_map import ErrorMaps, error_map
-from .guide import GuideScan, Placed, place
+from .guide import GuideScan, Placed, on_grid, place
 from .guided_motion import guided
-from .motion import Motion, found, steadied, taken_back
+from .motion import Motion, first_package, found, steadied, taken_back
 from .progress import part
 from .rebuilt import Rebuilt
-from .registration import ALIKE
+from .registration import ALIKE, placed
 from .stack_inferer import StackInferer
 
 logger = logging.getLogger("drift")
@@ -111,18 +113,14 @@ class Rebuilder:
     def __call__(self, measured: Slices, guide: Placed | None = None) -> Rebuilt:
         """Rebuilds a stack of slices, with or without a guide that `guide` has placed.
 
-        Motion between the packages is looked for in any case. Where it is taken back, the stack is rebuilt twice: the
-        first result takes the moved slices back more precisely than their spline did. A guide knows the poses better.
+        Motion between the packages is looked for in any case. Where it is taken back, the stack is rebuilt twice, and
+        its first package once more where there is no guide.
         """
         motion, shown = found(measured), None if guide is None else guide.volume
-        if guide is not None and self._takes_back(measured, motion):
-            motion = guided(measured, guide.volume, motion)  # type: ignore[arg-type]  # one that is there
-        slices = self._steadied(measured, motion)
-        taken = slices is not measured
+        slices, taken = measured, self._takes_back(measured, motion)
+        if taken:
+            slices, motion = self._taken_back(measured, motion, shown)  # type: ignore[arg-type]  # motion is there
         rebuilt = self.inferer.rebuilt(slices, self.network, shown)
-        if taken and motion is not None:
-            slices = taken_back(measured, rebuilt.volume, motion)
-            rebuilt = self.inferer.rebuilt(slices, self.network, shown)
         rebuilt = replace(rebuilt, guide=guide, motion=motion, taken_back=taken)
         maps = self.error_maps
         if not maps.wanted or maps.calibration is None:
@@ -157,11 +155,28 @@ class Rebuilder:
                 return replace(again, motion=motion, taken_back=True)
         return one
 
+    def _taken_back(self, measured: Slices, motion: Motion, shown: MetaTensor | None) -> tuple[Slices, Motion]:
+        """Slices in one place, and their poses, which a sharp volume shows best: a guide, or the first package alone.
+
+        The result of the first package alone is of one place and of wide gaps. By it the moved slices are taken back,
+        more precisely than by their spline. The result of all of them takes them back for good.
+        """
+        first = first_package(measured, motion) if shown is None else None
+        if first is None:
+            motion = motion if shown is None else guided(measured, shown, motion)
+            slices = steadied(measured, motion)
+        else:
+            alone = self.inferer.rebuilt(first, self.network).volume
+            motion = guided(measured, on_grid(Slices.sharp(alone), measured, np.eye(4)), motion)
+            whole = MetaTensor(torch.empty(measured.fine_shape), affine=measured.fine_affine)
+            there, _ = placed(alone, whole, np.eye(4), order=1)
+            slices = taken_back(measured, MetaTensor(there, affine=measured.fine_affine), motion)
+        volume = self.inferer.rebuilt(slices, self.network, shown).volume
+        return taken_back(measured, volume, motion), motion
+
     def steady(self, slices: Slices) -> Slices:
         """Slices taken back by their spline (`motion.steadied`); themselves if that is not asked for."""
-        return self._steadied(slices, found(slices)) if self.motion else slices
-
-    def _steadied(self, slices: Slices, motion: Motion | None) -> Slices:
+        motion = found(slices) if self.motion else None
         return steadied(slices, motion) if self._takes_back(slices, motion) else slices  # type: ignore[arg-type]
 
     def _takes_back(self, slices: Slices, motion: Motion | None) -> bool:
