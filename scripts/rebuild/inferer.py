@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -178,6 +178,11 @@ class DriftInferer(PlaneInferer):
         super().__post_init__()
         self.deblocked = flag("deblocked", self.deblocked)
         self.settings |= {"steps": self.steps, "n_max": self.n_max, "deblocked": self.deblocked}
+
+    @property
+    def draft(self) -> DriftInferer:
+        """Stage 1 alone, in about half the time: the texture of stage 2 says nothing of places."""
+        return replace(self, steps=0)
 
     def step_count(self, acquisition: Acquisition) -> int:
         """Euler steps for a stack."""

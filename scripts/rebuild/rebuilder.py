@@ -113,8 +113,8 @@ class Rebuilder:
     def __call__(self, measured: Slices, guide: Placed | None = None) -> Rebuilt:
         """Rebuilds a stack of slices, with or without a guide that `guide` has placed.
 
-        Motion between the packages is looked for in any case. Where it is taken back, the stack is rebuilt twice, and
-        its first package once more where there is no guide.
+        Motion between the packages is looked for in any case. Where it is taken back, drafts of the stack and, without
+        a guide, of its first package come first.
         """
         motion, shown = found(measured), None if guide is None else guide.volume
         slices, taken = measured, self._takes_back(measured, motion)
@@ -166,12 +166,12 @@ class Rebuilder:
             motion = motion if shown is None else guided(measured, shown, motion)
             slices = steadied(measured, motion)
         else:
-            alone = self.inferer.rebuilt(first, self.network).volume
+            alone = self.inferer.draft.rebuilt(first, self.network).volume
             motion = guided(measured, on_grid(Slices.sharp(alone), measured, np.eye(4)), motion)
             whole = MetaTensor(torch.empty(measured.fine_shape), affine=measured.fine_affine)
             there, _ = placed(alone, whole, np.eye(4), order=1)
             slices = taken_back(measured, MetaTensor(there, affine=measured.fine_affine), motion)
-        volume = self.inferer.rebuilt(slices, self.network, shown).volume
+        volume = self.inferer.draft.rebuilt(slices, self.network, shown).volume
         return taken_back(measured, volume, motion), motion
 
     def steady(self, slices: Slices) -> Slices:

@@ -68,6 +68,11 @@ class StackInferer(Inferer, ABC):
         """Where the number of steps comes from, for the record."""
         return "the method"
 
+    @property
+    def draft(self) -> StackInferer:
+        """The method for a result that only leads to another one: itself, or a cheaper form of it."""
+        return self
+
     @abstractmethod
     def fine(self, slices: Slices, network: nn.Module, guide: Guide | None) -> tuple[Tensor, Tensor | None]:
         """The method: thick slices -> the volume on the fine grid.

@@ -102,6 +102,14 @@ def test_the_spread_is_half_the_distance_of_both_families_and_changes_no_result(
     assert telling.spread[kept].median() > 1
 
 
+def test_a_draft_is_stage_1_alone_by_the_same_settings(drift):
+    image = noise_stack((5, 7, 4))
+    inferer = DriftInferer(16, both_planes=True, steps=2, **OWN)
+    alone = DriftInferer(16, both_planes=True, steps=0, **OWN)
+    assert torch.equal(inferer.draft(image, drift), alone(image, drift))
+    assert inferer.draft.settings == alone.settings and not torch.equal(inferer(image, drift), alone(image, drift))
+
+
 def test_both_planes_are_weighed(drift):
     image = noise_stack((5, 7, 4))
     single = [rebuilt_by_loop(*arrays(image), drift, (other,)) for other in (0, 1)]

@@ -376,6 +376,24 @@ def test_without_a_guide_the_first_package_alone_says_where_the_others_lie(pose)
     assert degrees < 0.45 and mm < 0.02, "its spline says 0.05 mm"
 
 
+class Faint(Spline):
+    """A method whose drafts are the spline's."""
+
+    draft = Spline()
+
+    def fine(self, slices, network, guide):
+        volume, spread = super().fine(slices, network, guide)
+        return volume / 2, spread
+
+
+def test_drafts_take_slices_back_and_the_method_makes_the_result():
+    measured, _, truth = restless(2, stacks.motion(*MOTIONS[2]), noise=5.0)
+    for guide in (None, Placed(other_contrast(truth), np.eye(4), 1.0, 0.0, 0.0, 0.0, "a guide")):
+        one, plain = (rebuilders(inferer=inferer)[1](replace(measured), guide) for inferer in (Faint(), Spline()))
+        assert torch.equal(one.slices.array, plain.slices.array)
+        assert torch.equal(one.volume, Faint().rebuilt(one.slices, torch.nn.Identity()).volume)
+
+
 @pytest.mark.parametrize(("axis", "first"), [(0, 0), (1, 1), (2, 0)])
 def test_slices_of_the_first_package_stand_where_they_stood(axis, first):
     measured = restless(axis, np.eye(4))[0]
