@@ -104,7 +104,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "motion": dict(
         **SWITCH,
         help="take the slices of a head that moved between the packages of its stack back to their places, which takes "
-        "twice to three times as long; a head that lay still is rebuilt as without",
+        "about twice as long; a head that lay still is rebuilt as without",
     ),
     "dry_run": dict(
         nargs="?",
