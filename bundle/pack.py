@@ -29,7 +29,7 @@ CONTENT = (
     *("configs/paper/metadata.json", "configs/paper/logging.conf"),  # links: MONAI looks for both beside what it runs
     *("scripts/**/*.py", "scripts/pages/*.html", "scripts/pages/*.js", "drift_mri/*.py"),
     *("docs/*.md", "docs/paper/*.md", "docs/*.ipynb", "docs/*.txt", "docs/*.yml"),
-    *("docs/*.png", "docs/*.svg", "docs/gallery/*.png", "docs/paper/tables/*.png"),
+    *("docs/*.png", "docs/*.gif", "docs/*.svg", "docs/gallery/*.png", "docs/paper/tables/*.png"),
 )
 WEIGHTS = "models/model.pt"
 
