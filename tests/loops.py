@@ -21,7 +21,7 @@ def window_starts(size, roi, overlap):
 def plane_by_loop(plane, drift, thickness, roi, overlap, steps, flips):
     """`(H, W)` in and out, the slice axis first."""
     height, width = plane.shape
-    tall, wide = (min(roi, -(-n // 8) * 8) for n in (height, width))  # shorter sides: the next multiple of 8
+    tall, wide = (min(roi, max(16, -(-n // 8) * 8)) for n in (height, width))  # of shorter sides: multiples of 8
     top, left = max(tall - height, 0) // 2, max(wide - width, 0) // 2
     rows = (torch.arange(max(height, tall)) - top).clamp(0, height - 1)
     columns = (torch.arange(max(width, wide)) - left).clamp(0, width - 1)

@@ -28,7 +28,7 @@ from .families import weigh_families
 from .guide import Guide
 from .progress import part
 from .stack_inferer import StackInferer
-from .windows import BLOCK, PIXELS_PER_CALL, air_margin, in_calls, in_parts, signal_box
+from .windows import BLOCK, LEAST_EDGE, PIXELS_PER_CALL, air_margin, in_calls, in_parts, signal_box
 
 FLIPS = ((), (2,), (3,), (2, 3))  # of planes (B, 1, H, W)
 
@@ -42,7 +42,7 @@ class PlaneInferer(StackInferer):
 
     Args:
         roi_size: edge of the square windows, in pixels, a multiple of 8. Along a side that is shorter, windows are as
-            long as the side.
+            long as the side, and at least 16 pixels.
         overlap: of neighbouring windows, as a share of `roi_size`; 0.25 of 128 is 32 pixels.
         sw_batch_size: windows per network call; null for as many as have 8 x 128 x 128 pixels. Calls that run out of
             a GPU's memory are repeated in halves.
@@ -127,7 +127,7 @@ class PlaneInferer(StackInferer):
         """
         margin = air_margin(planes)
         wide = pad_ends(planes, (margin, margin), value=-1.0)
-        roi = [min(self.roi_size, -(-n // BLOCK) * BLOCK) for n in wide.shape[2:]]
+        roi = [min(self.roi_size, max(LEAST_EDGE, -(-n // BLOCK) * BLOCK)) for n in wide.shape[2:]]
         count = self.sw_batch_size or max(1, PIXELS_PER_CALL // math.prod(roi))
         steps = [max(int(edge * (1 - self.overlap)), 1) for edge in roi]  # as MONAI lays them
         total = len(wide) * math.prod(-(-max(n - r, 0) // s) + 1 for n, r, s in zip(wide.shape[2:], roi, steps))

@@ -18,6 +18,7 @@ BLOCK = 8  # voxels; edge of the blocks whose mean tells air from head, and the 
 AIR = -0.9  # of [-1, 1]: a block whose mean is above holds signal
 LEAST_AIR = 0.05  # of the voxels; crops without air have up to 4 % as dark, heads in their box a fifth and more
 MARGIN = 16  # pixels
+LEAST_EDGE = 16  # pixels of a window: bfloat16 convolutions from 2 pixels to 1 give NaN at times (torch 2.13)
 PIXELS_PER_CALL = 8 * 128**2  # eight of the paper's windows
 
 

@@ -146,6 +146,16 @@ def test_bfloat16_is_close_to_float32_and_returns_float32(drift):
     assert 0 < (coarse - exact).abs().max() < 50
 
 
+def test_a_window_has_16_pixels_at_least_along_each_side(drift):
+    """Where 2 pixels become one, torch's bfloat16 convolutions give NaN at times."""
+    seen = []
+    hook = drift.apn.register_forward_hook(lambda _, given, __: seen.append(tuple(given[0].shape[2:])))
+    result = DriftInferer(512, steps=1, bfloat16=True, **OWN)(noise_stack((3, 7, 2)), drift)
+    hook.remove()
+    assert result.isfinite().all()
+    assert set(seen) == {(16, 16)}
+
+
 @pytest.mark.parametrize("residual", [False, True])
 def test_the_flow_is_in_float32_whatever_the_convolutions_are_in(residual):
     """In bfloat16 a state of 0.5 does not move by a step of 0.001."""

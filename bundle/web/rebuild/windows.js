@@ -2,7 +2,7 @@
 import constants from "../model/constants.js";
 import { AXES, along, boxOf, clamp, crop, map, zeros } from "../stack/volume.js";
 
-const { BLOCK, AIR, LEAST_AIR, MARGIN, PIXELS_PER_CALL } = constants.windows;
+const { BLOCK, AIR, LEAST_AIR, LEAST_EDGE, MARGIN, PIXELS_PER_CALL } = constants.windows;
 const { roi_size, overlap } = constants.inferer;
 
 /** Rows that average blocks of voxels along an axis. @type {(n: number) => Float64Array[]} */
@@ -64,7 +64,7 @@ function importance(h, w) {
  */
 export async function byWindows(planes, modulation, networks, progress) {
   const [[, R, C], margin] = [planes.shape, airBeside(planes)];
-  const [H, W] = [R, C + 2 * margin].map((n) => Math.max(n, Math.min(roi_size, Math.ceil(n / BLOCK) * BLOCK)));
+  const [H, W] = [R, C + 2 * margin].map((n) => Math.max(n, Math.min(roi_size, Math.max(LEAST_EDGE, Math.ceil(n / BLOCK) * BLOCK))));
   const [h, w, top, left] = [Math.min(H, roi_size), Math.min(W, roi_size), (H - R) >> 1, ((W - C) >> 1) - margin];
   const weights = importance(h, w);
   await inTurns([planes], h * w, networks, async (one, [{ data: source, shape: [n] }], first) => {
