@@ -10,7 +10,7 @@ from .errors import InputError
 EVALUATED = ("$", "@", "%")  # a text that begins so is code, a reference or a file to a config
 
 SWITCH, SEVERAL = {"action": "store_true"}, {"action": "extend", "nargs": "+"}
-# Name of an option of configs/inference.yaml -> how argparse takes it. docs/usage.md's table is made of it, too.
+# Option of configs/inference.yaml, or `config` -> how argparse takes it. docs/usage.md's table is made of it, too.
 OPTIONS: dict[str, dict[str, Any]] = {
     "slice_thickness": dict(
         type=float,
@@ -120,6 +120,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     ),
     "ckpt_path": dict(
         metavar="FILE", help="weights, with their card beside them, model.json for model.pt (default: the shipped ones)"
+    ),
+    "config": dict(
+        action="append",
+        metavar="FILE",
+        help="a config to stack on configs/inference.yaml: settings of the method, a network of another size or of "
+        "your own",
     ),
 }
 

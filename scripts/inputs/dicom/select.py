@@ -20,17 +20,7 @@ from ...files import ends_as, walk
 from ...stack.acquisition import ALREADY_THIN
 from .. import kinds
 from . import policies
-from .headers import (
-    DISTINCTIVE,
-    GZIP,
-    LABELS,
-    Frame,
-    classic_headers,
-    is_dicom,
-    quiet,
-    read_dataset,
-    reason,
-)
+from .headers import DISTINCTIVE, LABELS, Frame, classic_headers, is_dicom, quiet, read_dataset, reason
 from .places import spacing
 from .stacks import acquisitions, stacks
 
@@ -79,22 +69,15 @@ class Series:
 
 
 def _files(source: str | os.PathLike | Sequence[str | os.PathLike]) -> list[Path]:
-    if not isinstance(source, str | os.PathLike):
-        return list(dict.fromkeys(path for entry in source for path in _files(entry)))
-    root = Path(source)
-    if root.is_dir():
-        return [folder / name for folder, _, names in walk(root) for name in names]
-    if not root.is_file():
-        raise InputError(f"{root} does not exist. Give a folder of DICOM files or the files themselves.")
-    with open(root, "rb") as file:
-        mark = file.read(4)
-    if mark == b"PK\x03\x04":
-        raise InputError(f"{root} is a zip file. Unpack it and give the folder.")
-    if mark[:2] == GZIP and not is_dicom(root):
-        raise InputError(f"{root} is gzipped, and no DICOM file. Unpack it and give the folder.")
-    if root.name.upper() == "DICOMDIR":
-        raise InputError(f"{root} is an index without images. Give the folder that it lies in.")
-    return [root]
+    found: dict[Path, None] = {}  # in their order, each once
+    for path in map(Path, [source] if isinstance(source, str | os.PathLike) else source):
+        if path.is_dir():
+            found |= {folder / name: None for folder, _, names in walk(path) for name in names}
+        elif path.name.upper() == "DICOMDIR":
+            raise InputError(f"{path} is an index without images. Give the folder that it lies in.")
+        else:
+            found[path] = None
+    return list(found)
 
 
 def _may_be_cut(path: Path) -> bool:
