@@ -11,7 +11,6 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import lru_cache
 from inspect import signature
 from pathlib import Path
@@ -118,7 +117,6 @@ def rebuild(
     missing_slices: str = "refuse",
     ckpt_path: str | os.PathLike | None = None,
     config: str | os.PathLike | None = None,
-    **unknown: Any,
 ) -> RebuiltImage:
     """Rebuilds a thick-slice scan, as `drift-mri` does. Nothing is written or printed.
 
@@ -139,7 +137,6 @@ def rebuild(
         missing_slices: of a DICOM series: `"refuse"`, or `"longest"`, its longest unbroken part.
         ckpt_path: weights, with their card beside them. None takes those that ship.
         config: a file to stack on configs/inference.yaml, as the command's `--config`.
-        unknown: none; what stands here is misspelt.
 
     Returns:
         A nibabel image in the scan's units and place, `float32`. Its `record` says what was taken for the acquisition
@@ -153,11 +150,7 @@ def rebuild(
         >>> result.to_filename("scan_sr.nii.gz")  # doctest: +SKIP
     """
     given, defaults = dict(locals()), {name: one.default for name, one in signature(rebuild).parameters.items()}
-    if unknown:
-        name, known = next(iter(unknown)), list(defaults)[1:-1]
-        near = get_close_matches(name, known, 1)
-        raise InputError(f"{name} is no option: expected one of {', '.join(near or known)}.")
-    others = ("scan", "guide", "ckpt_path", "config", "unknown")
+    others = ("scan", "guide", "ckpt_path", "config")
     options = {name: given[name] for name in defaults if name not in others and given[name] is not defaults[name]}
     files = [None if one is None else str(Path(one).absolute()) for one in (config, ckpt_path)]
     try:
