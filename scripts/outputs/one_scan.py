@@ -24,7 +24,7 @@ from .lock import alone
 from .provenance import check_place, complete, file_of, other_source, state, write_json
 from .record import describe, named, rounding
 from .results import Output
-from .stack_facts import StackFacts, make_together
+from .stack_facts import make_together
 
 logger = logging.getLogger("drift")
 
@@ -84,10 +84,10 @@ def _rebuild_and_write(
         path.unlink(missing_ok=True)
     clear_error_map(stem)
     each = rebuilder.each(stacks, guides)
-    rebuilt, facts, others = each[0], list[StackFacts](), list[Scan]()
+    rebuilt, facts, others = each[0], list[dict](), list[Scan]()
     if len(each) > 1:
         rebuilt, facts = make_together([one.name for one in scan.stacks], each)
-        others = [one for one, fact in zip(scan.stacks, facts) if fact.share][1:]
+        others = [one for one, fact in zip(scan.stacks, facts) if fact["Share"]][1:]
     if guide is not None:
         others.append(guide.scan)
     path = results.write(scan, stem, rebuilt.volume, rebuilt.slices.meta.get("header", {}), output, made, others=others)

@@ -19,7 +19,7 @@ A record is the JSON file beside a result, `NAME_sr.json`. It is written last.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from ..stack.slices import Slices
 from ..stack.tissue import flat_tissue
 from ..stack.trace import step_ratio
 from .provenance import source_of
-from .stack_facts import StackFacts, motion_said
+from .stack_facts import motion_said
 
 LARGEST_STEP_RATIO = 1000.0  # stands for infinity, which JSON does not know
 GUIDE_PLACED = (
@@ -52,13 +52,13 @@ GUIDE_PLACED = (
 def describe(
     scan: Scan,
     rebuilt: Rebuilt,
-    stacks: Sequence[StackFacts] = (),
+    stacks: Sequence[Mapping[str, Any]] = (),
     warnings: Sequence[str] = (),
     used: Guiding | None = None,
 ) -> dict[str, Any]:
     """The record of a result: its nature, its sources, and the facts that were taken for the acquisition.
 
-    The guide among those of the scan that was used is `used`.
+    `stacks` has the facts of `stack_facts.make_together`. The guide among those of the scan that was used is `used`.
     """
     slices, acquisition = rebuilt.slices, rebuilt.slices.acquisition
     target = round(acquisition.target_spacing, 6)
@@ -68,19 +68,14 @@ def describe(
     elif slices.constant:
         what = "Not rebuilt: the scan is constant."
     if stacks:
-        what = f"Made of {sum(stack.share > 0 for stack in stacks)} stacks. {what}"
+        what = f"Made of {sum(stack['Share'] > 0 for stack in stacks)} stacks. {what}"
     guide, (fields, skull) = _guide(scan, rebuilt, used), kept(scan)
     files = [*scan.files, *(used.scan.files if used is not None else ())]
     motion = _motion(rebuilt)
-    moved = (motion["Description"],) if motion else ()
-    warnings = (
-        *slices.warnings,
-        *acquisition.warnings,
-        *warnings,
-        *moved,
-        *(warning for stack in stacks for warning in stack.warnings),
-    )
-    warnings = tuple(named(scan, warning) for warning in warnings)
+    moved = [motion["Description"]] if motion else []
+    of_stacks = [warning for stack in stacks for warning in stack["Warnings"]]
+    every = (*slices.warnings, *acquisition.warnings, *warnings, *moved, *of_stacks)
+    warnings = tuple(named(scan, warning) for warning in every)
     return {
         "Description": what,
         "Sources": [source_of(scan, file) for file in files],
@@ -133,9 +128,9 @@ def named(scan: Scan, text: str) -> str:
     return text
 
 
-def _stack(scan: Scan, stack: StackFacts) -> dict[str, Any]:
-    warnings = [named(scan, warning) for warning in stack.warnings]
-    return {**stack.record, "Name": named(scan, stack.name), "Warnings": warnings}
+def _stack(scan: Scan, stack: Mapping[str, Any]) -> dict[str, Any]:
+    warnings = [named(scan, warning) for warning in stack["Warnings"]]
+    return {**stack, "Name": named(scan, stack["Name"]), "Warnings": warnings}
 
 
 def _motion(rebuilt: Rebuilt) -> dict[str, Any]:
