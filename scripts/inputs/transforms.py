@@ -130,13 +130,9 @@ class SettleAcquisitiond(MapTransform):
     ):
         super().__init__(keys)
         self.card = card
-        self.slice_thickness = self.target_thickness = self.slice_spacing = None
-        if slice_spacing is not None:
-            self.slice_spacing = length("slice_spacing", slice_spacing, "Set it as in --slice_spacing 5.")
-        if slice_thickness is not None:
-            self.slice_thickness = length("slice_thickness", slice_thickness, "Set it as in --slice_thickness 5.")
-        if target_thickness is not None:
-            self.target_thickness = length("target_thickness", target_thickness, "Set it as in --target_thickness 1.")
+        self.slice_spacing = _given("slice_spacing", slice_spacing, 5)
+        self.slice_thickness = _given("slice_thickness", slice_thickness, 5)
+        self.target_thickness = _given("target_thickness", target_thickness, 1)
         whole = isinstance(slice_axis, int | np.integer) and not isinstance(slice_axis, bool)
         if slice_axis is not None and not (whole and 0 <= slice_axis <= 2):
             raise InputError(f"slice_axis is {slice_axis!r}: expected 0, 1 or 2, an axis of the voxel array.")
@@ -230,6 +226,10 @@ class SettleAcquisitiond(MapTransform):
             f"the slices were interpolated: one is taken every {self.slice_spacing:g} mm along axis {axis}"
         )
         return MetaTensor(array, affine=torch.from_numpy(affine), meta=meta)
+
+
+def _given(option: str, value: Any, example: int) -> float | None:
+    return None if value is None else length(option, value, f"Set it as in --{option} {example}.")
 
 
 def _doubts(volume: MetaTensor, acquisition: Acquisition) -> list[str]:

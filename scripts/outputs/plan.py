@@ -36,19 +36,7 @@ logger = logging.getLogger("drift")
 COLUMNS = "what head contrast slices spacing thickness target steps time scan".split()  # the last: of any length
 LENGTHS = {"spacing": "slice_spacing", "thickness": "slice_thickness", "target": "target_spacing"}  # mm
 SOURCES = {"slices": "slice_axis", "thickness": "slice_thickness", "target": "target_spacing"}
-KEYS = (
-    "scan",
-    "what",
-    "head",
-    "contrast",
-    "result",
-    "slices",
-    *LENGTHS,
-    "steps",
-    "seconds",
-    "guide",
-    "why",
-)  # of a row
+KEYS = "scan what head contrast result slices spacing thickness target steps seconds guide why".split()  # of a row
 WIDTH = 100  # columns of the table
 SLAB = 4  # planes of a head, at least, that are rebuilt to time the networks; as many as a call takes
 

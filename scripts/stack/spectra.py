@@ -16,11 +16,8 @@ DULLER, COARSE = 1.5, 2.0  # times a voxel's edge, and mm; slices that show no m
 SPACING_LOST = "its voxels are cubes of 1 mm by its header, and thick slices by what they show: the spacing was lost"
 LOWEST = 0.05  # cycles/mm; larger structures differ by direction
 FEWEST = 16  # voxels along each axis of a volume whose spectra say something
-FLAT, FLAT_WIDTH, LOST = (
-    0.5,
-    40,
-    4.0,
-)  # see `spacing_is_lost`; scans of cubes have up to 2.7 times the power of the other axes
+FLAT, FLAT_WIDTH = 0.5, 40  # see `spacing_is_lost`
+LOST = 4.0  # scans of cubes have up to 2.7 times the power of the other axes
 
 
 def through_plane_bands(slice_thickness: float, spacing: float) -> list[tuple[float, float]]:
