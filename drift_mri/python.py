@@ -76,10 +76,9 @@ def _network(config: str | None, ckpt_path: str | None, stamps: tuple[float, ...
     return parser.get_parsed_content("network"), parser.get_parsed_content("device")
 
 
-def _source(scan: Any, thin: float | None, longest_part: bool) -> Any:
+def _source(scan: Any, argument: str, thin: float | None, longest_part: bool) -> Any:
     """A source for the deployed preprocessing: a path, a DICOM series, or an image in memory."""
-    from .scripts.files import VOLUMES, ends_as  # type: ignore[import-not-found]
-    from .scripts.inputs.dicom.select import only_series  # type: ignore[import-not-found]
+    from .scripts.inputs.scans import scan_named  # type: ignore[import-not-found]
 
     if isinstance(scan, tuple) and len(scan) == 2:
         array, affine = (np.asarray(one) for one in scan)
@@ -90,16 +89,9 @@ def _source(scan: Any, thin: float | None, longest_part: bool) -> Any:
         return scan
     if not isinstance(scan, str | os.PathLike):
         raise InputError(
-            f"scan is a {type(scan).__name__}: expected a path, a nibabel image, or (array, affine). Give one of them."
+            f"{argument} is a {type(scan).__name__}: expected a path, a nibabel image, or (array, affine). Give one."
         )
-    path = Path(scan)
-    if not os.fspath(scan):
-        raise InputError("scan is empty: expected a path. Give a scan, or a folder with one DICOM series.")
-    if not path.exists():
-        raise InputError(f"{path} is not there: expected a scan, or a folder with one DICOM series. Check the path.")
-    if path.is_file() and ends_as(path, VOLUMES):
-        return str(path)
-    return only_series(path, thin, longest_part)
+    return scan_named(scan, argument, thin, longest_part).source
 
 
 def rebuild(
@@ -179,11 +171,11 @@ def _rebuild(
     parser.update({"network": network, "device": device})
     thin, missing_slices = map(parser.get_parsed_content, ("selection::thin", "missing_slices"))
     longest_part = takes_longest_part(missing_slices)
-    source = _source(scan, thin, longest_part)
+    source = _source(scan, "scan", thin, longest_part)
     rebuilder = parser.get_parsed_content("rebuilder")
     measured, placed = rebuilder.measure(source), None
     if guide is not None:
-        placed = rebuilder.guide(rebuilder.read_guide(_source(guide, None, longest_part)), measured)
+        placed = rebuilder.guide(rebuilder.read_guide(_source(guide, "guide", None, longest_part)), measured)
     rebuilt = rebuilder(measured, placed)
     header = rebuilt.slices.meta.get("header", {})
     written = nifti_image(rebuilt.volume, header)

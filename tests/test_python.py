@@ -85,7 +85,7 @@ def test_options_are_the_commands():
         (None, {"slice_thickness": "thick"}, "slice_thickness"),
         (None, {"ckpt_path": "no.pt"}, "no.pt"),
         (None, {"config": "no.yaml"}, "no.yaml"),
-        ("", {}, "scan is empty"),
+        ("", {}, "'' does not exist. Set scan"),
         (None, {"slice_thickness": "@device"}, "slice_thickness .* begins with"),
         (None, {"missing_slices": ["%configs/train.yaml::device"]}, "missing_slices .* begins with"),
     ],

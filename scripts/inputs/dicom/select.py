@@ -162,13 +162,3 @@ def find_series(
                 "series again."
             )
     return sorted(series, key=lambda one: one.name)
-
-
-def only_series(path: Path, thin: float | None, longest_part: bool, remedy: str = "Give its own folder.") -> Series:
-    """The one series of a file or folder that `find_series` takes."""
-    found = find_series(path if path.is_dir() else [path], thin, longest_part)
-    taken = [one for one in found if not one.skipped]
-    if len(taken) != 1:
-        what, named = "DICOM" if thin is None else "thick DICOM", ", ".join(one.name for one in taken) or "none"
-        raise InputError(f"{path} holds {len(taken)} {what} series ({named}): expected one. {remedy}")
-    return taken[0]
