@@ -53,8 +53,6 @@ class Node:
     """Receives, rebuilds and sends, by a `ConfigParser` of configs/inference.yaml."""
 
     def __init__(self, config: Any, spool: Spool, peer: Peer, settle: float, keep: float):
-        from scripts.rebuild.registration import simple_itk  # here: it takes seconds
-
         self.spool, self.peer, self.settle, self.days = spool, peer, settle, keep
         self.rebuilder, self.output = map(config.get_parsed_content, ("rebuilder", "output"))
         own = ("_target_", "source", "output_dir", "selection", "dry_run")
@@ -64,8 +62,6 @@ class Node:
         self.by_study = guided or flag("together", self.options["together"])
         if guided:
             self.rebuilder.check_guides()
-        if self.by_study:
-            simple_itk()
         self.turns: dict[tuple[str, str], tuple[int, float]] = {}  # what failed -> how often, when it is its turn
         self.stop = threading.Event()
 

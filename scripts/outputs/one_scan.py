@@ -16,7 +16,6 @@ from ..pages.page import write_page
 from ..rebuild.guide import Placed
 from ..rebuild.rebuilder import Rebuilder
 from ..rebuild.rebuilt import Rebuilt
-from ..rebuild.registration import simple_itk
 from ..stack.slices import Slices
 from . import results
 from .error_maps import add_error_map, asked, clear_error_map, error_stem, read_error_map, regions_on
@@ -35,8 +34,6 @@ def check_scan(scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder, outpu
     check_place(scan, output.as_dicom(scan))
     if len(stacks) > 1 and maps.wanted:
         raise InputError("--error_map is of one stack, not of several. Leave out --error_map or --together.")
-    if len(stacks) > 1 or scan.guides:
-        simple_itk()
     if scan.guides:
         rebuilder.check_guides()
     if maps.regions is not None:

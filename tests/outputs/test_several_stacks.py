@@ -2,13 +2,11 @@
 
 import json
 import re
-import sys
 
 import nibabel as nib
 import numpy as np
 import pytest
 import torch
-from torch.nn.modules.module import register_module_forward_hook
 
 from scripts.errors import InputError
 from scripts.inputs import dicom
@@ -91,19 +89,6 @@ def test_the_stack_of_another_head_is_refused_by_name_or_left_out(head, bundle, 
     assert [stack["Share"] > 0 for stack in said["Stacks"]] == [True, True, False]
     (warning,) = said["Stacks"][2]["Warnings"]
     assert warning.startswith("../scans/t2_coronal.nii.gz is left out") and warning in said["Warnings"]
-
-
-@pytest.mark.slow
-def test_without_simpleitk_stacks_are_refused_before_a_network_runs(head, bundle, log, monkeypatch):
-    monkeypatch.setitem(sys.modules, "SimpleITK", None)  # None says: not installed
-    files, _ = head
-    ran: list = []
-    with register_module_forward_hook(lambda *call: ran.append(call)):
-        with pytest.raises(SystemExit, match="1 of 1 scans failed"):
-            bundle(files, together=True)
-        assert not ran and "SimpleITK, which registers scans, is not installed: pip install simpleitk" in log.text
-        bundle(files)
-    assert ran and len(results(bundle.out)) == 2, "one by one they need no registration"
 
 
 @pytest.mark.slow

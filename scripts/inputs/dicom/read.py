@@ -189,10 +189,4 @@ def _affine(name: str, frames: Sequence[Frame]) -> np.ndarray:
         step = upright if grid.shear_angle(np.stack([row, column, step], axis=1)) > grid.MAX_SHEAR else step
     affine = np.eye(4)
     affine[:3] = np.stack([row * between_columns, column * between_rows, step, positions[0]], axis=1)
-    shear = grid.shear_angle(affine)
-    if shear > grid.MAX_SHEAR:
-        raise InputError(
-            f"{name}: slices are sheared, {shear:.2f} degrees off orthogonal, at most {grid.MAX_SHEAR} is supported. "
-            "Resample to an orthogonal grid first."
-        )
     return np.diag([-1, -1, 1, 1]) @ affine
