@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 from monai.deploy.core import ExecutionContext, Fragment, InputContext, Operator, OutputContext
 
-from scripts.errors import InputError, input_error
+from scripts.errors import input_error
 from scripts.inputs import dicom
+from scripts.inputs.scans import scans
+from scripts.inputs.selection import Selection
 from scripts.outputs.dicom import write_series
 from scripts.rebuild.rebuilder import Rebuilder
 
@@ -34,19 +36,6 @@ def noted(failures: list[str], name: str) -> Iterator[None]:
         if mistake is None and not isinstance(error, OSError):
             raise
         failures.append(str(mistake or f"{name}: {error}. Check the disk and the rights to the folders."))
-
-
-def thick_series(folder: Path, thin: float) -> list[dicom.Series]:
-    """The thick 2-D MR series of a folder; those that are skipped are logged."""
-    found = dicom.find_series(folder, thin)
-    for series in found:
-        if series.skipped:
-            logger.info(f"{series.name} is skipped: {series.skipped}")
-    taken = [series for series in found if not series.skipped]
-    if not taken:
-        reasons = "; ".join(f"{series.name}: {series.skipped}" for series in found) or "it holds no DICOM series"
-        raise InputError(f"{folder}: no thick 2-D MR series was found ({reasons}). Give the folder of such a study.")
-    return taken
 
 
 class Rebuilding(Operator):
@@ -76,7 +65,8 @@ class Rebuilding(Operator):
     def start(self) -> None:
         """Searches the folder."""
         with noted(self.failures, str(self.source)):
-            self.left = thick_series(self.source, self.thin)
+            found = scans(self.source, self.target, Selection(self.thin))
+            self.left = [one.source for one in found if one.is_dicom]
         if not self.left:
             self.more.disable_tick()
 

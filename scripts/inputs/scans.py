@@ -18,7 +18,7 @@ from ..files import ITK, VOLUMES, ends_as, stem, walk
 from ..stack.acquisition import ALREADY_THIN
 from . import bids, dicom, kinds
 from .examination import grouped, guided
-from .exclusion import dull, guides_not, shows_no_head, unfit
+from .exclusion import dull, shows_no_head, unfit
 from .readers import data_file, header_file
 from .sample import built_in_sample
 from .scan import Guiding, Scan
@@ -266,7 +266,7 @@ def scans(
         result = grouped(result, named, None if reference is None else str(reference))
         _check_results(result)
     if str(guide).lower() in ("auto", "true"):
-        return guided(result, selection.candidates, guides_not)
+        return guided(result, selection.candidates)
     if guide is None:
         return result
     one = scan_named(guide, "--guide", None, longest_part)

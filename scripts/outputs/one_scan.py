@@ -59,16 +59,12 @@ def _guides(
                     if mistake is None or not guide.why:
                         raise
                     misfits[f"rebuilt without the guide {printable(guide.scan.name)}: {mistake}"] = None
+        for misfit in misfits:
+            logger.warning(f"{scan.name}: {misfit}")
         warnings += misfits
         if any(placed):
-            return guide, placed, _said(scan, warnings)
-    return None, [None] * len(stacks), _said(scan, warnings)
-
-
-def _said(scan: Scan, warnings: list[str]) -> list[str]:
-    for warning in warnings:
-        logger.warning(f"{scan.name}: {warning}")
-    return warnings
+            return guide, placed, warnings
+    return None, [None] * len(stacks), warnings
 
 
 def _rebuild_and_write(

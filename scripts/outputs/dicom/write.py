@@ -84,8 +84,6 @@ def write_series(
     _clear(folder)
     if not np.isfinite(array).all():
         raise InputError(f"{folder}: the volume has NaN or infinite voxels, which DICOM cannot hold. Mend them first.")
-    if grid.shear_angle(affine) > grid.MAX_SHEAR:
-        raise InputError(f"{folder}: the affine is sheared, which DICOM cannot hold. Resample the volume first.")
     check_series_folder(folder)
     lps = np.diag([-1, -1, 1, 1]) @ np.asarray(affine, dtype=float)
     edges = grid.voxel_spacing(lps)
