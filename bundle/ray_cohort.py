@@ -6,8 +6,6 @@ The cluster (docs/scale.md) is the one at RAY_ADDRESS, HOST:PORT, else that of t
 Each worker has a GPU, or two cores where there is none, and a network of its own. A worker that dies is started again.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -1,7 +1,5 @@
 """`drift-mri`: Thick-slice brain MRI scans to isotropic ones, from any folder. It runs configs/inference.yaml."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import re
@@ -105,7 +103,7 @@ def overrides(options: argparse.Namespace) -> dict[str, Any]:
     return given
 
 
-def workflow(options: argparse.Namespace, given: Mapping[str, Any]) -> ConfigWorkflow:
+def workflow(options: argparse.Namespace, given: Mapping[str, Any]) -> "ConfigWorkflow":
     """configs/inference.yaml, initialized: the files of `options.config` are stacked on it, on all what is given."""
     warnings.filterwarnings("ignore", module="monai|torch")  # of their own machinery, not of the scan
     hidden = UNNEEDED - sys.modules.keys()

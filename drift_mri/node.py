@@ -1,7 +1,5 @@
 """`drift-mri-node`: A DICOM node. It rebuilds the thick MR series that it receives, and sends the results to a peer."""
 
-from __future__ import annotations
-
 import argparse
 import errno
 import json

@@ -4,8 +4,6 @@ The bundle's own package is called `scripts`, as hosts expect. Here it is `drift
 name is put on the user's path.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys
@@ -53,7 +51,7 @@ def _here(config: Any) -> Any:
     return config
 
 
-def _config(config: str | None, ckpt_path: str | None, **given: Any) -> ConfigParser:
+def _config(config: str | None, ckpt_path: str | None, **given: Any) -> "ConfigParser":
     """configs/inference.yaml, a config stacked on it, weights and options."""
     from monai.bundle import ConfigParser  # here: it takes seconds
 

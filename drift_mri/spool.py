@@ -1,7 +1,5 @@
 """The spool: the folder in which a DICOM node keeps all that it knows."""
 
-from __future__ import annotations
-
 import filecmp
 import logging
 import os

@@ -1,7 +1,5 @@
 """DICOM over the network: results go to a peer, and allowed titles may send."""
 
-from __future__ import annotations
-
 import logging
 import re
 import ssl

@@ -1,7 +1,5 @@
 """A user's mistake in one line, on any console."""
 
-from __future__ import annotations
-
 import io
 import logging
 import math

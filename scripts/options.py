@@ -1,7 +1,5 @@
 """Options of the command: one table, and the check that no value is code to MONAI."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 python bundle/deploy/app.py -i DICOM_FOLDER -o OUTPUT_FOLDER
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The SDK's own do not serve: its loader keeps one of several images at a place, i
 constants, its bundle operator casts results to 8 bits, and none of its writers writes MR images.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """MONAI Label app: the bundle over REST. A thick-slice scan in, the isotropic scan on its own grid out."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """The scans of an examination beside each other: which join in one volume, which guide another, and why."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Exclusion: why a volume of a folder is not rebuilt, and why a scan guides no other."""
 
-from __future__ import annotations
-
 import logging
 import re
 from pathlib import Path

@@ -3,8 +3,6 @@
 Headers of DICOM, the sidecars of volumes and the names of both are looked at by the same words.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Reading a scan, as a reader of MONAI: NIfTI, MGZ, NRRD, MetaImage, DICOM series."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import math

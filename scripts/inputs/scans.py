@@ -1,7 +1,5 @@
 """Which scans to rebuild: files, folders, BIDS datasets and DICOM series, and where each result goes."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """The deployed steps between file and network: a scan is read, and its acquisition is settled."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Hashable, Mapping

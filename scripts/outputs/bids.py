@@ -3,8 +3,6 @@
 Gorgolewski et al., Sci. Data 3:160044 (2016).
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

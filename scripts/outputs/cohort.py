@@ -3,8 +3,6 @@
 Several runs may share a folder. Each takes the next scan that no other run is at.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import os

@@ -1,7 +1,5 @@
 """The files of a result's error map: the map, a table of regions, and what the record says of them."""
 
-from __future__ import annotations
-
 import logging
 import re
 import shutil

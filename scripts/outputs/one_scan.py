@@ -1,7 +1,5 @@
 """A single scan: whether its result is complete already, what would be lost, and what is written of it."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The dry run: what a run would do with each scan, and how long it would take. Nothing is written."""
 
-from __future__ import annotations
-
 import copy
 import json
 import logging

@@ -16,8 +16,6 @@ A record is the JSON file beside a result, `NAME_sr.json`. It is written last.
     Results, Anonymous                                   sizes and hashes of what was written, kind of page
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path

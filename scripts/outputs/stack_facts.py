@@ -1,7 +1,5 @@
 """Several stacks of one head: the volume that they make, and what its record and its page say of each stack."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Its paths are relative to its folder, so that results may be moved, and passed on, with what they were made of.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path

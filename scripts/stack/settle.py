@@ -1,7 +1,5 @@
 """The facts of an acquisition, settled once: the user's values, the file's, and what the grid suggests."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

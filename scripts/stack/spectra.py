@@ -1,7 +1,5 @@
 """Power along an axis of a volume, by frequency: how much detail a volume has through its slices."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The header of one image: its legal attributes, its place in space, and what tells it from other images."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io
@@ -16,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 from pydicom import Dataset, dcmread, filereader, filewriter, uid
@@ -97,7 +95,7 @@ class Frame:
     thickness: float
 
     @classmethod
-    def of(cls, header: Dataset, image: tuple[Path, int], unfit: str | None = None, shows: str | None = None) -> Frame:
+    def of(cls, header: Dataset, image: tuple[Path, int], unfit: str | None = None, shows: str | None = None) -> Self:
         """Takes what a classic header says."""
         identity = ("PatientID", "PatientName", "StudyInstanceUID", "SeriesInstanceUID")
         whose, number = "\n".join(str(value(header, k, "")) for k in identity), value(header, "SeriesNumber", 0)

@@ -1,7 +1,5 @@
 """Pixels of a stack's images, compared: contrasts across labels, and copies."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .headers import Frame, intensities, read_dataset

@@ -1,7 +1,5 @@
 """The slices of a series as one volume, in their order in space. Nothing is filled in."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Which series among files can be rebuilt. Each is split into volumes; those that are not taken have a reason."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """Which stacks of images are not rebuilt, or only in their longest unbroken part, and why."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """How images of one acquisition make stacks: by geometry and contrast. Labels that programs change split none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, combinations, groupby, pairwise

@@ -1,7 +1,5 @@
 """A rebuilt volume as a derived MR series: a folder of single-frame images, which is complete or absent."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import os
