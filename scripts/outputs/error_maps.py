@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..files import sha256, whole_file
+from ..inputs import bids
 from ..inputs.scan import Scan
 from ..inputs.transforms import LoadScand
 from ..rebuild.error_map import ErrorMaps
@@ -26,7 +27,6 @@ from ..stack.tissue import head_mask
 from ..train.recipe import digest
 from .dicom import check_series_folder
 from .provenance import file_of, state, write_json
-from .record import kept
 from .results import Output, read, write
 
 logger = logging.getLogger("drift")
@@ -80,7 +80,7 @@ def add_error_map(
     written = [write(scan, stem, width, meta.get("header", {}), output, made, what)]
     if scan.dataset is not None and not output.as_dicom(scan):  # BIDS wants one beside each derivative
         written.append(file_of(stem, ".json"))
-        write_json(written[-1], {"Description": facts["Description"], **kept(scan)[0]})
+        write_json(written[-1], {"Description": facts["Description"], **bids.kept(scan.path)[0]})
     if maps.regions is not None:
         written.append(file_of(stem, REGIONS))
         write_regions(written[-1], rebuilt.volume, width, maps, error_map.thickness)

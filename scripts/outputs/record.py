@@ -26,7 +26,7 @@ import numpy as np
 from monai.data import MetaTensor
 from torch import Tensor
 
-from ..errors import InputError, printable
+from ..errors import printable
 from ..inputs import bids
 from ..inputs.scan import Guiding, Scan
 from ..pages.index import glance
@@ -41,6 +41,7 @@ from .provenance import source_of
 from .stack_facts import motion_said
 
 LARGEST_STEP_RATIO = 1000.0  # stands for infinity, which JSON does not know
+SKULL = ("there (SkullStripped false)", "a guess for want of better: the dataset is raw")
 GUIDE_PLACED = (
     "registered: the head had turned by {Degrees:.1f} degrees and moved by {Millimetres:.1f} mm; likeness "
     "{Likeness:.2f}"
@@ -67,7 +68,7 @@ def describe(
         what = "Not rebuilt: the scan is constant."
     if stacks:
         what = f"Made of {sum(stack['Share'] > 0 for stack in stacks)} stacks. {what}"
-    guide, (fields, skull) = _guide(scan, rebuilt, used), kept(scan)
+    guide, (fields, guess) = _guide(scan, rebuilt, used), bids.kept(scan.path)
     files = [*scan.files, *(used.scan.files if used is not None else ())]
     motion = _motion(rebuilt)
     moved = [motion["Description"]] if motion else []
@@ -83,7 +84,7 @@ def describe(
         "Facts": {
             **_facts(acquisition, slices.affine, (str(rebuilt.steps), rebuilt.steps_source)),
             **({"guide": (guide["Name"], GUIDE_PLACED.format(**guide))} if guide else {}),
-            **skull,
+            **({"skull": SKULL} if guess else {}),
         },
         **({"Guide": guide} if guide else {}),
         **({"Motion": motion} if motion else {}),
@@ -186,18 +187,3 @@ def _step_ratio(slices: Slices, result: MetaTensor) -> float | None:
         return None
     number = step_ratio(third[1], acquisition, flat)
     return None if math.isnan(number) else round(min(number, LARGEST_STEP_RATIO), 4)
-
-
-def kept(scan: Scan) -> tuple[dict[str, Any], dict[str, tuple[str, str]]]:
-    """Fields of a scan's sidecars that hold for the result too, and the fact of its skull where that is a guess.
-
-    There are none of broken sidecars: the user knew better.
-    """
-    if scan.path is None or not scan.path.exists():  # an image in memory
-        return {}, {}
-    try:
-        fields, guess = bids.kept(scan.path)
-    except InputError:
-        return {}, {}
-    why = ("there (SkullStripped false)", "a guess for want of better: the dataset is raw")
-    return fields, {"skull": why} if guess else {}
