@@ -3,7 +3,6 @@
 import argparse
 import errno
 import json
-import logging
 import os
 import re
 import shutil
@@ -27,11 +26,9 @@ from .transfer import SUCCESS, TITLE, Peer, answering, evt, tls_contexts
 
 # `command` has put the bundle on the path
 # isort: split
-from scripts.errors import InputError, flag, report_input_errors
+from scripts.errors import InputError, flag, logger, report_input_errors
 from scripts.files import whole_file
 from scripts.outputs.lock import alone
-
-logger = logging.getLogger("drift")
 
 LEFT_OUT = (  # options of the command that a node has no use for: what it reads and writes is settled
     "dtype output_format include exclude participant_label session_label reference regions allow_failures jobs dry_run"

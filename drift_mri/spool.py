@@ -1,7 +1,6 @@
 """The spool: the folder in which a DICOM node keeps all that it knows."""
 
 import filecmp
-import logging
 import os
 import shutil
 import time
@@ -11,11 +10,9 @@ from typing import Any
 
 from filelock import Timeout
 
-from scripts.errors import InputError  # `command` has put the bundle on the path
+from scripts.errors import InputError, logger  # `command` has put the bundle on the path
 from scripts.files import whole_file
 from scripts.outputs.lock import alone
-
-logger = logging.getLogger("drift")
 
 # folder of the spool -> what index.html says of what lies in it
 STATES = dict(received="waiting", working="being rebuilt", sending="to be sent", done="sent", aside="put aside")

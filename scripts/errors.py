@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 SHOWN = 5  # names in a message
+logger = logging.getLogger("drift")  # of all that people are told
 INTERRUPTED = "interrupted: what is complete stays; the same command goes on from there."
 
 
@@ -52,7 +53,7 @@ class _Shown(logging.Filter):
 
 
 _shown = _Shown()
-logging.getLogger("drift").addFilter(_shown)
+logger.addFilter(_shown)
 
 
 def name_below(sources: Sequence[str | os.PathLike]) -> None:
@@ -66,7 +67,7 @@ def name_below(sources: Sequence[str | os.PathLike]) -> None:
     of_one_kind = len({folder.is_absolute() for folder in folders}) == 1
     folder = os.path.commonpath(folders) if several and of_one_kind else ""
     if folder not in ("", os.sep):
-        logging.getLogger("drift").info(f"Scans are looked for in {folder}.")
+        logger.info(f"Scans are looked for in {folder}.")
         _shown.begins = re.compile(rf"(?<![^\s'\"(]){re.escape(printable(os.path.join(folder, '')))}(?=\S)")
 
 

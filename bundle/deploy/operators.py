@@ -4,7 +4,6 @@ The SDK's own do not serve: its loader keeps one of several images at a place, i
 constants, its bundle operator casts results to 8 bits, and none of its writers writes MR images.
 """
 
-import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,14 +13,12 @@ from typing import Any
 import numpy as np
 from monai.deploy.core import ExecutionContext, Fragment, InputContext, Operator, OutputContext
 
-from scripts.errors import input_error
+from scripts.errors import input_error, logger
 from scripts.inputs import dicom
 from scripts.inputs.scans import scans
 from scripts.inputs.selection import Selection
 from scripts.outputs.dicom import write_series
 from scripts.rebuild.rebuilder import Rebuilder
-
-logger = logging.getLogger("drift")
 
 
 @contextmanager

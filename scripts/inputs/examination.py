@@ -1,17 +1,14 @@
 """The scans of an examination beside each other: which join in one volume, which guide another, and why."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..errors import InputError, few
+from ..errors import InputError, few, logger
 from .exclusion import guides_not
 from .roles import PARALLEL, Role, role
 from .scan import Guiding, Scan
 from .selection import matches
 from .weighting import ORIENTATION
-
-logger = logging.getLogger("drift")
 
 NEIGHBOURS = 50  # of a scan's folder, by which it is said why none guides it
 MOST_GUIDES = 3  # candidates that are registered, should the better ones not fit

@@ -1,6 +1,5 @@
 """Which scans to rebuild: files, folders, BIDS datasets and DICOM series, and where each result goes."""
 
-import logging
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from ..errors import InputError, flag, name_below, printable
+from ..errors import InputError, flag, logger, name_below, printable
 from ..files import ITK, VOLUMES, ends_as, stem, walk
 from ..stack.acquisition import ALREADY_THIN
 from . import bids, dicom, kinds
@@ -21,8 +20,6 @@ from .readers import data_file, header_file
 from .sample import built_in_sample
 from .scan import Guiding, Scan
 from .selection import Selection
-
-logger = logging.getLogger("drift")
 
 
 def _fit(paths: Sequence[Path], root: Path, selection: Selection) -> list[Path]:

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ..errors import InputError, few, printable
+from ..errors import InputError, few, logger, printable
 from .scan import Scan
-
-logger = logging.getLogger("drift")
 
 
 def _texts(option: str, value: Any, kind: str) -> list[str]:

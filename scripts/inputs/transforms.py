@@ -1,6 +1,5 @@
 """The deployed steps between file and network: a scan is read, and its acquisition is settled."""
 
-import logging
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
@@ -14,7 +13,7 @@ from monai.data import MetaTensor
 from monai.transforms import MapTransform
 from scipy import ndimage
 
-from ..errors import InputError, flag, printable
+from ..errors import InputError, flag, logger, printable
 from ..method.weights import Card
 from ..stack import grid
 from ..stack.acquisition import ROUNDING, SLR, Acquisition, Profile, length
@@ -25,8 +24,6 @@ from ..stack.settle import settle
 from ..stack.spectra import SPACING_LOST, interpolated, sharpness, spacing_is_lost
 from . import bids
 from .readers import ScanReader
-
-logger = logging.getLogger("drift")
 
 POCKETS = 0.01  # of the background: NaN within the head that is no signal, as where a sinus is
 

@@ -18,7 +18,7 @@ from filelock import Timeout
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from ..errors import InputError, flag, printable
+from ..errors import InputError, flag, logger, printable
 from ..inputs.scan import Scan
 from ..rebuild.rebuilder import Rebuilder
 from . import bids
@@ -27,8 +27,6 @@ from .one_scan import rebuild_scan
 from .provenance import file_of
 from .results import Output
 from .summary import add_rows
-
-logger = logging.getLogger("drift")
 
 LOG = "drift.log"
 INDEX_PAUSE = 10.0  # seconds between two writings of the index, which is megabytes where scans are many

@@ -1,6 +1,5 @@
 """The files of a result's error map: the map, a table of regions, and what the record says of them."""
 
-import logging
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from monai.data import MetaTensor
 from monai.transforms import ResampleToMatch
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, logger
 from ..files import sha256, whole_file
 from ..inputs import bids
 from ..inputs.scan import Scan
@@ -28,8 +27,6 @@ from ..train.recipe import digest
 from .dicom import check_series_folder
 from .provenance import file_of, state, write_json
 from .results import Output, read, write
-
-logger = logging.getLogger("drift")
 
 REGIONS = "_regions.csv"
 WHOLE_NUMBERS = 2**24  # which float32 tells apart

@@ -1,13 +1,12 @@
 """A single scan: whether its result is complete already, what would be lost, and what is written of it."""
 
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 
 from filelock import Timeout
 
-from ..errors import InputError, input_error, printable
+from ..errors import InputError, input_error, logger, printable
 from ..files import remove_partials
 from ..inputs.scan import Guiding, Scan
 from ..pages.page import write_page
@@ -22,8 +21,6 @@ from .provenance import check_place, complete, file_of, other_source, state, wri
 from .record import describe, named, rounding
 from .results import Output
 from .stack_facts import make_together
-
-logger = logging.getLogger("drift")
 
 
 def check_scan(scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder, output: Output) -> None:

@@ -15,7 +15,7 @@ import torch
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from ..errors import few, flag, input_error, printable
+from ..errors import few, flag, input_error, logger, printable
 from ..inputs.scan import Scan
 from ..rebuild.error_map import ErrorMaps
 from ..rebuild.rebuilder import Rebuilder
@@ -28,8 +28,6 @@ from .error_maps import asked
 from .one_scan import check_scan
 from .provenance import complete, file_of
 from .results import Output
-
-logger = logging.getLogger("drift")
 
 COLUMNS = "what head contrast slices spacing thickness target steps time scan".split()  # the last: of any length
 LENGTHS = {"spacing": "slice_spacing", "thickness": "slice_thickness", "target": "target_spacing"}  # mm

@@ -1,6 +1,5 @@
 """Several stacks of one head: the volume that they make, and what its record and its page say of each stack."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -8,15 +7,13 @@ from typing import Any
 import numpy as np
 from monai.data import MetaTensor
 
-from ..errors import InputError, printable
+from ..errors import InputError, logger, printable
 from ..rebuild.gain import ONE_CONTRAST
 from ..rebuild.rebuilt import Rebuilt
 from ..rebuild.registration import ALIKE, angle_and_shift
 from ..rebuild.stacks import Part, Stack
 from ..rebuild.together import together
 from ..stack.grid import centre
-
-logger = logging.getLogger("drift")
 
 OUTLIER = 2.0  # times the agreement of the stack that agrees best; noise and contrast of stacks differ by less
 

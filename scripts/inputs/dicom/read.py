@@ -1,6 +1,5 @@
 """The slices of a series as one volume, in their order in space. Nothing is filled in."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -10,7 +9,7 @@ import numpy as np
 import torch
 from pydicom import Dataset
 
-from ...errors import InputError
+from ...errors import InputError, logger
 from ...stack import grid
 from ...stack.intensity import intensity_range
 from ...stack.packages import by_times
@@ -18,8 +17,6 @@ from .headers import Frame, classic_headers, intensities, numbers, quiet, read_d
 from .places import EVEN, SAME_PLACE, SPACING_TOLERANCE, along, multiples, pitch, places, tolerance
 from .policies import unfit
 from .select import Series
-
-logger = logging.getLogger("drift")
 
 TIMES = (  # attributes that say which slices came first, the most telling first; each rises with time
     "AcquisitionTime FrameAcquisitionDateTime AcquisitionDateTime TriggerTime AcquisitionNumber"

@@ -1,6 +1,5 @@
 """Which series among files can be rebuilt. Each is split into volumes; those that are not taken have a reason."""
 
-import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ from pydicom import uid
 from pydicom.tag import Tag
 from tqdm import tqdm
 
-from ...errors import InputError, few
+from ...errors import InputError, few, logger
 from ...files import ends_as, walk
 from ...stack.acquisition import ALREADY_THIN
 from .. import kinds
@@ -21,8 +20,6 @@ from . import policies
 from .headers import DISTINCTIVE, LABELS, Frame, classic_headers, is_dicom, quiet, read_dataset, reason
 from .places import spacing
 from .stacks import acquisitions, stacks
-
-logger = logging.getLogger("drift")
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".7z", ".rar")
 ENDINGS = tuple(f"{ending}{zipped}" for ending in (".dcm", ".ima", ".dicom") for zipped in ("", ".gz"))

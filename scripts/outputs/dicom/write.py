@@ -1,7 +1,6 @@
 """A rebuilt volume as a derived MR series: a folder of single-frame images, which is complete or absent."""
 
 import copy
-import logging
 import os
 import re
 import shutil
@@ -14,14 +13,12 @@ from pydicom import Dataset, dcmread, dcmwrite, uid
 from pydicom.dataset import FileMetaDataset
 from pydicom.pixels import set_pixel_data
 
-from ...errors import InputError
+from ...errors import InputError, logger
 from ...files import check_ours
 from ...inputs.dicom import Series, read_headers
 from ...inputs.dicom.headers import quiet
 from ...stack import grid
 from .inherit import code, decimal, inherited
-
-logger = logging.getLogger("drift")
 
 ERROR_SERIES = 500  # added to the number of the rebuilt series for that of its error map
 DIGITS = 60_000  # values that an error map is spread over, of 65,536
