@@ -148,28 +148,23 @@ def rebuild_scans(
         logging_redirect_tqdm(),
         tqdm(total=len(scans), desc="scans", unit="scan", disable=hidden) as bar,
     ):
-        passed_over: list[int] = []
-
-        def done(scan: Scan, wait: bool) -> dict:
-            row = rebuild_scan(scan, rebuilder, output, wait)
-            if others and row["outcome"] == "complete already":
-                written = file_of(scan.result, ".json").stat().st_mtime  # by one of the jobs meanwhile
-                row["outcome"] = "rebuilt" if written >= begin else row["outcome"]
-            bar.update()
-            return row
 
         def rows() -> Iterator[tuple[int, dict]]:
-            for index, scan in enumerate(scans):
-                bar.set_postfix_str(printable(Path(scan.name).name))
-                try:
-                    row = done(scan, wait=False)
-                except Timeout:
-                    if not others:
-                        logger.info(f"{scan.name}: another run is at it. Its turn comes again at the end.")
-                    passed_over.append(index)
-                else:
+            left = dict(enumerate(scans))
+            for wait in (False, True):
+                for index, scan in list(left.items()):
+                    bar.set_postfix_str(printable(Path(scan.name).name))
+                    try:
+                        row = rebuild_scan(scan, rebuilder, output, wait)
+                    except Timeout:
+                        if not others:
+                            logger.info(f"{scan.name}: another run is at it. Its turn comes again at the end.")
+                        continue
+                    if others and row["outcome"] == "complete already":
+                        written = file_of(scan.result, ".json").stat().st_mtime  # by one of the jobs meanwhile
+                        row["outcome"] = "rebuilt" if written >= begin else row["outcome"]
+                    bar.update()
+                    del left[index]
                     yield index, row
-            for index in passed_over:
-                yield index, done(scans[index], wait=True)
 
         keep_summary(rows(), scans, output, skipped, allow_failures)
