@@ -1,6 +1,5 @@
 """The deployed steps between file and network: a scan is read, and its acquisition is settled."""
 
-import math
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -162,10 +161,8 @@ class SettleAcquisitiond(MapTransform):
             target_thickness=self.target_thickness,
             slice_axis=self.slice_axis,
             profile=self.profile,
-            target_range=self.card.target_range,
-            pixel_range=(0, math.inf) if self.isotropic else self.card.pixel_range,  # which the target is in
-            max_thickness=self.card.max_thickness,
-            spacing_ratio=self.card.spacing_ratio,
+            isotropic=self.isotropic,
+            card=self.card,
         )
         warnings = [volume.meta["warning"]] if "warning" in volume.meta else []  # the reader's
         warnings += _doubts(volume, acquisition)
