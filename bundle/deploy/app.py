@@ -24,7 +24,7 @@ def bundle_folder(path: Path) -> Path:
 
 
 class DriftApplication(Application):
-    """One operator, which takes one series at a time.
+    """A single operator, which takes one series at a time.
 
     Args:
         context: the paths that the command line or the environment gives.
