@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path[0] = str(Path(__file__).parents[1])
 
 from drift_mri import __version__  # noqa: E402  # it lies there
-from drift_mri.command import FILES, OPTIONS  # noqa: E402
+from drift_mri.command import OPTIONS  # noqa: E402
 
 
 def described(name: str, how: dict) -> dict:
@@ -34,7 +34,7 @@ def described(name: str, how: dict) -> dict:
 
 given = {"id": "input", "name": "input", "type": "File", "value-key": "[INPUT]", "list": True}
 output = {"id": "output_dir", "name": "output folder", "type": "String", "value-key": "[OUTPUT_DIR]"}
-options = [described(name, how) for name, how in {**OPTIONS, **FILES}.items()]
+options = [described(name, how) for name, how in OPTIONS.items()]
 results = {"id": "results", "name": "results", "path-template": "[OUTPUT_DIR]"}
 descriptor = {
     "name": "drift-mri",

@@ -6,8 +6,6 @@ writes OUT/drift_mri_superresolution.zip, byte for byte the same from the same f
 card, whose hash is checked when they are loaded.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -6,9 +6,6 @@ The cluster (docs/scale.md) is the one at RAY_ADDRESS, HOST:PORT, else that of t
 Each worker has a GPU, or two cores where there is none, and a network of its own. A worker that dies is started again.
 """
 
-from __future__ import annotations
-
-import logging
 import os
 import sys
 from collections import Counter, deque
@@ -24,7 +21,7 @@ from ray.exceptions import RayError
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from scripts.command_line import check_options
-from scripts.errors import InputError, report_input_errors
+from scripts.errors import InputError, logger, report_input_errors
 from scripts.inputs.scan import Scan
 from scripts.outputs import cohort, plan
 from scripts.outputs.one_scan import rebuild_scan
@@ -32,7 +29,6 @@ from scripts.outputs.one_scan import rebuild_scan
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = str(ROOT / "configs" / "inference.yaml")
 TRIES = 3  # of a scan whose worker dies
-logger = logging.getLogger("drift")
 
 
 def workflow(config: str = CONFIG, **options: Any) -> ConfigWorkflow:

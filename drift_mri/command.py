@@ -1,14 +1,11 @@
 """`drift-mri`: Thick-slice brain MRI scans to isotropic ones, from any folder. It runs configs/inference.yaml."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,7 +15,7 @@ from . import BUNDLE, __version__
 sys.path.insert(0, str(BUNDLE))  # where `scripts` is, of which the configs speak
 
 from scripts.command_line import check_options
-from scripts.errors import INTERRUPTED, input_error, printable
+from scripts.errors import printable, report_input_errors
 from scripts.options import OPTIONS, PATHS, PATTERNS
 
 if TYPE_CHECKING:
@@ -27,20 +24,12 @@ if TYPE_CHECKING:
 HYPHENS = re.compile(r"(?<=^--)[\w-]+")  # in an option's name they are as good as underscores
 # MONAI imports them where they are, which takes seconds
 UNNEEDED = {"ignite", "matplotlib", "mlflow", "skimage", "sklearn", "tensorboard"}
-FILES: dict[str, dict[str, Any]] = {  # options that name config files
-    "config": dict(
-        action="append",
-        metavar="FILE",
-        help="a config to stack on configs/inference.yaml: settings of the method, a network of another size or of "
-        "your own",
-    ),
-}
 
 
 def table() -> str:
     """The options as docs/usage.md shows them, in Markdown."""
     lines = ["| option | what |", "| --- | --- |"]
-    for name, how in {**OPTIONS, **FILES}.items():
+    for name, how in OPTIONS.items():
         values = how.get("metavar") or " or ".join(map(str, how.get("choices", ())))
         lines.append(f"| `{f'--{name} {values}'.strip()}` | {how['help']} |".replace("*", r"\*"))
     return "\n".join(lines) + "\n"
@@ -83,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="OUT",
         help="folder of the results; or BIDS_DIR OUT participant, as BIDS Apps take it",
     )
-    for name, how in {**OPTIONS, **FILES}.items():
+    for name, how in OPTIONS.items():
         result.add_argument(f"--{name}", default=None, **how)
     result.add_argument("--version", action="version", version=f"drift-mri {__version__}")
     return result
@@ -102,7 +91,7 @@ def overrides(options: argparse.Namespace) -> dict[str, Any]:
     """Options for `ConfigWorkflow`. Paths and patterns are `Path`s: in texts MONAI reads `$`, `@`, `%`, `#`."""
     if "output_dir" in options and options.output_dir is None:
         _take_bids_app(options)
-    given = {name: value for name, value in vars(options).items() if value is not None and name not in FILES}
+    given = {name: value for name, value in vars(options).items() if value is not None and name != "config"}
     for name in given.keys() & {*PATHS, *PATTERNS}:
         texts = given[name] if isinstance(given[name], list) else [given[name]]
         if not all(texts):
@@ -114,8 +103,9 @@ def overrides(options: argparse.Namespace) -> dict[str, Any]:
     return given
 
 
-def workflow(options: argparse.Namespace, given: Mapping[str, Any]) -> ConfigWorkflow:
+def workflow(options: argparse.Namespace, given: Mapping[str, Any]) -> "ConfigWorkflow":
     """configs/inference.yaml, initialized: the files of `options.config` are stacked on it, on all what is given."""
+    warnings.filterwarnings("ignore", module="monai|torch")  # of their own machinery, not of the scan
     hidden = UNNEEDED - sys.modules.keys()
     sys.modules.update(dict.fromkeys(hidden))  # None says: not installed
     from monai.bundle import ConfigWorkflow  # here: it takes seconds, which --help need not
@@ -145,27 +135,11 @@ def workflow(options: argparse.Namespace, given: Mapping[str, Any]) -> ConfigWor
     return result
 
 
-@contextmanager
-def mistakes_in_one_line() -> Iterator[None]:
-    """Ends the program with one line for an `InputError` (exit code 1) and for Ctrl-C (130)."""
-    warnings.filterwarnings("ignore", module="monai|torch")  # of their own machinery, not of the scan
-    try:
-        yield
-    except KeyboardInterrupt:
-        print(INTERRUPTED, file=sys.stderr)
-        raise SystemExit(130) from None
-    except Exception as error:
-        mistake = input_error(error)
-        if mistake is None:
-            raise
-        raise SystemExit(f"error: {mistake}") from None
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command. Its exit code is 1 if a scan failed, 2 for arguments that the help does not know, 130 on Ctrl-C."""
     options = parser().parse_args(sys.argv[1:] if arguments is None else arguments)
     given = overrides(options)
-    with mistakes_in_one_line():
-        built = workflow(options, given)
-        built.run()
-        built.finalize()
+    report_input_errors()
+    built = workflow(options, given)
+    built.run()
+    built.finalize()

@@ -1,11 +1,8 @@
 """`drift-mri-node`: A DICOM node. It rebuilds the thick MR series that it receives, and sends the results to a peer."""
 
-from __future__ import annotations
-
 import argparse
 import errno
 import json
-import logging
 import os
 import re
 import shutil
@@ -23,23 +20,20 @@ from filelock import Timeout
 from pydicom import dcmread
 
 from . import __version__
-from .command import FILES, OPTIONS, Parser, mistakes_in_one_line, overrides, workflow
+from .command import OPTIONS, Parser, overrides, workflow
 from .spool import REASON, STATES, Spool
 from .transfer import SUCCESS, TITLE, Peer, answering, evt, tls_contexts
 
 # `command` has put the bundle on the path
 # isort: split
-from scripts.errors import InputError, flag
+from scripts.errors import InputError, flag, logger, report_input_errors
 from scripts.files import whole_file
 from scripts.outputs.lock import alone
 
-logger = logging.getLogger("drift")
-
-LONGER = 3  # times that a stack which seems to be cut settles
 LEFT_OUT = (  # options of the command that a node has no use for: what it reads and writes is settled
     "dtype output_format include exclude participant_label session_label reference regions allow_failures jobs dry_run"
 ).split()
-COMMANDS = {name: how for name, how in {**OPTIONS, **FILES}.items() if name not in LEFT_OUT}
+COMMANDS = {name: how for name, how in OPTIONS.items() if name not in LEFT_OUT}
 COMMANDS["guide"] = dict(action="store_const", const="auto", help="let a sharper series of the study guide a thick one")
 FAILURE, NO_ROOM, NOT_UNDERSTOOD = 0x0110, 0xA700, 0xC000  # PS3.7, C and PS3.4, B.2.3
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -54,8 +48,6 @@ class Node:
     """Receives, rebuilds and sends, by a `ConfigParser` of configs/inference.yaml."""
 
     def __init__(self, config: Any, spool: Spool, peer: Peer, settle: float, keep: float):
-        from scripts.rebuild.registration import simple_itk  # here: it takes seconds
-
         self.spool, self.peer, self.settle, self.days = spool, peer, settle, keep
         self.rebuilder, self.output = map(config.get_parsed_content, ("rebuilder", "output"))
         own = ("_target_", "source", "output_dir", "selection", "dry_run")
@@ -65,10 +57,7 @@ class Node:
         self.by_study = guided or flag("together", self.options["together"])
         if guided:
             self.rebuilder.check_guides()
-        if self.by_study:
-            simple_itk()
         self.turns: dict[tuple[str, str], tuple[int, float]] = {}  # what failed -> how often, when it is its turn
-        self.growing: dict[str, int] = {}  # series that seem to be cut -> images that had come
         self.stop = threading.Event()
 
     def store(self, event: evt.Event) -> int:
@@ -95,22 +84,6 @@ class Node:
     ) -> AbstractContextManager[int]:
         """See `transfer.answering`."""
         return answering(self.peer.own, self.store, (host, port), allow, tls)
-
-    def take(self, name: str) -> None:
-        """Moves a UID that has settled on. A stack that seems to be cut waits `LONGER` times as long."""
-        images, waited = (
-            len(self.spool.images("received", name)),
-            name in self.spool.names("received", LONGER * self.settle),
-        )
-        if self.growing.get(name) != images and not waited and self.spool.may_grow(name):
-            logger.info(
-                f"{name}: its {images} slices end where tissue is still large: it waits for more, {LONGER} times "
-                "--settle."
-            )
-            self.growing[name] = images
-        if waited or name not in self.growing:
-            self.growing.pop(name, None)
-            self.spool.take(name)
 
     def work(self, name: str) -> None:
         """Rebuilds what is in `working`, and moves it on: to `sending`, or to `aside`.
@@ -204,7 +177,7 @@ class Node:
         shown = []
 
         def rebuild() -> None:
-            self._each("received", self.take, self.settle)
+            self._each("received", self.spool.take, self.settle)
             self._each("working", self.work)
             self.spool.tidy(self.days)
 
@@ -249,27 +222,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command. Its exit code is 1 if an option is wrong or `--echo` finds no peer."""
     options = parser().parse_args(sys.argv[1:] if arguments is None else arguments)
     given = overrides(argparse.Namespace(**{k: v for k, v in vars(options).items() if k in COMMANDS}))
-    with mistakes_in_one_line():
-        for title in (options.aet, *options.allow):
-            if not re.fullmatch(TITLE, title):
-                raise InputError(f"{title!r} is no title: expected 1 to 16 letters. Set --aet and --allow.")
-        for name, most in {"port": 65535, "settle": 86400, "keep": 36500}.items():
-            if not 0 <= getattr(options, name) <= most:
-                raise InputError(f"--{name} is {getattr(options, name):g}: expected 0 to {most}.")
-        server, client = tls_contexts(*options.tls) if options.tls else (None, None)
-        peer = Peer(options.send_to, options.aet, client)
-        if options.echo:
-            try:
-                peer.echo()
-            except ConnectionError as error:
-                raise InputError(f"{error}. Check --send-to, and what the peer knows of {options.aet}.") from None
-            return print(f"{peer.name} answers.")
-        spool = Spool(Path(options.folder).absolute())
-        settled = {"output_dir": spool.path, "output_format": "dicom", "inferer::progress": False}
-        config = workflow(options, {**given, **settled}).parser
-        node = Node(config, spool, peer, options.settle, options.keep)
-        signal.signal(signal.SIGTERM, lambda *_: node.stop.set())
-        with node.listening(options.host, options.port, options.allow, server) as port:
-            logger.info(f"{options.aet} {__version__} listens at {options.host}:{port}. Results go to {peer.name}.")
-            node.run()
-        logger.info("ended; the same command goes on.")
+    report_input_errors()
+    for title in (options.aet, *options.allow):
+        if not re.fullmatch(TITLE, title):
+            raise InputError(f"{title!r} is no title: expected 1 to 16 letters. Set --aet and --allow.")
+    for name, most in {"port": 65535, "settle": 86400, "keep": 36500}.items():
+        if not 0 <= getattr(options, name) <= most:
+            raise InputError(f"--{name} is {getattr(options, name):g}: expected 0 to {most}.")
+    server, client = tls_contexts(*options.tls) if options.tls else (None, None)
+    peer = Peer(options.send_to, options.aet, client)
+    if options.echo:
+        try:
+            peer.echo()
+        except ConnectionError as error:
+            raise InputError(f"{error}. Check --send-to, and what the peer knows of {options.aet}.") from None
+        return print(f"{peer.name} answers.")
+    spool = Spool(Path(options.folder).absolute())
+    settled = {"output_dir": spool.path, "output_format": "dicom", "inferer::progress": False}
+    config = workflow(options, {**given, **settled}).parser
+    node = Node(config, spool, peer, options.settle, options.keep)
+    signal.signal(signal.SIGTERM, lambda *_: node.stop.set())
+    with node.listening(options.host, options.port, options.allow, server) as port:
+        logger.info(f"{options.aet} {__version__} listens at {options.host}:{port}. Results go to {peer.name}.")
+        node.run()
+    logger.info("ended; the same command goes on.")

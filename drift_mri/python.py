@@ -4,14 +4,12 @@ The bundle's own package is called `scripts`, as hosts expect. Here it is `drift
 name is put on the user's path.
 """
 
-from __future__ import annotations
-
+import json
 import logging
 import os
 import sys
 import warnings
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import lru_cache
 from inspect import signature
 from pathlib import Path
@@ -43,19 +41,8 @@ class RebuiltImage(nib.Nifti1Image):
     error_map: nib.Nifti1Image | None = None
 
 
-def _here(config: Any) -> Any:
-    """A config whose components are those of `drift_mri.scripts`."""
-    if isinstance(config, Mapping):
-        return {key: _here(value) for key, value in config.items()}
-    if isinstance(config, list):
-        return [_here(value) for value in config]
-    if isinstance(config, str) and config.startswith("scripts."):
-        return f"{__package__}.{config}"
-    return config
-
-
-def _config(config: str | None, ckpt_path: str | None, **given: Any) -> ConfigParser:
-    """configs/inference.yaml, a config stacked on it, weights and options."""
+def _config(config: str | None, ckpt_path: str | None, **given: Any) -> "ConfigParser":
+    """configs/inference.yaml, a config stacked on it, weights and options; components are of `drift_mri.scripts`."""
     from monai.bundle import ConfigParser  # here: it takes seconds
 
     if config is not None and not Path(config).is_file():
@@ -64,7 +51,8 @@ def _config(config: str | None, ckpt_path: str | None, **given: Any) -> ConfigPa
     sys.path += {str(Path(path).absolute().parent) for path in files[1:]} - {*sys.path}  # for its modules
     given |= {} if ckpt_path is None else {"ckpt_path": ckpt_path}
     check_texts(given)
-    parser = ConfigParser(_here(ConfigParser.load_config_files(files)))
+    content = json.dumps(ConfigParser.load_config_files(files)).replace('"scripts.', f'"{__package__}.scripts.')
+    parser = ConfigParser(json.loads(content))
     parser.read_meta(str(BUNDLE / "configs" / "metadata.json"))
     parser.update({"bundle_root": str(BUNDLE), "inferer::progress": False, **given})
     return parser
@@ -77,10 +65,9 @@ def _network(config: str | None, ckpt_path: str | None, stamps: tuple[float, ...
     return parser.get_parsed_content("network"), parser.get_parsed_content("device")
 
 
-def _source(scan: Any, thin: float | None, longest_part: bool) -> Any:
+def _source(scan: Any, argument: str, thin: float | None, longest_part: bool) -> Any:
     """A source for the deployed preprocessing: a path, a DICOM series, or an image in memory."""
-    from .scripts.files import VOLUMES, ends_as  # type: ignore[import-not-found]
-    from .scripts.inputs.dicom.select import only_series  # type: ignore[import-not-found]
+    from .scripts.inputs.scans import scan_named  # type: ignore[import-not-found]
 
     if isinstance(scan, tuple) and len(scan) == 2:
         array, affine = (np.asarray(one) for one in scan)
@@ -91,16 +78,9 @@ def _source(scan: Any, thin: float | None, longest_part: bool) -> Any:
         return scan
     if not isinstance(scan, str | os.PathLike):
         raise InputError(
-            f"scan is a {type(scan).__name__}: expected a path, a nibabel image, or (array, affine). Give one of them."
+            f"{argument} is a {type(scan).__name__}: expected a path, a nibabel image, or (array, affine). Give one."
         )
-    path = Path(scan)
-    if not os.fspath(scan):
-        raise InputError("scan is empty: expected a path. Give a scan, or a folder with one DICOM series.")
-    if not path.exists():
-        raise InputError(f"{path} is not there: expected a scan, or a folder with one DICOM series. Check the path.")
-    if path.is_file() and ends_as(path, VOLUMES):
-        return str(path)
-    return only_series(path, thin, longest_part)
+    return scan_named(scan, argument, thin, longest_part).source
 
 
 def rebuild(
@@ -118,7 +98,6 @@ def rebuild(
     missing_slices: str = "refuse",
     ckpt_path: str | os.PathLike | None = None,
     config: str | os.PathLike | None = None,
-    **unknown: Any,
 ) -> RebuiltImage:
     """Rebuilds a thick-slice scan, as `drift-mri` does. Nothing is written or printed.
 
@@ -139,7 +118,6 @@ def rebuild(
         missing_slices: of a DICOM series: `"refuse"`, or `"longest"`, its longest unbroken part.
         ckpt_path: weights, with their card beside them. None takes those that ship.
         config: a file to stack on configs/inference.yaml, as the command's `--config`.
-        unknown: none; what stands here is misspelt.
 
     Returns:
         A nibabel image in the scan's units and place, `float32`. Its `record` says what was taken for the acquisition
@@ -153,11 +131,7 @@ def rebuild(
         >>> result.to_filename("scan_sr.nii.gz")  # doctest: +SKIP
     """
     given, defaults = dict(locals()), {name: one.default for name, one in signature(rebuild).parameters.items()}
-    if unknown:
-        name, known = next(iter(unknown)), list(defaults)[1:-1]
-        near = get_close_matches(name, known, 1)
-        raise InputError(f"{name} is no option: expected one of {', '.join(near or known)}.")
-    others = ("scan", "guide", "ckpt_path", "config", "unknown")
+    others = ("scan", "guide", "ckpt_path", "config")
     options = {name: given[name] for name in defaults if name not in others and given[name] is not defaults[name]}
     files = [None if one is None else str(Path(one).absolute()) for one in (config, ckpt_path)]
     try:
@@ -186,11 +160,11 @@ def _rebuild(
     parser.update({"network": network, "device": device})
     thin, missing_slices = map(parser.get_parsed_content, ("selection::thin", "missing_slices"))
     longest_part = takes_longest_part(missing_slices)
-    source = _source(scan, thin, longest_part)
+    source = _source(scan, "scan", thin, longest_part)
     rebuilder = parser.get_parsed_content("rebuilder")
     measured, placed = rebuilder.measure(source), None
     if guide is not None:
-        placed = rebuilder.guide(rebuilder.read_guide(_source(guide, None, longest_part)), measured)
+        placed = rebuilder.guide(rebuilder.read_guide(_source(guide, "guide", None, longest_part)), measured)
     rebuilt = rebuilder(measured, placed)
     header = rebuilt.slices.meta.get("header", {})
     written = nifti_image(rebuilt.volume, header)

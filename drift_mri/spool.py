@@ -1,9 +1,6 @@
 """The spool: the folder in which a DICOM node keeps all that it knows."""
 
-from __future__ import annotations
-
 import filecmp
-import logging
 import os
 import shutil
 import time
@@ -13,11 +10,9 @@ from typing import Any
 
 from filelock import Timeout
 
-from scripts.errors import InputError  # `command` has put the bundle on the path
+from scripts.errors import InputError, logger  # `command` has put the bundle on the path
 from scripts.files import whole_file
 from scripts.outputs.lock import alone
-
-logger = logging.getLogger("drift")
 
 # folder of the spool -> what index.html says of what lies in it
 STATES = dict(received="waiting", working="being rebuilt", sending="to be sent", done="sent", aside="put aside")
@@ -104,17 +99,6 @@ class Spool:
                     os.fsync(file.fileno())
                 _fsync(path.parent)
                 return _fsync(path.parent.parent)
-
-    def may_grow(self, name: str) -> bool:
-        """Whether slices of a received UID may still be on their way: its stack ends where tissue is still large."""
-        from scripts.inputs.dicom.pixels import ends_in_tissue
-        from scripts.inputs.dicom.select import find_series  # here: they take seconds
-
-        try:
-            found = find_series(self.path / "received" / name, None)
-            return any(ends_in_tissue(one.frames) for one in found if not one.skipped)
-        except Exception:  # noqa: BLE001  # what is broken is put aside when its turn comes
-            return False
 
     def take(self, name: str) -> None:
         """Moves a UID from `received` to `working`, unless that has one yet."""

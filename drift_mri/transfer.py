@@ -1,7 +1,5 @@
 """DICOM over the network: results go to a peer, and allowed titles may send."""
 
-from __future__ import annotations
-
 import logging
 import re
 import ssl
@@ -13,7 +11,7 @@ from typing import Any
 from pydicom import dcmread, uid
 from pydicom.pixels import get_decoder
 
-from scripts.errors import InputError  # `command` has put the bundle on the path
+from scripts.errors import InputError, logger  # `command` has put the bundle on the path
 
 try:
     from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, AllStoragePresentationContexts, evt
@@ -21,7 +19,6 @@ try:
 except ImportError:
     raise SystemExit("error: drift-mri-node needs pynetdicom: pip install 'drift-mri-superresolution[node]'.") from None
 
-logger = logging.getLogger("drift")
 logging.getLogger("pynetdicom").setLevel(logging.CRITICAL)  # it logs each message, and garbage with a trace
 
 TITLE = r"(?! *$)[ -\[\]-~]{1,16}"  # PS3.5, 6.2: AE

@@ -4,8 +4,6 @@
 that component, and a text may be code. `check_options` refuses these.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """A user's mistake in one line, on any console."""
 
-from __future__ import annotations
-
 import io
 import logging
 import math
@@ -13,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 SHOWN = 5  # names in a message
+logger = logging.getLogger("drift")  # of all that people are told
 INTERRUPTED = "interrupted: what is complete stays; the same command goes on from there."
 
 
@@ -42,24 +41,19 @@ class InputError(ValueError):
         super().__init__(printable(message))
 
 
-def _escape(record: logging.LogRecord) -> bool:
-    record.msg, record.args = "\n".join(map(printable, record.getMessage().split("\n"))), ()  # tables have lines
-    return True
+class _Shown(logging.Filter):
+    """Escapes what terminals obey, and takes off the paths of a line the folder that `name_below` has named."""
 
-
-logging.getLogger("drift").addFilter(_escape)
-
-
-class _Below(logging.Filter):
-    """Takes a folder off the paths of a line."""
-
-    def __init__(self, folder: str):
-        super().__init__()
-        self.begins = re.compile(rf"(?<![^\s'\"(]){re.escape(printable(os.path.join(folder, '')))}(?=\S)")
+    begins = re.compile("(?!)")  # no folder yet
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = self.begins.sub("", record.getMessage()), ()
+        lines = "\n".join(map(printable, record.getMessage().split("\n")))  # tables have lines
+        record.msg, record.args = self.begins.sub("", lines), ()
         return True
+
+
+_shown = _Shown()
+logger.addFilter(_shown)
 
 
 def name_below(sources: Sequence[str | os.PathLike]) -> None:
@@ -67,16 +61,14 @@ def name_below(sources: Sequence[str | os.PathLike]) -> None:
 
     A single file is named as it was given. The next call takes the place of this one.
     """
-    logger = logging.getLogger("drift")
-    for earlier in [one for one in logger.filters if isinstance(one, _Below)]:
-        logger.removeFilter(earlier)
+    _shown.begins = _Shown.begins
     folders = [path if path.is_dir() else path.parent for path in map(Path, map(str, sources))]
     several = len(folders) > 1 or Path(str(sources[0])) == folders[0]
     of_one_kind = len({folder.is_absolute() for folder in folders}) == 1
     folder = os.path.commonpath(folders) if several and of_one_kind else ""
     if folder not in ("", os.sep):
         logger.info(f"Scans are looked for in {folder}.")
-        logger.addFilter(_Below(folder))
+        _shown.begins = re.compile(rf"(?<![^\s'\"(]){re.escape(printable(os.path.join(folder, '')))}(?=\S)")
 
 
 def input_error(error: BaseException | None) -> InputError | None:

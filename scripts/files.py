@@ -1,7 +1,5 @@
 """Files: which names are volumes', what folders hold, files that are complete or absent, hashes."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Options of the command: one table, and the check that no value is code to MONAI."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,23 +7,21 @@ from .errors import InputError
 
 EVALUATED = ("$", "@", "%")  # a text that begins so is code, a reference or a file to a config
 
-SWITCH, SEVERAL = {"action": "store_true"}, {"action": "extend", "nargs": "+"}
-# Name of an option of configs/inference.yaml -> how argparse takes it. docs/usage.md's table is made of it, too.
+SWITCH, LENGTH = {"action": "store_true"}, {"type": float, "metavar": "MM"}
+GLOBS, LABELS = ({"action": "extend", "nargs": "+", "metavar": one} for one in ("PATTERN", "LABEL"))
+# Option of configs/inference.yaml, or `config` -> how argparse takes it. docs/usage.md's table is made of it, too.
 OPTIONS: dict[str, dict[str, Any]] = {
     "slice_thickness": dict(
-        type=float,
-        metavar="MM",
+        **LENGTH,
         help="thickness of the measured slices; without it the DICOM header's or BIDS sidecar's, else the slice "
         "spacing",
     ),
     "slice_spacing": dict(
-        type=float,
-        metavar="MM",
+        **LENGTH,
         help="for slices that were interpolated: the spacing that they had, to which they are taken back first",
     ),
     "target_thickness": dict(
-        type=float,
-        metavar="MM",
+        **LENGTH,
         help="thickness to reach; without it the finer in-plane spacing, within what the weights were trained for",
     ),
     "slice_axis": dict(
@@ -71,18 +67,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
         help="of a DICOM series that lacks slices: refuse it (default), or rebuild its longest unbroken part",
     ),
     "include": dict(
-        **SEVERAL,
-        metavar="PATTERN",
+        **GLOBS,
         help="take only scans whose path within the folder, or whose series' name, matches one of these shell "
         "patterns, such as '*T2w*'",
     ),
-    "exclude": dict(**SEVERAL, metavar="PATTERN", help="leave out scans that match one of these"),
-    "participant_label": dict(
-        **SEVERAL, metavar="LABEL", help="take only these participants of a BIDS dataset, with or without sub-"
-    ),
-    "session_label": dict(
-        **SEVERAL, metavar="LABEL", help="take only these sessions of a BIDS dataset, with or without ses-"
-    ),
+    "exclude": dict(**GLOBS, help="leave out scans that match one of these"),
+    "participant_label": dict(**LABELS, help="take only these participants of a BIDS dataset, with or without sub-"),
+    "session_label": dict(**LABELS, help="take only these sessions of a BIDS dataset, with or without ses-"),
     "together": dict(
         **SWITCH,
         help="make one volume of all stacks of one head and contrast, such as an axial and a sagittal one; in folders "
@@ -120,6 +111,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     ),
     "ckpt_path": dict(
         metavar="FILE", help="weights, with their card beside them, model.json for model.pt (default: the shipped ones)"
+    ),
+    "config": dict(
+        action="append",
+        metavar="FILE",
+        help="a config to stack on configs/inference.yaml: settings of the method, a network of another size or of "
+        "your own",
     ),
 }
 

@@ -7,7 +7,6 @@ They have the authors' names and shapes and random weights. Most are narrow: a c
 import importlib.util
 import math
 import shutil
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -207,18 +206,15 @@ def narrow(tmp_path_factory):
     root = tmp_path_factory.mktemp("narrow")
     for folder in ("scripts", "configs"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (root / "bundle").mkdir()
-    shutil.copy(ROOT / "bundle" / "convert.py", root / "bundle")
     path = root / "configs" / "models" / "small.yaml"
     definition = yaml.safe_load(path.read_text())
     for stage in ("apn", "velocity"):
         definition["network_def"][stage]["channels"] = [NARROW, 2 * NARROW, 4 * NARROW, 8 * NARROW]
     path.write_text(yaml.safe_dump(definition))
-    spec = importlib.util.spec_from_file_location("narrow_convert", root / "bundle" / "convert.py")
+    path = root / "scripts" / "paper" / "convert.py"
+    spec = importlib.util.spec_from_file_location("scripts.paper.narrow_convert", path)
     module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", list(sys.path))
-        spec.loader.exec_module(module)
+    spec.loader.exec_module(module)
     return module
 
 

@@ -3,8 +3,6 @@
 python bundle/deploy/app.py -i DICOM_FOLDER -o OUTPUT_FOLDER
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -26,7 +24,7 @@ def bundle_folder(path: Path) -> Path:
 
 
 class DriftApplication(Application):
-    """Finding -> rebuilding -> writing, one series at a time.
+    """A single operator, which takes one series at a time.
 
     Args:
         context: the paths that the command line or the environment gives.
@@ -42,8 +40,8 @@ class DriftApplication(Application):
         super().__init__()
 
     def compose(self) -> None:
-        """Makes the operators of the bundle's parts and links them."""
-        from operators import Finding, Rebuilding, Writing  # here: they import the bundle's scripts
+        """Makes the operator of the bundle's parts."""
+        from operators import Rebuilding  # here: it imports the bundle's scripts
 
         from scripts.files import sha256
 
@@ -53,13 +51,10 @@ class DriftApplication(Application):
         parser.read_meta(str(self.bundle / "configs" / "metadata.json"))
         parser["bundle_root"] = str(self.bundle)
         thin, weights, rebuilder = map(parser.get_parsed_content, ("selection::thin", "ckpt_path", "rebuilder"))
-        source, target = Path(self.context.input_path), Path(self.context.output_path)
-        version, key = parser["_meta_"]["version"], sha256([config, weights])
-        finding = Finding(self, BooleanCondition(self, name="more"), self.failures, source, thin)
-        rebuilding = Rebuilding(self, self.failures, rebuilder)
-        writing = Writing(self, self.failures, target, version, key)
-        self.add_flow(finding, rebuilding, {("series", "series")})
-        self.add_flow(rebuilding, writing, {("result", "result")})
+        folders = Path(self.context.input_path), Path(self.context.output_path)
+        made_with = parser["_meta_"]["version"], sha256([config, weights])
+        more = BooleanCondition(self, name="more")
+        self.add_operator(Rebuilding(self, more, self.failures, folders, thin, rebuilder, made_with))
 
 
 def main() -> None:

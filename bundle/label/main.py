@@ -1,7 +1,5 @@
 """MONAI Label app: the bundle over REST. A thick-slice scan in, the isotropic scan on its own grid out."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile
@@ -75,7 +73,7 @@ class Rebuild(InferTask):
             Path of a new float32 volume in the scan's units, and what was taken for its acquisition (lengths in mm).
         """
         from scripts.errors import InputError
-        from scripts.inputs.scans import guide_named, scans
+        from scripts.inputs.scans import scan_named, scans
 
         start = time.perf_counter()
         ending = request.get("result_extension") or ENDINGS[0]
@@ -89,7 +87,7 @@ class Rebuild(InferTask):
         if len(found) != 1:
             raise InputError(f"{request['image']} holds {len(found)} scans: expected one. Send them one by one.")
         measured, guide = rebuilder.measure(found[0].source), request.get("guide")
-        placed = rebuilder.guide(rebuilder.read_guide(guide_named(guide).source), measured) if guide else None
+        placed = rebuilder.guide(rebuilder.read_guide(scan_named(guide, "guide").source), measured) if guide else None
         rebuilt = rebuilder(measured, placed)
         path, _ = Writer()({"pred": rebuilt.volume, "result_extension": ending, "result_dtype": "float32"})
         facts = {**asdict(rebuilt.slices.acquisition), "steps": rebuilt.steps}

@@ -3,8 +3,6 @@
 Gorgolewski et al., Sci. Data 3:160044 (2016).
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -183,12 +181,18 @@ def sidecar(path: str | os.PathLike) -> dict[str, Any]:
     }
 
 
-def kept(path: str | os.PathLike) -> tuple[dict[str, Any], bool]:
+def kept(path: Path | None) -> tuple[dict[str, Any], bool]:
     """Fields of a scan's sidecars that hold for the rebuilt scan too, and whether `SkullStripped` is a guess.
 
-    Whether a scan shows the brain alone, derivatives have to say. Raw scans do not, where no sidecar says so.
+    Whether a scan shows the brain alone, derivatives have to say. Raw scans do not, where no sidecar says so. An image
+    in memory has no sidecars, and nothing holds of broken ones: the user knew better.
     """
-    said = sidecar(path)
+    if path is None or not path.exists():
+        return {}, False
+    try:
+        said = sidecar(path)
+    except InputError:
+        return {}, False
     fields = {name: said[name] for name in ["SkullStripped", *SCANNER] if name in said}
     root = dataset_root(path)
     raw = root is not None and description(root).get("DatasetType", "raw") == "raw"

@@ -1,29 +1,21 @@
 """The scans of an examination beside each other: which join in one volume, which guide another, and why."""
 
-from __future__ import annotations
-
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from ..errors import InputError, few
-from .identity import Identity
+from ..errors import InputError, few, logger
+from .exclusion import guides_not
 from .roles import PARALLEL, Role, role
 from .scan import Guiding, Scan
 from .selection import matches
 from .weighting import ORIENTATION
 
-logger = logging.getLogger("drift")
-
 NEIGHBOURS = 50  # of a scan's folder, by which it is said why none guides it
 MOST_GUIDES = 3  # candidates that are registered, should the better ones not fit
 
 
-def guided(scans: Sequence[Scan], others: Sequence[Scan], unfit: Callable[[Scan, Identity], str | None]) -> list[Scan]:
-    """Scans, each with the best guides among all, also among `others`, if any. The log says which, and why.
-
-    `unfit` says why a scan guides no other of an identity, by its contents; it is asked of the best ones alone.
-    """
+def guided(scans: Sequence[Scan], others: Sequence[Scan]) -> list[Scan]:
+    """Scans, each with the best guides among all, also among `others`, if any. The log says which, and why."""
     persons: dict[tuple[str, ...], list[Scan]] = {}
     folders: dict[str, list[Scan]] = {}
     for one in (*(stack for scan in scans for stack in scan.each), *others):
@@ -38,7 +30,7 @@ def guided(scans: Sequence[Scan], others: Sequence[Scan], unfit: Callable[[Scan,
         for other, beside in found:
             if beside.what != "guides" or len(guides) == MOST_GUIDES:
                 break
-            if why := unfit(other, scan.identity):
+            if why := guides_not(other, scan.identity):
                 reasons.insert(0, f"{other.name}: {why}")
             else:
                 guides.append(Guiding(other, beside.why))

@@ -1,14 +1,11 @@
 """Exclusion: why a volume of a folder is not rebuilt, and why a scan guides no other."""
 
-from __future__ import annotations
-
-import logging
 import re
 from pathlib import Path
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, logger
 from ..files import ANALYZE, ends_as, stem
 from ..stack.acquisition import ALREADY_THIN, is_thin
 from ..stack.grid import voxel_spacing
@@ -18,8 +15,6 @@ from .identity import Identity
 from .readers import ScanReader, is_header, no_volume
 from .roles import THINNER
 from .scan import Scan
-
-logger = logging.getLogger("drift")
 
 
 def shows_no_head(path: Path) -> str | None:

@@ -3,8 +3,6 @@
 Contents come before headers, headers before names.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -66,7 +64,7 @@ class Identity:
     broken: str = ""
 
     @classmethod
-    def of(cls, source: Path | dicom.Series) -> Identity:
+    def of(cls, source: Path | dicom.Series) -> "Identity":
         """The identity of a file or series, by its header, its sidecars and its name; no voxels are read."""
         return _of_series(source) if isinstance(source, dicom.Series) else _of_file(source)
 
@@ -85,7 +83,7 @@ class Identity:
         """`(3,)`, of the slices."""
         return self.axes[:, self.slice_axis]
 
-    def other_contrast(self, other: Identity) -> str | None:
+    def other_contrast(self, other: "Identity") -> str | None:
         """Why two scans are not of one contrast, by headers and names; None where these leave it open."""
         if self.weighting and other.weighting and self.weighting != other.weighting:
             return f"one is {self.weighting}, the other {other.weighting}"

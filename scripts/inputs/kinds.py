@@ -3,8 +3,6 @@
 Headers of DICOM, the sidecars of volumes and the names of both are looked at by the same words.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -72,9 +70,6 @@ LABEL_MAP, PROBABILITIES = (
 FEW = "a mask or a label map: it holds {count} whole numbers"
 
 
-# --- voxels ---
-
-
 def of_voxels(voxels: Any, name: str = "") -> str | None:
     """Why a volume is no scan, by its voxels; None for a scan, as its middle slice mostly says.
 
@@ -110,9 +105,6 @@ def _equal_neighbours(labels: np.ndarray) -> float:
         shown = (one != 0) | (other != 0)
         equal, pairs = equal + int((shown & (one == other)).sum()), pairs + int(shown.sum())
     return equal / max(pairs, 1)
-
-
-# --- headers ---
 
 
 def _words(header: Any) -> list[str]:
@@ -241,9 +233,6 @@ def of_sidecar(fields: Mapping[str, Any]) -> str | None:
     if modality and modality != "MR":
         return f"not MR: the modality is {modality}"
     return of_header(dataset_of(said))
-
-
-# --- names ---
 
 
 def of_name(name: str) -> str | None:

@@ -1,7 +1,5 @@
 """Reading a scan, as a reader of MONAI: NIfTI, MGZ, NRRD, MetaImage, DICOM series."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import math
@@ -68,19 +66,18 @@ class ScanReader(ImageReader):
         """
         name, image = img
         meta: dict[str, Any] = {"filename_or_obj": name, "affine": image.affine, "original_channel_dim": "no_channel"}
-        facts, source = dict[str, Any](), ""
+        stated: dict[str, list] = {}
         if isinstance(image, dicom.Volume):
-            array, warning = image.array, image.note
-            facts, source = {"slice_axis": 2, "slice_thickness": image.slice_thickness}, "the DICOM header"
+            array, warning, source = image.array, image.note, "the DICOM header"
+            stated = {"slice_axis": [2, source], "slice_thickness": [image.slice_thickness, source]}
+            stated["packages"] = [image.packages[0] or None, f"{image.packages[1]} of {source}"]
             meta["series"] = {"series": image.description, "date": image.date}
         else:
             array, warning = _voxels(name, image), image.extra.get("warning")
         if isinstance(image, nib.Nifti1Pair):
-            facts, source = {"slice_axis": image.header.get_dim_info()[2]}, "the NIfTI header (dim_info)"
+            stated["slice_axis"] = [image.header.get_dim_info()[2], "the NIfTI header (dim_info)"]
             meta["header"] = _header(image)
-        meta["stated"] = {fact: [value, source] for fact, value in facts.items() if value is not None}
-        if isinstance(image, dicom.Volume) and image.packages[0]:
-            meta["stated"]["packages"] = [image.packages[0], f"{image.packages[1]} of {source}"]
+        meta["stated"] = {fact: pair for fact, pair in stated.items() if pair[0] is not None}
         return array, {**meta, **({"warning": warning} if warning else {})}
 
 

@@ -1,7 +1,5 @@
 """The part that a scan has beside another of the same head: it joins, it guides, or it is left alone."""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 import numpy as np

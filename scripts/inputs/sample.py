@@ -1,7 +1,5 @@
 """The built-in sample: real anatomy that needs no download."""
 
-from __future__ import annotations
-
 import json
 import os
 from importlib.util import find_spec

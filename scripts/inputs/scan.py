@@ -1,7 +1,5 @@
 """A scan: what is rebuilt, and where its result goes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,8 +35,8 @@ class Scan:
     files: tuple[Path, ...]
     result: Path
     dataset: Path | None = None
-    stacks: tuple[Scan, ...] = ()
-    guides: tuple[Guiding, ...] = ()
+    stacks: tuple["Scan", ...] = ()
+    guides: tuple["Guiding", ...] = ()
     truth: Path | None = None
 
     @cached_property
@@ -58,7 +56,7 @@ class Scan:
         return self.source if isinstance(self.source, Path) else None
 
     @property
-    def each(self) -> tuple[Scan, ...]:
+    def each(self) -> tuple["Scan", ...]:
         """Its stacks; itself where it is one."""
         return self.stacks or (self,)
 

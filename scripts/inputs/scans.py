@@ -1,8 +1,5 @@
 """Which scans to rebuild: files, folders, BIDS datasets and DICOM series, and where each result goes."""
 
-from __future__ import annotations
-
-import logging
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -13,19 +10,16 @@ from pathlib import Path
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from ..errors import InputError, flag, name_below, printable
+from ..errors import InputError, flag, logger, name_below, printable
 from ..files import ITK, VOLUMES, ends_as, stem, walk
 from ..stack.acquisition import ALREADY_THIN
 from . import bids, dicom, kinds
-from .dicom.select import only_series
 from .examination import grouped, guided
-from .exclusion import dull, guides_not, shows_no_head, unfit
+from .exclusion import dull, shows_no_head, unfit
 from .readers import data_file, header_file
 from .sample import built_in_sample
 from .scan import Guiding, Scan
 from .selection import Selection
-
-logger = logging.getLogger("drift")
 
 
 def _fit(paths: Sequence[Path], root: Path, selection: Selection) -> list[Path]:
@@ -267,18 +261,25 @@ def scans(
         result = grouped(result, named, None if reference is None else str(reference))
         _check_results(result)
     if str(guide).lower() in ("auto", "true"):
-        return guided(result, selection.candidates, guides_not)
+        return guided(result, selection.candidates)
     if guide is None:
         return result
-    one = guide_named(guide, longest_part)
+    one = scan_named(guide, "--guide", None, longest_part)
     return [scan if _same(scan) == _same(one) else replace(scan, guides=(Guiding(one),)) for scan in result]
 
 
-def guide_named(path: str | os.PathLike, longest_part: bool = False) -> Scan:
-    """The scan that guides others, of a file or a folder with one DICOM series. It may be thin."""
-    path = Path(path)
+def scan_named(name: str | os.PathLike, option: str, thin: float | None = None, longest_part: bool = False) -> Scan:
+    """The scan that an option names: a file, or a folder with one DICOM series, thick unless `thin` is None."""
+    path = Path(name)
     if path.is_file() and ends_as(path, VOLUMES):
         return _volume(header_file(path), path)
-    if not path.exists():
-        raise InputError(f"{path} does not exist. Set --guide to a scan, or to a folder with one DICOM series.")
-    return _series(only_series(path, None, longest_part, "Set --guide to its folder."), path)
+    if not os.fspath(name) or not path.exists():
+        raise InputError(f"{os.fspath(name)!r} does not exist. Set {option} to a scan, or to a folder with one series.")
+    found = dicom.find_series(path if path.is_dir() else [path], thin, longest_part)
+    taken = [one for one in found if not one.skipped]
+    if len(taken) != 1:
+        what, names = "DICOM" if thin is None else "thick DICOM", ", ".join(one.name for one in taken) or "none"
+        raise InputError(
+            f"{path} holds {len(taken)} {what} series ({names}): expected one. Set {option} to the folder of one."
+        )
+    return _series(taken[0], path)

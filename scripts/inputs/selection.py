@@ -1,19 +1,13 @@
 """Which scans a user wants: shell patterns on their names, participants and sessions of BIDS datasets."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..errors import InputError, few, printable
-
-if TYPE_CHECKING:
-    from .scan import Scan
-
-logger = logging.getLogger("drift")
+from ..errors import InputError, few, logger, printable
+from .scan import Scan
 
 
 def _texts(option: str, value: Any, kind: str) -> list[str]:

@@ -1,9 +1,5 @@
 """The deployed steps between file and network: a scan is read, and its acquisition is settled."""
 
-from __future__ import annotations
-
-import logging
-import math
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +12,7 @@ from monai.data import MetaTensor
 from monai.transforms import MapTransform
 from scipy import ndimage
 
-from ..errors import InputError, flag, printable
+from ..errors import InputError, flag, logger, printable
 from ..method.weights import Card
 from ..stack import grid
 from ..stack.acquisition import ROUNDING, SLR, Acquisition, Profile, length
@@ -27,8 +23,6 @@ from ..stack.settle import settle
 from ..stack.spectra import SPACING_LOST, interpolated, sharpness, spacing_is_lost
 from . import bids
 from .readers import ScanReader
-
-logger = logging.getLogger("drift")
 
 POCKETS = 0.01  # of the background: NaN within the head that is no signal, as where a sinus is
 
@@ -130,13 +124,9 @@ class SettleAcquisitiond(MapTransform):
     ):
         super().__init__(keys)
         self.card = card
-        self.slice_thickness = self.target_thickness = self.slice_spacing = None
-        if slice_spacing is not None:
-            self.slice_spacing = length("slice_spacing", slice_spacing, "Set it as in --slice_spacing 5.")
-        if slice_thickness is not None:
-            self.slice_thickness = length("slice_thickness", slice_thickness, "Set it as in --slice_thickness 5.")
-        if target_thickness is not None:
-            self.target_thickness = length("target_thickness", target_thickness, "Set it as in --target_thickness 1.")
+        self.slice_spacing = _given("slice_spacing", slice_spacing, 5)
+        self.slice_thickness = _given("slice_thickness", slice_thickness, 5)
+        self.target_thickness = _given("target_thickness", target_thickness, 1)
         whole = isinstance(slice_axis, int | np.integer) and not isinstance(slice_axis, bool)
         if slice_axis is not None and not (whole and 0 <= slice_axis <= 2):
             raise InputError(f"slice_axis is {slice_axis!r}: expected 0, 1 or 2, an axis of the voxel array.")
@@ -171,10 +161,8 @@ class SettleAcquisitiond(MapTransform):
             target_thickness=self.target_thickness,
             slice_axis=self.slice_axis,
             profile=self.profile,
-            target_range=self.card.target_range,
-            pixel_range=(0, math.inf) if self.isotropic else self.card.pixel_range,  # which the target is in
-            max_thickness=self.card.max_thickness,
-            spacing_ratio=self.card.spacing_ratio,
+            isotropic=self.isotropic,
+            card=self.card,
         )
         warnings = [volume.meta["warning"]] if "warning" in volume.meta else []  # the reader's
         warnings += _doubts(volume, acquisition)
@@ -230,6 +218,10 @@ class SettleAcquisitiond(MapTransform):
             f"the slices were interpolated: one is taken every {self.slice_spacing:g} mm along axis {axis}"
         )
         return MetaTensor(array, affine=torch.from_numpy(affine), meta=meta)
+
+
+def _given(option: str, value: Any, example: int) -> float | None:
+    return None if value is None else length(option, value, f"Set it as in --{option} {example}.")
 
 
 def _doubts(volume: MetaTensor, acquisition: Acquisition) -> list[str]:

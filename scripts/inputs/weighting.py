@@ -1,7 +1,5 @@
 """The weighting of a scan and its contrast agent, by the words of names and descriptions, else by its times."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -3,8 +3,6 @@
 Several runs may share a folder. Each takes the next scan that no other run is at.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import os
@@ -20,7 +18,7 @@ from filelock import Timeout
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from ..errors import InputError, flag, printable
+from ..errors import InputError, flag, logger, printable
 from ..inputs.scan import Scan
 from ..rebuild.rebuilder import Rebuilder
 from . import bids
@@ -29,8 +27,6 @@ from .one_scan import rebuild_scan
 from .provenance import file_of
 from .results import Output
 from .summary import add_rows
-
-logger = logging.getLogger("drift")
 
 LOG = "drift.log"
 INDEX_PAUSE = 10.0  # seconds between two writings of the index, which is megabytes where scans are many
@@ -152,28 +148,23 @@ def rebuild_scans(
         logging_redirect_tqdm(),
         tqdm(total=len(scans), desc="scans", unit="scan", disable=hidden) as bar,
     ):
-        passed_over: list[int] = []
-
-        def done(scan: Scan, wait: bool) -> dict:
-            row = rebuild_scan(scan, rebuilder, output, wait)
-            if others and row["outcome"] == "complete already":
-                written = file_of(scan.result, ".json").stat().st_mtime  # by one of the jobs meanwhile
-                row["outcome"] = "rebuilt" if written >= begin else row["outcome"]
-            bar.update()
-            return row
 
         def rows() -> Iterator[tuple[int, dict]]:
-            for index, scan in enumerate(scans):
-                bar.set_postfix_str(printable(Path(scan.name).name))
-                try:
-                    row = done(scan, wait=False)
-                except Timeout:
-                    if not others:
-                        logger.info(f"{scan.name}: another run is at it. Its turn comes again at the end.")
-                    passed_over.append(index)
-                else:
+            left = dict(enumerate(scans))
+            for wait in (False, True):
+                for index, scan in list(left.items()):
+                    bar.set_postfix_str(printable(Path(scan.name).name))
+                    try:
+                        row = rebuild_scan(scan, rebuilder, output, wait)
+                    except Timeout:
+                        if not others:
+                            logger.info(f"{scan.name}: another run is at it. Its turn comes again at the end.")
+                        continue
+                    if others and row["outcome"] == "complete already":
+                        written = file_of(scan.result, ".json").stat().st_mtime  # by one of the jobs meanwhile
+                        row["outcome"] = "rebuilt" if written >= begin else row["outcome"]
+                    bar.update()
+                    del left[index]
                     yield index, row
-            for index in passed_over:
-                yield index, done(scans[index], wait=True)
 
         keep_summary(rows(), scans, output, skipped, allow_failures)

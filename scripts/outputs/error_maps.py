@@ -1,8 +1,5 @@
 """The files of a result's error map: the map, a table of regions, and what the record says of them."""
 
-from __future__ import annotations
-
-import logging
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -17,8 +14,9 @@ from monai.data import MetaTensor
 from monai.transforms import ResampleToMatch
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, logger
 from ..files import sha256, whole_file
+from ..inputs import bids
 from ..inputs.scan import Scan
 from ..inputs.transforms import LoadScand
 from ..rebuild.error_map import ErrorMaps
@@ -28,10 +26,7 @@ from ..stack.tissue import head_mask
 from ..train.recipe import digest
 from .dicom import check_series_folder
 from .provenance import file_of, state, write_json
-from .record import kept
 from .results import Output, read, write
-
-logger = logging.getLogger("drift")
 
 REGIONS = "_regions.csv"
 WHOLE_NUMBERS = 2**24  # which float32 tells apart
@@ -82,7 +77,7 @@ def add_error_map(
     written = [write(scan, stem, width, meta.get("header", {}), output, made, what)]
     if scan.dataset is not None and not output.as_dicom(scan):  # BIDS wants one beside each derivative
         written.append(file_of(stem, ".json"))
-        write_json(written[-1], {"Description": facts["Description"], **kept(scan)[0]})
+        write_json(written[-1], {"Description": facts["Description"], **bids.kept(scan.path)[0]})
     if maps.regions is not None:
         written.append(file_of(stem, REGIONS))
         write_regions(written[-1], rebuilt.volume, width, maps, error_map.thickness)

@@ -1,7 +1,5 @@
 """Several scans at once on one machine: the command starts itself again, and each takes scans that no other is at."""
 
-from __future__ import annotations
-
 import _thread
 import os
 import signal

@@ -1,7 +1,5 @@
 """How runs at once keep out of each other's way."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path

@@ -1,22 +1,18 @@
 """A single scan: whether its result is complete already, what would be lost, and what is written of it."""
 
-from __future__ import annotations
-
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 
 from filelock import Timeout
 
-from ..errors import InputError, input_error, printable
+from ..errors import InputError, input_error, logger, printable
 from ..files import remove_partials
 from ..inputs.scan import Guiding, Scan
 from ..pages.page import write_page
 from ..rebuild.guide import Placed
 from ..rebuild.rebuilder import Rebuilder
 from ..rebuild.rebuilt import Rebuilt
-from ..rebuild.registration import simple_itk
 from ..stack.slices import Slices
 from . import results
 from .error_maps import add_error_map, asked, clear_error_map, error_stem, read_error_map, regions_on
@@ -24,9 +20,7 @@ from .lock import alone
 from .provenance import check_place, complete, file_of, other_source, state, write_json
 from .record import describe, named, rounding
 from .results import Output
-from .stack_facts import StackFacts, make_together
-
-logger = logging.getLogger("drift")
+from .stack_facts import make_together
 
 
 def check_scan(scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder, output: Output) -> None:
@@ -35,8 +29,6 @@ def check_scan(scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder, outpu
     check_place(scan, output.as_dicom(scan))
     if len(stacks) > 1 and maps.wanted:
         raise InputError("--error_map is of one stack, not of several. Leave out --error_map or --together.")
-    if len(stacks) > 1 or scan.guides:
-        simple_itk()
     if scan.guides:
         rebuilder.check_guides()
     if maps.regions is not None:
@@ -62,16 +54,12 @@ def _guides(
                     if mistake is None or not guide.why:
                         raise
                     misfits[f"rebuilt without the guide {printable(guide.scan.name)}: {mistake}"] = None
+        for misfit in misfits:
+            logger.warning(f"{scan.name}: {misfit}")
         warnings += misfits
         if any(placed):
-            return guide, placed, _said(scan, warnings)
-    return None, [None] * len(stacks), _said(scan, warnings)
-
-
-def _said(scan: Scan, warnings: list[str]) -> list[str]:
-    for warning in warnings:
-        logger.warning(f"{scan.name}: {warning}")
-    return warnings
+            return guide, placed, warnings
+    return None, [None] * len(stacks), warnings
 
 
 def _rebuild_and_write(
@@ -84,10 +72,10 @@ def _rebuild_and_write(
         path.unlink(missing_ok=True)
     clear_error_map(stem)
     each = rebuilder.each(stacks, guides)
-    rebuilt, facts, others = each[0], list[StackFacts](), list[Scan]()
+    rebuilt, facts, others = each[0], list[dict](), list[Scan]()
     if len(each) > 1:
         rebuilt, facts = make_together([one.name for one in scan.stacks], each)
-        others = [one for one, fact in zip(scan.stacks, facts) if fact.share][1:]
+        others = [one for one, fact in zip(scan.stacks, facts) if fact["Share"]][1:]
     if guide is not None:
         others.append(guide.scan)
     path = results.write(scan, stem, rebuilt.volume, rebuilt.slices.meta.get("header", {}), output, made, others=others)

@@ -1,7 +1,5 @@
 """The dry run: what a run would do with each scan, and how long it would take. Nothing is written."""
 
-from __future__ import annotations
-
 import copy
 import json
 import logging
@@ -17,7 +15,7 @@ import torch
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from ..errors import few, flag, input_error, printable
+from ..errors import few, flag, input_error, logger, printable
 from ..inputs.scan import Scan
 from ..rebuild.error_map import ErrorMaps
 from ..rebuild.rebuilder import Rebuilder
@@ -31,24 +29,10 @@ from .one_scan import check_scan
 from .provenance import complete, file_of
 from .results import Output
 
-logger = logging.getLogger("drift")
-
 COLUMNS = "what head contrast slices spacing thickness target steps time scan".split()  # the last: of any length
 LENGTHS = {"spacing": "slice_spacing", "thickness": "slice_thickness", "target": "target_spacing"}  # mm
 SOURCES = {"slices": "slice_axis", "thickness": "slice_thickness", "target": "target_spacing"}
-KEYS = (
-    "scan",
-    "what",
-    "head",
-    "contrast",
-    "result",
-    "slices",
-    *LENGTHS,
-    "steps",
-    "seconds",
-    "guide",
-    "why",
-)  # of a row
+KEYS = "scan what head contrast result slices spacing thickness target steps seconds guide why".split()  # of a row
 WIDTH = 100  # columns of the table
 SLAB = 4  # planes of a head, at least, that are rebuilt to time the networks; as many as a call takes
 

@@ -1,7 +1,5 @@
 """Provenance: what a result was made of and with, whether it is whole, and whose place it would take."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

@@ -16,10 +16,8 @@ A record is the JSON file beside a result, `NAME_sr.json`. It is written last.
     Results, Anonymous                                   sizes and hashes of what was written, kind of page
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,7 @@ import numpy as np
 from monai.data import MetaTensor
 from torch import Tensor
 
-from ..errors import InputError, printable
+from ..errors import printable
 from ..inputs import bids
 from ..inputs.scan import Guiding, Scan
 from ..pages.index import glance
@@ -40,9 +38,10 @@ from ..stack.slices import Slices
 from ..stack.tissue import flat_tissue
 from ..stack.trace import step_ratio
 from .provenance import source_of
-from .stack_facts import StackFacts, motion_said
+from .stack_facts import motion_said
 
 LARGEST_STEP_RATIO = 1000.0  # stands for infinity, which JSON does not know
+SKULL = ("there (SkullStripped false)", "a guess for want of better: the dataset is raw")
 GUIDE_PLACED = (
     "registered: the head had turned by {Degrees:.1f} degrees and moved by {Millimetres:.1f} mm; likeness "
     "{Likeness:.2f}"
@@ -52,13 +51,13 @@ GUIDE_PLACED = (
 def describe(
     scan: Scan,
     rebuilt: Rebuilt,
-    stacks: Sequence[StackFacts] = (),
+    stacks: Sequence[Mapping[str, Any]] = (),
     warnings: Sequence[str] = (),
     used: Guiding | None = None,
 ) -> dict[str, Any]:
     """The record of a result: its nature, its sources, and the facts that were taken for the acquisition.
 
-    The guide among those of the scan that was used is `used`.
+    `stacks` has the facts of `stack_facts.make_together`. The guide among those of the scan that was used is `used`.
     """
     slices, acquisition = rebuilt.slices, rebuilt.slices.acquisition
     target = round(acquisition.target_spacing, 6)
@@ -68,19 +67,14 @@ def describe(
     elif slices.constant:
         what = "Not rebuilt: the scan is constant."
     if stacks:
-        what = f"Made of {sum(stack.share > 0 for stack in stacks)} stacks. {what}"
-    guide, (fields, skull) = _guide(scan, rebuilt, used), kept(scan)
+        what = f"Made of {sum(stack['Share'] > 0 for stack in stacks)} stacks. {what}"
+    guide, (fields, guess) = _guide(scan, rebuilt, used), bids.kept(scan.path)
     files = [*scan.files, *(used.scan.files if used is not None else ())]
     motion = _motion(rebuilt)
-    moved = (motion["Description"],) if motion else ()
-    warnings = (
-        *slices.warnings,
-        *acquisition.warnings,
-        *warnings,
-        *moved,
-        *(warning for stack in stacks for warning in stack.warnings),
-    )
-    warnings = tuple(named(scan, warning) for warning in warnings)
+    moved = [motion["Description"]] if motion else []
+    of_stacks = [warning for stack in stacks for warning in stack["Warnings"]]
+    every = (*slices.warnings, *acquisition.warnings, *warnings, *moved, *of_stacks)
+    warnings = tuple(named(scan, warning) for warning in every)
     return {
         "Description": what,
         "Sources": [source_of(scan, file) for file in files],
@@ -90,7 +84,7 @@ def describe(
         "Facts": {
             **_facts(acquisition, slices.affine, (str(rebuilt.steps), rebuilt.steps_source)),
             **({"guide": (guide["Name"], GUIDE_PLACED.format(**guide))} if guide else {}),
-            **skull,
+            **({"skull": SKULL} if guess else {}),
         },
         **({"Guide": guide} if guide else {}),
         **({"Motion": motion} if motion else {}),
@@ -133,9 +127,9 @@ def named(scan: Scan, text: str) -> str:
     return text
 
 
-def _stack(scan: Scan, stack: StackFacts) -> dict[str, Any]:
-    warnings = [named(scan, warning) for warning in stack.warnings]
-    return {**stack.record, "Name": named(scan, stack.name), "Warnings": warnings}
+def _stack(scan: Scan, stack: Mapping[str, Any]) -> dict[str, Any]:
+    warnings = [named(scan, warning) for warning in stack["Warnings"]]
+    return {**stack, "Name": named(scan, stack["Name"]), "Warnings": warnings}
 
 
 def _motion(rebuilt: Rebuilt) -> dict[str, Any]:
@@ -193,18 +187,3 @@ def _step_ratio(slices: Slices, result: MetaTensor) -> float | None:
         return None
     number = step_ratio(third[1], acquisition, flat)
     return None if math.isnan(number) else round(min(number, LARGEST_STEP_RATIO), 4)
-
-
-def kept(scan: Scan) -> tuple[dict[str, Any], dict[str, tuple[str, str]]]:
-    """Fields of a scan's sidecars that hold for the result too, and the fact of its skull where that is a guess.
-
-    There are none of broken sidecars: the user knew better.
-    """
-    if scan.path is None or not scan.path.exists():  # an image in memory
-        return {}, {}
-    try:
-        fields, guess = bids.kept(scan.path)
-    except InputError:
-        return {}, {}
-    why = ("there (SkullStripped false)", "a guess for want of better: the dataset is raw")
-    return fields, {"skull": why} if guess else {}

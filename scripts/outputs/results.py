@@ -1,7 +1,5 @@
 """The results of a run on disk: their form, how they are written, and read again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field

@@ -1,16 +1,13 @@
 """Several stacks of one head: the volume that they make, and what its record and its page say of each stack."""
 
-from __future__ import annotations
-
-import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from monai.data import MetaTensor
 
-from ..errors import InputError, printable
+from ..errors import InputError, logger, printable
 from ..rebuild.gain import ONE_CONTRAST
 from ..rebuild.rebuilt import Rebuilt
 from ..rebuild.registration import ALIKE, angle_and_shift
@@ -18,44 +15,11 @@ from ..rebuild.stacks import Part, Stack
 from ..rebuild.together import together
 from ..stack.grid import centre
 
-logger = logging.getLogger("drift")
-
 OUTLIER = 2.0  # times the agreement of the stack that agrees best; noise and contrast of stacks differ by less
 
 
-@dataclass(frozen=True)
-class StackFacts:
-    """The record's facts on a stack.
-
-    Attributes:
-        motion: `(4, 4)`, from the result's world to the stack's, in mm, RAS+.
-        degrees, millimetres: how far it turned the head and moved its middle.
-        gain: the smallest and largest factor to the reference's units.
-        likeness, relation: of its shape and of its intensities to the reference's.
-        agreement: of the result with its slices; None for a stack that was left out.
-        disputes: place, volume and difference of each.
-    """
-
-    name: str
-    motion: list[list[float]]
-    degrees: float
-    millimetres: float
-    gain: list[float]
-    likeness: float
-    relation: float
-    share: float
-    agreement: float | None
-    disputes: tuple[dict[str, Any], ...]
-    warnings: tuple[str, ...]
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """As the record writes it."""
-        return {name.capitalize(): value for name, value in vars(self).items()}
-
-
-def make_together(names: Sequence[str], rebuilt: Sequence[Rebuilt]) -> tuple[Rebuilt, list[StackFacts]]:
-    """A single volume of several stacks, the reference first, and the facts on each."""
+def make_together(names: Sequence[str], rebuilt: Sequence[Rebuilt]) -> tuple[Rebuilt, list[dict[str, Any]]]:
+    """A single volume of several stacks, the reference first, and the facts on each, as the record has them."""
     stacks = [Stack.of(one.slices, one.volume) for one in rebuilt]
     for name, stack in zip(names, stacks):
         if stack.measured.constant:
@@ -67,12 +31,12 @@ def make_together(names: Sequence[str], rebuilt: Sequence[Rebuilt]) -> tuple[Reb
             f"{names[0]}: no other stack goes with it: {whys}. Leave out --together, or name another --reference."
         )
     facts = [_facts(name, stack, part, volume) for name, stack, part in zip(names, stacks, parts)]
-    best = min(fact.agreement for fact in facts if fact.agreement is not None)
+    best = min(fact["Agreement"] for fact in facts if fact["Agreement"] is not None)
     for index, fact in enumerate(facts):
         said = motion_said(rebuilt[index]) if index else ""  # of the first one the record has an entry
-        doubts = (f"{fact.name}: {said}" if said else None, _doubt(fact, parts[index], best))
-        facts[index] = replace(fact, warnings=(*fact.warnings, *(one for one in doubts if one)))
-        for warning in facts[index].warnings:
+        doubts = (f"{fact['Name']}: {said}" if said else None, _doubt(fact, parts[index], best))
+        fact["Warnings"] += [one for one in doubts if one]
+        for warning in fact["Warnings"]:
             logger.warning(warning)
     return replace(rebuilt[0], volume=volume, spread=None), facts
 
@@ -103,17 +67,25 @@ def _why_left_out(part: Part) -> str:
     )
 
 
-def _doubt(fact: StackFacts, part: Part, best: float) -> str | None:
+def _doubt(fact: Mapping[str, Any], part: Part, best: float) -> str | None:
     """Why a stack may not belong to the others, by the agreement that is `best` among them; None where it does."""
-    if fact.agreement is None:
-        return f"{fact.name} is left out: it {_why_left_out(part)}."
-    if fact.agreement > OUTLIER * best:
-        differs = f"{fact.name} differs from the result by {100 * fact.agreement:.1f} %"
+    name, agreement = fact["Name"], fact["Agreement"]
+    if agreement is None:
+        return f"{name} is left out: it {_why_left_out(part)}."
+    if agreement > OUTLIER * best:
+        differs = f"{name} differs from the result by {100 * agreement:.1f} %"
         return f"{differs}, another stack by {100 * best:.1f} %. The head may have moved within it."
     return None
 
 
-def _facts(name: str, stack: Stack, part: Part, volume: MetaTensor) -> StackFacts:
+def _facts(name: str, stack: Stack, part: Part, volume: MetaTensor) -> dict[str, Any]:
+    """The record's entry on a stack.
+
+    `Motion` is `(4, 4)`, from the result's world to the stack's, in mm, RAS+: it turns the head by `Degrees` and moves
+    its middle by `Millimetres`. `Gain` is the smallest and largest factor to the reference's units. `Likeness` and
+    `Relation` are of its shape and of its intensities to the reference's. `Agreement` is of the result with its slices;
+    None for a stack that was left out.
+    """
     degrees, mm = angle_and_shift(part.motion, centre(volume.affine, volume.shape))
     close, warnings = None, []
     if part.share:
@@ -126,24 +98,24 @@ def _facts(name: str, stack: Stack, part: Part, volume: MetaTensor) -> StackFact
         warnings.append(
             f"{name}: slices {which} (from 0) disagree with the other stacks. The head may have moved there."
         )
-    odd = tuple(
+    odd = [
         {"Place": np.round(one.place, 1).tolist(), "Volume": round(one.volume), "Difference": round(one.difference, 3)}
         for one in part.disputes
-    )
+    ]
     warnings += [f"{name} shows {_in_words(one)}. Look at each stack there." for one in odd]
-    return StackFacts(
-        name=printable(name),
-        motion=np.round(part.motion, 6).tolist(),
-        degrees=round(degrees, 3),
-        millimetres=round(mm, 3),
-        gain=[round(float(one), 4) for one in (part.gain.min(), part.gain.max())],
-        likeness=round(part.likeness, 3),
-        relation=round(part.relation, 3),
-        share=round(part.share, 3),
-        agreement=close,
-        disputes=odd,
-        warnings=tuple(warnings),
-    )
+    return {
+        "Name": printable(name),
+        "Motion": np.round(part.motion, 6).tolist(),
+        "Degrees": round(degrees, 3),
+        "Millimetres": round(mm, 3),
+        "Gain": [round(float(one), 4) for one in (part.gain.min(), part.gain.max())],
+        "Likeness": round(part.likeness, 3),
+        "Relation": round(part.relation, 3),
+        "Share": round(part.share, 3),
+        "Agreement": close,
+        "Disputes": odd,
+        "Warnings": warnings,
+    }
 
 
 def _in_words(odd: Mapping[str, Any]) -> str:

@@ -28,9 +28,9 @@ from ..stack.acquisition import Acquisition
 from ..stack.grid import centre, voxel_spacing
 from ..stack.intensity import data_range
 from ..stack.slices import Slices
-from ..stack.spectra import weave
 from ..train.simulation import slices_of
 from ..train.truth import read_volume
+from .weave import weave
 
 logger = logging.getLogger("drift")
 

@@ -1,10 +1,8 @@
 """How a stack of slices was acquired, as one value that is settled once and that everything else takes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -52,9 +50,7 @@ class Acquisition:
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
-    def stack(
-        cls, axis: int, count: int, *, spacing: float, thickness: float, target: float, **others: Any
-    ) -> Acquisition:
+    def stack(cls, axis: int, count: int, *, spacing: float, thickness: float, target: float, **others: Any) -> Self:
         """The acquisition of measured slices: the fine grid has as many slices as cover them."""
         return cls(axis, count, spacing, thickness, target, grid.fine_count(count, spacing, target), **others)
 
@@ -69,7 +65,7 @@ class Acquisition:
         spacing: float | None = None,
         profile: Profile = SLR,
         shift: float = 0.0,
-    ) -> Acquisition:
+    ) -> Self:
         """Slices to be simulated, as many as cover the grid of the truth; without a spacing they have no gaps.
 
         `fine_count` voxels of the truth, each of `edge` mm, lie along the axis.
@@ -125,7 +121,7 @@ class Acquisition:
         volume.meta["acquisition"] = asdict(self) | {"warnings": "\n".join(self.warnings)}
 
     @classmethod
-    def of(cls, volume: Any) -> Acquisition:
+    def of(cls, volume: Any) -> Self:
         """Reads what `attach` has written, from a volume or from a batch of one."""
         facts = getattr(volume, "meta", {}).get("acquisition")
         if facts is None:
@@ -139,7 +135,7 @@ class Acquisition:
         found["warnings"] = tuple(found["warnings"].split("\n")) if found["warnings"] else ()
         return cls(**found)
 
-    def moved(self, axes: tuple[int, ...], flipped: tuple[int, ...] = ()) -> Acquisition:
+    def moved(self, axes: tuple[int, ...], flipped: tuple[int, ...] = ()) -> Self:
         """The same stack after its array was transposed to `axes` and then flipped, see `grid.Turn`."""
         axis = axes.index(self.slice_axis)
         if axis not in flipped:

@@ -3,10 +3,8 @@
 Lengths are in mm. Both grids, thick and fine, are centred on the same point of the slice axis, whatever their ratio.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from nibabel.orientations import io_orientation
@@ -48,7 +46,7 @@ class Turn(NamedTuple):
     flipped: tuple[int, ...]
 
     @classmethod
-    def of(cls, affine: ArrayLike) -> Turn:
+    def of(cls, affine: ArrayLike) -> Self:
         """The turn of a volume with this affine, `(4, 4)`, voxel -> mm."""
         orientation = io_orientation(np.asarray(affine, dtype=float))
         axes = tuple(int(a) for a in np.argsort(orientation[:, 0]))

@@ -1,7 +1,5 @@
 """Which intensities of a scan are tissue: a range that air, padding, undershoot and hot spots do not move."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Thick slices on the fine grid: by the nearest slice, which the networks start from, or by a spline, their rival."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from scipy.interpolate import make_interp_spline

@@ -1,7 +1,5 @@
 """Slices that were not measured, whatever their voxels hold: blank ones, garbage, and ones of another gain."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """Packages of a stack: the slices that were acquired in one pass over the head, before the next pass began."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

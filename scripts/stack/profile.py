@@ -5,8 +5,6 @@
 The acquisition of a stack is linear and acts along the slice axis alone. It is therefore one small matrix.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

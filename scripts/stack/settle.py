@@ -1,7 +1,5 @@
 """The facts of an acquisition, settled once: the user's values, the file's, and what the grid suggests."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,10 +27,8 @@ def settle(
     target_thickness: float | None = None,
     slice_axis: int | None = None,
     profile: Profile = SLR,
-    target_range: tuple[float, float],
-    pixel_range: tuple[float, float],
-    max_thickness: float,
-    spacing_ratio: tuple[float, float],
+    isotropic: bool = False,
+    card: Any,
 ) -> Acquisition:
     """Settles the facts of an acquisition and says where each came from (reading note 4).
 
@@ -49,7 +45,8 @@ def settle(
         target_thickness: given by the user, in mm.
         slice_axis: given by the user.
         profile: of the slices.
-        target_range, pixel_range, max_thickness, spacing_ratio: what the weights were trained for (`weights.Card`).
+        isotropic: whether the pixels will be resampled to the target.
+        card: what the weights were trained for, a `weights.Card`.
     """
     spacing = grid.voxel_spacing(affine)
     warnings: list[str] = []
@@ -62,7 +59,7 @@ def settle(
         )
     slice_spacing, pixels = float(spacing[axis]), np.delete(spacing, axis)
     target, target_source = target_thickness, "given"
-    low, high = target_range
+    low, high = card.target_range
     if target is None:
         target, target_source = float(np.clip(pixels.min(), low, high)), "the finer in-plane spacing"
         if not low <= pixels.min() <= high:
@@ -105,7 +102,7 @@ def settle(
                 f"nothing states the slice thickness: the slice spacing, {slice_spacing:.3g} mm, is taken for it. Set "
                 "--slice_thickness where slices have gaps or overlap."
             )
-        warnings += _beyond_training(thickness, slice_spacing, pixels, pixel_range, max_thickness, spacing_ratio)
+        warnings += _beyond_training(thickness, slice_spacing, None if isotropic else pixels, card)
     sources = {
         "slice_axis": axis_source,
         "slice_spacing": "the affine",
@@ -178,29 +175,22 @@ def _thickness(
     return (float(spacing[axis]), GUESS) if thickness is None else (float(thickness), source)
 
 
-def _beyond_training(
-    thickness: float,
-    spacing: float,
-    pixels: np.ndarray,
-    pixel_range: tuple[float, float],
-    max_thickness: float,
-    spacing_ratio: tuple[float, float],
-) -> list[str]:
+def _beyond_training(thickness: float, spacing: float, pixels: np.ndarray | None, card: Any) -> list[str]:
     """A warning for each fact that the weights have not seen; 1 % is rounding."""
     warnings = []
-    if thickness > ROUNDING * max_thickness:
+    if thickness > ROUNDING * card.max_thickness:
         warnings.append(
-            f"slices of {thickness:.3g} mm are thicker than the {max_thickness:g} mm that the weights were trained "
-            "for; expect missing detail."
+            f"slices of {thickness:.3g} mm are thicker than the {card.max_thickness:g} mm that the weights were "
+            "trained for; expect missing detail."
         )
-    low, high = pixel_range
-    if pixels.min() * ROUNDING < low or pixels.max() > ROUNDING * high:
+    low, high = card.pixel_range
+    if pixels is not None and (pixels.min() * ROUNDING < low or pixels.max() > ROUNDING * high):
         edges = " x ".join(f"{pixel:.3g}" for pixel in pixels)
         warnings.append(
             f"pixels of {edges} mm are outside the {low:g} to {high:g} mm that the weights were trained for; "
             "--isotropic resamples them to the target."
         )
-    low, high = spacing_ratio
+    low, high = card.spacing_ratio
     if not low <= ROUNDING * spacing / thickness or not spacing / thickness <= ROUNDING * high:
         warnings.append(
             f"slices of {thickness:.3g} mm lie {spacing:.3g} mm apart, {spacing / thickness:.2f} times their "

@@ -1,11 +1,9 @@
 """Measured slices as one value, with the facts that they show: the range of their tissue, the head, gaps, the noise."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -38,20 +36,20 @@ class Slices:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, volume: Any) -> Slices:
+    def of(cls, volume: Any) -> Self:
         """A `MetaTensor` that carries its acquisition; channel and batch in front of `(X, Y, Z)` are of one."""
         if volume.shape[:-3].numel() != 1:
             raise ValueError(f"slices are {tuple(volume.shape)}: expected one volume, (1, X, Y, Z).")
         return cls._with(volume, Acquisition.of(volume))
 
     @classmethod
-    def sharp(cls, volume: Any) -> Slices:
+    def sharp(cls, volume: Any) -> Self:
         """A sharp `MetaTensor` `(X, Y, Z)`, a channel in front of it or not: slices at their target."""
         edge = float(grid.voxel_spacing(volume.affine)[2])
         return cls._with(volume, Acquisition.stack(2, volume.shape[-1], spacing=edge, thickness=edge, target=edge))
 
     @classmethod
-    def _with(cls, volume: Any, acquisition: Acquisition) -> Slices:
+    def _with(cls, volume: Any, acquisition: Acquisition) -> Self:
         array, affine = volume.as_tensor().reshape(volume.shape[-3:]), volume.affine.reshape(4, 4)
         return cls(array.cpu().float(), acquisition, affine.double().cpu(), grid.meta_without_affine(volume))
 
@@ -120,14 +118,14 @@ class Slices:
         return self.array - self.scale.low
 
     @cached_property
-    def filled(self) -> Slices:
+    def filled(self) -> Self:
         """The slices with the missing ones interpolated between their neighbours; themselves where none is missing."""
         if not self.missing:
             return self
         return replace(self, array=filled(self.array, self.acquisition.slice_axis, self.missing))
 
     @cached_property
-    def tissue(self) -> Slices:
+    def tissue(self) -> Self:
         """The slices without what is no tissue (`IntensityRange.tissue`); themselves where all is."""
         tissue = self.scale.tissue(self.array)
         return self if torch.equal(tissue, self.array) else replace(self, array=tissue)
@@ -143,7 +141,7 @@ class Slices:
         )
 
     @cached_property
-    def unit(self) -> Slices:
+    def unit(self) -> Self:
         """The slices with their tissue in [-1, 1], as networks see them."""
         return replace(self, array=self.scale.to_unit(self.tissue.array))
 
@@ -153,7 +151,7 @@ class Slices:
         return grid.Turn.of(self.affine)
 
     @cached_property
-    def canonical(self) -> Slices:
+    def canonical(self) -> "Slices":
         """The slices in that order. Their facts turn with them."""
         turn, acquisition = self.turn, self.acquisition.moved(*self.turn)
         affine, last = self.affine[:, [*turn.axes, 3]], acquisition.slice_count - 1

@@ -1,7 +1,5 @@
 """Power along an axis of a volume, by frequency: how much detail a volume has through its slices."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,11 +14,8 @@ DULLER, COARSE = 1.5, 2.0  # times a voxel's edge, and mm; slices that show no m
 SPACING_LOST = "its voxels are cubes of 1 mm by its header, and thick slices by what they show: the spacing was lost"
 LOWEST = 0.05  # cycles/mm; larger structures differ by direction
 FEWEST = 16  # voxels along each axis of a volume whose spectra say something
-FLAT, FLAT_WIDTH, LOST = (
-    0.5,
-    40,
-    4.0,
-)  # see `spacing_is_lost`; scans of cubes have up to 2.7 times the power of the other axes
+FLAT, FLAT_WIDTH = 0.5, 40  # see `spacing_is_lost`
+LOST = 4.0  # scans of cubes have up to 2.7 times the power of the other axes
 
 
 def through_plane_bands(slice_thickness: float, spacing: float) -> list[tuple[float, float]]:
@@ -100,31 +95,6 @@ def power_ratios(
         ratio = power[inside].sum() / reference[inside].sum()  # 0 / 0 is NaN
         ratios.append(10 * ratio.log10().item())
     return ratios
-
-
-def weave(volume: Tensor, axes: tuple[int, int], spacings: Sequence[float], slice_spacing: float) -> float:
-    """Power near two axes over power between them: large for a woven texture, of threads along both.
-
-    The power is the mean density of the spectrum in the plane of the axes, from the frequency that slices of either
-    stack hold up to the grid's Nyquist frequency: within 15 degrees of an axis, over within 15 degrees of a diagonal.
-
-    Args:
-        volume: `(X, Y, Z)`.
-        axes: slice axes of the two stacks that the volume is made of.
-        spacings: of the three axes, in mm.
-        slice_spacing: of the stacks, in mm.
-    """
-    planes = volume.double().movedim(axes, (-2, -1))
-    planes = planes - planes.mean((-2, -1), keepdim=True)
-    counts = planes.shape[-2:]
-    first, second = (torch.hann_window(count, periodic=False, dtype=planes.dtype) for count in counts)
-    power = torch.fft.rfft2(planes * first[:, None] * second).abs().square().mean(0)
-    down = torch.fft.fftfreq(counts[0], spacings[axes[0]], dtype=planes.dtype)[:, None]
-    along = torch.fft.rfftfreq(counts[1], spacings[axes[1]], dtype=planes.dtype)
-    inside = torch.hypot(down, along)
-    inside = (inside > 1 / (2 * slice_spacing)) & (inside < 1 / (2 * max(spacings[a] for a in axes)))
-    off = (torch.rad2deg(torch.atan2(down.abs(), along)) - 45).abs()  # degrees from the diagonal
-    return (power[inside & (off > 30)].mean() / power[inside & (off < 15)].mean()).item()
 
 
 def sharpness(volume: Tensor, edges: Sequence[float] | np.ndarray) -> list[float]:

@@ -1,7 +1,5 @@
 """Where a volume shows tissue: the head, its edges, and tissue without edges."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from scipy import ndimage

@@ -1,7 +1,5 @@
 """The trace that measured slices leave in a rebuilt volume: steps at their borders."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from bundle import convert
 from scripts.errors import InputError
 from scripts.method.schedule import ais_steps, euler_times
 from scripts.method.weights import read_card
+from scripts.paper import convert
 from tests import paper_values as paper
 from tests.authors import LISTING, ROOT, WIDTHS, agree, forward, image, shapes, stage_one, stage_two, write
 from tests.bundle.test_convert_refusals import Shell
@@ -185,7 +185,7 @@ def test_the_command_that_is_printed_rebuilds_a_scan(narrow, phantom):
     second["rf_model.conv_out.weight"] = 0.1 * second["rf_model.conv_out.weight"]
     write(root / "drift_hcp_stage2.ckpt", second)
     words = ("drift_hcp_stage1.ckpt", "drift_hcp_stage2.ckpt", "--output", "models/drift_hcp.pt")
-    ended = run("bundle/convert.py", *words, cwd=root)
+    ended = run("-m", "scripts.paper.convert", *words, cwd=root)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "academic research only" in ended.stdout
     command = ended.stdout[ended.stdout.index("python -m monai.bundle") :]

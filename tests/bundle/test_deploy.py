@@ -176,7 +176,7 @@ def test_the_variables_of_a_package_stand_for_the_arguments_and_intensities_stay
 @needs_sdk
 def test_a_study_without_a_thick_series_ends_with_the_reasons(study, tmp_path):
     result = deploy("-i", study / "scout", "-o", tmp_path / "out", cwd=tmp_path)
-    assert_told_in_one_line(result, "scout: no thick 2-D MR series", "a localizer")
+    assert_told_in_one_line(result, "scout: no thick-slice scan was found", "a localizer")
     assert not list((tmp_path / "out").iterdir())
 
 

@@ -169,5 +169,5 @@ def test_an_isotropic_scan_guides_where_it_is_thinner(volume, edge, guides):
 
 def test_a_name_of_another_person_is_said(volume, caplog):
     caplog.set_level("INFO", logger="drift")
-    (scan,) = guided([volume("anna_FLAIR")], [volume("anna_x_T1", ISOTROPIC)], lambda one, own: None)
+    (scan,) = guided([volume("anna_FLAIR")], [volume("anna_x_T1", ISOTROPIC)])
     assert scan.guides == () and "anna_x_T1: its name is of another person: anna x, not anna" in caplog.text

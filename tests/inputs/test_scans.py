@@ -12,7 +12,7 @@ import pytest
 
 from scripts.errors import InputError
 from scripts.inputs.scan import Scan
-from scripts.inputs.scans import guide_named, scans
+from scripts.inputs.scans import scan_named, scans
 from scripts.inputs.selection import Selection
 from tests.bids_files import write
 from tests.cohort_files import VOXELS, add
@@ -330,13 +330,13 @@ def test_a_named_guide_guides_all_but_itself(tmp_path):
 
 def test_a_thin_series_may_guide(tmp_path):
     save(tmp_path, mr_slices(VOXELS, spacing=1.0, SliceThickness=1.0, PixelSpacing=[1.0, 1.0]))
-    assert guide_named(tmp_path).is_dicom
+    assert scan_named(tmp_path, "--guide").is_dicom
 
 
 def test_a_guide_that_is_not_there_is_refused(tmp_path):
     for path in (tmp_path / "absent.nii.gz", tmp_path):
         with pytest.raises(InputError, match="--guide"):
-            guide_named(path)
+            scan_named(path, "--guide")
 
 
 HEAD = np.random.default_rng(1).integers(0, 1000, (20, 20, 20)).astype(np.int16)

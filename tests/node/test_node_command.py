@@ -15,6 +15,7 @@ import pydicom
 import pytest
 
 from drift_mri.node import main, parser, pause
+from scripts.errors import InputError
 from tests.config_files import ROOT
 from tests.dicom_files import images_of, mr_slices, save
 from tests.node.peers import PATIENCE, Archive, free_port, listens, until
@@ -40,7 +41,7 @@ COMMAND = "from drift_mri.{} import main; main()"
 )
 def test_what_is_wrong_is_told_in_one_line(more, told, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as stop:
+    with pytest.raises(InputError) as stop:
         main([*GOOD, *more])
     assert told in str(stop.value) and "\n" not in str(stop.value) and not list(tmp_path.iterdir())
 

@@ -11,7 +11,6 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
-import yaml
 
 from scripts.errors import InputError
 from scripts.inputs.bids import by_drift, description
@@ -52,26 +51,12 @@ def test_the_authors_are_the_sources_and_a_readme_of_the_users_stays(tmp_path):
     authors = ["A. Ardern", "B. \u0106osi\u0107"]
     root = write(tmp_path / "ds", **{"dataset_description.json": {"Name": "x{y}", "Authors": authors}})
     bids.write_description(tmp_path / "a", root, "0.1.0")
-    citation = yaml.safe_load((tmp_path / "a" / "CITATION.cff").read_text())
-    assert [one["name"] for one in citation["authors"]] == authors
-    assert "Authors" not in json.loads((tmp_path / "a" / "dataset_description.json").read_text()), (
-        "BIDS wants one place"
-    )
+    assert json.loads((tmp_path / "a" / "dataset_description.json").read_text())["Authors"] == authors
     assert "the dataset x{y}, rebuilt" in (tmp_path / "a" / "README").read_text()
     write(tmp_path / "b", **{"README.md": "mine"})
     (tmp_path / "b" / "dataset_description.json").unlink()
     bids.write_description(tmp_path / "b", root, "0.1.0")
     assert (tmp_path / "b" / "README.md").read_text() == "mine" and not (tmp_path / "b" / "README").exists()
-
-
-def test_the_citation_names_the_software_and_the_paper_as_the_bundles_own_does(tmp_path):
-    root = write(tmp_path / "ds")
-    bids.write_description(tmp_path / "a", root, "0.1.0")
-    citation = yaml.safe_load((tmp_path / "a" / "CITATION.cff").read_text())
-    assert citation["authors"] == [{"name": "the authors of x"}]
-    own = yaml.safe_load((Path(bids.__file__).parents[2] / "CITATION.cff").read_text())
-    assert citation["references"][1:] == own["references"]
-    assert citation["references"][0]["authors"] == own["authors"]
 
 
 @pytest.mark.parametrize(
@@ -165,15 +150,7 @@ def test_a_dataset_becomes_a_derivative_that_a_validator_accepts(dataset, bundle
     stems = ["sub-01/anat/sub-01_desc-sr_T2w", "sub-02/anat/sub-02_desc-sr_FLAIR"]
     assert tree(out).keys() == {
         *(f"{stem}.{ending}" for stem in stems for ending in ("nii.gz", "json", "html")),
-        *(
-            "dataset_description.json",
-            ".bidsignore",
-            "summary.csv",
-            "drift.log",
-            "index.html",
-            "README",
-            "CITATION.cff",
-        ),
+        *("dataset_description.json", ".bidsignore", "summary.csv", "drift.log", "index.html", "README"),
     }
     first, second = (json.loads((out / f"{stem}.json").read_text()) for stem in stems)
     assert first["Sources"] == ["bids:raw:sub-01/anat/sub-01_T2w.nii.gz", "bids:raw:T2w.json"]

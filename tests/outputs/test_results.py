@@ -78,7 +78,8 @@ def test_a_record_says_of_the_skull_what_the_scans_sidecar_says(said, stripped, 
 @pytest.mark.parametrize(("kind", "stripped"), [('"raw"', False), ('"derivative"', None), ("null", None)])
 def test_a_raw_dataset_holds_what_was_scanned_and_of_others_it_is_not_known(kind, stripped, tmp_path):
     (tmp_path / "dataset_description.json").write_text(f'{{"Name": "x", "DatasetType": {kind}}}')
-    fields, guess = bids.kept(tmp_path / "sub-1_T2w.nii.gz")
+    (path := tmp_path / "sub-1_T2w.nii.gz").touch()
+    fields, guess = bids.kept(path)
     assert fields.get("SkullStripped") is stripped and guess is (stripped is False)
 
 

@@ -8,21 +8,17 @@ import torch
 from monai.data import DataLoader, Dataset, MetaTensor, decollate_batch
 
 from scripts.errors import InputError
+from scripts.method.weights import Card
 from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition, length
 from scripts.stack.settle import settle
 
-TRAINED = {
-    "target_range": (0.7, 1.3),
-    "pixel_range": (0.5, 1.3),
-    "max_thickness": 7.0,
-    "spacing_ratio": (0.8, 1.4),
-}
+CARD = Card("0", "tiny", (0.7, 1.3), (0.5, 1.3), 7.0, (0.8, 1.4), 1)
 DICOM = "the DICOM header"
 
 
 def settled(spacing, shape=(30, 30, 30), stated=None, **given) -> Acquisition:
-    return settle(np.diag([*spacing, 1.0]), shape, stated or {}, **given, **TRAINED)
+    return settle(np.diag([*spacing, 1.0]), shape, stated or {}, **given, card=CARD)
 
 
 def stated(axis=None, thickness=None, source=DICOM):

@@ -8,6 +8,7 @@ import torch
 from scipy.ndimage import gaussian_filter1d
 
 from benchmarks.thick import directional_power_ratio
+from scripts.paper.weave import weave
 from scripts.stack import spectra
 from tests.evaluate.test_metrics import phantom
 
@@ -133,6 +134,6 @@ def test_what_is_smooth_along_either_of_two_axes_is_woven_and_white_noise_is_not
     noise = torch.randn(60, 20, 50, generator=torch.Generator().manual_seed(0))
     threads = [torch.from_numpy(gaussian_filter1d(noise.numpy(), 4.0, axis=axis)) for axis in (0, 2)]
     spacings = (1.0, 1.0, 1.2)
-    assert spectra.weave(noise, (0, 2), spacings, 5.0) == pytest.approx(1, abs=0.1)
-    assert spectra.weave(sum(threads), (2, 0), spacings, 5.0) > 10
-    assert spectra.weave(threads[0], (1, 2), spacings, 5.0) == pytest.approx(1, abs=0.3), "of other axes it is not"
+    assert weave(noise, (0, 2), spacings, 5.0) == pytest.approx(1, abs=0.1)
+    assert weave(sum(threads), (2, 0), spacings, 5.0) > 10
+    assert weave(threads[0], (1, 2), spacings, 5.0) == pytest.approx(1, abs=0.3), "of other axes it is not"

@@ -1,7 +1,5 @@
 """The header of one image: its legal attributes, its place in space, and what tells it from other images."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io
@@ -14,10 +12,9 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 from pydicom import Dataset, dcmread, filereader, filewriter, uid
@@ -98,7 +95,7 @@ class Frame:
     thickness: float
 
     @classmethod
-    def of(cls, header: Dataset, image: tuple[Path, int], unfit: str | None = None, shows: str | None = None) -> Frame:
+    def of(cls, header: Dataset, image: tuple[Path, int], unfit: str | None = None, shows: str | None = None) -> Self:
         """Takes what a classic header says."""
         identity = ("PatientID", "PatientName", "StudyInstanceUID", "SeriesInstanceUID")
         whose, number = "\n".join(str(value(header, k, "")) for k in identity), value(header, "SeriesNumber", 0)
@@ -180,55 +177,39 @@ def read_dataset(source: str | os.PathLike | bytes, **options: Any) -> Dataset:
     A few bytes may unpack to any number. No more is unpacked than the header says that there are pixels, and
     `MOST_HEADER` for the header itself; that alone where it is read without pixels.
     """
-    unpack = _unpacker(source)
-    if unpack is None:
+    content = _unpacked(source, MOST_HEADER)
+    if content is None:
         return dcmread(_opened(source) if isinstance(source, bytes) else source, **options)
-    content = unpack(MOST_HEADER)
     if len(content) >= MOST_HEADER and not options.get("stop_before_pixels"):
-        most = min(MOST_HEADER + _pixel_bytes(content), MOST_BYTES)
-        content = unpack(most + 1)
+        header = read_dataset(content, stop_before_pixels=True, specific_tags=SIZE)
+        pixels = math.prod(int(value(header, keyword, 1)) for keyword in SIZE) // 8  # bytes; without compression
+        most = min(MOST_HEADER + pixels, MOST_BYTES)
+        content = _unpacked(source, most + 1) or b""
         if len(content) > most:
             raise ValueError(f"it unpacks to more than {most >> 20} MB, which its header does not speak of")
     return read_dataset(content, **{name: given for name, given in options.items() if name != "defer_size"})
-
-
-def _pixel_bytes(content: bytes) -> int:
-    """Bytes of the pixels that the header of an image speaks of; without compression."""
-    header = read_dataset(content, stop_before_pixels=True, specific_tags=SIZE)
-    return math.prod(int(value(header, keyword, 1)) for keyword in SIZE) // 8
 
 
 def _opened(source: str | os.PathLike | bytes) -> BinaryIO:
     return io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb")
 
 
-def _unpacker(source: str | os.PathLike | bytes) -> Callable[[int], bytes] | None:
-    """A function that unpacks so many bytes of a gzipped or deflated file from its beginning; None for others."""
+def _unpacked(source: str | os.PathLike | bytes, most: int) -> bytes | None:
+    """So many bytes of what is gzipped or deflated in a file, from its beginning; None where neither is."""
     with _opened(source) as file:
         begin = file.read(132)
         if begin[:2] == GZIP:
-            return partial(_gunzip, source)
+            file.seek(0)
+            return gzip.GzipFile(fileobj=file).read(most)
         if begin[128:] != b"DICM":
             return None
         meta = filereader.read_dataset(file, False, True, stop_when=lambda tag, *_: tag.group != 2)
-        place = file.tell()
-    if meta.get("TransferSyntaxUID") != uid.DeflatedExplicitVRLittleEndian:
-        return None
+        if meta.get("TransferSyntaxUID") != uid.DeflatedExplicitVRLittleEndian:
+            return None
+        packed = file.read(2 * most)  # what cannot be packed grows by a thousandth
     meta.TransferSyntaxUID, plain = uid.ExplicitVRLittleEndian, DicomBytesIO()
     filewriter.write_file_meta_info(plain, FileMetaDataset(meta), enforce_standard=False)
-    return partial(_inflate, source, place, begin + plain.getvalue())
-
-
-def _gunzip(source: str | os.PathLike | bytes, most: int) -> bytes:
-    with _opened(source) as file:
-        return gzip.GzipFile(fileobj=file).read(most)
-
-
-def _inflate(source: str | os.PathLike | bytes, place: int, begin: bytes, most: int) -> bytes:
-    with _opened(source) as file:
-        file.seek(place)
-        packed = file.read(2 * most)  # what cannot be packed grows by a thousandth
-    return begin + zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, most)
+    return begin + plain.getvalue() + zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, most)
 
 
 def reason(error: Exception) -> str:

@@ -1,7 +1,5 @@
 """Where slices lie along their normal: places, the gaps between them, and the spacing of an even stack, in mm."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

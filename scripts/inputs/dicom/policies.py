@@ -1,7 +1,5 @@
 """Which images cannot be slices of an MR stack, whatever they show: one table of reasons and tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

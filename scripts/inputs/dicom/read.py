@@ -1,8 +1,5 @@
 """The slices of a series as one volume, in their order in space. Nothing is filled in."""
 
-from __future__ import annotations
-
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -12,7 +9,7 @@ import numpy as np
 import torch
 from pydicom import Dataset
 
-from ...errors import InputError
+from ...errors import InputError, logger
 from ...stack import grid
 from ...stack.intensity import intensity_range
 from ...stack.packages import by_times
@@ -20,8 +17,6 @@ from .headers import Frame, classic_headers, intensities, numbers, quiet, read_d
 from .places import EVEN, SAME_PLACE, SPACING_TOLERANCE, along, multiples, pitch, places, tolerance
 from .policies import unfit
 from .select import Series
-
-logger = logging.getLogger("drift")
 
 TIMES = (  # attributes that say which slices came first, the most telling first; each rises with time
     "AcquisitionTime FrameAcquisitionDateTime AcquisitionDateTime TriggerTime AcquisitionNumber"
@@ -189,10 +184,4 @@ def _affine(name: str, frames: Sequence[Frame]) -> np.ndarray:
         step = upright if grid.shear_angle(np.stack([row, column, step], axis=1)) > grid.MAX_SHEAR else step
     affine = np.eye(4)
     affine[:3] = np.stack([row * between_columns, column * between_rows, step, positions[0]], axis=1)
-    shear = grid.shear_angle(affine)
-    if shear > grid.MAX_SHEAR:
-        raise InputError(
-            f"{name}: slices are sheared, {shear:.2f} degrees off orthogonal, at most {grid.MAX_SHEAR} is supported. "
-            "Resample to an orthogonal grid first."
-        )
     return np.diag([-1, -1, 1, 1]) @ affine

@@ -1,8 +1,5 @@
 """Which series among files can be rebuilt. Each is split into volumes; those that are not taken have a reason."""
 
-from __future__ import annotations
-
-import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,26 +12,14 @@ from pydicom import uid
 from pydicom.tag import Tag
 from tqdm import tqdm
 
-from ...errors import InputError, few
+from ...errors import InputError, few, logger
 from ...files import ends_as, walk
 from ...stack.acquisition import ALREADY_THIN
 from .. import kinds
 from . import policies
-from .headers import (
-    DISTINCTIVE,
-    GZIP,
-    LABELS,
-    Frame,
-    classic_headers,
-    is_dicom,
-    quiet,
-    read_dataset,
-    reason,
-)
+from .headers import DISTINCTIVE, LABELS, Frame, classic_headers, is_dicom, quiet, read_dataset, reason
 from .places import spacing
 from .stacks import acquisitions, stacks
-
-logger = logging.getLogger("drift")
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".7z", ".rar")
 ENDINGS = tuple(f"{ending}{zipped}" for ending in (".dcm", ".ima", ".dicom") for zipped in ("", ".gz"))
@@ -79,22 +64,15 @@ class Series:
 
 
 def _files(source: str | os.PathLike | Sequence[str | os.PathLike]) -> list[Path]:
-    if not isinstance(source, str | os.PathLike):
-        return list(dict.fromkeys(path for entry in source for path in _files(entry)))
-    root = Path(source)
-    if root.is_dir():
-        return [folder / name for folder, _, names in walk(root) for name in names]
-    if not root.is_file():
-        raise InputError(f"{root} does not exist. Give a folder of DICOM files or the files themselves.")
-    with open(root, "rb") as file:
-        mark = file.read(4)
-    if mark == b"PK\x03\x04":
-        raise InputError(f"{root} is a zip file. Unpack it and give the folder.")
-    if mark[:2] == GZIP and not is_dicom(root):
-        raise InputError(f"{root} is gzipped, and no DICOM file. Unpack it and give the folder.")
-    if root.name.upper() == "DICOMDIR":
-        raise InputError(f"{root} is an index without images. Give the folder that it lies in.")
-    return [root]
+    found: dict[Path, None] = {}  # in their order, each once
+    for path in map(Path, [source] if isinstance(source, str | os.PathLike) else source):
+        if path.is_dir():
+            found |= {folder / name: None for folder, _, names in walk(path) for name in names}
+        elif path.name.upper() == "DICOMDIR":
+            raise InputError(f"{path} is an index without images. Give the folder that it lies in.")
+        else:
+            found[path] = None
+    return list(found)
 
 
 def _may_be_cut(path: Path) -> bool:
@@ -179,13 +157,3 @@ def find_series(
                 "series again."
             )
     return sorted(series, key=lambda one: one.name)
-
-
-def only_series(path: Path, thin: float | None, longest_part: bool, remedy: str = "Give its own folder.") -> Series:
-    """The one series of a file or folder that `find_series` takes."""
-    found = find_series(path if path.is_dir() else [path], thin, longest_part)
-    taken = [one for one in found if not one.skipped]
-    if len(taken) != 1:
-        what, named = "DICOM" if thin is None else "thick DICOM", ", ".join(one.name for one in taken) or "none"
-        raise InputError(f"{path} holds {len(taken)} {what} series ({named}): expected one. {remedy}")
-    return taken[0]

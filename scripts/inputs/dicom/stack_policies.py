@@ -1,7 +1,5 @@
 """Which stacks of images are not rebuilt, or only in their longest unbroken part, and why."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -70,7 +68,7 @@ def _not_one(frames: list[Frame], longest_part: bool) -> str | None:
     pitch, together = spacing(frames), places(frames)
     if not pitch:
         return f"fewer than {grid.MIN_SLICES} slices"
-    aside = [_aside(place) for place in together]
+    aside = [max(np.linalg.norm(frame.position - place[0].position) for frame in place) for place in together]  # mm
     if min(aside) > max(frames[0].plane[6:]):
         return (
             f"two parallel stacks beside each other, {np.median(aside):.3g} mm apart. Export each as a series of its "
@@ -91,11 +89,6 @@ def _not_one(frames: list[Frame], longest_part: bool) -> str | None:
     if at_once > 1 and not copies(frames):
         return f"{at_once} images at each place, which no attribute tells apart: an ASL, functional or repeated series"
     return None
-
-
-def _aside(place: Sequence[Frame]) -> float:
-    """How far images at one place lie beside each other, in mm."""
-    return float(max(np.linalg.norm(frame.position - place[0].position) for frame in place))
 
 
 def _needless(frames: list[Frame], thin: float | None) -> str | None:

@@ -1,10 +1,8 @@
 """How images of one acquisition make stacks: by geometry and contrast. Labels that programs change split none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, combinations, pairwise
+from itertools import chain, combinations, groupby, pairwise
 
 import numpy as np
 
@@ -164,12 +162,13 @@ def _torn(stack: list[Frame], other: list[Frame]) -> bool:
     return 1.5 * spacing(both) < max(spacing(stack), spacing(other))
 
 
-def _parts(frames: Sequence[Frame], attribute: str) -> dict[str, list[Frame]]:
-    """Images by the values of an attribute."""
-    found: dict[str, list[Frame]] = {}
-    for frame in frames:
-        found.setdefault(frame.distinctive[attribute], []).append(frame)
-    return {one: found[one] for one in sorted(found)}
+def _parts(frames: Sequence[Frame], attribute: str) -> list[list[Frame]]:
+    """Images by the values of an attribute, in the order of these."""
+
+    def said(frame: Frame) -> str:
+        return frame.distinctive[attribute]
+
+    return [list(part) for _, part in groupby(sorted(frames, key=said), said)]
 
 
 def _volumes(frames: list[Frame], attributes: Sequence[str] = DISTINCTIVE) -> list[list[Frame]]:
@@ -180,7 +179,7 @@ def _volumes(frames: list[Frame], attributes: Sequence[str] = DISTINCTIVE) -> li
     together = places(frames)
     for further, name in enumerate(attributes, start=1):
         if any(len({frame.distinctive[name] for frame in place}) > 1 for place in together):
-            parts = list(_parts(frames, name).values())
+            parts = _parts(frames, name)
             if max(map(spacing, parts)) <= 1.5 * spacing(frames):
                 return [volume for part in parts for volume in _volumes(part, attributes[further:])]
     return [frames]
@@ -193,7 +192,7 @@ def _within_each_other(frames: list[Frame]) -> list[list[Frame]]:
     and another below are a broken stack.
     """
     for attribute in (*CONTRAST, "ImageType"):
-        parts = list(_parts(frames, attribute).values())
+        parts = _parts(frames, attribute)
         apart = 1 < len(parts) == len(different(frames, attribute)) and all(map(_whole, parts))
         if apart and all(_overlap(*pair) for pair in combinations(parts, 2)):
             return [volume for part in parts for volume in _within_each_other(part)]

@@ -1,7 +1,5 @@
 """Attributes that a derived series takes over from its source: listed ones that have one value in all slices."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,9 +1,6 @@
 """A rebuilt volume as a derived MR series: a folder of single-frame images, which is complete or absent."""
 
-from __future__ import annotations
-
 import copy
-import logging
 import os
 import re
 import shutil
@@ -16,14 +13,12 @@ from pydicom import Dataset, dcmread, dcmwrite, uid
 from pydicom.dataset import FileMetaDataset
 from pydicom.pixels import set_pixel_data
 
-from ...errors import InputError
+from ...errors import InputError, logger
 from ...files import check_ours
 from ...inputs.dicom import Series, read_headers
 from ...inputs.dicom.headers import quiet
 from ...stack import grid
 from .inherit import code, decimal, inherited
-
-logger = logging.getLogger("drift")
 
 ERROR_SERIES = 500  # added to the number of the rebuilt series for that of its error map
 DIGITS = 60_000  # values that an error map is spread over, of 65,536
@@ -84,8 +79,6 @@ def write_series(
     _clear(folder)
     if not np.isfinite(array).all():
         raise InputError(f"{folder}: the volume has NaN or infinite voxels, which DICOM cannot hold. Mend them first.")
-    if grid.shear_angle(affine) > grid.MAX_SHEAR:
-        raise InputError(f"{folder}: the affine is sheared, which DICOM cannot hold. Resample the volume first.")
     check_series_folder(folder)
     lps = np.diag([-1, -1, 1, 1]) @ np.asarray(affine, dtype=float)
     edges = grid.voxel_spacing(lps)

@@ -1,6 +1,6 @@
 """The two checkpoints of the paper's authors become one weights file of this bundle, with its card.
 
-    python bundle/convert.py drift_hcp_stage1.ckpt drift_hcp_stage2.ckpt --output models/drift_hcp.pt
+    python -m scripts.paper.convert drift_hcp_stage1.ckpt drift_hcp_stage2.ckpt --output models/drift_hcp.pt
 
 The authors license their weights for academic research only. They are not part of this bundle, and neither is what this
 command makes of them: keep it to yourself.
@@ -19,13 +19,11 @@ import torch
 from monai.bundle import ConfigParser
 from torch import Tensor, nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from ..errors import InputError, few, report_input_errors
+from ..files import whole_file
+from ..method.weights import Card, write_card
 
-from scripts.errors import InputError, few, report_input_errors
-from scripts.files import whole_file
-from scripts.method.weights import Card, write_card
-
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 HCP_VOXEL = (0.7, 0.7)  # mm; of the authors' training volumes, and their one target thickness (Sec. 4.1)
 MAX_THICKNESS = 6.0  # mm (Sec. S4.3)
 N_MAX = 15  # Euler steps (Sec. 3.6)
@@ -118,11 +116,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (OSError, RuntimeError) as error:  # torch raises RuntimeError on a full disk
         raise InputError(f"{given.output} cannot be written ({type(error).__name__}). Set another --output.") from error
     written = shlex.quote(os.path.relpath(given.output.resolve(), ROOT))
-    print(
+    sys.stdout.write(
         f"Wrote {given.output}, size {size}. For academic research only, by the authors' licence: do not pass it on.\n"
         "In the bundle's folder:\n"
         f"python -m monai.bundle run --config_file \"['configs/inference.yaml','configs/models/{size}.yaml']\" \\\n"
-        f"  --ckpt_path {written} --input scan.nii.gz --output_dir out"
+        f"  --ckpt_path {written} --input scan.nii.gz --output_dir out\n"
     )
 
 
