@@ -30,6 +30,7 @@ from scripts.errors import InputError, flag, logger, report_input_errors
 from scripts.files import whole_file
 from scripts.outputs.lock import alone
 
+LONGER = 3  # times that a stack which seems to be cut settles
 LEFT_OUT = (  # options of the command that a node has no use for: what it reads and writes is settled
     "dtype output_format include exclude participant_label session_label reference regions allow_failures jobs dry_run"
 ).split()
@@ -58,6 +59,7 @@ class Node:
         if guided:
             self.rebuilder.check_guides()
         self.turns: dict[tuple[str, str], tuple[int, float]] = {}  # what failed -> how often, when it is its turn
+        self.growing: dict[str, int] = {}  # series that seem to be cut -> images that had come
         self.stop = threading.Event()
 
     def store(self, event: evt.Event) -> int:
@@ -84,6 +86,20 @@ class Node:
     ) -> AbstractContextManager[int]:
         """See `transfer.answering`."""
         return answering(self.peer.own, self.store, (host, port), allow, tls)
+
+    def take(self, name: str) -> None:
+        """Moves a UID that has settled on. A stack that seems to be cut waits `LONGER` times as long."""
+        images = len(self.spool.images("received", name))
+        waited = name in self.spool.names("received", LONGER * self.settle)
+        if self.growing.get(name) != images and not waited and self.spool.may_grow(name):
+            logger.info(
+                f"{name}: its {images} slices end where tissue is still large: it waits for more, {LONGER} times "
+                "--settle."
+            )
+            self.growing[name] = images
+        if waited or name not in self.growing:
+            self.growing.pop(name, None)
+            self.spool.take(name)
 
     def work(self, name: str) -> None:
         """Rebuilds what is in `working`, and moves it on: to `sending`, or to `aside`.
@@ -177,7 +193,7 @@ class Node:
         shown = []
 
         def rebuild() -> None:
-            self._each("received", self.spool.take, self.settle)
+            self._each("received", self.take, self.settle)
             self._each("working", self.work)
             self.spool.tidy(self.days)
 

@@ -100,6 +100,17 @@ class Spool:
                 _fsync(path.parent)
                 return _fsync(path.parent.parent)
 
+    def may_grow(self, name: str) -> bool:
+        """Whether slices of a received UID may still be on their way: its stack ends where tissue is still large."""
+        from scripts.inputs.dicom.pixels import ends_in_tissue
+        from scripts.inputs.dicom.select import find_series  # here: they take seconds
+
+        try:
+            found = find_series(self.path / "received" / name, None)
+            return any(ends_in_tissue(one.frames) for one in found if not one.skipped)
+        except Exception:  # noqa: BLE001  # what is broken is put aside when its turn comes
+            return False
+
     def take(self, name: str) -> None:
         """Moves a UID from `received` to `working`, unless that has one yet."""
         if not (self.path / "working" / name).exists():

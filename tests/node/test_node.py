@@ -133,6 +133,17 @@ def test_a_correction_that_is_not_whole_is_put_aside_until_it_is(make):
     assert [images[0].PatientID for images in archive.series.values()] == ["17", "18"]
 
 
+def test_a_stack_that_ends_in_tissue_waits_longer(make, log):
+    with Archive() as archive:
+        node = make(archive.port, settle=1)
+        with running(node) as port:
+            send(thick(), port)
+            until(lambda: "slices end where tissue is still large: it waits for more" in log.text)
+            assert there(node, "received") == ["1.2.3.1"]
+            until(lambda: there(node, "done") == ["1.2.3.1"])
+    assert log.text.count("it waits for more") == 1
+
+
 def test_an_error_map_is_sent_with_its_series(make, bundle):
     save_weights(with_error(), bundle.weights, replace(CARD, error_map=CALIBRATION), torch.float32)
     with Archive() as archive:

@@ -1,12 +1,24 @@
-"""Pixels of a stack's images, compared: contrasts across labels, and copies."""
+"""Pixels of a stack's images, compared: contrasts across labels, copies, and where a head is cut."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
+from ...stack.tissue import TISSUE
 from .headers import Frame, intensities, read_dataset
 from .places import places
 
 ALIKE = 1.25  # times the difference of next but one slices: neighbours of one contrast differ by no more
+LARGE = 0.8  # of the largest area of tissue; slices at the end of a whole head have less
 BLOCKS = 32  # along each edge of an image, whose means are compared
+
+
+def ends_in_tissue(frames: Sequence[Frame]) -> bool:
+    """Whether a stack of slices ends where tissue is nearly as large as it is at its largest, as if it were cut."""
+    slices = [_blocks(first) for first, *_ in places(frames)]
+    bright = TISSUE * max(float(np.percentile(one, 99)) for one in slices)
+    areas = [int((one > bright).sum()) for one in slices]
+    return max(areas[0], areas[-1]) > LARGE * max(areas)
 
 
 def alike_across(frames: list[Frame], attribute: str) -> bool:
