@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,12 @@ from ..rebuild.error_map import ErrorMaps
 from ..rebuild.rebuilder import Rebuilder
 from ..rebuild.rebuilt import ErrorMap, Rebuilt
 from ..rebuild.stack_inferer import StackInferer
-from ..stack import intensity, spectra, tissue, trace
+from ..stack import spectra, tissue, trace
 from ..stack.acquisition import SLR, Acquisition, Profile
 from ..stack.grid import voxel_spacing
 from ..stack.profile import slice_profile
 from ..stack.slices import Slices
-from ..train.simulation import central_slab, simulate
+from ..train.simulation import central_slab, scanned
 from ..train.truth import read_volume
 from .checks import check_thickness, expect, lengths
 from .metrics import (
@@ -137,17 +137,15 @@ class Truth:
         """Each of `metrics`, for predictions `(X, Y, Z)` of this volume."""
         return [metrics(self.sharp[0], self.slice_axis) for metrics in self.metrics]  # type: ignore[arg-type]
 
-    def row(self, label: str, method: Method, thick: MetaTensor, stated: Acquisition, acquired: Acquisition) -> dict:
+    def row(self, label: str, method: Method, thick: MetaTensor) -> dict:
         """A method's columns of `CASE` and `METRICS`.
 
         Args:
             label: name of the method.
             method: see `Method`.
-            thick: `(1, X, Y, Z)` slices of the volume.
-            stated: their acquisition as the method gets it.
-            acquired: their acquisition.
+            thick: `(1, X, Y, Z)` slices of the volume with their acquisition, which the method gets.
         """
-        start = time.perf_counter()
+        stated, start = Acquisition.of(thick), time.perf_counter()
         result = method(thick.clone(), stated)
         seconds = time.perf_counter() - start
         prediction = volume_of(result).to(self.volume)
@@ -156,7 +154,7 @@ class Truth:
                 f"{label} made a volume of {tuple(prediction.shape)} of {self.name} at {stated.slice_thickness:g} mm: "
                 f"expected {tuple(self.sharp.shape)}, all finite. Mend the method, or leave it out."
             )
-        quality = self.measure(prediction[0], acquired)
+        quality = self.measure(prediction[0], stated)
         own: dict[str, Any] = {"seconds": seconds}
         if isinstance(result, Rebuilt):
             own |= {"steps": result.steps, **result.scores}
@@ -274,19 +272,15 @@ def evaluate(
             kept = None if lesions is None else central_slab(lesions, axis, slab)
             truth = Truth(name, sharp, axis, kept, [one for one in (metrics, segmenter) if one])
             known: dict[str, Method] = {} if metrics is None else {TRUTH: partial(given, volume=sharp)}
-            noise_sd = noise * intensity.data_range(sharp.as_tensor())
             for thickness in thicknesses:
                 check_thickness(name, axis, edge, thickness)
                 spacing = round(spacing_ratio * thickness, 9)  # 1.2 x 3 mm is 3.6 mm in the tables, too
                 acquired = Acquisition.of_truth(
                     axis, sharp.shape[1 + axis], edge=edge, thickness=thickness, spacing=spacing, profile=profile
                 )
-                thick = simulate(sharp, acquired)
-                thick.add_(noise_sd * torch.randn(thick.shape, generator=generator))
-                stated = replace(acquired, profile=SLR)
-                stated.attach(thick)
+                thick = scanned(sharp, acquired, noise, generator)
                 for label, method in {**methods, **known}.items():
-                    rows.append(case_of(item, acquired) | truth.row(label, method, thick, stated, acquired))
+                    rows.append(case_of(item, acquired) | truth.row(label, method, thick))
                     logger.info(f"{name} axis {axis}, {thickness:g} mm, {label}: PSNR {rows[-1]['psnr']:.2f} dB")
         table = write_tables(output_dir, options, rows)
     log_means(output_dir, table)

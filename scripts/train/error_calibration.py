@@ -23,10 +23,10 @@ from ..rebuild.inferer import DriftInferer
 from ..rebuild.rebuilder import Rebuilder
 from ..stack.acquisition import SLR, Acquisition, Profile
 from ..stack.grid import voxel_spacing
-from ..stack.intensity import data_range, intensity_range
+from ..stack.intensity import intensity_range
 from ..stack.slices import Slices
 from ..stack.tissue import head_mask
-from .simulation import central_slab, simulate
+from .simulation import central_slab, scanned
 from .truth import THIN, read_volume
 
 logger = logging.getLogger("drift")
@@ -134,7 +134,7 @@ def calibrate(
         spacing = voxel_spacing(volume.affine)
         if known and spacing.max() > THIN:
             continue
-        axis = item["sharp_axes"][0]
+        axis, edge = item["sharp_axes"][0], float(spacing[item["sharp_axes"][0]])
         sharp = central_slab(volume, axis, PLANES)
         guides = [in_place(read_volume(one), sharp) for one in item.get("guides", [])]
         truth = sharp.as_tensor()[0]
@@ -142,18 +142,9 @@ def calibrate(
         for group, thickness in enumerate(thicknesses):
             for profile, ratio, noise in KINDS[:1] if known else KINDS:
                 acquired = Acquisition.of_truth(
-                    axis,
-                    truth.shape[axis],
-                    edge=float(spacing[axis]),
-                    thickness=thickness,
-                    spacing=ratio * thickness,
-                    profile=profile,
+                    axis, truth.shape[axis], edge=edge, thickness=thickness, spacing=ratio * thickness, profile=profile
                 )
-                thick = simulate(sharp, acquired)
-                thick.add_(noise * data_range(truth) * torch.randn(thick.shape, generator=generator))
-                stated = replace(acquired, profile=SLR)  # no header states the profile
-                stated.attach(thick)
-                slices = Slices.of(thick)
+                slices = Slices.of(scanned(sharp, acquired, noise, generator))
                 beside = guides if (profile, ratio, noise) == KINDS[0] else []
                 scores, boxes = list[np.ndarray](), dict[int, np.ndarray]()
                 for guide in (None, *beside):
