@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Mapping
 
@@ -46,24 +45,6 @@ def iteration_loss(output: dict | list[dict]) -> float:
     """Loss of a trainer's iteration. Decollated outputs repeat it for each sample."""
     loss = (output[0] if isinstance(output, list) else output)["loss"]
     return loss.item() if isinstance(loss, Tensor) else loss
-
-
-class CpuTime:
-    """CPU time of an epoch, of this process and of those that it has waited for: `engine.state.cpu_minutes`.
-
-    A wall clock counts what else a machine does. Loading and validation are left out. So is a worker's last epoch,
-    which has not ended by then: `--num_workers 0` counts all.
-    """
-
-    def attach(self, engine: Engine) -> None:
-        engine.add_event_handler(Events.EPOCH_STARTED, self.begin)
-        engine.add_event_handler(Events.EPOCH_COMPLETED, self.end)
-
-    def begin(self, engine: Engine) -> None:
-        self.before = sum(os.times()[:4])
-
-    def end(self, engine: Engine) -> None:
-        engine.state.cpu_minutes = (sum(os.times()[:4]) - self.before) / 60  # type: ignore[attr-defined]  # for curves
 
 
 def check_minutes(minutes: object) -> float | None:

@@ -37,7 +37,7 @@ from ..errors import InputError
 from ..files import sha256
 from ..method.weights import Card, load_weights, save_weights
 from .checkpoint import Checkpoint
-from .handlers import FEWEST, Average, ClipGradient, CpuTime, TimeBudget, check_minutes, iteration_loss
+from .handlers import FEWEST, Average, ClipGradient, TimeBudget, check_minutes, iteration_loss
 from .recipe import options_of, recipe
 
 logger = logging.getLogger("drift")
@@ -271,7 +271,6 @@ class Stage:
             LrScheduleHandler(schedule, print_lr=False, epoch_level=False).attach(trainer)  # type: ignore[arg-type]
             clip.attach(trainer)
             average.attach(trainer)
-            CpuTime().attach(trainer)
             ValidationHandler(self.val_interval, evaluator).attach(trainer)
             if self.first:
                 self._draw_curves(name, trainer, evaluator, options_of(made_of))
@@ -309,10 +308,10 @@ class Stage:
     def _draw_curves(
         self, name: str, trainer: SupervisedTrainer, evaluator: SupervisedEvaluator, options: dict[str, Any]
     ) -> None:
-        """Curves of loss, learning rate, CPU time and PSNR, for TensorBoard and whatever else tracks the training."""
+        """Curves of loss, learning rate and PSNR, for TensorBoard and whatever else tracks the training."""
         place = str(self.folder / name)
         loss: dict[str, Any] = {"tag_name": "loss", "output_transform": iteration_loss}
-        TensorBoardStatsHandler(log_dir=place, state_attributes=["cpu_minutes"], **loss).attach(trainer)
+        TensorBoardStatsHandler(log_dir=place, **loss).attach(trainer)
         TensorBoardStatsHandler(log_dir=place, iteration_log=False).attach(evaluator)
         for track in self.tracking:
             track(run_name=place, experiment_param=options, close_on_complete=True, **loss).attach(trainer)

@@ -104,7 +104,7 @@ def test_paper_yaml_simulates_the_papers_acquisition_and_no_other_contrast():
 
 def test_paper_yaml_names_the_options_in_which_it_is_not_the_papers():
     text = (CONFIGS / "paper" / "paper.yaml").read_text()
-    papers = set("seed patch_size planes largest_spacing min_thickness common_thickness".split())
+    papers = set("seed patch_size planes min_thickness common_thickness".split())
     papers |= {"alpha", "ceta_gap", "ceta_time"}
     papers |= {"minutes"}  # of a training by the clock; null is none
     papers |= {"distil_epochs", "distil_steps"}  # of a stage that it does not train
