@@ -11,9 +11,9 @@ from ignite.engine import Engine, Events
 from ignite.handlers import EMAHandler
 from monai.engines import SupervisedTrainer
 from monai.engines.utils import IterationEvents
-from torch import Tensor, nn
+from torch import nn
 
-from ..errors import InputError
+from ..errors import InputError, is_number
 
 WARMUP = 500  # steps of `warmup_stable_decay`
 DECAY = 0.2
@@ -25,7 +25,6 @@ def warmup_cosine(step: int, total: int) -> float:
 
     Args:
         step: from 0 on; the first one has its share of the rate already.
-        total: steps of the training.
     """
     warmup = max(1, total // 20)
     if step < warmup:
@@ -41,19 +40,13 @@ def warmup_stable_decay(step: int, total: int) -> float:
     return min((step + 1) / WARMUP, 1.0, max(0.0, (total - step) / (DECAY * total)))
 
 
-def iteration_loss(output: dict | list[dict]) -> float:
-    """Loss of a trainer's iteration. Decollated outputs repeat it for each sample."""
-    loss = (output[0] if isinstance(output, list) else output)["loss"]
-    return loss.item() if isinstance(loss, Tensor) else loss
-
-
 def check_minutes(minutes: object) -> float | None:
     """The option `minutes` as a number; None where epochs are counted."""
     if minutes is None:
         return None
-    if isinstance(minutes, bool) or not isinstance(minutes, int | float) or not 0 < minutes < math.inf:
+    if not is_number(minutes) or minutes == 0:
         raise InputError(f"minutes is {minutes!r}: expected a number above 0. Set --minutes, or leave it out.")
-    return float(minutes)
+    return float(minutes)  # type: ignore[arg-type]  # it is one
 
 
 class TimeBudget:
@@ -126,7 +119,7 @@ class ClipGradient:
 
     def __call__(self, engine: SupervisedTrainer) -> None:
         norm = nn.utils.clip_grad_norm_(engine.network.parameters(), self.max_norm).item()
-        loss = iteration_loss(engine.state.output)  # type: ignore[arg-type]  # ignite declares a number
+        loss = engine.state.output["loss"].item()  # type: ignore[index]  # ignite declares a number
         if not (math.isfinite(loss) and math.isfinite(norm)):
             state = engine.state
             self.divergence = (
@@ -143,7 +136,6 @@ class Average(EMAHandler):
     until that reaches `decay`. The trainer counts `n`, so that a resumed training goes on as it was.
 
     Args:
-        network: to be followed.
         decay: share of the old average that an iteration keeps, once under way.
     """
 

@@ -37,10 +37,12 @@ from ..errors import InputError
 from ..files import sha256
 from ..method.weights import Card, load_weights, save_weights
 from .checkpoint import Checkpoint
-from .handlers import FEWEST, Average, ClipGradient, TimeBudget, check_minutes, iteration_loss
+from .handlers import FEWEST, Average, ClipGradient, TimeBudget, check_minutes
 from .recipe import options_of, recipe
 
 logger = logging.getLogger("drift")
+
+LOSS: dict[str, Any] = {"tag_name": "loss", "output_transform": from_engine("loss")}  # what handlers tell of a step
 
 
 def seed_epoch(engine: Engine, *entropy: int) -> None:
@@ -63,21 +65,13 @@ class Stage:
     Args:
         config: the training's, of which the recipes are made.
         network: a `Drift`, or a baseline, on the device.
-        device: of the network.
-        dataset: see `trainer`; the default of all stages, as are `weights` and `samples`.
         weights: how often each item of the dataset is drawn, relative.
         samples: of an epoch, in each process.
-        num_workers: processes that load; 0 for none.
         inferer: how the trainers call the network.
-        optimizer: parameters and `lr` -> optimiser.
         validation: volumes that validate, one by one.
         postprocessing: of what the validating inferer gives.
         data: hash of the data, of `recipe.data_digest`.
-        seed: of all that is drawn.
-        output_dir: folder to write to.
         schedule: of the learning rate, as a share of its peak: `(step, steps in all)` -> share.
-        max_norm: of the gradient, see `ClipGradient`.
-        average_decay: see `Average`.
         val_interval: epochs between two validations.
         checkpoint_interval: epochs between two checkpoints, at most; see `Checkpoint.due`.
         minutes: for the whole training, by the wall clock; None where epochs are counted.
@@ -125,47 +119,35 @@ class Stage:
         prepare_batch: PrepareBatch,
         loss_function: Callable,
         train_handlers: Sequence = (),
-        dataset: Dataset | None = None,
-        weights: Sequence[float] | None = None,
-        samples: int | None = None,
     ) -> SupervisedTrainer:
         """The stock trainer of a stage.
 
         Args:
-            max_epochs: of the stage.
             batch_size: items, in each process.
             learning_rate: its peak.
             network: the part of the network that it trains.
             prepare_batch: batch -> arguments of the network, and what the loss compares.
-            loss_function: `(prediction, target)` -> loss.
             train_handlers: more than the stage's own.
-            dataset, weights, samples: of this stage alone; None for those of all stages.
         """
         if network is None:
             raise InputError(
                 "network_def has no error network: expected one to train. Set network_def::error, as train.yaml has it."
             )
-        dataset = self.dataset if dataset is None else dataset
-        weights = self.weights if weights is None else weights
-        samples = self.samples if samples is None else samples
-        if samples < batch_size:
+        if self.samples < batch_size:
             raise InputError(
                 f"patches_per_epoch is below {batch_size}, one batch: expected that or more. Set --patches_per_epoch."
             )
-        sampler: Sampler = WeightedRandomSampler(weights, samples)
+        sampler: Sampler = WeightedRandomSampler(self.weights, self.samples)
         if self.together:
-            sampler = DistributedWeightedRandomSampler(dataset, list(weights), num_samples_per_rank=samples)
-        told: dict[str, Any] = {
-            "tag_name": "loss",
-            "output_transform": iteration_loss,
-            "key_var_format": "{}: {:.4g} ",
-        }  # distillation's is small
-        log = StatsHandler(iteration_log=10, **told)  # type: ignore[arg-type]  # MONAI takes a number, too
+            of_each = {"num_samples_per_rank": self.samples}
+            sampler = DistributedWeightedRandomSampler(self.dataset, list(self.weights), **of_each)
+        told: dict[str, Any] = {"iteration_log": 10, "key_var_format": "{}: {:.4g} ", **LOSS}  # distillation's is small
+        log = StatsHandler(**told)
         return SupervisedTrainer(
             device=self.device,
             max_epochs=max_epochs,
             train_data_loader=DataLoader(
-                dataset, self.num_workers, sampler=sampler, batch_size=batch_size, drop_last=True
+                self.dataset, self.num_workers, sampler=sampler, batch_size=batch_size, drop_last=True
             ),
             network=idist.auto_model(network) if self.together else network,
             optimizer=self.optimizer(network.parameters(), lr=learning_rate),
@@ -310,9 +292,8 @@ class Stage:
     ) -> None:
         """Curves of loss, learning rate and PSNR, for TensorBoard and whatever else tracks the training."""
         place = str(self.folder / name)
-        loss: dict[str, Any] = {"tag_name": "loss", "output_transform": iteration_loss}
-        TensorBoardStatsHandler(log_dir=place, **loss).attach(trainer)
+        TensorBoardStatsHandler(log_dir=place, **LOSS).attach(trainer)
         TensorBoardStatsHandler(log_dir=place, iteration_log=False).attach(evaluator)
         for track in self.tracking:
-            track(run_name=place, experiment_param=options, close_on_complete=True, **loss).attach(trainer)
+            track(run_name=place, experiment_param=options, close_on_complete=True, **LOSS).attach(trainer)
             track(run_name=place, iteration_log=False).attach(evaluator)
