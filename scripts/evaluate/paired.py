@@ -104,11 +104,9 @@ class Truth:
     """A sharp volume, and the masks that it alone gives; rebuilt volumes are measured with them.
 
     Attributes:
-        name: of the volume, for messages.
         sharp: `(1, X, Y, Z)` with its affine, not constant.
         slice_axis: of the slices that are simulated.
         lesion_sizes: `(1, X, Y, Z)` in voxels, 0 outside of lesions; null where no mask is known.
-        metrics: see `Metrics`.
     """
 
     name: str
@@ -141,8 +139,6 @@ class Truth:
         """A method's columns of `CASE` and `METRICS`.
 
         Args:
-            label: name of the method.
-            method: see `Method`.
             thick: `(1, X, Y, Z)` slices of the volume with their acquisition, which the method gets.
         """
         stated, start = Acquisition.of(thick), time.perf_counter()
@@ -223,13 +219,10 @@ def evaluate(
         volumes: items of `datasets.sharp_volumes`; `lesions` may name a mask of lesions.
         methods: name -> how thick slices become a volume. A `Rebuilt` may tell its number of steps, which the tables
             have, and scores, which are columns of the rows.
-        output_dir: where the tables are written.
         thicknesses: of the simulated slices, in mm; none below a volume's own spacing.
         axes: `"first"` degrades along the first of a volume's `sharp_axes`, `"all"` along each in turn.
         spacing_ratio: slice spacing / slice thickness; above 1 for gaps, below for overlap.
         noise: standard deviation of Gaussian noise in the thick slices, as a share of the truth's intensity range.
-        seed: of the noise.
-        profile: of the slices, see `profile.slice_profile`.
         slab: number of central slices kept along the last axis that is not degraded; null for all.
         metrics: more metrics; with them, the truth itself is one more method.
         segmenter: segments the truth and every result, or their slabs; the labels are compared.

@@ -31,7 +31,6 @@ def compare_with_truth(scans: Sequence[Scan], output_dir: str) -> None:
     """Logs PSNR and SSIM of DRIFT and of cubic interpolation, and draws a picture, for scans whose truth is known.
 
     Args:
-        scans: that were rebuilt.
         output_dir: where the results are, and where `NAME_comparison.png` is written.
     """
     for scan in scans:
@@ -61,8 +60,6 @@ def draw_comparison(volumes: dict[str, torch.Tensor], axis: int, path: str | Pat
 
     Args:
         volumes: name -> `(X, Y, Z)` volume; all on one grid in RAS+ order. The last one sets the window.
-        axis: slice axis.
-        path: PNG to write.
     """
     from matplotlib.figure import Figure  # here: it takes a second
 

@@ -71,7 +71,6 @@ class AnatomicalProjectionNetwork(nn.Module):
     """Stage 1, the APN. It turns a degraded image into a coarse sharp one, `z = f(x, c)` (Eq. 4).
 
     Args:
-        channels: see `UNet`.
         residual: add the input to the output. The network then starts as the identity and learns a correction. The
             paper's networks do not.
     """

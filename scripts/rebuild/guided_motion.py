@@ -31,7 +31,6 @@ def guided(measured: Slices, guide: MetaTensor, motion: Motion) -> Motion:
     """The motion between packages by a guide; the given one where the guide is not sure.
 
     Args:
-        measured: as they are.
         guide: `(1, X', Y', Z')`, on the fine grid, near its place for package 0; NaN beyond its field of view.
         motion: of `motion.found`, where the search begins.
     """
@@ -68,10 +67,8 @@ def _equations(
 
     Args:
         slices, head: `(X, Y, N)`, in the order of the frame.
-        which: slices of the package.
         shown: the guide's slices.
         seen: how far the guide saw them.
-        pose: of the package beside the guide.
     """
     frame, steps = shown.frame, shown.frame.steps
     pixels = slice(None, None, steps[0]), slice(None, None, steps[1])

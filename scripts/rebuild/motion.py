@@ -141,7 +141,6 @@ def taken_back(measured: Slices, volume: MetaTensor, motion: Motion, order: int 
     planes, and added to what the volume shows in the nominal place: `A x`. Slices of package 0 stay as they are.
 
     Args:
-        measured: as they are.
         volume: `(X', Y', Z')`, what is known of the still head, on the fine grid.
         order: of the splines that move the volume.
     """

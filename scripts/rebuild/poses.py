@@ -176,9 +176,7 @@ def foretold(still: Package, moved: Package, both: bool, pose: Pose) -> Equation
 
     Args:
         still: the slices of the others.
-        moved: of the package.
         both: whether the package foretells the others, too; one of wide gaps cannot.
-        pose: of the package.
     """
     turn, shift = pose.turn, pose.shift
     normal, gradients, left, total = np.zeros((6, 6)), list[np.ndarray](), 0.0, 0.0

@@ -21,9 +21,7 @@ def part(name: str, total: int | None = None, wanted: bool = True) -> Iterator[C
     """A part of a rebuild, while the block runs.
 
     Args:
-        name: for people, such as `registering`.
         total: how much there is to do; None where nothing is counted.
-        wanted: whether anything is shown.
 
     Yields:
         A function that is told how much more is done.

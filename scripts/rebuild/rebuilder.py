@@ -35,8 +35,6 @@ class Rebuilder:
 
     Attributes:
         network: on the device, in evaluation mode.
-        inferer: the method.
-        device: of the network.
         preprocessing: file -> slices with their acquisition, as a transform of MONAI on the key `image`; None where
             slices come in memory.
         error_maps: whether results get one; it changes no result.

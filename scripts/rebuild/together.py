@@ -121,7 +121,6 @@ def unmeasured(frequency: Tensor, acquisition: Acquisition) -> Tensor:
 
     Args:
         frequency: in cycles/mm, of any shape.
-        acquisition: of the slices.
 
     Returns:
         From `FLOOR` to 1, of the shape of `frequency`.

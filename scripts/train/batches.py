@@ -66,7 +66,6 @@ class FlowBatch(PrepareBatch):
 
     Attributes:
         apn: stage 1; put in evaluation mode and frozen.
-        inferer: how it is called.
         alpha: exponent of the endpoint-biased times, 2 in the paper.
         ceta_time: at which CETA compares endpoints (Sec. S12), for two more planes of each pair; null for the times of
             the flow's states, which cost nothing.
@@ -115,7 +114,6 @@ class DistilBatch(PrepareBatch):
 
     Args:
         teacher: both stages; put in evaluation mode and frozen.
-        inferer: how they are called.
         steps: Euler steps of the teacher.
         told: see `ProjectionBatch`.
     """

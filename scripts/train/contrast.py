@@ -23,7 +23,6 @@ class RandIntensityCurved(RandomizableTransform, MapTransform):
 
     Args:
         keys: images in [0, 1]. All get one curve.
-        prob: share of the images that are changed.
         control_points: number of values, including the value of air.
     """
 

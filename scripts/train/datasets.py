@@ -258,9 +258,7 @@ class CachedVolumes(CacheDataset):
     A patch needs no affine, and MONAI's record of one takes much of the time that a patch takes.
 
     Args:
-        data: of the volumes, as for `CacheDataset`.
         transform: the transforms up to the first random one are applied once.
-        num_workers: threads that fill the memory.
     """
 
     def __init__(self, data: Sequence, transform: Callable, num_workers: int = 1):

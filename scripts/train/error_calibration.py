@@ -46,10 +46,8 @@ class Case(NamedTuple):
     """A simulated scan, and how far off its rebuilt slab is.
 
     Attributes:
-        person: who it shows.
         kind: of `KINDS`, for people.
         group: index of the slices' thickness.
-        spacing_ratio, noise: see `scan_scale`.
         voxel: volume in mm3.
         scores: of voxels of the head, errors over expected ones.
         guided: the same with each guide.
@@ -117,12 +115,9 @@ def calibrate(
     Args:
         network: with its error network, as `path` holds it.
         path: of the weights; their card lies beside them.
-        inferer: the deployed one.
-        device: of the network.
         volumes: items of `datasets.sharp_volumes` that no network was trained on.
         trained: such items that networks were trained on. Those are taken that have guides and are sharp, see `Case`.
         thicknesses: of the slices that are simulated, in mm.
-        seed: of their noise, and of what is kept.
     """
     rebuilder = Rebuilder(network.to(device).eval(), inferer, device)
     generator, chance = torch.Generator().manual_seed(seed), np.random.default_rng(seed)

@@ -76,7 +76,6 @@ class RandResampled(RandomizableTransform, MapTransform):
             `T_hr`. Null makes it `T_hr` for all.
         size_range: the spacing is first multiplied by a factor, uniform in this range. The head becomes larger or
             smaller by it.
-        allow_missing_keys: keys may be missing.
     """
 
     keys: InitVar[KeysCollection]
