@@ -117,8 +117,7 @@ class FlowLoss(nn.Module):
 
     def forward(self, v: Tensor, path: PathSample) -> Tensor:
         """`v` is `(B, 1, H, W)`; returns a scalar. Pixels whose target is NaN do not count."""
-        count = len(v) - path.beside
-        target = target_velocity(path.x0[:count], path.x1[:count])
+        target = target_velocity(path.x0, path.x1)
         known = target.isfinite()
-        velocity_loss = huber_loss(v[:count][known], target[known], delta=self.delta)
+        velocity_loss = huber_loss(v[known], target[known], delta=self.delta)
         return velocity_loss + self.ceta_weight * ceta(v, path)
