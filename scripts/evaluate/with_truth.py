@@ -30,8 +30,8 @@ def compare_with_truth(scans: Sequence[Scan], output_dir: str) -> None:
         if scan.truth is None or scan.path is None:
             continue
         name = stem(scan.path.name)
-        volumes = [read_volume(path)[0] for path in (scan.path, scan.truth, f"{scan.result}.nii.gz")]
-        thick, truth, drift = (volume.as_tensor() for volume in volumes)
+        volumes = [read_volume(path) for path in (scan.path, scan.truth, f"{scan.result}.nii.gz")]
+        thick, truth, drift = (volume.as_tensor()[0] for volume in volumes)
         if drift.shape != truth.shape:
             logger.info(f"{name}: the result is on another grid than the truth and is not compared with it.")
             continue

@@ -40,5 +40,6 @@ class TimedFlowLoss(FlowLoss):
     def forward(self, v: Tensor, path: PathSample) -> Tensor:
         """`v` is `(B, 1, H, W)`; returns a scalar."""
         count = len(v) - 2 * len(path.partner)
-        samples = PathSample(*(part[:count] for part in path[:4]), partner=path.partner[:0])
+        xt, x0, x1, t = (part[:count] for part in (path.xt, path.x0, path.x1, path.t))
+        samples = PathSample(xt, x0, x1, t, path.partner[:0])
         return super().forward(v[:count], samples) + self.ceta_weight * ceta(v, path)

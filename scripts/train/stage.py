@@ -139,8 +139,8 @@ class Stage:
             )
         sampler: Sampler = WeightedRandomSampler(self.weights, self.samples)
         if self.together:
-            of_each = {"num_samples_per_rank": self.samples}
-            sampler = DistributedWeightedRandomSampler(self.dataset, list(self.weights), **of_each)
+            weights = list(self.weights)
+            sampler = DistributedWeightedRandomSampler(self.dataset, weights, num_samples_per_rank=self.samples)
         told: dict[str, Any] = {"iteration_log": 10, "key_var_format": "{}: {:.4g} ", **LOSS}  # distillation's is small
         log = StatsHandler(**told)
         return SupervisedTrainer(
