@@ -67,8 +67,7 @@ def _equations(
 
     Args:
         slices, head: `(X, Y, N)`, in the order of the frame.
-        shown: the guide's slices.
-        seen: how far the guide saw them.
+        shown, seen: the guide's slices, and how far it saw them.
     """
     frame, steps = shown.frame, shown.frame.steps
     pixels = slice(None, None, steps[0]), slice(None, None, steps[1])

@@ -125,11 +125,7 @@ def fitted(equations: Callable[[Pose], Equations], pose: Pose) -> Pose | None:
     """A pose by steps of Gauss and Newton; None where the slices say nothing, or the steps come to no end.
 
     The covariance is of whole slices (`H^-1 (sum_s g_s g_s^T) H^-1`, Liang and Zeger, Biometrika 73:13-22, 1986):
-    neighbouring pixels err alike.
-
-    Args:
-        equations: of a pose.
-        pose: where the search begins.
+    neighbouring pixels err alike. The search begins at `pose`.
     """
     for _ in range(ROUNDS):
         normal, gradients, explained = equations(pose)

@@ -153,7 +153,6 @@ def trusted(
 
     Args:
         views: `(X, Y, Z)`, the rebuilt stacks on the grid of `first`, in its units.
-        stacks, parts: of the views.
         first: `(X, Y, Z)` with its affine.
 
     Returns:

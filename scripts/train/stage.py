@@ -194,8 +194,6 @@ class Stage:
             start: weights of the whole network to start from; None for those that it has.
             export: file name for the averaged network's weights.
             trainer: gets seeds, schedule, clipping, average, validation, curves and checkpoints.
-            evaluator: of the averaged network.
-            card: of the exported weights.
             time_share: of the `minutes`, what this stage gets; None for a stage that counts epochs alone.
         """
         if self.minutes and not time_share:
