@@ -10,6 +10,7 @@ from torch.nn.functional import huber_loss, mse_loss
 from .flow import PathSample, endpoint, target_velocity
 
 INTENSITY_RANGE = 2.0  # images live in [-1, 1] (Sec. S4.3)
+FLOOR, PULL = 0.004, 0.1  # of errors, in these units; weight of the squared logarithm of their factor, see `ErrorLoss`
 
 
 def charbonnier(prediction: Tensor, target: Tensor, epsilon: float = 1e-3) -> Tensor:
@@ -66,23 +67,14 @@ class ErrorLoss(nn.Module):
     """The error network: the negative log-likelihood of errors, Laplace distributed, of the size that it expects.
 
     A batch is one scan, and the factor on all its errors is left to calibration: the likelihood is that of the best
-    factor. A weak pull keeps that factor near 1.
-
-    Args:
-        floor: added to errors, in units of intensity. Without it the expected size would shrink without end in air,
-            where errors are 0.
-        pull: weight of the squared logarithm of the factor.
+    factor. A weak pull keeps that factor near 1. Without a floor under errors the expected size would shrink without
+    end in air, where errors are 0.
     """
-
-    def __init__(self, floor: float = 0.004, pull: float = 0.1):
-        super().__init__()
-        self.floor = floor
-        self.pull = pull
 
     def forward(self, logarithm: Tensor, error: Tensor) -> Tensor:
         """Both `(B, 1, H, W)`: the logarithm of the errors' size, and errors, not negative. Returns a scalar."""
-        factor = ((error + self.floor) * torch.exp(-logarithm)).mean().log()
-        return logarithm.mean() + factor + self.pull * factor**2
+        factor = ((error + FLOOR) * torch.exp(-logarithm)).mean().log()
+        return logarithm.mean() + factor + PULL * factor**2
 
 
 def ceta(v: Tensor, path: PathSample) -> Tensor:
