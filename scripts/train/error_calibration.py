@@ -129,7 +129,8 @@ def calibrate(
         spacing = voxel_spacing(volume.affine)
         if known and spacing.max() > THIN:
             continue
-        axis, edge = item["sharp_axes"][0], float(spacing[item["sharp_axes"][0]])
+        axis = item["sharp_axes"][0]
+        edge = float(spacing[axis])
         sharp = central_slab(volume, axis, PLANES)
         guides = [in_place(read_volume(one), sharp) for one in item.get("guides", [])]
         truth = sharp.as_tensor()[0]
@@ -148,9 +149,9 @@ def calibrate(
                     expected = expected_error(slices, result, rebuilt.spread, network, device)
                     score = ((result - truth).abs() / expected)[head].numpy()
                     scores.append(chance.choice(score, min(KEPT, len(score)), replace=False))
-                    for edge in BOXES if guide is None and not known else ():
-                        errors, squares = (box_means(one, head, edge) for one in (result - truth, expected**2))
-                        boxes[edge] = errors / np.sqrt(squares)
+                    for side in BOXES if guide is None and not known else ():
+                        errors, squares = (box_means(one, head, side) for one in (result - truth, expected**2))
+                        boxes[side] = errors / np.sqrt(squares)
                 kept, *by_guides = scores
                 noisy, voxel = noise_share(slices), float(np.prod(spacing))
                 kind = f"profile {profile}, spacing {ratio:g}, noise {noise:g}"
