@@ -21,10 +21,9 @@ logger = logging.getLogger("drift")
 
 
 def compare_with_truth(scans: Sequence[Scan], output_dir: str) -> None:
-    """Logs PSNR and SSIM of DRIFT and of cubic interpolation, and draws a picture, for scans whose truth is known.
+    """Logs PSNR and SSIM of DRIFT and of cubic interpolation for scans whose truth is known.
 
-    Args:
-        output_dir: where the results are, and where `NAME_comparison.png` is written.
+    Draws a picture of each beside the results, `NAME_comparison.png`.
     """
     for scan in scans:
         if scan.truth is None or scan.path is None:
@@ -50,8 +49,7 @@ def compare_with_truth(scans: Sequence[Scan], output_dir: str) -> None:
 def draw_comparison(volumes: dict[str, torch.Tensor], axis: int, path: str | Path) -> None:
     """Draws the two planes beside the midline that contain the slice axis: a column for each volume, at one window.
 
-    Args:
-        volumes: name -> `(X, Y, Z)` volume; all on one grid in RAS+ order. The last one sets the window.
+    The volumes `(X, Y, Z)`, by their names, lie on one grid in RAS+ order. The last one sets the window.
     """
     from matplotlib.figure import Figure  # here: it takes a second
 

@@ -46,11 +46,7 @@ class ReconstructionLoss(nn.Module):
 
 
 class KnownLoss(nn.Module):
-    """A loss that counts only where the target is known.
-
-    Args:
-        loss: of images, `(B, 1, H, W)`. Where the target is NaN, the loss sees 0 in both images.
-    """
+    """A loss of images, `(B, 1, H, W)`, that counts only where the target is known: elsewhere it sees 0 in both."""
 
     def __init__(self, loss: nn.Module):
         super().__init__()

@@ -42,9 +42,6 @@ class PrecisionInferer(SimpleInferer):
     """Calls the network, in bfloat16 where autocasting allows it; its weights and what it returns stay in float32.
 
     MONAI's engines autocast on CUDA alone.
-
-    Args:
-        bfloat16: false for float32 throughout.
     """
 
     def __init__(self, bfloat16: bool):

@@ -64,10 +64,7 @@ def one_family(inferer: DriftInferer) -> DriftInferer:
 
 class ErrorBatch(PrepareBatch):
     """Rebuilds a slab by the deployed inferer, or in one family of planes; what the error network sees of that, and how
-    far the result is off.
-
-    Args:
-        network: with both stages, which are frozen; on the device.
+    far the result is off. Both stages are frozen.
     """
 
     def __init__(self, network: Drift, inferer: DriftInferer):

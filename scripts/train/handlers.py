@@ -23,8 +23,7 @@ FEWEST = 10  # steps of a time budget: in fewer nothing is learnt, and the rate 
 def warmup_cosine(step: int, total: int) -> float:
     """The learning rate at a step over its peak: a line up over 5 % of all steps, then a cosine to a tenth (Sec. S4.4).
 
-    Args:
-        step: from 0 on; the first one has its share of the rate already.
+    Steps count from 0 on; the first one has its share of the rate already.
     """
     warmup = max(1, total // 20)
     if step < warmup:
@@ -98,13 +97,10 @@ class TimeBudget:
 
 
 class ClipGradient:
-    """Clips the norm of the gradient before each step of the optimiser, and ends a training that diverges.
+    """Clips the norm of the gradient, to 1 in the paper, before each step, and ends a training that diverges.
 
     A loss or a gradient that is not finite changes no weights. `ignite.handlers.TerminateOnNan` looks at the loss
     alone, once the step is taken.
-
-    Args:
-        max_norm: largest norm, 1 in the paper.
 
     Attributes:
         divergence: the step at which the training diverged, in words; None while it has not.
@@ -134,9 +130,6 @@ class Average(EMAHandler):
 
     The first updates forget faster, so that the initial weights do not linger: update `n` keeps `(1 + n) / (10 + n)`,
     until that reaches `decay`. The trainer counts `n`, so that a resumed training goes on as it was.
-
-    Args:
-        decay: share of the old average that an iteration keeps, once under way.
     """
 
     def __init__(self, network: nn.Module, decay: float):
