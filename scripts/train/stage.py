@@ -6,6 +6,7 @@ import copy
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ from .recipe import options_of, recipe
 
 logger = logging.getLogger("drift")
 
-LOSS: dict[str, Any] = {"tag_name": "loss", "output_transform": from_engine("loss")}  # what handlers tell of a step
+LOSS: dict[str, Any] = {"tag_name": "loss", "output_transform": itemgetter("loss")}  # what handlers tell of a step
 
 
 def seed_epoch(engine: Engine, *entropy: int) -> None:
