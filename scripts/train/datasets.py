@@ -255,14 +255,12 @@ def contrast_weights(
 class CachedVolumes(CacheDataset):
     """Volumes in memory, whose random transforms give plain tensors.
 
-    A patch needs no affine, and MONAI's record of one takes much of the time that a patch takes.
-
-    Args:
-        transform: the transforms up to the first random one are applied once.
+    A patch needs no affine, and MONAI's record of one takes much of the time that a patch takes. The transforms up to
+    the first random one are applied once.
     """
 
     def __init__(self, data: Sequence, transform: Callable, num_workers: int = 1):
-        super().__init__(data, transform, num_workers=num_workers, copy_cache=False)
+        super().__init__(data, transform, num_workers=num_workers, copy_cache=False)  # copies would lose the affine
 
     def _transform(self, index: int) -> Any:
         tracked = get_track_meta()
