@@ -13,7 +13,8 @@ from tests.processes import ROOT
 
 PROGRAM = "/anywhere/site-packages/monai/bundle/__main__.py"
 CONFIG = ("--config_file", str(ROOT / "configs" / "inference.yaml"))
-EVALUATE = ("--config_file", f"['{ROOT}/configs/inference.yaml', '{ROOT}/configs/evaluate.yaml']")
+QUALITY = [f"{ROOT}/configs/{name}" for name in ("inference.yaml", "evaluate.yaml", "paper/image_quality.yaml")]
+QUALITY = ("--config_file", str(QUALITY))
 ERROR_MAP = ("--config_file", f"['{ROOT}/configs/train.yaml', '{ROOT}/configs/error_map.yaml']")
 TRAIN = ("--config_file", f"['{ROOT}/configs/train.yaml', '{ROOT}/configs/models/small.yaml']")
 
@@ -150,7 +151,7 @@ def test_options_of_a_file_count_as_typed(tmp_path):
         ("input", "$print(1)", CONFIG),
         ("label_dir", "@device", TRAIN),
         ("error_start", "%scan.nii.gz", ERROR_MAP),
-        ("segmenter", "$print(1)", EVALUATE),
+        ("segmenter", "$print(1)", QUALITY),
     ],
 )
 def test_a_path_that_would_be_evaluated_is_refused_with_the_remedy(name, text, config):

@@ -144,7 +144,6 @@ def regions_covered(difference: Tensor, width: Tensor, head: Tensor, calibration
         difference: prediction less truth.
         width: half-widths of 90 %.
         head: bool.
-        calibration: of the widths.
         voxel: volume in mm3.
     """
     shares = []

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,12 @@ from ..rebuild.error_map import ErrorMaps
 from ..rebuild.rebuilder import Rebuilder
 from ..rebuild.rebuilt import ErrorMap, Rebuilt
 from ..rebuild.stack_inferer import StackInferer
-from ..stack import intensity, spectra, tissue, trace
+from ..stack import spectra, tissue, trace
 from ..stack.acquisition import SLR, Acquisition, Profile
 from ..stack.grid import voxel_spacing
 from ..stack.profile import slice_profile
 from ..stack.slices import Slices
-from ..train.simulation import central_slab, simulate
+from ..train.simulation import central_slab, scanned
 from ..train.truth import read_volume
 from .checks import check_thickness, expect, lengths
 from .metrics import (
@@ -104,11 +104,9 @@ class Truth:
     """A sharp volume, and the masks that it alone gives; rebuilt volumes are measured with them.
 
     Attributes:
-        name: of the volume, for messages.
         sharp: `(1, X, Y, Z)` with its affine, not constant.
         slice_axis: of the slices that are simulated.
         lesion_sizes: `(1, X, Y, Z)` in voxels, 0 outside of lesions; null where no mask is known.
-        metrics: see `Metrics`.
     """
 
     name: str
@@ -137,17 +135,13 @@ class Truth:
         """Each of `metrics`, for predictions `(X, Y, Z)` of this volume."""
         return [metrics(self.sharp[0], self.slice_axis) for metrics in self.metrics]  # type: ignore[arg-type]
 
-    def row(self, label: str, method: Method, thick: MetaTensor, stated: Acquisition, acquired: Acquisition) -> dict:
+    def row(self, label: str, method: Method, thick: MetaTensor) -> dict:
         """A method's columns of `CASE` and `METRICS`.
 
         Args:
-            label: name of the method.
-            method: see `Method`.
-            thick: `(1, X, Y, Z)` slices of the volume.
-            stated: their acquisition as the method gets it.
-            acquired: their acquisition.
+            thick: `(1, X, Y, Z)` slices of the volume with their acquisition, which the method gets.
         """
-        start = time.perf_counter()
+        stated, start = Acquisition.of(thick), time.perf_counter()
         result = method(thick.clone(), stated)
         seconds = time.perf_counter() - start
         prediction = volume_of(result).to(self.volume)
@@ -156,7 +150,7 @@ class Truth:
                 f"{label} made a volume of {tuple(prediction.shape)} of {self.name} at {stated.slice_thickness:g} mm: "
                 f"expected {tuple(self.sharp.shape)}, all finite. Mend the method, or leave it out."
             )
-        quality = self.measure(prediction[0], acquired)
+        quality = self.measure(prediction[0], stated)
         own: dict[str, Any] = {"seconds": seconds}
         if isinstance(result, Rebuilt):
             own |= {"steps": result.steps, **result.scores}
@@ -225,13 +219,10 @@ def evaluate(
         volumes: items of `datasets.sharp_volumes`; `lesions` may name a mask of lesions.
         methods: name -> how thick slices become a volume. A `Rebuilt` may tell its number of steps, which the tables
             have, and scores, which are columns of the rows.
-        output_dir: where the tables are written.
         thicknesses: of the simulated slices, in mm; none below a volume's own spacing.
         axes: `"first"` degrades along the first of a volume's `sharp_axes`, `"all"` along each in turn.
         spacing_ratio: slice spacing / slice thickness; above 1 for gaps, below for overlap.
         noise: standard deviation of Gaussian noise in the thick slices, as a share of the truth's intensity range.
-        seed: of the noise.
-        profile: of the slices, see `profile.slice_profile`.
         slab: number of central slices kept along the last axis that is not degraded; null for all.
         metrics: more metrics; with them, the truth itself is one more method.
         segmenter: segments the truth and every result, or their slabs; the labels are compared.
@@ -274,19 +265,15 @@ def evaluate(
             kept = None if lesions is None else central_slab(lesions, axis, slab)
             truth = Truth(name, sharp, axis, kept, [one for one in (metrics, segmenter) if one])
             known: dict[str, Method] = {} if metrics is None else {TRUTH: partial(given, volume=sharp)}
-            noise_sd = noise * intensity.data_range(sharp.as_tensor())
             for thickness in thicknesses:
                 check_thickness(name, axis, edge, thickness)
                 spacing = round(spacing_ratio * thickness, 9)  # 1.2 x 3 mm is 3.6 mm in the tables, too
                 acquired = Acquisition.of_truth(
                     axis, sharp.shape[1 + axis], edge=edge, thickness=thickness, spacing=spacing, profile=profile
                 )
-                thick = simulate(sharp, acquired)
-                thick.add_(noise_sd * torch.randn(thick.shape, generator=generator))
-                stated = replace(acquired, profile=SLR)
-                stated.attach(thick)
+                thick = scanned(sharp, acquired, noise, generator)
                 for label, method in {**methods, **known}.items():
-                    rows.append(case_of(item, acquired) | truth.row(label, method, thick, stated, acquired))
+                    rows.append(case_of(item, acquired) | truth.row(label, method, thick))
                     logger.info(f"{name} axis {axis}, {thickness:g} mm, {label}: PSNR {rows[-1]['psnr']:.2f} dB")
         table = write_tables(output_dir, options, rows)
     log_means(output_dir, table)

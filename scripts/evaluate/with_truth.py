@@ -5,10 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import nibabel as nib
-import numpy as np
 import torch
 
 from ..files import stem, whole_file
@@ -17,35 +14,28 @@ from ..pages import planes
 from ..stack.acquisition import Acquisition
 from ..stack.grid import slice_axis, voxel_spacing
 from ..stack.interpolation import interpolate
+from ..train.truth import read_volume
 from . import metrics
 
 logger = logging.getLogger("drift")
 
 
-def _read(path: str | Path) -> tuple[torch.Tensor, np.ndarray]:
-    image: Any = nib.load(path)  # nibabel declares a type without voxels
-    return torch.from_numpy(image.get_fdata(dtype=np.float32)), image.affine
-
-
 def compare_with_truth(scans: Sequence[Scan], output_dir: str) -> None:
-    """Logs PSNR and SSIM of DRIFT and of cubic interpolation, and draws a picture, for scans whose truth is known.
+    """Logs PSNR and SSIM of DRIFT and of cubic interpolation for scans whose truth is known.
 
-    Args:
-        scans: that were rebuilt.
-        output_dir: where the results are, and where `NAME_comparison.png` is written.
+    Draws a picture of each beside the results, `NAME_comparison.png`.
     """
     for scan in scans:
         if scan.truth is None or scan.path is None:
             continue
         name = stem(scan.path.name)
-        thick, affine = _read(scan.path)
-        truth, fine_affine = _read(scan.truth)
-        drift, _ = _read(f"{scan.result}.nii.gz")
+        volumes = [read_volume(path) for path in (scan.path, scan.truth, f"{scan.result}.nii.gz")]
+        thick, truth, drift = (volume.as_tensor()[0] for volume in volumes)
         if drift.shape != truth.shape:
             logger.info(f"{name}: the result is on another grid than the truth and is not compared with it.")
             continue
-        axis = slice_axis(voxel_spacing(affine))
-        spacing, target = (float(voxel_spacing(a)[axis]) for a in (affine, fine_affine))
+        axis = slice_axis(voxel_spacing(volumes[0].affine))
+        spacing, target = (float(voxel_spacing(volume.affine)[axis]) for volume in volumes[:2])
         acquisition = Acquisition.of_truth(axis, truth.shape[axis], edge=target, thickness=spacing)
         repeated, cubic = (interpolate(thick, acquisition, method) for method in ("nearest", "cubic"))
         for label, volume in (("cubic", cubic), ("DRIFT", drift)):
@@ -59,10 +49,7 @@ def compare_with_truth(scans: Sequence[Scan], output_dir: str) -> None:
 def draw_comparison(volumes: dict[str, torch.Tensor], axis: int, path: str | Path) -> None:
     """Draws the two planes beside the midline that contain the slice axis: a column for each volume, at one window.
 
-    Args:
-        volumes: name -> `(X, Y, Z)` volume; all on one grid in RAS+ order. The last one sets the window.
-        axis: slice axis.
-        path: PNG to write.
+    The volumes `(X, Y, Z)`, by their names, lie on one grid in RAS+ order. The last one sets the window.
     """
     from matplotlib.figure import Figure  # here: it takes a second
 

@@ -17,9 +17,6 @@ class PathSample(NamedTuple):
     The first samples have thickness `T_i`. The last `len(partner)` ones show the same anatomy at `T_j = T_i - 1 mm`,
     and `partner` holds the index of the `T_i` sample of each (Sec. 3.5).
 
-    CETA may have a time of its own (Sec. S12). Its pairs then come last, first all `T_i` and then all `T_j`, and serve
-    CETA alone.
-
     Example: four planes, of which the second and the third have a thinner partner, are six samples. `partner` is then
     `[1, 2]`: sample 4 is sample 1's anatomy, sample 5 is sample 2's.
 
@@ -29,7 +26,6 @@ class PathSample(NamedTuple):
         x1: `(B, 1, H, W)` targets `y`, NaN where nothing is known.
         t: `(B,)` times in [0, 1].
         partner: `(P,)` indices into the batch: the partners of its last `P` samples. Empty without CETA.
-        beside: how many of the last samples serve CETA alone.
     """
 
     xt: Tensor
@@ -37,7 +33,6 @@ class PathSample(NamedTuple):
     x1: Tensor
     t: Tensor
     partner: Tensor
-    beside: int = 0
 
 
 def state_at(x0: Tensor, x1: Tensor, t: Tensor) -> Tensor:

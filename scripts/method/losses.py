@@ -10,6 +10,7 @@ from torch.nn.functional import huber_loss, mse_loss
 from .flow import PathSample, endpoint, target_velocity
 
 INTENSITY_RANGE = 2.0  # images live in [-1, 1] (Sec. S4.3)
+FLOOR, PULL = 0.004, 0.1  # of errors, in these units; weight of the squared logarithm of their factor, see `ErrorLoss`
 
 
 def charbonnier(prediction: Tensor, target: Tensor, epsilon: float = 1e-3) -> Tensor:
@@ -45,11 +46,7 @@ class ReconstructionLoss(nn.Module):
 
 
 class KnownLoss(nn.Module):
-    """A loss that counts only where the target is known.
-
-    Args:
-        loss: of images, `(B, 1, H, W)`. Where the target is NaN, the loss sees 0 in both images.
-    """
+    """A loss of images, `(B, 1, H, W)`, that counts only where the target is known: elsewhere it sees 0 in both."""
 
     def __init__(self, loss: nn.Module):
         super().__init__()
@@ -66,23 +63,14 @@ class ErrorLoss(nn.Module):
     """The error network: the negative log-likelihood of errors, Laplace distributed, of the size that it expects.
 
     A batch is one scan, and the factor on all its errors is left to calibration: the likelihood is that of the best
-    factor. A weak pull keeps that factor near 1.
-
-    Args:
-        floor: added to errors, in units of intensity. Without it the expected size would shrink without end in air,
-            where errors are 0.
-        pull: weight of the squared logarithm of the factor.
+    factor. A weak pull keeps that factor near 1. Without a floor under errors the expected size would shrink without
+    end in air, where errors are 0.
     """
-
-    def __init__(self, floor: float = 0.004, pull: float = 0.1):
-        super().__init__()
-        self.floor = floor
-        self.pull = pull
 
     def forward(self, logarithm: Tensor, error: Tensor) -> Tensor:
         """Both `(B, 1, H, W)`: the logarithm of the errors' size, and errors, not negative. Returns a scalar."""
-        factor = ((error + self.floor) * torch.exp(-logarithm)).mean().log()
-        return logarithm.mean() + factor + self.pull * factor**2
+        factor = ((error + FLOOR) * torch.exp(-logarithm)).mean().log()
+        return logarithm.mean() + factor + PULL * factor**2
 
 
 def ceta(v: Tensor, path: PathSample) -> Tensor:
@@ -117,8 +105,7 @@ class FlowLoss(nn.Module):
 
     def forward(self, v: Tensor, path: PathSample) -> Tensor:
         """`v` is `(B, 1, H, W)`; returns a scalar. Pixels whose target is NaN do not count."""
-        count = len(v) - path.beside
-        target = target_velocity(path.x0[:count], path.x1[:count])
+        target = target_velocity(path.x0, path.x1)
         known = target.isfinite()
-        velocity_loss = huber_loss(v[:count][known], target[known], delta=self.delta)
+        velocity_loss = huber_loss(v[known], target[known], delta=self.delta)
         return velocity_loss + self.ceta_weight * ceta(v, path)

@@ -24,11 +24,7 @@ def _mlp(*widths: int) -> nn.Sequential:
 
 
 class ThicknessEmbedding(nn.Module):
-    """Input and target slice thickness, as `tau = 1 / T`, become a conditioning vector (Eq. 2).
-
-    Args:
-        width: numbers for each thickness; 256 in the paper, whose vector has 512.
-    """
+    """Input and target slice thickness, as `tau = 1 / T`, become a condition (Eq. 2), 512 numbers in the paper."""
 
     def __init__(self, width: int = 256):
         super().__init__()
@@ -44,11 +40,7 @@ class ThicknessEmbedding(nn.Module):
 
 
 class TimeThicknessEmbedding(nn.Module):
-    """Flow time and slice thickness become a conditioning vector (Eq. 7).
-
-    Args:
-        width: numbers for the time and for each thickness; 256 in the paper, whose vector has 768.
-    """
+    """Flow time and slice thickness become a conditioning vector (Eq. 7); 768 numbers in the paper."""
 
     def __init__(self, width: int = 256) -> None:
         super().__init__()
@@ -71,7 +63,6 @@ class AnatomicalProjectionNetwork(nn.Module):
     """Stage 1, the APN. It turns a degraded image into a coarse sharp one, `z = f(x, c)` (Eq. 4).
 
     Args:
-        channels: see `UNet`.
         residual: add the input to the output. The network then starts as the identity and learns a correction. The
             paper's networks do not.
     """

@@ -41,13 +41,7 @@ class GeometryBlock(nn.Module):
 
 
 class Level(nn.Module):
-    """A layer that leads to a grid, and blocks on it.
-
-    Args:
-        enter: from another grid, or from other channels.
-        channels: see `GeometryBlock`.
-        count: of blocks.
-    """
+    """A layer that leads to a grid, and blocks on it."""
 
     def __init__(self, enter: nn.Module, channels: int, count: int):
         super().__init__()
@@ -180,9 +174,7 @@ class SliceProjectionNetwork(nn.Module):
     with and without a guide.
 
     Args:
-        channels, blocks: see `SliceTrunk`.
         fine_channels: on the fine grid, one of which is the linear interpolation.
-        guide_channels: see `GuideCorrection`.
     """
 
     def __init__(self, channels: Sequence[int], blocks: Sequence[int], fine_channels: int, guide_channels: int):

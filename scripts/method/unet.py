@@ -25,8 +25,6 @@ class AdaGN(nn.Module):
     same for all windows of a volume.
 
     Args:
-        channels: channels `C` of the feature map.
-        condition_dim: length of the conditioning vector.
         norm: false for scale and shift alone. A group norm depends on how much air is in a window.
     """
 
@@ -112,8 +110,6 @@ class UNet(nn.Module):
 
     Args:
         channels: feature channels from the finest level to the coarsest, such as (96, 192, 384, 768).
-        condition_dim: length of the conditioning vector.
-        norm: see `AdaGN`.
     """
 
     def __init__(self, channels: Sequence[int], condition_dim: int, norm: bool = True):

@@ -59,7 +59,6 @@ def glance(slices: Slices, result: MetaTensor) -> dict[str, Any]:
     """A record's entries for the index, which reads no volume.
 
     Args:
-        slices: measured.
         result: `(X, Y, Z)` on the fine grid.
 
     Returns:

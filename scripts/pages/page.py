@@ -103,7 +103,6 @@ def write_page(
     """Writes the page of a rebuilt scan from `page.html` and `page.js`: one file that needs no other and no network.
 
     Args:
-        record: of the result, see `outputs.record`.
         anonymous: leave out the names of the scan's files, its date and its series.
         error: `(X, Y, Z)`, the result's error map.
         others: further stacks that the result was made of.

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from monai.data import MetaTensor
+from monai.transforms.utils import generate_spatial_bounding_box
 
 from ..stack.grid import voxel_spacing
 from ..stack.interpolation import interpolate
@@ -24,15 +25,11 @@ ONE = 4096  # a weight of 1; weights are integers, so that all machines compute 
 
 
 def _box(slices: Slices) -> list[tuple[int, int]]:
-    """First and last voxel of the head and its margin along each axis; of the whole volume where there is no head."""
+    """First voxel of the head and its margin along each axis, and end; of the whole volume where there is no head."""
     if slices.constant:
-        return [(0, count - 1) for count in slices.shape]
-    inside, box = slices.head.numpy(), []
-    for axis, (count, edge) in enumerate(zip(slices.shape, slices.edges)):
-        found = np.flatnonzero(inside.any(tuple(a for a in range(3) if a != axis)))
-        margin = round(MARGIN / edge)
-        box.append((max(int(found[0]) - margin, 0), min(int(found[-1]) + margin, count - 1)))
-    return box
+        return [(0, count) for count in slices.shape]
+    margin = np.round(MARGIN / slices.edges).astype(int).tolist()
+    return list(zip(*generate_spatial_bounding_box(slices.head[None], margin=margin, allow_smaller=True)))
 
 
 def pack(
@@ -56,7 +53,6 @@ def pack(
     second pixel along each side of a slice is left out, or two of three, and so on.
 
     Args:
-        slices: measured.
         result: `(X, Y, Z)` on the fine grid with its affine.
         largest: bytes of the packed volumes.
         error: `(X, Y, Z)`, the result's error map.
@@ -76,27 +72,27 @@ def pack(
     cubic = np.asarray(interpolate(turned.array, a, "cubic"))
     box = _box(turned)
     nearest = a.nearest_slices
-    first, last = box[axis]
-    (covered,) = np.nonzero((nearest >= first) & (nearest <= last))
+    first, end = box[axis]
+    (covered,) = np.nonzero((nearest >= first) & (nearest < end))
     each = torch.eye(a.slice_count, dtype=torch.float64)[..., None]
     shares = interpolate(each, replace(a, slice_axis=0), "cubic")[..., 0].numpy()  # (fine, measured)
-    weights = np.rint(shares * ONE).astype(int)[covered, first : last + 1]
+    weights = np.rint(shares * ONE).astype(int)[covered, first:end]
 
     def greys(volume: np.ndarray, begin: int, end: int, step: int) -> np.ndarray:
-        """The volume from slice `begin` to slice `end`, cut, in 8 bits, slices first."""
-        cut = [slice(begin, end + 1, step) for begin, end in box]
-        cut[axis] = slice(begin, end + 1)
+        """The volume from slice `begin` until slice `end`, cut, in 8 bits, slices first."""
+        cut = [slice(*side, step) for side in box]
+        cut[axis] = slice(begin, end)
         share = (np.moveaxis(volume[tuple(cut)], axis, 0) - np.float64(low)) / (high - low)
         return np.rint(share * 255).clip(0, 255).astype(np.uint8)
 
     for step in itertools.count(1):
-        seen = greys(measured, first, last, step)
-        smooth, sharp = (greys(volume, covered[0], covered[-1], step) for volume in (cubic, fine))
+        seen = greys(measured, first, end, step)
+        smooth, sharp = (greys(volume, covered[0], covered[-1] + 1, step) for volume in (cubic, fine))
         guess = np.tensordot(weights.astype(np.float32), seen.astype(np.float32), 1)  # exact: integers below 2^24
         guess = np.floor((guess + ONE // 2) / ONE).clip(0, 255).astype(np.uint8)
         parts = [seen, smooth - guess, sharp - smooth]
         if error is not None:
-            parts.append(greys(ras(error)[0] + low, covered[0], covered[-1], step))
+            parts.append(greys(ras(error)[0] + low, covered[0], covered[-1] + 1, step))
         content = b"".join(part.tobytes() for part in parts)
         packed = gzip.compress(content, 4, mtime=0)  # higher levels take long and gain little
         if len(packed) <= largest or min(seen.shape[1:]) == 1:

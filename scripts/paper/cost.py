@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import pandas as pd
 import torch
+from ignite.engine import Engine, Events
 from monai.bundle import ConfigParser
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.utils.tensorboard import SummaryWriter
 
 from ..method.networks import Drift
 from ..method.weights import ERROR
@@ -31,6 +34,38 @@ def plane_calls(network: Drift, edge: int = EDGE) -> tuple[Callable, Callable]:
     plane, lengths, t = (torch.ones(*shape, device=device) for shape in ((1, 1, edge, edge), (1, 2), (1,)))
     calls = partial(network.apn, plane, lengths), partial(network.velocity, plane, lengths, t)
     return torch.no_grad()(calls[0]), torch.no_grad()(calls[1])
+
+
+class CpuTime:
+    """The CPU time of each epoch as a curve for TensorBoard, `cpu_minutes`; an entry of `stage::tracking`.
+
+    It is of this process and of those that it has waited for. A wall clock counts what else a machine does. Loading and
+    validation are left out. So is a worker's last epoch, which has not ended by then: `--num_workers 0` counts all.
+
+    Args:
+        run_name: folder of the curves.
+        iteration_log: false for an evaluator, which has no such curve.
+    """
+
+    def __init__(self, run_name: str, iteration_log: bool = True, **others: object):
+        self.folder, self.wanted = run_name, iteration_log
+
+    def attach(self, engine: Engine) -> None:
+        """Engines call the rest."""
+        if self.wanted:
+            engine.add_event_handler(Events.EPOCH_STARTED, self._begin)
+            engine.add_event_handler(Events.ITERATION_COMPLETED, self._count)
+            engine.add_event_handler(Events.EPOCH_COMPLETED, self._end)
+
+    def _begin(self, engine: Engine) -> None:
+        self.before = sum(os.times()[:4])
+
+    def _count(self, engine: Engine) -> None:
+        self.after = sum(os.times()[:4])
+
+    def _end(self, engine: Engine) -> None:
+        with SummaryWriter(self.folder) as curves:
+            curves.add_scalar("cpu_minutes", (self.after - self.before) / 60, engine.state.epoch)
 
 
 def training_minutes(trained: TrainedVariants, stage: Stage) -> float:

@@ -22,7 +22,6 @@ from ..evaluate.tables import EN_DASH
 from ..files import whole_file
 from ..method.weights import read_card
 from ..train.processes import start_process_group
-from ..train.simulation import ceta_coverage
 from .comparison import compare, comparison_table, plain_table
 from .cost import parameters, training_minutes
 from .figures import save
@@ -116,6 +115,21 @@ def _listed(experiments: Mapping[str, Entry], trained: TrainedVariants) -> str:
         for name, entry in experiments.items()
     ]
     return plain_table(pd.DataFrame(lines))
+
+
+def ceta_coverage(gap: float | str, target: float, max_thickness: float) -> float:
+    """Share of the thicknesses `(T_hr, max]` that CETA's pairs cover, `1 - E|T_i - T_j| / (max - T_hr)` (Tab. 3).
+
+    For a fixed gap, see `RandAcquired`, it is the share that has a partner. Two independent draws lie a third of the
+    range apart. Lengths are in mm; `target` is `T_hr`.
+
+    Example:
+        >>> ceta_coverage(1.0, 1.0, 6.0), ceta_coverage(0, 1.0, 6.0)
+        (0.8, 0.0)
+    """
+    if gap == "random":
+        return 2 / 3
+    return max(0.0, 1 - float(gap) / (max_thickness - target)) if gap else 0.0
 
 
 def _coverage(trained: TrainedVariants, stage: Stage | None) -> float:

@@ -172,7 +172,7 @@ def evaluate_guided(
                 for label, method in guided_methods.items():
                     known[f"{label}, by {by}"] = partial(_guided, method=method, placed=placed)
             for label, one in known.items():
-                rows.append(case_of(item, acquisition) | truth.row(label, one, thick, acquisition, acquisition))
+                rows.append(case_of(item, acquisition) | truth.row(label, one, thick))
                 logger.info(f"{name}, {thickness:g} mm, {label}: {rows[-1]['psnr_head']:.2f} dB in the head")
         table = write_tables(output_dir, options, rows)
     log_means(output_dir, table)

@@ -225,7 +225,7 @@ def _rows(
     woven = partial(weave, axes=axes, spacings=spacings, slice_spacing=first.slice_spacing)
     rows = []
     for way, result in ways.items():
-        row = truth.row(f"{label}, {way}", partial(given, volume=result[None]), drawn[0][0], first, first)
+        row = truth.row(f"{label}, {way}", partial(given, volume=result[None]), drawn[0][0])
         row["weave"] = woven(result) / woven(truth.volume)
         rows.append(row | error | {"seconds": whole if way == "together" else alone})
     return rows

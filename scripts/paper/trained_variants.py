@@ -242,6 +242,7 @@ class TrainedVariants:
         start = None if stage.start is None else str(self.exported(stage.start))
         labels = None if self.labels is None else str(self.labels)
         parser.update({"output_dir": str(self.folder(stage)), "label_dir": labels, f"{stage.run_id}::start": start})
+        parser["stage::tracking"] = [{"_target_": "scripts.paper.cost.CpuTime", "_mode_": "callable"}]
         return parser
 
     def _config(self, stage: Stage) -> ConfigParser:

@@ -86,11 +86,6 @@ def project(result: Tensor, slices: Slices, regularisation: float, smoothness: f
     return result - along_slices(gain, surplus, acquisition)
 
 
-def relative_noise(slices: Slices) -> float:
-    """The noise of slices as a share of their signal, as `relative_rmse` is one."""
-    return slices.noise / slices.above_floor[slices.head].square().mean().sqrt().item()
-
-
 def reconcile(result: Tensor, slices: Slices) -> Tensor:
     """The projection for real scans: it fits the gain of every slice, and it leaves noise in the measurement.
 

@@ -63,7 +63,6 @@ def network_inputs(slices: Slices, result: Tensor, spread: Tensor | None) -> tup
     """A volume as the error network sees it: the arguments of `ErrorPatternNetwork.forward`.
 
     Args:
-        slices: measured.
         result: `(X, Y, Z)` on the fine grid, in the same units.
         spread: `(X, Y, Z)`, half the distance between both families of planes; None where one was made.
     """
@@ -90,7 +89,6 @@ def expected_error(
     Args:
         slices, result, spread: as in `network_inputs`.
         network: with an error network, on the device.
-        device: of the network.
         bfloat16: convolutions in bfloat16, which changes the numbers by 1 %.
 
     Returns:
@@ -135,7 +133,6 @@ def guided_error(guided: Tensor, plain: Tensor, acquisition: Acquisition, edges:
 
     Args:
         guided, plain: `(X, Y, Z)`, the results with and without the guide.
-        acquisition: of the slices.
         edges: `(3,)`, of the voxels, in mm.
 
     Returns:
@@ -165,8 +162,6 @@ def error_map(
 
     Args:
         rebuilt: with its spread where the inferer made two families of planes.
-        network, device, bfloat16: see `expected_error`.
-        calibration: of the weights' card.
         plain: the result without a guide, where one took part; intervals are narrower as far as `guided_error` says,
             but no narrower than whole, sharp guides made them (`Calibration.narrowest`).
         steady: the slices in their places, where the result was made of those of a head that moved. The change is an

@@ -101,7 +101,6 @@ def place(guide: Slices, slices: Slices, stack: Slices | None = None) -> Placed:
 
     Args:
         guide: sharp or rebuilt.
-        slices: of the scan.
         stack: the slices that a rebuilt guide was made of.
     """
     a, affine = slices.acquisition, slices.fine_affine
@@ -129,7 +128,6 @@ def on_grid(guide: Slices, slices: Slices, motion: np.ndarray) -> MetaTensor:
 
     Args:
         guide: in its own units.
-        slices: of the scan.
         motion: `(4, 4)`, from the world of the scan to that of the guide (`registration.register`).
 
     Returns:

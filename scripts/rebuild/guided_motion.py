@@ -10,6 +10,7 @@ of Gaussian windows within a slice, `g` the guide's slices. The pose is the one 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from monai.data import MetaTensor
@@ -17,7 +18,8 @@ from scipy import ndimage
 
 from ..stack.profile import acquire
 from ..stack.slices import Slices
-from .motion import LEAST, PIXEL, ROUNDS, Frame, Motion, Pose, Shown, small_moves
+from .motion import Motion
+from .poses import LEAST, Equations, Frame, Pose, Shown, fitted, small_moves
 
 SMOOTHING, WINDOW = 0.5, 4.0  # mm within the slices
 FAINT = 1e-3  # of the mean variance of windows; less is no structure
@@ -29,7 +31,6 @@ def guided(measured: Slices, guide: MetaTensor, motion: Motion) -> Motion:
     """The motion between packages by a guide; the given one where the guide is not sure.
 
     Args:
-        measured: as they are.
         guide: `(1, X', Y', Z')`, on the fine grid, near its place for package 0; NaN beyond its field of view.
         motion: of `motion.found`, where the search begins.
     """
@@ -44,15 +45,9 @@ def guided(measured: Slices, guide: MetaTensor, motion: Motion) -> Motion:
     head, of = frame.head(measured), np.array(list(motion.packages), dtype=int)
     poses = []
     for k, matrix in enumerate(motion.matrices):
-        pose = frame.pose(matrix)
-        for _ in range(ROUNDS):
-            normal, gradients = _equations(slices, head, np.flatnonzero(of == k), shown, seen, pose)
-            if not gradients or np.linalg.cond(normal) > 1e12:
-                return motion
-            before, pose = pose, Pose.stepped(pose.turn, pose.shift, normal, gradients)
-            if pose.near(before):
-                break
-        else:
+        which = np.flatnonzero(of == k)
+        pose = fitted(partial(_equations, slices, head, which, shown, seen), frame.pose(matrix))
+        if pose is None:
             return motion
         poses.append(pose)
     first = poses[0]
@@ -61,24 +56,20 @@ def guided(measured: Slices, guide: MetaTensor, motion: Motion) -> Motion:
         Pose(turn, pose.shift - turn @ first.shift, (first.covariance + pose.covariance) * (index > 0))
         for index, (turn, pose) in enumerate(zip(turns, poses))
     ]
-    better = frame.motion(motion.packages, moved, frame.places(np.array(np.nonzero(head))))
+    better = Motion.of(motion.packages, moved, frame, frame.places(np.array(np.nonzero(head))))
     return better if better.uncertainty < UNSURE else motion
 
 
 def _equations(
     slices: np.ndarray, head: np.ndarray, which: np.ndarray, shown: Shown, seen: Shown, pose: Pose
-) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Normal matrix `(6, 6)` and its right side `(6,)` by slices, as those of `motion`, with windows in place of gains.
+) -> Equations:
+    """The equations of a package's pose beside the guide: those of `poses.foretold`, with windows in place of gains.
 
     Args:
         slices, head: `(X, Y, N)`, in the order of the frame.
-        which: slices of the package.
-        shown: the guide's slices.
-        seen: how far the guide saw them.
-        pose: of the package beside the guide.
+        shown, seen: the guide's slices, and how far it saw them.
     """
-    frame = shown.frame
-    steps = np.maximum(np.round(PIXEL / frame.edges[:2]).astype(int), 1)
+    frame, steps = shown.frame, shown.frame.steps
     pixels = slice(None, None, steps[0]), slice(None, None, steps[1])
     widths, shape = WINDOW / frame.edges[:2] / steps, head[pixels].shape[:2]
     grid = np.meshgrid(*(np.arange(n) * step for n, step in zip(shape, steps)), indexing="ij")
@@ -108,7 +99,7 @@ def _equations(
         for part, sign in ((np.sqrt(of_g) * jacobian, 1), (mean, -1), (along, -1)):
             normal += sign * part[:, known] @ part[:, known].T
         gradients.append(jacobian[:, known] @ left)
-    return normal, gradients
+    return Equations(normal, gradients)
 
 
 def _windows(image: np.ndarray, widths: np.ndarray) -> np.ndarray:

@@ -50,7 +50,6 @@ class PlaneInferer(StackInferer):
             Otherwise the planes along the longer in-plane axis are used.
         flips: average over the planes and their three mirror images.
         spread: tell half the distance between the two families, which an error map looks at; it changes no result.
-        bfloat16, consistency, progress: see `StackInferer`.
     """
 
     roi_size: int = 128
@@ -162,12 +161,10 @@ class DriftInferer(PlaneInferer):
     """DRIFT (Secs. 3.6, S4.5): all windows share one Euler schedule and one conditioning, which depend on thickness.
 
     Args:
-        roi_size, overlap, sw_batch_size, both_planes, flips, spread: see `PlaneInferer`.
         steps: Euler steps; null for AIS, 0 for stage 1 alone.
         n_max: most steps of AIS; 1 for one step at any thickness, as distilled weights have it.
         deblocked: steps from slice to slice in flat tissue become ramps (`deblocking.deblock`), whether or not the
             result is then reconciled.
-        bfloat16, consistency, progress: see `StackInferer`.
     """
 
     steps: int | None = None

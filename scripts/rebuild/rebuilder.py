@@ -35,8 +35,6 @@ class Rebuilder:
 
     Attributes:
         network: on the device, in evaluation mode.
-        inferer: the method.
-        device: of the network.
         preprocessing: file -> slices with their acquisition, as a transform of MONAI on the key `image`; None where
             slices come in memory.
         error_maps: whether results get one; it changes no result.
@@ -108,7 +106,7 @@ class Rebuilder:
 
     def _beside(self, other: GuideScan, slices: Slices) -> Placed:
         with part("registering", wanted=self.inferer.progress):
-            return place(other.sharp, self.steady(slices), other.stack)
+            return place(other.sharp, self._steady(slices), other.stack)
 
     def __call__(self, measured: Slices, guide: Placed | None = None) -> Rebuilt:
         """Rebuilds a stack of slices, with or without a guide that `guide` has placed.
@@ -117,16 +115,16 @@ class Rebuilder:
         a guide, of its first package come first.
         """
         motion, shown = found(measured), None if guide is None else guide.volume
-        slices, taken = measured, self._takes_back(measured, motion)
-        if taken:
-            slices, motion = self._taken_back(measured, motion, shown)  # type: ignore[arg-type]  # motion is there
+        slices, taken = measured, self._to_take_back(measured)
+        if taken is not None:
+            slices, motion = self._taken_back(measured, taken, shown)
         rebuilt = self.inferer.rebuilt(slices, self.network, shown)
-        rebuilt = replace(rebuilt, guide=guide, motion=motion, taken_back=taken)
+        rebuilt = replace(rebuilt, guide=guide, motion=motion, taken_back=taken is not None)
         maps = self.error_maps
         if not maps.wanted or maps.calibration is None:
             return rebuilt
         plain = None if guide is None else self.inferer.rebuilt(slices, self.network).volume
-        steady = steadied(slices, motion) if motion is not None and motion.moved and not taken else None
+        steady = steadied(slices, motion) if taken is None and motion is not None and motion.moved else None
         network, half = self.network, self.inferer.bfloat16
         error = error_map(rebuilt, network, self.device, maps.calibration, half, plain, steady)  # type: ignore[arg-type]
         return replace(rebuilt, error_map=error)
@@ -174,11 +172,13 @@ class Rebuilder:
         volume = self.inferer.draft.rebuilt(slices, self.network, shown).volume
         return taken_back(measured, volume, motion), motion
 
-    def steady(self, slices: Slices) -> Slices:
+    def _steady(self, slices: Slices) -> Slices:
         """Slices taken back by their spline (`motion.steadied`); themselves if that is not asked for."""
-        motion = found(slices) if self.motion else None
-        return steadied(slices, motion) if self._takes_back(slices, motion) else slices  # type: ignore[arg-type]
+        motion = self._to_take_back(slices)
+        return slices if motion is None else steadied(slices, motion)
 
-    def _takes_back(self, slices: Slices, motion: Motion | None) -> bool:
-        moved = self.motion and motion is not None and motion.moved
-        return moved and motion.in_reach(slices.acquisition.slice_spacing)  # type: ignore[union-attr]
+    def _to_take_back(self, slices: Slices) -> Motion | None:
+        """The motion by which slices are taken back; None for slices that stay as they are."""
+        motion = found(slices) if self.motion else None
+        reached = motion is not None and motion.moved and motion.in_reach(slices.acquisition.slice_spacing)
+        return motion if reached else None

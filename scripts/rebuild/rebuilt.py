@@ -26,7 +26,6 @@ class ErrorMap:
         thickness: of the slices, in mm.
         noise: of the slices, as a share of the range of their tissue.
         scale: of the scan, see `calibration.scan_scale`.
-        calibration: of the weights' card.
     """
 
     expected: MetaTensor

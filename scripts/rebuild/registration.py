@@ -116,8 +116,7 @@ def likeness(fixed: MetaTensor, moving: MetaTensor, motion: np.ndarray, resoluti
     in its place than `ASIDE` of it, on the six sides. Detail is smoothed to what both stacks measured.
 
     Args:
-        fixed, moving: see `register`.
-        motion: `(4, 4)`, of `register`.
+        fixed, moving, motion: of `register`.
         resolution: `(3,)`, mm along each axis of the fixed volume that both measured: the slice spacing where a stack's
             slices lie, 0 where both are sharp.
 

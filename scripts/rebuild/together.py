@@ -24,7 +24,7 @@ from ..stack.acquisition import Acquisition
 from ..stack.grid import meta_without_affine, voxel_spacing
 from ..stack.profile import profile_kernel
 from ..stack.tissue import ramp
-from .consistency import difference, reconcile, relative_noise, relative_rmse
+from .consistency import difference, reconcile, relative_rmse
 from .disputes import disputes
 from .gain import gain_field, relation
 from .registration import ALIKE, WHOLE, likeness, placed, register, resolution
@@ -87,8 +87,9 @@ def _disagreement(volume: Tensor, stack: Stack) -> float:
 
 def _spoilt(far: float, reference: Stack) -> bool:
     """Whether a result is too far from the reference's slices: farther than its own result and noise explain."""
-    own = _disagreement(reference.rebuilt.as_tensor(), reference)
-    return far > max(WORSE, TIMES * own, TIMES * relative_noise(reference.measured))
+    own, slices = _disagreement(reference.rebuilt.as_tensor(), reference), reference.measured
+    noise = slices.noise / slices.above_floor[slices.head].square().mean().sqrt().item()  # as a share of their signal
+    return far > max(WORSE, TIMES * own, TIMES * noise)
 
 
 def matched(reference: Stack, stack: Stack) -> Part:
@@ -121,7 +122,6 @@ def unmeasured(frequency: Tensor, acquisition: Acquisition) -> Tensor:
 
     Args:
         frequency: in cycles/mm, of any shape.
-        acquisition: of the slices.
 
     Returns:
         From `FLOOR` to 1, of the shape of `frequency`.
@@ -154,7 +154,6 @@ def trusted(
 
     Args:
         views: `(X, Y, Z)`, the rebuilt stacks on the grid of `first`, in its units.
-        stacks, parts: of the views.
         first: `(X, Y, Z)` with its affine.
 
     Returns:

@@ -10,7 +10,7 @@ from monai.engines import PrepareBatch
 from monai.inferers import Inferer, SimpleInferer
 from torch import Tensor, nn
 
-from ..errors import InputError, flag
+from ..errors import flag
 from ..method.flow import PathSample, endpoint_biased, state_at
 from ..method.networks import Drift
 from ..method.schedule import euler_times
@@ -42,9 +42,6 @@ class PrecisionInferer(SimpleInferer):
     """Calls the network, in bfloat16 where autocasting allows it; its weights and what it returns stay in float32.
 
     MONAI's engines autocast on CUDA alone.
-
-    Args:
-        bfloat16: false for float32 throughout.
     """
 
     def __init__(self, bfloat16: bool):
@@ -66,23 +63,16 @@ class FlowBatch(PrepareBatch):
 
     Attributes:
         apn: stage 1; put in evaluation mode and frozen.
-        inferer: how it is called.
         alpha: exponent of the endpoint-biased times, 2 in the paper.
-        ceta_time: at which CETA compares endpoints (Sec. S12), for two more planes of each pair; null for the times of
-            the flow's states, which cost nothing.
         told: see `ProjectionBatch`; the first one begins with thickness and target, the second one is rows.
     """
 
     apn: nn.Module
     inferer: Inferer
     alpha: float
-    ceta_time: float | None = None
     told: Sequence[str] = THICKNESS
 
     def __post_init__(self) -> None:
-        time = self.ceta_time
-        if time is not None and not (isinstance(time, int | float) and 0 <= time <= 1):
-            raise InputError(f"ceta_time is {time!r}: expected a time in [0, 1], or null. Set --ceta_time.")
         self.apn.eval().requires_grad_(False)
 
     def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
@@ -99,15 +89,8 @@ class FlowBatch(PrepareBatch):
         for rows in conditions[1:2]:  # a pair's thinner slices hold fewer of them
             outside = (rows < -0.5) | (rows >= image.shape[2] - 0.5)
             x1 = x1.masked_fill(outside[:, None, :, None], torch.nan)
-        beside = 0
-        if self.ceta_time is not None:
-            count, beside = len(t), 2 * len(partner)
-            again = torch.cat([partner, torch.arange(len(label), count, device=x1.device)])
-            x0, x1, thickness = (torch.cat([whole, whole[again]]) for whole in (x0, x1, thickness))
-            t = torch.cat([t, t.new_full((beside,), self.ceta_time)])
-            partner = torch.arange(count, count + len(partner), device=x1.device)
         xt = state_at(x0, x1.where(x1.isfinite(), x0), t)
-        return xt, PathSample(xt, x0, x1, t, partner, beside), (thickness, t), {}
+        return xt, PathSample(xt, x0, x1, t, partner), (thickness, t), {}
 
 
 class DistilBatch(PrepareBatch):
@@ -115,7 +98,6 @@ class DistilBatch(PrepareBatch):
 
     Args:
         teacher: both stages; put in evaluation mode and frozen.
-        inferer: how they are called.
         steps: Euler steps of the teacher.
         told: see `ProjectionBatch`.
     """

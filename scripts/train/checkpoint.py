@@ -21,7 +21,6 @@ class Checkpoint:
 
     Args:
         path: of the file; it is complete or absent.
-        recipe: see `recipe.recipe`.
         state: name -> object with a state dictionary.
     """
 

@@ -13,6 +13,8 @@ from monai.networks.layers import GaussianFilter
 from monai.transforms import MapTransform, RandomizableTransform
 from scipy.interpolate import PchipInterpolator
 
+POINTS = 5  # of a curve, including the value of air
+
 
 class RandIntensityCurved(RandomizableTransform, MapTransform):
     """Maps intensities through a random smooth curve. It is often not monotone: tissues change their order.
@@ -23,19 +25,16 @@ class RandIntensityCurved(RandomizableTransform, MapTransform):
 
     Args:
         keys: images in [0, 1]. All get one curve.
-        prob: share of the images that are changed.
-        control_points: number of values, including the value of air.
     """
 
-    def __init__(self, keys: KeysCollection, prob: float, control_points: int = 5):
+    def __init__(self, keys: KeysCollection, prob: float):
         MapTransform.__init__(self, keys)
         RandomizableTransform.__init__(self, prob)
-        self.control_points = control_points
 
     def randomize(self, data: Any = None) -> None:
         """Draws whether, and which curve."""
         super().randomize(None)
-        values = self.R.uniform(size=self.control_points - 1)
+        values = self.R.uniform(size=POINTS - 1)
         self._values = np.concatenate([[0.0], values / values.max()])
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
@@ -43,7 +42,7 @@ class RandIntensityCurved(RandomizableTransform, MapTransform):
         self.randomize()
         if self._do_transform:
             at = np.linspace(0, 1, 256)
-            curve = PchipInterpolator(np.linspace(0, 1, self.control_points), self._values)(at)
+            curve = PchipInterpolator(np.linspace(0, 1, POINTS), self._values)(at)
             for key in self.key_iterator(result):
                 result[key] = torch.from_numpy(np.interp(result[key], at, curve)).float()
         return result

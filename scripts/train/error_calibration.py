@@ -23,10 +23,10 @@ from ..rebuild.inferer import DriftInferer
 from ..rebuild.rebuilder import Rebuilder
 from ..stack.acquisition import SLR, Acquisition, Profile
 from ..stack.grid import voxel_spacing
-from ..stack.intensity import data_range, intensity_range
+from ..stack.intensity import intensity_range
 from ..stack.slices import Slices
 from ..stack.tissue import head_mask
-from .simulation import central_slab, simulate
+from .simulation import central_slab, scanned
 from .truth import THIN, read_volume
 
 logger = logging.getLogger("drift")
@@ -46,10 +46,8 @@ class Case(NamedTuple):
     """A simulated scan, and how far off its rebuilt slab is.
 
     Attributes:
-        person: who it shows.
         kind: of `KINDS`, for people.
         group: index of the slices' thickness.
-        spacing_ratio, noise: see `scan_scale`.
         voxel: volume in mm3.
         scores: of voxels of the head, errors over expected ones.
         guided: the same with each guide.
@@ -117,12 +115,9 @@ def calibrate(
     Args:
         network: with its error network, as `path` holds it.
         path: of the weights; their card lies beside them.
-        inferer: the deployed one.
-        device: of the network.
         volumes: items of `datasets.sharp_volumes` that no network was trained on.
         trained: such items that networks were trained on. Those are taken that have guides and are sharp, see `Case`.
         thicknesses: of the slices that are simulated, in mm.
-        seed: of their noise, and of what is kept.
     """
     rebuilder = Rebuilder(network.to(device).eval(), inferer, device)
     generator, chance = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
@@ -135,6 +130,7 @@ def calibrate(
         if known and spacing.max() > THIN:
             continue
         axis = item["sharp_axes"][0]
+        edge = float(spacing[axis])
         sharp = central_slab(volume, axis, PLANES)
         guides = [in_place(read_volume(one), sharp) for one in item.get("guides", [])]
         truth = sharp.as_tensor()[0]
@@ -142,18 +138,9 @@ def calibrate(
         for group, thickness in enumerate(thicknesses):
             for profile, ratio, noise in KINDS[:1] if known else KINDS:
                 acquired = Acquisition.of_truth(
-                    axis,
-                    truth.shape[axis],
-                    edge=float(spacing[axis]),
-                    thickness=thickness,
-                    spacing=ratio * thickness,
-                    profile=profile,
+                    axis, truth.shape[axis], edge=edge, thickness=thickness, spacing=ratio * thickness, profile=profile
                 )
-                thick = simulate(sharp, acquired)
-                thick.add_(noise * data_range(truth) * torch.randn(thick.shape, generator=generator))
-                stated = replace(acquired, profile=SLR)  # no header states the profile
-                stated.attach(thick)
-                slices = Slices.of(thick)
+                slices = Slices.of(scanned(sharp, acquired, noise, generator))
                 beside = guides if (profile, ratio, noise) == KINDS[0] else []
                 scores, boxes = list[np.ndarray](), dict[int, np.ndarray]()
                 for guide in (None, *beside):
@@ -162,9 +149,9 @@ def calibrate(
                     expected = expected_error(slices, result, rebuilt.spread, network, device)
                     score = ((result - truth).abs() / expected)[head].numpy()
                     scores.append(chance.choice(score, min(KEPT, len(score)), replace=False))
-                    for edge in BOXES if guide is None and not known else ():
-                        errors, squares = (box_means(one, head, edge) for one in (result - truth, expected**2))
-                        boxes[edge] = errors / np.sqrt(squares)
+                    for side in BOXES if guide is None and not known else ():
+                        errors, squares = (box_means(one, head, side) for one in (result - truth, expected**2))
+                        boxes[side] = errors / np.sqrt(squares)
                 kept, *by_guides = scores
                 noisy, voxel = noise_share(slices), float(np.prod(spacing))
                 kind = f"profile {profile}, spacing {ratio:g}, noise {noise:g}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -31,7 +31,6 @@ class RandSlabd(RandomizableTransform, MapTransform):
 
     Args:
         keys: one key, `(P, H, W)` planes in [0, 1] whose second axis is the slice axis; `spacing` in the data, in mm.
-        acquired: draws the acquisition.
         size: rows and columns of the slab at most.
         alone: share of the slabs that are rebuilt in one family of planes.
     """
@@ -60,18 +59,12 @@ class RandSlabd(RandomizableTransform, MapTransform):
 
 def one_family(inferer: DriftInferer) -> DriftInferer:
     """The inferer without its second family of planes, neither deblocked nor reconciled: results that err more."""
-    alone = copy.copy(inferer)
-    alone.both_planes, alone.deblocked, alone.consistency = False, False, "measure"
-    return alone
+    return replace(inferer, both_planes=False, deblocked=False, consistency="measure")
 
 
 class ErrorBatch(PrepareBatch):
     """Rebuilds a slab by the deployed inferer, or in one family of planes; what the error network sees of that, and how
-    far the result is off.
-
-    Args:
-        network: with both stages, which are frozen; on the device.
-        inferer: the deployed one.
+    far the result is off. Both stages are frozen.
     """
 
     def __init__(self, network: Drift, inferer: DriftInferer):

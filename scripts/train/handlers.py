@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Mapping
 
@@ -12,9 +11,9 @@ from ignite.engine import Engine, Events
 from ignite.handlers import EMAHandler
 from monai.engines import SupervisedTrainer
 from monai.engines.utils import IterationEvents
-from torch import Tensor, nn
+from torch import nn
 
-from ..errors import InputError
+from ..errors import InputError, is_number
 
 WARMUP = 500  # steps of `warmup_stable_decay`
 DECAY = 0.2
@@ -24,9 +23,7 @@ FEWEST = 10  # steps of a time budget: in fewer nothing is learnt, and the rate 
 def warmup_cosine(step: int, total: int) -> float:
     """The learning rate at a step over its peak: a line up over 5 % of all steps, then a cosine to a tenth (Sec. S4.4).
 
-    Args:
-        step: from 0 on; the first one has its share of the rate already.
-        total: steps of the training.
+    Steps count from 0 on; the first one has its share of the rate already.
     """
     warmup = max(1, total // 20)
     if step < warmup:
@@ -42,37 +39,13 @@ def warmup_stable_decay(step: int, total: int) -> float:
     return min((step + 1) / WARMUP, 1.0, max(0.0, (total - step) / (DECAY * total)))
 
 
-def iteration_loss(output: dict | list[dict]) -> float:
-    """Loss of a trainer's iteration. Decollated outputs repeat it for each sample."""
-    loss = (output[0] if isinstance(output, list) else output)["loss"]
-    return loss.item() if isinstance(loss, Tensor) else loss
-
-
-class CpuTime:
-    """CPU time of an epoch, of this process and of those that it has waited for: `engine.state.cpu_minutes`.
-
-    A wall clock counts what else a machine does. Loading and validation are left out. So is a worker's last epoch,
-    which has not ended by then: `--num_workers 0` counts all.
-    """
-
-    def attach(self, engine: Engine) -> None:
-        engine.add_event_handler(Events.EPOCH_STARTED, self.begin)
-        engine.add_event_handler(Events.EPOCH_COMPLETED, self.end)
-
-    def begin(self, engine: Engine) -> None:
-        self.before = sum(os.times()[:4])
-
-    def end(self, engine: Engine) -> None:
-        engine.state.cpu_minutes = (sum(os.times()[:4]) - self.before) / 60  # type: ignore[attr-defined]  # for curves
-
-
 def check_minutes(minutes: object) -> float | None:
     """The option `minutes` as a number; None where epochs are counted."""
     if minutes is None:
         return None
-    if isinstance(minutes, bool) or not isinstance(minutes, int | float) or not 0 < minutes < math.inf:
+    if not is_number(minutes) or minutes == 0:
         raise InputError(f"minutes is {minutes!r}: expected a number above 0. Set --minutes, or leave it out.")
-    return float(minutes)
+    return float(minutes)  # type: ignore[arg-type]  # it is one
 
 
 class TimeBudget:
@@ -124,13 +97,10 @@ class TimeBudget:
 
 
 class ClipGradient:
-    """Clips the norm of the gradient before each step of the optimiser, and ends a training that diverges.
+    """Clips the norm of the gradient, to 1 in the paper, before each step, and ends a training that diverges.
 
     A loss or a gradient that is not finite changes no weights. `ignite.handlers.TerminateOnNan` looks at the loss
     alone, once the step is taken.
-
-    Args:
-        max_norm: largest norm, 1 in the paper.
 
     Attributes:
         divergence: the step at which the training diverged, in words; None while it has not.
@@ -145,7 +115,7 @@ class ClipGradient:
 
     def __call__(self, engine: SupervisedTrainer) -> None:
         norm = nn.utils.clip_grad_norm_(engine.network.parameters(), self.max_norm).item()
-        loss = iteration_loss(engine.state.output)  # type: ignore[arg-type]  # ignite declares a number
+        loss = engine.state.output["loss"].item()  # type: ignore[index]  # ignite declares a number
         if not (math.isfinite(loss) and math.isfinite(norm)):
             state = engine.state
             self.divergence = (
@@ -160,10 +130,6 @@ class Average(EMAHandler):
 
     The first updates forget faster, so that the initial weights do not linger: update `n` keeps `(1 + n) / (10 + n)`,
     until that reaches `decay`. The trainer counts `n`, so that a resumed training goes on as it was.
-
-    Args:
-        network: to be followed.
-        decay: share of the old average that an iteration keeps, once under way.
     """
 
     def __init__(self, network: nn.Module, decay: float):

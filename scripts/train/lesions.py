@@ -35,7 +35,6 @@ class RandLesiond(RandomizableTransform, MapTransform):
         contrasts: of lesions, either way, as a share of the intensity range.
         widths: of vessels, in mm.
         spread: standard deviation of the places of a group, in mm.
-        allow_missing_keys: the plane may be missing.
     """
 
     keys: InitVar[KeysCollection]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from torch.nn.functional import interpolate as resize
 from ..errors import InputError
 from ..stack import grid
 from ..stack.acquisition import SLR, Acquisition, Profile
+from ..stack.intensity import data_range
 from ..stack.interpolation import interpolate
 from ..stack.profile import acquire
 
@@ -75,7 +76,6 @@ class RandResampled(RandomizableTransform, MapTransform):
             `T_hr`. Null makes it `T_hr` for all.
         size_range: the spacing is first multiplied by a factor, uniform in this range. The head becomes larger or
             smaller by it.
-        allow_missing_keys: keys may be missing.
     """
 
     keys: InitVar[KeysCollection]
@@ -108,21 +108,6 @@ class RandResampled(RandomizableTransform, MapTransform):
             # bicubic undershoots beside bright edges
             result[key] = (values / coverage.clamp(min=0.5)).clamp(min=0) * (coverage >= 0.5)
         return result
-
-
-def ceta_coverage(gap: float | str, target: float, max_thickness: float) -> float:
-    """Share of the thicknesses `(T_hr, max]` that CETA's pairs cover, `1 - E|T_i - T_j| / (max - T_hr)` (Tab. 3).
-
-    For a fixed gap, see `RandAcquired`, it is the share that has a partner. Two independent draws lie a third of the
-    range apart. Lengths are in mm; `target` is `T_hr`.
-
-    Example:
-        >>> ceta_coverage(1.0, 1.0, 6.0), ceta_coverage(0, 1.0, 6.0)
-        (0.8, 0.0)
-    """
-    if gap == "random":
-        return 2 / 3
-    return max(0.0, 1 - float(gap) / (max_thickness - target)) if gap else 0.0
 
 
 @dataclass(eq=False)
@@ -278,6 +263,17 @@ def simulate(truth: MetaTensor, acquisition: Acquisition) -> MetaTensor:
     meta = grid.meta_without_affine(truth)
     thick = MetaTensor(acquire(truth.as_tensor(), a), affine=torch.from_numpy(affine), meta=meta)
     a.attach(thick)
+    return thick
+
+
+def scanned(truth: MetaTensor, acquisition: Acquisition, noise: float, generator: torch.Generator) -> MetaTensor:
+    """The slices of `simulate` as a file has them: with noise, and of the SLR profile, since no header states it.
+
+    `noise` is the standard deviation of Gaussian noise, as a share of the truth's intensity range.
+    """
+    thick = simulate(truth, acquisition)
+    thick.add_(noise * data_range(truth.as_tensor()) * torch.randn(thick.shape, generator=generator))
+    replace(acquisition, profile=SLR).attach(thick)
     return thick
 
 

@@ -44,7 +44,6 @@ class RandSlicePatchd(RandomizableTransform, MapTransform):
     Args:
         keys: one key, a `(1, H, W)` plane in [0, 1] whose first axis is the slice axis; `spacing` in the data, in mm,
             and if there is one a `guide` of the same shape.
-        acquired: draws the acquisition.
         slices, columns: of a patch.
         rows: at most.
     """

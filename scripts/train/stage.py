@@ -6,6 +6,7 @@ import copy
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,12 @@ from ..errors import InputError
 from ..files import sha256
 from ..method.weights import Card, load_weights, save_weights
 from .checkpoint import Checkpoint
-from .handlers import FEWEST, Average, ClipGradient, CpuTime, TimeBudget, check_minutes, iteration_loss
+from .handlers import FEWEST, Average, ClipGradient, TimeBudget, check_minutes
 from .recipe import options_of, recipe
 
 logger = logging.getLogger("drift")
+
+LOSS: dict[str, Any] = {"tag_name": "loss", "output_transform": itemgetter("loss")}  # what handlers tell of a step
 
 
 def seed_epoch(engine: Engine, *entropy: int) -> None:
@@ -63,21 +66,13 @@ class Stage:
     Args:
         config: the training's, of which the recipes are made.
         network: a `Drift`, or a baseline, on the device.
-        device: of the network.
-        dataset: see `trainer`; the default of all stages, as are `weights` and `samples`.
         weights: how often each item of the dataset is drawn, relative.
         samples: of an epoch, in each process.
-        num_workers: processes that load; 0 for none.
         inferer: how the trainers call the network.
-        optimizer: parameters and `lr` -> optimiser.
         validation: volumes that validate, one by one.
         postprocessing: of what the validating inferer gives.
         data: hash of the data, of `recipe.data_digest`.
-        seed: of all that is drawn.
-        output_dir: folder to write to.
         schedule: of the learning rate, as a share of its peak: `(step, steps in all)` -> share.
-        max_norm: of the gradient, see `ClipGradient`.
-        average_decay: see `Average`.
         val_interval: epochs between two validations.
         checkpoint_interval: epochs between two checkpoints, at most; see `Checkpoint.due`.
         minutes: for the whole training, by the wall clock; None where epochs are counted.
@@ -125,47 +120,35 @@ class Stage:
         prepare_batch: PrepareBatch,
         loss_function: Callable,
         train_handlers: Sequence = (),
-        dataset: Dataset | None = None,
-        weights: Sequence[float] | None = None,
-        samples: int | None = None,
     ) -> SupervisedTrainer:
         """The stock trainer of a stage.
 
         Args:
-            max_epochs: of the stage.
             batch_size: items, in each process.
             learning_rate: its peak.
             network: the part of the network that it trains.
             prepare_batch: batch -> arguments of the network, and what the loss compares.
-            loss_function: `(prediction, target)` -> loss.
             train_handlers: more than the stage's own.
-            dataset, weights, samples: of this stage alone; None for those of all stages.
         """
         if network is None:
             raise InputError(
                 "network_def has no error network: expected one to train. Set network_def::error, as train.yaml has it."
             )
-        dataset = self.dataset if dataset is None else dataset
-        weights = self.weights if weights is None else weights
-        samples = self.samples if samples is None else samples
-        if samples < batch_size:
+        if self.samples < batch_size:
             raise InputError(
                 f"patches_per_epoch is below {batch_size}, one batch: expected that or more. Set --patches_per_epoch."
             )
-        sampler: Sampler = WeightedRandomSampler(weights, samples)
+        sampler: Sampler = WeightedRandomSampler(self.weights, self.samples)
         if self.together:
-            sampler = DistributedWeightedRandomSampler(dataset, list(weights), num_samples_per_rank=samples)
-        told: dict[str, Any] = {
-            "tag_name": "loss",
-            "output_transform": iteration_loss,
-            "key_var_format": "{}: {:.4g} ",
-        }  # distillation's is small
-        log = StatsHandler(iteration_log=10, **told)  # type: ignore[arg-type]  # MONAI takes a number, too
+            weights = list(self.weights)
+            sampler = DistributedWeightedRandomSampler(self.dataset, weights, num_samples_per_rank=self.samples)
+        told: dict[str, Any] = {"iteration_log": 10, "key_var_format": "{}: {:.4g} ", **LOSS}  # distillation's is small
+        log = StatsHandler(**told)
         return SupervisedTrainer(
             device=self.device,
             max_epochs=max_epochs,
             train_data_loader=DataLoader(
-                dataset, self.num_workers, sampler=sampler, batch_size=batch_size, drop_last=True
+                self.dataset, self.num_workers, sampler=sampler, batch_size=batch_size, drop_last=True
             ),
             network=idist.auto_model(network) if self.together else network,
             optimizer=self.optimizer(network.parameters(), lr=learning_rate),
@@ -212,8 +195,6 @@ class Stage:
             start: weights of the whole network to start from; None for those that it has.
             export: file name for the averaged network's weights.
             trainer: gets seeds, schedule, clipping, average, validation, curves and checkpoints.
-            evaluator: of the averaged network.
-            card: of the exported weights.
             time_share: of the `minutes`, what this stage gets; None for a stage that counts epochs alone.
         """
         if self.minutes and not time_share:
@@ -271,7 +252,6 @@ class Stage:
             LrScheduleHandler(schedule, print_lr=False, epoch_level=False).attach(trainer)  # type: ignore[arg-type]
             clip.attach(trainer)
             average.attach(trainer)
-            CpuTime().attach(trainer)
             ValidationHandler(self.val_interval, evaluator).attach(trainer)
             if self.first:
                 self._draw_curves(name, trainer, evaluator, options_of(made_of))
@@ -309,11 +289,10 @@ class Stage:
     def _draw_curves(
         self, name: str, trainer: SupervisedTrainer, evaluator: SupervisedEvaluator, options: dict[str, Any]
     ) -> None:
-        """Curves of loss, learning rate, CPU time and PSNR, for TensorBoard and whatever else tracks the training."""
+        """Curves of loss, learning rate and PSNR, for TensorBoard and whatever else tracks the training."""
         place = str(self.folder / name)
-        loss: dict[str, Any] = {"tag_name": "loss", "output_transform": iteration_loss}
-        TensorBoardStatsHandler(log_dir=place, state_attributes=["cpu_minutes"], **loss).attach(trainer)
+        TensorBoardStatsHandler(log_dir=place, **LOSS).attach(trainer)
         TensorBoardStatsHandler(log_dir=place, iteration_log=False).attach(evaluator)
         for track in self.tracking:
-            track(run_name=place, experiment_param=options, close_on_complete=True, **loss).attach(trainer)
+            track(run_name=place, experiment_param=options, close_on_complete=True, **LOSS).attach(trainer)
             track(run_name=place, iteration_log=False).attach(evaluator)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 import torch
@@ -23,25 +22,6 @@ SAMPLE = 1_000_000  # voxels that are looked at
 
 def check_truth(path: str, sharp_axes: Sequence[int]) -> None:
     """Refuses what nothing sharp can be learnt from."""
-    _check_truth(path, tuple(sharp_axes), _state(path))
-
-
-def check_label_map(path: str) -> None:
-    """Refuses what no contrast can be synthesised from."""
-    _check_label_map(path, _state(path))
-
-
-def _state(path: str) -> tuple[int, int] | None:
-    """Time and size of a file, by which a change of it is seen; None if there is none: the reader says so."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size
-
-
-@cache  # a volume is looked at once, however many trainings of a process take it
-def _check_truth(path: str, sharp_axes: tuple[int, ...], state: tuple[int, int] | None) -> None:
     volume = _loaded(path)
     if why := kinds.of_voxels(volume.as_tensor()[0].numpy(), Path(path).name):
         raise InputError(f"{path} is {why}: expected a scan. Leave it out.")
@@ -54,7 +34,7 @@ def _check_truth(path: str, sharp_axes: tuple[int, ...], state: tuple[int, int] 
         slices = f"{spacing:.3g} mm apart" + (f" and {known:.3g} mm thick" if known else "")
         raise InputError(
             f"{path} has slices {slices}: expected {THIN:g} mm at most, since it is to be sharp along the array axes "
-            f'{sharp_axes}. Leave it out, or name its "sharp_axes" in a datalist.'
+            f'{tuple(sharp_axes)}. Leave it out, or name its "sharp_axes" in a datalist.'
         )
     array = volume.as_tensor()[0]
     if spacing_is_lost(array, edges):
@@ -67,8 +47,8 @@ def _check_truth(path: str, sharp_axes: tuple[int, ...], state: tuple[int, int] 
         )
 
 
-@cache
-def _check_label_map(path: str, state: tuple[int, int] | None) -> None:
+def check_label_map(path: str) -> None:
+    """Refuses what no contrast can be synthesised from."""
     volume = _loaded(path)
     values = torch.unique(volume.as_tensor().flatten()[:: max(1, volume.numel() // SAMPLE)])
     if not torch.equal(values, values.round()):

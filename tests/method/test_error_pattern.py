@@ -77,7 +77,7 @@ def test_it_compiles():
 
 def test_the_loss_is_least_at_the_errors_own_size_and_hardly_minds_a_factor():
     error = torch.rand(1, 1, 50, 50) + 0.1
-    loss, size = ErrorLoss(floor=0.0), error.log()
+    loss, size = ErrorLoss(), error.log()
     constant = torch.full_like(error, error.mean().item()).log()
     assert loss(size, error) < loss(constant, error) < loss(-size, error)
     assert loss(size, error) < loss(size + 0.5, error) < loss(constant, error)

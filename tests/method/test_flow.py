@@ -133,7 +133,7 @@ def test_no_times_and_no_steps_do_not_move():
 
 def test_path_sample_is_immutable():
     sample = flow.PathSample(*(torch.zeros(1) for _ in range(5)))
-    assert sample._fields == ("xt", "x0", "x1", "t", "partner", "beside")
+    assert sample._fields == ("xt", "x0", "x1", "t", "partner")
     with pytest.raises(AttributeError):
         sample.t = torch.ones(1)
 

@@ -17,7 +17,7 @@ def test_training_uses_the_papers_objectives():
     assert loss.ssim_weight == paper.SSIM_WEIGHT and loss.epsilon < 0.01  # absolute errors
     config = parser("train.yaml")
     assert config["stage2#trainer#loss_function#delta"] == paper.HUBER_DELTA
-    assert stacked["ceta_weight"] == paper.CETA_WEIGHT and config["ceta_time"] is None
+    assert stacked["ceta_weight"] == paper.CETA_WEIGHT
     assert config["alpha"] == paper.ENDPOINT_ALPHA
     assert config["ceta_gap"] == paper.CETA_GAP
 
@@ -104,8 +104,8 @@ def test_paper_yaml_simulates_the_papers_acquisition_and_no_other_contrast():
 
 def test_paper_yaml_names_the_options_in_which_it_is_not_the_papers():
     text = (CONFIGS / "paper" / "paper.yaml").read_text()
-    papers = set("seed patch_size planes largest_spacing min_thickness common_thickness".split())
-    papers |= {"alpha", "ceta_gap", "ceta_time"}
+    papers = set("seed patch_size planes min_thickness common_thickness".split())
+    papers |= {"alpha", "ceta_gap"}
     papers |= {"minutes"}  # of a training by the clock; null is none
     papers |= {"distil_epochs", "distil_steps"}  # of a stage that it does not train
     papers |= {"bias_range"}  # without effect at a share of 0

@@ -1,15 +1,19 @@
 """What a size costs, against the paper's table."""
 
+import os
 import subprocess
 import sys
+import time
 
 import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from ignite.engine import Engine, Events
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
-from scripts.paper.cost import PROCESS, parameters, plane_calls, training_minutes
+from scripts.paper.cost import PROCESS, CpuTime, parameters, plane_calls, training_minutes
 from scripts.paper.multiply_adds import multiply_adds
 from tests import paper_values as paper
 from tests.config_files import ROOT, parser
@@ -48,6 +52,32 @@ def test_minutes_of_a_training_are_cpu_time_and_an_epoch_done_again_counts_once(
                 curves.add_scalar("cpu_minutes", minutes, epoch)
     assert training_minutes(trained, stage) == pytest.approx(2.5)
     assert training_minutes(trained, stage.start) == pytest.approx(1)
+
+
+def test_cpu_time_counts_work_and_not_waiting(tmp_path):
+    """The first epoch waits, the second one works; what follows an epoch, such as validation, is left out."""
+    spent = []
+
+    def work(seconds=0.3):
+        end = time.process_time() + seconds
+        while time.process_time() < end:
+            pass
+
+    def step(engine, item):
+        spent.append(sum(os.times()[:4]))
+        time.sleep(0.2) if engine.state.epoch == 1 else work()
+        spent.append(sum(os.times()[:4]))
+
+    engine = Engine(step)
+    engine.add_event_handler(Events.EPOCH_COMPLETED, lambda: work())
+    CpuTime(run_name=str(tmp_path), tag_name="loss").attach(engine)
+    CpuTime(run_name=str(tmp_path / "evaluator"), iteration_log=False).attach(engine)
+    engine.run(range(1), max_epochs=2)
+    curves = EventAccumulator(str(tmp_path), {"scalars": 0}).Reload().Scalars("cpu_minutes")
+    idle, busy = (60 * event.value for event in curves)
+    assert [event.step for event in curves] == [1, 2] and not (tmp_path / "evaluator").exists()
+    assert 0 <= idle < 0.15 < 0.3 <= busy + 0.021
+    assert busy == pytest.approx(spent[3] - spent[2], abs=0.041), "clocks of processes tick every 10 ms"
 
 
 @pytest.mark.skipif(not (PROCESS / "clear_refs").exists(), reason="memory is measured on Linux")

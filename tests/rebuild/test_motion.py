@@ -1,6 +1,7 @@
 """Laws of motion between packages: the forward model, known motions found and taken back, a still head left alone."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from scripts.method.calibration import LEVELS, Calibration
 from scripts.method.error_pattern import ErrorPatternNetwork
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
-from scripts.rebuild import guided_motion, motion
+from scripts.rebuild import guided_motion, motion, poses
 from scripts.rebuild.error_map import ErrorMaps, error_map
 from scripts.rebuild.guide import Placed
 from scripts.rebuild.rebuilder import Rebuilder
@@ -115,8 +116,8 @@ def test_known_motions_of_three_packages_are_found_and_taken_back(axis):
 
 def test_a_pose_and_its_matrix_undo_each_other_in_an_oblique_stack():
     slices, turned = Slices.of(scan_of(head((40, 40, 35)))), stacks.motion((20.0, -30.0, 10.0), (3.0, 5.0, -2.0))
-    frame = motion.Frame.of(replace(slices, affine=torch.from_numpy(turned) @ slices.affine))
-    pose = motion.Pose(stacks.motion(*MOTIONS[2])[:3, :3], np.array([1.0, -2.0, 0.5]), np.zeros((6, 6)))
+    frame = poses.Frame.of(replace(slices, affine=torch.from_numpy(turned) @ slices.affine))
+    pose = poses.Pose(stacks.motion(*MOTIONS[2])[:3, :3], np.array([1.0, -2.0, 0.5]), np.zeros((6, 6)))
     again, place = frame.pose(frame.matrix(pose)), np.array([10.0, -20.0, 30.0])
     np.testing.assert_allclose(again.turn, pose.turn, atol=1e-9)
     np.testing.assert_allclose(again.shift, pose.shift, atol=1e-9)
@@ -126,13 +127,13 @@ def test_a_pose_and_its_matrix_undo_each_other_in_an_oblique_stack():
 
 def test_the_uncertainty_of_a_package_holds_that_of_the_others_that_foretell_it():
     measured, _, _ = restless(2, np.eye(4), THREE[1], noise=5.0)
-    found, frame = motion.found(measured), motion.Frame.of(measured)
+    found, frame = motion.found(measured), poses.Frame.of(measured)
     of, head = np.array(list(found.packages), dtype=int), frame.head(measured)
     back, there = (frame.smoothed(one.array, motion.SMOOTHING) for one in (motion.steadied(measured, found), measured))
-    still = motion._package(back, head, frame, np.flatnonzero(of != 2))
-    moved = motion._package(there, head, frame, np.flatnonzero(of == 2))
-    alone = motion._fitted(still, moved, frame.pose(found.matrices[2]), both=False)
-    points = motion._package(there, head, frame, np.arange(len(of))).points
+    still = poses.Package.cut(back, head, frame, np.flatnonzero(of != 2))
+    moved = poses.Package.cut(there, head, frame, np.flatnonzero(of == 2))
+    alone = poses.fitted(partial(poses.foretold, still, moved, False), frame.pose(found.matrices[2]))
+    points = poses.Package.cut(there, head, frame, np.arange(len(of))).points
     assert found.uncertainty == pytest.approx(2**0.5 * alone.displacement(points)[1], rel=0.1)
 
 
@@ -172,7 +173,7 @@ def test_two_packages_foretell_each_other_whichever_was_first():
 
 def test_a_fit_that_comes_to_no_end_or_turns_too_far_says_nothing(monkeypatch):
     measured, _, _ = restless(2, stacks.motion(*MOTIONS[2]), noise=5.0)
-    monkeypatch.setattr(motion, "ROUNDS", 2)
+    monkeypatch.setattr(poses, "ROUNDS", 2)
     assert motion.found(replace(measured)) is None
     monkeypatch.undo()
     assert motion.found(replace(measured)).moved
@@ -184,7 +185,7 @@ def test_motion_is_looked_for_once(monkeypatch):
     measured, _, truth = restless(2, stacks.motion(*MOTIONS[2]), noise=5.0)
     off, on = rebuilders(guide_share=1.0)
     known = motion.found(measured)
-    monkeypatch.setattr(motion, "ROUNDS", 0)  # a second look would find nothing
+    monkeypatch.setattr(poses, "ROUNDS", 0)  # a second look would find nothing
     beside = on.place(Slices.sharp(other_contrast(truth)), measured)
     assert off(measured, beside).motion is known and on(measured, beside).taken_back
     assert motion.found(replace(measured)) is None

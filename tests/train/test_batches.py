@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from scripts.errors import InputError
 from scripts.method.flow import PathSample
 from scripts.method.losses import FlowLoss
 from scripts.train.batches import FlowBatch, PrecisionInferer, ProjectionBatch
@@ -35,8 +34,8 @@ def batch(size=16, thick=THICK, seed=0):
     }
 
 
-def flow_batch(apn, alpha=paper.ENDPOINT_ALPHA, **options):
-    return FlowBatch(apn, PrecisionInferer(bfloat16=False), alpha, **options)
+def flow_batch(apn, alpha=paper.ENDPOINT_ALPHA):
+    return FlowBatch(apn, PrecisionInferer(bfloat16=False), alpha)
 
 
 # Batches
@@ -80,28 +79,6 @@ def test_estimates_are_the_apns_at_either_thickness(drift):
     torch.testing.assert_close(path.x0[len(THICK) :], second[PAIRED])
     assert torch.equal(thickness[: len(THICK)], data["thickness"])
     assert torch.equal(thickness[len(THICK) :], data["proximal_thickness"][PAIRED])
-
-
-def test_ceta_at_a_time_of_its_own_sees_each_pair_again_beside_the_flows_samples(drift):
-    data, pairs = batch(), len(PAIRED)
-    torch.manual_seed(0)
-    _, plain, (lengths, _), _ = flow_batch(drift.apn)(data, "cpu")
-    torch.manual_seed(0)
-    xt, path, (thickness, t), _ = flow_batch(drift.apn, ceta_time=0.25)(data, "cpu")
-    count = len(plain.t)
-    assert path.beside == 2 * pairs and len(xt) == count + 2 * pairs and plain.beside == 0
-    assert torch.equal(xt[:count], plain.xt) and torch.equal(t[:count], plain.t)
-    assert (t[count:] == 0.25).all()
-    assert path.partner.tolist() == list(range(count, count + pairs))
-    members = torch.tensor([*PAIRED, *range(len(THICK), count)])
-    assert torch.equal(thickness[count:], lengths[members])
-    torch.testing.assert_close(xt[count:], 0.75 * plain.x0[members] + 0.25 * plain.x1[members])
-
-
-@pytest.mark.parametrize("time", [-0.1, 1.5, "late"])
-def test_a_time_of_ceta_that_is_none_is_told(drift, time):
-    with pytest.raises(InputError, match="--ceta_time"):
-        flow_batch(drift.apn, ceta_time=time)
 
 
 def test_pairs_share_time_and_target(drift):

@@ -1,6 +1,5 @@
-"""Laws of what a stock trainer lacks: the learning rate's course, clipping, CPU time, the averaged network."""
+"""Laws of what a stock trainer lacks: the learning rate's course, clipping, the averaged network."""
 
-import os
 import time
 
 import numpy as np
@@ -18,7 +17,6 @@ from scripts.train.batches import ProjectionBatch
 from scripts.train.handlers import (
     Average,
     ClipGradient,
-    CpuTime,
     TimeBudget,
     check_minutes,
     warmup_cosine,
@@ -147,33 +145,6 @@ def test_minutes_that_are_no_time_are_refused(minutes):
 
 def test_minutes_are_a_number_or_left_out():
     assert (check_minutes(None), check_minutes(60), check_minutes(0.5)) == (None, 60.0, 0.5)
-
-
-# CPU time
-
-WORK = 0.3  # s
-
-
-def test_cpu_time_counts_work_and_not_waiting():
-    told, spent = [], []
-
-    def step(engine, item):
-        if engine.state.epoch == 1:
-            time.sleep(0.2)
-        else:
-            end = time.process_time() + WORK
-            while time.process_time() < end:
-                pass
-
-    engine = Engine(step)
-    engine.add_event_handler(Events.EPOCH_STARTED, lambda: spent.append(sum(os.times()[:4])))
-    CpuTime().attach(engine)
-    engine.add_event_handler(Events.EPOCH_COMPLETED, lambda engine: told.append(60 * engine.state.cpu_minutes))
-    engine.add_event_handler(Events.EPOCH_COMPLETED, lambda: spent.append(sum(os.times()[:4])))
-    engine.run(range(1), max_epochs=2)
-    idle, busy = told
-    assert 0 <= idle < 0.15 < WORK <= busy + 0.021
-    assert busy == pytest.approx(spent[3] - spent[2], abs=0.021), "clocks of processes tick every 10 ms"
 
 
 # Clipping
