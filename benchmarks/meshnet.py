@@ -1,4 +1,4 @@
-"""A segmenter for `--segmenter` of configs/paper/image_quality.yaml: a MeshNet of brainchop, from its published files.
+"""A segmenter for `--segmenter` of configs/evaluate.yaml: a MeshNet of brainchop, from its published files.
 
 python -m benchmarks.meshnet FOLDER IMAGE LABELS
 

@@ -13,8 +13,7 @@ from tests.processes import ROOT
 
 PROGRAM = "/anywhere/site-packages/monai/bundle/__main__.py"
 CONFIG = ("--config_file", str(ROOT / "configs" / "inference.yaml"))
-QUALITY = [f"{ROOT}/configs/{name}" for name in ("inference.yaml", "evaluate.yaml", "paper/image_quality.yaml")]
-QUALITY = ("--config_file", str(QUALITY))
+EVALUATE = ("--config_file", f"['{ROOT}/configs/inference.yaml', '{ROOT}/configs/evaluate.yaml']")
 ERROR_MAP = ("--config_file", f"['{ROOT}/configs/train.yaml', '{ROOT}/configs/error_map.yaml']")
 TRAIN = ("--config_file", f"['{ROOT}/configs/train.yaml', '{ROOT}/configs/models/small.yaml']")
 
@@ -151,7 +150,7 @@ def test_options_of_a_file_count_as_typed(tmp_path):
         ("input", "$print(1)", CONFIG),
         ("label_dir", "@device", TRAIN),
         ("error_start", "%scan.nii.gz", ERROR_MAP),
-        ("segmenter", "$print(1)", QUALITY),
+        ("segmenter", "$print(1)", EVALUATE),
     ],
 )
 def test_a_path_that_would_be_evaluated_is_refused_with_the_remedy(name, text, config):

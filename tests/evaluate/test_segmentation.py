@@ -14,7 +14,7 @@ import torch
 from monai.data import MetaTensor
 
 from scripts.evaluate.paired import evaluate
-from scripts.paper.segmentation import agreement, segmenter
+from scripts.evaluate.segmentation import agreement, segmenter
 from scripts.stack.interpolation import interpolate
 from tests.volumes import head, random_affine
 

@@ -22,8 +22,8 @@ from nibabel.filebasedimages import ImageFileError
 from torch import Tensor
 
 from ..errors import InputError
-from ..evaluate.paired import same_grid
 from ..stack.grid import name_of
+from .paired import same_grid
 
 PLACES = ("{image}", "{labels}")
 
