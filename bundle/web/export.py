@@ -7,8 +7,6 @@ with a guide is a fourth, where weights know guides. Their weights stay in the h
 Networks on planes are there a second time, in `webgpu/`: `with_fewer_products` comes out wrong on onnxruntime's WebGPU.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -1,7 +1,5 @@
 """Python's constants in the types of JSON, so that the page asks the same tables: numbers, words, patterns, reasons."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from collections.abc import Mapping

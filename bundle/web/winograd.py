@@ -1,7 +1,5 @@
 """Wide 3 x 3 convolutions of an ONNX graph with half of the products: rows by Winograd's minimal filtering F(4, 3)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """An evaluation refuses what it cannot do, and says what is expected."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

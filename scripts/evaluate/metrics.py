@@ -4,8 +4,6 @@ Every function takes `(X, Y, Z)` volumes on one grid and in one unit. Intensity 
 alone: no method is measured on a scale of its own. A factor or an offset that both volumes share changes nothing.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,8 +1,5 @@
 """The paired evaluation: sharp volumes are degraded, rebuilt by every method and compared with what they were."""
 
-from __future__ import annotations
-
-import logging
 import math
 import os
 import time
@@ -19,7 +16,7 @@ from monai.data import MetaTensor
 from monai.utils import convert_to_tensor
 from torch import Tensor, nn
 
-from ..errors import InputError, is_number
+from ..errors import InputError, is_number, logger
 from ..rebuild.error_map import ErrorMaps
 from ..rebuild.rebuilder import Rebuilder
 from ..rebuild.rebuilt import ErrorMap, Rebuilt
@@ -44,8 +41,6 @@ from .metrics import (
     width_and_rank,
 )
 from .tables import case_of, log_means, write_tables
-
-logger = logging.getLogger("drift")
 
 SMALL_LESION = 60  # voxels; less is small
 NOMINAL = (0.5, 0.7, 0.9, 0.95, 0.99)  # confidences of error maps

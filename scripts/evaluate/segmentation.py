@@ -1,7 +1,5 @@
 """Does a rebuilt volume segment as its truth does? By any segmenter that has a command line."""
 
-from __future__ import annotations
-
 import math
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """The tables of the paired evaluation: a row for each case, mean and spread for each group of cases."""
 
-from __future__ import annotations
-
 import logging
 import math
 import os

@@ -1,7 +1,5 @@
 """Rebuilt scans whose truth is known, such as the built-in sample, beside it: PSNR, SSIM and a picture."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from pathlib import Path

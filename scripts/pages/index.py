@@ -1,7 +1,5 @@
 """The page of a folder of results: `index.html`, a row for each scan of `summary.csv`."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

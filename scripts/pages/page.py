@@ -4,8 +4,6 @@
 draws no difference of two.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Planes of a volume as radiologists hang them: the patient's right, or front, on the left, the head on top."""
 
-from __future__ import annotations
-
 import base64
 import io
 

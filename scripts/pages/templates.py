@@ -1,7 +1,5 @@
 """The templates of the pages. Jinja compiles each once for a process, however many pages are written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined

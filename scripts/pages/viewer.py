@@ -1,7 +1,5 @@
 """The volumes of a scan's page, to scroll through: cropped, in 8 bits, and packed for `page.js`."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import itertools

@@ -1,7 +1,5 @@
 """Networks without one of the method's parts, for the paper's ablations (Tab. 2)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Which scans are difficult, and how many Euler steps they deserve: PAD against the image (Secs. S10, S11)."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """CETA at a time of its own, in place of the times of the flow's states (Sec. S12)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import torch

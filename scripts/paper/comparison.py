@@ -1,7 +1,5 @@
 """The tables of an experiment: means, their spread over volumes and seeds, and differences within pairs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

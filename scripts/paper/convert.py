@@ -6,8 +6,6 @@ The authors license their weights for academic research only. They are not part 
 command makes of them: keep it to yourself.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex

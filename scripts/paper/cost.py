@@ -1,7 +1,5 @@
 """The cost of networks: parameters, multiply-adds, peak memory, time (Sec. S4.2), and the minutes of a training."""
 
-from __future__ import annotations
-
 import math
 import multiprocessing
 import os

@@ -1,9 +1,6 @@
 """The paper's tables and figures, each by its name: what it trains, evaluates and writes."""
 
-from __future__ import annotations
-
 import json
-import logging
 import math
 import os
 import re
@@ -16,7 +13,7 @@ from pathlib import Path
 import ignite.distributed as idist
 import pandas as pd
 
-from ..errors import InputError
+from ..errors import InputError, logger
 from ..evaluate.paired import TRUTH
 from ..evaluate.tables import EN_DASH
 from ..files import whole_file
@@ -26,8 +23,6 @@ from .comparison import compare, comparison_table, plain_table
 from .cost import parameters, training_minutes
 from .figures import save
 from .trained_variants import Entry, Stage, TrainedVariants, methods_of, stages_to
-
-logger = logging.getLogger("drift")
 
 
 def reproduce(

@@ -1,7 +1,5 @@
 """The figures of the experiments, by matplotlib."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from itertools import cycle

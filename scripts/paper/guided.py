@@ -3,9 +3,6 @@
 Two methods without a network stand beside DRIFT, so that one sees what its network adds.
 """
 
-from __future__ import annotations
-
-import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -18,7 +15,7 @@ from monai.data import MetaTensor
 from scipy import ndimage
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, logger
 from ..evaluate.checks import check_thickness, lengths
 from ..evaluate.paired import Method, Truth, read_lesion_sizes, same_grid
 from ..evaluate.tables import case_of, log_means, write_tables
@@ -35,8 +32,6 @@ from ..stack.slices import Slices
 from ..train.simulation import central_slab, slices_of
 from ..train.truth import read_volume
 from .several import add_noise, check_draws, seen_again
-
-logger = logging.getLogger("drift")
 
 # Thick slices, and the guide beside them -> as `paired.Method`
 GuidedMethod = Callable[[Slices, Placed], Tensor | Rebuilt]

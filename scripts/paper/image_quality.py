@@ -1,7 +1,5 @@
 """How sharp, how natural and how much like the truth planes look (Sec. 4.4, Tab. S6)."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,7 +37,7 @@ class ImageQuality:
     lpips: nn.Module | None = None
 
     @classmethod
-    def installed(cls) -> ImageQuality:
+    def installed(cls) -> "ImageQuality":
         """With the parameters that are installed. For each that is lacking, a line in the log says how to get it."""
         found = cls(
             _load(no_reference.Brisque.load, no_reference.BRISQUE_MODEL),

@@ -1,7 +1,5 @@
 """How many multiply-adds a call makes, and a method for each voxel."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -10,8 +10,6 @@ OpenCV and a torchvision of the same build as torch. So does piq, and pyiqa, whi
 of them compute NIQE of one image at a time, and the head in one plane has too few blocks of 96 pixels for that.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from dataclasses import dataclass
@@ -185,7 +183,7 @@ class Brisque:
     rho: float
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> Brisque:
+    def load(cls, path: str | os.PathLike) -> "Brisque":
         """From a model in libsvm's text format."""
         head, _, lines = Path(path).read_text().partition("SV\n")
         values = dict(line.split(maxsplit=1) for line in head.splitlines())
@@ -222,7 +220,7 @@ class Niqe:
     covariance: np.ndarray
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> Niqe:
+    def load(cls, path: str | os.PathLike) -> "Niqe":
         """From a `.npz` file with `mu_pris_param` and `cov_pris_param`."""
         with np.load(path) as content:
             return cls(content["mu_pris_param"].ravel(), content["cov_pris_param"])

@@ -3,8 +3,6 @@
 Each is called with the rows of its experiment, which it does not need.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

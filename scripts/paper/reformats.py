@@ -1,7 +1,5 @@
 """The planes that image metrics measure: some that contain the slice axis, cropped to the head, as gray images."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -40,7 +38,7 @@ class Reformats:
     high: float
 
     @classmethod
-    def of(cls, reference: Tensor, slice_axis: int) -> Reformats:
+    def of(cls, reference: Tensor, slice_axis: int) -> "Reformats":
         """Chosen by one volume of the case: the truth, or the cubic spline's where there is no truth.
 
         The planes across `normal_axis` are taken that show at least half as much of the head as the one that shows

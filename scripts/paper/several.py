@@ -1,8 +1,5 @@
 """Several stacks of one head: simulated with motion, gains and noise, and what they make together."""
 
-from __future__ import annotations
-
-import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +14,7 @@ from scipy import ndimage
 from scipy.spatial.transform import Rotation
 from torch import Tensor
 
-from ..errors import InputError, is_number
+from ..errors import InputError, is_number, logger
 from ..evaluate.checks import check_thickness, expect, lengths
 from ..evaluate.paired import Method, Truth, given, read_lesion_sizes, volume_of
 from ..evaluate.tables import case_of, log_means, write_tables
@@ -31,8 +28,6 @@ from ..stack.slices import Slices
 from ..train.simulation import slices_of
 from ..train.truth import read_volume
 from .weave import weave
-
-logger = logging.getLogger("drift")
 
 WAVE = (200.0, 400.0)  # mm; wavelengths of shadings
 SCALE = 0.3  # most of the logarithm of a stack's gain, beside its shading

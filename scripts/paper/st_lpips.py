@@ -7,8 +7,6 @@ The parameters are those of the package stlpips_pytorch (BSD-2-Clause). Its code
 in the same build as torch, IPython and torchsummary, none of which it installs.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -77,7 +75,7 @@ class ShiftTolerantLPIPS(nn.Module):
         self._reference: tuple[Tensor, list[Tensor]] | None = None
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> ShiftTolerantLPIPS:
+    def load(cls, path: str | os.PathLike) -> "ShiftTolerantLPIPS":
         """With the published parameters."""
         metric = cls()
         metric.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))

@@ -3,8 +3,6 @@
 Two experiments that need the same find it there, and a command that was killed goes on where it was.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import math
@@ -72,7 +70,7 @@ class Stage:
     run_id: str
     settings: Mapping[str, Any]
     files: tuple[str, ...] = ()
-    start: Stage | None = None
+    start: "Stage | None" = None
     length: float = 1.0
     size: str | None = None
 
@@ -160,7 +158,7 @@ class TrainedVariants:
         """Hash of the data that evaluations take."""
         return data_digest(self.volumes, [])
 
-    def of_size(self, size: str) -> TrainedVariants:
+    def of_size(self, size: str) -> "TrainedVariants":
         """The same for another size; any other than those of `configs/models/` is the bundle's own."""
         other = copy.copy(self)
         other.size = size

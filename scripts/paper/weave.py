@@ -1,7 +1,5 @@
 """A woven texture: what a mean of stacks along different axes may leave, of threads along both."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,8 +1,5 @@
 """Real thick scans by methods, measured by what needs no truth (Sec. S13, Tab. S6)."""
 
-from __future__ import annotations
-
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +7,7 @@ from typing import Any
 import pandas as pd
 from monai.utils import convert_to_tensor
 
-from ..errors import InputError
+from ..errors import InputError, logger
 from ..evaluate.paired import volume_of
 from ..method.weights import read_card
 from ..stack.acquisition import Acquisition
@@ -19,8 +16,6 @@ from ..train.datasets import from_datalist
 from .image_quality import ImageQuality
 from .reformats import Reformats
 from .trained_variants import TrainedVariants
-
-logger = logging.getLogger("drift")
 
 
 def thick_scans(data: Path | None) -> list[dict]:

@@ -7,8 +7,6 @@ The model must know how the slices were acquired. With a wrong profile or gap, t
 too, and the projection carries that error into the result.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

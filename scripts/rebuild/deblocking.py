@@ -7,8 +7,6 @@ Decoders of video meet the same steps between blocks. As in List et al., IEEE Tr
 13:614-619 (2003), the filter smooths borders, spares edges, and changes no voxel by more than a bound.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

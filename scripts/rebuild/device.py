@@ -1,7 +1,5 @@
 """Where the networks run, and in which precision."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

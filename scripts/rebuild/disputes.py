@@ -1,7 +1,5 @@
 """Where the stacks of one head show different things, such as a lesion that one alone shows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 error network -> where errors are large -> x scale of the scan x calibration -> half-width in the scan's units
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 

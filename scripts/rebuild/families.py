@@ -5,8 +5,6 @@ rebuild an edge across x well, one across y as if each plane stood alone. Zhao e
 Imaging 40:805-817, 2021) weigh rotated estimates by their frequencies, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

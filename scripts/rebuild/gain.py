@@ -3,8 +3,6 @@
 Both volumes are smoothed first, to what both stacks measured.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import combinations_with_replacement
 

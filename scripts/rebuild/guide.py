@@ -4,8 +4,6 @@ A guide is registered, and interpolated once, onto the fine grid of the scan. Th
 slices, by the slice model of the scan.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -43,7 +41,7 @@ class Guide:
     share: Tensor
 
     @classmethod
-    def of(cls, fine: Tensor, slices: Slices) -> Guide:
+    def of(cls, fine: Tensor, slices: Slices) -> "Guide":
         """A guide on the fine grid of a scan's slices, `(X', Y', Z')`, see `on_grid`."""
         acquisition = slices.acquisition
         seen, edges = fine.isfinite(), slices.edges

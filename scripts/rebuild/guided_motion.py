@@ -7,8 +7,6 @@ Within a few mm each contrast is nearly a linear function of another, of either 
 of Gaussian windows within a slice, `g` the guide's slices. The pose is the one that leaves the least of `y`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

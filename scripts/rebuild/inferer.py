@@ -3,8 +3,6 @@
 slices -> stage 1 (planes of each family) -> stage 2 (windows, the flow) -> families weighed -> deblocked
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -177,7 +175,7 @@ class DriftInferer(PlaneInferer):
         self.settings |= {"steps": self.steps, "n_max": self.n_max, "deblocked": self.deblocked}
 
     @property
-    def draft(self) -> DriftInferer:
+    def draft(self) -> "DriftInferer":
         """Stage 1 alone, in about half the time: the texture of stage 2 says nothing of places."""
         return replace(self, steps=0)
 

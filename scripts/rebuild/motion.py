@@ -10,8 +10,6 @@ them leaves a comb. All packages show the same head, in several places:
 at 0. So each package is compared with the spline through the slices of the others alone, as slices are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -61,7 +59,7 @@ class Motion:
     uncertainty: float
 
     @classmethod
-    def of(cls, packages: str, poses: Sequence[Pose], frame: Frame, points: np.ndarray) -> Motion:
+    def of(cls, packages: str, poses: Sequence[Pose], frame: Frame, points: np.ndarray) -> "Motion":
         """The motion of a head of which points `(3, n)` of a frame are given; a pose for each package."""
         matrices = np.stack([frame.matrix(pose) for pose in poses])
         degrees, mm = np.max([angle_and_shift(matrix, frame.middle) for matrix in matrices], axis=0)

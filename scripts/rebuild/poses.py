@@ -3,8 +3,6 @@
 Points are in mm from the middle of the stack, in a frame of axes whose last one crosses the slices.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -50,7 +48,7 @@ class Frame(NamedTuple):
     shape: np.ndarray  # (3,)
 
     @classmethod
-    def of(cls, measured: Slices) -> Frame:
+    def of(cls, measured: Slices) -> "Frame":
         """The frame of slices."""
         axis, spacing = measured.acquisition.slice_axis, voxel_spacing(measured.affine)
         order = [*(one for one in range(3) if one != axis), axis]
@@ -155,7 +153,7 @@ class Package(NamedTuple):
     of: np.ndarray  # (n,), their slices
 
     @classmethod
-    def cut(cls, slices: np.ndarray, head: np.ndarray, frame: Frame, which: np.ndarray) -> Package:
+    def cut(cls, slices: np.ndarray, head: np.ndarray, frame: Frame, which: np.ndarray) -> "Package":
         """The slices `which` of a stack `(X, Y, N)`, smoothed."""
         values = CubicSpline(which, slices[..., which], axis=-1)(np.arange(which[0], which[-1] + 0.25, 0.5))
         rows, columns = (np.arange(0, count, step) for count, step in zip(slices.shape, frame.steps))

@@ -1,7 +1,5 @@
 """Where a long rebuild is: a bar in a terminal, a line a minute in a file or a log."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import time

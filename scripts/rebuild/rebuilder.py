@@ -1,8 +1,5 @@
 """`Rebuilder` rebuilds a scan, from its file to the fine volume: every host calls this."""
 
-from __future__ import annotations
-
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +9,7 @@ import torch
 from monai.data import MetaTensor
 from torch import nn
 
-from ..errors import InputError, flag, printable
+from ..errors import InputError, flag, logger, printable
 from ..stack.grid import name_of
 from ..stack.slices import Slices
 from .error_map import ErrorMaps, error_map
@@ -23,8 +20,6 @@ from .progress import part
 from .rebuilt import Rebuilt
 from .registration import ALIKE, placed
 from .stack_inferer import StackInferer
-
-logger = logging.getLogger("drift")
 
 SHARP = 2.5  # mm; a guide with slices no farther apart guides as it is, by a spline (docs/benchmarks.md)
 

@@ -1,7 +1,5 @@
 """A rebuilt scan, and what is known of it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

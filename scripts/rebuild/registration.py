@@ -4,8 +4,6 @@ A motion is a `(4, 4)` matrix. It takes a point of the head, in the fixed volume
 same point lies in the moving volume's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

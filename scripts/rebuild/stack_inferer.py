@@ -3,8 +3,6 @@
 scan -> RAS+, tissue in [-1, 1] -> the method (`StackInferer.fine`) -> reconciled -> scan
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,7 +67,7 @@ class StackInferer(Inferer, ABC):
         return "the method"
 
     @property
-    def draft(self) -> StackInferer:
+    def draft(self) -> "StackInferer":
         """The method for a result that only leads to another one: itself, or a cheaper form of it."""
         return self
 

@@ -1,7 +1,5 @@
 """The stacks of one head that become one volume, and what becomes of each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -35,7 +33,7 @@ class Stack:
     missing: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, measured: Slices, rebuilt: MetaTensor) -> Stack:
+    def of(cls, measured: Slices, rebuilt: MetaTensor) -> "Stack":
         """A stack with its missing slices filled, so that it can be registered; `known` says where nothing counts."""
         if not measured.missing:
             return cls(measured, rebuilt)
@@ -61,7 +59,7 @@ class Stack:
         return self.measured.scale.low
 
     @cached_property
-    def above_floor(self) -> Stack:
+    def above_floor(self) -> "Stack":
         """The stack with its floor at 0. A gain multiplies what is above a floor."""
         if not self.floor:
             return self

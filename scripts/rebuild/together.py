@@ -6,8 +6,6 @@ gain, `A` its slice model. The prior is what the networks made of each stack.
     motion (`registration.register`) -> gain (`gain.gain_field`) -> prior (`trusted`) -> measured slices (`reconciled`)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,8 +1,5 @@
 """Which part of a volume the networks see, in which windows, and how many at once."""
 
-from __future__ import annotations
-
-import logging
 from collections.abc import Callable
 
 import torch
@@ -10,9 +7,7 @@ from monai.transforms.utils import generate_spatial_bounding_box
 from torch import Tensor
 from torch.nn.functional import avg_pool3d
 
-from ..errors import InputError
-
-logger = logging.getLogger("drift")
+from ..errors import InputError, logger
 
 BLOCK = 8  # voxels; edge of the blocks whose mean tells air from head, and the U-Nets' stride
 AIR = -0.9  # of [-1, 1]: a block whose mean is above holds signal

@@ -1,7 +1,5 @@
 """How a batch becomes the arguments of a network, in either stage."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

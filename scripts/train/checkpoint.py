@@ -1,7 +1,5 @@
 """The checkpoint of a stage of training: one file from which the stage goes on, and which no other training takes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """New contrasts for training: random intensity curves on real scans, and scans synthesised from label maps."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from typing import Any

@@ -1,10 +1,7 @@
 """Which volumes to learn from: sharp ones and their split by subject, label maps, and how often each is drawn."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-import logging
 import os
 import re
 from collections import Counter
@@ -17,12 +14,10 @@ from monai.data import CacheDataset, get_track_meta, set_track_meta
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from ..errors import InputError
+from ..errors import InputError, logger
 from ..files import NIFTI, ends_as, stem, walk
 from ..inputs.kinds import WEIGHTED, of_name
 from .truth import check_label_map, check_truth
-
-logger = logging.getLogger("drift")
 
 VALIDATION_SHARE = 0.15  # of subjects, where no datalist says
 UNSAID: dict[str, Any] = {"sharp_axes": (0, 1, 2), "contrast": "unknown"}  # of a volume of which nothing else is said

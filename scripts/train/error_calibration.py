@@ -1,7 +1,5 @@
 """The calibration of error maps on people that no network was trained on; it completes the card of the weights."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Training pairs of the error network: slabs of sharp volumes, rebuilt as scans are, and how far off these are."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

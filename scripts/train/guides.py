@@ -1,7 +1,5 @@
 """Guides of training pairs: another contrast of the same plane, as another scan of the examination would show it."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from dataclasses import InitVar, dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Handlers that a stock trainer lacks: the rate's course, a time budget, clipping, the averaged network."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping

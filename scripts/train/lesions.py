@@ -1,7 +1,5 @@
 """Lesions and vessels drawn into sharp planes, which training would otherwise hardly show."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from dataclasses import InitVar, dataclass
 from itertools import pairwise

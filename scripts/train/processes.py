@@ -1,7 +1,5 @@
 """The processes of one training: how they join, how each is seeded."""
 
-from __future__ import annotations
-
 import ignite.distributed as idist
 import torch
 from monai.utils import set_determinism

@@ -1,7 +1,5 @@
 """The recipe of a training: all that its result depends on. Two trainings with one recipe make the same weights."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import traceback

@@ -1,7 +1,5 @@
 """Training pairs: random planes of sharp volumes, and simulated acquisitions of them (Secs. 3.1, S1)."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Training pairs on the measured slices, for both stages: a patch of slices, and the sharp rows that lie in it."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,9 +1,6 @@
 """How a stage of training is assembled and run: stock engines, its seeds, its checkpoint, its exported weights."""
 
-from __future__ import annotations
-
 import copy
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -34,14 +31,12 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import Dataset, Sampler, WeightedRandomSampler
 
-from ..errors import InputError
+from ..errors import InputError, logger
 from ..files import sha256
 from ..method.weights import Card, load_weights, save_weights
 from .checkpoint import Checkpoint
 from .handlers import FEWEST, Average, ClipGradient, TimeBudget, check_minutes
 from .recipe import options_of, recipe
-
-logger = logging.getLogger("drift")
 
 LOSS: dict[str, Any] = {"tag_name": "loss", "output_transform": itemgetter("loss")}  # what handlers tell of a step
 

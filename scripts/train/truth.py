@@ -1,7 +1,5 @@
 """A volume that may be learnt from: a complete scan that is sharp where it is said to be."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

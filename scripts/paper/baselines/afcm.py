@@ -5,8 +5,6 @@ code and of the image, as in Zhao et al., ICLR 2021. Left out: the blur of early
 the discriminator is told the position, which is a channel of its input here; the discriminator is MONAI's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ Karras et al., NeurIPS 2021: the nonlinearity acts on a signal of twice the rate
 out: the canvas' margins, the wider transition bands of the first layers, and the moving average of their input's size.
 """
 
-from __future__ import annotations
-
 import torch
 from scipy.signal import firwin
 from torch import Tensor, nn

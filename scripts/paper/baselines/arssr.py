@@ -3,8 +3,6 @@
 Wu et al., IEEE J. Biomed. Health Inform. 27:1004-1015 (2023).
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -4,8 +4,6 @@ Pixels of the slices keep their places, so that a query lies at a pixel of the s
 Its `row` counts slices, 0 at the centre of the first. Both grids have one centre, whatever their ratio (`grid`).
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import pairwise

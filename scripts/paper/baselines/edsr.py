@@ -1,7 +1,5 @@
 """EDSR's residual blocks without batch norm, the encoder of LIIF, LTE and SA-INR (Lim et al., CVPR Workshops 2017)."""
 
-from __future__ import annotations
-
 from monai.networks.layers import Conv
 from torch import Tensor, nn
 

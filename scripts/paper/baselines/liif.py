@@ -1,7 +1,5 @@
 """LIIF: intensities from the features of the nearest voxels and the way to them (Chen et al., CVPR 2021)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.functional import unfold

@@ -1,7 +1,5 @@
 """LTE: intensities from local amplitudes, frequencies and a phase of the cell (Lee and Jin, CVPR 2022)."""
 
-from __future__ import annotations
-
 import math
 
 import torch

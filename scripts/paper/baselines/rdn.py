@@ -3,8 +3,6 @@
 Zhang et al., CVPR 2018.
 """
 
-from __future__ import annotations
-
 import torch
 from monai.networks.layers import Conv
 from torch import Tensor, nn

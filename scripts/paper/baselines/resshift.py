@@ -3,8 +3,6 @@
 Yue, Wang and Loy, NeurIPS 2023. Here in pixel space: the paper's autoencoder is one of photographs.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

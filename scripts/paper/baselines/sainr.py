@@ -4,8 +4,6 @@ Wang et al., Spatial attention-based implicit neural representation for arbitrar
 arXiv:2205.11346.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -6,8 +6,6 @@ The paper's factors are 4 and 6, and a new slice counts from the slice before it
 mm to the nearest measured slice, so that any factor, and any place, will do.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import torch

@@ -1,7 +1,5 @@
 """Shared by methods that take the measured slices as they are, not on the fine grid."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any

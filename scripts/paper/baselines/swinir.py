@@ -1,7 +1,5 @@
 """SwinIR: restoration by shifted-window attention, image to image on one grid (Liang et al., ICCV Workshops 2021)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from monai.networks.nets.swin_unetr import BasicLayer

@@ -4,8 +4,6 @@ Lee et al., ICCV 2023, with the variance-exploding diffusion of Song et al., ICL
 slices: they are trained on sharp planes alone, and one training serves any measurement.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any, NamedTuple
