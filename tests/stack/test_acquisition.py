@@ -135,11 +135,6 @@ def test_an_image_without_facts_is_refused(image):
 # --- settling ---
 
 
-@pytest.mark.parametrize("value", [0.2, 20, "3.5", np.float32(1.0)])
-def test_lengths_are_those_of_slices(value):
-    assert length("slice_thickness", value, "Set it.") == float(value)
-
-
 @pytest.mark.parametrize("value", [0.01, 100, "abc", float("nan"), True, [5]])
 def test_lengths_that_no_slice_has_are_refused(value):
     with pytest.raises(InputError) as caught:
@@ -169,20 +164,6 @@ def test_without_a_word_of_the_file_the_axis_of_overlapping_slices_is_asked_for(
     given = settled(spacing, stated=stated(thickness=1.8), slice_axis=2)
     assert given.slice_axis == 2 and given.sources["slice_axis"] == "given"
     assert not any("axis" in text for text in given.warnings)
-
-
-def test_a_target_that_is_not_used_draws_no_warning():
-    """Slices of 4 mm are thinner than a target of 5 mm: they are copied."""
-    found = settled((1, 1, 4), stated=stated(thickness=4.0), target_thickness=5.0)
-    assert found.at_target and found.warnings == ()
-
-
-@pytest.mark.parametrize(("spacing", "named", "right"), [((1, 1, 5), 0, 2), ((0.9, 6, 0.9), 2, 1), ((3, 1.3, 1), 1, 0)])
-def test_a_stale_dim_info_is_overruled_with_a_warning(spacing, named, right):
-    found = settled(spacing, stated=stated(named, source="dim_info"))
-    assert found.slice_axis == right and found.sources["slice_axis"] == "the largest spacing"
-    warning, *_ = found.warnings
-    assert f"dim_info names axis {named}" in warning and f"{spacing[named]:.3g} mm" in warning
 
 
 @pytest.mark.parametrize(
@@ -252,6 +233,7 @@ def but_the_guess(warnings):
         ((1, 1, 4), {"slice_thickness": 5.0}, None),
         ((1, 1, 5), {"target_thickness": 0.7}, None),
         ((0.3, 0.3, 0.3), {}, None),  # nothing is rebuilt
+        ((1, 1, 4), {"stated": stated(thickness=4.0), "target_thickness": 5.0}, None),  # slices are copied
     ],
 )
 def test_what_the_weights_have_not_seen_draws_one_warning_and_what_they_have_none(spacing, facts, told):
@@ -281,12 +263,6 @@ def test_an_axis_along_which_voxels_are_thin_is_refused(given, thickness):
     """`slice_axis` 0 on an axial scan, whatever its header says of the thickness."""
     with pytest.raises(InputError, match=r"the scan: slice_axis is 0.*1 mm.*such as 2\. Leave out --slice_axis"):
         settled((1, 1, 5), stated=stated(2, thickness), slice_axis=0, **given)
-
-
-@pytest.mark.parametrize("axis", [0, 1, 2])
-def test_among_equals_any_axis_may_be_given(axis):
-    assert settled((3, 3, 3), slice_axis=axis).slice_axis == axis
-    assert settled((3, 3, 3)).slice_axis == 2
 
 
 @pytest.mark.parametrize(("thickness", "target"), [(0.5, None), (0.95, 1.0), (2, 3)])

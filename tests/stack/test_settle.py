@@ -36,22 +36,6 @@ def warnings(log):
     return [record.message for record in log.records if record.levelno == logging.WARNING]
 
 
-def test_a_worked_scan(door, write_nifti, log):
-    """The slices stay as they are; their acquisition says where they go."""
-    thick = np.arange(2 * 2 * 4, dtype=np.float32).reshape(2, 2, 4)
-    result = door(write_nifti(thick, np.diag([1.2, 1.2, 3.6, 1.0])))
-    np.testing.assert_array_equal(result.numpy()[0], thick)
-    expected = Acquisition.stack(2, 4, spacing=3.6, thickness=3.6, target=1.2)
-    found = Acquisition.of(result)
-    assert (found.slice_axis, found.slice_count, found.fine_count, found.profile) == (2, 4, 12, 4.0)
-    assert found.slice_spacing == found.slice_thickness == pytest.approx(3.6) and len(found.warnings) == 1
-    assert found.target_spacing == pytest.approx(expected.target_spacing)
-    warning, line = log.messages
-    assert "nothing states the slice thickness: the slice spacing, 3.6 mm, is taken for it" in warning
-    assert "axis 2 (the largest spacing), 3.6 mm apart" in line and "thickness 3.6 mm (the slice spacing" in line
-    assert line.endswith("result voxels 1.2 x 1.2 x 1.2 mm")
-
-
 @pytest.mark.parametrize(
     ("given", "sidecar", "thickness", "source"),
     [
@@ -107,10 +91,7 @@ def test_an_axis_that_is_none_is_refused(value, door, refusal, scan):
     assert text.startswith(f"slice_axis is {value!r}") and "0, 1 or 2" in text
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["{", "[4]", *(f'{{"SliceThickness": {v}}}' for v in ('"thick"', "NaN", "-4"))],
-)
+@pytest.mark.parametrize("content", ["{", '{"SliceThickness": "thick"}', '{"SliceThickness": NaN}'])
 def test_a_broken_sidecar_is_refused_unless_the_user_knows_better(content, door, refusal, scan):
     text = refusal(door, add_sidecar(scan, content))
     assert re.search(r"scan\.json(: SliceThickness is| cannot be read)", text) and "remove it" in text
