@@ -1,6 +1,5 @@
 """Laws of the error network, and of the weights that may hold it."""
 
-import io
 import json
 from dataclasses import replace
 
@@ -67,14 +66,6 @@ def test_without_a_second_family_it_tells_something_else_and_finite():
     assert said.isfinite().all() and not torch.allclose(said, net(planes(), rows(24), LENGTHS), atol=1e-3)
 
 
-def test_it_compiles():
-    net = network()
-    stream = io.BytesIO()
-    torch.jit.save(torch.jit.script(net), stream)
-    stream.seek(0)
-    torch.testing.assert_close(torch.jit.load(stream)(planes(), rows(24), LENGTHS), net(planes(), rows(24), LENGTHS))
-
-
 def test_the_loss_is_least_at_the_errors_own_size_and_hardly_minds_a_factor():
     error = torch.rand(1, 1, 50, 50) + 0.1
     loss, size = ErrorLoss(floor=0.0), error.log()
@@ -113,11 +104,3 @@ def test_the_calibration_of_another_version_is_named(tmp_path):
     (tmp_path / "model.json").write_text(json.dumps(card))
     with pytest.raises(InputError, match=r"regions, guided, standing_in: that is .* another version"):
         read_card(tmp_path / "model.pt")
-
-
-def test_an_error_network_that_lacks_a_part_is_refused(tmp_path):
-    trained = with_error()
-    state = {name: value for name, value in trained.state_dict().items() if name != "error.layers.0.bias"}
-    torch.save(state, tmp_path / "model.pt")
-    with pytest.raises(InputError, match=r"error\.layers\.0\.bias is missing in the file"):
-        load_weights(with_error(), tmp_path / "model.pt")
