@@ -153,6 +153,7 @@ def test_nan_of_the_background_is_no_signal_and_within_the_head_it_is_refused(wr
     assert "NaN or infinite voxels" in refusal(load, str(write_nifti(voxels, AXIAL)))
 
 
+@pytest.mark.slow  # to import ITK
 @pytest.mark.parametrize("named", [True, False])
 def test_an_nrrd_header_without_a_space_is_a_warning(named, tmp_path):
     pytest.importorskip("itk")

@@ -54,13 +54,6 @@ def test_scans_given_by_name_are_chosen_by_their_names(tree):
     assert taken(given, exclude="*T1w*") == {"b_T2w"}
 
 
-def test_a_scan_that_is_not_wanted_is_not_opened(tree, log):
-    """It is not told of as skipped, either."""
-    add(tree / "thin.nii.gz", (1, 1, 1))
-    taken(tree, exclude="thin*")
-    assert not [line for line in log.messages if "is skipped" in line]
-
-
 def test_dicom_is_chosen_by_the_name_of_its_series(tmp_path, tree):
     save(tree / "dicom", mr_slices(VOXELS))
     (name,) = taken(tree, exclude="*.nii.gz")
@@ -112,11 +105,3 @@ def test_what_is_skipped_is_remembered_with_the_reason(tree):
     scans(tree, "nowhere", selection := Selection(THIN))
     ((name, why),) = selection.skipped
     assert name == str(thin) and "isotropic already" in why and result.exists(), "a result is no scan"
-
-
-def test_of_many_names_a_few_are_shown():
-    selection = Selection(THIN, include="x")
-    for k in range(30):
-        assert not selection.takes(f"scan{k}")
-    with pytest.raises(InputError, match=r"scan0, scan1, scan2, scan3, scan4 and 25 more\."):
-        selection.check()
