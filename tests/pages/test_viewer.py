@@ -12,7 +12,7 @@ from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import respaced_affine
 from scripts.stack.interpolation import interpolate
 from scripts.stack.slices import Slices
-from tests.pages.test_page import AXES, page, volume_at
+from tests.pages.test_page import AXES, volume_at
 
 
 def unpack(facts, packed):
@@ -133,17 +133,3 @@ def test_a_scan_that_is_too_large_keeps_every_second_or_third_pixel_at_its_place
         np.testing.assert_allclose(facts["edges"], [3.0 * facts["step"], 4.0 * facts["step"], 3.0])
         steps.append(facts["step"])
     assert steps == [1, 2, 3]
-
-
-@pytest.mark.slow
-def test_a_page_of_a_large_scan_is_below_20_megabytes_and_says_what_it_leaves_out(tmp_path):
-    """Noise, which does not compress: 13 million voxels."""
-    shape, affine = (290, 300, 10), np.diag([0.7, 0.7, 10.0, 1.0])
-    fine = respaced_affine(affine, 2, 10, 150, 10 / 15)
-    generator = np.random.default_rng(0)
-    measured, result = (
-        volume_at(generator.uniform(100, 900, (*shape[:2], count)), a) for count, a in ((10, affine), (150, fine))
-    )
-    text = page(tmp_path / "a.html", measured, result)
-    assert 1e6 < len(text) < 20e6
-    assert "one pixel in\n2 along each side" in text
