@@ -108,13 +108,6 @@ def test_the_sharpest_scan_of_another_contrast_guides(volume):
     assert "neither its name" in left["anna_acq-cube_brain"][1] and len(left) == 4
 
 
-def test_a_broken_scan_guides_nothing(volume):
-    scan, broken = volume("FLAIR"), volume("T1", ISOTROPIC)
-    broken.source.write_bytes(b"no scan")
-    ((_, role),) = roles(scan, [broken])
-    assert role.what == "is left alone" and "cannot be read" in role.why
-
-
 @pytest.mark.parametrize(("degrees", "joins"), [(20, False), (30, True), (90, True)])
 def test_stacks_of_one_contrast_join_where_their_directions_differ(tmp_path, degrees, joins):
     """Slices that are turned about the left-right axis."""

@@ -12,12 +12,7 @@ from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition, length
 from scripts.stack.settle import settle
 
-TRAINED = {
-    "target_range": (0.7, 1.3),
-    "pixel_range": (0.5, 1.3),
-    "max_thickness": 7.0,
-    "spacing_ratio": (0.8, 1.4),
-}
+TRAINED = {"target_range": (0.7, 1.3), "pixel_range": (0.5, 1.3), "max_thickness": 7.0, "spacing_ratio": (0.8, 1.4)}
 DICOM = "the DICOM header"
 
 
@@ -35,13 +30,6 @@ def nine(axis=2, **others):
 
 
 # --- the value ---
-
-
-@pytest.mark.parametrize(("spacing", "thickness", "gap"), [(5.0, 4.0, 1.0), (3.0, 4.0, -1.0), (3.3, 3.3, 0.0)])
-def test_gap_and_thickness_make_the_spacing(spacing, thickness, gap):
-    acquisition = Acquisition.stack(2, 9, spacing=spacing, thickness=thickness, target=1.0)
-    assert acquisition.gap == pytest.approx(gap, abs=1e-12)
-    assert acquisition.gap + acquisition.slice_thickness == pytest.approx(spacing, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -78,12 +66,6 @@ def test_a_length_that_is_none_is_named(name, value):
     facts = {"slice_spacing": 5.0, "slice_thickness": 4.0, "target_spacing": 1.0, name: value}
     with pytest.raises(ValueError, match=rf"{name} is {value} mm: expected a positive length"):
         Acquisition(2, 9, fine_count=45, **facts)
-
-
-@pytest.mark.parametrize("ndim", [3, 4, 5])
-def test_the_slice_axis_is_one_of_the_last_three(ndim):
-    for axis in range(3):
-        assert nine(axis).dim(torch.zeros([1] * ndim)) == ndim - 3 + axis
 
 
 def test_a_stack_moves_with_its_array():

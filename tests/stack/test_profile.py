@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sigpy.mri import rf
 
-from scripts.stack.profile import profile_kernel, slice_profile, slr_profile
+from scripts.stack.profile import profile_kernel, slr_profile
 
 TIME_BANDWIDTHS = [2.0, 4.0, 10.0]
 PROFILES = [*TIME_BANDWIDTHS, "gaussian", "rectangular"]
@@ -102,13 +102,6 @@ def test_profile_agrees_with_a_bloch_simulation(time_bandwidth):
 def test_shapes_are_integrated_over_voxels_in_closed_form(ratio, profile):
     kernel = profile_kernel(ratio, 1.0, profile)
     np.testing.assert_allclose(kernel, shape_over_voxels(profile, ratio, len(kernel) // 2), atol=1e-3)
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-def test_a_profile_is_one_slice_wide_wherever_it_comes_from(profile):
-    z, magnitude = slice_profile(profile)
-    assert half_width(magnitude) * (z[1] - z[0]) == pytest.approx(1, abs=2e-3)
-    np.testing.assert_allclose(z, -z[::-1], atol=1e-9)
 
 
 def test_impossible_lengths_and_products_are_named():

@@ -5,7 +5,6 @@ import logging
 import re
 from dataclasses import replace
 
-import nibabel as nib
 import numpy as np
 import pytest
 
@@ -38,11 +37,7 @@ def warnings(log):
 
 @pytest.mark.parametrize(
     ("given", "sidecar", "thickness", "source"),
-    [
-        ("3.5", 4, 3.5, "given"),
-        (None, 4.25, 4.25, "the sidecar"),
-        (None, None, 5, "the slice spacing"),
-    ],
+    [("3.5", 4, 3.5, "given"), (None, 4.25, 4.25, "the sidecar"), (None, None, 5, "the slice spacing")],
 )
 def test_thickness_is_the_users_else_the_sidecars_else_the_spacing(given, sidecar, thickness, source, door, scan, log):
     add_sidecar(scan, {"EchoTime": 0.1, **({"SliceThickness": sidecar} if sidecar else {})})
@@ -60,15 +55,6 @@ def test_a_thickness_that_contradicts_the_sidecar_warns_and_wins(given, warns, d
     told = [text for text in found.warnings if "is given and used" in text]
     assert len(told) == warns and set(warnings(log)) == {f"{scan}: {text}" for text in found.warnings}
     assert all(f"{given:g} mm is given and used" in text and "scan.json says 4 mm" in text for text in told)
-
-
-@pytest.mark.parametrize("ending", ["nii.gz", "nii", "mgz"])
-def test_scans_of_any_format_have_sidecars(ending, door, tmp_path):
-    kind = nib.MGHImage if ending == "mgz" else nib.Nifti1Image
-    nib.save(kind(texture((6, 7, 5)), AXIAL), tmp_path / f"sub-01_acq-x.y_T2w.{ending}")
-    (tmp_path / "sub-01_acq-x.y_T2w.json").write_text('{"SliceThickness": 4.5}')
-    (tmp_path / "b.json").write_text('{"SliceThickness": 9}')
-    assert Acquisition.of(door(tmp_path / f"sub-01_acq-x.y_T2w.{ending}")).slice_thickness == 4.5
 
 
 @pytest.mark.parametrize(("source", "spacing"), [("given", 1.1), ("sidecar", 0.7), ("sidecar", 1.1)])
