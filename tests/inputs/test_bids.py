@@ -50,27 +50,14 @@ def test_a_sidecar_speaks_of_scans_below_it_that_have_its_suffix_and_its_entitie
     assert bids.sidecar_value(SCAN, "SliceThickness")[0] == expected[0], "a relative path inherits as an absolute one"
 
 
-@pytest.mark.parametrize("nearest", range(4))
-def test_the_nearest_sidecar_that_knows_a_value_wins(nearest, tmp_path):
-    """One in each folder: BIDS allows no more."""
-    speaking = [SCAN.replace(".nii.gz", ".json"), *(SIDECARS[k][0] for k in (3, 4, 6))]
-    root = write(tmp_path, **{name: {"SliceThickness": k} for k, name in enumerate(speaking) if k >= nearest})
-    assert bids.sidecar_value(root / SCAN, "SliceThickness")[0] == nearest
-
-
-def test_a_nearer_sidecar_that_does_not_know_leaves_it_to_the_next(tmp_path):
-    near = SCAN.replace(".nii.gz", ".json")
-    root = write(tmp_path, **{near: {"EchoTime": 0.1}, "T2w.json": {"SliceThickness": 4, "EchoTime": 0.2}})
-    assert bids.sidecar_value(root / SCAN, "SliceThickness") == (4, root / "T2w.json")
-    assert bids.sidecar_value(root / SCAN, "EchoTime") == (0.1, root / near)
-    assert bids.sidecars(root / SCAN) == [root / near, root / "T2w.json"]
-
-
-def test_nothing_is_inherited_from_above_the_dataset(tmp_path):
-    root = write(tmp_path / "inner")
-    write(tmp_path, **{"T2w.json": {"SliceThickness": 9}})
-    assert bids.dataset_root(root / SCAN) == root
-    assert bids.sidecar_value(root / SCAN, "SliceThickness") == (None, None)
+def test_the_nearest_sidecar_that_knows_a_value_wins(tmp_path):
+    """One in each folder: BIDS allows no more. The nearest of all does not know."""
+    near, *speaking = [SCAN.replace(".nii.gz", ".json"), *(SIDECARS[k][0] for k in (3, 4, 6))]
+    root = write(tmp_path, **{near: {"EchoTime": 0.1}}, **{n: {"SliceThickness": k} for k, n in enumerate(speaking)})
+    assert bids.sidecars(root / SCAN) == [root / near, *(root / name for name in speaking)]
+    for nearest, name in enumerate(speaking):
+        assert bids.sidecar_value(root / SCAN, "SliceThickness") == (nearest, root / name)
+        (root / name).unlink()
 
 
 @pytest.mark.parametrize("content", ["{", "[4]"])

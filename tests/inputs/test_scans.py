@@ -16,7 +16,7 @@ from scripts.inputs.scans import guide_named, scans
 from scripts.inputs.selection import Selection
 from tests.bids_files import write
 from tests.cohort_files import VOXELS, add
-from tests.dicom_files import THIN, mr_slices, save
+from tests.dicom_files import THIN
 
 
 def names(source, out="nowhere", thin=THIN):
@@ -215,12 +215,6 @@ def test_spacing_is_that_of_the_affine(tmp_path):
     assert nib.load(path).header.get_zooms() == (1, 1, 1) and names(tmp_path) == [path.name]
 
 
-def test_where_nothing_is_left_the_reason_is_told(tmp_path):
-    add(tmp_path / "thin.nii.gz", (1, 1, 1))
-    with pytest.raises(InputError, match=r"no thick-slice scan .* DICOM series\. .*thin\.nii\.gz is skipped: thin or"):
-        names(tmp_path)
-
-
 def test_what_is_thin_is_what_the_weights_were_trained_for(tmp_path):
     add(tmp_path / "a.nii.gz", (1, 1, 1.8))
     assert names(tmp_path, thin=1.7) == ["a.nii.gz"]
@@ -288,13 +282,6 @@ def test_datasets_that_drift_wrote_are_left_out_and_named(tool, tmp_path, log):
     assert (told in log.messages) == (tool == "DRIFT")
 
 
-def test_a_header_that_names_a_file_elsewhere_is_taken_so_that_it_is_told(tmp_path):
-    """The other scans of the folder go on, and no file but the header is read for the hash."""
-    add(tmp_path / "scan.nii.gz")
-    (tmp_path / "a.mhd").write_text("NDims = 3\nElementDataFile = /etc/hostname\n")
-    assert (tmp_path / "a.mhd",) in [item.files for item in scans(tmp_path, "out", Selection(THIN))]
-
-
 # A guide
 
 
@@ -303,11 +290,6 @@ def test_a_named_guide_guides_all_but_itself(tmp_path):
     found = scans(paths, tmp_path / "out", Selection(THIN), guide=paths[2])
     assert [[guide.scan.source for guide in one.guides] for one in found] == [[paths[2]], [paths[2]], []]
     assert found[0].guides[0].scan.files == (paths[2],)
-
-
-def test_a_thin_series_may_guide(tmp_path):
-    save(tmp_path, mr_slices(VOXELS, spacing=1.0, SliceThickness=1.0, PixelSpacing=[1.0, 1.0]))
-    assert guide_named(tmp_path).is_dicom
 
 
 def test_a_guide_that_is_not_there_is_refused(tmp_path):

@@ -49,11 +49,6 @@ def test_patterns_choose_by_the_path_within_the_folder(choice, names, tree, log)
     assert any(f"{left_out} of 4 scans are left out" in line for line in log.messages) is bool(left_out)
 
 
-def test_scans_given_by_name_are_chosen_by_their_names(tree):
-    given = [str(tree / "a_T1w.nii.gz"), str(tree / "deep" / "b_T2w.nii.gz")]
-    assert taken(given, exclude="*T1w*") == {"b_T2w"}
-
-
 def test_dicom_is_chosen_by_the_name_of_its_series(tmp_path, tree):
     save(tree / "dicom", mr_slices(VOXELS))
     (name,) = taken(tree, exclude="*.nii.gz")

@@ -39,13 +39,6 @@ def with_error():
     return drift
 
 
-@pytest.mark.parametrize(("height", "width"), [(1, 1), (7, 40), (33, 5)])
-def test_planes_of_any_size(height, width):
-    result = network()(planes(height, width), rows(height), LENGTHS)
-    assert result.shape == (2, 1, height, width)
-    assert result.isfinite().all()
-
-
 def test_it_is_told_each_length_and_how_far_the_families_are_apart():
     net, told = network(), []
     net.layers[0].register_forward_pre_hook(lambda _, given: told.append(given[0][0]))

@@ -93,14 +93,6 @@ def test_an_index_keeps_the_scans_of_earlier_runs_and_reads_no_volume_again(fold
     assert Table(page(moved)).rows[0] == first[0]
 
 
-def test_a_result_that_is_gone_has_no_link(scan, bundle):
-    bundle(scan)
-    for name in ("scan_sr.nii.gz", "scan_sr.json"):
-        (bundle.out / name).unlink()
-    write_index(bundle.out, summary(bundle.out))
-    assert Table(page(bundle.out)).rows[0]["links"] == []
-
-
 def test_another_programs_index_is_left_alone(scan, bundle, refusal):
     bundle.out.mkdir()
     (bundle.out / "index.html").write_text("<html>mine</html>")

@@ -161,16 +161,6 @@ def test_every_id_of_a_variant_is_one_of_the_config_that_it_changes():
             assert key in config, f"{files[name]} has no {key}"
 
 
-def test_experiments_hold_no_names_that_are_no_arguments():
-    known = {"section", "about", "variants", "seeds", "methods", "steps", "evaluation", "table", "figure"}
-    known |= {"measure", "analysis", "sweep", "files", "changes"}
-    for name, spec in EXPERIMENTS.items():
-        spec = {**spec.get("sweep", {}), **spec}
-        assert set(spec) <= known, name
-        assert set(spec.get("changes", {})) <= set(spec.get("variants", {})), name
-        assert "table" in spec or "analysis" in spec or "measure" in spec, name
-
-
 def test_results_go_into_their_places_on_a_page(tmp_path):
     out, page = tmp_path / "out", tmp_path / "page.md"
     out.mkdir()

@@ -54,15 +54,6 @@ def test_up_to_three_slices_in_a_row_are_missing_and_more_are_another_matter(len
     assert tuple(missing(many)) == (run if found else ())
 
 
-@pytest.mark.parametrize(("edge", "found"), [(24, False), (26, True)])
-def test_few_pixels_do_not_say_that_a_slice_is_unlike_its_neighbours(edge, found):
-    """576 do not, 676 do."""
-    chance = torch.Generator().manual_seed(0)
-    part = 500 + 200 * torch.rand(edge, edge, 1, generator=chance).repeat(1, 1, 9)
-    part[..., 4] = 500 + 200 * torch.rand(edge, edge, generator=chance)
-    assert missing(part) == ({4: "unlike its neighbours"} if found else {})
-
-
 @pytest.mark.parametrize(("share", "found"), [(0.7, False), (0.8, True)])
 @pytest.mark.parametrize("at_the_end", [False, True])
 def test_a_blank_slice_at_the_end_counts_beside_three_quarters_of_the_largest_slices_tissue(share, found, at_the_end):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from monai.data import MetaTensor
 
 from scripts.stack.grid import Turn
 from scripts.stack.intensity import intensity_range
@@ -54,9 +53,3 @@ def test_the_fine_grid_has_the_centre_of_the_slices(scan):
     ends += [slices.fine_affine @ torch.tensor([*((np.array(slices.fine_shape) - 1) / 2), 1])]
     torch.testing.assert_close(*ends)
     assert slices.fine_shape == [40, 44, 60]
-
-
-def test_a_sharp_volume_is_at_its_target():
-    slices = Slices.sharp(MetaTensor(torch.rand(1, 4, 5, 6), affine=torch.diag(torch.tensor([1.0, 1, 0.7, 1]))))
-    assert slices.acquisition.at_target and slices.fine_shape == [4, 5, 6]
-    torch.testing.assert_close(slices.fine_affine, slices.affine)
