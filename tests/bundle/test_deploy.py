@@ -82,16 +82,6 @@ def test_each_thick_series_of_a_study_becomes_the_series_that_the_command_line_w
             np.testing.assert_allclose(image.pixel_array.astype(int), other.pixel_array.astype(int), atol=1)
 
 
-@needs_sdk
-def test_a_study_without_a_thick_series_and_a_model_path_without_a_bundle_are_told(tmp_path):
-    save(tmp_path / "scout", mr_slices(VOXELS, ImageType=["ORIGINAL", "PRIMARY", "LOCALIZER"]))
-    result = deploy("-i", tmp_path / "scout", "-o", tmp_path / "out", cwd=tmp_path)
-    assert_told_in_one_line(result, "scout: no thick 2-D MR series", "a localizer")
-    assert not list((tmp_path / "out").iterdir())
-    result = deploy("-i", tmp_path, "-o", tmp_path / "out", "-m", ROOT / "models" / "model.pt", cwd=tmp_path)
-    assert_told_in_one_line(result, "model.pt", "0 bundles", "-m")
-
-
 # --- what stands in two places ---
 
 

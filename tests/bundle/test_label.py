@@ -13,7 +13,6 @@ import pytest
 import requests
 
 from scripts.inputs.sample import built_in_sample
-from tests.dicom_files import ORIENTATIONS, mr_slices, save
 from tests.processes import ROOT, environment, monai_bundle
 from tests.volumes import random_affine
 
@@ -122,15 +121,6 @@ def test_a_scan_of_the_studies_comes_back_as_from_the_command_line_with_its_opti
     assert (facts["slice_thickness"], facts["sources"]["target_spacing"]) == (3.5, "given")
 
 
-def test_a_folder_with_one_dicom_series_is_rebuilt_and_one_with_two_is_refused(server, folder, tmp_path):
-    voxels, series = (np.random.default_rng(0).random((14, 12, 6)) * 1000).astype(np.uint16), folder / "studies/series"
-    save(series, mr_slices(voxels, ORIENTATIONS["oblique"]))
-    assert_same(saved(ask(server, "series"), tmp_path / "sr.nii.gz"), own(series, tmp_path / "own"))
-    save(series / "b", mr_slices(voxels, ORIENTATIONS["oblique"], SeriesInstanceUID="1.2.3.9"))
-    answer = ask(server, "series")
-    assert (answer.status_code, "2 scans" in answer.text) == (400, True)
-
-
 NHDR = "NRRD0004\ntype: uint8\ndimension: 3\nsizes: 16 16 6\nspacings: 1 1 4\nencoding: raw\ndata file: {}\n"
 
 
@@ -153,10 +143,3 @@ def test_a_request_runs_no_code_and_opens_nothing_outside_of_the_studies(server,
     for said, answer in refused.items():
         assert (answer.status_code, said.strip() in answer.text) == (400, True), said
     assert not (tmp_path / "ran").exists()
-
-
-def test_a_folder_that_is_no_bundle_stops_the_start(tmp_path):
-    arguments = command(tmp_path, "--conf", "bundle", tmp_path, "--host", "127.0.0.1", "--port", 0)
-    result = subprocess.run(arguments, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=TIMEOUT)
-    assert result.returncode != 0
-    assert f"{tmp_path} has no configs/inference.yaml. Set --conf bundle" in result.stdout + result.stderr

@@ -3,7 +3,6 @@
 import json
 import logging
 import re
-import tracemalloc
 from pathlib import Path
 
 import nibabel as nib
@@ -156,20 +155,6 @@ def test_series_and_colours_of_a_folder_are_skipped_with_a_line_from_their_heade
     assert names(tmp_path) == ["scan.nii.gz"]
     assert re.search(f"{path.name} is skipped: it {why}", log.text)
     assert names(path) == [path.name], "by name it is taken, so that its turn comes to tell"
-
-
-def test_of_a_scan_one_slice_is_looked_at(tmp_path):
-    """A folder of a thousand scans is listed in seconds: whole volumes are read of masks alone."""
-    voxels = np.zeros((256, 256, 120), np.int16)
-    voxels[:, :, 60] = np.random.default_rng(0).integers(0, 1000, (256, 256))
-    add(tmp_path / "scan.nii", voxels=voxels)
-    names(tmp_path)
-    tracemalloc.start()
-    try:
-        assert names(tmp_path) == ["scan.nii"]
-        assert tracemalloc.get_traced_memory()[1] < voxels.nbytes / 3
-    finally:
-        tracemalloc.stop()
 
 
 # --- which volumes of a folder are scans to rebuild: one rule ---

@@ -27,15 +27,6 @@ def test_a_stop_ends_it_after_the_scan_at_work(make):
     assert there(node, "sending") == ["1.2.3.1"]
 
 
-def test_what_a_killed_node_had_begun_to_write_is_no_series(make):
-    node = make(free_port())
-    (node.spool.path / "received" / "1.2.3.1").mkdir()
-    (node.spool.path / "received" / "1.2.3.1" / ".5-1.2.dcm").write_bytes(b"half")
-    with running(node):
-        until(lambda: there(node, "received") == there(node, "working") == [])
-    assert there(node, "aside") == []
-
-
 def test_a_peer_that_is_away_gets_its_series_when_it_comes(make, log):
     archive = Archive()
     node = make(archive.port)

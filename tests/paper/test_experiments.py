@@ -108,16 +108,6 @@ def test_stage_1_alone_and_a_flow_in_one_step_build_on_stages_that_are_there_and
         assert told["flow"][cost] > told["alone"][cost] > 0
 
 
-def test_a_training_is_kept_for_what_its_files_say_not_for_their_names(tmp_path, place):
-    file, folders = tmp_path / "more.yaml", []
-    for size in (16, 24):
-        file.write_text(yaml.safe_dump({**NANO, "stage1_batch_size": size}))
-        trained = parser("paper/reproduce.yaml", dataset_dir=str(place / "data"), files=[str(file)])
-        trained = trained.get_parsed_content("trained")()
-        folders.append(trained.folder(trained.last_stage({}, 0).start))
-    assert folders[0] != folders[1]
-
-
 def test_without_a_name_the_experiments_are_listed_and_nothing_is_made(tmp_path, place, log):
     run(place, None, dataset_dir=None, output_dir=str(tmp_path / "out"))
     for name, spec in EXPERIMENTS.items():
