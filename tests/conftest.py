@@ -28,5 +28,7 @@ def pytest_xdist_auto_num_workers(config):
 
 def pytest_configure(config):
     """The process that shares the tests out to workers runs none, and need not wait for the imports of the fixtures."""
-    if not config.getoption("numprocesses", None):
+    if config.getoption("numprocesses", None):
+        gc.enable()
+    else:
         config.pluginmanager.register(import_module("tests.fixtures"))

@@ -51,7 +51,6 @@ WARMUP_SHARE = 0.05  # of all steps
 LEARNING_RATE_FLOOR = 0.1  # of the peak rate, where the cosine ends
 GRADIENT_CLIP = 1.0
 INTENSITY_RANGE = (-1.0, 1.0)
-FLIP_PROBABILITY = 0.5  # either direction
 INTENSITY_SCALE = (0.95, 1.05)
 INTENSITY_SHIFT = (-0.04, 0.04)
 
