@@ -234,6 +234,19 @@ def test_before_and_after_have_one_window_and_the_map_is_grey_where_nothing_diff
     assert np.abs(axial[:, 8:] - 127).max() <= 1 and np.abs(axial[:, :8] - 191).max() <= 2
 
 
+def test_the_spectrum_of_noise_is_a_level_line_at_its_density(tmp_path):
+    """A deviation of 100 in voxels of 2 mm is 20000 squared units x mm, 43 dB; curves stand in 620 x 228 pixels."""
+    noise = volume_at(100 * np.random.default_rng(0).standard_normal((32, 32, 32)), np.diag([2.0, 2.0, 2.0, 1.0]))
+    svg = re.search('<svg class="curves".*?</svg>', page(tmp_path / "a.html", noise, noise), re.DOTALL)[0]
+    levels = [float(level) for level in re.findall(r'text-anchor="end">(-?\d+)<', svg)]
+    ends = [float(cycles) for cycles in re.findall(r'text-anchor="middle">([\d.]+)<', svg)]
+    assert (levels[-1], levels[0], ends[0], ends[-1]) == (40, 50, 0, 0.25)
+    curves = [[float(p.split(",")[1]) for p in points.split()] for points in re.findall(r'points="([^"]*)"', svg)]
+    assert len(curves) == 4
+    for heights in curves:
+        assert 50 - 10 * np.mean(heights) == pytest.approx(43, abs=0.5)
+
+
 @pytest.mark.parametrize(("spacing", "count"), [(3.0, 7), (8.0, 8)])
 def test_before_and_after_show_the_same_place(spacing, count, tmp_path):
     """Intensity tells the height: both axial planes lie within half a fine voxel of each other."""
