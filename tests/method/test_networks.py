@@ -160,11 +160,20 @@ def test_output_depends_on_time():
     assert (values[1] - values[2]).abs().max() > 1e-4
 
 
-def test_thickness_is_held_above_its_least_value():
-    embedding = networks.ThicknessEmbedding()
-    least = embedding(thickness([1.0, paper.MIN_THICKNESS]))
-    assert torch.equal(embedding(thickness([1.0, 0.0])), least)
-    assert not torch.equal(embedding(thickness([1.0, 1.1 * paper.MIN_THICKNESS])), least)
+def test_a_thickness_is_told_as_its_inverse_and_a_time_as_waves():
+    """No thickness is less than the least; wavelengths of time grow from 2 pi to 10000 times that."""
+    embedding, told = networks.TimeThicknessEmbedding(), []
+    parts = embedding.embed_thickness
+    for part in (parts.embed_input, parts.embed_target, embedding.embed_time):
+        part.register_forward_pre_hook(lambda _, given: told.append(given[0]))
+    t = torch.tensor([0.3, 1.0])
+    embedding(thickness([4.0, 0.5], [2.0, 0.0]), t)
+    time, first, second = told
+    torch.testing.assert_close(
+        torch.cat([first, second], 1), torch.tensor([[0.25, 2.0], [0.5, 1 / paper.MIN_THICKNESS]])
+    )
+    angles = t[:, None] * 10000.0 ** (-torch.arange(128) / 127)
+    torch.testing.assert_close(time, torch.cat([angles.sin(), angles.cos()], 1))
 
 
 @pytest.mark.parametrize("steps", [None, 2])
