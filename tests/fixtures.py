@@ -125,6 +125,16 @@ def tiny_weights(tmp_path_factory):
     return path
 
 
+TINY = {  # of `inference.yaml`, for the network of the fixtures
+    "device": "$torch.device('cpu')",
+    "network_def": on_planes(4, 8, error=ERROR),
+    "inferer::roi_size": 16,
+    "inferer::n_max": 2,
+    "inferer::progress": False,
+    "bfloat16": False,  # the same numbers on every processor
+}
+
+
 def load_once(config, weights, loaded={}):  # noqa: B006  # those of other runs
     """Takes the network that a run before loaded from the same files: loading takes two thirds of a tiny run."""
     files = [weights, weights.with_suffix(".json")]
@@ -148,12 +158,7 @@ def bundle(tmp_path, tiny_weights, monkeypatch):
                 "input": [str(one) for one in source] if isinstance(source, list) else source and str(source),
                 "output_dir": str(tmp_path / "out"),
                 "ckpt_path": str(tmp_path / "model.pt"),
-                "device": "$torch.device('cpu')",
-                "network_def": on_planes(4, 8, error=ERROR),
-                "inferer::roi_size": 16,
-                "inferer::n_max": 2,
-                "inferer::progress": False,
-                "bfloat16": False,  # the same numbers on every processor
+                **TINY,
                 **given,
             },
         )

@@ -27,7 +27,6 @@ TARGET_HCP = 0.7  # mm, HCP
 N_MIN = 0
 N_MAX = 15
 AIS_STEPS = {1.5: 8, 2.0: 10, 3.0: 12, 4.0: 12, 5.0: 13, 6.0: 13}  # Sec. S9: T_i in mm -> N at T_hr = 0.7 mm
-AIS_MEAN_STEPS = 11.3  # Sec. S9, average of the above, one decimal
 AIS_STEPS_BY_SCALE = {2: 8, 6: 12, 8: 13}  # Sec. 4.4; 15 * PAD is 7.5, 12.5, 13.125
 
 # Objectives (Secs. 3.3-3.5, S6, S8)
@@ -46,14 +45,12 @@ STAGE1_BATCH = 64  # patches per GPU
 STAGE2_BATCH = 25
 STAGE1_LEARNING_RATE = 1e-4
 STAGE2_LEARNING_RATE = 5e-5
-SLICES_PER_SUBJECT = 300  # 100 for each of three planes, Secs. S1, S2
 ADAMW_BETAS = (0.9, 0.999)
 WEIGHT_DECAY = 0.0
 WARMUP_SHARE = 0.05  # of all steps
 LEARNING_RATE_FLOOR = 0.1  # of the peak rate, where the cosine ends
 GRADIENT_CLIP = 1.0
 INTENSITY_RANGE = (-1.0, 1.0)
-FLIP_PROBABILITY = 0.5  # either direction
 INTENSITY_SCALE = (0.95, 1.05)
 INTENSITY_SHIFT = (-0.04, 0.04)
 

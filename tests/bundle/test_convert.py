@@ -1,8 +1,9 @@
-"""The authors' checkpoints in this bundle: a forward pass on their raw weights is the oracle."""
+"""The authors' checkpoints in this bundle: a forward pass on their raw weights is the oracle; others are refused."""
 
 import hashlib
 import json
 import math
+import os
 import shlex
 
 import nibabel as nib
@@ -11,12 +12,11 @@ import pytest
 import torch
 
 from scripts.errors import InputError
-from scripts.method.schedule import ais_steps, euler_times
+from scripts.method.schedule import euler_times
 from scripts.method.weights import read_card
 from scripts.paper import convert
 from tests import paper_values as paper
-from tests.authors import LISTING, ROOT, WIDTHS, agree, forward, image, shapes, stage_one, stage_two, write
-from tests.bundle.test_convert_refusals import Shell
+from tests.authors import LISTING, WIDTHS, agree, forward, image, shapes, stage_one, stage_two, write
 from tests.processes import run
 
 pytestmark = pytest.mark.slow
@@ -44,37 +44,29 @@ def test_each_size_expects_the_authors_names_and_shapes(size):
         **{f"model.{name}": shape for name, shape in shapes(WIDTHS[size], 1).items()},
         **{f"rf_model.{name}": shape for name, shape in shapes(WIDTHS[size], 2).items()},
     }
-    assert not ours.apn.residual
-    assert set(convert.SIZES) == set(WIDTHS)
+    assert not ours.apn.residual and set(convert.SIZES) == set(WIDTHS)
 
 
 # Agreement
 
+THICKNESS = torch.tensor([[5.0, 0.7], [1.4, 0.7], [3.0, 1.0], [0.05, 0.0]])
+
 
 @torch.no_grad()
 def test_stage_one_gives_the_authors_image(converted, network):
-    x, thickness = image(4), torch.tensor([[5.0, 0.7], [1.4, 0.7], [3.0, 1.0], [0.05, 0.0]])
-    expected = forward(converted[0], "model.", x, thickness)
-    agree(network.apn(x, thickness), expected)
-    agree(network.apn(x, thickness[:1]), forward(converted[0], "model.", x, thickness[:1].expand(4, 2)))
+    agree(network.apn(image(4), THICKNESS), forward(converted[0], "model.", image(4), THICKNESS))
 
 
 @torch.no_grad()
 def test_stage_two_gives_the_authors_velocity(converted, network):
-    x, thickness = image(4), torch.tensor([[5.0, 0.7], [1.4, 0.7], [3.0, 1.0], [0.05, 0.0]])
     t = torch.tensor([0.0, 0.3, 1.0, 0.8])
-    agree(network.velocity(x, thickness, t), forward(converted[1], "rf_model.", x, thickness, t))
-    one = thickness[:1].expand(4, 2), t[1:2].expand(4)
-    agree(network.velocity(x, thickness[:1], t[1:2]), forward(converted[1], "rf_model.", x, *one))
+    agree(network.velocity(image(4), THICKNESS, t), forward(converted[1], "rf_model.", image(4), THICKNESS, t))
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("slice_thickness", [1.5, 5.0])
-def test_both_stages_give_the_authors_result(converted, network, slice_thickness):
-    x, thickness = image(2), torch.tensor([[slice_thickness, paper.TARGET_HCP]])
-    steps = paper.AIS_STEPS[slice_thickness]
-    assert steps == ais_steps(slice_thickness, paper.TARGET_HCP, paper.N_MAX)
-    pair = thickness.expand(2, 2)
+def test_both_stages_give_the_authors_result(converted, network):
+    x, thickness = image(2), torch.tensor([[1.5, paper.TARGET_HCP]])
+    steps, pair = paper.AIS_STEPS[1.5], thickness.expand(2, 2)
     state = forward(converted[0], "model.", x, pair)
     for n in range(steps):
         state = state + forward(converted[1], "rf_model.", state, pair, torch.full((2,), n / steps)) / steps
@@ -84,97 +76,93 @@ def test_both_stages_give_the_authors_result(converted, network, slice_thickness
 # What is written
 
 
-def test_every_weight_is_written_as_it_is_and_nothing_else(converted, network):
+def test_every_weight_is_written_as_it_is_with_a_card_and_nothing_else(narrow, converted, network, tmp_path):
     first, second, path = converted
     written = torch.load(path, weights_only=True)
     assert type(written) is dict and written.keys() == network.state_dict().keys()
     for name, value in written.items():
-        assert value.dtype == torch.float32
-        assert torch.equal(value, {**first, **second}[convert.authors_name(name)])
+        assert value.dtype == torch.float32 and torch.equal(value, {**first, **second}[convert.authors_name(name)])
     assert {file.name for file in path.parent.iterdir()} == {path.name, "drift_hcp.json"}
-
-
-def test_the_card_says_what_the_authors_trained_for(converted):
-    card = read_card(converted[2])
+    card = read_card(path)
     assert card.target_range == card.pixel_range == (paper.TARGET_HCP, paper.TARGET_HCP)
     assert (card.max_thickness, card.n_max, card.size) == (paper.MAX_THICKNESS, paper.N_MAX, "small")
     assert card.spacing_ratio == (1, 1), "no gaps"
+    double = {name: value.double() for name, value in stage_two(frozen=first).items()}  # with its stage 1 in it
+    paths = write(tmp_path / "1.ckpt", {n: v.double() for n, v in first.items()}), write(tmp_path / "2.ckpt", double)
+    torch.testing.assert_close(narrow.convert(*paths)[1], written, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", ["drift_hcp.json", "drift_hcp", "2.ckpt"])
-def test_weights_that_their_card_would_overwrite_and_a_checkpoint_are_not_written_to(narrow, converted, tmp_path, name):
+# What is refused
+
+
+class Shell:
+    """Unpickled, it would run a command."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.path}",)
+
+
+LACKS, WIDE = "model.up_blocks.2.upsample.1.bias", "model.conv_in.weight"
+REFUSED = {  # what becomes of the stages' weights, of which sizes they are, and what is said
+    "one is missing": (lambda a, b: a.pop(LACKS), "small small", f"{LACKS} missing"),
+    "one too many": (lambda a, b: b.update({"rf_model.x": torch.zeros(1)}), "small small", "rf_model.x missing"),
+    "another shape": (lambda a, b: a.update({WIDE: torch.zeros(8, 1, 5, 5)}), "small small", f"{WIDE} missing"),
+    "all are narrower": (lambda a, b: a.update(stage_one(4)), "small small", " more missing, unexpected"),
+    "two sizes": (lambda a, b: None, "small large", "1.ckpt is of size small.*2.ckpt of size large"),
+    "no size": (lambda a, b: None, "../small ../small", "1.ckpt is of size '../small': expected one of small"),
+    "another stage 1": (lambda a, b: a["model.conv_in.bias"].add_(1e-3), "small small", "trained on another stage 1"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_checkpoints_that_do_not_belong_together_are_refused_in_one_line(case, narrow, tmp_path):
+    change, sizes, said = REFUSED[case]
+    first = {name: value.clone() for name, value in stage_one().items()}
+    second = stage_two(frozen=first if "stage 1" in case else None)
+    change(first, second)
+    paths = [write(tmp_path / f"{k}.ckpt", w, size) for k, w, size in zip((1, 2), (first, second), sizes.split())]
+    with pytest.raises(InputError, match=said) as caught:
+        narrow.main([*map(str, paths), "--output", str(tmp_path / "out" / "model.pt")])
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 800 and not (tmp_path / "out").exists()
+
+
+def test_what_is_no_checkpoint_of_the_authors_is_refused_and_runs_no_code(narrow, tmp_path):
+    good, mark = write(tmp_path / "2.ckpt", stage_two()), tmp_path / "mark"
+    torch.save({"state_dict": 3, "hyper_parameters": {}}, tmp_path / "other.ckpt")
+    (tmp_path / "cut.ckpt").write_bytes(good.read_bytes()[:-1000])
+    write(tmp_path / "code.ckpt", {**stage_one(), "model.extra": Shell(mark)})
+    for name in ("other", "cut", "absent", "code"):
+        with pytest.raises(InputError, match=f"{name}.ckpt is no checkpoint of the authors"):
+            narrow.main([str(tmp_path / f"{name}.ckpt"), str(good), "--output", str(tmp_path / "out.pt")])
+    assert not mark.exists() and not (tmp_path / "out.pt").exists()
+    torch.load(tmp_path / "code.ckpt", weights_only=False)
+    assert mark.exists(), "the file does hold code"
+
+
+def test_an_output_that_cannot_be_written_leaves_all_as_it_was(narrow, converted, tmp_path):
+    """Neither a name that the card or a checkpoint has, nor a folder; a limit on the size of files is a full disk."""
+    resource = pytest.importorskip("resource")
     paths = write(tmp_path / "1.ckpt", converted[0]), write(tmp_path / "2.ckpt", converted[1])
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(InputError, match=rf"--output is .*{name}: expected a name in \.pt"):
-        narrow.main([*map(str, paths), "--output", str(tmp_path / name)])
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64])
-def test_other_precisions_become_single(narrow, tmp_path, kind):
-    first, second = ({n: v.to(kind) for n, v in weights.items()} for weights in (stage_one(), stage_two()))
-    _, weights = narrow.convert(write(tmp_path / "1.ckpt", first), write(tmp_path / "2.ckpt", second))
-    assert all(torch.equal(v, {**first, **second}[narrow.authors_name(n)].float()) for n, v in weights.items())
-    assert {value.dtype for value in weights.values()} == {torch.float32}
-
-
-def test_a_stage_two_that_holds_its_stage_one_gives_the_same(narrow, converted, tmp_path):
-    first, _, path = converted
-    paths = write(tmp_path / "1.ckpt", first), write(tmp_path / "2.ckpt", stage_two(frozen=first))
-    size, weights = narrow.convert(*paths)
-    assert size == "small"
-    torch.testing.assert_close(weights, torch.load(path, weights_only=True), rtol=0, atol=0)
+    (tmp_path / "folder.pt").mkdir()
+    (tmp_path / "model.pt").write_text("earlier weights")
+    before = {path: path.is_file() and path.read_bytes() for path in tmp_path.iterdir()}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    told = {"drift.json": r"expected a name in \.pt", "2.ckpt": r"expected a name in \.pt"}
+    told |= dict.fromkeys(("folder.pt", "1.ckpt/model.pt", "model.pt"), r"cannot be written \(\w+Error\)")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
+    try:
+        for name, said in told.items():
+            with pytest.raises(InputError, match=said):
+                narrow.main([*map(str, paths), "--output", str(tmp_path / name)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert {path: path.is_file() and path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 # The command
-
-
-@pytest.mark.parametrize("name", ["folder.pt", "file/model.pt"])
-def test_an_output_that_cannot_be_written_is_told_and_leaves_nothing(narrow, converted, tmp_path, name):
-    (tmp_path / "folder.pt").mkdir()
-    (tmp_path / "file").write_text("kept")
-    before = sorted(tmp_path.rglob("*"))
-    paths = write(tmp_path / "1.ckpt", converted[0]), write(tmp_path / "2.ckpt", converted[1])
-    with pytest.raises(InputError, match=r"cannot be written \(\w+Error\). Set another --output"):
-        narrow.main([*map(str, paths), "--output", str(tmp_path / name)])
-    assert sorted(tmp_path.rglob("*")) == sorted([*before, *paths])
-
-
-def test_weights_stay_whole_when_a_disk_is_full(narrow, converted, tmp_path):
-    """A limit on the size of files stands for the disk."""
-    resource = pytest.importorskip("resource")
-    paths = write(tmp_path / "1.ckpt", converted[0]), write(tmp_path / "2.ckpt", converted[1])
-    output = tmp_path / "out" / "model.pt"
-    output.parent.mkdir()
-    output.write_text("earlier weights")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
-    try:
-        with pytest.raises(InputError, match=r"model\.pt cannot be written"):
-            narrow.main([*map(str, paths), "--output", str(output)])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert [file.name for file in output.parent.iterdir()] == ["model.pt"] and output.read_text() == "earlier weights"
-
-
-@pytest.mark.parametrize(
-    "arguments", [[], ["a.ckpt"], ["a.ckpt", "b.ckpt"], ["a.ckpt", "b.ckpt", "c", "--output", "d"]]
-)
-def test_wrong_arguments_end_with_exit_code_2(arguments, capsys):
-    with pytest.raises(SystemExit) as ended:
-        convert.main(arguments)
-    assert ended.value.code == 2
-    assert "usage:" in capsys.readouterr().err
-
-
-def test_a_refusal_is_one_line_and_exit_code_1(tmp_path):
-    write(tmp_path / "1.ckpt", {"model.extra": Shell(tmp_path / "mark")})
-    ended = run(ROOT / "bundle" / "convert.py", "1.ckpt", "2.ckpt", "--output", "out.pt", cwd=tmp_path)
-    assert ended.returncode == 1
-    assert len(ended.stderr.splitlines()) == 1 and ended.stderr.startswith(
-        "error: 1.ckpt is no checkpoint of the authors"
-    )
-    assert ended.stdout == "" and [path.name for path in tmp_path.iterdir()] == ["1.ckpt"]
 
 
 def test_the_command_that_is_printed_rebuilds_a_scan(narrow, phantom):
@@ -186,16 +174,12 @@ def test_the_command_that_is_printed_rebuilds_a_scan(narrow, phantom):
     write(root / "drift_hcp_stage2.ckpt", second)
     words = ("drift_hcp_stage1.ckpt", "drift_hcp_stage2.ckpt", "--output", "models/drift_hcp.pt")
     ended = run("-m", "scripts.paper.convert", *words, cwd=root)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert "academic research only" in ended.stdout
+    assert (ended.returncode, ended.stderr) == (0, "") and "academic research only" in ended.stdout
     command = ended.stdout[ended.stdout.index("python -m monai.bundle") :]
-    nib.save(
-        nib.Nifti1Image(np.ascontiguousarray(phantom[:3, :20, ::8]), np.diag([0.7, 0.7, 5.0, 1.0])),
-        root / "scan.nii.gz",
-    )
-    python, *words = shlex.split(command.replace("\\\n", " "))
+    thick = np.ascontiguousarray(phantom[:3, :20, ::8])
+    nib.save(nib.Nifti1Image(thick, np.diag([0.7, 0.7, 5.0, 1.0])), root / "scan.nii.gz")
+    _, *words = shlex.split(command.replace("\\\n", " "))
     ended = run(*words, cwd=root)
-    assert python == "python"
     assert ended.returncode == 0, ended.stderr
     record = json.loads((root / "out" / "scan_sr.json").read_text())
     assert record["Settings"]["n_max"] == paper.N_MAX and record["Summary"]["steps"] == paper.AIS_STEPS[5.0]

@@ -1,18 +1,16 @@
 """How sharp a volume is by the page's modules, and what follows: warnings, and guides that are left alone."""
 
 import json
-import subprocess
 
 import nibabel as nib
 import numpy as np
 import pytest
 import torch
 
-import drift_mri
 from scripts.inputs.scans import scans
 from scripts.inputs.selection import Selection
 from scripts.stack.spectra import interpolated, sharpness, spacing_is_lost
-from tests.bundle.test_web import FLOAT32, NODE, WEB, exported, in_node, pytestmark
+from tests.bundle.test_web import exported, javascript, pytestmark
 from tests.stack.test_sharpness import as_slices
 from tests.volumes import head, scan_of
 
@@ -30,28 +28,21 @@ VOLUMES = {  # a volume, the edges of its voxels, an axis that is asked for
         (1.0, 1.0, 1.0),
         [0, 1, 2],
     ),
-    "interpolated linearly, along an axis that is not asked for": (as_slices(3.0, "linear"), (1.0, 1.0, 1.0), [0, 1]),
-    "interpolated, beside longer voxels": (as_slices(5.0), (6.0, 1.0, 1.0), [0, 1, 2]),
     "a stack in cubes": (scan_of(TRUTH, 5.0)[0].as_tensor(), (1.0, 1.0, 1.0), [2]),
     "noise of long voxels, dense beside that of short ones": (
         torch.randn(150, 16, 16, generator=torch.Generator().manual_seed(0)),
         (0.5, 6.0, 6.0),
         [0, 1, 2],
     ),
-    "few voxels": (TRUTH[:15], (1.0, 1.0, 1.0), [0, 1, 2]),
 }
 SHARPNESS = """
-    const { readFile } = require("node:fs/promises");
-    (async () => {
-      const [{ readNifti }, { voxelSpacing }, spectra] = await Promise.all(
-        ["inputs/nifti.js", "stack/grid.js", "stack/spectra.js"].map((name) => import(`${process.argv[1]}/${name}`)));
-      const bytes = new Uint8Array(await readFile(process.argv[2]));
-      const { volume, affine } = await readNifti({ name: "a.nii", bytes });
-      const edges = voxelSpacing(affine);
-      const sharp = spectra.sharpness(volume, edges);
-      const found = spectra.interpolated(sharp, edges, JSON.parse(process.argv[3])) ?? null;
-      console.log(JSON.stringify({ sharp, found, lost: spectra.spacingIsLost(volume, edges) }));
-    })();"""
+    const [{ readNifti }, { voxelSpacing }, spectra] =
+      await get("inputs/nifti.js", "stack/grid.js", "stack/spectra.js");
+    const { volume, affine } = await readNifti({ name: "a.nii", bytes: new Uint8Array(await readFile(given[0])) });
+    const edges = voxelSpacing(affine);
+    const sharp = spectra.sharpness(volume, edges);
+    const found = spectra.interpolated(sharp, edges, JSON.parse(given[1])) ?? null;
+    say({ sharp, found, lost: spectra.spacingIsLost(volume, edges) });"""
 
 
 @pytest.mark.parametrize("name", VOLUMES)
@@ -59,43 +50,18 @@ def test_a_volume_is_as_sharp_as_python_says(tmp_path, name):
     volume, edges, axes = VOLUMES[name]
     volume = volume.contiguous().float()
     nib.save(nib.Nifti1Image(volume.numpy(), np.diag([*edges, 1])), tmp_path / "a.nii")
-    command = [NODE, "-e", SHARPNESS, WEB, tmp_path / "a.nii", json.dumps(axes)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    own, theirs = json.loads(done.stdout), sharpness(volume, edges)
+    (own,), theirs = javascript(SHARPNESS, tmp_path / "a.nii", json.dumps(axes)), sharpness(volume, edges)
     assert own["sharp"] == pytest.approx(theirs, rel=1e-6)
     found = interpolated(theirs, edges, axes)
     assert own["found"] == (None if found is None else [found[0], pytest.approx(found[1], rel=1e-6)])
     assert own["lost"] == spacing_is_lost(volume, edges)
 
 
-def test_a_scan_that_shows_less_than_its_header_says_is_warned_of_as_by_the_command(tmp_path):
-    cubes = scan_of(TRUTH, 5.0)[0].as_tensor()
-    blurred = as_slices(5.0)
-    for volume, said in (
-        (blurred, "were interpolated along axis 2"),
-        (blurred.permute(2, 0, 1).contiguous(), "were interpolated along axis 0"),  # not that of the slices
-        (cubes, "spacing was lost"),
-    ):
-        path = tmp_path / "scan.nii.gz"
-        nib.save(nib.Nifti1Image(volume.numpy().astype(np.float32), np.eye(4)), path)
-        done = in_node(path, tmp_path / "out.nii.gz")
-        assert done.returncode == 0, done.stderr
-        own = json.loads((tmp_path / "out.json").read_text())["Warnings"]
-        assert tuple(own) == drift_mri.rebuild(path, config=FLOAT32).record["Warnings"] and said in own[0]
-
-
 BESIDE = """
-    const { readFile, readdir } = require("node:fs/promises");
-    (async () => {
-      const [{ findScans, thickOf }, { seen }] = await Promise.all(
-        ["inputs/readers.js", "inputs/examination.js"].map((name) => import(`${process.argv[1]}/${name}`)));
-      const names = await readdir(process.argv[2]);
-      const read = async (name) => ({ name, bytes: new Uint8Array(await readFile(`${process.argv[2]}/${name}`)) });
-      const found = await findScans(await Promise.all(names.map(read)));
-      const beside = seen(thickOf(found)[0], found);
-      console.log(JSON.stringify(beside.map(({ other, role }) => [other.scan.name, role.what, role.why])));
-    })();"""
+    const [{ findScans, thickOf }, { seen }] = await get("inputs/readers.js", "inputs/examination.js");
+    const read = async (name) => ({ name, bytes: new Uint8Array(await readFile(`${given[0]}/${name}`)) });
+    const found = await findScans(await Promise.all((await readdir(given[0])).map(read)));
+    say(seen(thickOf(found)[0], found).map(({ other, role }) => [other.scan.name, role.what, role.why]));"""
 
 
 def test_a_guide_whose_slices_were_interpolated_is_left_alone_as_by_the_command(tmp_path, caplog):
@@ -107,9 +73,7 @@ def test_a_guide_whose_slices_were_interpolated_is_left_alone_as_by_the_command(
         ("anna_T2w", TRUTH.numpy(), 1),
     ):
         nib.save(nib.Nifti1Image(voxels.astype(np.float32), np.diag([1, 1, edge, 1])), tmp_path / f"{name}.nii")
-    done = subprocess.run([NODE, "-e", BESIDE, WEB, tmp_path], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    (best, guides, _), (other, left, why) = json.loads(done.stdout)
+    (((best, guides, _), (other, left, why)),) = javascript(BESIDE, tmp_path)
     assert (best, guides, other, left) == ("anna_T2w.nii", "guides", "anna_T1w.nii", "is left alone")
     assert why.startswith("its slices were interpolated: across the thick slices it shows no more than samples ")
     (scan,) = scans(tmp_path, tmp_path / "out", Selection(1.5), guide="auto")

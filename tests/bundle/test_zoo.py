@@ -4,11 +4,10 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
-from monai.bundle import ckpt_export, onnx_export, verify_metadata, verify_net_in_out
+from monai.bundle import ckpt_export, verify_metadata, verify_net_in_out
 
 from scripts.method.schedule import euler_times
 from tests.config_files import CONFIGS, ROOT, SCHEMA, on_planes, parser
@@ -53,11 +52,6 @@ def test_metadata_is_what_the_zoo_wants():
     verify_metadata(meta_file=FILES["meta_file"], filepath=str(SCHEMA))
 
 
-def test_metadata_is_formatted_as_the_zoo_wants():
-    """With an indent of 4, keys in their order."""
-    assert Path(FILES["meta_file"]).read_text().rstrip("\n") == json.dumps(metadata(), indent=4)
-
-
 def test_every_stated_version_is_at_the_package_index():
     """As the zoo installs them, name==version."""
     look_up = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--ignore-installed"]
@@ -71,9 +65,8 @@ def test_every_stated_version_is_at_the_package_index():
 # Network
 
 
-@pytest.mark.parametrize("n", [1, 5])
-def test_the_network_is_what_metadata_says(n):
-    verify_net_in_out(net_id="network_def", device="cpu", n=n, **FILES)
+def test_the_network_is_what_metadata_says():
+    verify_net_in_out(net_id="network_def", device="cpu", n=5, **FILES)
 
 
 # Exports
@@ -104,15 +97,6 @@ def test_torchscript_of_the_papers_kind_gives_the_eager_result(tmp_path, drift):
             torch.testing.assert_close(network(*call), drift(*call), **CLOSE)
 
 
-def test_a_traced_network_gives_the_eager_result_for_an_image_alone(tmp_path, shipped):
-    exported = str(tmp_path / "model.ts")
-    ckpt_export(filepath=exported, use_trace=True, input_shape=[1, 1, 32, 32], **SHIPPED)
-    network = torch.jit.load(exported)
-    with torch.no_grad():
-        for image, _, _ in calls():
-            torch.testing.assert_close(network(image), shipped(image), **CLOSE)
-
-
 @pytest.fixture
 def onnx():
     """What ONNX Runtime makes of a file: a function of tensors."""
@@ -131,15 +115,6 @@ def onnx():
         return run
 
     return load
-
-
-def test_monais_onnx_export_gives_the_eager_result_for_an_image_alone(tmp_path, shipped, onnx):
-    exported = str(tmp_path / "model.onnx")
-    shape = [1, 1, 32, 32]
-    onnx_export(filepath=exported, input_shape=shape, **SHIPPED)
-    image = 2 * torch.rand(shape, generator=torch.Generator().manual_seed(0)) - 1
-    with torch.no_grad():
-        torch.testing.assert_close(onnx(exported)(image), shipped(image), **CLOSE)
 
 
 def documented(language):

@@ -7,9 +7,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
-from tests.corpus.given import AXIAL, NONE_FOUND, PLAIN, SCAN, Given, Maker, before, beside, content, folder_of, nifti
+from tests.corpus.given import AXIAL, NONE_FOUND, PLAIN, SCAN, Given, Maker, before, beside, folder_of, nifti
 
 
 def link(name: str, target: str, scans=()) -> Maker:
@@ -18,12 +16,6 @@ def link(name: str, target: str, scans=()) -> Maker:
         return Given(folder / name, list(scans))
 
     return make
-
-
-def unasked(*args, **options) -> Maker:
-    """A NIfTI file of which no result must come."""
-    make = nifti(*args, **options)
-    return lambda folder: Given(make(folder).source)
 
 
 def foreign(folder: Path) -> None:
@@ -118,29 +110,17 @@ CORPUS: list[tuple[str, Maker, str]] = [
     ("a name with a line break", nifti(name="a\nb.nii.gz"), "correct"),
     ("a name that begins with a tilde", in_its_folder("~scan.nii.gz"), "correct"),
     ("a name that begins with a hyphen", in_its_folder("-scan.nii.gz"), "correct"),
-    *[(f"a name that begins with {sign}", in_its_folder(f"./{sign}scan.nii.gz"), "correct") for sign in "$@%"],
+    ("a name that begins with $", in_its_folder("./$scan.nii.gz"), "correct"),
     ("a path of 1500 characters", nifti(name="/".join(["x" * 99] * 15) + "/scan.nii.gz"), "correct"),
     ("a name of 255 characters", nifti(name="x" * 248 + ".nii.gz"), "too long"),
-    ("a name with a sequence that clears terminals", nifti(name="a\x1b[2Jb.nii.gz"), "correct"),
     ("a name of 230 characters", nifti(name="x" * 223 + ".nii.gz"), "correct"),
     ("a link to a scan", folder_of(nifti(), link("a_link.nii.gz", "scan.nii.gz", [(SCAN, AXIAL)])), "correct"),
     ("a link to nothing", link("scan.nii.gz", "nowhere"), "scan.nii.gz does not exist"),
     ("a link to nothing in a folder", folder_of(nifti(), link("lost.nii.gz", "nowhere")), r"lost\.nii\.gz"),
-    ("a link to itself", link("scan.nii.gz", "scan.nii.gz"), "scan.nii.gz does not exist"),
     ("a folder that holds a link to itself", folder_of(nifti(), link("loop", ".")), "correct"),
     (
         "a folder given through a link",
         folder_of(nifti(name="deep/scan.nii.gz"), link("way", "deep"), source="way"),
-        "correct",
-    ),
-    (
-        "a folder that holds a link to a folder of scans",
-        folder_of(
-            lambda f: Given(f, nifti(name="in/a.nii")(f).scans),
-            lambda f: Given(f, nifti(name="far/b.nii")(f).scans),
-            link("in/b", "../far"),
-            source="in",
-        ),
         "correct",
     ),
     (
@@ -152,33 +132,7 @@ CORPUS: list[tuple[str, Maker, str]] = [
     ("a folder within, without the right to read it", without_rights(folder_of(nifti()), "locked", 0), "correct"),
     ("an empty name", lambda folder: Given(""), "--input is empty"),
     ("an empty folder", nothing, NONE_FOUND),
-    ("a folder without scans", lambda f: Given(content(b"x", "notes.txt")(f).source.parent), NONE_FOUND),
-    ("a folder of earlier results alone", lambda f: Given(nifti(name="scan_sr.nii.gz")(f).source.parent), NONE_FOUND),
-    ("a mask beside a scan", folder_of(PLAIN, unasked(name="scan_mask.nii.gz")), "correct"),
-    ("a label map beside a scan", folder_of(PLAIN, unasked(SCAN.astype("i2") // 99, name="a.nii.gz")), "correct"),
-    ("a thin scan beside a thick one", folder_of(PLAIN, unasked(affine=np.eye(4), name="a.nii.gz")), "correct"),
-    (
-        "hidden files beside a scan",
-        beside(folder_of(nifti()), **{".__scan__nii__gz": b"x", "__DS_Store": b"x"}),
-        "correct",
-    ),
-    (
-        "a series of volumes beside a scan",
-        folder_of(PLAIN, unasked(np.stack([SCAN] * 2, -1), name="a.nii.gz", truth=(SCAN, AXIAL))),
-        "correct",
-    ),
-    ("two formats of one name", folder_of(nifti(), nifti(name="scan.nii")), "correct"),
-    (
-        "scans of one name in two folders",
-        lambda f: [
-            a := nifti(name="a/scan.nii")(f),
-            Given([a.source, nifti(name="b/scan.nii")(f).source], 2 * a.scans),
-        ][1],
-        "correct",
-    ),
-    ("one scan given twice", lambda f: [g := nifti()(f), Given([g.source, g.source], g.scans)][1], "correct"),
     ("results into the folder of the scans", output("in", folder_of(nifti())), "correct"),
-    ("results into a folder within that of the scans", output("in/out", folder_of(nifti())), "correct"),
     ("a file where the output folder should be", output("out", prepare=Path.touch), "out"),
     (
         "an output folder without the right to write",
@@ -197,25 +151,11 @@ CORPUS: list[tuple[str, Maker, str]] = [
     ),
     ("a full disk", before(full_disk), "scan.*([Ff]ile too large|No space)"),
     # sidecars
-    ("a sidecar with the thickness", sidecar('{"SliceThickness": 3}', keep=True), "correct"),
     ("a sidecar with null", sidecar('{"SliceThickness": null}', keep=True), "correct"),
-    ("a sidecar of another scan", beside(nifti(), other__json="{"), "correct"),
-    (
-        "a sidecar against the user's thickness",
-        sidecar('{"SliceThickness": 3}', keep=True, slice_thickness=3.5),
-        "correct",
-    ),
     ("a thickness in the wrong unit", sidecar('{"SliceThickness": 0.004}'), "SliceThickness is 0.004: expected"),
     ("a broken sidecar", sidecar('{"SliceThickness": '), r"scan\.json cannot be read.*remove it"),
-    ("a sidecar of other bytes", sidecar(b"\xff\xfe\x00"), r"scan\.json cannot be read"),
     ("a sidecar nested without end", sidecar('{"x": ' + "[" * 200000), r"scan\.json cannot be read"),
-    ("a thickness that is text", sidecar('{"SliceThickness": "thick"}'), r"scan\.json: SliceThickness is 'thick'"),
     ("a BIDS scan", bids("sub-1/anat/sub-1_T2w.nii.gz", nifti(), [("T2w.json", '{"SliceThickness": 3}')]), "correct"),
-    (
-        "a broken sidecar at the root of a dataset",
-        bids("sub-1/anat/sub-1_T2w.nii.gz", nifti(), [("T2w.json", "{")], []),
-        r"T2w\.json cannot be read",
-    ),
     (
         "a dataset into the folder of another one",
         output("other", bids("sub-1/anat/sub-1_T2w.nii.gz", PLAIN), foreign),

@@ -1,7 +1,6 @@
 """NIfTI files: broken ones, their geometry and their intensities."""
 
 import gzip
-import json
 import os
 import struct
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 
-from tests.corpus.given import AXIAL, NONE_FOUND, SCAN, Given, Maker, content, folder_of, nifti, rewritten, turned
+from tests.corpus.given import AXIAL, SCAN, Given, Maker, content, folder_of, nifti, rewritten, turned
 
 
 def pipe(folder: Path) -> Given:
@@ -93,43 +92,6 @@ def other_qform(spacing: float) -> list[tuple[int, str, tuple]]:
     return [codes, turn, (PIXDIM, "4f", (1, 1, 1, spacing))]
 
 
-def where_air(value: float) -> np.ndarray:
-    """Corners of one value, which reach the border in every slice."""
-    array = SCAN.copy()
-    array[:2, :2] = value
-    return array
-
-
-def blank(index: int) -> np.ndarray:
-    array = SCAN.copy()
-    array[..., index] = 0
-    return array
-
-
-def named_axis(array, affine, axis: int) -> Maker:
-    """`dim_info` as a tool left it that reordered the axes."""
-
-    def make(folder: Path) -> Given:
-        given = nifti(array, affine)(folder)
-        image = nib.load(given.source)
-        image.header.set_dim_info(slice=axis)
-        nib.save(nib.Nifti1Image(array, affine, image.header), given.source)
-        return given
-
-    return make
-
-
-def told(name: str, **fields) -> Maker:
-    """A volume of a folder that is no scan, as its name or its sidecar says, beside one that is."""
-
-    def make(folder: Path) -> Given:
-        nifti(name=f"{name}.nii.gz")(folder)
-        (folder / f"{name}.json").write_text(json.dumps(fields))
-        return nifti()(folder)
-
-    return folder_of(make)
-
-
 QFORM = np.diag([-1.0, -1.0, 4.0, 1.0])
 QFORM[:3, 3] = 50, 60, 70
 CENTRED = np.diag([-1.0, 1.0, 4.0, 1.0])  # of a file that says nothing: the centre at the origin, x to the left
@@ -142,30 +104,20 @@ UNREADABLE = r"scan\.nii(\.gz)? cannot be read \("
 CORPUS: list[tuple[str, Maker, str]] = [
     # name, maker, "correct" or what the one message says
     ("a NIfTI file", nifti(), "correct"),
-    ("NIfTI, not compressed", nifti(name="scan.nii"), "correct"),
     ("NIfTI-2", nifti(kind=nib.Nifti2Image), "correct"),
     ("NIfTI, big-endian", rewritten(lambda d: big_endian(SCAN, AXIAL), nifti(name="scan.nii"), keep=True), "correct"),
-    (
-        "NIfTI with bytes after its end",
-        rewritten(lambda d: d + b"x" * 99, nifti(name="scan.nii"), keep=True),
-        "correct",
-    ),
     ("gzip in several members", rewritten(in_members, keep=True), "correct"),
     ("an empty file, .nii.gz", content(b""), UNREADABLE),
-    ("an empty file, .nii", content(b"", "scan.nii"), UNREADABLE),
     ("an error page of a web server named .nii.gz", content(b"<html>404</html>" * 40), UNREADABLE),
-    ("NIfTI with a wrong magic", patched((MAGIC, "4s", (b"xxxx",))), "cannot be read|no NIfTI"),
     ("gzip cut in half", rewritten(lambda d: d[: len(d) // 2]), UNREADABLE),
     ("gzip with a wrong checksum", rewritten(flip_a_voxel), UNREADABLE),
     ("NIfTI cut within its voxels", patched(size=352 + 400), UNREADABLE),
-    ("gzip named .nii", rewritten(bytes, name="scan.nii"), UNREADABLE),
     ("no gzip named .nii.gz", rewritten(bytes, nifti(name="scan.nii"), name="scan.nii.gz"), UNREADABLE),
     ("a zip file of a NIfTI file", rewritten(bytes, name="scan.nii.zip"), "scan.nii.zip is no scan.*Unpack"),
     ("an ending in capitals", rewritten(bytes, name="SCAN.NII.GZ", keep=True), "correct"),
     ("a file of another kind", content(b"x", "scan.mnc"), "scan.mnc is no scan that can be read"),
     ("a file that is not there", lambda folder: Given(folder / "scan.nii.gz"), "scan.nii.gz does not exist"),
     ("a pipe", pipe, "scan.nii does not exist"),
-    ("a folder named .nii", lambda f: [(f / "scan.nii").mkdir(), Given(f / "scan.nii")][1], NONE_FOUND),
     (
         "a scan beside a folder named .nii",
         folder_of(nifti(), lambda f: [(f / "x.nii").mkdir(), Given(f)][1]),
@@ -173,34 +125,20 @@ CORPUS: list[tuple[str, Maker, str]] = [
     ),
     # geometry
     ("an oblique stack", nifti(affine=turned()), "correct"),
-    ("slices along the first axis", nifti(SCAN.T, np.diag([-4.0, 1.0, 1.0, 1.0])), "correct"),
-    ("a stack ten metres from the scanner's centre", nifti(affine=turned(origin=(1e4, -1e4, 5e3))), "correct"),
-    ("pixels that are not square", nifti(affine=np.diag([0.5, 2.0, 5.0, 1.0])), "correct"),
-    ("a spacing that is no multiple of the target", nifti(affine=np.diag([0.9, 0.9, 3.3, 1.0])), "correct"),
     ("isotropic already", nifti(affine=np.eye(4)), "correct"),
     ("a sheared affine", nifti(affine=shear(1.3)), "sheared, 1.30 degrees"),
     ("shear within the header's rounding", nifti(affine=shear(0.05)), "correct"),
     ("an axis of length zero", patched(sform(np.diag([1.0, 1.0, 0.0, 1.0]))), "voxel edges of .*expected positive"),
-    ("two axes that coincide", patched(sform(AXIAL[[0, 0, 2, 3]])), "sheared|voxel edges"),
     ("NaN in the affine", patched(sform(np.diag([1.0, 1.0, np.nan, 1.0]))), "voxel edges|affine"),
     ("NaN in the affine's origin", patched((SROW + 12, "f", (np.nan,))), "(?i)nan|finite"),
-    (
-        "an sform of zeros beside a good qform",
-        patched(*other_qform(4), (CODES, "2h", (1, 2)), sform(np.zeros((4, 4))), truth=(SCAN, QFORM)),
-        "correct",
-    ),
     ("an sform of zeros, a qform without a code", patched((CODES, "2h", (0, 2)), sform(np.zeros((4, 4)))), "correct"),
-    ("a dim_info that names an axis of pixels", named_axis(SCAN, AXIAL, 0), "correct"),
     ("voxel sizes of zero beside a good affine", patched((PIXDIM + 4, "3f", (0, 0, 0))), "correct"),
-    ("voxel sizes of another scan beside a good sform", patched((PIXDIM + 12, "f", (6,))), "correct"),
     ("a qform turned and moved against the sform", patched(*other_qform(4)), "correct"),
     ("a qform alone", patched((CODES, "2h", (1, 0)), *other_qform(4)[1:], truth=(SCAN, QFORM)), "correct"),
     ("neither qform nor sform", patched((CODES, "2h", (0, 0)), truth=(SCAN, CENTRED)), "correct"),
     ("lengths in micrometres", patched((UNITS, "B", (3,)), affine=1000 * AXIAL), "in microns"),
-    ("lengths in metres", patched((UNITS, "B", (1,)), affine=AXIAL / 1000), "in meters"),
     ("slices half a metre apart", nifti(affine=np.diag([1.0, 1.0, 500.0, 1.0])), "500 mm"),
     ("two slices", nifti(SCAN[:, :, :2]), "has 2 slices along axis 2.*3 or more"),
-    ("three slices", nifti(SCAN[:, :, :3]), "correct"),
     ("one voxel in each slice", nifti(SCAN[:1, :1]), "correct"),
     ("two dimensions", nifti(SCAN[:, :, 0], truth=(SCAN, AXIAL)), r"shape \(6, 7\): expected a 3-D volume"),
     ("four dimensions, one volume", nifti(SCAN[..., None]), "correct"),
@@ -208,18 +146,13 @@ CORPUS: list[tuple[str, Maker, str]] = [
     ("a dimension of zero", patched((DIM, "8h", (3, 6, 0, 5, 1, 1, 1, 1))), "cannot be read|shape|slices"),
     ("a header of 70 terabytes", rewritten(huge, name="scan.nii.gz"), r"expected at most \d+ voxels"),
     # intensities
-    *[(f"voxels of {d}", nifti(SCAN.astype(d)), "correct") for d in ("i1", "u2", "f8")],
+    ("voxels of i1", nifti(SCAN.astype("i1")), "correct"),
     ("16-bit voxels at both ends", nifti(np.where(SCAN > 500, 32767, -32768).astype(np.int16)), "correct"),
     ("64-bit voxels beyond 2^63", nifti((SCAN * 1.8e16).astype(np.uint64), kind=unsigned_64), "correct"),
-    ("negative intensities", nifti(SCAN - 3000), "correct"),
     ("intensities of 1e30", nifti(SCAN.astype(np.float64) * 1e27), "correct"),
     ("intensities of 1e300", nifti(SCAN.astype(np.float64) * 1e297), "has .* infinite voxels"),
     ("one voxel a million times brighter", nifti(one_voxel(1e9)), "correct"),
     ("a volume of zeros", nifti(np.zeros_like(SCAN)), "correct"),
-    ("corners of -2000", nifti(where_air(-2000)), "correct"),
-    ("a blank slice", nifti(blank(2)), "correct"),
-    ("a slice three times as bright", nifti(SCAN * np.array([1, 1, 3, 1, 1], dtype=np.float32)), "correct"),
-    ("NaN in the corners", nifti(where_air(np.nan), truth=(where_air(0), AXIAL)), "correct"),
     ("one NaN", nifti(one_voxel(np.nan)), "has 1 NaN or infinite voxels"),
     ("complex voxels", nifti(SCAN.astype(np.complex64)), "complex64 voxels: expected one real number"),
     (
@@ -232,9 +165,5 @@ CORPUS: list[tuple[str, Maker, str]] = [
     ("a slope of NaN", scaled(np.nan, 0, SCAN.astype(np.int16)), "correct"),
     ("an intercept of NaN", scaled(1, np.nan, None), "cannot be read"),
     # what is no anatomy
-    ("a phase image by its name", told("8_swi_e1_ph"), "correct"),
-    ("a phase image by its sidecar", told("8_swi", ImageType=["ORIGINAL", "PRIMARY", "P", "ND"]), "correct"),
-    ("a CT scan by its sidecar", told("2_head", Modality="CT"), "correct"),
-    ("a diffusion series by its sidecar", told("9_trace", ImageType=["DERIVED", "PRIMARY", "TRACEW"]), "correct"),
     ("a negative slope", scaled(-0.5, 7, -0.5 * SCAN.astype(np.int16) + 7), "correct"),
 ]

@@ -50,37 +50,17 @@ def test_a_sidecar_speaks_of_scans_below_it_that_have_its_suffix_and_its_entitie
     assert bids.sidecar_value(SCAN, "SliceThickness")[0] == expected[0], "a relative path inherits as an absolute one"
 
 
-@pytest.mark.parametrize("nearest", range(4))
-def test_the_nearest_sidecar_that_knows_a_value_wins(nearest, tmp_path):
-    """One in each folder: BIDS allows no more."""
-    speaking = [SCAN.replace(".nii.gz", ".json"), *(SIDECARS[k][0] for k in (3, 4, 6))]
-    root = write(tmp_path, **{name: {"SliceThickness": k} for k, name in enumerate(speaking) if k >= nearest})
-    assert bids.sidecar_value(root / SCAN, "SliceThickness")[0] == nearest
+def test_the_nearest_sidecar_that_knows_a_value_wins(tmp_path):
+    """One in each folder: BIDS allows no more. The nearest of all does not know."""
+    near, *speaking = [SCAN.replace(".nii.gz", ".json"), *(SIDECARS[k][0] for k in (3, 4, 6))]
+    root = write(tmp_path, **{near: {"EchoTime": 0.1}}, **{n: {"SliceThickness": k} for k, n in enumerate(speaking)})
+    assert bids.sidecars(root / SCAN) == [root / near, *(root / name for name in speaking)]
+    for nearest, name in enumerate(speaking):
+        assert bids.sidecar_value(root / SCAN, "SliceThickness") == (nearest, root / name)
+        (root / name).unlink()
 
 
-def test_a_nearer_sidecar_that_does_not_know_leaves_it_to_the_next(tmp_path):
-    near = SCAN.replace(".nii.gz", ".json")
-    root = write(tmp_path, **{near: {"EchoTime": 0.1}, "T2w.json": {"SliceThickness": 4, "EchoTime": 0.2}})
-    assert bids.sidecar_value(root / SCAN, "SliceThickness") == (4, root / "T2w.json")
-    assert bids.sidecar_value(root / SCAN, "EchoTime") == (0.1, root / near)
-    assert bids.sidecars(root / SCAN) == [root / near, root / "T2w.json"]
-
-
-def test_a_sidecar_without_a_dataset_speaks_of_its_own_scan_alone(tmp_path):
-    (tmp_path / "T2w.json").write_text('{"SliceThickness": 9}')
-    (tmp_path / "sub-01_T2w.json").write_text('{"SliceThickness": 4}')
-    assert bids.sidecar_value(tmp_path / "sub-01_T2w.nii.gz", "SliceThickness")[0] == 4
-    assert bids.sidecar_value(tmp_path / "sub-02_T2w.nii.gz", "SliceThickness") == (None, None)
-
-
-def test_nothing_is_inherited_from_above_the_dataset(tmp_path):
-    root = write(tmp_path / "inner")
-    write(tmp_path, **{"T2w.json": {"SliceThickness": 9}})
-    assert bids.dataset_root(root / SCAN) == root
-    assert bids.sidecar_value(root / SCAN, "SliceThickness") == (None, None)
-
-
-@pytest.mark.parametrize("content", ["{", "[4]", "4", "", "null"])
+@pytest.mark.parametrize("content", ["{", "[4]"])
 def test_a_broken_inherited_sidecar_is_named(content, tmp_path):
     root = write(tmp_path, **{"T2w.json": content})
     with pytest.raises(InputError, match=r"T2w\.json cannot be read.*remove it"):
@@ -157,11 +137,3 @@ def test_linked_subjects_are_subjects(tmp_path):
     (root / "sub-01").symlink_to("../elsewhere")
     (item,) = scans(root, tmp_path / "out", Selection(THIN))
     assert item.result == tmp_path / "out/sub-01/anat/sub-01_desc-sr_T2w"
-
-
-def test_one_scan_in_two_formats_does_not_stop_a_dataset(tmp_path, log):
-    root = write(tmp_path / "ds")
-    for name in ("sub-01/anat/sub-01_T2w.nii.gz", "sub-01/anat/sub-01_T2w.nii", "sub-02/anat/sub-02_T2w.nii.gz"):
-        add_scan(root, name)
-    assert [item.source.name for item in scans(root, "out", Selection(THIN))] == ["sub-01_T2w.nii", "sub-02_T2w.nii.gz"]
-    assert "sub-01_T2w.nii.gz is skipped: it would have the result of" in log.text

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scripts.inputs import dicom
-from scripts.inputs.examination import grouped, guided, roles
+from scripts.inputs.examination import grouped, roles
 from scripts.inputs.scan import Scan
 from scripts.stack.grid import voxel_spacing
 from tests.dicom_files import ORIENTATIONS, VOXELS, mr_slices, save
@@ -108,33 +108,6 @@ def test_the_sharpest_scan_of_another_contrast_guides(volume):
     assert "neither its name" in left["anna_acq-cube_brain"][1] and len(left) == 4
 
 
-def test_a_broken_scan_guides_nothing(volume):
-    scan, broken = volume("FLAIR"), volume("T1", ISOTROPIC)
-    broken.source.write_bytes(b"no scan")
-    ((_, role),) = roles(scan, [broken])
-    assert role.what == "is left alone" and "cannot be read" in role.why
-
-
-def test_in_a_study_series_of_another_contrast_guide(tmp_path):
-    scan = series(tmp_path, 1, "t2 flair tra")
-    others = [
-        series(tmp_path, 2, "t1 se sag", "sagittal"),
-        series(tmp_path, 3, "t1 se tra", spacing=2.5),
-        series(tmp_path, 4, "t2 flair sag", "sagittal"),
-        series(tmp_path, 5, "t2 tse sag", "sagittal", StudyInstanceUID="1.2.9"),
-        series(tmp_path, 6, "t1 tra"),
-    ]
-    found = {other.name: role.what for other, role in roles(scan, others)}
-    assert found == {
-        "t1 se sag": "guides",
-        "t1 se tra": "guides",
-        "t2 flair sag": "joins",
-        "t2 tse sag": "is left alone",
-        "t1 tra": "is left alone",
-    }
-    assert next(iter(found)) == "t1 se sag"
-
-
 @pytest.mark.parametrize(("degrees", "joins"), [(20, False), (30, True), (90, True)])
 def test_stacks_of_one_contrast_join_where_their_directions_differ(tmp_path, degrees, joins):
     """Slices that are turned about the left-right axis."""
@@ -165,9 +138,3 @@ def test_a_series_lies_as_its_volume_does(tmp_path, orientation):
 def test_an_isotropic_scan_guides_where_it_is_thinner(volume, edge, guides):
     ((_, role),) = roles(volume("FLAIR"), [volume("T1", (edge, edge, edge))])
     assert (role.what == "guides") == guides and (guides or "not sharp across the slices" in role.why)
-
-
-def test_a_name_of_another_person_is_said(volume, caplog):
-    caplog.set_level("INFO", logger="drift")
-    (scan,) = guided([volume("anna_FLAIR")], [volume("anna_x_T1", ISOTROPIC)])
-    assert scan.guides == () and "anna_x_T1: its name is of another person: anna x, not anna" in caplog.text

@@ -7,14 +7,11 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from scripts.inputs.readers import EXTENSIONS, FOOTER, ScanReader
+from scripts.inputs.readers import EXTENSIONS, FOOTER
+from tests.inputs.test_readers import read
 
 VOXELS = np.arange(6 * 7 * 5, dtype=np.int16).reshape(6, 7, 5)
 KINDS = {"scan.nii.gz": nib.Nifti1Image, "scan.mgz": nib.MGHImage}
-
-
-def read(source):
-    return ScanReader().get_data(ScanReader().read(source))[0]
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -23,7 +20,7 @@ def test_what_lies_behind_the_voxels_may_be_tags_and_no_more(name, tmp_path, ref
     nib.save(KINDS[name](VOXELS, np.eye(4)), path)
     plain = gzip.decompress(path.read_bytes())
     path.write_bytes(gzip.compress(plain + bytes(FOOTER - 4096), 1))
-    np.testing.assert_array_equal(read(path), VOXELS)
+    np.testing.assert_array_equal(read(path)[0], VOXELS)
     path.write_bytes(gzip.compress(plain + bytes(FOOTER + 4096), 1))
     assert "scan" in (told := refusal(read, path)) and "unpacks to more than its header says" in told
 
@@ -44,7 +41,7 @@ def extended(path, kind, said, held):
 @pytest.mark.parametrize("bytes_held", [1024, EXTENSIONS - 4096])
 def test_a_header_may_have_extensions(kind, bytes_held, tmp_path):
     path = extended(tmp_path / "scan.nii.gz", kind, bytes_held, bytes_held)
-    np.testing.assert_array_equal(read(path), VOXELS)
+    np.testing.assert_array_equal(read(path)[0], VOXELS)
 
 
 @pytest.mark.parametrize(
@@ -72,4 +69,4 @@ def test_an_image_in_memory_is_read_without_its_file(cached, tmp_path):
         image.get_fdata()
     assert image.get_filename() == str(path)
     path.unlink()
-    np.testing.assert_array_equal(read(image), VOXELS)
+    np.testing.assert_array_equal(read(image)[0], VOXELS)

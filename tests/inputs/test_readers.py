@@ -10,11 +10,9 @@ import torch
 from monai.data import DataLoader, Dataset, MetaTensor
 from monai.transforms import Compose, EnsureChannelFirstd, LoadImaged
 
-from scripts.inputs.dicom import find_series
 from scripts.inputs.readers import ScanReader
 from scripts.inputs.transforms import LoadScand
 from tests.corpus.formats import itk_image
-from tests.dicom_files import mr_slices, save
 from tests.volumes import random_affine
 
 AXIAL = np.diag([1.0, 1.0, 5.0, 1.0])
@@ -64,17 +62,6 @@ def test_nifti_states_the_slice_axis_of_its_header(axis, tmp_path):
     assert read(tmp_path / "scan.nii")[1]["stated"] == expected
 
 
-@pytest.mark.parametrize("thickness", [4, None])
-def test_dicom_states_its_slice_axis_and_its_thickness(thickness, tmp_path):
-    folder = save(tmp_path / "dicom", mr_slices((1000 * VOXELS).astype(np.uint16), SliceThickness=thickness))
-    (series,) = find_series(folder, 1.3)
-    array, meta = read(series)
-    np.testing.assert_array_equal(array, (1000 * VOXELS).astype(np.uint16))
-    expected = {"slice_axis": [2, "the DICOM header"], "slice_thickness": [4.0, "the DICOM header"]}
-    assert meta["stated"] == {name: fact for name, fact in expected.items() if thickness or name == "slice_axis"}
-    assert meta["filename_or_obj"] == series.name
-
-
 def test_what_a_nifti_header_says_survives_batches(tmp_path):
     """Written into another header field by field, it says the same."""
     image = nib.Nifti1Image(VOXELS, AXIAL)
@@ -108,15 +95,6 @@ def test_an_image_that_a_host_has_loaded_passes_once_it_is_checked(refusal):
     assert load(image) is image
     image.affine[0, 2] = 1.0
     assert "sheared" in refusal(load, image)
-
-
-@pytest.mark.slow
-def test_a_format_is_told_by_its_name_alone(refusal, tmp_path):
-    """ITK would read a series of DICOM images, or whatever else, under this name."""
-    pytest.importorskip("itk")
-    folder = save(tmp_path / "dicom", mr_slices((1000 * VOXELS).astype(np.uint16)))
-    path = (folder / "000").rename(tmp_path / "scan.nrrd")
-    assert "scan.nrrd cannot be read by ITK" in refusal(read, path)
 
 
 # --- what programs leave behind ---
@@ -153,6 +131,7 @@ def test_nan_of_the_background_is_no_signal_and_within_the_head_it_is_refused(wr
     assert "NaN or infinite voxels" in refusal(load, str(write_nifti(voxels, AXIAL)))
 
 
+@pytest.mark.slow  # to import ITK
 @pytest.mark.parametrize("named", [True, False])
 def test_an_nrrd_header_without_a_space_is_a_warning(named, tmp_path):
     pytest.importorskip("itk")

@@ -4,11 +4,11 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from scripts.inputs.readers import ScanReader
 from scripts.inputs.scans import scans
 from scripts.inputs.selection import Selection
 from scripts.stack.acquisition import Acquisition
 from tests.cohort_files import texture
+from tests.inputs.test_readers import read
 
 PLACE = np.array([[-1.0, 0, 0, 30], [0, 1.0, 0, -40], [0, 0, 4.0, -20], [0, 0, 0, 1]])  # as Analyze lies: x to the left
 
@@ -16,11 +16,6 @@ PLACE = np.array([[-1.0, 0, 0, 30], [0, 1.0, 0, -40], [0, 0, 4.0, -20], [0, 0, 0
 def save(path, kind, affine=PLACE):
     nib.save(kind(texture(), affine), path)
     return path
-
-
-def read(path):
-    reader = ScanReader()
-    return reader.get_data(reader.read(path))
 
 
 @pytest.mark.parametrize("name", ["scan.hdr", "scan.img"])
@@ -56,12 +51,6 @@ def test_a_header_is_known_by_its_length_in_either_byte_order(kind, order, tmp_p
     header = kind.header_class(endianness=order)
     nib.save(kind(texture(), PLACE, header), tmp_path / "scan.hdr")
     assert [found.source for found in scans(tmp_path, "out", Selection(1.3))] == [tmp_path / "scan.hdr"]
-
-
-def test_a_header_without_voxels_is_told(tmp_path, refusal):
-    save(tmp_path / "scan.hdr", nib.Nifti1Pair)
-    (tmp_path / "scan.img").unlink()
-    assert "scan.hdr cannot be read" in refusal(read, tmp_path / "scan.hdr")
 
 
 def test_mgh_is_mgz_unpacked(tmp_path, door):

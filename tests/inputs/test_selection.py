@@ -49,18 +49,6 @@ def test_patterns_choose_by_the_path_within_the_folder(choice, names, tree, log)
     assert any(f"{left_out} of 4 scans are left out" in line for line in log.messages) is bool(left_out)
 
 
-def test_scans_given_by_name_are_chosen_by_their_names(tree):
-    given = [str(tree / "a_T1w.nii.gz"), str(tree / "deep" / "b_T2w.nii.gz")]
-    assert taken(given, exclude="*T1w*") == {"b_T2w"}
-
-
-def test_a_scan_that_is_not_wanted_is_not_opened(tree, log):
-    """It is not told of as skipped, either."""
-    add(tree / "thin.nii.gz", (1, 1, 1))
-    taken(tree, exclude="thin*")
-    assert not [line for line in log.messages if "is skipped" in line]
-
-
 def test_dicom_is_chosen_by_the_name_of_its_series(tmp_path, tree):
     save(tree / "dicom", mr_slices(VOXELS))
     (name,) = taken(tree, exclude="*.nii.gz")
@@ -85,12 +73,10 @@ def test_sessions_have_ses_or_not(label, dataset):
     ("choice", "told"),
     [
         ({"include": "*PD*"}, r"--include \*PD\* matches no scan: expected one of a_T1w.nii.gz, a_T2w.nii.gz"),
-        ({"include": ["*T2w*", "x"]}, r"--include x matches no scan"),
         ({"exclude": "T2w"}, r"--exclude T2w matches no scan"),
         ({"include": "a_*", "exclude": "*T?w*"}, r"together leave none of a_T1w.nii.gz, .*deep/er/c_FLAIR"),
         ({"participant_label": "01"}, r"--participant_label sub-01 is not there.*a BIDS dataset, which the input is"),
         ({"include": ""}, r"--include is empty: expected a pattern"),
-        ({"exclude": ["*T2w*", ""]}, r"--exclude is empty"),
         ({"participant_label": "0*"}, r"--participant_label sub-0\* is none: expected letters and digits"),
     ],
 )
@@ -112,11 +98,3 @@ def test_what_is_skipped_is_remembered_with_the_reason(tree):
     scans(tree, "nowhere", selection := Selection(THIN))
     ((name, why),) = selection.skipped
     assert name == str(thin) and "isotropic already" in why and result.exists(), "a result is no scan"
-
-
-def test_of_many_names_a_few_are_shown():
-    selection = Selection(THIN, include="x")
-    for k in range(30):
-        assert not selection.takes(f"scan{k}")
-    with pytest.raises(InputError, match=r"scan0, scan1, scan2, scan3, scan4 and 25 more\."):
-        selection.check()

@@ -46,12 +46,6 @@ def test_dicom_headers_say_the_packages(tmp_path, said):
     assert list(said)[-1] in a.sources["packages"]
 
 
-def test_headers_without_times_say_none(tmp_path):
-    save(tmp_path, mr_slices(SLICES, AcquisitionTime="101500", AcquisitionNumber=1))
-    (series,) = find_series([tmp_path], None)
-    assert acquired(series).packages == "" and "packages" not in acquired(series).sources
-
-
 def written(folder, **fields):
     """A NIfTI file of slices along its last axis, and its sidecar."""
     nib.save(nib.Nifti1Image(SLICES.astype(np.float32), np.diag([1.0, 1.0, 5.0, 1.0])), folder / "scan.nii.gz")
@@ -79,10 +73,3 @@ TIMES = [60.0 * (k % 3) + k for k in range(COUNT)]
 def test_sidecars_say_the_packages(tmp_path, fields, said):
     a = acquired(written(tmp_path, **fields))
     assert a.packages == said and ("packages" in a.sources) == bool(said)
-
-
-def test_packages_are_of_the_slices_that_the_user_names(tmp_path):
-    save(tmp_path, mr_slices(SLICES, AcquisitionNumber=lambda k: 1 + k % 3))
-    (series,) = find_series([tmp_path], None)
-    volume = preprocessing(slice_spacing=10.0, slice_axis=2)({"image": series})["image"]
-    assert Acquisition.of(volume).packages == ""

@@ -8,7 +8,6 @@ import torch
 
 from scripts.errors import InputError
 from scripts.method.calibration import (
-    LEVELS,
     QUIET,
     TYPICAL,
     Calibration,
@@ -65,15 +64,6 @@ def test_thicknesses_beyond_the_calibrated_ones_are_named():
     found = Calibration([3.0, 4.0, 5.0], [3 * people(1.0)[0][:1]], (0.7, 0.1), (30.0, 0.4, 1.0))
     assert [bool(found.outside(mm)) for mm in (2.5, 2.8, 4.0, 5.4, 5.6)] == [True, False, False, False, True]
     assert "slices of 7 mm are beyond the 3 to 5 mm" in found.outside(7.0)
-
-
-def test_wider_for_more_confidence_and_between_two_thicknesses():
-    table = [[[level for level in LEVELS], [2 * level for level in LEVELS]]]
-    found = Calibration([3.0, 5.0], table, (0.7, 0.1), (30.0, 0.4, 1.0))
-    factors = [found.factor(4.0, confidence) for confidence in (0.5, 0.7, 0.9, 0.99)]
-    assert factors == sorted(factors)
-    assert found.factor(2.0, 0.9) == pytest.approx(0.9)
-    assert 0.9 < found.factor(4.0, 0.9) < 1.8 == pytest.approx(found.factor(9.0, 0.9))
 
 
 def test_gaps_and_noise_make_a_scan_less_sure():

@@ -2,7 +2,6 @@
 
 from itertools import pairwise
 
-import pytest
 import torch
 
 from scripts.method import networks, schedule
@@ -47,14 +46,3 @@ def test_residual_adds_the_input_and_no_parameter():
     residual.load_state_dict(plain.state_dict())
     x, c = image(), thickness([4.0, 1.0])
     torch.testing.assert_close(residual(x, c), x + plain(x, c))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("residual", [False, True])
-def test_torchscript_agrees_with_eager(residual):
-    network = drift((8, 64), residual=residual)
-    scripted = torch.jit.script(network)
-    x, c = image(), thickness([4.0, 1.0])
-    with torch.no_grad():
-        for arguments in ((x,), (x, c), (x, c, schedule.euler_times(0)), (x, c, schedule.euler_times(3))):
-            torch.testing.assert_close(scripted(*arguments), network(*arguments), rtol=1e-4, atol=1e-5)

@@ -36,7 +36,6 @@ def constant(v):
 
 
 decay = Field(lambda xt, t: -xt)  # its flow ends at x / e
-clock = Field(lambda xt, t: t.view(-1, 1, 1, 1).expand_as(xt))
 
 
 def images(count=2, seed=0, dtype=torch.float64):
@@ -54,24 +53,18 @@ def distribution(t, alpha):
 
 
 def test_path_starts_at_x0_and_ends_at_x1():
-    x0, x1 = images(seed=1), images(seed=2)
-    assert torch.equal(flow.state_at(x0, x1, torch.zeros(2, dtype=x0.dtype)), x0)
-    assert torch.equal(flow.state_at(x0, x1, torch.ones(2, dtype=x0.dtype)), x1)
-
-
-def test_each_sample_has_its_own_time():
-    x0, x1, t = images(3, seed=1), images(3, seed=2), torch.tensor([0.0, 0.25, 1.0], dtype=torch.float64)
-    xt = flow.state_at(x0, x1, t)
-    for k in range(3):
-        torch.testing.assert_close(xt[k], (1 - t[k]) * x0[k] + t[k] * x1[k])
+    """Each sample at a time of its own."""
+    x0, x1 = images(3, seed=1), images(3, seed=2)
+    xt = flow.state_at(x0, x1, torch.tensor([0.0, 0.25, 1.0], dtype=x0.dtype))
+    assert torch.equal(xt[0], x0[0]) and torch.equal(xt[2], x1[2])
+    torch.testing.assert_close(xt[1], 0.75 * x0[1] + 0.25 * x1[1])
 
 
 def test_target_velocity_is_the_paths_derivative_at_all_times():
     x0, x1 = images(seed=1), images(seed=2)
-    for value in (0.0, 0.3, 1.0):
-        t = torch.full((2,), value, dtype=torch.float64)
-        _, derivative = torch.func.jvp(lambda t: flow.state_at(x0, x1, t), (t,), (torch.ones_like(t),))
-        torch.testing.assert_close(derivative, flow.target_velocity(x0, x1))
+    for value in (0.0, 0.3, 0.9):
+        before, after = (flow.state_at(x0, x1, torch.full((2,), t, dtype=x0.dtype)) for t in (value, value + 0.1))
+        torch.testing.assert_close((after - before) / 0.1, flow.target_velocity(x0, x1))
 
 
 def test_target_velocity_ends_at_x1():
@@ -84,28 +77,10 @@ def test_one_euler_step_over_the_whole_interval_is_the_endpoint():
     torch.testing.assert_close(flow.euler_step(x0, v, torch.zeros(()), torch.ones(())), flow.endpoint(x0, v))
 
 
-def test_an_euler_step_of_no_length_does_not_move():
-    x0, t = images(seed=1), torch.tensor(0.4)
-    assert torch.equal(flow.euler_step(x0, images(seed=2), t, t), x0)
-
-
 @pytest.mark.parametrize("steps", [1, 2, 3, 8, 13, 15])
 def test_euler_is_exact_on_constant_fields(steps):
     x, v = images(seed=1), images(seed=2)
     torch.testing.assert_close(integrate(constant(v), x, schedule.euler_times(steps)), x + v, rtol=0, atol=1e-6)
-
-
-def test_euler_is_exact_on_constant_fields_for_uneven_times():
-    x, v = images(seed=1), images(seed=2)
-    times = torch.tensor([0.0, 0.1, 0.15, 0.8, 1.0], dtype=torch.float64)
-    torch.testing.assert_close(integrate(constant(v), x, times), x + v)
-
-
-@pytest.mark.parametrize("steps", [1, 2, 5, 15])
-def test_euler_on_decay_is_the_power_it_should_be(steps):
-    x = images()
-    result = integrate(decay, x, schedule.euler_times(steps))
-    torch.testing.assert_close(result, x * (1 - 1 / steps) ** steps, rtol=0, atol=1e-6)
 
 
 def test_euler_converges_with_first_order():
@@ -116,26 +91,6 @@ def test_euler_converges_with_first_order():
     errors = [(integrate(decay, x, t) - exact).abs().max().item() for t in times]
     for coarse, fine in pairwise(errors):
         assert coarse / fine == pytest.approx(2, rel=0.06)
-
-
-@pytest.mark.parametrize("steps", [1, 2, 4, 15])
-def test_velocity_is_taken_at_the_start_of_each_step(steps):
-    result = integrate(clock, torch.zeros(2, 1, 4, 6, dtype=torch.float64), schedule.euler_times(steps))
-    torch.testing.assert_close(result, torch.full_like(result, (steps - 1) / (2 * steps)), rtol=0, atol=1e-6)
-
-
-def test_no_times_and_no_steps_do_not_move():
-    x = images()
-    drift = networks.Drift(Identity(), constant(images(seed=3)))
-    for times in (None, schedule.euler_times(0)):
-        assert torch.equal(drift(x, torch.ones(1, 2, dtype=x.dtype), times), x)
-
-
-def test_path_sample_is_immutable():
-    sample = flow.PathSample(*(torch.zeros(1) for _ in range(5)))
-    assert sample._fields == ("xt", "x0", "x1", "t", "partner")
-    with pytest.raises(AttributeError):
-        sample.t = torch.ones(1)
 
 
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 1.5, 2.0, 3.0])
@@ -161,12 +116,6 @@ def test_alpha_one_is_uniform():
 def test_worked_times_at_alpha_two(r, t):
     value = flow.endpoint_biased(torch.tensor([r], dtype=torch.float64), 2.0)
     assert value.item() == pytest.approx(t, abs=1e-12)
-
-
-@pytest.mark.parametrize("alpha", [1.0, 2.0, 3.0])
-def test_times_are_symmetric_about_one_half(alpha):
-    r = torch.rand(100, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    torch.testing.assert_close(flow.endpoint_biased(1 - r, alpha), 1 - flow.endpoint_biased(r, alpha))
 
 
 @pytest.mark.parametrize("alpha", [0.0, -2.0, math.nan])

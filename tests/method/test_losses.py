@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from torch.autograd import gradcheck
 
 from scripts.method import flow, losses
 from tests import paper_values as paper
@@ -40,29 +39,10 @@ def ssim_loss_by_loop(x, y, data_range=2.0, size=11, sigma=1.5):
     return 1 - torch.stack(values).mean()
 
 
-def test_charbonnier_is_zero_at_the_truth_and_positive_elsewhere():
-    x = images(seed=1)
-    assert losses.charbonnier(x, x) == 0
-    assert losses.charbonnier(x, images(seed=2)) > 0
-
-
 def test_charbonnier_worked_value():
     target = torch.zeros(2, dtype=torch.float64)
     prediction = torch.tensor([EPSILON * math.sqrt(3), 0.0], dtype=torch.float64)  # sqrt(3 + 1) - 1 = 1, and 0
     assert losses.charbonnier(prediction, target, EPSILON).item() == pytest.approx(0.5e-3, rel=1e-9)
-
-
-def test_charbonnier_is_quadratic_near_and_absolute_far():
-    def value(difference):
-        return losses.charbonnier(torch.tensor([difference], dtype=torch.float64), torch.zeros(1), EPSILON).item()
-
-    assert value(1e-5) == pytest.approx(1e-10 / (2 * EPSILON), rel=1e-3)
-    assert value(-1.7) == pytest.approx(1.7 - EPSILON, rel=1e-6)
-
-
-def test_reconstruction_without_ssim_is_charbonnier():
-    x, y = images(2, 16, seed=1), images(2, 16, seed=2)
-    torch.testing.assert_close(losses.ReconstructionLoss(0.0)(x, y), losses.charbonnier(x, y))
 
 
 def test_reconstruction_worked_value():
@@ -109,28 +89,10 @@ def test_huber_is_quadratic_near_and_absolute_far():
     assert value(-50.0, 1e6) == pytest.approx(50**2 / 2, rel=1e-9)
 
 
-@pytest.mark.parametrize("partner", [(), (0,), (1, 0)])
-def test_flow_loss_gradcheck(partner):
-    x0, x1 = images(4, seed=1), images(4, seed=2)
-    loss = losses.FlowLoss(paper.HUBER_DELTA, paper.CETA_WEIGHT)
-    v = images(4, seed=3).requires_grad_()
-    assert gradcheck(lambda v: loss(v, path(x0, x1, partner)), v)
-
-
 def test_ceta_worked_value():
     x0 = torch.tensor([0.1, 9.0, 0.4], dtype=torch.float64).view(3, 1, 1, 1)  # the last is the partner of the first
     v = torch.tensor([0.5, 9.0, 0.0], dtype=torch.float64).view(3, 1, 1, 1)  # ends at 0.6 and 0.4
     assert losses.ceta(v, path(x0, x0, [0])).item() == pytest.approx(0.04, rel=1e-9)
-
-
-def test_ceta_counts_pairs_alone():
-    x0, v = images(5, seed=1), images(5, seed=2)
-    ends = x0 + v
-    expected = (((ends[2] - ends[3]) ** 2).mean() + ((ends[0] - ends[4]) ** 2).mean()) / 2
-    torch.testing.assert_close(losses.ceta(v, path(x0, x0, [2, 0])), expected)
-    other = v.clone()
-    other[1] += 10  # in no pair
-    torch.testing.assert_close(losses.ceta(other, path(x0, x0, [2, 0])), expected)
 
 
 def test_ceta_gradient_flows_to_both_members_and_no_other():

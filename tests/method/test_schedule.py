@@ -9,14 +9,14 @@ from scripts.method import schedule
 from tests import paper_values as paper
 
 
-@pytest.mark.parametrize("steps", [1, 2, 7, 13, 15, 100])
+@pytest.mark.parametrize("steps", [1, 13, 100])
 def test_times_are_uniform_and_end_at_one(steps):
     times = schedule.euler_times(steps)
     assert times[-1] == 1
     torch.testing.assert_close(times, torch.tensor([n / steps for n in range(steps + 1)]))
 
 
-@pytest.mark.parametrize("thickness", [0.1, 0.7, 0.9, 1.0, 1.25, 3.3, 6.0])
+@pytest.mark.parametrize("thickness", [0.1, 0.9, 6.0])
 def test_equal_thickness_takes_no_step(thickness):
     assert schedule.pad(thickness, thickness) == 0
     assert schedule.ais_steps(thickness, thickness) == 0
@@ -55,18 +55,11 @@ def test_steps_are_a_share_of_the_most(n_max, steps):
     assert schedule.ais_steps(1e6, 1.0, n_max) == n_max
 
 
-@pytest.mark.parametrize(("slice_thickness", "target"), [(0.6, 0.7), (0.0, 0.7), (-1.0, 0.7), (2.0, 0.0), (2.0, -1.0)])
-def test_impossible_thickness_is_named(slice_thickness, target):
-    for function in (schedule.pad, schedule.ais_steps):
-        with pytest.raises(ValueError, match=f"{slice_thickness:g} mm.*{target:g} mm"):
-            function(slice_thickness, target)
-
-
-def test_an_impossible_number_is_named():
+def test_impossible_thicknesses_and_numbers_are_named():
+    for thickness, target in ((0.6, 0.7), (0.0, 0.7), (2.0, -1.0)):
+        with pytest.raises(ValueError, match=f"{thickness:g} mm.*{target:g} mm"):
+            schedule.pad(thickness, target)
     with pytest.raises(ValueError, match="n_max is -1"):
         schedule.ais_steps(2.0, 1.0, -1)
-
-
-def test_negative_steps_are_named():
     with pytest.raises(ValueError, match="-3"):
         schedule.euler_times(-3)

@@ -7,7 +7,7 @@ import torch
 
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.schedule import euler_times
-from scripts.method.slice_projection import RowMixer, SliceProjectionNetwork, mixed
+from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
 from tests.method.test_networks import image, perturb
@@ -58,15 +58,6 @@ def test_the_result_has_the_rows_asked_for_and_the_columns_of_the_slices(slices,
 # At the start
 
 
-def test_channels_begin_as_large_as_the_features():
-    mixer = RowMixer(64, 64)
-    with torch.no_grad():
-        mixer.perceptron[-1].weight.zero_()  # the bias alone
-        matrix = mixer(torch.full((1, 1), 0.3), torch.zeros(1, 4))
-    features = torch.randn(1, 1, 4000, 64), torch.randn(1, 1, 4000, 64)
-    assert mixed(list(features), matrix).std() == pytest.approx(1, rel=0.05)
-
-
 @pytest.mark.parametrize("shift", [0.0, 0.3])
 def test_at_the_start_it_interpolates_linearly(shift):
     acquisition = Acquisition.stack(1, 6, spacing=5.0, thickness=4.0, target=0.9, shift=shift)
@@ -85,11 +76,6 @@ def test_each_length_matters(changed):
     assert (net(x, lengths(), rows(20)) - net(x, other, rows(20))).abs().max() > 1e-4
 
 
-def test_the_geometry_is_told_as_logarithms_of_ratios_and_of_the_spacing():
-    expected = torch.tensor([[4 / 5, 1 / 5, 0.8 / 5, 5]]).log()
-    close(network().geometry(lengths()), expected)
-
-
 def test_a_row_is_told_its_place_and_on_which_side_of_all_centres_it_lies():
     net, told = network(), []
     net.mixer.perceptron.register_forward_pre_hook(lambda _, given: told.append(given[0]))
@@ -98,29 +84,6 @@ def test_a_row_is_told_its_place_and_on_which_side_of_all_centres_it_lies():
     close(told[0][0, :, 1], torch.tensor([-0.4, 0.0, 0.0, 0.0, 0.4]))
     turn = 2 * torch.pi * torch.tensor([0.0, 0.0, 0.25, 1.0, 1.0])  # one slice is one turn
     close(told[0][0, :, 2:6], torch.stack([turn.sin(), turn.cos(), (2 * turn).sin(), (2 * turn).cos()], 1))
-
-
-@torch.no_grad()
-def test_blocks_are_residual_and_what_was_left_out_on_the_way_down_is_added_on_the_way_up():
-    net = network()
-    block, x = fresh().trunk.down[0].blocks[0], torch.randn(1, 6, 5, 8)
-    close(block(x, torch.ones(1, 32)), x + block.conv2(block.conv1(x).relu()))
-    block = net.trunk.down[0].blocks[0]
-    block.conv2.weight.zero_()
-    block.conv2.bias.zero_()
-    close(block(x, torch.zeros(1, 32)), x)
-    for up in net.trunk.up:
-        up.weight.zero_()
-        up.bias.zero_()
-    seen, told = torch.rand(1, 2, 5, 8), torch.zeros(1, 32)
-    close(net.trunk(seen, told), net.trunk.after[-1](net.trunk.down[0](seen, told), told))
-    for part in (net, net.guide):
-        caught: list = []
-        for layer in (part.fine1, part.fine2):
-            layer.register_forward_hook(lambda *call, caught=caught: caught.append(call[2]))
-        part.fine3.register_forward_pre_hook(lambda _, given, caught=caught: caught.append(given[0]))
-        net(image(2, 6, 9), lengths(), rows(20), *guide())
-        close(caught[2], (caught[0] + caught[1]).relu())
 
 
 def test_air_beyond_the_edges_is_as_air():

@@ -8,9 +8,8 @@ import pytest
 from drift_mri.node import Node
 from drift_mri.spool import Spool
 from drift_mri.transfer import Peer, tls_contexts
-from tests.config_files import ERROR, on_planes
 from tests.config_files import parser as config_parser
-from tests.fixtures import load_once
+from tests.fixtures import TINY, load_once
 
 
 @pytest.fixture
@@ -19,17 +18,7 @@ def make(bundle, tmp_path):
 
     def node(port, settle=0.3, keep=7, tls=None, **given):
         spool = Spool(tmp_path / "spool")
-        own = {
-            "output_dir": str(spool.path),
-            "output_format": "dicom",
-            "ckpt_path": str(bundle.weights),
-            "device": "$torch.device('cpu')",
-            "network_def": on_planes(4, 8, error=ERROR),
-            "inferer::roi_size": 16,
-            "inferer::n_max": 2,
-            "inferer::progress": False,
-            "bfloat16": False,
-        }
+        own = {"output_dir": str(spool.path), "output_format": "dicom", "ckpt_path": str(bundle.weights), **TINY}
         config = config_parser("inference.yaml", **{**own, **given})
         load_once(config, bundle.weights)
         return Node(config, spool, Peer(f"ARCHIVE@127.0.0.1:{port}", "DRIFT", tls), settle, keep)

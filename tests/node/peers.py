@@ -53,15 +53,19 @@ def thick(number=1, **attributes):
     )
 
 
+def in_syntax(image, syntax=uid.ExplicitVRLittleEndian):
+    """The image, as it is sent or written."""
+    image.file_meta = FileMetaDataset()
+    image.file_meta.TransferSyntaxUID = syntax
+    image.file_meta.MediaStorageSOPClassUID = image.SOPClassUID
+    image.file_meta.MediaStorageSOPInstanceUID = image.SOPInstanceUID
+    return image
+
+
 def file_of(image):
     """The content of a file in the implicit syntax."""
-    image.file_meta, content = FileMetaDataset(), BytesIO()
-    image.file_meta.TransferSyntaxUID = uid.ImplicitVRLittleEndian
-    image.file_meta.MediaStorageSOPClassUID, image.file_meta.MediaStorageSOPInstanceUID = (
-        image.SOPClassUID,
-        image.SOPInstanceUID,
-    )
-    pydicom.dcmwrite(content, image, enforce_file_format=True)
+    content = BytesIO()
+    pydicom.dcmwrite(content, in_syntax(image, uid.ImplicitVRLittleEndian), enforce_file_format=True)
     return content.getvalue()
 
 
@@ -84,11 +88,7 @@ def send(images, port, **caller):
     """Statuses of C-STORE."""
     with association(port, **caller) as one:
         assert one.is_established
-        for image in images:
-            image.file_meta = FileMetaDataset()
-            image.file_meta.TransferSyntaxUID = uid.ExplicitVRLittleEndian
-            image.file_meta.MediaStorageSOPClassUID = image.SOPClassUID
-        return [one.send_c_store(image).Status for image in images]
+        return [one.send_c_store(in_syntax(image)).Status for image in images]
 
 
 class Archive:

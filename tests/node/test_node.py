@@ -1,19 +1,13 @@
 """A series at a node: it comes back once, late and corrected images count, and what cannot be rebuilt is put aside."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pydicom
 import pytest
-import torch
 from pydicom import uid
 
-from scripts.errors import InputError
-from scripts.method.weights import save_weights
 from tests.dicom_files import images_of, save
-from tests.fixtures import CARD
-from tests.method.test_error_pattern import CALIBRATION, with_error
 from tests.node.peers import Archive, file_of, free_port, running, send, there, thick, until
 from tests.outputs.test_guided_scans import source_of
 
@@ -144,17 +138,6 @@ def test_a_stack_that_ends_in_tissue_waits_longer(make, log):
     assert log.text.count("it waits for more") == 1
 
 
-def test_an_error_map_is_sent_with_its_series(make, bundle):
-    save_weights(with_error(), bundle.weights, replace(CARD, error_map=CALIBRATION), torch.float32)
-    with Archive() as archive:
-        node = make(archive.port, error_map=True)
-        with running(node) as port:
-            send(thick(), port)
-            until(lambda: there(node, "done") == ["1.2.3.1"])
-    names = sorted(images[0].SeriesDescription for images in archive.series.values())
-    assert len(names) == 2 and names[1] == f"{names[0]} error bar"
-
-
 def test_an_isotropic_series_of_the_study_guides(make, tmp_path):
     _, flair, t1 = source_of("DICOM", tmp_path / "head")
     with Archive() as archive:
@@ -173,8 +156,3 @@ def test_with_together_or_a_guide_a_study_has_to_settle(given, make):
     with node.listening("127.0.0.1", 0, ["MODALITY"]) as port:
         send(thick(1) + thick(2), port)
     assert there(node, "received") == ["1.2.3"] and len(node.spool.images("received", "1.2.3")) == 12
-
-
-def test_weights_that_know_no_guides_are_refused_before_anything_is_put_aside(make):
-    with pytest.raises(InputError, match="trained without guides"):
-        make(free_port(), guide="auto")

@@ -14,7 +14,7 @@ import numpy as np
 import pydicom
 import pytest
 
-from drift_mri.node import main, parser, pause
+from drift_mri.node import main, pause
 from scripts.errors import InputError
 from tests.config_files import ROOT
 from tests.dicom_files import images_of, mr_slices, save
@@ -44,18 +44,6 @@ def test_what_is_wrong_is_told_in_one_line(more, told, tmp_path, monkeypatch):
     with pytest.raises(InputError) as stop:
         main([*GOOD, *more])
     assert told in str(stop.value) and "\n" not in str(stop.value) and not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [(["--guide", "t1.nii.gz"], "t1.nii.gz is one too many"), (["--setle", "5"], "nearest is --settle")],
-)
-def test_words_that_are_no_options_are_told(words, told, capsys):
-    """A guide is of each study, and has no name."""
-    assert parser().parse_args([*GOOD, "--guide"]).guide == "auto"
-    with pytest.raises(SystemExit) as stop:
-        parser().parse_args([*GOOD, *words])
-    assert stop.value.code == 2 and told in capsys.readouterr().err
 
 
 def test_an_echo_asks_the_peer_and_writes_nothing(tmp_path, monkeypatch, capsys):

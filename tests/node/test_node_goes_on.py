@@ -5,14 +5,12 @@ import threading
 import time
 
 import pytest
-from pydicom import uid
-from pydicom.dataset import FileMetaDataset
 
 from drift_mri.spool import STATES
 from scripts.outputs.lock import alone
 from tests.dicom_files import save
 from tests.dicom_files import taken as scans_of
-from tests.node.peers import Archive, association, free_port, listens, running, send, there, thick, until
+from tests.node.peers import Archive, association, free_port, in_syntax, listens, running, send, there, thick, until
 
 pytestmark = pytest.mark.slow
 
@@ -27,15 +25,6 @@ def test_a_stop_ends_it_after_the_scan_at_work(make):
             time.sleep(2)
             node.stop.set()
     assert there(node, "sending") == ["1.2.3.1"]
-
-
-def test_what_a_killed_node_had_begun_to_write_is_no_series(make):
-    node = make(free_port())
-    (node.spool.path / "received" / "1.2.3.1").mkdir()
-    (node.spool.path / "received" / "1.2.3.1" / ".5-1.2.dcm").write_bytes(b"half")
-    with running(node):
-        until(lambda: there(node, "received") == there(node, "working") == [])
-    assert there(node, "aside") == []
 
 
 def test_a_peer_that_is_away_gets_its_series_when_it_comes(make, log):
@@ -66,29 +55,6 @@ def test_a_series_that_the_peer_refuses_holds_up_no_other_and_what_it_took_is_se
             until(lambda: there(node, "done") == ["1.2.3.1", "1.2.3.3"])
     assert len(archive.series) == 3
     assert len({image.SOPInstanceUID for image in archive.images}) == len(archive.images)
-
-
-def test_a_series_in_two_volumes_of_which_one_fails_sends_the_other_and_is_put_aside(make):
-    """Two echoes: the second lacks a slice."""
-    second = thick(2, SeriesInstanceUID="1.2.3.1", SeriesNumber=1, EchoTime=20)
-    with Archive() as archive:
-        node = make(archive.port)
-        with running(node) as port:
-            send(thick(1) + second[:2] + second[3:], port)
-            until(lambda: there(node, "aside") == ["1.2.3.1"])
-    assert len(archive.series) == 1
-    assert "1 of 6 slices missing" in (node.spool.path / "aside" / "1.2.3.1" / "reason.txt").read_text()
-
-
-def test_what_another_node_is_at_is_left_alone(make):
-    with Archive() as archive:
-        node = make(archive.port)
-        with running(node) as port:
-            with alone(node.spool.path / "1.2.3.1"):
-                send(thick(1), port)
-                send(thick(2), port)
-                until(lambda: [there(node, place) for place in ("done", "received")] == [["1.2.3.2"], ["1.2.3.1"]])
-            until(lambda: there(node, "done") == ["1.2.3.1", "1.2.3.2"])
 
 
 def _serve(node, port):
@@ -133,9 +99,7 @@ def _send_what_is_left(waiting, port):
     """As a scanner does: what was not confirmed is sent again next time."""
     with association(port) as one:
         while waiting and one.is_established:
-            waiting[0].file_meta = FileMetaDataset()
-            waiting[0].file_meta.TransferSyntaxUID = uid.ExplicitVRLittleEndian
-            if getattr(one.send_c_store(waiting[0]), "Status", None) != 0:
+            if getattr(one.send_c_store(in_syntax(waiting[0])), "Status", None) != 0:
                 return
             del waiting[0]
             time.sleep(0.01)

@@ -1,36 +1,20 @@
 """DICOM over the network: what is taken is whole and on the disk; strangers are sent away and shut nobody out."""
 
-import multiprocessing
 import os
 import resource
 import shutil
 import socket
-import subprocess
-import tracemalloc
 from contextlib import ExitStack
 
 import pydicom
 import pytest
 from pydicom import uid
-from pydicom.dataset import FileMetaDataset
 from pydicom.pixels import get_decoder
 from pynetdicom import AE
 
 from drift_mri.transfer import MOST, SILENCE, Peer
-from tests.dicom_files import enhanced, save
-from tests.node.peers import (
-    PATIENCE,
-    Archive,
-    association,
-    file_of,
-    free_port,
-    listens,
-    running,
-    send,
-    there,
-    thick,
-    until,
-)
+from tests.dicom_files import enhanced
+from tests.node.peers import Archive, association, file_of, free_port, in_syntax, running, send, there, thick, until
 
 pytestmark = pytest.mark.slow
 
@@ -57,9 +41,7 @@ def test_every_transfer_syntax_that_can_be_read_is_taken_and_enhanced_images_are
     ae = AE(ae_title="MODALITY")
     for syntax in (*always, *decoded, uid.MPEG2MPML):
         ae.add_requested_context(uid.EnhancedMRImageStorage, [syntax])
-    whole = enhanced(thick())
-    whole.file_meta = FileMetaDataset()
-    whole.file_meta.TransferSyntaxUID = uid.ExplicitVRLittleEndian
+    whole = in_syntax(enhanced(thick()))
     whole.compress(uid.RLELossless, generate_instance_uid=False)
     with Archive() as archive:
         node = make(archive.port)
@@ -141,39 +123,7 @@ def test_callers_that_ask_for_nothing_shut_nobody_out_and_are_cut_short(make, lo
     assert "refused" not in log.text
 
 
-def _send_deflated(path, port):
-    ae = AE(ae_title="MODALITY")
-    ae.add_requested_context(uid.MRImageStorage, [uid.DeflatedExplicitVRLittleEndian])
-    one = ae.associate("127.0.0.1", port, ae_title="DRIFT")
-    assert one.send_c_store(path).Status == 0
-    one.release()
-
-
-def test_an_image_that_unpacks_to_more_than_it_says_costs_little_memory(make, tmp_path):
-    image = thick()[0]
-    image.add_new(0x00291010, "OB", bytes(2**28))
-    (path,) = save(tmp_path / "bomb", [image], uid.DeflatedExplicitVRLittleEndian).iterdir()
-    assert path.stat().st_size < 2**19
-    node = make(free_port())
-    with node.listening("127.0.0.1", 0, ["MODALITY"]) as port:
-        tracemalloc.start()
-        try:
-            sender = multiprocessing.get_context("fork").Process(target=_send_deflated, args=(path, port))
-            sender.start()
-            until(lambda: there(node, "received") == ["1.2.3.1"])
-            sender.join()
-            assert sender.exitcode == 0 and tracemalloc.get_traced_memory()[1] < 2**26
-        finally:
-            tracemalloc.stop()
-    with running(node):
-        until(lambda: there(node, "aside") == ["1.2.3.1"])
-    assert "unpacks to more than 16 MB" in (node.spool.path / "aside" / "1.2.3.1" / "reason.txt").read_text()
-
-
-@pytest.mark.parametrize(
-    ("status", "stored"),
-    [(0xB000, True), (0xB007, True), (0x0107, False), (0xA700, False)],
-)
+@pytest.mark.parametrize(("status", "stored"), [(0xB007, True), (0x0107, False)])
 def test_what_a_peer_stores_with_a_remark_is_stored(status, stored, tmp_path):
     image = thick()[0]
     path = tmp_path / "one.dcm"
@@ -202,33 +152,3 @@ def test_tls_takes_its_own_authority_alone_and_no_silent_caller_holds_it_up(make
             Peer(f"DRIFT@127.0.0.1:{port}", "MODALITY", wrong).echo()
         with pytest.raises(ConnectionError):
             Peer(f"DRIFT@127.0.0.1:{port}", "MODALITY", None).echo()
-
-
-@pytest.mark.skipif(not STORESCU, reason="needs Debian's dcmtk")
-def test_dcmtk_speaks_tls_with_the_right_certificate_alone(make, certificates, tmp_path):
-    """It sends to a node, and takes results of a peer."""
-    source, folder = save(tmp_path / "scan", thick()), certificates.folder
-
-    def words(who):
-        return ["+tls", folder / f"{who}.key", folder / f"{who}.pem", "+cf", folder / "own-ca.pem"]
-
-    node = make(free_port())
-    with node.listening("127.0.0.1", 0, ["MODALITY"], certificates("own")[0]) as port:
-        for who, fine in (("other", False), ("own", True)):
-            sender = [STORESCU, *words(who), "-aet", "MODALITY", "-aec", "DRIFT", "127.0.0.1", str(port)]
-            done = subprocess.run([*sender, *source.iterdir()], capture_output=True, text=True, timeout=PATIENCE)
-            assert (done.returncode == 0) == fine, done.stderr
-    assert len(node.spool.images("received", "1.2.3.1")) == 6
-    port = free_port()
-    process = subprocess.Popen([STORESCP, *words("own"), "-od", tmp_path, str(port)])
-    try:
-        until(lambda: listens(port))
-        files = sorted(source.iterdir())
-        for tls in (None, certificates("other")[1]):
-            with pytest.raises(ConnectionError):
-                Peer(f"ARCHIVE@127.0.0.1:{port}", "DRIFT", tls).store(files)
-        Peer(f"ARCHIVE@127.0.0.1:{port}", "DRIFT", certificates("own")[1]).store(files)
-    finally:
-        process.terminate()
-        process.wait(PATIENCE)
-    assert len(list(tmp_path.glob("MR.*"))) == 6

@@ -93,14 +93,6 @@ def test_an_index_keeps_the_scans_of_earlier_runs_and_reads_no_volume_again(fold
     assert Table(page(moved)).rows[0] == first[0]
 
 
-def test_a_result_that_is_gone_has_no_link(scan, bundle):
-    bundle(scan)
-    for name in ("scan_sr.nii.gz", "scan_sr.json"):
-        (bundle.out / name).unlink()
-    write_index(bundle.out, summary(bundle.out))
-    assert Table(page(bundle.out)).rows[0]["links"] == []
-
-
 def test_another_programs_index_is_left_alone(scan, bundle, refusal):
     bundle.out.mkdir()
     (bundle.out / "index.html").write_text("<html>mine</html>")
@@ -130,18 +122,6 @@ def test_thumbnails_hang_as_films_do_in_true_proportions(code, axis):
     left, right = (part.mean() for part in np.array_split(before.astype(float), 2, axis=1))
     top, bottom = (part.mean() for part in np.array_split(before.astype(float), 2, axis=0))
     assert left > right and top > bottom, "right or front on the left, head up"
-
-
-def test_five_hundred_scans_of_noise_stay_below_15_mb(tmp_path):
-    volume = MetaTensor(torch.from_numpy(texture((200, 200, 40))), affine=np.diag([1.0, 1.0, 5.0, 1.0]))
-    Acquisition.stack(2, 40, spacing=5.0, thickness=5.0, target=1.0).attach(volume)
-    fine = MetaTensor(torch.from_numpy(texture((200, 200, 200))), affine=np.eye(4))
-    (tmp_path / "a_sr.nii.gz").touch()
-    made = {"Version": "1.2.3", "WeightsSHA256": 64 * "0", "Settings": {"consistency": "project"}, "Description": ""}
-    (tmp_path / "a_sr.json").write_text(json.dumps({**made, "Overview": glance(Slices.of(volume), fine)}))
-    warnings = " | ".join(["a warning that is as long as such warnings of an acquisition are in practice, or so"] * 3)
-    write_index(tmp_path, [row(k, result="a_sr.nii.gz", warnings=warnings) for k in range(500)])
-    assert 1e6 < (tmp_path / "index.html").stat().st_size < 15e6
 
 
 def test_outliers_by_hand():
@@ -190,14 +170,10 @@ def test_a_methods_section_says_what_was_done_and_counts_what_was_rebuilt(consis
     assert "(1, slices 4 mm apart and 4 mm thick) were resampled to 1 mm" in told
     assert f"DRIFT {made['Version']} (weights {made['WeightsSHA256'][:12]})" in told and "[1] Choi Y. et al." in told
     assert ("Results were reconciled" in told) == (consistency == "project")
-
-
-def test_a_methods_section_counts_the_guided(scan, bundle):
-    bundle(scan)
-    (bundle.out / "scan_sr.json").write_text(json.dumps({**record(bundle.out), "Guide": {"Name": "t1"}}))
+    (bundle.out / "scan_sr.json").write_text(json.dumps({**made, "Guide": {"Name": "t1"}}))
     write_index(bundle.out, summary(bundle.out))
-    text = " ".join((bundle.out / "index.html").read_text().split())
-    assert "In 1 of them another contrast of the head, registered rigidly, guided the first network." in text
+    told = " ".join(page(bundle.out).split())
+    assert "In 1 of them another contrast of the head, registered rigidly, guided the first network." in told
 
 
 @pytest.mark.parametrize("folder", ["/data/", ""])
@@ -242,32 +218,3 @@ def test_a_heading_sorts_numbers_names_and_what_is_empty_last(tmp_path):
         browser.evaluate(2 * "document.querySelector('[data-sort=time]').click(); sortAsAddressed();")
         assert browser.evaluate(names) == "s9 t s10 s1"
         assert browser.evaluate("document.querySelector('[data-sort=time]').parentElement.ariaSort") == "descending"
-
-
-@pytest.mark.slow
-@needs_chromium
-def test_an_index_fits_any_screen_and_breaks_no_planes_name(write_nifti, bundle, tmp_path):
-    """On a telephone and where its layout changes, whatever is wide: names, voxels, numbers, words in warnings."""
-    for axis, name in enumerate(("t1_fl2d_sag-b06596_follow-up", "b", "c")):
-        affine = np.diag([*np.where(np.arange(3) == axis, 4.0, 1.0), 1.0])
-        write_nifti(texture((8, 8, 8)), affine, f"in/{name}.nii.gz")
-    bundle(tmp_path / "in")
-    numbers = dict.fromkeys(("slice_thickness", "slice_spacing", "target_thickness"), "0.8984")
-    numbers |= {"agreement": "0.1234", "step_ratio": "12.34", "seconds": "12345", "steps": "3", "slice_axis": "2"}
-    names = {"input": "subject-12345_session-2_T1w.nii.gz", "result": summary(bundle.out)[0]["result"]}
-    wide = row("x", warnings="nothing states the slice thickness: Set --slice_thickness", **numbers) | names
-    write_index(bundle.out, [*summary(bundle.out), wide])
-    text = re.sub(r"\d+&times;\d+&times;\d+", "1024&times;1024&times;1024", page(bundle.out))
-    assert 'name="viewport"' in text and not re.search(r'(src|href)="(?!data:|[\w-]+_sr)', text), (
-        "nothing from elsewhere"
-    )
-    (bundle.out / "index.html").write_text(text, encoding="utf-8")
-    lines = "e => {const r = document.createRange(); r.selectNodeContents(e); return r.getClientRects().length}"
-    with Browser(tmp_path, 400, 900) as browser:
-        for width in (400, 1249, 1251, 1340, 1360, 1400):
-            screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-            browser("Emulation.setDeviceMetricsOverride", **screen)
-            browser.open(bundle.out / "index.html")
-            assert browser.evaluate("document.documentElement.scrollWidth") == width
-            assert browser.evaluate("document.querySelectorAll('img').length") == 8
-            assert browser.evaluate(f"[...document.querySelectorAll('[data-label=slices]')].map({lines})") == 4 * [1]

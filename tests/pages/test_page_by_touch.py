@@ -22,17 +22,6 @@ def telephone(phantom, tmp_path_factory):
         yield browser
 
 
-@pytest.fixture
-def canvas(telephone):
-    """Left, top, width and height of the first canvas, in the middle of the screen, after a reset."""
-    at_rest(telephone)
-    return telephone.evaluate(
-        "(() => { const canvas = document.querySelector('.panels canvas');"
-        "document.querySelector('[name=reset]').click(); canvas.scrollIntoView({block: 'center'});"
-        "const box = canvas.getBoundingClientRect(); return [box.left, box.top, box.width, box.height]; })()"
-    )
-
-
 def at_rest(telephone):
     """How far down the page is, once it glides no more: a tap on a page that glides stops it, and does nothing else."""
     return telephone.evaluate(
@@ -52,58 +41,29 @@ def tapped(telephone, x, y):
     return place(telephone)
 
 
-def at(canvas, across, down):
-    left, top, width, height = canvas
-    return left + across * width, top + down * height
-
-
-def test_a_sideways_swipe_scrolls_the_planes_and_an_upward_one_the_page(telephone, canvas):
-    middle, before = at(canvas, 0.5, 0.5), place(telephone)
-    telephone.drag((middle, at(canvas, 0.9, 0.5)))
+def test_a_swipe_scrolls_planes_or_the_page_a_tap_sets_the_crosshair_and_two_fingers_enlarge(telephone):
+    """What lies in the middle of two fingers stays there, and what lies elsewhere moves away from it."""
+    left, top, width, height = telephone.evaluate(
+        "(() => { const canvas = document.querySelector('.panels canvas'); canvas.scrollIntoView({block: 'center'});"
+        "const box = canvas.getBoundingClientRect(); return [box.left, box.top, box.width, box.height]; })()"
+    )
+    middle, before = (left + 0.5 * width, top + 0.5 * height), place(telephone)
+    telephone.drag((middle, (left + 0.9 * width, middle[1])))
     np.testing.assert_array_equal((place(telephone) - before) > 0, [False, False, True])
-    telephone.drag((middle, at(canvas, 0.1, 0.5)))
+    telephone.drag((middle, (left + 0.1 * width, middle[1])))
     np.testing.assert_array_equal(place(telephone), before)
-    top = telephone.evaluate("scrollY")
-    telephone.drag((middle, at(canvas, 0.5, 0.1)))
-    assert at_rest(telephone) > top + 20
-    np.testing.assert_array_equal(place(telephone), before)
-
-
-def test_a_tap_sets_the_crosshair(telephone, canvas):
-    before = place(telephone)
-    moved = tapped(telephone, *at(canvas, 0.3, 0.4)) - before  # to the patient's right and to the front
-    assert moved[0] > 5 and moved[1] > 2 and moved[2] == 0
-
-
-@pytest.mark.parametrize("upright", [False, True])
-def test_two_fingers_enlarge_what_is_between_them(telephone, canvas, upright):
-    """Along a line or across it; what lies in their middle stays there, and what lies elsewhere moves away from it."""
-    x, y = at(canvas, 0.4, 0.45)
-    there, aside = tapped(telephone, x, y), tapped(telephone, x + 60, y)
-
-    def apart(by):
-        return [(x, y - by), (x, y + by)] if upright else [(x - by, y), (x + by, y)]
-
-    telephone.drag(*zip(apart(20), apart(60)))
+    x, y = left + 0.4 * width, top + 0.45 * height
+    there = tapped(telephone, x, y)
+    assert (there - before)[0] > 2 and (there - before)[1] > 1 and (there - before)[2] == 0, (
+        "to the right and the front"
+    )
+    aside = tapped(telephone, x + 60, y)
+    apart = [[(x - by, y), (x + by, y)] for by in (20, 60)]
+    telephone.drag(*zip(*apart))
     np.testing.assert_allclose(tapped(telephone, x, y), there, atol=1.01)
     ratio = (tapped(telephone, x + 60, y) - there)[0] / (aside - there)[0]
     assert ratio == pytest.approx(1 / 3, abs=0.1) and telephone.evaluate("visualViewport.scale") == 1
-    telephone.drag(*zip(apart(60), apart(20)))
-    np.testing.assert_allclose(tapped(telephone, x + 60, y), aside, atol=1.01)
-
-
-def test_two_fingers_move_the_plane_and_not_the_page(telephone, canvas):
-    x, y = at(canvas, 0.5, 0.5)
-    there, top = tapped(telephone, x, y), telephone.evaluate("scrollY")
-    telephone.drag(*(((x + side, y), (x + side + 40, y - 60)) for side in (-30, 30)))
-    np.testing.assert_allclose(tapped(telephone, x + 40, y - 60), there, atol=1.01)
-    assert telephone.evaluate("scrollY") == top
-
-
-def test_two_taps_reset(telephone, canvas):
-    before, (x, y) = place(telephone), at(canvas, 0.3, 0.4)
-    telephone.drag(*(((x + side, y), (x + 3 * side, y)) for side in (-20, 20)))
-    assert (tapped(telephone, x, y) != before).any()
-    at_rest(telephone)  # a tap soon after would be the second
-    telephone.tap(x, y, times=2)
-    np.testing.assert_array_equal(place(telephone), before)
+    scrolled = telephone.evaluate("scrollY")
+    telephone.evaluate("document.querySelector('[name=reset]').click()")
+    telephone.drag((middle, (middle[0], top + 0.1 * height)))
+    assert at_rest(telephone) > scrolled + 20, "upwards"

@@ -174,20 +174,6 @@ def test_level_and_window_follow_the_right_button_and_the_sliders(pair, tmp_path
     assert all(a[0] != b[0] for n, a in enumerate(seen) for b in seen[:n])
 
 
-def test_the_difference_is_orange_where_the_result_is_brighter_and_blue_where_it_is_darker(tmp_path):
-    ramp = np.tile(np.linspace(0, 1000, 24), (24, 24, 1)).transpose(2, 0, 1)
-    brighter = ramp + np.where(np.arange(24) < 12, 100, -100)  # below, above
-    actions = """
-    key('c'); key('4');
-    const canvas = all('.panels canvas')[1], data = pixels(canvas);
-    told.colours = [0.3, 0.7].map(y => 4 * (Math.round(y * canvas.height) * canvas.width + (canvas.width >> 1)))
-      .map(p => [...data.slice(p, p + 3)]);
-    """
-    text = page(tmp_path / "a.html", volume_at(ramp, np.eye(4)), volume_at(brighter, np.eye(4)))
-    above, below = by_hand(tmp_path, text, actions)["colours"]
-    assert above[2] > 2 * above[0] > 0 and below[0] > 2 * below[2] > 0
-
-
 @pytest.mark.parametrize(("k", "axis"), [(13, 0), (29, 1)])
 def test_the_script_unpacks_what_was_packed(k, axis, tmp_path):
     """What it says of a place are the intensities there."""
@@ -302,18 +288,6 @@ def test_without_a_way_to_unpack_a_sentence_says_so_and_the_middle_planes_are_th
         dom, console = chromium(tmp_path, tmp_path / "a.html", "--dump-dom")
         assert console == [] and "<canvas" not in dom and dom.count("<img") == 9
         assert told in re.search('class="status">(.*?)</p>', dom, re.S)[1]
-
-
-def test_on_a_narrow_screen_views_stack_and_nothing_is_cut_off(pair, tmp_path):
-    actions = """
-    told.boxes = all('.panels canvas').map(c => c.getBoundingClientRect()).map(b => [b.left, b.top, b.right]);
-    told.widths = [innerWidth, document.documentElement.scrollWidth];
-    pick('volume', 'all'); told.widths.push(document.documentElement.scrollWidth);
-    """
-    told = by_hand(tmp_path, page(tmp_path / "a.html", *pair), actions, "--window-size=500,900")
-    lefts, tops, rights = zip(*told["boxes"])
-    assert len(set(lefts)) == 1 and len(set(tops)) == 3 and max(rights) <= told["widths"][0]
-    assert told["widths"] == 3 * [500]
 
 
 def test_on_paper_the_middle_planes_stand_and_nothing_to_scroll(pair, tmp_path):

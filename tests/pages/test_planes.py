@@ -9,8 +9,6 @@ import torch
 from PIL import Image
 
 from scripts.pages import planes
-from scripts.stack.grid import voxel_spacing
-from tests.pages.test_page import AXES
 from tests.pages.test_viewer import scan, turned
 
 
@@ -26,33 +24,6 @@ from tests.pages.test_viewer import scan, turned
 def test_sides_are_those_of_the_patient_with_more_letters_where_oblique(degrees, expected):
     measured, _ = scan(turned(np.eye(4), *degrees))
     assert planes.sides(measured.affine.numpy()) == expected
-
-
-@pytest.mark.parametrize("axes", AXES[::5])
-def test_ras_keeps_every_voxel_where_it_is(axes):
-    measured, _ = scan(turned(axes, 12, -20, 30))
-    array, affine = planes.ras(measured)
-    columns = affine[:3, :3] / voxel_spacing(affine)
-    assert (columns.diagonal() > 0.7).all()
-    for index in np.random.default_rng(0).integers(0, array.shape, (20, 3)):
-        place = np.linalg.inv(measured.affine.numpy()) @ affine @ [*index, 1]
-        assert array[tuple(index)] == measured[tuple(np.rint(place[:3]).astype(int))]
-
-
-@pytest.mark.parametrize(("name", "normal", "across", "up"), planes.VIEWS)
-def test_the_right_or_front_hangs_on_the_left_and_the_head_on_top(name, normal, across, up):
-    """A ramp along each axis: in RAS+ order numbers grow to the right, the front and the top."""
-    volume = np.stack(np.meshgrid(np.arange(4), np.arange(5), np.arange(6), indexing="ij"))
-    columns, rows = (planes.cut(volume[axis], normal, 2) for axis in (across, up))
-    assert (np.diff(columns, axis=1) == -1).all() and (np.diff(rows, axis=0) == -1).all()
-    assert (planes.cut(volume[normal], normal, 2) == 2).all()
-    assert np.array_equal(planes.cut(torch.from_numpy(volume[across]), normal, 2), columns), "tensors as well"
-
-
-def test_beyond_the_ends_the_last_plane_is_cut():
-    volume = np.random.default_rng(0).random((3, 4, 5))
-    for index, end in ((-2, 0), (9, 4)):
-        assert np.array_equal(planes.cut(volume, 2, index), planes.cut(volume, 2, end))
 
 
 def test_hot_spots_do_not_darken_the_window():

@@ -11,7 +11,7 @@ from ignite.engine import Events
 
 from scripts.method.weights import read_card
 from tests.cohort_files import AXIAL, texture
-from tests.config_files import BASELINES, ROOT, parser
+from tests.config_files import BASELINES
 from tests.nano import Stop, content, load
 from tests.paper import baselines
 
@@ -48,26 +48,6 @@ class Trained:
 @pytest.fixture(scope="module", params=NAMES)
 def trained(request, tmp_path_factory, dataset_dir):
     return Trained(request.param, tmp_path_factory.mktemp(request.param), dataset_dir)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_yaml_is_short_and_is_known_by_its_name(name):
-    text = (ROOT / "configs" / "paper" / "baselines" / f"{name}.yaml").read_text()
-    assert len(text.splitlines()) <= 40
-    config = parser("train.yaml", f"paper/baselines/{name}.yaml")
-    assert config["size"] == config["training#name"] == name and config["training#export"] == f"{name}.pt"
-    assert name in baselines.TINY
-
-
-@pytest.mark.parametrize("base", ["train.yaml", "inference.yaml", "evaluate.yaml"])
-@pytest.mark.parametrize("name", NAMES)
-def test_it_stacks_on_all_that_people_run(name, base):
-    config = parser(base, f"paper/baselines/{name}.yaml")
-    inferer = config.get_parsed_content("inferer")
-    assert inferer.settings["consistency"] == "measure", "its own result, unless project is asked for"
-    project = parser(base, f"paper/baselines/{name}.yaml", consistency="project").get_parsed_content("inferer")
-    assert (project.consistency, inferer.consistency) == ("project", "measure")
-    assert sum(p.numel() for p in config.get_parsed_content("network_def").parameters()) < 10e6
 
 
 def test_it_learns_and_exports_weights_with_a_card(trained):

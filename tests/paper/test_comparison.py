@@ -35,19 +35,6 @@ def test_differences_are_taken_within_pairs_and_seeds_are_told_apart_from_volume
     assert f"+2.000 (-{half - 2:.3f} to +{2 + half:.3f})" in text
 
 
-def test_intervals_of_one_seed_are_over_people_each_counted_once():
-    table = [
-        {"label": label, "seed": 0, "volume": f"{who}{k}", "subject": who, "slice_axis": 0, "psnr": value}
-        for who, gains in {"A": (1.0, 1.0, 4.0), "B": (3.0,), "C": (7.0,)}.items()
-        for k, gain in enumerate(gains)
-        for label, value in (("a", 20.0), ("b", 20.0 + gain))
-    ]
-    summary = compare(pd.DataFrame(table), columns=["psnr"], against="a")["psnr"].loc["b"]
-    expected = stats.ttest_1samp([2.0, 3.0, 7.0], 0).confidence_interval()
-    assert tuple(summary[["difference_low", "difference_high"]]) == pytest.approx(tuple(expected))
-    assert summary["difference"] == pytest.approx(4.0), "in its middle"
-
-
 def test_an_interval_holds_what_it_says_where_people_and_seeds_both_matter():
     """Of many comparisons of seven people and three trainings, the truth lies in 95 of 100, and not in 100 of 100."""
     rng, held = np.random.default_rng(0), []

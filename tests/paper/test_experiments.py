@@ -4,19 +4,16 @@ import json
 import shutil
 import sys
 from copy import deepcopy
-from dataclasses import replace
 
 import nibabel as nib
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 import yaml
 
 from scripts.paper.experiments import fill
-from tests.config_files import CONFIGS, ROOT, parser, raw
+from tests.config_files import CONFIGS, parser, raw
 from tests.nano import NETWORK, random_weights
-from tests.processes import BUNDLE, fresh, monai_bundle, stacked
 
 EXPERIMENTS = raw("paper/reproduce.yaml")["experiments"]
 NANO = {**NETWORK, "num_workers": 0, "stage1_batch_size": 2, "stage2_batch_size": 2, "bfloat16": False}
@@ -44,26 +41,9 @@ def place(tmp_path_factory, phantom):
 
 def run(place, experiment, **given):
     """`configs/paper/reproduce.yaml`, as `monai.bundle run` does it."""
-    config = parser(
-        "paper/reproduce.yaml",
-        **{
-            "dataset_dir": str(place / "data"),
-            "output_dir": str(place / "out"),
-            "ckpt_path": str(place / "weights.pt"),
-            "files": [str(place / "nano.yaml")],
-            "experiment": experiment,
-            "budget": 4,
-            "stage1_length": 1,
-            "training::patch_size": 32,
-            **given,
-        },
-    )
-    config.get_parsed_content("run")
-
-
-def nano():
-    """The small networks."""
-    return parser("train.yaml", **NANO).get_parsed_content("network_def")
+    own = {"dataset_dir": str(place / "data"), "output_dir": str(place / "out"), "files": [str(place / "nano.yaml")]}
+    own |= {"ckpt_path": str(place / "weights.pt"), "experiment": experiment, "budget": 4, "stage1_length": 1}
+    parser("paper/reproduce.yaml", **own | {"training::patch_size": 32} | given).get_parsed_content("run")
 
 
 def times(folder):
@@ -78,26 +58,20 @@ def pair(place):
     return place / "out"
 
 
-def test_variants_share_their_stage_1_and_differ_in_stage_2(pair):
+def test_variants_share_their_stage_1_and_the_table_holds_their_rows(pair):
     stages = sorted(path.name.split("-")[0] for path in (pair / "trainings").iterdir() if path.is_dir())
     assert stages == ["stage1", "stage2", "stage2"]
     (apn,) = (torch.load(path, weights_only=True) for path in pair.glob("trainings/*/stage1.pt"))
     first, second = (torch.load(path, weights_only=True) for path in pair.glob("trainings/*/model.pt"))
     assert all(torch.equal(apn[name], both[name]) for both in (first, second) for name in apn if name.startswith("apn"))
     assert not all(torch.equal(first[name], second[name]) for name in first)
-
-
-def test_the_table_names_variants_and_what_the_rows_hold(pair):
     content = json.loads((pair / "pair.json").read_text())
-    assert {row["label"] for row in content["rows"]} == {"with", "without"}
-    assert {row["slice_thickness"] for row in content["rows"]} == {4.0}
-    expected = [row["psnr"] for row in content["rows"]]
-    told = {row["label"]: row for row in content["table"]}
-    assert told["with"]["psnr mean"] == pytest.approx(expected[0])
-    assert told["with"]["psnr difference"] == pytest.approx(expected[0] - expected[1])
+    told, (one, other) = {row["label"]: row for row in content["table"]}, content["rows"]
+    assert (one["label"], one["slice_thickness"]) == ("with", 4.0)
+    assert told["with"]["psnr mean"] == pytest.approx(one["psnr"])
+    assert told["with"]["psnr difference"] == pytest.approx(one["psnr"] - other["psnr"])
     assert "lpips mean" not in told["with"], "no such column, no such number"
     assert "| with | " in (pair / "pair.md").read_text()
-    assert list(pd.read_csv(pair / "pair.csv")["label"]) == ["with", "without"]
 
 
 def test_what_is_complete_is_left_alone_and_what_is_half_done_is_done_again(pair, place, log):
@@ -111,66 +85,27 @@ def test_what_is_complete_is_left_alone_and_what_is_half_done_is_done_again(pair
     assert "nothing to train" in log.text
 
 
-def test_stage_1_alone_needs_no_stage_2_and_says_what_it_cost(pair, place):
-    """It is the one that the pair's variants build on."""
-    made = set(pair.glob("trainings/*"))
-    alone = {"stage2": None, "evaluation": {"inferer::steps": 0}}
-    columns = ["psnr", "minutes", "parameters", "multiply_adds"]
-    spec = {**PAIR, "variants": {"alone": alone, "with": {}}, "table": {"columns": columns}}
-    run(place, "alone", experiments={"alone": spec})
-    assert set(pair.glob("trainings/*")) == made
-    first, both = json.loads((pair / "alone.json").read_text())["table"]
-    assert both["minutes mean"] >= first["minutes mean"] > 0
-    sizes = {part: sum(p.numel() for p in module.parameters()) / 1e6 for part, module in nano().named_children()}
-    assert first["parameters mean"] == pytest.approx(sizes["apn"])
-    assert both["parameters mean"] == pytest.approx(sum(sizes.values()))
-    assert both["multiply_adds mean"] > first["multiply_adds mean"] > 0
-    assert len(list(pair.glob("evaluations/*/multiply_adds.json"))) == 2
-
-
-def test_a_flow_in_one_step_is_kept_beside_the_flow_that_it_replaces(pair, place):
+def test_stage_1_alone_and_a_flow_in_one_step_build_on_stages_that_are_there_and_say_what_they_cost(pair, place):
     made = {path.name for path in pair.glob("trainings/*")}
-    spec = {**PAIR, "variants": {"flow": {"steps": [2]}, "one step": {"distil_length": 1, "seeds": 2}}}
-    run(place, "distilled", experiments={"distilled": {**spec, "table": {"columns": ["psnr"], "against": "flow"}}})
-    new = sorted(path.name.split("-")[0] for path in pair.glob("trainings/*") if path.name not in made)
-    assert new == ["distil", "distil", "stage1", "stage2"], "the first seed has the pair's stages"
-    rows = pd.DataFrame(json.loads((pair / "distilled.json").read_text())["rows"])
-    assert dict(zip(rows["label"], rows["steps"])) == {"N = 2": 2, "flow": 11, "one step": 1}
-
-
-def test_a_training_is_kept_for_what_its_files_say_not_for_their_names(tmp_path, place):
-    file, folders = tmp_path / "more.yaml", []
-    for size in (16, 24):
-        file.write_text(yaml.safe_dump({**NANO, "stage1_batch_size": size}))
-        trained = parser("paper/reproduce.yaml", dataset_dir=str(place / "data"), files=[str(file)])
-        trained = trained.get_parsed_content("trained")()
-        folders.append(trained.folder(trained.last_stage({}, 0).start))
-    assert folders[0] != folders[1]
-
-
-def test_volumes_are_loaded_once_for_all_that_learn_from_the_same(place):
-    config = parser(
-        "paper/reproduce.yaml", dataset_dir=str(place / "data"), files=[str(place / "nano.yaml")], budget=48
-    )
-    trained = config.get_parsed_content("trained")()
-    stage, datasets = trained.last_stage({}, 0).start, []
-    for settings in ({}, {"seed": 1}, {"train::volumes::section": "all"}):
-        config = trained.config_of(replace(stage, settings={**stage.settings, **settings}))
-        datasets.append(trained._with_loaded_volumes(config).get_parsed_content("train#dataset"))
-    first, second, other = datasets
-    assert first is second and len(other.data) > len(first.data)
-
-
-def test_a_sweep_needs_no_training_and_is_drawn(place, log):
-    steps = {**EXPERIMENTS["steps"], "steps": [0, 2], "evaluation": {"thicknesses": [4.0, 6.0], "slab": 4}}
-    numbered = ["N = 0", "N = 2"]
-    steps["figure"] = {**steps["figure"], "columns": ["psnr"], "labels": numbered}
-    steps["table"] = {"by": ["slice_thickness", "steps"], "columns": ["psnr"], "labels": numbered}
-    run(place, "steps", experiments={"steps": steps})
-    assert "nothing to train" in log.text
-    content = json.loads((place / "out" / "steps.json").read_text())
-    assert [(row["slice_thickness"], row["steps"]) for row in content["table"]] == [(4, 0), (4, 2), (6, 0), (6, 2)]
-    assert (place / "out" / "steps.png").stat().st_size > 1000 and (place / "out" / "steps.svg").is_file()
+    alone = {"stage2": None, "evaluation": {"inferer::steps": 0}}
+    variants = {"alone": alone, "flow": {"steps": [2]}, "one step": {"distil_length": 1}}
+    spec = {**PAIR, "variants": variants, "table": {"columns": ["psnr", "minutes", "parameters", "multiply_adds"]}}
+    run(place, "more", experiments={"more": spec})
+    new = [path.name.split("-")[0] for path in pair.glob("trainings/*") if path.name not in made]
+    assert new == ["distil"], "the others are the pair's"
+    content = json.loads((pair / "more.json").read_text())
+    assert {row["label"]: row["steps"] for row in content["rows"]} == {
+        "alone": 0,
+        "N = 2": 2,
+        "flow": 11,
+        "one step": 1,
+    }
+    told = {row["label"]: row for row in content["table"]}
+    network = parser("train.yaml", **NANO).get_parsed_content("network_def")
+    sizes = [sum(p.numel() for p in part.parameters()) / 1e6 for part in (network.apn, network)]
+    assert [told[name]["parameters mean"] for name in ("alone", "flow")] == pytest.approx(sizes)
+    for cost in ("minutes mean", "multiply_adds mean"):
+        assert told["flow"][cost] > told["alone"][cost] > 0
 
 
 def test_without_a_name_the_experiments_are_listed_and_nothing_is_made(tmp_path, place, log):
@@ -180,14 +115,6 @@ def test_without_a_name_the_experiments_are_listed_and_nothing_is_made(tmp_path,
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command_lists_the_experiments(tmp_path):
-    """MONAI reads the version and how to log beside the file that it runs."""
-    config = ROOT / "configs" / "paper" / "reproduce.yaml"
-    result = monai_bundle("run", "--config_file", config, "--bundle_root", ROOT, cwd=tmp_path)
-    said = result.stdout + result.stderr
-    assert result.returncode == 0 and "| components | Tab. 2 |" in said and "ERROR" not in said, said
-
-
 @pytest.mark.parametrize(
     ("experiment", "given", "message"),
     [
@@ -195,7 +122,6 @@ def test_the_command_lists_the_experiments(tmp_path):
         ("steps", {"dataset_dir": None}, "--dataset_dir"),
         ("segmentation", {}, "--segmenter"),
         ("steps", {"size": "huge"}, "--size"),
-        ("components", {"budget": 1}, "--budget"),
         ("components", {"budget": 0}, "--budget"),
         ("components", {"seeds": "three"}, "--seeds"),
     ],
@@ -225,16 +151,6 @@ def test_every_id_of_a_variant_is_one_of_the_config_that_it_changes():
             assert key in config, f"{files[name]} has no {key}"
 
 
-def test_experiments_hold_no_names_that_are_no_arguments():
-    known = {"section", "about", "variants", "seeds", "methods", "steps", "evaluation", "table", "figure"}
-    known |= {"measure", "analysis", "sweep", "files", "changes"}
-    for name, spec in EXPERIMENTS.items():
-        spec = {**spec.get("sweep", {}), **spec}
-        assert set(spec) <= known, name
-        assert set(spec.get("changes", {})) <= set(spec.get("variants", {})), name
-        assert "table" in spec or "analysis" in spec or "measure" in spec, name
-
-
 def test_results_go_into_their_places_on_a_page(tmp_path):
     out, page = tmp_path / "out", tmp_path / "page.md"
     out.mkdir()
@@ -249,15 +165,9 @@ def test_results_go_into_their_places_on_a_page(tmp_path):
         assert "![steps](page/steps.png)" in text and (tmp_path / "page" / "steps.png").read_bytes() == b"picture"
 
 
-def test_every_experiment_has_its_place_on_the_page_of_evidence():
-    page, tables = ((ROOT / "docs" / "paper" / f"{name}.md").read_text() for name in ("evidence", "tables"))
-    for name in EXPERIMENTS:
-        assert f"<!-- {name} -->" in tables and f"[`{name}`](#{name})" in page and f"(tables.md#{name})" in page
-
-
 # what others do, too, with other variants: it would take a quarter of an hour
 ALIKE = {"ceta_gap", "ceta_time", "ceta_why", "alpha", "stages"}
-ALIKE |= {f"baselines_{what}" for what in ("steps", "tpdm", "voxels", "long", "off")}
+ALIKE |= {f"baselines_{what}" for what in ("steps", "tpdm", "voxels", "long", "off", "shipped")}
 FEWER = {  # experiment -> variants, one of a kind, and what makes them short
     "ceta_weight": {"weight 0": {}, "weight 1": {}},
     "baselines": {"DRIFT, stage 1": {"stage1_length": 0.5}, "DRIFT": {"stage1_length": 0.5}, "LTE": {"length": 0.5}},
@@ -297,25 +207,3 @@ def test_experiments_run_on_two_files(place, tmp_path):
         assert json.loads((tmp_path / "out" / f"{name}.json").read_text())["table"], name
         assert (tmp_path / "out" / f"{name}.md").is_file() and (tmp_path / "out" / f"{name}.csv").is_file()
         assert (tmp_path / "out" / f"{name}.svg").is_file() == ("figure" in EXPERIMENTS[name])
-
-
-@pytest.mark.slow
-def test_two_processes_do_an_experiment_together(place, tmp_path):
-    experiment = tmp_path / "pair.yaml"
-    experiment.write_text(yaml.safe_dump({"experiments": {"pair": PAIR}}))
-    config = stacked("configs/paper/reproduce.yaml", experiment)
-    lists = {  # one volume for each process; here the same ones serve both sections
-        section: [{"image": str(place / "data" / f"sub-{k}_T1w.nii.gz"), "subject": f"{section} {k}"} for k in range(2)]
-        for section in ("training", "validation")
-    }
-    (tmp_path / "list.json").write_text(json.dumps(lists))
-    result = fresh(
-        *("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", *BUNDLE, "run", "--config_file", config),
-        *("--dataset_dir", tmp_path / "list.json", "--output_dir", tmp_path / "out", "--experiment", "pair"),
-        *("--budget", 8),
-        *("--files", f"['{place / 'nano.yaml'}']", "--training::patch_size", "32", "--stage1_length", "1"),
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
-    assert (tmp_path / "out" / "pair.md").is_file() and (result.stdout + result.stderr).count("wrote ") == 3, (
-        "one process evaluates"
-    )

@@ -71,7 +71,3 @@ def test_all_that_is_installed_is_a_column_and_the_truth_a_row(rows, tmp_path):
     first, *_, last = stored["rows"]
     assert last["psnr"] is None and first["sharpness"] == pytest.approx(rows["sharpness"].iloc[0])
     assert expected <= set(pd.read_csv(tmp_path / "out" / "evaluation.csv"))
-
-
-def test_a_method_cannot_be_called_as_the_truth(refusal, tmp_path):
-    assert "methods::truth" in refusal(evaluate, [], {"truth": print}, tmp_path, [5.0])

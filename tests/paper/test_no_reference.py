@@ -5,11 +5,9 @@ import pytest
 import torch
 from scipy import ndimage, stats
 from skimage import data
-from sklearn.metrics.pairwise import rbf_kernel
 
 from scripts.paper import no_reference
 from scripts.paper.image_quality import ImageQuality
-from scripts.paper.no_reference import HIGH, LOW, Brisque, Niqe
 from tests.evaluate.test_metrics import phantom
 
 INSTALLED = ImageQuality.installed()
@@ -37,21 +35,6 @@ def camera():
     return data.camera().astype(float)
 
 
-def test_coefficients_by_plain_loops(camera):
-    image = camera[100:120, 200:225]
-    weights = np.array([np.exp(-(k**2) / (2 * (7 / 6) ** 2)) for k in range(-3, 4)])
-    window = np.outer(weights, weights) / weights.sum() ** 2
-    expected, padded = np.empty_like(image), np.pad(image, 3)
-    for row in range(image.shape[0]):
-        for column in range(image.shape[1]):
-            patch = padded[row : row + 7, column : column + 7]
-            mean = (window * patch).sum()
-            sigma = np.sqrt(abs((window * patch**2).sum() - mean**2))
-            expected[row, column] = (image[row, column] - mean) / (sigma + 1)
-    assert np.allclose(no_reference.mscn(image, "constant"), expected)
-    assert np.allclose(no_reference.mscn(image, "nearest")[3:-3, 3:-3], expected[3:-3, 3:-3])
-
-
 @pytest.mark.parametrize("shape", [0.8, 1.0, 2.0])
 def test_the_fit_finds_the_shape_and_both_sides_of_samples(shape):
     """Of a generalised Gaussian whose positive side is twice as wide; both sides hold their share of the mass."""
@@ -62,33 +45,6 @@ def test_the_fit_finds_the_shape_and_both_sides_of_samples(shape):
     assert found == pytest.approx(shape, rel=0.03)
     assert (left, right) == pytest.approx((deviation, 2 * deviation), rel=0.02)
     assert np.isnan(no_reference.fit(samples)).all()
-
-
-def test_brisque_is_a_support_vector_regression(tmp_path):
-    """With a small model in the published format, against scikit-learn's kernel."""
-    rng = np.random.default_rng(0)
-    vectors, weights = rng.uniform(-1, 1, (5, 36)), rng.normal(size=5)
-    lines = [f"{w} " + " ".join(f"{k + 1}:{v}" for k, v in enumerate(row)) for w, row in zip(weights, vectors)]
-    head = "svm_type epsilon_svr\nkernel_type rbf\ngamma 0.05\nnr_class 2\ntotal_sv 5\nrho -3.5\nSV\n"
-    (tmp_path / "svm.txt").write_text(head + "\n".join(lines) + "\n")
-    model = Brisque.load(tmp_path / "svm.txt")
-    image = 255 * rng.random((40, 40))
-    scaled = 2 * (no_reference.brisque_features(image) - LOW) / (HIGH - LOW) - 1
-    expected = weights @ rbf_kernel(vectors, scaled[None], 0.05)[:, 0] + 3.5
-    assert model(image[None]) == pytest.approx(expected)
-    assert model(np.stack([image, image.T])) == pytest.approx((expected + model(image.T[None])) / 2)
-    assert np.isnan(model(np.zeros((1, 40, 44)))) and np.isnan(model(image[None, :15]))
-
-
-def test_niqe_is_the_distance_of_two_gaussians():
-    """Of the blocks' features from the parameters: none where they are the same, and Mahalanobis's in general."""
-    images = 255 * np.random.default_rng(0).random((3, 200, 100))
-    features = np.concatenate([no_reference.niqe_features(image.round()).reshape(-1, 36) for image in images])
-    assert features.shape == (6, 36)
-    mean, covariance = features.mean(0), np.cov(features, rowvar=False) + np.eye(36)
-    assert Niqe(mean, covariance)(images) == pytest.approx(0, abs=1e-6)
-    between = (covariance + np.cov(features, rowvar=False)) / 2
-    assert Niqe(mean + 1, covariance)(images) == pytest.approx(np.sqrt(np.linalg.inv(between).sum()))
 
 
 @needs_niqe

@@ -1,7 +1,5 @@
 """Pictures of one volume by several methods: what is shown lies as the patient does, and is made once."""
 
-from pathlib import Path
-
 import nibabel as nib
 import numpy as np
 import pytest
@@ -42,25 +40,3 @@ def test_results_are_kept_and_turned_as_the_patient_lies(trained):
     again, _, _ = pictures.rebuilt(trained, {"methods": ["linear", "DRIFT"]}, 4.0)
     assert len(kept) == 2 and before == [path.stat().st_mtime_ns for path in kept]
     assert all(torch.equal(volumes[name], again[name]) for name in volumes)
-
-
-def test_each_method_has_a_column_and_the_truths_gradient_no_error(trained):
-    figure = pictures.reformats(None, lambda: trained, ["linear"], 4.0)
-    assert [panel.get_title() for panel in figure.axes[:2]] == ["linear", "truth"] and len(figure.axes) == 6
-    figure = pictures.gradients(None, lambda: trained, ["linear"], 4.0, slab=4)
-    shown = [panel.images[0].get_array() for panel in figure.axes]
-    assert len(shown) == 6 and np.all(shown[5] == 0) and np.any(shown[4] != 0)
-    truth, slope = shown[1], shown[3]
-    assert sum(abs(a - b) for a, b in zip(truth.shape, slope.shape)) == 1, "differences along one axis"
-
-
-def test_volumes_of_one_file_name_are_not_taken_for_each_other(trained):
-    """As where each person has a folder."""
-    (item,) = trained.volumes
-    image = nib.load(item["label"])
-    other = trained.output / "other" / Path(item["label"]).name
-    other.parent.mkdir(parents=True)
-    nib.save(nib.Nifti1Image(image.get_fdata(dtype=np.float32)[::-1].copy(), image.affine), other)
-    trained.__dict__["volumes"] = [item, {**item, "label": str(other)}]
-    first, second = (pictures.rebuilt(trained, {"methods": ["linear"]}, 4.0, 4, index)[0]["linear"] for index in (0, 1))
-    assert not torch.equal(first, second)

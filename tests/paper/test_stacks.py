@@ -35,24 +35,6 @@ def test_positions_say_where_the_sharp_slices_lie(seed):
     assert step.item() / 0.8 * 89 == pytest.approx(data["slice_spacing"].item(), rel=0.02)
 
 
-def test_points_are_decimated_slices():
-    """Each lies on the truth, interpolated between fine slices."""
-    slab = torch.rand(5, 90, 12)
-    data = draw(
-        1,
-        slab,
-        profiles=["point"],
-        width=12,
-        min_thickness=3.0,
-        max_thickness=3.0,
-        spacing_ratio=(1.0, 1.0),
-        max_shift=0.0,
-    )
-    values = slab[0, :, 0]
-    for value in data["image"][0, 0, 0]:
-        assert (values - value).abs().min() < 1e-5
-
-
 def test_few_slices_are_filled_up_and_no_sharp_one_lies_beyond_them():
     data = draw(0, RAMP[:, :20], min_thickness=6.0)
     image = data["image"][0, 0, 0]

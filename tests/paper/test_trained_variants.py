@@ -35,32 +35,6 @@ def test_a_training_sees_its_budget_but_for_less_than_a_batch_an_epoch(sharp, bu
     assert (stage["stage2_epochs"], stage["patches_per_epoch"]) == (epochs, epoch)
 
 
-SLICES = 4958  # sharp voxels of a patch of `slice_pairs`, the mean of 108 patches of the shared data
-
-
-def voxels(config):
-    """Sharp ones that the loss sees in a patch."""
-    if config["pairs"] == "@slice_pairs":
-        return SLICES
-    drawn = {} if config["pairs"] == "@plane_pairs" else config["pairs"]["draw"]
-    if "targets" in drawn:
-        return drawn["targets"] * drawn["width"] * config["planes"]
-    return drawn["queries"] if drawn else config["patch_size"] ** 2
-
-
-def test_equal_numbers_of_voxels_are_equal():
-    content = raw("paper/reproduce.yaml")
-    spec, changes = content["experiments"]["baselines_voxels"], content["experiments"]["baselines_voxels"]["changes"]
-    alone = changes["paper's kind, stage 1"]["stage1_length"] * content["training"]["patch_size"] ** 2
-    for name, variant in spec["variants"].items():
-        config = parser("train.yaml", *([] if "size" in variant else ["models/tiny.yaml"]), *variant.get("files", []))
-        config["patch_size"] = config["patch_size"] if variant.get("baseline") else content["training"]["patch_size"]
-        lengths = [value for key, value in {**variant, **changes[name]}.items() if key.endswith("length")]
-        for length in lengths:
-            assert content["budget"] * length % config["patches_per_epoch"] == 0, "what is beyond epochs is not seen"
-        assert sum(lengths) * voxels(config) == pytest.approx(alone, rel=0.05), name
-
-
 def test_a_variant_may_have_the_network_that_ships_and_its_flow_in_one_step(sharp):
     trained = parser("paper/reproduce.yaml", dataset_dir=sharp, budget=960).get_parsed_content("trained")()
     content = {"size": "slices", "stage1_length": 2, "length": 1, "distil_length": 0.5, "seeds": 2}

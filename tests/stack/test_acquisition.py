@@ -33,13 +33,6 @@ def nine(axis=2, **others):
 # --- the value ---
 
 
-@pytest.mark.parametrize(("spacing", "thickness", "gap"), [(5.0, 4.0, 1.0), (3.0, 4.0, -1.0), (3.3, 3.3, 0.0)])
-def test_gap_and_thickness_make_the_spacing(spacing, thickness, gap):
-    acquisition = Acquisition.stack(2, 9, spacing=spacing, thickness=thickness, target=1.0)
-    assert acquisition.gap == pytest.approx(gap, abs=1e-12)
-    assert acquisition.gap + acquisition.slice_thickness == pytest.approx(spacing, abs=1e-12)
-
-
 @pytest.mark.parametrize(
     ("spacing", "thickness", "target", "reached"),
     [(1.0, 1.0, 1.0, True), (0.5, 0.5, 0.7, True), (0.8, 1.1, 1.0, False), (1.1, 0.8, 1.0, False)],
@@ -74,12 +67,6 @@ def test_a_length_that_is_none_is_named(name, value):
     facts = {"slice_spacing": 5.0, "slice_thickness": 4.0, "target_spacing": 1.0, name: value}
     with pytest.raises(ValueError, match=rf"{name} is {value} mm: expected a positive length"):
         Acquisition(2, 9, fine_count=45, **facts)
-
-
-@pytest.mark.parametrize("ndim", [3, 4, 5])
-def test_the_slice_axis_is_one_of_the_last_three(ndim):
-    for axis in range(3):
-        assert nine(axis).dim(torch.zeros([1] * ndim)) == ndim - 3 + axis
 
 
 def test_a_stack_moves_with_its_array():
@@ -131,11 +118,6 @@ def test_an_image_without_facts_is_refused(image):
 # --- settling ---
 
 
-@pytest.mark.parametrize("value", [0.2, 20, "3.5", np.float32(1.0)])
-def test_lengths_are_those_of_slices(value):
-    assert length("slice_thickness", value, "Set it.") == float(value)
-
-
 @pytest.mark.parametrize("value", [0.01, 100, "abc", float("nan"), True, [5]])
 def test_lengths_that_no_slice_has_are_refused(value):
     with pytest.raises(InputError) as caught:
@@ -165,20 +147,6 @@ def test_without_a_word_of_the_file_the_axis_of_overlapping_slices_is_asked_for(
     given = settled(spacing, stated=stated(thickness=1.8), slice_axis=2)
     assert given.slice_axis == 2 and given.sources["slice_axis"] == "given"
     assert not any("axis" in text for text in given.warnings)
-
-
-def test_a_target_that_is_not_used_draws_no_warning():
-    """Slices of 4 mm are thinner than a target of 5 mm: they are copied."""
-    found = settled((1, 1, 4), stated=stated(thickness=4.0), target_thickness=5.0)
-    assert found.at_target and found.warnings == ()
-
-
-@pytest.mark.parametrize(("spacing", "named", "right"), [((1, 1, 5), 0, 2), ((0.9, 6, 0.9), 2, 1), ((3, 1.3, 1), 1, 0)])
-def test_a_stale_dim_info_is_overruled_with_a_warning(spacing, named, right):
-    found = settled(spacing, stated=stated(named, source="dim_info"))
-    assert found.slice_axis == right and found.sources["slice_axis"] == "the largest spacing"
-    warning, *_ = found.warnings
-    assert f"dim_info names axis {named}" in warning and f"{spacing[named]:.3g} mm" in warning
 
 
 @pytest.mark.parametrize(
@@ -248,6 +216,7 @@ def but_the_guess(warnings):
         ((1, 1, 4), {"slice_thickness": 5.0}, None),
         ((1, 1, 5), {"target_thickness": 0.7}, None),
         ((0.3, 0.3, 0.3), {}, None),  # nothing is rebuilt
+        ((1, 1, 4), {"stated": stated(thickness=4.0), "target_thickness": 5.0}, None),  # slices are copied
     ],
 )
 def test_what_the_weights_have_not_seen_draws_one_warning_and_what_they_have_none(spacing, facts, told):
@@ -277,12 +246,6 @@ def test_an_axis_along_which_voxels_are_thin_is_refused(given, thickness):
     """`slice_axis` 0 on an axial scan, whatever its header says of the thickness."""
     with pytest.raises(InputError, match=r"the scan: slice_axis is 0.*1 mm.*such as 2\. Leave out --slice_axis"):
         settled((1, 1, 5), stated=stated(2, thickness), slice_axis=0, **given)
-
-
-@pytest.mark.parametrize("axis", [0, 1, 2])
-def test_among_equals_any_axis_may_be_given(axis):
-    assert settled((3, 3, 3), slice_axis=axis).slice_axis == axis
-    assert settled((3, 3, 3)).slice_axis == 2
 
 
 @pytest.mark.parametrize(("thickness", "target"), [(0.5, None), (0.95, 1.0), (2, 3)])

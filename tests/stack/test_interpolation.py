@@ -6,8 +6,7 @@ import torch
 
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate, resample
-from scripts.stack.profile import acquire
-from tests.stack.test_slice_matrix import STACKS, line, of
+from tests.stack.test_slice_matrix import line
 
 METHODS = ["nearest", "linear", "cubic"]
 # (slices, slice spacing, target), mm: whole ratio, others, and slices nearer than the fine grid
@@ -23,16 +22,6 @@ def places(acquisition):
     a = acquisition
     thick = (np.arange(a.slice_count) - (a.slice_count - 1) / 2) * a.slice_spacing + a.shift
     return thick, (np.arange(a.fine_count) - (a.fine_count - 1) / 2) * a.target_spacing
-
-
-@pytest.mark.parametrize("shape", STACKS)
-def test_nearest_repeats_the_slice_that_holds_the_centre(shape):
-    volume = line(shape[0] * 2).reshape(1, 2, shape[0])
-    thick = acquire(volume, of(shape))
-    result = interpolate(thick, of(shape), "nearest")
-    assert result.shape == volume.shape
-    for j, i in enumerate(of(shape).nearest_slices):
-        assert torch.equal(result[..., j], thick[..., i])
 
 
 @pytest.mark.parametrize("shift", [-1.7])
@@ -59,20 +48,6 @@ def test_linear_is_numpys_and_cubic_meets_every_cubic(shape):
     cubic = np.polynomial.Polynomial([2.0, -0.3, 0.04, 0.005])
     result = interpolate(torch.from_numpy(cubic(thick))[None, None], acquisition, "cubic")[0, 0]
     np.testing.assert_allclose(result, cubic(np.clip(fine, thick[0], thick[-1])), atol=1e-9)
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_few_slices_lower_the_degree(count, method):
-    acquisition = stack(count, 4.0, 1.0)
-    thick, fine = places(acquisition)
-    result = interpolate(torch.from_numpy(thick)[None, None], acquisition, method)[0, 0]
-    np.testing.assert_allclose(result, np.clip(fine, thick[0], thick[-1]), atol=2 if method == "nearest" else 1e-9)
-
-
-def test_an_unknown_method_is_named():
-    with pytest.raises(ValueError, match="method is 'sinc': expected 'nearest', 'linear' or 'cubic'"):
-        interpolate(torch.zeros(1, 1, 6), stack(6, 4.0, 1.0), "sinc")
 
 
 # --- resampling one axis ---

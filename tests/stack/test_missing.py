@@ -54,15 +54,6 @@ def test_up_to_three_slices_in_a_row_are_missing_and_more_are_another_matter(len
     assert tuple(missing(many)) == (run if found else ())
 
 
-@pytest.mark.parametrize(("edge", "found"), [(24, False), (26, True)])
-def test_few_pixels_do_not_say_that_a_slice_is_unlike_its_neighbours(edge, found):
-    """576 do not, 676 do."""
-    chance = torch.Generator().manual_seed(0)
-    part = 500 + 200 * torch.rand(edge, edge, 1, generator=chance).repeat(1, 1, 9)
-    part[..., 4] = 500 + 200 * torch.rand(edge, edge, generator=chance)
-    assert missing(part) == ({4: "unlike its neighbours"} if found else {})
-
-
 @pytest.mark.parametrize(("share", "found"), [(0.7, False), (0.8, True)])
 @pytest.mark.parametrize("at_the_end", [False, True])
 def test_a_blank_slice_at_the_end_counts_beside_three_quarters_of_the_largest_slices_tissue(share, found, at_the_end):
@@ -96,12 +87,6 @@ def test_a_slice_is_odd_below_a_third_and_above_twice_its_neighbours_intensity(s
     assert tuple(missing(slices)) == (5,) * found
 
 
-def test_where_half_is_odd_nothing_is_missing(slices):
-    odd = slices.clone()
-    odd[..., 1::2] = 0
-    assert missing(odd) == {}
-
-
 def test_missing_slices_are_filled_in_a_straight_line_between_those_that_are_there():
     volume = torch.arange(6.0).expand(2, 3, 6).clone()
     gone = {0: "", 2: "", 3: "", 5: ""}
@@ -110,11 +95,10 @@ def test_missing_slices_are_filled_in_a_straight_line_between_those_that_are_the
     assert filled(volume, 2, {}) is volume
 
 
-@pytest.mark.parametrize("fault", ["blank", "noise"])
-def test_a_missing_slice_leaves_its_neighbours_alone_and_stays_in_its_place(fault, identity):
+def test_a_missing_slice_leaves_its_neighbours_alone_and_stays_in_its_place(identity):
     scan = scan_of(smooth_head((48, 56, 60)))
     odd = scan.clone()
-    odd[0, ..., 5] = FAULTS[fault](scan.as_tensor()[0], 5)
+    odd[0, ..., 5] = FAULTS["noise"](scan.as_tensor()[0], 5)
     odd.meta = scan.meta
     acquisition = Acquisition.of(scan)
     place = interpolate(torch.zeros(1, 1, 12).index_fill(2, torch.tensor([5]), 1), acquisition, "nearest")[0, 0] > 0.5

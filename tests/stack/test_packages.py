@@ -53,12 +53,6 @@ def test_times_that_say_no_packages(unsaid):
     assert by_times(unsaid) == ""
 
 
-def test_packages_of_unlike_sizes_are_none():
-    order = np.concatenate([np.arange(0, 16, 2), [1, 3, 5, 7]])
-    assert by_times(times(16, np.concatenate([order, [9, 11, 13, 15]]))) == "01" * 8
-    assert by_times(times(14, [0, 1, 2, 3, 4, 5, 7, 9, 11, 13, 6, 8, 10, 12])) == ""
-
-
 @pytest.mark.parametrize(("axis", "count"), [(0, 9), (1, 10), (2, 9)])
 def test_even_slices_are_even_however_the_stack_is_stored(axis, count):
     stored, flipped = np.eye(4), np.diag(np.where(np.arange(4) == axis, -1.0, 1.0))

@@ -66,6 +66,6 @@ def test_slices_are_taken_back_to_the_spacing_they_had(factor):
         ],
         -1,
     )
-    back = at_spacing(fine, 2, 1.0, float(factor))
+    back = at_spacing(fine, 2, 0.8, 0.8 * factor)
     assert back.shape == thick.shape
     torch.testing.assert_close(back[..., 1:-1], thick[..., 1:-1], atol=1e-6, rtol=0)

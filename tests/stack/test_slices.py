@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from monai.data import MetaTensor
 
-from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import Turn
 from scripts.stack.intensity import intensity_range
 from scripts.stack.slices import Slices
@@ -55,19 +53,3 @@ def test_the_fine_grid_has_the_centre_of_the_slices(scan):
     ends += [slices.fine_affine @ torch.tensor([*((np.array(slices.fine_shape) - 1) / 2), 1])]
     torch.testing.assert_close(*ends)
     assert slices.fine_shape == [40, 44, 60]
-
-
-def test_a_sharp_volume_is_at_its_target():
-    slices = Slices.sharp(MetaTensor(torch.rand(1, 4, 5, 6), affine=torch.diag(torch.tensor([1.0, 1, 0.7, 1]))))
-    assert slices.acquisition.at_target and slices.fine_shape == [4, 5, 6]
-    torch.testing.assert_close(slices.fine_affine, slices.affine)
-
-
-def test_a_constant_stack_turns_without_facts():
-    slices = Slices(torch.full((4, 5, 6), 3.0), Acquisition.stack(2, 6, spacing=5.0, thickness=5.0, target=1.0))
-    assert slices.constant and slices.canonical.constant
-
-
-def test_several_volumes_are_refused(scan):
-    with pytest.raises(ValueError, match=r"slices are \(2, 40, 44, 12\): expected one volume"):
-        Slices.of(torch.cat([scan, scan]))

@@ -13,29 +13,13 @@ from scripts.stack import spectra
 from tests.evaluate.test_metrics import phantom
 
 
-def sinusoid(cycles, amplitude=1.0, count=64, axis=2):
-    """`cycles` periods over `count` voxels along an axis."""
-    wave = amplitude * torch.sin(2 * math.pi * cycles * torch.arange(count) / count)
-    return wave.expand(12, 14, count).movedim(2, axis).clone()
-
-
 def test_bands():
     assert spectra.through_plane_bands(5.0, 1.0) == [(0.1, 0.2), (0.2, 0.25), (0.25, 0.5)]
     assert spectra.through_plane_bands(5.0, 0.5) == [(0.1, 0.2), (0.2, 0.5), (0.5, 1.0)]
 
 
-@pytest.mark.parametrize(("axis", "cycles", "band"), [(0, 10, 0), (1, 14, 1), (2, 24, 2)])  # 0.16, 0.22, 0.38 /mm
-def test_power_of_a_sinusoid(axis, cycles, band):
-    truth = sum(sinusoid(c, axis=axis) for c in (10, 14, 24))
-    prediction = truth - 0.9 * sinusoid(cycles, axis=axis)
-    ratios = spectra.power_ratios(prediction, truth, axis, 1.0, spectra.through_plane_bands(5.0, 1.0))
-    expected = [0.0, 0.0, 0.0]
-    expected[band] = -20.0
-    assert ratios == pytest.approx(expected, abs=0.05)
-
-
-@pytest.mark.parametrize(("count", "spacing"), [(24, 0.868), (23, 0.7), (24, 1.0)])
-def test_power_agrees_with_plain_loops(count, spacing):
+@pytest.mark.parametrize(("axis", "count", "spacing"), [(0, 24, 0.868), (1, 23, 0.7), (2, 24, 1.0)])
+def test_power_agrees_with_plain_loops(axis, count, spacing):
     prediction, truth = phantom(0, (5, 6, count)), phantom(1, (5, 6, count))
     expected = []
     for low, high in spectra.through_plane_bands(3.6, spacing):
@@ -51,29 +35,9 @@ def test_power_agrees_with_plain_loops(count, spacing):
                         power += abs(value) ** 2
             powers.append(power)
         expected.append(10 * np.log10(powers[0] / powers[1]) if powers[1] else math.nan)
-    ratios = spectra.power_ratios(prediction, truth, 2, spacing, spectra.through_plane_bands(3.6, spacing))
+    volumes = (volume.movedim(2, axis) for volume in (prediction, truth))
+    ratios = spectra.power_ratios(*volumes, axis, spacing, spectra.through_plane_bands(3.6, spacing))
     assert ratios == pytest.approx(expected, abs=1e-6, nan_ok=True)
-
-
-def test_nyquist_belongs_to_the_last_band():
-    alternating = sinusoid(0).add_(torch.tensor([1.0, -1.0]).repeat(32))
-    bands = spectra.through_plane_bands(5.0, 0.9)
-    ratios = spectra.power_ratios(alternating / 10, alternating, 2, 0.9, bands)
-    assert ratios[2] == pytest.approx(-20.0, abs=1e-3)
-
-
-def test_empty_bands_have_no_number():
-    """1/T lies above half Nyquist: nothing is between them."""
-    truth = phantom()
-    ratios = spectra.power_ratios(truth, truth, 2, 1.0, spectra.through_plane_bands(3.0, 1.0))
-    assert math.isnan(ratios[1]) and ratios[0] == ratios[2] == 0.0
-
-
-def test_a_head_cut_by_the_border_does_not_leak():
-    """A ramp from border to border holds nothing near Nyquist, though its ends do not meet."""
-    truth = sinusoid(24) + torch.linspace(0, 20, 64)
-    ratios = spectra.power_ratios(truth - sinusoid(24), truth, 2, 1.0, [(0.25, 0.5)])
-    assert ratios[0] < -30
 
 
 @pytest.mark.parametrize(("axis", "spacing"), [(0, 0.7), (1, 1.0), (2, 5.0)])
@@ -88,31 +52,8 @@ def test_density_of_white_noise_is_its_variance_per_voxel(axis, spacing):
     assert inner.std().item() < 0.1
 
 
-def test_density_does_not_depend_on_how_finely_a_scan_is_sampled():
-    """One smooth field on two grids: below the coarser Nyquist frequency both have the same density."""
-    coarse = phantom(0, (16, 20, 48)).double()
-    spectrum = torch.fft.rfft(coarse - coarse.mean(), dim=2)
-    fine = torch.fft.irfft(spectrum, n=96, dim=2) * 2
-    first, second = (spectra.power_density(v, 2, s)[1] for v, s in ((coarse, 1.0), (fine, 0.5)))
-    torch.testing.assert_close(second[1:12], first[1:12], rtol=0.03, atol=0)
-
-
 NOISE = torch.randn(48, 48, 48, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 BAND = (0.2, 0.4)  # cycles/mm
-
-
-def test_white_noise_is_as_sharp_in_all_directions():
-    for axis, reference in ((2, 0), (0, 1), (1, 2)):
-        ratio = directional_power_ratio(NOISE, axis, reference, (1.0, 1.0, 1.0), BAND)
-        assert ratio == pytest.approx(0, abs=0.2)
-
-
-def test_a_direction_compared_with_itself_is_zero_and_swapping_changes_the_sign():
-    field = phantom(0, (20, 24, 28))
-    spacings = (0.9, 1.0, 1.1)
-    assert directional_power_ratio(field, 2, 2, spacings, BAND) == 0
-    forward, backward = (directional_power_ratio(field, a, b, spacings, BAND) for a, b in ((2, 0), (0, 2)))
-    assert forward == pytest.approx(-backward)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

@@ -22,34 +22,26 @@ from tests.dicom_files import THIN, enhanced, mr_slices, read_only, save, verdic
         ({"ImageType": ["DERIVED", "SECONDARY", "MPR"]}, "secondary images: reformats, maps, screenshots"),
         ({"ImageType": ["ORIGINAL", "PRIMARY", "M", "MOSAIC"]}, "mosaics"),
         ({"ImageType": ["ORIGINAL", "PRIMARY", "P", "ND"]}, "phase images"),
-        ({"ImageType": ["ORIGINAL", "PRIMARY", "R_FFE", "R", "FFE"]}, "real or imaginary images"),
         ({"ComplexImageComponent": "IMAGINARY"}, "real or imaginary images"),
         ({"ImageType": ["ORIGINAL", "PRIMARY", "VELOCITY MAP", "V", "PCA"]}, "maps, not anatomy: VELOCITYMAP, V"),
-        ({"ImageType": ["DERIVED", "PRIMARY", "DIFFUSION", "ADC", "ND"]}, "maps, not anatomy: ADC"),
         ({"ImageType": ["DERIVED", "PRIMARY", "T2 MAP", "T2", "SE"]}, "maps, not anatomy: T2MAP"),
-        ({"ImageType": ["DERIVED", "PRIMARY", "VOLUME", "T1"]}, "maps, not anatomy: T1"),
         ({"SeriesDescription": "3DpCASL"}, "perfusion images"),
-        ({"ProtocolName": "tgse_pasl_3D"}, "perfusion images"),
         ({"ImageType": ["ORIGINAL", "PRIMARY", "ASL", "NONE"]}, "perfusion images"),
         ({"ArterialSpinLabelingContrast": "PSEUDOCONTINUOUS"}, "perfusion images"),
         ({"ImageType": ["DERIVED", "PRIMARY", "MNIP", "ND", "NORM"]}, "projections, not slices"),
         ({"VolumeBasedCalculationTechnique": "MIN_IP"}, "projections, not slices"),
-        ({"ImageType": ["ORIGINAL", "PRIMARY", "SW_P", "P", "FFE"]}, "phase images"),
         ({"SeriesDescription": "mIP_Images(SW)"}, "projections, not slices"),
-        ({"ImageType": ["ORIGINAL", "PRIMARY", "DIFFUSION", "NONE", "ND"]}, "a diffusion series"),
         ({"SequenceName": "*ep_b0"}, "a diffusion series"),
         ({"SeriesDescription": "AX DWI b1000"}, "a diffusion series"),
         ({"AcquisitionContrast": "DIFFUSION"}, "a diffusion series"),
         ({"ScanningSequence": ["EP", "SE"]}, "echo-planar images"),
         ({"SeriesDescription": "cmrr_mbep2d_SBRef"}, "reference images"),
         ({"BodyPartExamined": "LSPINE"}, "not a head: BodyPartExamined is LSPINE"),
-        ({"BodyPartExamined": "Right hip"}, "not a head: BodyPartExamined is RIGHT HIP"),
         ({"SOPClassUID": uid.SecondaryCaptureImageStorage}, "secondary captures, which are screenshots"),
         ({"SOPClassUID": uid.MRSpectroscopyStorage}, "no MR images but MR Spectroscopy Storage"),
         ({"PhotometricInterpretation": "RGB"}, "colour images"),
         ({"ImageOrientationPatient": [1, 0, 0, 0, 0, 0]}, "broken geometry"),
         ({"ImageOrientationPatient": [1, 0, 0, 0.05, 0.99875, 0]}, "broken geometry"),
-        ({"ImageOrientationPatient": [1.05, 0, 0, 0, 1, 0]}, "broken geometry"),
         ({"PixelSpacing": [0, 1]}, "broken geometry"),
         ({"PixelData": None}, "no pixel data"),
         ({"SeriesInstanceUID": ["1.2", "3"]}, "SeriesInstanceUID or SOPInstanceUID is missing or broken"),
@@ -66,6 +58,7 @@ def test_what_cannot_be_rebuilt_is_skipped_with_its_reason(tmp_path, voxels, att
         {"ScanningSequence": ["EP", "GR"], "MRAcquisitionType": "3D"},
         {"ImageType": ["ORIGINAL", "PRIMARY", "SW_M_FFE", "M", "FFE"]},
         {"SeriesDescription": "t2_tse_different_readmissions"},
+        {"BodyPartExamined": "CSPINE", "SeriesDescription": "BRAIN"},
         {"BodyPartExamined": "HEADNECK"},
         {"BodyPartExamined": "HIPPOCAMPUS"},
         {"ImageType": ["ORIGINAL", "PRIMARY", "T2", "NONE"], "ComplexImageComponent": "MAGNITUDE"},
@@ -116,23 +109,18 @@ def test_a_series_that_is_asked_for_by_name_is_taken_whatever_it_says_that_it_sh
         scans(folder, tmp_path / "out", Selection(THIN, include="*"))
 
 
-FIELDS = [
-    ({"ImageType": "DERIVED\\PRIMARY\\DIFFUSION\\ADC"}, "maps, not anatomy: ADC"),
-    ({"BodyPart": "KNEE"}, "not a head"),
-    ({"DiffusionScheme": "Bipolar"}, "a diffusion series"),
-    ({"PulseSequenceName": "*ep_b1000#4"}, "a diffusion series"),
-    ({"ImageTypeText": ["ORIGINAL", "PRIMARY", "P"]}, "phase images"),
-    ({"ScanningSequence": "EP_SE", "MRAcquisitionType": "2D"}, "echo-planar"),
-    ({"ComplexImageComponent": "IMAGINARY"}, "imaginary"),
-    ({"Units": "rad"}, "a map in units of rad"),
-    ({"SeriesDescription": "Perf_ASL pCASL"}, "perfusion"),
-    ({"ImageType": ["ORIGINAL", "PRIMARY", "M", "NORM"], "Modality": "MR", "BodyPartExamined": "HEAD"}, None),
-    ({"ScanningSequence": "SE", "EchoTime": 0.09, "ImageType": 5, "Units": None}, None),
-    ({}, None),
-]
-
-
-@pytest.mark.parametrize(("fields", "reason"), FIELDS)
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"ImageType": "DERIVED\\PRIMARY\\DIFFUSION\\ADC"}, "maps, not anatomy: ADC"),
+        ({"BodyPart": "KNEE"}, "not a head"),
+        ({"PulseSequenceName": "*ep_b1000#4"}, "a diffusion series"),
+        ({"ScanningSequence": "EP_SE", "MRAcquisitionType": "2D"}, "echo-planar"),
+        ({"Units": "rad"}, "a map in units of rad"),
+        ({"ImageType": ["ORIGINAL", "PRIMARY", "M", "NORM"], "Modality": "MR", "BodyPartExamined": "HEAD"}, None),
+        ({"ScanningSequence": "SE", "EchoTime": 0.09, "ImageType": 5, "Units": None}, None),
+    ],
+)
 def test_sidecars_are_looked_at_as_headers_are(fields, reason):
     found = of_sidecar(fields)
     assert found is None if reason is None else reason in found

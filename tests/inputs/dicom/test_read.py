@@ -46,11 +46,6 @@ def test_each_slice_has_its_own_rescaling(tmp_path, voxels):
     np.testing.assert_allclose(read_only(save(tmp_path, images)).array, expected)
 
 
-def test_signed_voxels_stay_signed(tmp_path, voxels):
-    signed = (voxels.astype(int) - 300).astype(np.int16)
-    np.testing.assert_array_equal(read_only(save(tmp_path, mr_slices(signed))).array, signed)
-
-
 def test_overlays_in_unused_bits_are_no_intensities(tmp_path, voxels):
     drawn = voxels | (1 << 13)
     images = mr_slices(drawn, BitsStored=12, HighBit=11)
@@ -76,9 +71,7 @@ RANGE = {"PixelPaddingValue": -1000, "PixelPaddingRangeLimit": -900}
     ("padding", "padded", "smallest", "layout"),
     [
         ({"PixelPaddingValue": -1000}, [-1000], 300, "classic"),
-        (RANGE, [-1000, -950, -900], 300, "classic"),
         (RANGE, [-1000, -950, -900], -60, "multi-frame"),
-        ({"PixelPaddingValue": -900, "PixelPaddingRangeLimit": -1000}, [-1000, -950, -900], -60, "classic"),
         ({"PixelPaddingValue": 30000}, [30000], 300, "multi-frame"),
     ],
 )
@@ -121,8 +114,10 @@ def test_missing_slices_are_refused_with_their_place(tmp_path, voxels, gone):
 
 
 def test_every_other_slice_missing_is_warned_of(tmp_path, voxels, caplog):
-    images = mr_slices(voxels, SpacingBetweenSlices=4.8)[::2]
-    assert grid.voxel_spacing(read_only(save(tmp_path, images)).affine)[2] == pytest.approx(9.6)
+    images = mr_slices(voxels, SpacingBetweenSlices=4.8)
+    read_only(save(tmp_path / "all", images))
+    assert not caplog.records
+    assert grid.voxel_spacing(read_only(save(tmp_path / "half", images[::2])).affine)[2] == pytest.approx(9.6)
     assert "SpacingBetweenSlices is 4.8 mm, but slices lie 9.6 mm apart" in caplog.text
 
 
@@ -169,12 +164,6 @@ def test_the_median_of_thicknesses_is_used_and_their_range_is_warned_of(first, t
     images = mr_slices(voxels, SliceThickness=lambda k: first if k == 0 else 4)
     assert read_only(save(tmp_path, images)).slice_thickness == 4
     assert f"{min(first, 4)} to {max(first, 4)} mm thick; the median, 4 mm" in caplog.text
-
-
-def test_thicknesses_that_differ_by_rounding_are_no_warning(tmp_path, voxels, caplog):
-    images = mr_slices(voxels, SliceThickness=lambda k: 4 + 0.007 * (k % 2))
-    assert read_only(save(tmp_path, images)).slice_thickness == pytest.approx(4, abs=0.01)
-    assert not caplog.records
 
 
 def test_a_skipped_series_is_not_read(tmp_path, voxels):
