@@ -5,9 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from scripts.errors import InputError
 from scripts.rebuild.consistency import difference, project, reconcile, relative_rmse
-from scripts.rebuild.inferer import PlaneInferer
 from scripts.stack import tissue
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
@@ -179,13 +177,6 @@ def test_slices_without_signal_and_a_lone_bright_voxel_are_welcome():
     y = torch.zeros(32, 32, 10)
     y[16, 16, 3] = 1.0
     assert torch.isfinite(reconcile(torch.rand(32, 32, 40), Slices(y, HEAD))).all()
-
-
-@pytest.mark.parametrize(("value", "moves"), [("project", True), ("measure", False)])
-def test_consistency_is_one_of_two(value, moves):
-    assert PlaneInferer(consistency=value).settings["consistency"] == value
-    with pytest.raises(InputError, match="consistency is 'off': expected measure or project"):
-        PlaneInferer(consistency="off")
 
 
 @pytest.mark.gpu

@@ -33,7 +33,10 @@ def networks():
         return shipped_network(), deployed(bfloat16=False)
 
 
-@pytest.mark.parametrize(("axis", "thickness", "spacing", "gain"), [(2, 5.0, 5.0, 2.0), (1, 3.0, 4.0, 2.8)])
+@pytest.mark.parametrize(
+    ("axis", "thickness", "spacing", "gain"),
+    [(2, 5.0, 5.0, 2.0), pytest.param(1, 3.0, 4.0, 2.8, marks=pytest.mark.slow)],
+)
 def test_a_real_head_gains_over_the_cubic_spline(axis, thickness, spacing, gain, truth, networks):
     acquisition = Acquisition.of_truth(axis, truth.shape[1 + axis], edge=1.0, thickness=thickness, spacing=spacing)
     slices = simulate(truth, acquisition)
