@@ -53,12 +53,6 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
-def test_without_a_checkpoint_nothing_changes(tmp_path):
-    network = linear(1.0)
-    Checkpoint(tmp_path / "absent.pt", RECIPE, {"network": network}).resume(*STEADY)
-    assert network.weight.item() == 1
-
-
 def test_a_broken_checkpoint_is_named(tmp_path):
     path = tmp_path / "stage1_checkpoint.pt"
     path.write_bytes(b"half a checkpoint")

@@ -157,14 +157,6 @@ def test_what_is_no_brain_is_removed_where_asked_for():
         assert inside(image, 502).mean() > 0.5 * drawn._mean[502]
 
 
-@pytest.mark.parametrize("dtype", [torch.int16, torch.int64, torch.float32])
-def test_labels_are_whole_numbers_in_whatever_dtype(dtype):
-    ((image, _),) = synthesised(labels=bands().to(dtype))
-    ((expected, _),) = synthesised()
-    assert torch.equal(image, expected)
-    assert image.dtype == torch.float32
-
-
 def test_the_same_seed_synthesises_the_same_and_another_does_not():
     first, same, other = ([image for image, _ in synthesised(3, seed)] for seed in (1, 1, 2))
     assert all(torch.equal(a, b) for a, b in zip(first, same))

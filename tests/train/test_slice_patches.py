@@ -9,7 +9,7 @@ from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.schedule import euler_times
 from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.method.weights import read_card
-from scripts.train.batches import DistilBatch, FlowBatch, PrecisionInferer, ProjectionBatch
+from scripts.train.batches import DistilBatch, FlowBatch, PrecisionInferer
 from scripts.train.simulation import RandAcquired
 from scripts.train.slice_patches import RandSlicePatchd
 from tests import nano
@@ -279,28 +279,6 @@ SLICES = {
 
 
 @pytest.mark.slow
-def test_a_training_lowers_the_loss():
-    """On squares, whose edges a network can learn to put where they are."""
-    torch.manual_seed(0)
-    network = SliceProjectionNetwork([16, 24], [1, 1], 8, 4)
-    squares = 0.2 + 0.6 * ((torch.arange(96)[:, None] // 12 + torch.arange(64) // 10) % 2).float()[None]
-    pairs = [drawn(squares, seed, sizes=(8, 24, 24), min_thickness=3.0) for seed in range(8)]
-    image, label, arguments, _ = ProjectionBatch(TOLD)(
-        {name: torch.stack([p[name] for p in pairs]) for name in pairs[0]}, "cpu"
-    )
-    loss = KnownLoss(ReconstructionLoss(0.02, epsilon=0.1))
-    optimizer = torch.optim.AdamW(network.parameters(), 2e-3)
-    losses = []
-    for _ in range(60):
-        optimizer.zero_grad()
-        value = loss(network(2 * image - 1, *arguments), 2 * label - 1)
-        value.backward()
-        optimizer.step()
-        losses.append(value.item())
-    assert losses[-1] < 0.7 * losses[0]
-
-
-@pytest.mark.slow
 def test_one_command_trains_both_stages_and_makes_the_flow_one_step(tmp_path, dataset_dir):
     """Killed after stage 2, it goes on with the distillation."""
     options = {"patches_per_epoch": 8, "stage2_epochs": 2, "distil_epochs": 2, "distil_steps": 3}
@@ -310,12 +288,3 @@ def test_one_command_trains_both_stages_and_makes_the_flow_one_step(tmp_path, da
     assert all(torch.equal(estimate[name], one[name]) for name in one if name.startswith("apn."))
     assert any(not torch.equal(flow[name], one[name]) for name in one if name.startswith("velocity."))
     assert (read_card(tmp_path / "model.pt").n_max, read_card(tmp_path / "one_step.pt").n_max) == (5, 1)
-
-
-def test_the_batch_is_what_the_network_takes():
-    pair = drawn(plane())
-    batch = {name: value[None] for name, value in pair.items()}
-    image, label, (lengths, rows, guide, slices), keywords = ProjectionBatch(TOLD)(batch, "cpu")
-    assert image.shape == (1, 1, 6, 10) and label.shape == (1, 1, 20, 10)
-    assert lengths.shape == (1, 4) and rows.shape == (1, 20) and keywords == {}
-    assert guide.shape == label.shape and slices.shape == image.shape
