@@ -21,12 +21,12 @@ from tests.fixtures import CARD
 from tests.method.test_networks import perturb
 from tests.rebuild.test_guide import centred, other_contrast, scan, smoothed, volume, written
 
-CUBE = (52, 52, 52)
+CUBE = (44, 44, 44)
 
 
 def thick():
     """The slices of a head, as a volume `(1, X, Y, Z)`."""
-    slices, _ = scan((44, 44, 10))
+    slices, _ = scan()
     return MetaTensor(slices.array[None], affine=slices.affine)
 
 
@@ -112,10 +112,9 @@ OPTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "options"),
-    [("NIfTI", "alone"), pytest.param("BIDS", "alone", marks=pytest.mark.slow)]
-    + [pytest.param("DICOM", name, marks=pytest.mark.slow) for name in OPTIONS],
+    ("kind", "options"), [("NIfTI", "alone"), ("BIDS", "alone"), *(("DICOM", name) for name in OPTIONS)]
 )
 def test_a_guide_that_is_found_does_what_it_does_by_its_name(kind, options, guided_bundle, tmp_path):
     folder, flair, t1 = source_of(kind, tmp_path / "head")

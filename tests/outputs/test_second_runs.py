@@ -87,35 +87,18 @@ def test_a_changed_card_redoes(scan, bundle):
         assert outcomes(bundle.out) == ["rebuilt"]
 
 
-def test_a_changed_input_redoes_whatever_its_time_says(scan, bundle, write_nifti):
+def test_a_changed_input_or_sidecar_redoes_whatever_its_time_says(scan, bundle, write_nifti):
     bundle(scan)
-    times = scan.stat()
+    times, sidecar = scan.stat(), scan.with_name("scan.json")
     write_nifti(texture(seed=1), AXIAL)
     os.utime(scan, ns=(times.st_atime_ns, times.st_mtime_ns))
-    bundle(scan)
-    assert outcomes(bundle.out) == ["rebuilt"]
+    for change in (lambda: None, lambda: sidecar.write_text('{"SliceThickness": 3}'), sidecar.unlink):
+        change()
+        bundle(scan)
+        assert outcomes(bundle.out) == ["rebuilt"]
     scan.touch()
     bundle(scan)
     assert outcomes(bundle.out) == ["complete already"], "a new time alone is no change"
-
-
-def test_a_changed_sidecar_redoes(scan, bundle):
-    sidecar = scan.with_name("scan.json")
-    bundle(scan)
-    for content in ('{"SliceThickness": 3}', None):
-        if content is None:
-            sidecar.unlink()
-        else:
-            sidecar.write_text(content)
-        bundle(scan)
-        assert outcomes(bundle.out) == ["rebuilt"]
-    bundle(scan)
-    assert outcomes(bundle.out) == ["complete already"]
-
-
-def harmed(path, content):
-    """The file is gone where `content` is None, else it has that."""
-    path.unlink() if content is None else path.write_bytes(content)
 
 
 OUTCOMES = {"scan_sr.json": "rebuilt", "scan_sr.nii.gz": "rebuilt", "scan_sr.html": "page written"}
@@ -127,7 +110,7 @@ def test_what_is_missing_or_harmed_is_done_again(name, scan, bundle):
     path = bundle.out / name
     good = path.read_bytes()
     for content in (None, good[:-1] + bytes([good[-1] ^ 1]), *((b"[]", b"\xff\xfe") if "json" in name else ())):
-        harmed(path, content)
+        path.unlink() if content is None else path.write_bytes(content)
         bundle(scan, report=True)
         assert outcomes(bundle.out) == [OUTCOMES[name]], content
         assert path.stat().st_size == pytest.approx(len(good), abs=20), "the record tells the time"
