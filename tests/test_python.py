@@ -79,7 +79,6 @@ def test_options_are_the_commands():
     ("given", "options", "said"),
     [
         ("nothing.nii.gz", {}, "nothing.nii.gz"),
-        (3, {}, "int"),
         ((np.zeros((4, 4, 4)), np.eye(3)), {}, "affine"),
         ((np.zeros((4, 4)), np.eye(4)), {}, "shape"),
         (None, {"slice_thickness": "thick"}, "slice_thickness"),

@@ -138,14 +138,6 @@ def test_step_ratio_by_hand(axis):
     assert trace.step_ratio(volume.movedim(2, axis), acquisition, flat.movedim(2, axis)) == pytest.approx(3)
 
 
-def test_a_difference_counts_where_both_its_voxels_are_flat():
-    acquisition = Acquisition.stack(2, 3, spacing=4.0, thickness=4.0, target=1.0)
-    flat = torch.ones(5, 6, 12, dtype=torch.bool)
-    volume = torch.tensor([0, 1, 2, 3, 6, 7, 8, 9, 12, 13, 14, 15.0]).repeat(5, 6, 1)
-    flat[2, 3, 5], volume[2, 3, 5] = False, 1e6
-    assert trace.step_ratio(volume, acquisition, flat) == pytest.approx(3)
-
-
 def test_step_ratio_of_ramps_stair_steps_and_nothing():
     acquisition = Acquisition.stack(2, 4, spacing=5.0, thickness=5.0, target=1.0, shift=2.0)
     ramp, everywhere = torch.arange(20.0).expand(3, 4, 20), torch.ones(3, 4, 20, dtype=torch.bool)

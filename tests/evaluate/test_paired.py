@@ -17,10 +17,9 @@ from scipy.ndimage import gaussian_filter
 
 from scripts.errors import InputError
 from scripts.evaluate import metrics
-from scripts.evaluate.paired import by_networks, evaluate
+from scripts.evaluate.paired import evaluate
 from scripts.method.weights import write_card
 from scripts.paper.image_quality import ImageQuality
-from scripts.rebuild.inferer import DriftInferer
 from scripts.stack import tissue, trace
 from scripts.stack.acquisition import SLR, Acquisition
 from scripts.stack.interpolation import interpolate
@@ -76,19 +75,6 @@ def test_a_case_by_hand(volumes, measured, tmp_path, profile):
         pytest.approx(SPACING),
     )
     assert json.loads((tmp_path / "out" / "evaluation.json").read_text())["options"]["profile"] == profile
-
-
-@pytest.mark.slow
-def test_every_volume_thickness_and_method_is_a_row(volumes, measured, drift):
-    methods = CUBIC | {
-        name: partial(by_networks, network=drift, inferer=DriftInferer(roi_size=32, **steps), device="cpu")
-        for name, steps in {"stage 1": {"steps": 0}, "DRIFT": {"n_max": 3}}.items()
-    }
-    rows = measured(volumes, methods, thicknesses=[3.0, 5.0])
-    assert list(rows["method"]) == 6 * list(methods) and list(rows["slice_thickness"][::3]) == 3 * [3.0, 5.0]
-    assert list(rows["steps"][:6].fillna(-1)) == [-1, 0, 2, -1, 0, 2]
-    assert rows["psnr"].nunique() == len(rows)  # every method of every case is another volume
-    assert (rows["power_middle"].isna() == (rows["slice_thickness"] == 3.0)).all()  # 1/3 lies above half Nyquist
 
 
 def test_methods_are_given_slices_their_place_and_what_a_header_says(volumes, measured):

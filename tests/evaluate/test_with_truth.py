@@ -54,13 +54,12 @@ def cubic_by_scipy(thick, axis):
     return torch.from_numpy(spline(np.clip(np.arange(4 * count), centres[0], centres[-1]))).float()
 
 
-@pytest.mark.parametrize("axis", [0, 2])
-def test_the_logged_numbers_are_those_of_the_files(axis, case, tmp_path, caplog):
+def test_the_logged_numbers_are_those_of_the_files(case, tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="drift")
-    item = case(axis)
+    item = case(0)
     compare_with_truth([item], str(tmp_path))
     truth = read(item.truth)
-    expected = {"cubic": cubic_by_scipy(read(item.source), axis), "DRIFT": read(tmp_path / "case_sr.nii.gz")}
+    expected = {"cubic": cubic_by_scipy(read(item.source), 0), "DRIFT": read(tmp_path / "case_sr.nii.gz")}
     lines = [m for m in caplog.messages if "PSNR" in m]
     assert len(lines) == 2
     for line, (label, volume) in zip(lines, expected.items()):
@@ -111,14 +110,12 @@ def shown(volume, axis, path):
     return [half[half.shape[0] // 6 :, : width // 2] for half in (image[: height // 2], image[height // 2 :])]
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-def test_planes_hang_as_radiologists_hang_them(axis, tmp_path):
+def test_planes_hang_as_radiologists_hang_them(tmp_path):
     """A blob at the right, the front and the top: on the left of planes it lies in, and high where they are upright."""
-    normals = [a for a in (2, 1, 0) if a != axis]
-    for row, normal in enumerate(normals):
+    for row, normal in enumerate((2, 1)):  # of slices along the first axis
         width, centre = np.full(3, 3.0), np.array([33, 33, 33])
         width[normal] = 30  # so that the plane beside the midline has it
-        panel = shown(blob(SHAPE, centre, width), axis, tmp_path / f"{normal}.png")[row]
+        panel = shown(blob(SHAPE, centre, width), 0, tmp_path / f"{normal}.png")[row]
         bright = np.argwhere(panel > 0.5).mean(0) / panel.shape
         assert (bright < 0.45).all(), f"{normal}: {bright}"
 
