@@ -40,12 +40,11 @@ def test_the_description_says_what_made_the_derivative_and_where_its_sources_are
 
 def test_the_link_to_the_sources_leads_there_from_a_folder_that_is_a_link(tmp_path):
     """`..` leads out of the folder that a link names, not out of the link."""
-    root = write(tmp_path / "ds")
+    root, out = write(tmp_path / "ds"), tmp_path / "ds" / "derivatives" / "drift"
     (tmp_path / "disk" / "deep" / "drift").mkdir(parents=True)
-    (tmp_path / "ds" / "derivatives").symlink_to(tmp_path / "disk" / "deep")
-    bids.write_description(root / "derivatives" / "drift", root, "0.1.0")
-    link = json.loads((root / "derivatives/drift/dataset_description.json").read_text())["DatasetLinks"]["raw"]
-    assert (root / "derivatives" / "drift" / link).resolve() == root.resolve()
+    out.parent.symlink_to(tmp_path / "disk" / "deep")
+    bids.write_description(out, root, "0.1.0")
+    assert (out / description(out)["DatasetLinks"]["raw"]).resolve() == root.resolve()
 
 
 def test_the_citation_names_the_sources_authors_the_software_and_the_paper_as_the_bundles_own_does(tmp_path):

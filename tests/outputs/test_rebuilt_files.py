@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from scripts.stack.acquisition import Acquisition
+from tests.cohort_files import record
 from tests.loops import rebuilt_by_loop
 from tests.volumes import random_affine, texture
 
@@ -32,7 +33,10 @@ def test_an_isotropic_scan_is_copied(bundle, write_nifti, log):
     thick, affine = 1000 * texture((6, 7, 8)), random_affine(np.full(3, 0.5), 3)
     bundle(write_nifti(thick, affine), slice_thickness=0.7)
     result = nib.load(bundle.out / "scan_sr.nii.gz")
-    assert "it is taken as it is" in log.text
+    told = record(bundle.out)
+    assert "it is taken as it is" in log.text and told["Summary"]["agreement"] < 1e-3
+    assert told["Summary"]["steps"] == 0
+    assert told["Facts"]["steps"] == ["0", "none: the slices are at the target"]
     np.testing.assert_allclose(result.affine, affine, atol=1e-4)
     np.testing.assert_allclose(result.get_fdata(), thick, atol=1e-2)
 

@@ -140,13 +140,6 @@ def test_the_step_ratio_is_that_of_the_middle_third_whatever_the_units(tmp_path)
         assert told(scaled, scale * ramps, tmp_path) == pytest.approx(expected, rel=0.01)
 
 
-def test_a_scan_at_the_target_agrees_with_itself(write_nifti, bundle):
-    bundle(write_nifti(texture((6, 7, 8)), np.eye(4)), report=True)
-    assert number(bundle.out) < 1e-3
-    assert record(bundle.out)["Summary"]["steps"] == 0
-    assert record(bundle.out)["Facts"]["steps"] == ["0", "none: the slices are at the target"]
-
-
 def test_steps_that_the_user_gave_are_not_said_to_be_those_of_ais(scan, bundle):
     bundle(scan, **{"inferer::steps": 3})
     assert record(bundle.out)["Facts"]["steps"] == ["3", "the option inferer::steps"]
