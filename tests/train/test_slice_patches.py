@@ -55,21 +55,26 @@ def assert_between_slices(image, label, rows):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_rows_lie_where_the_sharp_ones_were_taken(seed):
+def test_rows_lie_where_the_sharp_ones_were_taken_in_both_stacks_of_a_pair(seed):
     """On a plane that is a ramp along the slice axis a slice shows its place, and a row its own."""
     ramp = torch.linspace(0.2, 1, 240)[None, :, None].expand(1, 240, 30).contiguous()
-    pair = drawn(ramp, seed, max_shift=0.5, spacing_ratio=(0.8, 1.4))
-    assert_between_slices(pair["image"], pair["label"], pair["rows"])
+    pair = drawn(ramp, seed, ceta_gap=1.0, min_thickness=3.0, max_shift=0.5, spacing_ratio=(0.8, 1.4))
+    assert pair["proximal_lengths"][0] == pytest.approx(pair["lengths"][0] - 1)
+    assert torch.equal(pair["proximal_lengths"][[1, 3]], pair["lengths"][[1, 3]])
+    assert -0.5 <= pair["proximal_rows"][0] <= 5.5, "the first row lies in them"
+    for slices, rows in (("image", "rows"), ("proximal", "proximal_rows")):
+        assert_between_slices(pair[slices], pair["label"], pair[rows])
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_shapes_are_one_whatever_the_acquisition(seed):
+def test_shapes_are_one_whatever_the_acquisition_and_without_a_pair_the_slices_stand_for_their_own(seed):
     pair = drawn(plane(), seed, spacing_ratio=(0.8, 1.4))
     shapes = {name: tuple(value.shape) for name, value in pair.items()}
     seen = {"": (1, 6, 10), "_rows": (20,), "_lengths": (4,), "_guide": (1, 20, 10), "_guide_slices": (1, 6, 10)}
     stacks = {name[1:] or "image": shape for name, shape in seen.items()}
     assert shapes == {"label": (1, 20, 10), **stacks, **{f"proximal{name}": shape for name, shape in seen.items()}}
     assert pair["image"].isfinite().all()
+    assert all(torch.equal(pair[f"proximal{name}"], pair[name[1:] or "image"]) for name in seen)
 
 
 @pytest.mark.parametrize("size", [(5, 7), (120, 7), (5, 40)])
@@ -140,22 +145,6 @@ def test_common_thicknesses_outside_of_the_range_are_none(only):
         drawn(plane(), k, common_thickness=(3.0, 6.0), min_thickness=only, max_thickness=only) for k in range(9)
     ]
     assert [one["lengths"][0].item() for one in drawn_ones] == pytest.approx([only] * 9)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_slices_of_a_pair_show_the_same_rows_at_their_own_thickness(seed):
-    ramp = torch.linspace(0.2, 1, 240)[None, :, None].expand(1, 240, 30).contiguous()
-    pair = drawn(ramp, seed, ceta_gap=1.0, min_thickness=3.0, max_shift=0.5, spacing_ratio=(0.8, 1.4))
-    assert pair["proximal_lengths"][0] == pytest.approx(pair["lengths"][0] - 1)
-    assert torch.equal(pair["proximal_lengths"][[1, 3]], pair["lengths"][[1, 3]])
-    assert -0.5 <= pair["proximal_rows"][0] <= 5.5, "the first row lies in them"
-    assert_between_slices(pair["proximal"], pair["label"], pair["proximal_rows"])
-
-
-def test_without_a_pair_the_slices_stand_for_their_own():
-    pair = drawn(plane())
-    for name in ("", "_rows", "_lengths", "_guide", "_guide_slices"):
-        assert torch.equal(pair[f"proximal{name}"], pair[name[1:] or "image"])
 
 
 # A guide
