@@ -18,24 +18,9 @@ SHAPE = (20, 12, 8)
 WRITTEN = {*("stage1.pt", "stage1.json", "model.pt", "model.json"), *("stage1_checkpoint.pt", "stage2_checkpoint.pt")}
 
 
-@pytest.fixture(scope="module")
-def scan(phantom):
-    """A thick-slice scan, values 0 to 1000."""
-    return np.ascontiguousarray(phantom[: SHAPE[0], : SHAPE[1], : 4 * SHAPE[2] : 4])
-
-
-@pytest.fixture
-def nano(tmp_path):
-    return write_yaml(tmp_path / "nano.yaml", NANO)
-
-
-@pytest.fixture
-def network(tmp_path):
-    return write_yaml(tmp_path / "network.yaml", NETWORK)
-
-
-def test_a_thick_scan_comes_out_isotropic_and_in_place(tmp_path, write_nifti, network, scan):
-    path = write_nifti(scan, oblique())
+def test_a_thick_scan_comes_out_isotropic_and_in_place(tmp_path, write_nifti, phantom):
+    scan = np.ascontiguousarray(phantom[: SHAPE[0], : SHAPE[1], : 4 * SHAPE[2] : 4])
+    path, network = write_nifti(scan, oblique()), write_yaml(tmp_path / "network.yaml", NETWORK)
     out, weights = tmp_path / "out", random_weights(tmp_path / "weights.pt")
     result = monai_bundle(
         *("run", "--config_file", stacked("configs/inference.yaml", network)),

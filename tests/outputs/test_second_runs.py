@@ -1,6 +1,5 @@
 """Second runs: what is complete is left alone, what is changed, missing or harmed is done again, and nothing else."""
 
-import json
 import os
 import re
 from contextlib import contextmanager
@@ -13,7 +12,6 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from scripts.inputs.transforms import SettleAcquisitiond
 from scripts.method.weights import write_card
-from scripts.outputs.provenance import complete, state
 from tests.cohort_files import AXIAL, nan_scan, outcomes, record, summary, texture
 from tests.fixtures import CARD
 from tests.pages.test_page import pictures
@@ -165,19 +163,6 @@ def test_a_result_outlives_a_scan_that_cannot_be_read_and_counts_again_with_its_
     scan.write_bytes(own)
     bundle(scan)
     assert outcomes(bundle.out) == ["complete already"]
-
-
-def test_complete_asks_for_every_key_and_every_byte(tmp_path):
-    stem, result = tmp_path / "a_sr", tmp_path / "a_sr.nii.gz"
-    assert complete(stem, {}) is None
-    result.write_bytes(b"voxels")
-    content = {"InputSHA256": "x", "Results": {result.name: state(result)}}
-    (tmp_path / "a_sr.json").write_text(json.dumps(content))
-    assert complete(stem, {"InputSHA256": "x"}) == content
-    assert complete(stem, {"InputSHA256": "y"}) is None
-    assert complete(stem, {"InputSHA256": "x", "Release": "1.0"}) is None
-    result.write_bytes(b"Voxels")
-    assert complete(stem, {"InputSHA256": "x"}) is None
 
 
 def test_a_release_redoes_and_its_corrections_do_not(scan, bundle):
