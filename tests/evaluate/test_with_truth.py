@@ -2,7 +2,6 @@
 
 import logging
 import re
-from dataclasses import replace
 
 import nibabel as nib
 import numpy as np
@@ -80,13 +79,6 @@ def test_a_result_on_another_grid_is_told_of_and_not_compared(case, tmp_path, ca
     with caplog.at_level(logging.INFO, logger="drift"):
         compare_with_truth([item], str(tmp_path))
     assert "on another grid than the truth" in caplog.text and not list(tmp_path.glob("*.png"))
-
-
-def test_scans_without_truth_are_left_out(case, tmp_path, caplog):
-    caplog.set_level(logging.INFO, logger="drift")
-    compare_with_truth([replace(case(), truth=None)], str(tmp_path))
-    compare_with_truth([], str(tmp_path))
-    assert not caplog.messages and not list(tmp_path.glob("*.png"))
 
 
 def blob(shape, centre, width=3.0):
