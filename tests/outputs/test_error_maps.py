@@ -80,6 +80,8 @@ def test_the_map_lies_beside_the_result_which_it_leaves_bit_for_bit_and_all_say_
     for given, outcome in (({}, "complete already"), ({"error_map": True, "confidence": 0.8}, "rebuilt")):
         able(head, **given)
         assert outcomes(able.out) == [outcome], "another calibration redoes an error map and nothing else"
+    able(head, profile="gaussian")
+    assert not (able.out / "scan_sr_error.nii.gz").exists(), "it was another result's"
 
 
 @pytest.mark.slow
