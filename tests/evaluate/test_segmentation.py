@@ -36,6 +36,7 @@ MAIMED = {  # how the segmenter ends -> what is said
     "print('done')\n": r"wrote no \{labels\} of it\. It said: done",
     "open(labels, 'w').write('no volume')\n": "of it cannot be read as NIfTI",
     f"{THRESHOLD}nib.save(nib.Nifti1Image(found + 0.5, scan.affine), labels)\n": "is float64 .* expected a 3-D map",
+    f"{THRESHOLD}nib.save(nib.Nifti1Image(found[..., 0], scan.affine), labels)\n": r"is uint8 of shape \(24, 26\)",
 }
 
 
