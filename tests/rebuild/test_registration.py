@@ -20,7 +20,6 @@ from scripts.rebuild.registration import (
     resolution,
 )
 from scripts.rebuild.stacks import Stack
-from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import centre, voxel_spacing
 from scripts.stack.tissue import head_mask
 from tests.stacks import AFFINE, CENTRE, EDGE, SHAPE, motion, moved, person, restless, stack_of
@@ -172,7 +171,7 @@ def test_slices_count_along_the_axis_that_they_are_nearest_to():
     coarser = stack_of(person(), 1, 8.0).measured
     assert resolution(grid, [coarser, stacks[1].measured]).tolist() == [0, 8, 0]
     gaps = stack_of(person(), 0).measured
-    replace(Acquisition.of(gaps), slice_thickness=4.0).attach(gaps)
+    gaps = replace(gaps, acquisition=replace(gaps.acquisition, slice_thickness=4.0))
     assert resolution(grid, [gaps]).tolist() == [6, 0, 0], "slices 4 mm thick, 6 mm apart"
     turned = MetaTensor(person(), affine=torch.from_numpy(motion((0, 0, 80), (0, 0, 0)) @ AFFINE))
     assert resolution(turned, [stacks[1].measured]).tolist() == [4, 0, 0]
