@@ -1,7 +1,6 @@
 """The benchmarks run on what the project offers today."""
 
 import importlib
-import json
 from pathlib import Path
 
 import nibabel as nib
@@ -58,19 +57,6 @@ def test_the_lesion_of_the_gallery_is_the_small_one_that_faded_most():
     result[5:9, 5:9, 5:9], result[15:19, 15:19, 15:19], result[25:, 25:, 25:] = 90.0, 70.0, 50.0
     middle, kept = gallery.faded(result, truth, mask)
     assert middle == [16, 16, 16] and kept == pytest.approx(0.4)
-
-
-@pytest.mark.slow
-def test_a_block_of_a_head_is_rebuilt_alone_and_in_air(tmp_path, write_nifti, phantom, capsys, monkeypatch):
-    paths = [write_nifti(np.ascontiguousarray(phantom[:24, :24, :24]), name=f"{k}.nii.gz") for k in range(2)]
-    kinds = zip(paths, ("train", "val"))
-    listed = [{"image": p.name, "kind": k, "subject": k, "contrast": "T1w"} for p, k in kinds]
-    (tmp_path / "list.json").write_text(json.dumps(listed))
-    monkeypatch.setattr("sys.argv", ["air", str(tmp_path / "list.json")])
-    monkeypatch.chdir(ROOT)
-    importlib.import_module("benchmarks.air").main()
-    told = capsys.readouterr().out
-    assert all(f"| val T1w | {share} |" in told for share in ("100%", "30%", "10%", "2%"))
 
 
 @pytest.mark.slow

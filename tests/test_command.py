@@ -7,7 +7,6 @@ import nibabel as nib
 import pytest
 from monai.bundle import ConfigParser
 
-from drift_mri import __version__
 from drift_mri.command import OPTIONS, PATHS, PATTERNS, UNNEEDED, main, overrides, parser, table
 from tests.cohort_files import add
 from tests.processes import DRIFT_MRI, ROOT, fresh
@@ -74,16 +73,6 @@ def test_a_guide_without_a_name_is_no_path(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     given = [overrides(parser().parse_args(["a", "-o", "out", "--guide", *name])) for name in ((), ("t1.nii",))]
     assert [one["guide"] for one in given] == ["auto", tmp_path / "t1.nii"]
-
-
-def test_help_lists_every_option_and_version_is_the_bundles(capsys):
-    for word in ("--help", "--version"):
-        with pytest.raises(SystemExit) as stop:
-            parser().parse_args([word])
-        assert stop.value.code == 0
-    told = capsys.readouterr().out
-    assert all(f"--{name}" in told for name in OPTIONS)
-    assert __version__ in told
 
 
 def test_the_options_of_the_page_are_those_of_the_help():

@@ -1,6 +1,8 @@
-"""The pages name what is there: links, files, functions, tests, options."""
+"""The pages name what is there: links, files, functions, tests, options; examples in docstrings are true."""
 
 import ast
+import doctest
+import importlib
 import json
 import re
 import shlex
@@ -126,3 +128,11 @@ def test_the_metadata_has_the_gains_of_the_benchmarks():
         table[f"psnr_in_head_over_cubic_spline_{thickness}mm_dB"] = gains
     assert len(table) == 2
     assert json.loads((ROOT / "configs/metadata.json").read_text())["eval_metrics"] == table
+
+
+@pytest.mark.parametrize(
+    "source", [name for name, text in SOURCES.items() if name.startswith("scripts/") and ">>> " in text]
+)
+def test_the_examples_in_docstrings_are_true(source):
+    failed, tried = doctest.testmod(importlib.import_module(source.removesuffix(".py").replace("/", ".")))
+    assert tried and not failed

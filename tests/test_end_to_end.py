@@ -1,9 +1,7 @@
 """The commands that people type, each in its own process: in one file, so that one server (processes.py) does."""
 
-import csv
 import json
 import re
-import shutil
 
 import nibabel as nib
 import numpy as np
@@ -16,29 +14,13 @@ from tests.nano import NANO, NETWORK, random_weights, write_yaml
 from tests.processes import BUNDLE, DRIFT_MRI, ROOT, fresh, monai_bundle, run, stacked
 from tests.volumes import oblique
 
-SECOND_DEVICE = ROOT.parent / "shared" / "tools" / "second-device" / "second_device.py"  # no CPU, and needs no GPU
 SHAPE = (20, 12, 8)
 WRITTEN = {*("stage1.pt", "stage1.json", "model.pt", "model.json"), *("stage1_checkpoint.pt", "stage2_checkpoint.pt")}
 
 
-@pytest.fixture(scope="module")
-def scan(phantom):
-    """A thick-slice scan, values 0 to 1000."""
-    return np.ascontiguousarray(phantom[: SHAPE[0], : SHAPE[1], : 4 * SHAPE[2] : 4])
-
-
-@pytest.fixture
-def nano(tmp_path):
-    return write_yaml(tmp_path / "nano.yaml", NANO)
-
-
-@pytest.fixture
-def network(tmp_path):
-    return write_yaml(tmp_path / "network.yaml", NETWORK)
-
-
-def test_a_thick_scan_comes_out_isotropic_and_in_place(tmp_path, write_nifti, network, scan):
-    path = write_nifti(scan, oblique())
+def test_a_thick_scan_comes_out_isotropic_and_in_place(tmp_path, write_nifti, phantom):
+    scan = np.ascontiguousarray(phantom[: SHAPE[0], : SHAPE[1], : 4 * SHAPE[2] : 4])
+    path, network = write_nifti(scan, oblique()), write_yaml(tmp_path / "network.yaml", NETWORK)
     out, weights = tmp_path / "out", random_weights(tmp_path / "weights.pt")
     result = monai_bundle(
         *("run", "--config_file", stacked("configs/inference.yaml", network)),
@@ -169,60 +151,6 @@ def test_both_stages_train_by_one_command(trained):
     *_, last = (line for line in (result.stdout + result.stderr).splitlines() if " has made " in line)
     assert last.endswith(f"drift-mri SCAN -o OUT --ckpt_path {folder / 'eval' / 'model.pt'}"), "what takes the weights"
     assert parser().parse_args(last.split("drift-mri ")[1].split()).ckpt_path == str(folder / "eval" / "model.pt")
-
-
-@pytest.mark.slow
-def test_a_folder_goes_on_after_a_bad_scan_from_any_working_directory(trained, tmp_path, scan):
-    """With the weights just trained. Two good scans share their name: neither result may take the other's place."""
-    folder, result = trained
-    assert result.returncode == 0, "training failed"
-    scans, elsewhere = tmp_path / "scans", tmp_path / "elsewhere"
-    short = scan[:, :, :5]
-    bad = scan.copy()
-    bad[3, 4, 5] = np.nan
-    for name, volume, affine in (("a", bad, oblique()), ("b", short, np.diag([1.0, 1, 4, 1])), ("c", scan, oblique())):
-        (scans / name).mkdir(parents=True)
-        nib.save(nib.Nifti1Image(volume, affine), scans / name / "scan.nii.gz")
-    elsewhere.mkdir()
-    result = monai_bundle(
-        *("run", "--config_file", stacked(ROOT / "configs/inference.yaml", folder / "nano.yaml")),
-        *("--bundle_root", ROOT, "--input", scans, "--output_dir", "out", "--ckpt_path", folder / "eval" / "model.pt"),
-        *("--logging_file", ROOT / "configs" / "logging.conf", "--meta_file", ROOT / "configs" / "metadata.json"),
-        cwd=elsewhere,
-    )
-    output = result.stderr + result.stdout
-    assert result.returncode == 1
-    assert "Traceback" not in output
-    assert len(re.findall(r"error: .*scan\.nii\.gz.*NaN", output)) == 1
-    assert "1 of 3 scans failed" in result.stderr
-    assert files(elsewhere / "out") == {
-        *("index.html", "summary.csv", "drift.log"),
-        *("b/scan_sr.nii.gz", "b/scan_sr.json", "c/scan_sr.nii.gz", "c/scan_sr.json"),
-    }
-    shapes = {nib.load(elsewhere / "out" / name / "scan_sr.nii.gz").shape for name in "bc"}
-    assert shapes == {(*SHAPE[:2], 4 * 5), (*SHAPE[:2], 4 * SHAPE[2])}, "both scans after the bad one are written"
-    with open(elsewhere / "out" / "summary.csv", newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["outcome"] for row in rows] == ["failed", "rebuilt", "rebuilt"]
-    assert files(scans) == {f"{name}/scan.nii.gz" for name in "abc"}, "inputs are left alone"
-
-
-@pytest.mark.slow  # a minute where the device is built first
-@pytest.mark.skipif(
-    not SECOND_DEVICE.is_file() or not (shutil.which("c++") and shutil.which("ninja")),
-    reason="the second device is not here, or nothing to build it with",
-)
-def test_a_result_is_written_on_another_device_than_the_cpu(tmp_path, write_nifti, network, scan):
-    command = (
-        *("run", "--config_file", stacked("configs/inference.yaml", network), "--input", write_nifti(scan, oblique())),
-        *("--ckpt_path", random_weights(tmp_path / "weights.pt"), "--bfloat16", "false", "--report", "true"),
-    )
-    elsewhere = ("--device", "$torch.device('privateuseone:0')", "--output_dir", tmp_path / "elsewhere")
-    result = fresh(SECOND_DEVICE, *BUNDLE, *command, *elsewhere)
-    assert result.returncode == 0 and "Traceback" not in result.stderr + result.stdout
-    assert monai_bundle(*command, "--output_dir", tmp_path / "here").returncode == 0
-    images = [nib.load(tmp_path / name / "scan_sr.nii.gz").get_fdata() for name in ("elsewhere", "here")]
-    np.testing.assert_allclose(*images, atol=0.01)
 
 
 @pytest.mark.slow

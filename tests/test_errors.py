@@ -15,9 +15,9 @@ ROOT = Path(__file__).parents[1]
 MISTAKE = InputError("scan.nii.gz has 2 slices: expected 3 or more. Give another scan.")
 
 
-def raised(function, *args) -> BaseException:
+def raised(function) -> BaseException:
     with pytest.raises(BaseException) as caught:
-        function(*args)
+        function()
     return caught.value
 
 
@@ -39,15 +39,9 @@ def wrap_implicitly():
         raise KeyError("while cleaning up")  # noqa: B904
 
 
-@pytest.mark.parametrize("function", [refuse, wrap_explicitly, wrap_implicitly])
+@pytest.mark.parametrize("function", [refuse, wrap_explicitly, wrap_implicitly, lambda: Compose([refuse])(1)])
 def test_the_mistake_is_found_through_every_wrapper(function):
     assert input_error(raised(function)) is MISTAKE
-
-
-def test_the_mistake_is_found_through_monai_transforms():
-    error = raised(Compose([lambda x: x, refuse]), 1)
-    assert not isinstance(error, InputError)
-    assert input_error(error) is MISTAKE
 
 
 @pytest.mark.parametrize("error", [None, ValueError("x"), KeyError("y"), KeyboardInterrupt()])

@@ -38,14 +38,6 @@ def docstrings(path):
             yield getattr(node, "name", "the module"), text
 
 
-def test_such_a_sentence_is_found_wherever_it_begins():
-    for text in ("What is it.", "A. One of them.", "a\n\n- Of two:", "|a|One|", "- **What** it is", "a:\n    One"):
-        assert len(begun(text)) == 1, text
-    assert begun("One-step, what, often. Once. Whatever. OneHot. All of it.") == [
-        "One-step, what, often. Once. Whatever. OneHot. All of it."
-    ]
-
-
 @pytest.mark.parametrize("page", [p for p in PAGES if p.name != HISTORY], ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_is_plain(page):
     assert begun(prose(page)) == []

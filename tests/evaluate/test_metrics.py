@@ -46,16 +46,12 @@ def test_intensity_unit_does_not_matter(scale, shift):
     assert changed == pytest.approx(all_metrics(prediction, truth), rel=1e-4, abs=1e-4)
 
 
-def test_range_is_the_truths():
-    truth = phantom()
-    prediction = truth + 0.1
-    prediction[0, 0, 0] += 1000.0  # would raise the peak of a method that sets its own
-    assert metrics.psnr(prediction, truth) < 0
-
-
 def test_psnr_of_a_known_offset():
     truth = 50.0 * phantom()
     assert metrics.psnr(truth + 5.0, truth) == pytest.approx(20.0, abs=1e-3)  # a tenth of the range
+    prediction = truth + 5.0
+    prediction[0, 0, 0] += 50_000  # would raise the peak of a method that sets its own
+    assert metrics.psnr(prediction, truth) < 0
 
 
 def test_psnr_counts_masked_voxels_alone_and_keeps_the_peak():
@@ -82,10 +78,8 @@ def test_ssim_averages_the_three_directions():
         slices = [metrics.SSIMMetric(2)(p[None, None], t[None, None]).item() for p, t in zip(*moved)]
         single.append(np.mean(slices))
     assert metrics.ssim(prediction, truth) == pytest.approx(np.mean(single), abs=1e-6)
-
-
-def test_ssim_needs_slices_as_large_as_its_window():
-    assert math.isnan(metrics.ssim(phantom(0, (10, 10, 30)), phantom(1, (10, 10, 30))))
+    small = phantom(0, (10, 10, 30)), phantom(1, (10, 10, 30))
+    assert math.isnan(metrics.ssim(*small)), "no direction has slices as large as the window"
 
 
 def test_laplacian_agrees_with_scipy():
@@ -136,14 +130,6 @@ def test_step_ratio_by_hand(axis):
     flat = torch.ones(5, 6, 12, dtype=torch.bool)
     flat[0] = False
     assert trace.step_ratio(volume.movedim(2, axis), acquisition, flat.movedim(2, axis)) == pytest.approx(3)
-
-
-def test_a_difference_counts_where_both_its_voxels_are_flat():
-    acquisition = Acquisition.stack(2, 3, spacing=4.0, thickness=4.0, target=1.0)
-    flat = torch.ones(5, 6, 12, dtype=torch.bool)
-    volume = torch.tensor([0, 1, 2, 3, 6, 7, 8, 9, 12, 13, 14, 15.0]).repeat(5, 6, 1)
-    flat[2, 3, 5], volume[2, 3, 5] = False, 1e6
-    assert trace.step_ratio(volume, acquisition, flat) == pytest.approx(3)
 
 
 def test_step_ratio_of_ramps_stair_steps_and_nothing():

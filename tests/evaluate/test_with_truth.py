@@ -2,7 +2,6 @@
 
 import logging
 import re
-from dataclasses import replace
 
 import nibabel as nib
 import numpy as np
@@ -54,13 +53,12 @@ def cubic_by_scipy(thick, axis):
     return torch.from_numpy(spline(np.clip(np.arange(4 * count), centres[0], centres[-1]))).float()
 
 
-@pytest.mark.parametrize("axis", [0, 2])
-def test_the_logged_numbers_are_those_of_the_files(axis, case, tmp_path, caplog):
+def test_the_logged_numbers_are_those_of_the_files(case, tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="drift")
-    item = case(axis)
+    item = case(0)
     compare_with_truth([item], str(tmp_path))
     truth = read(item.truth)
-    expected = {"cubic": cubic_by_scipy(read(item.source), axis), "DRIFT": read(tmp_path / "case_sr.nii.gz")}
+    expected = {"cubic": cubic_by_scipy(read(item.source), 0), "DRIFT": read(tmp_path / "case_sr.nii.gz")}
     lines = [m for m in caplog.messages if "PSNR" in m]
     assert len(lines) == 2
     for line, (label, volume) in zip(lines, expected.items()):
@@ -83,21 +81,10 @@ def test_a_result_on_another_grid_is_told_of_and_not_compared(case, tmp_path, ca
     assert "on another grid than the truth" in caplog.text and not list(tmp_path.glob("*.png"))
 
 
-def test_scans_without_truth_are_left_out(case, tmp_path, caplog):
-    caplog.set_level(logging.INFO, logger="drift")
-    compare_with_truth([replace(case(), truth=None)], str(tmp_path))
-    compare_with_truth([], str(tmp_path))
-    assert not caplog.messages and not list(tmp_path.glob("*.png"))
-
-
 def blob(shape, centre, width=3.0):
     """A Gaussian; `width` in voxels, one or one for each axis. Wide across a plane, it shows in every such plane."""
     place = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), -1)
     return torch.from_numpy(np.exp(-0.5 * (((place - centre) / width) ** 2).sum(-1)).astype(np.float32))
-
-
-def gray(path) -> np.ndarray:
-    return imread(path)[..., 0]
 
 
 SHAPE = (40, 40, 40)
@@ -106,38 +93,27 @@ SHAPE = (40, 40, 40)
 def shown(volume, axis, path):
     """The panels of the first of two equal columns, upper and lower, without titles; rows and columns as shares."""
     draw_comparison({"a": volume, "b": volume}, axis, path)
-    image = gray(path)
+    image = imread(path)[..., 0]
     height, width = image.shape
     return [half[half.shape[0] // 6 :, : width // 2] for half in (image[: height // 2], image[height // 2 :])]
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-def test_planes_hang_as_radiologists_hang_them(axis, tmp_path):
+def test_planes_hang_as_radiologists_hang_them(tmp_path):
     """A blob at the right, the front and the top: on the left of planes it lies in, and high where they are upright."""
-    normals = [a for a in (2, 1, 0) if a != axis]
-    for row, normal in enumerate(normals):
+    for row, normal in enumerate((2, 1)):  # of slices along the first axis
         width, centre = np.full(3, 3.0), np.array([33, 33, 33])
         width[normal] = 30  # so that the plane beside the midline has it
-        panel = shown(blob(SHAPE, centre, width), axis, tmp_path / f"{normal}.png")[row]
+        panel = shown(blob(SHAPE, centre, width), 0, tmp_path / f"{normal}.png")[row]
         bright = np.argwhere(panel > 0.5).mean(0) / panel.shape
         assert (bright < 0.45).all(), f"{normal}: {bright}"
 
 
-def test_columns_stand_in_the_order_given_under_one_windowing(tmp_path):
+def test_columns_stand_in_the_order_given_under_the_window_of_the_last(tmp_path):
+    """A brighter volume is cut, and rescales none."""
     reference = blob(SHAPE, np.full(3, 20.0), 8.0)
-    draw_comparison({"empty": 0 * reference, "half": reference / 2, "truth": reference}, 2, tmp_path / "a.png")
-    image = gray(tmp_path / "a.png")
-    lower = image[image.shape[0] // 2 :]  # the upper half carries the titles
-    empty, half, truth = (part.max() for part in np.array_split(lower, 3, axis=1))
-    assert empty == 0 and truth > 0.8
-    assert half == pytest.approx(truth / 2, abs=0.1)
-
-
-def test_a_volume_brighter_than_the_reference_is_cut_not_rescaled(tmp_path):
-    reference = blob(SHAPE, np.full(3, 20.0), 8.0)
-    draw_comparison({"a": reference, "b": reference}, 2, tmp_path / "a.png")
-    draw_comparison({"a": 10 * reference, "b": reference}, 2, tmp_path / "b.png")
-    first, second = gray(tmp_path / "a.png"), gray(tmp_path / "b.png")
-    half = first.shape[1] // 2
-    np.testing.assert_array_equal(first[:, half:], second[:, half:])  # the reference's column is the same
-    assert (second[:, :half] >= first[:, :half] - 0.01).all()
+    volumes = {"empty": 0 * reference, "half": reference / 2, "bright": 10 * reference, "truth": reference}
+    draw_comparison(volumes, 2, tmp_path / "a.png")
+    image = imread(tmp_path / "a.png")[..., 0]
+    columns = np.array_split(image[image.shape[0] // 2 :], 4, axis=1)  # the upper half carries the titles
+    empty, half, bright, truth = (part.max() for part in columns)
+    assert empty == 0 and bright >= truth > 0.8 and half == pytest.approx(truth / 2, abs=0.1)

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from scripts.outputs.summary import add_rows
 from tests.bids_files import add_scan, write
 from tests.cohort_files import AXIAL, outcomes, record, summary, texture
 from tests.outputs.test_cohort import assert_told_without_a_trace
@@ -95,3 +96,17 @@ def test_a_file_of_a_viewer_among_the_images_harms_no_result(series, bundle, log
         bundle(series, output_format="dicom", target_thickness=1.2)
     assert_told_without_a_trace(log, "was not written by DRIFT")
     assert {p.name for p in bundle.out.iterdir()} == before and (folder / ".DS_Store").exists()
+
+
+def test_paths_that_are_relative_to_the_working_directory_become_relative_to_the_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    for name in ("a.nii", "b.nii"):
+        (tmp_path / name).touch()
+    names = ["a.nii + b.nii", str(tmp_path / "b.nii"), "007-t2_tse-955821"]
+    for _ in range(2):  # the same scans again
+        rows = [{"input": one, "outcome": "failed", "warnings": f"{tmp_path}/b.nii is broken"} for one in names]
+        add_rows(tmp_path / "out" / "summary.csv", rows, index=False)
+    found = summary(tmp_path / "out")
+    assert [row["input"] for row in found] == ["../a.nii + ../b.nii", "../b.nii", "007-t2_tse-955821"]
+    assert {row["warnings"] for row in found} == {"b.nii is broken"}

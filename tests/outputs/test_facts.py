@@ -3,29 +3,19 @@
 import sys
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 
 import nibabel as nib
 import numpy as np
 import pytest
-import torch
 
 from scripts.files import sha256
-from scripts.method.error_pattern import ErrorPatternNetwork
-from scripts.method.networks import Drift, VelocityNetwork
-from scripts.method.slice_projection import SliceProjectionNetwork
-from scripts.method.weights import save_weights
 from scripts.rebuild.motion import found
 from scripts.stack.intensity import intensity_range
 from scripts.stack.missing import missing_slices
 from scripts.stack.slices import Slices
 from scripts.stack.tissue import head_mask
-from tests.config_files import ERROR, on_slices
-from tests.fixtures import CARD
-from tests.method.test_error_pattern import CALIBRATION
-from tests.method.test_networks import perturb
-from tests.outputs.test_guided_scans import examination  # noqa: F401  # a fixture
+from tests.outputs.test_guided_scans import examination, guided_bundle  # noqa: F401  # fixtures
 
 FACTS = [intensity_range, head_mask, missing_slices, Slices.__dict__["noise"].func, found.__wrapped__, sha256]
 
@@ -55,16 +45,9 @@ def computed():
 
 
 @pytest.fixture
-def able(bundle):
-    """`bundle` with a tiny network that knows guides and makes error maps."""
-    flow = SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8), width=8)
-    save_weights(
-        perturb(Drift(*flow, ErrorPatternNetwork()), scale=0.03),
-        bundle.weights,
-        replace(CARD, guide_share=0.7, error_map=CALIBRATION),
-        torch.float32,
-    )
-    return partial(bundle, network_def=on_slices([6, 8], 4, [4, 8]) | {"error": ERROR}, error_map=True, report=True)
+def able(guided_bundle):  # noqa: F811
+    """`bundle` with guides, error maps and pages."""
+    return partial(guided_bundle, error_map=True, report=True)
 
 
 def test_each_fact_of_a_scan_is_computed_once(examination, able):  # noqa: F811

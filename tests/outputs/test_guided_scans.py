@@ -10,35 +10,37 @@ import pytest
 import torch
 from monai.data import MetaTensor
 
+from scripts.method.error_pattern import ErrorPatternNetwork
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
-from scripts.method.weights import write_card
+from scripts.method.weights import save_weights, write_card
 from tests.bids_files import write
 from tests.cohort_files import record, summary
-from tests.config_files import on_slices
+from tests.config_files import ERROR, on_slices
 from tests.dicom_files import mr_slices, save
 from tests.fixtures import CARD
+from tests.method.test_error_pattern import CALIBRATION
 from tests.method.test_networks import perturb
 from tests.rebuild.test_guide import centred, other_contrast, scan, smoothed, volume, written
 
-CUBE = (52, 52, 52)
+CUBE = (44, 44, 44)
 
 
 def thick():
     """The slices of a head, as a volume `(1, X, Y, Z)`."""
-    slices, _ = scan((44, 44, 10))
+    slices, _ = scan()
     return MetaTensor(slices.array[None], affine=slices.affine)
 
 
 @pytest.fixture
 def guided_bundle(bundle):
-    """`bundle` with a tiny network that knows guides."""
-    network = perturb(Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8), width=8)), scale=0.03)
-    torch.save(network.state_dict(), bundle.weights)
-    write_card(bundle.weights, replace(CARD, guide_share=0.7))
+    """`bundle` with a tiny network that knows guides and can make error maps."""
+    stages = SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8), width=8)
+    network = perturb(Drift(*stages, ErrorPatternNetwork()), scale=0.03)
+    save_weights(network, bundle.weights, replace(CARD, guide_share=0.7, error_map=CALIBRATION), torch.float32)
 
     def run(source, **given):
-        bundle(source, network_def=on_slices([6, 8], 4, [4, 8]), **given)
+        bundle(source, network_def=on_slices([6, 8], 4, [4, 8]) | {"error": ERROR}, **given)
 
     run.out, run.weights = bundle.out, bundle.weights
     return run
@@ -112,10 +114,9 @@ OPTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "options"),
-    [("NIfTI", "alone"), pytest.param("BIDS", "alone", marks=pytest.mark.slow)]
-    + [pytest.param("DICOM", name, marks=pytest.mark.slow) for name in OPTIONS],
+    ("kind", "options"), [("NIfTI", "alone"), ("BIDS", "alone"), *(("DICOM", name) for name in OPTIONS)]
 )
 def test_a_guide_that_is_found_does_what_it_does_by_its_name(kind, options, guided_bundle, tmp_path):
     folder, flair, t1 = source_of(kind, tmp_path / "head")

@@ -11,21 +11,15 @@ import pytest
 from tests.cohort_files import add, texture
 from tests.processes import DRIFT_MRI, ROOT, TIMEOUT, start
 
-COMMAND = (*DRIFT_MRI, "scans", "-o", "out")
-
-
-@pytest.fixture
-def scans(tmp_path):
-    for seed, name in enumerate(("first.nii.gz", "second.nii.gz")):
-        add(tmp_path / "scans" / name, voxels=texture((12, 12, 5), seed))
-    return tmp_path
-
 
 @pytest.mark.slow
-def test_a_terminal_shows_a_bar_for_the_cohort_and_one_for_the_scan_and_whole_lines(scans):
+def test_a_terminal_shows_a_bar_for_the_cohort_and_one_for_the_scan_and_whole_lines(tmp_path):
+    for seed, name in enumerate(("first.nii.gz", "second.nii.gz")):
+        add(tmp_path / "scans" / name, voxels=texture((12, 12, 5), seed))
     screen, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (50, 200))
-    process = start(*COMMAND, cwd=scans, streams=[os.ttyname(terminal)] * 2, PYTHONPATH=ROOT)
+    command = (*DRIFT_MRI, "scans", "-o", "out")
+    process = start(*command, cwd=tmp_path, streams=[os.ttyname(terminal)] * 2, PYTHONPATH=ROOT)
     end = threading.Thread(target=lambda: (process.join(TIMEOUT), os.close(terminal)))
     end.start()
     said = b""

@@ -101,16 +101,6 @@ def test_two_runs_at_once_on_one_folder_do_every_scan_once(many, expected, bundl
     assert len(summary(bundle.out)) == 6
 
 
-def test_two_runs_at_once_on_two_scans_keep_both_rows(many, bundle):
-    """The jobs of a cluster: one folder, a scan for each."""
-    paths = sorted(many.iterdir())[:3]
-    runs = [start(bundle, path) for path in paths]
-    for process in runs:
-        process.join(120)
-    assert [process.exitcode for process in runs] == [0] * 3
-    assert sorted(inputs(bundle.out)) == [str(path) for path in paths]
-
-
 def test_a_run_passes_over_what_another_one_is_at_and_comes_back_to_it(folder, bundle):
     """N terminals are N workers: nobody waits while there is other work."""
     with alone(bundle.out / "a_sr"):  # the other run

@@ -63,7 +63,8 @@ def test_two_stacks_have_one_result_that_lies_as_the_first_alone_would(head, bun
     assert np.allclose(second["Motion"], MOVE, atol=0.5) and second["Degrees"] == pytest.approx(17**0.5, abs=0.5)
     assert first["Share"] + second["Share"] == pytest.approx(1, abs=2e-3)
     assert max(first["Agreement"], second["Agreement"]) < 0.2 and said["Agreement"] == first["Agreement"]
-    assert said["Description"].startswith("Made of 2 stacks.") and said["Warnings"] == summary_warnings(bundle)
+    assert said["Description"].startswith("Made of 2 stacks.")
+    assert [row["warnings"] for row in summary(bundle.out)] == [" | ".join(said["Warnings"])]
     page = (bundle.out / "t2_axial_together_sr.html").read_text()
     assert "axial, stack 2" in page and "t2_sagittal.nii.gz" in page
     bundle(files, together=True)
@@ -71,10 +72,6 @@ def test_two_stacks_have_one_result_that_lies_as_the_first_alone_would(head, bun
     bundle(files[0])
     alone, both = (nib.load(bundle.out / name) for name in results(bundle.out)[::-1])
     assert alone.shape == both.shape and np.array_equal(alone.affine, both.affine)
-
-
-def summary_warnings(bundle):
-    return [warning for row in summary(bundle.out) for warning in row["warnings"].split(" | ") if warning]
 
 
 @pytest.mark.slow
@@ -105,12 +102,11 @@ def test_a_stack_outside_of_the_dataset_of_the_first_is_named_by_its_path(head, 
     assert outcomes(bundle.out) == ["complete already"]
 
 
-@pytest.mark.parametrize(("noise", "warned"), [pytest.param(0, False, marks=pytest.mark.slow), (30, True)])
-def test_a_stack_that_the_result_agrees_with_half_as_well_is_named(noise, warned):
-    stacks = [stack_of(person(), 2), stack_of(person(), 0, noise=noise)]
+def test_a_stack_that_the_result_agrees_with_half_as_well_is_named():
+    stacks = [stack_of(person(), 2), stack_of(person(), 0, noise=30)]
     _, (first, second) = make_together("ab", [Rebuilt(one.measured, one.rebuilt) for one in stacks])
-    assert (second["Agreement"] > 2 * first["Agreement"]) == warned and not first["Warnings"]
-    assert any("b differs from the result by" in warning for warning in second["Warnings"]) == warned
+    assert second["Agreement"] > 2 * first["Agreement"] and not first["Warnings"]
+    assert any("b differs from the result by" in warning for warning in second["Warnings"])
 
 
 def test_each_stack_whose_head_moved_between_its_packages_is_named():
@@ -125,7 +121,7 @@ def test_each_stack_whose_head_moved_between_its_packages_is_named():
         return [" ".join(fact["Warnings"]) for fact in make_together("ab", rebuilt)[1]]
 
     words = "b: the head moved by 1.0 mm and 1.0 degrees between even and odd slices; set --motion to take them back"
-    assert words in said(still, moved)[1] and said(moved, still) == said(None, None) == ["", ""]
+    assert words in said(still, moved)[1] and said(moved, still) == ["", ""]
 
 
 def test_stacks_within_which_the_head_moved_are_refused_by_name():

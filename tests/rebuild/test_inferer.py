@@ -118,15 +118,7 @@ def test_both_planes_are_weighed(drift):
     close(result, rebuilt_by_loop(*arrays(image), drift, (0, 1)))
 
 
-@pytest.mark.parametrize(("shape", "other"), [((5, 7, 4), 1), ((7, 5, 4), 0)])
-def test_one_plane_runs_along_the_longer_in_plane_axis(shape, other, drift):
-    image = noise_stack(shape)
-    close(of_box(DriftInferer(16, steps=2, **OWN)(image, drift)), rebuilt_by_loop(*arrays(image), drift, (other,)))
-
-
-@pytest.mark.parametrize(
-    ("axis", "both_planes"), [(0, True), (1, False), pytest.param(2, True, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("axis", "both_planes"), [(0, True), (1, False)])
 def test_flips_average_the_four_mirror_images(axis, both_planes, drift):
     shape = np.array([3, 5, 4])
     shape[axis] = 4
@@ -213,14 +205,7 @@ def test_no_result_is_darker_than_its_scan(floor, drift):
 
 @pytest.mark.parametrize(
     ("thickness", "target", "n_max", "count"),
-    [
-        (5.0, 1.0, 15, 12),
-        (4.0, 1.0, 15, 11),
-        (2.0, 1.0, 15, 8),
-        (5.0, 0.7, 15, 13),
-        (5.0, 1.0, 4, 3),
-        (1.02, 1.0, 15, 0),
-    ],
+    [(5.0, 1.0, 15, 12), (2.0, 1.0, 15, 8), (5.0, 0.7, 15, 13), (5.0, 1.0, 4, 3), (1.02, 1.0, 15, 0)],
 )
 def test_steps_are_those_of_ais_by_default(thickness, target, n_max, count):
     inferer, network = DriftInferer(16, n_max=n_max), Pointwise()
@@ -240,23 +225,6 @@ def test_a_flow_in_one_step_takes_one_at_any_thickness(thickness):
     slices = Slices.of(noise_stack((4, 18, 3), thickness=thickness, target=1.0))
     rebuilt = inferer.rebuilt(slices, Pointwise())
     assert (rebuilt.steps, rebuilt.steps_source) == (1, "N_max = 1")
-
-
-@pytest.mark.parametrize("steps", [1, 2, 7])
-def test_given_steps_win_over_ais(steps):
-    network = Pointwise()
-    DriftInferer(16, steps=steps)(noise_stack((4, 18, 3)), network)
-    close(network.calls[0][2], torch.linspace(0, 1, steps + 1), 1e-6)
-
-
-def test_thickness_not_spacing_conditions_the_network(drift):
-    network = Pointwise()
-    for spacing in (5.0, 7.0):
-        DriftInferer(16, steps=2)(noise_stack((4, 18, 3), spacing=spacing), network)
-    close(network.calls[0][1], network.calls[-1][1], 0)
-    images = (noise_stack((4, 18, 3), thickness=thickness) for thickness in (4.0, 2.0))
-    result, thinner = (DriftInferer(16, steps=2, **OWN)(image, drift) for image in images)
-    assert (thinner - result).abs().max() > 0.01
 
 
 # --- meta data ---
@@ -295,7 +263,7 @@ def test_a_gap_or_an_overlap_at_the_target_is_still_rebuilt(spacing, thickness):
     close(of_box(DriftInferer(8, **OWN)(image, Pointwise())), doubled(image))
 
 
-@pytest.mark.parametrize("shape", [(2, 1, 9, 18, 14), (1, 2, 9, 18, 14), (1, 9, 18, 14), (1, 1, 18, 14)])
+@pytest.mark.parametrize("shape", [(2, 1, 9, 18, 14), (1, 9, 18, 14)])
 def test_anything_but_one_volume_is_refused_with_its_shape(shape):
     with pytest.raises(ValueError, match=r"inputs are \(" + ", ".join(map(str, shape)) + r"\).*one volume"):
         DriftInferer(8)(MetaTensor(torch.zeros(shape)), Pointwise())

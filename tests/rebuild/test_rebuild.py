@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from monai.data import DataLoader, Dataset
 
 from scripts.errors import InputError
 from scripts.method.error_pattern import ErrorPatternNetwork
@@ -97,14 +96,3 @@ def test_weights_that_give_nan_give_no_result(value, part, drift):
         next(getattr(drift, part).parameters()).fill_(value)
     with pytest.raises(InputError, match=r"weights give NaN or infinite voxels.*--ckpt_path"):
         Rebuilder(drift, DriftInferer(16, steps=1), "cpu")(Slices.of(layered()))
-
-
-def test_a_scan_comes_through_a_data_loader_as_it_does_alone(drift):
-    """As the bundle's evaluator hands it over, in a batch of one."""
-    scan, inferer = scan_of(head((20, 22, 40)), shift=0.3), DriftInferer(16, steps=1)
-    alone = Rebuilder(drift, inferer, "cpu")(Slices.of(scan)).volume[None]
-    batch = next(iter(DataLoader(Dataset([{"image": scan}]), batch_size=1)))["image"]
-    result = inferer(batch, drift)[0]
-    torch.testing.assert_close(result.as_tensor(), alone.as_tensor(), rtol=0, atol=0)
-    torch.testing.assert_close(result.affine.reshape(4, 4), alone.affine)
-    assert Acquisition.of(result) == Acquisition.of(alone)

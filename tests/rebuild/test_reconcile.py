@@ -5,9 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from scripts.errors import InputError
 from scripts.rebuild.consistency import difference, project, reconcile, relative_rmse
-from scripts.rebuild.inferer import PlaneInferer
 from scripts.stack import tissue
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
@@ -54,19 +52,14 @@ def test_the_noise_of_slices_is_found(sd, axis):
     assert 0.98 * sd < found < 1.15 * sd
 
 
-def test_ramps_and_edges_of_tissue_are_no_noise():
-    rows, columns = torch.arange(40.0)[:, None, None], torch.arange(36.0)[:, None]
-    ramp = (200 + 3 * rows + 5 * columns).expand(40, 36, 6)
-    assert noise_of(ramp) == pytest.approx(0, abs=1e-3)
-    edges = torch.where((rows > 10) & (rows < 30), 800.0, 200.0).expand(40, 36, 6)
-    assert noise_of(edges) == pytest.approx(0, abs=1e-3)
-
-
-def test_noise_is_counted_in_the_scans_units_and_in_the_head():
+def test_noise_is_counted_in_the_scans_units_and_in_the_head_where_ramps_and_edges_are_none():
     y = acquired(head(), noise=20.0)
     assert noise_of(0.01 * y) == pytest.approx(0.01 * noise_of(y), rel=1e-4)
     air = torch.where(tissue.head_mask(y.clamp(min=0)), y, 0.0)
     assert noise_of(air) == pytest.approx(noise_of(y), rel=0.1)
+    rows, columns = torch.arange(40.0)[:, None, None], torch.arange(36.0)[:, None]
+    for still in (200 + 3 * rows + 5 * columns, torch.where((rows > 10) & (rows < 30), 800.0, 200.0)):
+        assert noise_of(still.expand(40, 36, 6)) == pytest.approx(0, abs=1e-3)
 
 
 def by_hand(x, y, acquisition):
@@ -179,13 +172,6 @@ def test_slices_without_signal_and_a_lone_bright_voxel_are_welcome():
     y = torch.zeros(32, 32, 10)
     y[16, 16, 3] = 1.0
     assert torch.isfinite(reconcile(torch.rand(32, 32, 40), Slices(y, HEAD))).all()
-
-
-@pytest.mark.parametrize(("value", "moves"), [("project", True), ("measure", False)])
-def test_consistency_is_one_of_two(value, moves):
-    assert PlaneInferer(consistency=value).settings["consistency"] == value
-    with pytest.raises(InputError, match="consistency is 'off': expected measure or project"):
-        PlaneInferer(consistency="off")
 
 
 @pytest.mark.gpu

@@ -69,9 +69,8 @@ def test_nothing_depends_on_where_the_floors_of_the_stacks_lie():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("faulty", [0, 1])
-def test_a_blank_slice_costs_its_own_place_alone_which_the_other_stack_fills(faulty):
-    truth = person()
+def test_a_blank_slice_costs_its_own_place_alone_which_the_other_stack_fills():
+    truth, faulty = person(), 1
     stacks = [stack_of(truth, 0), stack_of(moved(truth, MOVE), 1)]
     alone, both = in_head(stacks[0].rebuilt, truth), in_head(together(stacks)[0], truth)
     measured, rebuilt, a = stacks[faulty].measured, stacks[faulty].rebuilt.clone(), stacks[faulty].measured.acquisition
@@ -105,12 +104,9 @@ def test_what_the_first_stack_alone_sees_is_its_own():
 
 
 def test_the_stack_of_another_head_takes_no_part():
-    stacks = [stack_of(person(0), 0), stack_of(person(1), 1)]
+    stacks = [stack_of(person(0), 0), stack_of(person(1), 1), stack_of(moved(person(0), MOVE), 2)]
+    two, _ = together(stacks[::2])
     result, parts = together(stacks)
-    assert result is stacks[0].rebuilt and [part.share for part in parts] == [1, 0]
-    three = [*stacks, stack_of(moved(person(0), MOVE), 2)]
-    two, _ = together(three[::2])
-    result, parts = together(three)
     assert torch.equal(result.as_tensor(), two.as_tensor()) and parts[1].share == 0
 
 
@@ -123,7 +119,6 @@ def enhanced(volume):
 @pytest.mark.parametrize(
     ("contrast", "one"),
     [
-        pytest.param(lambda volume: 3 * volume, True, marks=pytest.mark.slow),
         (lambda volume: volume.sqrt() * 20, True),
         (enhanced, False),
         (lambda volume: (1000 - volume) * (volume > 150), False),
@@ -217,9 +212,8 @@ def test_a_lesion_that_one_of_two_stacks_shows_is_said_with_its_place(brightness
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("odd", [pytest.param(0, marks=pytest.mark.slow), 2])
-def test_of_three_stacks_the_one_that_shows_a_lesion_alone_is_named(odd):
-    truth = person()
+def test_of_three_stacks_the_one_that_shows_a_lesion_alone_is_named():
+    truth, odd = person(), 2
     stacks = [stack_of(with_lesion(truth, 0.6 * (axis == odd)), axis, noise=8) for axis in range(3)]
     found = [part.disputes for part in together(stacks)[1]]
     assert [len(one) for one in found] == [axis == odd for axis in range(3)] and found[odd][0].difference > 0.1
@@ -263,18 +257,23 @@ def test_contrasts_are_compared_by_what_slices_of_five_millimetres_or_more_show(
     assert np.sqrt(2 * np.mean(left**2)) == pytest.approx(kept, abs=0.02)
 
 
-def test_a_gain_is_found_and_stays_in_its_range_beyond_the_head():
+@pytest.fixture(scope="module")
+def sharp():
+    """A head and its mask."""
     truth = MetaTensor(person(), affine=torch.from_numpy(AFFINE))
-    head = head_mask(truth.as_tensor())
+    return truth, head_mask(truth.as_tensor())
+
+
+def test_a_gain_is_found_and_stays_in_its_range_beyond_the_head(sharp):
+    truth, head = sharp
     field = gain_field(truth, head, truth.as_tensor() / (3 * shading()), torch.ones(SHAPE), 6.0)
     assert (field / (3 * shading()) - 1)[head].abs().max() < 0.05
     assert 2.3 < field.min() and field.max() < 3.7
 
 
-def test_a_gain_that_a_small_part_shows_has_no_other_values_elsewhere():
+def test_a_gain_that_a_small_part_shows_has_no_other_values_elsewhere(sharp):
     """A polynomial would run away there."""
-    truth = MetaTensor(person(), affine=torch.from_numpy(AFFINE))
-    head, seen, rise = head_mask(truth.as_tensor()), torch.zeros(SHAPE), torch.linspace(0.8, 1.2, SHAPE[0])
+    (truth, head), seen, rise = sharp, torch.zeros(SHAPE), torch.linspace(0.8, 1.2, SHAPE[0])
     middle = tuple(slice(n // 3, n - n // 3) for n in SHAPE)
     seen[middle] = 1
     field = gain_field(truth, head, truth.as_tensor() / rise[:, None, None], seen, 4.0)
@@ -283,23 +282,19 @@ def test_a_gain_that_a_small_part_shows_has_no_other_values_elsewhere():
     assert least - 0.03 < field.min() and field.max() < most + 0.03
 
 
-def test_a_gain_may_be_of_the_third_degree():
-    truth = MetaTensor(person(), affine=torch.from_numpy(AFFINE))
-    x, y = (torch.linspace(-1, 1, n) for n in SHAPE[:2])
+def test_a_gain_may_be_of_the_third_degree(sharp):
+    (truth, head), (x, y) = sharp, (torch.linspace(-1, 1, n) for n in SHAPE[:2])
     cubic = (1 + 0.3 * x**3)[:, None, None] * (1 + 0.2 * y**2)[:, None].expand(SHAPE)
-    head, other = head_mask(truth.as_tensor()), truth.as_tensor() / cubic
-    found = gain_field(truth, head, other, torch.ones(SHAPE), 6.0)
+    found = gain_field(truth, head, truth.as_tensor() / cubic, torch.ones(SHAPE), 6.0)
     assert (found / cubic - 1)[head].abs().mean() < 0.01
 
 
-def test_a_gain_does_not_heed_what_differs_otherwise_than_by_a_gain():
-    truth = MetaTensor(person(), affine=torch.from_numpy(AFFINE))
-    head, other = head_mask(truth.as_tensor()), truth.as_tensor().clone()
+def test_a_gain_does_not_heed_what_differs_otherwise_than_by_a_gain(sharp):
+    truth, head = sharp
+    other, far = truth.as_tensor().clone(), head.clone()
     other[14:20, 20:28, 14:20] *= 3
-    found = gain_field(truth, head, other, torch.ones(SHAPE), 6.0)
-    far = head.clone()
     far[:26, 14:36, 6:28] = False
-    assert (found - 1)[far].abs().mean() < 0.015
+    assert (gain_field(truth, head, other, torch.ones(SHAPE), 6.0) - 1)[far].abs().mean() < 0.015
 
 
 def wave(direction):

@@ -9,7 +9,7 @@ from tests.nano import content, load, planes_seen
 
 EPOCHS = 10
 LONG = {
-    **{"stage1_epochs": EPOCHS, "stage2_epochs": 2 * EPOCHS, "checkpoint_interval": EPOCHS, "val_interval": EPOCHS},
+    **{"stage1_epochs": EPOCHS, "stage2_epochs": EPOCHS, "checkpoint_interval": EPOCHS, "val_interval": EPOCHS},
     "stage1_learning_rate": 5.0e-3,
 }
 
@@ -30,7 +30,7 @@ class Trained:
         """Mean loss of a stage over the same patches, for each state of the network."""
         trainer = content(self.bundle, nano.TRAINERS[stage])
         torch.manual_seed(1)
-        batches = [batch for _ in range(6) for batch in trainer.data_loader]
+        batches = [batch for _ in range(4) for batch in trainer.data_loader]
         results = []
         for state in states:
             self.network.load_state_dict(state)

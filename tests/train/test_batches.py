@@ -3,11 +3,9 @@
 import pytest
 import torch
 
-from scripts.method.flow import PathSample
 from scripts.method.losses import FlowLoss
 from scripts.train.batches import FlowBatch, PrecisionInferer, ProjectionBatch
 from tests import paper_values as paper
-from tests.nano import planes_seen
 
 THICK = [3.0, 1.5, 5.0, 1.9, 2.1, 6.0]  # mm; at a target of 1 mm and a gap of 1 mm, the second and fourth have no pair
 PAIRED = [0, 2, 4, 5]
@@ -43,47 +41,42 @@ def flow_batch(apn, alpha=paper.ENDPOINT_ALPHA):
 
 def test_stage_one_maps_the_image_at_its_thickness_to_the_label():
     data = batch()
-    image, label, arguments, keywords = ProjectionBatch()(data, "cpu")
-    assert torch.equal(image, data["image"])
-    assert torch.equal(label, data["label"])
-    assert len(arguments) == 1
-    assert torch.equal(arguments[0], data["thickness"])
-    assert keywords == {}
+    image, label, (thickness,), keywords = ProjectionBatch()(data, "cpu")
+    assert keywords == {} and torch.equal(image, data["image"])
+    assert torch.equal(label, data["label"]) and torch.equal(thickness, data["thickness"])
 
 
-def test_pairs_are_those_whose_neighbour_is_thinner(drift):
-    _, path, _, _ = flow_batch(drift.apn)(batch(), "cpu")
-    assert path.partner.tolist() == PAIRED
-
-
-def test_states_lie_on_the_path_from_the_estimate_to_the_truth(drift):
-    xt, path, (thickness, t), keywords = flow_batch(drift.apn)(batch(), "cpu")
-    assert isinstance(path, PathSample)
-    assert keywords == {}
-    assert torch.equal(path.xt, xt)
-    assert torch.equal(path.t, t)
-    assert ((t >= 0) & (t <= 1)).all()
-    assert len(thickness) == len(xt) == len(THICK) + len(PAIRED)
-    for k in range(len(xt)):
-        expected = (1 - t[k]) * path.x0[k] + t[k] * path.x1[k]
-        torch.testing.assert_close(xt[k], expected)
-
-
-def test_estimates_are_the_apns_at_either_thickness(drift):
+@pytest.fixture
+def made(drift):
+    """Data, and what becomes of them: states, path, thickness and times."""
     data = batch()
-    _, path, (thickness, _), _ = flow_batch(drift.apn)(data, "cpu")
+    xt, path, (thickness, t), _ = flow_batch(drift.apn)(data, "cpu")
+    return data, xt, path, thickness, t
+
+
+def test_pairs_are_those_whose_neighbour_is_thinner(made):
+    assert made[2].partner.tolist() == PAIRED
+
+
+def test_states_lie_on_the_path_from_the_estimate_to_the_truth(made):
+    _, xt, path, _, t = made
+    assert torch.equal(path.xt, xt) and torch.equal(path.t, t) and not xt.requires_grad
+    assert ((t >= 0) & (t <= 1)).all() and len(xt) == len(THICK) + len(PAIRED)
+    t = t[:, None, None, None]
+    torch.testing.assert_close(xt, (1 - t) * path.x0 + t * path.x1)
+
+
+def test_estimates_are_the_apns_at_either_thickness(made, drift):
+    data, _, path, thickness, _ = made
     with torch.no_grad():
         first = drift.apn(data["image"], data["thickness"])
         second = drift.apn(data["proximal"], data["proximal_thickness"])
-    torch.testing.assert_close(path.x0[: len(THICK)], first)
-    torch.testing.assert_close(path.x0[len(THICK) :], second[PAIRED])
-    assert torch.equal(thickness[: len(THICK)], data["thickness"])
-    assert torch.equal(thickness[len(THICK) :], data["proximal_thickness"][PAIRED])
+    torch.testing.assert_close(path.x0, torch.cat([first, second[PAIRED]]))
+    assert torch.equal(thickness, torch.cat([data["thickness"], data["proximal_thickness"][PAIRED]]))
 
 
-def test_pairs_share_time_and_target(drift):
-    data = batch()
-    _, path, _, _ = flow_batch(drift.apn)(data, "cpu")
+def test_pairs_share_time_and_target(made):
+    data, _, path, _, _ = made
     assert torch.equal(path.t[len(THICK) :], path.t[path.partner])
     assert torch.equal(path.x1[len(THICK) :], path.x1[path.partner])
     assert torch.equal(path.x1[: len(THICK)], data["label"])
@@ -95,22 +88,6 @@ def test_without_pairs_the_batch_is_the_samples_alone(drift):
     assert len(xt) == len(thickness) == len(t) == 2
     assert path.partner.numel() == 0
     assert FlowLoss(0.1, 1.0)(torch.zeros_like(xt), path).isfinite()
-
-
-def test_a_step_evaluates_the_apn_once_on_samples_and_pairs(drift):
-    seen = planes_seen(drift.apn)
-    flow_batch(drift.apn)(batch(), "cpu")
-    assert seen == [len(THICK) + len(PAIRED)]
-
-
-def test_the_apn_is_frozen_and_its_estimate_carries_no_gradient(drift):
-    drift.train().requires_grad_(True)
-    xt, path, _, _ = flow_batch(drift.apn)(batch(), "cpu")
-    assert not drift.apn.training
-    assert not any(p.requires_grad for p in drift.apn.parameters())
-    assert all(p.requires_grad for p in drift.velocity.parameters())
-    assert not xt.requires_grad
-    assert not path.x0.requires_grad
 
 
 def test_times_are_dense_at_both_ends(drift):

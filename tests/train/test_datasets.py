@@ -61,11 +61,12 @@ def datalist(tmp_path, content):
 # --- a tree of files ---
 
 
-def test_every_volume_of_a_tree_is_in_exactly_one_section(tmp_path):
+def test_every_volume_of_a_tree_is_in_exactly_one_section_sharp_along_all_axes_and_in_a_fixed_order(tmp_path):
     bids(tmp_path, range(20))
-    training, validation = (labels(tmp_path, s) for s in SECTIONS)
-    assert training | validation == {str(p) for p in tmp_path.rglob("*.nii.gz")}
-    assert not training & validation
+    items, held_out = sharp_volumes(tmp_path, "training"), labels(tmp_path, "validation")
+    training = [item["label"] for item in items]
+    assert {*training} | held_out == {str(p) for p in tmp_path.rglob("*.nii.gz")} and not {*training} & held_out
+    assert {item["sharp_axes"] for item in items} == {(0, 1, 2)} and training == sorted(training)
 
 
 def test_the_folder_above_the_tree_does_not_name_subjects(tmp_path):
@@ -111,31 +112,70 @@ def test_a_tree_is_searched_at_any_depth_for_nifti_alone(tmp_path):
     assert set.union(*(labels(tmp_path, s) for s in SECTIONS)) == {str(p) for p in tmp_path.rglob("*.nii")}
 
 
-def test_volumes_of_a_tree_are_sharp_along_all_axes_and_in_a_fixed_order(tmp_path):
-    bids(tmp_path, range(20))
-    items = sharp_volumes(tmp_path, "training")
-    assert {item["sharp_axes"] for item in items} == {(0, 1, 2)}
-    assert [item["label"] for item in items] == sorted(item["label"] for item in items)
-    assert items == sharp_volumes(str(tmp_path), "training")
-
-
 def test_a_bids_name_says_its_contrast(tmp_path):
     make(tmp_path, *(f"sub-{s}/anat/sub-{s}_{c}.nii.gz" for s in "ab" for c in ("T2w", "FLAIR", "mine")))
     found = {Path(item["label"]).name[6:-7]: item["contrast"] for item in sharp_volumes(tmp_path, "all")}
     assert found == {"T2w": "T2w", "FLAIR": "FLAIR", "mine": "unknown"}
 
 
-def test_who_is_held_out_is_told_by_name(tmp_path, log):
-    bids(tmp_path, ["a", "b", "c"])
-    training, validation = (sorted(subjects(tmp_path, section)) for section in SECTIONS)
-    assert f"trains on {len(training)} ({', '.join(training)}); holds out {len(validation)} (" in log.text
+# --- whose volumes they are: no person is in both sections, whatever the files are called ---
+
+
+@pytest.mark.parametrize(
+    "layout",
+    ["p{}/T1.nii.gz", "p{}/T1w/brain.nii.gz", "p{}_T1.nii", "p{}-Guys-0828-T1.nii.gz", "x/p{}-FLAIR.nii"],
+)
+def test_a_person_is_named_by_file_or_folder(layout, tmp_path):
+    make(tmp_path, *(layout.format(s) for s in range(20)))
+    training, validation = (subjects(tmp_path, s) for s in SECTIONS)
+    assert {name.split("-")[0] for name in training | validation} == {f"p{s}" for s in range(20)}
+    assert len(training | validation) == 20 and not training & validation
+
+
+def test_contrasts_of_one_person_stay_together(tmp_path):
+    """IXI's names."""
+    make(tmp_path, *(f"IXI-{c}/IXI{s:03}-Guys-0{s:03}-{c}.nii.gz" for s in range(20) for c in ("T1", "T2", "PD")))
+    training, validation = (subjects(tmp_path, s) for s in SECTIONS)
+    assert len(training | validation) == 20 and not training & validation
+
+
+@pytest.mark.parametrize("layout", ["{p}/{c}.nii.gz", "{c}/{p}.nii.gz", "{p}/mri/{c}.nii.gz"])
+def test_where_people_and_contrasts_cannot_be_told_apart_no_split_is_guessed(layout, tmp_path):
+    make(tmp_path, *(layout.format(p=f"p{s}", c=c) for s in range(6) for c in ("T1", "T2")))
+    with pytest.raises(InputError, match=r"is not known. Name files or folders sub-"):
+        sharp_volumes(tmp_path, "training")
+
+
+def test_hidden_folders_and_folders_with_the_names_of_files_hold_no_volumes(tmp_path):
+    """A clone by DataLad has both."""
+    make(tmp_path, ".git/annex/objects/MD5E-s1.nii.gz/MD5E-s1.nii.gz", "sub-1/anat/sub-1_T1w.nii.gz", "sub-2/a.nii")
+    (tmp_path / "sub-3.nii.gz").mkdir()
+    assert subjects(tmp_path, "all") == {"sub-1", "sub-2"}
+
+
+def test_two_subjects_are_never_both_held_out(tmp_path):
+    """By their names both of these were."""
+    bids(tmp_path, ["02", "10"])
+    assert len(subjects(tmp_path, "training")) == len(subjects(tmp_path, "validation")) == 1
+
+
+def test_one_subject_is_refused_by_its_name(tmp_path):
+    make(tmp_path, "patient_001.nii.gz", "patient_002.nii.gz")
+    with pytest.raises(InputError, match=r"two subjects or more.*all are of one, patient"):
+        sharp_volumes(tmp_path, "training")
+
+
+def test_a_file_in_both_sections_is_refused(tmp_path):
+    path = datalist(tmp_path, {"training": ["a.nii.gz", "b.nii.gz"], "validation": ["b.nii.gz"]})
+    with pytest.raises(InputError, match=r"\['b.nii.gz'\] stand in both training and validation"):
+        sharp_volumes(path, "training")
 
 
 # --- datalists ---
 
 ENTRIES = {
     "training": [
-        {"image": "a/x.nii.gz", "sharp_axes": [0, 2], "subject": "s1", "contrast": "T1w"},
+        {"image": "a/x.nii.gz", "label": "mask.nii", "sharp_axes": [0, 2], "subject": "s1", "contrast": "T1w"},
         {"image": "a/y.nii.gz", "subject": "s2"},
     ],
     "validation": [{"image": "./z.nii.gz", "sharp_axes": [1, 2], "subject": "s3", "contrast": "FLAIR"}],
@@ -159,12 +199,6 @@ def test_both_kinds_of_datalist_say_the_same(content, tmp_path):
     assert (third["label"], third["sharp_axes"]) == (str(tmp_path / "z.nii.gz"), (1, 2))
 
 
-def test_the_label_of_a_segmentation_is_not_the_volume(tmp_path):
-    entry = {"image": "imagesTr/a.nii.gz", "label": "labelsTr/a.nii.gz"}
-    path = datalist(tmp_path, {"training": [entry], "validation": [{"image": "b.nii.gz"}]})
-    assert labels(path, "training") == {str(tmp_path / "imagesTr/a.nii.gz")}
-
-
 @pytest.mark.parametrize("as_kinds", [False, True])
 @pytest.mark.parametrize("section", SECTIONS)
 def test_a_subject_in_both_sections_is_refused_by_name(section, as_kinds, tmp_path):
@@ -186,13 +220,9 @@ def test_nothing_said_is_all_of_a_folder_and_what_a_datalist_holds_out(tmp_path)
 # --- errors ---
 
 
-@pytest.mark.parametrize("section", ["train", ""])
-def test_an_unknown_section_is_refused(section, tmp_path):
-    with pytest.raises(InputError, match=f"section is '{section}'.*training, validation or all"):
-        sharp_volumes(tmp_path, section)
-
-
-def test_a_missing_data_set_is_refused(tmp_path):
+def test_an_unknown_section_and_a_missing_data_set_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"section is 'train'.*training, validation or all"):
+        sharp_volumes(tmp_path, "train")
     with pytest.raises(InputError, match=r"nowhere does not exist.*folder of NIfTI volumes or a datalist"):
         sharp_volumes(tmp_path / "nowhere", "training")
 

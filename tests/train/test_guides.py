@@ -30,16 +30,12 @@ def acquired(seed=0, spacing=(1.0, 0.8), guide=None, **shares):
 # Which guide
 
 
-def test_a_share_of_the_planes_has_a_guide():
+def test_a_share_of_the_planes_has_a_guide_and_one_of_the_data_is_taken_as_it_is():
     real = plane(seed=5)
     assert 0.55 < np.mean(["guide" in guided(seed, 0.7) for seed in range(200)]) < 0.85
-    assert 0.55 < np.mean(["guide" in guided(seed, 0.7, guide=real) for seed in range(200)]) < 0.85
-
-
-def test_a_guide_of_the_data_is_taken_as_it_is():
-    real = plane(seed=5)
-    pair = guided(0, guide=real)
-    assert torch.equal(pair["guide"], real) and torch.equal(pair["label"], plane())
+    pairs = [guided(seed, 0.7, guide=real) for seed in range(200)]
+    assert 0.55 < np.mean(["guide" in pair for pair in pairs]) < 0.85
+    assert all(torch.equal(pair["label"], plane()) and torch.equal(pair.get("guide", real), real) for pair in pairs)
 
 
 def test_a_plane_without_one_is_shown_in_two_contrasts_of_which_one_is_its_own():
@@ -77,8 +73,9 @@ def test_label_maps_have_two_contrasts_of_one_anatomy_both_masked_or_none():
 # How it was acquired
 
 
-def test_without_faults_a_guide_stays():
+def test_without_faults_a_guide_stays_and_a_missing_one_stays_missing():
     assert torch.equal(acquired(), plane())
+    assert RandGuideAcquiredd("guide")({"spacing": (1.0, 1.0)}) == {"spacing": (1.0, 1.0)}
 
 
 @pytest.mark.parametrize(("share", "axis"), [("along", 1), ("across", 2)])
@@ -136,10 +133,6 @@ def test_a_useless_guide_shows_another_place():
     for seed in range(10):
         other = acquired(seed, useless=1.0)
         assert (other - plane()).abs().mean() > 0.05
-
-
-def test_a_missing_guide_stays_missing():
-    assert RandGuideAcquiredd("guide")({"spacing": (1.0, 1.0)}) == {"spacing": (1.0, 1.0)}
 
 
 # Which volumes

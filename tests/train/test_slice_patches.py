@@ -9,7 +9,7 @@ from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.schedule import euler_times
 from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.method.weights import read_card
-from scripts.train.batches import DistilBatch, FlowBatch, PrecisionInferer, ProjectionBatch
+from scripts.train.batches import DistilBatch, FlowBatch, PrecisionInferer
 from scripts.train.simulation import RandAcquired
 from scripts.train.slice_patches import RandSlicePatchd
 from tests import nano
@@ -55,21 +55,26 @@ def assert_between_slices(image, label, rows):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_rows_lie_where_the_sharp_ones_were_taken(seed):
+def test_rows_lie_where_the_sharp_ones_were_taken_in_both_stacks_of_a_pair(seed):
     """On a plane that is a ramp along the slice axis a slice shows its place, and a row its own."""
     ramp = torch.linspace(0.2, 1, 240)[None, :, None].expand(1, 240, 30).contiguous()
-    pair = drawn(ramp, seed, max_shift=0.5, spacing_ratio=(0.8, 1.4))
-    assert_between_slices(pair["image"], pair["label"], pair["rows"])
+    pair = drawn(ramp, seed, ceta_gap=1.0, min_thickness=3.0, max_shift=0.5, spacing_ratio=(0.8, 1.4))
+    assert pair["proximal_lengths"][0] == pytest.approx(pair["lengths"][0] - 1)
+    assert torch.equal(pair["proximal_lengths"][[1, 3]], pair["lengths"][[1, 3]])
+    assert -0.5 <= pair["proximal_rows"][0] <= 5.5, "the first row lies in them"
+    for slices, rows in (("image", "rows"), ("proximal", "proximal_rows")):
+        assert_between_slices(pair[slices], pair["label"], pair[rows])
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_shapes_are_one_whatever_the_acquisition(seed):
+def test_shapes_are_one_whatever_the_acquisition_and_without_a_pair_the_slices_stand_for_their_own(seed):
     pair = drawn(plane(), seed, spacing_ratio=(0.8, 1.4))
     shapes = {name: tuple(value.shape) for name, value in pair.items()}
     seen = {"": (1, 6, 10), "_rows": (20,), "_lengths": (4,), "_guide": (1, 20, 10), "_guide_slices": (1, 6, 10)}
     stacks = {name[1:] or "image": shape for name, shape in seen.items()}
     assert shapes == {"label": (1, 20, 10), **stacks, **{f"proximal{name}": shape for name, shape in seen.items()}}
     assert pair["image"].isfinite().all()
+    assert all(torch.equal(pair[f"proximal{name}"], pair[name[1:] or "image"]) for name in seen)
 
 
 @pytest.mark.parametrize("size", [(5, 7), (120, 7), (5, 40)])
@@ -140,22 +145,6 @@ def test_common_thicknesses_outside_of_the_range_are_none(only):
         drawn(plane(), k, common_thickness=(3.0, 6.0), min_thickness=only, max_thickness=only) for k in range(9)
     ]
     assert [one["lengths"][0].item() for one in drawn_ones] == pytest.approx([only] * 9)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_slices_of_a_pair_show_the_same_rows_at_their_own_thickness(seed):
-    ramp = torch.linspace(0.2, 1, 240)[None, :, None].expand(1, 240, 30).contiguous()
-    pair = drawn(ramp, seed, ceta_gap=1.0, min_thickness=3.0, max_shift=0.5, spacing_ratio=(0.8, 1.4))
-    assert pair["proximal_lengths"][0] == pytest.approx(pair["lengths"][0] - 1)
-    assert torch.equal(pair["proximal_lengths"][[1, 3]], pair["lengths"][[1, 3]])
-    assert -0.5 <= pair["proximal_rows"][0] <= 5.5, "the first row lies in them"
-    assert_between_slices(pair["proximal"], pair["label"], pair["proximal_rows"])
-
-
-def test_without_a_pair_the_slices_stand_for_their_own():
-    pair = drawn(plane())
-    for name in ("", "_rows", "_lengths", "_guide", "_guide_slices"):
-        assert torch.equal(pair[f"proximal{name}"], pair[name[1:] or "image"])
 
 
 # A guide
@@ -279,28 +268,6 @@ SLICES = {
 
 
 @pytest.mark.slow
-def test_a_training_lowers_the_loss():
-    """On squares, whose edges a network can learn to put where they are."""
-    torch.manual_seed(0)
-    network = SliceProjectionNetwork([16, 24], [1, 1], 8, 4)
-    squares = 0.2 + 0.6 * ((torch.arange(96)[:, None] // 12 + torch.arange(64) // 10) % 2).float()[None]
-    pairs = [drawn(squares, seed, sizes=(8, 24, 24), min_thickness=3.0) for seed in range(8)]
-    image, label, arguments, _ = ProjectionBatch(TOLD)(
-        {name: torch.stack([p[name] for p in pairs]) for name in pairs[0]}, "cpu"
-    )
-    loss = KnownLoss(ReconstructionLoss(0.02, epsilon=0.1))
-    optimizer = torch.optim.AdamW(network.parameters(), 2e-3)
-    losses = []
-    for _ in range(60):
-        optimizer.zero_grad()
-        value = loss(network(2 * image - 1, *arguments), 2 * label - 1)
-        value.backward()
-        optimizer.step()
-        losses.append(value.item())
-    assert losses[-1] < 0.7 * losses[0]
-
-
-@pytest.mark.slow
 def test_one_command_trains_both_stages_and_makes_the_flow_one_step(tmp_path, dataset_dir):
     """Killed after stage 2, it goes on with the distillation."""
     options = {"patches_per_epoch": 8, "stage2_epochs": 2, "distil_epochs": 2, "distil_steps": 3}
@@ -310,12 +277,3 @@ def test_one_command_trains_both_stages_and_makes_the_flow_one_step(tmp_path, da
     assert all(torch.equal(estimate[name], one[name]) for name in one if name.startswith("apn."))
     assert any(not torch.equal(flow[name], one[name]) for name in one if name.startswith("velocity."))
     assert (read_card(tmp_path / "model.pt").n_max, read_card(tmp_path / "one_step.pt").n_max) == (5, 1)
-
-
-def test_the_batch_is_what_the_network_takes():
-    pair = drawn(plane())
-    batch = {name: value[None] for name, value in pair.items()}
-    image, label, (lengths, rows, guide, slices), keywords = ProjectionBatch(TOLD)(batch, "cpu")
-    assert image.shape == (1, 1, 6, 10) and label.shape == (1, 1, 20, 10)
-    assert lengths.shape == (1, 4) and rows.shape == (1, 20) and keywords == {}
-    assert guide.shape == label.shape and slices.shape == image.shape

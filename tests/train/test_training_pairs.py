@@ -8,7 +8,7 @@ import pytest
 import torch
 from monai.data import CacheDataset, MetaTensor, get_track_meta
 from monai.data.utils import set_rnd
-from monai.transforms import Compose, RandFlipd
+from monai.transforms import Compose
 from monai.utils import set_determinism
 
 from scripts.stack.acquisition import Acquisition
@@ -78,15 +78,6 @@ def test_patches_are_those_that_tensors_with_an_affine_give(section, cube, label
         assert first.keys() == second.keys() and not any(isinstance(one, MetaTensor) for one in second.values())
         for name, values in first.items():
             np.testing.assert_array_equal(values, second[name], err_msg=name)
-    assert get_track_meta()
-
-
-def test_random_transforms_of_volumes_in_memory_keep_no_affine_and_those_of_others_do():
-    data, flip = [{"label": MetaTensor(torch.ones(1, 4, 4))}], Compose([RandFlipd("label", prob=1.0)])
-    assert isinstance(CacheDataset(data, flip)[0]["label"], MetaTensor)
-    assert not isinstance(CachedVolumes(data, flip)[0]["label"], MetaTensor)
-    with pytest.raises(RuntimeError, match="applying transform"):
-        CachedVolumes(data, Compose([RandFlipd("nothing", prob=1.0)]))[0]
     assert get_track_meta()
 
 
