@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from drift_mri.command import main, parser
+from scripts.errors import InputError
 from tests.cohort_files import add, files
 from tests.nano import NANO, NETWORK, random_weights, write_yaml
 from tests.processes import BUNDLE, DRIFT_MRI, ROOT, fresh, monai_bundle, run, stacked
@@ -96,7 +97,7 @@ def test_a_network_of_ones_own_runs_by_a_config_and_says_little(tmp_path):
     lines = 4 + 3 * 2  # that, where config, scans and results lie; of each a warning, facts, its end
     assert len(done.stdout.splitlines()) <= lines
     (tmp_path / "own" / "mine.yaml").write_text("network_def: {_target_: scripts.networks.Drift}")
-    with pytest.raises(SystemExit, match=r"scripts\.networks\.Drift cannot be found"):
+    with pytest.raises(InputError, match=r"scripts\.networks\.Drift cannot be found"):
         main([str(scans[0]), "-o", str(tmp_path / "new"), "--config", str(tmp_path / "own" / "mine.yaml")])
 
 

@@ -66,8 +66,6 @@ def test_a_summary_names_no_folder_of_this_machine_and_moves_with_its_scans(scan
     for file in ("summary.csv", "scan_sr.json", "index.html"):
         assert str(tmp_path) not in (bundle.out / file).read_text()
     assert [row["input"] for row in summary(bundle.out)] == [f"../{scan.name}", "../broken/b.nii.gz"]
-    path = bundle.out / "summary.csv"  # paths as earlier versions wrote them
-    path.write_text(path.read_text().replace(f"../{scan.name}", str(scan)).replace("scan_sr", f"{bundle.out}/scan_sr"))
     bundle(scan)
     assert outcomes(bundle.out) == ["failed", "complete already"]
     moved = tmp_path / "elsewhere"
