@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import nibabel as nib
 from monai.data import CacheDataset, get_track_meta, set_track_meta
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
@@ -138,7 +139,9 @@ def _check(item: dict, by_name: bool) -> None:
     check_truth(item["label"], item["sharp_axes"])
 
 
-def sharp_volumes(dataset_dir: str | os.PathLike, section: str | None) -> list[dict]:
+def sharp_volumes(
+    dataset_dir: str | os.PathLike, section: str | None, largest_spacing: float | None = None
+) -> list[dict]:
     """Sharp volumes to train on, to validate with, or all.
 
     Args:
@@ -148,6 +151,8 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str | None) -> list[d
             file is a subject of its own. A file that is no truth (`truth.check_truth`) is refused in a datalist; in a
             folder it is skipped with a line that says why.
         section: `"training"`, `"validation"`, or `"all"` for both. Null: all of a folder, validation of a datalist.
+        largest_spacing: in mm; volumes with a larger one along any axis are left out, for methods that learn from
+            solid pieces and not from planes. Null for none.
 
     Returns:
         Items with `label`, the path; `sharp_axes`, the array axes along which the volume is truly sharp (all three
@@ -187,6 +192,14 @@ def sharp_volumes(dataset_dir: str | os.PathLike, section: str | None) -> list[d
                     'Give it two "sharp_axes" or more, or leave it out.'
                 )
     chosen = _fit(root, chosen, partial(_check, by_name=root.is_dir()))
+    if largest_spacing is not None:
+        headers: list[Any] = [nib.load(item["label"]).header for item in chosen]
+        chosen = [item for item, header in zip(chosen, headers) if max(header.get_zooms()[:3]) <= largest_spacing]
+        if not chosen:
+            raise InputError(
+                f"{root}: every volume for {section} has voxels above largest_spacing, {largest_spacing:g} mm. "
+                "Give others, or raise it."
+            )
     known = ("label", "subject", "contrast", "lesions", "guides")
     return [
         {name: item[name] for name in known if name in item} | {"sharp_axes": tuple(item["sharp_axes"])}

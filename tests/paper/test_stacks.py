@@ -1,13 +1,10 @@
 """The training pairs of SAINT and AFCM: measured slices, and where the sharp ones lie between them."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
-from scripts.paper.baselines.stacks import RandStackd, solid_volumes
+from scripts.paper.baselines.stacks import RandStackd
 from scripts.train.simulation import RandAcquired
 
 RAMP = torch.linspace(0.1, 0.9, 90)[None, :, None].expand(5, 90, 12)  # along the slice axis
@@ -41,16 +38,3 @@ def test_few_slices_are_filled_up_and_no_sharp_one_lies_beyond_them():
     count = int((image.diff().abs() > 1e-4).sum()) + 1
     assert count < 8 and torch.equal(image[count:], image[count - 1].expand(8 - count))
     assert data["position"].max() <= count - 0.5
-
-
-def test_volumes_of_far_planes_are_left_out_where_solid_pieces_are_asked_for(write_nifti, tmp_path, refusal):
-    for name, spacing in (("sub-a", 1.0), ("sub-b", 3.3), ("sub-c", 1.2)):
-        array = np.arange(120.0).reshape(4, 5, 6) / 7
-        write_nifti(array, np.diag([0.6, 0.6, spacing, 1]), f"data/{name}_T1w.nii.gz")
-    thick = {"image": "sub-b_T1w.nii.gz", "sharp_axes": [0, 1]}
-    content = {"training": ["sub-a_T1w.nii.gz", thick], "validation": ["sub-c_T1w.nii.gz"]}
-    (tmp_path / "data" / "list.json").write_text(json.dumps(content))
-    given = tmp_path / "data" / "list.json", "training"
-    assert len(solid_volumes(*given, 4.0)) == 2
-    assert [Path(item["label"]).name for item in solid_volumes(*given, 1.5)] == ["sub-a_T1w.nii.gz"]
-    assert "above largest_spacing, 0.5 mm" in refusal(solid_volumes, *given, 0.5)

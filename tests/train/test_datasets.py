@@ -277,3 +277,16 @@ def test_each_contrast_has_its_share_however_many_volumes_show_it():
     shuffled = np.random.default_rng(0).permutation(len(contrasts))
     again = contrast_weights([{"contrast": contrasts[k]} for k in shuffled], [], shares)
     np.testing.assert_array_equal(again, weights[shuffled])
+
+
+def test_volumes_of_far_planes_are_left_out_where_solid_pieces_are_asked_for(write_nifti, tmp_path, refusal):
+    for name, spacing in (("sub-a", 1.0), ("sub-b", 3.3), ("sub-c", 1.2)):
+        array = np.arange(120.0).reshape(4, 5, 6) / 7
+        write_nifti(array, np.diag([0.6, 0.6, spacing, 1]), f"data/{name}_T1w.nii.gz")
+    thick = {"image": "sub-b_T1w.nii.gz", "sharp_axes": [0, 1]}
+    content = {"training": ["sub-a_T1w.nii.gz", thick], "validation": ["sub-c_T1w.nii.gz"]}
+    (tmp_path / "data" / "list.json").write_text(json.dumps(content))
+    given = tmp_path / "data" / "list.json", "training"
+    assert len(sharp_volumes(*given)) == 2
+    assert [Path(item["label"]).name for item in sharp_volumes(*given, 1.5)] == ["sub-a_T1w.nii.gz"]
+    assert "above largest_spacing, 0.5 mm" in refusal(sharp_volumes, *given, 0.5)

@@ -4,7 +4,6 @@ from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
-import nibabel as nib
 import numpy as np
 import torch
 from monai.config import KeysCollection
@@ -13,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from tqdm.auto import tqdm
 
-from ...errors import InputError
 from ...rebuild.device import device_of
 from ...rebuild.guide import Guide
 from ...rebuild.stack_inferer import StackInferer
@@ -21,24 +19,7 @@ from ...rebuild.windows import PIXELS_PER_CALL, signal_box
 from ...stack.acquisition import Acquisition
 from ...stack.interpolation import interpolate
 from ...stack.slices import Slices
-from ...train.datasets import sharp_volumes
 from ...train.simulation import RandAcquired
-
-
-def solid_volumes(dataset_dir: str, section: str, largest_spacing: float) -> list[dict]:
-    """The items of `datasets.sharp_volumes` whose voxels are nowhere longer than so many mm.
-
-    Planes further apart are no solid, of which some methods learn.
-    """
-    volumes = sharp_volumes(dataset_dir, section)
-    headers: list[Any] = [nib.load(item["label"]).header for item in volumes]
-    solid = [item for item, header in zip(volumes, headers) if max(header.get_zooms()[:3]) <= largest_spacing]
-    if not solid:
-        raise InputError(
-            f"{dataset_dir}: every volume for {section} has voxels above largest_spacing, {largest_spacing:g} mm. Give "
-            "others, or raise it."
-        )
-    return solid
 
 
 class HeadInferer(StackInferer):
