@@ -37,6 +37,7 @@ def place(telephone):
 
 
 def tapped(telephone, x, y):
+    at_rest(telephone)
     telephone.tap(x, y)
     return place(telephone)
 
