@@ -4,7 +4,6 @@ The bundle's own package is called `scripts`, as hosts expect. Here it is `drift
 name is put on the user's path.
 """
 
-import json
 import logging
 import os
 import sys
@@ -41,8 +40,19 @@ class RebuiltImage(nib.Nifti1Image):
     error_map: nib.Nifti1Image | None = None
 
 
+def _here(config: Any) -> Any:
+    """A config whose components are those of `drift_mri.scripts`."""
+    if isinstance(config, Mapping):
+        return {key: _here(value) for key, value in config.items()}
+    if isinstance(config, list):
+        return [_here(value) for value in config]
+    if isinstance(config, str) and config.startswith("scripts."):
+        return f"{__package__}.{config}"
+    return config
+
+
 def _config(config: str | None, ckpt_path: str | None, **given: Any) -> "ConfigParser":
-    """configs/inference.yaml, a config stacked on it, weights and options; components are of `drift_mri.scripts`."""
+    """configs/inference.yaml, a config stacked on it, weights and options."""
     from monai.bundle import ConfigParser  # here: it takes seconds
 
     if config is not None and not Path(config).is_file():
@@ -51,8 +61,7 @@ def _config(config: str | None, ckpt_path: str | None, **given: Any) -> "ConfigP
     sys.path += {str(Path(path).absolute().parent) for path in files[1:]} - {*sys.path}  # for its modules
     given |= {} if ckpt_path is None else {"ckpt_path": ckpt_path}
     check_texts(given)
-    content = json.dumps(ConfigParser.load_config_files(files)).replace('"scripts.', f'"{__package__}.scripts.')
-    parser = ConfigParser(json.loads(content))
+    parser = ConfigParser(_here(ConfigParser.load_config_files(files)))
     parser.read_meta(str(BUNDLE / "configs" / "metadata.json"))
     parser.update({"bundle_root": str(BUNDLE), "inferer::progress": False, **given})
     return parser

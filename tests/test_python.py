@@ -119,6 +119,13 @@ def test_a_network_of_ones_own_is_that_of_docs_own_md(scan, result, tmp_path, mo
     assert own.shape == result.shape and np.abs(own.get_fdata() - result.get_fdata()).max() > 1
 
 
+def test_a_config_of_ones_own_may_hold_dates_numbers_as_keys_and_quoted_modules(tmp_path):
+    (tmp_path / "own.yaml").write_text("made: 2026-11-28\nsites: {1: a}\nwords: $'of \"scripts.method\"'\n")
+    config = python._config(str(tmp_path / "own.yaml"), None)
+    assert config["sites"] == {1: "a"} and str(config["made"]) == "2026-11-28"
+    assert config["words"] == "$'of \"scripts.method\"'"
+
+
 def test_an_axis_of_numpy_is_an_axis(scan, result):
     assert rebuild(scan, slice_axis=np.int64(2)).shape == result.shape
 

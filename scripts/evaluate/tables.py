@@ -1,6 +1,5 @@
 """The tables of the paired evaluation: a row for each case, mean and spread for each group of cases."""
 
-import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -10,10 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..errors import logger
 from ..files import whole_file
 from ..stack.acquisition import Acquisition
-
-logger = logging.getLogger("drift")
 
 EN_DASH = "\N{EN DASH}"  # where a table has no number
 

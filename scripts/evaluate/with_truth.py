@@ -1,11 +1,11 @@
 """Rebuilt scans whose truth is known, such as the built-in sample, beside it: PSNR, SSIM and a picture."""
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
+from ..errors import logger
 from ..files import stem, whole_file
 from ..inputs.scan import Scan
 from ..pages import planes
@@ -14,8 +14,6 @@ from ..stack.grid import slice_axis, voxel_spacing
 from ..stack.interpolation import interpolate
 from ..train.truth import read_volume
 from . import metrics
-
-logger = logging.getLogger("drift")
 
 
 def compare_with_truth(scans: Sequence[Scan], output_dir: str) -> None:

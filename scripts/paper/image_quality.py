@@ -1,6 +1,5 @@
 """How sharp, how natural and how much like the truth planes look (Sec. 4.4, Tab. S6)."""
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -10,11 +9,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ..errors import logger
 from ..stack.grid import check_pair
 from . import no_reference, st_lpips
 from .reformats import Reformats
-
-logger = logging.getLogger("drift")
 
 EXTRA = "pip install --no-deps stlpips_pytorch==0.0.2 brisque==0.2.0 iqa-torch==1.2.1"
 LPIPS = "pip install lpips, then once python -c 'import lpips; lpips.LPIPS()', which downloads AlexNet's weights"

@@ -1,6 +1,5 @@
 """Where a long rebuild is: a bar in a terminal, a line a minute in a file or a log."""
 
-import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -8,7 +7,7 @@ from contextlib import contextmanager
 
 from tqdm import tqdm
 
-logger = logging.getLogger("drift")
+from ..errors import logger
 
 PAUSE = 60.0  # seconds between two lines, whatever the parts
 _told = time.monotonic()  # when the last line was written

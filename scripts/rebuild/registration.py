@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 from monai.data import MetaTensor
-from monai.utils import optional_import
 from scipy import ndimage
 from scipy.spatial.transform import Rotation
 from torch import Tensor
 
-from ..errors import InputError
 from ..stack.grid import centre, voxel_spacing
 from ..stack.slices import Slices
 from ..stack.tissue import depth, head_mask
@@ -49,7 +47,8 @@ def register(fixed: MetaTensor, moving: MetaTensor, head: Tensor, start: np.ndar
     Returns:
         `(4, 4)`. A motion that does not fit comes back as well: `likeness` says so.
     """
-    sitk = simple_itk()
+    import SimpleITK as sitk  # here: it takes more than a second
+
     levels, coarser, step = (FROM_AFAR, 2, FIRST_STEPS[0]) if start is None else (NEARBY, 1, FIRST_STEPS[1])
     # cubes that are much smaller than a volume's voxels show no more of it
     edge = coarser * max(EDGE, 0.75 * float(voxel_spacing(fixed.affine).min()))
@@ -95,14 +94,6 @@ def registered(fixed: MetaTensor, moving: MetaTensor, head: Tensor, apart: np.nd
     """
     motion = register(fixed, moving, head, register(fixed, moving, head))
     return motion, likeness(fixed, moving, motion, apart)
-
-
-def simple_itk() -> Any:
-    """SimpleITK. It is imported here alone: that takes more than a second, which other runs need not wait."""
-    sitk, found = optional_import("SimpleITK")
-    if not found:
-        raise InputError("SimpleITK, which registers scans, is not installed: pip install simpleitk.")
-    return sitk
 
 
 def likeness(fixed: MetaTensor, moving: MetaTensor, motion: np.ndarray, resolution: np.ndarray) -> float:
@@ -231,7 +222,9 @@ def _on_cubes(volume: MetaTensor, edge: float) -> MetaTensor:
 def _image(volume: MetaTensor) -> Any:
     """A volume as SimpleITK holds it. Its coordinates are RAS here, not LPS: a rigid motion is one in either."""
     affine, edges = np.asarray(volume.affine, dtype=float), voxel_spacing(volume.affine)
-    image = simple_itk().GetImageFromArray(np.ascontiguousarray(volume.as_tensor().numpy().T))
+    import SimpleITK as sitk  # as above
+
+    image = sitk.GetImageFromArray(np.ascontiguousarray(volume.as_tensor().numpy().T))
     image.SetSpacing(edges.tolist())
     image.SetOrigin(affine[:3, 3].tolist())
     image.SetDirection((affine[:3, :3] / edges).ravel().tolist())
