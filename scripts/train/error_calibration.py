@@ -1,6 +1,5 @@
 """The calibration of error maps on people that no network was trained on; it completes the card of the weights."""
 
-import logging
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from monai.data import MetaTensor
 from monai.transforms import ResampleToMatch
 from scipy.optimize import least_squares
 
+from ..errors import logger
 from ..method.calibration import BOXES, QUIET, TYPICAL, Calibration, box_means, decay, quantiles, scan_scale
 from ..method.networks import Drift
 from ..method.weights import read_card, write_card
@@ -26,8 +26,6 @@ from ..stack.slices import Slices
 from ..stack.tissue import head_mask
 from .simulation import central_slab, scanned
 from .truth import THIN, read_volume
-
-logger = logging.getLogger("drift")
 
 # Slice profile, slice spacing over thickness, and noise as a share of the intensity range
 KINDS: tuple[tuple[Profile, float, float], ...] = (
