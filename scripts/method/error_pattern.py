@@ -13,11 +13,13 @@ import torch
 from monai.networks.nets.diffusion_model_unet import zero_module
 from torch import Tensor, nn
 
+from .slice_projection import noise_level
+
 WIDTH = 24  # features
 DILATIONS = (1, 1, 2, 4, 8, 1)  # pixels; a pixel's number comes from 17 around it on each side
 SHOWN = 5  # channels that they become
 TYPICAL = 0.05  # error in [-1, 1], where training starts
-FACTS = 5  # numbers for each row: its place in the slice, and the lengths
+FACTS = 6  # numbers for each row: its place in the slice, and the lengths
 
 
 class ErrorPatternNetwork(nn.Module):
@@ -42,7 +44,8 @@ class ErrorPatternNetwork(nn.Module):
             planes: `(B, 3, H, W)` in [-1, 1], the slice axis third: the rebuilt planes; the measured slices, linear
                 between their centres; and half the distance between both families of planes, NaN where one was made.
             rows: `(H,)`, where the rows lie, in slices from the centre of the first one.
-            lengths: `(3,)` in mm: thickness of the slices, target, and spacing of the slices.
+            lengths: `(4,)`: thickness of the slices, target, and spacing of the slices in mm; the noise of the slices as a
+                share of the range.
         """
         result, slices, spread = planes.split(1, dim=1)
         known = spread.isfinite()
@@ -51,6 +54,7 @@ class ErrorPatternNetwork(nn.Module):
         place = 2 * (rows - rows.round()).abs()  # 0 in the middle of a slice, 1 between two
         inside = torch.stack([place, place.square()])
         ratios = torch.stack([lengths[0] / lengths[1], lengths[2] / lengths[0], lengths[1]]).log()
-        facts = torch.cat([inside, ratios[:, None].expand(3, rows.shape[0])]).to(planes.dtype)
+        known_facts = torch.cat([ratios, noise_level(lengths[3:])])
+        facts = torch.cat([inside, known_facts[:, None].expand(4, rows.shape[0])]).to(planes.dtype)
         facts = facts[None, :, :, None].expand(planes.shape[0], -1, -1, planes.shape[3])
         return self.layers(torch.cat([seen, known.to(planes.dtype), facts], dim=1))

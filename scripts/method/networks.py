@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from .error_pattern import ErrorPatternNetwork
 from .flow import euler_step
-from .slice_projection import SliceProjectionNetwork
+from .slice_projection import SliceProjectionNetwork, noise_level
 from .unet import UNet
 
 
@@ -24,36 +24,44 @@ def _mlp(*widths: int) -> nn.Sequential:
 
 
 class ThicknessEmbedding(nn.Module):
-    """Input and target slice thickness, as `tau = 1 / T`, become a condition (Eq. 2), 512 numbers in the paper."""
+    """Input and target slice thickness, as `tau = 1 / T`, become a condition (Eq. 2), 512 numbers in the paper.
 
-    def __init__(self, width: int = 256):
+    Args:
+        noise: whether the slices' noise shifts the condition, which the paper's does not. The shift begins at 0.
+    """
+
+    def __init__(self, width: int = 256, noise: bool = False):
         super().__init__()
         self.dim = 2 * width
         self.embed_input = _mlp(1, width // 2, width)
         self.embed_target = _mlp(1, width // 2, width)
         self.combine = _mlp(self.dim, self.dim, self.dim)
+        self.embed_noise = zero_module(nn.Linear(1, self.dim, bias=False)) if noise else None
 
     def forward(self, thickness: Tensor) -> Tensor:
-        """`thickness` is `(B, 2)`: `[T_i, T_hr]` in mm; returns `(B, dim)`."""
-        tau = 1.0 / thickness.clamp(min=0.1)  # mm; keeps tau finite
-        return self.combine(torch.cat([self.embed_input(tau[:, :1]), self.embed_target(tau[:, 1:])], dim=1))
+        """`thickness` is `(B, 2)`, `[T_i, T_hr]` in mm, or `(B, 3)` with the noise's share of the range; returns `(B, dim)`."""
+        tau = 1.0 / thickness[:, :2].clamp(min=0.1)  # mm; keeps tau finite
+        pair = torch.cat([self.embed_input(tau[:, :1]), self.embed_target(tau[:, 1:])], dim=1)
+        if self.embed_noise is not None:
+            pair = pair + self.embed_noise(noise_level(thickness[:, 2:]))
+        return self.combine(pair)
 
 
 class TimeThicknessEmbedding(nn.Module):
     """Flow time and slice thickness become a conditioning vector (Eq. 7); 768 numbers in the paper."""
 
-    def __init__(self, width: int = 256) -> None:
+    def __init__(self, width: int = 256, noise: bool = False) -> None:
         super().__init__()
         self.dim = 3 * width
         self.embed_time = _mlp(256, 2 * width, width)
-        self.embed_thickness = ThicknessEmbedding(width)
+        self.embed_thickness = ThicknessEmbedding(width, noise)
         self.combine = _mlp(self.dim, self.dim, self.dim)
         frequencies = torch.exp(-math.log(10000.0) * torch.arange(128) / 127)
         self.frequencies: Tensor  # declared here: TorchScript cannot read it on the class
         self.register_buffer("frequencies", frequencies, persistent=False)
 
     def forward(self, thickness: Tensor, t: Tensor) -> Tensor:
-        """`thickness` is `(B, 2)` in mm, `t` is `(B,)` in [0, 1]; returns `(B, dim)`."""
+        """`thickness` as of `ThicknessEmbedding`, `t` is `(B,)` in [0, 1]; returns `(B, dim)`."""
         angles = t[:, None] * self.frequencies[None, :]
         time = self.embed_time(torch.cat([angles.sin(), angles.cos()], dim=1))
         return self.combine(torch.cat([time, self.embed_thickness(thickness)], dim=1))
@@ -97,9 +105,9 @@ class AnatomicalProjectionNetwork(nn.Module):
 class VelocityNetwork(nn.Module):
     """Stage 2: velocity `v(s(t); t, c)` of the rectified flow (Eq. 8). It starts at zero: the flow is at rest."""
 
-    def __init__(self, channels: Sequence[int], width: int = 256, norm: bool = True):
+    def __init__(self, channels: Sequence[int], width: int = 256, norm: bool = True, noise: bool = False):
         super().__init__()
-        self.embedding = TimeThicknessEmbedding(width)
+        self.embedding = TimeThicknessEmbedding(width, noise)
         self.unet = UNet(channels, self.embedding.dim, norm)
         zero_module(self.unet.conv_out)
 
@@ -110,6 +118,11 @@ class VelocityNetwork(nn.Module):
     def forward(self, xt: Tensor, thickness: Tensor, t: Tensor) -> Tensor:
         """Args: `xt`, `(B, 1, H, W)`; `thickness`, `(B or 1, 2)` in mm; `t`, `(B or 1,)`. Returns `(B, 1, H, W)`."""
         return self.unet(xt, self.modulation(thickness, t))
+
+
+def stage2_lengths(lengths: Tensor) -> Tensor:
+    """What stage 2 is told of stage 1's lengths: of two both, of five the thickness, the target and the noise."""
+    return torch.cat([lengths[:, :2], lengths[:, 4:]], dim=1)
 
 
 class Drift(nn.Module):
@@ -135,8 +148,9 @@ class Drift(nn.Module):
     def modulations(self, thickness: Tensor, times: Tensor) -> Tensor:
         """The modulations of the velocity's norms for all steps, `(N, B or 1, M)`, the same for all windows.
 
-        `thickness` is `(B or 1, 2)` in mm, `times` is `(N + 1,)`.
+        `thickness` is `(B or 1, 2)` in mm, or stage 1's five `lengths`; `times` is `(N + 1,)`.
         """
+        thickness = stage2_lengths(thickness)
         rows, steps = thickness.shape[0], times.shape[0] - 1
         t = times[:-1].repeat_interleave(rows)
         modulation = self.velocity.modulation(thickness.repeat(steps, 1), t)
@@ -164,7 +178,7 @@ class Drift(nn.Module):
             image: `(B, 1, H, W)`, intensities in [-1, 1]. The paper's stage 1 takes planes on the fine grid. Stage 1 on
                 the measured slices takes those.
             thickness: input and target slice thickness in mm, `(B or 1, 2)`. Stage 1 on the measured slices takes its
-                four `lengths`, `(B or 1, 4)`. Without them all lengths are 1 mm: the image is at the target already.
+                five `lengths`, `(B or 1, 5)`. Without them the image is at the target already, 1 mm, and has no noise.
             times: `(N + 1,)` Euler times from 0 to 1 (`schedule.euler_times`). Without them, and for `N = 0`, the
                 result is stage 1's.
             rows: `(B or 1, R)`, for stage 1 on the measured slices alone: see there. Without them the result has the
@@ -176,8 +190,9 @@ class Drift(nn.Module):
         """
         if thickness is None:
             thickness = torch.ones(1, self.apn.lengths, dtype=image.dtype, device=image.device)
+            thickness[:, 4:] = 0.0
         if times is None:
             times = torch.zeros(1, dtype=image.dtype, device=image.device)
         x = self.apn(image, thickness, rows, guide, guide_slices, guide_share)
         x = x.to(image.dtype)  # where autocast is on: in bfloat16 small steps vanish
-        return self.refine(x, self.modulations(thickness[:, :2], times), times)
+        return self.refine(x, self.modulations(thickness, times), times)

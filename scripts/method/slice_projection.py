@@ -23,6 +23,12 @@ from torch.nn.functional import pad
 
 CONDITION = 32  # numbers that the blocks get of the geometry
 HIDDEN = 64  # of the perceptron of a row's place
+LENGTHS = 5  # thickness, target, spacing, pixel, noise
+
+
+def noise_level(noise: Tensor) -> Tensor:
+    """How noisy slices are, as networks are told it: 0 for 2 % of the range, -1.2 for none, 0.7 for 8 %."""
+    return (noise.clamp(min=0.002) / 0.02).log() / 2
 
 
 class GeometryBlock(nn.Module):
@@ -104,7 +110,7 @@ class RowMixer(nn.Module):
         last = nn.Linear(HIDDEN, 2 * features * channels)
         nn.init.normal_(last.weight, std=(2 * features * HIDDEN) ** -0.5)  # channels as large as features
         nn.init.normal_(last.bias, std=(2 * features) ** -0.5)
-        first, second = nn.Linear(6 + 4, HIDDEN), nn.Linear(HIDDEN, HIDDEN)
+        first, second = nn.Linear(6 + LENGTHS, HIDDEN), nn.Linear(HIDDEN, HIDDEN)
         self.perceptron = nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last)
 
     def forward(self, offset: Tensor, geometry: Tensor) -> Tensor:
@@ -113,7 +119,7 @@ class RowMixer(nn.Module):
         Args:
             offset: `(B or 1, R)`, of each row from the lower slice's centre, in slice spacings; in [0, 1] between the
                 two, and beyond it outside of all centres.
-            geometry: `(B or 1, 4)`, see `SliceProjectionNetwork.geometry`.
+            geometry: `(B or 1, LENGTHS)`, see `SliceProjectionNetwork.geometry`.
         """
         place = offset.clamp(0, 1)
         wave = 2 * math.pi * place
@@ -121,7 +127,7 @@ class RowMixer(nn.Module):
         places = [2 * place - 1, outside, wave.sin(), wave.cos(), (2 * wave).sin(), (2 * wave).cos()]
         rows = torch.stack(places, dim=-1)
         count = max(rows.shape[0], geometry.shape[0])
-        facts = geometry[:, None].expand(count, rows.shape[1], 4)
+        facts = geometry[:, None].expand(count, rows.shape[1], LENGTHS)
         matrix = self.perceptron(torch.cat([rows.expand(count, -1, -1), facts], dim=-1))
         return matrix.unflatten(-1, self.shape)
 
@@ -179,9 +185,11 @@ class SliceProjectionNetwork(nn.Module):
 
     def __init__(self, channels: Sequence[int], blocks: Sequence[int], fine_channels: int, guide_channels: int):
         super().__init__()
-        self.lengths = 4  # how many condition the network
+        self.lengths = LENGTHS  # how many condition the network
         width = fine_channels
-        self.embedding = nn.Sequential(nn.Linear(4, CONDITION), nn.ReLU(), nn.Linear(CONDITION, CONDITION), nn.ReLU())
+        self.embedding = nn.Sequential(
+            nn.Linear(LENGTHS, CONDITION), nn.ReLU(), nn.Linear(CONDITION, CONDITION), nn.ReLU()
+        )
         self.trunk = SliceTrunk(channels, blocks)
         self.mixer = RowMixer(channels[0], width - 1)
         self.fine1 = nn.Conv2d(width, width, 3, padding=1)
@@ -192,9 +200,12 @@ class SliceProjectionNetwork(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def geometry(self, lengths: Tensor) -> Tensor:
-        """`lengths` as in `forward` -> `(B or 1, 4)`: logarithms of thickness, target and pixel over spacing; of it."""
-        spacing = lengths[:, 2:3]
-        return torch.cat([lengths[:, :2] / spacing, lengths[:, 3:] / spacing, spacing], dim=1).log()
+        """`lengths` as in `forward` -> `(B or 1, LENGTHS)`: logarithms of thickness, target and pixel over spacing; of
+        spacing; and `noise_level`.
+        """
+        spacing, pixel, noise = lengths[:, 2:3], lengths[:, 3:4], lengths[:, 4:]
+        ratios = torch.cat([lengths[:, :2] / spacing, pixel / spacing, spacing], dim=1).log()
+        return torch.cat([ratios, noise_level(noise)], dim=1)
 
     def features(self, seen: Tensor, geometry: Tensor) -> Tensor:
         """`(B, 2, S, W)`, air at 0 -> `(B, S, W, C)`."""
@@ -215,7 +226,8 @@ class SliceProjectionNetwork(nn.Module):
 
         Args:
             image: `(B, 1, S, W)` in [-1, 1], measured slices along the third axis.
-            lengths: `(B or 1, 4)` in mm: thickness of the slices, target, spacing of the slices, pixel within them.
+            lengths: `(B or 1, 5)`: thickness of the slices, target, spacing of the slices and pixel within them, in mm;
+                the standard deviation of the slices' noise, as a share of the range of their tissue.
             rows: `(B or 1, R)`, where the rows of the result lie, in slices from the centre of the first one, in
                 ascending order and one target from each other. Without them they are where the slices are.
             guide: `(B, 1, R, W)` in [-1, 1], a scan of another contrast on the fine grid; -1 where it saw nothing.

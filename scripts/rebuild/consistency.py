@@ -9,14 +9,18 @@ too, and the projection carries that error into the result.
 
 from dataclasses import replace
 
+import numpy as np
 import torch
+from scipy import fft
 from torch import Tensor
 
+from ..stack.noise import cosine_frequencies, magnitude
 from ..stack.profile import acquire, along_slices, slice_matrix
 from ..stack.slices import Slices
 
 SMOOTHNESS = 0.6  # slice spacings; the correlation length of the result's errors, see `project`
-RESULT_ERROR = 0.02  # standard deviation of those errors, as a share of the tissue's range (docs/benchmarks.md)
+ERROR, THICKNESS, BEND = 0.0022, 5.0, 0.04  # share of the range x cycles/mm, mm, cycles/mm: of `error_deviation`
+QUIET = 0.003  # of the range; slices have at least this noise, since no model of them is exact
 
 
 def difference(result: Tensor, slices: Slices) -> Tensor:
@@ -47,12 +51,12 @@ def relative_rmse(difference: Tensor, slices: Slices) -> float:
     return (error / signal).item()
 
 
-def project(result: Tensor, slices: Slices, regularisation: float, smoothness: float) -> Tensor:
+def project(result: Tensor, slices: Slices, regularisation: float | Tensor, smoothness: float) -> Tensor:
     """Moves the result onto the measurement by the smallest change, `x' = x + C A^T (A C A^T + lambda I)^-1 (y - A x)`.
 
     The change `d = x' - x` minimises `d^T C^-1 d + |A x' - y|^2 / lambda`. So `x'` is the most likely volume if
 
-    - the scan's noise is white,
+    - the noise of neighbouring slices is independent,
     - `C` is the correlation of the result's errors along the slice axis,
     - lambda is the variance of the noise over the variance of those errors.
 
@@ -60,28 +64,77 @@ def project(result: Tensor, slices: Slices, regularisation: float, smoothness: f
 
     Args:
         result, slices: as in `difference`.
-        regularisation: lambda. For contiguous slices of n fine ones, `A A^T` is about 1/n. Patterns that the slices
-            hardly see are left alone: there the projection would amplify noise and a wrong profile. 0 meets the
-            measurement as nearly as the model can.
+        regularisation: lambda, or one for each in-plane frequency, as the cosine transform of a slice orders them. For
+            contiguous slices of n fine ones, `A A^T` is about 1/n. Patterns that the slices hardly see are left alone:
+            there the projection would amplify noise and a wrong profile. 0 meets the measurement as nearly as the
+            model can.
         smoothness: standard deviation of the Gaussian correlation of the errors, in slice spacings; 0 for white
             errors. The slices see as much of smooth errors as of white ones.
 
     Returns:
         `(X, Y, Z)` on the fine grid.
     """
-    if not regularisation >= 0:
+    acquisition, spread, normal = slices.acquisition, *_spread(slices, smoothness)
+    values, patterns = torch.linalg.eigh(normal)
+    surplus = difference(result, slices).double()
+    seen = along_slices(patterns.T, surplus, acquisition).movedim(acquisition.slice_axis, -1)
+    if isinstance(regularisation, Tensor):
+        weighed = _transformed(seen) / (values.clamp(min=0) + regularisation[..., None])
+        moved = _transformed(weighed, back=True)
+    elif regularisation >= 0:
+        # overlapping slices can be linearly dependent, and lambda may be 0: what no slice sees stays
+        damped = values + regularisation
+        moved = seen * torch.where(damped > 1e-9 * damped.max(), 1 / damped, 0)
+    else:
         raise ValueError(f"regularisation is {regularisation}: expected 0 or more.")
-    acquisition, surplus = slices.acquisition, difference(result, slices)
+    change = along_slices(spread @ patterns, moved.movedim(-1, acquisition.slice_axis), acquisition)
+    return result - change.to(result)
+
+
+def _spread(slices: Slices, smoothness: float) -> tuple[Tensor, Tensor]:
+    """`C A^T` and `A C A^T`, see `project`."""
+    acquisition = slices.acquisition
     matrix = slice_matrix(acquisition).double()
-    spread = matrix.T  # C A^T
+    spread = matrix.T
     if smoothness:
         place = torch.arange(matrix.shape[1]) * acquisition.target_spacing / (smoothness * acquisition.slice_spacing)
         spread = torch.exp(-((place[:, None] - place).double() ** 2) / 2) @ matrix.T
         spread *= (matrix @ matrix.T).trace() / (matrix @ spread).trace()
-    normal = matrix @ spread + regularisation * torch.eye(len(matrix), dtype=torch.float64)
-    # pseudo-inverse: overlapping slices can be linearly dependent, and lambda may be 0
-    gain = spread @ torch.linalg.pinv(normal, rtol=1e-9, hermitian=True)
-    return result - along_slices(gain, surplus, acquisition)
+    normal = matrix @ spread
+    return spread, (normal + normal.T) / 2
+
+
+def _transformed(slices: Tensor, back: bool = False) -> Tensor:
+    """The cosine transform of slices `(X, Y, S)` within each slice, or its inverse. It mirrors them at their ends."""
+    transform = fft.idctn if back else fft.dctn
+    return torch.from_numpy(transform(slices.cpu().numpy(), axes=(0, 1), norm="ortho"))
+
+
+def error_deviation(frequency: np.ndarray, thickness: float) -> np.ndarray:
+    """How far results of networks differ from clean slices at an in-plane frequency, as a share of the range.
+
+    The difference falls with the frequency, `E = 0.0022 (T / 5 mm) / (f + 0.04 per mm)` for a whole field of head. It was
+    fitted to simulated slices of 3 and 5 mm (docs/benchmarks_appendix.md). Frequencies are per mm, the thickness in mm.
+    """
+    return ERROR * (thickness / THICKNESS) / (frequency + BEND)
+
+
+def noise_over_error(slices: Slices) -> Tensor:
+    """Lambda of `project` for each in-plane frequency: the variance of the noise over that of the result's errors.
+
+    Coarse differences from the slices are measured well: a blob of 20 pixels has a quarter of a pixel's noise, and the
+    errors of results are largest there. At fine frequencies noise outweighs errors. So what is a lesion goes back, and
+    what is noise does not (Wiener's filter).
+    """
+    acquisition = slices.acquisition
+    in_plane = [axis for axis in range(3) if axis != acquisition.slice_axis]
+    per_pixel = [cosine_frequencies(slices.shape[axis]) for axis in in_plane]
+    per_mm = np.hypot(*np.ix_(*(f / slices.edges[axis] for f, axis in zip(per_pixel, in_plane))))
+    low, high, _ = slices.scale
+    power = np.square(slices.noise.deviation / (high - low)) * slices.noise.power(*per_pixel)
+    error = np.square(error_deviation(per_mm, acquisition.slice_thickness))
+    _, normal = _spread(slices, SMOOTHNESS)
+    return torch.from_numpy((power + QUIET**2) / error) * normal.diagonal().mean()
 
 
 def reconcile(result: Tensor, slices: Slices) -> Tensor:
@@ -90,8 +143,7 @@ def reconcile(result: Tensor, slices: Slices) -> Tensor:
     Interleaved slices differ in gain by a few percent, which would show as bands. So each measured slice is first
     scaled to fit the result best. The change is smooth from slice to slice.
 
-    Lambda is the variance of the scan's noise over the variance of the result's errors. `Slices.noise` gives the first.
-    `RESULT_ERROR` of the tissue's range is the standard deviation of the second.
+    The scanner would measure the result with noise, whose magnitude raises what is dark. In air nothing is compared.
 
     Args:
         result, slices: as in `difference`. No signal is the floor of the slices. Constant ones give the result itself.
@@ -100,9 +152,12 @@ def reconcile(result: Tensor, slices: Slices) -> Tensor:
     if slices.constant:
         return result
     in_slice = [a for a in range(3) if a != slices.acquisition.slice_axis]
-    low, high, _ = slices.scale
+    low, head = slices.scale.low, slices.head.to(result)
     signal = slices.array.to(result).double() - low  # whose squares neither overflow nor vanish
-    energy = signal.square().sum(in_slice, keepdim=True).clamp(min=torch.finfo(signal.dtype).tiny)
-    fitted = low + signal * (1 + (surplus * signal).sum(in_slice, keepdim=True) / energy)
-    regularisation = (slices.noise / (RESULT_ERROR * (high - low))) ** 2
-    return project(result, replace(slices, array=fitted.to(result)), regularisation, SMOOTHNESS)
+    again = (surplus + signal).clamp(min=0)
+    surplus = (magnitude(again, slices.noise.deviation) - signal) * head
+    inside = signal * head
+    energy = inside.square().sum(in_slice, keepdim=True).clamp(min=torch.finfo(signal.dtype).tiny)
+    surplus = surplus - inside * ((surplus * inside).sum(in_slice, keepdim=True) / energy)
+    fitted = acquire(result, slices.acquisition) - surplus
+    return project(result, replace(slices, array=fitted), noise_over_error(slices), SMOOTHNESS)

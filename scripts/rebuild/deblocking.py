@@ -49,7 +49,7 @@ def deblock(result: Tensor, slices: Slices) -> Tensor:
     width = math.ceil(acquisition.slice_spacing / acquisition.target_spacing - 1e-6)  # voxels; no slice has more
     kernel = np.ones(width) if width % 2 else np.pad(np.ones(width - 1), 1, constant_values=0.5)
     mean = ndimage.convolve1d(result.cpu().numpy(), kernel / width, acquisition.slice_axis, mode="nearest")
-    bound = LARGEST * slices.noise
+    bound = LARGEST * slices.noise.deviation
     ramped = result + flat.to(result) * (torch.from_numpy(mean).to(result) - result).clamp(-bound, bound)
     tissue = (head & (strength <= 1)).to(result.device)
     before, after = (step_ratio(volume, acquisition, tissue) for volume in (result, ramped))

@@ -70,7 +70,7 @@ def network_inputs(slices: Slices, result: Tensor, spread: Tensor | None) -> tup
     apart = torch.full_like(result, torch.nan) if spread is None else spread * (2 / (scale.high - scale.low))
     volumes = torch.stack([scale.to_unit(scale.tissue(result)), scale.to_unit(between), apart])
     planes = volumes.permute(4 - a.slice_axis - other, 0, 1 + a.slice_axis, 1 + other)
-    lengths = torch.tensor([a.slice_thickness, a.target_spacing, a.slice_spacing])
+    lengths = slices.lengths(other)[0, [0, 1, 2, 4]]
     return planes, torch.from_numpy(a.fine_rows).float(), lengths
 
 
@@ -109,11 +109,6 @@ def expected_error(
     sizes[box] = found
     sizes = sizes.movedim((1, 2), (axis, longer_first(result.shape, axis)[0]))
     return sizes * ((scale.high - scale.low) / 2)
-
-
-def noise_share(slices: Slices) -> float:
-    """The noise of slices, not constant, as a share of the range of their tissue."""
-    return slices.noise / (slices.scale.high - slices.scale.low)
 
 
 def detail(volume: Tensor, acquisition: Acquisition) -> Tensor:
@@ -171,7 +166,7 @@ def error_map(
     volume = turn.into(rebuilt.volume.as_tensor().cpu().float())
     affine, thickness = rebuilt.volume.affine, slices.acquisition.slice_thickness
     spread = None if rebuilt.spread is None else turn.into(rebuilt.spread)
-    noise = noise_share(slices)
+    noise = slices.noise_share
     scale = scan_scale(calibration.exponents, slices.acquisition.slice_spacing / thickness, noise)
     expected = expected_error(slices, volume, spread, network, device, bfloat16)
     if not torch.isfinite(expected).all():

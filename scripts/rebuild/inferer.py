@@ -87,7 +87,7 @@ class PlaneInferer(StackInferer):
         head = interpolate(slices.array, a, "nearest")[box]
         return [planes_of(head, a.slice_axis, other).to(device) for other in others]
 
-    def stage2(self, families: list[Tensor], acquisition: Acquisition, network: nn.Module) -> list[Tensor]:
+    def stage2(self, families: list[Tensor], slices: Slices, network: nn.Module) -> list[Tensor]:
         """The planes of `stage1` made sharp, of the same shapes; here by the network, window by window."""
         return [self.by_windows(planes, network) for planes in families]
 
@@ -99,7 +99,7 @@ class PlaneInferer(StackInferer):
         box = signal_box(volume)
         if volume[box].numel():
             others = longer_first(volume[box].shape, a.slice_axis)[: 1 + self.both_planes]
-            planes = self.stage2(self.stage1(slices, box, others, network, guide), a, network)
+            planes = self.stage2(self.stage1(slices, box, others, network, guide), slices, network)
             families = [p[:, 0].movedim((1, 2), (a.slice_axis, other)).cpu() for p, other in zip(planes, others)]
             if self.both_planes:
                 volume[box] = weigh_families(families, others, slices.edges[others], a.slice_spacing)
@@ -211,8 +211,7 @@ class DriftInferer(PlaneInferer):
         families, total = [], sum(volumes[0].shape[3 - a.slice_axis - other] for other in others)
         with part("planes", total * len(self.mirrors), self.progress) as count_done:
             for other in others:
-                pixel = float(slices.edges[other])
-                lengths = torch.tensor([[a.slice_thickness, a.target_spacing, a.slice_spacing, pixel]], device=device)
+                lengths = slices.lengths(other).to(device)
                 planes, views = [planes_of(volume, a.slice_axis, other).to(device) for volume in volumes], []
                 pixels = rows.shape[1] * planes[0].shape[3]
                 for f in self.mirrors:
@@ -229,12 +228,12 @@ class DriftInferer(PlaneInferer):
         return families
 
     def stage2(  # type: ignore[override]  # of one network alone
-        self, families: list[Tensor], acquisition: Acquisition, network: Drift
+        self, families: list[Tensor], slices: Slices, network: Drift
     ) -> list[Tensor]:
         """Both stages of the paper's network; after stage 1 on the measured slices `Drift.refine`."""
-        device = families[0].device
-        times = euler_times(self.step_count(acquisition)).to(device, torch.float32)
-        lengths = torch.tensor([[acquisition.slice_thickness, acquisition.target_spacing]], device=device)
+        a, device = slices.acquisition, families[0].device
+        times = euler_times(self.step_count(a)).to(device, torch.float32)
+        lengths = slices.lengths((a.slice_axis + 1) % 3)[:, : network.apn.lengths].to(device)  # no pixel counts
         sharpen = partial(network, thickness=lengths, times=times)
         if isinstance(network.apn, SliceProjectionNetwork):
             if len(times) == 1:

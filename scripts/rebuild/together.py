@@ -86,7 +86,9 @@ def _disagreement(volume: Tensor, stack: Stack) -> float:
 def _spoilt(far: float, reference: Stack) -> bool:
     """Whether a result is too far from the reference's slices: farther than its own result and noise explain."""
     own, slices = _disagreement(reference.rebuilt.as_tensor(), reference), reference.measured
-    noise = slices.noise / slices.above_floor[slices.head].square().mean().sqrt().item()  # as a share of their signal
+    noise = (
+        slices.noise.deviation / slices.above_floor[slices.head].square().mean().sqrt().item()
+    )  # as a share of their signal
     return far > max(WORSE, TIMES * own, TIMES * noise)
 
 
@@ -196,7 +198,7 @@ def reconciled(volume: Tensor, stacks: Sequence[Stack], parts: Sequence[Part], f
     for stack, part in zip(stacks, parts):
         there, slices = _acquirable(volume, stack, part, first), stack.measured
         gap = difference(there, slices)[slices.head]
-        if gap.square().mean().sqrt() > slices.noise:
+        if gap.square().mean().sqrt() > slices.noise.deviation:
             change = MetaTensor(reconcile(there, slices) - there, affine=stack.rebuilt.affine)
             volume = volume + _several(seen) * part.seen * part.gain * placed(change, first, part.motion)[0]
     return volume

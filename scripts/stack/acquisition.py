@@ -32,6 +32,7 @@ class Acquisition:
         fine_count: of slices of the fine grid.
         profile: of the measured slices, see `profile.slice_profile`.
         shift: of the measured slices from their centred place.
+        noise: standard deviation of their noise, as a share of the range of their tissue; None for the one they show.
         packages: package of each slice, a digit each (`packages.by_times`); empty where no times say it.
         sources: name of an attribute -> where it came from, for people.
         warnings: what people should know.
@@ -45,6 +46,7 @@ class Acquisition:
     fine_count: int
     profile: Profile = SLR
     shift: float = 0.0
+    noise: float | None = field(default=None, compare=False)
     packages: str = field(default="", compare=False)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
     warnings: tuple[str, ...] = field(default=(), compare=False)

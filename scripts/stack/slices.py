@@ -7,13 +7,13 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
-from scipy import ndimage
 from torch import Tensor
 
 from . import grid
 from .acquisition import Acquisition
 from .intensity import IntensityRange, intensity_range
 from .missing import filled, missing_slices
+from .noise import Noise, noise_of
 from .tissue import head_mask
 
 Fact = TypeVar("Fact")
@@ -97,20 +97,21 @@ class Slices:
         return missing_slices(self.array, self.acquisition.slice_axis, self.scale)
 
     @cached_property
-    def noise(self) -> float:
-        """Standard deviation of the noise, in the units of the slices, which are not constant.
+    def noise(self) -> Noise:
+        """The noise of the slices, which are not constant, in their units: as given, or as they show it."""
+        found, given = noise_of(self.array, self.acquisition.slice_axis, self.head), self.acquisition.noise
+        return found if given is None else replace(found, deviation=given * (self.scale.high - self.scale.low))
 
-        A mask that is blind to ramps leaves the noise: Immerkaer, Comput. Vis. Image Underst. 64:300-302 (1996). The
-        median stands in place of the mean, because edges would raise the mean.
+    @property
+    def noise_share(self) -> float:
+        """Standard deviation of the noise, as a share of the range of their tissue."""
+        return self.noise.deviation / (self.scale.high - self.scale.low)
 
-        The noise of neighbouring pixels is taken as independent. Where a scan was interpolated in plane, the estimate
-        is too low.
-        """
-        second_difference = np.array([1.0, -2.0, 1.0])
-        mask = np.expand_dims(np.outer(second_difference, second_difference), self.acquisition.slice_axis)
-        response = ndimage.convolve(self.array.numpy(), mask, mode="nearest")
-        inside = self.head.numpy()
-        return float(np.median(np.abs(response[inside])) / (0.6745 * np.linalg.norm(mask)))  # median of |N(0, 1)|
+    def lengths(self, axis: int) -> Tensor:
+        """The facts that networks are told of planes along an in-plane axis, `(1, 5)`: `SliceProjectionNetwork.forward`."""
+        a = self.acquisition
+        facts = [a.slice_thickness, a.target_spacing, a.slice_spacing, float(self.edges[axis]), self.noise_share]
+        return torch.tensor([facts], dtype=torch.float32)
 
     @property
     def above_floor(self) -> Tensor:
@@ -143,7 +144,13 @@ class Slices:
     @cached_property
     def unit(self) -> Self:
         """The slices with their tissue in [-1, 1], as networks see them."""
-        return replace(self, array=self.scale.to_unit(self.tissue.array))
+        low, high, ceiling = self.scale
+        result = replace(self, array=self.scale.to_unit(self.tissue.array))
+        if not self.constant:
+            factor = 2 / (high - low)
+            noise = replace(self.noise, deviation=self.noise.deviation * factor)
+            vars(result).update(scale=IntensityRange(-1.0, 1.0, (ceiling - low) * factor - 1), noise=noise)
+        return result
 
     @cached_property
     def turn(self) -> grid.Turn:
@@ -163,7 +170,9 @@ class Slices:
             return result
         flipped = acquisition.slice_axis in turn.flipped
         missing = dict(sorted((last - index if flipped else index, what) for index, what in self.missing.items()))
-        facts = {"scale": self.scale, "head": turn.into(self.head), "missing": missing, "noise": self.noise}
+        own, others = (tuple(a for a in range(3) if a != one.slice_axis) for one in (acquisition, self.acquisition))
+        noise = self.noise.moved([others.index(turn.axes[axis]) for axis in own])
+        facts = {"scale": self.scale, "head": turn.into(self.head), "missing": missing, "noise": noise}
         vars(result).update(facts)
         return result
 

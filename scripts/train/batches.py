@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..errors import flag
 from ..method.flow import PathSample, endpoint_biased, state_at
-from ..method.networks import Drift
+from ..method.networks import Drift, stage2_lengths
 from ..method.schedule import euler_times
 
 THICKNESS = ("thickness",)  # the paper's stage 1 gets it beside the image; one on the slices gets lengths and rows
@@ -79,7 +79,7 @@ class FlowBatch(PrepareBatch):
         pairs = _on(device, batchdata, ("proximal", *(f"proximal_{name}" for name in self.told)), non_blocking)
         partner = (pairs[1][:, 0] != first[1][:, 0]).nonzero()[:, 0]
         image, *conditions = (torch.cat([a, b[partner]]) for a, b in zip(first, pairs))
-        thickness, x1 = conditions[0][:, :2], torch.cat([label, label[partner]])
+        thickness, x1 = stage2_lengths(conditions[0]), torch.cat([label, label[partner]])
         t = endpoint_biased(torch.rand(len(label), device=x1.device), self.alpha)
         t = torch.cat([t, t[partner]])
         with torch.no_grad():
@@ -109,10 +109,10 @@ class DistilBatch(PrepareBatch):
     def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
         """Returns `(x0, PathSample, (thickness, 0), {})` on the device; there are no pairs."""
         image, *conditions = _on(device, batchdata, ("image", *self.told), non_blocking)
-        thickness, times = conditions[0][:, :2], self.times.to(image)
+        thickness, times = stage2_lengths(conditions[0]), self.times.to(image)
         with torch.no_grad():
             x0 = self.inferer(image, self.teacher.apn, *conditions)
-            modulations = self.teacher.modulations(thickness, times)
+            modulations = self.teacher.modulations(conditions[0], times)
             x1 = self.inferer(x0, self.teacher.refine, modulations, times)
         t, nobody = x0.new_zeros(len(x0)), torch.zeros(0, dtype=torch.long, device=x0.device)
         return x0, PathSample(x0, x0, x1, t, nobody), (thickness, t), {}

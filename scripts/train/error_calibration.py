@@ -15,7 +15,7 @@ from ..errors import logger
 from ..method.calibration import BOXES, QUIET, TYPICAL, Calibration, box_means, decay, quantiles, scan_scale
 from ..method.networks import Drift
 from ..method.weights import read_card, write_card
-from ..rebuild.error_map import expected_error, noise_share
+from ..rebuild.error_map import expected_error
 from ..rebuild.guide import Placed
 from ..rebuild.inferer import DriftInferer
 from ..rebuild.rebuilder import Rebuilder
@@ -149,7 +149,7 @@ def calibrate(
                         errors, squares = (box_means(one, head, side) for one in (result - truth, expected**2))
                         boxes[side] = errors / np.sqrt(squares)
                 kept, *by_guides = scores
-                noisy, voxel = noise_share(slices), float(np.prod(spacing))
+                noisy, voxel = slices.noise_share, float(np.prod(spacing))
                 kind = f"profile {profile}, spacing {ratio:g}, noise {noise:g}"
                 cases.append(Case(item["subject"], kind, group, ratio, noisy, voxel, kept, boxes, by_guides, known))
                 below = ", guided ".join(f"{np.quantile(one, 0.9):.2f}" for one in scores)

@@ -48,7 +48,8 @@ class RandSlabd(RandomizableTransform, MapTransform):
             tissue = (label > TISSUE).float().mean((0, 3 - dim))
             label = label.narrow(dim, first_in_tissue(self.R, tissue, size), min(size, label.shape[dim]))
         self.acquired.set_random_state(state=self.R)
-        thick, acquisition = self.acquired.stacks(label, target)[0]
+        label, stacks = self.acquired.stacks(label, target)
+        thick, acquisition = stacks[0]
         edges = torch.tensor([pixel, acquisition.slice_spacing, pixel, 1.0], dtype=torch.float64)
         image = MetaTensor(thick[None].contiguous(), affine=edges.diag())
         acquisition.attach(image)

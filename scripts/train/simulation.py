@@ -18,7 +18,11 @@ from ..stack import grid
 from ..stack.acquisition import SLR, Acquisition, Profile
 from ..stack.intensity import data_range
 from ..stack.interpolation import interpolate
+from ..stack.noise import Noise, band_limited, with_noise
 from ..stack.profile import acquire
+
+IN_PLANE = (0, 2)  # of planes (N, H, W) whose slice axis is the second
+LEAST_NOISE = 0.003  # of the range
 
 
 class RandPlaned(RandomizableTransform, MapTransform):
@@ -129,8 +133,10 @@ class RandAcquired(RandomizableTransform, MapTransform):
         max_shift: the stack lies off its centred place. The offset is uniform up to this share of `T_hr`, either way.
         max_gain: the slices of half of the stacks differ in gain. The standard deviation is uniform up to this share.
             In half of those the gain alternates between odd and even slices, as in interleaved acquisitions.
-        max_noise: half of the stacks have Rician noise in their thick slices. Its standard deviation is uniform up to
-            this share of the intensity range.
+        max_noise: two in three stacks have Rician noise (`stack.noise`). The logarithm of its standard deviation is
+            uniform from `LEAST_NOISE` to this share of the intensity range.
+        max_width: half of the stacks are interpolated in plane, each axis by a factor uniform up to this one. The sharp
+            plane is then as band-limited as its noise.
         common_thickness: half of the stacks have `T_i` uniform in this range, in mm, as far as it lies within the
             other one; null for none.
     """
@@ -144,6 +150,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
     max_shift: float = 0.0
     max_gain: float = 0.0
     max_noise: float = 0.0
+    max_width: float = 1.0
     common_thickness: tuple[float, float] | None = None
 
     def __post_init__(self, keys: KeysCollection) -> None:
@@ -180,7 +187,10 @@ class RandAcquired(RandomizableTransform, MapTransform):
         self._shift = float(self.R.uniform(-1, 1)) * self.max_shift * target
         self._gain = self._half_of_the_time(self.max_gain)
         self._interleaved = bool(self.R.random_sample() < 0.5)
-        self._noise = self._half_of_the_time(self.max_noise)
+        none = self.R.random_sample() < 1 / 3
+        share = float(np.exp(self.R.uniform(*np.log([LEAST_NOISE, max(self.max_noise, LEAST_NOISE)]))))
+        widths = self.R.uniform(1, self.max_width, size=2) if self.R.random_sample() < 0.5 else np.ones(2)
+        self.noise = Noise(0.0 if none or not self.max_noise else share, (float(widths[0]), float(widths[1])))
         self._seed = int(self.R.randint(2**31))  # of gains and noise: how many are drawn depends on the slices
         if self.ceta_gap == "random":
             self._proximal = self._drawn_thickness(target)
@@ -190,7 +200,8 @@ class RandAcquired(RandomizableTransform, MapTransform):
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         (key,) = self.keys
         label, target = data[key], data["spacing"][0]
-        images = [interpolate(*stack, "nearest") for stack in self.stacks(label, target)]
+        label, stacks = self.stacks(label, target)
+        images = [interpolate(*stack, "nearest") for stack in stacks]
         return {
             key: label,
             "image": images[0],
@@ -199,18 +210,20 @@ class RandAcquired(RandomizableTransform, MapTransform):
             "proximal_thickness": torch.tensor([self._proximal, target]),
         }
 
-    def stacks(self, planes: Tensor, target: float) -> list[tuple[Tensor, Acquisition]]:
+    def stacks(self, planes: Tensor, target: float) -> tuple[Tensor, list[tuple[Tensor, Acquisition]]]:
         """Draws an acquisition, and acquires sharp planes, `(N, H, W)` in [0, 1], by it. CETA's pair is a second stack.
 
         A stack is its thick slices, `(N, S, W)`, and their acquisition. The planes' edge along the slice axis is in mm.
+        The first result is the truth of both: the planes as the acquired matrix shows them.
         """
         self.randomize(target)
-        generator = np.random.default_rng(self._seed)
+        planes = band_limited(planes, IN_PLANE, self.noise.widths)
+        generator = torch.Generator().manual_seed(self._seed)
         thicknesses = dict.fromkeys([self._thickness, self._proximal])
-        return [self._acquired(planes, target, thickness, generator) for thickness in thicknesses]
+        return planes, [self._acquired(planes, target, thickness, generator) for thickness in thicknesses]
 
     def _acquired(
-        self, plane: Tensor, target: float, thickness: float, generator: np.random.Generator
+        self, plane: Tensor, target: float, thickness: float, generator: torch.Generator
     ) -> tuple[Tensor, Acquisition]:
         spacing = max(self._ratio * thickness, target)  # slices nearer than the target would leave nothing to do
         # a plane is a volume of X = 1
@@ -225,14 +238,11 @@ class RandAcquired(RandomizableTransform, MapTransform):
         )
         thick = acquire(plane, acquisition)
         if self._gain:
-            gain = generator.normal(size=thick.shape[1])
+            gain = torch.randn(thick.shape[1], generator=generator)
             if self._interleaved:
-                gain = np.where(np.arange(len(gain)) % 2, gain[:1], -gain[:1])
-            thick = thick * torch.from_numpy(1 + self._gain * gain).float()[:, None]
-        if self._noise:
-            real, imaginary = torch.from_numpy(generator.normal(scale=self._noise, size=(2, *thick.shape))).float()
-            thick = torch.hypot(thick + real, imaginary)
-        return thick, acquisition
+                gain = torch.where(torch.arange(len(gain)) % 2 == 1, gain[:1], -gain[:1])
+            thick = thick * (1 + self._gain * gain)[:, None]
+        return with_noise(thick, IN_PLANE, self.noise, generator), acquisition
 
 
 class Simulated(MapTransform):

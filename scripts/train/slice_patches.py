@@ -33,8 +33,8 @@ class RandSlicePatchd(RandomizableTransform, MapTransform):
 
     Replaces the plane by `image`, `(1, slices, columns)`, the measured slices; the sharp `(1, rows, columns)`
     neighbouring rows of the fine grid that lie in the slices, NaN where the plane ends or the slices hold fewer;
-    `rows`, `(rows,)`, their places in slices from the centre of the first; and `lengths`, `(4,)` in mm: slice
-    thickness, target, slice spacing, pixel. Where the stack has fewer slices, its last one is repeated. `guide` is the
+    `rows`, `(rows,)`, their places in slices from the centre of the first; and `lengths`, `(5,)`: slice
+    thickness, target, slice spacing, pixel in mm, and the noise as a share of the range. Where the stack has fewer slices, its last one is repeated. `guide` is the
     guide's part of the sharp rows, and `guide_slices` its thick slices by the slice model, `(1, slices, columns)`. Both
     are 0 where there is no guide. `proximal` and `proximal_...` say the same of the slices of CETA's pair, from the one
     that the first row lies in; without a pair they repeat the former.
@@ -64,7 +64,7 @@ class RandSlicePatchd(RandomizableTransform, MapTransform):
         if "guide" in data:
             guide = convert_to_tensor(data["guide"], track_meta=False)[:, :, left : left + self.columns]
         self.acquired.set_random_state(state=self.R)
-        stacks = self.acquired.stacks(label, target)
+        label, stacks = self.acquired.stacks(label, target)
         thick, acquisition = stacks[0]
         first = first_in_tissue(self.R, (thick[0] > TISSUE).float().mean(1), self.slices)
         places = acquisition.fine_rows - first
@@ -97,7 +97,8 @@ class RandSlicePatchd(RandomizableTransform, MapTransform):
             return pad(part, [0, self.columns - part.shape[2], 0, self.slices - part.shape[1]], mode="replicate")
 
         rows = a.fine_rows[start] - first + a.target_spacing / a.slice_spacing * np.arange(self.rows)
-        lengths = torch.tensor([a.slice_thickness, a.target_spacing, a.slice_spacing, pixel], dtype=torch.float32)
+        noise = self.acquired.noise.deviation
+        lengths = torch.tensor([a.slice_thickness, a.target_spacing, a.slice_spacing, pixel, noise])
         return {
             "image": patch(thick),
             "rows": torch.from_numpy(rows).float(),

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ...rebuild.inferer import PlaneInferer
 from ...stack.acquisition import Acquisition
+from ...stack.slices import Slices
 
 DARKEST = -1.0  # of images whose tissue is in [-1, 1]; vessels and fat may be brighter than 1
 
@@ -139,7 +140,7 @@ class ResShiftInferer(PlaneInferer):
         return 0 if acquisition.at_target else self.steps
 
     def stage2(  # type: ignore[override]  # of one network alone
-        self, families: list[Tensor], acquisition: Acquisition, network: ResShift
+        self, families: list[Tensor], slices: Slices, network: ResShift
     ) -> list[Tensor]:
         """`ResShift.sample`, with noise that does not depend on how many windows a call has."""
         generator = torch.Generator()  # on the CPU: one noise for all devices
