@@ -7,8 +7,6 @@ The model must know how the slices were acquired. With a wrong profile or gap, t
 too, and the projection carries that error into the result.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 from scipy import fft
@@ -160,4 +158,4 @@ def reconcile(result: Tensor, slices: Slices) -> Tensor:
     energy = inside.square().sum(in_slice, keepdim=True).clamp(min=torch.finfo(signal.dtype).tiny)
     surplus = surplus - inside * ((surplus * inside).sum(in_slice, keepdim=True) / energy)
     fitted = acquire(result, slices.acquisition) - surplus
-    return project(result, replace(slices, array=fitted), noise_over_error(slices), SMOOTHNESS)
+    return project(result, slices.like(fitted), noise_over_error(slices), SMOOTHNESS)

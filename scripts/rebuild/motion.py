@@ -25,7 +25,7 @@ from ..stack.acquisition import Acquisition
 from ..stack.interpolation import interpolate
 from ..stack.packages import even_and_odd
 from ..stack.profile import acquire
-from ..stack.slices import Slices, fact
+from ..stack.slices import Slices
 from .poses import STILL, Frame, Package, Pose, fitted, foretold
 from .registration import angle_and_shift, placed
 
@@ -83,7 +83,6 @@ class Motion:
         return f"the head moved by {self.millimetres:.1f} mm and {self.degrees:.1f} degrees between {self.between}"
 
 
-@fact
 def found(measured: Slices) -> Motion | None:
     """The motion between the packages of a stack, by least squares.
 
@@ -156,7 +155,7 @@ def taken_back(measured: Slices, volume: MetaTensor, motion: Motion, order: int 
             )
             here = still.select(a.slice_axis, n) + torch.from_numpy(moved)
             result.select(a.slice_axis, n).copy_(here.clamp(min=float(slices.min())))
-    return replace(measured, array=result)
+    return measured.like(result)
 
 
 def first_package(measured: Slices, motion: Motion) -> Slices | None:

@@ -63,7 +63,7 @@ class Stack:
         """The stack with its floor at 0. A gain multiplies what is above a floor."""
         if not self.floor:
             return self
-        level = replace(self.measured, array=self.measured.above_floor)
+        level = self.measured.like(self.measured.above_floor)
         return Stack(level, self.rebuilt - self.floor, self.missing)  # type: ignore[arg-type]  # torch: Tensor
 
 
