@@ -147,9 +147,14 @@ class Slices:
 
     @cached_property
     def tissue(self) -> Self:
-        """The slices without what is no tissue (`IntensityRange.tissue`); themselves where all is."""
+        """The slices without what is no tissue (`IntensityRange.tissue`); themselves where all is.
+
+        The range and the missing slices stay. A mask may leave the head, and hot spots the noise.
+        """
         tissue = self.scale.tissue(self.array)
-        return self if torch.equal(tissue, self.array) else self.like(tissue)
+        if torch.equal(tissue, self.array):
+            return self
+        return self.like(tissue, scale=self.scale, missing=self.missing)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -190,6 +195,9 @@ class Slices:
             return self.like(array, acquisition, affine)
         flipped = acquisition.slice_axis in turn.flipped
         missing = dict(sorted((last - index if flipped else index, what) for index, what in self.missing.items()))
+        own, others = (tuple(a for a in range(3) if a != one.slice_axis) for one in (acquisition, self.acquisition))
+        noise, head = self.noise.moved([others.index(turn.axes[axis]) for axis in own]), turn.into(self.head)
+        return self.like(array, acquisition, affine, scale=self.scale, head=head, missing=missing, noise=noise)
         own, others = (tuple(a for a in range(3) if a != one.slice_axis) for one in (acquisition, self.acquisition))
         noise, head = self.noise.moved([others.index(turn.axes[axis]) for axis in own]), turn.into(self.head)
         return self.like(array, acquisition, affine, scale=self.scale, head=head, missing=missing, noise=noise)
