@@ -1,8 +1,4 @@
-"""The Python door: `rebuild` takes a scan and returns its rebuilt volume, by configs/inference.yaml as the command.
-
-The bundle's own package is called `scripts`, as hosts expect. Here it is `drift_mri.scripts`, so that nothing of that
-name is put on the user's path.
-"""
+"""The Python door: `rebuild` takes a scan and returns its rebuilt volume, by configs/inference.yaml as the command."""
 
 import logging
 import os
@@ -19,7 +15,7 @@ import numpy as np
 from nibabel.spatialimages import SpatialImage
 
 from . import BUNDLE
-from .scripts.errors import InputError, input_error  # type: ignore[import-not-found]
+from .scripts.errors import InputError, mistakes_alone  # type: ignore[import-not-found]
 from .scripts.options import check_texts  # type: ignore[import-not-found]
 
 if TYPE_CHECKING:
@@ -40,20 +36,15 @@ class RebuiltImage(nib.Nifti1Image):
     error_map: nib.Nifti1Image | None = None
 
 
-def _here(config: Any) -> Any:
-    """A config whose components are those of `drift_mri.scripts`."""
-    if isinstance(config, Mapping):
-        return {key: _here(value) for key, value in config.items()}
-    if isinstance(config, list):
-        return [_here(value) for value in config]
-    if isinstance(config, str) and config.startswith("scripts."):
-        return f"{__package__}.{config}"
-    return config
-
-
 def _config(config: str | None, ckpt_path: str | None, **given: Any) -> "ConfigParser":
     """configs/inference.yaml, a config stacked on it, weights and options."""
-    from monai.bundle import ConfigParser  # here: it takes seconds
+    from monai.bundle import ComponentLocator, ConfigParser  # here: it takes seconds
+
+    class Locator(ComponentLocator):
+        """Finds the components that configs call `scripts...` in the bundle, whatever else has that name."""
+
+        def get_component_module_name(self, name: str) -> list[str] | str | None:
+            return __package__ if name.startswith("scripts.") else super().get_component_module_name(name)
 
     if config is not None and not Path(config).is_file():
         raise InputError(f"config is {config}, which is not there: expected a file, YAML or JSON. Check the path.")
@@ -61,7 +52,8 @@ def _config(config: str | None, ckpt_path: str | None, **given: Any) -> "ConfigP
     sys.path += {str(Path(path).absolute().parent) for path in files[1:]} - {*sys.path}  # for its modules
     given |= {} if ckpt_path is None else {"ckpt_path": ckpt_path}
     check_texts(given)
-    parser = ConfigParser(_here(ConfigParser.load_config_files(files)))
+    parser = ConfigParser(ConfigParser.load_config_files(files))
+    parser.locator = Locator()
     parser.read_meta(str(BUNDLE / "configs" / "metadata.json"))
     parser.update({"bundle_root": str(BUNDLE), "inferer::progress": False, **given})
     return parser
@@ -143,15 +135,9 @@ def rebuild(
     others = ("scan", "guide", "ckpt_path", "config")
     options = {name: given[name] for name in defaults if name not in others and given[name] is not defaults[name]}
     files = [None if one is None else str(Path(one).absolute()) for one in (config, ckpt_path)]
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="monai|torch")  # of their own machinery, not of the scan
-            return _rebuild(scan, guide, options, *files)
-    except Exception as error:
-        mistake = input_error(error)
-        if mistake is None:
-            raise
-        raise mistake from None
+    with mistakes_alone(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="monai|torch")  # of their own machinery, not of the scan
+        return _rebuild(scan, guide, options, *files)
 
 
 def _rebuild(
