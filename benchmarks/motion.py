@@ -26,6 +26,7 @@ from scripts.evaluate.metrics import psnr
 from scripts.method.weights import read_card
 from scripts.rebuild.device import default_device
 from scripts.rebuild.error_map import ErrorMaps
+from scripts.rebuild.guide import GuideScan
 from scripts.rebuild.motion import Motion, found, taken_back
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.registration import angle_and_shift, placed
@@ -85,7 +86,7 @@ def by_true_pose(rebuilder, measured, guide, matrices):
 
 def beside(rebuilder, guide, measured):
     """A guide in its place, without the refusals."""
-    return None if guide is None else rebuilder.place(Slices.sharp(guide), measured)
+    return None if guide is None else rebuilder.place(GuideScan(Slices.sharp(guide)), measured)
 
 
 def row(name, truth, measured, matrices, rebuilder, guide):

@@ -159,7 +159,8 @@ def _rebuild(
     rebuilder = parser.get_parsed_content("rebuilder")
     measured, placed = rebuilder.measure(source), None
     if guide is not None:
-        placed = rebuilder.guide(rebuilder.read_guide(_source(guide, "guide", None, longest_part)), measured)
+        placed = rebuilder.place(rebuilder.read_guide(_source(guide, "guide", None, longest_part)), measured)
+        placed.check(measured)
     rebuilt = rebuilder(measured, placed)
     header = rebuilt.slices.meta.get("header", {})
     written = nifti_image(rebuilt.volume, header)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from ..errors import InputError, few, logger
 from .exclusion import guides_not
 from .roles import PARALLEL, Role, role
-from .scan import Guiding, Scan
+from .scan import Candidate, Scan
 from .selection import matches
 from .weighting import ORIENTATION
 
@@ -14,8 +14,8 @@ NEIGHBOURS = 50  # of a scan's folder, by which it is said why none guides it
 MOST_GUIDES = 3  # candidates that are registered, should the better ones not fit
 
 
-def guided(scans: Sequence[Scan], others: Sequence[Scan]) -> list[Scan]:
-    """Scans, each with the best guides among all, also among `others`, if any. The log says which, and why."""
+def with_candidates(scans: Sequence[Scan], others: Sequence[Scan]) -> list[Scan]:
+    """Scans, each with the best candidates among all, also among `others`, if any. The log says which, and why."""
     persons: dict[tuple[str, ...], list[Scan]] = {}
     folders: dict[str, list[Scan]] = {}
     for one in (*(stack for scan in scans for stack in scan.each), *others):
@@ -23,7 +23,7 @@ def guided(scans: Sequence[Scan], others: Sequence[Scan]) -> list[Scan]:
         folders.setdefault(one.identity.person[0], []).append(one)
     result = []
     for scan in scans:
-        found, guides = roles(scan, persons[scan.identity.person]), list[Guiding]()
+        found, guides = roles(scan, persons[scan.identity.person]), list[Candidate]()
         if not found and scan.dataset is None:
             found = roles(scan, folders[scan.identity.person[0]][:NEIGHBOURS])
         reasons = [f"{other.name}: {beside.why}" for other, beside in found if beside.what != "guides"]
@@ -33,7 +33,7 @@ def guided(scans: Sequence[Scan], others: Sequence[Scan]) -> list[Scan]:
             if why := guides_not(other, scan.identity):
                 reasons.insert(0, f"{other.name}: {why}")
             else:
-                guides.append(Guiding(other, beside.why))
+                guides.append(Candidate(other, beside.why))
         if guides:
             further = [guide.scan.name for guide in guides[1:]]
             then = f" Should it not fit, {few(further)} will be tried." if further else ""

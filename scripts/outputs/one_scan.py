@@ -8,9 +8,9 @@ from filelock import Timeout
 
 from ..errors import InputError, input_error, logger, printable
 from ..files import remove_partials
-from ..inputs.scan import Guiding, Scan
+from ..inputs.scan import Candidate, Scan
 from ..pages.page import write_page
-from ..rebuild.guide import Placed
+from ..rebuild.guide import PlacedGuide
 from ..rebuild.rebuilder import Rebuilder
 from ..rebuild.rebuilt import Rebuilt
 from ..stack.slices import Slices
@@ -35,20 +35,22 @@ def check_scan(scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder, outpu
         regions_on(maps.regions, stacks[0].fine_shape, stacks[0].fine_affine)
 
 
-def _guides(
+def _placed(
     scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder
-) -> tuple[Guiding | None, list[Placed | None], list[str]]:
+) -> tuple[Candidate | None, list[PlacedGuide | None], list[str]]:
     """The first guide that fits, beside each stack where it does; and warnings why others are left out."""
     thick = [one for one in stacks if not (one.acquisition.at_target or one.constant)]
     warnings = list[str]()
     for guide in scan.guides if thick else ():
-        placed, misfits = list[Placed | None](), dict[str, None]()
+        placed, misfits = list[PlacedGuide | None](), dict[str, None]()
         read = cache(partial(rebuilder.read_guide, guide.scan.source))  # once for all stacks
         for measured in stacks:
             placed.append(None)
             if any(measured is one for one in thick):
                 try:
-                    placed[-1] = rebuilder.guide(read(), measured)
+                    beside = rebuilder.place(read(), measured)
+                    beside.check(measured)
+                    placed[-1] = beside
                 except Exception as error:
                     mistake = input_error(error)
                     if mistake is None or not guide.why:
@@ -67,7 +69,7 @@ def _rebuild_and_write(
 ) -> tuple[Rebuilt, dict]:
     """The rebuilt scan, and its record; the result and its error map are written."""
     stem = scan.result
-    guide, guides, warnings = _guides(scan, stacks, rebuilder)  # one that does not fit loses no old result
+    guide, guides, warnings = _placed(scan, stacks, rebuilder)  # one that does not fit loses no old result
     for path in (file_of(stem, ".json"), file_of(stem, ".html")):  # from here on the old result does not count
         path.unlink(missing_ok=True)
     clear_error_map(stem)

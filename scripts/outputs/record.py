@@ -28,7 +28,7 @@ from torch import Tensor
 
 from ..errors import printable
 from ..inputs import bids
-from ..inputs.scan import Guiding, Scan
+from ..inputs.scan import Candidate, Scan
 from ..pages.index import glance
 from ..rebuild.rebuilt import Rebuilt
 from ..stack.acquisition import Acquisition
@@ -53,7 +53,7 @@ def describe(
     rebuilt: Rebuilt,
     stacks: Sequence[Mapping[str, Any]] = (),
     warnings: Sequence[str] = (),
-    used: Guiding | None = None,
+    used: Candidate | None = None,
 ) -> dict[str, Any]:
     """The record of a result: its nature, its sources, and the facts that were taken for the acquisition.
 
@@ -106,7 +106,7 @@ def describe(
     }
 
 
-def _guide(scan: Scan, rebuilt: Rebuilt, used: Guiding | None) -> dict[str, Any]:
+def _guide(scan: Scan, rebuilt: Rebuilt, used: Candidate | None) -> dict[str, Any]:
     placed = rebuilt.guide
     if placed is None:
         return {}

@@ -108,11 +108,11 @@ def steady(
         return taken_back(measured, motion), motion
     first = first_package(measured, motion) if shown is None else None
     if first is None:
-        motion = motion if shown is None else guided(measured, shown, motion)
+        motion = motion if shown is None else by_volume(measured, shown, motion)
         slices = taken_back(measured, motion)
     else:
         alone = draft(first, None)
-        motion = guided(measured, on_grid(Slices.sharp(alone), measured, np.eye(4)), motion)
+        motion = by_volume(measured, on_grid(Slices.sharp(alone), measured, np.eye(4)), motion)
         whole = MetaTensor(torch.empty(measured.fine_shape), affine=measured.fine_affine)
         there, _ = placed(alone, whole, np.eye(4), order=1)
         slices = taken_back(measured, motion, MetaTensor(there, affine=measured.fine_affine))
@@ -167,7 +167,7 @@ def acquired(volume: MetaTensor, motion: np.ndarray, acquisition: Acquisition, o
     return acquire(placed(volume, volume, np.linalg.inv(motion), order)[0], acquisition)
 
 
-def guided(measured: Slices, shown: MetaTensor, motion: Motion) -> Motion:
+def by_volume(measured: Slices, shown: MetaTensor, motion: Motion) -> Motion:
     """The motion by a sharp volume; the given one, where the search begins, if that volume is not sure.
 
     Args:

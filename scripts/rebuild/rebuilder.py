@@ -12,11 +12,10 @@ from ..errors import InputError, flag, logger, printable
 from ..stack.grid import name_of
 from ..stack.slices import Slices
 from .error_map import ErrorMaps, error_map
-from .guide import GuideScan, Placed, place
-from .motion import found, guided, steady, taken_back
+from .guide import GuideScan, PlacedGuide
+from .motion import by_volume, found, steady, taken_back
 from .progress import part
 from .rebuilt import Rebuilt
-from .registration import ALIKE
 from .stack_inferer import StackInferer
 
 SHARP = 2.5  # mm; a guide with slices no farther apart guides as it is, by a spline (docs/benchmarks.md)
@@ -68,41 +67,22 @@ class Rebuilder:
     def read_guide(self, source: Any) -> GuideScan:
         """A scan of another contrast that is to guide, of what `measure` takes."""
         self.check_guides()
-        return self._sharp(replace(self, preprocessing=self.guide_preprocessing).measure(source))
+        return self.guide_scan(replace(self, preprocessing=self.guide_preprocessing).measure(source))
 
-    def guide(self, other: GuideScan, slices: Slices) -> Placed:
-        """A scan of another contrast, of `read_guide`, beside the scan that it guides."""
-        placed = self._beside(other, slices)
-        if not placed.fits:
-            raise InputError(
-                f"{placed.name} does not fit {name_of(slices, 'the scan')}: their likeness is "
-                f"{placed.likeness:.2f}, and from {ALIKE} on they show one head. The guide may be of another person or "
-                "region, or damaged. Leave it out, or give another one."
-            )
-        if placed.copies:
-            raise InputError(
-                f"{placed.name} has the contrast of {name_of(slices, 'the scan')}: a rising curve explains "
-                f"{placed.relation:.0%} of the scan by it. A copy of the scan brings nothing. Leave it out, or give a "
-                "scan of another contrast."
-            )
-        return placed
-
-    def place(self, other: Slices, slices: Slices) -> Placed:
-        """A guide beside the slices that it guides, whether it fits or not. Thick slices of it are rebuilt first."""
-        return self._beside(self._sharp(other), slices)
-
-    def _sharp(self, other: Slices) -> GuideScan:
+    def guide_scan(self, other: Slices) -> GuideScan:
+        """A scan that is to guide; one of thick slices is rebuilt first."""
         a = other.acquisition
         if a.at_target or a.slice_spacing <= SHARP:
             return GuideScan(other)
         return GuideScan(Slices.sharp(replace(self, error_maps=ErrorMaps())(other).volume), other)
 
-    def _beside(self, other: GuideScan, slices: Slices) -> Placed:
+    def place(self, guide: GuideScan, slices: Slices) -> PlacedGuide:
+        """A guide beside the slices that it guides, whether it fits or not (`PlacedGuide.check`)."""
         with part("registering", wanted=self.inferer.progress):
-            return place(other.sharp, steady(slices)[0] if self.motion else slices, other.stack)
+            return guide.beside(steady(slices)[0] if self.motion else slices)
 
-    def __call__(self, measured: Slices, guide: Placed | None = None) -> Rebuilt:
-        """Rebuilds a stack of slices, with or without a guide that `guide` has placed.
+    def __call__(self, measured: Slices, guide: PlacedGuide | None = None) -> Rebuilt:
+        """Rebuilds a stack of slices, with or without a guide that `place` has placed.
 
         Motion between the packages is looked for in any case.
         """
@@ -120,7 +100,7 @@ class Rebuilder:
         error = error_map(rebuilt, network, self.device, maps.calibration, half, plain, back)  # type: ignore[arg-type]
         return replace(rebuilt, error_map=error)
 
-    def each(self, stacks: Sequence[Slices], guides: Sequence[Placed | None]) -> list[Rebuilt]:
+    def each(self, stacks: Sequence[Slices], guides: Sequence[PlacedGuide | None]) -> list[Rebuilt]:
         """Rebuilds stacks of one head, each with its guide.
 
         Slices that are taken back without a guide are taken back again by the poses that another stack shows: it
@@ -137,8 +117,8 @@ class Rebuilder:
             return one
         for other in others:
             with part("registering", wanted=self.inferer.progress):
-                beside = place(Slices.sharp(other.volume), one.slices, other.slices)
-            motion = guided(measured, beside.volume, one.motion) if beside.fits else one.motion
+                beside = GuideScan(Slices.sharp(other.volume), other.slices).beside(one.slices)
+            motion = by_volume(measured, beside.volume, one.motion) if beside.fits else one.motion
             if motion is not one.motion:
                 again = self.inferer.rebuilt(taken_back(measured, motion, one.volume), self.network)
                 return replace(again, motion=motion, taken_back=True)

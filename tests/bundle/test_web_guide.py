@@ -16,7 +16,7 @@ from pydicom import dcmread
 from scipy.ndimage import affine_transform, gaussian_filter
 
 import drift_mri
-from scripts.rebuild.guide import on_grid, place
+from scripts.rebuild.guide import GuideScan, on_grid
 from scripts.rebuild.registration import angle_and_shift
 from scripts.stack.slices import Slices
 from tests.browser import needs_chromium
@@ -89,7 +89,7 @@ def test_a_guide_makes_the_volume_that_python_makes_by_its_motion(tmp_path, prog
     image = nib.Nifti1Image(expected.numpy(), scan.fine_affine.numpy())
     assert_same(nib.load(out), image, scan.array[None].numpy())
     assert np.abs(expected - alone).max() > 50  # the guide matters
-    assert record["Likeness"] == pytest.approx(place(guide, scan).likeness, abs=0.03)
+    assert record["Likeness"] == pytest.approx(GuideScan(guide).beside(scan).likeness, abs=0.03)
     assert record["Name"] == f"{name}.nii.gz"
 
 
@@ -111,7 +111,8 @@ def test_the_motion_is_that_of_the_command(tmp_path, exported, python, name):
         say(await place(guide, scan, settle(scan, {}), []));"""
     paths = [tmp_path / f"{one}.nii.gz" for one in ("scan", "guide")]
     (found,) = javascript(code, *paths)
-    theirs = place(*(Slices.of(python[2]({"image": str(path)})["image"]) for path in reversed(paths)))
+    scan, guide = (Slices.of(python[2]({"image": str(path)})["image"]) for path in paths)
+    theirs = GuideScan(guide).beside(scan)
     own = np.vstack([found["motion"], [0, 0, 0, 1]])
     for other in (motion, theirs.motion):
         assert max(angle_and_shift(np.linalg.inv(other) @ own, np.zeros(3))) < 0.15

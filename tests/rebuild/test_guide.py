@@ -15,7 +15,7 @@ from scripts.errors import InputError
 from scripts.inputs.transforms import LoadScand, SettleAcquisitiond
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
-from scripts.rebuild.guide import BORDER, PRECISE, Guide, on_grid, place
+from scripts.rebuild.guide import BORDER, PRECISE, GuideScan, NetworkGuide, on_grid
 from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.registration import angle_and_shift, placed
@@ -188,12 +188,12 @@ def test_a_few_voxels_far_below_the_floor_do_not_move_a_guide(of_the_guide):
     """Filters leave them. A histogram over their range would know tissue in few bins."""
     measured = stack_of(person(), 0).measured
     guide = Slices.sharp(MetaTensor(moved(person(), SMALL), affine=torch.from_numpy(AFFINE)))
-    alone = place(guide, measured).motion
+    alone = GuideScan(guide).beside(measured).motion
     odd = (guide if of_the_guide else measured).array.clone()
     odd[2:-2:4, 24:28, 18:22] = -50_000
     guide = replace(guide, array=odd) if of_the_guide else guide
     measured = measured if of_the_guide else replace(measured, array=odd)
-    degrees, millimetres = angle_and_shift(np.linalg.inv(alone) @ place(guide, measured).motion, CENTRE)
+    degrees, millimetres = angle_and_shift(np.linalg.inv(alone) @ GuideScan(guide).beside(measured).motion, CENTRE)
     assert degrees < 0.5 and millimetres < 0.5
 
 
@@ -223,7 +223,7 @@ def test_a_guide_that_lies_in_its_place_stays_there(moved_by):
     measured = MetaTensor(torch.from_numpy(thick)[None], affine=torch.from_numpy(affine))
     Acquisition.stack(2, thick.shape[2], spacing=4.8, thickness=4.8, target=1.2).attach(measured)
     guide = Slices.sharp(MetaTensor(torch.from_numpy(guide)[None], affine=torch.from_numpy(own)))
-    found = place(guide, Slices.of(measured))
+    found = GuideScan(guide).beside(Slices.of(measured))
     assert found.fits
     if moved_by:
         assert max(angle_and_shift(np.linalg.inv(by) @ found.motion, CENTRE)) < 0.15 and found.millimetres > PRECISE
@@ -237,7 +237,7 @@ def test_nothing_depends_on_where_the_floors_of_scan_and_guide_lie():
     floor, other = -300.0, -500.0
     measured, guide = stack_of(person(), 0).measured, Slices.sharp(stack_of(person(), 2).rebuilt)
     raised, level = (replace(one, array=one.array + floor) for one, floor in ((measured, floor), (guide, other)))
-    alone, again = place(guide, measured), place(level, raised)
+    alone, again = GuideScan(guide).beside(measured), GuideScan(level).beside(raised)
     np.testing.assert_allclose(again.motion, alone.motion, atol=0.05)
     assert alone.fits and again.likeness == pytest.approx(alone.likeness, abs=0.02)
 
@@ -248,7 +248,7 @@ def test_its_slices_are_the_models_and_it_fades_in_from_its_border():
 
     def of(fine, x, z):
         affine = torch.diag(torch.tensor([x, 1.0, z, 1.0], dtype=torch.float64))
-        return Guide.of(fine, Slices(torch.zeros(40, 36, 9), a, affine))
+        return NetworkGuide.of(fine, Slices(torch.zeros(40, 36, 9), a, affine))
 
     whole = of(fine, 1.0, 5.0)
     assert (whole.share == 1).all() and torch.equal(whole.slices, acquire(fine, a))
@@ -291,7 +291,8 @@ def test_a_rebuilder_places_a_guide_and_takes_it(tmp_path):
     shape = (64, 64, 64)
     guide = written(tmp_path / "guide.nii.gz", other_contrast(volume(centred(np.eye(3), shape), shape)))
     by = rebuilder()
-    placed = by.guide(by.read_guide(guide), measured)
+    placed = by.place(by.read_guide(guide), measured)
+    placed.check(measured)
     assert placed.fits and placed.millimetres < 1 and placed.name.endswith("guide.nii.gz")
     rebuilt = by(measured, placed)
     assert rebuilt.guide is placed
@@ -304,7 +305,7 @@ def test_a_guide_is_rebuilt_first_where_its_slices_are_more_than_two_and_a_half_
     guide = volume(centred(np.diag([1.0, 1.0, spacing]), shape), shape)
     Acquisition.stack(2, 13, spacing=spacing, thickness=spacing, target=1.0).attach(guide)
     guide, by = Slices.of(guide), rebuilder()
-    sharp, stack = by._sharp(guide)
+    sharp, stack = by.guide_scan(guide)
     assert (stack is guide) == is_rebuilt and (sharp is guide) != is_rebuilt
     if is_rebuilt:
         assert torch.equal(sharp.array, by(guide).volume.as_tensor())
@@ -316,8 +317,9 @@ def test_a_guide_of_something_else_and_a_copy_of_the_scan_are_refused(tmp_path):
     other = MetaTensor(smoothed(noise), affine=torch.from_numpy(affine))
     copy = r"copy.nii.gz has the contrast of .*A copy of the scan brings nothing"
     for name, shown, told in (("noise", other, "does not fit"), ("copy", volume(affine, (64, 64, 64)), copy)):
+        placed = by.place(by.read_guide(written(tmp_path / f"{name}.nii.gz", shown)), measured)
         with pytest.raises(InputError, match=told):
-            by.guide(by.read_guide(written(tmp_path / f"{name}.nii.gz", shown)), measured)
+            placed.check(measured)
 
 
 def smoothed(volume):

@@ -15,7 +15,7 @@ from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.rebuild import motion, poses
 from scripts.rebuild.error_map import ErrorMaps, error_map
-from scripts.rebuild.guide import Placed
+from scripts.rebuild.guide import PlacedGuide
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.registration import angle_and_shift
 from scripts.rebuild.stack_inferer import StackInferer
@@ -248,7 +248,7 @@ def test_a_guide_knows_the_motion_better_though_it_lies_elsewhere(axis):
     measured, _, truth = restless(axis, MOTIONS[axis])
     found = motion.found(measured)
     guide = other_contrast(truth, stacks.motion((0.5, -0.3, 0.0), (0.4, 0.0, -0.3)))
-    better = motion.guided(measured, guide, found)
+    better = motion.by_volume(measured, guide, found)
     assert better is not found and better.packages == found.packages
     assert (off_by(better.matrices[1], MATRICES[axis], measured) < (0.15, 0.1)).all()
     np.testing.assert_allclose(better.matrices[0], np.eye(4), atol=1e-9)
@@ -259,7 +259,7 @@ def test_a_guide_of_half_a_head_counts_where_it_saw():
     guide = other_contrast(truth)
     guide[:, :20] = torch.nan
     found = motion.found(measured)
-    better = motion.guided(measured, guide, found)
+    better = motion.by_volume(measured, guide, found)
     assert (off_by(better.matrices[1], MATRICES[2], measured) < (0.15, 0.04)).all()
     assert (off_by(found.matrices[1], MATRICES[2], measured) > (0.2, 0.05)).all(), "without it less is known"
 
@@ -268,20 +268,20 @@ def test_a_guide_that_shows_nothing_or_is_not_sure_changes_nothing(monkeypatch):
     measured, _, truth = restless(2, MOTIONS[2])
     found, guide = motion.found(measured), other_contrast(truth)
     for nothing in (torch.nan, -1.0):
-        assert motion.guided(measured, guide * 0 + nothing, found) is found
+        assert motion.by_volume(measured, guide * 0 + nothing, found) is found
     monkeypatch.setattr(motion, "UNSURE", 0.01)
-    assert motion.guided(measured, guide, found) is found
+    assert motion.by_volume(measured, guide, found) is found
 
 
 def test_a_guide_of_three_packages():
     measured, _, truth = restless(2, *THREE)
-    better = motion.guided(measured, other_contrast(truth), motion.found(measured))
+    better = motion.by_volume(measured, other_contrast(truth), motion.found(measured))
     for one, pose in zip(better.matrices[1:], THREE):
         assert (off_by(one, stacks.motion(*pose), measured) < (0.25, 0.1)).all()
 
 
 def beside(truth):
-    return Placed(other_contrast(truth), np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
+    return PlacedGuide(other_contrast(truth), np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
 
 
 def test_a_guided_rebuild_takes_the_slices_back_by_the_guide():
