@@ -201,3 +201,6 @@ class Slices:
         own, others = (tuple(a for a in range(3) if a != one.slice_axis) for one in (acquisition, self.acquisition))
         noise, head = self.noise.moved([others.index(turn.axes[axis]) for axis in own]), turn.into(self.head)
         return self.like(array, acquisition, affine, scale=self.scale, head=head, missing=missing, noise=noise)
+        own, others = (tuple(a for a in range(3) if a != one.slice_axis) for one in (acquisition, self.acquisition))
+        noise, head = self.noise.moved([others.index(turn.axes[axis]) for axis in own]), turn.into(self.head)
+        return self.like(array, acquisition, affine, scale=self.scale, head=head, missing=missing, noise=noise)
