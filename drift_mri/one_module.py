@@ -41,10 +41,7 @@ class SecondName(MetaPathFinder, Loader):
             ours = name == self.name or (name.startswith(f"{self.name}.") and top is sys.modules.get(self.first))
         return spec_from_loader(name, self) if ours else None
 
-    def create_module(self, spec: ModuleSpec) -> None:
-        """A placeholder, until `exec_module`."""
-
     def exec_module(self, module: ModuleType) -> None:
-        """Puts the module of the first name in the place of the second."""
+        """Puts the module of the first name in the place of an empty one."""
         name = module.__name__
         sys.modules[name] = import_module(self.first + name.removeprefix(self.name))

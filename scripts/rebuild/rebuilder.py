@@ -106,7 +106,7 @@ class Rebuilder:
         Slices that are taken back without a guide are taken back again by the poses that another stack shows: it
         measured what lies between them.
         """
-        first = [self(measured, guide) for measured, guide in zip(stacks, guides)]
+        first = list(map(self, stacks, guides))
         return [
             self._beside_others(measured, one, [other for other in first if other is not one])
             for measured, one in zip(stacks, first)
