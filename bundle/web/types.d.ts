@@ -95,6 +95,13 @@ interface Guide {
   motion: Affine;
   degrees: number;
   millimetres: number;
+  coverage: Coverage;
+}
+
+/** The part of a head that a guide saw: side of the patient -> a place in mm on the border of its field of view toward it. */
+interface Coverage {
+  share: number;
+  borders: Record<string, number[]>;
 }
 
 /** What a graph takes. */

@@ -18,6 +18,7 @@ from ..stack.interpolation import interpolate
 from ..stack.profile import acquire
 from ..stack.slices import Slices
 from ..stack.tissue import head_mask, ramp
+from .coverage import Coverage
 from .gain import relation
 from .registration import ALIKE, angle_and_shift, placed, registered, resolution
 
@@ -73,6 +74,7 @@ class Placed:
         relation: of `gain.relation`.
         degrees, millimetres: how far the head turned between the two, and how far its middle moved.
         name: of its file, for people.
+        coverage: the part of the head that it saw.
     """
 
     volume: MetaTensor
@@ -82,6 +84,7 @@ class Placed:
     degrees: float
     millimetres: float
     name: str
+    coverage: Coverage = Coverage()
 
     @property
     def fits(self) -> bool:
@@ -115,7 +118,8 @@ def place(guide: Slices, slices: Slices, stack: Slices | None = None) -> Placed:
     volume = on_grid(guide, slices, motion)
     seen = volume.as_tensor()[0].isfinite()
     shown = volume.as_tensor()[0].nan_to_num(-1.0)
-    return Placed(volume, motion, alike, relation(fine, head, shown, seen.float(), a.slice_spacing), *moved, name)
+    explained = relation(fine, head, shown, seen.float(), a.slice_spacing)
+    return Placed(volume, motion, alike, explained, *moved, name, Coverage.of(head, seen, affine))
 
 
 def on_grid(guide: Slices, slices: Slices, motion: np.ndarray) -> MetaTensor:

@@ -87,6 +87,8 @@ class Rebuilder:
                 f"{placed.relation:.0%} of the scan by it. A copy of the scan brings nothing. Leave it out, or give a "
                 "scan of another contrast."
             )
+        if saw_little := placed.coverage.warning(printable(placed.name)):
+            logger.warning(f"{printable(name_of(slices, 'the scan'))}: {saw_little}")
         return placed
 
     def place(self, other: Slices, slices: Slices) -> Placed:

@@ -8,6 +8,7 @@ import { cubic } from "../stack/interpolation.js";
 import { sliceMatrix } from "../stack/profile.js";
 import { depth, dilated, headMask, smooth } from "../stack/tissue.js";
 import { AXES, along, map } from "../stack/volume.js";
+import { coverageOf } from "./coverage.js";
 import { relation } from "./gain.js";
 import { rebuild } from "./inferer.js";
 import { likeness } from "./likeness.js";
@@ -53,7 +54,8 @@ export async function place(guide, scan, a, networks, progress) {
       "A copy of the scan brings nothing. Leave it out, or give a scan of another contrast.",
   );
   const [degrees, millimetres] = angleAndShift(motion, centre(fixed));
-  return { ...placed, name: guide.name, sources: guide.sources, likeness: alike, motion, degrees, millimetres };
+  const coverage = coverageOf(head, seen, fixed.affine);
+  return { ...placed, name: guide.name, sources: guide.sources, likeness: alike, motion, degrees, millimetres, coverage };
 }
 
 /** A volume where the head lay in the other one. @type {(motion: Affine, from: Placed) => Placed} */
