@@ -63,11 +63,12 @@ async function main() {
   const workers = Array.from({ length: threads(values.threads ?? "1") }, () => new Worker(new URL(import.meta.url)));
   const networks = workers.map((one) => /** @type {any} */ (wrap(endpoint(one))));
   try {
-    const guide = values.guide === undefined ? undefined : await place(await taken(guideOf(found, await read(values.guide))), scan, acquisition, networks);
+    const beside = values.guide === undefined ? undefined : guideOf(found, await read(values.guide));
+    const guide = beside && (await place(await taken(beside), scan, acquisition, networks));
     const result = await rebuild(scan, acquisition, networks, undefined, guide);
     const record = describe(scan, acquisition, result, `Node ${process.version}, onnxruntime-web`, guide);
     await mkdir(dirname(out), { recursive: true });
-    const made = /zip$/i.test(out) ? writeDicom(result, found.files, keyOf(record), found.part) : writeNifti(result.volume, result.affine, scan.header);
+    const made = /zip$/i.test(out) ? writeDicom(result, found.files, keyOf(record), found.part, beside) : writeNifti(result.volume, result.affine, scan.header);
     await writeFile(out, await made);
     await writeFile(out.replace(ENDING, ".json"), `${JSON.stringify(record, null, 1)}\n`);
   } finally {

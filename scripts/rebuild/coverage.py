@@ -10,7 +10,8 @@ from ..stack import grid
 
 ENOUGH = 0.9  # of the head; of a guide that saw less people should know
 FEW = 0.02  # of the head; where no more lies beyond a border, there is none
-COVERED = "{name} saw {share:.0%} of the head{ends}. The rest is as sharp as without a guide."
+LITTLE = 0.2  # of what lies beyond a border; where a guide saw more, its field of view ends askew
+COVERED = "the guide {name} saw {share:.0%} of the head{ends}. The rest is as sharp as without a guide."
 BORDER_AT = "it ends at {side} {place:.1f} mm"
 BORDER_BEYOND = "toward {end} it ends at {side} {place:.1f} mm"
 
@@ -44,9 +45,9 @@ class Coverage:
             voxels, found = head.sum(across).double(), both.sum(across).double()
             shares = found / voxels.clamp(min=1)
             (rows,) = (shares >= shares.max() / 2).numpy().nonzero()
-            beyond = voxels[: rows[0]].sum(), voxels[rows[-1] + 1 :].sum()
-            for end, (voxels_there, row) in enumerate(zip(beyond, (rows[0] - 0.5, rows[-1] + 0.5))):
-                if voxels_there > FEW * count:
+            beyond = slice(rows[0]), slice(rows[-1] + 1, None)
+            for end, (part, row) in enumerate(zip(beyond, (rows[0] - 0.5, rows[-1] + 0.5))):
+                if voxels[part].sum() > FEW * count and found[part].sum() < LITTLE * voxels[part].sum():
                     place = affine.double().numpy() @ [*np.where(np.arange(3) == axis, row, middle), 1]
                     x, y, z = place[:3].round(1).tolist()
                     borders[grid.SIDES[world][end != (world in turn.flipped)]] = x, y, z

@@ -46,14 +46,18 @@ def test_half_a_head_has_one_border_whatever_lies_across_it():
     head, places = ball()
     affine = torch.from_numpy(centred(np.eye(3), SHAPE))
     for edge in (-2.5, 0.5, 3.5):
-        assert set(Coverage.of(head, torch.from_numpy(places[0] < edge), affine).borders) == {"R"}
+        for tilt in (0, 0.2):
+            seen = torch.from_numpy(places[0] + tilt * places[1] < edge)
+            assert set(Coverage.of(head, seen, affine).borders) == {"R"}
+    askew = Coverage.of(head, torch.from_numpy(places[0] + places[1] < 0), affine)
+    assert 0.45 < askew.share < 0.55 and not askew.borders, "no axis is its border's"
 
 
 def test_the_warning_says_what_was_seen_and_where_it_ends():
     little = Coverage(0.648, {"L": (-12.3, 1.0, 2.0), "S": (0.0, 0.0, -4.0)})
     assert little.warning("T1w.nii") == (
-        "T1w.nii saw 65% of the head: it ends at L 12.3 mm, toward S it ends at I 4.0 mm. The rest is as sharp as "
+        "the guide T1w.nii saw 65% of the head: it ends at L 12.3 mm, toward S it ends at I 4.0 mm. The rest is as sharp as "
         "without a guide."
     )
-    assert Coverage(0.5).warning("it") == "it saw 50% of the head. The rest is as sharp as without a guide."
+    assert Coverage(0.5).warning("it") == "the guide it saw 50% of the head. The rest is as sharp as without a guide."
     assert not Coverage(ENOUGH).warning("it") and Coverage(ENOUGH - 0.01).warning("it")

@@ -61,7 +61,7 @@ async function rebuilt(networks, gpu, guide, progress, preview) {
   const record = describe(scan, acquisition, result, device, placed);
   return {
     record,
-    dicom: own.part ? await writeDicom(result, own.files, keyOf(record), own.part) : undefined,
+    dicom: own.part ? await writeDicom(result, own.files, keyOf(record), own.part, beside) : undefined,
     rebuilt: await writeNifti(result.volume, result.affine, scan.header),
     cubic: await splined(),
   };

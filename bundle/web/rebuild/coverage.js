@@ -4,7 +4,7 @@ import { f, filled } from "../errors.js";
 import { canonical } from "../stack/grid.js";
 import { AXES } from "../stack/volume.js";
 
-const { BORDER_AT, BORDER_BEYOND, COVERED, ENOUGH, FEW } = constants.coverage;
+const { BORDER_AT, BORDER_BEYOND, COVERED, ENOUGH, FEW, LITTLE } = constants.coverage;
 const { SIDES } = constants.grid;
 
 /** The part of a head that was seen, both on the grid of an affine. @type {(head: Volume, seen: Volume, affine: Affine) => Coverage} */
@@ -31,9 +31,9 @@ export function coverageOf(head, seen, affine) {
     const isKept = (/** @type {number} */ share) => share >= Math.max(...shares) / 2;
     const [first, last] = [shares.findIndex(isKept), shares.findLastIndex(isKept)];
     const sum = (/** @type {Float64Array} */ part) => part.reduce((a, b) => a + b, 0);
-    const beyond = [voxels[axis].subarray(0, first), voxels[axis].subarray(last + 1)].map(sum);
+    const beyond = [[0, first], [last + 1, shares.length]].map((part) => [voxels, found].map((one) => sum(one[axis].subarray(...part))));
     for (const [end, row] of [first - 0.5, last + 0.5].entries()) {
-      if (beyond[end] <= FEW * count) continue;
+      if (!(beyond[end][0] > FEW * count && beyond[end][1] < LITTLE * beyond[end][0])) continue;
       const index = AXES.map((one) => (one === axis ? row : sums[one] / count));
       const at = AXES.map((k) => AXES.reduce((sum, one) => sum + affine[k][one] * index[one], affine[k][3]));
       borders[SIDES[world][+(Boolean(end) !== flipped.includes(world))]] = at.map((x) => Number(f(x, 1)));
