@@ -216,7 +216,7 @@ def test_a_guide_that_saw_half_of_the_head_is_warned_of_recorded_and_marked(exam
     nib.save(nib.Nifti1Image(voxels, whole.affine), examination / "T1w.nii.gz")
     guided_bundle(examination, guide="auto", report=True)
     told, page, index = record(guided_bundle.out, "FLAIR"), *pages(guided_bundle.out)
-    assert told["Guide"]["Share"] == 1 and told["Guide"]["Borders"] == {} and not told["Warnings"]
+    assert told["Guide"]["Share"] > 0.99 and told["Guide"]["Borders"] == {} and not told["Warnings"]
     assert "A dashed line" not in " ".join(page.split()) and "the guide saw" not in index
 
 
