@@ -1,8 +1,13 @@
 /** Measured slices, cubic spline and result: side by side, or one in the place of the other; hands as in the report's page. */
-import { DRAG_MODE, MULTIPLANAR_TYPE, Niivue } from "@niivue/niivue";
+import { DRAG_MODE, Niivue, SLICE_TYPE } from "@niivue/niivue";
 
 const VOLUMES = ["measured", "cubic", "rebuilt"];
 const CROSS = 0.3;
+const [GAP, HIGHEST] = [12, 0.8]; // px between planes; of the screen, of one volume in the place of all
+const { AXIAL, CORONAL, SAGITTAL } = SLICE_TYPE;
+/** @type {Record<number, number[]>} */
+const ACROSS = { [AXIAL]: [0, 1], [CORONAL]: [0, 2], [SAGITTAL]: [1, 2] }; // axes of the planes, to the right and upwards
+const SIDES = ["RL", "AP", "SI"]; // where they begin and end, as films hang
 /** @type {Record<string, [number, number, number]>} */
 const STEPS = {
   ...{ ArrowLeft: [1, 0, 0], ArrowRight: [-1, 0, 0], ArrowUp: [0, 1, 0], ArrowDown: [0, -1, 0] }, // seen from the feet
@@ -41,12 +46,12 @@ async function put(volumes, window) {
   }
   if (isOfAnother) windowed();
   else windowed(shown.low, shown.high); // as it was left
-  scale();
+  lay();
 }
 
 async function begin() {
   const look = { isColorbar: false, multiplanarShowRender: 0, crosshairWidth: CROSS, backColor: [0, 0, 0, 1] };
-  const options = { ...look, ...HANDS, dragMode: DRAG_MODE.none, dragAndDropEnabled: false, isRadiologicalConvention: true };
+  const options = { ...look, ...HANDS, dragMode: DRAG_MODE.none, dragAndDropEnabled: false, isRadiologicalConvention: true, sagittalNoseLeft: true, isOrientationTextVisible: false };
   const attached = VOLUMES.map((name) => new Niivue(options).attachToCanvas($(`#${name}`)));
   views = await Promise.all(attached);
   views.forEach((one) => {
@@ -83,14 +88,58 @@ function lay() {
   const chosen = $("[name=shown]:checked").value;
   $("#views").dataset.shown = chosen;
   for (const name of VOLUMES) $(`#${name}`).closest("figure").toggleAttribute("data-behind", !["all", name].includes(chosen));
-  const wide = chosen === "all" ? MULTIPLANAR_TYPE.COLUMN : MULTIPLANAR_TYPE.ROW;
-  for (const one of views) one.setMultiplanarLayout(narrow.matches ? MULTIPLANAR_TYPE.GRID : wide);
+  const wide = chosen === "all" ? [[AXIAL], [CORONAL], [SAGITTAL]] : [[AXIAL, CORONAL, SAGITTAL]];
+  if (views.every((one) => one.volumes.length)) hang(narrow.matches ? [[CORONAL, SAGITTAL], [AXIAL]] : wide);
   requestAnimationFrame(() => requestAnimationFrame(scale)); // once niivue has drawn
 }
 
-/** A bar of some cm beside each volume, as long as they are drawn. Niivue's own is not drawn in radiological views. */
+/** Rows of planes, at one scale of px per mm, which fill the width of their field or the height of the screen. @type {(rows: number[][]) => void} */
+function hang(rows) {
+  const all = views.map(({ volumes: [{ dimsRAS, pixDimsRAS }] }) => [1, 2, 3].map((k) => (dimsRAS?.[k] ?? 1) * (pixDimsRAS?.[k] ?? 1)));
+  const mm = [0, 1, 2].map((k) => Math.max(...all.map((edges) => edges[k])));
+  const [wide, high] = [0, 1].map((k) => (/** @type {number} */ plane) => mm[ACROSS[plane][k]]);
+  const sum = (/** @type {number[]} */ some) => some.reduce((a, b) => a + b, 0);
+  const [lengths, heights] = [rows.map((row) => sum(row.map(wide))), rows.map((row) => Math.max(...row.map(high)))];
+  const width = $("figure:not([data-behind])").clientWidth;
+  const fitting = rows.map((row, k) => (width - GAP * (row.length - 1)) / lengths[k]);
+  const [gaps, isAlone] = [GAP * (rows.length - 1), rows.length === 1];
+  const perMm = Math.min(...fitting, isAlone ? (HIGHEST * innerHeight) / heights[0] : Infinity);
+  const height = perMm * sum(heights) + gaps;
+  const layout = rows.flatMap((row, r) => {
+    const top = perMm * sum(heights.slice(0, r)) + GAP * r;
+    const begin = (width - perMm * lengths[r] - GAP * (row.length - 1)) / 2;
+    return row.map((plane, c) => {
+      const left = begin + perMm * sum(row.slice(0, c).map(wide)) + GAP * c;
+      const [w, h] = [perMm * wide(plane), perMm * high(plane)];
+      const box = [left / width, (top + (perMm * heights[r] - h) / 2) / height, w / width, h / height];
+      return { sliceType: plane, position: /** @type {[number, number, number, number]} */ (box) };
+    });
+  });
+  $("#views").style.setProperty("--height", `${Math.round(height)}px`);
+  for (const one of views) one.setCustomLayout(layout);
+}
+
+/** The patient's sides at the edges of each plane. Niivue's letters are thin, and its cross runs through them. @type {(view: Niivue) => void} */
+function letter({ screenSlices, canvas, uiData }) {
+  const figure = /** @type {HTMLElement} */ (canvas?.closest("figure"));
+  const made = screenSlices.flatMap(({ leftTopWidthHeight, axCorSag }) => {
+    const [left, top, width, height] = leftTopWidthHeight.map((x) => x / (uiData.dpr ?? 1));
+    const [across, up] = ACROSS[axCorSag].map((axis) => SIDES[axis]);
+    const places = { left: [across[0], left, top + height / 2], right: [across[1], left + width, top + height / 2] };
+    return Object.entries({ ...places, top: [up[0], left + width / 2, top], bottom: [up[1], left + width / 2, top + height] });
+  });
+  figure.querySelectorAll(".side").forEach((old) => old.remove());
+  for (const [edge, [text, x, y]] of made) {
+    const span = Object.assign(document.createElement("span"), { className: `side ${edge}`, textContent: text, ariaHidden: "true" });
+    [span.style.left, span.style.top] = [`${x}px`, `${y}px`];
+    figure.append(span);
+  }
+}
+
+/** The sides of each plane, and a bar of some cm beside each volume, as long as they are drawn. Niivue's own is not drawn in radiological views. */
 function scale() {
   for (const one of views) {
+    letter(one);
     const [slice, canvas] = [one.screenSlices[0], /** @type {HTMLCanvasElement} */ (one.canvas)];
     if (!slice) continue;
     const perMm = slice.leftTopWidthHeight[2] / Math.abs(slice.fovMM[0]) / (canvas.width / canvas.clientWidth);
@@ -168,4 +217,9 @@ document.querySelectorAll("[name=shown]").forEach((one) => one.addEventListener(
 $("[name=cross]").addEventListener("change", crosshair);
 $("#reset").addEventListener("click", reset);
 narrow.addEventListener("change", lay);
-new ResizeObserver(() => requestAnimationFrame(scale)).observe($("#views"));
+let width = 0;
+new ResizeObserver(([{ contentRect }]) => {
+  if (contentRect.width === width) return;
+  width = contentRect.width;
+  requestAnimationFrame(lay);
+}).observe($("#views"));
