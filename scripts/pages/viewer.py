@@ -102,6 +102,7 @@ def pack(
     begin[axis], steps[axis] = covered[0], 1
     affine[:3, 3] += affine[:3, :3] @ begin
     affine[:3, :3] *= steps
+
     def index(place: Sequence[float]) -> np.ndarray:
         return (np.linalg.inv(affine) @ [*place, 1])[:3].round(2)
 

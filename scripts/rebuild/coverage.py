@@ -22,8 +22,8 @@ class Coverage:
 
     Attributes:
         share: of the voxels of the head.
-        borders: side of the patient, `L`, `R`, `P`, `A`, `I` or `S` -> a place `(x, y, z)` in mm, RAS+, on the border of
-            the guide's field of view toward that side; empty where the head does not go on beyond it.
+        borders: side of the patient, `L`, `R`, `P`, `A`, `I` or `S` -> a place `(x, y, z)` in mm, RAS+, where the
+            guide's field of view ends toward that side; only sides where the head goes on beyond it.
     """
 
     share: float = 1.0
@@ -65,3 +65,6 @@ class Coverage:
             ends.append(words.format(end=end, side=side, place=abs(place[world])))
         shown = f": {', '.join(ends)}" if ends else ""
         return COVERED.format(name=name, share=self.share, ends=shown)
+
+
+WHOLE = Coverage()  # of a guide that saw all

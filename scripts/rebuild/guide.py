@@ -18,7 +18,7 @@ from ..stack.interpolation import interpolate
 from ..stack.profile import acquire
 from ..stack.slices import Slices
 from ..stack.tissue import head_mask, ramp
-from .coverage import Coverage
+from .coverage import WHOLE, Coverage
 from .gain import relation
 from .registration import ALIKE, angle_and_shift, placed, registered, resolution
 
@@ -84,7 +84,7 @@ class Placed:
     degrees: float
     millimetres: float
     name: str
-    coverage: Coverage = Coverage()
+    coverage: Coverage = WHOLE
 
     @property
     def fits(self) -> bool:

@@ -56,8 +56,8 @@ def test_half_a_head_has_one_border_whatever_lies_across_it():
 def test_the_warning_says_what_was_seen_and_where_it_ends():
     little = Coverage(0.648, {"L": (-12.3, 1.0, 2.0), "S": (0.0, 0.0, -4.0)})
     assert little.warning("T1w.nii") == (
-        "the guide T1w.nii saw 65% of the head: it ends at L 12.3 mm, toward S it ends at I 4.0 mm. The rest is as sharp as "
-        "without a guide."
+        "the guide T1w.nii saw 65% of the head: it ends at L 12.3 mm, toward S it ends at I 4.0 mm. The rest is as "
+        "sharp as without a guide."
     )
     assert Coverage(0.5).warning("it") == "the guide it saw 50% of the head. The rest is as sharp as without a guide."
     assert not Coverage(ENOUGH).warning("it") and Coverage(ENOUGH - 0.01).warning("it")

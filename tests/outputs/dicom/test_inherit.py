@@ -203,7 +203,7 @@ def test_the_series_of_several_stacks_says_so_and_is_not_mistaken_for_that_of_th
 def test_a_series_that_was_guided_says_so_and_is_no_series_of_several_stacks(tmp_path, voxels):
     """The guide's images are sources of a purpose of their own; a file has a name alone."""
     scan = mr_slices(voxels, SpecificCharacterSet="ISO_IR 100", SeriesDescription="x" * 64)
-    sharp = mr_slices(voxels, ORIENTATIONS["sagittal"], SeriesInstanceUID="1.2.3.9", SeriesDescription="t1 Schädel α")
+    sharp = mr_slices(voxels, ORIENTATIONS["sagittal"], SeriesInstanceUID="1.2.3.9", SeriesDescription="t1 Schädel Ω")
     sharp[0].SpecificCharacterSet = "ISO_IR 192"
     for one in sharp[1:]:
         one.SpecificCharacterSet = "ISO_IR 192"
@@ -215,7 +215,7 @@ def test_a_series_that_was_guided_says_so_and_is_no_series_of_several_stacks(tmp
     alone, by_series, by_file = made.values()
     assert by_series.SeriesDescription == "x" * 40 + " DRIFT SR guided by t1 S"
     assert alone.SeriesNumber == by_series.SeriesNumber
-    assert by_series.DerivationDescription.startswith("Guided by t1 Schädel α, another contrast of the head")
+    assert by_series.DerivationDescription.startswith("Guided by t1 Schädel Ω, another contrast of the head")
     assert by_series.DerivationDescription.endswith(alone.DerivationDescription)
     assert by_file.DerivationDescription.startswith("Guided by T1w.nii.gz") and len(by_file.SeriesDescription) <= 64
     purposes = [
