@@ -229,7 +229,8 @@ def test_a_result_stays_until_another_one_is_there(page, tmp_path):
 PLANES = """[...document.querySelectorAll('figure:not([data-behind])')].map((figure) => ({
     wide: figure.clientWidth, high: figure.clientHeight,
     sides: [...figure.querySelectorAll('.side')]
-        .map(({textContent, style}) => [textContent, parseFloat(style.left), parseFloat(style.top)])}))"""
+        .map(({textContent, style}) => [textContent, parseFloat(style.left) / 100 * figure.clientWidth,
+            parseFloat(style.top) / 100 * figure.clientHeight])}))"""
 
 
 def test_planes_have_letters_on_both_sides_a_gap_and_one_scale_and_fill_their_field(page, tmp_path):

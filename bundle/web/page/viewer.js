@@ -28,6 +28,8 @@ const $ = (selector) => document.querySelector(selector);
 let views = [];
 let [range, shown] = [{ low: 0, high: 1 }, { low: 0, high: 1 }]; // intensities that were black and white at first, and are now
 
+let hung = 1; // px per mm, before it is enlarged
+
 /** @type {Promise<void>} of the volumes that were given last */
 let shows = Promise.resolve();
 
@@ -90,7 +92,7 @@ function lay() {
   for (const name of VOLUMES) $(`#${name}`).closest("figure").toggleAttribute("data-behind", !["all", name].includes(chosen));
   const wide = chosen === "all" ? [[AXIAL], [CORONAL], [SAGITTAL]] : [[AXIAL, CORONAL, SAGITTAL]];
   if (views.every((one) => one.volumes.length)) hang(narrow.matches ? [[CORONAL, SAGITTAL], [AXIAL]] : wide);
-  requestAnimationFrame(() => requestAnimationFrame(scale)); // once niivue has drawn
+  scale();
 }
 
 /** Rows of planes, at one scale of px per mm, which fill the width of their field or the height of the screen. @type {(rows: number[][]) => void} */
@@ -105,6 +107,7 @@ function hang(rows) {
   const [gaps, isAlone] = [GAP * (rows.length - 1), rows.length === 1];
   const perMm = Math.min(...fitting, isAlone ? (HIGHEST * innerHeight) / heights[0] : Infinity);
   const height = perMm * sum(heights) + gaps;
+  hung = perMm;
   const layout = rows.flatMap((row, r) => {
     const top = perMm * sum(heights.slice(0, r)) + GAP * r;
     const begin = (width - perMm * lengths[r] - GAP * (row.length - 1)) / 2;
@@ -116,33 +119,32 @@ function hang(rows) {
     });
   });
   $("#views").style.setProperty("--height", `${Math.round(height)}px`);
-  for (const one of views) one.setCustomLayout(layout);
-}
-
-/** The patient's sides at the edges of each plane. Niivue's letters are thin, and its cross runs through them. @type {(view: Niivue) => void} */
-function letter({ screenSlices, canvas, uiData }) {
-  const figure = /** @type {HTMLElement} */ (canvas?.closest("figure"));
-  const made = screenSlices.flatMap(({ leftTopWidthHeight, axCorSag }) => {
-    const [left, top, width, height] = leftTopWidthHeight.map((x) => x / (uiData.dpr ?? 1));
-    const [across, up] = ACROSS[axCorSag].map((axis) => SIDES[axis]);
-    const places = { left: [across[0], left, top + height / 2], right: [across[1], left + width, top + height / 2] };
-    return Object.entries({ ...places, top: [up[0], left + width / 2, top], bottom: [up[1], left + width / 2, top + height] });
-  });
-  figure.querySelectorAll(".side").forEach((old) => old.remove());
-  for (const [edge, [text, x, y]] of made) {
-    const span = Object.assign(document.createElement("span"), { className: `side ${edge}`, textContent: text, ariaHidden: "true" });
-    [span.style.left, span.style.top] = [`${x}px`, `${y}px`];
-    figure.append(span);
+  for (const one of views) {
+    one.setCustomLayout(layout);
+    letter(/** @type {HTMLElement} */ (one.canvas?.closest("figure")), layout);
   }
 }
 
-/** The sides of each plane, and a bar of some cm beside each volume, as long as they are drawn. Niivue's own is not drawn in radiological views. */
+/** The patient's sides at the edges of each plane. Niivue's letters are thin, and its cross runs through them.
+ * @type {(figure: HTMLElement, layout: {sliceType: number, position: number[]}[]) => void} */
+function letter(figure, layout) {
+  figure.querySelectorAll(".side").forEach((old) => old.remove());
+  for (const { sliceType, position: [x, y, w, h] } of layout) {
+    const [[left, right], [top, bottom]] = ACROSS[sliceType].map((axis) => SIDES[axis]);
+    const places = { left: [left, x, y + h / 2], right: [right, x + w, y + h / 2], top: [top, x + w / 2, y], bottom: [bottom, x + w / 2, y + h] };
+    for (const [edge, [text, across, down]] of Object.entries(places)) {
+      const span = Object.assign(document.createElement("span"), { className: `side ${edge}`, textContent: text, ariaHidden: "true" });
+      [span.style.left, span.style.top] = [across, down].map((share) => `${100 * Number(share)}%`);
+      figure.append(span);
+    }
+  }
+}
+
+/** A bar of some cm beside each volume, as long as they are drawn. Niivue's own is not drawn in radiological views. */
 function scale() {
   for (const one of views) {
-    letter(one);
-    const [slice, canvas] = [one.screenSlices[0], /** @type {HTMLCanvasElement} */ (one.canvas)];
-    if (!slice) continue;
-    const perMm = slice.leftTopWidthHeight[2] / Math.abs(slice.fovMM[0]) / (canvas.width / canvas.clientWidth);
+    const canvas = /** @type {HTMLCanvasElement} */ (one.canvas);
+    const perMm = hung * one.scene.pan2Dxyzmm[3];
     const length = [100, 50, 20, 10].find((mm) => mm * perMm < 0.4 * canvas.clientWidth) ?? 5; // mm
     const bar = canvas.closest("figure")?.querySelector(".scale");
     if (bar instanceof HTMLElement) [bar.style.width, bar.textContent] = [`${length * perMm}px`, `${length / 10} cm`];
