@@ -14,7 +14,7 @@ from ..errors import InputError, flag, logger, name_below, printable
 from ..files import ITK, VOLUMES, ends_as, stem, walk
 from ..stack.acquisition import ALREADY_THIN
 from . import bids, dicom, kinds
-from .examination import grouped, with_candidates
+from .examination import grouped, say_what_could_guide, with_candidates
 from .exclusion import dull, shows_no_head, unfit
 from .readers import data_file, header_file
 from .sample import built_in_sample
@@ -263,6 +263,7 @@ def scans(
     if str(guide).lower() in ("auto", "true"):
         return with_candidates(result, selection.candidates)
     if guide is None:
+        say_what_could_guide(result, selection.candidates)
         return result
     one = scan_named(guide, "--guide", None, longest_part)
     return [scan if _same(scan) == _same(one) else replace(scan, guides=(Candidate(one),)) for scan in result]

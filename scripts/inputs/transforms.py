@@ -1,5 +1,6 @@
 """The deployed steps between file and network: a scan is read, and its acquisition is settled."""
 
+import re
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,8 @@ from ..stack.spectra import SPACING_LOST, interpolated, sharpness, spacing_is_lo
 from . import bids
 from .readers import ScanReader
 
+SENTENCE, OPTION = r"(?<=[.;:])\s+", r"--\w"  # between two sentences or their parts; in one that names an option
+MEND_GUIDE = "Mend its header, or leave the guide out."
 POCKETS = 0.01  # of the background: NaN within the head that is no signal, as where a sinus is
 
 
@@ -111,6 +114,8 @@ class SettleAcquisitiond(MapTransform):
         isotropic: resamples the pixels to the target, so that the result has cubes for voxels.
     """
 
+    cubes = " (--isotropic makes cubes of them)"  # after voxels that are none
+
     def __init__(
         self,
         keys: KeysCollection,
@@ -147,7 +152,7 @@ class SettleAcquisitiond(MapTransform):
                 if np.abs(edges / acquisition.target_spacing - 1).max() > ROUNDING - 1:
                     source = f"resampled from {edges[0]:.4g} x {edges[1]:.4g} mm by the option isotropic"
                     acquisition = replace(acquisition, sources={**acquisition.sources, "pixels": source})
-            _log(printable(name), volume, result[key], acquisition)
+            _log(printable(name), volume, result[key], acquisition, self.cubes)
             acquisition.attach(result[key])
         return result
 
@@ -220,6 +225,29 @@ class SettleAcquisitiond(MapTransform):
         return MetaTensor(array, affine=torch.from_numpy(affine), meta=meta)
 
 
+class SettleGuided(SettleAcquisitiond):
+    """Settles how guides were acquired. Options describe the scan, so no message on a guide names one."""
+
+    cubes = ""
+
+    def __init__(self, keys: KeysCollection, card: Card):
+        super().__init__(keys, card)
+
+    def _settle(self, volume: MetaTensor, name: str) -> Acquisition:
+        try:
+            acquisition = super()._settle(volume, name)
+        except InputError as mistake:
+            said = without_options(str(mistake))
+            raise InputError(said if said == str(mistake) else f"{said} {MEND_GUIDE}") from None
+        return replace(acquisition, warnings=tuple(map(without_options, acquisition.warnings)))
+
+
+def without_options(message: str) -> str:
+    """A message without the sentences that name options of the command."""
+    kept = [part for part in re.split(SENTENCE, message) if not re.search(OPTION, part)]
+    return re.sub(r"[;:]$", ".", " ".join(kept))
+
+
 def _given(option: str, value: Any, example: int) -> float | None:
     return None if value is None else length(option, value, f"Set it as in --{option} {example}.")
 
@@ -253,7 +281,7 @@ def _cubes(volume: MetaTensor, acquisition: Acquisition) -> MetaTensor:
     return MetaTensor(array, affine=torch.from_numpy(affine), meta=grid.meta_without_affine(volume))
 
 
-def _log(name: str, scan: MetaTensor, volume: MetaTensor, a: Acquisition) -> None:
+def _log(name: str, scan: MetaTensor, volume: MetaTensor, a: Acquisition, not_cubes: str) -> None:
     for warning in a.warnings:
         logger.warning(f"{name}: {warning}")
     if a.at_target:
@@ -262,7 +290,7 @@ def _log(name: str, scan: MetaTensor, volume: MetaTensor, a: Acquisition) -> Non
         return
     edges = grid.voxel_spacing(volume.affine)
     edges[a.slice_axis] = a.target_spacing
-    cubes = "" if edges.max() <= ROUNDING * edges.min() else " (--isotropic makes cubes of them)"
+    cubes = "" if edges.max() <= ROUNDING * edges.min() else not_cubes
     logger.info(
         f"{name}: {grid.plane_name(scan.affine, a.slice_axis)} slices along axis {a.slice_axis} "
         f"({a.sources['slice_axis']}), {a.slice_spacing:.3g} mm apart; "

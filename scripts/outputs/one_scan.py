@@ -78,9 +78,8 @@ def _rebuild_and_write(
     if len(each) > 1:
         rebuilt, facts = make_together([one.name for one in scan.stacks], each)
         others = [one for one, fact in zip(scan.stacks, facts) if fact["Share"]][1:]
-    if guide is not None:
-        others.append(guide.scan)
-    path = results.write(scan, stem, rebuilt.volume, rebuilt.slices.meta.get("header", {}), output, made, others=others)
+    header, guided_by = rebuilt.slices.meta.get("header", {}), None if guide is None else guide.scan
+    path = results.write(scan, stem, rebuilt.volume, header, output, made, others=others, guide=guided_by)
     record = describe(scan, rebuilt, facts, warnings, guide)
     if "Motion" in record:
         logger.warning(f"{scan.name}: {record['Motion']['Description']}")

@@ -8,7 +8,8 @@ A record is the JSON file beside a result, `NAME_sr.json`. It is written last.
     Version, Device, Bfloat16                            where it was made
     Facts, Warnings                                      what was taken for the acquisition, and where it came from
     Stacks                                               with --together: each stack's motion, gain, share, agreement
-    Guide                                                with --guide: its name, motion and likeness
+    Guide                                                with --guide: its name, motion and likeness; its share of the
+                                                         head, and places on the borders of its field of view
     Motion                                               where the head moved between the packages of its slices
     Agreement                                            with the measured slices
     ErrorMap                                             if there is one: its confidence, median and scale
@@ -44,7 +45,7 @@ LARGEST_STEP_RATIO = 1000.0  # stands for infinity, which JSON does not know
 SKULL = ("there (SkullStripped false)", "a guess for want of better: the dataset is raw")
 GUIDE_PLACED = (
     "registered: the head had turned by {Degrees:.1f} degrees and moved by {Millimetres:.1f} mm; likeness "
-    "{Likeness:.2f}"
+    "{Likeness:.2f}; it saw {Share:.0%} of the head"
 )
 
 
@@ -72,8 +73,9 @@ def describe(
     files = [*scan.files, *(used.scan.files if used is not None else ())]
     motion = _motion(rebuilt)
     moved = [motion["Description"]] if motion else []
+    saw_little = [rebuilt.guide.coverage.warning(guide["Name"])] if rebuilt.guide is not None else []
     of_stacks = [warning for stack in stacks for warning in stack["Warnings"]]
-    every = (*slices.warnings, *acquisition.warnings, *warnings, *moved, *of_stacks)
+    every = (*slices.warnings, *acquisition.warnings, *warnings, *filter(None, saw_little), *moved, *of_stacks)
     warnings = tuple(named(scan, warning) for warning in every)
     return {
         "Description": what,
@@ -117,6 +119,8 @@ def _guide(scan: Scan, rebuilt: Rebuilt, used: Candidate | None) -> dict[str, An
         "Degrees": round(placed.degrees, 3),
         "Millimetres": round(placed.millimetres, 3),
         "Likeness": round(placed.likeness, 3),
+        "Share": round(placed.coverage.share, 3),
+        "Borders": {end: list(place) for end, place in placed.coverage.borders.items()},
     }
 
 

@@ -15,12 +15,13 @@ from monai.data import MetaTensor
 from scipy import ndimage
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, logger, printable
 from ..stack import grid
 from ..stack.interpolation import interpolate
 from ..stack.profile import acquire
 from ..stack.slices import Slices
 from ..stack.tissue import head_mask, ramp
+from .coverage import WHOLE, Coverage
 from .gain import relation
 from .registration import ALIKE, angle_and_shift, placed, registered, resolution
 
@@ -56,9 +57,8 @@ class GuideScan(NamedTuple):
         volume = on_grid(self.sharp, slices, motion)
         seen = volume.as_tensor()[0].isfinite()
         shown = volume.as_tensor()[0].nan_to_num(-1.0)
-        return PlacedGuide(
-            volume, motion, alike, relation(fine, head, shown, seen.float(), a.slice_spacing), *moved, name
-        )
+        explained = relation(fine, head, shown, seen.float(), a.slice_spacing)
+        return PlacedGuide(volume, motion, alike, explained, *moved, name, Coverage.of(head, seen, affine))
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ class PlacedGuide:
         relation: of `gain.relation`.
         degrees, millimetres: how far the head turned between the two, and how far its middle moved.
         name: of its file, for people.
+        coverage: the part of the head that it saw.
     """
 
     volume: MetaTensor
@@ -81,6 +82,7 @@ class PlacedGuide:
     degrees: float
     millimetres: float
     name: str
+    coverage: Coverage = WHOLE
 
     @property
     def fits(self) -> bool:
@@ -106,6 +108,8 @@ class PlacedGuide:
                 f"{self.name} has the contrast of {scan}: a rising curve explains {self.relation:.0%} of the scan by "
                 "it. A copy of the scan brings nothing. Leave it out, or give a scan of another contrast."
             )
+        if saw_little := self.coverage.warning(printable(self.name)):
+            logger.warning(f"{printable(scan)}: {saw_little}")
 
 
 @dataclass(frozen=True)

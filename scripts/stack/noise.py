@@ -48,9 +48,9 @@ class Noise:
         bands = [np.square(band(f, width)) for f, width in zip((first, second), self.widths)]
         return np.outer(*(one / one.mean() for one in bands))
 
-    def moved(self, order: Sequence[int]) -> Self:
-        """The same noise where the in-plane axes stand in another order."""
-        return replace(self, widths=(self.widths[order[0]], self.widths[order[1]]))
+    def swapped(self, swapped: bool) -> Self:
+        """The same noise where the in-plane axes stand in the other order, or in this one."""
+        return replace(self, widths=self.widths[::-1]) if swapped else self
 
 
 def band(frequency: np.ndarray, width: float) -> np.ndarray:
@@ -149,6 +149,8 @@ def noise_of(volume: Tensor, slice_axis: int, head: Tensor) -> Noise:
     for widths in itertools.product(seen, repeat=2):
         kept = np.outer(*(seen[width] for width in widths))[cells]
         inside = kept > HELD
+        if not inside.any():
+            continue
         plateau, slope = _two_levels(kept[inside] / found[inside], texture[inside])
         plateau = max(plateau, NOISY * float((found[inside] / kept[inside]).min()))
         off = float(np.square(np.log((plateau + slope * texture) * kept + faint) - np.log(found + faint)).sum())

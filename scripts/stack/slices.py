@@ -116,7 +116,9 @@ class Slices:
     @cached_property
     def noise(self) -> Noise:
         """The noise of the slices, which are not constant, in their units: as given, or as they show it."""
-        found, given = noise_of(self.array, self.acquisition.slice_axis, self.head), self.acquisition.noise
+        turn, given = self.turn, self.acquisition.noise  # looked for in RAS+: storage changes nothing
+        axis = self.acquisition.moved(*turn).slice_axis
+        found = noise_of(turn.into(self.array), axis, turn.into(self.head)).swapped(self._swapped)
         return found if given is None else replace(found, deviation=given * (self.scale.high - self.scale.low))
 
     @property
@@ -125,7 +127,7 @@ class Slices:
         return self.noise.deviation / (self.scale.high - self.scale.low)
 
     def lengths(self, axis: int) -> Tensor:
-        """The facts that networks are told of planes along an in-plane axis, `(1, 5)`: `SliceProjectionNetwork.forward`."""
+        """The `lengths` of planes along an in-plane axis, `(1, 5)`, see `SliceProjectionNetwork.forward`."""
         a = self.acquisition
         facts = [a.slice_thickness, a.target_spacing, a.slice_spacing, float(self.edges[axis]), self.noise_share]
         return torch.tensor([facts], dtype=torch.float32)
@@ -195,12 +197,11 @@ class Slices:
             return self.like(array, acquisition, affine)
         flipped = acquisition.slice_axis in turn.flipped
         missing = dict(sorted((last - index if flipped else index, what) for index, what in self.missing.items()))
-        own, others = (tuple(a for a in range(3) if a != one.slice_axis) for one in (acquisition, self.acquisition))
-        noise, head = self.noise.moved([others.index(turn.axes[axis]) for axis in own]), turn.into(self.head)
+        noise, head = self.noise.swapped(self._swapped), turn.into(self.head)
         return self.like(array, acquisition, affine, scale=self.scale, head=head, missing=missing, noise=noise)
-        own, others = (tuple(a for a in range(3) if a != one.slice_axis) for one in (acquisition, self.acquisition))
-        noise, head = self.noise.moved([others.index(turn.axes[axis]) for axis in own]), turn.into(self.head)
-        return self.like(array, acquisition, affine, scale=self.scale, head=head, missing=missing, noise=noise)
-        own, others = (tuple(a for a in range(3) if a != one.slice_axis) for one in (acquisition, self.acquisition))
-        noise, head = self.noise.moved([others.index(turn.axes[axis]) for axis in own]), turn.into(self.head)
-        return self.like(array, acquisition, affine, scale=self.scale, head=head, missing=missing, noise=noise)
+
+    @property
+    def _swapped(self) -> bool:
+        """Whether the two in-plane axes stand in another order in RAS+."""
+        first, second = (axis for axis in self.turn.axes if axis != self.acquisition.slice_axis)
+        return first > second

@@ -1,5 +1,6 @@
 """Laws of a guide in the place of the scan that it guides."""
 
+import re
 from dataclasses import replace
 
 import nibabel as nib
@@ -11,8 +12,8 @@ from monai.transforms import Compose
 from scipy import ndimage
 from scipy.spatial.transform import Rotation
 
-from scripts.errors import InputError
-from scripts.inputs.transforms import LoadScand, SettleAcquisitiond
+from scripts.errors import InputError, input_error
+from scripts.inputs.transforms import LoadScand, SettleGuided
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.rebuild.guide import BORDER, PRECISE, GuideScan, NetworkGuide, on_grid
@@ -276,7 +277,7 @@ def rebuilder(guide_share=0.7):
         perturb(Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8), 8)).eval(), scale=0.03),
         DriftInferer(steps=0),
         torch.device("cpu"),
-        guide_preprocessing=Compose([LoadScand("image"), SettleAcquisitiond("image", CARD)]),
+        guide_preprocessing=Compose([LoadScand("image"), SettleGuided("image", CARD)]),
         guide_share=guide_share,
     )
 
@@ -320,6 +321,35 @@ def test_a_guide_of_something_else_and_a_copy_of_the_scan_are_refused(tmp_path):
         placed = by.place(by.read_guide(written(tmp_path / f"{name}.nii.gz", shown)), measured)
         with pytest.raises(InputError, match=told):
             placed.check(measured)
+
+
+THICK = centred(np.diag([0.3, 0.3, 6.0]), (24, 24, 12))
+NEARLY_CUBES = centred(np.diag([1.0, 1.0, 1.1]), (24, 24, 12))
+ABOUT_A_GUIDE = {  # affine, slice axis and thickness of the header -> what is said
+    "a header that names another axis": (THICK, 0, None, "names axis 0, whose spacing of 0.3 mm is no slice spacing"),
+    "no thickness": (THICK, None, None, "nothing states the slice thickness"),
+    "fine pixels": (THICK, 2, 6.0, "are outside the .* that the weights were trained for.$"),
+    "slices thinner than the target": (THICK, 2, 0.25, "is smaller than the target, .* Mend its header, or leave"),
+    "overlap that hides the axis": (NEARLY_CUBES, None, 4.0, "along which axis the slices lie. Mend its header, or"),
+}
+
+
+@pytest.mark.parametrize("case", ABOUT_A_GUIDE)
+def test_what_is_said_of_a_guide_names_no_option_which_would_hit_the_scan(tmp_path, case, caplog):
+    affine, axis, thickness, told = ABOUT_A_GUIDE[case]
+    image = nib.Nifti1Image(head_at(np.indices((24, 24, 12)).T * 2 - 24).T.astype(np.float32), affine)
+    image.header.set_dim_info(slice=axis)
+    nib.save(image, tmp_path / "guide.nii.gz")
+    if thickness is not None:
+        (tmp_path / "guide.json").write_text(f'{{"SliceThickness": {thickness}}}')
+    caplog.set_level("INFO")
+    said = ""
+    try:
+        replace(rebuilder(), preprocessing=rebuilder().guide_preprocessing).measure(tmp_path / "guide.nii.gz")
+    except Exception as error:  # noqa: BLE001  # MONAI wraps it
+        said = str(input_error(error))
+    said = f"{said}{caplog.text}".strip()
+    assert re.search(told, said, re.MULTILINE) and "--" not in said, said
 
 
 def smoothed(volume):

@@ -50,6 +50,9 @@ def code(keyword: str) -> list[Dataset]:
     return [item]
 
 
+SOURCE, GUIDE = "SourceImageForImageProcessingOperation", "StructuralImageForImageProcessing"  # purposes of images
+
+
 def inherited(headers: list[Dataset], indices: list[int], part: int) -> Dataset:
     """The header of a series that is derived from these images, which are its sources.
 
@@ -78,13 +81,19 @@ def inherited(headers: list[Dataset], indices: list[int], part: int) -> Dataset:
     intercepts = {value(header, "RescaleIntercept", 0) for header in headers}
     common.RescaleIntercept = decimal(intercepts.pop() if len(intercepts) == 1 else 0)
     common.SeriesNumber = 1000 * (common.get("SeriesNumber", 0) % 2_000_000) + part % 1000  # below 2**31, as IS asks
-    common.SourceImageSequence = []
+    common.SourceImageSequence = references(headers, indices, SOURCE)
+    return common
+
+
+def references(headers: list[Dataset], indices: list[int], purpose: str) -> list[Dataset]:
+    """References to these images, of the arguments of `inherited`, as sources of a purpose: `SOURCE` or `GUIDE`."""
+    items = []
     for instance in dict.fromkeys(header.SOPInstanceUID for header in headers):  # a multi-frame image stands once
         item = Dataset()
         item.ReferencedSOPClassUID, item.ReferencedSOPInstanceUID = headers[0].SOPClassUID, instance
         if "NumberOfFrames" in headers[0]:
             frames = [index + 1 for index, header in zip(indices, headers) if header.SOPInstanceUID == instance]
             item.ReferencedFrameNumber = sorted(frames)
-        item.PurposeOfReferenceCodeSequence = code("SourceImageForImageProcessingOperation")
-        common.SourceImageSequence.append(item)
-    return common
+        item.PurposeOfReferenceCodeSequence = code(purpose)
+        items.append(item)
+    return items
