@@ -9,8 +9,10 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from inspect import signature
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,7 @@ from .scripts.options import check_texts  # type: ignore[import-not-found]
 if TYPE_CHECKING:
     from monai.bundle import ConfigParser
 
+PROCESS = os.getpid()  # that has imported this
 logging.getLogger("drift").addHandler(logging.NullHandler())  # a library prints nothing unless its user asks for it
 
 
@@ -146,7 +149,11 @@ def rebuild(
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="monai|torch")  # of their own machinery, not of the scan
-            return _rebuild(scan, guide, options, *files)
+            if os.getpid() == PROCESS and parent_process() is None:
+                return _rebuild(scan, guide, options, *files)
+            # A forked process has none of the threads of OpenMP that its first thread would wait for.
+            with ThreadPoolExecutor(1) as thread:
+                return thread.submit(_rebuild, scan, guide, options, *files).result()
     except Exception as error:
         mistake = input_error(error)
         if mistake is None:
