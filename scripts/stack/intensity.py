@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy import ndimage
 from torch import Tensor
 
 from ..errors import InputError
@@ -19,6 +20,8 @@ PADDED = 0.01  # of the voxels hold the one value that is padding; more negative
 FAR = 1.5  # typical intensities from the floor to padding anywhere; the air of standardised scans is nearer
 NOTHING = 1e-4  # of the intensity of half of the strength; less is no signal
 VARIED, RELATED = 0.2, 0.6  # noise varies by more of its mean; voxels two away are correlated by less
+HOT = 1e-3  # of the head is brighter than five times its typical intensity where there is a hot spot
+SKIRT, FADED = 10, 2.0  # voxels around a hot spot, and typical intensities down to which they are of it
 MINORITY = 0.15  # of the voxels with a signal; what fills more is no hot spot
 
 
@@ -73,7 +76,7 @@ def intensity_range(volume: Tensor) -> IntensityRange:
     - The range begins at the scan's floor, which is 0 in most scans (`_floor`).
     - The head's typical intensity is measured from there (`_typical`).
     - The head is what lies between a third and five times the typical intensity. Darker is air; brighter is a hot spot.
-    - The range ends at the 99.7th percentile of the head.
+    - The range ends at the 99.7th percentile of the head. A hot spot's skirt is left out, see `_skirt`.
 
     Args:
         volume: of any shape, finite.
@@ -98,8 +101,18 @@ def intensity_range(volume: Tensor) -> IntensityRange:
         high = max(low + 1, float(np.nextafter(np.float32(low), np.float32(math.inf))))
         return IntensityRange(low, high, high)
     first, end = np.searchsorted(ordered, [low + DIMMEST * typical, low + BRIGHTEST * typical], side="right")
-    high = float(np.percentile(ordered[first:end], UPPER_PERCENTILE))
+    head = ordered[first:end]
+    if len(ordered) - end > HOT * len(head):
+        skirt = _skirt(values, low, typical)
+        head = np.sort(values[~skirt & (values > low + DIMMEST * typical) & (values <= low + BRIGHTEST * typical)])
+    high = float(np.percentile(head, UPPER_PERCENTILE))
     return IntensityRange(low, high, low + BRIGHTEST * typical)
+
+
+def _skirt(values: np.ndarray, low: float, typical: float) -> np.ndarray:
+    """Mask of what is near hot spots and fades from them: bright voxels that a few steps join to brighter ones."""
+    hot, bright = values > low + BRIGHTEST * typical, values > low + FADED * typical
+    return ndimage.binary_dilation(hot, iterations=SKIRT, mask=bright)
 
 
 def _floor(values: np.ndarray, ordered: np.ndarray) -> float:
@@ -154,16 +167,20 @@ def _typical(values: np.ndarray, ordered: np.ndarray, low: float) -> float:
 def _is_noise(signal: np.ndarray, dimmest: float, brightest: float) -> bool:
     """Whether voxels between two intensities are noise: they vary much, and say little of those two voxels away.
 
-    Rayleigh noise, as of air in magnitude images, has a standard deviation of 0.52 of its mean.
+    Rayleigh noise, as of air in magnitude images, has a standard deviation of 0.52 of its mean. The correlation of ranks
+    is looked at as well: a few bright voxels, as of a hot spot's skirt, do not change it.
     """
     inside = (signal >= dimmest) & (signal <= brightest)
     if signal[inside].std() < VARIED * signal[inside].mean():
         return False
+    ranks = np.searchsorted(np.sort(signal[inside]), signal).astype(float)
     for axis in range(signal.ndim):
-        there, here = np.moveaxis(signal, axis, 0), np.moveaxis(inside, axis, 0)
+        here = np.moveaxis(inside, axis, 0)
         pairs = here[2:] & here[:-2]
-        if pairs.sum() > 2 and np.corrcoef(there[2:][pairs], there[:-2][pairs])[0, 1] > RELATED:
-            return False
+        for what in (signal, ranks):
+            there = np.moveaxis(what, axis, 0)
+            if pairs.sum() > 2 and np.corrcoef(there[2:][pairs], there[:-2][pairs])[0, 1] > RELATED:
+                return False
     return True
 
 
