@@ -2,7 +2,7 @@
 import constants from "../model/constants.js";
 import { AXES, indexAlong, map, strides } from "./volume.js";
 
-const { UPPER_PERCENTILE, LOWER_PERCENTILE, NEGATIVE, DIMMEST, BRIGHTEST, NEAR, CROWD, PADDED, FAR, NOTHING, MINORITY, RELATED, VARIED } =
+const { UPPER_PERCENTILE, LOWER_PERCENTILE, NEGATIVE, DIMMEST, BRIGHTEST, NEAR, CROWD, PADDED, FAR, NOTHING, MINORITY, RELATED, VARIED, HOT, SKIRT, FADED } =
   constants.intensity;
 
 /** How many of the ordered values are less than `x`, or, with `equals`, not greater.
@@ -57,8 +57,27 @@ function rangeOf(volume) {
   const typical = typicalIntensity(volume, ordered, low);
   if (typical === 0) return { low, high: low + 1, ceiling: low + 1 }; // constant
   const ceiling = low + BRIGHTEST * typical;
-  const head = ordered.subarray(below(ordered, low + DIMMEST * typical, true), below(ordered, ceiling, true));
+  const [first, end] = [DIMMEST, BRIGHTEST].map((times) => below(ordered, low + times * typical, true));
+  const isHot = ordered.length - end > HOT * (end - first);
+  const head = isHot ? withoutSkirt(volume, low, typical) : ordered.subarray(first, end);
   return { low, high: percentile(head, UPPER_PERCENTILE), ceiling };
+}
+
+/** The head's intensities in their order, without what is near hot spots and fades from them.
+ * @type {(volume: Volume, low: number, typical: number) => Float64Array} */
+function withoutSkirt({ data, shape }, low, typical) {
+  const [step, index] = [strides(shape), AXES.map((axis) => indexAlong(shape, axis))];
+  const skirt = Uint8Array.from(data, (x) => +(x > low + BRIGHTEST * typical));
+  let border = [...skirt.keys()].filter((k) => skirt[k]);
+  for (let layer = 0; layer < SKIRT; layer++) {
+    const beside = border.flatMap((k) =>
+      AXES.flatMap((a) => [...(index[a](k) > 0 ? [k - step[a]] : []), ...(index[a](k) < shape[a] - 1 ? [k + step[a]] : [])]),
+    );
+    border = [...new Set(beside)].filter((k) => !skirt[k] && data[k] > low + FADED * typical);
+    for (const k of border) skirt[k] = 1;
+  }
+  const isHead = (/** @type {number} */ x) => x > low + DIMMEST * typical && x <= low + BRIGHTEST * typical;
+  return Float64Array.from(data.filter((x, k) => !skirt[k] && isHead(x))).sort();
 }
 
 /** The volume with the floor of the rest where it is NaN. @type {(volume: Volume) => Volume} */
@@ -112,11 +131,14 @@ function typicalIntensity(volume, ordered, low) {
  * @type {(volume: Volume, low: number, dimmest: number, brightest: number) => boolean} */
 function isNoise({ data, shape }, low, dimmest, brightest) {
   const inside = Uint8Array.from(data, (x) => +(x - low >= dimmest && x - low <= brightest));
-  const { mean, sd } = moments(Float64Array.from(data.filter((_, k) => inside[k]), (x) => x - low));
+  const ordered = Float64Array.from(data.filter((_, k) => inside[k])).sort();
+  const { mean, sd } = moments(ordered.map((x) => x - low));
+  const rank = (/** @type {number} */ k) => below(ordered, data[k]);
   return sd >= VARIED * mean && AXES.every((axis) => {
     const [index, aside] = [indexAlong(shape, axis), 2 * strides(shape)[axis]];
     const here = [...data.keys()].filter((k) => inside[k] && inside[k + aside] && index(k) + 2 < shape[axis]);
-    return here.length <= 2 || correlation(here.map((k) => data[k]), here.map((k) => data[k + aside])) <= RELATED;
+    const related = [(/** @type {number} */ k) => data[k], rank].map((of) => correlation(here.map(of), here.map((k) => of(k + aside))));
+    return here.length <= 2 || Math.max(...related) <= RELATED;
   });
 }
 
