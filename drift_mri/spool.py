@@ -80,7 +80,7 @@ class Spool:
         return sorted((self.path / state / name).glob("[!.]*.dcm"))
 
     def patients(self, state: str, name: str) -> int:
-        """How many names, or IDs, of patients the images of a UID say that can be read; as many patients may they be."""
+        """How many patients the images of a UID that can be read may be of: how many names, or IDs, they say."""
         from scripts.inputs.dicom.headers import UNSAID, read_dataset, said  # here: it takes seconds
 
         found = []

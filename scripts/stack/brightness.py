@@ -20,8 +20,8 @@ FAINT = (
     "within it is less sure."
 )
 SLOPES = (
-    "tissue is {:.1f} times as bright on one side of the head as on the other, as with a surface coil. The dark side is "
-    "less sure: correct the bias field first."
+    "tissue is {:.1f} times as bright on one side of the head as on the other, as with a surface coil. The dark side "
+    "is less sure: correct the bias field first."
 )
 
 

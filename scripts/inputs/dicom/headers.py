@@ -149,7 +149,7 @@ def pixels_and_values(source: str | os.PathLike) -> tuple[np.ndarray, dict[int, 
         _define_lengths(found)
         content = DicomBytesIO()
         content.is_little_endian, content.is_implicit_VR = True, True
-        filewriter.write_data_element(content, found, dataset.original_character_set)
+        filewriter.write_data_element(content, found, list(np.atleast_1d(dataset.original_character_set)))
         parts = content.getvalue()[8:].split(b"\\")  # after tag and length; each may be padded
         values[int(found.tag)] = b"\\".join(part.strip(b" \0") for part in parts)
     return pixels, values

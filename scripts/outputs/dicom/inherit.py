@@ -65,10 +65,8 @@ def inherited(headers: list[Dataset], indices: list[int], part: int) -> Dataset:
         found = [element(header, keyword) for header in headers]
         once = [one for one in found if one is not None and one.value == ONCE_IS_ENOUGH.get(keyword)]
         first = once[0] if once else found[0]
-        values = (
-            {said(header, keyword) for header in headers} if keyword == "PatientName" else set()
-        )  # Doe^Jane, DOE^JANE^^
-        if first is not None and (once or len(values) == 1 or all(first == other for other in found[1:])):
+        names = {said(header, keyword) for header in headers} if keyword == "PatientName" else ()  # Doe^Jane, DOE^JANE^
+        if first is not None and (once or len(names) == 1 or all(first == other for other in found[1:])):
             common.add(copy.deepcopy(first))
     common.remove_private_tags()  # also within sequences
     if "SpecificCharacterSet" not in common and any("SpecificCharacterSet" in header for header in headers):
