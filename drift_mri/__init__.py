@@ -7,7 +7,9 @@
 The bundle that both run travels inside this package as data.
 """
 
+import getpass
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -18,6 +20,11 @@ BUNDLE = _INSIDE if _INSIDE.is_dir() else Path(__file__).parents[1]  # in a whee
 __path__.append(str(BUNDLE))  # where `drift_mri.scripts` is
 sys.meta_path.insert(0, SecondName(BUNDLE))
 __version__: str = json.loads((BUNDLE / "configs" / "metadata.json").read_text(encoding="utf-8"))["version"]
+
+try:
+    getpass.getuser()
+except (KeyError, OSError):  # a container's user may be a bare number; MONAI asks for a name when it is imported
+    os.environ["LOGNAME"] = str(os.getuid())
 
 from .python import InputError, RebuiltImage, rebuild  # noqa: E402  # they need BUNDLE
 

@@ -5,8 +5,10 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from inspect import signature
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ from .scripts.options import check_texts  # type: ignore[import-not-found]
 if TYPE_CHECKING:
     from monai.bundle import ConfigParser
 
+PROCESS = os.getpid()  # that has imported this
 logging.getLogger("drift").addHandler(logging.NullHandler())  # a library prints nothing unless its user asks for it
 
 
@@ -137,7 +140,11 @@ def rebuild(
     files = [None if one is None else str(Path(one).absolute()) for one in (config, ckpt_path)]
     with mistakes_alone(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="monai|torch")  # of their own machinery, not of the scan
-        return _rebuild(scan, guide, options, *files)
+        if os.getpid() == PROCESS and parent_process() is None:
+            return _rebuild(scan, guide, options, *files)
+        # A forked process has none of the threads of OpenMP that its first thread would wait for.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(_rebuild, scan, guide, options, *files).result()
 
 
 def _rebuild(

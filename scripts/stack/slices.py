@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import grid
+from . import brightness, grid
 from .acquisition import Acquisition
 from .intensity import IntensityRange, intensity_range
 from .missing import filled, missing_slices
@@ -160,12 +160,13 @@ class Slices:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Which slices are missing, for people; none of a stack at its target, which is not rebuilt."""
-        odd = {} if self.acquisition.at_target else self.missing
-        return tuple(
+        """Which slices are missing and which brightness is odd, for people; none of what is not rebuilt."""
+        if self.acquisition.at_target or self.constant:
+            return ()
+        return brightness.doubts(self.array, self.scale, self.head) + tuple(
             f"slice {index + 1} of {self.acquisition.slice_count} is {what}: it is taken for a missing slice, and its "
             "neighbours are rebuilt without it."
-            for index, what in odd.items()
+            for index, what in self.missing.items()
         )
 
     @cached_property

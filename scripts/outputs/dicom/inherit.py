@@ -7,7 +7,7 @@ import numpy as np
 from pydicom import Dataset
 from pydicom.valuerep import format_number_as_ds
 
-from ...inputs.dicom.headers import element, numbers, value
+from ...inputs.dicom.headers import element, numbers, said, value
 
 INHERITED = " ".join(  # attributes that still hold for a rebuilt series, by module (PS3.3, A.4.3)
     [
@@ -68,7 +68,8 @@ def inherited(headers: list[Dataset], indices: list[int], part: int) -> Dataset:
         found = [element(header, keyword) for header in headers]
         once = [one for one in found if one is not None and one.value == ONCE_IS_ENOUGH.get(keyword)]
         first = once[0] if once else found[0]
-        if first is not None and (once or all(first == other for other in found[1:])):
+        names = {said(header, keyword) for header in headers} if keyword == "PatientName" else ()  # Doe^Jane, DOE^JANE^
+        if first is not None and (once or len(names) == 1 or all(first == other for other in found[1:])):
             common.add(copy.deepcopy(first))
     common.remove_private_tags()  # also within sequences
     if "SpecificCharacterSet" not in common and any("SpecificCharacterSet" in header for header in headers):

@@ -294,3 +294,10 @@ def test_a_real_sagittal_series_with_gaps(tmp_path):
         assert_same_in_space(array, affine, other, other_affine)
         assert sidecar["ManufacturersModelName"] == "Prisma_fit" and sidecar["SoftwareVersions"] == "syngo MR E11"
         assert "MultibandAccelerationFactor" not in sidecar
+
+
+@pytest.mark.parametrize(("other", "kept"), [("DOE^JANE^^^", True), ("Roe^Ann", False)])
+def test_a_name_in_two_spellings_is_kept_and_two_names_are_not(other, kept, tmp_path, voxels):
+    images = mr_slices(voxels, PatientName=lambda k: ("Doe^Jane", other)[k % 2])
+    _, _, (first, *_) = derived(tmp_path, images)
+    assert (str(first.PatientName) == "Doe^Jane") == kept and first.PatientID == "17"
