@@ -60,6 +60,7 @@ def test_a_change_of_unit_changes_the_unit_of_each_fact(scan):
     slices = Slices.of(scan).filled
     unit, (low, high, ceiling) = slices.unit, slices.scale
     assert unit.scale == pytest.approx((-1, 1, slices.scale.to_unit(torch.tensor(ceiling)).item()), abs=1e-5)
-    assert unit.noise == pytest.approx(2 / (high - low) * slices.noise) and torch.equal(unit.head, slices.head)
+    assert unit.noise.deviation == pytest.approx(2 / (high - low) * slices.noise.deviation)
+    assert torch.equal(unit.head, slices.head)
     torch.testing.assert_close(unit.above_floor, slices.tissue.above_floor * (2 / (high - low)))
     assert unit.missing == {} and low > 0
