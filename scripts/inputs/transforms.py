@@ -13,7 +13,7 @@ from monai.data import MetaTensor
 from monai.transforms import MapTransform
 from scipy import ndimage
 
-from ..errors import InputError, flag, logger, printable
+from ..errors import InputError, flag, is_number, logger, printable
 from ..method.weights import Card
 from ..stack import grid
 from ..stack.acquisition import ROUNDING, SLR, Acquisition, Profile, length
@@ -24,6 +24,8 @@ from ..stack.settle import settle
 from ..stack.spectra import SPACING_LOST, interpolated, sharpness, spacing_is_lost
 from . import bids
 from .readers import ScanReader
+
+MOST_NOISE = 30.0  # % of the range of tissue; noisier slices show nothing
 
 SENTENCE, OPTION = r"(?<=[.;:])\s+", r"--\w"  # between two sentences or their parts; in one that names an option
 MEND_GUIDE = "Mend its header, or leave the guide out."
@@ -112,6 +114,7 @@ class SettleAcquisitiond(MapTransform):
         target_thickness: in mm; null for the finer in-plane spacing, within the trained range.
         slice_axis: array axis, 0 to 2; null for the one that the header names, else that of the largest spacing.
         isotropic: resamples the pixels to the target, so that the result has cubes for voxels.
+        noise: standard deviation of the slices' noise, in % of the range of their tissue; auto for what they show.
     """
 
     cubes = " (--isotropic makes cubes of them)"  # after voxels that are none
@@ -126,6 +129,7 @@ class SettleAcquisitiond(MapTransform):
         profile: Profile = SLR,
         isotropic: bool = False,
         slice_spacing: float | None = None,
+        noise: float | str = "auto",
     ):
         super().__init__(keys)
         self.card = card
@@ -139,6 +143,11 @@ class SettleAcquisitiond(MapTransform):
         self.slice_axis = None if slice_axis is None else int(slice_axis)
         self.profile = profile
         self.isotropic = flag("isotropic", isotropic)
+        if noise != "auto" and not (is_number(noise, 0) and float(noise) <= MOST_NOISE):
+            raise InputError(
+                f"noise is {noise!r}: expected auto, or 0 to {MOST_NOISE:g} % of the range of tissue. Set --noise."
+            )
+        self.noise = None if noise == "auto" else float(noise) / 100
 
     def __call__(self, data: Mapping[Hashable, MetaTensor]) -> dict[Hashable, MetaTensor]:
         result = dict(data)
@@ -174,7 +183,7 @@ class SettleAcquisitiond(MapTransform):
         packages, source = self._packages(volume, Path(name), acquisition)
         sources = {**acquisition.sources, **({"packages": source} if packages else {})}
         warnings += acquisition.warnings
-        return replace(acquisition, packages=packages, sources=sources, warnings=tuple(warnings))
+        return replace(acquisition, noise=self.noise, packages=packages, sources=sources, warnings=tuple(warnings))
 
     def _packages(self, volume: MetaTensor, path: Path, a: Acquisition) -> tuple[str, str]:
         """Packages of the slices by what the file or its sidecars say of times, and the source; empty for neither."""

@@ -111,8 +111,9 @@ def _transformed(slices: Tensor, back: bool = False) -> Tensor:
 def error_deviation(frequency: np.ndarray, thickness: float) -> np.ndarray:
     """How far results of networks differ from clean slices at an in-plane frequency, as a share of the range.
 
-    The difference falls with the frequency, `E = 0.0022 (T / 5 mm) / (f + 0.04 per mm)` for a whole field of head. It was
-    fitted to simulated slices of 3 and 5 mm (docs/benchmarks_appendix.md). Frequencies are per mm, the thickness in mm.
+    The difference falls with the frequency, `E = 0.0022 (T / 5 mm) / (f + 0.04 per mm)` for a whole field of head. It
+    was fitted to simulated slices of 3 and 5 mm (docs/benchmarks_appendix.md). Frequencies are per mm, the thickness in
+    mm.
     """
     return ERROR * (thickness / THICKNESS) / (frequency + BEND)
 

@@ -75,7 +75,7 @@ def kept_variance(count: int, width: float) -> float:
 
 
 def band_limited(image: Tensor, axes: Sequence[int], widths: Sequence[float]) -> Tensor:
-    """An image as a coarser matrix shows it: along `axes` without the frequencies beyond `band`; mirrored at its ends."""
+    """An image as a coarser matrix shows it: along `axes` without what lies beyond the `band`; mirrored at its ends."""
     for axis, width in zip(axes, widths):
         if width > 1:
             spectrum = fft.dct(image.numpy(), axis=axis, norm="ortho")
@@ -85,16 +85,16 @@ def band_limited(image: Tensor, axes: Sequence[int], widths: Sequence[float]) ->
     return image
 
 
-def with_noise(slices: Tensor, axes: Sequence[int], noise: Noise, generator: torch.Generator) -> Tensor:
+def with_noise(slices: Tensor, axes: Sequence[int], noise: Noise, drawn: Tensor) -> Tensor:
     """Magnitude slices with Rician noise: the magnitude of the slices plus complex Gaussian noise.
 
     Args:
         slices: float, of any shape, without noise, in the units of the noise.
         axes: in-plane, to which the noise's widths belong.
+        drawn: `(2, *slices.shape)`, standard normal numbers.
     """
     if not noise.deviation:
         return slices
-    drawn = torch.randn((2, *slices.shape), generator=generator)
     inside = [axis % slices.dim() + 1 for axis in axes]
     kept = math.prod(kept_variance(drawn.shape[axis], width) for axis, width in zip(inside, noise.widths))
     real, imaginary = band_limited(drawn, inside, noise.widths) * (noise.deviation / math.sqrt(kept))

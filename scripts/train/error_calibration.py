@@ -22,6 +22,7 @@ from ..rebuild.rebuilder import Rebuilder
 from ..stack.acquisition import SLR, Acquisition, Profile
 from ..stack.grid import voxel_spacing
 from ..stack.intensity import intensity_range
+from ..stack.noise import Noise
 from ..stack.slices import Slices
 from ..stack.tissue import head_mask
 from .simulation import central_slab, scanned
@@ -136,7 +137,7 @@ def calibrate(
                 acquired = Acquisition.of_truth(
                     axis, truth.shape[axis], edge=edge, thickness=thickness, spacing=ratio * thickness, profile=profile
                 )
-                slices = Slices.of(scanned(sharp, acquired, noise, generator))
+                slices = Slices.of(scanned(sharp, acquired, Noise(noise), generator))
                 beside = guides if (profile, ratio, noise) == KINDS[0] else []
                 scores, boxes = list[np.ndarray](), dict[int, np.ndarray]()
                 for guide in (None, *beside):
