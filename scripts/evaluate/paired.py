@@ -26,7 +26,6 @@ from ..stack.acquisition import SLR, Acquisition, Profile
 from ..stack.grid import voxel_spacing
 from ..stack.intensity import IntensityRange, intensity_range
 from ..stack.noise import Noise
-from ..stack.noise import Noise
 from ..stack.profile import slice_profile
 from ..stack.slices import Slices
 from ..train.denoising import denoised as without_noise
