@@ -73,7 +73,7 @@ def told(name: str) -> str:
     name = name.lower().replace("w/o", "without")
     if whole := BIDS_NAME.fullmatch(name):
         name = " ".join([*re.findall(r"_(ce-[a-z0-9+]+)", name), whole[3]])
-    words = split(PREFIX.sub("? ", " ".join(split(ENTITY.sub(lambda one: one[2] if one[1] == "acq" else "", name)))))
+    words = split(PREFIX.sub("", " ".join(split(ENTITY.sub(lambda one: one[2] if one[1] == "acq" else "", name)))))
     end = next((k for k, word in enumerate(words) if k and word in ("to", "in")), None)
     plain = [one[1] if (one := NUMBERED.fullmatch(word)) else word for word in words[:end] if not word.isdecimal()]
     return " ".join(word if of_protocol(word) else "?" for word in plain if word not in SHORT)

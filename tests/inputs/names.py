@@ -21,8 +21,8 @@ CONTRASTS = {  # words of a contrast -> the weighting that they say
 # words of studies, hospitals and diseases before a person's number; many are words of protocols or contrasts too
 PREFIXES = (
     "PD T1D P SE IR GE TE TI TR FL MR GD KM CE T DIR CSF WM GM PVE ADC DWI VMAP ROSMAP prob SUB sub- case patient OAS "
-    "C3N- UCSF-PDGM- BraTS-GLI- anna bob Post Pre E CE- DIR- SE- PART- REC- ECHO- SPACE_ TASK- Sub_ STIR_ T1D_ p- G FLAIR "
-    "ACQ- sub-PD"
+    "C3N- UCSF-PDGM- BraTS-GLI- anna bob Post Pre E CE- DIR- SE- PART- REC- ECHO- SPACE_ TASK- Sub_ STIR_ T1D_ p- G"
+    " FLAIR ACQ- sub-PD"
 ).split()
 FURTHER = (  # words after a contrast that say neither whose scan it is nor that it is none
     "bias_corrected posterior_fossa post_stroke post_RT after_perfusion mismatch native brain 3mm iso p2 n4 "
