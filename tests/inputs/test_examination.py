@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pydicom.datadict import dictionary_VR, tag_for_keyword
+from pydicom.dataelem import DataElement, RawDataElement
 
 from scripts.inputs import bids, dicom
 from scripts.inputs.examination import grouped, roles, say_what_could_guide
@@ -333,3 +335,24 @@ def test_a_date_of_another_form_is_none(volume):
     scan, other = volume("sub-1_ses-1_T2w").identity, volume("sub-1_ses-2_T1w", ISOTROPIC).identity
     for one in dates:
         assert role(replace(scan, date="20200101"), replace(other, date=one)).what == "guides"
+
+
+HEADER = (
+    "PatientName PatientID StudyInstanceUID StudyDate SeriesNumber SeriesDescription ProtocolName SequenceName".split()
+)
+HEADER += [*TIMES_READ, "ScanningSequence", "ContrastBolusAgent", "FrameOfReferenceUID"]
+
+
+@pytest.mark.parametrize("keyword", HEADER)
+def test_nothing_that_a_header_says_ends_a_cohort(keyword, tmp_path):
+    for k, wrong in enumerate(["", "15/06/2019", "0000-00-00", "abc", "nan", "1e99", "-1", "1\\2", "\\", "9" * 64]):
+        images = mr_slices(VOXELS, SeriesInstanceUID=f"1.2.3.{k}", SeriesDescription="t2")
+        for image in images:
+            kind = dictionary_VR(tag_for_keyword(keyword))
+            image[keyword] = DataElement(keyword, kind, None)
+            image[keyword] = RawDataElement(image[keyword].tag, kind, len(wrong), wrong.encode(), 0, False, True)
+        save(tmp_path / str(k), images)
+    selection = Selection(1.3)
+    found = find_scans(tmp_path, tmp_path / "out", selection, guide="auto")
+    assert len(found) == 10 and not selection.skipped, (len(found), selection.skipped)
+    assert [scan.identity.times.shape for scan in found] == [(3,)] * 10
