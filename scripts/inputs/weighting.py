@@ -64,8 +64,8 @@ def contrast_of(name: str) -> str:
 def told(name: str) -> str:
     """The words of a name that speak of its contrast; numbers are left out, and `?` stands for any other word.
 
-    Of a name as BIDS has them, these are its suffix and its agent. A scan in the place of another, `FLAIR_to_T1`, has
-    its own words alone.
+    A name as BIDS has them says its suffix and its agent alone. A scan in the place of another, `FLAIR_to_T1`, has its
+    own words.
 
     >>> [told(name) for name in ("PD01_FLAIR", "T1 post RT", "FLAIR_to_T1", "sub-km01_ses-T1_ce-gd_T2w", "fl12_t1_3")]
     ['? flair', 't1 post ?', 'flair', 'ce gd t2w', '? t1']
