@@ -21,11 +21,12 @@ from torch import Tensor
 
 TAPER = 0.75  # of the band, where scanners' filters begin to fall to its end
 WIDEST = 2.2  # pixels; scanners rarely interpolate further
-PATCH = 24  # pixels; edge of the patches whose spectra are looked at
+PATCH = 24  # pixels; edge of the patches whose spectra are looked at, and a third of it at least
 FLATTEST = 0.3  # of the patches in the head
 LOWEST = 2.5 / 16  # per pixel; what is coarser is anatomy
 FALL = 5  # exponent of the spectrum of anatomy
 FAINT = 0.01  # of the power at low frequencies; what is less is as good as none
+ROUNDING = 1e-7  # of float32
 MANY = 256  # pixels along an axis of a common slice
 NOISY = 0.5  # of the least power inside the band is noise, however much texture explains
 HELD = 0.3  # of the power; a band that lets less through says nothing of levels
@@ -142,9 +143,9 @@ def noise_of(volume: Tensor, slice_axis: int, head: Tensor) -> Noise:
     cells = distance > LOWEST
     found, texture = power[cells], (distance[cells] / LOWEST) ** -FALL
     faint = FAINT * float(np.median(power[cells & (distance < 2 * LOWEST)]))
-    if faint <= np.finfo(np.float32).eps ** 2 * power.max():  # rounding
+    if faint <= ROUNDING**2 * power.max():
         return Noise(0.0)
-    found = np.maximum(found, np.finfo(np.float32).eps * faint)
+    found = np.maximum(found, ROUNDING * faint)
     seen = {width: _seen_band(frequency, width) for width in np.arange(1.0, WIDEST + 0.21, 0.05).round(2).tolist()}
     best, noise = math.inf, Noise(0.0)
     for widths in itertools.product(seen, repeat=2):
@@ -167,8 +168,9 @@ def _spectrum(volume: np.ndarray, slice_axis: int, head: np.ndarray) -> np.ndarr
     White noise of variance 1 has the power 1. The array is empty where the slices hold no patch.
     """
     slices, inside = np.moveaxis(volume, slice_axis, 0), np.moveaxis(head, slice_axis, 0)
-    size = min(PATCH, *slices.shape[1:]) // 2 * 2
-    if size < 4:
+    shorter = min(slices.shape[1:])
+    size = min(max(shorter // 3, PATCH // 3), PATCH) // 2 * 2  # small slices, too, hold several
+    if size > shorter:
         return np.zeros((0, 0))
 
     def patches(array: np.ndarray) -> np.ndarray:
