@@ -57,11 +57,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
         help="a page for each scan, to scroll through: measured, cubic and rebuilt, geometry, spectra, agreement with "
         "the measurement",
     ),
-    "anonymous": dict(
-        **SWITCH,
-        help="leave the scan's name, date and series out of its page, to pass that on under another name; record, "
-        "summary and index still name the scan",
-    ),
     "missing_slices": dict(
         choices=("refuse", "longest"),
         help="of a DICOM series that lacks slices: refuse it (default), or rebuild its longest unbroken part",
@@ -102,8 +97,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         const="true",
         choices=("true", "false", "json"),
         metavar="json",
-        help="list what would be done with which scan, and about how long it takes, and write nothing; json: for "
-        "programs",
+        help="list what would be done with which scan, and write nothing; json: for programs",
     ),
     "allow_failures": dict(**SWITCH, help="exit with code 0 even if a scan failed; summary.csv names it"),
     "jobs": dict(

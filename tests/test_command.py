@@ -102,7 +102,7 @@ def test_patterns_and_labels_may_be_several_and_of_any_letters(tmp_path, monkeyp
     with pytest.raises(SystemExit, match="0"):
         main([".", "-o", "out", "--include", "$x*", "--dry_run"])
     told = capfd.readouterr().out
-    assert "$x.nii.gz" in told and "b.nii.gz" not in told and "1 scan, about" in told
+    assert "$x.nii.gz" in told and "b.nii.gz" not in told and "1 scan. Nothing" in told
     assert {path.name for path in tmp_path.iterdir()} == {"$x.nii.gz", "b.nii.gz"}
 
 

@@ -31,7 +31,7 @@ def refusal(*typed, config=CONFIG):
 
 def test_the_folder_of_a_config_is_searched_for_modules(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "mine.yaml").write_text("flips: true")
+    (tmp_path / "mine.yaml").write_text("both_planes: false")
     check(config=("--config_file", f"['{ROOT}/configs/inference.yaml', '{tmp_path}/mine.yaml']"))
     assert str(tmp_path) in sys.path
 
@@ -97,7 +97,7 @@ def test_a_package_that_a_config_needs_is_named_with_what_installs_it(tmp_path, 
         ("--report", "true", "--noreport", "--logging_file", "x.conf", "--output-dir", "out"),
         ("--inferer::overlap", "-1", "--input=./$x", "--ckpt_path", "/2024/$a", "--", "--verbose"),
         ("--output", "{'_target_': 'x'}", "--network", "@weights", "--network_def::velocity::norm", "false"),
-        ("--bfloat16", "False", "--slice_axis", "None", "--guide", "None", "--speed", "paper", "--profile", "8"),
+        ("--bfloat16", "False", "--slice_axis", "None", "--guide", "None", "--profile", "8"),
     ],
 )
 def test_what_is_known_passes(typed):

@@ -16,7 +16,7 @@ from tests.cohort_files import texture
 from tests.processes import ROOT
 
 OF_FOLDERS = set(
-    "dtype output_format regions report anonymous include exclude participant_label session_label dry_run "
+    "dtype output_format regions report include exclude participant_label session_label dry_run "
     "allow_failures jobs together reference".split()
 )
 AFFINE = np.array([[0, 0, 5.0, -20], [-1, 0, 0, 9], [0, 1, 0, 3], [0, 0, 0, 1]])

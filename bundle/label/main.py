@@ -18,7 +18,7 @@ from monailabel.transform.writer import Writer
 
 ENDINGS = (".nii.gz", ".nii", ".nrrd")
 NUMBERS = {"slice_thickness": float, "slice_spacing": float, "target_thickness": float, "slice_axis": int}
-FLAGS = ("both_planes", "isotropic", "flips")
+FLAGS = ("both_planes", "isotropic")
 
 
 def bundle_options(request: Mapping[str, Any]) -> dict[str, Any]:

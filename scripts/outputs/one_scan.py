@@ -101,7 +101,7 @@ def _rebuild_or_complete(scan: Scan, rebuilder: Rebuilder, output: Output) -> di
     """Rebuilds a scan, or writes its missing page; its row."""
     start, stem, maps = time.perf_counter(), scan.result, rebuilder.error_maps
     page, made = file_of(stem, ".html"), output.made_from(scan)
-    record = complete(stem, made, output.anonymous, asked(maps))
+    record = complete(stem, made, asked(maps))
     outcome = "rebuilt" if record is None else "page written"
     if record is not None and (page.name in record["Results"] or not output.report):
         return _row(scan, record, "complete already")
@@ -115,8 +115,8 @@ def _rebuild_or_complete(scan: Scan, rebuilder: Rebuilder, output: Output) -> di
     else:
         rebuilt = Rebuilt(stacks[0], results.read(stem.parent / next(iter(record["Results"]))))
     if output.report:
-        write_page(page, rebuilt, record, output.anonymous, read_error_map(stem, record), stacks[1:])
-        record |= {"Anonymous": output.anonymous, "Results": {**record["Results"], page.name: state(page)}}
+        write_page(page, rebuilt, record, read_error_map(stem, record), stacks[1:])
+        record["Results"] = {**record["Results"], page.name: state(page)}
     write_json(file_of(stem, ".json"), record)
     return _row(scan, record, outcome)
 

@@ -60,18 +60,15 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
         partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def complete(
-    stem: Path, made: Mapping[str, Any], anonymous: bool = False, error_map: Mapping[str, Any] | None = None
-) -> dict | None:
+def complete(stem: Path, made: Mapping[str, Any], error_map: Mapping[str, Any] | None = None) -> dict | None:
     """The record of a result that needs no second run; None where there is none.
 
     Such a result has the same input, settings and weights, and its voxels are unharmed. Its page may be missing or
-    harmed, or say more or less of the scan than is asked for. Then the page is left out of `Results`.
+    harmed. Then the page is left out of `Results`.
 
     Args:
         stem: path of the result without its ending.
         made: what the record must say.
-        anonymous: whether the page must leave out what names the scan.
         error_map: of `error_maps.asked`; an error map that is not asked for does not matter.
     """
     try:
@@ -81,9 +78,7 @@ def complete(
         result, *others = record["Results"].items()
     except UNKNOWN:
         return None
-    fit = record.get("Anonymous", False) == anonymous
-    whole = [result, *(one for one in others if fit or not one[0].endswith(".html"))]
-    whole = [(name, was) for name, was in whole if state(stem.parent / name) == was]
+    whole = [(name, was) for name, was in (result, *others) if state(stem.parent / name) == was]
     needed = [result, *(one for one in others if error_map and not one[0].endswith(".html"))]
     return {**record, "Results": dict(whole)} if same and all(one in whole for one in needed) else None
 

@@ -13,7 +13,7 @@ A record is the JSON file beside a result, `NAME_sr.json`. It is written last.
     Agreement                                            with the measured slices
     ErrorMap                                             if there is one: its confidence, median and scale
     Overview, Summary                                    the scan's pictures in index.html, its row in summary.csv
-    Results, Anonymous                                   sizes and hashes of what was written, kind of page
+    Results                                              sizes and hashes of what was written
 """
 
 import math

@@ -1,7 +1,6 @@
 """Second runs: what is complete is left alone, what is changed, missing or harmed is done again, and nothing else."""
 
 import os
-import re
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -134,22 +133,6 @@ def test_a_page_is_added_to_a_complete_result_without_the_networks(form, series,
     pages = [next(folder.glob("*.html")).read_text(encoding="utf-8") for folder in (bundle.out, both)]
     for (_, found), (_, expected) in zip(*map(pictures, pages), strict=True):
         assert np.abs(found.astype(int) - expected).max() <= (0 if form == "nifti" else 3), "DICOM holds integers"
-
-
-def test_a_page_that_names_what_it_is_not_to_is_written_again(series, bundle):
-    """Date and series come from the DICOM header."""
-    bundle(series, report=True)
-    (page,) = bundle.out.glob("*_sr.html")
-    for anonymous, outcome in ((True, "page written"), (True, "complete already"), (False, "page written")):
-        before = page.read_text(encoding="utf-8")
-        with no_network_runs():
-            bundle(series, report=True, anonymous=anonymous)
-        text = page.read_text(encoding="utf-8")
-        assert outcomes(bundle.out) == [outcome] and (text == before) == (outcome == "complete already")
-        assert ("series: t2 tse. date: 2024-05-06." in text) != anonymous
-        assert bool(re.search("t2[ _]tse|2024.05.06", text)) != anonymous
-        others = [next(bundle.out.glob("*_sr.json")), bundle.out / "summary.csv", bundle.out / "index.html"]
-        assert all("t2_tse" in path.read_text(encoding="utf-8") for path in others), "the page alone is to be passed on"
 
 
 def test_a_result_outlives_a_scan_that_cannot_be_read_and_counts_again_with_its_own(scan, bundle, write_nifti):
