@@ -159,7 +159,6 @@ def _rebuild(
 ) -> RebuiltImage:
     from .scripts.inputs.scan import Scan  # type: ignore[import-not-found]
     from .scripts.inputs.scans import takes_longest_part  # type: ignore[import-not-found]
-    from .scripts.outputs.error_maps import describe_error_map  # type: ignore[import-not-found]
     from .scripts.outputs.record import describe  # type: ignore[import-not-found]
     from .scripts.outputs.results import nifti_image  # type: ignore[import-not-found]
 
@@ -179,9 +178,7 @@ def _rebuild(
     written = nifti_image(rebuilt.volume, header)
     result = RebuiltImage(written.dataobj, written.affine, written.header)
     name = str(rebuilt.slices.meta["filename_or_obj"])
-    result.record = describe(Scan(name, Path(name), (), Path(name)), rebuilt)
+    result.record = describe(Scan(name, Path(name), (), Path(name)), rebuilt, rebuilder.error_maps)
     if rebuilt.error_map is not None:
-        width = rebuilt.error_map.half_width(rebuilder.error_maps.confidence)
-        result.error_map = nifti_image(width, header)
-        result.record["ErrorMap"] = describe_error_map(rebuilt, width, rebuilder.error_maps)
+        result.error_map = nifti_image(rebuilt.error_map.half_width(rebuilder.error_maps.confidence), header)
     return result

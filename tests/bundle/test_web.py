@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 from filelock import FileLock
+from jsonschema import Draft202012Validator
 from scipy.ndimage import gaussian_filter
 
 import drift_mri
+from scripts.outputs.entries import schema
 from scripts.stack.intensity import intensity_range
 from tests.corpus.dicom import without
 from tests.corpus.given import nifti, turned
@@ -130,6 +132,8 @@ def test_node_makes_the_volume_and_the_record_that_python_makes(tmp_path, case):
         assert result.header[name] == expected.header[name], name
     np.testing.assert_allclose(result.get_qform(), expected.affine, atol=1e-4)
     theirs = json.loads(json.dumps(expected.record))
+    for one in (record, theirs):
+        Draft202012Validator({**schema(), "additionalProperties": False}).validate(one)
     for name in ("Description", "SliceThickness", "SpacingBetweenSlices", "Facts", "Warnings"):
         assert record[name] == theirs[name], name
     agreement = theirs["Agreement"]  # None of a constant scan
