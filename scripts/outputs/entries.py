@@ -121,10 +121,10 @@ def to_json(content: Mapping[str, Any]) -> str:
 
 
 class Record(Frozen):
-    """What a result is, what it was made of, by what, and how far it can be trusted.
+    """The nature of a result, its sources, its makers, and how far it can be trusted.
 
-    A record that is read keeps entries that this version does not know: another version wrote them. A new record has the
-    entries of `ENTRIES`, and facts of the scan's BIDS sidecar, alone.
+    A record that is read keeps entries that this version does not know: another version wrote them. A new record has
+    the entries of `ENTRIES`, and facts of the scan's BIDS sidecar, alone.
     """
 
     @classmethod
