@@ -20,7 +20,7 @@ from nibabel.spatialimages import SpatialImage
 
 from . import BUNDLE
 from .scripts.errors import InputError, input_error  # type: ignore[import-not-found]
-from .scripts.options import check_texts  # type: ignore[import-not-found]
+from .scripts.options import as_arguments, check_texts  # type: ignore[import-not-found]
 
 if TYPE_CHECKING:
     from monai.bundle import ConfigParser
@@ -151,7 +151,7 @@ def rebuild(
         mistake = input_error(error)
         if mistake is None:
             raise
-        raise mistake from None
+        raise InputError(as_arguments(str(mistake))) from None
 
 
 def _rebuild(
@@ -171,6 +171,11 @@ def _rebuild(
     source = _source(scan, "scan", thin, longest_part)
     rebuilder = parser.get_parsed_content("rebuilder")
     measured, placed = rebuilder.measure(source), None
+    if isinstance(guide, str) and guide == "auto":
+        raise InputError(
+            "guide is auto, which finds a scan among others, and a single scan has none: expected the guide itself. "
+            "Set guide to a path or an image; the command drift-mri finds it in a folder, by its option guide."
+        )
     if guide is not None:
         placed = rebuilder.guide(rebuilder.read_guide(_source(guide, "guide", None, longest_part)), measured)
     rebuilt = rebuilder(measured, placed)
@@ -178,7 +183,8 @@ def _rebuild(
     written = nifti_image(rebuilt.volume, header)
     result = RebuiltImage(written.dataobj, written.affine, written.header)
     name = str(rebuilt.slices.meta["filename_or_obj"])
-    result.record = describe(Scan(name, Path(name), (), Path(name)), rebuilt, rebuilder.error_maps)
+    record = describe(Scan(name, Path(name), (), Path(name)), rebuilt, rebuilder.error_maps)
+    result.record = record.replaced(Warnings=[as_arguments(one) for one in record["Warnings"]])
     if rebuilt.error_map is not None:
         result.error_map = nifti_image(rebuilt.error_map.half_width(rebuilder.error_maps.confidence), header)
     return result

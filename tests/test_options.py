@@ -8,7 +8,7 @@ import pytest
 
 from scripts.command_line import check_options
 from scripts.errors import InputError
-from scripts.options import PATTERNS
+from scripts.options import GRANTED, MEANINGS, OPTIONS, PATTERNS, Option, as_arguments, sent
 from tests.processes import ROOT
 
 PROGRAM = "/anywhere/site-packages/monai/bundle/__main__.py"
@@ -203,3 +203,34 @@ def test_documented_commands_pass(command, monkeypatch, tmp_path):
     (tmp_path / "mine.yaml").write_text("{}")  # a reader's own
     monkeypatch.chdir(tmp_path)
     check(*shlex.split(command), config=())
+
+
+NUMBER_OR_AUTO = Option("method", "number", "a number, or auto", value="PERCENT", words=("auto",))
+
+
+def test_a_host_sends_what_the_table_says_and_nothing_else():
+    """Settings of one scan, as texts or as JSON has them; no file of the server, and no text that is code."""
+    given = {"slice_thickness": "3", "slice_axis": 2, "isotropic": "true", "motion": "", "image": "a"}
+    assert sent(given, ["image"]) == {"slice_thickness": 3.0, "slice_axis": 2, "isotropic": True}
+    for name, value in {"thickness": 3, "ckpt_path": "a.pt", "config": "a.yaml", "report": True}.items():
+        with pytest.raises(InputError, match=f"{name} is no option: expected .*slice_thickness"):
+            sent({name: value}, ["image"])
+    for name, value in {"slice_axis": 3, "slice_thickness": "$1", "isotropic": 1, "missing_slices": "@a"}.items():
+        with pytest.raises(InputError, match=f"{name} is .* expected"):
+            sent({name: value}, [])
+
+
+def test_a_number_may_have_words_beside_it():
+    assert [NUMBER_OR_AUTO.read("noise", one) for one in ("auto", "2.5", 0)] == ["auto", 2.5, 0.0]
+    with pytest.raises(InputError, match="noise is '@a': expected a number or auto, or nothing"):
+        NUMBER_OR_AUTO.read("noise", "@a")
+
+
+def test_whoever_calls_a_function_reads_names_of_arguments():
+    told = "Set --slice_thickness, or --inferer::roi_size 64 (--guide)."
+    assert as_arguments(told) == "Set slice_thickness, or --inferer::roi_size 64 (guide)."
+
+
+def test_words_of_other_programs_are_answered_by_what_to_do():
+    assert "CUDA_VISIBLE_DEVICES" in refusal("--gpu", "1") and "OMP_NUM_THREADS" in refusal("--n_procs", "2")
+    assert not {*MEANINGS, *GRANTED} & {*OPTIONS}

@@ -102,7 +102,7 @@ def _sources(scan: Scan, used: Guiding | None) -> list[str]:
 def _warnings(
     scan: Scan, rebuilt: Rebuilt, warnings: Sequence[str], stacks: Sequence[Mapping[str, Any]]
 ) -> tuple[str, ...]:
-    """Those of the slices, the acquisition, this run, the head's motion, the stacks and the error map, in this order."""
+    """Those of slices, the acquisition, the run, the head's motion, the stacks and the error map, in this order."""
     moved, error = motion_said(rebuilt), rebuilt.error_map
     of_stacks = [warning for stack in stacks for warning in stack["Warnings"]]
     outside = error.calibration.outside(error.thickness) if error is not None else ""
