@@ -212,7 +212,13 @@ def test_a_host_sends_what_the_table_says_and_nothing_else():
     """Settings of one scan, as texts or as JSON has them; no file of the server, and no text that is code."""
     given = {"slice_thickness": "3", "slice_axis": 2, "isotropic": "true", "motion": "", "image": "a"}
     assert sent(given, ["image"]) == {"slice_thickness": 3.0, "slice_axis": 2, "isotropic": True}
-    for name, value in {"thickness": 3, "ckpt_path": "a.pt", "config": "a.yaml", "report": True}.items():
+    for name, value in {
+        "thickness": 3,
+        "ckpt_path": "a.pt",
+        "config": "a.yaml",
+        "report": True,
+        "error_map": True,
+    }.items():
         with pytest.raises(InputError, match=f"{name} is no option: expected .*slice_thickness"):
             sent({name: value}, ["image"])
     for name, value in {"slice_axis": 3, "slice_thickness": "$1", "isotropic": 1, "missing_slices": "@a"}.items():
