@@ -13,7 +13,7 @@ from monai.data import MetaTensor
 
 from benchmarks import parser_of
 from scripts.evaluate.tables import markdown
-from scripts.rebuild.guide import place
+from scripts.rebuild.guide import GuideScan
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
 from scripts.stack.interpolation import interpolate
@@ -61,7 +61,7 @@ def main():
         guides = {other["contrast"]: other["label"] for other in volumes if other["subject"] == name}
         guides.pop(item["contrast"], None)
         for guide, other in [*((key, read_volume(path)) for key, path in guides.items()), ("its own spline", copy)]:
-            found = place(Slices.sharp(other), measured)
+            found = GuideScan(Slices.sharp(other)).beside(measured)
             row = (f"{name} {item['contrast']}", guide, f"{found.likeness:.2f}", f"{found.relation:.2f}")
             for column, cell in zip(relations.values(), row):
                 column.append(cell)

@@ -61,7 +61,8 @@ def main():
     shown = {"slices": interpolate(thick.array, coarse, "nearest")}
     tell("cubic spline", interpolate(thick.array, coarse, "cubic"))
     tell("DRIFT", rebuilder(thick).volume)
-    placed = rebuilder.guide(rebuilder.read_guide(options.guide), thick)
+    placed = rebuilder.place(rebuilder.read_guide(options.guide), thick)
+    placed.check(thick)
     print(f"registered: {placed.degrees:.1f} degrees, {placed.millimetres:.1f} mm, likeness {placed.likeness:.2f}")
     tell("DRIFT, guided", rebuilder(thick, placed).volume)
     if options.picture is not None:

@@ -142,7 +142,7 @@ def shown(case, items, rebuilder, folder):
     if case.guide is not None:
         guide = read_volume(items[case.subject, case.guide]["label"])
         drawn = drawn_guide(guide, np.random.default_rng(0), MOTION, SHADING, GUIDE_NOISE)
-        placed = rebuilder.place(Slices.of(drawn), Slices.of(thick))
+        placed = rebuilder.place(rebuilder.guide_scan(Slices.of(drawn)), Slices.of(thick))
     rebuilt = rebuilder(Slices.of(thick), placed)
     result, acquisition = rebuilt.volume.as_tensor(), Acquisition.of(thick)
     nearest, cubic = (interpolate(thick.as_tensor()[0], acquisition, how) for how in ("nearest", "cubic"))

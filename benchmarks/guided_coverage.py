@@ -18,7 +18,7 @@ from scripts.evaluate.tables import markdown
 from scripts.method.weights import read_card
 from scripts.rebuild.device import default_device
 from scripts.rebuild.error_map import ErrorMaps, error_map
-from scripts.rebuild.guide import Placed, on_grid
+from scripts.rebuild.guide import PlacedGuide, on_grid
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack.grid import voxel_spacing
 from scripts.stack.intensity import data_range
@@ -71,7 +71,8 @@ def rows(item, rebuilder, options):
     def shares(guide):
         placed = None
         if guide is not None:
-            placed = Placed(on_grid(Slices.sharp(guide), slices, np.eye(4)), np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
+            shown = on_grid(Slices.sharp(guide), slices, np.eye(4))
+            placed = PlacedGuide(shown, np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
         rebuilt = rebuilder(slices, placed)
         off = (rebuilt.volume.as_tensor() - sharp).abs()
         width = rebuilt.error_map.half_width(0.9).as_tensor()

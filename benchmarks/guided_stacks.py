@@ -51,7 +51,9 @@ def main():
             stacks = []
             for thick, _ in drawn:
                 slices = Slices.of(thick)
-                placed_guide = None if beside is None else rebuilder.place(Slices.of(beside), slices)
+                placed_guide = None
+                if beside is not None:
+                    placed_guide = rebuilder.place(rebuilder.guide_scan(Slices.of(beside)), slices)
                 stacks.append(Stack.of(slices, rebuilder(slices, placed_guide).volume))
             volume, parts = together(stacks)
             for name, stack, part in zip(("first", "second"), stacks, parts):

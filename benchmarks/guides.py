@@ -95,7 +95,7 @@ class Head:
     def beside(self, guide):
         """A guide that is registered."""
         drawn = drawn_guide(guide, np.random.default_rng(0), STILL, 0.0, 0.0)
-        return self.rebuilder.place(Slices.of(drawn), self.measured)
+        return self.rebuilder.place(self.rebuilder.guide_scan(Slices.of(drawn)), self.measured)
 
     def rebuilt(self, guide=None, measured=None):
         """`(X, Y, Z)`."""

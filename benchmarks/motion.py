@@ -26,7 +26,8 @@ from scripts.evaluate.metrics import psnr
 from scripts.method.weights import read_card
 from scripts.rebuild.device import default_device
 from scripts.rebuild.error_map import ErrorMaps
-from scripts.rebuild.motion import Motion, found, steadied, taken_back
+from scripts.rebuild.guide import GuideScan
+from scripts.rebuild.motion import Motion, found, taken_back
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.registration import angle_and_shift, placed
 from scripts.rebuild.stacks import Stack
@@ -79,13 +80,13 @@ def slices(truth, axis, thickness, matrices, seed=1):
 def by_true_pose(rebuilder, measured, guide, matrices):
     """The volume that the deployed steps make of the true poses."""
     known = Motion(measured.acquisition.packages, np.stack(matrices), 0.0, 0.0, 0.0, 0.0)
-    first = rebuilder(steadied(measured, known), guide).volume
-    return rebuilder(taken_back(measured, first, known), guide).volume
+    first = rebuilder(taken_back(measured, known), guide).volume
+    return rebuilder(taken_back(measured, known, first), guide).volume
 
 
 def beside(rebuilder, guide, measured):
     """A guide in its place, without the refusals."""
-    return None if guide is None else rebuilder.place(Slices.sharp(guide), measured)
+    return None if guide is None else rebuilder.place(GuideScan(Slices.sharp(guide)), measured)
 
 
 def row(name, truth, measured, matrices, rebuilder, guide):
@@ -95,14 +96,13 @@ def row(name, truth, measured, matrices, rebuilder, guide):
     begin = time.perf_counter()
     as_is = rebuilder(measured, beside(rebuilder, guide, measured))
     middle = time.perf_counter()
-    again = replace(measured)  # of which nothing is known yet
-    mended = mending(again, beside(mending, guide, again))
+    mended = mending(measured, beside(mending, guide, measured))
     end = time.perf_counter()
     motion, still = mended.motion, np.allclose(matrices, np.eye(4))
     plain = replace(rebuilder, error_maps=ErrorMaps())
     bound = as_is.volume
     if not still:
-        known = steadied(measured, Motion(acquisition.packages, np.stack(matrices), 0.0, 0.0, 0.0, 0.0))
+        known = taken_back(measured, Motion(acquisition.packages, np.stack(matrices), 0.0, 0.0, 0.0, 0.0))
         bound = by_true_pose(plain, measured, beside(plain, guide, known), matrices)
     before, after, best = (psnr(one.as_tensor(), sharp, head) for one in (as_is.volume, mended.volume, bound))
     off = [("?", "?")]
@@ -148,9 +148,9 @@ def joined(name, truth, axes, thickness, matrices, rebuilder):
     )
     still, left = (rebuilder(one) for one in stacks)
     alone, beside = mending(stacks[1]), mending.each(stacks, [None, None])[1]
-    first = rebuilder(steadied(stacks[1], known)).volume
+    first = rebuilder(taken_back(stacks[1], known)).volume
     ways = {"as it is": left, "taken back alone": alone, "beside the still one": beside}
-    ways["by the true pose"] = rebuilder(taken_back(stacks[1], first, known))
+    ways["by the true pose"] = rebuilder(taken_back(stacks[1], known, first))
 
     def decibels(second):
         volume, _ = together([Stack.of(one.slices, one.volume) for one in (still, second)])

@@ -15,7 +15,7 @@ from . import BUNDLE, __version__
 sys.path.insert(0, str(BUNDLE))  # where `scripts` is, of which the configs speak
 
 from scripts.command_line import check_options
-from scripts.errors import printable, report_input_errors
+from scripts.errors import mistakes_alone, printable, report_input_errors
 from scripts.options import GRANTED, GROUPS, MEANINGS, OPTIONS, PATHS, PATTERNS
 
 if TYPE_CHECKING:
@@ -151,6 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(sys.argv[1:] if arguments is None else arguments)
     given = overrides(options)
     report_input_errors()
-    built = workflow(options, given)
-    built.run()
-    built.finalize()
+    with mistakes_alone():
+        built = workflow(options, given)
+        built.run()
+        built.finalize()

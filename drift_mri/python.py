@@ -1,16 +1,14 @@
-"""The Python door: `rebuild` takes a scan and returns its rebuilt volume, by configs/inference.yaml as the command.
-
-The bundle's own package is called `scripts`, as hosts expect. Here it is `drift_mri.scripts`, so that nothing of that
-name is put on the user's path.
-"""
+"""The Python door: `rebuild` takes a scan and returns its rebuilt volume, by configs/inference.yaml as the command."""
 
 import logging
 import os
 import sys
 import warnings
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from inspect import signature
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +17,13 @@ import numpy as np
 from nibabel.spatialimages import SpatialImage
 
 from . import BUNDLE
-from .scripts.errors import InputError, input_error  # type: ignore[import-not-found]
+from .scripts.errors import InputError, mistakes_alone  # type: ignore[import-not-found]
 from .scripts.options import as_arguments, check_texts  # type: ignore[import-not-found]
 
 if TYPE_CHECKING:
     from monai.bundle import ConfigParser
 
+PROCESS = os.getpid()  # that has imported this
 logging.getLogger("drift").addHandler(logging.NullHandler())  # a library prints nothing unless its user asks for it
 
 
@@ -40,20 +39,15 @@ class RebuiltImage(nib.Nifti1Image):
     error_map: nib.Nifti1Image | None = None
 
 
-def _here(config: Any) -> Any:
-    """A config whose components are those of `drift_mri.scripts`."""
-    if isinstance(config, Mapping):
-        return {key: _here(value) for key, value in config.items()}
-    if isinstance(config, list):
-        return [_here(value) for value in config]
-    if isinstance(config, str) and config.startswith("scripts."):
-        return f"{__package__}.{config}"
-    return config
-
-
 def _config(config: str | None, ckpt_path: str | None, **given: Any) -> "ConfigParser":
     """configs/inference.yaml, a config stacked on it, weights and options."""
-    from monai.bundle import ConfigParser  # here: it takes seconds
+    from monai.bundle import ComponentLocator, ConfigParser  # here: it takes seconds
+
+    class Locator(ComponentLocator):
+        """Finds the components that configs call `scripts...` in the bundle, whatever else has that name."""
+
+        def get_component_module_name(self, name: str) -> list[str] | str | None:
+            return __package__ if name.startswith("scripts.") else super().get_component_module_name(name)
 
     if config is not None and not Path(config).is_file():
         raise InputError(f"config is {config}, which is not there: expected a file, YAML or JSON. Check the path.")
@@ -61,7 +55,8 @@ def _config(config: str | None, ckpt_path: str | None, **given: Any) -> "ConfigP
     sys.path += {str(Path(path).absolute().parent) for path in files[1:]} - {*sys.path}  # for its modules
     given |= {} if ckpt_path is None else {"ckpt_path": ckpt_path}
     check_texts(given)
-    parser = ConfigParser(_here(ConfigParser.load_config_files(files)))
+    parser = ConfigParser(ConfigParser.load_config_files(files))
+    parser.locator = Locator()
     parser.read_meta(str(BUNDLE / "configs" / "metadata.json"))
     parser.update({"bundle_root": str(BUNDLE), "inferer::progress": False, **given})
     return parser
@@ -100,6 +95,7 @@ def rebuild(
     slice_spacing: float | None = None,
     target_thickness: float | None = None,
     slice_axis: int | None = None,
+    noise: float | str = "auto",
     isotropic: bool = False,
     motion: bool = False,
     error_map: bool = False,
@@ -120,6 +116,7 @@ def rebuild(
         slice_spacing: of slices that were interpolated to a finer spacing, in mm: they are taken back to it first.
         target_thickness: to reach, in mm. None takes the finer in-plane spacing, within what the weights know.
         slice_axis: array axis of the slices, 0 to 2. None takes the header's, else that of the largest spacing.
+        noise: standard deviation of the slices' noise, in % of the range of tissue; `"auto"` for what they show.
         isotropic: resample the pixels to the target too.
         motion: take the slices of a head that moved between the packages of its stack back to their places.
         error_map: estimate how sure each voxel is, too.
@@ -143,15 +140,13 @@ def rebuild(
     others = ("scan", "guide", "ckpt_path", "config")
     options = {name: given[name] for name in defaults if name not in others and given[name] is not defaults[name]}
     files = [None if one is None else str(Path(one).absolute()) for one in (config, ckpt_path)]
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="monai|torch")  # of their own machinery, not of the scan
+    with mistakes_alone(as_arguments), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="monai|torch")  # of their own machinery, not of the scan
+        if os.getpid() == PROCESS and parent_process() is None:
             return _rebuild(scan, guide, options, *files)
-    except Exception as error:
-        mistake = input_error(error)
-        if mistake is None:
-            raise
-        raise InputError(as_arguments(str(mistake))) from None
+        # A forked process has none of the threads of OpenMP that its first thread would wait for.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(_rebuild, scan, guide, options, *files).result()
 
 
 def _rebuild(
@@ -177,7 +172,8 @@ def _rebuild(
             "Set guide to a path or an image; the command drift-mri finds it in a folder, by its option guide."
         )
     if guide is not None:
-        placed = rebuilder.guide(rebuilder.read_guide(_source(guide, "guide", None, longest_part)), measured)
+        placed = rebuilder.place(rebuilder.read_guide(_source(guide, "guide", None, longest_part)), measured)
+        placed.check(measured)
     rebuilt = rebuilder(measured, placed)
     header = rebuilt.slices.meta.get("header", {})
     written = nifti_image(rebuilt.volume, header)

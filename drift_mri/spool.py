@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from filelock import Timeout
 
 from scripts.errors import InputError, logger  # `command` has put the bundle on the path
@@ -29,13 +30,14 @@ def _fsync(folder: Path) -> None:
 
 
 def _same(one: Path, other: Path) -> bool:
-    """Whether two files hold one image, in whatever transfer syntaxes."""
+    """Whether two files hold one image, in whatever transfer syntaxes: by its pixels, and by its values tag by tag."""
     if filecmp.cmp(one, other, shallow=False):
         return True
-    from scripts.inputs.dicom.headers import read_dataset  # here: it takes seconds
+    from scripts.inputs.dicom.headers import pixels_and_values  # here: it takes seconds
 
     try:
-        return read_dataset(one) == read_dataset(other)
+        (pixels, values), (others, theirs) = map(pixels_and_values, (one, other))
+        return values == theirs and np.array_equal(pixels, others)
     except Exception:  # noqa: BLE001  # pydicom raises many types for broken objects
         return False
 
@@ -78,15 +80,15 @@ class Spool:
         return sorted((self.path / state / name).glob("[!.]*.dcm"))
 
     def patients(self, state: str, name: str) -> int:
-        """How many patients the images of a UID that can be read are of."""
-        from scripts.inputs.dicom.headers import read_dataset, value  # here: it takes seconds
+        """How many patients the images of a UID that can be read may be of: how many names, or IDs, they say."""
+        from scripts.inputs.dicom.headers import UNSAID, read_dataset, said  # here: it takes seconds
 
-        found = set()
+        found = []
         for image in self.images(state, name):
             with suppress(Exception):  # a broken one is named when the series is read
                 header = read_dataset(image, stop_before_pixels=True, specific_tags=PATIENT)
-                found.add(tuple(str(value(header, keyword, "")) for keyword in PATIENT))
-        return len(found)
+                found.append([said(header, keyword) for keyword in PATIENT])
+        return max((len({*values} - UNSAID) for values in zip(*found)), default=0)
 
     def keep(self, name: str, instance: str, content: bytes) -> None:
         """Puts an image into `received`. It is whole and on the disk afterwards, or there is an `OSError`."""

@@ -14,7 +14,8 @@ from pydicom.pixels import get_decoder
 from scripts.errors import InputError, logger  # `command` has put the bundle on the path
 
 try:
-    from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, AllStoragePresentationContexts, evt
+    from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, AllStoragePresentationContexts, build_context, evt, register_uid
+    from pynetdicom.service_class import StorageServiceClass
     from pynetdicom.sop_class import Verification  # type: ignore[attr-defined]  # made when it is imported
 except ImportError:
     raise SystemExit("error: drift-mri-node needs pynetdicom: pip install 'drift-mri-superresolution[node]'.") from None
@@ -80,6 +81,11 @@ class _Application(AE):
         return [one for one in super().active_associations if one.requestor.primitive is not None]
 
 
+def _is_stored(kind: uid.UID) -> bool:
+    """Whether a SOP class that pynetdicom does not list may be of objects that archives keep: a maker's, or retired."""
+    return kind.is_private or bool(re.search("Storage(Retired)?$", kind.keyword))
+
+
 @contextmanager
 def answering(
     title: str,
@@ -88,7 +94,10 @@ def answering(
     allow: Sequence[str],
     tls: ssl.SSLContext | None = None,
 ) -> Iterator[int]:
-    """Answers C-STORE and C-ECHO of allowed titles while the block runs. Yields the port; 0 takes a free one."""
+    """Answers C-STORE and C-ECHO of allowed titles while the block runs. Yields the port; 0 takes a free one.
+
+    Objects of every kind are taken, those of a maker's own kinds as well: studies hold them beside images.
+    """
     ae = _Application(ae_title=title)
     ae.require_called_aet, ae.require_calling_aet = True, list(allow)
     ae.maximum_associations, ae.acse_timeout = MOST, SILENCE
@@ -100,12 +109,20 @@ def answering(
     for context in AllStoragePresentationContexts:
         ae.add_supported_context(context.abstract_syntax, syntaxes)  # type: ignore[arg-type]  # it has one
 
+    def requested(event: evt.Event) -> None:
+        caller, known = event.assoc.requestor, {one.abstract_syntax for one in event.assoc.acceptor.supported_contexts}
+        if caller.primitive.calling_ae_title in allow:
+            kinds = {one.abstract_syntax for one in caller.primitive.presentation_context_definition_list} - known
+            for kind in filter(_is_stored, kinds):
+                register_uid(kind, f"Kind_{kind.replace('.', '_')}", StorageServiceClass)
+                event.assoc.acceptor.supported_contexts.append(build_context(kind, syntaxes))
+
     def refused(event: evt.Event) -> None:
         who, answer = event.assoc.requestor, event.assoc.acceptor.primitive
         why = REFUSED.get((answer.result_source, answer.diagnostic), "its request is none that is understood")
         logger.warning(f"{who.ae_title} at {who.address} is refused: {why}.")
 
-    handlers: Any = [(evt.EVT_C_STORE, store), (evt.EVT_REJECTED, refused)]
+    handlers: Any = [(evt.EVT_C_STORE, store), (evt.EVT_REQUESTED, requested), (evt.EVT_REJECTED, refused)]
     try:
         server: Any = ae.start_server(address, block=False, evt_handlers=handlers, ssl_context=tls)
     except OSError as error:

@@ -6,7 +6,8 @@ import math
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -76,6 +77,18 @@ def input_error(error: BaseException | None) -> InputError | None:
     while error is not None and not isinstance(error, InputError):
         error = error.__cause__ or error.__context__
     return error
+
+
+@contextmanager
+def mistakes_alone(said: Callable[[str], str] = str) -> Iterator[None]:
+    """Raises the `InputError` behind an exception of the block in its place, in the words of `said`; others stay."""
+    try:
+        yield
+    except Exception as error:
+        mistake = input_error(error)
+        if mistake is None:
+            raise
+        raise InputError(said(str(mistake))) from None
 
 
 def flag(name: str, value: object) -> bool:

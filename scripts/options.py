@@ -50,11 +50,12 @@ class Option:
     @property
     def argparse(self) -> dict[str, Any]:
         """Arguments of `add_argument`."""
+        told = self.help.replace("%", "%%")  # argparse formats it
         if self.kind == "switch":
-            return {"action": "store_true", "help": self.help}
+            return {"action": "store_true", "help": told}
         number: Any = {"number": float, "whole": int}.get(self.kind)
         return {
-            "help": self.help,
+            "help": told,
             **({"type": self._number if self.words else number} if number else {}),
             **({"metavar": self.value} if self.value else {}),
             **({"choices": self.choices} if self.choices else {}),
@@ -121,6 +122,14 @@ OPTIONS: dict[str, Option] = {
         *("acquisition", "whole"),
         "array axis of the slices; without it the one that the header names, else that of the largest spacing",
         choices=(0, 1, 2),
+        of_scan=True,
+    ),
+    "noise": Option(
+        *("acquisition", "number"),
+        "standard deviation of the slices' noise, in % of the range of tissue; auto (default): as they show it; 0 "
+        "keeps all texture",
+        value="PERCENT",
+        words=("auto",),
         of_scan=True,
     ),
     "guide": Option(

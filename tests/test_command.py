@@ -126,3 +126,10 @@ def test_from_another_folder_with_odd_names_and_hyphens(tmp_path):
     assert result.shape == (8, 9, 30)
     assert "Warning" not in done.stderr and not (tmp_path / "gone").exists()
     assert {path.name for path in tmp_path.iterdir()} == {"$(touch gone) #1.nii.gz", "2024_01_15"}
+
+
+def test_the_help_is_in_groups_and_can_be_printed(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        parser().parse_args(["--help"])
+    told = capsys.readouterr().out
+    assert all(f"\n{group}:\n" in told for group in GROUPS) and "in % of the range" in " ".join(told.split())

@@ -3,6 +3,7 @@
 import doctest
 import inspect
 import json
+import os
 import re
 import sys
 
@@ -14,7 +15,7 @@ from drift_mri import InputError, __version__, python, rebuild
 from drift_mri.command import main
 from scripts.options import OF_SCAN
 from tests.cohort_files import texture
-from tests.processes import ROOT
+from tests.processes import ROOT, run
 
 AFFINE = np.array([[0, 0, 5.0, -20], [-1, 0, 0, 9], [0, 1, 0, 3], [0, 0, 0, 1]])
 
@@ -150,3 +151,40 @@ def test_examples_of_the_page(scan, monkeypatch):
     monkeypatch.chdir(scan.parent)
     failed, tried = doctest.testfile(str(ROOT / "docs" / "python.md"), module_relative=False)
     assert tried > 10 and not failed
+
+
+FORKED = """
+import os, sys, torch
+from drift_mri import InputError, rebuild
+torch.set_num_threads(2)
+torch.rand(2000, 2000).sum()  # starts the threads, which a fork leaves behind
+child = os.fork()
+if not child:
+    print(rebuild(sys.argv[1], slice_thickness=5).shape, flush=True)
+    try:
+        rebuild("gone.nii.gz")
+    except InputError as error:
+        print(error, flush=True)
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.slow
+def test_a_forked_process_rebuilds_after_its_parent_has_used_torch(scan, result):
+    done = run("-c", FORKED, scan, PYTHONPATH=ROOT, OMP_NUM_THREADS=2)
+    assert done.returncode == 0 and str(result.shape) in done.stdout and "gone.nii.gz" in done.stdout
+
+
+NAMELESS = """
+import getpass, os, pwd
+for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+    os.environ.pop(name, None)
+pwd.getpwuid = lambda user: {}[user]
+import drift_mri
+print("called", getpass.getuser())
+"""
+
+
+def test_a_user_without_an_entry_in_passwd_is_called_by_a_number():
+    assert f"called {os.getuid()}" in run("-c", NAMELESS, PYTHONPATH=ROOT).stdout

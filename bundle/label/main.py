@@ -72,8 +72,10 @@ class Rebuild(InferTask):
         found = scans(request["image"], "", selection)
         if len(found) != 1:
             raise InputError(f"{request['image']} holds {len(found)} scans: expected one. Send them one by one.")
-        measured, guide = rebuilder.measure(found[0].source), request.get("guide")
-        placed = rebuilder.guide(rebuilder.read_guide(scan_named(guide, "guide").source), measured) if guide else None
+        measured, placed = rebuilder.measure(found[0].source), None
+        if guide := request.get("guide"):
+            placed = rebuilder.place(rebuilder.read_guide(scan_named(guide, "guide").source), measured)
+            placed.check(measured)
         rebuilt = rebuilder(measured, placed)
         path, _ = Writer()({"pred": rebuilt.volume, "result_extension": ending, "result_dtype": "float32"})
         facts = {**asdict(rebuilt.slices.acquisition), "steps": rebuilt.steps}

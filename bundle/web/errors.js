@@ -27,6 +27,8 @@ export function g(x, digits = 6) {
 
 /** A text of Python's, `{name}` or `{name:.1f}` in the place of values. @type {(text: string, values: Record<string, any>) => string} */
 export const filled = (text, values) =>
-  text.replace(/\{(\w+)(?::\.(\d)([fg]))?\}/g, (_, name, digits, kind) =>
-    kind ? { f, g }[/** @type {"f" | "g"} */ (kind)](values[name], Number(digits)) : String(values[name]),
+  text.replace(/\{(\w+)(?::\.(\d)([fg%]))?\}/g, (_, name, digits, kind) =>
+    kind === "%"
+      ? `${f(100 * values[name], Number(digits))}%`
+      : kind ? { f, g }[/** @type {"f" | "g"} */ (kind)](values[name], Number(digits)) : String(values[name]),
   );

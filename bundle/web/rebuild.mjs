@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /** Rebuilds a scan in a terminal, by the modules of the page: node rebuild.mjs SCAN OUT [--slice_thickness MM] */
 import { mkdir, readdir, readFile, stat, writeFile } from "node:fs/promises";
-import { basename, dirname, join, resolve } from "node:path";
+import { basename, dirname, join, relative, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { isMainThread, parentPort, Worker } from "node:worker_threads";
 import { expose, wrap } from "comlink";
@@ -20,8 +20,8 @@ const USAGE = "node rebuild.mjs SCAN OUT.nii.gz|OUT.zip [--slice_thickness MM] [
 const ENDING = /\.(nii\.gz|zip)$/i;
 const value = /** @type {const} */ ({ type: "string" });
 
-/** The files of a path, with the sidecar of a NIfTI file. @type {(path: string) => Promise<NamedBytes[]>} */
-async function filesOf(path) {
+/** The files of a path, with the sidecar of a NIfTI file; their paths lead from the folder of the result. @type {(path: string, out: string) => Promise<NamedBytes[]>} */
+async function filesOf(path, out) {
   const found = await stat(path).catch(() => {
     throw new InputError(`${path} does not exist. Set the input to a scan or a folder.`);
   });
@@ -30,11 +30,11 @@ async function filesOf(path) {
   const within = found.isDirectory() ? await readdir(path, { recursive: true, withFileTypes: true }) : [];
   const inside = within.filter((one) => one.isFile()).map((one) => join(one.parentPath, one.name));
   const paths = found.isDirectory() ? inside : [path, ...beside];
-  return Promise.all(paths.map(async (one) => ({ name: basename(one), bytes: new Uint8Array(await readFile(one)) })));
+  return Promise.all(paths.map(async (one) => ({ name: basename(one), path: relative(dirname(out), one), bytes: new Uint8Array(await readFile(one)) })));
 }
 
-/** The scans of a path. @type {(path: string) => Promise<import("./inputs/readers.js").Found[]>} */
-const read = async (path) => findScans(await filesOf(path));
+/** The scans of a path. @type {(path: string, out: string) => Promise<import("./inputs/readers.js").Found[]>} */
+const read = async (path, out) => findScans(await filesOf(path, out));
 
 /** A number of threads. @type {(text: string) => number} */
 function threads(text) {
@@ -54,7 +54,7 @@ async function main() {
   const number = (/** @type {any} */ text) => (text === undefined || Number.isNaN(Number(text)) ? text : Number(text));
   const { slice_thickness, target_thickness, slice_axis } = values;
   const given = { slice_thickness: number(slice_thickness), target_thickness: number(target_thickness), slice_axis: number(slice_axis) };
-  const found = only(thickOf(await read(source)));
+  const found = only(thickOf(await read(source, out)));
   const scan = await taken(found);
   refuse(/zip$/i.test(out) && !found.part, `${scan.name} is no DICOM: expected a result that ends in .nii.gz.`);
   const acquisition = settle(scan, given);
@@ -63,11 +63,12 @@ async function main() {
   const workers = Array.from({ length: threads(values.threads ?? "1") }, () => new Worker(new URL(import.meta.url)));
   const networks = workers.map((one) => /** @type {any} */ (wrap(endpoint(one))));
   try {
-    const guide = values.guide === undefined ? undefined : await place(await taken(guideOf(found, await read(values.guide))), scan, acquisition, networks);
+    const beside = values.guide === undefined ? undefined : guideOf(found, await read(values.guide, out));
+    const guide = beside && (await place(await taken(beside), scan, acquisition, networks));
     const result = await rebuild(scan, acquisition, networks, undefined, guide);
     const record = describe(scan, acquisition, result, `Node ${process.version}, onnxruntime-web`, guide);
     await mkdir(dirname(out), { recursive: true });
-    const made = /zip$/i.test(out) ? writeDicom(result, found.files, keyOf(record), found.part) : writeNifti(result.volume, result.affine, scan.header);
+    const made = /zip$/i.test(out) ? writeDicom(result, found.files, keyOf(record), found.part, beside) : writeNifti(result.volume, result.affine, scan.header);
     await writeFile(out, await made);
     await writeFile(out.replace(ENDING, ".json"), `${JSON.stringify(record, null, 1)}\n`);
   } finally {

@@ -11,11 +11,11 @@ from pydicom.tag import Tag
 
 from scripts.inputs import kinds
 from scripts.inputs.dicom.headers import ENHANCED_NAMES
-from scripts.outputs.dicom.inherit import code
+from scripts.outputs.dicom.inherit import GUIDE, SOURCE, code
 
 MODULES = (  # whose constants the page shares
     *("stack.acquisition", "stack.settle", "stack.grid", "stack.intensity", "stack.tissue", "stack.missing"),
-    "stack.spectra",
+    *("stack.spectra", "stack.brightness"),
     *(
         "inputs.readers",
         "inputs.transforms",
@@ -29,7 +29,7 @@ MODULES = (  # whose constants the page shares
     ),
     *("rebuild.consistency", "rebuild.deblocking", "rebuild.windows", "outputs.record"),
     *("outputs.dicom.inherit", "outputs.dicom.write"),
-    *("rebuild.guide", "rebuild.gain", "rebuild.registration", "rebuild.rebuilder"),
+    *("rebuild.coverage", "rebuild.guide", "rebuild.gain", "rebuild.registration", "rebuild.rebuilder"),
 )
 
 
@@ -86,7 +86,7 @@ def attributes() -> dict[str, list[str]]:
 def codes() -> dict[str, list[str]]:
     """Codes of derived series: keyword -> value, scheme and meaning."""
     found = {}
-    for keyword in ("SpatialResampling", "ProcessingEquipment", "SourceImageForImageProcessingOperation"):
+    for keyword in ("SpatialResampling", "ProcessingEquipment", SOURCE, GUIDE):
         (item,) = code(keyword)
         found[keyword] = [item.CodeValue, item.CodingSchemeDesignator, item.CodeMeaning]
     return found

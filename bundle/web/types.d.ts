@@ -42,6 +42,8 @@ interface Options {
 /** A file as a user gives it. */
 interface NamedBytes {
   name: string;
+  /** From what was given; the name where that is a file. */
+  path?: string;
   bytes: Uint8Array;
 }
 
@@ -54,7 +56,7 @@ interface Scan {
   stated: Record<string, [number, string]>;
   /** Fields of a NIfTI header that hold for the result as they stand. */
   header: { sform_code: number; qform_code: number; dim_info: number; xyzt_units: number };
-  /** Names of its files. */
+  /** Paths of its files. */
   sources: string[];
   /** Of the files, one after the other; null where the browser computes none. */
   sha256: string | null;
@@ -95,6 +97,13 @@ interface Guide {
   motion: Affine;
   degrees: number;
   millimetres: number;
+  coverage: Coverage;
+}
+
+/** The part of a head that a guide saw: side of the patient -> a place in mm on the border of its field of view toward it. */
+interface Coverage {
+  share: number;
+  borders: Record<string, number[]>;
 }
 
 /** What a graph takes. */

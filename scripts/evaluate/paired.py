@@ -24,9 +24,12 @@ from ..rebuild.stack_inferer import StackInferer
 from ..stack import spectra, tissue, trace
 from ..stack.acquisition import SLR, Acquisition, Profile
 from ..stack.grid import voxel_spacing
+from ..stack.intensity import IntensityRange, intensity_range
+from ..stack.noise import Noise
 from ..stack.profile import slice_profile
 from ..stack.slices import Slices
-from ..train.simulation import central_slab, scanned
+from ..train.denoising import denoised as without_noise
+from ..train.simulation import acquired_truth, central_slab, scanned
 from ..train.truth import read_volume
 from .checks import check_thickness, expect, lengths
 from .metrics import (
@@ -102,6 +105,7 @@ class Truth:
         sharp: `(1, X, Y, Z)` with its affine, not constant.
         slice_axis: of the slices that are simulated.
         lesion_sizes: `(1, X, Y, Z)` in voxels, 0 outside of lesions; null where no mask is known.
+        denoised: `(X, Y, Z)`, the volume without its own noise; null where it is not asked for.
     """
 
     name: str
@@ -109,6 +113,12 @@ class Truth:
     slice_axis: int
     lesion_sizes: MetaTensor | None
     metrics: Sequence[Metrics] = ()
+    denoised: Tensor | None = None
+
+    @cached_property
+    def scale(self) -> IntensityRange:
+        """The range of tissue."""
+        return intensity_range(self.volume)
 
     @cached_property
     def volume(self) -> Tensor:
@@ -170,6 +180,7 @@ class Truth:
         """Columns of `METRICS` for a volume `(X, Y, Z)` that was rebuilt from an acquisition."""
         axis, spacing, truth = self.slice_axis, acquisition.target_spacing, self.volume
         bands = spectra.through_plane_bands(acquisition.slice_thickness, spacing)
+        scale, (streak, steps) = self.scale, trace.streak(prediction, axis, self.flat)
         low, middle, high = spectra.power_ratios(prediction, truth, axis, spacing, bands)
         kept = {"lesions": math.nan, "small_lesions": math.nan}
         if self.lesion_sizes is not None:
@@ -184,7 +195,10 @@ class Truth:
             "power_low": low,
             "power_middle": middle,
             "power_high": high,
+            "psnr_denoised": math.nan if self.denoised is None else psnr(prediction, self.denoised, self.head),
             "step_ratio": trace.step_ratio(prediction, acquisition, self.flat),
+            "streak": streak,
+            "streak_steps": 100 * steps / (scale.high - scale.low),
             **kept,
             **{name: value for measure in self.measures for name, value in measure(prediction).items()},
         }
@@ -197,12 +211,14 @@ def evaluate(
     thicknesses: Sequence[float],
     axes: str = "first",
     spacing_ratio: float = 1.0,
-    noise: float = 0.0,
+    simulated_noise: float = 0.0,
+    simulated_width: float = 1.0,
     seed: int = 0,
     profile: Profile = SLR,
     slab: int | None = None,
     metrics: Metrics | None = None,
     segmenter: Metrics | None = None,
+    denoised: bool = False,
     about: Mapping | None = None,
 ) -> pd.DataFrame:
     """Degrades sharp volumes, rebuilds them by every method and compares them with what they were.
@@ -217,10 +233,12 @@ def evaluate(
         thicknesses: of the simulated slices, in mm; none below a volume's own spacing.
         axes: `"first"` degrades along the first of a volume's `sharp_axes`, `"all"` along each in turn.
         spacing_ratio: slice spacing / slice thickness; above 1 for gaps, below for overlap.
-        noise: standard deviation of Gaussian noise in the thick slices, as a share of the truth's intensity range.
+        simulated_noise: standard deviation of Rician noise in the thick slices, as a share of the range of tissue.
+        simulated_width: pixels; of the acquired matrix, which the slices and the truth are interpolated from.
         slab: number of central slices kept along the last axis that is not degraded; null for all.
         metrics: more metrics; with them, the truth itself is one more method.
         segmenter: segments the truth and every result, or their slabs; the labels are compared.
+        denoised: compare with the truth without its own noise, too (`training.denoising`).
         about: more lines for the tables, such as how the methods are set.
 
     Returns:
@@ -235,7 +253,9 @@ def evaluate(
     expect(TRUTH not in methods, f"methods::{TRUTH}", "given", "another name, for the truth itself bears this one")
     expect(axes in ("first", "all"), "axes", axes, "first or all, of each volume's sharp axes")
     expect(is_number(spacing_ratio, 0.01), "spacing_ratio", spacing_ratio, "a positive number, 1.0 for no gap")
-    expect(is_number(noise, 0), "noise", noise, "a share of the intensity range, 0 or more")
+    expect(is_number(simulated_noise, 0), "simulated_noise", simulated_noise, "a share of the range, 0 or more")
+    expect(is_number(simulated_width, 1), "simulated_width", simulated_width, "a number of pixels, 1 or more")
+    noise = Noise(float(simulated_noise), (float(simulated_width),) * 2)
     expect(isinstance(seed, int), "seed", seed, "a whole number")
     slice_profile(profile)
     whole = slab is None or (isinstance(slab, int) and is_number(slab, 1))
@@ -245,7 +265,8 @@ def evaluate(
             f"metrics is {metrics!r}: expected none. For more metrics, stack configs/paper/image_quality.yaml of the "
             "repository on evaluate.yaml (docs/metrics.md)."
         )
-    options = {"thicknesses": thicknesses, "axes": axes, "spacing_ratio": spacing_ratio, "noise": noise, "seed": seed}
+    options = {"thicknesses": thicknesses, "axes": axes, "spacing_ratio": spacing_ratio, "seed": seed}
+    options |= {"simulated_noise": simulated_noise, "simulated_width": simulated_width, "denoised": denoised}
     options |= {"profile": profile, "slab": slab, **(about or {})}
     generator = torch.Generator().manual_seed(seed)
     rows: list[dict] = []
@@ -254,11 +275,13 @@ def evaluate(
         name, volume = Path(item["label"]).name, read_volume(item["label"])
         lesions = read_lesion_sizes(item, volume)
         for axis in item["sharp_axes"] if axes == "all" else item["sharp_axes"][:1]:
-            sharp, edge = central_slab(volume, axis, slab), float(voxel_spacing(volume.affine)[axis])
+            whole_truth = acquired_truth(volume, axis, noise.widths)
+            sharp, edge = central_slab(whole_truth, axis, slab), float(voxel_spacing(volume.affine)[axis])
             if sharp.max() == sharp.min():
                 raise InputError(f"{name} is constant where it is evaluated: expected a head. Leave this volume out.")
             kept = None if lesions is None else central_slab(lesions, axis, slab)
-            truth = Truth(name, sharp, axis, kept, [one for one in (metrics, segmenter) if one])
+            clean = central_slab(without_noise(whole_truth, item["sharp_axes"]), axis, slab)[0] if denoised else None
+            truth = Truth(name, sharp, axis, kept, [one for one in (metrics, segmenter) if one], clean)
             known: dict[str, Method] = {} if metrics is None else {TRUTH: partial(given, volume=sharp)}
             for thickness in thicknesses:
                 check_thickness(name, axis, edge, thickness)

@@ -36,7 +36,7 @@ class Scan:
     result: Path
     dataset: Path | None = None
     stacks: tuple["Scan", ...] = ()
-    guides: tuple["Guiding", ...] = ()
+    guides: tuple["Candidate", ...] = ()
     truth: Path | None = None
 
     @cached_property
@@ -66,7 +66,7 @@ class Scan:
         return all(one.path is None for one in self.each)
 
 
-class Guiding(NamedTuple):
+class Candidate(NamedTuple):
     """A scan that may guide another, and why it was found to; empty for one that the user named."""
 
     scan: Scan

@@ -14,11 +14,11 @@ from ..errors import InputError, flag, logger, name_below, printable
 from ..files import ITK, VOLUMES, ends_as, stem, walk
 from ..stack.acquisition import ALREADY_THIN
 from . import bids, dicom, kinds
-from .examination import grouped, guided
+from .examination import grouped, say_what_could_guide, with_candidates
 from .exclusion import dull, shows_no_head, unfit
 from .readers import data_file, header_file
 from .sample import built_in_sample
-from .scan import Guiding, Scan
+from .scan import Candidate, Scan
 from .selection import Selection
 
 
@@ -261,11 +261,12 @@ def scans(
         result = grouped(result, named, None if reference is None else str(reference))
         _check_results(result)
     if str(guide).lower() in ("auto", "true"):
-        return guided(result, selection.candidates)
+        return with_candidates(result, selection.candidates)
     if guide is None:
+        say_what_could_guide(result, selection.candidates)
         return result
     one = scan_named(guide, "--guide", None, longest_part)
-    return [scan if _same(scan) == _same(one) else replace(scan, guides=(Guiding(one),)) for scan in result]
+    return [scan if _same(scan) == _same(one) else replace(scan, guides=(Candidate(one),)) for scan in result]
 
 
 def scan_named(name: str | os.PathLike, option: str, thin: float | None = None, longest_part: bool = False) -> Scan:

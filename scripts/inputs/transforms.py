@@ -1,5 +1,6 @@
 """The deployed steps between file and network: a scan is read, and its acquisition is settled."""
 
+import re
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from monai.data import MetaTensor
 from monai.transforms import MapTransform
 from scipy import ndimage
 
-from ..errors import InputError, flag, logger, printable
+from ..errors import InputError, flag, is_number, logger, printable
 from ..method.weights import Card
 from ..stack import grid
 from ..stack.acquisition import ROUNDING, SLR, Acquisition, Profile, length
@@ -24,6 +25,10 @@ from ..stack.spectra import SPACING_LOST, interpolated, sharpness, spacing_is_lo
 from . import bids
 from .readers import ScanReader
 
+MOST_NOISE = 30.0  # % of the range of tissue; noisier slices show nothing
+
+SENTENCE, OPTION = r"(?<=[.;:])\s+", r"--\w"  # between two sentences or their parts; in one that names an option
+MEND_GUIDE = "Mend its header, or leave the guide out."
 POCKETS = 0.01  # of the background: NaN within the head that is no signal, as where a sinus is
 
 
@@ -109,7 +114,10 @@ class SettleAcquisitiond(MapTransform):
         target_thickness: in mm; null for the finer in-plane spacing, within the trained range.
         slice_axis: array axis, 0 to 2; null for the one that the header names, else that of the largest spacing.
         isotropic: resamples the pixels to the target, so that the result has cubes for voxels.
+        noise: standard deviation of the slices' noise, in % of the range of their tissue; auto for what they show.
     """
+
+    cubes = " (--isotropic makes cubes of them)"  # after voxels that are none
 
     def __init__(
         self,
@@ -121,6 +129,7 @@ class SettleAcquisitiond(MapTransform):
         profile: Profile = SLR,
         isotropic: bool = False,
         slice_spacing: float | None = None,
+        noise: float | str = "auto",
     ):
         super().__init__(keys)
         self.card = card
@@ -134,6 +143,11 @@ class SettleAcquisitiond(MapTransform):
         self.slice_axis = None if slice_axis is None else int(slice_axis)
         self.profile = profile
         self.isotropic = flag("isotropic", isotropic)
+        if noise != "auto" and not (is_number(noise, 0) and float(noise) <= MOST_NOISE):
+            raise InputError(
+                f"noise is {noise!r}: expected auto, or 0 to {MOST_NOISE:g} % of the range of tissue. Set --noise."
+            )
+        self.noise = None if noise == "auto" else float(noise) / 100
 
     def __call__(self, data: Mapping[Hashable, MetaTensor]) -> dict[Hashable, MetaTensor]:
         result = dict(data)
@@ -147,7 +161,7 @@ class SettleAcquisitiond(MapTransform):
                 if np.abs(edges / acquisition.target_spacing - 1).max() > ROUNDING - 1:
                     source = f"resampled from {edges[0]:.4g} x {edges[1]:.4g} mm by the option isotropic"
                     acquisition = replace(acquisition, sources={**acquisition.sources, "pixels": source})
-            _log(printable(name), volume, result[key], acquisition)
+            _log(printable(name), volume, result[key], acquisition, self.cubes)
             acquisition.attach(result[key])
         return result
 
@@ -169,7 +183,7 @@ class SettleAcquisitiond(MapTransform):
         packages, source = self._packages(volume, Path(name), acquisition)
         sources = {**acquisition.sources, **({"packages": source} if packages else {})}
         warnings += acquisition.warnings
-        return replace(acquisition, packages=packages, sources=sources, warnings=tuple(warnings))
+        return replace(acquisition, noise=self.noise, packages=packages, sources=sources, warnings=tuple(warnings))
 
     def _packages(self, volume: MetaTensor, path: Path, a: Acquisition) -> tuple[str, str]:
         """Packages of the slices by what the file or its sidecars say of times, and the source; empty for neither."""
@@ -220,6 +234,29 @@ class SettleAcquisitiond(MapTransform):
         return MetaTensor(array, affine=torch.from_numpy(affine), meta=meta)
 
 
+class SettleGuided(SettleAcquisitiond):
+    """Settles how guides were acquired. Options describe the scan, so no message on a guide names one."""
+
+    cubes = ""
+
+    def __init__(self, keys: KeysCollection, card: Card):
+        super().__init__(keys, card)
+
+    def _settle(self, volume: MetaTensor, name: str) -> Acquisition:
+        try:
+            acquisition = super()._settle(volume, name)
+        except InputError as mistake:
+            said = without_options(str(mistake))
+            raise InputError(said if said == str(mistake) else f"{said} {MEND_GUIDE}") from None
+        return replace(acquisition, warnings=tuple(map(without_options, acquisition.warnings)))
+
+
+def without_options(message: str) -> str:
+    """A message without the sentences that name options of the command."""
+    kept = [part for part in re.split(SENTENCE, message) if not re.search(OPTION, part)]
+    return re.sub(r"[;:]$", ".", " ".join(kept))
+
+
 def _given(option: str, value: Any, example: int) -> float | None:
     return None if value is None else length(option, value, f"Set it as in --{option} {example}.")
 
@@ -253,7 +290,7 @@ def _cubes(volume: MetaTensor, acquisition: Acquisition) -> MetaTensor:
     return MetaTensor(array, affine=torch.from_numpy(affine), meta=grid.meta_without_affine(volume))
 
 
-def _log(name: str, scan: MetaTensor, volume: MetaTensor, a: Acquisition) -> None:
+def _log(name: str, scan: MetaTensor, volume: MetaTensor, a: Acquisition, not_cubes: str) -> None:
     for warning in a.warnings:
         logger.warning(f"{name}: {warning}")
     if a.at_target:
@@ -262,7 +299,7 @@ def _log(name: str, scan: MetaTensor, volume: MetaTensor, a: Acquisition) -> Non
         return
     edges = grid.voxel_spacing(volume.affine)
     edges[a.slice_axis] = a.target_spacing
-    cubes = "" if edges.max() <= ROUNDING * edges.min() else " (--isotropic makes cubes of them)"
+    cubes = "" if edges.max() <= ROUNDING * edges.min() else not_cubes
     logger.info(
         f"{name}: {grid.plane_name(scan.affine, a.slice_axis)} slices along axis {a.slice_axis} "
         f"({a.sources['slice_axis']}), {a.slice_spacing:.3g} mm apart; "

@@ -39,7 +39,10 @@ class ThicknessEmbedding(nn.Module):
         self.embed_noise = zero_module(nn.Linear(1, self.dim, bias=False)) if noise else None
 
     def forward(self, thickness: Tensor) -> Tensor:
-        """`thickness` is `(B, 2)`, `[T_i, T_hr]` in mm, or `(B, 3)` with the noise's share of the range; returns `(B, dim)`."""
+        """`thickness` is `(B, 2)`, `[T_i, T_hr]` in mm, or `(B, 3)` with the noise's share of the range.
+
+        Returns `(B, dim)`.
+        """
         tau = 1.0 / thickness[:, :2].clamp(min=0.1)  # mm; keeps tau finite
         pair = torch.cat([self.embed_input(tau[:, :1]), self.embed_target(tau[:, 1:])], dim=1)
         if self.embed_noise is not None:

@@ -23,6 +23,7 @@ from ..inputs.scan import Scan
 from ..rebuild.rebuilder import Rebuilder
 from . import bids
 from .jobs import is_job, started_again
+from .lock import alone
 from .one_scan import rebuild_scan
 from .provenance import file_of
 from .results import Output
@@ -142,6 +143,10 @@ def rebuild_scans(
                     rebuild_scan(scan, rebuilder, output, wait=False)
         return
     others, begin = min(jobs, len(scans)) - 1, time.time()
+    if others > 0:
+        with suppress(OSError), alone(Path(output.folder) / "summary.csv") as locked:  # `keep_summary` says others
+            if not locked:
+                raise InputError(f"jobs is {jobs}, but {output.folder} takes no locks: expected 1. Leave out --jobs.")
     hidden = None if len(scans) > 1 else True  # null hides it where there is no terminal
     with (
         started_again(others),

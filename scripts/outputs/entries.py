@@ -78,8 +78,9 @@ REQUIRED: dict[str, tuple[Mapping[str, Any], str]] = {
 ENTRIES: dict[str, tuple[Mapping[str, Any], str]] = {
     **REQUIRED,
     "Guide": (
-        of("Name", Name=TEXT, Reason=TEXT, Motion=MATRIX, Likeness=NUMBER, **MOVED),
-        "the scan that guided: its name, why it was chosen, motion to the scan (4 x 4, mm, RAS+) and likeness",
+        of("Name", Name=TEXT, Reason=TEXT, Motion=MATRIX, Likeness=NUMBER, Share=NUMBER, Borders=OBJECT, **MOVED),
+        "the scan that guided: its name, why it was chosen, motion to the scan (4 x 4, mm, RAS+), "
+        "likeness, its share of the head, and places on the borders of its field of view",
     ),
     "Motion": (
         of(

@@ -31,6 +31,7 @@ from .results import Output, read, write
 REGIONS = "_regions.csv"
 WHOLE_NUMBERS = 2**24  # which float32 tells apart
 SEEN = 0.5  # of a region; of one that lies less in the field of view, its mean is not known
+WHOLE = 0.9  # of a region; one that lies less in the field of view is cut
 FITTED = 0.9  # confidence of the voxels' half-widths that regions' were fitted with
 CALIBRATED = "calibrated on people that no network has seen"  # source of an error map's numbers
 
@@ -80,24 +81,28 @@ def error_fact(ErrorMap: Mapping[str, Any] | None = None) -> dict[str, tuple[str
     return {"error map": (f"median ±{ErrorMap['Median']:.4g} in the head", CALIBRATED)}
 
 
-def write_error_map(scan: Scan, rebuilt: Rebuilt, maps: ErrorMaps, output: Output, made: Mapping) -> list[Path]:
-    """Writes the error map, if there is one, and the regions' table if asked; returns their paths."""
+def write_error_map(
+    scan: Scan, rebuilt: Rebuilt, maps: ErrorMaps, output: Output, made: Mapping
+) -> tuple[list[Path], list[str]]:
+    """Writes the error map, if there is one, and the regions' table if asked; returns their paths, and warnings."""
     stem, meta, error_map = error_stem(scan.result), rebuilt.slices.meta, rebuilt.error_map
     if error_map is None:
-        return []
+        return [], []
     width = error_map.half_width(maps.confidence)
     what = f"error bar: the truth of {maps.confidence:.0%} of voxels is within this much of the rebuilt series"
     made = {**made, "error map": maps.confidence}
-    written = [write(scan, stem, width, meta.get("header", {}), output, made, what)]
+    written, cut = [write(scan, stem, width, meta.get("header", {}), output, made, what)], list[str]()
     if scan.dataset is not None and not output.as_dicom(scan):  # BIDS wants one beside each derivative
         written.append(file_of(stem, ".json"))
         write_json(written[-1], {"Description": _said(maps), **bids.kept(scan.path)[0]})
     if maps.regions is not None:
         written.append(file_of(stem, REGIONS))
-        write_regions(written[-1], rebuilt.volume, width, maps, error_map.thickness)
+        cut = write_regions(written[-1], rebuilt.volume, width, maps, error_map.thickness)
+        for warning in cut:
+            logger.warning(f"{scan.name}: {warning}")
     if outside := error_map.calibration.outside(error_map.thickness):
         logger.warning(f"{scan.name}: {outside}.")
-    return written
+    return written, cut
 
 
 def read_error_map(stem: Path, record: Mapping[str, Any]) -> MetaTensor | None:
@@ -139,7 +144,7 @@ def regions_on(labels: str, shape: Sequence[int], affine: Tensor) -> tuple[np.nd
     return regions, volumes
 
 
-def write_regions(path: Path, result: MetaTensor, width: MetaTensor, maps: ErrorMaps, thickness: float) -> None:
+def write_regions(path: Path, result: MetaTensor, width: MetaTensor, maps: ErrorMaps, thickness: float) -> list[str]:
     """Writes a table: each label's voxels, volume, mean and the half-width of the mean's 95 % interval.
 
     The errors of neighbours go together. So a mean's error is not the voxels' error over the root of their number
@@ -148,6 +153,9 @@ def write_regions(path: Path, result: MetaTensor, width: MetaTensor, maps: Error
     Args:
         result, width: `(X, Y, Z)`, the volume with its affine, and its error map.
         thickness: of the slices, in mm.
+
+    Returns:
+        Warnings: a line for each region that the field of view cuts.
     """
     calibration: Any = maps.calibration
     regions, whole = regions_on(str(maps.regions), result.shape, result.affine)
@@ -165,3 +173,10 @@ def write_regions(path: Path, result: MetaTensor, width: MetaTensor, maps: Error
     table = pd.DataFrame(rows, columns=["label", "voxels", "volume_mm3", "mean", "half_width_95"])
     with whole_file(path) as partial:
         table.to_csv(partial, index=False, lineterminator="\n")
+    sizes = {label: voxel * int((regions == label).sum()) / volume for label, volume in whole.items() if label}
+    return [
+        f"{share:.0%} of the region {label} lies in the field of view: "
+        + ("its volume and mean are of that part." if share >= SEEN else "it has no mean.")
+        for label, share in sizes.items()
+        if share < WHOLE
+    ]

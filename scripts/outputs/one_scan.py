@@ -8,9 +8,9 @@ from filelock import Timeout
 
 from ..errors import InputError, input_error, logger, printable
 from ..files import remove_partials
-from ..inputs.scan import Guiding, Scan
+from ..inputs.scan import Candidate, Scan
 from ..pages.page import write_page
-from ..rebuild.guide import Placed
+from ..rebuild.guide import PlacedGuide
 from ..rebuild.rebuilder import Rebuilder
 from ..rebuild.rebuilt import Rebuilt
 from ..stack.slices import Slices
@@ -36,20 +36,22 @@ def check_scan(scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder, outpu
         regions_on(maps.regions, stacks[0].fine_shape, stacks[0].fine_affine)
 
 
-def _guides(
+def _placed(
     scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder
-) -> tuple[Guiding | None, list[Placed | None], list[str]]:
+) -> tuple[Candidate | None, list[PlacedGuide | None], list[str]]:
     """The first guide that fits, beside each stack where it does; and warnings why others are left out."""
     thick = [one for one in stacks if not (one.acquisition.at_target or one.constant)]
     warnings = list[str]()
     for guide in scan.guides if thick else ():
-        placed, misfits = list[Placed | None](), dict[str, None]()
+        placed, misfits = list[PlacedGuide | None](), dict[str, None]()
         read = cache(partial(rebuilder.read_guide, guide.scan.source))  # once for all stacks
         for measured in stacks:
             placed.append(None)
             if any(measured is one for one in thick):
                 try:
-                    placed[-1] = rebuilder.guide(read(), measured)
+                    beside = rebuilder.place(read(), measured)
+                    beside.check(measured)
+                    placed[-1] = beside
                 except Exception as error:
                     mistake = input_error(error)
                     if mistake is None or not guide.why:
@@ -68,7 +70,7 @@ def _rebuild_and_write(
 ) -> tuple[Rebuilt, Record]:
     """The rebuilt scan, and its record; the result and its error map are written."""
     stem, maps = scan.result, rebuilder.error_maps
-    guide, guides, warnings = _guides(scan, stacks, rebuilder)  # one that does not fit loses no old result
+    guide, guides, warnings = _placed(scan, stacks, rebuilder)  # one that does not fit loses no old result
     for path in (file_of(stem, ".json"), file_of(stem, ".html")):  # from here on the old result does not count
         path.unlink(missing_ok=True)
     clear_error_map(stem)
@@ -77,18 +79,17 @@ def _rebuild_and_write(
     if len(each) > 1:
         rebuilt, facts = make_together([one.name for one in scan.stacks], each)
         others = [one for one, fact in zip(scan.stacks, facts) if fact["Share"]][1:]
-    if guide is not None:
-        others.append(guide.scan)
-    path = results.write(scan, stem, rebuilt.volume, rebuilt.slices.meta.get("header", {}), output, made, others=others)
+    header, guided_by = rebuilt.slices.meta.get("header", {}), None if guide is None else guide.scan
+    path = results.write(scan, stem, rebuilt.volume, header, output, made, others=others, guide=guided_by)
     if motion := motion_said(rebuilt):
         logger.warning(f"{scan.name}: {motion}")
-    files = [path, *write_error_map(scan, rebuilt, maps, output, made)]
+    beside, cut = write_error_map(scan, rebuilt, maps, output, made)
     record = describe(
         *(scan, rebuilt, maps),
         stacks=facts,
-        warnings=warnings,
+        warnings=[*warnings, *cut],
         used=guide,
-        files=files,
+        files=[path, *beside],
         seconds=round(time.perf_counter() - begin, 1),
         **{**made, "Version": output.version, "Device": str(rebuilder.device), "Bfloat16": rebuilder.inferer.bfloat16},
     )

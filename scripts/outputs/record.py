@@ -11,7 +11,7 @@ from monai.data import MetaTensor
 
 from ..errors import printable
 from ..inputs import bids
-from ..inputs.scan import Guiding, Scan
+from ..inputs.scan import Candidate, Scan
 from ..pages.index import glance
 from ..rebuild.error_map import ErrorMaps
 from ..rebuild.rebuilt import Rebuilt
@@ -29,7 +29,7 @@ LARGEST_STEP_RATIO = 1000.0  # stands for infinity, which JSON does not know
 SKULL = ("there (SkullStripped false)", "a guess for want of better: the dataset is raw")
 GUIDE_PLACED = (
     "registered: the head had turned by {Degrees:.1f} degrees and moved by {Millimetres:.1f} mm; likeness "
-    "{Likeness:.2f}"
+    "{Likeness:.2f}; it saw {Share:.0%} of the head"
 )
 
 
@@ -40,7 +40,7 @@ def describe(
     *,
     stacks: Sequence[Mapping[str, Any]] = (),
     warnings: Sequence[str] = (),
-    used: Guiding | None = None,
+    used: Candidate | None = None,
     files: Sequence[Path] = (),
     seconds: float | None = None,
     **made: Any,
@@ -59,7 +59,7 @@ def describe(
     if maps.wanted:
         error = {"ErrorMap": describe_error_map(rebuilt, maps)}
     target = round(rebuilt.slices.acquisition.target_spacing, 6)
-    said = _warnings(scan, rebuilt, warnings, stacks)
+    said = _warnings(scan, rebuilt, warnings, stacks, guide)
     return Record.made(
         Description=_description(rebuilt, stacks),
         Sources=_sources(scan, used),
@@ -95,18 +95,31 @@ def _description(rebuilt: Rebuilt, stacks: Sequence[Mapping[str, Any]]) -> str:
     return f"Made of {sum(stack['Share'] > 0 for stack in stacks)} stacks. {what}" if stacks else what
 
 
-def _sources(scan: Scan, used: Guiding | None) -> list[str]:
+def _sources(scan: Scan, used: Candidate | None) -> list[str]:
     return [source_of(scan, file) for file in (*scan.files, *(used.scan.files if used is not None else ()))]
 
 
 def _warnings(
-    scan: Scan, rebuilt: Rebuilt, warnings: Sequence[str], stacks: Sequence[Mapping[str, Any]]
+    scan: Scan,
+    rebuilt: Rebuilt,
+    warnings: Sequence[str],
+    stacks: Sequence[Mapping[str, Any]],
+    guide: Mapping[str, Any],
 ) -> tuple[str, ...]:
-    """Those of slices, the acquisition, the run, the head's motion, the stacks and the error map, in this order."""
-    moved, error = motion_said(rebuilt), rebuilt.error_map
+    """Those of slices, the acquisition, the run, the guide, the head's motion, the stacks and the error map."""
+    slices, moved, error = rebuilt.slices, motion_said(rebuilt), rebuilt.error_map
+    saw_little = "" if rebuilt.guide is None else rebuilt.guide.coverage.warning(guide["Name"])
     of_stacks = [warning for stack in stacks for warning in stack["Warnings"]]
     outside = error.calibration.outside(error.thickness) if error is not None else ""
-    every = (*rebuilt.slices.warnings, *rebuilt.slices.acquisition.warnings, *warnings, moved, *of_stacks, outside)
+    every = (
+        *rebuilt.slices.warnings,
+        *rebuilt.slices.acquisition.warnings,
+        *warnings,
+        saw_little,
+        moved,
+        *of_stacks,
+        outside,
+    )
     return tuple(named(scan, warning) for warning in every if warning)
 
 
@@ -130,7 +143,7 @@ def _summary(
     }
 
 
-def _guide(scan: Scan, rebuilt: Rebuilt, used: Guiding | None) -> dict[str, Any]:
+def _guide(scan: Scan, rebuilt: Rebuilt, used: Candidate | None) -> dict[str, Any]:
     placed = rebuilt.guide
     if placed is None:
         return {}
@@ -141,6 +154,8 @@ def _guide(scan: Scan, rebuilt: Rebuilt, used: Guiding | None) -> dict[str, Any]
         "Degrees": round(placed.degrees, 3),
         "Millimetres": round(placed.millimetres, 3),
         "Likeness": round(placed.likeness, 3),
+        "Share": round(placed.coverage.share, 3),
+        "Borders": {end: list(place) for end, place in placed.coverage.borders.items()},
     }
 
 

@@ -85,8 +85,12 @@ def write(
     made: Mapping,
     what: str = "",
     others: Sequence[Scan] = (),
+    guide: Scan | None = None,
 ) -> Path:
-    """Writes the result, or another volume `what` of it; returns its path. It is made of the scan and `others`."""
+    """Writes the result, or another volume `what` of it; returns its path.
+
+    It is made of the scan and further stacks, `others`, and guided by `guide`.
+    """
     if not output.as_dicom(scan):
         path = file_of(stem, ".nii.gz")
         with whole_file(path) as partial:
@@ -95,7 +99,8 @@ def write(
     array, affine = volume.as_tensor().numpy(), np.asarray(volume.affine)
     named = {name: value for name, value in made.items() if name != "InputSHA256"}  # files differ by how they were sent
     source, *further = (one.source for one in (scan, *others) if not isinstance(one.source, Path))
-    write_series(stem, array, affine, source, output.version, json.dumps(named, sort_keys=True), what, further)
+    key, guided_by = json.dumps(named, sort_keys=True), None if guide is None else guide.source
+    write_series(stem, array, affine, source, output.version, key, what, further, guided_by)
     return stem
 
 

@@ -13,7 +13,7 @@ from ..rebuild.rebuilt import Rebuilt
 from ..rebuild.registration import ALIKE, angle_and_shift
 from ..rebuild.stacks import Part, Stack
 from ..rebuild.together import together
-from ..stack.grid import centre
+from ..stack.grid import SIDES, centre
 
 OUTLIER = 2.0  # times the agreement of the stack that agrees best; noise and contrast of stacks differ by less
 
@@ -120,7 +120,7 @@ def _facts(name: str, stack: Stack, part: Part, volume: MetaTensor) -> dict[str,
 
 def _in_words(odd: Mapping[str, Any]) -> str:
     """A dispute; places as the page says them."""
-    sides = ", ".join(f"{'LR PA IS'.split()[a][mm >= 0]} {abs(mm):.1f}" for a, mm in enumerate(odd["Place"]))
+    sides = ", ".join(f"{SIDES[a][mm >= 0]} {abs(mm):.1f}" for a, mm in enumerate(odd["Place"]))
     how = "brighter" if odd["Difference"] > 0 else "darker"
     return (
         f"{odd['Volume']} mm^3 at {sides} mm up to {100 * abs(odd['Difference']):.0f} % {how} than the others do: the "

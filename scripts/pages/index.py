@@ -16,6 +16,7 @@ from PIL import Image
 from scipy.stats import median_abs_deviation
 
 from ..files import check_ours, stem, whole_file
+from ..rebuild.coverage import ENOUGH
 from ..stack.grid import plane_name, voxel_spacing
 from ..stack.slices import Slices
 from . import planes
@@ -121,6 +122,7 @@ def _record(path: Path) -> Mapping[str, Any]:
             **{name: content["Overview"][name] for name in ("voxels", "slices", "plane", "before", "after")},
             "made_with": (content["Version"], content["WeightsSHA256"]),
             "guided": "Guide" in content,
+            "guide_share": content.get("Guide", {}).get("Share", 1.0),
             "reconciled": content["Settings"]["consistency"] == "project",
             "rebuilt": not content["Description"].startswith("Not rebuilt"),
         }
@@ -145,6 +147,8 @@ def _row(row: Mapping, folder: Path, common: str) -> dict[str, Any]:
     reason = without_folders(str(row.get("warnings") or ""), [own, common, str(folder), str(folder.absolute())])
     result = _below(folder, row["result"]) if row.get("result") else None
     beside = None if result is None else result.with_name(stem(result.name))
+    record = _record(folder / beside.with_name(beside.name + ".json")) if beside else {}
+    share = record.get("guide_share", 1.0)
     names = "slice_thickness slice_spacing target_thickness steps seconds agreement step_ratio error_bar".split()
     return {
         "name": row["input"].replace(os.path.join(common, ""), "") if common.strip(os.sep) else row["input"],
@@ -152,8 +156,8 @@ def _row(row: Mapping, folder: Path, common: str) -> dict[str, Any]:
         "reasons": [one for one in reason.split(" | ") if one],
         "result": result and link(result),
         "page": beside and link(beside.with_name(beside.name + ".html")),
-        "record": _record(folder / beside.with_name(beside.name + ".json")) if beside else {},
-        "marks": {},
+        "record": record,
+        "marks": {"guide": f"the guide saw {share:.0%} of the head"} if share < ENOUGH else {},
         **{name: _number(row.get(name)) for name in names},
     }
 
@@ -217,6 +221,7 @@ def write_index(folder: str | os.PathLike, scans: Sequence[Mapping]) -> None:
         medians=medians,
         marked=sum(bool(row["marks"]) for row in rows),
         limits=LIMITS,
+        enough=ENOUGH,
         far=FAR,
         min_cohort=MIN_COHORT,
         methods=_methods(rows),

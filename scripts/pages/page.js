@@ -119,6 +119,16 @@
         line(rim, cy - gap, [cx, rim, ratio, cy - gap - rim]);
         line(cy + gap, H - rim, [cx, cy + gap, ratio, H - rim - cy - gap]);
       }
+      for (const [a, index] of facts.borders) {  // a dashed line where the guide's field of view ends
+        if (a === normal) continue;
+        Object.assign(pen, {strokeStyle: '#ff5ad2', lineWidth: 1.5 * ratio});
+        pen.setLineDash([7 * ratio, 5 * ratio]);
+        pen.beginPath();
+        if (a === across) pen.moveTo(x(index), 0), pen.lineTo(x(index), H);
+        else pen.moveTo(0, y(index)), pen.lineTo(W, y(index));
+        pen.stroke();
+        pen.setLineDash([]);
+      }
       for (const mark of facts.marks) {  // a circle on the planes that are near
         if (Math.abs(mark[normal] - at[normal]) * edges[normal] > MARK) continue;
         Object.assign(pen, {strokeStyle: '#ff5ad2', lineWidth: 2 * ratio});

@@ -107,7 +107,8 @@ def write_page(
     acquisition, measured = slices.acquisition, MetaTensor(slices.array, affine=slices.affine)
     guide: Any = None if rebuilt.guide is None else rebuilt.guide.volume[0].nan_to_num(-1.0)
     marks = [odd["Place"] for stack in record.get("Stacks", ()) for odd in stack.get("Disputes", ())]
-    facts, volumes = viewer.pack(slices, result, error=error, marks=marks)
+    borders = record.get("Guide", {}).get("Borders", {})
+    facts, volumes = viewer.pack(slices, result, error=error, marks=marks, borders=borders)
     low, high = planes.window(slices.array, slices.scale)
     largest = (high - low) / 10
     series = slices.meta.get("series")  # DICOM

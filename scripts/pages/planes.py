@@ -9,11 +9,10 @@ from monai.data import MetaTensor
 from PIL import Image
 from torch import Tensor
 
-from ..stack.grid import voxel_spacing
+from ..stack.grid import SIDES, voxel_spacing
 from ..stack.intensity import IntensityRange, intensity_range
 
 OBLIQUE = 0.25  # cosine from which a second or third letter is named, about 15 degrees
-SIDES = ("LR", "PA", "IS")  # where the patient's x, y and z come from and go to
 # Name of each plane of a volume in RAS+ order, and the axes normal to it, across it and upwards. The last two grow to
 # the left and to the top.
 VIEWS = (("axial", 2, 0, 1), ("coronal", 1, 0, 2), ("sagittal", 0, 1, 2))

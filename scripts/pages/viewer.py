@@ -3,8 +3,9 @@
 import base64
 import gzip
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from monai.data import MetaTensor
 from monai.transforms.utils import generate_spatial_bounding_box
 
-from ..stack.grid import voxel_spacing
+from ..stack.grid import SIDES, voxel_spacing
 from ..stack.interpolation import interpolate
 from ..stack.slices import Slices
 from .planes import ras, sides
@@ -36,6 +37,7 @@ def pack(
     largest: int = LARGEST,
     error: MetaTensor | None = None,
     marks: Sequence[Sequence[float]] = (),
+    borders: Mapping[str, Sequence[float]] = MappingProxyType({}),
 ) -> tuple[dict[str, Any], str]:
     """The measured slices, their cubic interpolation and the result, for a script to draw side by side.
 
@@ -55,13 +57,14 @@ def pack(
         largest: bytes of the packed volumes.
         error: `(X, Y, Z)`, the result's error map.
         marks: places to be marked, RAS+, in mm.
+        borders: of a guide's field of view, as `coverage.Coverage` has them.
 
     Returns:
         Facts for the script, in plain types, and the volumes, gzip in base64. Facts of the fine grid as it was cut, in
         RAS+ order: `shape`; `edges` in mm; the first three rows of the `affine`; `sides` where the axes begin and end;
         the slice `axis`. For each fine slice: the `nearest` measured one, and the `weights` of all. `low` and `high`:
         intensities of grey 0 and 255. `step`: every `step`-th pixel is there. `error`: whether an error map is.
-        `marks`: their indices.
+        `marks`: their indices. `borders`: for each its axis, and its index along that axis.
     """
     turned = slices.canonical
     measured, a = turned.array.numpy(), turned.acquisition
@@ -99,6 +102,11 @@ def pack(
     begin[axis], steps[axis] = covered[0], 1
     affine[:3, 3] += affine[:3, :3] @ begin
     affine[:3, :3] *= steps
+
+    def index(place: Sequence[float]) -> np.ndarray:
+        return (np.linalg.inv(affine) @ [*place, 1])[:3].round(2)
+
+    normals = {end: axis for axis, ends in enumerate(SIDES) for end in ends}
     facts = {
         "shape": list(np.moveaxis(sharp, 0, axis).shape),
         "edges": voxel_spacing(affine).tolist(),
@@ -111,6 +119,7 @@ def pack(
         "high": high,
         "step": step,
         "error": error is not None,
-        "marks": [(np.linalg.inv(affine) @ [*mark, 1])[:3].round(2).tolist() for mark in marks],
+        "marks": [index(mark).tolist() for mark in marks],
+        "borders": [[normals[end], float(index(place)[normals[end]])] for end, place in borders.items()],
     }
     return facts, base64.b64encode(packed).decode()

@@ -20,7 +20,7 @@ from ..evaluate.checks import check_thickness, lengths
 from ..evaluate.paired import Method, Truth, read_lesion_sizes, same_grid
 from ..evaluate.tables import case_of, log_means, write_tables
 from ..files import stem
-from ..rebuild.guide import Placed
+from ..rebuild.guide import PlacedGuide
 from ..rebuild.rebuilder import Rebuilder
 from ..rebuild.rebuilt import Rebuilt
 from ..stack.acquisition import Acquisition
@@ -34,7 +34,7 @@ from ..train.truth import read_volume
 from .several import add_noise, check_draws, seen_again
 
 # Thick slices, and the guide beside them -> as `paired.Method`
-GuidedMethod = Callable[[Slices, Placed], Tensor | Rebuilt]
+GuidedMethod = Callable[[Slices, PlacedGuide], Tensor | Rebuilt]
 WINDOW = 4.0  # mm; standard deviation of the windows of both methods without a network
 LEAST = 1e-4  # variance of a guide that shows nothing, in squares of its range
 
@@ -51,7 +51,7 @@ def _relation(values: Tensor, guide: Tensor, edges: np.ndarray) -> tuple[np.ndar
     return slope, mean - slope * of_guide
 
 
-def guided_filter(slices: Slices, placed: Placed) -> Tensor:
+def guided_filter(slices: Slices, placed: PlacedGuide) -> Tensor:
     """The spline's volume, filtered by the guide: He et al., IEEE Trans. Pattern Anal. Mach. Intell. 35:1397 (2013)."""
     edges = voxel_spacing(placed.volume.affine)
     cubic = interpolate(slices.array, slices.acquisition, "cubic")
@@ -60,7 +60,7 @@ def guided_filter(slices: Slices, placed: Placed) -> Tensor:
     return torch.from_numpy(slope * guide.numpy() + offset)[None].float()
 
 
-def local_regression(slices: Slices, placed: Placed) -> Tensor:
+def local_regression(slices: Slices, placed: PlacedGuide) -> Tensor:
     """The spline's volume, and what the guide's slices lost of the guide, by the slope between both scans' slices."""
     acquisition, guide = slices.acquisition, placed.volume.as_tensor()[0].nan_to_num(-1.0).float()
     of_guide = acquire(guide, acquisition)
@@ -161,7 +161,7 @@ def evaluate_guided(
                     raise InputError(f"{path} is not on the grid of {item['label']}. Resample it, or leave it out.")
                 rng = np.random.default_rng([seed, place, 1 + number])
                 drawn = drawn_guide(other, rng, most, shading, guide_noise)
-                placed = rebuilder.place(Slices.of(drawn), Slices.of(thick))
+                placed = rebuilder.place(rebuilder.guide_scan(Slices.of(drawn)), Slices.of(thick))
                 by = contrasts.get(path, stem(Path(path).name))
                 logger.info(f"{name} by {by}: likeness {placed.likeness:.2f}, {placed.degrees:.1f} degrees")
                 for label, method in guided_methods.items():
@@ -174,6 +174,6 @@ def evaluate_guided(
     return table
 
 
-def _guided(thick: MetaTensor, acquisition: Acquisition, method: GuidedMethod, placed: Placed) -> Tensor | Rebuilt:
+def _guided(thick: MetaTensor, acquisition: Acquisition, method: GuidedMethod, placed: PlacedGuide) -> Tensor | Rebuilt:
     """A method with its guide, as one of `paired`."""
     return method(Slices.of(thick), placed)

@@ -7,8 +7,6 @@ The model must know how the slices were acquired. With a wrong profile or gap, t
 too, and the projection carries that error into the result.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 from scipy import fft
@@ -113,8 +111,9 @@ def _transformed(slices: Tensor, back: bool = False) -> Tensor:
 def error_deviation(frequency: np.ndarray, thickness: float) -> np.ndarray:
     """How far results of networks differ from clean slices at an in-plane frequency, as a share of the range.
 
-    The difference falls with the frequency, `E = 0.0022 (T / 5 mm) / (f + 0.04 per mm)` for a whole field of head. It was
-    fitted to simulated slices of 3 and 5 mm (docs/benchmarks_appendix.md). Frequencies are per mm, the thickness in mm.
+    The difference falls with the frequency, `E = 0.0022 (T / 5 mm) / (f + 0.04 per mm)` for a whole field of head. It
+    was fitted to simulated slices of 3 and 5 mm (docs/benchmarks_appendix.md). Frequencies are per mm, the thickness in
+    mm.
     """
     return ERROR * (thickness / THICKNESS) / (frequency + BEND)
 
@@ -160,4 +159,4 @@ def reconcile(result: Tensor, slices: Slices) -> Tensor:
     energy = inside.square().sum(in_slice, keepdim=True).clamp(min=torch.finfo(signal.dtype).tiny)
     surplus = surplus - inside * ((surplus * inside).sum(in_slice, keepdim=True) / energy)
     fitted = acquire(result, slices.acquisition) - surplus
-    return project(result, replace(slices, array=fitted), noise_over_error(slices), SMOOTHNESS)
+    return project(result, slices.like(fitted), noise_over_error(slices), SMOOTHNESS)

@@ -1,7 +1,9 @@
 """A guide, a scan of another contrast of the same head, in the place of the scan that it guides.
 
-A guide is registered, and interpolated once, onto the fine grid of the scan. There stage 1 sees it beside its own thick
-slices, by the slice model of the scan.
+    a scan, sharp or rebuilt (`GuideScan`) -> registered (`PlacedGuide`) -> for stage 1 (`NetworkGuide`)
+
+A guide is interpolated once, onto the fine grid of the scan. There stage 1 sees it beside its own thick slices, by the
+slice model of the scan. Which scans are candidates, `inputs.examination` says.
 """
 
 from dataclasses import dataclass
@@ -13,41 +15,19 @@ from monai.data import MetaTensor
 from scipy import ndimage
 from torch import Tensor
 
+from ..errors import InputError, logger, printable
 from ..stack import grid
 from ..stack.interpolation import interpolate
 from ..stack.profile import acquire
 from ..stack.slices import Slices
 from ..stack.tissue import head_mask, ramp
+from .coverage import WHOLE, Coverage
 from .gain import relation
 from .registration import ALIKE, angle_and_shift, placed, registered, resolution
 
 COPY = 0.95  # of the scan's variance, explained by a rising curve of a guide: a copy (docs/benchmarks_appendix.md)
 PRECISE = 0.13  # mm and degrees; registration is off by so much itself (docs/benchmarks.md): a smaller motion is none
 BORDER = 8.0  # mm; over it a guide's effect fades in, from the border of its field of view
-
-
-@dataclass(frozen=True)
-class Guide:
-    """A guide as a method gets it, in RAS+ order.
-
-    Attributes:
-        fine: `(X', Y', Z')` on the fine grid, tissue in [-1, 1]; -1 where it saw nothing.
-        slices: `(X, Y, Z)`, its thick slices by the slice model of the scan.
-        share: `(X', Y', Z')`, how far it counts: 0 beyond its field of view, 1 from `BORDER` within it on.
-    """
-
-    fine: Tensor
-    slices: Tensor
-    share: Tensor
-
-    @classmethod
-    def of(cls, fine: Tensor, slices: Slices) -> "Guide":
-        """A guide on the fine grid of a scan's slices, `(X', Y', Z')`, see `on_grid`."""
-        acquisition = slices.acquisition
-        seen, edges = fine.isfinite(), slices.edges
-        edges[acquisition.slice_axis] = acquisition.target_spacing
-        known = fine.where(seen, -1.0)
-        return cls(known, acquire(known, acquisition), ramp(seen, edges, BORDER))
 
 
 class GuideScan(NamedTuple):
@@ -61,10 +41,29 @@ class GuideScan(NamedTuple):
     sharp: Slices
     stack: Slices | None = None
 
+    def beside(self, slices: Slices) -> "PlacedGuide":
+        """The guide, registered with a scan. A guide that lies in its place stays there."""
+        a, affine = slices.acquisition, slices.fine_affine
+        spline = interpolate(slices.above_floor, a, "cubic").clamp(min=0)  # undershoot
+        fine = MetaTensor(spline, affine=affine)
+        moving = MetaTensor(self.sharp.above_floor.clamp(min=0), affine=self.sharp.affine)
+        apart = resolution(fine, [one for one in (slices, self.stack) if one is not None])
+        head = head_mask(spline)
+        motion, alike = registered(fine, moving, head, apart)
+        name = grid.name_of(self.sharp if self.stack is None else self.stack, "the guide")
+        moved = angle_and_shift(motion, grid.centre(affine, fine.shape))
+        if max(moved) <= PRECISE:
+            motion, moved = np.eye(4), (0.0, 0.0)
+        volume = on_grid(self.sharp, slices, motion)
+        seen = volume.as_tensor()[0].isfinite()
+        shown = volume.as_tensor()[0].nan_to_num(-1.0)
+        explained = relation(fine, head, shown, seen.float(), a.slice_spacing)
+        return PlacedGuide(volume, motion, alike, explained, *moved, name, Coverage.of(head, seen, affine))
+
 
 @dataclass(frozen=True)
-class Placed:
-    """A guide beside the scan that it guides.
+class PlacedGuide:
+    """A guide scan beside the scan that it guides.
 
     Attributes:
         volume: `(1, X', Y', Z')`, of `on_grid`.
@@ -73,6 +72,7 @@ class Placed:
         relation: of `gain.relation`.
         degrees, millimetres: how far the head turned between the two, and how far its middle moved.
         name: of its file, for people.
+        coverage: the part of the head that it saw.
     """
 
     volume: MetaTensor
@@ -82,6 +82,7 @@ class Placed:
     degrees: float
     millimetres: float
     name: str
+    coverage: Coverage = WHOLE
 
     @property
     def fits(self) -> bool:
@@ -93,29 +94,46 @@ class Placed:
         """Whether it shows the contrast of the scan, as a copy of it does: then it brings nothing."""
         return self.relation >= COPY
 
+    def check(self, slices: Slices) -> None:
+        """Refuses a guide that brings nothing to the scan of these slices: of another head, or of their contrast."""
+        scan = grid.name_of(slices, "the scan")
+        if not self.fits:
+            raise InputError(
+                f"{self.name} does not fit {scan}: their likeness is {self.likeness:.2f}, and from {ALIKE} on they "
+                "show one head. The guide may be of another person or region, or damaged. Leave it out, or give "
+                "another one."
+            )
+        if self.copies:
+            raise InputError(
+                f"{self.name} has the contrast of {scan}: a rising curve explains {self.relation:.0%} of the scan by "
+                "it. A copy of the scan brings nothing. Leave it out, or give a scan of another contrast."
+            )
+        if saw_little := self.coverage.warning(printable(self.name)):
+            logger.warning(f"{printable(scan)}: {saw_little}")
 
-def place(guide: Slices, slices: Slices, stack: Slices | None = None) -> Placed:
-    """Registers a guide with a scan, and puts it beside it. A guide that lies in its place stays there.
 
-    Args:
-        guide: sharp or rebuilt.
-        stack: the slices that a rebuilt guide was made of.
+@dataclass(frozen=True)
+class NetworkGuide:
+    """A placed guide as a method gets it, in RAS+ order.
+
+    Attributes:
+        fine: `(X', Y', Z')` on the fine grid, tissue in [-1, 1]; -1 where it saw nothing.
+        slices: `(X, Y, Z)`, its thick slices by the slice model of the scan.
+        share: `(X', Y', Z')`, how far it counts: 0 beyond its field of view, 1 from `BORDER` within it on.
     """
-    a, affine = slices.acquisition, slices.fine_affine
-    spline = interpolate(slices.above_floor, a, "cubic").clamp(min=0)  # undershoot
-    fine = MetaTensor(spline, affine=affine)
-    moving = MetaTensor(guide.above_floor.clamp(min=0), affine=guide.affine)
-    apart = resolution(fine, [one for one in (slices, stack) if one is not None])
-    head = head_mask(spline)
-    motion, alike = registered(fine, moving, head, apart)
-    name = grid.name_of(guide if stack is None else stack, "the guide")
-    moved = angle_and_shift(motion, grid.centre(affine, fine.shape))
-    if max(moved) <= PRECISE:
-        motion, moved = np.eye(4), (0.0, 0.0)
-    volume = on_grid(guide, slices, motion)
-    seen = volume.as_tensor()[0].isfinite()
-    shown = volume.as_tensor()[0].nan_to_num(-1.0)
-    return Placed(volume, motion, alike, relation(fine, head, shown, seen.float(), a.slice_spacing), *moved, name)
+
+    fine: Tensor
+    slices: Tensor
+    share: Tensor
+
+    @classmethod
+    def of(cls, fine: Tensor, slices: Slices) -> "NetworkGuide":
+        """A placed guide's volume, `(X', Y', Z')`, beside the slices of the scan."""
+        acquisition = slices.acquisition
+        seen, edges = fine.isfinite(), slices.edges
+        edges[acquisition.slice_axis] = acquisition.target_spacing
+        known = fine.where(seen, -1.0)
+        return cls(known, acquire(known, acquisition), ramp(seen, edges, BORDER))
 
 
 def on_grid(guide: Slices, slices: Slices, motion: np.ndarray) -> MetaTensor:

@@ -23,7 +23,7 @@ from ..stack.slices import Slices
 from .deblocking import deblock
 from .device import device_of
 from .families import weigh_families
-from .guide import Guide
+from .guide import NetworkGuide
 from .progress import part
 from .stack_inferer import StackInferer
 from .windows import BLOCK, LEAST_EDGE, PIXELS_PER_CALL, air_margin, in_calls, in_parts, signal_box
@@ -66,7 +66,12 @@ class PlaneInferer(StackInferer):
         self.settings |= {"both_planes": self.both_planes, "roi_size": size, "overlap": self.overlap}
 
     def stage1(
-        self, slices: Slices, box: tuple[slice, ...], others: Sequence[int], network: nn.Module, guide: Guide | None
+        self,
+        slices: Slices,
+        box: tuple[slice, ...],
+        others: Sequence[int],
+        network: nn.Module,
+        guide: NetworkGuide | None,
     ) -> list[Tensor]:
         """The planes of each family on the fine grid; here the slices by nearest neighbour.
 
@@ -85,7 +90,7 @@ class PlaneInferer(StackInferer):
         """The planes of `stage1` made sharp, of the same shapes; here by the network, window by window."""
         return [self.by_windows(planes, network) for planes in families]
 
-    def fine(self, slices: Slices, network: nn.Module, guide: Guide | None) -> tuple[Tensor, Tensor | None]:
+    def fine(self, slices: Slices, network: nn.Module, guide: NetworkGuide | None) -> tuple[Tensor, Tensor | None]:
         """Both stages on the planes of the box around the head; the families are weighed, steps become ramps."""
         a = slices.acquisition
         volume = interpolate(slices.array, a, "nearest")
@@ -184,7 +189,12 @@ class DriftInferer(PlaneInferer):
         return f"AIS, PAD = {pad(acquisition.slice_thickness, acquisition.target_spacing):.3f}"
 
     def stage1(  # type: ignore[override]  # of one network alone
-        self, slices: Slices, box: tuple[slice, ...], others: Sequence[int], network: Drift, guide: Guide | None
+        self,
+        slices: Slices,
+        box: tuple[slice, ...],
+        others: Sequence[int],
+        network: Drift,
+        guide: NetworkGuide | None,
     ) -> list[Tensor]:
         """Stage 1 on the measured slices, whole planes at once; the paper's sees windows, in `stage2`."""
         if not isinstance(network.apn, SliceProjectionNetwork):

@@ -10,7 +10,7 @@ them leaves a comb. All packages show the same head, in several places:
 at 0. So each package is compared with the spline through the slices of the others alone, as slices are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -25,7 +25,9 @@ from ..stack.acquisition import Acquisition
 from ..stack.interpolation import interpolate
 from ..stack.packages import even_and_odd
 from ..stack.profile import acquire
-from ..stack.slices import Slices, fact
+from ..stack.slices import Slices
+from .guide import on_grid
+from .guided_poses import poses_beside
 from .poses import STILL, Frame, Package, Pose, fitted, foretold
 from .registration import angle_and_shift, placed
 
@@ -35,7 +37,8 @@ EXPLAINED = 0.5  # of the variance of a package that the other one foretells; le
 FARTHEST, MOST_TURN = 12.0, 9.0  # mm, and degrees; a fit that ends farther away went astray
 MOVED, SURE = 0.4, 3.0  # mm of the head, and standard deviations; from both on a head moved (docs/benchmarks.md)
 REACH = 1.5  # slice spacings; taking back slices of a head that moved farther makes results worse (docs/benchmarks.md)
-SPLINES = 2  # rounds of `steadied`
+SPLINES = 2  # rounds of `taken_back` by the slices' own spline
+UNSURE = 0.6  # mm, standard deviation of the head's displacement; a sharp volume that knows no better is left
 SWEEPS = 3  # over more packages than two, each against the others where they are known to lie
 
 
@@ -83,7 +86,39 @@ class Motion:
         return f"the head moved by {self.millimetres:.1f} mm and {self.degrees:.1f} degrees between {self.between}"
 
 
-@fact
+def steady(
+    measured: Slices,
+    shown: MetaTensor | None = None,
+    draft: Callable[[Slices, MetaTensor | None], MetaTensor] | None = None,
+) -> tuple[Slices, Motion | None]:
+    """The slices of one place, and the motion of the head; the slices themselves where it lay still or moved too far.
+
+    A sharp volume shows the poses best: a guide, or a draft of the first package alone, which is of one place and of
+    wide gaps. By that draft the moved slices are taken back, more precisely than by their spline. The draft of all of
+    them takes them back for good.
+
+    Args:
+        shown: `(1, X', Y', Z')`, a guide on the fine grid (`guide.on_grid`).
+        draft: slices and the guide, if any -> their volume on the fine grid. None leaves it at their spline.
+    """
+    motion = found(measured)
+    if motion is None or not motion.moved or not motion.in_reach(measured.acquisition.slice_spacing):
+        return measured, motion
+    if draft is None:
+        return taken_back(measured, motion), motion
+    first = first_package(measured, motion) if shown is None else None
+    if first is None:
+        motion = motion if shown is None else by_volume(measured, shown, motion)
+        slices = taken_back(measured, motion)
+    else:
+        alone = draft(first, None)
+        motion = by_volume(measured, on_grid(Slices.sharp(alone), measured, np.eye(4)), motion)
+        whole = MetaTensor(torch.empty(measured.fine_shape), affine=measured.fine_affine)
+        there, _ = placed(alone, whole, np.eye(4), order=1)
+        slices = taken_back(measured, motion, MetaTensor(there, affine=measured.fine_affine))
+    return taken_back(measured, motion, draft(slices, shown)), motion
+
+
 def found(measured: Slices) -> Motion | None:
     """The motion between the packages of a stack, by least squares.
 
@@ -107,7 +142,7 @@ def found(measured: Slices) -> Motion | None:
         for k in range(1, len(poses)):
             steady = smooth
             if sweep or k > 1:
-                back = steadied(measured, Motion.of(packages, poses, frame, points))
+                back = taken_back(measured, Motion.of(packages, poses, frame, points))
                 steady = frame.smoothed(back.above_floor, SMOOTHING)
             still = Package.cut(steady, head, frame, np.flatnonzero(of != k))
             moved = Package.cut(smooth, head, frame, np.flatnonzero(of == k))
@@ -132,16 +167,39 @@ def acquired(volume: MetaTensor, motion: np.ndarray, acquisition: Acquisition, o
     return acquire(placed(volume, volume, np.linalg.inv(motion), order)[0], acquisition)
 
 
-def taken_back(measured: Slices, volume: MetaTensor, motion: Motion, order: int = 3) -> Slices:
+def by_volume(measured: Slices, shown: MetaTensor, motion: Motion) -> Motion:
+    """The motion by a sharp volume; the given one, where the search begins, if that volume is not sure.
+
+    Args:
+        shown: `(1, X', Y', Z')`, on the fine grid, near its place for package 0; NaN beyond its field of view.
+    """
+    frame = Frame.of(measured)
+    begin = [frame.pose(matrix) for matrix in motion.matrices]
+    poses = poses_beside(measured, shown, motion.packages, begin, frame)
+    if poses is None:
+        return motion
+    points = frame.places(np.array(np.nonzero(frame.head(measured))))
+    better = Motion.of(motion.packages, poses, frame, points)
+    return better if better.uncertainty < UNSURE else motion
+
+
+def taken_back(measured: Slices, motion: Motion, volume: MetaTensor | None = None, order: int = 3) -> Slices:
     """The slices as they would be had the head not moved: those of moved packages come back to their nominal places.
 
     The part of the moved slices that the volume does not explain, `y - A (x o M^-1)`, is interpolated within their
     planes, and added to what the volume shows in the nominal place: `A x`. Slices of package 0 stay as they are.
 
     Args:
-        volume: `(X', Y', Z')`, what is known of the still head, on the fine grid.
+        volume: `(X', Y', Z')`, what is known of the still head, on the fine grid. None takes the spline through the
+            slices, which needs no network, in two rounds.
         order: of the splines that move the volume.
     """
+    if volume is None:
+        back = measured
+        for _ in range(SPLINES):
+            spline = MetaTensor(interpolate(back.array, back.acquisition, "cubic"), affine=back.fine_affine)
+            back = taken_back(measured, motion, spline, order=1)
+        return back
     a, slices = measured.acquisition, measured.array
     affine = np.asarray(measured.affine, dtype=float)
     plane = [axis for axis in range(3) if axis != a.slice_axis]
@@ -156,7 +214,7 @@ def taken_back(measured: Slices, volume: MetaTensor, motion: Motion, order: int 
             )
             here = still.select(a.slice_axis, n) + torch.from_numpy(moved)
             result.select(a.slice_axis, n).copy_(here.clamp(min=float(slices.min())))
-    return replace(measured, array=result)
+    return measured.like(result)
 
 
 def first_package(measured: Slices, motion: Motion) -> Slices | None:
@@ -170,12 +228,3 @@ def first_package(measured: Slices, motion: Motion) -> Slices | None:
     affine[:3, a.slice_axis] *= 2
     apart = replace(a, slice_count=len(which), slice_spacing=2 * a.slice_spacing, packages="")
     return Slices(measured.array.index_select(a.slice_axis, torch.tensor(which)), apart, affine, measured.meta)
-
-
-def steadied(measured: Slices, motion: Motion) -> Slices:
-    """The slices taken back by what their own spline shows, which needs no network."""
-    slices = measured
-    for _ in range(SPLINES):
-        volume = MetaTensor(interpolate(slices.array, slices.acquisition, "cubic"), affine=measured.fine_affine)
-        slices = taken_back(measured, volume, motion, order=1)
-    return slices

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
 from monai.data import MetaTensor
 from torch import nn
@@ -13,12 +12,10 @@ from ..errors import InputError, flag, logger, printable
 from ..stack.grid import name_of
 from ..stack.slices import Slices
 from .error_map import ErrorMaps, error_map
-from .guide import GuideScan, Placed, on_grid, place
-from .guided_motion import guided
-from .motion import Motion, first_package, found, steadied, taken_back
+from .guide import GuideScan, PlacedGuide
+from .motion import by_volume, found, steady, taken_back
 from .progress import part
 from .rebuilt import Rebuilt
-from .registration import ALIKE, placed
 from .stack_inferer import StackInferer
 
 SHARP = 2.5  # mm; a guide with slices no farther apart guides as it is, by a spline (docs/benchmarks.md)
@@ -70,67 +67,46 @@ class Rebuilder:
     def read_guide(self, source: Any) -> GuideScan:
         """A scan of another contrast that is to guide, of what `measure` takes."""
         self.check_guides()
-        return self._sharp(replace(self, preprocessing=self.guide_preprocessing).measure(source))
+        return self.guide_scan(replace(self, preprocessing=self.guide_preprocessing).measure(source))
 
-    def guide(self, other: GuideScan, slices: Slices) -> Placed:
-        """A scan of another contrast, of `read_guide`, beside the scan that it guides."""
-        placed = self._beside(other, slices)
-        if not placed.fits:
-            raise InputError(
-                f"{placed.name} does not fit {name_of(slices, 'the scan')}: their likeness is "
-                f"{placed.likeness:.2f}, and from {ALIKE} on they show one head. The guide may be of another person or "
-                "region, or damaged. Leave it out, or give another one."
-            )
-        if placed.copies:
-            raise InputError(
-                f"{placed.name} has the contrast of {name_of(slices, 'the scan')}: a rising curve explains "
-                f"{placed.relation:.0%} of the scan by it. A copy of the scan brings nothing. Leave it out, or give a "
-                "scan of another contrast."
-            )
-        return placed
-
-    def place(self, other: Slices, slices: Slices) -> Placed:
-        """A guide beside the slices that it guides, whether it fits or not. Thick slices of it are rebuilt first."""
-        return self._beside(self._sharp(other), slices)
-
-    def _sharp(self, other: Slices) -> GuideScan:
+    def guide_scan(self, other: Slices) -> GuideScan:
+        """A scan that is to guide; one of thick slices is rebuilt first."""
         a = other.acquisition
         if a.at_target or a.slice_spacing <= SHARP:
             return GuideScan(other)
         return GuideScan(Slices.sharp(replace(self, error_maps=ErrorMaps())(other).volume), other)
 
-    def _beside(self, other: GuideScan, slices: Slices) -> Placed:
+    def place(self, guide: GuideScan, slices: Slices) -> PlacedGuide:
+        """A guide beside the slices that it guides, whether it fits or not (`PlacedGuide.check`)."""
         with part("registering", wanted=self.inferer.progress):
-            return place(other.sharp, self._steady(slices), other.stack)
+            return guide.beside(steady(slices)[0] if self.motion else slices)
 
-    def __call__(self, measured: Slices, guide: Placed | None = None) -> Rebuilt:
-        """Rebuilds a stack of slices, with or without a guide that `guide` has placed.
+    def __call__(self, measured: Slices, guide: PlacedGuide | None = None) -> Rebuilt:
+        """Rebuilds a stack of slices, with or without a guide that `place` has placed.
 
-        Motion between the packages is looked for in any case. Where it is taken back, drafts of the stack and, without
-        a guide, of its first package come first.
+        Motion between the packages is looked for in any case.
         """
-        motion, shown = found(measured), None if guide is None else guide.volume
-        slices, taken = measured, self._to_take_back(measured)
-        if taken is not None:
-            slices, motion = self._taken_back(measured, taken, shown)
+        shown = None if guide is None else guide.volume
+        slices, motion = steady(measured, shown, self._draft) if self.motion else (measured, found(measured))
         rebuilt = self.inferer.rebuilt(slices, self.network, shown)
-        rebuilt = replace(rebuilt, guide=guide, motion=motion, taken_back=taken is not None)
+        rebuilt = replace(rebuilt, guide=guide, motion=motion, taken_back=slices is not measured)
         maps = self.error_maps
         if not maps.wanted or maps.calibration is None:
             return rebuilt
         plain = None if guide is None else self.inferer.rebuilt(slices, self.network).volume
-        steady = steadied(slices, motion) if taken is None and motion is not None and motion.moved else None
+        left = slices is measured and motion is not None and motion.moved
+        back = taken_back(slices, motion) if left else None  # type: ignore[arg-type]  # there is one
         network, half = self.network, self.inferer.bfloat16
-        error = error_map(rebuilt, network, self.device, maps.calibration, half, plain, steady)  # type: ignore[arg-type]
+        error = error_map(rebuilt, network, self.device, maps.calibration, half, plain, back)  # type: ignore[arg-type]
         return replace(rebuilt, error_map=error)
 
-    def each(self, stacks: Sequence[Slices], guides: Sequence[Placed | None]) -> list[Rebuilt]:
+    def each(self, stacks: Sequence[Slices], guides: Sequence[PlacedGuide | None]) -> list[Rebuilt]:
         """Rebuilds stacks of one head, each with its guide.
 
         Slices that are taken back without a guide are taken back again by the poses that another stack shows: it
         measured what lies between them.
         """
-        first = [self(measured, guide) for measured, guide in zip(stacks, guides)]
+        first = list(map(self, stacks, guides))
         return [
             self._beside_others(measured, one, [other for other in first if other is not one])
             for measured, one in zip(stacks, first)
@@ -141,39 +117,13 @@ class Rebuilder:
             return one
         for other in others:
             with part("registering", wanted=self.inferer.progress):
-                beside = place(Slices.sharp(other.volume), one.slices, other.slices)
-            motion = guided(measured, beside.volume, one.motion) if beside.fits else one.motion
+                beside = GuideScan(Slices.sharp(other.volume), other.slices).beside(one.slices)
+            motion = by_volume(measured, beside.volume, one.motion) if beside.fits else one.motion
             if motion is not one.motion:
-                again = self.inferer.rebuilt(taken_back(measured, one.volume, motion), self.network)
+                again = self.inferer.rebuilt(taken_back(measured, motion, one.volume), self.network)
                 return replace(again, motion=motion, taken_back=True)
         return one
 
-    def _taken_back(self, measured: Slices, motion: Motion, shown: MetaTensor | None) -> tuple[Slices, Motion]:
-        """Slices in one place, and their poses, which a sharp volume shows best: a guide, or the first package alone.
-
-        The result of the first package alone is of one place and of wide gaps. By it the moved slices are taken back,
-        more precisely than by their spline. The result of all of them takes them back for good.
-        """
-        first = first_package(measured, motion) if shown is None else None
-        if first is None:
-            motion = motion if shown is None else guided(measured, shown, motion)
-            slices = steadied(measured, motion)
-        else:
-            alone = self.inferer.draft.rebuilt(first, self.network).volume
-            motion = guided(measured, on_grid(Slices.sharp(alone), measured, np.eye(4)), motion)
-            whole = MetaTensor(torch.empty(measured.fine_shape), affine=measured.fine_affine)
-            there, _ = placed(alone, whole, np.eye(4), order=1)
-            slices = taken_back(measured, MetaTensor(there, affine=measured.fine_affine), motion)
-        volume = self.inferer.draft.rebuilt(slices, self.network, shown).volume
-        return taken_back(measured, volume, motion), motion
-
-    def _steady(self, slices: Slices) -> Slices:
-        """Slices taken back by their spline (`motion.steadied`); themselves if that is not asked for."""
-        motion = self._to_take_back(slices)
-        return slices if motion is None else steadied(slices, motion)
-
-    def _to_take_back(self, slices: Slices) -> Motion | None:
-        """The motion by which slices are taken back; None for slices that stay as they are."""
-        motion = found(slices) if self.motion else None
-        reached = motion is not None and motion.moved and motion.in_reach(slices.acquisition.slice_spacing)
-        return motion if reached else None
+    def _draft(self, slices: Slices, shown: MetaTensor | None) -> MetaTensor:
+        """The volume of some slices, for `motion.steady`."""
+        return self.inferer.draft.rebuilt(slices, self.network, shown).volume

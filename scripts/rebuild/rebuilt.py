@@ -11,7 +11,7 @@ from torch import Tensor
 from ..method.calibration import Calibration
 from ..stack.slices import Slices
 from .consistency import difference, relative_rmse
-from .guide import Placed
+from .guide import PlacedGuide
 from .motion import Motion
 
 
@@ -65,7 +65,7 @@ class Rebuilt:
     steps_source: str = ""
     spread: Tensor | None = None
     error_map: ErrorMap | None = None
-    guide: Placed | None = None
+    guide: PlacedGuide | None = None
     motion: Motion | None = None
     taken_back: bool = False
     scores: Mapping[str, float] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from ..stack.acquisition import Acquisition
 from ..stack.interpolation import interpolate
 from ..stack.slices import Slices
 from .consistency import reconcile
-from .guide import Guide
+from .guide import NetworkGuide
 from .progress import part
 from .rebuilt import Rebuilt
 
@@ -72,7 +72,7 @@ class StackInferer(Inferer, ABC):
         return self
 
     @abstractmethod
-    def fine(self, slices: Slices, network: nn.Module, guide: Guide | None) -> tuple[Tensor, Tensor | None]:
+    def fine(self, slices: Slices, network: nn.Module, guide: NetworkGuide | None) -> tuple[Tensor, Tensor | None]:
         """The method: thick slices -> the volume on the fine grid.
 
         Args:
@@ -117,7 +117,7 @@ class StackInferer(Inferer, ABC):
             return Rebuilt(slices, volume, 0, "none: the scan is constant")
         turn, turned, beside = slices.turn, slices.canonical, None
         if guide is not None:
-            beside = Guide.of(turn.into(guide.as_tensor()[0].cpu().float()), turned)
+            beside = NetworkGuide.of(turn.into(guide.as_tensor()[0].cpu().float()), turned)
         whole = turned.filled
         fine, spread = self.fine(whole.unit, network, beside)
         if not torch.isfinite(fine).all():

@@ -11,6 +11,7 @@ from monai.data import MetaTensor
 from torch import Tensor
 
 from ..stack.grid import meta_without_affine
+from ..stack.intensity import IntensityRange
 from ..stack.interpolation import interpolate
 from ..stack.slices import Slices
 from ..stack.tissue import head_mask
@@ -63,7 +64,11 @@ class Stack:
         """The stack with its floor at 0. A gain multiplies what is above a floor."""
         if not self.floor:
             return self
-        level = replace(self.measured, array=self.measured.above_floor)
+        slices, (low, high, ceiling) = self.measured, self.measured.scale
+        scale = IntensityRange(0.0, high - low, ceiling - low)
+        level = slices.like(
+            slices.above_floor, scale=scale, head=slices.head, missing=slices.missing, noise=slices.noise
+        )
         return Stack(level, self.rebuilt - self.floor, self.missing)  # type: ignore[arg-type]  # torch: Tensor
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 MIN_SLICES = 3  # a slice and its two neighbours: less has no through-plane structure to work with
 MAX_SPACING = 20.0  # mm; no slices of a head lie farther apart
 PLANES = ("sagittal", "coronal", "axial")  # across the patient's x, y and z
+SIDES = ("LR", "PA", "IS")  # where the patient's x, y and z come from and go to
 MAX_SHEAR = 0.1  # degrees off orthogonal that count as rounding of the header, not as shear
 
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy import ndimage
 from torch import Tensor
 
 from ..errors import InputError
@@ -19,6 +20,10 @@ PADDED = 0.01  # of the voxels hold the one value that is padding; more negative
 FAR = 1.5  # typical intensities from the floor to padding anywhere; the air of standardised scans is nearer
 NOTHING = 1e-4  # of the intensity of half of the strength; less is no signal
 VARIED, RELATED = 0.2, 0.6  # noise varies by more of its mean; voxels two away are correlated by less
+HOT, BROAD = 1e-3, 0.1  # of the head is brighter than five times its typical intensity: beyond, it is no hot spot
+SKIRT, FADED = 10, 2.0  # voxels around a hot spot, and typical intensities down to which they are of it
+HEM = 2  # voxels more, in which it fades to the intensity of tissue
+TAIL = 97.0  # percentile of the voxels that may be noise, to which they are clipped
 MINORITY = 0.15  # of the voxels with a signal; what fills more is no hot spot
 
 
@@ -73,7 +78,7 @@ def intensity_range(volume: Tensor) -> IntensityRange:
     - The range begins at the scan's floor, which is 0 in most scans (`_floor`).
     - The head's typical intensity is measured from there (`_typical`).
     - The head is what lies between a third and five times the typical intensity. Darker is air; brighter is a hot spot.
-    - The range ends at the 99.7th percentile of the head.
+    - The range ends at the 99.7th percentile of the head. A hot spot's skirt is left out, see `_skirt`.
 
     Args:
         volume: of any shape, finite.
@@ -93,13 +98,26 @@ def intensity_range(volume: Tensor) -> IntensityRange:
     values = np.asarray(volume.detach().cpu(), dtype=np.float64)
     ordered = np.sort(values, axis=None)
     low = _floor(values, ordered)
-    typical = _typical(values, ordered, low)
-    if typical == 0:  # constant
-        high = max(low + 1, float(np.nextafter(np.float32(low), np.float32(math.inf))))
-        return IntensityRange(low, high, high)
-    first, end = np.searchsorted(ordered, [low + DIMMEST * typical, low + BRIGHTEST * typical], side="right")
-    high = float(np.percentile(ordered[first:end], UPPER_PERCENTILE))
+    for without_tail in (True, False):
+        typical = _typical(values, ordered, low, without_tail)
+        if typical == 0:  # constant
+            high = max(low + 1, float(np.nextafter(np.float32(low), np.float32(math.inf))))
+            return IntensityRange(low, high, high)
+        first, end = np.searchsorted(ordered, [low + DIMMEST * typical, low + BRIGHTEST * typical], side="right")
+        head, hot = ordered[first:end], len(ordered) - end
+        if hot < BROAD * len(head):
+            break
+    if HOT * len(head) < hot < BROAD * len(head):
+        skirt = _skirt(values, low, typical)
+        head = np.sort(values[~skirt & (values > low + DIMMEST * typical) & (values <= low + BRIGHTEST * typical)])
+    high = float(np.percentile(head, UPPER_PERCENTILE))
     return IntensityRange(low, high, low + BRIGHTEST * typical)
+
+
+def _skirt(values: np.ndarray, low: float, typical: float) -> np.ndarray:
+    """Mask of what is near hot spots and fades from them: bright voxels that a few steps join to brighter ones."""
+    hot, bright = values > low + BRIGHTEST * typical, values > low + FADED * typical
+    return ndimage.binary_dilation(ndimage.binary_dilation(hot, iterations=SKIRT, mask=bright), iterations=HEM)
 
 
 def _floor(values: np.ndarray, ordered: np.ndarray) -> float:
@@ -130,13 +148,13 @@ def _floor(values: np.ndarray, ordered: np.ndarray) -> float:
     return darkest if near > CROWD * len(ordered) else 0.0
 
 
-def _typical(values: np.ndarray, ordered: np.ndarray, low: float) -> float:
+def _typical(values: np.ndarray, ordered: np.ndarray, low: float, without_tail: bool = False) -> float:
     """The head's typical intensity above `low`, a median; 0 if nothing is brighter than `low`.
 
     The strongest voxels make half of the sum of fourth powers. Voxels down to a third of the weakest of these are the
     bright ones; all others with a signal are dim. Many bright voxels are the head. Few bright voxels, or many of one
     value, are either a small head in air, if the dim ones are noise, or hot spots or padding beside a head. These are
-    left out, and the search starts again.
+    left out, and the search starts again. `without_tail` finds less noise.
     """
     signal = ordered - low
     strength = np.cumsum(np.maximum(signal, 0) ** 4)  # air is weak, however much there is
@@ -145,25 +163,29 @@ def _typical(values: np.ndarray, ordered: np.ndarray, low: float) -> float:
         half = signal[np.searchsorted(strength[:end], strength[end - 1] / 2)]
         start, first = np.searchsorted(signal[:end], [NOTHING * half, DIMMEST * half], side="right")
         many = end - first > MINORITY * (end - start) and (first == start or signal[first] < signal[end - 1])
-        if many or _is_noise(values - low, signal[start], signal[first - 1]):
+        if many or _is_noise(values - low, signal[start], signal[first - 1], without_tail):
             return float(np.median(signal[first:end]))
         end = first
     return 0.0
 
 
-def _is_noise(signal: np.ndarray, dimmest: float, brightest: float) -> bool:
+def _is_noise(signal: np.ndarray, dimmest: float, brightest: float, without_tail: bool) -> bool:
     """Whether voxels between two intensities are noise: they vary much, and say little of those two voxels away.
 
-    Rayleigh noise, as of air in magnitude images, has a standard deviation of 0.52 of its mean.
+    Rayleigh noise, as of air in magnitude images, has a standard deviation of 0.52 of its mean. They may be looked
+    at without their tail as well: a few bright voxels, as of a hot spot's skirt, hide how tissue is correlated.
     """
     inside = (signal >= dimmest) & (signal <= brightest)
     if signal[inside].std() < VARIED * signal[inside].mean():
         return False
+    clipped = [np.minimum(signal, np.percentile(signal[inside], TAIL))] if without_tail else []
     for axis in range(signal.ndim):
-        there, here = np.moveaxis(signal, axis, 0), np.moveaxis(inside, axis, 0)
+        here = np.moveaxis(inside, axis, 0)
         pairs = here[2:] & here[:-2]
-        if pairs.sum() > 2 and np.corrcoef(there[2:][pairs], there[:-2][pairs])[0, 1] > RELATED:
-            return False
+        for what in (signal, *clipped):
+            there = np.moveaxis(what, axis, 0)
+            if pairs.sum() > 2 and np.corrcoef(there[2:][pairs], there[:-2][pairs])[0, 1] > RELATED:
+                return False
     return True
 
 

@@ -48,9 +48,9 @@ class Noise:
         bands = [np.square(band(f, width)) for f, width in zip((first, second), self.widths)]
         return np.outer(*(one / one.mean() for one in bands))
 
-    def moved(self, order: Sequence[int]) -> Self:
-        """The same noise where the in-plane axes stand in another order."""
-        return replace(self, widths=(self.widths[order[0]], self.widths[order[1]]))
+    def swapped(self, swapped: bool) -> Self:
+        """The same noise where the in-plane axes stand in the other order, or in this one."""
+        return replace(self, widths=self.widths[::-1]) if swapped else self
 
 
 def band(frequency: np.ndarray, width: float) -> np.ndarray:
@@ -75,7 +75,7 @@ def kept_variance(count: int, width: float) -> float:
 
 
 def band_limited(image: Tensor, axes: Sequence[int], widths: Sequence[float]) -> Tensor:
-    """An image as a coarser matrix shows it: along `axes` without the frequencies beyond `band`; mirrored at its ends."""
+    """An image as a coarser matrix shows it: along `axes` without what lies beyond the `band`; mirrored at its ends."""
     for axis, width in zip(axes, widths):
         if width > 1:
             spectrum = fft.dct(image.numpy(), axis=axis, norm="ortho")
@@ -85,16 +85,16 @@ def band_limited(image: Tensor, axes: Sequence[int], widths: Sequence[float]) ->
     return image
 
 
-def with_noise(slices: Tensor, axes: Sequence[int], noise: Noise, generator: torch.Generator) -> Tensor:
+def with_noise(slices: Tensor, axes: Sequence[int], noise: Noise, drawn: Tensor) -> Tensor:
     """Magnitude slices with Rician noise: the magnitude of the slices plus complex Gaussian noise.
 
     Args:
         slices: float, of any shape, without noise, in the units of the noise.
         axes: in-plane, to which the noise's widths belong.
+        drawn: `(2, *slices.shape)`, standard normal numbers.
     """
     if not noise.deviation:
         return slices
-    drawn = torch.randn((2, *slices.shape), generator=generator)
     inside = [axis % slices.dim() + 1 for axis in axes]
     kept = math.prod(kept_variance(drawn.shape[axis], width) for axis, width in zip(inside, noise.widths))
     real, imaginary = band_limited(drawn, inside, noise.widths) * (noise.deviation / math.sqrt(kept))
@@ -149,6 +149,8 @@ def noise_of(volume: Tensor, slice_axis: int, head: Tensor) -> Noise:
     for widths in itertools.product(seen, repeat=2):
         kept = np.outer(*(seen[width] for width in widths))[cells]
         inside = kept > HELD
+        if not inside.any():
+            continue
         plateau, slope = _two_levels(kept[inside] / found[inside], texture[inside])
         plateau = max(plateau, NOISY * float((found[inside] / kept[inside]).min()))
         off = float(np.square(np.log((plateau + slope * texture) * kept + faint) - np.log(found + faint)).sum())

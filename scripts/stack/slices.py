@@ -1,22 +1,20 @@
 """Measured slices as one value, with the facts that they show: the range of their tissue, the head, gaps, the noise."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, wraps
-from typing import Any, Self, TypeVar
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from . import grid
+from . import brightness, grid
 from .acquisition import Acquisition
 from .intensity import IntensityRange, intensity_range
 from .missing import filled, missing_slices
 from .noise import Noise, noise_of
 from .tissue import head_mask
-
-Fact = TypeVar("Fact")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +50,25 @@ class Slices:
     def _with(cls, volume: Any, acquisition: Acquisition) -> Self:
         array, affine = volume.as_tensor().reshape(volume.shape[-3:]), volume.affine.reshape(4, 4)
         return cls(array.cpu().float(), acquisition, affine.double().cpu(), grid.meta_without_affine(volume))
+
+    def like(
+        self, array: Tensor, acquisition: Acquisition | None = None, affine: Tensor | None = None, **facts: Any
+    ) -> Self:
+        """Slices of other voxels, with the facts that hold of them. The facts that are not named are computed anew.
+
+        Args:
+            array: `(X, Y, Z)`.
+            acquisition, affine: of the voxels; None where they lie in the places of these slices.
+            facts: `scale`, `head`, `missing` and `noise`, as the properties.
+        """
+        result = replace(
+            self,
+            array=array,
+            acquisition=self.acquisition if acquisition is None else acquisition,
+            affine=self.affine if affine is None else affine,
+        )
+        vars(result).update(facts)
+        return result
 
     @property
     def shape(self) -> torch.Size:
@@ -99,7 +116,9 @@ class Slices:
     @cached_property
     def noise(self) -> Noise:
         """The noise of the slices, which are not constant, in their units: as given, or as they show it."""
-        found, given = noise_of(self.array, self.acquisition.slice_axis, self.head), self.acquisition.noise
+        turn, given = self.turn, self.acquisition.noise  # looked for in RAS+: storage changes nothing
+        axis = self.acquisition.moved(*turn).slice_axis
+        found = noise_of(turn.into(self.array), axis, turn.into(self.head)).swapped(self._swapped)
         return found if given is None else replace(found, deviation=given * (self.scale.high - self.scale.low))
 
     @property
@@ -108,7 +127,7 @@ class Slices:
         return self.noise.deviation / (self.scale.high - self.scale.low)
 
     def lengths(self, axis: int) -> Tensor:
-        """The facts that networks are told of planes along an in-plane axis, `(1, 5)`: `SliceProjectionNetwork.forward`."""
+        """The `lengths` of planes along an in-plane axis, `(1, 5)`, see `SliceProjectionNetwork.forward`."""
         a = self.acquisition
         facts = [a.slice_thickness, a.target_spacing, a.slice_spacing, float(self.edges[axis]), self.noise_share]
         return torch.tensor([facts], dtype=torch.float32)
@@ -120,37 +139,46 @@ class Slices:
 
     @cached_property
     def filled(self) -> Self:
-        """The slices with the missing ones interpolated between their neighbours; themselves where none is missing."""
+        """The slices with the missing ones interpolated between their neighbours; themselves where none is missing.
+
+        None is missing then. Range, head and noise are those of the filled slices.
+        """
         if not self.missing:
             return self
-        return replace(self, array=filled(self.array, self.acquisition.slice_axis, self.missing))
+        return self.like(filled(self.array, self.acquisition.slice_axis, self.missing), missing={})
 
     @cached_property
     def tissue(self) -> Self:
-        """The slices without what is no tissue (`IntensityRange.tissue`); themselves where all is."""
+        """The slices without what is no tissue (`IntensityRange.tissue`); themselves where all is.
+
+        The range and the missing slices stay. A mask may leave the head, and hot spots the noise.
+        """
         tissue = self.scale.tissue(self.array)
-        return self if torch.equal(tissue, self.array) else replace(self, array=tissue)
+        if torch.equal(tissue, self.array):
+            return self
+        return self.like(tissue, scale=self.scale, missing=self.missing)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Which slices are missing, for people; none of a stack at its target, which is not rebuilt."""
-        odd = {} if self.acquisition.at_target else self.missing
-        return tuple(
+        """Which slices are missing and which brightness is odd, for people; none of what is not rebuilt."""
+        if self.acquisition.at_target or self.constant:
+            return ()
+        return brightness.doubts(self.array, self.scale, self.head) + tuple(
             f"slice {index + 1} of {self.acquisition.slice_count} is {what}: it is taken for a missing slice, and its "
             "neighbours are rebuilt without it."
-            for index, what in odd.items()
+            for index, what in self.missing.items()
         )
 
     @cached_property
     def unit(self) -> Self:
-        """The slices with their tissue in [-1, 1], as networks see them."""
-        low, high, ceiling = self.scale
-        result = replace(self, array=self.scale.to_unit(self.tissue.array))
-        if not self.constant:
-            factor = 2 / (high - low)
-            noise = replace(self.noise, deviation=self.noise.deviation * factor)
-            vars(result).update(scale=IntensityRange(-1.0, 1.0, (ceiling - low) * factor - 1), noise=noise)
-        return result
+        """The slices with their tissue in [-1, 1], as networks see them. Their facts change their unit."""
+        tissue, (low, high, ceiling) = self.tissue, self.scale
+        array, gain = self.scale.to_unit(tissue.array), 2 / (high - low)
+        scale = IntensityRange(-1.0, 1.0, (ceiling - low) * gain - 1)
+        if self.constant:  # it has no head
+            return self.like(array, scale=scale)
+        noise = replace(self.noise, deviation=self.noise.deviation * gain)
+        return self.like(array, scale=scale, head=tissue.head, missing=self.missing, noise=noise)
 
     @cached_property
     def turn(self) -> grid.Turn:
@@ -158,33 +186,23 @@ class Slices:
         return grid.Turn.of(self.affine)
 
     @cached_property
-    def canonical(self) -> "Slices":
+    def canonical(self) -> Self:
         """The slices in that order. Their facts turn with them."""
         turn, acquisition = self.turn, self.acquisition.moved(*self.turn)
         affine, last = self.affine[:, [*turn.axes, 3]], acquisition.slice_count - 1
         for axis in turn.flipped:
             affine[:3, 3] += affine[:3, axis] * (self.shape[turn.axes[axis]] - 1)
             affine[:3, axis] *= -1
-        result = Slices(turn.into(self.array), acquisition, affine, self.meta)
+        array = turn.into(self.array)
         if self.constant:  # it has no head
-            return result
+            return self.like(array, acquisition, affine)
         flipped = acquisition.slice_axis in turn.flipped
         missing = dict(sorted((last - index if flipped else index, what) for index, what in self.missing.items()))
-        own, others = (tuple(a for a in range(3) if a != one.slice_axis) for one in (acquisition, self.acquisition))
-        noise = self.noise.moved([others.index(turn.axes[axis]) for axis in own])
-        facts = {"scale": self.scale, "head": turn.into(self.head), "missing": missing, "noise": noise}
-        vars(result).update(facts)
-        return result
+        noise, head = self.noise.swapped(self._swapped), turn.into(self.head)
+        return self.like(array, acquisition, affine, scale=self.scale, head=head, missing=missing, noise=noise)
 
-
-def fact(find: Callable[[Slices], Fact]) -> Callable[[Slices], Fact]:
-    """A function of slices whose answer is kept with them, as their own facts are: it is computed once."""
-
-    @wraps(find)
-    def once(slices: Slices) -> Fact:
-        known = vars(slices)
-        if find.__qualname__ not in known:
-            known[find.__qualname__] = find(slices)
-        return known[find.__qualname__]
-
-    return once
+    @property
+    def _swapped(self) -> bool:
+        """Whether the two in-plane axes stand in another order in RAS+."""
+        first, second = (axis for axis in self.turn.axes if axis != self.acquisition.slice_axis)
+        return first > second

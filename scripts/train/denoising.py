@@ -1,7 +1,7 @@
 """Truths without noise: what a training scan's own noise would teach.
 
-The simulated slices of a sharp scan measure its noise, too. Least squares then rewards a network that draws the noise of
-a slice's pixel over the whole thickness of the slice: streaks along the slice axis, and steps between slices.
+The simulated slices of a sharp scan measure its noise, too. Least squares then rewards a network that draws the noise
+of a slice's pixel over the whole thickness of the slice: streaks along the slice axis, and steps between slices.
 """
 
 from collections.abc import Hashable, Mapping
@@ -12,7 +12,6 @@ import torch
 from monai.config import KeysCollection
 from monai.data import MetaTensor
 from monai.transforms import MapTransform
-from skimage.restoration import denoise_nl_means
 
 from ..stack.intensity import intensity_range
 from ..stack.noise import noise_of
@@ -35,6 +34,8 @@ def denoised(volume: MetaTensor, sharp_axes: tuple[int, ...]) -> MetaTensor:
     deviation = noise_of(array, normal, head_mask(array, scale)).deviation
     if deviation < LEAST * (scale.high - scale.low):
         return volume
+    from skimage.restoration import denoise_nl_means  # of the extra [train], which an evaluation seldom needs
+
     clean = denoise_nl_means(
         array.numpy(), patch_size=3, patch_distance=2, h=STRENGTH * deviation, sigma=deviation, fast_mode=True
     )

@@ -16,12 +16,13 @@ from ..method.calibration import BOXES, QUIET, TYPICAL, Calibration, box_means, 
 from ..method.networks import Drift
 from ..method.weights import read_card, write_card
 from ..rebuild.error_map import expected_error
-from ..rebuild.guide import Placed
+from ..rebuild.guide import PlacedGuide
 from ..rebuild.inferer import DriftInferer
 from ..rebuild.rebuilder import Rebuilder
 from ..stack.acquisition import SLR, Acquisition, Profile
 from ..stack.grid import voxel_spacing
 from ..stack.intensity import intensity_range
+from ..stack.noise import Noise
 from ..stack.slices import Slices
 from ..stack.tissue import head_mask
 from .simulation import central_slab, scanned
@@ -136,7 +137,7 @@ def calibrate(
                 acquired = Acquisition.of_truth(
                     axis, truth.shape[axis], edge=edge, thickness=thickness, spacing=ratio * thickness, profile=profile
                 )
-                slices = Slices.of(scanned(sharp, acquired, noise, generator))
+                slices = Slices.of(scanned(sharp, acquired, Noise(noise), generator))
                 beside = guides if (profile, ratio, noise) == KINDS[0] else []
                 scores, boxes = list[np.ndarray](), dict[int, np.ndarray]()
                 for guide in (None, *beside):
@@ -200,12 +201,12 @@ def fitted(cases: Sequence[Case], thicknesses: Sequence[float]) -> Calibration:
     return replace(calibration, regions=fit_regions(volumes, [ratios[edge] for edge in filled]))
 
 
-def in_place(guide: MetaTensor, truth: MetaTensor) -> Placed:
+def in_place(guide: MetaTensor, truth: MetaTensor) -> PlacedGuide:
     """A guide `(1, X, Y, Z)` on the grid of the truth, as the training takes it."""
     guide = ResampleToMatch(padding_mode="zeros")(guide, truth)  # type: ignore[assignment]  # MONAI: Tensor
     scale = intensity_range(guide)
     unit = scale.to_unit(scale.tissue(guide.as_tensor().float()))
-    return Placed(MetaTensor(unit, affine=guide.affine), np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
+    return PlacedGuide(MetaTensor(unit, affine=guide.affine), np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
 
 
 def _narrower(cases: Sequence[Case], count: int) -> list[float]:

@@ -16,7 +16,7 @@ from torch.nn.functional import interpolate as resize
 from ..errors import InputError
 from ..stack import grid
 from ..stack.acquisition import SLR, Acquisition, Profile
-from ..stack.intensity import data_range
+from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
 from ..stack.noise import Noise, band_limited, with_noise
 from ..stack.profile import acquire
@@ -242,7 +242,8 @@ class RandAcquired(RandomizableTransform, MapTransform):
             if self._interleaved:
                 gain = torch.where(torch.arange(len(gain)) % 2 == 1, gain[:1], -gain[:1])
             thick = thick * (1 + self._gain * gain)[:, None]
-        return with_noise(thick, IN_PLANE, self.noise, generator), acquisition
+        drawn = torch.randn((2, *thick.shape), generator=generator)
+        return with_noise(thick, IN_PLANE, self.noise, drawn), acquisition
 
 
 class Simulated(MapTransform):
@@ -274,15 +275,27 @@ def simulate(truth: MetaTensor, acquisition: Acquisition) -> MetaTensor:
     return thick
 
 
-def scanned(truth: MetaTensor, acquisition: Acquisition, noise: float, generator: torch.Generator) -> MetaTensor:
+def scanned(truth: MetaTensor, acquisition: Acquisition, noise: Noise, generator: torch.Generator) -> MetaTensor:
     """The slices of `simulate` as a file has them: with noise, and of the SLR profile, since no header states it.
 
-    `noise` is the standard deviation of Gaussian noise, as a share of the truth's intensity range.
+    The noise's deviation is a share of the range of tissue of the slices. A wider noise belongs to a truth that is as
+    band-limited (`acquired_truth`).
     """
     thick = simulate(truth, acquisition)
-    thick.add_(noise * data_range(truth.as_tensor()) * torch.randn(thick.shape, generator=generator))
+    low, high, _ = intensity_range(thick.as_tensor())
+    in_plane = [axis for axis in range(4) if axis not in (0, 1 + acquisition.slice_axis)]
+    drawn = torch.randn((2, *thick.shape), generator=generator)
+    clean, units = thick.as_tensor() - low, replace(noise, deviation=noise.deviation * (high - low))
+    thick.copy_(low + with_noise(clean, in_plane, units, drawn))
     replace(acquisition, profile=SLR).attach(thick)
     return thick
+
+
+def acquired_truth(truth: MetaTensor, slice_axis: int, widths: tuple[float, float]) -> MetaTensor:
+    """A sharp volume `(1, X, Y, Z)` as an acquired matrix shows it that is coarser by `widths` within the slices."""
+    in_plane = [1 + axis for axis in range(3) if axis != slice_axis]
+    array = band_limited(truth.as_tensor().float(), in_plane, widths)
+    return MetaTensor(array, affine=truth.affine, meta=grid.meta_without_affine(truth))
 
 
 def slices_of(truth: MetaTensor, axis: int, thickness: float) -> MetaTensor:

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import nibabel as nib
@@ -195,7 +196,7 @@ def test_a_dicom_folder_is_read_as_python_reads_it(tmp_path):
     np.testing.assert_allclose(both[0].affine, both[1].affine, atol=1e-4)
     assert np.abs(both[0].get_fdata() - both[1].get_fdata()).max() < 1e-4 * 1000
     sources = json.loads((tmp_path / "scan_sr.json").read_text())["Sources"]
-    assert sorted(sources) == [f"{k:03d}" for k in range(7)]
+    assert sorted(sources) == [f"dicom/within/{k:03d}" for k in range(7)]
 
 
 def series(folder, number, change=list, **attributes):
@@ -217,6 +218,24 @@ def test_what_cannot_be_rebuilt_is_left_out_of_a_study_and_named(tmp_path):
     assert results[0][1]["InputSHA256"] == results[1][1]["InputSHA256"]
     left_out = [line.split(",")[0] for line in results[0][1]["Warnings"]]
     assert left_out == ["1_t2_tse is skipped: a localizer.", "2_t2_tse: slices lie unevenly"]
+    shutil.rmtree(folder)
+    done = in_node(tmp_path / "study", tmp_path / "nothing.nii.gz")
+    assert done.returncode == 1 and all(why in done.stderr for why in left_out), "each reason, and not the first alone"
+    (tmp_path / "maps").mkdir()
+    for name in ("a_T1map.nii", "b_T1map.nii"):
+        nib.save(nib.Nifti1Image(HEAD, axial()), tmp_path / "maps" / name)
+    done = in_node(tmp_path / "maps", tmp_path / "nothing.nii.gz")
+    assert done.returncode == 1 and all(f"{name}_T1map.nii is skipped: " in done.stderr for name in "ab")
+
+
+def test_sources_are_told_apart_by_their_paths(tmp_path):
+    """Below the folder of the result, and within a zip file."""
+    nib.save(nib.Nifti1Image(HEAD, axial()), tmp_path / "scan.nii")
+    with zipfile.ZipFile(tmp_path / "packed.zip", "w") as packed:
+        packed.write(tmp_path / "scan.nii", "a/scan.nii")
+    for given, source in (("scan.nii", "../scan.nii"), ("packed.zip", "../packed.zip/a/scan.nii")):
+        assert in_node(tmp_path / given, tmp_path / "out" / "scan_sr.nii.gz").returncode == 0
+        assert json.loads((tmp_path / "out" / "scan_sr.json").read_text())["Sources"] == [source]
 
 
 REFUSED = {

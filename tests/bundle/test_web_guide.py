@@ -11,16 +11,20 @@ import zipfile
 import nibabel as nib
 import numpy as np
 import pytest
+import torch
 from monai.bundle import ConfigParser
 from pydicom import dcmread
 from scipy.ndimage import affine_transform, gaussian_filter
 
 import drift_mri
-from scripts.rebuild.guide import on_grid, place
+from drift_mri.command import main
+from scripts.rebuild.coverage import Coverage
+from scripts.rebuild.guide import GuideScan, on_grid
 from scripts.rebuild.registration import angle_and_shift
 from scripts.stack.slices import Slices
 from tests.browser import needs_chromium
 from tests.bundle.test_web import FLOAT32, NODE, ROOT, WEB, assert_same, exported, javascript, pytestmark
+from tests.bundle.test_web_dicom import assert_alike
 from tests.bundle.test_web_page import Page, Server
 from tests.dicom_files import mr_slices, save
 from tests.rebuild.test_guide import two_contrasts
@@ -89,7 +93,7 @@ def test_a_guide_makes_the_volume_that_python_makes_by_its_motion(tmp_path, prog
     image = nib.Nifti1Image(expected.numpy(), scan.fine_affine.numpy())
     assert_same(nib.load(out), image, scan.array[None].numpy())
     assert np.abs(expected - alone).max() > 50  # the guide matters
-    assert record["Likeness"] == pytest.approx(place(guide, scan).likeness, abs=0.03)
+    assert record["Likeness"] == pytest.approx(GuideScan(guide).beside(scan).likeness, abs=0.03)
     assert record["Name"] == f"{name}.nii.gz"
 
 
@@ -111,7 +115,8 @@ def test_the_motion_is_that_of_the_command(tmp_path, exported, python, name):
         say(await place(guide, scan, settle(scan, {}), []));"""
     paths = [tmp_path / f"{one}.nii.gz" for one in ("scan", "guide")]
     (found,) = javascript(code, *paths)
-    theirs = place(*(Slices.of(python[2]({"image": str(path)})["image"]) for path in reversed(paths)))
+    scan, guide = (Slices.of(python[2]({"image": str(path)})["image"]) for path in paths)
+    theirs = GuideScan(guide).beside(scan)
     own = np.vstack([found["motion"], [0, 0, 0, 1]])
     for other in (motion, theirs.motion):
         assert max(angle_and_shift(np.linalg.inv(other) @ own, np.zeros(3))) < 0.15
@@ -152,6 +157,48 @@ def study(scans, tmp_path_factory):
     return folder
 
 
+def test_a_guided_series_is_that_of_the_command(tmp_path, program, study):
+    """Its text, its number, and its sources with their purposes."""
+    command = [NODE, program, study / "scan", tmp_path / "out.zip", "--guide", study / "same"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    options = ["--guide", str(study / "same"), "--output_format", "dicom", "--config", str(FLOAT32)]
+    main([str(study / "scan"), "-o", str(tmp_path / "py"), *options])
+    with zipfile.ZipFile(tmp_path / "out.zip") as packed:
+        own = [dcmread(io.BytesIO(packed.read(name))) for name in sorted(packed.namelist())]
+    theirs = [dcmread(path) for path in sorted((tmp_path / "py").rglob("*.dcm"))]
+    assert len(own) == len(theirs) == 40
+    for one, other in zip(own, theirs):
+        assert_alike(one, other)
+    assert own[0].SeriesDescription == "t2_flair_tra DRIFT SR guided by t1_mprage"
+    purposes = [item.PurposeOfReferenceCodeSequence[0].CodeValue for item in own[0].SourceImageSequence]
+    assert purposes == ["121322"] * 8 + ["128250"] * 40
+
+
+@pytest.mark.parametrize("turn", [np.eye(3), np.diag([-1.0, 1, 1])[[2, 0, 1]]], ids=["RAS", "turned"])
+def test_the_part_of_the_head_that_a_guide_saw_is_that_of_the_command(tmp_path, exported, turn):
+    """And so are the places of its borders, and the words."""
+    places = np.indices(SHAPE) - (np.array(SHAPE).reshape(3, 1, 1, 1) - 1) / 2
+    head = np.linalg.norm(places, axis=0) < 15
+    affine = np.eye(4)
+    affine[:3, :3], affine[:3, 3] = 1.3 * turn, (4.02, -7.02, 11.02)
+    code = """
+        const [{ coverageOf, warning }] = await get("rebuild/coverage.js");
+        const [shape, affine, ...volumes] = JSON.parse((await readFile(given[0])).toString());
+        const [head, ...parts] = volumes.map((data) => ({ data, shape }));
+        for (const seen of parts) {
+          const found = coverageOf(head, seen, affine);
+          say([found.share, found.borders, warning(found, "a.nii")]);
+        }"""
+    parts = [head, places[0] > 3, (places[0] + 0.4 * places[1] < 2) & (places[2] < 8), head & False]
+    given = [list(SHAPE), affine[:3].tolist(), *(one.astype(int).ravel().tolist() for one in (head, *parts))]
+    (tmp_path / "given.json").write_text(json.dumps(given))
+    for part, (share, borders, words) in zip(parts, javascript(code, tmp_path / "given.json"), strict=True):
+        expected = Coverage.of(*map(torch.from_numpy, (head, part, affine)))
+        assert share == expected.share and borders == {end: list(at) for end, at in expected.borders.items()}
+        assert words == [one for one in [expected.warning("a.nii")] if one]
+
+
 @needs_chromium
 def test_a_study_offers_its_guide_and_its_result_is_saved_as_dicom(tmp_path, program, study):
     subprocess.run([NODE, program.with_name("build.mjs")], check=True)
@@ -176,8 +223,11 @@ def test_a_study_offers_its_guide_and_its_result_is_saved_as_dicom(tmp_path, pro
         with zipfile.ZipFile(path) as packed:
             made = [dcmread(io.BytesIO(packed.read(name))) for name in sorted(packed.namelist())]
         source = dcmread(study / "scan" / "000")
-        assert len(made) == 40 and made[0].SeriesDescription == "t2_flair_tra DRIFT SR"
+        assert len(made) == 40 and made[0].SeriesDescription == "t2_flair_tra DRIFT SR guided by t1_mprage"
         for keyword in ("StudyInstanceUID", "FrameOfReferenceUID", "PatientName"):
             assert made[0][keyword] == source[keyword]
         record = json.loads((tmp_path / "1_t2_flair_tra_sr.json").read_text())
+        sources = [f"study0/{name}/{k:03d}" for name, count in (("scan", 8), ("same", 40)) for k in range(count)]
+        assert sorted(record["Sources"]) == sorted(sources), "of two series, whose files have the same names"
+        assert record["Guide"]["Share"] == 1 and record["Guide"]["Borders"] == {} and not record["Warnings"]
         assert record["Guide"]["Name"] == "2_t1_mprage" and record["Facts"]["slice thickness"] == ["4.5 mm", "given"]

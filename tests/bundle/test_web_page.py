@@ -6,6 +6,7 @@ import json
 import subprocess
 import threading
 import time
+from itertools import pairwise
 
 import nibabel as nib
 import numpy as np
@@ -223,6 +224,38 @@ def test_a_result_stays_until_another_one_is_there(page, tmp_path):
     assert "slice thickness 3 mm" in said(page, "#made_with") and said(page, "#changed") is None
     assert page.drop(written(tmp_path, name="other.nii.gz")) is None
     assert said(page, "#changed") == "This is the result of scan.nii.gz. Rebuild for that of other.nii.gz."
+
+
+PLANES = """[...document.querySelectorAll('figure:not([data-behind])')].map((figure) => ({
+    wide: figure.clientWidth, high: figure.clientHeight,
+    sides: [...figure.querySelectorAll('.side')]
+        .map(({textContent, style}) => [textContent, parseFloat(style.left) / 100 * figure.clientWidth,
+            parseFloat(style.top) / 100 * figure.clientHeight])}))"""
+
+
+def test_planes_have_letters_on_both_sides_a_gap_and_one_scale_and_fill_their_field(page, tmp_path):
+    """As films hang: the patient's right and front on the left. The scan has 28 x 32 x 28 mm."""
+    assert page.drop(written(tmp_path)) is None
+    page.rebuild()
+    edges = {"axial": (28, 32), "coronal": (28, 28), "sagittal": (32, 28)}
+    for shown, count in (("all", 3), ("rebuilt", 1)):
+        page.click(f"[name=shown][value={shown}]")
+        page.wait(f"{PLANES}.every(({{sides}}) => sides.length === 12) && {PLANES}.length === {count}")
+        time.sleep(1)
+        for figure in page.evaluate(PLANES):
+            planes = [figure["sides"][4 * k : 4 * k + 4] for k in range(3)]
+            assert ["".join(side[0] for side in plane) for plane in planes] == ["RLAP", "RLSI", "APSI"]
+            boxes = [(left[1], top[2], right[1], bottom[2]) for left, right, top, bottom in planes]
+            scales = [(x1 - x0) / mm[0] for (x0, _, x1, _), mm in zip(boxes, edges.values())]
+            scales += [(y1 - y0) / mm[1] for (_, y0, _, y1), mm in zip(boxes, edges.values())]
+            np.testing.assert_allclose(scales, scales[0], rtol=0.03)
+            for (_, _, x1, y1), (x2, y2, _, _) in pairwise(boxes):  # the next lies below, or beside
+                assert y2 > y1 + 5 or x2 > x1 + 5
+            left, top, right, bottom = (f(one) for f, one in zip((min, min, max, max), zip(*boxes)))
+            assert -1 <= left and right <= figure["wide"] + 1 and -1 <= top and bottom <= figure["high"] + 1
+            assert bottom - top > 0.95 * figure["high"], "no field is left black"
+            assert count == 1 or right - left > 0.95 * figure["wide"]
+    page.click("[name=shown][value=all]")
 
 
 def test_the_sample_opens_with_one_click(server, tmp_path):

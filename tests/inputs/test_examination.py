@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from scripts.inputs import dicom
-from scripts.inputs.examination import grouped, roles
+from scripts.inputs.examination import grouped, roles, say_what_could_guide
 from scripts.inputs.scan import Scan
+from scripts.inputs.scans import scans as find_scans
+from scripts.inputs.selection import Selection
 from scripts.stack.grid import voxel_spacing
 from tests.dicom_files import ORIENTATIONS, VOXELS, mr_slices, save
 
@@ -138,3 +140,28 @@ def test_a_series_lies_as_its_volume_does(tmp_path, orientation):
 def test_an_isotropic_scan_guides_where_it_is_thinner(volume, edge, guides):
     ((_, role),) = roles(volume("FLAIR"), [volume("T1", (edge, edge, edge))])
     assert (role.what == "guides") == guides and (guides or "not sharp across the slices" in role.why)
+
+
+def test_a_line_says_what_could_guide_where_nobody_asked(volume, tmp_path, caplog):
+    """Of the first scan alone; nothing where no other contrast, no sharper scan, or no other scan lies beside it."""
+    caplog.set_level("INFO")
+    thick, sharp = volume("anna_FLAIR"), volume("anna_T1", ISOTROPIC)
+    dull, same = volume("anna_T2"), volume("anna_FLAIR_cube", ISOTROPIC)
+    for scans, others in (([thick], []), ([thick], [dull]), ([thick], [same])):
+        say_what_could_guide(scans, others)
+        assert not caplog.messages
+    say_what_could_guide([thick, dull], [same, sharp])
+    (line,) = caplog.messages
+    assert line.startswith("anna_T1 could guide anna_FLAIR: one is FLAIR, the other T1w") and "--guide" in line
+
+
+def test_a_run_without_a_guide_says_what_could_guide_and_one_with_a_guide_does_not(tmp_path, write_nifti, caplog):
+    caplog.set_level("INFO")
+    random = np.random.default_rng(0).random((24, 24, 24)).astype(np.float32) * 900
+    folder = write_nifti(random, np.eye(4), "T1w.nii.gz").parent
+    write_nifti(random[..., ::4], np.diag([1.0, 1, 4, 1]), "FLAIR.nii.gz")
+    for guide, count in ((None, 1), ("auto", 0)):
+        caplog.clear()
+        found = find_scans(folder, tmp_path / "out", Selection(1.3), guide=guide)
+        assert [one.path.name for one in found] == ["FLAIR.nii.gz"]
+        assert sum("could guide" in line for line in caplog.messages) == count

@@ -56,6 +56,23 @@ def test_every_transfer_syntax_that_can_be_read_is_taken_and_enhanced_images_are
     assert first.StudyInstanceUID == "1.2.3" and len(archive.images) > 20
 
 
+def test_objects_of_a_makers_own_kind_are_taken_and_put_aside(make, log):
+    """CSA Non-Image objects of Siemens, and a query, which is answered by none."""
+    kind, query = "1.3.12.2.1107.5.9.1", "1.2.840.10008.5.1.4.1.2.2.1"
+    ae = AE(ae_title="MODALITY")
+    for one in (kind, query):
+        ae.add_requested_context(one, uid.ExplicitVRLittleEndian)
+    thing = thick(2, SOPClassUID=kind, PixelData=None)[0]
+    node = make(free_port())
+    with running(node) as port:
+        one = ae.associate("127.0.0.1", port, ae_title="DRIFT")
+        assert [context.abstract_syntax for context in one.accepted_contexts] == [kind]
+        assert one.send_c_store(in_syntax(thing)).Status == 0
+        one.release()
+        until(lambda: there(node, "aside") == ["1.2.3.2"])
+    assert "objects of a maker's own kind" in (node.spool.path / "aside" / "1.2.3.2" / "reason.txt").read_text()
+
+
 @pytest.mark.parametrize("keyword", ["SeriesInstanceUID", "SOPInstanceUID"])
 def test_uids_that_are_none_write_nothing(keyword, make, tmp_path):
     node = make(free_port())

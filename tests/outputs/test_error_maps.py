@@ -134,7 +134,7 @@ def test_the_error_bar_of_a_region_counts_the_squares_of_its_half_widths(tmp_pat
     result, width = (MetaTensor(torch.ones(20, 22, 36), affine=torch.eye(4)) for _ in range(2))
     width[:, ::2] = 10
     maps = ErrorMaps(True, 0.9, CALIBRATION, labels(tmp_path / "labels.nii.gz", AXIAL))
-    write_regions(tmp_path / "regions.csv", result, width, maps, 4.0)
+    assert write_regions(tmp_path / "regions.csv", result, width, maps, 4.0) == []
     with open(tmp_path / "regions.csv") as file:
         small, _ = csv.DictReader(file)
     expected = 50.5**0.5 * CALIBRATION.region_factor(float(small["volume_mm3"]))
@@ -147,7 +147,9 @@ def test_a_region_that_lies_mostly_beyond_the_field_of_view_has_no_mean(tmp_path
     array[16:30, :11], array[10:26, 11:] = 3, 7  # 4 of 14 voxels, and 10 of 16, are within
     nib.save(nib.Nifti1Image(array, np.eye(4)), tmp_path / "labels.nii.gz")
     maps = ErrorMaps(True, 0.9, CALIBRATION, str(tmp_path / "labels.nii.gz"))
-    write_regions(tmp_path / "regions.csv", result, width, maps, 4.0)
+    beyond, cut = write_regions(tmp_path / "regions.csv", result, width, maps, 4.0)
+    assert beyond == "29% of the region 3 lies in the field of view: it has no mean."
+    assert cut == "62% of the region 7 lies in the field of view: its volume and mean are of that part."
     with open(tmp_path / "regions.csv") as file:
         outside, within = csv.DictReader(file)
     assert (outside["mean"], outside["half_width_95"]) == ("", "") and float(within["mean"]) == 1

@@ -194,3 +194,31 @@ def test_weights_that_know_no_guides_refuse_one(examination, guided_bundle, caps
     assert "trained without guides" in " ".join(capsys.readouterr().out.split())
     with pytest.raises(SystemExit, match="failed"):
         guided_bundle(examination, guide="auto")
+
+
+def test_a_guide_that_saw_half_of_the_head_is_warned_of_recorded_and_marked(examination, guided_bundle, caplog):
+    """Its slices end at x = 2 mm, so beyond them, toward R, the result is that without a guide."""
+    whole = nib.load(examination / "T1w.nii.gz")
+    voxels = whole.get_fdata()
+    nib.save(nib.Nifti1Image(voxels[:24], whole.affine), examination / "T1w.nii.gz")
+    guided_bundle(examination, guide="auto", report=True)
+    told, page, index = record(guided_bundle.out, "FLAIR"), *pages(guided_bundle.out)
+    guide = told["Guide"]
+    assert 0.5 < guide["Share"] < 0.65 and set(guide["Borders"]) == {"R"}
+    assert guide["Borders"]["R"][0] == pytest.approx(2, abs=0.6)
+    (warning,) = told["Warnings"]
+    place = guide["Borders"]["R"][0]
+    assert f"T1w.nii.gz saw {guide['Share']:.0%} of the head: it ends at R {place:.1f} mm." in warning
+    assert warning.replace("../head/", "") in caplog.text and warning in summary(guided_bundle.out)[0]["warnings"]
+    assert f"saw {guide['Share']:.0%} of the head" in told["Facts"]["guide"][1]
+    assert "A dashed line" in " ".join(page.split()) and '"borders": [[0, ' in page
+    assert f"the guide saw {guide['Share']:.0%} of the head" in index and "1 marked" in index
+    nib.save(nib.Nifti1Image(voxels, whole.affine), examination / "T1w.nii.gz")
+    guided_bundle(examination, guide="auto", report=True)
+    told, page, index = record(guided_bundle.out, "FLAIR"), *pages(guided_bundle.out)
+    assert told["Guide"]["Share"] > 0.99 and told["Guide"]["Borders"] == {} and not told["Warnings"]
+    assert "A dashed line" not in " ".join(page.split()) and "the guide saw" not in index
+
+
+def pages(out):
+    return [(out / name).read_text(encoding="utf-8") for name in ("FLAIR_sr.html", "index.html")]

@@ -13,7 +13,7 @@ from monai.data import MetaTensor
 from PIL import Image
 
 from scripts.pages.page import write_page
-from scripts.rebuild.guide import Placed
+from scripts.rebuild.guide import PlacedGuide
 from scripts.rebuild.rebuilt import Rebuilt
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import respaced_affine, voxel_spacing
@@ -42,7 +42,7 @@ def page(path, measured, result, difference=0.0, error=None, guide=None, **recor
     spacing, target = voxel_spacing(measured.affine)[2], voxel_spacing(result.affine)[2]
     a = Acquisition.stack(2, measured.shape[2], spacing=spacing, thickness=max(spacing, target), target=target)
     a.attach(measured)
-    placed = None if guide is None else Placed(guide[None], np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
+    placed = None if guide is None else PlacedGuide(guide[None], np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
     rebuilt = Rebuilt(Slices.of(measured), result, guide=placed)
     vars(rebuilt)["gap"] = difference + 0 * measured.as_tensor()
     write_page(path, rebuilt, {**RECORD, **record}, error)

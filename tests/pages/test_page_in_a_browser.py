@@ -97,6 +97,23 @@ def test_a_mark_is_a_circle_on_the_planes_through_it_and_a_button_leads_there(pa
     assert np.allclose(there, place, atol=1)
 
 
+def test_a_dashed_line_marks_where_the_guides_field_of_view_ends(pair, tmp_path):
+    """In the two planes that it crosses, at its place; none for a guide that saw all."""
+    place = (np.asarray(pair[1].affine) @ [25, 20, 20, 1])[:3].tolist()
+    actions = """told.lines = all('.panels canvas').map(c => { const p = pixels(c), found = [];
+      for (let i = 0; i < p.length; i += 4) if (p[i] > 200 && p[i + 1] < 120 && p[i + 2] > 160) found.push(i / 4);
+      const [xs, ys] = [found.map(i => i % c.width), found.map(i => Math.floor(i / c.width))];
+      const span = some => some.length ? Math.max(...some) - Math.min(...some) : -1;
+      return [found.length, span(xs), span(ys), c.width, c.height]; });"""
+    guide = {"Name": "t1", "Share": 0.6, "Borders": {"R": place}}
+    told = by_hand(tmp_path, page(tmp_path / "a.html", *pair, Guide=guide), actions)
+    for count, wide, long, _, height in told["lines"][:2]:  # axial and coronal
+        assert count > 0.4 * height and wide <= 3 and long > 0.9 * height, "dashes from top to bottom"
+    assert told["lines"][2][0] == 0, "the sagittal planes lie along it"
+    whole = by_hand(tmp_path, page(tmp_path / "b.html", *pair, Guide={**guide, "Borders": {}}), actions)
+    assert [one[0] for one in whole["lines"]] == [0, 0, 0]
+
+
 def test_a_browser_shows_the_page_without_a_complaint(pair, tmp_path):
     page(tmp_path / "a.html", *pair, Warnings=["thicker than trained"])
     _, console = chromium(tmp_path, tmp_path / "a.html", f"--screenshot={tmp_path / 'a.png'}")

@@ -11,7 +11,7 @@ from monai.data import MetaTensor
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.paper.guided import evaluate_guided, guided_filter, local_regression
-from scripts.rebuild.guide import Placed
+from scripts.rebuild.guide import PlacedGuide
 from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack.acquisition import Acquisition
@@ -49,7 +49,7 @@ def test_a_guide_of_the_same_contrast_in_place_brings_detail_back(method):
     thick = simulate(truth, Acquisition.of_truth(0, truth.shape[1], edge=AFFINE[0, 0], thickness=6.0))
     cubic = interpolate(thick.as_tensor(), Acquisition.of(thick), "cubic")
     fine = MetaTensor(2 * truth.as_tensor() / truth.max() - 1, affine=truth.affine)
-    found = method(Slices.of(thick), Placed(fine, np.eye(4), 1.0, 0.0, 0.0, 0.0, "guide"))
+    found = method(Slices.of(thick), PlacedGuide(fine, np.eye(4), 1.0, 0.0, 0.0, 0.0, "guide"))
     assert found.shape == truth.shape
     assert (found - truth).square().mean() < 0.4 * (cubic - truth).square().mean()
 

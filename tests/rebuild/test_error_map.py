@@ -22,7 +22,7 @@ from scripts.rebuild.error_map import (
     network_inputs,
     noise_share,
 )
-from scripts.rebuild.guide import BORDER, Placed
+from scripts.rebuild.guide import BORDER, PlacedGuide
 from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.rebuilt import Rebuilt
@@ -223,7 +223,7 @@ def guided_scan(fine_from):
     network = Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8), 8))
     network.error = ErrorPatternNetwork()
     affine = torch.eye(4, dtype=torch.float64)
-    placed = Placed(MetaTensor(fine[None], affine=affine), np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
+    placed = PlacedGuide(MetaTensor(fine[None], affine=affine), np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
     maps = ErrorMaps(True, calibration=replace(CALIBRATION, guided=(0.8, 0.5)))
     by = DriftInferer(steps=0, both_planes=True, spread=True, consistency="measure")  # which changes gains of slices
     return measured, placed, Rebuilder(perturb(network.eval(), scale=0.1), by, "cpu", error_maps=maps, guide_share=1.0)

@@ -1,5 +1,6 @@
 """Laws of a guide in the place of the scan that it guides."""
 
+import re
 from dataclasses import replace
 
 import nibabel as nib
@@ -11,11 +12,11 @@ from monai.transforms import Compose
 from scipy import ndimage
 from scipy.spatial.transform import Rotation
 
-from scripts.errors import InputError
-from scripts.inputs.transforms import LoadScand, SettleAcquisitiond
+from scripts.errors import InputError, input_error
+from scripts.inputs.transforms import LoadScand, SettleGuided
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
-from scripts.rebuild.guide import BORDER, PRECISE, Guide, on_grid, place
+from scripts.rebuild.guide import BORDER, PRECISE, GuideScan, NetworkGuide, on_grid
 from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.registration import angle_and_shift, placed
@@ -188,12 +189,12 @@ def test_a_few_voxels_far_below_the_floor_do_not_move_a_guide(of_the_guide):
     """Filters leave them. A histogram over their range would know tissue in few bins."""
     measured = stack_of(person(), 0).measured
     guide = Slices.sharp(MetaTensor(moved(person(), SMALL), affine=torch.from_numpy(AFFINE)))
-    alone = place(guide, measured).motion
+    alone = GuideScan(guide).beside(measured).motion
     odd = (guide if of_the_guide else measured).array.clone()
     odd[2:-2:4, 24:28, 18:22] = -50_000
     guide = replace(guide, array=odd) if of_the_guide else guide
     measured = measured if of_the_guide else replace(measured, array=odd)
-    degrees, millimetres = angle_and_shift(np.linalg.inv(alone) @ place(guide, measured).motion, CENTRE)
+    degrees, millimetres = angle_and_shift(np.linalg.inv(alone) @ GuideScan(guide).beside(measured).motion, CENTRE)
     assert degrees < 0.5 and millimetres < 0.5
 
 
@@ -223,7 +224,7 @@ def test_a_guide_that_lies_in_its_place_stays_there(moved_by):
     measured = MetaTensor(torch.from_numpy(thick)[None], affine=torch.from_numpy(affine))
     Acquisition.stack(2, thick.shape[2], spacing=4.8, thickness=4.8, target=1.2).attach(measured)
     guide = Slices.sharp(MetaTensor(torch.from_numpy(guide)[None], affine=torch.from_numpy(own)))
-    found = place(guide, Slices.of(measured))
+    found = GuideScan(guide).beside(Slices.of(measured))
     assert found.fits
     if moved_by:
         assert max(angle_and_shift(np.linalg.inv(by) @ found.motion, CENTRE)) < 0.15 and found.millimetres > PRECISE
@@ -237,7 +238,7 @@ def test_nothing_depends_on_where_the_floors_of_scan_and_guide_lie():
     floor, other = -300.0, -500.0
     measured, guide = stack_of(person(), 0).measured, Slices.sharp(stack_of(person(), 2).rebuilt)
     raised, level = (replace(one, array=one.array + floor) for one, floor in ((measured, floor), (guide, other)))
-    alone, again = place(guide, measured), place(level, raised)
+    alone, again = GuideScan(guide).beside(measured), GuideScan(level).beside(raised)
     np.testing.assert_allclose(again.motion, alone.motion, atol=0.05)
     assert alone.fits and again.likeness == pytest.approx(alone.likeness, abs=0.02)
 
@@ -248,7 +249,7 @@ def test_its_slices_are_the_models_and_it_fades_in_from_its_border():
 
     def of(fine, x, z):
         affine = torch.diag(torch.tensor([x, 1.0, z, 1.0], dtype=torch.float64))
-        return Guide.of(fine, Slices(torch.zeros(40, 36, 9), a, affine))
+        return NetworkGuide.of(fine, Slices(torch.zeros(40, 36, 9), a, affine))
 
     whole = of(fine, 1.0, 5.0)
     assert (whole.share == 1).all() and torch.equal(whole.slices, acquire(fine, a))
@@ -276,7 +277,7 @@ def rebuilder(guide_share=0.7):
         perturb(Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8), 8)).eval(), scale=0.03),
         DriftInferer(steps=0),
         torch.device("cpu"),
-        guide_preprocessing=Compose([LoadScand("image"), SettleAcquisitiond("image", CARD)]),
+        guide_preprocessing=Compose([LoadScand("image"), SettleGuided("image", CARD)]),
         guide_share=guide_share,
     )
 
@@ -291,7 +292,8 @@ def test_a_rebuilder_places_a_guide_and_takes_it(tmp_path):
     shape = (64, 64, 64)
     guide = written(tmp_path / "guide.nii.gz", other_contrast(volume(centred(np.eye(3), shape), shape)))
     by = rebuilder()
-    placed = by.guide(by.read_guide(guide), measured)
+    placed = by.place(by.read_guide(guide), measured)
+    placed.check(measured)
     assert placed.fits and placed.millimetres < 1 and placed.name.endswith("guide.nii.gz")
     rebuilt = by(measured, placed)
     assert rebuilt.guide is placed
@@ -304,7 +306,7 @@ def test_a_guide_is_rebuilt_first_where_its_slices_are_more_than_two_and_a_half_
     guide = volume(centred(np.diag([1.0, 1.0, spacing]), shape), shape)
     Acquisition.stack(2, 13, spacing=spacing, thickness=spacing, target=1.0).attach(guide)
     guide, by = Slices.of(guide), rebuilder()
-    sharp, stack = by._sharp(guide)
+    sharp, stack = by.guide_scan(guide)
     assert (stack is guide) == is_rebuilt and (sharp is guide) != is_rebuilt
     if is_rebuilt:
         assert torch.equal(sharp.array, by(guide).volume.as_tensor())
@@ -316,8 +318,38 @@ def test_a_guide_of_something_else_and_a_copy_of_the_scan_are_refused(tmp_path):
     other = MetaTensor(smoothed(noise), affine=torch.from_numpy(affine))
     copy = r"copy.nii.gz has the contrast of .*A copy of the scan brings nothing"
     for name, shown, told in (("noise", other, "does not fit"), ("copy", volume(affine, (64, 64, 64)), copy)):
+        placed = by.place(by.read_guide(written(tmp_path / f"{name}.nii.gz", shown)), measured)
         with pytest.raises(InputError, match=told):
-            by.guide(by.read_guide(written(tmp_path / f"{name}.nii.gz", shown)), measured)
+            placed.check(measured)
+
+
+THICK = centred(np.diag([0.3, 0.3, 6.0]), (24, 24, 12))
+NEARLY_CUBES = centred(np.diag([1.0, 1.0, 1.1]), (24, 24, 12))
+ABOUT_A_GUIDE = {  # affine, slice axis and thickness of the header -> what is said
+    "a header that names another axis": (THICK, 0, None, "names axis 0, whose spacing of 0.3 mm is no slice spacing"),
+    "no thickness": (THICK, None, None, "nothing states the slice thickness"),
+    "fine pixels": (THICK, 2, 6.0, "are outside the .* that the weights were trained for.$"),
+    "slices thinner than the target": (THICK, 2, 0.25, "is smaller than the target, .* Mend its header, or leave"),
+    "overlap that hides the axis": (NEARLY_CUBES, None, 4.0, "along which axis the slices lie. Mend its header, or"),
+}
+
+
+@pytest.mark.parametrize("case", ABOUT_A_GUIDE)
+def test_what_is_said_of_a_guide_names_no_option_which_would_hit_the_scan(tmp_path, case, caplog):
+    affine, axis, thickness, told = ABOUT_A_GUIDE[case]
+    image = nib.Nifti1Image(head_at(np.indices((24, 24, 12)).T * 2 - 24).T.astype(np.float32), affine)
+    image.header.set_dim_info(slice=axis)
+    nib.save(image, tmp_path / "guide.nii.gz")
+    if thickness is not None:
+        (tmp_path / "guide.json").write_text(f'{{"SliceThickness": {thickness}}}')
+    caplog.set_level("INFO")
+    said = ""
+    try:
+        replace(rebuilder(), preprocessing=rebuilder().guide_preprocessing).measure(tmp_path / "guide.nii.gz")
+    except Exception as error:  # noqa: BLE001  # MONAI wraps it
+        said = str(input_error(error))
+    said = f"{said}{caplog.text}".strip()
+    assert re.search(told, said, re.MULTILINE) and "--" not in said, said
 
 
 def smoothed(volume):

@@ -13,9 +13,9 @@ from scripts.method.calibration import LEVELS, Calibration
 from scripts.method.error_pattern import ErrorPatternNetwork
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
-from scripts.rebuild import guided_motion, motion, poses
+from scripts.rebuild import motion, poses
 from scripts.rebuild.error_map import ErrorMaps, error_map
-from scripts.rebuild.guide import Placed
+from scripts.rebuild.guide import PlacedGuide
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.registration import angle_and_shift
 from scripts.rebuild.stack_inferer import StackInferer
@@ -92,7 +92,7 @@ def test_known_motions_of_three_packages_are_found_and_taken_back():
     for one, pose in zip(found.matrices[1:], THREE):
         assert (off_by(one, stacks.motion(*pose), measured) < (0.6, 0.35)).all()
     assert "between the 3 packages of its slices" in str(found)
-    back = motion.taken_back(measured, truth, found).array
+    back = motion.taken_back(measured, found, truth).array
     assert rms(back - still.array) < 0.3 * rms(measured.array - still.array)
 
 
@@ -114,7 +114,9 @@ def test_the_farthest_of_three_packages_says_how_far_the_head_moved_and_its_unce
     assert (found.degrees, found.millimetres) == pytest.approx(np.max(away, axis=0))
     assert found.degrees == pytest.approx(5**0.5, abs=0.5) and found.millimetres == pytest.approx(2.5**0.5, abs=0.3)
     of, head = np.array(list(found.packages), dtype=int), frame.head(measured)
-    back, there = (frame.smoothed(one.array, motion.SMOOTHING) for one in (motion.steadied(measured, found), measured))
+    back, there = (
+        frame.smoothed(one.array, motion.SMOOTHING) for one in (motion.taken_back(measured, found), measured)
+    )
     still = poses.Package.cut(back, head, frame, np.flatnonzero(of != 2))
     moved = poses.Package.cut(there, head, frame, np.flatnonzero(of == 2))
     alone = poses.fitted(partial(poses.foretold, still, moved, False), frame.pose(found.matrices[2]))
@@ -168,12 +170,12 @@ def test_a_gain_of_the_odd_slices_is_no_motion():
 def test_slices_that_are_taken_back_are_those_of_the_still_head(axis):
     measured, still, truth = restless(axis, MOTIONS[axis], noise=0.0)
     known = replace(motion.found(measured), matrices=np.stack([np.eye(4), MATRICES[axis]]))
-    there, back, steadied = (
+    there, back, again = (
         (one.array - still.array).movedim(axis, 0)
-        for one in (measured, motion.taken_back(measured, truth, known), motion.steadied(measured, known))
+        for one in (measured, motion.taken_back(measured, known, truth), motion.taken_back(measured, known))
     )
-    assert rms(back[1::2]) < 0.1 * rms(there[1::2]) and rms(steadied[1::2]) < 0.7 * rms(there[1::2])
-    assert not steadied[::2].any()
+    assert rms(back[1::2]) < 0.1 * rms(there[1::2]) and rms(again[1::2]) < 0.7 * rms(there[1::2])
+    assert not again[::2].any()
 
 
 def test_a_head_moves_from_sure_and_far_enough_on():
@@ -246,7 +248,7 @@ def test_a_guide_knows_the_motion_better_though_it_lies_elsewhere(axis):
     measured, _, truth = restless(axis, MOTIONS[axis])
     found = motion.found(measured)
     guide = other_contrast(truth, stacks.motion((0.5, -0.3, 0.0), (0.4, 0.0, -0.3)))
-    better = guided_motion.guided(measured, guide, found)
+    better = motion.by_volume(measured, guide, found)
     assert better is not found and better.packages == found.packages
     assert (off_by(better.matrices[1], MATRICES[axis], measured) < (0.15, 0.1)).all()
     np.testing.assert_allclose(better.matrices[0], np.eye(4), atol=1e-9)
@@ -257,7 +259,7 @@ def test_a_guide_of_half_a_head_counts_where_it_saw():
     guide = other_contrast(truth)
     guide[:, :20] = torch.nan
     found = motion.found(measured)
-    better = guided_motion.guided(measured, guide, found)
+    better = motion.by_volume(measured, guide, found)
     assert (off_by(better.matrices[1], MATRICES[2], measured) < (0.15, 0.04)).all()
     assert (off_by(found.matrices[1], MATRICES[2], measured) > (0.2, 0.05)).all(), "without it less is known"
 
@@ -266,20 +268,20 @@ def test_a_guide_that_shows_nothing_or_is_not_sure_changes_nothing(monkeypatch):
     measured, _, truth = restless(2, MOTIONS[2])
     found, guide = motion.found(measured), other_contrast(truth)
     for nothing in (torch.nan, -1.0):
-        assert guided_motion.guided(measured, guide * 0 + nothing, found) is found
-    monkeypatch.setattr(guided_motion, "UNSURE", 0.01)
-    assert guided_motion.guided(measured, guide, found) is found
+        assert motion.by_volume(measured, guide * 0 + nothing, found) is found
+    monkeypatch.setattr(motion, "UNSURE", 0.01)
+    assert motion.by_volume(measured, guide, found) is found
 
 
 def test_a_guide_of_three_packages():
     measured, _, truth = restless(2, *THREE)
-    better = guided_motion.guided(measured, other_contrast(truth), motion.found(measured))
+    better = motion.by_volume(measured, other_contrast(truth), motion.found(measured))
     for one, pose in zip(better.matrices[1:], THREE):
         assert (off_by(one, stacks.motion(*pose), measured) < (0.25, 0.1)).all()
 
 
 def beside(truth):
-    return Placed(other_contrast(truth), np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
+    return PlacedGuide(other_contrast(truth), np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
 
 
 def test_a_guided_rebuild_takes_the_slices_back_by_the_guide():

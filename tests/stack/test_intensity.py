@@ -222,6 +222,36 @@ def test_hot_voxels_do_not_move_the_range_and_are_no_tissue(factor, share):
     assert tissue[hot].std() < 1e-3 and volume[hot].min() < tissue[hot][0] < volume[hot].max()  # typical
 
 
+def rimmed(volume, times, skirt=1.5):
+    """A rim about a void in the head, which fades within some voxels, as metal leaves it; and where it is none."""
+    centre = np.reshape([n // 2 - 5 * (k == 0) for k, n in enumerate(volume.shape)], (3, 1, 1, 1))
+    place = np.stack(np.meshgrid(*map(np.arange, volume.shape), indexing="ij")) - centre
+    distance = torch.from_numpy(np.sqrt((place**2).sum(0)))
+    rim = times * volume[volume > 100].median() * torch.exp(-(((distance - 5) / skirt) ** 2)) * (distance > 3)
+    return (volume + rim).where(distance > 3, 0), distance > 14
+
+
+@pytest.mark.parametrize(("times", "noise"), [(10, 0.0), (40, 20.0), (80, 20.0)])
+def test_a_rim_beside_a_void_ends_no_range_and_nor_does_its_skirt(times, noise):
+    volume = filling(smooth_head((40, 40, 40)), 0.4, noise)
+    expected, (heated, far) = intensity_range(volume), rimmed(volume, times)
+    found = intensity_range(heated)
+    assert found[:2] == pytest.approx(expected[:2], rel=0.03, abs=1)
+    assert 0.005 < (heated > found.ceiling).double().mean() < 0.03, "one voxel in a hundred"
+    assert torch.equal(found.tissue(heated)[far], heated[far])
+
+
+def test_few_bright_voxels_make_no_noise_of_tissue():
+    """Most voxels below a third of the brightest are tissue and air; those between hide how tissue goes together."""
+    volume = smooth_head((40, 40, 40)).flatten()
+    skirt = torch.zeros_like(volume).bool()
+    skirt[::150] = True
+    dim = volume.where(~skirt, 8 * volume.max())
+    spots = dim.clone()
+    spots[7::1000] = 40 * volume.max()
+    assert intensity_range(spots).high < 2 * intensity_range(volume).high
+
+
 @pytest.mark.parametrize("value", [0.0, 7.0, -300.0])
 def test_a_constant_volume_becomes_minus_one(value):
     scale = intensity_range(torch.full((6, 7, 5), value))

@@ -53,3 +53,14 @@ def test_the_fine_grid_has_the_centre_of_the_slices(scan):
     ends += [slices.fine_affine @ torch.tensor([*((np.array(slices.fine_shape) - 1) / 2), 1])]
     torch.testing.assert_close(*ends)
     assert slices.fine_shape == [40, 44, 60]
+
+
+def test_a_change_of_unit_changes_the_unit_of_each_fact(scan):
+    """The head of whole slices whose range begins at 40 has its range, its noise and its floor in either unit."""
+    slices = Slices.of(scan).filled
+    unit, (low, high, ceiling) = slices.unit, slices.scale
+    assert unit.scale == pytest.approx((-1, 1, slices.scale.to_unit(torch.tensor(ceiling)).item()), abs=1e-5)
+    assert unit.noise.deviation == pytest.approx(2 / (high - low) * slices.noise.deviation)
+    assert torch.equal(unit.head, slices.head)
+    torch.testing.assert_close(unit.above_floor, slices.tissue.above_floor * (2 / (high - low)))
+    assert unit.missing == {} and low > 0

@@ -111,7 +111,7 @@ export async function readDicom(images, wasm) {
       skipped.push(error.message);
     }
   }
-  refuse(!scans.length, `no thick-slice scan was found. ${skipped[0] ?? "Expected a whole DICOM series of MR."}`);
+  refuse(!scans.length, `no thick-slice scan was found. ${skipped.join(" ") || "Expected a whole DICOM series of MR."}`);
   scans.forEach(({ scan }) => scan.warnings.push(...skipped));
   return scans;
 }

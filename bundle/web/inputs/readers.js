@@ -37,7 +37,7 @@ export async function findScans(given, wasm) {
     if (found && !why) scans.push(found);
     else skipped.push(`${file.name} is skipped: ${why}.`);
   }
-  refuse(!scans.length, `no thick-slice scan was found. ${skipped[0]} Give a scan alone.`);
+  refuse(!scans.length, `no thick-slice scan was found. ${skipped.join(" ")} Give a scan alone.`);
   scans.forEach(({ scan }) => scan.warnings.push(...skipped));
   return scans;
 }
@@ -73,7 +73,7 @@ export function only(found) {
 export async function taken({ scan, files }) {
   const volume = withoutNan(scan.volume);
   check({ ...scan, volume });
-  return { ...scan, volume, sources: files.map(({ name }) => name), sha256: await sha256(files) };
+  return { ...scan, volume, sources: files.map(({ name, path }) => path ?? name), sha256: await sha256(files) };
 }
 
 /** Hash of the files' content, in their order. @type {(files: NamedBytes[]) => Promise<string | null>} */
@@ -85,14 +85,14 @@ async function sha256(files) {
 }
 
 /** @type {(file: NamedBytes) => NamedBytes[]} */
-function unzip({ name, bytes }) {
+function unzip({ name, path: whole = name, bytes }) {
   try {
     let size = 0;
     const filter = (/** @type {{originalSize: number}} */ { originalSize }) => {
       refuse((size += originalSize) > MOST_UNPACKED, `${name} unpacks to more than ${MOST_UNPACKED >> 20} MB. Give a part of it.`);
       return true;
     };
-    return Object.entries(unzipSync(bytes, { filter })).map(([path, inside]) => ({ name: path.split("/").at(-1) ?? "", bytes: inside }));
+    return Object.entries(unzipSync(bytes, { filter })).map(([path, inside]) => ({ name: path.split("/").at(-1) ?? "", path: `${whole}/${path}`, bytes: inside }));
   } catch (error) {
     if (error instanceof InputError) throw error;
     throw new InputError(`${name} cannot be unpacked (${reason(error)}). Pack it again.`);

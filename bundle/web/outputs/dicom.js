@@ -7,10 +7,12 @@ import { percentile } from "../stack/intensity.js";
 import { extremes, reorder } from "../stack/volume.js";
 import { voxelSpacing } from "../stack/grid.js";
 
+/** @typedef {import("../inputs/readers.js").Found} Found */
 /** @typedef {Record<string, {vr: string, Value: any[]}>} Attributes by tag, as in DICOM's JSON */
 
 const { DicomDict, DicomMessage, DicomMetaDictionary } = /** @type {any} */ (dcmjs).data;
-const { DERIVATION, FIXED, LABEL, LONGEST, MAY_BE_EMPTY, NAME, REQUIRED, UIDS } = constants.write;
+const { BY_GUIDE, DERIVATION, FIXED, GUIDED, LABEL, LONGEST, MAY_BE_EMPTY, NAME, REQUIRED, SHORTER, UIDS } = constants.write;
+const { GUIDE, SOURCE } = /** @type {Record<"GUIDE" | "SOURCE", keyof typeof constants.codes>} */ (constants.inherit);
 const { INHERITED, ONCE_IS_ENOUGH } = /** @type {{INHERITED: string[], ONCE_IS_ENOUGH: Record<string, string>}} */ (constants.inherit);
 const PIXELS = "7FE00010";
 const ROOT = "1.2.826.0.1.3680043.8.498."; // of pydicom, under which anybody may make UIDs
@@ -89,16 +91,35 @@ function inherited(headers) {
   if (windows.flat().every(Number.isFinite)) {
     ["WindowCenter", "WindowWidth"].forEach((keyword, k) => put(common, keyword, percentile(windows[k].sort((a, b) => a - b), 50)));
   }
+  put(common, "SourceImageSequence", ...references(headers, SOURCE));
+  return publicOf(common);
+}
+
+/** References to images, as sources of a purpose. @type {(headers: {header: Attributes, frame: number}[], purpose: keyof typeof constants.codes) => Attributes[]} */
+function references(headers, purpose) {
   const [uids, classes] = ["SOPInstanceUID", "SOPClassUID"].map((keyword) => headers.map(({ header }) => valuesOf(header, keyword)[0]));
-  const isEnhanced = valuesOf(headers[0].header, "NumberOfFrames").length > 0;
-  const items = [...new Set(uids)].map((instance) => {
+  const isEnhanced = headers.length > 0 && valuesOf(headers[0].header, "NumberOfFrames").length > 0;
+  return [...new Set(uids)].map((instance) => {
     const frames = headers.filter((_, k) => uids[k] === instance).map(({ frame }) => frame).sort((a, b) => a - b);
     const item = setOf({ ReferencedSOPClassUID: classes[0], ReferencedSOPInstanceUID: instance, ...(isEnhanced && { ReferencedFrameNumber: frames }) });
-    put(item, "PurposeOfReferenceCodeSequence", ...code("SourceImageForImageProcessingOperation"));
+    put(item, "PurposeOfReferenceCodeSequence", ...code(purpose));
     return item;
   });
-  put(common, "SourceImageSequence", ...items);
-  return publicOf(common);
+}
+
+/** Frames of images, one at each place, in the order of the slices. @type {(images: NamedBytes[]) => ({header: Attributes, frame: number} & ReturnType<typeof placeOf>)[]} */
+function slicesOf(images) {
+  const frames = images.flatMap(({ bytes }) => framesOf(bytes).map((header, k) => ({ header, frame: k + 1, ...placeOf(header) }))).sort((a, b) => a.at - b.at);
+  return frames.filter(({ at }, k) => k === 0 || at - frames[k - 1].at >= constants.places.SAME_PLACE);
+}
+
+/** Says in a header what guided, and names its images as sources of a purpose of their own. @type {(common: Attributes, guide: Found, slices: {header: Attributes, frame: number}[]) => void} */
+function guidedBy(common, guide, slices) {
+  const name = String(valuesOf(slices[0]?.header ?? {}, "SeriesDescription")[0] || guide.scan.name);
+  const first = (/** @type {string} */ keyword) => String(valuesOf(common, keyword)[0]);
+  const own = first("SeriesDescription").slice(0, -LABEL.length).slice(0, SHORTER).trim();
+  put(common, "SeriesDescription", `${own} ${LABEL}${filled(GUIDED, { name })}`.trim().slice(0, 64).trim());
+  put(common, "DerivationDescription", filled(BY_GUIDE, { name }) + first("DerivationDescription"));
 }
 
 /** Intensities as 16-bit integers, with the slope and the intercept that bring them back to within half a slope.
@@ -156,10 +177,10 @@ async function derived(header, spacing, key, number) {
  * @param {NamedBytes[]} images which it was made of.
  * @param {string} key of the result: the same images and key give the same UIDs.
  * @param {number} part number of the volume in its series, from 1.
+ * @param {Found} [guide] that guided.
  */
-export async function writeDicom({ volume, affine }, images, key, part) {
-  const frames = images.flatMap(({ bytes }) => framesOf(bytes).map((header, k) => ({ header, frame: k + 1, ...placeOf(header) }))).sort((a, b) => a.at - b.at);
-  const slices = frames.filter(({ at }, k) => k === 0 || at - frames[k - 1].at >= constants.places.SAME_PLACE);
+export async function writeDicom({ volume, affine }, images, key, part, guide) {
+  const [slices, guiding] = [slicesOf(images), guide?.part ? slicesOf(guide.files) : []];
   const [{ row, column, normal }] = slices;
   const lps = affine.map((line, k) => (k < 2 ? line.map((x) => -x) : line));
   const own = [0, 1, 2].map((axis) => lps.map((line) => line[axis]));
@@ -178,7 +199,10 @@ export async function writeDicom({ volume, affine }, images, key, part) {
   const intercepts = new Set(number("RescaleIntercept", 0));
   const step = Math.min(...number("RescaleSlope", 1).map(Math.abs)) || 1;
   const { stored, isSigned, slope, offset } = storedOf(turned, step, intercepts.size === 1 ? [...intercepts][0] : 0);
-  const common = await derived(inherited(slices), edges[2], key, part);
+  const header = inherited(slices);
+  put(header, "SourceImageSequence", ...valuesOf(header, "SourceImageSequence"), ...references(guiding, GUIDE));
+  const common = await derived(header, edges[2], key, part);
+  if (guide) guidedBy(common, guide, guiding);
   Object.assign(common, setOf({ ImageOrientationPatient: [...right, ...down].map(single), PixelSpacing: [edges[1], edges[0]], SliceThickness: edges[2], SpacingBetweenSlices: edges[2] }));
   if (slope !== 1 || offset !== 0) Object.assign(common, setOf({ RescaleSlope: slope, RescaleIntercept: offset, RescaleType: "US" }));
   Object.assign(common, setOf({ SamplesPerPixel: 1, Rows: Y, Columns: X, BitsAllocated: 16, BitsStored: 16, HighBit: 15, PixelRepresentation: Number(isSigned) }));

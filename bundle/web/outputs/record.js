@@ -2,6 +2,7 @@
 import constants from "../model/constants.js";
 import { f, filled, g } from "../errors.js";
 import { difference, relativeRmse } from "../rebuild/consistency.js";
+import { warning } from "../rebuild/coverage.js";
 import { atTarget } from "../stack/acquisition.js";
 import { planeName } from "../stack/grid.js";
 import { extremes } from "../stack/volume.js";
@@ -37,6 +38,7 @@ export function describe(scan, a, { volume, steps, stepsSource }, device, guide)
   const placed = guide && {
     ...{ Name: guide.name, Motion: [...guide.motion, [0, 0, 0, 1]].map((row) => row.map((x) => rounded(x, 6))) },
     ...{ Degrees: rounded(guide.degrees, 3), Millimetres: rounded(guide.millimetres, 3), Likeness: rounded(guide.likeness, 3) },
+    ...{ Share: rounded(guide.coverage.share, 3), Borders: guide.coverage.borders },
   };
   const pulse = `SLR pulse, time-bandwidth product ${g(constants.acquisition.SLR)}`;
   return {
@@ -49,7 +51,7 @@ export function describe(scan, a, { volume, steps, stepsSource }, device, guide)
       ...(placed && { guide: [placed.Name, filled(constants.record.GUIDE_PLACED, placed)] }),
     },
     ...(placed && { Guide: placed }),
-    Warnings: a.warnings,
+    Warnings: [...a.warnings, ...(guide ? warning(guide.coverage, guide.name) : [])],
     Agreement: constant ? null : rounded(relativeRmse(difference(volume, scan.volume, a), scan.volume), 5),
     InputSHA256: scan.sha256,
     WeightsSHA256: constants.release.weights,

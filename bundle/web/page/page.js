@@ -30,7 +30,7 @@ async function read(given, k) {
   const tasks = /** @type {any} */ (wrap(worker));
   const failed = new Promise((_, reject) => (worker.onerror = () => reject(new Error("the page's own files were not loaded: is its server there?"))));
   try {
-    const names = /** @type {string[]} */ (await Promise.race([failed, tasks.read(given)]));
+    const names = /** @type {string[]} */ (await Promise.race([failed, tasks.read(located(given))]));
     return { worker, tasks, names, scan: await tasks.take(k), others: await tasks.beside() };
   } catch (error) {
     worker.terminate();
@@ -96,15 +96,17 @@ function offer(others) {
   $("#beside").replaceChildren(...others.map((other) => element("li", said(other))));
 }
 
+/** Files, and where they lie in what was dropped or chosen, which a worker could not ask them. @type {(given: any[]) => {file: File, path: string}[]} */
+const located = (given) => given.map((file) => ({ file, path: (file.path || file.webkitRelativePath || file.name).replace(/^[./]+/, "") }));
+
 /** The folder that files lie in, where it is known. @type {(given: File[]) => string} */
 function folderOf(given) {
-  const paths = given.map((file) => /** @type {any} */ (file).path ?? file.webkitRelativePath ?? "");
-  const folder = paths[0].replace(/^[./]+/, "").split("/").slice(0, -1)[0];
+  const folder = located(given)[0].path.split("/").slice(0, -1)[0];
   return folder ? `the folder ${folder}` : `${given[0].name} and ${given.length - 1} more`;
 }
 
-/** What was chosen to guide: a number among the files' scans, files of its own, or nothing. @type {() => File[] | number | undefined} */
-const chosenGuide = () => (fields.guided_by.value === OWN ? guide : fields.guided_by.value === "" ? undefined : Number(fields.guided_by.value));
+/** What was chosen to guide: a number among the files' scans, files of its own, or nothing. @type {() => {file: File, path: string}[] | number | undefined} */
+const chosenGuide = () => (fields.guided_by.value === OWN ? located(guide) : fields.guided_by.value === "" ? undefined : Number(fields.guided_by.value));
 
 /** Takes files in the place of those that are open, if there is a scan in them. @type {(given: File[]) => Promise<void>} */
 async function open(given) {

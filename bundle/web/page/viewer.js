@@ -1,8 +1,13 @@
 /** Measured slices, cubic spline and result: side by side, or one in the place of the other; hands as in the report's page. */
-import { DRAG_MODE, MULTIPLANAR_TYPE, Niivue } from "@niivue/niivue";
+import { DRAG_MODE, Niivue, SLICE_TYPE } from "@niivue/niivue";
 
 const VOLUMES = ["measured", "cubic", "rebuilt"];
 const CROSS = 0.3;
+const [GAP, HIGHEST] = [12, 0.8]; // px between planes; of the screen, of one volume in the place of all
+const { AXIAL, CORONAL, SAGITTAL } = SLICE_TYPE;
+/** @type {Record<number, number[]>} */
+const ACROSS = { [AXIAL]: [0, 1], [CORONAL]: [0, 2], [SAGITTAL]: [1, 2] }; // axes of the planes, to the right and upwards
+const SIDES = ["RL", "AP", "SI"]; // where they begin and end, as films hang
 /** @type {Record<string, [number, number, number]>} */
 const STEPS = {
   ...{ ArrowLeft: [1, 0, 0], ArrowRight: [-1, 0, 0], ArrowUp: [0, 1, 0], ArrowDown: [0, -1, 0] }, // seen from the feet
@@ -23,6 +28,8 @@ const $ = (selector) => document.querySelector(selector);
 let views = [];
 let [range, shown] = [{ low: 0, high: 1 }, { low: 0, high: 1 }]; // intensities that were black and white at first, and are now
 
+let hung = 1; // px per mm, before it is enlarged
+
 /** @type {Promise<void>} of the volumes that were given last */
 let shows = Promise.resolve();
 
@@ -41,12 +48,12 @@ async function put(volumes, window) {
   }
   if (isOfAnother) windowed();
   else windowed(shown.low, shown.high); // as it was left
-  scale();
+  lay();
 }
 
 async function begin() {
   const look = { isColorbar: false, multiplanarShowRender: 0, crosshairWidth: CROSS, backColor: [0, 0, 0, 1] };
-  const options = { ...look, ...HANDS, dragMode: DRAG_MODE.none, dragAndDropEnabled: false, isRadiologicalConvention: true };
+  const options = { ...look, ...HANDS, dragMode: DRAG_MODE.none, dragAndDropEnabled: false, isRadiologicalConvention: true, sagittalNoseLeft: true, isOrientationTextVisible: false };
   const attached = VOLUMES.map((name) => new Niivue(options).attachToCanvas($(`#${name}`)));
   views = await Promise.all(attached);
   views.forEach((one) => {
@@ -83,17 +90,61 @@ function lay() {
   const chosen = $("[name=shown]:checked").value;
   $("#views").dataset.shown = chosen;
   for (const name of VOLUMES) $(`#${name}`).closest("figure").toggleAttribute("data-behind", !["all", name].includes(chosen));
-  const wide = chosen === "all" ? MULTIPLANAR_TYPE.COLUMN : MULTIPLANAR_TYPE.ROW;
-  for (const one of views) one.setMultiplanarLayout(narrow.matches ? MULTIPLANAR_TYPE.GRID : wide);
-  requestAnimationFrame(() => requestAnimationFrame(scale)); // once niivue has drawn
+  const wide = chosen === "all" ? [[AXIAL], [CORONAL], [SAGITTAL]] : [[AXIAL, CORONAL, SAGITTAL]];
+  if (views.every((one) => one.volumes.length)) hang(narrow.matches ? [[CORONAL, SAGITTAL], [AXIAL]] : wide);
+  scale();
+}
+
+/** Rows of planes, at one scale of px per mm, which fill the width of their field or the height of the screen. @type {(rows: number[][]) => void} */
+function hang(rows) {
+  const all = views.map(({ volumes: [{ dimsRAS, pixDimsRAS }] }) => [1, 2, 3].map((k) => (dimsRAS?.[k] ?? 1) * (pixDimsRAS?.[k] ?? 1)));
+  const mm = [0, 1, 2].map((k) => Math.max(...all.map((edges) => edges[k])));
+  const [wide, high] = [0, 1].map((k) => (/** @type {number} */ plane) => mm[ACROSS[plane][k]]);
+  const sum = (/** @type {number[]} */ some) => some.reduce((a, b) => a + b, 0);
+  const [lengths, heights] = [rows.map((row) => sum(row.map(wide))), rows.map((row) => Math.max(...row.map(high)))];
+  const width = $("figure:not([data-behind])").clientWidth;
+  const fitting = rows.map((row, k) => (width - GAP * (row.length - 1)) / lengths[k]);
+  const [gaps, isAlone] = [GAP * (rows.length - 1), rows.length === 1];
+  const perMm = Math.min(...fitting, isAlone ? (HIGHEST * innerHeight) / heights[0] : Infinity);
+  const height = perMm * sum(heights) + gaps;
+  hung = perMm;
+  const layout = rows.flatMap((row, r) => {
+    const top = perMm * sum(heights.slice(0, r)) + GAP * r;
+    const begin = (width - perMm * lengths[r] - GAP * (row.length - 1)) / 2;
+    return row.map((plane, c) => {
+      const left = begin + perMm * sum(row.slice(0, c).map(wide)) + GAP * c;
+      const [w, h] = [perMm * wide(plane), perMm * high(plane)];
+      const box = [left / width, (top + (perMm * heights[r] - h) / 2) / height, w / width, h / height];
+      return { sliceType: plane, position: /** @type {[number, number, number, number]} */ (box) };
+    });
+  });
+  $("#views").style.setProperty("--height", `${Math.round(height)}px`);
+  for (const one of views) {
+    one.setCustomLayout(layout);
+    letter(/** @type {HTMLElement} */ (one.canvas?.closest("figure")), layout);
+  }
+}
+
+/** The patient's sides at the edges of each plane. Niivue's letters are thin, and its cross runs through them.
+ * @type {(figure: HTMLElement, layout: {sliceType: number, position: number[]}[]) => void} */
+function letter(figure, layout) {
+  figure.querySelectorAll(".side").forEach((old) => old.remove());
+  for (const { sliceType, position: [x, y, w, h] } of layout) {
+    const [[left, right], [top, bottom]] = ACROSS[sliceType].map((axis) => SIDES[axis]);
+    const places = { left: [left, x, y + h / 2], right: [right, x + w, y + h / 2], top: [top, x + w / 2, y], bottom: [bottom, x + w / 2, y + h] };
+    for (const [edge, [text, across, down]] of Object.entries(places)) {
+      const span = Object.assign(document.createElement("span"), { className: `side ${edge}`, textContent: text, ariaHidden: "true" });
+      [span.style.left, span.style.top] = [across, down].map((share) => `${100 * Number(share)}%`);
+      figure.append(span);
+    }
+  }
 }
 
 /** A bar of some cm beside each volume, as long as they are drawn. Niivue's own is not drawn in radiological views. */
 function scale() {
   for (const one of views) {
-    const [slice, canvas] = [one.screenSlices[0], /** @type {HTMLCanvasElement} */ (one.canvas)];
-    if (!slice) continue;
-    const perMm = slice.leftTopWidthHeight[2] / Math.abs(slice.fovMM[0]) / (canvas.width / canvas.clientWidth);
+    const canvas = /** @type {HTMLCanvasElement} */ (one.canvas);
+    const perMm = hung * one.scene.pan2Dxyzmm[3];
     const length = [100, 50, 20, 10].find((mm) => mm * perMm < 0.4 * canvas.clientWidth) ?? 5; // mm
     const bar = canvas.closest("figure")?.querySelector(".scale");
     if (bar instanceof HTMLElement) [bar.style.width, bar.textContent] = [`${length * perMm}px`, `${length / 10} cm`];
@@ -168,4 +219,9 @@ document.querySelectorAll("[name=shown]").forEach((one) => one.addEventListener(
 $("[name=cross]").addEventListener("change", crosshair);
 $("#reset").addEventListener("click", reset);
 narrow.addEventListener("change", lay);
-new ResizeObserver(() => requestAnimationFrame(scale)).observe($("#views"));
+let width = 0;
+new ResizeObserver(([{ contentRect }]) => {
+  if (contentRect.width === width) return;
+  width = contentRect.width;
+  requestAnimationFrame(lay);
+}).observe($("#views"));

@@ -29,14 +29,16 @@ let scan;
 /** @type {Acquisition} */
 let acquisition;
 
-/** @param {File[]} files */
+/** @typedef {{file: File, path: string}[]} Given files, and where they lie in what was dropped or chosen */
+
+/** @param {Given} files */
 async function scansOf(files) {
-  const named = files.map(async (file) => ({ name: file.name, bytes: new Uint8Array(await file.arrayBuffer()) }));
+  const named = files.map(async ({ file, path }) => ({ name: file.name, path, bytes: new Uint8Array(await file.arrayBuffer()) }));
   return findScans(await Promise.all(named), () => ofPage("dcm2niix.jpeg.wasm"));
 }
 
 /** The scan rebuilt by networks, the last of which judges a graphics card. Its guide is one of the same files, by its number, or given.
- * @type {(networks: Networks[], gpu: boolean, guide: File[] | number | undefined, progress: (share: number) => void, preview: (volumes: object) => void) => Promise<object>} */
+ * @type {(networks: Networks[], gpu: boolean, guide: Given | number | undefined, progress: (share: number) => void, preview: (volumes: object) => void) => Promise<object>} */
 async function rebuilt(networks, gpu, guide, progress, preview) {
   const begun = performance.now();
   if (gpu) {
@@ -61,7 +63,7 @@ async function rebuilt(networks, gpu, guide, progress, preview) {
   const record = describe(scan, acquisition, result, device, placed);
   return {
     record,
-    dicom: own.part ? await writeDicom(result, own.files, keyOf(record), own.part) : undefined,
+    dicom: own.part ? await writeDicom(result, own.files, keyOf(record), own.part, beside) : undefined,
     rebuilt: await writeNifti(result.volume, result.affine, scan.header),
     cubic: await splined(),
   };
@@ -69,7 +71,7 @@ async function rebuilt(networks, gpu, guide, progress, preview) {
 
 /** What the page may ask for. */
 const tasks = {
-  /** Names of the scans among files. @param {File[]} files */
+  /** Names of the scans among files. @param {Given} files */
   async read(files) {
     found = await scansOf(files);
     return thickOf(found).map(({ scan }) => scan.name);
@@ -95,7 +97,7 @@ const tasks = {
     return { facts: facts(acquisition, scan.affine), warnings: acquisition.warnings };
   },
 
-  /** @type {(gpu: boolean, threads: number, guide: File[] | number | undefined, progress: (share: number) => void, preview: (volumes: object) => void) => Promise<object>} */
+  /** @type {(gpu: boolean, threads: number, guide: Given | number | undefined, progress: (share: number) => void, preview: (volumes: object) => void) => Promise<object>} */
   async rebuild(gpu, threads, guide, progress, preview) {
     const workers = (gpu ? ["webgpu", "wasm"] : Array(threads).fill("wasm")).map((device) => thread("networks.js", device));
     const networks = workers.map((one) => /** @type {any} */ (wrap(one)));

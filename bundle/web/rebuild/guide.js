@@ -1,6 +1,6 @@
 /** A guide, a scan of another contrast of the same head, in the place of the scan that it guides, see scripts/rebuild/guide.py. */
 import constants from "../model/constants.js";
-import { f, refuse } from "../errors.js";
+import { InputError, f, refuse } from "../errors.js";
 import { atTarget, settle } from "../stack/acquisition.js";
 import { fineAffine, voxelSpacing } from "../stack/grid.js";
 import { intensityRange, tissueOf, toUnit } from "../stack/intensity.js";
@@ -8,6 +8,7 @@ import { cubic } from "../stack/interpolation.js";
 import { sliceMatrix } from "../stack/profile.js";
 import { depth, dilated, headMask, smooth } from "../stack/tissue.js";
 import { AXES, along, map } from "../stack/volume.js";
+import { coverageOf } from "./coverage.js";
 import { relation } from "./gain.js";
 import { rebuild } from "./inferer.js";
 import { likeness } from "./likeness.js";
@@ -15,10 +16,26 @@ import { after, angleAndShift, centre, inverted, register, resample, resolution,
 
 const { BORDER, COPY, PRECISE } = constants.guide;
 const { ALIKE } = constants.registration;
+const { MEND_GUIDE, OPTION, SENTENCE } = constants.transforms;
+
+/** How a guide was acquired. Fields of the page describe the scan, so no message on a guide names one. @type {(guide: Scan) => Acquisition} */
+function settled(guide) {
+  try {
+    return settle(guide, {});
+  } catch (error) {
+    if (!(error instanceof InputError)) throw error;
+    const said = withoutOptions(error.message);
+    throw new InputError(said === error.message ? said : `${said} ${MEND_GUIDE}`);
+  }
+}
+
+/** A message without the sentences that name options of the command. @type {(message: string) => string} */
+export const withoutOptions = (message) =>
+  message.split(new RegExp(SENTENCE)).filter((part) => !new RegExp(OPTION).test(part)).join(" ").replace(/[;:]$/, ".");
 
 /** Whether a guide guides as it is. @type {(guide: Scan) => boolean} */
 export function isSharp(guide) {
-  const own = settle(guide, {});
+  const own = settled(guide);
   return atTarget(own) || own.sliceSpacing <= constants.rebuilder.SHARP;
 }
 
@@ -30,7 +47,7 @@ export async function place(guide, scan, a, networks, progress) {
     "these weights were trained without guides: a guide would change nothing. Leave out the guide, or set --ckpt_path to " +
       "weights that were trained with them.",
   );
-  const own = settle(guide, {});
+  const own = settled(guide);
   const moving = isSharp(guide) ? guide : await rebuild(guide, own, networks, progress);
   const fixed = { volume: aboveFloor(cubic(scan.volume, a), intensityRange(scan.volume).low), affine: fineAffine(scan.affine, a) };
   const apart = resolution(fixed.affine, isSharp(guide) ? [[scan.affine, a]] : [[scan.affine, a], [guide.affine, own]]);
@@ -53,7 +70,8 @@ export async function place(guide, scan, a, networks, progress) {
       "A copy of the scan brings nothing. Leave it out, or give a scan of another contrast.",
   );
   const [degrees, millimetres] = angleAndShift(motion, centre(fixed));
-  return { ...placed, name: guide.name, sources: guide.sources, likeness: alike, motion, degrees, millimetres };
+  const coverage = coverageOf(head, seen, fixed.affine);
+  return { ...placed, name: guide.name, sources: guide.sources, likeness: alike, motion, degrees, millimetres, coverage };
 }
 
 /** A volume where the head lay in the other one. @type {(motion: Affine, from: Placed) => Placed} */

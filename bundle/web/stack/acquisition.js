@@ -1,6 +1,7 @@
 /** How a stack of slices was acquired, settled once, see scripts/stack/acquisition.py. Messages are those of the command. */
 import constants from "../model/constants.js";
 import { InputError, f, g, refuse } from "../errors.js";
+import { doubts as brightness } from "./brightness.js";
 import { fineCount, largestAxis, voxelSpacing } from "./grid.js";
 import { missingSlices } from "./missing.js";
 import { interpolated, sharpness, spacingIsLost } from "./spectra.js";
@@ -77,7 +78,8 @@ export function settle(scan, options) {
   );
   const facts = { sliceAxis: axis, sliceCount: shape[axis], sliceSpacing, sliceThickness: thickness, targetSpacing: target, missing };
   const sources = { slice_axis: axisSource, slice_spacing: "the affine", slice_thickness: source, target_spacing: targetSource };
-  const all = [...scan.warnings, ...doubts(scan.volume, spacing, thin ? AXES : [axis]), ...told, ...warnings];
+  const bright = thin ? [] : brightness(scan.volume);
+  const all = [...scan.warnings, ...doubts(scan.volume, spacing, thin ? AXES : [axis]), ...bright, ...told, ...warnings];
   return { ...facts, fineCount: fineCount(shape[axis], sliceSpacing, target), sources, warnings: all };
 }
 

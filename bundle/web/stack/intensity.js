@@ -2,7 +2,7 @@
 import constants from "../model/constants.js";
 import { AXES, indexAlong, map, strides } from "./volume.js";
 
-const { UPPER_PERCENTILE, LOWER_PERCENTILE, NEGATIVE, DIMMEST, BRIGHTEST, NEAR, CROWD, PADDED, FAR, NOTHING, MINORITY, RELATED, VARIED } =
+const { UPPER_PERCENTILE, LOWER_PERCENTILE, NEGATIVE, DIMMEST, BRIGHTEST, NEAR, CROWD, PADDED, FAR, NOTHING, MINORITY, RELATED, VARIED, TAIL, HOT, BROAD, SKIRT, FADED, HEM } =
   constants.intensity;
 
 /** How many of the ordered values are less than `x`, or, with `equals`, not greater.
@@ -54,11 +54,33 @@ export function intensityRange(volume) {
 function rangeOf(volume) {
   const ordered = Float64Array.from(volume.data).sort();
   const low = floor(volume, ordered);
-  const typical = typicalIntensity(volume, ordered, low);
+  const [clipped, whole] = [true, false].map((isClipped) => () => typicalIntensity(volume, ordered, low, isClipped));
+  const within = (/** @type {number} */ typical) => [DIMMEST, BRIGHTEST].map((times) => below(ordered, low + times * typical, true));
+  const hotShare = (/** @type {number[]} */ [first, end]) => (ordered.length - end) / (end - first);
+  let typical = clipped();
+  if (typical && hotShare(within(typical)) >= BROAD) typical = whole();
   if (typical === 0) return { low, high: low + 1, ceiling: low + 1 }; // constant
-  const ceiling = low + BRIGHTEST * typical;
-  const head = ordered.subarray(below(ordered, low + DIMMEST * typical, true), below(ordered, ceiling, true));
-  return { low, high: percentile(head, UPPER_PERCENTILE), ceiling };
+  const [[first, end], share] = [within(typical), hotShare(within(typical))];
+  const head = HOT < share && share < BROAD ? withoutSkirt(volume, low, typical) : ordered.subarray(first, end);
+  return { low, high: percentile(head, UPPER_PERCENTILE), ceiling: low + BRIGHTEST * typical };
+}
+
+/** The head's intensities in their order, without what is near hot spots and fades from them.
+ * @type {(volume: Volume, low: number, typical: number) => Float64Array} */
+function withoutSkirt({ data, shape }, low, typical) {
+  const [step, index] = [strides(shape), AXES.map((axis) => indexAlong(shape, axis))];
+  const skirt = Uint8Array.from(data, (x) => +(x > low + BRIGHTEST * typical));
+  let border = [...skirt.keys()].filter((k) => skirt[k]);
+  for (let layer = 0; layer < SKIRT + HEM; layer++) {
+    if (layer === SKIRT) border = [...skirt.keys()].filter((k) => skirt[k]);
+    const beside = border.flatMap((k) =>
+      AXES.flatMap((a) => [...(index[a](k) > 0 ? [k - step[a]] : []), ...(index[a](k) < shape[a] - 1 ? [k + step[a]] : [])]),
+    );
+    border = [...new Set(beside)].filter((k) => !skirt[k] && (layer >= SKIRT || data[k] > low + FADED * typical));
+    for (const k of border) skirt[k] = 1;
+  }
+  const isHead = (/** @type {number} */ x) => x > low + DIMMEST * typical && x <= low + BRIGHTEST * typical;
+  return Float64Array.from(data.filter((x, k) => !skirt[k] && isHead(x))).sort();
 }
 
 /** The volume with the floor of the rest where it is NaN. @type {(volume: Volume) => Volume} */
@@ -91,8 +113,8 @@ function floor(volume, ordered) {
 const cornersHold = ({ data, shape: [X, Y, Z] }, value) =>
   [0, X - 1].some((x) => [0, Y - 1].some((y) => [0, Z - 1].some((z) => data[(x * Y + y) * Z + z] === value)));
 
-/** The head's median intensity above `low`; 0 if nothing is brighter. @type {(v: Volume, o: Float64Array, low: number) => number} */
-function typicalIntensity(volume, ordered, low) {
+/** The head's median intensity above `low`; 0 if nothing is brighter. @type {(v: Volume, o: Float64Array, low: number, withoutTail?: boolean) => number} */
+function typicalIntensity(volume, ordered, low, withoutTail = false) {
   let sum = 0;
   const signal = ordered.map((x) => x - low);
   const strength = signal.map((x) => (sum += x > 0 ? x * x * x * x : 0)); // air is weak, however much there is
@@ -100,7 +122,7 @@ function typicalIntensity(volume, ordered, low) {
     const half = signal[below(strength.subarray(0, end), strength[end - 1] / 2)];
     const [start, first] = [NOTHING, DIMMEST].map((share) => below(signal.subarray(0, end), share * half, true));
     const many = end - first > MINORITY * (end - start) && (first === start || signal[first] < signal[end - 1]);
-    if (many || isNoise(volume, low, signal[start], signal[first - 1])) {
+    if (many || isNoise(volume, low, signal[start], signal[first - 1], withoutTail)) {
       return percentile(signal.subarray(first, end), 50);
     }
     end = first;
@@ -109,14 +131,18 @@ function typicalIntensity(volume, ordered, low) {
 }
 
 /** Whether voxels between two intensities vary much, and say little of those two voxels away.
- * @type {(volume: Volume, low: number, dimmest: number, brightest: number) => boolean} */
-function isNoise({ data, shape }, low, dimmest, brightest) {
+ * @type {(volume: Volume, low: number, dimmest: number, brightest: number, withoutTail: boolean) => boolean} */
+function isNoise({ data, shape }, low, dimmest, brightest, withoutTail) {
   const inside = Uint8Array.from(data, (x) => +(x - low >= dimmest && x - low <= brightest));
-  const { mean, sd } = moments(Float64Array.from(data.filter((_, k) => inside[k]), (x) => x - low));
+  const ordered = Float64Array.from(data.filter((_, k) => inside[k])).sort();
+  const { mean, sd } = moments(ordered.map((x) => x - low));
+  const most = percentile(ordered, TAIL);
+  const clipped = (/** @type {number} */ k) => Math.min(data[k], most);
   return sd >= VARIED * mean && AXES.every((axis) => {
     const [index, aside] = [indexAlong(shape, axis), 2 * strides(shape)[axis]];
     const here = [...data.keys()].filter((k) => inside[k] && inside[k + aside] && index(k) + 2 < shape[axis]);
-    return here.length <= 2 || correlation(here.map((k) => data[k]), here.map((k) => data[k + aside])) <= RELATED;
+    const related = [(/** @type {number} */ k) => data[k], ...(withoutTail ? [clipped] : [])].map((of) => correlation(here.map(of), here.map((k) => of(k + aside))));
+    return here.length <= 2 || Math.max(...related) <= RELATED;
   });
 }
 

@@ -27,6 +27,7 @@ from pydicom.tag import Tag
 GZIP = b"\x1f\x8b"  # first bytes of a gzipped file
 MOST_BYTES = 2**28  # that a packed file is unpacked to; what is more is no image, but would fill the memory
 MOST_HEADER = 2**24  # bytes; of its header, which may speak of thousands of frames
+TRAILING = Tag("DataSetTrailingPadding")
 SIZE = ["Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "BitsAllocated"]  # whose product is bits of pixels
 
 ENHANCED_NAMES = {  # name of an attribute in multi-frame images: in classic ones
@@ -113,7 +114,7 @@ class Frame:
             unfit=unfit,
             shows=shows,
             header=header,
-            distinctive={keyword: _said(header, keyword) for keyword in (*DISTINCTIVE, *LABELS)},
+            distinctive={keyword: said(header, keyword) for keyword in (*DISTINCTIVE, *LABELS)},
             shape=(value(header, "Rows", 0), value(header, "Columns", 0)),
             position=position,
             plane=np.concatenate([row, column, spacing]),
@@ -126,10 +127,40 @@ class Frame:
         return next((one for name in attributes if (one := self.distinctive[name]) not in UNSAID), "")
 
 
-def _said(header: Dataset, keyword: str) -> str:
+def said(header: Dataset, keyword: str) -> str:
     """Value of an attribute as text; a person's name without the signs that programs add."""
     found = str(value(header, keyword))
     return " ".join(re.split(r"[\s^=]+", found.upper())).strip() if keyword == "PatientName" else found
+
+
+def pixels_and_values(source: str | os.PathLike) -> tuple[np.ndarray, dict[int, bytes]]:
+    """The pixels of an object, empty where it has none, and its other values: tag -> the bytes of an implicit encoding.
+
+    The same object has the same ones in every lossless transfer syntax. Private values have no types in an implicit
+    one. Lengths of groups and sequences are the encoding's own.
+    """
+    dataset = read_dataset(source)
+    pixels = dataset.pixel_array if "PixelData" in dataset else np.zeros(0)
+    dataset.pop("PixelData", None)
+    values = {}
+    for found in dataset:
+        if found.tag.element == 0 or found.tag == TRAILING:
+            continue
+        _define_lengths(found)
+        content = DicomBytesIO()
+        content.is_little_endian, content.is_implicit_VR = True, True
+        filewriter.write_data_element(content, found, list(np.atleast_1d(dataset.original_character_set)))
+        parts = content.getvalue()[8:].split(b"\\")  # after tag and length; each may be padded
+        values[int(found.tag)] = b"\\".join(part.strip(b" \0") for part in parts)
+    return pixels, values
+
+
+def _define_lengths(found: DataElement) -> None:
+    found.is_undefined_length = False
+    for item in found.value if found.VR == "SQ" else ():
+        item.is_undefined_length_sequence_item = False
+        for one in item:
+            _define_lengths(one)
 
 
 def intensities(stored: np.ndarray, header: Dataset) -> np.ndarray:

@@ -8,11 +8,16 @@ from pydicom.pixels import get_decoder
 
 from .headers import Policies, first_reason, numbers, value
 
+FLOATS = ("FloatPixelData", "DoubleFloatPixelData")
 MR_IMAGES = (uid.MRImageStorage, uid.EnhancedMRImageStorage, uid.LegacyConvertedEnhancedMRImageStorage)
 
 
 def _kind(header: Dataset) -> uid.UID:
     return uid.UID(value(header, "SOPClassUID", ""))
+
+
+def _name(kind: uid.UID) -> str:
+    return f"objects of a maker's own kind ({kind})" if kind and kind.is_private else kind.name
 
 
 def _no_geometry(header: Dataset) -> Any:
@@ -52,12 +57,15 @@ OBJECTS: Policies = {
         lambda image: value(image, "PhotometricInterpretation") == "MONOCHROME1"
     ),
     "no MR images but {}": lambda image: (
-        _kind(image) not in MR_IMAGES and (_kind(image).name or "objects without SOPClassUID")
+        _kind(image) not in MR_IMAGES and (_name(_kind(image)) or "objects without SOPClassUID")
     ),
 }
 FORMS: Policies = {
     "SeriesInstanceUID or SOPInstanceUID is missing or broken": lambda image: any(
         not isinstance(value(image, f"{one}InstanceUID"), str) for one in ("Series", "SOP")
+    ),
+    "pixels of floating point ({}), which MR images do not have: export them as integers": lambda image: (
+        "PixelData" not in image and ", ".join(one for one in FLOATS if one in image)
     ),
     "no pixel data": lambda image: "PixelData" not in image,
     "missing geometry: ImagePositionPatient, ImageOrientationPatient or PixelSpacing": _no_geometry,
@@ -67,8 +75,13 @@ FORMS: Policies = {
 }
 READ = (  # attributes that the tests above read
     "SOPClassUID SOPInstanceUID SeriesInstanceUID Modality PhotometricInterpretation PixelData ImagePositionPatient "
-    "ImageOrientationPatient PixelSpacing RescaleSlope RescaleIntercept"
+    "ImageOrientationPatient PixelSpacing RescaleSlope RescaleIntercept FloatPixelData DoubleFloatPixelData"
 ).split()
+
+
+def no_image(header: Dataset) -> bool:
+    """Whether an object is no grey MR image, whatever its series: raw data, a report, a screenshot."""
+    return first_reason(header, OBJECTS) is not None
 
 
 def unfit(header: Dataset) -> str | None:

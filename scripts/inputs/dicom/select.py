@@ -99,7 +99,8 @@ def find_series(
 
     Files are grouped by SeriesInstanceUID, and series that are parts of one stack are joined. Then each group is split:
 
-    1. Images that cannot be part of a stack (`policies`), or show no head (`kinds`), are set apart, by reason.
+    1. Images that cannot be part of a stack (`policies`), or show no head (`kinds`), are set apart, by reason. Objects
+       that are no images count as no part of their series.
     2. The rest is split by orientation and matrix.
     3. Where images share a place, they are split by what tells them apart (`headers.DISTINCTIVE`).
 
@@ -114,6 +115,7 @@ def find_series(
     # attributes that are read of a file to find out what it is
     searched = [Tag(one) for one in (*policies.READ, *kinds.READ, *DISTINCTIVE, *LABELS, *DESCRIBED, *GROUPS)]
     by_series: dict[str, list[Frame]] = {}
+    objects: dict[str, list[Frame]] = {}  # which are no images; a series may hold both
     for path in tqdm(_files(source), desc="headers", unit="file", leave=False, delay=1, disable=None):
         if not is_dicom(path):
             strangers.append(path)
@@ -130,17 +132,19 @@ def find_series(
                 unread.append(path)
             for index, header in enumerate(classic_headers(dataset)):
                 frame = Frame.of(header, (path, index), policies.unfit(header), kinds.of_header(header))
-                by_series.setdefault(frame.series, []).append(frame)
+                kept = objects if policies.no_image(header) else by_series
+                kept.setdefault(frame.series, []).append(frame)
         except Exception as error:  # noqa: BLE001  # pydicom raises many types for a broken file
             unread.append(path)
             series.append(Series(path.name, ((path, 0),), f"{path} cannot be read as DICOM ({reason(error)})"))
-    for frames in acquisitions(list(by_series.values())):
+    for frames in [*acquisitions(list(by_series.values())), *objects.values()]:
         name = min(Counter(frame.name for frame in frames).most_common(), key=lambda found: (-found[1], found[0]))[0]
         if asked_for(name):
             frames = [replace(frame, shows=None) for frame in frames]
         parts = list(stacks(frames, thin, longest_part))
         for part, (members, skipped, note) in enumerate(parts, start=1):
-            mark = f"-{part}" if len(parts) > 1 else ""
+            beside = frames[0].series in by_series and frames is objects.get(frames[0].series)
+            mark = "-objects" * beside + (f"-{part}" if len(parts) > 1 else "")
             if skipped and any(frame.shows and not frame.unfit for frame in members):
                 skipped += kinds.OVERRIDE.format(name)
             images = tuple(frame.image for frame in members)

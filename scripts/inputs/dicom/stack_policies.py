@@ -67,7 +67,9 @@ def _not_one(frames: list[Frame], longest_part: bool) -> str | None:
     """Why images are two stacks that lie apart, or repeats; None if they are one stack."""
     pitch, together = spacing(frames), places(frames)
     if not pitch:
-        return f"fewer than {grid.MIN_SLICES} slices"
+        few_places = f"{len(together)} place{'s' * (len(together) > 1)}"
+        where = f": {len(frames)} images lie at {few_places}" if len(frames) > len(together) else ""
+        return f"fewer than {grid.MIN_SLICES} slices{where}"
     aside = [max(np.linalg.norm(frame.position - place[0].position) for frame in place) for place in together]  # mm
     if min(aside) > max(frames[0].plane[6:]):
         return (

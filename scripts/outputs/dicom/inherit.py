@@ -7,7 +7,7 @@ import numpy as np
 from pydicom import Dataset
 from pydicom.valuerep import format_number_as_ds
 
-from ...inputs.dicom.headers import element, numbers, value
+from ...inputs.dicom.headers import element, numbers, said, value
 
 INHERITED = " ".join(  # attributes that still hold for a rebuilt series, by module (PS3.3, A.4.3)
     [
@@ -50,6 +50,9 @@ def code(keyword: str) -> list[Dataset]:
     return [item]
 
 
+SOURCE, GUIDE = "SourceImageForImageProcessingOperation", "StructuralImageForImageProcessing"  # purposes of images
+
+
 def inherited(headers: list[Dataset], indices: list[int], part: int) -> Dataset:
     """The header of a series that is derived from these images, which are its sources.
 
@@ -65,7 +68,8 @@ def inherited(headers: list[Dataset], indices: list[int], part: int) -> Dataset:
         found = [element(header, keyword) for header in headers]
         once = [one for one in found if one is not None and one.value == ONCE_IS_ENOUGH.get(keyword)]
         first = once[0] if once else found[0]
-        if first is not None and (once or all(first == other for other in found[1:])):
+        names = {said(header, keyword) for header in headers} if keyword == "PatientName" else ()  # Doe^Jane, DOE^JANE^
+        if first is not None and (once or len(names) == 1 or all(first == other for other in found[1:])):
             common.add(copy.deepcopy(first))
     common.remove_private_tags()  # also within sequences
     if "SpecificCharacterSet" not in common and any("SpecificCharacterSet" in header for header in headers):
@@ -78,13 +82,19 @@ def inherited(headers: list[Dataset], indices: list[int], part: int) -> Dataset:
     intercepts = {value(header, "RescaleIntercept", 0) for header in headers}
     common.RescaleIntercept = decimal(intercepts.pop() if len(intercepts) == 1 else 0)
     common.SeriesNumber = 1000 * (common.get("SeriesNumber", 0) % 2_000_000) + part % 1000  # below 2**31, as IS asks
-    common.SourceImageSequence = []
+    common.SourceImageSequence = references(headers, indices, SOURCE)
+    return common
+
+
+def references(headers: list[Dataset], indices: list[int], purpose: str) -> list[Dataset]:
+    """References to these images, of the arguments of `inherited`, as sources of a purpose: `SOURCE` or `GUIDE`."""
+    items = []
     for instance in dict.fromkeys(header.SOPInstanceUID for header in headers):  # a multi-frame image stands once
         item = Dataset()
         item.ReferencedSOPClassUID, item.ReferencedSOPInstanceUID = headers[0].SOPClassUID, instance
         if "NumberOfFrames" in headers[0]:
             frames = [index + 1 for index, header in zip(indices, headers) if header.SOPInstanceUID == instance]
             item.ReferencedFrameNumber = sorted(frames)
-        item.PurposeOfReferenceCodeSequence = code("SourceImageForImageProcessingOperation")
-        common.SourceImageSequence.append(item)
-    return common
+        item.PurposeOfReferenceCodeSequence = code(purpose)
+        items.append(item)
+    return items

@@ -18,7 +18,7 @@ from ...files import check_ours
 from ...inputs.dicom import Series, read_headers
 from ...inputs.dicom.headers import quiet
 from ...stack import grid
-from .inherit import code, decimal, inherited
+from .inherit import GUIDE, code, decimal, inherited, references
 
 ERROR_SERIES = 500  # added to the number of the rebuilt series for that of its error map
 DIGITS = 60_000  # values that an error map is spread over, of 65,536
@@ -34,6 +34,8 @@ FIXED = {  # attributes of a derived series, whatever its source says
 REQUIRED = {"ScanningSequence": "RM", "SequenceVariant": "NONE", "PhotometricInterpretation": "MONOCHROME2"}
 NAME = "DRIFT"  # of the equipment; converters would take a model and a version for the scanner's
 LABEL, LONGEST = "DRIFT SR", 55  # after the description of the source, of so many characters: 64 in all
+GUIDED, SHORTER = " guided by {name}", 40  # after the label; the source's description then keeps so many characters
+BY_GUIDE = "Guided by {name}, another contrast of the head, which shows where edges are. "
 DERIVATION = (
     "Slices rebuilt {spacing:.3g} mm apart by DRIFT {version} (through-plane super-resolution) from an acquisition of "
     "type {kind}. Detail finer than the source slices is estimated, not measured."
@@ -61,6 +63,7 @@ def write_series(
     key: str,
     what: str = "",
     others: Sequence[Series] = (),
+    guide: Series | Path | None = None,
 ) -> None:
     """Writes a rebuilt volume as a derived MR series.
 
@@ -73,7 +76,8 @@ def write_series(
         source: the series that was rebuilt; its files are still there.
         key: of the result, a text that names its settings and weights.
         what: the voxels are, if not the scan rebuilt; such as "error bar: ...".
-        others: further series that the volume was made of. Their images are sources as well.
+        others: further stacks that the volume was made of. Their images are sources as well.
+        guide: a scan of another contrast that guided. Images of a series are sources of a purpose of their own.
     """
     array, folder = np.asarray(array), Path(folder)
     _clear(folder)
@@ -88,6 +92,7 @@ def write_series(
         header.SeriesDescription = f"{header.get('SeriesDescription', '')[:46]} {1 + len(further)} stacks".strip()
     for other in further:
         header.SourceImageSequence.extend(other.SourceImageSequence)
+    guided_by = _guided_by(header, guide)
     step, intercept = header.RescaleSlope, float(header.RescaleIntercept)
     if what:  # another quantity has a slope of its own
         step, intercept = (array.max() - array.min()) / DIGITS, 0.0
@@ -96,6 +101,12 @@ def write_series(
     if further:
         common.DerivationDescription = f"Made of {1 + len(further)} series. {common.DerivationDescription}"
         common.SeriesNumber += TOGETHER_SERIES
+    if guided_by:
+        if not guided_by.isascii():
+            common.SpecificCharacterSet = "ISO_IR 192"
+        own = common.SeriesDescription.removesuffix(LABEL)[:SHORTER].strip()
+        common.SeriesDescription = f"{own} {LABEL}{GUIDED.format(name=guided_by)}".strip()[:64].strip()
+        common.DerivationDescription = BY_GUIDE.format(name=guided_by) + common.DerivationDescription
     if what:
         common.SeriesDescription = f"{common.SeriesDescription[:48]} {what.partition(':')[0]}"
         common.DerivationDescription = f"{what[:1].upper()}{what[1:]}. {common.DerivationDescription}"
@@ -133,6 +144,15 @@ def write_series(
     finally:
         _clear(folder)
     logger.info(f"wrote {folder}")
+
+
+def _guided_by(header: Dataset, guide: Series | Path | None) -> str:
+    """The name of a guide, empty for none. The images of a series become sources of the header."""
+    if guide is None or isinstance(guide, Path):
+        return "" if guide is None else guide.name
+    headers, indices = read_headers(guide)
+    header.SourceImageSequence.extend(references(headers, indices, GUIDE))
+    return str(headers[0].get("SeriesDescription") or guide.name)
 
 
 def _of_other_images(folder: Path, header: Dataset) -> Dataset | None:

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 from tqdm.auto import tqdm
 
 from ...rebuild.device import device_of
-from ...rebuild.guide import Guide
+from ...rebuild.guide import NetworkGuide
 from ...rebuild.stack_inferer import StackInferer
 from ...rebuild.windows import PIXELS_PER_CALL, signal_box
 from ...stack.acquisition import Acquisition
@@ -42,7 +42,7 @@ class HeadInferer(StackInferer):
             `(X, Y, Z')`.
         """
 
-    def fine(self, slices: Slices, network: nn.Module, guide: Guide | None) -> tuple[Tensor, Tensor | None]:
+    def fine(self, slices: Slices, network: nn.Module, guide: NetworkGuide | None) -> tuple[Tensor, Tensor | None]:
         """See `StackInferer.fine`."""
         a = slices.acquisition
         volume = interpolate(slices.array, a, "nearest")

@@ -44,6 +44,12 @@ from tests.dicom_files import THIN, enhanced, mr_slices, read_only, save, verdic
         ({"ImageOrientationPatient": [1, 0, 0, 0.05, 0.99875, 0]}, "broken geometry"),
         ({"PixelSpacing": [0, 1]}, "broken geometry"),
         ({"PixelData": None}, "no pixel data"),
+        ({"PixelData": None, "FloatPixelData": bytes(480)}, "pixels of floating point (FloatPixelData)"),
+        (
+            {"SOPClassUID": "1.3.12.2.1107.5.9.1"},
+            "no MR images but objects of a maker's own kind (1.3.12.2.1107.5.9.1)",
+        ),
+        ({"ImagePositionPatient": [0, 0, 0]}, "fewer than 3 slices: 6 images lie at 1 place"),
         ({"SeriesInstanceUID": ["1.2", "3"]}, "SeriesInstanceUID or SOPInstanceUID is missing or broken"),
     ],
 )

@@ -269,3 +269,35 @@ def test_a_whole_head_ends_in_little_tissue_and_a_part_of_it_in_much(tmp_path):
     whole = taken(save(tmp_path / "whole", mr_slices(head().astype(np.uint16), spacing=5.0)))[0]
     part = taken(save(tmp_path / "part", mr_slices(head().astype(np.uint16)[..., :8], spacing=5.0)))[0]
     assert not ends_in_tissue(whole.frames) and ends_in_tissue(part.frames)
+
+
+@pytest.mark.parametrize("kind", [uid.RawDataStorage, uid.SecondaryCaptureImageStorage, "1.3.12.2.1107.5.9.1"])
+def test_an_object_that_is_no_image_changes_neither_name_nor_number_of_its_series(tmp_path, voxels, kind):
+    images = mr_slices(voxels)
+    (alone,) = find_series(save(tmp_path / "alone", images), None)
+    thing = copy.deepcopy(images[0])
+    thing.SOPClassUID, thing.SOPInstanceUID, thing.SeriesDescription = kind, uid.generate_uid(), "raw"
+    found = find_series(save(tmp_path / "both", [*images, thing]), None)
+    (with_it,), (skipped,) = ([one for one in found if bool(one.skipped) == aside] for aside in (False, True))
+    assert (with_it.name, with_it.part, len(with_it.images)) == (alone.name, alone.part, 6)
+    assert len(skipped.images) == 1 and skipped.name != alone.name
+
+
+@pytest.mark.parametrize(("volumes", "kept"), [(8, True), (9, False)])
+def test_up_to_eight_volumes_at_one_place_are_taken(tmp_path, voxels, volumes, kept):
+    images = [one for k in range(volumes) for one in mr_slices(voxels, AcquisitionNumber=k)]
+    found = find_series(save(tmp_path, images), None)
+    assert len(found) == (volumes if kept else 1) and all((one.skipped is None) == kept for one in found)
+
+
+@pytest.mark.parametrize(("degrees", "torn"), [(4.5, True), (5.5, False)])
+def test_slices_that_are_turned_by_up_to_five_degrees_are_of_one_torn_stack(tmp_path, voxels, degrees, torn):
+    found = find_series(save(tmp_path, mr_slices(voxels, **turned((4, 5), degrees))), None)
+    assert any("make one stack but for turns" in (one.skipped or "") for one in found) == torn
+
+
+@pytest.mark.parametrize(("thickness", "count"), [(3.9, 1), (4.1, 2)])
+def test_series_within_each_other_are_one_stack_unless_their_slices_overlap_by_more(tmp_path, voxels, thickness, count):
+    """Slices 2.4 mm apart, in two series of 4.8 mm: 0.6 of 4 mm."""
+    images = mr_slices(voxels, spacing=2.4, SliceThickness=thickness, SeriesInstanceUID=lambda k: f"1.2.3.{k % 2}")
+    assert len([one for one in find_series(save(tmp_path, images), None) if not one.skipped]) == count

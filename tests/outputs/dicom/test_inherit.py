@@ -200,6 +200,33 @@ def test_the_series_of_several_stacks_says_so_and_is_not_mistaken_for_that_of_th
     assert both.SeriesInstanceUID not in {image.SeriesInstanceUID for image in (alone, first[0], second[0])}
 
 
+def test_a_series_that_was_guided_says_so_and_is_no_series_of_several_stacks(tmp_path, voxels):
+    """The guide's images are sources of a purpose of their own; a file has a name alone."""
+    scan = mr_slices(voxels, SpecificCharacterSet="ISO_IR 100", SeriesDescription="x" * 64)
+    sharp = mr_slices(voxels, ORIENTATIONS["sagittal"], SeriesInstanceUID="1.2.3.9", SeriesDescription="t1 Schädel Ω")
+    sharp[0].SpecificCharacterSet = "ISO_IR 192"
+    for one in sharp[1:]:
+        one.SpecificCharacterSet = "ISO_IR 192"
+    (own,), (guide,) = (taken(save(tmp_path / name, images)) for name, images in (("1", scan), ("2", sharp)))
+    volume, made = read_series(own), {}
+    for name, beside in (("alone", None), ("series", guide), ("file", tmp_path / "T1w.nii.gz")):
+        write_series(tmp_path / name, volume.array, volume.affine, own, "1.2.3", "settings", guide=beside)
+        made[name] = images_of(tmp_path / name)[0]
+    alone, by_series, by_file = made.values()
+    assert by_series.SeriesDescription == "x" * 40 + " DRIFT SR guided by t1 S"
+    assert alone.SeriesNumber == by_series.SeriesNumber
+    assert by_series.DerivationDescription.startswith("Guided by t1 Schädel Ω, another contrast of the head")
+    assert by_series.DerivationDescription.endswith(alone.DerivationDescription)
+    assert by_file.DerivationDescription.startswith("Guided by T1w.nii.gz") and len(by_file.SeriesDescription) <= 64
+    purposes = [
+        {(item.ReferencedSOPInstanceUID, item.PurposeOfReferenceCodeSequence[0].CodeValue) for item in one}
+        for one in (by_series.SourceImageSequence, by_file.SourceImageSequence)
+    ]
+    of_scan = {(one.SOPInstanceUID, "121322") for one in scan}
+    assert purposes == [of_scan | {(one.SOPInstanceUID, "128250") for one in sharp}, of_scan]
+    assert by_series.SeriesInstanceUID != alone.SeriesInstanceUID == by_file.SeriesInstanceUID
+
+
 def test_nothing_private_or_stale_is_copied(tmp_path, voxels):
     source = mr_slices(
         voxels,
@@ -267,3 +294,10 @@ def test_a_real_sagittal_series_with_gaps(tmp_path):
         assert_same_in_space(array, affine, other, other_affine)
         assert sidecar["ManufacturersModelName"] == "Prisma_fit" and sidecar["SoftwareVersions"] == "syngo MR E11"
         assert "MultibandAccelerationFactor" not in sidecar
+
+
+@pytest.mark.parametrize(("other", "kept"), [("DOE^JANE^^^", True), ("Roe^Ann", False)])
+def test_a_name_in_two_spellings_is_kept_and_two_names_are_not(other, kept, tmp_path, voxels):
+    images = mr_slices(voxels, PatientName=lambda k: ("Doe^Jane", other)[k % 2])
+    _, _, (first, *_) = derived(tmp_path, images)
+    assert (str(first.PatientName) == "Doe^Jane") == kept and first.PatientID == "17"

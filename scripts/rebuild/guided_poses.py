@@ -7,6 +7,7 @@ Within a few mm each contrast is nearly a linear function of another, of either 
 of Gaussian windows within a slice, `g` the guide's slices. The pose is the one that leaves the least of `y`.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,23 +17,25 @@ from scipy import ndimage
 
 from ..stack.profile import acquire
 from ..stack.slices import Slices
-from .motion import Motion
 from .poses import LEAST, Equations, Frame, Pose, Shown, fitted, small_moves
 
 SMOOTHING, WINDOW = 0.5, 4.0  # mm within the slices
 FAINT = 1e-3  # of the mean variance of windows; less is no structure
-UNSURE = 0.6  # mm, standard deviation of the head's displacement; a guide that knows no better is left
 WHOLE = 0.99  # of a slice that the guide saw
 
 
-def guided(measured: Slices, guide: MetaTensor, motion: Motion) -> Motion:
-    """The motion between packages by a guide; the given one where the guide is not sure.
+def poses_beside(
+    measured: Slices, guide: MetaTensor, packages: str, begin: Sequence[Pose], frame: Frame
+) -> list[Pose] | None:
+    """The pose of each package by a guide, from the place of package 0 on; None where the guide does not say.
 
     Args:
         guide: `(1, X', Y', Z')`, on the fine grid, near its place for package 0; NaN beyond its field of view.
-        motion: of `motion.found`, where the search begins.
+        packages: of each slice, a digit each.
+        begin: for each package, where the search begins.
+        frame: of the slices.
     """
-    a, frame = measured.acquisition, Frame.of(measured)
+    a = measured.acquisition
     halves = replace(a, slice_count=2 * a.slice_count - 1, slice_spacing=a.slice_spacing / 2)
     fine = guide.as_tensor()[0].cpu()
     shown, seen = (
@@ -40,22 +43,20 @@ def guided(measured: Slices, guide: MetaTensor, motion: Motion) -> Motion:
         for one, width in ((fine.nan_to_num(-1.0), SMOOTHING), (fine.isfinite().float(), 0.0))
     )
     slices = frame.smoothed(measured.above_floor, SMOOTHING)
-    head, of = frame.head(measured), np.array(list(motion.packages), dtype=int)
+    head, of = frame.head(measured), np.array(list(packages), dtype=int)
     poses = []
-    for k, matrix in enumerate(motion.matrices):
+    for k, pose in enumerate(begin):
         which = np.flatnonzero(of == k)
-        pose = fitted(partial(_equations, slices, head, which, shown, seen), frame.pose(matrix))
-        if pose is None:
-            return motion
-        poses.append(pose)
+        found = fitted(partial(_equations, slices, head, which, shown, seen), pose)
+        if found is None:
+            return None
+        poses.append(found)
     first = poses[0]
     turns = [pose.turn @ first.turn.T for pose in poses]
-    moved = [
+    return [
         Pose(turn, pose.shift - turn @ first.shift, (first.covariance + pose.covariance) * (index > 0))
         for index, (turn, pose) in enumerate(zip(turns, poses))
     ]
-    better = Motion.of(motion.packages, moved, frame, frame.places(np.array(np.nonzero(head))))
-    return better if better.uncertainty < UNSURE else motion
 
 
 def _equations(
