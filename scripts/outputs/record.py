@@ -111,15 +111,7 @@ def _warnings(
     saw_little = "" if rebuilt.guide is None else rebuilt.guide.coverage.warning(guide["Name"])
     of_stacks = [warning for stack in stacks for warning in stack["Warnings"]]
     outside = error.calibration.outside(error.thickness) if error is not None else ""
-    every = (
-        *rebuilt.slices.warnings,
-        *rebuilt.slices.acquisition.warnings,
-        *warnings,
-        saw_little,
-        moved,
-        *of_stacks,
-        outside,
-    )
+    every = (*slices.warnings, *slices.acquisition.warnings, *warnings, saw_little, moved, *of_stacks, outside)
     return tuple(named(scan, warning) for warning in every if warning)
 
 
