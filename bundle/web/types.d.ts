@@ -70,7 +70,9 @@ type ReadScan = Omit<Scan, "sources" | "sha256">;
 /** Whose head a scan shows and by which contrast, see scripts/inputs/identity.py. */
 interface Identity {
   person: string[];
-  /** Study of DICOM; empty for files. */
+  /** The same without a number that a converter may have written. */
+  perhaps: string[];
+  /** Study of DICOM and sidecars, session of BIDS; empty where there is none. */
   session: string;
   /** Empty where nothing says it. */
   weighting: string;

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,18 @@ def session_date(path: str | os.PathLike) -> str:
     tables += [(folder / f"{subject}_scans.tsv", "filename", name.relative_to(folder).as_posix())]
     tables += [(folder / f"{subject}_sessions.tsv", "session_id", session)]
     for table, key, value in tables:
-        with suppress(OSError, UnicodeDecodeError):
+        with suppress(OSError, UnicodeDecodeError, csv.Error):
             for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines(), delimiter="\t"):
-                digits = re.sub(r"\D", "", (row.get("acq_time") or "")[:10])
-                if row.get(key) == value and len(digits) == 8:
-                    return digits
+                if row.get(key) == value and (date := day(row.get("acq_time"))):
+                    return date
+    return ""
+
+
+def day(said: Any) -> str:
+    """A date as `YYYYMMDD`, of one that begins with year, month and day; empty for anything else."""
+    digits = re.sub(r"[^0-9]", "", str(said)[:10])[:8]
+    with suppress(ValueError):
+        return f"{datetime.strptime(digits, '%Y%m%d'):%Y%m%d}" if len(digits) == 8 else ""
     return ""
 
 

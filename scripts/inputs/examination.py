@@ -23,11 +23,11 @@ def with_candidates(scans: Sequence[Scan], others: Sequence[Scan]) -> list[Scan]
     persons: dict[tuple[str, ...], list[Scan]] = {}
     folders: dict[str, list[Scan]] = {}
     for one in (*(stack for scan in scans for stack in scan.each), *others):
-        persons.setdefault(one.identity.person, []).append(one)
+        persons.setdefault(one.identity.perhaps, []).append(one)
         folders.setdefault(one.identity.person[0], []).append(one)
     result = []
     for scan in scans:
-        found, guides = roles(scan, persons[scan.identity.person]), list[Candidate]()
+        found, guides = roles(scan, persons[scan.identity.perhaps]), list[Candidate]()
         if not found and scan.dataset is None:
             found = roles(scan, folders[scan.identity.person[0]][:NEIGHBOURS])
         reasons = [f"{other.name}: {beside.why}" for other, beside in found if beside.what != "guides"]
@@ -114,6 +114,8 @@ def _not_joined(scan: Scan, other: Scan) -> str | None:
     one, two = scan.identity, other.identity
     if one.head != two.head or one.frame != two.frame:
         return "it is of another person, session, study or frame of reference"
+    if scan.path and other.path and scan.path.parent != other.path.parent:
+        return "it lies in another folder"
     if why := one.other_contrast(two):
         return why
     if one.words != two.words:

@@ -3,30 +3,26 @@
 Contents come before headers, headers before names.
 """
 
+import os
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import InputError
-from ..files import stem
+from ..files import VOLUMES, ends_as, stem
 from ..stack.grid import slice_axis, voxel_spacing
 from . import bids, dicom
 from .dicom.headers import numbers, value
 from .readers import ScanReader
-from .weighting import AGENTS, PLANE, contrast_of, names_contrast, weighting_and_agent
+from .weighting import BIDS_NAME, ENTITY, NUMBERED, agent, by_times, contrast_of, of_protocol, split, weighting
 
-PROTOCOL = re.compile(  # words of names that say how a scan was made, and not whose it is
-    rf"{PLANE}|{AGENTS}|c\+|\+c|pre|nativ|native|none|op|[23]d|\d+(p\d+)?mm|\d+x\d+(x\d+)?(mm)?|iso(tropic)?|cube|vista|"
-    r"(tse|fse|se|gre|ge|tfe|ffe|tir|ir|fl|space|vibe)([23]d)?\d*|blade|propeller|mpr|mp|fs|fatsat|fat|sat|spair|spir|"
-    r"dixon|water|w|weighted|brain|bet|head|skull|stripped|skullstripped|n4|defaced?|anon|orig|raw|vol|scan|image|img|"
-    r"mri?|p\d|te\d+|tr\d+|ti\d+|thick|thin|hires|high|low|res|resampled|registered|reg|star|proton|density|dark|fluid|"
-    r"128|192|256|320|384|448|512|acpc|norm(alized)?|denoised|corrected|preproc(essed)?|crop(ped)?|reorient(ed)?"
-)
-ENTITY = re.compile(r"(acq|ce|run|rec|part|echo|inv|desc|space|dir|task)-[a-z0-9]+")  # of BIDS
+TIMES = ("EchoTime", "InversionTime", "RepetitionTime")
 SAME_TIME = 1.2  # ratio of echo or inversion times; protocols of one contrast differ a little by direction
 SAME_REPETITION = 2.0  # ratio of repetition times, which depend on the number of slices too
 
@@ -37,6 +33,7 @@ class Identity:
 
     Attributes:
         person: folder and words of a name; subject of a BIDS dataset; name or ID of DICOM and of sidecars.
+        perhaps: the same without a number that a converter may have written; scans that share it may be one person's.
         session: of the person: study of DICOM, session of BIDS; empty where there is none.
         date: `YYYYMMDD`, of the session; empty where nothing says it.
         words: `contrast_of` the name or the series description.
@@ -51,6 +48,7 @@ class Identity:
     """
 
     person: tuple[str, ...]
+    perhaps: tuple[str, ...]
     session: str = ""
     date: str = ""
     words: str = ""
@@ -100,17 +98,19 @@ class Identity:
 
 def _of_series(series: dicom.Series) -> Identity:
     header = series.frames[0].header
-    said = " ".join(str(value(header, key, "")) for key in ("SeriesDescription", "ProtocolName", "SequenceName"))
-    first, study, frame, date, agent = (
+    first, protocol, sequence, study, frame, date, given = (
         str(value(header, key, ""))
-        for key in ("SeriesDescription", "StudyInstanceUID", "FrameOfReferenceUID", "StudyDate", "ContrastBolusAgent")
+        for key in "SeriesDescription ProtocolName SequenceName StudyInstanceUID FrameOfReferenceUID StudyDate "
+        "ContrastBolusAgent".split()
     )
-    times = np.array([numbers(header, key, 1)[0] for key in ("EchoTime", "InversionTime", "RepetitionTime")])
-    weighting, given = weighting_and_agent(first, said, agent, times, value(header, "ScanningSequence"))
+    times = np.array([numbers(header, key, 1)[0] for key in TIMES])
+    kind = weighting(first, f"{protocol} {sequence}") or by_times(times, value(header, "ScanningSequence"))
     axes, edges = series.lies
-    person = series.frames[0].first_said("PatientName", "PatientID")
-    words, thick = contrast_of(first), slice_axis(edges)
-    return Identity((person,), study, date, words, weighting, given, times, frame, axes, edges, thick)
+    person = (series.frames[0].first_said("PatientName", "PatientID"),)
+    words, with_agent = contrast_of(first), agent(given, first, protocol, sequence)
+    return Identity(
+        person, person, study, bids.day(date), words, kind, with_agent, times, frame, axes, edges, slice_axis(edges)
+    )
 
 
 def _of_file(path: Path) -> Identity:
@@ -118,14 +118,14 @@ def _of_file(path: Path) -> Identity:
         fields = bids.sidecar(path)
     except InputError:  # which is said when the scan is read
         fields = {}
-    said = [fields.get(key) for key in ("EchoTime", "InversionTime", "RepetitionTime")]
-    times = np.array([1000 * one if isinstance(one, int | float) else np.nan for one in said])
-    description = " ".join(str(fields.get(key) or "") for key in ("SeriesDescription", "ProtocolName"))
-    agent = str(fields.get("ContrastBolusIngredient") or "")
-    person, session, named = _whose(path, fields)
-    weighting, given = weighting_and_agent(description, named, agent, times, fields.get("ScanningSequence"))
-    date = bids.session_date(path) or re.sub(r"\D", "", str(fields.get("AcquisitionDateTime") or ""))[:8]
-    found = Identity(person, session, date, contrast_of(stem(path.name)), weighting, given, times)
+    times = np.array([1000 * _number(fields.get(key)) for key in TIMES])
+    name = stem(path.name)
+    person, perhaps, session, further = _whose(path, fields)
+    names = [name] if BIDS_NAME.fullmatch(name.lower()) else [*_described(fields), name]
+    kind = weighting(*names) or further or by_times(times, fields.get("ScanningSequence"))
+    with_agent = agent(str(fields.get("ContrastBolusIngredient") or ""), *names)
+    date = bids.session_date(path) or bids.day(fields.get("AcquisitionDateTime"))
+    found = Identity(person, perhaps, session, date, contrast_of(name), kind, with_agent, times)
     try:
         _, image = ScanReader().read(path)
         edges = voxel_spacing(image.affine)
@@ -135,40 +135,115 @@ def _of_file(path: Path) -> Identity:
         return replace(found, broken=str(error) or type(error).__name__)
 
 
-def _whose(path: Path, fields: Mapping[str, Any]) -> tuple[tuple[str, ...], str, str]:
-    """Person, session, and the words that may name the contrast."""
-    name, (root, subject, session) = stem(path.name), bids.place(path)
+def _number(said: Any) -> float:
+    """A positive number of a sidecar; NaN for anything else."""
+    good = isinstance(said, int | float) and not isinstance(said, bool) and 0 < said < 1e6
+    return float(said) if good else np.nan
+
+
+def _described(fields: Mapping[str, Any]) -> list[str]:
+    return [str(fields.get(key) or "") for key in ("SeriesDescription", "ProtocolName")]
+
+
+def _whose(path: Path, fields: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...], str, str]:
+    """Person, `Identity.perhaps`, session, and the weighting that folder or number say where the name says none."""
+    name, folder, (root, subject, session) = stem(path.name), path.absolute().parent, bids.place(path)
     if root is not None:
-        return (str(root), subject), session, ENTITY.sub(_kept_entity, name.lower())
-    study = str(fields.get("StudyInstanceUID") or "")
-    known = str(fields.get("PatientID") or fields.get("PatientName") or "")
-    above, folder = list[str](), path.absolute().parent
-    while folder.name and _person(folder.name, {}) == () and any(map(names_contrast, _split(folder.name))):
-        above, folder = [folder.name, *above], folder.parent
-    said = ENTITY.sub(_kept_entity, " ".join([*above, name]).lower())
-    return ((known,) if study and known else (str(folder), *_person(name, fields))), study, said
+        return (person := (str(root), subject)), person, session, ""
+    known, study = (str(fields.get(key) or "") for key in ("PatientID", "StudyInstanceUID"))
+    known = known or str(fields.get("PatientName") or "")
+    session = study or next(iter(re.findall(r"(?<![a-z\d])ses-[a-z0-9]+", name.lower())), "")
+    named, further = weighting(name), "" if _person(folder.name) else weighting(folder.name)
+    if known and study:
+        return (known,), (known,), session, further
+    words = _person(name, fields)
+    if further and named in ("", further):  # a folder for each contrast: people have one name in all of them
+        return (own := (str(folder.parent), known, *words)), own, session, further
+    beside, (rest, number) = _beside(folder), _apart(name)
+    kept = [one for one in words if not (found := NUMBERED.fullmatch(one)) or found[1] in beside.differing]
+    own = perhaps = (str(folder), known, *kept)
+    if number in kept:
+        kept.pop(-1 if kept[-1] == number else kept.index(number))
+        if rest in beside.channels and not named:
+            return (own := (str(folder), known, *kept)), own, session, f"channel {int(number)}"
+        perhaps = own if _person(" ".join(rest)) in beside.people else (str(folder), known, *kept)
+    return own, perhaps, session, ""
 
 
-def _kept_entity(entity: re.Match) -> str:
-    """The words of a BIDS entity that may name a contrast or an agent: those of the space are another scan's."""
-    key, _, label = entity[0].partition("-")
-    return f"ce {label}" if key == "ce" else label if key == "acq" else ""
-
-
-def _person(name: str, fields: Mapping[str, Any]) -> tuple[str, ...]:
+def _person(name: str, fields: Mapping[str, Any] | None = None) -> tuple[str, ...]:
     """The words of a name that say whose head it is: all but those of the protocol.
 
-    >>> [_person(name, {}) for name in ("IXI002-Guys-0828-T1", "T1_bob", "anna_T2_ax", "sub-01_acq-ax_T2w")]
-    [('ixi002', 'guys', '0828'), ('bob',), ('anna',), ('sub', '01')]
+    >>> [_person(name) for name in ("IXI002-Guys-0828-T1", "T1_bob", "anna_T2_ax", "sub-01_acq-ax_T2w", "PD01")]
+    [('ixi002', 'guys', '0828'), ('bob',), ('anna',), ('sub-01',), ('pd01',)]
     """
-    given = " ".join(str(fields.get(key) or "") for key in ("SeriesDescription", "ProtocolName", "SeriesNumber"))
-    known = set(_split(given))
-    return tuple(
-        word
-        for word in _split(ENTITY.sub("", name.lower()))
-        if word not in known and not PROTOCOL.fullmatch(word) and not names_contrast(word)
-    )
+    fields = fields or {}
+    protocol = {
+        word.lstrip("0") for one in (*_described(fields), fields.get("SeriesNumber")) for word in split(str(one))
+    }
+    name = name.lower()
+    subject = [found[0]] if (found := re.match(r"sub-[a-z0-9]+", name)) else []
+    rest = "" if BIDS_NAME.fullmatch(name) else ENTITY.sub("", name.removeprefix("".join(subject)))
+    words = [word for word in split(rest) if word.lstrip("0") not in protocol and not of_protocol(word)]
+    return (*subject, *words)
 
 
-def _split(name: str) -> list[str]:
-    return [word for word in re.split(r"[^\w*+]+|_+", name.lower()) if word]
+class Beside(NamedTuple):
+    """The names of a folder's volumes beside each other.
+
+    Attributes:
+        differing: words of `NUMBERED` with several numbers: these are people's, or tell nothing.
+        people: words of persons whose further number is of a person, since two contrasts share one, or one contrast
+            has several.
+        channels: words of names that name no contrast, of which files are numbered from 0000 on, as for nnU-Net.
+    """
+
+    differing: frozenset[str]
+    people: frozenset[tuple[str, ...]]
+    channels: frozenset[tuple[str, ...]]
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> "Beside":
+        """Compares names without their endings."""
+        numbers, numbered = defaultdict(set), defaultdict(set)
+        people, channels = set(), set()
+        for name in names:
+            for word in split(name):
+                if one := NUMBERED.fullmatch(word):
+                    numbered[one[1]].add(word)
+            rest, number = _apart(name)
+            if number and (contrast := weighting(name)):
+                whose = _person(" ".join(rest))
+                for key, found in (((whose, number), contrast), (rest, number)):
+                    numbers[key].add(found)
+                    if len(numbers[key]) > 1:
+                        people.add(whose)
+            elif number == "0000" and any(word[-1].isdigit() for word in rest):
+                channels.add(rest)
+        differing = frozenset(letters for letters, words in numbered.items() if len(words) > 1)
+        return cls(differing, frozenset(people), frozenset(channels))
+
+
+def _apart(name: str) -> tuple[tuple[str, ...], str]:
+    """The words of a name without the number at its end, else at its beginning, and this number; empty for none.
+
+    A number behind a word that is none of a protocol, as in `T2_patient_7`, is a person's.
+    """
+    words = split(name)
+    place = next((k for k in (-1, 0) if words and words[k].isdecimal()), None)
+    if place == -1 and len(words) > 1 and not (words[-2].isdecimal() or of_protocol(words[-2])):
+        place = None
+    number = "" if place is None else words.pop(place)
+    return tuple(words), number
+
+
+def _beside(folder: Path) -> Beside:
+    try:
+        return _names_of(str(folder), os.stat(folder).st_mtime_ns)
+    except OSError:  # which is said when the scan is read
+        return Beside.of([])
+
+
+@lru_cache(maxsize=64)
+def _names_of(folder: str, changed: int) -> Beside:
+    """Once for a folder, until it changes."""
+    return Beside.of(stem(name) for name in os.listdir(folder) if ends_as(name, VOLUMES))

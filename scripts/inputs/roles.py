@@ -24,14 +24,16 @@ def role(own: Identity, theirs: Identity) -> Role:
     """The role of a scan beside one of thick slices.
 
     A scan of another contrast that is sharp along the slices guides them: best a 3-D one, then a stack of another
-    direction, then a stack of the same direction whose slices are at most `THINNER` as far apart. Scans of other
+    direction, then a stack of the same direction whose slices are at most `THINNER` as far apart. Then come scans
+    that a number in their names alone tells apart: their likeness says whether they show one head. Scans of other
     sessions come last, the nearest in time first.
     """
     sessions = theirs.session.startswith("ses-")  # of BIDS; studies of DICOM may be of anybody
-    if theirs.person != own.person and theirs.person[0] == own.person[0]:
-        words, others = (" ".join(one.person[1:]) or "nobody" for one in (theirs, own))
+    numbered = theirs.person != own.person and theirs.perhaps == own.perhaps
+    if theirs.person != own.person and theirs.person[0] == own.person[0] and not numbered:
+        words, others = (" ".join(filter(None, one.person[1:])) or "nobody" for one in (theirs, own))
         return Role("is left alone", f"its name is of another person: {words}, not {others}")
-    if theirs.person != own.person or (theirs.session != own.session and not sessions):
+    if (theirs.person != own.person and not numbered) or (theirs.session != own.session and not sessions):
         return Role("is left alone", "it is of another person, session or study")
     if theirs.broken:
         return Role("is left alone", f"it cannot be read ({theirs.broken})")
@@ -39,7 +41,7 @@ def role(own: Identity, theirs: Identity) -> Role:
     turned = abs(float(own.normal @ theirs.normal)) < PARALLEL
     if why is None and not (own.weighting and theirs.weighting):
         return Role("is left alone", "neither its name nor its header says that it is of another contrast")
-    if why is None and turned and own.session == theirs.session:
+    if why is None and turned and own.session == theirs.session and not numbered:
         return Role("joins", "it has the same contrast and another direction")
     if why is None:
         return Role("is left alone", "it has the same contrast" + " and the same direction" * (not turned))
@@ -54,12 +56,12 @@ def role(own: Identity, theirs: Identity) -> Role:
         return Role("is left alone", f"it is not sharp across the slices: {thick:.2g} mm apart")
     rank = kind, BEST.index(theirs.weighting) if theirs.weighting in BEST else len(BEST), bool(theirs.agent)
     if own.session == theirs.session:
-        return Role("guides", f"{why}; {sharp}", (0, 0, *rank))
+        return Role("guides", f"{why}; {sharp}" + "; its number may be of a series" * numbered, (0, numbered, *rank))
     away = abs(_day(theirs.date) - _day(own.date)) if theirs.date and own.date else 10**9
     other = f"session {theirs.session.removeprefix('ses-')}" + f" of {theirs.date}" * bool(theirs.date)
     return Role("guides", f"{why}; {sharp}; it is of {other}", (1, away, *rank))
 
 
 def _day(date: str) -> int:
-    """Days of a date `YYYYMMDD`, from any day on."""
+    """Days of a date of `bids.day`, from any day on."""
     return int(np.datetime64(f"{date[:4]}-{date[4:6]}-{date[6:8]}").astype(int))

@@ -44,8 +44,8 @@ class ErrorPatternNetwork(nn.Module):
             planes: `(B, 3, H, W)` in [-1, 1], the slice axis third: the rebuilt planes; the measured slices, linear
                 between their centres; and half the distance between both families of planes, NaN where one was made.
             rows: `(H,)`, where the rows lie, in slices from the centre of the first one.
-            lengths: `(4,)`: thickness of the slices, target, and spacing of the slices, in mm, and their noise as a share
-                of the range.
+            lengths: `(4,)`: thickness of the slices, target, and spacing of the slices in mm; and the noise of the
+                slices, as a share of the range.
         """
         result, slices, spread = planes.split(1, dim=1)
         known = spread.isfinite()

@@ -142,8 +142,9 @@ def noise_of(volume: Tensor, slice_axis: int, head: Tensor) -> Noise:
     cells = distance > LOWEST
     found, texture = power[cells], (distance[cells] / LOWEST) ** -FALL
     faint = FAINT * float(np.median(power[cells & (distance < 2 * LOWEST)]))
-    if faint == 0:
+    if faint <= np.finfo(np.float32).eps ** 2 * power.max():  # rounding
         return Noise(0.0)
+    found = np.maximum(found, np.finfo(np.float32).eps * faint)
     seen = {width: _seen_band(frequency, width) for width in np.arange(1.0, WIDEST + 0.21, 0.05).round(2).tolist()}
     best, noise = math.inf, Noise(0.0)
     for widths in itertools.product(seen, repeat=2):

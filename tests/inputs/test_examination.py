@@ -1,17 +1,26 @@
 """Laws of what joins, what guides and what is left alone: headers and names decide, and a reason is given."""
 
+import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from pydicom.datadict import dictionary_VR, tag_for_keyword
+from pydicom.dataelem import DataElement, RawDataElement
 
-from scripts.inputs import dicom
+from scripts.inputs import bids, dicom
 from scripts.inputs.examination import grouped, roles, say_what_could_guide
+from scripts.inputs.identity import TIMES as TIMES_READ
+from scripts.inputs.identity import Identity
+from scripts.inputs.roles import role
 from scripts.inputs.scan import Scan
 from scripts.inputs.scans import scans as find_scans
 from scripts.inputs.selection import Selection
+from scripts.inputs.weighting import agent, by_times, weighting
 from scripts.stack.grid import voxel_spacing
 from tests.dicom_files import ORIENTATIONS, VOXELS, mr_slices, save
+from tests.inputs import names
 
 ISOTROPIC, AXIAL, SAGITTAL = (1, 1, 1), (1, 1, 5), (5, 1, 1)
 
@@ -165,3 +174,185 @@ def test_a_run_without_a_guide_says_what_could_guide_and_one_with_a_guide_does_n
         found = find_scans(folder, tmp_path / "out", Selection(1.3), guide=guide)
         assert [one.path.name for one in found] == ["FLAIR.nii.gz"]
         assert sum("could guide" in line for line in caplog.messages) == count
+
+
+def test_no_two_people_are_one_head_and_a_folders_files_of_one_are(tmp_path):
+    """The rules' safe answer: fifty layouts of several people, whose prefixes are words of contrasts and protocols."""
+    for k, layout in enumerate(names.layouts(50)):
+        for name in layout:
+            path = tmp_path / str(k) / f"{name}.nii.gz"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        found = {name: Identity.of(tmp_path / str(k) / f"{name}.nii.gz") for name in layout}
+        for one, other in itertools.combinations(layout, 2):
+            same = found[one].head == found[other].head
+            assert not same or layout[one] == layout[other], (one, other, found[one].head)
+            beside = one.split("/")[0] == other.split("/")[0] or "/" not in one
+            assert same or layout[one] != layout[other] or not beside, (one, other, found[one].head)
+
+
+def test_a_name_says_its_contrast_whoever_is_scanned():
+    for name, expected in names.names(200):
+        assert weighting(name) == expected, name
+
+
+@pytest.mark.parametrize(
+    ("names", "heads", "open"),
+    [
+        ("PD01_FLAIR PD02_T1", 2, False),
+        ("P1_FLAIR P2_T1", 2, False),
+        ("TE1_FLAIR TE2_T1", 2, False),
+        ("T1D01_FLAIR T1D02_T2", 2, False),
+        ("anna_T2_p2 anna_T1_iso", 1, True),
+        ("7_t2_tse_tra 9_t1_mprage_sag", 2, True),
+        ("anna_t2_3 anna_t1_9", 2, True),
+        ("case_001_0000 case_001_0001", 1, True),
+        ("case_001_0000 case_002_0001", 2, False),
+        ("01_T1 01_FLAIR 02_T2", 2, False),  # a number of two contrasts is a person's
+        ("T1_01 T1_02 FLAIR_03", 3, False),  # and a contrast of two numbers
+        ("T2/anna T1/anna", 1, True),
+        ("T1/anna_FLAIR T2/anna_MPRAGE", 2, False),  # of two time points
+        ("sub-T1_FLAIR sub-T2_T1w", 2, False),
+        ("sub-1_ses-T1_FLAIR sub-1_ses-T1_T2w", 1, True),
+    ],
+)
+def test_a_number_may_be_a_series_where_it_tells_no_people_apart(names, heads, open, tmp_path):
+    for name in names.split():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.nii.gz").touch()
+    found = [Identity.of(tmp_path / f"{name}.nii.gz") for name in names.split()]
+    assert len({one.head for one in found}) == heads and (found[0].perhaps == found[-1].perhaps) == open
+    assert (found[0].other_contrast(found[-1]) is not None) or not open
+
+
+def test_people_of_one_number_come_before_those_whose_number_may_be_a_series(volume):
+    scan, others = volume("3_FLAIR"), [volume("5_T1", ISOTROPIC), volume("7_T2", SAGITTAL)]
+    found = roles(scan, others)
+    assert [(one.name, role.what) for one, role in found] == [("5_T1", "guides"), ("7_T2", "guides")]
+    assert all(role.why.endswith("its number may be of a series") for _, role in found)
+    assert len(grouped([volume("3_FLAIR_ax"), volume("5_FLAIR_sag", SAGITTAL)], [])) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "given"),
+    [
+        ("sub-km01_ses-post_T1w", "T1w", None),
+        ("sub-1_acq-T1_ce-gd_FLAIR", "FLAIR", True),
+        ("T2 post stroke", "T2w", None),
+        ("T1 post RT", "T1w", None),
+        ("T2 AX POST FOSSA", "T2w", None),
+        ("T1 AX POST", "T1w", True),
+        ("t1_mprage_post_9", "T1w", True),
+        ("T1 w/o contrast", "T1w", False),
+        ("t2_fl2d_tra_hemo", "T2*w", None),
+        ("t2_swi3d_tra_p2", "T2*w", None),
+        ("T2W_FFE", "T2*w", None),
+        ("t2_tirm_cor_fs", "STIR", None),
+        ("t2_tirm_tra_dark-fluid_fs", "FLAIR", None),
+        ("space-T1w_FLAIR", "FLAIR", None),
+        ("T2 brain map", "T2w", None),
+        ("GD3 KM01 CE2", "", None),
+    ],
+)
+def test_words_count_as_a_whole(name, kind, given):
+    assert (weighting(name), agent("", name)) == (kind, given)
+
+
+TIMES = [  # echo, inversion and repetition time in ms
+    ((100, 1501, 9000), "FLAIR"),
+    ((100, 1499, 9000), ""),
+    ((61, 2000, 9000), "FLAIR"),
+    ((59, 2000, 9000), ""),
+    ((14, 900, 2000), "T1w"),
+    ((16, 900, 2000), ""),
+    ((3, 301, 2000), "T1w"),
+    ((3, 299, 2000), ""),
+    ((3, 1499, 2000), "T1w"),
+    ((3, 1501, 2000), ""),
+    ((29, np.nan, 999), "T1w"),
+    ((31, np.nan, 999), ""),
+    ((29, np.nan, 1001), ""),
+    ((71, np.nan, 2001), "T2w"),
+    ((69, np.nan, 2001), ""),
+    ((71, np.nan, 1999), ""),
+]
+
+
+def test_times_say_a_contrast_where_they_leave_no_doubt():
+    assert [by_times(np.array(times), "SE") for times, _ in TIMES] == [kind for _, kind in TIMES]
+    assert by_times(np.array([3, np.nan, 20]), "GR") == ""
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "alike"),
+    [
+        ("EchoTime", 0.119, True),
+        ("EchoTime", 0.121, False),
+        ("InversionTime", 0.119, True),
+        ("InversionTime", 0.121, False),
+        ("RepetitionTime", 0.19, True),
+        ("RepetitionTime", 0.21, False),
+    ],
+)
+def test_times_of_one_contrast_differ_a_little(field, value, alike, volume):
+    told = volume("a", **{field: 0.1}).identity.other_contrast(volume("b", **{field: value}).identity)
+    assert (told is None) == alike
+
+
+@pytest.mark.parametrize(("edge", "isotropic"), [(1.29, True), (1.31, False)])
+def test_a_scan_is_isotropic_where_its_edges_are_nearly_alike(volume, edge, isotropic):
+    ((_, role),) = roles(volume("FLAIR"), [volume("T1", (1, 1, edge))])
+    assert role.what == "guides" and ("isotropic" in role.why) == isotropic
+
+
+def test_a_name_comes_before_an_id(tmp_path):
+    """IDs are spelt in two ways, where names are alike; without names they tell people apart."""
+    first = series(tmp_path, 1, "flair", PatientName="Doe^Jane", PatientID="17")
+    other = series(tmp_path, 2, "t1", spacing=1.0, PatientName="DOE^JANE^", PatientID="0017")
+    assert roles(first, [other])[0][1].what == "guides"
+    first, other = (series(tmp_path, k, "flair", PatientName="", PatientID=str(k)) for k in (3, 4))
+    assert roles(first, [other])[0][1].why == "it is of another person, session or study"
+    assert (first.identity.person, other.identity.person) == (("3",), ("4",))
+
+
+WRONG = ["15/06/2019", "0000-00-00", "2019", -1, 0, 1e300, 10**400, True, [1, "x"], {"a": None}, "\ud800", "ʒ² 9" * 99]
+READ = [*TIMES_READ, *"SeriesDescription ProtocolName SeriesNumber PatientID PatientName StudyInstanceUID".split()]
+READ += ["ScanningSequence", "ContrastBolusIngredient", "AcquisitionDateTime"]
+
+
+@pytest.mark.parametrize("field", READ)
+def test_nothing_that_a_sidecar_says_ends_a_cohort(field, volume, tmp_path):
+    """Each scan of a dataset is there, with an identity, whatever one of its fields holds."""
+    for k, wrong in enumerate(WRONG):
+        scan = volume(f"t2_{k}", **{field: wrong})
+        other = volume(f"t1_{k}", ISOTROPIC, **{field: wrong})
+        assert roles(scan, [other]) and scan.identity.weighting == "T2w" and not scan.identity.broken
+
+
+def test_a_date_of_another_form_is_none(volume):
+    dates = [bids.day(said) for said in [*WRONG, None, "2019-06-15T12:00:00", "20190615"]]
+    assert dates == [""] * (len(WRONG) + 1) + ["20190615"] * 2
+    scan, other = volume("sub-1_ses-1_T2w").identity, volume("sub-1_ses-2_T1w", ISOTROPIC).identity
+    for one in dates:
+        assert role(replace(scan, date="20200101"), replace(other, date=one)).what == "guides"
+
+
+HEADER = (
+    "PatientName PatientID StudyInstanceUID StudyDate SeriesNumber SeriesDescription ProtocolName SequenceName".split()
+)
+HEADER += [*TIMES_READ, "ScanningSequence", "ContrastBolusAgent", "FrameOfReferenceUID"]
+
+
+@pytest.mark.parametrize("keyword", HEADER)
+def test_nothing_that_a_header_says_ends_a_cohort(keyword, tmp_path):
+    for k, wrong in enumerate(["", "15/06/2019", "0000-00-00", "abc", "nan", "1e99", "-1", "1\\2", "\\", "9" * 64]):
+        images = mr_slices(VOXELS, SeriesInstanceUID=f"1.2.3.{k}", SeriesDescription="t2")
+        for image in images:
+            kind = dictionary_VR(tag_for_keyword(keyword))
+            image[keyword] = DataElement(keyword, kind, None)
+            image[keyword] = RawDataElement(image[keyword].tag, kind, len(wrong), wrong.encode(), 0, False, True)
+        save(tmp_path / str(k), images)
+    selection = Selection(1.3)
+    found = find_scans(tmp_path, tmp_path / "out", selection, guide="auto")
+    assert len(found) == 10 and not selection.skipped, (len(found), selection.skipped)
+    assert [scan.identity.times.shape for scan in found] == [(3,)] * 10

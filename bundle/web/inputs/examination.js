@@ -15,7 +15,7 @@ const { THINNER } = constants.roles;
  * @type {(own: Found, others: Found[]) => {other: Found, role: Role}[]} */
 export function roles(own, others) {
   const found = others.filter((other) => other.scan !== own.scan).map((other) => ({ other, role: role(own, other) }));
-  const order = (/** @type {Role} */ { what, rank }) => (what === "guides" ? rank[0] * 100 + rank[1] * 2 + rank[2] : 1e6);
+  const order = (/** @type {Role} */ { what, rank }) => (what === "guides" ? rank.reduce((sum, x) => 10 * sum + x) : 1e6);
   return found.sort((a, b) => order(a.role) - order(b.role));
 }
 

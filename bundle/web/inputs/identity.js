@@ -9,50 +9,128 @@ import { sidecar } from "./kinds.js";
 /** @typedef {import("./readers.js").Found} Found */
 /** @typedef {{what: "guides" | "joins" | "is left alone", why: string, rank: number[]}} Role a scan's part beside another; of the least rank is the best guide */
 
+/** @typedef {{differing: Set<string>, people: Set<string>, channels: Set<string>}} Beside what the names of a folder's volumes say together */
+
 /** @type {any} */
-const { AGENT, BEST, ELSEWHERE, ENTITY, ISOTROPIC, NO_AGENT, PARALLEL, PROTOCOL, SAME_REPETITION, SAME_TIME, SEQUENCES, THINNER, WEIGHTINGS } =
-  { ...constants.identity, ...constants.weighting, ...constants.roles };
+const { BEST, ISOTROPIC, PARALLEL, SAME_REPETITION, SAME_TIME, THINNER, TIMES } = { ...constants.identity, ...constants.roles };
+/** @type {any} */
+const { AGENT, BIDS_NAME, ENTITY, NO_AGENT, NUMBERED, PREFIX, PROTOCOL, SEQUENCES, SHORT, WEIGHTINGS } = constants.weighting;
+const DECIMAL = /^\p{Nd}+$/u;
 
 /** By what a DICOM series says. @type {(said: Said) => Identity} */
 export function ofSeries(said) {
   const one = (/** @type {string} */ key) => said(key)[0] ?? "";
   const whose = ["PatientName", "PatientID"].map((key) => one(key).toUpperCase().split(/[\s^=]+/).join(" ").trim());
-  const names = ["SeriesDescription", "ProtocolName", "SequenceName"].map(one).join(" ");
-  const times = ["EchoTime", "InversionTime", "RepetitionTime"].map((key) => (one(key) === "" ? NaN : Number(one(key))));
-  const person = whose.find((name) => !["", "NONE"].includes(name)) ?? "";
-  return { person: [person], session: one("StudyInstanceUID"), times, ...contrastOf(one("SeriesDescription"), names, one("ContrastBolusAgent"), times, said("ScanningSequence")) };
+  const [first, ...names] = ["SeriesDescription", "ProtocolName", "SequenceName"].map(one);
+  const times = TIMES.map((/** @type {string} */ key) => (one(key) === "" ? NaN : Number(one(key))));
+  const person = [whose.find((name) => !["", "NONE"].includes(name)) ?? ""];
+  const kind = weighting(first, names.join(" ")) || byTimes(times, said("ScanningSequence").join().includes("GR"));
+  return { person, perhaps: person, session: one("StudyInstanceUID"), times, weighting: kind, agent: agent(one("ContrastBolusAgent"), first, ...names) };
 }
 
-/** By a file's name without its ending, and its sidecar. @type {(stem: string, fields: Record<string, any>) => Identity} */
-export function ofFile(stem, fields) {
-  const times = ["EchoTime", "InversionTime", "RepetitionTime"].map((key) => (typeof fields[key] === "number" ? 1000 * fields[key] : NaN));
-  const [name, said] = [stem.toLowerCase(), ["SeriesDescription", "ProtocolName"].map((key) => fields[key] ?? "").join(" ")];
-  const kept = name.replace(new RegExp(ENTITY, "g"), (entity) => {
-    const [key, label] = entity.split("-");
-    return key === "ce" ? `ce ${label}` : key === "acq" ? label : "";
-  });
-  const known = split(`${said} ${fields.SeriesNumber ?? ""}`.toLowerCase());
-  const isPerson = (/** @type {string} */ word) => !known.includes(word) && !new RegExp(`^(${PROTOCOL})$`).test(word) && !namesContrast(word);
-  const person = split(name.replace(new RegExp(ENTITY, "g"), "")).filter(isPerson);
-  return { person, session: "", times, ...contrastOf(said, kept, String(fields.ContrastBolusIngredient ?? ""), times, sidecar(fields)("ScanningSequence")) };
+/** By a file's folder, its name without its ending, its sidecar, the names beside it, and the root of its dataset.
+ * @type {(folder: string, name: string, fields: Record<string, any>, beside: Beside, root: string | undefined) => Identity} */
+export function ofFile(folder, name, fields, beside, root) {
+  const times = TIMES.map((/** @type {string} */ key) => (fields[key] > 0 && fields[key] < 1e6 && typeof fields[key] === "number" ? 1000 * fields[key] : NaN));
+  const names = whole(BIDS_NAME, name.toLowerCase()) ? [name] : [...described(fields), name];
+  const { further, ...whose } = whoseOf(folder, name, fields, beside, root);
+  const kind = weighting(...names) || further || byTimes(times, sidecar(fields)("ScanningSequence").join().includes("GR"));
+  return { ...whose, times, weighting: kind, agent: agent(String(fields.ContrastBolusIngredient || ""), ...names) };
 }
 
+/** Person, session, and the weighting that folder or number say where the name says none. @type {(...given: Parameters<typeof ofFile>) => {person: string[], perhaps: string[], session: string, further: string}} */
+function whoseOf(folder, name, fields, { differing, people, channels }, root) {
+  const is = (/** @type {string[]} */ person, perhaps = person, further = "") => ({ person, perhaps, session, further });
+  const [above, ...within] = root === undefined ? [""] : ["", ...folder.slice(root.length).split("/")];
+  const [subject, visit] = ["sub-", "ses-"].map((key) => within.find((part) => part.startsWith(key)) ?? above);
+  const known = String(fields.PatientID || fields.PatientName || "");
+  const session = subject ? visit : String(fields.StudyInstanceUID || "") || (/(?<![a-z\d])ses-[a-z0-9]+/.exec(name.toLowerCase())?.[0] ?? "");
+  if (subject) return is([root ?? "", subject]);
+  const [last, words, named] = [folder.split("/").at(-1) ?? "", personOf(name, fields), weighting(name)];
+  const further = personOf(last, {}).length ? "" : weighting(last);
+  if (known && fields.StudyInstanceUID) return is([known], [known], further);
+  if (further && ["", further].includes(named)) {
+    const own = [folder.split("/").slice(0, -1).join("/"), known, ...words]; // a folder for each contrast
+    return is(own, own, further);
+  }
+  const kept = words.filter((one) => (whole(NUMBERED, one) ? differing.has(whole(NUMBERED, one)?.[1] ?? "") : true));
+  const [own, { rest, number }] = [[folder, known, ...kept], apart(name)];
+  if (!kept.includes(number)) return is(own);
+  kept.splice(kept.at(-1) === number ? kept.length - 1 : kept.indexOf(number), 1);
+  const without = [folder, known, ...kept];
+  if (channels.has(rest.join(" ")) && !named) return is(without, without, `channel ${Number(number)}`);
+  return is(own, people.has(personOf(rest.join(" "), {}).join(" ")) ? own : without);
+}
+
+/** The words of a name that say whose head it is. @type {(name: string, fields: Record<string, any>) => string[]} */
+function personOf(name, fields) {
+  const bare = (/** @type {string} */ word) => word.replace(/^0+/, "");
+  const protocol = split([...described(fields), fields.SeriesNumber ?? "None"].join(" ")).map(bare);
+  const [low, subject] = [name.toLowerCase(), /^sub-[a-z0-9]+/.exec(name.toLowerCase())?.[0] ?? ""];
+  const rest = whole(BIDS_NAME, low) ? "" : low.slice(subject.length).replace(new RegExp(ENTITY, "g"), "");
+  const words = split(rest).filter((word) => !protocol.includes(bare(word)) && !ofProtocol(word));
+  return subject ? [subject, ...words] : words;
+}
+
+/** Compares the names of a folder's volumes without their endings. @type {(names: string[]) => Beside} */
+export function besideOf(names) {
+  const [numbers, numbered] = [/** @type {Map<string, Set<string>>} */ (new Map()), /** @type {Map<string, Set<string>>} */ (new Map())];
+  const [people, channels] = [/** @type {Set<string>} */ (new Set()), /** @type {Set<string>} */ (new Set())];
+  const add = (/** @type {Map<string, Set<string>>} */ to, /** @type {string} */ key, /** @type {string} */ found) => to.set(key, (to.get(key) ?? new Set()).add(found));
+  for (const name of names) {
+    for (const one of split(name).map((word) => whole(NUMBERED, word))) if (one) add(numbered, one[1], one[0]);
+    const [{ rest, number }, contrast] = [apart(name), weighting(name)];
+    const person = personOf(rest.join(" "), {}).join(" ");
+    for (const [key, found] of number && contrast ? [[`${person}/${number}`, contrast], [rest.join(" "), number]] : []) {
+      if ((add(numbers, key, found).get(key)?.size ?? 0) > 1) people.add(person);
+    }
+    if (number === "0000" && !contrast && rest.some((word) => /\p{Nd}$/u.test(word))) channels.add(rest.join(" "));
+  }
+  return { differing: new Set([...numbered].flatMap(([letters, words]) => (words.size > 1 ? [letters] : []))), people, channels };
+}
+
+/** The words of a name without the number at its end, else at its beginning, and this number. @type {(name: string) => {rest: string[], number: string}} */
+function apart(name) {
+  const rest = split(name);
+  const isNumber = (/** @type {number} */ k) => DECIMAL.test(rest.at(k) ?? "");
+  if (isNumber(-1)) return rest.length === 1 || isNumber(-2) || ofProtocol(rest.at(-2) ?? "") ? { number: rest.pop() ?? "", rest } : { number: "", rest };
+  return isNumber(0) ? { number: rest.shift() ?? "", rest } : { number: "", rest };
+}
+
+/** @type {(pattern: string, word: string) => RegExpExecArray | null} */
+const whole = (pattern, word) => new RegExp(`^(?:${pattern})$`).exec(word);
 /** @type {(name: string) => string[]} */
-const split = (name) => name.split(/[^\w*+]+|_+/).filter(Boolean);
+const split = (name) => name.toLowerCase().split(/[^\p{L}\p{N}_*+]+|_+/u).filter(Boolean);
 /** @type {(word: string) => boolean} */
-const namesContrast = (word) => [WEIGHTINGS, SEQUENCES].some((table) => Object.values(table).some((words) => new RegExp(words).test(word)));
+const ofProtocol = (word) => word.length < 40 && whole(PROTOCOL, word) !== null;
+/** @type {(fields: Record<string, any>) => string[]} */
+const described = (fields) => ["SeriesDescription", "ProtocolName"].map((key) => String(fields[key] || ""));
 
-/** Weighting, by the description, else by other names, else by the times in ms; and whether an agent was given.
- * @type {(description: string, named: string, agent: string, times: number[], sequence: string[]) => {weighting: string, agent: boolean | undefined}} */
-function contrastOf(description, named, agent, times, sequence) {
-  const separated = (/** @type {string} */ name) => name.toLowerCase().replace(/[\s_.-]+/g, " ");
-  const said = [description, named].map((one) => separated(separated(one).replace(new RegExp(ELSEWHERE, "g"), "")));
-  const found = [WEIGHTINGS, SEQUENCES].flatMap((table) =>
-    said.flatMap((one) => Object.keys(table).filter((name) => new RegExp(table[name]).test(one))),
-  );
-  const [both, isNamed] = [said.join(" "), !["", "none", "no"].includes(agent.trim().toLowerCase())];
-  const given = isNamed ? true : new RegExp(NO_AGENT).test(both) ? false : new RegExp(AGENT).test(both) ? true : undefined;
-  return { weighting: found[0] ?? byTimes(times, sequence.join().includes("GR")), agent: given };
+/** The words of a name that speak of its contrast; `?` stands for any other. @type {(name: string) => string} */
+function told(name) {
+  const low = name.toLowerCase().replaceAll("w/o", "without");
+  const bids = whole(BIDS_NAME, low);
+  const said = bids ? [...(low.match(/(?<=_)ce-[a-z0-9+]+/g) ?? []), bids[3]].join(" ") : low;
+  const named = said.replace(new RegExp(ENTITY, "g"), (_, key, label) => (key === "acq" ? label : ""));
+  const words = split(split(named).join(" ").replace(new RegExp(PREFIX), ""));
+  const end = words.findIndex((word, k) => k > 0 && ["to", "in"].includes(word));
+  const own = words.slice(0, end < 0 ? words.length : end).filter((word) => !DECIMAL.test(word));
+  const plain = own.map((word) => whole(NUMBERED, word)?.[1] ?? word).filter((word) => !SHORT.includes(word));
+  return plain.map((word) => (ofProtocol(word) ? word : "?")).join(" ");
+}
+
+/** The weighting that names say, the first of them first; empty where none does. @type {(...names: string[]) => string} */
+function weighting(...names) {
+  const said = names.map(told);
+  const find = (/** @type {Record<string, string>} */ table) => said.flatMap((words) => Object.keys(table).filter((kind) => new RegExp(table[kind]).test(words)));
+  return [WEIGHTINGS, SEQUENCES].flatMap(find)[0] ?? "";
+}
+
+/** Whether a contrast agent was given, by its name in a header, else by the words of names. @type {(named: string, ...names: string[]) => boolean | undefined} */
+function agent(named, ...names) {
+  if (!["", "none", "no"].includes(named.trim().toLowerCase())) return true;
+  const said = names.map(told).join(" ");
+  return new RegExp(NO_AGENT).test(said) ? false : new RegExp(AGENT).test(said) ? true : undefined;
 }
 
 /** The weighting by echo, inversion and repetition time in ms, where they leave no doubt. @type {(times: number[], isGradient: boolean) => string} */
@@ -80,19 +158,28 @@ function otherContrast(one, other) {
 export function role(own, theirs) {
   const alone = (/** @type {string} */ why) => /** @type {Role} */ ({ what: "is left alone", why, rank: [] });
   const [one, other] = [own.identity, theirs.identity];
-  const isSame = one.person.join(" ") === other.person.join(" ") && one.session === other.session;
-  if (!isSame) return alone("it is of another person, session or study");
+  const isOne = (/** @type {"person" | "perhaps"} */ key) => one[key].join("/") === other[key].join("/");
+  const [isNumbered, isOther] = [!isOne("person") && isOne("perhaps"), one.session !== other.session];
+  if (!isOne("person") && !isNumbered && one.person[0] === other.person[0]) {
+    const [words, others] = [other, one].map(({ person }) => person.slice(1).filter(Boolean).join(" ") || "nobody");
+    return alone(`its name is of another person: ${words}, not ${others}`);
+  }
+  if ((!isOne("person") && !isNumbered) || (isOther && !other.session.startsWith("ses-"))) return alone("it is of another person, session or study");
   const [mine, edges] = [own, theirs].map(({ scan }) => voxelSpacing(scan.affine));
   const axes = [own, theirs].map(({ scan }, k) => scan.affine.map((row) => row.slice(0, 3).map((x, axis) => x / [mine, edges][k][axis])));
   const [thick, itsThick] = [largestAxis(mine), largestAxis(edges)];
   const near = AXES.map((axis) => Math.abs(AXES.reduce((sum, row) => sum + axes[0][row][thick] * axes[1][row][axis], 0)));
   const [why, isTurned, spacing] = [otherContrast(one, other), near[itsThick] < PARALLEL, mine[thick]];
   if (!why && !(one.weighting && other.weighting)) return alone("neither its name nor its header says that it is of another contrast");
-  if (!why && isTurned) return { what: "joins", why: "it has the same contrast and another direction", rank: [] };
-  if (!why) return alone("it has the same contrast and the same direction");
+  if (!why && isTurned && !isOther && !isNumbered) return { what: "joins", why: "it has the same contrast and another direction", rank: [] };
+  if (!why) return alone(`it has the same contrast${isTurned ? "" : " and the same direction"}`);
   const [longest, shortest] = [Math.max(...edges), Math.min(...edges)];
   const rank = [BEST.includes(other.weighting) ? BEST.indexOf(other.weighting) : BEST.length, Number(other.agent ?? false)];
-  const guides = (/** @type {number} */ kind, /** @type {string} */ sharp) => /** @type {Role} */ ({ what: "guides", why: `${why}; ${sharp}`, rank: [kind, ...rank] });
+  const guides = (/** @type {number} */ kind, /** @type {string} */ sharp) => /** @type {Role} */ ({
+    what: "guides",
+    why: `${why}; ${sharp}${isOther ? `; it is of session ${other.session.slice(4)}` : isNumbered ? "; its number may be of a series" : ""}`,
+    rank: [Number(isOther), Number(isNumbered), kind, ...rank],
+  });
   if (longest <= ISOTROPIC * shortest && longest <= THINNER * spacing) return guides(0, `its voxels of ${g(longest, 2)} mm are isotropic`);
   if (isTurned && edges[near.indexOf(Math.max(...near))] <= THINNER * spacing) return guides(1, "its slices lie in another direction");
   if (!isTurned && edges[itsThick] <= THINNER * spacing) {

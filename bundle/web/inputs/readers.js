@@ -8,7 +8,7 @@ import { withoutSignal } from "../stack/intensity.js";
 import { fromBorder } from "../stack/tissue.js";
 import { readDicom } from "./dicom.js";
 import { seen } from "./examination.js";
-import { ofFile } from "./identity.js";
+import { besideOf, ofFile } from "./identity.js";
 import { ofName, ofSidecar, ofVoxels } from "./kinds.js";
 import { MOST_UNPACKED, readNifti } from "./nifti.js";
 
@@ -30,9 +30,12 @@ export async function findScans(given, wasm) {
   );
   const scans = volumes.length ? [] : await readDicom(images, wasm);
   const [isAlone, skipped] = [volumes.length === 1, /** @type {string[]} */ ([])]; // a single one is asked for by name
+  const roots = files.flatMap((one) => (one.name === "dataset_description.json" ? [folderOf(one)] : []));
   for (const file of volumes) {
-    const named = isAlone ? undefined : showsNoHead(file.name, files);
-    const found = named ? undefined : await volumeOf(file, files);
+    const beside = files.filter((one) => folderOf(one) === folderOf(file));
+    const named = isAlone ? undefined : showsNoHead(file.name, beside);
+    const root = roots.find((one) => `${folderOf(file)}/`.startsWith(`${one}/`) || !one);
+    const found = named ? undefined : await volumeOf(file, beside, root);
     const why = found && !isAlone ? ofVoxels(found.scan.volume, file.name) : named;
     if (found && !why) scans.push(found);
     else skipped.push(`${file.name} is skipped: ${why}.`);
@@ -42,10 +45,16 @@ export async function findScans(given, wasm) {
   return scans;
 }
 
-/** A NIfTI file with what lies beside it. @type {(file: NamedBytes, files: NamedBytes[]) => Promise<Found>} */
-async function volumeOf(file, files) {
+/** The folder that a file lies in; empty where it is not known. @type {(file: NamedBytes) => string} */
+const folderOf = ({ path = "" }) => path.split("/").slice(0, -1).join("/");
+
+/** A NIfTI file with what lies beside it in its folder; the root of its dataset, where it is of one.
+ * @type {(file: NamedBytes, files: NamedBytes[], root: string | undefined) => Promise<Found>} */
+async function volumeOf(file, files, root) {
+  const names = files.filter(({ name }) => NIFTI.test(name)).map(({ name }) => name.replace(NIFTI, ""));
   const stem = file.name.replace(NIFTI, "");
-  return { scan: withSidecar(await readNifti(file), files), files: [file], identity: ofFile(stem, fieldsOf(stem, files)), part: 0 };
+  const identity = ofFile(folderOf(file), stem, fieldsOf(stem, files), besideOf(names), root);
+  return { scan: withSidecar(await readNifti(file), files), files: [file], identity, part: 0 };
 }
 
 /** Those that are rebuilt: thin ones where no other is found. @type {(found: Found[]) => Found[]} */
@@ -57,7 +66,10 @@ export function thickOf(found) {
 /** What guides a scan, of files that were given for that: of several, the best. @type {(own: Found, found: Found[]) => Found} */
 export function guideOf(own, found) {
   if (found.length === 1) return found[0];
-  const [{ other, role }] = seen(own, found);
+  const place = own.identity.person[0]; // guides that were given lie anywhere
+  const near = (/** @type {string[]} */ [first, ...words]) => [words.length ? place : first, ...words];
+  const given = found.map((one) => ({ ...one, identity: { ...one.identity, person: near(one.identity.person), perhaps: near(one.identity.perhaps) } }));
+  const [{ other, role }] = seen(own, given);
   refuse(role.what !== "guides", `none of ${found.length} scans guides ${own.scan.name}. ${other.scan.name}: ${role.why}. Give a guide alone.`);
   return other;
 }

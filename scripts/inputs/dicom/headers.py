@@ -99,7 +99,8 @@ class Frame:
     def of(cls, header: Dataset, image: tuple[Path, int], unfit: str | None = None, shows: str | None = None) -> Self:
         """Takes what a classic header says."""
         identity = ("PatientID", "PatientName", "StudyInstanceUID", "SeriesInstanceUID")
-        whose, number = "\n".join(str(value(header, k, "")) for k in identity), value(header, "SeriesNumber", 0)
+        whose = "\n".join(str(value(header, k, "")) for k in identity)
+        number = int(np.nan_to_num(numbers(header, "SeriesNumber", 1)[0]))
         description = re.sub(r"[^\w.+]+", "_", str(value(header, "SeriesDescription", ""))).strip("_.") or "series"
         mark = hashlib.sha256(whose.encode()).hexdigest()[:6]  # two patients may share number and description
         position, spacing = numbers(header, "ImagePositionPatient", 3), numbers(header, "PixelSpacing", 2)

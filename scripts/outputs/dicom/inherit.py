@@ -81,7 +81,8 @@ def inherited(headers: list[Dataset], indices: list[int], part: int) -> Dataset:
     common.RescaleSlope = decimal(min(abs(value(header, "RescaleSlope", 1)) for header in headers))
     intercepts = {value(header, "RescaleIntercept", 0) for header in headers}
     common.RescaleIntercept = decimal(intercepts.pop() if len(intercepts) == 1 else 0)
-    common.SeriesNumber = 1000 * (common.get("SeriesNumber", 0) % 2_000_000) + part % 1000  # below 2**31, as IS asks
+    number = int(np.nan_to_num(numbers(common, "SeriesNumber", 1)[0]))
+    common.SeriesNumber = 1000 * (number % 2_000_000) + part % 1000  # below 2**31, as IS asks
     common.SourceImageSequence = references(headers, indices, SOURCE)
     return common
 

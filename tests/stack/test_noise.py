@@ -1,0 +1,105 @@
+"""Laws of noise as scanners make it, and of its estimate."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from scripts.stack.noise import (
+    Noise,
+    band,
+    band_limited,
+    cosine_frequencies,
+    kept_variance,
+    magnitude,
+    noise_of,
+    with_noise,
+)
+
+
+def drawn(shape, seed=0):
+    return torch.randn((2, *shape), generator=torch.Generator().manual_seed(seed))
+
+
+def tissue(shape=(120, 132, 8)):
+    """A cylinder of flat tissue in air, in slices along the last axis, and where it is."""
+    rows, columns = (torch.linspace(-1.2, 1.2, count) for count in shape[:2])
+    head = ((rows[:, None] ** 2 + columns**2) < 1)[..., None].expand(shape)
+    return torch.where(head, 500.0, 0.0), head
+
+
+@pytest.mark.parametrize("widths", [(1.0, 1.0), (1.6, 1.6), (1.0, 2.2)])
+def test_noise_has_the_deviation_that_is_asked_for_however_wide_it_is(widths):
+    noisy = with_noise(torch.full((4, 150, 160), 500.0), (1, 2), Noise(10.0, widths), drawn((4, 150, 160)))
+    assert noisy.std().item() == pytest.approx(10, rel=0.03)
+    left = noisy - noisy.mean()
+    for axis, width in zip((1, 2), widths):
+        near = (left.narrow(axis, 1, 100) * left.narrow(axis, 0, 100)).mean() / left.square().mean()
+        assert near.item() == pytest.approx({1.0: 0.0, 1.6: 0.57, 2.2: 0.755}[width], abs=0.03)
+    slices = left.flatten(1)
+    assert abs(np.corrcoef(slices)[0, 1]) < 0.05, "slices have noise of their own"
+
+
+def test_noise_in_air_is_a_magnitude():
+    noisy = with_noise(torch.zeros(4, 90, 90), (1, 2), Noise(10.0), drawn((4, 90, 90)))
+    assert noisy.min() >= 0
+    assert noisy.mean().item() == pytest.approx(10 * math.sqrt(math.pi / 2), rel=0.01)
+    clean = torch.rand(2, 9, 9)
+    assert with_noise(clean, (1, 2), Noise(0.0), drawn((2, 9, 9))) is clean
+
+
+def test_a_coarser_matrix_shows_nothing_beyond_its_band():
+    image = torch.rand(40, 60)
+    shown = band_limited(image, (1,), (2.0,))
+    wave = torch.cos(torch.pi * torch.arange(60)[:, None] * (torch.arange(60) + 0.5) / 60)
+    beyond = shown @ wave.T
+    assert beyond[:, 30:].abs().max() < 1e-4 < beyond[:, 20:30].abs().max()
+    torch.testing.assert_close(shown.mean(1), image.mean(1))
+    assert torch.equal(band_limited(image, (0, 1), (1.0, 1.0)), image)
+    assert band(np.array([0.0, 0.1, 0.25, 0.4]), 2.0).tolist() == [1.0, 1.0, 0.0, 0.0]
+    assert kept_variance(4000, 2.0) == pytest.approx(0.4375, abs=1e-3), "3/4 of the band, and half of its last quarter"
+
+
+def test_the_magnitude_is_that_of_rice():
+    signal = torch.tensor([0.0, 5.0, 20.0, 400.0])
+    many = torch.hypot(signal[:, None] + 10 * drawn((4, 200_000))[0], 10 * drawn((4, 200_000))[1]).mean(1)
+    torch.testing.assert_close(magnitude(signal.double(), 10.0).float(), many, rtol=3e-3, atol=0.05)
+    assert torch.equal(magnitude(signal, 0.0), signal)
+
+
+def test_power_is_that_of_white_noise_on_average():
+    frequencies = cosine_frequencies(50), cosine_frequencies(40)
+    power = Noise(3.0, (1.6, 1.0)).power(*frequencies)
+    assert power.shape == (50, 40) and power.mean() == pytest.approx(1)
+    assert power[40:].max() == 0 and (Noise(3.0).power(*frequencies) == 1).all()
+
+
+@pytest.mark.parametrize("widths", [(1.0, 1.0), (1.6, 1.6), (1.3, 1.0)])
+@pytest.mark.parametrize("deviation", [5.0, 40.0])
+def test_deviation_and_widths_are_found(deviation, widths):
+    truth, head = tissue()
+    limited = band_limited(truth, (0, 1), widths)
+    found = noise_of(with_noise(limited, (0, 1), Noise(deviation, widths), drawn(truth.shape)), 2, head)
+    assert found.deviation == pytest.approx(deviation, rel=0.1)
+    assert found.widths == pytest.approx(widths, abs=0.1)
+
+
+@pytest.mark.parametrize(("gain", "floor"), [(0.01, 0.0), (3.0, -700.0)])
+def test_an_estimate_has_the_units_of_the_slices(gain, floor):
+    truth, head = tissue()
+    noisy = with_noise(truth, (0, 1), Noise(20.0), drawn(truth.shape))
+    one, other = noise_of(noisy, 2, head), noise_of(gain * noisy + floor, 2, head)
+    assert other.deviation == pytest.approx(gain * one.deviation, rel=1e-3) and other.widths == one.widths
+
+
+def test_slices_without_noise_and_slices_too_small_for_a_patch_show_none():
+    truth, head = tissue()
+    assert noise_of(truth, 2, head).deviation < 0.5
+    small = torch.rand(3, 3, 5)
+    assert noise_of(small, 2, small > 0).deviation == 0
+
+
+def test_a_stored_order_swaps_the_widths():
+    noise = Noise(2.0, (1.6, 1.0))
+    assert noise.swapped(True) == Noise(2.0, (1.0, 1.6)) and noise.swapped(False) is noise
