@@ -11,30 +11,31 @@ sys.path[0] = str(Path(__file__).parents[1])
 
 from drift_mri import __version__  # noqa: E402  # it lies there
 from drift_mri.command import OPTIONS  # noqa: E402
+from scripts.options import Option  # noqa: E402
 
 
-def described(name: str, how: dict) -> dict:
-    """An option, which argparse takes by `how`, as the descriptor has it."""
-    number, choices = how.get("type") in (int, float), how.get("choices")
-    flag = how.get("action") == "store_true" or name == "dry_run"
-    path = how.get("metavar") in ("FILE", "SCAN")
+def described(name: str, option: Option) -> dict:
+    """An option as the descriptor has it."""
+    flag = option.kind == "switch" or option.bare == "true"
+    number = option.kind in ("number", "whole") and not option.words
+    path = option.kind in ("path", "paths")
     return {
         "id": name,
         "name": name.replace("_", " "),
-        "description": how["help"],
+        "description": option.help,
         "type": "Flag" if flag else "Number" if number else "File" if path else "String",
         "value-key": f"[{name.upper()}]",
         "command-line-flag": f"--{name}",
         "optional": True,
-        **({"integer": True} if how.get("type") is int else {}),
-        **({"value-choices": list(choices)} if choices and not flag else {}),
-        **({"list": True} if how.get("action") == "extend" else {}),
+        **({"integer": True} if option.kind == "whole" else {}),
+        **({"value-choices": list(option.choices)} if option.choices and not flag else {}),
+        **({"list": True} if option.kind == "patterns" else {}),
     }
 
 
 given = {"id": "input", "name": "input", "type": "File", "value-key": "[INPUT]", "list": True}
 output = {"id": "output_dir", "name": "output folder", "type": "String", "value-key": "[OUTPUT_DIR]"}
-options = [described(name, how) for name, how in OPTIONS.items()]
+options = [described(name, one) for name, one in OPTIONS.items()]
 results = {"id": "results", "name": "results", "path-template": "[OUTPUT_DIR]"}
 descriptor = {
     "name": "drift-mri",

@@ -16,7 +16,7 @@ sys.path.insert(0, str(BUNDLE))  # where `scripts` is, of which the configs spea
 
 from scripts.command_line import check_options
 from scripts.errors import mistakes_alone, printable, report_input_errors
-from scripts.options import OPTIONS, PATHS, PATTERNS
+from scripts.options import GRANTED, GROUPS, MEANINGS, OPTIONS, PATHS, PATTERNS
 
 if TYPE_CHECKING:
     from monai.bundle import ConfigWorkflow
@@ -27,12 +27,16 @@ UNNEEDED = {"ignite", "matplotlib", "mlflow", "skimage", "sklearn", "tensorboard
 
 
 def table() -> str:
-    """The options as docs/usage.md shows them, in Markdown."""
-    lines = ["| option | what |", "| --- | --- |"]
-    for name, how in OPTIONS.items():
-        values = how.get("metavar") or " or ".join(map(str, how.get("choices", ())))
-        lines.append(f"| `{f'--{name} {values}'.strip()}` | {how['help']} |".replace("*", r"\*"))
-    return "\n".join(lines) + "\n"
+    """The options as docs/usage.md shows them, in Markdown: a table for each group."""
+    lines = list[str]()
+    for group, what in GROUPS.items():
+        lines += [f"### {group.capitalize()}: {what}", "", "| option | what |", "| --- | --- |"]
+        for name, one in OPTIONS.items():
+            if one.group == group:
+                values = one.value or " or ".join(map(str, one.choices))
+                lines.append(f"| `{f'--{name} {values}'.strip()}` | {one.help} |".replace("*", r"\*"))
+        lines.append("")
+    return "\n".join(lines)
 
 
 class Parser(argparse.ArgumentParser):
@@ -46,9 +50,15 @@ class Parser(argparse.ArgumentParser):
                 words[k] = "--dry_run=true"
         options, strangers = self.parse_known_args(words, namespace)
         for stranger in strangers:
+            name, _, value = stranger.partition("=")
+            known = name.lstrip("-").lower()
+            if known in GRANTED and not value:
+                continue
+            if stranger.startswith("-") and known in MEANINGS:
+                self.error(f"{name} is no option: {MEANINGS[known]}")
             if not stranger.startswith("-"):
                 self.error(f"{stranger} is one too many: scans stand together, and --report and its like take no value")
-            near = get_close_matches(stranger.partition("=")[0], [f"--{name}" for name in vars(options)], 1)
+            near = get_close_matches(name, [f"--{name}" for name in vars(options)], 1)
             self.error(f"{stranger} is no option{''.join(f'; the nearest is {one}' for one in near)}")
         return options
 
@@ -72,8 +82,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="OUT",
         help="folder of the results; or BIDS_DIR OUT participant, as BIDS Apps take it",
     )
-    for name, how in OPTIONS.items():
-        result.add_argument(f"--{name}", default=None, **how)
+    groups = {name: result.add_argument_group(name, what) for name, what in GROUPS.items()}
+    for name, one in OPTIONS.items():
+        groups[one.group].add_argument(f"--{name}", default=None, **one.argparse)
     result.add_argument("--version", action="version", version=f"drift-mri {__version__}")
     return result
 

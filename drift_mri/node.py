@@ -34,7 +34,7 @@ LONGER = 3  # times that a stack which seems to be cut settles
 LEFT_OUT = (  # options of the command that a node has no use for: what it reads and writes is settled
     "dtype output_format include exclude participant_label session_label reference regions allow_failures jobs dry_run"
 ).split()
-COMMANDS = {name: how for name, how in OPTIONS.items() if name not in LEFT_OUT}
+COMMANDS = {name: one.argparse for name, one in OPTIONS.items() if name not in LEFT_OUT}
 COMMANDS["guide"] = dict(action="store_const", const="auto", help="let a sharper series of the study guide a thick one")
 FAILURE, NO_ROOM, NOT_UNDERSTOOD = 0x0110, 0xA700, 0xC000  # PS3.7, C and PS3.4, B.2.3
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -18,7 +18,7 @@ from nibabel.spatialimages import SpatialImage
 
 from . import BUNDLE
 from .scripts.errors import InputError, mistakes_alone  # type: ignore[import-not-found]
-from .scripts.options import check_texts  # type: ignore[import-not-found]
+from .scripts.options import as_arguments, check_texts  # type: ignore[import-not-found]
 
 if TYPE_CHECKING:
     from monai.bundle import ConfigParser
@@ -95,6 +95,7 @@ def rebuild(
     slice_spacing: float | None = None,
     target_thickness: float | None = None,
     slice_axis: int | None = None,
+    noise: float | str = "auto",
     isotropic: bool = False,
     motion: bool = False,
     error_map: bool = False,
@@ -115,6 +116,7 @@ def rebuild(
         slice_spacing: of slices that were interpolated to a finer spacing, in mm: they are taken back to it first.
         target_thickness: to reach, in mm. None takes the finer in-plane spacing, within what the weights know.
         slice_axis: array axis of the slices, 0 to 2. None takes the header's, else that of the largest spacing.
+        noise: standard deviation of the slices' noise, in % of the range of tissue; `"auto"` for what they show.
         isotropic: resample the pixels to the target too.
         motion: take the slices of a head that moved between the packages of its stack back to their places.
         error_map: estimate how sure each voxel is, too.
@@ -138,7 +140,7 @@ def rebuild(
     others = ("scan", "guide", "ckpt_path", "config")
     options = {name: given[name] for name in defaults if name not in others and given[name] is not defaults[name]}
     files = [None if one is None else str(Path(one).absolute()) for one in (config, ckpt_path)]
-    with mistakes_alone(), warnings.catch_warnings():
+    with mistakes_alone(as_arguments), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="monai|torch")  # of their own machinery, not of the scan
         if os.getpid() == PROCESS and parent_process() is None:
             return _rebuild(scan, guide, options, *files)
@@ -152,7 +154,6 @@ def _rebuild(
 ) -> RebuiltImage:
     from .scripts.inputs.scan import Scan  # type: ignore[import-not-found]
     from .scripts.inputs.scans import takes_longest_part  # type: ignore[import-not-found]
-    from .scripts.outputs.error_maps import describe_error_map  # type: ignore[import-not-found]
     from .scripts.outputs.record import describe  # type: ignore[import-not-found]
     from .scripts.outputs.results import nifti_image  # type: ignore[import-not-found]
 
@@ -165,6 +166,11 @@ def _rebuild(
     source = _source(scan, "scan", thin, longest_part)
     rebuilder = parser.get_parsed_content("rebuilder")
     measured, placed = rebuilder.measure(source), None
+    if isinstance(guide, str) and guide == "auto":
+        raise InputError(
+            "guide is auto, which finds a scan among others, and a single scan has none: expected the guide itself. "
+            "Set guide to a path or an image; the command drift-mri finds it in a folder, by its option guide."
+        )
     if guide is not None:
         placed = rebuilder.place(rebuilder.read_guide(_source(guide, "guide", None, longest_part)), measured)
         placed.check(measured)
@@ -173,9 +179,8 @@ def _rebuild(
     written = nifti_image(rebuilt.volume, header)
     result = RebuiltImage(written.dataobj, written.affine, written.header)
     name = str(rebuilt.slices.meta["filename_or_obj"])
-    result.record = describe(Scan(name, Path(name), (), Path(name)), rebuilt)
+    record = describe(Scan(name, Path(name), (), Path(name)), rebuilt, rebuilder.error_maps)
+    result.record = record.replaced(Warnings=[as_arguments(one) for one in record["Warnings"]])
     if rebuilt.error_map is not None:
-        width = rebuilt.error_map.half_width(rebuilder.error_maps.confidence)
-        result.error_map = nifti_image(width, header)
-        result.record["ErrorMap"] = describe_error_map(rebuilt, width, rebuilder.error_maps)
+        result.error_map = nifti_image(rebuilt.error_map.half_width(rebuilder.error_maps.confidence), header)
     return result

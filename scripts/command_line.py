@@ -17,7 +17,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from .errors import InputError, few
-from .options import EVALUATED, PATHS, PATTERNS, check_texts, texts
+from .options import EVALUATED, MEANINGS, PATHS, PATTERNS, check_texts, texts
 
 PROGRAM = ("monai", "bundle", "__main__.py")
 # module -> what installs it, and what it is used with
@@ -114,6 +114,8 @@ def _is_component(name: str, content: Any) -> bool:
 def _check_name(name: str, value: Any, config: Mapping[str, Any]) -> None:
     root = _root(name)
     if root not in config:
+        if root in MEANINGS:
+            raise InputError(f"--{name} is no option: {MEANINGS[root]}.")
         raise InputError(f"--{name} is no option.{_nearest(root, [*_runner(), *config], '--')}")
     if root != name:
         return _check_part(name, config)

@@ -6,7 +6,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -80,15 +80,15 @@ def input_error(error: BaseException | None) -> InputError | None:
 
 
 @contextmanager
-def mistakes_alone() -> Iterator[None]:
-    """Raises the `InputError` behind an exception of the block in its place; others stay as they are."""
+def mistakes_alone(said: Callable[[str], str] = str) -> Iterator[None]:
+    """Raises the `InputError` behind an exception of the block in its place, in the words of `said`; others stay."""
     try:
         yield
     except Exception as error:
         mistake = input_error(error)
         if mistake is None:
             raise
-        raise mistake from None
+        raise InputError(said(str(mistake))) from None
 
 
 def flag(name: str, value: object) -> bool:

@@ -7,7 +7,7 @@ import nibabel as nib
 import pytest
 from monai.bundle import ConfigParser
 
-from drift_mri.command import OPTIONS, PATHS, PATTERNS, UNNEEDED, main, overrides, parser, table
+from drift_mri.command import GROUPS, OPTIONS, PATHS, PATTERNS, UNNEEDED, main, overrides, parser, table
 from tests.cohort_files import add
 from tests.processes import DRIFT_MRI, ROOT, fresh
 
@@ -20,9 +20,10 @@ def test_every_option_is_one_of_the_config():
 
 def test_no_option_takes_a_text_that_monai_would_evaluate():
     """Each has its values, a number, or a path or pattern, which is no text."""
-    for name, how in OPTIONS.items():
-        closed = how.get("type") in (int, float) or "choices" in how or how.get("action") in ("store_true", "append")
+    for name, one in OPTIONS.items():
+        closed = one.kind in ("switch", "number", "whole", "paths") or one.choices
         assert closed or name in (*PATHS, *PATTERNS), name
+        assert one.group in GROUPS
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,11 @@ def test_no_option_takes_a_text_that_monai_would_evaluate():
         (["bids", "out", "participants"], "expected -o OUT, or BIDS_DIR OUT participant"),
         (["scan.nii", "-o", "out", "--confidence", "$open('x', 'w')"], "--confidence"),
         ([], "input"),
+        (["scan.nii", "-o", "out", "--device", "cpu"], "--device is no option: the first NVIDIA GPU"),
+        (["scan.nii", "-o", "out", "--threads=4"], "OMP_NUM_THREADS=N before the command"),
+        (["scan.nii", "-o", "out", "--quiet"], "> /dev/null"),
+        (["scan.nii", "-o", "out", "--overwrite"], "is done again by itself"),
+        (["bids", "out", "participant", "--skip-bids-validator", "-w", "work"], "-w is no option: nothing is kept"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(arguments, told, capsys):
@@ -65,6 +71,8 @@ def test_a_bids_app_takes_dataset_results_and_level(option, monkeypatch, tmp_pat
     given = overrides(parser().parse_args(["bids", "out", "participant", option, "01", "02"]))
     labels = [PurePosixPath("01"), PurePosixPath("02")]
     assert given == {"input": [tmp_path / "bids"], "output_dir": tmp_path / "out", "participant_label": labels}
+    granted = parser().parse_args(["bids", "out", "participant", "--skip-bids-validator", option, "01", "02"])
+    assert overrides(granted) == given, "no dataset is validated"
     named = overrides(parser().parse_args(["bids", "out", "participant", "-o", "results"]))
     assert len(named["input"]) == 3, "with -o these are three scans"
 
@@ -102,7 +110,7 @@ def test_patterns_and_labels_may_be_several_and_of_any_letters(tmp_path, monkeyp
     with pytest.raises(SystemExit, match="0"):
         main([".", "-o", "out", "--include", "$x*", "--dry_run"])
     told = capfd.readouterr().out
-    assert "$x.nii.gz" in told and "b.nii.gz" not in told and "1 scan, about" in told
+    assert "$x.nii.gz" in told and "b.nii.gz" not in told and "1 scan. Nothing" in told
     assert {path.name for path in tmp_path.iterdir()} == {"$x.nii.gz", "b.nii.gz"}
 
 
@@ -118,3 +126,10 @@ def test_from_another_folder_with_odd_names_and_hyphens(tmp_path):
     assert result.shape == (8, 9, 30)
     assert "Warning" not in done.stderr and not (tmp_path / "gone").exists()
     assert {path.name for path in tmp_path.iterdir()} == {"$(touch gone) #1.nii.gz", "2024_01_15"}
+
+
+def test_the_help_is_in_groups_and_can_be_printed(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        parser().parse_args(["--help"])
+    told = capsys.readouterr().out
+    assert all(f"\n{group}:\n" in told for group in GROUPS) and "in % of the range" in " ".join(told.split())

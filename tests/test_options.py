@@ -8,7 +8,7 @@ import pytest
 
 from scripts.command_line import check_options
 from scripts.errors import InputError
-from scripts.options import PATTERNS
+from scripts.options import GRANTED, MEANINGS, OPTIONS, PATTERNS, Option, as_arguments, sent
 from tests.processes import ROOT
 
 PROGRAM = "/anywhere/site-packages/monai/bundle/__main__.py"
@@ -31,7 +31,7 @@ def refusal(*typed, config=CONFIG):
 
 def test_the_folder_of_a_config_is_searched_for_modules(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "mine.yaml").write_text("flips: true")
+    (tmp_path / "mine.yaml").write_text("both_planes: false")
     check(config=("--config_file", f"['{ROOT}/configs/inference.yaml', '{tmp_path}/mine.yaml']"))
     assert str(tmp_path) in sys.path
 
@@ -97,7 +97,7 @@ def test_a_package_that_a_config_needs_is_named_with_what_installs_it(tmp_path, 
         ("--report", "true", "--noreport", "--logging_file", "x.conf", "--output-dir", "out"),
         ("--inferer::overlap", "-1", "--input=./$x", "--ckpt_path", "/2024/$a", "--", "--verbose"),
         ("--output", "{'_target_': 'x'}", "--network", "@weights", "--network_def::velocity::norm", "false"),
-        ("--bfloat16", "False", "--slice_axis", "None", "--guide", "None", "--speed", "paper", "--profile", "8"),
+        ("--bfloat16", "False", "--slice_axis", "None", "--guide", "None", "--profile", "8"),
     ],
 )
 def test_what_is_known_passes(typed):
@@ -203,3 +203,40 @@ def test_documented_commands_pass(command, monkeypatch, tmp_path):
     (tmp_path / "mine.yaml").write_text("{}")  # a reader's own
     monkeypatch.chdir(tmp_path)
     check(*shlex.split(command), config=())
+
+
+NUMBER_OR_AUTO = Option("method", "number", "a number, or auto", value="PERCENT", words=("auto",))
+
+
+def test_a_host_sends_what_the_table_says_and_nothing_else():
+    """Settings of one scan, as texts or as JSON has them; no file of the server, and no text that is code."""
+    given = {"slice_thickness": "3", "slice_axis": 2, "isotropic": "true", "motion": "", "image": "a"}
+    assert sent(given, ["image"]) == {"slice_thickness": 3.0, "slice_axis": 2, "isotropic": True}
+    for name, value in {
+        "thickness": 3,
+        "ckpt_path": "a.pt",
+        "config": "a.yaml",
+        "report": True,
+        "error_map": True,
+    }.items():
+        with pytest.raises(InputError, match=f"{name} is no option: expected .*slice_thickness"):
+            sent({name: value}, ["image"])
+    for name, value in {"slice_axis": 3, "slice_thickness": "$1", "isotropic": 1, "missing_slices": "@a"}.items():
+        with pytest.raises(InputError, match=f"{name} is .* expected"):
+            sent({name: value}, [])
+
+
+def test_a_number_may_have_words_beside_it():
+    assert [NUMBER_OR_AUTO.read("noise", one) for one in ("auto", "2.5", 0)] == ["auto", 2.5, 0.0]
+    with pytest.raises(InputError, match="noise is '@a': expected a number or auto, or nothing"):
+        NUMBER_OR_AUTO.read("noise", "@a")
+
+
+def test_whoever_calls_a_function_reads_names_of_arguments():
+    told = "Set --slice_thickness, or --inferer::roi_size 64 (--guide)."
+    assert as_arguments(told) == "Set slice_thickness, or --inferer::roi_size 64 (guide)."
+
+
+def test_words_of_other_programs_are_answered_by_what_to_do():
+    assert "CUDA_VISIBLE_DEVICES" in refusal("--gpu", "1") and "OMP_NUM_THREADS" in refusal("--n_procs", "2")
+    assert not {*MEANINGS, *GRANTED} & {*OPTIONS}

@@ -12,14 +12,11 @@ import numpy as np
 import pytest
 
 from drift_mri import InputError, __version__, python, rebuild
-from drift_mri.command import OPTIONS, main
+from drift_mri.command import main
+from scripts.options import OF_SCAN
 from tests.cohort_files import texture
 from tests.processes import ROOT, run
 
-OF_FOLDERS = set(
-    "dtype output_format regions report anonymous include exclude participant_label session_label dry_run "
-    "allow_failures jobs together reference".split()
-)
 AFFINE = np.array([[0, 0, 5.0, -20], [-1, 0, 0, 9], [0, 1, 0, 3], [0, 0, 0, 1]])
 
 
@@ -73,7 +70,9 @@ def test_an_image_in_memory_has_no_sidecar(scan, monkeypatch):
 
 
 def test_options_are_the_commands():
-    assert set(inspect.signature(rebuild).parameters) - {"scan"} == set(OPTIONS) - OF_FOLDERS | {"config"}
+    assert set(inspect.signature(rebuild).parameters) - {"scan"} == set(OF_SCAN)
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in page for name in OF_SCAN)
 
 
 @pytest.mark.parametrize(
@@ -84,6 +83,7 @@ def test_options_are_the_commands():
         ((np.zeros((4, 4)), np.eye(4)), {}, "shape"),
         (None, {"slice_thickness": "thick"}, "slice_thickness"),
         (None, {"ckpt_path": "no.pt"}, "no.pt"),
+        (None, {"guide": "auto"}, "guide is auto.* Set guide to a path"),
         (None, {"config": "no.yaml"}, "no.yaml"),
         ("", {}, "'' does not exist. Set scan"),
         (None, {"slice_thickness": "@device"}, "slice_thickness .* begins with"),

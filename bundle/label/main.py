@@ -17,27 +17,10 @@ from monailabel.interfaces.tasks.infer_v2 import InferTask, InferType
 from monailabel.transform.writer import Writer
 
 ENDINGS = (".nii.gz", ".nii", ".nrrd")
-NUMBERS = {"slice_thickness": float, "slice_spacing": float, "target_thickness": float, "slice_axis": int}
-FLAGS = ("both_planes", "isotropic", "flips")
-
-
-def bundle_options(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of the bundle that a request gives; what it leaves out or empty keeps the bundle's default.
-
-    Never text: the config language would run one that begins with `$`.
-    """
-    from scripts.errors import InputError, flag
-
-    given: dict[str, Any] = {}
-    for name, number in NUMBERS.items():
-        value = request.get(name, "")
-        if value not in ("", None):
-            try:
-                given[name] = number(str(value))
-            except ValueError as error:
-                raise InputError(f"{name} is {value!r}: expected a number, or nothing for the default.") from error
-    given |= {name: flag(name, request[name]) for name in FLAGS if request.get(name, "") not in ("", None)}
-    return given
+HOSTS = (  # names of a request that are MONAI Label's
+    "model image guide label device description logging session session_id save_label label_tag result_extension "
+    "result_dtype result_compress result_write_to_file"
+).split()
 
 
 class Rebuild(InferTask):
@@ -45,10 +28,12 @@ class Rebuild(InferTask):
 
     def __init__(self, bundle: Path):
         self.bundle = bundle
+        from scripts.options import SENT
+
         config = self._config_with({})
         self.loaded = {name: config.get_parsed_content(name) for name in ("network", "device")}
         # shown by clients; empty: the default
-        options = {**dict.fromkeys(NUMBERS, ""), **{name: config[name] for name in FLAGS}}
+        options = {name: config[name] if one.kind == "switch" else "" for name, one in SENT.items()}
         super().__init__(InferType.OTHERS, None, 3, config["_meta_"]["description"], options)
 
     def _config_with(self, options: Mapping[str, Any]) -> ConfigParser:
@@ -67,19 +52,20 @@ class Rebuild(InferTask):
 
         Args:
             request: `image`, path of a scan or a folder with one DICOM series; `guide`, the same of a scan of another
-                contrast of the head; options of the bundle; `result_extension`, `.nii.gz` if it is left out.
+                contrast of the head; options of a scan; `result_extension`, `.nii.gz` if it is left out.
 
         Returns:
             Path of a new float32 volume in the scan's units, and what was taken for its acquisition (lengths in mm).
         """
         from scripts.errors import InputError
         from scripts.inputs.scans import scan_named, scans
+        from scripts.options import sent
 
         start = time.perf_counter()
         ending = request.get("result_extension") or ENDINGS[0]
         if ending not in ENDINGS:
             raise InputError(f"result_extension is {ending!r}: expected {', '.join(ENDINGS)}.")
-        config = self._config_with({**bundle_options(request), **self.loaded})
+        config = self._config_with({**sent(request, HOSTS), **self.loaded})
         selection, rebuilder = map(config.get_parsed_content, ("selection", "rebuilder"))
         if not request["image"]:
             raise InputError("the studies have no image of that name. GET /datastore/?output=all lists them.")

@@ -20,12 +20,12 @@ from ..inputs import bids
 from ..inputs.scan import Scan
 from ..inputs.transforms import LoadScand
 from ..rebuild.error_map import ErrorMaps
-from ..rebuild.rebuilt import ErrorMap, Rebuilt
+from ..rebuild.rebuilt import Rebuilt
 from ..stack.grid import voxel_spacing
 from ..stack.tissue import head_mask
 from ..train.recipe import digest
 from .dicom import check_series_folder
-from .provenance import file_of, state, write_json
+from .provenance import file_of, write_json
 from .results import Output, read, write
 
 REGIONS = "_regions.csv"
@@ -51,47 +51,58 @@ def asked(maps: ErrorMaps) -> dict[str, Any]:
     return {"Confidence": maps.confidence, "Regions": regions, "Calibration": calibration}
 
 
-def describe_error_map(rebuilt: Rebuilt, width: MetaTensor, maps: ErrorMaps) -> dict[str, Any]:
-    """The record's entry on an error map with these half-widths. Shares are of the range of the scan's tissue."""
+def describe_error_map(rebuilt: Rebuilt, maps: ErrorMaps) -> dict[str, Any]:
+    """The record's entry on the error map that is asked for. Shares are of the range of the scan's tissue."""
+    if rebuilt.error_map is None:
+        return {"Description": "None: nothing was rebuilt.", **asked(maps)}
     low, high, _ = rebuilt.slices.scale
     try:
-        median = width.as_tensor()[head_mask(rebuilt.volume.as_tensor())].median().item()
+        width = rebuilt.error_map.half_width(maps.confidence).as_tensor()
+        median = width[head_mask(rebuilt.volume.as_tensor())].median().item()
     except ValueError:  # constant
         median = 0.0
     return {
-        "Description": f"Half-width of the interval that holds the truth in {maps.confidence:.0%} of voxels.",
+        "Description": _said(maps),
         "Median": float(f"{median:.5g}"),
         "MedianOfRange": float(f"{median / (high - low):.4g}"),
-        "Noise": float(f"{rebuilt.error_map.noise:.4g}"),  # type: ignore[union-attr]  # there is one
+        "Noise": float(f"{rebuilt.error_map.noise:.4g}"),
         **asked(maps),
     }
 
 
-def add_error_map(
-    record: dict, scan: Scan, rebuilt: Rebuilt, error_map: ErrorMap, maps: ErrorMaps, output: Output, made: Mapping
-) -> None:
-    """Writes the error map, and the regions' table if asked, and into the record what it says of them."""
-    stem, meta, width = error_stem(scan.result), rebuilt.slices.meta, error_map.half_width(maps.confidence)
-    facts = describe_error_map(rebuilt, width, maps)
+def _said(maps: ErrorMaps) -> str:
+    return f"Half-width of the interval that holds the truth in {maps.confidence:.0%} of voxels."
+
+
+def error_fact(ErrorMap: Mapping[str, Any] | None = None) -> dict[str, tuple[str, str]]:
+    """The fact of a record that has this entry; none without an error map."""
+    if ErrorMap is None or "Median" not in ErrorMap:
+        return {}
+    return {"error map": (f"median ±{ErrorMap['Median']:.4g} in the head", CALIBRATED)}
+
+
+def write_error_map(
+    scan: Scan, rebuilt: Rebuilt, maps: ErrorMaps, output: Output, made: Mapping
+) -> tuple[list[Path], list[str]]:
+    """Writes the error map, if there is one, and the regions' table if asked; returns their paths, and warnings."""
+    stem, meta, error_map = error_stem(scan.result), rebuilt.slices.meta, rebuilt.error_map
+    if error_map is None:
+        return [], []
+    width = error_map.half_width(maps.confidence)
     what = f"error bar: the truth of {maps.confidence:.0%} of voxels is within this much of the rebuilt series"
     made = {**made, "error map": maps.confidence}
-    written = [write(scan, stem, width, meta.get("header", {}), output, made, what)]
+    written, cut = [write(scan, stem, width, meta.get("header", {}), output, made, what)], list[str]()
     if scan.dataset is not None and not output.as_dicom(scan):  # BIDS wants one beside each derivative
         written.append(file_of(stem, ".json"))
-        write_json(written[-1], {"Description": facts["Description"], **bids.kept(scan.path)[0]})
+        write_json(written[-1], {"Description": _said(maps), **bids.kept(scan.path)[0]})
     if maps.regions is not None:
         written.append(file_of(stem, REGIONS))
         cut = write_regions(written[-1], rebuilt.volume, width, maps, error_map.thickness)
         for warning in cut:
             logger.warning(f"{scan.name}: {warning}")
-        record["Warnings"] = (*record["Warnings"], *cut)
     if outside := error_map.calibration.outside(error_map.thickness):
         logger.warning(f"{scan.name}: {outside}.")
-        record["Warnings"] = (*record["Warnings"], outside)
-    record["ErrorMap"] = facts
-    record["Facts"]["error map"] = f"median ±{facts['Median']:.4g} in the head", CALIBRATED
-    record["Summary"] |= {"error_bar": facts["MedianOfRange"], "warnings": " | ".join(record["Warnings"])}
-    record["Results"] |= {path.name: state(path) for path in written}
+    return written, cut
 
 
 def read_error_map(stem: Path, record: Mapping[str, Any]) -> MetaTensor | None:

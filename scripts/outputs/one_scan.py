@@ -15,12 +15,13 @@ from ..rebuild.rebuilder import Rebuilder
 from ..rebuild.rebuilt import Rebuilt
 from ..stack.slices import Slices
 from . import results
-from .error_maps import add_error_map, asked, clear_error_map, error_stem, read_error_map, regions_on
+from .entries import Record
+from .error_maps import asked, clear_error_map, error_stem, read_error_map, regions_on, write_error_map
 from .lock import alone
 from .provenance import check_place, complete, file_of, other_source, state, write_json
-from .record import describe, named, rounding
+from .record import describe, named
 from .results import Output
-from .stack_facts import make_together
+from .stack_facts import make_together, motion_said
 
 
 def check_scan(scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder, output: Output) -> None:
@@ -65,10 +66,10 @@ def _placed(
 
 
 def _rebuild_and_write(
-    scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder, output: Output, made: Mapping
-) -> tuple[Rebuilt, dict]:
+    scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder, output: Output, made: Mapping, begin: float
+) -> tuple[Rebuilt, Record]:
     """The rebuilt scan, and its record; the result and its error map are written."""
-    stem = scan.result
+    stem, maps = scan.result, rebuilder.error_maps
     guide, guides, warnings = _placed(scan, stacks, rebuilder)  # one that does not fit loses no old result
     for path in (file_of(stem, ".json"), file_of(stem, ".html")):  # from here on the old result does not count
         path.unlink(missing_ok=True)
@@ -80,29 +81,26 @@ def _rebuild_and_write(
         others = [one for one, fact in zip(scan.stacks, facts) if fact["Share"]][1:]
     header, guided_by = rebuilt.slices.meta.get("header", {}), None if guide is None else guide.scan
     path = results.write(scan, stem, rebuilt.volume, header, output, made, others=others, guide=guided_by)
-    record = describe(scan, rebuilt, facts, warnings, guide)
-    if "Motion" in record:
-        logger.warning(f"{scan.name}: {record['Motion']['Description']}")
-    record["Facts"] |= rounding(path)
-    record |= {
-        **made,
-        "Version": output.version,
-        "Device": str(rebuilder.device),
-        "Bfloat16": rebuilder.inferer.bfloat16,
-        "Results": {path.name: state(path)},
-    }
-    if rebuilt.error_map is not None:
-        add_error_map(record, scan, rebuilt, rebuilt.error_map, rebuilder.error_maps, output, made)
-    elif rebuilder.error_maps.wanted:
-        record["ErrorMap"] = {"Description": "None: nothing was rebuilt.", **asked(rebuilder.error_maps)}
+    if motion := motion_said(rebuilt):
+        logger.warning(f"{scan.name}: {motion}")
+    beside, cut = write_error_map(scan, rebuilt, maps, output, made)
+    record = describe(
+        *(scan, rebuilt, maps),
+        stacks=facts,
+        warnings=[*warnings, *cut],
+        used=guide,
+        files=[path, *beside],
+        seconds=round(time.perf_counter() - begin, 1),
+        **{**made, "Version": output.version, "Device": str(rebuilder.device), "Bfloat16": rebuilder.inferer.bfloat16},
+    )
     return rebuilt, record
 
 
 def _rebuild_or_complete(scan: Scan, rebuilder: Rebuilder, output: Output) -> dict:
     """Rebuilds a scan, or writes its missing page; its row."""
-    start, stem, maps = time.perf_counter(), scan.result, rebuilder.error_maps
+    begin, stem, maps = time.perf_counter(), scan.result, rebuilder.error_maps
     page, made = file_of(stem, ".html"), output.made_from(scan)
-    record = complete(stem, made, output.anonymous, asked(maps))
+    record = complete(stem, made, asked(maps))
     outcome = "rebuilt" if record is None else "page written"
     if record is not None and (page.name in record["Results"] or not output.report):
         return _row(scan, record, "complete already")
@@ -111,13 +109,12 @@ def _rebuild_or_complete(scan: Scan, rebuilder: Rebuilder, output: Output) -> di
     stacks = [rebuilder.measure(one.source) for one in scan.each]
     if record is None:
         check_scan(scan, stacks, rebuilder, output)
-        rebuilt, record = _rebuild_and_write(scan, stacks, rebuilder, output, made)
-        record["Summary"]["seconds"] = round(time.perf_counter() - start, 1)
+        rebuilt, record = _rebuild_and_write(scan, stacks, rebuilder, output, made, begin)
     else:
         rebuilt = Rebuilt(stacks[0], results.read(stem.parent / next(iter(record["Results"]))))
     if output.report:
-        write_page(page, rebuilt, record, output.anonymous, read_error_map(stem, record), stacks[1:])
-        record |= {"Anonymous": output.anonymous, "Results": {**record["Results"], page.name: state(page)}}
+        write_page(page, rebuilt, record, read_error_map(stem, record), stacks[1:])
+        record = record.replaced(Results={**record["Results"], page.name: state(page)})
     write_json(file_of(stem, ".json"), record)
     return _row(scan, record, outcome)
 

@@ -1,83 +1,30 @@
-"""The dry run: what a run would do with each scan, and how long it would take. Nothing is written."""
+"""The dry run: what a run would do with each scan. Nothing is written."""
 
-import copy
 import json
 import logging
-import math
 import sys
 import textwrap
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-import torch
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ..errors import few, flag, input_error, logger, printable
 from ..inputs.scan import Scan
-from ..rebuild.error_map import ErrorMaps
 from ..rebuild.rebuilder import Rebuilder
-from ..rebuild.windows import PIXELS_PER_CALL, signal_box
 from ..stack.grid import plane_name
-from ..stack.interpolation import interpolate
-from ..stack.slices import Slices
 from .cohort import failure
 from .error_maps import asked
 from .one_scan import check_scan
 from .provenance import complete, file_of
 from .results import Output
 
-COLUMNS = "what head contrast slices spacing thickness target steps time scan".split()  # the last: of any length
+COLUMNS = "what head contrast slices spacing thickness target steps scan".split()  # the last: of any length
 LENGTHS = {"spacing": "slice_spacing", "thickness": "slice_thickness", "target": "target_spacing"}  # mm
 SOURCES = {"slices": "slice_axis", "thickness": "slice_thickness", "target": "target_spacing"}
-KEYS = "scan what head contrast result slices spacing thickness target steps seconds guide why".split()  # of a row
+KEYS = "scan what head contrast result slices spacing thickness target steps guide why".split()  # of a row
 WIDTH = 100  # columns of the table
-SLAB = 4  # planes of a head, at least, that are rebuilt to time the networks; as many as a call takes
-
-
-def _fine_head(slices: Slices) -> torch.Tensor:
-    """The part of the fine grid that the networks see, `(X', Y', Z')` in [-1, 1]."""
-    volume = interpolate(slices.scale.to_unit(slices.array), slices.acquisition, "nearest")
-    return volume[signal_box(volume)]
-
-
-class Stopwatch:
-    """Expects how long scans take.
-
-    The seconds per voxel are measured on a slab of the first scan with a given number of steps and planes of a given
-    size: small planes cost twice as much per voxel as large ones. They count for all such scans.
-    """
-
-    def __init__(self, rebuilder: Rebuilder):
-        self.inferer = rebuilder.inferer
-        one_family = copy.copy(rebuilder.inferer)
-        one_family.both_planes = False
-        self.rebuilder = replace(rebuilder, inferer=one_family, error_maps=ErrorMaps())
-        self.rates: dict[tuple[int, ...], float] = {}  # steps and size -> seconds per voxel of a family of planes
-
-    def seconds(self, slices: Slices) -> float:
-        """Expected for a stack."""
-        acquisition = slices.acquisition
-        voxels = _fine_head(slices).numel()
-        kind = self.inferer.step_count(acquisition), *slices.shape, acquisition.fine_count
-        if voxels and kind not in self.rates:
-            self.rates[kind] = self._rate(slices)
-        return voxels * self.rates[kind] * (1 + self.inferer.both_planes) if voxels else 0.0
-
-    def _rate(self, slices: Slices) -> float:
-        array, acquisition = slices.array, slices.acquisition
-        in_plane = [a for a in range(3) if a != acquisition.slice_axis]
-        across = min(in_plane, key=lambda a: array.shape[a])  # the planes along the longer axis stay whole
-        plane = max(array.shape[a] for a in in_plane) * acquisition.fine_count
-        width = min(max(SLAB, PIXELS_PER_CALL // plane), array.shape[across])
-        part = replace(slices, array=array.narrow(across, (array.shape[across] - width) // 2, width).clone())
-        for _ in range(1 if self.rates else 2):  # the first call of a network is slower than all others
-            start = time.perf_counter()
-            self.rebuilder(part)
-            seconds = time.perf_counter() - start
-        return seconds / max(_fine_head(part).numel(), 1)
 
 
 class Heads(dict[tuple[str, ...], int]):
@@ -88,21 +35,19 @@ class Heads(dict[tuple[str, ...], int]):
         return {"head": self.setdefault(scan.identity.head, len(self) + 1), "contrast": scan.identity.contrast or None}
 
 
-def _row(scan: Scan, rebuilder: Rebuilder, stopwatch: Stopwatch, output: Output, heads: Heads) -> dict[str, Any]:
-    """A scan's row: what a run would do with it, and why; lengths in mm, times in seconds."""
+def _row(scan: Scan, rebuilder: Rebuilder, output: Output, heads: Heads) -> dict[str, Any]:
+    """A scan's row: what a run would do with it, and why; lengths in mm."""
     row = dict.fromkeys(KEYS) | {"scan": scan.name, **heads.of(scan)}
     if output.format == "dicom" and not scan.is_dicom:
         return row | {"what": "will skip", "why": "not DICOM"}
     try:
         maps = rebuilder.error_maps
-        done = complete(scan.result, output.made_from(scan), output.anonymous, asked(maps))
+        done = complete(scan.result, output.made_from(scan), asked(maps))
         stacks = [rebuilder.measure(one.source) for one in scan.each]
         if done is None:
             check_scan(scan, stacks, rebuilder, output)
         measured, a = stacks[0], stacks[0].acquisition
         idle = len(stacks) == 1 and (a.at_target or measured.constant)
-        slow = [] if done or idle else [one for one in stacks if not one.acquisition.at_target]
-        seconds = sum(map(stopwatch.seconds, slow))
     except Exception as error:  # noqa: BLE001  # a row that says so
         return row | {"what": "will fail", "why": str(input_error(error) or error)}
     page = file_of(scan.result, ".html").name
@@ -115,7 +60,6 @@ def _row(scan: Scan, rebuilder: Rebuilder, stopwatch: Stopwatch, output: Output,
         "slices": plane_name(measured.affine, a.slice_axis),
         **{name: round(getattr(a, attribute), 4) for name, attribute in LENGTHS.items()},
         "steps": 0 if idle else rebuilder.inferer.step_count(a),
-        "seconds": None if done else round(seconds, 1),
         "guide": scan.guides[0].scan.name if scan.guides else None,
         "why": "; ".join(why),
     }
@@ -144,20 +88,13 @@ def _others(
     return rows
 
 
-def duration(seconds: float) -> str:
-    """A time for people: minutes are rounded up."""
-    minutes = math.ceil(seconds / 60)
-    return f"{seconds:.0f} s" if seconds < 100 else f"{minutes} min" if minutes < 100 else f"{seconds / 3600:.1f} h"
-
-
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Aligned columns, the scan's name last, and below it why, in `WIDTH` columns."""
     cells = [COLUMNS]
     for row in rows:
         lengths = {name: f"{row[name]:.3g} mm" for name in LENGTHS if row[name] is not None}
-        took = "" if row.get("seconds") is None else duration(row["seconds"])
         known = {name: value for name, value in row.items() if value is not None}
-        cells.append([printable(str({**known, **lengths, "time": took}.get(name, ""))) for name in COLUMNS])
+        cells.append([printable(str({**known, **lengths}.get(name, ""))) for name in COLUMNS])
     widths = [max(map(len, column)) for column in zip(*cells)]
     lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
     reasons = ["", *(printable(row["why"]) for row in rows)]
@@ -184,12 +121,12 @@ def list_scans(
     as_json = dry_run == "json"
     if not (as_json or flag("dry_run", dry_run)):
         return
-    level, stopwatch, heads, rows = logger.level, Stopwatch(rebuilder), Heads(), list[dict[str, Any]]()
+    level, heads, rows = logger.level, Heads(), list[dict[str, Any]]()
     logger.setLevel(logging.WARNING)  # the table says what the lines of the preprocessing do
     try:
         with logging_redirect_tqdm():
             for scan in tqdm(scans, desc="scans", unit="scan", leave=False, disable=None):
-                rows.append(_row(scan, rebuilder, stopwatch, output, heads))
+                rows.append(_row(scan, rebuilder, output, heads))
     finally:
         logger.setLevel(level)
     others = _others(scans, skipped, candidates, heads)
@@ -197,8 +134,6 @@ def list_scans(
         sys.stdout.write(json.dumps([*rows, *others], indent=1) + "\n")
     else:
         count = f"{len(rows)} scan{'s' * (len(rows) != 1)}"
-        total = duration(sum(row.get("seconds") or 0.0 for row in rows))
-        summary = f"{count}, about {total} in all; the times are estimates. Nothing was written.\n"
-        sys.stdout.write(_table([*rows, *others]) + summary)
+        sys.stdout.write(f"{_table([*rows, *others])}{count}. Nothing was written.\n")
     why = failure([row["what"] for row in rows], "will fail")
     raise SystemExit(why if why and not flag("allow_failures", allow_failures) else 0)

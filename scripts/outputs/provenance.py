@@ -1,6 +1,5 @@
 """Provenance: what a result was made of and with, whether it is whole, and whose place it would take."""
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -16,6 +15,7 @@ from ..inputs.scan import Scan
 from ..method.weights import read_card
 from ..train.recipe import digest, recipe
 from .dicom import check_series_folder
+from .entries import Record, frozen, to_json
 
 WITHOUT_EFFECT = {  # ids of the config that change no result; of bfloat16 the option counts, a setting
     *("_meta_", "bundle_root", "ckpt_path", "device", "bfloat16", "progress", "sw_batch_size"),
@@ -57,42 +57,36 @@ def made_with(parser: ConfigParser, weights: str, version: str, settings: Mappin
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Writes a record, or another sidecar."""
     with whole_file(path) as partial:
-        partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        partial.write_text(to_json(content), encoding="utf-8")
 
 
-def complete(
-    stem: Path, made: Mapping[str, Any], anonymous: bool = False, error_map: Mapping[str, Any] | None = None
-) -> dict | None:
+def complete(stem: Path, made: Mapping[str, Any], error_map: Mapping[str, Any] | None = None) -> Record | None:
     """The record of a result that needs no second run; None where there is none.
 
     Such a result has the same input, settings and weights, and its voxels are unharmed. Its page may be missing or
-    harmed, or say more or less of the scan than is asked for. Then the page is left out of `Results`.
+    harmed. Then the page is left out of `Results`.
 
     Args:
         stem: path of the result without its ending.
         made: what the record must say.
-        anonymous: whether the page must leave out what names the scan.
         error_map: of `error_maps.asked`; an error map that is not asked for does not matter.
     """
     try:
-        record = json.loads(file_of(stem, ".json").read_text(encoding="utf-8"))
-        same = all(record[name] == value for name, value in made.items())
+        record = Record.read(file_of(stem, ".json"))
+        same = all(record[name] == frozen(value) for name, value in made.items())
         same &= all(record["ErrorMap"][name] == value for name, value in (error_map or {}).items())
         result, *others = record["Results"].items()
     except UNKNOWN:
         return None
-    fit = record.get("Anonymous", False) == anonymous
-    whole = [result, *(one for one in others if fit or not one[0].endswith(".html"))]
-    whole = [(name, was) for name, was in whole if state(stem.parent / name) == was]
+    whole = [(name, was) for name, was in (result, *others) if state(stem.parent / name) == was]
     needed = [result, *(one for one in others if error_map and not one[0].endswith(".html"))]
-    return {**record, "Results": dict(whole)} if same and all(one in whole for one in needed) else None
+    return record.replaced(Results=dict(whole)) if same and all(one in whole for one in needed) else None
 
 
 def other_source(scan: Scan) -> Path | None:
     """The scan that is still there whose result lies in the place of this one's; None where there is none."""
     try:
-        content = json.loads(file_of(scan.result, ".json").read_text(encoding="utf-8"))
-        earlier = _path(content["Sources"][0], scan.result)
+        earlier = _path(Record.read(file_of(scan.result, ".json"))["Sources"][0], scan.result)
         other = earlier.is_file() and earlier.resolve() not in {file.resolve() for file in scan.files}
     except UNKNOWN:
         return None

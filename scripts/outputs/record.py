@@ -1,21 +1,4 @@
-"""The record of a result: what is written into it. Later runs ask it by `provenance`.
-
-A record is the JSON file beside a result, `NAME_sr.json`. It is written last.
-
-    Description, SliceThickness, SpacingBetweenSlices    what the result is; what sidecars say of scanner and skull
-    Sources, InputSHA256                                 the files it was made from, relative to the record
-    WeightsSHA256, ConfigSHA256, Release, Settings       what made it; with InputSHA256: what a second run compares
-    Version, Device, Bfloat16                            where it was made
-    Facts, Warnings                                      what was taken for the acquisition, and where it came from
-    Stacks                                               with --together: each stack's motion, gain, share, agreement
-    Guide                                                with --guide: its name, motion and likeness; its share of the
-                                                         head, and places on the borders of its field of view
-    Motion                                               where the head moved between the packages of its slices
-    Agreement                                            with the measured slices
-    ErrorMap                                             if there is one: its confidence, median and scale
-    Overview, Summary                                    the scan's pictures in index.html, its row in summary.csv
-    Results, Anonymous                                   sizes and hashes of what was written, kind of page
-"""
+"""The record of a result. A function makes each entry; `entries` lists them, `provenance` compares them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -25,20 +8,21 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 from monai.data import MetaTensor
-from torch import Tensor
 
 from ..errors import printable
 from ..inputs import bids
 from ..inputs.scan import Candidate, Scan
 from ..pages.index import glance
+from ..rebuild.error_map import ErrorMaps
 from ..rebuild.rebuilt import Rebuilt
-from ..stack.acquisition import Acquisition
 from ..stack.grid import plane_name
 from ..stack.interpolation import interpolate
 from ..stack.slices import Slices
 from ..stack.tissue import flat_tissue
 from ..stack.trace import step_ratio
-from .provenance import source_of
+from .entries import Record
+from .error_maps import describe_error_map, error_fact
+from .provenance import source_of, state
 from .stack_facts import motion_said
 
 LARGEST_STEP_RATIO = 1000.0  # stands for infinity, which JSON does not know
@@ -52,59 +36,102 @@ GUIDE_PLACED = (
 def describe(
     scan: Scan,
     rebuilt: Rebuilt,
+    maps: ErrorMaps,
+    *,
     stacks: Sequence[Mapping[str, Any]] = (),
     warnings: Sequence[str] = (),
     used: Candidate | None = None,
-) -> dict[str, Any]:
-    """The record of a result: its nature, its sources, and the facts that were taken for the acquisition.
+    files: Sequence[Path] = (),
+    seconds: float | None = None,
+    **made: Any,
+) -> Record:
+    """The record of a result.
 
-    `stacks` has the facts of `stack_facts.make_together`. The guide among those of the scan that was used is `used`.
+    Args:
+        maps: by which the error map was made, if there is one.
+        stacks: the facts of `stack_facts.make_together`.
+        used: the guide among those of the scan that was used.
+        files: that were written, the result first.
+        seconds: that it took.
+        made: entries on what made it, as they are.
     """
-    slices, acquisition = rebuilt.slices, rebuilt.slices.acquisition
-    target = round(acquisition.target_spacing, 6)
-    what = "Super-resolved along the slice axis by DRIFT: detail is estimated, not measured."
-    if acquisition.at_target:
-        what = "Not rebuilt: the slices are at the target of DRIFT already."
-    elif slices.constant:
-        what = "Not rebuilt: the scan is constant."
-    if stacks:
-        what = f"Made of {sum(stack['Share'] > 0 for stack in stacks)} stacks. {what}"
-    guide, (fields, guess) = _guide(scan, rebuilt, used), bids.kept(scan.path)
-    files = [*scan.files, *(used.scan.files if used is not None else ())]
-    motion = _motion(rebuilt)
-    moved = [motion["Description"]] if motion else []
-    saw_little = [rebuilt.guide.coverage.warning(guide["Name"])] if rebuilt.guide is not None else []
-    of_stacks = [warning for stack in stacks for warning in stack["Warnings"]]
-    every = (*slices.warnings, *acquisition.warnings, *warnings, *filter(None, saw_little), *moved, *of_stacks)
-    warnings = tuple(named(scan, warning) for warning in every)
-    return {
-        "Description": what,
-        "Sources": [source_of(scan, file) for file in files],
-        "SliceThickness": target,
-        "SpacingBetweenSlices": target,
-        **fields,
-        "Facts": {
-            **_facts(acquisition, slices.affine, (str(rebuilt.steps), rebuilt.steps_source)),
+    guide, motion, error, (kept, guess) = _guide(scan, rebuilt, used), _motion(rebuilt), {}, bids.kept(scan.path)
+    if maps.wanted:
+        error = {"ErrorMap": describe_error_map(rebuilt, maps)}
+    target = round(rebuilt.slices.acquisition.target_spacing, 6)
+    said = _warnings(scan, rebuilt, warnings, stacks, guide)
+    return Record.made(
+        Description=_description(rebuilt, stacks),
+        Sources=_sources(scan, used),
+        SliceThickness=target,
+        SpacingBetweenSlices=target,
+        **kept,
+        Facts={
+            **_facts(rebuilt),
             **({"guide": (guide["Name"], GUIDE_PLACED.format(**guide))} if guide else {}),
             **({"skull": SKULL} if guess else {}),
+            **(rounding(files[0]) if files else {}),
+            **error_fact(**error),
         },
         **({"Guide": guide} if guide else {}),
         **({"Motion": motion} if motion else {}),
         **({"Stacks": [_stack(scan, stack) for stack in stacks]} if stacks else {}),
-        "Warnings": warnings,
-        "Agreement": rebuilt.agreement,
-        "Overview": glance(slices, rebuilt.volume),
-        "Summary": {  # the scan's row of summary.csv
-            "slice_axis": acquisition.slice_axis,
-            "slice_thickness": round(acquisition.slice_thickness, 6),
-            "slice_spacing": round(acquisition.slice_spacing, 6),
-            "target_thickness": target,
-            "steps": rebuilt.steps,
-            "agreement": rebuilt.agreement,
-            "step_ratio": _step_ratio(slices, rebuilt.volume),
-            "guide": guide.get("Name", ""),
-            "warnings": " | ".join(warnings),
-        },
+        **error,
+        Warnings=said,
+        Agreement=rebuilt.agreement,
+        Overview=glance(rebuilt.slices, rebuilt.volume),
+        Summary={**_summary(rebuilt, guide, error, said), **({} if seconds is None else {"seconds": seconds})},
+        **made,
+        **({"Results": {path.name: state(path) for path in files}} if files else {}),
+    )
+
+
+def _description(rebuilt: Rebuilt, stacks: Sequence[Mapping[str, Any]]) -> str:
+    what = "Super-resolved along the slice axis by DRIFT: detail is estimated, not measured."
+    if rebuilt.slices.acquisition.at_target:
+        what = "Not rebuilt: the slices are at the target of DRIFT already."
+    elif rebuilt.slices.constant:
+        what = "Not rebuilt: the scan is constant."
+    return f"Made of {sum(stack['Share'] > 0 for stack in stacks)} stacks. {what}" if stacks else what
+
+
+def _sources(scan: Scan, used: Candidate | None) -> list[str]:
+    return [source_of(scan, file) for file in (*scan.files, *(used.scan.files if used is not None else ()))]
+
+
+def _warnings(
+    scan: Scan,
+    rebuilt: Rebuilt,
+    warnings: Sequence[str],
+    stacks: Sequence[Mapping[str, Any]],
+    guide: Mapping[str, Any],
+) -> tuple[str, ...]:
+    """Those of slices, the acquisition, the run, the guide, the head's motion, the stacks and the error map."""
+    slices, moved, error = rebuilt.slices, motion_said(rebuilt), rebuilt.error_map
+    saw_little = "" if rebuilt.guide is None else rebuilt.guide.coverage.warning(guide["Name"])
+    of_stacks = [warning for stack in stacks for warning in stack["Warnings"]]
+    outside = error.calibration.outside(error.thickness) if error is not None else ""
+    every = (*slices.warnings, *slices.acquisition.warnings, *warnings, saw_little, moved, *of_stacks, outside)
+    return tuple(named(scan, warning) for warning in every if warning)
+
+
+def _summary(
+    rebuilt: Rebuilt, guide: Mapping[str, Any], error: Mapping[str, Any], warnings: Sequence[str]
+) -> dict[str, Any]:
+    """The scan's row of summary.csv."""
+    a = rebuilt.slices.acquisition
+    bar = error.get("ErrorMap", {}).get("MedianOfRange")
+    return {
+        "slice_axis": a.slice_axis,
+        "slice_thickness": round(a.slice_thickness, 6),
+        "slice_spacing": round(a.slice_spacing, 6),
+        "target_thickness": round(a.target_spacing, 6),
+        "steps": rebuilt.steps,
+        "agreement": rebuilt.agreement,
+        "step_ratio": _step_ratio(rebuilt.slices, rebuilt.volume),
+        "guide": guide.get("Name", ""),
+        "warnings": " | ".join(warnings),
+        **({} if bar is None else {"error_bar": bar}),
     }
 
 
@@ -162,9 +189,9 @@ def rounding(path: Path) -> dict[str, tuple[str, str]]:
     return {"voxels": (str(image.get_data_dtype()), f"the option dtype; intensities are right to {half:.3g}")}
 
 
-def _facts(acquisition: Acquisition, affine: Tensor, steps: tuple[str, str]) -> dict[str, tuple[str, str]]:
+def _facts(rebuilt: Rebuilt) -> dict[str, tuple[str, str]]:
     """Facts that were taken for the acquisition: name -> value, and where it came from."""
-    a = acquisition
+    a, affine = rebuilt.slices.acquisition, rebuilt.slices.affine
     shape = a.profile if isinstance(a.profile, str) else f"SLR pulse, time-bandwidth product {a.profile:g}"
     return {
         "slice axis": (f"{a.slice_axis}, {plane_name(affine, a.slice_axis)} slices", a.sources["slice_axis"]),
@@ -172,7 +199,7 @@ def _facts(acquisition: Acquisition, affine: Tensor, steps: tuple[str, str]) -> 
         "slice thickness": (f"{a.slice_thickness:.4g} mm", a.sources["slice_thickness"]),
         "gap": (f"{round(a.gap, 4) + 0.0:.4g} mm", "spacing less thickness; negative for overlap"),
         "target thickness": (f"{a.target_spacing:.4g} mm", a.sources["target_spacing"]),
-        "steps": steps,
+        "steps": (str(rebuilt.steps), rebuilt.steps_source),
         "slice profile": (shape, "the option profile"),
         **({"pixels": (f"{a.target_spacing:.4g} mm", a.sources["pixels"])} if "pixels" in a.sources else {}),
     }

@@ -33,7 +33,6 @@ class Output:
         format: `"nifti"`; `"dicom"`, by which scans that did not come as DICOM are skipped; or `"auto"`, by which each
             result is what its scan was.
         dtype: of NIfTI voxels: `"float32"`, or `"int16"`, which is scaled and takes half the space.
-        anonymous: whether the page leaves out what names the scan. Record, summary and index name it in any case.
         config: of the run, by which `made_with` knows what makes its results.
         settings, method: options and settings of the inferer that change results.
         made: `provenance.made_with` for this run.
@@ -43,7 +42,6 @@ class Output:
     format: str
     dtype: str
     report: bool
-    anonymous: bool
     settings: Mapping[str, Any]
     method: Mapping[str, Any]
     weights: str
@@ -58,7 +56,7 @@ class Output:
             raise InputError(f"dtype is {self.dtype!r}: expected {' or '.join(DTYPES)}. Set --dtype.")
         if self.format == "dicom" and self.dtype != "float32":
             raise InputError(f"dtype is {self.dtype}, of NIfTI: DICOM has integers of its own. Leave out --dtype.")
-        self.report, self.anonymous = flag("report", self.report), flag("anonymous", self.anonymous)
+        self.report = flag("report", self.report)
         switches = {k: flag(k, v) for k, v in self.settings.items() if str(v).lower() in ("true", "false")}
         self.settings = {**self.settings, **switches}  # the text true, of a command line, is True
         bids.check_derivative_folder(self.folder)

@@ -94,14 +94,12 @@ def write_page(
     path: str | os.PathLike,
     rebuilt: Rebuilt,
     record: Mapping[str, Any],
-    anonymous: bool = False,
     error: MetaTensor | None = None,
     others: Sequence[Slices] = (),
 ) -> None:
     """Writes the page of a rebuilt scan from `page.html` and `page.js`: one file that needs no other and no network.
 
     Args:
-        anonymous: leave out the names of the scan's files, its date and its series.
         error: `(X, Y, Z)`, the result's error map.
         others: further stacks that the result was made of.
     """
@@ -126,14 +124,12 @@ def write_page(
 
     def shown(text: str) -> str:
         for name in stacks:
-            text = text.replace(name, "(not named)" if anonymous else Path(name).name)
-        for name in names if anonymous else ():
-            text = re.sub(rf"(?<![\w.]){re.escape(name)}(?![\w.])", "(not named)", text)
+            text = text.replace(name, Path(name).name)
         return text
 
     content = TEMPLATES.get_template("page.html").render(
-        name="A rebuilt scan" if anonymous else Path(path).name.removesuffix(".html"),
-        identity={} if anonymous else {name: value for name, value in identity.items() if value},
+        name=Path(path).name.removesuffix(".html"),
+        identity={name: value for name, value in identity.items() if value},
         record=record,
         shown=shown,
         guess=None if acquisition.at_target else GUESS,

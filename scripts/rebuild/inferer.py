@@ -28,8 +28,6 @@ from .progress import part
 from .stack_inferer import StackInferer
 from .windows import BLOCK, LEAST_EDGE, PIXELS_PER_CALL, air_margin, in_calls, in_parts, signal_box
 
-FLIPS = ((), (2,), (3,), (2, 3))  # of planes (B, 1, H, W)
-
 
 @dataclass(eq=False)
 class PlaneInferer(StackInferer):
@@ -46,7 +44,6 @@ class PlaneInferer(StackInferer):
             a GPU's memory are repeated in halves.
         both_planes: rebuild in the planes along either in-plane axis, and weigh both (`families.weigh_families`).
             Otherwise the planes along the longer in-plane axis are used.
-        flips: average over the planes and their three mirror images.
         spread: tell half the distance between the two families, which an error map looks at; it changes no result.
     """
 
@@ -54,7 +51,6 @@ class PlaneInferer(StackInferer):
     overlap: float = 0.25
     sw_batch_size: int | None = None
     both_planes: bool = False
-    flips: bool = False
     spread: bool = False
 
     deblocked = False
@@ -66,10 +62,8 @@ class PlaneInferer(StackInferer):
             raise InputError(f"roi_size is {size}: expected a multiple of {BLOCK} pixels. Set --inferer::roi_size.")
         if count is not None and count < 1:
             raise InputError(f"sw_batch_size is {count}: expected 1 or more. Set --inferer::sw_batch_size.")
-        self.both_planes, self.flips = flag("both_planes", self.both_planes), flag("flips", self.flips)
-        self.mirrors = FLIPS if self.flips else FLIPS[:1]
-        planes = {"both_planes": self.both_planes, "flips": self.flips}
-        self.settings |= {**planes, "roi_size": size, "overlap": self.overlap}
+        self.both_planes = flag("both_planes", self.both_planes)
+        self.settings |= {"both_planes": self.both_planes, "roi_size": size, "overlap": self.overlap}
 
     def stage1(
         self,
@@ -117,8 +111,7 @@ class PlaneInferer(StackInferer):
     def by_windows(self, planes: Tensor, sharpen: Callable[[Tensor], Tensor]) -> Tensor:
         """Planes through overlapping windows, which Gaussian weights blend.
 
-        Planes without air are given some beside them (`windows.air_margin`). A window is the mean over its mirror
-        images, if `flips`.
+        Planes without air are given some beside them (`windows.air_margin`).
 
         Args:
             planes: `(P, 1, H, W)`.
@@ -138,7 +131,7 @@ class PlaneInferer(StackInferer):
             def views(windows: Tensor) -> Tensor:
                 count_done(len(windows))
                 with torch.autocast(windows.device.type, torch.bfloat16, enabled=self.bfloat16):
-                    return mean([in_parts(sharpen, windows.flip(f)).float().flip(f) for f in self.mirrors])
+                    return in_parts(sharpen, windows).float()
 
             cut_and_blend = SlidingWindowInferer(roi, count, self.overlap, mode="gaussian", padding_mode="replicate")
             return cut_and_blend(wide, views).narrow(3, margin, planes.shape[3])  # type: ignore[union-attr]
@@ -152,11 +145,6 @@ def planes_of(volume: Tensor, slice_axis: int, other: int) -> Tensor:
 def longer_first(shape: tuple[int, ...], slice_axis: int) -> list[int]:
     """The in-plane axes of a volume `(X, Y, Z)`, the longer one first."""
     return sorted((a for a in range(3) if a != slice_axis), key=lambda a: -shape[a])
-
-
-def mean(views: Sequence[Tensor]) -> Tensor:
-    """Mean over images of one shape; an only one is not copied."""
-    return torch.stack(list(views)).mean(0) if len(views) > 1 else views[0]
 
 
 @dataclass(eq=False)
@@ -217,24 +205,19 @@ class DriftInferer(PlaneInferer):
         if guide is not None and guide.share[box].any():  # it saw this part
             volumes += [guide.fine[box], guide.slices[thick], guide.share[box]]
         rows = torch.from_numpy(a.fine_rows[box[a.slice_axis]])[None].to(device, torch.float32)
-        mirrored = (a.slice_count - 1 - rows).flip(1)
         families, total = [], sum(volumes[0].shape[3 - a.slice_axis - other] for other in others)
-        with part("planes", total * len(self.mirrors), self.progress) as count_done:
+        with part("planes", total, self.progress) as count_done:
             for other in others:
-                lengths = slices.lengths(other).to(device)
-                planes, views = [planes_of(volume, a.slice_axis, other).to(device) for volume in volumes], []
-                pixels = rows.shape[1] * planes[0].shape[3]
-                for f in self.mirrors:
-                    facts = lengths, None, mirrored if 2 in f else rows
-                    with torch.autocast(device.type, torch.bfloat16, enabled=self.bfloat16):
-                        sharp = in_calls(
-                            lambda image, *beside, facts=facts: network(image, *facts, *beside),
-                            pixels,
-                            *(p.flip(f) for p in planes),
-                            done=count_done,
-                        )
-                    views.append(sharp.flip(f))
-                families.append(mean(views))
+                facts = slices.lengths(other).to(device), None, rows
+                planes = [planes_of(volume, a.slice_axis, other).to(device) for volume in volumes]
+                with torch.autocast(device.type, torch.bfloat16, enabled=self.bfloat16):
+                    sharp = in_calls(
+                        lambda image, *beside, facts=facts: network(image, *facts, *beside),
+                        rows.shape[1] * planes[0].shape[3],
+                        *planes,
+                        done=count_done,
+                    )
+                families.append(sharp)
         return families
 
     def stage2(  # type: ignore[override]  # of one network alone

@@ -17,14 +17,6 @@ LEAST_EDGE = 16  # pixels of a window: bfloat16 convolutions from 2 pixels to 1 
 PIXELS_PER_CALL = 8 * 128**2  # eight of the paper's windows
 
 
-def window_size(speed: str) -> int:
-    """Edge of the largest windows, in pixels, for each value of the option `speed`; 512 holds whole planes of heads."""
-    sizes = {"paper": 128, "fast": 512}  # Sec. S4.5; docs/benchmarks.md
-    if speed not in sizes:
-        raise InputError(f"speed is {speed!r}: expected {' or '.join(sizes)}. Set one of them.")
-    return sizes[speed]
-
-
 def signal_box(volume: Tensor) -> tuple[slice, ...]:
     """The smallest box with everything that shows signal, and 8 to 16 voxels of air around it.
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from ctk_cli import CLIModule
 
+from scripts.options import OF_SCAN
 from tests.cohort_files import add
 from tests.config_files import ROOT
 
@@ -49,17 +50,25 @@ def test_bosh_takes_the_descriptor_and_runs_it(tmp_path):
     assert record["Facts"]["slice thickness"] == ["4 mm", "given"]
 
 
+def test_slicers_description_is_that_of_the_options():
+    """python bundle/slicer_module.py > bundle/slicer/DRIFT.xml"""
+    made = run(ROOT / "bundle" / "slicer_module.py")
+    assert made.stdout == (SLICER / "DRIFT.xml").read_text(encoding="utf-8"), made.stderr
+
+
 @pytest.mark.slow
 def test_slicers_module_makes_what_its_description_says(tmp_path):
     """The words are those that Slicer puts together: flags, then what has an index."""
     module = CLIModule(str(SLICER / "DRIFT.xml"))
     indexed, flagged, _ = module.classifyParameters()
     assert [(one.name, one.channel) for one in indexed] == [("input", "input"), ("output", "output")]
-    assert {one.longflag for one in flagged} == {"--error_map", "--slice_thickness", "--isotropic"}
+    assert {one.longflag for one in flagged} == {f"--{name}" for name in OF_SCAN}
     assert {one.get("fileExtensions") for one in ET.parse(SLICER / "DRIFT.xml").iter("image")} == {".nii.gz"}
     files = {name: tmp_path / f"{name}.nii.gz" for name in ("input", "output", "error")}
     add(files["input"])
+    plain = ("--slice_axis", "default", "--slice_spacing", "0", "--confidence", "0.9", "--missing_slices", "refuse")
     words = ("--slice_thickness", "4", "--isotropic", "--error_map", files["error"], files["input"], files["output"])
+    words = (*plain, *words)
     done = run(SLICER / "DRIFT.py", *words)
     assert done.returncode == 0, done.stderr
     spacing = nib.load(files["output"]).header.get_zooms()

@@ -137,7 +137,8 @@ def test_a_request_runs_no_code_and_opens_nothing_outside_of_the_studies(server,
         "no guide of that name": ask(server, "small", guide=f"{folder}/other.nii.gz"),
         "one file in its own folder": ask(server, file=header),
         "slice_thickness is": ask(server, "small", slice_thickness=code),
-        "expected true or false": ask(server, "small", flips=code),
+        "expected true or false": ask(server, "small", motion=code),
+        "thickness is no option: expected ": ask(server, "small", thickness=3),
         "result_extension is '.png'": ask(server, "small", result_extension=".png"),
     }
     for said, answer in refused.items():

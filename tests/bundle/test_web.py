@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 import torch
 from filelock import FileLock
+from jsonschema import Draft202012Validator
 from scipy.ndimage import gaussian_filter
 
 import drift_mri
+from scripts.options import as_arguments
+from scripts.outputs.entries import schema
 from scripts.stack.intensity import intensity_range
 from tests.corpus.dicom import without
 from tests.corpus.given import nifti, turned
@@ -131,8 +134,11 @@ def test_node_makes_the_volume_and_the_record_that_python_makes(tmp_path, case):
         assert result.header[name] == expected.header[name], name
     np.testing.assert_allclose(result.get_qform(), expected.affine, atol=1e-4)
     theirs = json.loads(json.dumps(expected.record))
-    for name in ("Description", "SliceThickness", "SpacingBetweenSlices", "Facts", "Warnings"):
+    for one in (record, theirs):
+        Draft202012Validator({**schema(), "additionalProperties": False}).validate(one)
+    for name in ("Description", "SliceThickness", "SpacingBetweenSlices", "Facts"):
         assert record[name] == theirs[name], name
+    assert list(map(as_arguments, record["Warnings"])) == theirs["Warnings"]
     agreement = theirs["Agreement"]  # None of a constant scan
     assert record["Agreement"] == (agreement if agreement is None else pytest.approx(agreement, rel=1e-3, abs=2e-5))
     assert record["WeightsSHA256"] == json.loads((ROOT / "models" / "model.json").read_text())["sha256"]

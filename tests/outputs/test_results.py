@@ -15,6 +15,7 @@ from scripts.inputs.scan import Scan
 from scripts.outputs.record import describe
 from scripts.outputs.results import nifti_image
 from scripts.rebuild.consistency import reconcile
+from scripts.rebuild.error_map import ErrorMaps
 from scripts.rebuild.rebuilt import Rebuilt
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
@@ -126,7 +127,7 @@ def told(measured, result, tmp_path):
     """The step ratio that the record says of a result."""
     path = tmp_path / "scan.nii.gz"
     rebuilt = Rebuilt(Slices.of(measured), MetaTensor(result, affine=measured.affine), 3, "the test")
-    return describe(Scan("scan", path, (path,), path), rebuilt)["Summary"]["step_ratio"]
+    return describe(Scan("scan", path, (path,), path), rebuilt, ErrorMaps())["Summary"]["step_ratio"]
 
 
 def test_the_step_ratio_is_that_of_the_middle_third_whatever_the_units(tmp_path):

@@ -37,7 +37,7 @@ def volume_at(array, affine):
     return MetaTensor(torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32)), affine=torch.from_numpy(affine))
 
 
-def page(path, measured, result, difference=0.0, anonymous=False, error=None, guide=None, **record):
+def page(path, measured, result, difference=0.0, error=None, guide=None, **record):
     """Writes the page of two volumes, whose slices lie along the last axis, and returns its text."""
     spacing, target = voxel_spacing(measured.affine)[2], voxel_spacing(result.affine)[2]
     a = Acquisition.stack(2, measured.shape[2], spacing=spacing, thickness=max(spacing, target), target=target)
@@ -45,7 +45,7 @@ def page(path, measured, result, difference=0.0, anonymous=False, error=None, gu
     placed = None if guide is None else PlacedGuide(guide[None], np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
     rebuilt = Rebuilt(Slices.of(measured), result, guide=placed)
     vars(rebuilt)["gap"] = difference + 0 * measured.as_tensor()
-    write_page(path, rebuilt, {**RECORD, **record}, anonymous, error)
+    write_page(path, rebuilt, {**RECORD, **record}, error)
     return path.read_text(encoding="utf-8")
 
 
@@ -126,33 +126,21 @@ def test_a_page_names_files_without_their_folders_and_date_and_series_where_they
     assert "the sidecar case.json" in text
 
 
-def test_an_anonymous_page_names_nothing(pair, tmp_path):
-    pair[0].meta["series"] = {"series": "t2_tse", "date": "20220407"}
-    told = {"Facts": {**RECORD["Facts"], "gap": ("0", "the sidecar case.json")}, "Warnings": ["case.json says 5 mm"]}
-    text = page(tmp_path / "case_sr.html", *pair, anonymous=True, **told)
-    shown = re.sub(r'<script.*?</script>|base64,[^"]*', "", text, flags=re.S)
-    assert not re.search("case|t2_tse|2022", shown)
-    assert "<title>A rebuilt scan</title>" in text and text.count("(not named)") == 2
-    number = {"Sources": ["/data/2"], "Warnings": ["2.5 x 0.2 mm; file 2 is odd"]}
-    assert "2.5 x 0.2 mm; file (not named) is odd" in page(tmp_path / "2_sr.html", *pair, anonymous=True, **number)
-
-
 def stack(name, warning):
     return {"Name": name, **dict.fromkeys(("Degrees", "Millimetres", "Likeness", "Share"), 1.0), "Agreement": 0.1} | {
         **{"Gain": [1, 1], "Warnings": [f"{name} {warning}"]}
     }
 
 
-@pytest.mark.parametrize("anonymous", [False, True])
-def test_a_page_of_stacks_and_a_guide_names_no_folder_and_an_anonymous_one_no_file(anonymous, pair, tmp_path):
+def test_a_page_of_stacks_and_a_guide_names_no_folder(pair, tmp_path):
     folder = "/data/Anna_Smith/"
     stacks = [stack(f"{folder}case.nii.gz", "is fine"), stack(f"{folder}other.nii.gz", "is left out")]
     told = {"Stacks": stacks, "Warnings": stacks[1]["Warnings"], "Guide": {"Name": f"{folder}t1.nii.gz"}}
     told["Facts"] = {**RECORD["Facts"], "guide": (f"{folder}t1.nii.gz", "registered")}
     guide = volume_at(np.full(pair[1].shape, -1.0), np.asarray(pair[1].affine))
-    text = page(tmp_path / "case_sr.html", *pair, anonymous=anonymous, guide=guide, **told)
+    text = page(tmp_path / "case_sr.html", *pair, guide=guide, **told)
     shown = re.sub(r'<script.*?</script>|base64,[^"]*', "", text, flags=re.S)
-    assert "Anna" not in shown and all((name in shown) != anonymous for name in ("other.nii.gz", "t1.nii.gz"))
+    assert "Anna" not in shown and all(name in shown for name in ("other.nii.gz", "t1.nii.gz"))
     assert shown.count("axial, guide") == page(tmp_path / "a.html", *pair).count("axial, rebuilt") > 0
 
 

@@ -118,18 +118,6 @@ def test_both_planes_are_weighed(drift):
     close(result, rebuilt_by_loop(*arrays(image), drift, (0, 1)))
 
 
-@pytest.mark.parametrize(("axis", "both_planes"), [(0, True), (1, False)])
-def test_flips_average_the_four_mirror_images(axis, both_planes, drift):
-    shape = np.array([3, 5, 4])
-    shape[axis] = 4
-    image = noise_stack(shape, axis=axis)
-    others = sorted((a for a in range(3) if a != axis), key=lambda a: -shape[a])[: 1 + both_planes]
-    mirrored = rebuilt_by_loop(*arrays(image), drift, others, flips=((), (0,), (1,), (0, 1)))
-    result = of_box(DriftInferer(16, both_planes=both_planes, flips=True, steps=2, **OWN)(image, drift))
-    close(result, mirrored)
-    assert (result - rebuilt_by_loop(*arrays(image), drift, others)).abs().max() > 1
-
-
 def test_bfloat16_is_close_to_float32_and_returns_float32(drift):
     image = noise_stack((5, 18, 4))
     exact = DriftInferer(16, steps=2, **OWN)(image, drift)

@@ -6,7 +6,7 @@ import torch
 
 from scripts.errors import InputError
 from scripts.rebuild.inferer import DriftInferer
-from scripts.rebuild.windows import air_margin, in_parts, signal_box, window_size
+from scripts.rebuild.windows import air_margin, in_parts, signal_box
 from scripts.stack.slices import Slices
 from tests.loops import in_unit
 from tests.rebuild.test_inferer import OWN, Pointwise, arrays, close, doubled, of_box
@@ -84,12 +84,6 @@ def test_windows_per_call_change_nothing(drift):
     expected, *results = (DriftInferer(16, 0.25, count, steps=1)(image, drift) for count in (5, 1, 100))
     for result in results:
         close(result, expected)
-
-
-def test_speeds_are_windows_and_others_are_refused_by_name():
-    assert window_size("paper") == 128 and window_size("fast") == 512
-    with pytest.raises(InputError, match="speed is 'quick': expected paper or fast"):
-        window_size("quick")
 
 
 @pytest.mark.parametrize(("holds", "calls"), [(6, [11, 6, 5]), (3, [11, 6, 3, 3, 5, 3, 2])])

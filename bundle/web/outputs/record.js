@@ -1,4 +1,4 @@
-/** The record of a result, as the command writes it beside a result, see scripts/outputs/record.py. */
+/** The record of a result, as the command writes it beside a result, see scripts/outputs/record.py and docs/record.schema.json. */
 import constants from "../model/constants.js";
 import { f, filled, g } from "../errors.js";
 import { difference, relativeRmse } from "../rebuild/consistency.js";
