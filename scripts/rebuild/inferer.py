@@ -226,8 +226,8 @@ class DriftInferer(PlaneInferer):
         """Both stages of the paper's network; after stage 1 on the measured slices `Drift.refine`."""
         a, device = slices.acquisition, families[0].device
         times = euler_times(self.step_count(a)).to(device, torch.float32)
-        lengths = slices.lengths((a.slice_axis + 1) % 3)[:, : network.apn.lengths].to(device)  # no pixel counts
-        sharpen = partial(network, thickness=lengths, times=times)
+        lengths = slices.lengths((a.slice_axis + 1) % 3).to(device)  # no pixel counts
+        sharpen = partial(network, thickness=lengths[:, :2], times=times)
         if isinstance(network.apn, SliceProjectionNetwork):
             if len(times) == 1:
                 return families

@@ -1,5 +1,6 @@
 """How a stack of slices was acquired, as one value that is settled once and that everything else takes."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Self
@@ -120,7 +121,8 @@ class Acquisition:
 
     def attach(self, volume: Any) -> None:
         """Writes the value into a `MetaTensor`'s meta data, in plain types, which batches can hold."""
-        volume.meta["acquisition"] = asdict(self) | {"warnings": "\n".join(self.warnings)}
+        noise = math.nan if self.noise is None else self.noise
+        volume.meta["acquisition"] = asdict(self) | {"noise": noise, "warnings": "\n".join(self.warnings)}
 
     @classmethod
     def of(cls, volume: Any) -> Self:
@@ -134,6 +136,7 @@ class Acquisition:
 
         found = {name.name: plain(facts[name.name]) for name in fields(cls) if name.name != "sources"}
         found["sources"] = {name: plain(source) for name, source in (facts["sources"] or {}).items()}
+        found["noise"] = None if math.isnan(found["noise"]) else found["noise"]
         found["warnings"] = tuple(found["warnings"].split("\n")) if found["warnings"] else ()
         return cls(**found)
 

@@ -175,7 +175,8 @@ def _spectrum(volume: np.ndarray, slice_axis: int, head: np.ndarray) -> np.ndarr
 
     def patches(array: np.ndarray) -> np.ndarray:
         windows = np.lib.stride_tricks.sliding_window_view(array, (size, size), axis=(1, 2))  # type: ignore[call-overload]
-        return windows[:, :: size // 2, :: size // 2].reshape(-1, size, size)
+        places = [_starts(count, size) for count in array.shape[1:]]
+        return windows[(slice(None), *np.ix_(*places))].reshape(-1, size, size)
 
     share = patches(inside).mean((1, 2))
     shown = patches(slices)[share >= min(1.0, float(share.max()))].astype(np.float64)
@@ -189,6 +190,12 @@ def _spectrum(volume: np.ndarray, slice_axis: int, head: np.ndarray) -> np.ndarr
     for axis in (0, 1):  # of positive and negative frequencies the mean
         mean = (mean + np.roll(np.flip(mean, axis), 1, axis)) / 2
     return mean[: size // 2 + 1, : size // 2 + 1]
+
+
+def _starts(count: int, size: int) -> np.ndarray:
+    """Where patches begin that overlap by half, counted from either end: a mirrored slice has the mirrored patches."""
+    half = np.arange(0, (count - size) // 2 + 1, size // 2)
+    return np.unique(np.concatenate([half, count - size - half]))
 
 
 def _seen_band(frequency: np.ndarray, width: float) -> np.ndarray:

@@ -24,6 +24,7 @@ from scripts.stack import tissue, trace
 from scripts.stack.acquisition import SLR, Acquisition
 from scripts.stack.interpolation import interpolate
 from scripts.stack.profile import acquire
+from scripts.stack.slices import Slices
 from scripts.train.simulation import central_slab
 from tests.config_files import on_planes
 from tests.fixtures import CARD
@@ -93,9 +94,11 @@ def test_methods_are_given_slices_their_place_and_what_a_header_says(volumes, me
     expected = acquire(truth, replace(a, profile="rectangular"))
     assert torch.allclose(thick.as_tensor()[0], expected) and torch.equal(thick, again)
     assert np.linalg.norm(np.asarray(thick.affine)[:3, 1]) == pytest.approx(6.0)
-    measured(volumes[:1], {"a": method}, spacing_ratio=1.2, profile="rectangular", noise=0.05)
-    noise = (seen[-1][0] - thick).as_tensor().std() / np.ptp(truth.numpy())
-    assert noise.item() == pytest.approx(0.05, rel=0.05), "a share of the range of the truth"
+    measured(volumes[:1], {"a": method}, spacing_ratio=1.2, profile="rectangular", simulated_noise=0.05)
+    noise, scale = (seen[-1][0] - thick).as_tensor()[0], Slices.of(thick)
+    bright = scale.head & (thick.as_tensor()[0] > scale.scale.high / 2)
+    share = noise[bright].std() / (scale.scale.high - scale.scale.low)
+    assert share.item() == pytest.approx(0.05, rel=0.05), "a share of the range of tissue"
 
 
 @pytest.mark.parametrize("volume", [torch.zeros(1, 30, 4, 24), torch.full((1, 30, 26, 24), math.nan)])
@@ -111,11 +114,11 @@ def test_all_sharp_axes_gaps_and_noise(volumes, measured):
         assert (table.pop("seconds") > 0).all()
         return table
 
-    plain, gaps, noisy = run(), run(spacing_ratio=1.25), run(noise=0.05, seed=1)
+    plain, gaps, noisy = run(), run(spacing_ratio=1.25), run(simulated_noise=0.05, seed=1)
     assert list(plain["slice_axis"]) == [1, 2] and set(plain["slice_spacing"]) == {4.0}
     assert set(gaps["slice_spacing"]) == {5.0} and set(gaps["slice_thickness"]) == {4.0}
     assert (noisy["psnr"] < plain["psnr"]).all() and (gaps["psnr"] < plain["psnr"]).all()
-    assert noisy.equals(run(noise=0.05, seed=1)) and not noisy.equals(run(noise=0.05, seed=2))
+    assert noisy.equals(run(simulated_noise=0.05, seed=1)) and not noisy.equals(run(simulated_noise=0.05, seed=2))
 
 
 def test_a_slab_is_central_and_across_the_slice_axis():
@@ -169,7 +172,8 @@ def test_lesions_on_another_grid_are_refused(volumes, measured, tmp_path, other)
         ({"methods": {"mine": "my_module"}}, "methods::mine is 'my_module': expected a callable"),
         ({"axes": "second"}, "axes is 'second': expected first or all"),
         ({"spacing_ratio": 0}, "spacing_ratio is 0"),
-        ({"noise": -0.1}, "noise is -0.1"),
+        ({"simulated_noise": -0.1}, "simulated_noise is -0.1"),
+        ({"simulated_width": 0.5}, "simulated_width is 0.5"),
         ({"seed": None}, "seed is None"),
         ({"profile": 1.0}, r"slice profile is 1.0:.*2 to 32"),
         ({"slab": 8.5}, "slab is 8.5"),

@@ -14,7 +14,7 @@ from scripts.method.weights import load_weights, read_card, save_weights
 from tests.fixtures import CARD, untrained
 from tests.method.test_networks import image, perturb
 
-LENGTHS = torch.tensor([5.0, 1.0, 5.0])
+LENGTHS = torch.tensor([5.0, 1.0, 5.0, 0.02])
 CALIBRATION = Calibration([3.0, 5.0], [[list(LEVELS), list(LEVELS)]], (0.7, 0.1), (30.0, 0.4, 1.0))
 
 
@@ -43,13 +43,13 @@ def test_it_is_told_each_length_and_how_far_the_families_are_apart():
     net, told = network(), []
     net.layers[0].register_forward_pre_hook(lambda _, given: told.append(given[0][0]))
     x = planes()
-    net(x, rows(24), torch.tensor([4.0, 0.8, 5.0]))
+    net(x, rows(24), torch.tensor([4.0, 0.8, 5.0, 0.08]))
     result, slices, apart = x[0]
     expected = [result + 1, 4 * (result - slices), 8 * apart, (1 + 300 * apart).log(), torch.ones_like(apart)]
     torch.testing.assert_close(told[0][:5], torch.stack(expected))
     place = 2 * (rows(24) - rows(24).round()).abs()
     torch.testing.assert_close(told[0][5:7, :, 0], torch.stack([place, place**2]))
-    torch.testing.assert_close(told[0][7:, 0, 0], torch.tensor([4 / 0.8, 5 / 4, 0.8]).log())
+    torch.testing.assert_close(told[0][7:, 0, 0], torch.tensor([4 / 0.8, 5 / 4, 0.8, 2.0]).log())
 
 
 def test_without_a_second_family_it_tells_something_else_and_finite():

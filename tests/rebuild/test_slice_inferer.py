@@ -13,6 +13,7 @@ from scripts.rebuild.inferer import DriftInferer
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
 from scripts.stack.profile import acquire
+from scripts.stack.slices import Slices
 from tests.loops import weighed_by_loop
 from tests.method.test_networks import perturb
 from tests.rebuild.test_inferer import OWN, arrays, close, of_box
@@ -34,7 +35,7 @@ def stack(shape, axis=2, spacing=4.0):
 
 def fresh():
     torch.manual_seed(0)
-    return Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8), width=8)).eval()
+    return Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8), width=8, noise=True)).eval()
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +54,13 @@ def by_loop(image, drift, others, steps=0, guide=None):
     families = []
     for other in others:
         normal, sharp = 3 - a.slice_axis - other, []
-        lengths = torch.tensor([[a.slice_thickness, a.target_spacing, a.slice_spacing, EDGES[other]]])
+        told = [a.slice_thickness, a.target_spacing, a.slice_spacing, EDGES[other], Slices.of(image).noise_share]
+        lengths = torch.tensor([told])
         for parts in zip(*(volume.unbind(normal) for volume in (unit, *volumes))):
             plane, *beside = ((part if a.slice_axis < other else part.T)[None, None] for part in parts)
             xt = drift.apn(plane, lengths, rows, *beside)
             for n in range(steps):
-                xt = xt + drift.velocity(xt, lengths[:, :2], torch.tensor([n / steps])) / steps
+                xt = xt + drift.velocity(xt, lengths[:, [0, 1, 4]], torch.tensor([n / steps])) / steps
             sharp.append(xt[0, 0] if a.slice_axis < other else xt[0, 0].T)
         families.append(torch.stack(sharp, normal))
     if len(families) == 2:

@@ -75,7 +75,7 @@ def test_a_pair_is_the_deployed_result_and_its_error(trained):
     result = Rebuilder(content(bundle, "network"), inferer, "cpu")(Slices.of(batch["image"])).volume[None]
     truth = batch["label"][0]
     assert planes.shape == (4, 3, *truth.shape[2:]) and error.shape == (4, 1, *truth.shape[2:])
-    assert rows.shape == truth.shape[2:3] and lengths.shape == (3,)
+    assert rows.shape == truth.shape[2:3] and lengths.shape == (4,)
     scale = error[:, 0].sum() / (result - truth)[0].abs().sum()
     torch.testing.assert_close(error[:, 0], scale * (result - truth)[0].abs().as_tensor(), rtol=1e-3, atol=1e-4)
 
