@@ -98,6 +98,16 @@ ENTRIES: dict[str, tuple[Mapping[str, Any], str]] = {
         ),
         "with --error_map: confidence, median half-width in the head, hashes of the regions and of the calibration",
     ),
+    "Noise": (
+        of(Deviation=NUMBER, Share=NUMBER, Widths=each(NUMBER), Source=TEXT, Left=SHARE),
+        "of the slices: standard deviation in their units, and over the range of their tissue; pixels of the acquired "
+        "matrix in pixels of the image; RMS difference to the slices over the noise, 1 where noise alone is left",
+    ),
+    "Streak": (
+        of(Ratio=SHARE, Steps=SHARE),
+        "in flat tissue: steps within the slices over those across them, 1 in true isotropic scans; and steps within "
+        "the slices over the range of tissue",
+    ),
     "Overview": (OBJECT, "the scan's pictures in index.html"),
     "Summary": (OBJECT, "its row of summary.csv"),
     "InputSHA256": (TEXT, "hash of the files that were given"),

@@ -19,13 +19,13 @@ from ..stack.grid import plane_name
 from ..stack.interpolation import interpolate
 from ..stack.slices import Slices
 from ..stack.tissue import flat_tissue
-from ..stack.trace import step_ratio
+from ..stack.trace import step_ratio, streak
 from .entries import Record
 from .error_maps import describe_error_map, error_fact
 from .provenance import source_of, state
 from .stack_facts import motion_said
 
-LARGEST_STEP_RATIO = 1000.0  # stands for infinity, which JSON does not know
+LARGEST_RATIO = 1000.0  # stands for infinity, which JSON does not know
 SKULL = ("there (SkullStripped false)", "a guess for want of better: the dataset is raw")
 GUIDE_PLACED = (
     "registered: the head had turned by {Degrees:.1f} degrees and moved by {Millimetres:.1f} mm; likeness "
@@ -59,6 +59,7 @@ def describe(
     if maps.wanted:
         error = {"ErrorMap": describe_error_map(rebuilt, maps)}
     target = round(rebuilt.slices.acquisition.target_spacing, 6)
+    noise, (steps, *streaked) = _noise(rebuilt), _texture(rebuilt.slices, rebuilt.volume)
     said = _warnings(scan, rebuilt, warnings, stacks, guide)
     return Record.made(
         Description=_description(rebuilt, stacks),
@@ -75,12 +76,18 @@ def describe(
         },
         **({"Guide": guide} if guide else {}),
         **({"Motion": motion} if motion else {}),
+        **({"Noise": noise} if noise else {}),
+        Streak={"Ratio": streaked[0], "Steps": streaked[1]},
         **({"Stacks": [_stack(scan, stack) for stack in stacks]} if stacks else {}),
         **error,
         Warnings=said,
         Agreement=rebuilt.agreement,
         Overview=glance(rebuilt.slices, rebuilt.volume),
-        Summary={**_summary(rebuilt, guide, error, said), **({} if seconds is None else {"seconds": seconds})},
+        Summary={
+            **_summary(rebuilt, guide, error, said),
+            **{"step_ratio": steps, "streak": streaked[0], "streak_steps": streaked[1], "noise": noise.get("Share")},
+            **({} if seconds is None else {"seconds": seconds}),
+        },
         **made,
         **({"Results": {path.name: state(path) for path in files}} if files else {}),
     )
@@ -128,7 +135,6 @@ def _summary(
         "target_thickness": round(a.target_spacing, 6),
         "steps": rebuilt.steps,
         "agreement": rebuilt.agreement,
-        "step_ratio": _step_ratio(rebuilt.slices, rebuilt.volume),
         "guide": guide.get("Name", ""),
         "warnings": " | ".join(warnings),
         **({} if bar is None else {"error_bar": bar}),
@@ -205,8 +211,27 @@ def _facts(rebuilt: Rebuilt) -> dict[str, tuple[str, str]]:
     }
 
 
-def _step_ratio(slices: Slices, result: MetaTensor) -> float | None:
-    """`trace.step_ratio` of the middle third, in flat tissue of the cubic spline; None where it has no number."""
+def _noise(rebuilt: Rebuilt) -> dict[str, Any]:
+    """The record's entry of the slices' noise; empty where nothing was rebuilt."""
+    slices = rebuilt.slices
+    if slices.acquisition.at_target or slices.constant:
+        return {}
+    noise, gap = slices.noise, rebuilt.gap[slices.head].double().square().mean().sqrt().item()
+    return {
+        "Deviation": float(f"{noise.deviation:.4g}"),
+        "Share": float(f"{slices.noise_share:.4g}"),
+        "Widths": [round(width, 2) for width in noise.widths],
+        "Source": "the slices" if slices.acquisition.noise is None else "the option noise",
+        "Left": float(f"{gap / noise.deviation:.3g}") if noise.deviation else None,
+    }
+
+
+def _texture(slices: Slices, result: MetaTensor) -> tuple[float | None, float | None, float | None]:
+    """The step ratio and both numbers of the streak (`stack.trace`), in flat tissue of the cubic spline.
+
+    The middle third of the volume is looked at. The last number is a share of the range of tissue. None stands where
+    there is no number.
+    """
     acquisition = slices.acquisition
     across = (acquisition.slice_axis + 1) % 3
     count = result.shape[across]
@@ -215,6 +240,8 @@ def _step_ratio(slices: Slices, result: MetaTensor) -> float | None:
         spline = interpolate(third[0], acquisition, "cubic")
         flat = flat_tissue(spline.clamp(min=third[0].min()))  # its undershoot is no floor
     except ValueError:  # constant
-        return None
-    number = step_ratio(third[1], acquisition, flat)
-    return None if math.isnan(number) else round(min(number, LARGEST_STEP_RATIO), 4)
+        return None, None, None
+    ratio, steps = streak(third[1], acquisition.slice_axis, flat)
+    numbers = step_ratio(third[1], acquisition, flat), ratio, steps / (slices.scale.high - slices.scale.low)
+    first, second, last = (None if math.isnan(one) else round(min(one, LARGEST_RATIO), 4) for one in numbers)
+    return first, second, last

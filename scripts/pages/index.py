@@ -31,6 +31,7 @@ MIN_COHORT = 5  # scans; among fewer there is no outlier
 LIMITS = {  # column of summary.csv -> number above which a result is marked, whatever the others are; and in words
     "agreement": (0.05, "the result differs from the measured slices"),
     "step_ratio": (1.5, "slices can be seen in the result"),
+    "streak_steps": (0.05, "flat tissue is drawn out along the slice axis"),
 }
 ABSOLUTE = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:[\\/]|/)(?:[^\s\\/:'\"|]+[\\/])+")  # folders that begin at a root
 

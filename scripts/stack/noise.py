@@ -176,7 +176,8 @@ def _spectrum(volume: np.ndarray, slice_axis: int, head: np.ndarray) -> np.ndarr
     def patches(array: np.ndarray) -> np.ndarray:
         windows = np.lib.stride_tricks.sliding_window_view(array, (size, size), axis=(1, 2))  # type: ignore[call-overload]
         places = [_starts(count, size) for count in array.shape[1:]]
-        return windows[(slice(None), *np.ix_(*places))].reshape(-1, size, size)
+        rows, columns = np.ix_(*places)
+        return windows[:, rows, columns].reshape(-1, size, size)
 
     share = patches(inside).mean((1, 2))
     shown = patches(slices)[share >= min(1.0, float(share.max()))].astype(np.float64)

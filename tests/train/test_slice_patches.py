@@ -119,7 +119,10 @@ def test_rows_in_the_outer_half_of_the_first_and_last_slice_are_drawn_and_none_b
 
 
 def test_a_patch_is_drawn_as_often_as_it_holds_tissue_brighter_than_air():
-    """A fifth of rows and columns hold tissue, a third of the patches by chance, and nearly half; noise of air, below 0.1, is none."""
+    """A fifth of rows and columns hold tissue, a third of the patches by chance, and nearly half as they are drawn.
+
+    Noise of air, below 0.1, is none.
+    """
     label = 0.09 * torch.ones(1, 100, 100)
     label[:, 40:60, 40:60] = plane(20, 20)
     assert sum((drawn(label, seed)["label"] > 0.1).any().item() for seed in range(60)) > 25
