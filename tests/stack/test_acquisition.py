@@ -97,7 +97,7 @@ def carrying(acquisition):
     return volume
 
 
-@pytest.mark.parametrize("acquisition", [FULL, nine()])
+@pytest.mark.parametrize("acquisition", [FULL, replace(FULL, noise=None), nine()])
 def test_meta_data_keep_every_fact_through_batches(acquisition):
     """MONAI's DataLoader makes tensors of numbers and lists of texts, and decollation takes them apart again."""
     alone = carrying(acquisition)
