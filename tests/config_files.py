@@ -27,8 +27,9 @@ HOST_IDS = {  # that Label, Deploy, the zoo's checks or the documented commands 
     "inference.yaml": "bundle_root device dataset_dir output_dir network_def network preprocessing inferer "
     "postprocessing dataset evaluator initialize run input slice_thickness target_thickness slice_axis ckpt_path",
     "train.yaml": "bundle_root device dataset_dir output_dir network_def network val_interval train#dataset "
-    "train#dataset#data train#inferer train#handlers train#trainer train#trainer#max_epochs validate#dataset "
-    "validate#handlers validate#evaluator initialize stage1 stage2 training",
+    "train#dataset#data train#inferer train#dataloader train#handlers train#key_metric train#trainer "
+    "train#trainer#max_epochs validate#dataset validate#dataloader validate#handlers validate#key_metric "
+    "validate#evaluator loss optimizer lr_scheduler initialize run training stage1 stage2 distil",
     "evaluate.yaml": "bundle_root device dataset_dir output_dir network_def network inferer initialize run",
 }
 ERROR = {"_target_": "scripts.method.error_pattern.ErrorPatternNetwork"}
@@ -153,8 +154,6 @@ def targets(item, path=""):
 
 def inherited(item, config):
     """A component whose `_target_` is a reference is that one, with more arguments."""
-    if item["_target_"].startswith("$@stage."):  # a method of the stage
-        return {**item, "_target_": f"{config['stage']['_target_']}.{item['_target_'][8:]}", "self": None}
     while item["_target_"].startswith("@"):
         base, mode = config[item["_target_"][1:]], item.get("_mode_")
         if "_mode_" not in base:  # an object that is called

@@ -35,7 +35,7 @@ def plane_calls(network: Drift, edge: int = EDGE) -> tuple[Callable, Callable]:
 
 
 class CpuTime:
-    """The CPU time of each epoch as a curve for TensorBoard, `cpu_minutes`; an entry of `stage::tracking`.
+    """The CPU time of each epoch as a curve for TensorBoard, `cpu_minutes`; an entry of `tracking`.
 
     It is of this process and of those that it has waited for. A wall clock counts what else a machine does. Loading and
     validation are left out. So is a worker's last epoch, which has not ended by then: `--num_workers 0` counts all.

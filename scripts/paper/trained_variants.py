@@ -38,6 +38,7 @@ LENGTHS = {  # run id -> options of train.yaml: its epochs and its batch
     "distil": ("distil_epochs", "stage2_batch_size"),
     "training": ("stage1_epochs", "stage1_batch_size"),
 }
+SECTIONS = {"stage1": "train", "training": "train", "stage2": "stage2", "distil": "distil"}  # run id -> its part's
 LOADED = {  # dataset of train.yaml -> its files and their transform
     "dataset": ("volumes", "preprocessing"),
     "label_dataset": ("label_maps", "label_preprocessing"),
@@ -228,7 +229,7 @@ class TrainedVariants:
 
     def exported(self, stage: Stage) -> Path:
         """Its weights; they exist once it is complete."""
-        return self.folder(stage) / self._config(stage)[stage.run_id]["export"]
+        return self.folder(stage) / self._config(stage)[f"{SECTIONS[stage.run_id]}::stage::export"]
 
     def patches(self, stage: Stage) -> int:
         """How many a stage sees, in all processes."""
@@ -239,8 +240,9 @@ class TrainedVariants:
         parser = self._config(stage)
         start = None if stage.start is None else str(self.exported(stage.start))
         labels = None if self.labels is None else str(self.labels)
-        parser.update({"output_dir": str(self.folder(stage)), "label_dir": labels, f"{stage.run_id}::start": start})
-        parser["stage::tracking"] = [{"_target_": "scripts.paper.cost.CpuTime", "_mode_": "callable"}]
+        begin = {f"{SECTIONS[stage.run_id]}::stage::start": start}
+        parser.update({"output_dir": str(self.folder(stage)), "label_dir": labels, **begin})
+        parser["tracking"] = [{"_target_": "scripts.paper.cost.CpuTime", "_mode_": "callable"}]
         return parser
 
     def _config(self, stage: Stage) -> ConfigParser:

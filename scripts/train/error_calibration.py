@@ -26,6 +26,7 @@ from ..stack.noise import Noise
 from ..stack.slices import Slices
 from ..stack.tissue import head_mask
 from .simulation import central_slab, scanned
+from .stage import try_it
 from .truth import THIN, read_volume
 
 # Slice profile, slice spacing over thickness, and noise as a share of the intensity range
@@ -159,6 +160,7 @@ def calibrate(
         spread = f"{np.mean(shares):.3f} ({min(shares):.3f} to {max(shares):.3f})"
         logger.info(f"intervals of 90 %, each person by the others: {kind}, {thicknesses[group]:g} mm: {spread}")
     write_card(path, replace(read_card(path), error_map=fitted(cases, thicknesses)))
+    try_it(path)
 
 
 def left_out(cases: Sequence[Case], thicknesses: Sequence[float]) -> dict[tuple[str, int], list[float]]:

@@ -12,6 +12,8 @@ from monai.transforms import MapTransform, RandomizableTransform
 from monai.utils import convert_to_tensor
 from torch import Tensor
 
+from ..errors import InputError
+from ..method.error_pattern import ErrorPatternNetwork
 from ..method.networks import Drift
 from ..rebuild.error_map import network_inputs
 from ..rebuild.inferer import DriftInferer
@@ -59,6 +61,15 @@ class RandSlabd(RandomizableTransform, MapTransform):
 def one_family(inferer: DriftInferer) -> DriftInferer:
     """The inferer without its second family of planes, neither deblocked nor reconciled: results that err more."""
     return replace(inferer, both_planes=False, deblocked=False, consistency="measure")
+
+
+def error_network(network: Drift) -> ErrorPatternNetwork:
+    """The third network, which is to be trained."""
+    if network.error is None:
+        raise InputError(
+            "network_def has no error network: expected one to train. Set network_def::error, as train.yaml has it."
+        )
+    return network.error
 
 
 class ErrorBatch(PrepareBatch):

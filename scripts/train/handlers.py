@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import ignite.distributed as idist
 from ignite.engine import Engine, Events
@@ -13,6 +14,7 @@ from torch import nn
 
 from ..errors import InputError, is_number
 
+Handler = TypeVar("Handler")
 WARMUP = 500  # steps of `warmup_stable_decay`
 DECAY = 0.2
 FEWEST = 10  # steps of a time budget: in fewer nothing is learnt, and the rate has no course
@@ -37,6 +39,11 @@ def warmup_stable_decay(step: int, total: int) -> float:
     return min((step + 1) / WARMUP, 1.0, max(0.0, (total - step) / (DECAY * total)))
 
 
+def shared(handler: Handler) -> Handler:
+    """A handler that stands elsewhere in the config: a component, which MONAI's checks want in a list of handlers."""
+    return handler
+
+
 def check_minutes(minutes: object) -> float | None:
     """The option `minutes` as a number; None where epochs are counted."""
     if minutes is None:
@@ -44,6 +51,24 @@ def check_minutes(minutes: object) -> float | None:
     if not is_number(minutes) or minutes == 0:
         raise InputError(f"minutes is {minutes!r}: expected a number above 0. Set --minutes, or leave it out.")
     return float(minutes)  # type: ignore[arg-type]  # it is one
+
+
+def time_budget(minutes: object, share: float | None, name: str) -> "TimeBudget | None":
+    """The time of a part of a training; None where epochs are counted.
+
+    Args:
+        minutes: for the whole training, by the wall clock, or None.
+        share: of them, what this part gets; None for a part that counts epochs alone.
+        name: of the part.
+    """
+    if (minutes := check_minutes(minutes)) is None:
+        return None
+    if not share:
+        raise InputError(
+            f"{name} has no share of the minutes: expected a number of epochs. Leave out --minutes, and set "
+            f"--{name}_epochs."
+        )
+    return TimeBudget(60 * minutes * share)
 
 
 class TimeBudget:
@@ -94,19 +119,49 @@ class TimeBudget:
         self.used, self.over = state["used"], bool(state["over"])
 
 
+class Course:
+    """The course of a part's learning rate over its steps.
+
+    Args:
+        schedule: `(step, steps in all)` -> share of the peak rate.
+        epochs: of the part.
+        steps: of an epoch.
+        budget: the part's time, which counts in place of the epochs; or None.
+    """
+
+    def __init__(
+        self, schedule: Callable[[int, int], float], epochs: int, steps: int, budget: TimeBudget | None = None
+    ):
+        self.schedule, self.epochs, self.steps, self.budget = schedule, epochs, steps, budget
+
+    def share(self, epochs: int, step: int) -> float:
+        """The share of the peak rate at a step of a training of so many epochs."""
+        return self.schedule(step, epochs * self.steps)
+
+    def planned(self, step: int) -> float:
+        """The same in this one, as far as its length is known."""
+        if self.budget and self.budget.steps:
+            return self.schedule(step, round(self.budget.steps))
+        return self.share(self.epochs, step)
+
+
 class ClipGradient:
     """Clips the norm of the gradient, to 1 in the paper, before each step, and ends a training that diverges.
 
     A loss or a gradient that is not finite changes no weights. `ignite.handlers.TerminateOnNan` looks at the loss
     alone, once the step is taken.
 
-    Attributes:
-        divergence: the step at which the training diverged, in words; None while it has not.
+    Args:
+        max_norm: of the gradient.
+        name: of what is trained, for the message.
+
+    Raises:
+        InputError: in a training that diverges.
     """
 
-    def __init__(self, max_norm: float):
+    def __init__(self, max_norm: float, name: str = "the training"):
         self.max_norm = max_norm
-        self.divergence: str | None = None
+        self.name = name
 
     def attach(self, engine: Engine) -> None:
         engine.add_event_handler(IterationEvents.BACKWARD_COMPLETED, self)
@@ -116,11 +171,11 @@ class ClipGradient:
         loss = engine.state.output["loss"].item()  # type: ignore[index]  # ignite declares a number
         if not (math.isfinite(loss) and math.isfinite(norm)):
             state = engine.state
-            self.divergence = (
-                f"step {state.iteration}, in epoch {state.epoch}, has the loss {loss:g} and a gradient of norm {norm:g}"
+            raise InputError(
+                f"{self.name} diverges: step {state.iteration}, in epoch {state.epoch}, has the loss {loss:g} and a "
+                f"gradient of norm {norm:g}. No weights are exported. Set a lower learning rate, and another "
+                "--output_dir."
             )
-            engine.optimizer.zero_grad()  # the step that follows changes nothing
-            engine.terminate()
 
 
 class Average(EMAHandler):

@@ -1,8 +1,15 @@
 """The processes of one training: how they join, how each is seeded."""
 
+from collections.abc import Sequence
+
 import ignite.distributed as idist
 import torch
+from monai.data import DataLoader, DistributedSampler, DistributedWeightedRandomSampler
 from monai.utils import set_determinism
+from torch import nn
+from torch.utils.data import Dataset, Sampler, WeightedRandomSampler
+
+from ..errors import InputError
 
 
 def start_process_group() -> None:
@@ -13,3 +20,32 @@ def start_process_group() -> None:
 def seed_process(seed: int) -> None:
     """Seeds every generator. Processes of one training draw differently."""
     set_determinism(seed=seed + idist.get_rank())
+
+
+def together(network: nn.Module) -> nn.Module:
+    """The network as several processes train it; in one process itself."""
+    return idist.auto_model(network) if idist.get_world_size() > 1 else network
+
+
+def patch_loader(
+    dataset: Dataset, weights: Sequence[float], samples: int, batch_size: int, num_workers: int
+) -> DataLoader:
+    """Batches of an epoch of training. Each process draws from its own share of the volumes.
+
+    Args:
+        weights: how often each item of the dataset is drawn, relative.
+        samples: of an epoch, in each process.
+    """
+    if samples < batch_size:
+        raise InputError(
+            f"patches_per_epoch is below {batch_size}, one batch: expected that or more. Set --patches_per_epoch."
+        )
+    sampler: Sampler = WeightedRandomSampler(weights, samples)
+    if idist.get_world_size() > 1:
+        sampler = DistributedWeightedRandomSampler(dataset, list(weights), num_samples_per_rank=samples)
+    return DataLoader(dataset, num_workers, sampler=sampler, batch_size=batch_size, drop_last=True)
+
+
+def own_share(dataset: Dataset) -> Sampler | None:
+    """Of a dataset that validates, the items of this process; None for all."""
+    return DistributedSampler(dataset, even_divisible=False, shuffle=False) if idist.get_world_size() > 1 else None

@@ -127,8 +127,11 @@ def test_a_stopped_stage_becomes_what_it_would_have_become(tmp_path, dataset_dir
 
 def test_a_recipe_holds_data_start_weights_and_processes(tmp_path, dataset_dir):
     torch.save(nano.network(seed=5).state_dict(), start := tmp_path / "start.pt")
-    stage = nano.content(nano.workflow(tmp_path / "eval", dataset_dir, "stage1"), "stage")
-    found, other = (stage.recipe("stage1", path) for path in (None, str(start)))
+    stages = [
+        nano.content(nano.workflow(tmp_path / "eval", dataset_dir, "stage1", ckpt_path=path), "train#stage")
+        for path in (None, str(start))
+    ]
+    stage, (found, other) = stages[0], (one.recipe() for one in stages)
     assert (found["data"], found["start weights"], found["processes"]) == (stage.data, "random", 1)
     assert other == {**found, "start weights": sha256([start])[:12]}
 

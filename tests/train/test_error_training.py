@@ -55,7 +55,7 @@ def test_it_learns_and_both_stages_stay_bit_for_bit(trained):
     assert nano.same(given, made) and {name.split(".")[0] for name in made.keys() - given.keys()} == {"error"}
     batches = content(bundle, "train#trainer").data_loader
     prepare = content(bundle, "prepare_batch")
-    network, start = content(bundle, "stage").averaged.error, ErrorPatternNetwork()
+    network, start = content(bundle, "averaged").error, ErrorPatternNetwork()
     losses = []
     with torch.no_grad():
         for batch in batches:

@@ -20,7 +20,7 @@ def changed(name, **values):
         ({"seed": 1}, {"stage1", "stage2"}),
         ({"num_workers": 4}, {"stage1", "stage2"}),
         ({"network_def::apn::fine_channels": 8}, {"stage1", "stage2"}),
-        ({"stage::optimizer::weight_decay": 0.1}, {"stage1", "stage2"}),
+        ({"max_norm": 2.0}, {"stage1", "stage2"}),
         ({"train::preprocessing::transforms::4::prob": 0.7}, {"stage1", "stage2"}),
         ({"_meta_": {"version": "0.0.1"}}, {"stage1", "stage2"}),
         ({"max_thickness": 6.0}, {"stage1", "stage2"}),
@@ -30,7 +30,7 @@ def changed(name, **values):
         ({"stage2_epochs": 1}, {"stage2"}),
         ({"label_dir": "maps", "dataset_dir": "data", "ckpt_path": "start.pt", "output_dir": "out"}, set()),
         ({"device": "cuda", "val_interval": 1, "checkpoint_interval": 1}, set()),
-        ({"stage::tracking": [{"_target_": "MLFlowHandler"}], "stage2::start": "elsewhere/stage1.pt"}, set()),
+        ({"tracking": [{"_target_": "MLFlowHandler"}], "stage2::stage::start": "elsewhere/stage1.pt"}, set()),
     ],
 )
 def test_a_value_is_in_the_recipes_of_the_stages_that_depend_on_it(values, stages):
@@ -45,7 +45,7 @@ def test_every_option_is_in_a_recipe_but_for_places_machine_and_intervals():
     options = set(names[names.index("bundle_root") : names.index("network_def")])
     roots = {place.split("::")[0] for name in STAGES for place in recipe(parser("train.yaml"), name)}
     free = {"patch_size", "shift_range"}  # of networks on planes
-    free |= {"bundle_root", "dataset_dir", "label_dir", "output_dir", "ckpt_path", "device"}
+    free |= {"bundle_root", "dataset_dir", "label_dir", "output_dir", "ckpt_path", "device", "tracking"}
     assert options - roots == free | {"val_interval", "checkpoint_interval"}
 
 
@@ -59,9 +59,9 @@ def test_where_weights_lie_is_in_no_recipe():
 
 def test_what_a_recipe_holds_can_be_kept_in_a_file():
     config = parser("train.yaml")
-    config["stage1::extra"] = object()
+    config["train::stage::extra"] = object()
     values = recipe(config, "stage1")
-    assert values.pop("stage1::extra") == "builtins.object"
+    assert values.pop("train::stage::extra") == "builtins.object"
     assert all(value in (None, {}, []) or isinstance(value, str | int | float) for value in values.values())
 
 
