@@ -2,15 +2,19 @@
 
 python bundle/pack.py OUT [--weights_url URL]
 
-writes OUT/drift_mri_superresolution.zip, byte for byte the same from the same files. The weights travel with their
-card, whose hash is checked when they are loaded.
+writes OUT/drift_mri_superresolution.zip, byte for byte the same from the same files: what inference, training and
+evaluation need. The weights travel with their card, whose hash is checked when they are loaded. Beside each config lies
+its twin in JSON, which `monai.bundle.load` and the zoo's checks look for.
 """
 
 import argparse
 import json
+import re
 import sys
 import zipfile
 from pathlib import Path
+
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file
@@ -21,15 +25,25 @@ from scripts.method.weights import card_path, check_card  # noqa: E402
 
 NAME = "drift_mri_superresolution"
 CONTENT = (
-    *("LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "pyproject.toml"),
-    *("configs/metadata.json", "configs/logging.conf", "configs/*.yaml"),
-    *("configs/models/*.yaml", "configs/paper/*.yaml", "configs/paper/baselines/*.yaml"),
-    *("configs/paper/metadata.json", "configs/paper/logging.conf"),  # links: MONAI looks for both beside what it runs
-    *("scripts/**/*.py", "scripts/pages/*.html", "scripts/pages/*.js", "drift_mri/*.py"),
-    *("docs/*.md", "docs/paper/*.md", "docs/*.ipynb", "docs/*.txt", "docs/*.yml"),
-    *("docs/*.png", "docs/*.gif", "docs/*.svg", "docs/gallery/*.png", "docs/paper/tables/*.png"),
+    *("LICENSE", "README.md", "pyproject.toml", "docs/README.md", "docs/data_license.txt"),
+    *("configs/metadata.json", "configs/logging.conf", "configs/*.yaml", "configs/models/*.yaml"),
+    *("scripts/**/*.py", "scripts/pages/*.html", "scripts/pages/*.js", "drift_mri/*.py", "drift_mri/py.typed"),
+)
+LEFT_OUT = "scripts/paper/"  # the paper's experiments
+# The folder of the config, wherever a workflow of MONAI is started
+HERE = (
+    "$next((str(one.frame.f_locals['self'].config_root_path.absolute().parent) for one in inspect.stack(0) "
+    "if 'config_root_path' in getattr(one.frame.f_locals.get('self'), '__dict__', {})), '.')"
 )
 WEIGHTS = "models/model.pt"
+
+
+def twin(config: bytes) -> bytes:
+    """A config in JSON. Its bundle is the folder that it lies in, whatever the current one: `load` sets no other."""
+    found = yaml.safe_load(config)
+    if found.get("bundle_root") == ".":
+        found |= {"imports": [*found.get("imports", []), "$import inspect"], "bundle_root": HERE}
+    return json.dumps(found, indent=1).encode() + b"\n"
 
 
 def content(root: Path, weights_url: str | None = None) -> dict[str, bytes]:
@@ -41,11 +55,14 @@ def content(root: Path, weights_url: str | None = None) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     for pattern in (*CONTENT, WEIGHTS, card_path(WEIGHTS).as_posix()):
         found = [path for path in root.glob(pattern) if path.is_file()]
+        found = [path for path in found if not path.relative_to(root).as_posix().startswith(LEFT_OUT)]
         if not found:
             raise InputError(
                 f"{root} has no {pattern}: expected a whole copy of the bundle. Get or train what is missing."
             )
         files |= {path.relative_to(root).as_posix(): path.read_bytes() for path in found}
+    for name in [name for name in files if re.fullmatch(r"configs/\w+\.yaml", name)]:
+        files[name.replace(".yaml", ".json")] = twin(files[name])
     card = check_card(root / WEIGHTS)
     if weights_url is not None:
         del files[WEIGHTS]

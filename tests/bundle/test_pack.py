@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import json
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import zipfile
 import nibabel as nib
 import numpy as np
 import pytest
+import yaml
 from monai.apps.utils import HashCheckError
 from monai.bundle import download_large_files
 
@@ -23,7 +25,7 @@ from tests.processes import ROOT, assert_told_in_one_line, monai_bundle, run, st
 
 pytestmark = pytest.mark.slow
 
-TOP = "LICENSE README.md CHANGELOG.md CONTRIBUTING.md pyproject.toml configs docs drift_mri models scripts".split()
+TOP = "LICENSE README.md pyproject.toml configs docs drift_mri models scripts".split()
 STRAY = (
     "scripts/__pycache__/flow.cpython-311.pyc configs/.ipynb_checkpoints/train.yaml docs/.DS_Store models/last.pt "
     "eval/model.pt out/scan_sr.nii.gz tests/method/test_flow.py .git/config docs/notes.md~"
@@ -79,12 +81,21 @@ def names(package):
     return [name.removeprefix(f"{NAME}/") for name in found]
 
 
-def test_the_package_is_complete(package):
-    """Whatever git tracks in these places."""
+def test_the_package_is_complete_and_small(package):
+    """Whatever git tracks in these places but for the paper's experiments, and each config in JSON, too."""
     if not (ROOT / ".git").exists():
         pytest.skip("no git checkout, so no list of what belongs to it")
-    tracked = subprocess.run(["git", "ls-files", *TOP], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert set(tracked.stdout.splitlines()) <= set(names(package))
+    places = ("configs", "drift_mri", "models/model.pt", "models/model.json", "scripts")
+    tracked = subprocess.run(["git", "ls-files", *places], cwd=ROOT, capture_output=True, text=True, check=True)
+    needed = {name for name in tracked.stdout.splitlines() if not name.startswith(("scripts/paper/", "configs/paper/"))}
+    assert needed <= set(names(package))
+    assert not [name for name in names(package) if "paper/" in name or name.endswith((".png", ".gif", ".svg"))]
+    assert package.stat().st_size < 6e6
+    with zipfile.ZipFile(package) as archive:
+        for name in ("inference", "train", "evaluate"):
+            source, twin = (archive.read(f"{NAME}/configs/{name}.{kind}") for kind in ("yaml", "json"))
+            source, twin = yaml.safe_load(source), json.loads(twin)
+            assert {**twin, "bundle_root": ".", "imports": source.get("imports")} == {"imports": None, **source}
 
 
 def test_the_package_holds_nothing_else_and_is_the_same_from_the_same_files(copy, tmp_path):
@@ -131,6 +142,18 @@ def test_weights_left_out_are_fetched_and_others_are_refused_as_they_arrive(copy
 
 # Elsewhere
 
+LOAD = """
+import sys, torch
+from monai.bundle import load
+network = load(sys.argv[1], bundle_dir=sys.argv[2], device="cpu").eval()
+image, lengths = torch.rand(1, 1, 6, 16) * 2 - 1, torch.tensor([[4.0, 1.0, 4.0, 0.9, 0.0]])
+with torch.no_grad():
+    sharp = network(image, lengths, torch.tensor([0.0, 1.0]), torch.linspace(-0.3, 5.3, 23)[None])
+weights = torch.load(sys.argv[3], weights_only=True)
+same = all(torch.equal(value, weights[name].float()) for name, value in network.state_dict().items())
+print(type(network).__name__, tuple(network(image).shape), tuple(sharp.shape), same)
+"""
+
 
 @pytest.fixture
 def installed(package, tmp_path, serve):
@@ -141,6 +164,12 @@ def installed(package, tmp_path, serve):
     result = monai_bundle(*command, cwd=tmp_path / "elsewhere")
     assert result.returncode == 0, result.stderr
     return tmp_path / "elsewhere" / NAME
+
+
+def test_monai_loads_the_network_with_its_weights_from_any_folder(installed, tmp_path):
+    (tmp_path / "load.py").write_text(LOAD)
+    result = run(tmp_path / "load.py", NAME, installed.parent, installed / WEIGHTS, cwd=tmp_path)
+    assert result.stdout.split("\n")[-2] == "Drift (1, 1, 6, 16) (1, 1, 23, 16) True", result.stderr[-2000:]
 
 
 def test_a_downloaded_package_rebuilds_a_scan_and_refuses_weights_that_changed(
@@ -170,8 +199,16 @@ def test_a_downloaded_package_trains_and_evaluates(installed, tmp_path, phantom)
     options = ["--distil_epochs", 1, *(text for name in short.split() for text in (f"--{name}", NANO[name]))]
     data = ("--dataset_dir", tmp_path / "data")
     result = monai_bundle(
-        *("run", "training", "--config_file", "configs/train.yaml", "--output_dir", tmp_path / "eval", *data, *options),
-        cwd=installed,
+        *(
+            "run",
+            "--config_file",
+            installed / "configs" / "train.json",
+            "--output_dir",
+            tmp_path / "eval",
+            *data,
+            *options,
+        ),
+        cwd=tmp_path,
     )
     assert result.returncode == 0, result.stderr[-3000:]
     result = monai_bundle(

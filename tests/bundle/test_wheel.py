@@ -79,4 +79,5 @@ def test_the_wheel_holds_the_bundle_without_the_paper(wheel):
         if "paper" not in path.relative_to(ROOT).parts and path.stem != "next"  # weights in the middle of a training
     }
     expected |= {f"drift_mri/{path.name}" for path in (ROOT / "drift_mri").glob("*.py")}
+    expected |= {"drift_mri/py.typed"}
     assert wheel == expected | {"drift_mri/bundle/LICENSE", "drift_mri/bundle/README.md"}
