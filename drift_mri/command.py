@@ -124,7 +124,7 @@ def workflow(options: argparse.Namespace, given: Mapping[str, Any]) -> "ConfigWo
     for name in hidden:
         del sys.modules[name]
     configs = BUNDLE / "configs"
-    logging.getLogger("monai.bundle.workflows").setLevel(logging.WARNING)  # it logs where that file is
+    logging.getLogger("monai.bundle.workflows").setLevel(logging.ERROR)  # it says where files are
     files = [str(configs / "inference.yaml")]
     for path in map(Path, options.config or []):
         if not path.is_file():

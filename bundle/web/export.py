@@ -278,6 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     text = json.dumps(constants(card, given.ckpt_path, settings), separators=(",", ":"))
     with whole_file(given.output / "constants.js") as partial:
         partial.write_text(f"export default {text};\n", encoding="utf-8")
+    print(f"The page's networks and constants are in {given.output}.")
 
 
 if __name__ == "__main__":

@@ -89,8 +89,11 @@ def test_the_package_is_complete_and_small(package):
     tracked = subprocess.run(["git", "ls-files", *places], cwd=ROOT, capture_output=True, text=True, check=True)
     needed = {name for name in tracked.stdout.splitlines() if not name.startswith(("scripts/paper/", "configs/paper/"))}
     assert needed <= set(names(package))
-    assert not [name for name in names(package) if "paper/" in name or name.endswith((".png", ".gif", ".svg"))]
+    assert not [name for name in names(package) if "paper/" in name or name.endswith((".gif", ".svg"))]
     assert package.stat().st_size < 6e6
+    card = (ROOT / "docs" / "README.md").read_text()
+    linked = {link for link in re.findall(r"\]\(([^)]+)\)", card) if "://" not in link}
+    assert {f"docs/{link}" for link in linked} <= set(names(package)), "links that the zoo and the hub follow"
     with zipfile.ZipFile(package) as archive:
         for name in ("inference", "train", "evaluate"):
             source, twin = (archive.read(f"{NAME}/configs/{name}.{kind}") for kind in ("yaml", "json"))
