@@ -151,7 +151,7 @@ from monai.bundle import load
 network = load(sys.argv[1], bundle_dir=sys.argv[2], device="cpu").eval()
 image, lengths = torch.rand(1, 1, 6, 16) * 2 - 1, torch.tensor([[4.0, 1.0, 4.0, 0.9, 0.0]])
 with torch.no_grad():
-    sharp = network(image, lengths, torch.tensor([0.0, 1.0]), torch.linspace(-0.3, 5.3, 23)[None])
+    sharp = network(image, lengths, torch.tensor([0.0, 1.0]), torch.linspace(-0.3, 5.3, 24)[None])
 weights = torch.load(sys.argv[3], weights_only=True)
 same = all(torch.equal(value, weights[name].float()) for name, value in network.state_dict().items())
 print(type(network).__name__, tuple(network(image).shape), tuple(sharp.shape), same)
@@ -172,7 +172,7 @@ def installed(package, tmp_path, serve):
 def test_monai_loads_the_network_with_its_weights_from_any_folder(installed, tmp_path):
     (tmp_path / "load.py").write_text(LOAD)
     result = run(tmp_path / "load.py", NAME, installed.parent, installed / WEIGHTS, cwd=tmp_path)
-    assert result.stdout.split("\n")[-2] == "Drift (1, 1, 6, 16) (1, 1, 23, 16) True", result.stderr[-2000:]
+    assert result.stdout.split("\n")[-2] == "Drift (1, 1, 6, 16) (1, 1, 24, 16) True", result.stderr[-2000:]
 
 
 def test_a_downloaded_package_rebuilds_a_scan_and_refuses_weights_that_changed(
