@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.nano import NANO, write_yaml
-from tests.processes import monai_bundle, stacked
+from tests.processes import assert_told_in_one_line, monai_bundle, stacked
 
 mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed: pip install '.[tracking]'")
 
@@ -35,3 +35,17 @@ def test_both_stages_are_logged(tmp_path, write_nifti, phantom):
         assert [point.step for point in curves["loss"]] == list(range(1, 2 * steps + 1))
         assert [point.step for point in curves["psnr"]] == [1, 2]
         assert all(np.isfinite(point.value) for curve in curves.values() for point in curve)
+
+
+@pytest.mark.slow
+def test_a_part_that_fails_is_logged_so(tmp_path, dataset_dir):
+    nano = write_yaml(tmp_path / "nano.yaml", {**NANO, "stage1_learning_rate": 1e30})
+    out = tmp_path / "eval"
+    result = monai_bundle(
+        *("run", "--config_file", stacked("configs/train.yaml", nano), "--dataset_dir", dataset_dir),
+        *("--output_dir", out, "--tracking", "configs/mlflow.yaml"),
+    )
+    assert_told_in_one_line(result, "stage1 diverges")
+    client = mlflow.MlflowClient(f"sqlite:///{out}/mlruns.db")
+    (experiment,) = (e for e in client.search_experiments() if e.name == "drift")
+    assert [run.info.status for run in client.search_runs(experiment.experiment_id)] == ["FAILED"]
