@@ -20,11 +20,15 @@ export function difference(result, measured, a, matrix = sliceMatrix(a)) {
  * @type {(gap: Volume, measured: Volume) => number} */
 export function relativeRmse(gap, measured) {
   const range = intensityRange(measured);
-  let [error, signal] = [0, 0];
-  headMask(measured, range).data.forEach((inside, k) => {
-    if (inside) [error, signal] = [error + gap.data[k] ** 2, signal + (measured.data[k] - range.low) ** 2];
-  });
-  return Math.sqrt(error / signal);
+  const head = headMask(measured, range);
+  return rms(gap, head) / rms(map(measured, (x) => x - range.low), head);
+}
+
+/** Root mean square where a mask is 1. @type {(volume: Volume, mask: Volume) => number} */
+export function rms({ data }, mask) {
+  let [squares, count] = [0, 0];
+  mask.data.forEach((inside, k) => inside && ([squares, count] = [squares + data[k] ** 2, count + 1]));
+  return Math.sqrt(squares / count);
 }
 
 /** `C A^T` and `A C A^T`, where `C` is the correlation of a result's errors. @type {(a: Acquisition, rows: Float32Array[]) => Record<"spread" | "normal", Matrix>} */

@@ -1,11 +1,11 @@
 /** A measured stack of slices through the networks, see scripts/rebuild/inferer.py. */
 import { refuse } from "../errors.js";
 import { atTarget } from "../stack/acquisition.js";
-import { canonical, fineAffine, fineRows, nearestIndex, voxelSpacing } from "../stack/grid.js";
-import { intensityRange, isMasked, toScan } from "../stack/intensity.js";
+import { canonical, fineAffine, fineRows, nearestIndex } from "../stack/grid.js";
+import { isMasked, toScan } from "../stack/intensity.js";
 import { nearest } from "../stack/interpolation.js";
 import { filled } from "../stack/missing.js";
-import { noiseShare, slicesOf, unitOf, withoutRest } from "../stack/slices.js";
+import { noiseShare, turned, unitOf, withoutRest } from "../stack/slices.js";
 import { AXES, copy, crop, extremes, indexAlong, map, otherAxes, paste, reorder, zeros } from "../stack/volume.js";
 import { reconcile } from "./consistency.js";
 import { deblock } from "./deblocking.js";
@@ -47,20 +47,20 @@ export async function rebuild(scan, a, networks, progress = () => {}, guide) {
 /** Slices that are not constant -> the fine volume, in the scan's units. @type {(scan: Scan, a: Acquisition, networks: Networks[], progress: Progress, guide?: Guide) => Promise<Volume>} */
 async function rebuildStack({ volume: measured, affine }, a, networks, progress, guide) {
   const { axes, flipped } = canonical(affine);
-  const [edges, order] = [axes.map((axis) => voxelSpacing(affine)[axis]), AXES.map((axis) => axes.indexOf(axis))];
+  const order = AXES.map((axis) => axes.indexOf(axis));
   const into = (/** @type {Volume} */ volume) => reorder(volume, axes, flipped);
   const back = (/** @type {Volume} */ volume) => reorder(volume, order, flipped.map((row) => axes[row]));
   const beside = guide && { ...guide, fine: into(guide.fine), slices: into(guide.slices), share: into(guide.share) };
   const whole = filled(measured, a.sliceAxis, a.missing);
-  const scale = intensityRange(whole);
-  const turned = slicesOf(into(whole), { ...a, sliceAxis: axes.indexOf(a.sliceAxis) }, edges, scale);
-  const tissue = withoutRest(turned);
+  const all = turned(whole, affine, a);
+  const { scale } = all;
+  const tissue = withoutRest(all);
   const early = (/** @type {Volume} */ volume) => map(back(toScan(volume, scale)), (x) => Math.max(x, scale.low));
-  const sharp = await fine(unitOf(tissue, turned), networks, (share, volume) => progress(share, volume && (() => early(volume()))), beside);
+  const sharp = await fine(unitOf(tissue, all), networks, (share, volume) => progress(share, volume && (() => early(volume()))), beside);
   refuse(!sharp.data.every(Number.isFinite), "the weights give NaN or infinite voxels: they are broken.");
   const result = back(await reconcile(toScan(sharp, scale), tissue, networks));
   const [masked, slice, plane] = [isMasked(whole, scale.low), nearestIndex(a), indexAlong(result.shape, a.sliceAxis)];
-  const rest = map(turned.volume, (x, k) => x - tissue.volume.data[k]);
+  const rest = map(all.volume, (x, k) => x - tissue.volume.data[k]);
   const [asWas, slices, beyond] = [measured, whole, back(rest)].map((one) => nearest(one, a));
   return map(result, (x, k) => {
     if (a.missing.has(slice[plane(k)])) return asWas.data[k];

@@ -3,8 +3,7 @@ import constants from "../model/constants.js";
 import { percentile } from "./intensity.js";
 import { clamp, extremes, otherAxes, reorder } from "./volume.js";
 
-const { TAPER, WIDEST, PATCH, FLATTEST, LOWEST, FALL, FAINT, MANY, NOISY, HELD, rician } = constants.noise;
-const EPSILON = 2 ** -23; // of float32
+const { TAPER, WIDEST, PATCH, FLATTEST, LOWEST, FALL, FAINT, ROUNDING, MANY, NOISY, HELD, rician } = constants.noise;
 const WIDTHS = Array.from({ length: Math.ceil((WIDEST + 0.21 - 1) / 0.05) }, (_, k) => (100 + 5 * k) / 100);
 
 /** @type {(values: number[]) => number} */
@@ -56,8 +55,8 @@ export function noiseOf(volume, axis, head) {
   const fine = all.filter(({ distance }) => distance > LOWEST);
   const low = fine.filter(({ distance }) => distance < 2 * LOWEST).map(({ found }) => found);
   const faint = FAINT * percentile(low.sort((a, b) => a - b), 50);
-  if (faint <= EPSILON ** 2 * all.reduce((most, { found }) => Math.max(most, found), 0)) return none; // rounding
-  const cells = fine.map((cell) => ({ ...cell, found: Math.max(cell.found, EPSILON * faint), texture: (cell.distance / LOWEST) ** -FALL }));
+  if (faint <= ROUNDING ** 2 * all.reduce((most, { found }) => Math.max(most, found), 0)) return none; // rounding
+  const cells = fine.map((cell) => ({ ...cell, found: Math.max(cell.found, ROUNDING * faint), texture: (cell.distance / LOWEST) ** -FALL }));
   const logs = cells.map(({ found }) => Math.log(found + faint));
   const seen = WIDTHS.map((width) => seenBand(frequencies, width));
   const shares = WIDTHS.map((width) => mean(cosineFrequencies(MANY).map((frequency) => band(frequency, width) ** 2)));
@@ -81,12 +80,12 @@ export function noiseOf(volume, axis, head) {
 function spectrum(volume, axis, head) {
   const order = [axis, ...otherAxes(axis)];
   const [{ data, shape: [S, N, M] }, inside] = [reorder(volume, order), reorder(head, order).data];
-  const size = 2 * Math.floor(Math.min(PATCH, N, M) / 2);
-  if (size < 4) return [];
+  const shorter = Math.min(N, M);
+  const size = 2 * Math.floor(clamp(Math.floor(shorter / 3), Math.floor(PATCH / 3), PATCH) / 2);
+  if (size > shorter) return [];
   const [line, places] = [[...Array(size).keys()], /** @type {number[]} */ ([])];
-  for (let s = 0; s < S; s++) {
-    for (let y = 0; y + size <= N; y += size / 2) for (let x = 0; x + size <= M; x += size / 2) places.push((s * N + y) * M + x);
-  }
+  const [rows, columns] = [N, M].map((n) => starts(n, size));
+  for (let s = 0; s < S; s++) for (const y of rows) for (const x of columns) places.push((s * N + y) * M + x);
   const pixels = line.flatMap((y) => line.map((x) => y * M + x));
   const counts = places.map((place) => pixels.reduce((count, pixel) => count + inside[place + pixel], 0));
   const most = counts.reduce((a, b) => Math.max(a, b));
@@ -102,20 +101,27 @@ function spectrum(volume, axis, head) {
     const own = pixels.map((pixel, k) => ((data[patch.place + pixel] - patch.mean) * window[k]) / level);
     const power = half.map(() => half.map(() => 0)); // of positive and negative frequencies the mean
     for (const one of waves) {
-      const rows = line.map((y) => one.map((wave) => { let all = 0; for (let x = 0; x < size; x++) all += wave[x] * own[y * size + x]; return all; }));
-      for (const other of waves) {
-        half.forEach((g) => half.forEach((f) => {
-          let all = 0;
-          for (let y = 0; y < size; y++) all += other[f][y] * rows[y][g];
-          power[f][g] += all ** 2 / size ** 2;
-        }));
-      }
+      const along = one.map((wave) => line.map((y) => product(wave, own, y * size)));
+      for (const other of waves) for (const f of half) for (const g of half) power[f][g] += (product(other[f], along[g], 0) / size) ** 2;
     }
     return { power, coarse: sum([0, 1, 2].map((f) => (f ? 2 : 1) * sum(power[f].slice(0, 3)))) };
   });
   const flattest = percentile(powers.map(({ coarse }) => coarse).sort((a, b) => a - b), 100 * FLATTEST);
   const flat = powers.filter(({ coarse }) => coarse <= flattest);
   return half.map((f) => half.map((g) => mean(flat.map(({ power }) => power[f][g]))));
+}
+
+/** Of as many numbers as the first ones. @type {(one: number[], other: number[], start: number) => number} */
+function product(one, other, start) {
+  let all = 0;
+  for (let k = 0; k < one.length; k++) all += one[k] * other[start + k];
+  return all;
+}
+
+/** Where patches begin that overlap by half, counted from either end of `n` pixels. @type {(n: number, size: number) => number[]} */
+function starts(n, size) {
+  const half = Array.from({ length: Math.floor(Math.floor((n - size) / 2) / (size / 2)) + 1 }, (_, k) => (k * size) / 2);
+  return [...new Set([...half, ...half.map((start) => n - size - start)])];
 }
 
 /** The band's power as a Hann window shows it, which blurs by a frequency. @type {(frequencies: number[], width: number) => number[]} */

@@ -1,10 +1,26 @@
 /** Measured slices with the facts that they show, see scripts/stack/slices.py. */
-import { tissueOf, toUnit } from "./intensity.js";
+import { canonical, voxelSpacing } from "./grid.js";
+import { intensityRange, tissueOf, toUnit } from "./intensity.js";
 import { noiseOf } from "./noise.js";
 import { headMask } from "./tissue.js";
+import { reorder } from "./volume.js";
 
-/** Slices in RAS+ order, which are not constant. @type {(volume: Volume, a: Acquisition, edges: number[], scale: IntensityRange) => Slices} */
-export function slicesOf(volume, a, edges, scale) {
+/** A volume in RAS+ order, which is not constant: storage changes nothing. @type {(volume: Volume, affine: Affine, a: Acquisition) => Slices} */
+export function turned(volume, affine, a) {
+  const { axes, flipped } = canonical(affine);
+  const edges = axes.map((axis) => voxelSpacing(affine)[axis]);
+  return slicesOf(reorder(volume, axes, flipped), { ...a, sliceAxis: axes.indexOf(a.sliceAxis) }, edges, intensityRange(volume));
+}
+
+/** The noise of slices as they are stored. @type {(volume: Volume, affine: Affine, a: Acquisition) => Noise} */
+export function noiseIn(volume, affine, a) {
+  const [first, second] = canonical(affine).axes.filter((axis) => axis !== a.sliceAxis);
+  const { deviation, widths } = turned(volume, affine, a).noise;
+  return { deviation, widths: first > second ? widths.toReversed() : widths };
+}
+
+/** @type {(volume: Volume, a: Acquisition, edges: number[], scale: IntensityRange) => Slices} */
+function slicesOf(volume, a, edges, scale) {
   const head = headMask(volume, scale);
   const noise = noiseOf(volume, a.sliceAxis, head);
   const given = a.noise === undefined ? noise : { ...noise, deviation: a.noise * (scale.high - scale.low) };
