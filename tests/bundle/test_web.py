@@ -267,7 +267,7 @@ def test_refusals_are_those_of_python_and_leave_nothing(tmp_path, kind):
     done = in_node(path, tmp_path / "out" / "scan_sr.nii.gz", *(f"--{name}={value}" for name, value in options.items()))
     assert done.returncode == 1
     expected = f"error: {caught.value}".replace(str(path), path.name)
-    assert done.stderr.splitlines()[-1] == expected
+    assert as_arguments(done.stderr.splitlines()[-1]) == expected
     assert not (tmp_path / "out").exists()
 
 
