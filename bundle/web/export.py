@@ -24,6 +24,7 @@ import onnx
 import onnxruntime
 import torch
 from monai.bundle import ConfigParser
+from numpy.polynomial import chebyshev
 from onnx import TensorProto, helper, numpy_helper
 from scipy.integrate import cumulative_trapezoid
 from torch import Tensor, nn
@@ -35,15 +36,17 @@ from bundle.web.winograd import with_fewer_products
 from scripts.errors import InputError, report_input_errors
 from scripts.files import sha256, whole_file
 from scripts.inputs.sample import built_in_sample
-from scripts.method.networks import Drift
+from scripts.method.networks import Drift, stage2_lengths
 from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.method.weights import Card, check_card
 from scripts.rebuild.families import LARGEST
+from scripts.stack.noise import magnitude
 from scripts.stack.profile import slice_profile
 
 ROOT = Path(__file__).resolve().parents[2]
 FREE = torch.export.Dim.AUTO
 OPSET = 20
+RICIAN, DEGREE = 3.0, 48  # standard deviations, of the Chebyshev series of `rician`
 
 
 class Stage1(nn.Module):
@@ -87,9 +90,9 @@ class Modulation(nn.Module):
         super().__init__()
         self.velocity = network.velocity
 
-    def forward(self, thickness: Tensor) -> Tensor:
-        """`thickness` is `(1, 2)`, of the slices and of the target in mm; returns `(1, M)`."""
-        return self.velocity.modulation(thickness, torch.zeros(1))
+    def forward(self, lengths: Tensor) -> Tensor:
+        """`lengths` as in `SliceProjectionNetwork.forward`; returns `(1, M)`."""
+        return self.velocity.modulation(stage2_lengths(lengths), torch.zeros(1))
 
 
 class Families(nn.Module):
@@ -104,6 +107,15 @@ class Families(nn.Module):
         return (first + second) / 2 + apart
 
 
+class Weighed(nn.Module):
+    """The patterns of slices in `consistency.project`, weighed for each in-plane frequency."""
+
+    def forward(self, seen: Tensor, values: Tensor, regularisation: Tensor) -> Tensor:
+        """`seen` is `(P, N, M)`, `values` is `(P,)`, `regularisation` is `(N, M)`; returns `(P, N, M)`."""
+        one, other = (cosines(n) for n in seen.shape[1:])
+        return one.T @ (one @ seen @ other.T / (values[:, None, None] + regularisation)) @ other
+
+
 def cosines(n: int) -> Tensor:
     """The orthonormal cosine transform of `n` numbers, `(n, n)`; float32 would round whole turns."""
     k = torch.arange(n)
@@ -113,10 +125,9 @@ def cosines(n: int) -> Tensor:
 
 def parts(network: Drift, guided: bool) -> dict[str, tuple[nn.Module, dict[str, Tensor], dict[str, dict[int, object]]]]:
     """By name: a module, examples of its inputs, and which of their dimensions are free."""
-    stage1 = {"image": torch.zeros(2, 1, 12, 56), "lengths": torch.tensor([[5.0, 1.0, 5.0, 1.0]])}
+    stage1 = {"image": torch.zeros(2, 1, 12, 56), "lengths": torch.tensor([[5.0, 1.0, 5.0, 1.0, 0.02]])}
     stage1["rows"] = torch.linspace(0, 11, 44)[None]
-    thickness = torch.tensor([[5.0, 1.0]])
-    modulation = Modulation(network)(thickness)
+    modulation = Modulation(network)(stage1["lengths"])
     planes = {0: FREE, 2: FREE, 3: FREE}
     sizes = {"image": planes, "lengths": {}, "rows": {1: FREE}}
     beside = {"guide": torch.zeros(2, 1, 44, 56), "guide_slices": torch.zeros(2, 1, 12, 56)}
@@ -124,6 +135,7 @@ def parts(network: Drift, guided: bool) -> dict[str, tuple[nn.Module, dict[str, 
     with_guide = (Guided(network), stage1 | beside, sizes | {name: planes for name in beside})
     every = {0: FREE, 1: FREE, 2: FREE}
     both = {"first": torch.zeros(3, 12, 14), "second": torch.zeros(3, 12, 14)}
+    weighed = {"seen": torch.zeros(3, 12, 14), "values": torch.ones(3), "regularisation": torch.ones(12, 14)}
     both |= {"spacing": torch.ones(2), "slice_spacing": torch.ones(1)}
     return {
         **({"guided": with_guide} if guided else {}),
@@ -133,8 +145,9 @@ def parts(network: Drift, guided: bool) -> dict[str, tuple[nn.Module, dict[str, 
             {"x": torch.zeros(2, 1, 56, 64), "modulation": modulation},
             {"x": planes, "modulation": {}},
         ),
-        "modulation": (Modulation(network), {"thickness": thickness}, {"thickness": {}}),
+        "modulation": (Modulation(network), {"lengths": stage1["lengths"]}, {"lengths": {}}),
         "families": (Families(), both, {"first": every, "second": every, "spacing": {}, "slice_spacing": {}}),
+        "weighed": (Weighed(), weighed, {"seen": every, "values": {0: FREE}, "regularisation": {0: FREE, 1: FREE}}),
     }
 
 
@@ -224,14 +237,25 @@ def save(model: onnx.ModelProto, path: Path) -> None:
 def constants(card: Card, weights: Path, settings: Mapping[str, Any]) -> dict[str, dict]:
     """Python's tables, the weights' card, the inferer's settings, the slice profile."""
     shared = tables()
-    position, magnitude = slice_profile(shared["acquisition"]["SLR"])
-    cumulative = cumulative_trapezoid(magnitude, position, initial=0)
+    position, height = slice_profile(shared["acquisition"]["SLR"])
+    cumulative = cumulative_trapezoid(height, position, initial=0)
     shared["card"] = {k: v for k, v in asdict(card).items() if k != "error_map"}
     shared["profile"] = {"first": position[0], "step": position[1] - position[0], "cumulative": cumulative.tolist()}
+    shared["noise"]["rician"] = {"scale": RICIAN, "series": rician()}
     shared["inferer"] = dict(settings)
     metadata = json.loads((ROOT / "configs" / "metadata.json").read_text(encoding="utf-8"))
     shared["release"] = {"version": metadata["version"], "weights": sha256([weights])}
     return shared
+
+
+def rician() -> list[float]:
+    """`(x + RICIAN) (magnitude(x, 1) - x)` as a Chebyshev series in `(x - RICIAN) / (x + RICIAN)`, x from 0 up."""
+
+    def raised(place: np.ndarray) -> np.ndarray:
+        signal = RICIAN * (1 + place) / (1 - place)
+        return (signal + RICIAN) * (magnitude(torch.from_numpy(signal), 1.0).numpy() - signal)
+
+    return chebyshev.chebinterpolate(raised, DEGREE).tolist()
 
 
 def sample(folder: Path, path: Path) -> None:

@@ -16,7 +16,7 @@ import { rebuild } from "./rebuild/inferer.js";
 import { loadNetworks } from "./rebuild/networks.js";
 import { settle } from "./stack/acquisition.js";
 
-const USAGE = "node rebuild.mjs SCAN OUT.nii.gz|OUT.zip [--slice_thickness MM] [--target_thickness MM] [--slice_axis 0|1|2] [--guide SCAN] [--threads N]";
+const USAGE = "node rebuild.mjs SCAN OUT.nii.gz|OUT.zip [--slice_thickness MM] [--target_thickness MM] [--slice_axis 0|1|2] [--noise auto|PERCENT] [--guide SCAN] [--threads N]";
 const ENDING = /\.(nii\.gz|zip)$/i;
 const value = /** @type {const} */ ({ type: "string" });
 
@@ -43,7 +43,7 @@ function threads(text) {
 }
 
 async function main() {
-  const options = { slice_thickness: value, target_thickness: value, slice_axis: value, guide: value, threads: value };
+  const options = { slice_thickness: value, target_thickness: value, slice_axis: value, noise: value, guide: value, threads: value };
   const { values, positionals } = parseArgs({ options, allowPositionals: true });
   refuse(positionals.length !== 2, `${positionals.length} paths are given: expected two. ${USAGE}`);
   const [source, out] = positionals;
@@ -52,8 +52,8 @@ async function main() {
     `the result is ${out}: expected a name that ends in .nii.gz, or in .zip for DICOM, and another one than the scan's. Set it as in ${USAGE}`,
   );
   const number = (/** @type {any} */ text) => (text === undefined || Number.isNaN(Number(text)) ? text : Number(text));
-  const { slice_thickness, target_thickness, slice_axis } = values;
-  const given = { slice_thickness: number(slice_thickness), target_thickness: number(target_thickness), slice_axis: number(slice_axis) };
+  const { slice_thickness, target_thickness, slice_axis, noise } = values;
+  const given = { slice_thickness: number(slice_thickness), target_thickness: number(target_thickness), slice_axis: number(slice_axis), noise: noise === "auto" ? undefined : number(noise) };
   const found = only(thickOf(await read(source, out)));
   const scan = await taken(found);
   refuse(/zip$/i.test(out) && !found.part, `${scan.name} is no DICOM: expected a result that ends in .nii.gz.`);

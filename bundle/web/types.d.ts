@@ -17,6 +17,22 @@ interface IntensityRange {
   ceiling: number;
 }
 
+/** Standard deviation in the units of the slices, and widths of the acquired pixels in pixels along the in-plane axes, see scripts/stack/noise.py. */
+interface Noise {
+  deviation: number;
+  widths: number[];
+}
+
+/** Measured slices with their facts, see scripts/stack/slices.py; the head is 1 inside and 0 outside. */
+interface Slices {
+  volume: Volume;
+  a: Acquisition;
+  edges: number[];
+  scale: IntensityRange;
+  head: Volume;
+  noise: Noise;
+}
+
 /** How a stack was acquired, and the fine grid that it is rebuilt on, see scripts/stack/acquisition.py; lengths in mm. */
 interface Acquisition {
   sliceAxis: number;
@@ -25,6 +41,8 @@ interface Acquisition {
   sliceThickness: number;
   targetSpacing: number;
   fineCount: number;
+  /** Standard deviation, as a share of the range of tissue; undefined for what the slices show. */
+  noise: number | undefined;
   /** Index of a slice that was not measured -> what it is. */
   missing: Map<number, string>;
   /** Name of a field -> where it came from, for people. */
@@ -37,6 +55,8 @@ interface Options {
   slice_thickness?: number;
   target_thickness?: number;
   slice_axis?: number;
+  /** In % of the range of tissue. */
+  noise?: number;
 }
 
 /** A file as a user gives it. */
@@ -118,9 +138,11 @@ interface Tensor {
 interface Networks {
   /** Planes; with a guide its planes, and those of its slices. */
   stage1(given: Volume[], lengths: number[], rows: number[]): Promise<Float32Array>;
-  modulation(thickness: number, target: number): Promise<Float32Array>;
+  modulation(lengths: number[]): Promise<Float32Array>;
   velocity(x: Float32Array, dims: number[], modulation: Float32Array): Promise<Float32Array>;
   families(one: Volume, other: Volume, spacing: number[], sliceSpacing: number): Promise<Float32Array>;
+  /** Patterns of slices, of which they see so much, over that and the regularisation of each in-plane frequency. */
+  weighed(seen: Volume, values: number[], regularisation: number[]): Promise<Float32Array>;
 }
 
 /** The emscripten module of dcm2niix, as far as it is used. */

@@ -107,6 +107,8 @@ CASES = {  # voxels, affine, options
     ),
     "a background of NaN": (np.where(POCKET > 150, HEAD, np.nan), axial(), {}),
     "larger than a window": (head((536, 16, 5)), axial(5.0), {}),
+    "noise that is given": (HEAD, axial(), {"noise": 6}),
+    "texture that is kept, coronal": (np.moveaxis(HEAD, 2, 1), np.diag([1.0, 4.0, 1.0, 1.0]), {"noise": 0}),
     "nothing but noise": (np.random.default_rng(0).random((12, 13, 5)).astype(np.float32), axial(), {}),
     "constant": (np.full_like(HEAD, 300), axial(), {}),
 }
@@ -139,6 +141,12 @@ def test_node_makes_the_volume_and_the_record_that_python_makes(tmp_path, case):
     for name in ("Description", "SliceThickness", "SpacingBetweenSlices", "Facts"):
         assert record[name] == theirs[name], name
     assert list(map(as_arguments, record["Warnings"])) == theirs["Warnings"]
+    assert record["Settings"]["noise"] == options.get("noise", "auto")
+    own, noise = record.get("Noise", {}), theirs.get("Noise", {})  # of a constant scan there is none
+    assert own == {
+        name: one if one is None or name in ("Widths", "Source") else pytest.approx(one, rel=2e-3)
+        for name, one in noise.items()
+    }
     agreement = theirs["Agreement"]  # None of a constant scan
     assert record["Agreement"] == (agreement if agreement is None else pytest.approx(agreement, rel=1e-3, abs=2e-5))
     assert record["WeightsSHA256"] == json.loads((ROOT / "models" / "model.json").read_text())["sha256"]
@@ -245,6 +253,7 @@ REFUSED = {
     "complex voxels": (patched(array=HEAD.astype(np.complex64)), {}),
     "a voxel that is not a number": (patched(array=one_voxel(np.nan)), {}),
     "slices that are thinner than the target": (patched(affine=axial(4.0)), {"slice_thickness": 0.5}),
+    "more noise than scans have": (patched(affine=axial(4.0)), {"noise": 31}),
     "another axis than the slices'": (patched(affine=axial(4.0)), {"slice_axis": 0}),
 }
 
@@ -258,7 +267,7 @@ def test_refusals_are_those_of_python_and_leave_nothing(tmp_path, kind):
     done = in_node(path, tmp_path / "out" / "scan_sr.nii.gz", *(f"--{name}={value}" for name, value in options.items()))
     assert done.returncode == 1
     expected = f"error: {caught.value}".replace(str(path), path.name)
-    assert done.stderr.splitlines()[-1] == expected
+    assert as_arguments(done.stderr.splitlines()[-1]) == expected
     assert not (tmp_path / "out").exists()
 
 

@@ -229,5 +229,7 @@ def test_a_study_offers_its_guide_and_its_result_is_saved_as_dicom(tmp_path, pro
         record = json.loads((tmp_path / "1_t2_flair_tra_sr.json").read_text())
         sources = [f"study0/{name}/{k:03d}" for name, count in (("scan", 8), ("same", 40)) for k in range(count)]
         assert sorted(record["Sources"]) == sorted(sources), "of two series, whose files have the same names"
-        assert record["Guide"]["Share"] == 1 and record["Guide"]["Borders"] == {} and not record["Warnings"]
+        assert record["Guide"]["Share"] == 1 and record["Guide"]["Borders"] == {}
+        given = "slice thickness 4.5 mm is given and used; the DICOM header says 5 mm."
+        assert record["Warnings"] == [given], "none of the guide"
         assert record["Guide"]["Name"] == "2_t1_mprage" and record["Facts"]["slice thickness"] == ["4.5 mm", "given"]

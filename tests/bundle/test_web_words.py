@@ -10,6 +10,9 @@ SAID = {  # by the command: on the page
     "slice_thickness is 300: expected 0.05 to 50 mm. Set it as in --slice_thickness 5.": (
         "slice thickness is 300: expected 0.05 to 50 mm. Type it as 5."
     ),
+    "noise is 31: expected auto, or 0 to 30 % of the range of tissue. Set --noise.": (
+        "noise is 31: expected 0 to 30 % of the range of tissue. Set noise."
+    ),
     "pixels of 2 x 2 mm are outside the 0.4 to 1.3 mm; --isotropic resamples them to the target.": (
         "pixels of 2 x 2 mm are outside the 0.4 to 1.3 mm."
     ),

@@ -1,10 +1,13 @@
 /** The record of a result, as the command writes it beside a result, see scripts/outputs/record.py and docs/record.schema.json. */
 import constants from "../model/constants.js";
 import { f, filled, g } from "../errors.js";
-import { difference, relativeRmse } from "../rebuild/consistency.js";
+import { difference, relativeRmse, rms } from "../rebuild/consistency.js";
 import { warning } from "../rebuild/coverage.js";
 import { atTarget } from "../stack/acquisition.js";
 import { planeName } from "../stack/grid.js";
+import { intensityRange } from "../stack/intensity.js";
+import { noiseIn } from "../stack/slices.js";
+import { headMask } from "../stack/tissue.js";
 import { extremes } from "../stack/volume.js";
 
 /** @type {(x: number, digits: number) => number} */
@@ -40,6 +43,7 @@ export function describe(scan, a, { volume, steps, stepsSource }, device, guide)
     ...{ Degrees: rounded(guide.degrees, 3), Millimetres: rounded(guide.millimetres, 3), Likeness: rounded(guide.likeness, 3) },
     ...{ Share: rounded(guide.coverage.share, 3), Borders: guide.coverage.borders },
   };
+  const gap = difference(volume, scan.volume, a);
   const pulse = `SLR pulse, time-bandwidth product ${g(constants.acquisition.SLR)}`;
   return {
     Description: what,
@@ -51,14 +55,25 @@ export function describe(scan, a, { volume, steps, stepsSource }, device, guide)
       ...(placed && { guide: [placed.Name, filled(constants.record.GUIDE_PLACED, placed)] }),
     },
     ...(placed && { Guide: placed }),
+    ...(atTarget(a) || constant ? {} : { Noise: noiseOf(scan, a, gap) }),
     Warnings: [...a.warnings, ...(guide ? warning(guide.coverage, guide.name) : [])],
-    Agreement: constant ? null : rounded(relativeRmse(difference(volume, scan.volume, a), scan.volume), 5),
+    Agreement: constant ? null : rounded(relativeRmse(gap, scan.volume), 5),
     InputSHA256: scan.sha256,
     WeightsSHA256: constants.release.weights,
     Release: constants.release.version.split(".").slice(0, 2).join("."),
-    Settings: constants.inferer,
+    Settings: { ...constants.inferer, noise: a.noise === undefined ? "auto" : rounded(100 * a.noise, 6) },
     Version: constants.release.version,
     Device: device,
+  };
+}
+
+/** The noise of the slices, and how much of it is left. @type {(scan: Scan, a: Acquisition, gap: Volume) => object} */
+function noiseOf({ volume, affine }, a, gap) {
+  const [range, { deviation, widths }] = [intensityRange(volume), noiseIn(volume, affine, a)];
+  return {
+    ...{ Deviation: Number(g(deviation, 4)), Share: Number(g(deviation / (range.high - range.low), 4)), Widths: widths },
+    Source: a.noise === undefined ? "the slices" : "the option noise",
+    Left: deviation ? Number(g(rms(gap, headMask(volume, range)) / deviation, 3)) : null,
   };
 }
 

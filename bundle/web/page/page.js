@@ -11,7 +11,7 @@ const $ = (selector) => document.querySelector(selector);
 const fields = $("#scan").elements;
 const MOST_THREADS = 4; // each takes 0.2 GB
 const OWN = "own"; // guide, not of the same files
-const LENGTHS = ["slice_thickness", "target_thickness", "slice_axis"];
+const GIVEN = ["slice_thickness", "target_thickness", "slice_axis", "noise"];
 
 /** @typedef {{worker: Worker, tasks: any, names: string[], scan: any, others: any[]}} Read files, read by a worker of their own; the scan that was chosen among them, and the others */
 
@@ -139,7 +139,7 @@ function choose() {
 function present({ scan, others }, settled) {
   scans++;
   offer(others);
-  for (const name of LENGTHS) fields[name].value = "";
+  for (const name of GIVEN) fields[name].value = "";
   $("h2").textContent = `${scan.name}, ${scan.shape.join(" x ")} voxels`;
   $("#guide").hidden = !scan.guided;
   tell(scan, settled);
@@ -149,7 +149,7 @@ function present({ scan, others }, settled) {
 /** The acquisition as the worker settles it, with what was corrected. */
 async function settle() {
   const { tasks, scan } = await current();
-  const given = LENGTHS.filter((name) => fields[name].value !== "");
+  const given = GIVEN.filter((name) => fields[name].value !== "");
   return tell(scan, await tasks.settle(Object.fromEntries(given.map((name) => [name, Number(fields[name].value)]))));
 }
 
@@ -159,7 +159,7 @@ function tell(scan, { facts, warnings }) {
   $("tbody").replaceChildren(...Object.entries(facts).map(row));
   $("#warnings").replaceChildren(...warnings.map((/** @type {string} */ warning) => element("li", plain(warning))));
   const settings = Object.fromEntries(Object.entries(facts).map(([name, [value]]) => [name, value]));
-  const made = { scan: scans, name: scan.name, settings: { ...settings, guide: fields.guided_by.selectedOptions[0].text } };
+  const made = { scan: scans, name: scan.name, settings: { ...settings, noise: fields.noise.value || "as found", guide: fields.guided_by.selectedOptions[0].text } };
   compare(made);
   return made;
 }

@@ -4,10 +4,12 @@
 const WORDS = [
   [/ \(--include [^)]*\)/g, ""],
   [/Set it as in --\w+ ([\d.]+)/g, "Type it as $1"],
+  [/auto, or (?=0 to)/g, ""],
   [/Leave out --slice_axis/g, "Leave the slice axis as found"],
-  [/Set --(slice_thickness|target_thickness|slice_axis)\b/g, "Set the field --$1"],
-  [/(?:[^.:;]|\.(?=\d))*(?<=\s)--(?!slice_(?!spacing)|target_)\w+(?:[^.]|\.(?=\w))*\.?/g, ""], // a remedy that the page has not
+  [/Set --(slice_thickness|target_thickness|slice_axis|noise)\b/g, "Set the field --$1"],
+  [/(?:[^.:;]|\.(?=\d))*(?<=\s)--(?!slice_(?!spacing)|target_|noise)\w+(?:[^.]|\.(?=\w))*\.?/g, ""], // a remedy that the page has not
   [/(?:the field )?(?:--)?\b(slice|target)_(thickness|axis)\b/g, "$1 $2"],
+  [/the field --noise/g, "noise"],
 ];
 
 /** @type {(message: string) => string} */

@@ -1,12 +1,14 @@
 /** Whether a result agrees with the measured slices, and how it is reconciled with them, see scripts/rebuild/consistency.py. */
-import { Matrix, pseudoInverse, SingularValueDecomposition } from "ml-matrix";
+import { EigenvalueDecomposition, Matrix } from "ml-matrix";
 import constants from "../model/constants.js";
-import { intensityRange, percentile } from "../stack/intensity.js";
-import { correlate, sliceMatrix } from "../stack/profile.js";
+import { intensityRange } from "../stack/intensity.js";
+import { cosineFrequencies, magnitude, powerOf } from "../stack/noise.js";
+import { sliceMatrix } from "../stack/profile.js";
 import { headMask } from "../stack/tissue.js";
-import { along, indexAlong, map, otherAxes } from "../stack/volume.js";
+import { AXES, along, indexAlong, map, otherAxes, reorder, zeros } from "../stack/volume.js";
+import { inTurns } from "./windows.js";
 
-const { SMOOTHNESS, RESULT_ERROR } = constants.consistency;
+const { SMOOTHNESS, ERROR, FINE, BEND, QUIET } = constants.consistency;
 
 /** What the scanner would measure of the result, minus what it did measure: `A x - y`.
  * @type {(result: Volume, measured: Volume, a: Acquisition, matrix?: ArrayLike<number>[]) => Volume} */
@@ -18,50 +20,72 @@ export function difference(result, measured, a, matrix = sliceMatrix(a)) {
  * @type {(gap: Volume, measured: Volume) => number} */
 export function relativeRmse(gap, measured) {
   const range = intensityRange(measured);
-  let [error, signal] = [0, 0];
-  headMask(measured, range).data.forEach((inside, k) => {
-    if (inside) [error, signal] = [error + gap.data[k] ** 2, signal + (measured.data[k] - range.low) ** 2];
-  });
-  return Math.sqrt(error / signal);
+  const head = headMask(measured, range);
+  return rms(gap, head) / rms(map(measured, (x) => x - range.low), head);
 }
 
-/** Standard deviation of the noise in measured slices, by a mask that is blind to ramps (Immerkaer 1996).
- * @type {(measured: Volume, axis: number, head: Volume) => number} */
-export function noiseSd(measured, axis, head) {
-  const response = otherAxes(axis).reduce((v, other) => correlate(v, other, [1, -2, 1], "repeat"), measured);
-  const inHead = response.data.filter((_, k) => head.data[k]).map(Math.abs).sort();
-  return percentile(inHead, 50) / (0.6745 * 6);
+/** Root mean square where a mask is 1. @type {(volume: Volume, mask: Volume) => number} */
+export function rms({ data }, mask) {
+  let [squares, count] = [0, 0];
+  mask.data.forEach((inside, k) => inside && ([squares, count] = [squares + data[k] ** 2, count + 1]));
+  return Math.sqrt(squares / count);
 }
 
-/** `x - C A^T (A C A^T + lambda I)^-1 surplus`: the smallest smooth change that moves a result onto the measurement.
- * @type {(result: Volume, surplus: Volume, a: Acquisition, rows: Float32Array[], lambda: number) => Volume} */
-function project(result, surplus, a, rows, lambda) {
+/** `C A^T` and `A C A^T`, where `C` is the correlation of a result's errors. @type {(a: Acquisition, rows: Float32Array[]) => Record<"spread" | "normal", Matrix>} */
+function spreadOf(a, rows) {
   const [matrix, n] = [new Matrix(rows), a.fineCount];
   const scale = a.targetSpacing / (SMOOTHNESS * a.sliceSpacing);
   const near = Array.from({ length: n }, (_, k) => Math.exp(-((k * scale) ** 2) / 2));
   const correlation = new Matrix(Array.from({ length: n }, (_, i) => near.map((_, j) => near[Math.abs(i - j)])));
   const spread = correlation.mmul(matrix.transpose());
   spread.mul(matrix.mmul(matrix.transpose()).trace() / matrix.mmul(spread).trace());
-  const normal = matrix.mmul(spread).add(Matrix.eye(rows.length).mul(lambda));
-  const least = 1e-9 * new SingularValueDecomposition(normal).norm2; // overlapping slices can be linearly dependent
-  const gain = spread.mmul(pseudoInverse(normal, least));
-  const change = along(gain.to2DArray(), surplus, a.sliceAxis);
+  const normal = matrix.mmul(spread);
+  return { spread, normal: Matrix.add(normal, normal.transpose()).mul(0.5) };
+}
+
+/** The variance of the noise over that of the result's errors for each in-plane frequency, of slices that see the errors so well.
+ * @type {(slices: Slices, seen: number) => number[]} */
+function noiseOverError({ volume: { shape }, a, edges, scale: { low, high }, noise }, seen) {
+  const others = otherAxes(a.sliceAxis);
+  const perPixel = others.map((axis) => cosineFrequencies(shape[axis]));
+  const [first, second] = others.map((axis, k) => perPixel[k].map((f) => (f * a.sliceThickness) / edges[axis]));
+  const [level, power] = [(noise.deviation / (high - low)) ** 2, powerOf(noise, perPixel[0], perPixel[1])];
+  const largest = ERROR * (a.sliceThickness / a.targetSpacing / FINE) ** 1.5;
+  return first.flatMap((f, i) =>
+    second.map((g, j) => ((level * power[i * second.length + j] + QUIET ** 2) / (largest / (Math.hypot(f, g) + BEND)) ** 2) * seen),
+  );
+}
+
+/** `x - C A^T (A C A^T + lambda I)^-1 surplus`: the smallest smooth change that moves a result onto the measurement, where each
+ * in-plane frequency has a lambda. @type {(result: Volume, surplus: Volume, slices: Slices, rows: Float32Array[], networks: Networks[]) => Promise<Volume>} */
+async function project(result, surplus, slices, rows, networks) {
+  const axis = slices.a.sliceAxis;
+  const { spread, normal } = spreadOf(slices.a, rows);
+  const own = new EigenvalueDecomposition(normal, { assumeSymmetric: true });
+  const [values, patterns, order] = [own.realEigenvalues.map((x) => Math.max(x, 0)), own.eigenvectorMatrix, [axis, ...otherAxes(axis)]];
+  const seen = reorder(along(patterns.transpose().to2DArray(), surplus, axis), order);
+  const [moved, [, N, M]] = [zeros(seen.shape), seen.shape];
+  const lambda = noiseOverError(slices, normal.trace() / values.length);
+  await inTurns([seen], N * M, networks, async (one, [some], first) => {
+    moved.data.set(await one.weighed(some, values.slice(first, first + some.shape[0]), lambda), first * N * M);
+  });
+  const change = along(spread.mmul(patterns).to2DArray(), reorder(moved, AXES.map((k) => order.indexOf(k))), axis);
   return map(result, (x, k) => x - change.data[k]);
 }
 
 /** The projection for real scans: it fits the gain of every slice, and it leaves noise in the measurement.
- * @type {(result: Volume, measured: Volume, a: Acquisition) => Volume} */
-export function reconcile(result, measured, a) {
-  const [matrix, range] = [sliceMatrix(a), intensityRange(measured)];
-  const { low, high } = range;
-  const surplus = difference(result, measured, a, matrix);
+ * @type {(result: Volume, slices: Slices, networks: Networks[]) => Promise<Volume>} */
+export async function reconcile(result, slices, networks) {
+  const { volume: measured, a, scale: { low }, head, noise } = slices;
+  const [matrix, slice] = [sliceMatrix(a), indexAlong(measured.shape, a.sliceAxis)];
+  const again = map(along(matrix, result, a.sliceAxis), (x) => Math.max(x - low, 0));
+  const surplus = map(again, (x, k) => (head.data[k] ? magnitude(x, noise.deviation) - (measured.data[k] - low) : 0));
   const [energy, fit] = [new Float64Array(a.sliceCount), new Float64Array(a.sliceCount)];
-  const [slice, signal] = [indexAlong(measured.shape, a.sliceAxis), map(measured, (x) => x - low)];
+  const signal = map(measured, (x, k) => (head.data[k] ? x - low : 0));
   signal.data.forEach((x, k) => {
     energy[slice(k)] += x * x;
     fit[slice(k)] += surplus.data[k] * x;
   });
   const rest = map(surplus, (x, k) => x - (energy[slice(k)] && signal.data[k] * (fit[slice(k)] / energy[slice(k)])));
-  const noise = noiseSd(measured, a.sliceAxis, headMask(measured, range));
-  return project(result, rest, a, matrix, (noise / (RESULT_ERROR * (high - low))) ** 2);
+  return project(result, rest, slices, matrix, networks);
 }

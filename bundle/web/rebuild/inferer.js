@@ -1,10 +1,11 @@
 /** A measured stack of slices through the networks, see scripts/rebuild/inferer.py. */
 import { refuse } from "../errors.js";
 import { atTarget } from "../stack/acquisition.js";
-import { canonical, fineAffine, fineRows, nearestIndex, voxelSpacing } from "../stack/grid.js";
-import { intensityRange, isMasked, tissueOf, toScan, toUnit } from "../stack/intensity.js";
+import { canonical, fineAffine, fineRows, nearestIndex } from "../stack/grid.js";
+import { isMasked, toScan } from "../stack/intensity.js";
 import { nearest } from "../stack/interpolation.js";
 import { filled } from "../stack/missing.js";
+import { noiseShare, turned, unitOf, withoutRest } from "../stack/slices.js";
 import { AXES, copy, crop, extremes, indexAlong, map, otherAxes, paste, reorder, zeros } from "../stack/volume.js";
 import { reconcile } from "./consistency.js";
 import { deblock } from "./deblocking.js";
@@ -45,21 +46,22 @@ export async function rebuild(scan, a, networks, progress = () => {}, guide) {
 
 /** Slices that are not constant -> the fine volume, in the scan's units. @type {(scan: Scan, a: Acquisition, networks: Networks[], progress: Progress, guide?: Guide) => Promise<Volume>} */
 async function rebuildStack({ volume: measured, affine }, a, networks, progress, guide) {
-  const whole = filled(measured, a.sliceAxis, a.missing);
-  const scale = intensityRange(whole);
-  const tissue = tissueOf(whole, scale);
   const { axes, flipped } = canonical(affine);
-  const [edges, back] = [axes.map((axis) => voxelSpacing(affine)[axis]), AXES.map((axis) => axes.indexOf(axis))];
-  const turned = { ...a, sliceAxis: axes.indexOf(a.sliceAxis) };
+  const order = AXES.map((axis) => axes.indexOf(axis));
   const into = (/** @type {Volume} */ volume) => reorder(volume, axes, flipped);
+  const back = (/** @type {Volume} */ volume) => reorder(volume, order, flipped.map((row) => axes[row]));
   const beside = guide && { ...guide, fine: into(guide.fine), slices: into(guide.slices), share: into(guide.share) };
-  const inScan = (/** @type {Volume} */ volume) => toScan(reorder(volume, back, flipped.map((row) => axes[row])), scale);
-  const early = (/** @type {Volume} */ volume) => map(inScan(volume), (x) => Math.max(x, scale.low));
-  const sharp = await fine(into(toUnit(tissue, scale)), turned, edges, networks, (share, volume) => progress(share, volume && (() => early(volume()))), beside);
+  const whole = filled(measured, a.sliceAxis, a.missing);
+  const all = turned(whole, affine, a);
+  const { scale } = all;
+  const tissue = withoutRest(all);
+  const early = (/** @type {Volume} */ volume) => map(back(toScan(volume, scale)), (x) => Math.max(x, scale.low));
+  const sharp = await fine(unitOf(tissue, all), networks, (share, volume) => progress(share, volume && (() => early(volume()))), beside);
   refuse(!sharp.data.every(Number.isFinite), "the weights give NaN or infinite voxels: they are broken.");
-  const result = reconcile(inScan(sharp), tissue, a);
+  const result = back(await reconcile(toScan(sharp, scale), tissue, networks));
   const [masked, slice, plane] = [isMasked(whole, scale.low), nearestIndex(a), indexAlong(result.shape, a.sliceAxis)];
-  const [asWas, slices, beyond] = [measured, whole, map(whole, (x, k) => x - tissue.data[k])].map((one) => nearest(one, a));
+  const rest = map(all.volume, (x, k) => x - tissue.volume.data[k]);
+  const [asWas, slices, beyond] = [measured, whole, back(rest)].map((one) => nearest(one, a));
   return map(result, (x, k) => {
     if (a.missing.has(slice[plane(k)])) return asWas.data[k];
     return masked && slices.data[k] === 0 ? 0 : Math.max(x, scale.low) + beyond.data[k];
@@ -67,8 +69,9 @@ async function rebuildStack({ volume: measured, affine }, a, networks, progress,
 }
 
 /** The method: slices in [-1, 1] -> the volume on the fine grid.
- * @type {(thick: Volume, a: Acquisition, edges: number[], networks: Networks[], progress: Progress, guide?: Guide) => Promise<Volume>} */
-async function fine(thick, a, edges, networks, progress, guide) {
+ * @type {(slices: Slices, networks: Networks[], progress: Progress, guide?: Guide) => Promise<Volume>} */
+async function fine(slices, networks, progress, guide) {
+  const { volume: thick, a, edges } = slices;
   const volume = nearest(thick, a);
   const box = signalBox(volume);
   if (box) {
@@ -82,12 +85,13 @@ async function fine(thick, a, edges, networks, progress, guide) {
     const cost = seen ? COST.guided : COST.alone;
     let [done, all] = [0, (1 + cost) * (size(others[0]) + size(others[1]))];
     const count = (/** @type {number} */ planes, isFirst = false) => progress((done += isFirst ? cost * planes : planes) / all);
-    const modulation = await networks[0].modulation(a.sliceThickness, a.targetSpacing);
+    const lengths = (/** @type {number} */ axis) => [a.sliceThickness, a.targetSpacing, a.sliceSpacing, edges[axis], noiseShare(slices)];
+    const modulation = await networks[0].modulation(lengths(others[0])); // no pixel counts
     const families = [];
     for (const other of others) {
       const order = [3 - a.sliceAxis - other, a.sliceAxis, other];
       const back = (/** @type {Volume} */ planes) => reorder(planes, AXES.map((axis) => order.indexOf(axis)));
-      const planes = await stage1(given.map((one) => reorder(one, order)), rows, a, edges[other], networks, count);
+      const planes = await stage1(given.map((one) => reorder(one, order)), rows, lengths(other), networks, count);
       if (!families.length) progress(done / all, () => paste(copy(volume), back(planes), box));
       await byWindows(planes, modulation, networks, count);
       families.push(back(planes));
@@ -95,13 +99,12 @@ async function fine(thick, a, edges, networks, progress, guide) {
     const pixels = others.map((axis) => edges[axis]);
     paste(volume, await weighFamilies(families[0], families[1], others, pixels, a.sliceSpacing, networks), box);
   }
-  return deblock(volume, thick, a);
+  return deblock(volume, slices);
 }
 
 /** Planes of slices, and if there is one of the guide, its slices and its share, on the fine grid.
- * @type {(given: Volume[], rows: number[], a: Acquisition, pixel: number, networks: Networks[], count: (planes: number, isFirst: boolean) => void) => Promise<Volume>} */
-async function stage1(given, rows, a, pixel, networks, count) {
-  const lengths = [a.sliceThickness, a.targetSpacing, a.sliceSpacing, pixel];
+ * @type {(given: Volume[], rows: number[], lengths: number[], networks: Networks[], count: (planes: number, isFirst: boolean) => void) => Promise<Volume>} */
+async function stage1(given, rows, lengths, networks, count) {
   const [P, , W] = given[0].shape;
   const planes = zeros([P, rows.length, W]);
   await inTurns(given, rows.length * W, networks, async (one, parts, first) => {

@@ -27,16 +27,18 @@ export function loadNetworks(runtime, read, device = "wasm") {
     stage1: (given, lengths, rows) => {
       const names = ["image", "guide", "guide_slices", "guide_share"];
       const planes = given.map(({ data, shape: [n, h, w] }, k) => [names[k], { data, shape: [n, 1, h, w] }]);
-      const told = { lengths: { data: lengths, shape: [1, 4] }, rows: { data: rows, shape: [1, rows.length] } };
+      const told = { lengths: { data: lengths, shape: [1, lengths.length] }, rows: { data: rows, shape: [1, rows.length] } };
       return run(given.length > 1 ? "guided" : "stage1", { ...Object.fromEntries(planes), ...told }, device);
     },
-    modulation: (thickness, target) => run("modulation", { thickness: { data: [thickness, target], shape: [1, 2] } }),
+    modulation: (lengths) => run("modulation", { lengths: { data: lengths, shape: [1, lengths.length] } }),
     velocity: (data, shape, given) => {
       const modulation = { data: given, shape: [1, given.length] };
       return run("velocity", { x: { data, shape }, modulation }, device);
     },
     families: (first, second, spacing, sliceSpacing) =>
       run("families", { first, second, spacing: vector(spacing), slice_spacing: vector([sliceSpacing]) }),
+    weighed: (seen, values, regularisation) =>
+      run("weighed", { seen, values: vector(values), regularisation: { data: regularisation, shape: seen.shape.slice(1) } }),
   };
 }
 
@@ -44,8 +46,9 @@ export function loadNetworks(runtime, read, device = "wasm") {
 export async function apart(networks) {
   const image = { data: Float32Array.from({ length: 640 }, (_, k) => Math.sin(k)), shape: [1, 10, 64] };
   const rows = Array.from({ length: 48 }, (_, k) => (k * 9) / 47);
+  const lengths = [5, 1, 5, 1, 0.02];
   const whole = async (/** @type {Networks} */ one) =>
-    one.velocity(await one.stage1([image], [5, 1, 5, 1], rows), [1, 1, 48, 64], await one.modulation(5, 1));
+    one.velocity(await one.stage1([image], lengths, rows), [1, 1, 48, 64], await one.modulation(lengths));
   const [a, b] = await Promise.all(networks.map(whole));
   return a.reduce((most, x, k) => Math.max(most, Math.abs(x - b[k]) || 0), 0) + +!b.every(Number.isFinite);
 }

@@ -11,6 +11,7 @@ const { SHORTEST, LONGEST, ROUNDING } = constants.acquisition;
 const { PLAUSIBLE, CUBES, CUBE, GUESSED, GUESS } = constants.settle;
 const { target_range, pixel_range, max_thickness, spacing_ratio } = constants.card;
 const { MIN_SLICES } = constants.grid;
+const { MOST_NOISE } = constants.transforms;
 
 /** A length in mm that the user or a file gave. @type {(name: string, value: unknown, remedy: string) => number} */
 export function length(name, value, remedy) {
@@ -36,6 +37,10 @@ export function settle(scan, options) {
   }
   const [asked, warnings] = [given.slice_axis ?? 0, /** @type {string[]} */ ([])];
   refuse(![0, 1, 2].includes(asked), `slice_axis is ${asked}: expected 0, 1 or 2, an axis of the voxel array.`);
+  refuse(
+    given.noise !== undefined && !(typeof given.noise === "number" && given.noise >= 0 && given.noise <= MOST_NOISE),
+    `noise is ${typeof given.noise === "string" ? `'${given.noise}'` : given.noise}: expected auto, or 0 to ${g(MOST_NOISE)} % of the range of tissue. Set --noise.`,
+  );
   const [axis, axisSource] = settleAxis(spacing, stated, given, warnings);
   refuse(
     shape[axis] < MIN_SLICES,
@@ -76,7 +81,7 @@ export function settle(scan, options) {
     ([index, what]) =>
       `slice ${index + 1} of ${shape[axis]} is ${what}: it is taken for a missing slice, and its neighbours are rebuilt without it.`,
   );
-  const facts = { sliceAxis: axis, sliceCount: shape[axis], sliceSpacing, sliceThickness: thickness, targetSpacing: target, missing };
+  const facts = { sliceAxis: axis, sliceCount: shape[axis], sliceSpacing, sliceThickness: thickness, targetSpacing: target, missing, noise: given.noise === undefined ? undefined : given.noise / 100 };
   const sources = { slice_axis: axisSource, slice_spacing: "the affine", slice_thickness: source, target_spacing: targetSource };
   const bright = thin ? [] : brightness(scan.volume);
   const all = [...scan.warnings, ...doubts(scan.volume, spacing, thin ? AXES : [axis]), ...bright, ...told, ...warnings];

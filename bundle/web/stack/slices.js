@@ -1,0 +1,46 @@
+/** Measured slices with the facts that they show, see scripts/stack/slices.py. */
+import { canonical, voxelSpacing } from "./grid.js";
+import { intensityRange, tissueOf, toUnit } from "./intensity.js";
+import { noiseOf } from "./noise.js";
+import { headMask } from "./tissue.js";
+import { reorder } from "./volume.js";
+
+/** A volume in RAS+ order, which is not constant: storage changes nothing. @type {(volume: Volume, affine: Affine, a: Acquisition) => Slices} */
+export function turned(volume, affine, a) {
+  const { axes, flipped } = canonical(affine);
+  const edges = axes.map((axis) => voxelSpacing(affine)[axis]);
+  return slicesOf(reorder(volume, axes, flipped), { ...a, sliceAxis: axes.indexOf(a.sliceAxis) }, edges, intensityRange(volume));
+}
+
+/** The noise of slices as they are stored. @type {(volume: Volume, affine: Affine, a: Acquisition) => Noise} */
+export function noiseIn(volume, affine, a) {
+  const [first, second] = canonical(affine).axes.filter((axis) => axis !== a.sliceAxis);
+  const { deviation, widths } = turned(volume, affine, a).noise;
+  return { deviation, widths: first > second ? widths.toReversed() : widths };
+}
+
+/** @type {(volume: Volume, a: Acquisition, edges: number[], scale: IntensityRange) => Slices} */
+function slicesOf(volume, a, edges, scale) {
+  const head = headMask(volume, scale);
+  const noise = noiseOf(volume, a.sliceAxis, head);
+  const given = a.noise === undefined ? noise : { ...noise, deviation: a.noise * (scale.high - scale.low) };
+  return { volume, a, edges, scale, head, noise: given };
+}
+
+/** The slices without what is no tissue, whose head and noise may be others; themselves where all is. @type {(slices: Slices) => Slices} */
+export function withoutRest(slices) {
+  const { volume, a, edges, scale } = slices;
+  const tissue = tissueOf(volume, scale);
+  return tissue.data.every((x, k) => x === volume.data[k]) ? slices : slicesOf(tissue, a, edges, scale);
+}
+
+/** Slices without the rest, with their tissue in [-1, 1], as networks see them; the noise is that of the whole.
+ * @type {(tissue: Slices, whole: Slices) => Slices} */
+export function unitOf(tissue, { scale: { low, high, ceiling }, noise: { deviation, widths } }) {
+  const gain = 2 / (high - low);
+  const scale = { low: -1, high: 1, ceiling: (ceiling - low) * gain - 1 };
+  return { ...tissue, volume: toUnit(tissue.volume, tissue.scale), scale, noise: { deviation: deviation * gain, widths } };
+}
+
+/** Standard deviation of their noise, as a share of the range of their tissue. @type {(slices: Slices) => number} */
+export const noiseShare = ({ noise, scale }) => noise.deviation / (scale.high - scale.low);
