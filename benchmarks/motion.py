@@ -2,14 +2,15 @@
 
 python -m benchmarks.motion DATALIST [--people ljubljana-19] [--contrasts T2w FLAIR] [--thickness 3 5]
     [--motion 0 0.3 0.5 1 2 4] [--guide no yes] [--packages 2] [--coverage] [--two_stacks] [--device cuda:0]
-python -m benchmarks.motion DATALIST --alarms [--thickness 3 5] [--packages 2]
+python -m benchmarks.motion DATALIST --alarms [--thickness 3 5] [--packages 2] [--noise 0.01 0.03]
 
 Before the second package the head turns by (m, -m, 0.7 m) degrees about the array's axes and moves by (m, -m, 0.7 m) mm
 along them; before a third and fourth one by -0.6 and 0.5 times as much. Slices have 1 % noise. The pose error is the
 largest of all packages. PSNR is of the head where it lay for the first one. A guide is the first that the datalist
 names. Each line is printed when it is done. With `--two_stacks` a still stack along another sharp axis comes first, and
 both become one volume; poses are those of the stack alone, and beside the still one. With `--alarms` heads lie still,
-nothing is rebuilt, and the table counts the stacks that are taken for moved.
+nothing is rebuilt, and the table counts the stacks that are taken for moved: whole ones, few slices of the middle, and
+crops of it, of which the second package is shaded or not.
 """
 
 import argparse
@@ -58,7 +59,7 @@ def moved_by(truth, amount):
     return matrix
 
 
-def slices(truth, axis, thickness, matrices, seed=1):
+def slices(truth, axis, thickness, matrices, seed=1, noise=NOISE):
     """Slices of a volume `(X, Y, Z)`, each package of the head as it then lay, with Rician noise."""
     edge = float(voxel_spacing(truth.affine)[axis])
     acquisition = Acquisition.of_truth(axis, truth.shape[axis], edge=edge, thickness=thickness)
@@ -70,7 +71,7 @@ def slices(truth, axis, thickness, matrices, seed=1):
         which = torch.nonzero(of == k).flatten()
         moved = simulate(there[None], acquisition).as_tensor()
         measured.as_tensor().index_copy_(1 + axis, which, moved.index_select(1 + axis, which))
-    rng, sd = np.random.default_rng(seed), NOISE * np.percentile(truth.numpy(), 99)
+    rng, sd = np.random.default_rng(seed), noise * np.percentile(truth.numpy(), 99)
     real, imaginary = (torch.from_numpy(rng.normal(0, sd, measured.shape)).float() for _ in range(2))
     measured.copy_(((measured.as_tensor() + real).square() + imaginary.square()).sqrt())
     acquisition.attach(measured)
@@ -169,16 +170,53 @@ def joined(name, truth, axes, thickness, matrices, rebuilder):
     return name | poses | {f"{way} (dB)": decibels(second) for way, second in ways.items()}
 
 
-def alarms(volumes, thickness, count):
-    """Still stacks of so many packages that are taken for moved."""
-    looked, said = 0, []
-    for item in volumes:
-        truth = read_volume(item["label"])[0].float()
-        motion = found(slices(truth, item["sharp_axes"][-1], thickness, [np.eye(4)] * count))
-        looked += motion is not None
-        if motion is not None and motion.moved:
-            said.append(f"{item['subject']} {item['contrast']} ({motion.displacement:.2f} mm)")
-    return {"slices (mm)": f"{thickness:g}", "volumes": str(len(volumes)), "looked at": str(looked), "moved": str(said)}
+def cut(measured, count, pixels):
+    """So many slices of the middle of a stack, and pixels along each axis within them; None for all."""
+    a = measured.acquisition
+    sizes = [count if axis == a.slice_axis else pixels for axis in range(3)]
+    sizes = [full if size is None else min(size, full) for size, full in zip(sizes, measured.shape)]
+    starts = [(full - size) // 2 for size, full in zip(sizes, measured.shape)]
+    affine = measured.affine.clone()
+    affine[:3, 3] += affine[:3, :3] @ torch.tensor(starts, dtype=affine.dtype)
+    array = measured.array[tuple(slice(start, start + size) for start, size in zip(starts, sizes))].clone()
+    return Slices(array, replace(a, slice_count=sizes[a.slice_axis], packages=""), affine, measured.meta)
+
+
+def shaded(measured, amount):
+    """The stack where every second slice is brighter on one side, and darker on the other, by a smooth share."""
+    axis = measured.acquisition.slice_axis
+    across = (axis + 1) % 3
+    wave = torch.sin(torch.linspace(-np.pi / 2, np.pi / 2, measured.shape[across]))
+    gains = (1 + amount * wave).reshape([-1 if k == across else 1 for k in range(3)]).expand(measured.shape).clone()
+    gains.movedim(axis, 0)[::2] = 1
+    return replace(measured, array=measured.array * gains)
+
+
+def alarms(volumes, thickness, count, noise):
+    """Yields lines of still stacks that are taken for moved; those that are cut or shaded have two packages."""
+    whole = {
+        item["subject"] + " " + item["contrast"]: slices(
+            read_volume(item["label"])[0].float(), item["sharp_axes"][-1], thickness, [np.eye(4)] * count, noise=noise
+        )
+        for item in volumes
+    }
+    for field, size in {"whole": (None, None), "10 slices": (10, None), "64 x 64 x 9": (9, 64)}.items():
+        for amount in (0.0, 0.2, 0.4):
+            stacks = {name: one if field == "whole" else cut(one, *size) for name, one in whole.items()}
+            motions = {name: found(shaded(one, amount) if amount else one) for name, one in stacks.items()}
+            known = {name: one for name, one in motions.items() if one is not None}
+            ratios = [one.displacement / one.uncertainty for one in known.values()]
+            moved = [f"{name} ({one.displacement:.2f} mm)" for name, one in known.items() if one.moved]
+            yield {
+                "slices (mm)": f"{thickness:g}",
+                "noise": f"{noise:g}",
+                "field of view": field,
+                "shading": f"{amount:g}",
+                "stacks": str(len(volumes)),
+                "looked at": str(len(known)),
+                "most standard deviations": f"{max(ratios, default=0):.1f}",
+                "moved": ", ".join(moved) or "none",
+            }
 
 
 def said(line, first):
@@ -201,6 +239,7 @@ def main():
     parser.add_argument("--coverage", action="store_true", help="with error maps; times are then of these, too")
     parser.add_argument("--two_stacks", action="store_true")
     parser.add_argument("--alarms", action="store_true")
+    parser.add_argument("--noise", type=float, nargs="+", default=[NOISE], help="with --alarms; others have 0.01")
     parser.add_argument("--device", default=default_device())
     parser.add_argument("--ckpt_path", default=CKPT_PATH)
     options = parser.parse_args()
@@ -215,8 +254,10 @@ def main():
         for section in ("training", "validation"):
             volumes = [item for item in sharp_volumes(options.datalist, section) if asked(item)]
             for thickness in options.thickness:
-                said({"people": section} | alarms(volumes, thickness, options.packages), first)
-                first = False
+                for noise in options.noise:
+                    for line in alarms(volumes, thickness, options.packages, noise):
+                        said({"people": section} | line, first)
+                        first = False
         return
     network, inferer = shipped_network(options.ckpt_path).to(options.device), deployed(spread=options.coverage)
     maps = ErrorMaps()

@@ -97,7 +97,7 @@ def rebuild(
     slice_axis: int | None = None,
     noise: float | str = "auto",
     isotropic: bool = False,
-    motion: bool = False,
+    motion: bool = True,
     error_map: bool = False,
     confidence: float = 0.9,
     missing_slices: str = "refuse",
@@ -118,7 +118,8 @@ def rebuild(
         slice_axis: array axis of the slices, 0 to 2. None takes the header's, else that of the largest spacing.
         noise: standard deviation of the slices' noise, in % of the range of tissue; `"auto"` for what they show.
         isotropic: resample the pixels to the target too.
-        motion: take the slices of a head that moved between the packages of its stack back to their places.
+        motion: take the slices of a head that moved between the packages of its stack back to their places; False
+            leaves them.
         error_map: estimate how sure each voxel is, too.
         confidence: share of voxels whose truth is in the interval that the error map gives.
         missing_slices: of a DICOM series: `"refuse"`, or `"longest"`, its longest unbroken part.

@@ -164,9 +164,10 @@ OPTIONS: dict[str, Option] = {
         of_scan=True,
     ),
     "motion": Option(
-        *("method", "switch"),
-        "take the slices of a head that moved between the packages of its stack back to their places, which takes "
-        "about twice as long; a head that lay still is rebuilt as without",
+        *("method", "choice"),
+        "take the slices of a head that moved between the packages of its stack back to their places (default), which "
+        "takes about twice as long; a head that lay still is rebuilt as without; false: leave them",
+        choices=("true", "false"),
         of_scan=True,
     ),
     "ckpt_path": Option(

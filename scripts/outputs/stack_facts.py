@@ -48,10 +48,8 @@ def motion_said(rebuilt: Rebuilt) -> str:
         return ""
     if rebuilt.taken_back:
         became = "they were taken back to one place"
-    elif motion.in_reach(rebuilt.slices.acquisition.slice_spacing):
-        became = "set --motion to take them back to one place"
     else:
-        became = "that is too far for --motion to take them back"
+        became = motion.stays(rebuilt.slices.acquisition.slice_spacing) or "set --motion true to take them back"
     return f"{motion}; {became}."
 
 

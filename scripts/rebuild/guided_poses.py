@@ -17,7 +17,7 @@ from scipy import ndimage
 
 from ..stack.profile import acquire
 from ..stack.slices import Slices
-from .poses import LEAST, Equations, Frame, Pose, Shown, fitted, small_moves
+from .poses import LEAST, STILL, Equations, Frame, Pose, Shown, fitted, small_moves
 
 SMOOTHING, WINDOW = 0.5, 4.0  # mm within the slices
 FAINT = 1e-3  # of the mean variance of windows; less is no structure
@@ -51,12 +51,7 @@ def poses_beside(
         if found is None:
             return None
         poses.append(found)
-    first = poses[0]
-    turns = [pose.turn @ first.turn.T for pose in poses]
-    return [
-        Pose(turn, pose.shift - turn @ first.shift, (first.covariance + pose.covariance) * (index > 0))
-        for index, (turn, pose) in enumerate(zip(turns, poses))
-    ]
+    return [STILL, *(pose.since(poses[0]) for pose in poses[1:])]
 
 
 def _equations(
@@ -72,7 +67,7 @@ def _equations(
     pixels = slice(None, None, steps[0]), slice(None, None, steps[1])
     widths, shape = WINDOW / frame.edges[:2] / steps, head[pixels].shape[:2]
     grid = np.meshgrid(*(np.arange(n) * step for n, step in zip(shape, steps)), indexing="ij")
-    normal, gradients = np.zeros((6, 6)), list[np.ndarray]()
+    said = Equations([], [], [])  # of whole slices: at the head's border contrasts err outwards on all sides alike
     for n in which:
         points = frame.places(np.stack([*grid, np.full(shape, n)]).reshape(3, -1))
         places = pose.turn.T @ (points - pose.shift[:, None])
@@ -95,10 +90,11 @@ def _equations(
         ones, twos = (np.stack([_windows(one * known, widths) for one in jacobian * by]) for by in (1.0, guide))
         mean = a * ones / np.sqrt(weight)
         along = a * (twos - means[0] * ones) / np.sqrt(weight * (variance + FAINT * variance[known].mean()))
-        for part, sign in ((np.sqrt(of_g) * jacobian, 1), (mean, -1), (along, -1)):
-            normal += sign * part[:, known] @ part[:, known].T
-        gradients.append(jacobian[:, known] @ left)
-    return Equations(normal, gradients)
+        parts = ((np.sqrt(of_g) * jacobian, 1), (mean, -1), (along, -1))
+        said.normal.append(sum(sign * one[:, known] @ one[:, known].T for one, sign in parts)[None])
+        said.gradient.append((jacobian[:, known] @ left)[None])
+        said.of.append(int(n))
+    return said
 
 
 def _windows(image: np.ndarray, widths: np.ndarray) -> np.ndarray:

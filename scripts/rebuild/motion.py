@@ -28,17 +28,20 @@ from ..stack.profile import acquire
 from ..stack.slices import Slices
 from .guide import on_grid
 from .guided_poses import poses_beside
-from .poses import STILL, Frame, Package, Pose, fitted, foretold
+from .poses import STILL, SURE, Equations, Frame, Package, Pose, fitted, foretold
 from .registration import angle_and_shift, placed
 
 SMOOTHING = 2.0  # mm within the slices; finer detail of one slice is not in its neighbours
 FEWEST = 8  # slices; fewer leave a package without a spline
 EXPLAINED = 0.5  # of the variance of a package that the other one foretells; less is no head
 FARTHEST, MOST_TURN = 12.0, 9.0  # mm, and degrees; a fit that ends farther away went astray
-MOVED, SURE = 0.4, 3.0  # mm of the head, and standard deviations; from both on a head moved (docs/benchmarks.md)
+MOVED = 0.4  # mm of the head; from it and `SURE` on a head moved (docs/benchmarks.md)
 REACH = 1.5  # slice spacings; taking back slices of a head that moved farther makes results worse (docs/benchmarks.md)
+FAR = "that is too far to take them back"
+WITHIN = "halves of them want different poses: the head moved within a package, too, and the slices stay"
+VAIN = "slices that were not used for the pose do not fit better by it, and the slices stay"
 SPLINES = 2  # rounds of `taken_back` by the slices' own spline
-UNSURE = 0.6  # mm, standard deviation of the head's displacement; a sharp volume that knows no better is left
+UNSURE = 1.5  # mm, standard deviation of the head's displacement; a sharp volume that knows no better is left
 SWEEPS = 3  # over more packages than two, each against the others where they are known to lie
 
 
@@ -52,6 +55,7 @@ class Motion:
         degrees, millimetres: the most that the head turned, and that its middle moved.
         displacement: of the head's points, root mean square, in mm, of the package that moved farthest.
         uncertainty: standard deviation of that, in mm.
+        doubt: why slices of a head that moved stay where they are, for people; empty where there is no reason.
     """
 
     packages: str
@@ -60,6 +64,7 @@ class Motion:
     millimetres: float
     displacement: float
     uncertainty: float
+    doubt: str = ""
 
     @classmethod
     def of(cls, packages: str, poses: Sequence[Pose], frame: Frame, points: np.ndarray) -> "Motion":
@@ -71,11 +76,11 @@ class Motion:
     @property
     def moved(self) -> bool:
         """Whether the null hypothesis, a still head, is given up."""
-        return self.displacement > max(MOVED, SURE * self.uncertainty)
+        return self.displacement > max(MOVED, SURE * self.uncertainty) or self.doubt == WITHIN
 
-    def in_reach(self, slice_spacing: float) -> bool:
-        """Whether slices that lie so far apart, in mm, can be taken back to one place."""
-        return self.displacement <= REACH * slice_spacing
+    def stays(self, slice_spacing: float) -> str:
+        """Why slices that lie so far apart, in mm, are not taken back; empty where they can be."""
+        return self.doubt or (FAR if self.displacement > REACH * slice_spacing else "")
 
     @property
     def between(self) -> str:
@@ -102,7 +107,7 @@ def steady(
         draft: slices and the guide, if any -> their volume on the fine grid. None leaves it at their spline.
     """
     motion = found(measured)
-    if motion is None or not motion.moved or not motion.in_reach(measured.acquisition.slice_spacing):
+    if motion is None or not motion.moved or motion.stays(measured.acquisition.slice_spacing):
         return measured, motion
     if draft is None:
         return taken_back(measured, motion), motion
@@ -137,7 +142,7 @@ def found(measured: Slices) -> Motion | None:
     smooth, head = frame.smoothed(measured.above_floor, SMOOTHING), frame.head(measured)
     of, points = np.array(list(packages), dtype=int), Package.cut(smooth, head, frame, np.arange(a.slice_count)).points
     poses = [STILL] * (1 + of.max())
-    both = len(poses) == 2
+    both, pairs = len(poses) == 2, dict[int, tuple[Package, Package]]()
     for sweep in range(1 if both else SWEEPS):
         for k in range(1, len(poses)):
             steady = smooth
@@ -146,13 +151,47 @@ def found(measured: Slices) -> Motion | None:
                 steady = frame.smoothed(back.above_floor, SMOOTHING)
             still = Package.cut(steady, head, frame, np.flatnonzero(of != k))
             moved = Package.cut(smooth, head, frame, np.flatnonzero(of == k))
+            pairs[k] = still, moved
             pose = fitted(partial(foretold, still, moved, both), poses[k])
             if pose is None or not pose.explained >= EXPLAINED or not pose.displacement(points)[0] < FARTHEST:
                 return None
             if np.degrees(Rotation.from_matrix(pose.turn).magnitude()) > MOST_TURN:
                 return None
             poses[k] = pose._replace(covariance=pose.covariance * (len(poses) - 1))
-    return Motion.of(packages, poses, frame, points)
+    motion = Motion.of(packages, poses, frame, points)
+    if motion.displacement > MOVED:
+        motion = replace(motion, doubt=_doubt([(*pairs[k], poses[k]) for k in pairs], both, points, len(of)))
+    return motion
+
+
+def _doubt(fits: Sequence[tuple[Package, Package, Pose]], both: bool, points: np.ndarray, count: int) -> str:
+    """Why slices of a head that moved stay where they are.
+
+    Halves of the stack each have a pose of their own. Where these contradict each other, a package has no single one.
+    Pairs of slices are fitted by turns: what is taken back must pay in the others.
+
+    Args:
+        fits: the slices of the others, those of the package, and its pose.
+        both: see `poses.foretold`.
+        points: `(3, n)`, of the head.
+        count: of slices.
+    """
+    slices, gain = np.arange(count), 0.0
+    odd, middle = slices // 2 % 2 == 1, points[:, np.abs(points[2]) <= np.ptp(points[2]) / 4]  # near both halves
+    for still, moved, begin in fits:
+
+        def beside(which: np.ndarray, still: Package = still, moved: Package = moved) -> Callable[[Pose], Equations]:
+            return partial(foretold, still.only(slices[which]), moved.only(slices[which]), both)
+
+        halves = [fitted(beside(which), begin) for which in (slices < count / 2, slices >= count / 2)]
+        if halves[0] is not None and halves[1] is not None:
+            apart, uncertainty = halves[1].since(halves[0]).displacement(middle)
+            if apart > max(MOVED, SURE * uncertainty):
+                return WITHIN
+        for which in (odd, ~odd):
+            pose, others = fitted(beside(which), begin), beside(~which)
+            gain += -1.0 if pose is None else others(pose).explained - others(STILL).explained
+    return "" if gain > 0 else VAIN
 
 
 def acquired(volume: MetaTensor, motion: np.ndarray, acquisition: Acquisition, order: int = 3) -> Tensor:
@@ -179,7 +218,7 @@ def by_volume(measured: Slices, shown: MetaTensor, motion: Motion) -> Motion:
     if poses is None:
         return motion
     points = frame.places(np.array(np.nonzero(frame.head(measured))))
-    better = Motion.of(motion.packages, poses, frame, points)
+    better = replace(Motion.of(motion.packages, poses, frame, points), doubt=motion.doubt)
     return better if better.uncertainty < UNSURE else motion
 
 

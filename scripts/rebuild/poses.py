@@ -10,6 +10,8 @@ import numpy as np
 from scipy import ndimage
 from scipy.interpolate import CubicSpline
 from scipy.spatial.transform import Rotation
+from scipy.stats import norm
+from scipy.stats import t as student
 from torch import Tensor
 
 from ..stack.grid import centre, voxel_spacing
@@ -17,6 +19,9 @@ from ..stack.slices import Slices
 
 PIXEL = 2.0  # mm within the slices; finer detail of one slice is not in its neighbours
 LEAST = 200  # pixels of a slice that are compared
+COLUMNS = 4  # parts of the head along each axis within the slices, see `fitted`
+DEGREE = 2  # of the polynomial of the place that a slice's gain is: shading that changed between packages is no motion
+SURE = 3.0  # standard deviations; from them on a head moved
 ROUNDS, SMALL = 12, 1e-3  # steps of Gauss and Newton at most, true motion takes 8; the step, mm and radians, that ends
 
 
@@ -33,6 +38,11 @@ class Pose(NamedTuple):
         away, moves = self.turn @ points + self.shift[:, None] - points, small_moves(points)
         variance = np.einsum("akn,bkn,ab->", moves, moves, self.covariance) / points.shape[1]
         return float(np.sqrt((away**2).sum(0).mean())), float(np.sqrt(variance))
+
+    def since(self, first: "Pose") -> "Pose":
+        """The pose from where the head lay for another one on; variances of the two add."""
+        turn = self.turn @ first.turn.T
+        return Pose(turn, self.shift - turn @ first.shift, first.covariance + self.covariance)
 
 
 STILL = Pose(np.eye(3), np.zeros(3), np.zeros((6, 6)))
@@ -71,6 +81,15 @@ class Frame(NamedTuple):
         """Where slices show the head and what is next to it."""
         inside = measured.head.permute(self.order).numpy()
         return ndimage.binary_dilation(inside, np.ones((3, 3, 1)), iterations=2)
+
+    def columns(self, head: np.ndarray) -> np.ndarray:
+        """The column of the head, through all slices, that each pixel lies in: `(X, Y)`, from 0 on."""
+        rows, lines = (np.flatnonzero(head.any(axes)) for axes in ((1, 2), (0, 2)))
+        row, line = (
+            np.clip((np.arange(count) - one[0]) * COLUMNS // (np.ptp(one) + 1), 0, COLUMNS - 1)
+            for count, one in zip(head.shape, (rows, lines))
+        )
+        return COLUMNS * row[:, None] + line
 
     def places(self, index: np.ndarray) -> np.ndarray:
         """Indices `(3, n)` -> places `(3, n)`."""
@@ -112,30 +131,78 @@ class Shown(NamedTuple):
 
 
 class Equations(NamedTuple):
-    """The normal equations of a small motion: rotation about each axis, in radians, and shift along each, in mm."""
+    """The normal equations of a small motion: rotation about each axis, in radians, and shift along each, in mm.
 
-    normal: np.ndarray  # (6, 6)
-    gradients: list[np.ndarray]  # the right side (6,), slice by slice
-    explained: float = 1.0  # see `Pose`
+    Each slice has its own, or each column of the head (`Frame.columns`) in it, `C = 1` or more. Their sum has the
+    solution.
+    """
+
+    normal: list[np.ndarray]  # of each slice, (C, 6, 6)
+    gradient: list[np.ndarray]  # (C, 6), the right side
+    of: list[int]  # the slices
+    left: float = 0.0  # of the slices' squares, that the others do not foretell
+    total: float = 0.0  # of their squares about their means
+
+    @property
+    def explained(self) -> float:
+        """See `Pose`."""
+        return 1 - self.left / self.total if self.total > 0 else 0.0
+
+
+def by_columns(columns: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Products `one @ other.T` of pixels `(..., n)`, for each column `(n,)` of the head."""
+    places = [np.flatnonzero(columns == column) for column in range(COLUMNS**2)]
+    return np.stack([one[:, k] @ other[..., k].T for k in places])
 
 
 def fitted(equations: Callable[[Pose], Equations], pose: Pose) -> Pose | None:
     """A pose by steps of Gauss and Newton; None where the slices say nothing, or the steps come to no end.
 
-    The covariance is of whole slices (`H^-1 (sum_s g_s g_s^T) H^-1`, Liang and Zeger, Biometrika 73:13-22, 1986):
-    neighbouring pixels err alike. The search begins at `pose`.
+    Pixels near each other share what they err by, along the slices and within them. So the covariance is a sum of two:
+    of steps that leave out a column of the head each, and of ones that leave out a slice (`spread`; Cameron, Gelbach
+    and Miller, J. Bus. Econ. Stat. 29:238-249, 2011, subtract what both hold). The search begins at `pose`.
     """
     for _ in range(ROUNDS):
-        normal, gradients, explained = equations(pose)
-        if not gradients or np.linalg.cond(normal) > 1e12:
+        said = equations(pose)
+        if not said.of:
             return None
-        step, inverse = np.linalg.solve(normal, np.sum(gradients, axis=0)), np.linalg.inv(normal)
+        normal, gradient = np.stack(said.normal), np.stack(said.gradient)
+        whole, of = normal.sum((0, 1)), np.array(said.of)
+        if np.linalg.cond(whole) > 1e12:
+            return None
+        step = np.linalg.solve(whole, gradient.sum((0, 1)))
         small = Rotation.from_rotvec(step[:3]).as_matrix()
-        covariance = inverse @ np.transpose(gradients) @ np.array(gradients) @ inverse
-        pose = Pose(small @ pose.turn, small @ pose.shift + step[3:], covariance, explained)
+        columns = spread(normal.sum(0), gradient.sum(0)) if normal.shape[1] > 1 else np.zeros((6, 6))
+        slices = spread(*(np.stack([one[of == n].sum((0, 1)) for n in np.unique(of)]) for one in (normal, gradient)))
+        if columns is None or slices is None:
+            return None
+        pose = Pose(small @ pose.turn, small @ pose.shift + step[3:], columns + slices, said.explained)
         if np.abs(step).max() < SMALL:
             return pose
     return None  # a valley without an end, which slices of long pixels have
+
+
+def spread(normal: np.ndarray, gradient: np.ndarray) -> np.ndarray | None:
+    """The covariance of a step, by the jackknife: parts are left out by turns (Quenouille, Biometrika 43:353, 1956).
+
+    Few parts know their own spread little. It is wider by Student's distribution: `SURE` standard deviations hold as
+    much as those of a normal one.
+
+    Args:
+        normal, gradient: `(P, 6, 6)` and `(P, 6)`, of each part.
+
+    Returns:
+        `(6, 6)`; None where a part alone says what the step is.
+    """
+    some = normal.any((1, 2))
+    rest = normal.sum(0) - normal[some]
+    if some.sum() < 2 or np.linalg.cond(rest).max() > 1e12:
+        return None
+    without = np.linalg.solve(rest, (gradient.sum(0) - gradient[some])[..., None])[..., 0]
+    away = without - np.linalg.solve(normal.sum(0), gradient.sum(0))
+    free = some.sum() - 1
+    wider = student(free).isf(norm.sf(SURE)) / SURE
+    return wider**2 * free / some.sum() * away.T @ away
 
 
 def small_moves(points: np.ndarray) -> np.ndarray:
@@ -151,6 +218,8 @@ class Package(NamedTuple):
     points: np.ndarray  # (3, n), pixels of the head in them
     measured: np.ndarray  # (n,)
     of: np.ndarray  # (n,), their slices
+    columns: np.ndarray  # (n,), of the head
+    gains: np.ndarray  # (6, n), polynomials of the place within the slices
 
     @classmethod
     def cut(cls, slices: np.ndarray, head: np.ndarray, frame: Frame, which: np.ndarray) -> "Package":
@@ -159,11 +228,26 @@ class Package(NamedTuple):
         rows, columns = (np.arange(0, count, step) for count, step in zip(slices.shape, frame.steps))
         index = np.stack(np.meshgrid(rows, columns, which, indexing="ij")).reshape(3, -1)
         index = index[:, head[tuple(index)]]
-        return cls(Shown(values, int(which[0]), frame), frame.places(index), slices[tuple(index)], index[2])
+        x, y = 2 * index[:2] / (np.array(slices.shape[:2])[:, None] - 1) - 1
+        gains = np.stack([x**i * y**j for i in range(DEGREE + 1) for j in range(DEGREE + 1 - i)])
+        columns, shown = frame.columns(head)[tuple(index[:2])], Shown(values, int(which[0]), frame)
+        return cls(shown, frame.places(index), slices[tuple(index)], index[2], columns, gains)
+
+    def only(self, which: np.ndarray) -> "Package":
+        """Some of these slices are foretold; the others are shown beside them."""
+        kept = np.isin(self.of, which)
+        return Package(
+            self.shown,
+            self.points[:, kept],
+            self.measured[kept],
+            self.of[kept],
+            self.columns[kept],
+            self.gains[:, kept],
+        )
 
 
 def foretold(still: Package, moved: Package, both: bool, pose: Pose) -> Equations:
-    """The equations of a package's pose beside the others, with a gain for each slice.
+    """The equations of a package's pose beside the others. Each slice has its own gain, a polynomial of the place.
 
     A small motion after M takes a still point from `M^-1 p` to where it lies an instant earlier on its way, so the
     still slices' spline is read at `M^-1 (p - m)`; the moved slices' at `M p + m`.
@@ -173,7 +257,7 @@ def foretold(still: Package, moved: Package, both: bool, pose: Pose) -> Equation
         both: whether the package foretells the others, too; one of wide gaps cannot.
     """
     turn, shift = pose.turn, pose.shift
-    normal, gradients, left, total = np.zeros((6, 6)), list[np.ndarray](), 0.0, 0.0
+    said, left, total = Equations([], [], []), 0.0, 0.0
     for here, other in ((moved, still), (still, moved))[: 1 + both]:
         if here is moved:
             places, moving = turn.T @ (here.points - shift[:, None]), here.points
@@ -185,13 +269,15 @@ def foretold(still: Package, moved: Package, both: bool, pose: Pose) -> Equation
         jacobian = np.einsum("akn,kn->an", small_moves(moving), slope)
         for index in np.unique(here.of):
             k = (here.of == index) & inside
-            energy = shown[k] @ shown[k]
-            if k.sum() < LEAST or not energy > 0:
+            if k.sum() < LEAST or not shown[k].any():
                 continue
-            gain = shown[k] @ here.measured[k] / energy
-            residual = here.measured[k] - gain * shown[k]
-            j = gain * (jacobian[:, k] - np.outer(jacobian[:, k] @ shown[k] / energy, shown[k]))
-            normal += j @ j.T
-            gradients.append(j @ residual)
+            basis, triangle = np.linalg.qr((here.gains[:, k] * shown[k]).T)
+            factors = basis.T @ here.measured[k]
+            gain = np.linalg.lstsq(triangle, factors)[0] @ here.gains[:, k]
+            j = gain * jacobian[:, k]
+            j, residual = j - (j @ basis) @ basis.T, here.measured[k] - basis @ factors
+            said.normal.append(by_columns(here.columns[k], j, j))
+            said.gradient.append(by_columns(here.columns[k], j, residual))
+            said.of.append(int(index))
             left, total = left + residual @ residual, total + k.sum() * here.measured[k].var()
-    return Equations(normal, gradients, 1 - left / total if total > 0 else 0.0)
+    return said._replace(left=left, total=total)

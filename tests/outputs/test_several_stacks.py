@@ -120,7 +120,9 @@ def test_each_stack_whose_head_moved_between_its_packages_is_named():
         rebuilt = [Rebuilt(one.measured, one.rebuilt, motion=how) for one, how in zip(stacks, motions)]
         return [" ".join(fact["Warnings"]) for fact in make_together("ab", rebuilt)[1]]
 
-    words = "b: the head moved by 1.0 mm and 1.0 degrees between even and odd slices; set --motion to take them back"
+    words = (
+        "b: the head moved by 1.0 mm and 1.0 degrees between even and odd slices; set --motion true to take them back"
+    )
     assert words in said(still, moved)[1] and said(moved, still) == ["", ""]
 
 

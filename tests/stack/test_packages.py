@@ -66,3 +66,10 @@ def test_packages_turn_with_their_slices():
     a = Acquisition.stack(0, 8, spacing=4.0, thickness=4.0, target=1.0, packages="01234567")
     assert a.moved((1, 2, 0), (0, 1)).packages == "01234567"
     assert a.moved((1, 2, 0), (2,)).packages == "76543210"
+
+
+@pytest.mark.parametrize(
+    ("order", "said"), [([0, 2, 4, 6, 8, 1, 3, 5, 7], "010101010"), ([0, 2, 4, 6, 8, 9, 1, 3, 5, 7], "")]
+)
+def test_a_package_has_at_most_one_slice_more_than_another(order, said):
+    assert by_times(times(len(order), order)) == said
