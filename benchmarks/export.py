@@ -14,7 +14,7 @@ import torch
 from benchmarks import CKPT_PATH, parser_of, shipped_network
 from scripts.method.schedule import euler_times
 
-LENGTHS = torch.tensor([[5.0, 1.0, 5.0, 1.0]])  # mm
+LENGTHS = torch.tensor([[5.0, 1.0, 5.0, 1.0, 0.02]])  # mm; noise
 
 
 def runners(options):

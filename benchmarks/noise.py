@@ -1,4 +1,4 @@
-"""What noise costs: PSNR, streaks and lesions by contrast, noise and in-plane interpolation, for docs/benchmarks.md.
+"""PSNR, streaks and lesions by contrast, noise and in-plane interpolation, for docs/benchmarks.md.
 
 python -m benchmarks.noise DATALIST [--slab 48] [--folder FOLDER]
 

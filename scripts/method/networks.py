@@ -124,7 +124,7 @@ class VelocityNetwork(nn.Module):
 
 
 def stage2_lengths(lengths: Tensor) -> Tensor:
-    """What stage 2 is told of stage 1's lengths: of two both, of five the thickness, the target and the noise."""
+    """The lengths of stage 2: thickness and target, and the noise where stage 1 has it."""
     return torch.cat([lengths[:, :2], lengths[:, 4:]], dim=1)
 
 

@@ -122,8 +122,8 @@ def noise_of(volume: Tensor, slice_axis: int, head: Tensor) -> Noise:
 
         B(f) B(g) (N + T (f^2 + g^2)^-2.5)
 
-    with a plateau `N`, a texture `T`, and a `band` of each axis, whose widths are searched. What falls so is no noise,
-    and what is flat is no texture. Texture of 1 % of the range or less cannot be told from noise, and the other way
+    with a plateau `N`, a texture `T`, and a `band` of each axis, whose widths are searched. A falling spectrum is
+    no noise, and a flat one no texture. Texture of 1 % of the range or less cannot be told from noise, and the other way
     round: docs/benchmarks_appendix.md says how far.
 
     Patches are the flattest ones in the head, and not dark: there, noise of magnitude images is weaker.
@@ -186,7 +186,8 @@ def _spectrum(volume: np.ndarray, slice_axis: int, head: np.ndarray) -> np.ndarr
     bright = means - volume.min() >= np.median(means - volume.min()) / 2
     shown = (shown - means[:, None, None])[bright] * (window / np.sqrt(np.square(window).mean()))
     power = np.square(np.abs(np.fft.fft2(shown))) / size**2
-    coarse = power[:, :3, :3].sum((1, 2)) + power[:, -2:, :3].sum((1, 2))
+    lowest = np.arange(-2, 3)
+    coarse = power[:, lowest[:, None], lowest].sum((1, 2))
     mean = power[coarse <= np.quantile(coarse, FLATTEST)].mean(0)
     for axis in (0, 1):  # of positive and negative frequencies the mean
         mean = (mean + np.roll(np.flip(mean, axis), 1, axis)) / 2

@@ -1,4 +1,4 @@
-"""What is told of a training: lines in the log, curves for TensorBoard and whatever else tracks it."""
+"""Reports of a training: lines in the log, curves for TensorBoard and whatever else tracks it."""
 
 import logging
 from collections.abc import Callable, Sequence

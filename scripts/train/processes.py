@@ -47,5 +47,5 @@ def patch_loader(
 
 
 def own_share(dataset: Dataset) -> Sampler | None:
-    """Of a dataset that validates, the items of this process; None for all."""
+    """The items that this process validates; None for all."""
     return DistributedSampler(dataset, even_divisible=False, shuffle=False) if idist.get_world_size() > 1 else None

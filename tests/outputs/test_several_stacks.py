@@ -103,7 +103,7 @@ def test_a_stack_outside_of_the_dataset_of_the_first_is_named_by_its_path(head, 
 
 
 def test_a_stack_that_the_result_agrees_with_half_as_well_is_named():
-    stacks = [stack_of(person(), 2), stack_of(person(), 0, noise=30)]
+    stacks = [stack_of(person(), 2), stack_of(person(), 0, noise=50)]
     _, (first, second) = make_together("ab", [Rebuilt(one.measured, one.rebuilt) for one in stacks])
     assert second["Agreement"] > 2 * first["Agreement"] and not first["Warnings"]
     assert any("b differs from the result by" in warning for warning in second["Warnings"])

@@ -97,6 +97,6 @@ def test_evaluation_rebuilds_as_inference_does():
 
 def test_the_shipped_card_says_what_train_yaml_trains_for():
     card = json.loads((ROOT / "models" / "model.json").read_text())
-    trained = asdict(parser("train.yaml").get_parsed_content("distil#card"))
+    trained = asdict(parser("train.yaml").get_parsed_content("distil#stage#card"))
     for name in ("size", "target_range", "pixel_range", "max_thickness", "spacing_ratio", "n_max"):
         assert card[name] == (list(trained[name]) if isinstance(trained[name], tuple) else trained[name])

@@ -104,7 +104,9 @@ function spectrum(volume, axis, head) {
       const along = one.map((wave) => line.map((y) => product(wave, own, y * size)));
       for (const other of waves) for (const f of half) for (const g of half) power[f][g] += (product(other[f], along[g], 0) / size) ** 2;
     }
-    return { power, coarse: sum([0, 1, 2].map((f) => (f ? 2 : 1) * sum(power[f].slice(0, 3)))) };
+    const signs = (/** @type {number} */ f) => (f ? 2 : 1); // positive and negative ones
+    const coarse = [0, 1, 2].flatMap((f) => [0, 1, 2].map((g) => signs(f) * signs(g) * power[f][g]));
+    return { power, coarse: sum(coarse) };
   });
   const flattest = percentile(powers.map(({ coarse }) => coarse).sort((a, b) => a - b), 100 * FLATTEST);
   const flat = powers.filter(({ coarse }) => coarse <= flattest);
