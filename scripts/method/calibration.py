@@ -26,7 +26,7 @@ NEAR = 0.1  # of a thickness; so far beyond the calibrated ones the factor is th
 SURE = 0.9  # share of people in whom intervals hold as much as the confidence says
 BOXES = (2, 4, 8, 16)  # voxels along an edge; regions whose mean errors are looked at
 FULL = 0.99  # share of a box that lies in the head
-QUIET, TYPICAL = 5e-4, 5e-3  # noise of slices, as a share of their range: the least that counts, and that of scale 1
+QUIET, TYPICAL = 5e-3, 5e-3  # noise of slices, as a share of their range: the least that counts, and that of scale 1
 
 
 def confidence_level(value: object) -> float:
