@@ -127,7 +127,7 @@ class RowMixer(nn.Module):
         places = [2 * place - 1, outside, wave.sin(), wave.cos(), (2 * wave).sin(), (2 * wave).cos()]
         rows = torch.stack(places, dim=-1)
         count = max(rows.shape[0], geometry.shape[0])
-        facts = geometry[:, None].expand(count, rows.shape[1], LENGTHS)
+        facts = geometry[:, None].expand(count, rows.shape[1], geometry.shape[1])
         matrix = self.perceptron(torch.cat([rows.expand(count, -1, -1), facts], dim=-1))
         return matrix.unflatten(-1, self.shape)
 
