@@ -149,7 +149,7 @@ def test_both_stages_train_by_one_command(trained):
     assert not all(torch.equal(stage1[name], model[name]) for name in stage1 if name.startswith("velocity"))
     assert re.search(r"loss", result.stdout + result.stderr), "losses show while it runs"
     assert re.search(r"psnr", result.stdout + result.stderr)
-    *_, last = (line for line in (result.stdout + result.stderr).splitlines() if " has made " in line)
+    *_, last = (line for line in (result.stdout + result.stderr).splitlines() if "--ckpt_path" in line)
     assert last.endswith(f"drift-mri SCAN -o OUT --ckpt_path {folder / 'eval' / 'model.pt'}"), "what takes the weights"
     assert parser().parse_args(last.split("drift-mri ")[1].split()).ckpt_path == str(folder / "eval" / "model.pt")
 

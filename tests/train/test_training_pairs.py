@@ -12,7 +12,6 @@ from monai.transforms import Compose
 from monai.utils import set_determinism
 
 from scripts.stack.acquisition import Acquisition
-from scripts.stack.intensity import intensity_range
 from scripts.train.datasets import CachedVolumes
 from tests import paper_values as paper
 from tests.config_files import parser
@@ -99,12 +98,11 @@ def test_the_image_stays_the_degraded_label_through_flips_and_scales(cube):
 @pytest.mark.slow
 def test_patches_are_the_labels_planes_flipped_and_dimmed_above_the_air(cube):
     """Air becomes -1; a factor on the way to 1 leaves it there."""
-    volume = np.asarray(nib.load(cube["label"]).dataobj)
-    low, high, _ = intensity_range(torch.from_numpy(volume))
-    volume = (volume - low) / (high - low)
+    transform = preprocessing(40, files=PAPER, shift_range=[0.0, 0.0], **UNRESAMPLED)
+    steps = [type(one).__name__ for one in transform.transforms]
+    volume = Compose(transform.transforms[: steps.index("RandPlaned")])(cube)["label"][0].numpy().astype(float)
     candidates = np.concatenate([np.moveaxis(volume, a, 0) for a in range(3)])  # every plane of the cube
     candidates = np.stack([candidates, candidates.transpose(0, 2, 1)])
-    transform = preprocessing(40, files=PAPER, shift_range=[0.0, 0.0], **UNRESAMPLED)
     low, high = (bound - 1 for bound in paper.INTENSITY_SCALE)
     flips, factors = set(), []
     for _ in range(60):
