@@ -122,8 +122,8 @@ def noise_of(volume: Tensor, slice_axis: int, head: Tensor) -> Noise:
 
         B(f) B(g) (N + T (f^2 + g^2)^-2.5)
 
-    with a plateau `N`, a texture `T`, and a `band` of each axis, whose widths are searched. A falling spectrum is
-    no noise, and a flat one no texture. Texture of 1 % of the range or less cannot be told from noise, and the other way
+    with a plateau `N`, a texture `T`, and a `band` of each axis, whose widths are searched. A falling spectrum is no
+    noise, and a flat one no texture. Texture of 1 % of the range or less cannot be told from noise, and the other way
     round: docs/benchmarks_appendix.md says how far.
 
     Patches are the flattest ones in the head, and not dark: there, noise of magnitude images is weaker.

@@ -98,7 +98,7 @@ def test_the_image_stays_the_degraded_label_through_flips_and_scales(cube):
 @pytest.mark.slow
 def test_patches_are_the_labels_planes_flipped_and_dimmed_above_the_air(cube):
     """Air becomes -1; a factor on the way to 1 leaves it there."""
-    transform = preprocessing(40, files=PAPER, shift_range=[0.0, 0.0], **UNRESAMPLED)
+    transform = preprocessing(40, files=PAPER, shift_range=[0.0, 0.0], max_width=1.0, **UNRESAMPLED)
     steps = [type(one).__name__ for one in transform.transforms]
     volume = Compose(transform.transforms[: steps.index("RandPlaned")])(cube)["label"][0].numpy().astype(float)
     candidates = np.concatenate([np.moveaxis(volume, a, 0) for a in range(3)])  # every plane of the cube
