@@ -74,7 +74,7 @@ def project(result: Tensor, slices: Slices, regularisation: float | Tensor, smoo
     """
     acquisition, spread, normal = slices.acquisition, *_spread(slices, smoothness)
     values, patterns = torch.linalg.eigh(normal)
-    surplus = difference(result, slices).double()
+    surplus = difference(result, slices).double().cpu()  # where the transform is
     seen = along_slices(patterns.T, surplus, acquisition).movedim(acquisition.slice_axis, -1)
     if isinstance(regularisation, Tensor):
         weighed = _transformed(seen) / (values.clamp(min=0) + regularisation[..., None])

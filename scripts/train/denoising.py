@@ -30,8 +30,7 @@ def denoised(volume: MetaTensor, sharp_axes: tuple[int, ...]) -> MetaTensor:
     if array.min() == array.max():
         return volume
     scale = intensity_range(array)
-    normal = next(axis for axis in (2, 1, 0) if axis not in sharp_axes[:2])
-    deviation = noise_of(array, normal, head_mask(array, scale)).deviation
+    deviation = noise_of(array, 3 - sum(sharp_axes[:2]), head_mask(array, scale)).deviation
     if deviation < LEAST * (scale.high - scale.low):
         return volume
     from skimage.restoration import denoise_nl_means  # of the extra [train], which an evaluation seldom needs

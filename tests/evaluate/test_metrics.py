@@ -141,6 +141,18 @@ def test_step_ratio_of_ramps_stair_steps_and_nothing():
     assert math.isnan(trace.step_ratio(ramp, acquisition, ~everywhere))
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_streak_by_hand(axis):
+    """Steps of 4 and 2 within slices, of 1 across them, but for a part that is not flat."""
+    x, y, z = (torch.arange(float(count)) % 2 for count in (5, 6, 7))
+    volume = 4 * x[:, None, None] + 2 * y[:, None] + z
+    flat = torch.ones(5, 6, 7, dtype=torch.bool)
+    volume[4], flat[3:] = 90.0, False
+    ratio, steps = trace.streak(volume.movedim(2, axis), axis, flat.movedim(2, axis))
+    assert (ratio, steps) == pytest.approx((3, 3))
+    assert math.isnan(trace.streak(volume, 2, ~flat & False)[0])
+
+
 # Lesions
 
 SMALL, LARGE = (slice(3, 6),) * 3, (slice(7, 11), slice(2, 6), slice(2, 6))  # one voxel apart: 27 and 64 voxels

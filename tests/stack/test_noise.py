@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy import ndimage
 
 from scripts.stack.noise import (
     Noise,
@@ -103,3 +104,23 @@ def test_slices_without_noise_and_slices_too_small_for_a_patch_show_none():
 def test_a_stored_order_swaps_the_widths():
     noise = Noise(2.0, (1.6, 1.0))
     assert noise.swapped(True) == Noise(2.0, (1.0, 1.6)) and noise.swapped(False) is noise
+
+
+def test_a_spectrum_that_falls_is_texture_and_no_noise():
+    """Smooth texture of 6 % of the tissue, alone and with noise of 3 %."""
+    truth, head = tissue((200, 200, 6))
+    grain = torch.randn(truth.shape, generator=torch.Generator().manual_seed(3)).numpy()
+    smooth = ndimage.gaussian_filter(grain, (1.2, 1.2, 0))
+    textured = truth + 30 * torch.from_numpy(smooth / smooth.std()).float() * head
+    alone = noise_of(textured, 2, head).deviation
+    both = noise_of(with_noise(textured, (0, 1), Noise(15.0), drawn(truth.shape)), 2, head).deviation
+    assert alone < 0.15 * 30
+    assert both == pytest.approx(15, rel=0.15)
+
+
+def test_dark_tissue_where_noise_is_weaker_is_left_out():
+    """Less than half of the head is dark; there a magnitude has two thirds of the noise."""
+    truth, head = tissue((240, 240, 6))
+    truth[:110] *= 0.02
+    found = noise_of(with_noise(truth, (0, 1), Noise(20.0), drawn(truth.shape)), 2, head)
+    assert found.deviation == pytest.approx(20, rel=0.1)

@@ -233,3 +233,16 @@ def test_training_sees_the_range_of_tissue_from_zero_to_one():
     changed[12, 13, 14] = True
     torch.testing.assert_close(result[0][~changed], expected[0][~changed], atol=1e-3, rtol=0)
     assert 0 < result[0, 12, 13, 14] < 1
+
+
+def test_the_truth_is_as_band_limited_within_the_slices_as_its_noise_and_not_across_them():
+    """Stripes of two pixels, which a matrix 2.2 pixels wide cannot show."""
+    across = (torch.arange(40) % 2).float()[None, :, None].expand(1, 40, 60).clone()
+    within = (torch.arange(60) % 2).float().expand(1, 40, 60).clone()
+    kept = {"across": [], "within": []}
+    for name, plane in (("across", across), ("within", within)):
+        for item, transform in drawn(20, plane=plane, max_width=2.2):
+            kept[name].append((item["label"].std().item() / plane.std().item(), transform.noise.widths[1]))
+    assert all(share == pytest.approx(1, abs=1e-4) for share, _ in kept["across"])
+    assert all((share < 0.9) == (width > 1.1) for share, width in kept["within"] if not 1 < width < 1.2)
+    assert 4 < sum(width > 1 for _, width in kept["within"]) < 16, "half of the stacks"
