@@ -229,7 +229,7 @@ class TrainedVariants:
 
     def exported(self, stage: Stage) -> Path:
         """Its weights; they exist once it is complete."""
-        return self.folder(stage) / self._config(stage)[f"{SECTIONS[stage.run_id]}::stage::export"]
+        return self.folder(stage) / self._config(stage).get_parsed_content(f"{SECTIONS[stage.run_id]}::stage::export")
 
     def patches(self, stage: Stage) -> int:
         """How many a stage sees, in all processes."""
