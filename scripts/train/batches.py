@@ -1,7 +1,7 @@
 """How a batch becomes the arguments of a network, in either stage."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from monai.engines import PrepareBatch
@@ -20,6 +20,12 @@ def _on(device, batchdata, names: Iterable[str], non_blocking: bool) -> list[Ten
     return [batchdata[name].to(device, non_blocking=non_blocking) for name in names]
 
 
+def _without_noise(conditions: Sequence[Tensor]) -> list[Tensor]:
+    lengths = conditions[0].clone()
+    lengths[:, 4] = 0
+    return [lengths, *conditions[1:]]
+
+
 @dataclass(eq=False)
 class ProjectionBatch(PrepareBatch):
     """Stage 1: degraded planes in, sharp planes out.
@@ -34,6 +40,37 @@ class ProjectionBatch(PrepareBatch):
         """Returns `(image, label, conditions, {})` on the device."""
         image, label, *conditions = _on(device, batchdata, ("image", "label", *self.told), non_blocking)
         return image, label, tuple(conditions), {}
+
+
+@dataclass(eq=False)
+class TaughtBatch(PrepareBatch):
+    """Stage 1 beside a teacher: what another stage 1 makes of the slices without noise is a part of the target.
+
+    The best answer to noisy slices is the mean of the truths that they may come from. It is as well the mean of the
+    best answers to the noiseless slices. Such a target varies less than truths do, so that a training of fewer patches
+    reaches it, and slices without noise lose nothing.
+
+    Attributes:
+        teacher: stage 1 of a trained network; put in evaluation mode and frozen.
+        share: of the teacher's answer in the target; the truth has the rest.
+        told: see `ProjectionBatch`. The first one is the lengths, whose last number is the noise.
+    """
+
+    teacher: nn.Module
+    inferer: Inferer
+    share: float
+    told: Sequence[str]
+
+    def __post_init__(self) -> None:
+        self.teacher.eval().requires_grad_(False)
+
+    def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
+        """Returns `(image, target, conditions, {})` on the device; the target is NaN where the truth is not known."""
+        names = ("image", "label", "noiseless", *self.told)
+        image, label, noiseless, *conditions = _on(device, batchdata, names, non_blocking)
+        with torch.no_grad():
+            taught = self.inferer(noiseless, self.teacher, *_without_noise(conditions))
+        return image, label + self.share * (taught - label), tuple(conditions), {}
 
 
 class PrecisionInferer(SimpleInferer):
@@ -91,28 +128,65 @@ class FlowBatch(PrepareBatch):
         return xt, PathSample(xt, x0, x1, t, partner), (thickness, t), {}
 
 
+@dataclass(eq=False)
 class DistilBatch(PrepareBatch):
     """Distillation: where the flow of both stages lands is where one Euler step is to land (Liu et al., ICLR 2023).
 
-    Args:
+    Attributes:
         teacher: both stages; put in evaluation mode and frozen.
         steps: Euler steps of the teacher.
         told: see `ProjectionBatch`.
     """
 
-    def __init__(self, teacher: Drift, inferer: Inferer, steps: int, told: Sequence[str] = THICKNESS):
-        self.teacher = teacher.eval().requires_grad_(False)
-        self.inferer = inferer
-        self.times = euler_times(steps)
-        self.told = tuple(told)
+    teacher: Drift
+    inferer: Inferer
+    steps: int
+    told: Sequence[str] = THICKNESS
+
+    def __post_init__(self) -> None:
+        self.teacher.eval().requires_grad_(False)
+        self.times = euler_times(self.steps)
 
     def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
         """Returns `(x0, PathSample, (thickness, 0), {})` on the device; there are no pairs."""
         image, *conditions = _on(device, batchdata, ("image", *self.told), non_blocking)
-        thickness, times = stage2_lengths(conditions[0]), self.times.to(image)
         with torch.no_grad():
-            x0 = self.inferer(image, self.teacher.apn, *conditions)
-            modulations = self.teacher.modulations(conditions[0], times)
-            x1 = self.inferer(x0, self.teacher.refine, modulations, times)
-        t, nobody = x0.new_zeros(len(x0)), torch.zeros(0, dtype=torch.long, device=x0.device)
-        return x0, PathSample(x0, x0, x1, t, nobody), (thickness, t), {}
+            x0, x1 = self.both(image, conditions)
+        return _one_step(x0, x1, conditions[0])
+
+    def both(self, image: Tensor, conditions: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """What the teacher's stage 1 and its flow make of planes."""
+        times = self.times.to(image)
+        x0 = self.inferer(image, self.teacher.apn, *conditions)
+        return x0, self.inferer(x0, self.teacher.refine, self.teacher.modulations(conditions[0], times), times)
+
+
+def _one_step(x0: Tensor, x1: Tensor, lengths: Tensor):
+    t, nobody = x0.new_zeros(len(x0)), torch.zeros(0, dtype=torch.long, device=x0.device)
+    return x0, PathSample(x0, x0, x1, t, nobody), (stage2_lengths(lengths), t), {}
+
+
+@dataclass(eq=False)
+class TaughtDistilBatch(DistilBatch):
+    """Distillation of noise: from another stage 1's estimate one step leads to `TaughtBatch`'s target of both stages.
+
+    Attributes:
+        apn: the stage 1 whose estimates the step leaves; put in evaluation mode and frozen.
+        share: of the teacher's answer in the target.
+    """
+
+    apn: nn.Module = field(kw_only=True)
+    share: float = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.apn.eval().requires_grad_(False)
+
+    def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
+        """As of `DistilBatch`; the target is NaN where the truth is not known."""
+        names = ("image", "label", "noiseless", *self.told)
+        image, label, noiseless, *conditions = _on(device, batchdata, names, non_blocking)
+        with torch.no_grad():
+            taught = self.both(noiseless, _without_noise(conditions))[1]
+            x0 = self.inferer(image, self.apn, *conditions)
+        return _one_step(x0, label + self.share * (taught - label), conditions[0])

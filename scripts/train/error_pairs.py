@@ -51,7 +51,7 @@ class RandSlabd(RandomizableTransform, MapTransform):
             label = label.narrow(dim, first_in_tissue(self.R, tissue, size), min(size, label.shape[dim]))
         self.acquired.set_random_state(state=self.R)
         label, stacks = self.acquired.stacks(label, target)
-        thick, acquisition = stacks[0]
+        thick, _, acquisition = stacks[0]
         edges = torch.tensor([pixel, acquisition.slice_spacing, pixel, 1.0], dtype=torch.float64)
         image = MetaTensor(thick[None].contiguous(), affine=edges.diag())
         acquisition.attach(image)

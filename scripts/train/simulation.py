@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +23,14 @@ from ..stack.profile import acquire
 
 IN_PLANE = (0, 2)  # of planes (N, H, W) whose slice axis is the second
 LEAST_NOISE = 0.003  # of the range
+
+
+class Acquired(NamedTuple):
+    """Thick slices `(N, S, W)` with noise, the same without it, and how they were acquired."""
+
+    slices: Tensor
+    noiseless: Tensor
+    acquisition: Acquisition
 
 
 class RandPlaned(RandomizableTransform, MapTransform):
@@ -201,7 +209,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
         (key,) = self.keys
         label, target = data[key], data["spacing"][0]
         label, stacks = self.stacks(label, target)
-        images = [interpolate(*stack, "nearest") for stack in stacks]
+        images = [interpolate(stack.slices, stack.acquisition, "nearest") for stack in stacks]
         return {
             key: label,
             "image": images[0],
@@ -210,10 +218,10 @@ class RandAcquired(RandomizableTransform, MapTransform):
             "proximal_thickness": torch.tensor([self._proximal, target]),
         }
 
-    def stacks(self, planes: Tensor, target: float) -> tuple[Tensor, list[tuple[Tensor, Acquisition]]]:
+    def stacks(self, planes: Tensor, target: float) -> tuple[Tensor, list[Acquired]]:
         """Draws an acquisition, and acquires sharp planes, `(N, H, W)` in [0, 1], by it. CETA's pair is a second stack.
 
-        A stack is its thick slices, `(N, S, W)`, and their acquisition. The planes' edge along the slice axis is in mm.
+        The planes' edge along the slice axis is in mm.
         The first result is the truth of both: the planes as the acquired matrix shows them.
         """
         self.randomize(target)
@@ -224,7 +232,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
 
     def _acquired(
         self, plane: Tensor, target: float, thickness: float, generator: torch.Generator
-    ) -> tuple[Tensor, Acquisition]:
+    ) -> Acquired:
         spacing = max(self._ratio * thickness, target)  # slices nearer than the target would leave nothing to do
         # a plane is a volume of X = 1
         acquisition = Acquisition.of_truth(
@@ -243,7 +251,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
                 gain = torch.where(torch.arange(len(gain)) % 2 == 1, gain[:1], -gain[:1])
             thick = thick * (1 + self._gain * gain)[:, None]
         drawn = torch.randn((2, *thick.shape), generator=generator)
-        return with_noise(thick, IN_PLANE, self.noise, drawn), acquisition
+        return Acquired(with_noise(thick, IN_PLANE, self.noise, drawn), thick, acquisition)
 
 
 class Simulated(MapTransform):

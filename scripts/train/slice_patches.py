@@ -35,7 +35,7 @@ class RandSlicePatchd(RandomizableTransform, MapTransform):
     neighbouring rows of the fine grid that lie in the slices, NaN where the plane ends or the slices hold fewer;
     `rows`, `(rows,)`, their places in slices from the centre of the first; and `lengths`, `(5,)`: slice thickness,
     target, slice spacing, pixel in mm, and the noise as a share of the range. Where the stack has fewer slices, its
-    last one is repeated. `guide` is the guide's part of the sharp rows, and `guide_slices` its thick slices by the
+    last one is repeated. `noiseless` is `image` without noise. `guide` is the guide's part of the sharp rows, and `guide_slices` its thick slices by the
     slice model, `(1, slices, columns)`. Both are 0 where there is no guide. `proximal` and `proximal_...` say the same
     of the slices of CETA's pair, from the one that the first row lies in; without a pair they repeat the former.
 
@@ -65,19 +65,20 @@ class RandSlicePatchd(RandomizableTransform, MapTransform):
             guide = convert_to_tensor(data["guide"], track_meta=False)[:, :, left : left + self.columns]
         self.acquired.set_random_state(state=self.R)
         label, stacks = self.acquired.stacks(label, target)
-        thick, acquisition = stacks[0]
+        thick, noiseless, acquisition = stacks[0]
         first = first_in_tissue(self.R, (thick[0] > TISSUE).float().mean(1), self.slices)
         places = acquisition.fine_rows - first
         (inside,) = np.nonzero((places >= -0.5) & (places < min(self.slices, thick.shape[1] - first) - 0.5))
         start = inside[0] + first_in_tissue(self.R, (label[0, inside] > TISSUE).float().mean(1), self.rows)
         rows = slice(start, min(start + self.rows, inside[-1] + 1))
         lacking = [0, self.columns - label.shape[2], 0, self.rows - (rows.stop - rows.start)]
-        pair, its = stacks[-1]
+        pair, _, its = stacks[-1]
         other = first if len(stacks) == 1 else round(np.clip(its.fine_rows[start], 0, pair.shape[1] - 1))
         beside = pad(guide[:, rows], lacking)
         near = self._patch(pair, its, other, start, pixel, guide)
         return {
             **self._patch(thick, acquisition, first, start, pixel, guide),
+            "noiseless": self._cut(noiseless, first),
             key: pad(label[:, rows], lacking, value=torch.nan),
             "guide": beside,
             "proximal": near.pop("image"),
@@ -91,17 +92,16 @@ class RandSlicePatchd(RandomizableTransform, MapTransform):
         """The slices of a stack from `first` on, where the fine rows from `start` on lie in them, and the lengths."""
         a = acquisition
         modelled = acquire(guide, replace(a, profile=SLR))  # nobody knows a scan's profile
-
-        def patch(slices: Tensor) -> Tensor:
-            part = slices[:, first : first + self.slices]
-            return pad(part, [0, self.columns - part.shape[2], 0, self.slices - part.shape[1]], mode="replicate")
-
         rows = a.fine_rows[start] - first + a.target_spacing / a.slice_spacing * np.arange(self.rows)
         noise = self.acquired.noise.deviation
         lengths = torch.tensor([a.slice_thickness, a.target_spacing, a.slice_spacing, pixel, noise])
         return {
-            "image": patch(thick),
+            "image": self._cut(thick, first),
             "rows": torch.from_numpy(rows).float(),
             "lengths": lengths,
-            "guide_slices": patch(modelled),
+            "guide_slices": self._cut(modelled, first),
         }
+
+    def _cut(self, slices: Tensor, first: int) -> Tensor:
+        part = slices[:, first : first + self.slices]
+        return pad(part, [0, self.columns - part.shape[2], 0, self.slices - part.shape[1]], mode="replicate")

@@ -9,7 +9,7 @@ from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.schedule import euler_times
 from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.method.weights import read_card
-from scripts.train.batches import DistilBatch, FlowBatch, PrecisionInferer
+from scripts.train.batches import DistilBatch, FlowBatch, PrecisionInferer, TaughtBatch, TaughtDistilBatch
 from scripts.train.simulation import RandAcquired
 from scripts.train.slice_patches import RandSlicePatchd
 from tests import nano
@@ -72,9 +72,10 @@ def test_shapes_are_one_whatever_the_acquisition_and_without_a_pair_the_slices_s
     shapes = {name: tuple(value.shape) for name, value in pair.items()}
     seen = {"": (1, 6, 10), "_rows": (20,), "_lengths": (5,), "_guide": (1, 20, 10), "_guide_slices": (1, 6, 10)}
     stacks = {name[1:] or "image": shape for name, shape in seen.items()}
-    assert shapes == {"label": (1, 20, 10), **stacks, **{f"proximal{name}": shape for name, shape in seen.items()}}
+    assert shapes == {"label": (1, 20, 10), "noiseless": (1, 6, 10), **stacks, **{f"proximal{name}": shape for name, shape in seen.items()}}
     assert pair["image"].isfinite().all()
     assert all(torch.equal(pair[f"proximal{name}"], pair[name[1:] or "image"]) for name in seen)
+    assert torch.equal(pair["noiseless"], pair["image"]), "no noise was drawn"
 
 
 @pytest.mark.parametrize("size", [(5, 7), (120, 7), (5, 40)])
@@ -174,7 +175,7 @@ def batch_of(count=4, **options):
     given = {"guide": plane(seed=9), "min_thickness": 2.5, "ceta_gap": 1.0, **options}
     pairs = [drawn(plane(), seed, **given) for seed in range(count)]
     batch = {name: torch.stack([pair[name] for pair in pairs]) for name in pairs[0]}
-    images = ("image", "label", "proximal", *(name for name in batch if "guide" in name))
+    images = ("image", "noiseless", "label", "proximal", *(name for name in batch if "guide" in name))
     return {**batch, **{name: 2 * batch[name] - 1 for name in images}}
 
 
@@ -228,6 +229,36 @@ def test_distillation_leads_from_the_estimate_to_where_the_flow_lands():
     one = teacher(batch["image"], lengths, euler_times(1), *others)
     torch.testing.assert_close(x0 + v, one)
     assert FlowLoss(0.1, 0.0)(landed - x0, path) == 0, "a velocity that lands there at once"
+
+
+def test_noiseless_slices_are_the_slices_less_their_noise():
+    pairs = [drawn(plane(), seed, max_noise=0.1, max_gain=0.03) for seed in range(30)]
+    off = torch.stack([(pair["image"] - pair["noiseless"]).std() for pair in pairs])
+    stated = torch.stack([pair["lengths"][4] for pair in pairs])
+    assert torch.equal(off == 0, stated == 0) and (stated == 0).any()
+    torch.testing.assert_close(off[stated > 0], stated[stated > 0], rtol=0.4, atol=0)  # 60 pixels
+
+
+@pytest.mark.parametrize("share", [0.0, 0.7, 1.0])
+def test_a_teacher_answers_for_slices_without_noise_and_has_its_share_of_the_target(share):
+    """Stage 1 leads to the teacher's stage 1, one Euler step from the student's estimate to the teacher's result."""
+    teacher, student, batch = drift(), drift(1), batch_of(max_noise=0.1)
+    lengths, *others = told_by(batch)
+    quiet = torch.cat([lengths[:, :4], torch.zeros(len(lengths), 1)], dim=1)
+    assert lengths[:, 4].any()
+    inferer, label = PrecisionInferer(False), batch["label"]
+
+    def mixed(answer):
+        return (1 - share) * label + share * answer
+
+    image, target, conditions, _ = TaughtBatch(teacher.apn, inferer, share, TOLD)(batch, "cpu")
+    assert torch.equal(image, batch["image"]) and all(map(torch.equal, conditions, told_by(batch)))
+    torch.testing.assert_close(target, mixed(teacher.apn(batch["noiseless"], quiet, *others)), equal_nan=True)
+    made = TaughtDistilBatch(teacher, inferer, 3, TOLD, apn=student.apn, share=share)(batch, "cpu")
+    torch.testing.assert_close(made[0], student.apn(batch["image"], lengths, *others))
+    result = teacher(batch["noiseless"], quiet, euler_times(3), *others)
+    torch.testing.assert_close(made[1].x1, mixed(result), equal_nan=True)
+    assert torch.equal(made[2][0][:, 2], lengths[:, 4]), "stage 2 is told the noise"
 
 
 def test_a_group_norm_sees_the_air_and_a_velocity_without_norms_does_not():
