@@ -9,10 +9,12 @@ Networks on planes are there a second time, in `webgpu/`: `with_fewer_products` 
 
 import argparse
 import json
+import logging
 import math
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -295,6 +297,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "the measured slices and one step. Give weights such as those that ship."
         )
     (given.output / "webgpu").mkdir(parents=True, exist_ok=True)
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # they tell of other packages and of what they tidied
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    onnxruntime.set_default_logger_severity(3)
     export(network, given.output, card.guide_share > 0)
     settings = config.get_parsed_content("inferer").settings
     with tempfile.TemporaryDirectory() as folder:
@@ -302,6 +307,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     text = json.dumps(constants(card, given.ckpt_path, settings), separators=(",", ":"))
     with whole_file(given.output / "constants.js") as partial:
         partial.write_text(f"export default {text};\n", encoding="utf-8")
+    for path in sorted(file for file in given.output.rglob("*") if file.is_file()):
+        print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
     print(f"The page's networks and constants are in {given.output}.")
 
 

@@ -99,12 +99,10 @@ def keep_summary(
         for index, row in rows:
             done[index] = row
             if row["outcome"] not in ("failed", "skipped"):
-                steps = f"{row['steps']} step{'s' * (row['steps'] != 1)}"
+                steps = f", {row['steps']} step{'s' * (row['steps'] != 1)}, {row['seconds']:g} s"
+                took = steps if row["outcome"] == "rebuilt" else ""
                 result = os.path.relpath(row["result"], output.folder)
-                took = f"{steps}, {row['seconds']:g} s"
-                logger.info(
-                    f"{len(done)} of {len(scans)}: {row['input']} {row['outcome']}, {took}: {printable(result)}"
-                )
+                logger.info(f"{len(done)} of {len(scans)}: {row['input']} {row['outcome']}{took}: {printable(result)}")
             now = time.monotonic()
             due = len(done) == len(scans) or now - written >= INDEX_PAUSE
             written = now if due else written
