@@ -230,9 +230,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
         thicknesses = dict.fromkeys([self._thickness, self._proximal])
         return planes, [self._acquired(planes, target, thickness, generator) for thickness in thicknesses]
 
-    def _acquired(
-        self, plane: Tensor, target: float, thickness: float, generator: torch.Generator
-    ) -> Acquired:
+    def _acquired(self, plane: Tensor, target: float, thickness: float, generator: torch.Generator) -> Acquired:
         spacing = max(self._ratio * thickness, target)  # slices nearer than the target would leave nothing to do
         # a plane is a volume of X = 1
         acquisition = Acquisition.of_truth(

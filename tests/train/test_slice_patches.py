@@ -72,7 +72,8 @@ def test_shapes_are_one_whatever_the_acquisition_and_without_a_pair_the_slices_s
     shapes = {name: tuple(value.shape) for name, value in pair.items()}
     seen = {"": (1, 6, 10), "_rows": (20,), "_lengths": (5,), "_guide": (1, 20, 10), "_guide_slices": (1, 6, 10)}
     stacks = {name[1:] or "image": shape for name, shape in seen.items()}
-    assert shapes == {"label": (1, 20, 10), "noiseless": (1, 6, 10), **stacks, **{f"proximal{name}": shape for name, shape in seen.items()}}
+    pairs = {f"proximal{name}": shape for name, shape in seen.items()}
+    assert shapes == {"label": (1, 20, 10), "noiseless": (1, 6, 10), **stacks, **pairs}
     assert pair["image"].isfinite().all()
     assert all(torch.equal(pair[f"proximal{name}"], pair[name[1:] or "image"]) for name in seen)
     assert torch.equal(pair["noiseless"], pair["image"]), "no noise was drawn"
