@@ -59,6 +59,32 @@ class KnownLoss(nn.Module):
         return self.loss(torch.where(known, prediction, nothing), torch.where(known, target, nothing))
 
 
+class LesionLoss(nn.Module):
+    """A loss, and again the Charbonnier error of lesions: noise hides lesions, and their mean error is nobody's loss.
+
+    Lesions fill few pixels. The best mean answer to noisy slices takes a faint one for noise. The weight makes an error
+    of a lesion as dear as one of `weight + 1` other pixels.
+
+    Args:
+        loss: of images.
+        weight: of the lesions' error.
+        epsilon: see `ReconstructionLoss`.
+    """
+
+    def __init__(self, loss: nn.Module, weight: float, epsilon: float):
+        super().__init__()
+        self.loss = loss
+        self.weight = weight
+        self.epsilon = epsilon
+
+    def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """`prediction` is `(B, 1, H, W)`; `target`, `(B, 2, H, W)`, the truth and the lesions' share of each pixel."""
+        truth, lesions = target.chunk(2, dim=1)
+        seen = lesions * truth.isfinite()
+        error = charbonnier(seen * prediction, seen * truth.nan_to_num(), self.epsilon)
+        return self.loss(prediction, truth) + self.weight * error
+
+
 class ErrorLoss(nn.Module):
     """The error network: the negative log-likelihood of errors, Laplace distributed, of the size that it expects.
 

@@ -65,12 +65,15 @@ class TaughtBatch(PrepareBatch):
         self.teacher.eval().requires_grad_(False)
 
     def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
-        """Returns `(image, target, conditions, {})` on the device; the target is NaN where the truth is not known."""
-        names = ("image", "label", "noiseless", *self.told)
-        image, label, noiseless, *conditions = _on(device, batchdata, names, non_blocking)
+        """Returns `(image, target, conditions, {})` on the device.
+
+        The target is `(B, 2, H, W)`, see `LesionLoss`; NaN where the truth is not known.
+        """
+        names = ("image", "label", "noiseless", "lesions", *self.told)
+        image, label, noiseless, lesions, *conditions = _on(device, batchdata, names, non_blocking)
         with torch.no_grad():
             taught = self.inferer(noiseless, self.teacher, *_without_noise(conditions))
-        return image, label + self.share * (taught - label), tuple(conditions), {}
+        return image, torch.cat([label + self.share * (taught - label), lesions], dim=1), tuple(conditions), {}
 
 
 class PrecisionInferer(SimpleInferer):

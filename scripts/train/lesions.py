@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import torch
 from monai.config import KeysCollection
 from monai.transforms import MapTransform, RandomizableTransform
 from monai.utils import convert_to_tensor
@@ -23,7 +24,7 @@ class RandLesiond(RandomizableTransform, MapTransform):
 
     A lesion is a blob with an irregular edge, brighter or darker than what it replaces, in part or in whole. A vessel
     is a thin bent tube, bright or dark. A plane shows the section of a solid, so that what is drawn in the plane serves
-    for solids: slices cut it everywhere.
+    for solids: slices cut it everywhere. `KEY_lesions` in the data is the share of each pixel that lesions cover.
 
     Args:
         keys: one key, a `(1, H, W)` plane in [0, 1]; `spacing` in the data, in mm.
@@ -52,20 +53,21 @@ class RandLesiond(RandomizableTransform, MapTransform):
         result, spacing = dict(data), np.array(data["spacing"])
         for key in self.key_iterator(result):
             plane: Tensor = convert_to_tensor(data[key], track_meta=False).clone()
+            covered = data.get(f"{key}_lesions", torch.zeros_like(plane)).clone()
             tissue = np.argwhere(plane[0].numpy() > TISSUE)
             if len(tissue):
                 if self.R.random_sample() < self.prob:
-                    self._draw_lesions(plane[0].numpy(), spacing, tissue)
+                    self._draw_lesions(plane[0].numpy(), covered[0].numpy(), spacing, tissue)
                 if self.R.random_sample() < self.prob:
                     self._draw_vessel(plane[0].numpy(), spacing, tissue)
-            result[key] = plane
+            result.update({key: plane, f"{key}_lesions": covered})
         return result
 
     def _centre(self, spacing: np.ndarray, tissue: np.ndarray) -> np.ndarray:
         """A place in the tissue and between pixels, in mm from the first pixel."""
         return (tissue[self.R.randint(len(tissue))] + self.R.uniform(-0.5, 0.5, 2)) * spacing
 
-    def _draw_lesions(self, plane: np.ndarray, spacing: np.ndarray, tissue: np.ndarray) -> None:
+    def _draw_lesions(self, plane: np.ndarray, covered: np.ndarray, spacing: np.ndarray, tissue: np.ndarray) -> None:
         sign = 1 if self.R.random_sample() < 0.7 else -1  # most are bright
         first = self._centre(spacing, tissue)
         grouped = self.R.random_sample() < 0.5
@@ -82,6 +84,7 @@ class RandLesiond(RandomizableTransform, MapTransform):
                 level = np.clip(np.median(held) + contrast, 0, 1)
                 weight *= self.R.uniform(0.5, 1)  # what it replaces shines through
                 plane[box] += weight * (level - plane[box])
+                covered[box] = np.maximum(covered[box], weight)
 
     def _outline(self, y: np.ndarray, x: np.ndarray, radius: float, edge: float) -> np.ndarray:
         """1 inside of a blob around the origin, 0 outside, and in between where its edge cuts a pixel."""

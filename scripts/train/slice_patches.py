@@ -38,7 +38,7 @@ class RandSlicePatchd(RandomizableTransform, MapTransform):
     has fewer slices, its last one is repeated. `guide` is the guide's part of the sharp rows, and `guide_slices` its
     thick slices by the slice model, `(1, slices, columns)`. Both are 0 where there is no guide. `proximal` and
     `proximal_...` say the same of the slices of CETA's pair, from the one that the first row lies in; without a pair
-    they repeat the former.
+    they repeat the former. `lesions` is the sharp rows' part of the key's lesions (`RandLesiond`).
 
     Args:
         keys: one key, a `(1, H, W)` plane in [0, 1] whose first axis is the slice axis; `spacing` in the data, in mm,
@@ -64,6 +64,8 @@ class RandSlicePatchd(RandomizableTransform, MapTransform):
         guide = torch.zeros_like(label)
         if "guide" in data:
             guide = convert_to_tensor(data["guide"], track_meta=False)[:, :, left : left + self.columns]
+        lesions = convert_to_tensor(data.get(f"{key}_lesions", torch.zeros(data[key].shape)), track_meta=False)
+        lesions = lesions[:, :, left : left + self.columns]
         self.acquired.set_random_state(state=self.R)
         label, stacks = self.acquired.stacks(label, target)
         thick, noiseless, acquisition = stacks[0]
@@ -80,6 +82,7 @@ class RandSlicePatchd(RandomizableTransform, MapTransform):
         return {
             **self._patch(thick, acquisition, first, start, pixel, guide),
             "noiseless": self._cut(noiseless, first),
+            "lesions": pad(lesions[:, rows], lacking),
             key: pad(label[:, rows], lacking, value=torch.nan),
             "guide": beside,
             "proximal": near.pop("image"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from scripts.method.losses import FlowLoss, KnownLoss, ReconstructionLoss
+from scripts.method.losses import FlowLoss, KnownLoss, LesionLoss, ReconstructionLoss
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.schedule import euler_times
 from scripts.method.slice_projection import SliceProjectionNetwork
@@ -73,7 +73,7 @@ def test_shapes_are_one_whatever_the_acquisition_and_without_a_pair_the_slices_s
     seen = {"": (1, 6, 10), "_rows": (20,), "_lengths": (5,), "_guide": (1, 20, 10), "_guide_slices": (1, 6, 10)}
     stacks = {name[1:] or "image": shape for name, shape in seen.items()}
     pairs = {f"proximal{name}": shape for name, shape in seen.items()}
-    assert shapes == {"label": (1, 20, 10), "noiseless": (1, 6, 10), **stacks, **pairs}
+    assert shapes == {"label": (1, 20, 10), "noiseless": (1, 6, 10), "lesions": (1, 20, 10), **stacks, **pairs}
     assert pair["image"].isfinite().all()
     assert all(torch.equal(pair[f"proximal{name}"], pair[name[1:] or "image"]) for name in seen)
     assert torch.equal(pair["noiseless"], pair["image"]), "no noise was drawn"
@@ -254,7 +254,8 @@ def test_a_teacher_answers_for_slices_without_noise_and_has_its_share_of_the_tar
 
     image, target, conditions, _ = TaughtBatch(teacher.apn, inferer, share, TOLD)(batch, "cpu")
     assert torch.equal(image, batch["image"]) and all(map(torch.equal, conditions, told_by(batch)))
-    torch.testing.assert_close(target, mixed(teacher.apn(batch["noiseless"], quiet, *others)), equal_nan=True)
+    torch.testing.assert_close(target[:, :1], mixed(teacher.apn(batch["noiseless"], quiet, *others)), equal_nan=True)
+    assert torch.equal(target[:, 1:], batch["lesions"])
     made = TaughtDistilBatch(teacher, inferer, 3, TOLD, apn=student.apn, share=share)(batch, "cpu")
     torch.testing.assert_close(made[0], student.apn(batch["image"], lengths, *others))
     result = teacher(batch["noiseless"], quiet, euler_times(3), *others)
@@ -276,6 +277,20 @@ def test_a_group_norm_sees_the_air_and_a_velocity_without_norms_does_not():
 
 
 # The loss
+
+
+def test_an_error_of_a_lesion_counts_again_as_far_as_it_covers_a_pixel_and_is_known():
+    plain, epsilon = KnownLoss(ReconstructionLoss(0.0, 100.0)), 100.0  # squared errors
+    truth, lesions = torch.zeros(1, 1, 16, 16), torch.zeros(1, 1, 16, 16)
+    lesions[..., 0], truth[..., 4] = 0.5, torch.nan
+    target = torch.cat([truth, lesions], dim=1)
+    losses = []
+    for column in (0, 1, 4):
+        prediction = torch.zeros(1, 1, 16, 16)
+        prediction[..., column] = 1
+        losses.append(LesionLoss(plain, 6.0, epsilon)(prediction, target).item())
+    lesion, other, unknown = losses
+    assert lesion / other == pytest.approx(1 + 6 * 0.5**2, rel=1e-3) and unknown == 0
 
 
 def test_only_what_is_known_counts():
