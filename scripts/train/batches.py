@@ -158,7 +158,7 @@ class DistilBatch(PrepareBatch):
         return _one_step(x0, x1, conditions[0])
 
     def both(self, image: Tensor, conditions: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """What the teacher's stage 1 and its flow make of planes."""
+        """Planes by the teacher's stage 1 alone, and by both stages."""
         times = self.times.to(image)
         x0 = self.inferer(image, self.teacher.apn, *conditions)
         return x0, self.inferer(x0, self.teacher.refine, self.teacher.modulations(conditions[0], times), times)
