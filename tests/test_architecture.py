@@ -1,4 +1,4 @@
-"""Who may import whom (DESIGN.md, section 3), and the small rules of the house, read from the source."""
+"""Who may import whom, and the small rules of the house, read from the source."""
 
 import ast
 import tomllib

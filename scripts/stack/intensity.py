@@ -73,7 +73,7 @@ def check_finite(volume: Tensor, name: str) -> None:
 def intensity_range(volume: Tensor) -> IntensityRange:
     """The range of a scan's tissue. The amount of air around the head does not change it.
 
-    All slices share one range. A range for each slice would show as bands (reading note 3).
+    All slices share one range. A range for each slice would show as bands.
 
     - The range begins at the scan's floor, which is 0 in most scans (`_floor`).
     - The head's typical intensity is measured from there (`_typical`).

@@ -30,7 +30,7 @@ def settle(
     isotropic: bool = False,
     card: Any,
 ) -> Acquisition:
-    """Settles the facts of an acquisition and says where each came from (reading note 4).
+    """Settles the facts of an acquisition and says where each came from.
 
     The user's values win, then what the file states, unless its grid denies it, then what the grid suggests: the
     slice axis is the one with the largest spacing, the thickness the slice spacing, the target the finer in-plane

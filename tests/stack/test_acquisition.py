@@ -234,7 +234,7 @@ def test_what_the_weights_have_not_seen_draws_one_warning_and_what_they_have_non
     ],
 )
 def test_a_thickness_that_nobody_stated_is_a_warning(spacing, facts, guessed):
-    """Issue 15: taken for the spacing, it is wrong wherever slices have gaps."""
+    """Taken for the spacing, it is wrong wherever slices have gaps."""
     warnings = settled(spacing, **facts).warnings
     assert [text for text in warnings if "5 mm, is taken for it. Set --slice_thickness" in text] == list(
         warnings[:1] * guessed
