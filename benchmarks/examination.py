@@ -8,16 +8,19 @@ again as slices of the measured thickness. Their distance from the measured slic
 
 import math
 
+import numpy as np
 import torch
 
 from benchmarks import CKPT_PATH, parser_of, shipped_config
 from scripts.evaluate.with_truth import draw_comparison
 from scripts.stack.acquisition import Acquisition
-from scripts.stack.intensity import data_range, intensity_range
+from scripts.stack.intensity import data_range
 from scripts.stack.interpolation import interpolate
 from scripts.stack.profile import acquire
 from scripts.stack.slices import Slices
 from scripts.stack.tissue import head_mask
+
+SHOWN = (0.5, 99.9)  # percentiles in the head that are black and white: a lesion keeps its shades
 
 
 def halved(measured):
@@ -66,8 +69,11 @@ def main():
     print(f"registered: {placed.degrees:.1f} degrees, {placed.millimetres:.1f} mm, likeness {placed.likeness:.2f}")
     tell("DRIFT, guided", rebuilder(thick, placed).volume)
     if options.picture is not None:
-        guide = intensity_range(slices).to_scan(placed.volume.as_tensor()[0].nan_to_num(-1.0))
-        draw_comparison({"guide": guide, **shown}, coarse.slice_axis, options.picture)
+        guide, head = placed.volume.as_tensor()[0].nan_to_num(-1.0), head_mask(shown["DRIFT, guided"])
+        ends, window = (np.percentile(volume[head], SHOWN) for volume in (guide, shown["DRIFT, guided"]))
+        beside = np.interp(guide, ends, window, left=window[0])  # the guide has a window of its own
+        beside[~head] = 0
+        draw_comparison({"guide": torch.from_numpy(beside), **shown}, coarse.slice_axis, options.picture, tuple(window))
 
 
 if __name__ == "__main__":

@@ -42,14 +42,16 @@ def compare_with_truth(scans: Sequence[Scan], output_dir: str) -> None:
         logger.info(f"wrote {path}")
 
 
-def draw_comparison(volumes: dict[str, torch.Tensor], axis: int, path: str | Path) -> None:
+def draw_comparison(
+    volumes: dict[str, torch.Tensor], axis: int, path: str | Path, window: tuple[float, float] | None = None
+) -> None:
     """Draws the two planes beside the midline that contain the slice axis: a column for each volume, at one window.
 
-    The volumes `(X, Y, Z)`, by their names, lie on one grid in RAS+ order. The last one sets the window.
+    The volumes `(X, Y, Z)`, by their names, lie on one grid in RAS+ order. Without a window the last one sets it.
     """
     from matplotlib.figure import Figure  # here: it takes a second
 
-    low, high = planes.window(list(volumes.values())[-1])
+    low, high = planes.window(list(volumes.values())[-1]) if window is None else window
     normals = [normal for _, normal, *_ in planes.VIEWS if normal != axis]
     figure = Figure(figsize=(3.4 * len(volumes), 7), facecolor="black", layout="tight")
     panels = figure.subplots(2, len(volumes))
