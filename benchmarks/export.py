@@ -1,8 +1,8 @@
-"""Processor time of the exported networks beside the eager one, on one CPU thread: the table of docs/exports.md.
+"""Processor time of the exported networks beside the eager one, on one CPU thread: the table of docs/hosts.md.
 
 python -m benchmarks.export model.ts model.onnx [--planes 4] [--size 160] [--rounds 5]
 
-The files are made as docs/exports.md says. Rounds take turns, so that other load slows all three alike.
+The files are made as docs/hosts.md says. Rounds take turns, so that other load slows all three alike.
 """
 
 import statistics

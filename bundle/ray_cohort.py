@@ -2,7 +2,7 @@
 
     python bundle/ray_cohort.py --input FOLDER --output_dir OUT [any option of the bundle]
 
-The cluster (docs/scale.md) is the one at RAY_ADDRESS, HOST:PORT, else that of this machine, else this machine alone.
+The cluster (docs/hosts.md) is the one at RAY_ADDRESS, HOST:PORT, else that of this machine, else this machine alone.
 Each worker has a GPU, or two cores where there is none, and a network of its own. A worker that dies is started again.
 """
 

@@ -1,4 +1,4 @@
-"""DRIFT as a command-line module of 3D Slicer, which runs it as DRIFT.xml says (docs/platforms.md)."""
+"""DRIFT as a command-line module of 3D Slicer, which runs it as DRIFT.xml says (docs/hosts.md)."""
 
 import argparse
 

@@ -14,7 +14,7 @@ NEIGHBOURS = 50  # of a scan's folder, by which it is said why none guides it
 MOST_GUIDES = 3  # candidates that are registered, should the better ones not fit
 UNASKED = (
     "With --guide the result comes nearer to the truth, by 0.4 to 1.3 dB for slices of 3 mm and 1.1 to 2.2 dB for 5 mm "
-    "(docs/guides.md)."
+    "(docs/stacks.md)."
 )
 
 

@@ -118,8 +118,8 @@ def onnx():
 
 
 def documented(language):
-    """The code blocks of docs/exports.md."""
-    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "docs" / "exports.md").read_text(), re.M | re.S)
+    """The code blocks of docs/hosts.md."""
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "docs" / "hosts.md").read_text(), re.M | re.S)
 
 
 def test_documented_onnx_export_gives_the_eager_result_for_planes_of_any_size(tmp_path, shipped, onnx):
