@@ -1,4 +1,4 @@
-"""A cohort of scans over the machines of a Ray cluster: what configs/inference.yaml does, by many workers.
+"""A cohort of scans over the machines of a Ray cluster: configs/inference.yaml, by many workers.
 
     python bundle/ray_cohort.py --input FOLDER --output_dir OUT [any option of the bundle]
 

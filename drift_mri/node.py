@@ -102,7 +102,7 @@ class Node:
             self.spool.take(name)
 
     def work(self, name: str) -> None:
-        """Rebuilds what is in `working`, and moves it on: to `sending`, or to `aside`.
+        """Rebuilds a series in `working`, and moves it on: to `sending`, or to `aside`.
 
         A rebuilt scan is sent even if another scan of the same UID failed; that scan's reason comes with it.
         """
@@ -147,7 +147,7 @@ class Node:
         self.spool.move(name, "working", "sending" if made else "aside")
 
     def send(self, name: str) -> None:
-        """Sends the results of what is in `sending`, and moves it on: to `done`, or `aside` if a scan of it failed."""
+        """Sends the results of a series in `sending`, and moves it on: to `done`, or `aside` if a scan of it failed."""
         results = self.spool.path / "results" / name
         records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(results.glob("[!.]*_sr.json"))]
         made = {results / one: state["SHA256"] for record in records for one, state in record["Results"].items()}

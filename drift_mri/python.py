@@ -31,7 +31,7 @@ class RebuiltImage(nib.Nifti1Image):
     """A rebuilt scan, a nibabel image.
 
     Attributes:
-        record: what the command writes beside a result.
+        record: the one that the command writes beside a result.
         error_map: half-widths of the intervals that hold the truth, on the same grid; None unless it is asked for.
     """
 
@@ -116,22 +116,22 @@ def rebuild(
         slice_spacing: of slices that were interpolated to a finer spacing, in mm: they are taken back to it first.
         target_thickness: to reach, in mm. None takes the finer in-plane spacing, within what the weights know.
         slice_axis: array axis of the slices, 0 to 2. None takes the header's, else that of the largest spacing.
-        noise: standard deviation of the slices' noise, in % of the range of tissue; `"auto"` for what they show.
+        noise: standard deviation of the slices' noise, in % of the range of tissue; `"auto"` to estimate it.
         isotropic: resample the pixels to the target too.
         motion: take the slices of a head that moved between the packages of its stack back to their places; False
             leaves them.
-        error_map: estimate how sure each voxel is, too.
+        error_map: estimate the uncertainty of each voxel, too.
         confidence: share of voxels whose truth is in the interval that the error map gives.
         missing_slices: of a DICOM series: `"refuse"`, or `"longest"`, its longest unbroken part.
         ckpt_path: weights, with their card beside them. None takes those that ship.
         config: a file to stack on configs/inference.yaml, as the command's `--config`.
 
     Returns:
-        A nibabel image in the scan's units and place, `float32`. Its `record` says what was taken for the acquisition
-        and how the result agrees with the measured slices.
+        A nibabel image in the scan's units and place, `float32`. Its `record` has the facts of the acquisition and the
+        agreement of the result with the measured slices.
 
     Raises:
-        InputError: for every mistake in what was given.
+        InputError: for every mistake in the input.
 
     Example:
         >>> result = rebuild("scan.nii.gz", slice_thickness=5)  # doctest: +SKIP

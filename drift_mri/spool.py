@@ -144,7 +144,7 @@ class Spool:
         _fsync(self.path / to)
 
     def tidy(self, days: float) -> None:
-        """Removes what was sent so many days ago, and its results."""
+        """Removes series that were sent so many days ago, and their results."""
         for name in self.names("done", days * 86400):
             with suppress(Timeout), alone(self.path / name, wait=False):
                 if name in self.names("done", days * 86400):

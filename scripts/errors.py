@@ -36,7 +36,7 @@ def few(names: Sequence[object]) -> str:
 
 
 class InputError(ValueError):
-    """A mistake in what the user gave. Its message says what was given, what is allowed and what to do."""
+    """A mistake in the input. Its message has the given value, the allowed ones, and the way to mend it."""
 
     def __init__(self, message: str):
         super().__init__(printable(message))

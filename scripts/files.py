@@ -1,4 +1,4 @@
-"""Files: which names are volumes', what folders hold, files that are complete or absent, hashes."""
+"""Files: names of volumes, contents of folders, files that are complete or absent, hashes."""
 
 import hashlib
 import os

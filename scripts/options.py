@@ -29,8 +29,8 @@ class Option:
 
     Attributes:
         group: a name of `GROUPS`.
-        kind: what a value is.
-        help: what it is for.
+        kind: of a value.
+        help: its purpose.
         value: how the value is called in help.
         choices: the values that are taken, all of them.
         words: texts that are taken where a number is expected, such as auto.

@@ -31,7 +31,7 @@ class DriftApplication(Application):
         bundle: folder with `configs`, `models` and `scripts`, on `sys.path`.
 
     Attributes:
-        failures: what could not be done, in a sentence or two for each series.
+        failures: the reason, in a sentence or two for each failed series.
     """
 
     def __init__(self, context: AppContext, bundle: Path):

@@ -1,4 +1,4 @@
-"""An evaluation refuses what it cannot do, and says what is expected."""
+"""Refusals of an evaluation, each with the expected value."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The paired evaluation: sharp volumes are degraded, rebuilt by every method and compared with what they were."""
+"""The paired evaluation: sharp volumes are degraded, rebuilt by every method and compared with the originals."""
 
 import math
 import os
@@ -221,7 +221,7 @@ def evaluate(
     denoised: bool = False,
     about: Mapping | None = None,
 ) -> pd.DataFrame:
-    """Degrades sharp volumes, rebuilds them by every method and compares them with what they were.
+    """Degrades sharp volumes, rebuilds them by every method and compares them with the originals.
 
     Writes the tables of `write_tables`, anew after each volume. Methods take the slices' profile for `SLR`, whatever
     the true one is: no header states it.

@@ -27,7 +27,7 @@ LENGTHS = 5  # thickness, target, spacing, pixel, noise
 
 
 def noise_level(noise: Tensor) -> Tensor:
-    """How noisy slices are, as networks are told it: 0 for 2 % of the range, -1.2 for none, 0.7 for 8 %."""
+    """The noise of slices, as networks get it: 0 for 2 % of the range, -1.2 for none, 0.7 for 8 %."""
     return (noise.clamp(min=0.002) / 0.02).log() / 2
 
 

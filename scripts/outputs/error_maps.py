@@ -1,4 +1,4 @@
-"""The files of a result's error map: the map, a table of regions, and what the record says of them."""
+"""The files of a result's error map: the map, a table of regions, and their entries in the record."""
 
 import re
 import shutil

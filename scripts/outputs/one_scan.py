@@ -1,4 +1,4 @@
-"""A single scan: whether its result is complete already, what would be lost, and what is written of it."""
+"""A single scan: whether its result is complete already, the results that would be lost, and its files."""
 
 import time
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The dry run: what a run would do with each scan. Nothing is written."""
+"""The dry run: the part of each scan in a run. Nothing is written."""
 
 import json
 import logging
@@ -36,7 +36,7 @@ class Heads(dict[tuple[str, ...], int]):
 
 
 def _row(scan: Scan, rebuilder: Rebuilder, output: Output, heads: Heads) -> dict[str, Any]:
-    """A scan's row: what a run would do with it, and why; lengths in mm."""
+    """A scan's row: its part in a run, and why; lengths in mm."""
     row = dict.fromkeys(KEYS) | {"scan": scan.name, **heads.of(scan)}
     if output.format == "dicom" and not scan.is_dicom:
         return row | {"what": "will skip", "why": "not DICOM"}

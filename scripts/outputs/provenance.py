@@ -1,4 +1,4 @@
-"""Provenance: what a result was made of and with, whether it is whole, and whose place it would take."""
+"""Provenance: a result's sources and settings, whether it is whole, and whose place it would take."""
 
 import os
 from collections.abc import Mapping

@@ -7,7 +7,7 @@ from ..method.networks import VelocityNetwork
 
 
 class UnconditionedVelocityNetwork(VelocityNetwork):
-    """A velocity network that is not told the slice thickness: it sees 1 mm in its place, always.
+    """A velocity network without the slice thickness: it sees 1 mm in its place, always.
 
     Its parameters are those of `VelocityNetwork`, so that either one builds on the same stage 1.
     """

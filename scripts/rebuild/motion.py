@@ -229,8 +229,8 @@ def taken_back(measured: Slices, motion: Motion, volume: MetaTensor | None = Non
     planes, and added to what the volume shows in the nominal place: `A x`. Slices of package 0 stay as they are.
 
     Args:
-        volume: `(X', Y', Z')`, what is known of the still head, on the fine grid. None takes the spline through the
-            slices, which needs no network, in two rounds.
+        volume: `(X', Y', Z')`, the still head as far as it is known, on the fine grid. None takes the spline through
+            the slices, which needs no network, in two rounds.
         order: of the splines that move the volume.
     """
     if volume is None:

@@ -158,7 +158,7 @@ def by_columns(columns: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.nd
 def fitted(equations: Callable[[Pose], Equations], pose: Pose) -> Pose | None:
     """A pose by steps of Gauss and Newton; None where the slices say nothing, or the steps come to no end.
 
-    Pixels near each other share what they err by, along the slices and within them. So the covariance is a sum of two:
+    Errors of pixels near each other go together, along the slices and within them. So the covariance is a sum of two:
     of steps that leave out a column of the head each, and of ones that leave out a slice (`spread`; Cameron, Gelbach
     and Miller, J. Bus. Econ. Stat. 29:238-249, 2011, subtract what both hold). The search begins at `pose`.
     """

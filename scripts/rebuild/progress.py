@@ -15,7 +15,7 @@ _told = time.monotonic()  # when the last line was written
 
 @contextmanager
 def part(name: str, total: int | None = None, wanted: bool = True) -> Iterator[Callable[[int], object]]:
-    """A part of a rebuild, while the block runs: yields a function that is told how much more of the total is done."""
+    """A part of a rebuild, while the block runs: yields a function that takes the newly done amount of the total."""
     terminal, start, done = sys.stderr.isatty(), time.monotonic(), 0
     form = None if total else "{desc}: {elapsed}"
     with tqdm(total=total, desc=name, leave=False, bar_format=form, disable=not (wanted and terminal)) as bar:

@@ -1,4 +1,4 @@
-"""A rebuilt scan, and what is known of it."""
+"""A rebuilt scan and its facts."""
 
 import math
 from collections.abc import Mapping
@@ -72,7 +72,7 @@ class Rebuilt:
 
     @cached_property
     def gap(self) -> Tensor:
-        """`(X, Y, Z)`: what the scanner would measure of the volume, less what it did measure."""
+        """`(X, Y, Z)`: the slices that a scanner would measure of the volume, less the measured ones."""
         return difference(self.volume.as_tensor(), self.slices)
 
     @cached_property

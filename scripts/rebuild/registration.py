@@ -101,8 +101,9 @@ def likeness(fixed: MetaTensor, moving: MetaTensor, motion: np.ndarray, resoluti
 
     Within a few mm each contrast is nearly a linear function of another, of either sign. The squared correlation in
     Gaussian windows of `WINDOW` is the share of a volume's detail that the other foretells. Large structures are alike
-    in all heads, and foretell some of it from further off as well. So what counts is how much more the volume foretells
-    in its place than `ASIDE` of it, on the six sides. Detail is smoothed to what both stacks measured.
+    in all heads, and foretell some of it from further off as well. So the likeness is how much more the volume
+    foretells in its place than `ASIDE` of it, on the six sides. Detail that either stack did not measure is smoothed
+    away.
 
     Args:
         fixed, moving, motion: of `register`.

@@ -81,7 +81,7 @@ class StackInferer(Inferer, ABC):
             guide: in the place of the slices; None for none.
 
         Returns:
-            `(X', Y', Z')` in [-1, 1], on the CPU; and of the same shape the spread of what it is the mean of, or None.
+            `(X', Y', Z')` in [-1, 1], on the CPU; and of the same shape its spread, or None.
         """
 
     # hosts pass the first two alone; MONAI declares *args and **kwargs as well

@@ -1,4 +1,4 @@
-"""The stacks of one head that become one volume, and what becomes of each."""
+"""The stacks of one head that become one volume, and the part of each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -56,7 +56,7 @@ class Stack:
 
     @property
     def floor(self) -> float:
-        """Intensity of no signal, in the slices and in what was rebuilt of them."""
+        """Intensity of no signal, in the slices and in their result."""
         return self.measured.scale.low
 
     @cached_property

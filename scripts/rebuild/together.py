@@ -1,7 +1,7 @@
-"""Several stacks of one head become one volume: what one stack lost along its slices, another has measured.
+"""Several stacks of one head become one volume: each has measured detail that another lost along its slices.
 
 Each stack is `y = A S (x / g) + noise` of one volume `x`: `S` places the volume where the head lay, `g` is the stack's
-gain, `A` its slice model. The prior is what the networks made of each stack.
+gain, `A` its slice model. The prior is the networks' result of each stack.
 
     motion (`registration.register`) -> gain (`gain.gain_field`) -> prior (`trusted`) -> measured slices (`reconciled`)
 """
@@ -148,9 +148,8 @@ def trusted(
 ) -> tuple[Tensor, list[float]]:
     """The mean of the rebuilt stacks in which each counts for the detail that it measured.
 
-    In Fourier space the weight of a stack is the power of what it measured over that of what it lacks (`unmeasured`),
-    and `KNOWN`, by which stacks count alike for detail that none measured. The others give what a
-    stack did not see.
+    In Fourier space the weight of a stack is the power that it measured over the power that it lacks (`unmeasured`),
+    and `KNOWN`, by which stacks count alike for detail that none measured. Where a stack saw nothing, the others count.
 
     Args:
         views: `(X, Y, Z)`, the rebuilt stacks on the grid of `first`, in its units.

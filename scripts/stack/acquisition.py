@@ -36,7 +36,7 @@ class Acquisition:
         noise: standard deviation of their noise, as a share of the range of their tissue; None for the one they show.
         packages: package of each slice, a digit each (`packages.by_times`); empty where no times say it.
         sources: name of an attribute -> where it came from, for people.
-        warnings: what people should know.
+        warnings: doubtful facts, for people.
     """
 
     slice_axis: int

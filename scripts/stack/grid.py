@@ -109,7 +109,7 @@ def name_of(volume: Any, default: str) -> str:
 
 
 def check_pair(prediction: Tensor, truth: Tensor) -> None:
-    """Refuses what is not two volumes on one grid."""
+    """Refuses volumes that do not lie on one grid."""
     if prediction.shape != truth.shape or truth.dim() != 3:
         raise ValueError(
             f"prediction is {tuple(prediction.shape)}, truth {tuple(truth.shape)}: expected two volumes (X, Y, Z) of "

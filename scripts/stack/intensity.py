@@ -41,7 +41,7 @@ class IntensityRange(NamedTuple):
     ceiling: float
 
     def tissue(self, volume: Tensor) -> Tensor:
-        """The volume without what is no tissue: `low` where it is darker or masked, typical above the ceiling.
+        """The volume with tissue alone: `low` where it is darker or masked, typical above the ceiling.
 
         A hot spot that is cut off at the ceiling is still the strongest contrast in its plane. Networks would change
         the tissue around it.

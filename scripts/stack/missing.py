@@ -21,7 +21,7 @@ MUCH, MOST = 0.1, 0.75  # of the largest slice's tissue: where a slice is judged
 def missing_slices(volume: Tensor, axis: int, scale: IntensityRange) -> dict[int, str]:
     """Slices within the head that are nothing like their two neighbours.
 
-    Slices are judged by what both neighbours show: the head may end from slice to slice. The worst slice is set apart
+    Slices are judged by both neighbours: the head may end from slice to slice. The worst slice is set apart
     first, so that it speaks no longer of its neighbours. The outermost slices are blank if they hold one dark value
     beside a slice of most tissue.
 

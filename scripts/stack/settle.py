@@ -1,4 +1,4 @@
-"""The facts of an acquisition, settled once: the user's values, the file's, and what the grid suggests."""
+"""The facts of an acquisition, settled once: the user's values, the file's, and the grid's."""
 
 from collections.abc import Mapping
 from typing import Any

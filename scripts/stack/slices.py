@@ -149,7 +149,7 @@ class Slices:
 
     @cached_property
     def tissue(self) -> Self:
-        """The slices without what is no tissue (`IntensityRange.tissue`); themselves where all is.
+        """The slices with tissue alone (`IntensityRange.tissue`); themselves where all is.
 
         The range and the missing slices stay. A mask may leave the head, and hot spots the noise.
         """
