@@ -86,14 +86,6 @@ def test_deviation_and_widths_are_found(deviation, widths):
     assert found.widths == pytest.approx(widths, abs=0.1)
 
 
-@pytest.mark.parametrize(("gain", "floor"), [(0.01, 0.0), (3.0, -700.0)])
-def test_an_estimate_has_the_units_of_the_slices(gain, floor):
-    truth, head = tissue()
-    noisy = with_noise(truth, (0, 1), Noise(20.0), drawn(truth.shape))
-    one, other = noise_of(noisy, 2, head), noise_of(gain * noisy + floor, 2, head)
-    assert other.deviation == pytest.approx(gain * one.deviation, rel=1e-3) and other.widths == one.widths
-
-
 def test_slices_without_noise_and_slices_too_small_for_a_patch_show_none():
     truth, head = tissue()
     assert noise_of(truth, 2, head).deviation < 0.5
