@@ -22,6 +22,7 @@ from scripts.rebuild.rebuilt import Rebuilt
 from scripts.rebuild.registration import placed
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
+from scripts.stack.noise import band_limited
 from scripts.stack.slices import Slices
 from tests import stacks
 from tests.fixtures import random_network
@@ -80,13 +81,14 @@ def rebuilt(affine, way):
 
 
 def facts(way):
-    """Noisy slices, of which one is blank, with a floor of 40."""
+    """Slices of a noise that was interpolated along one axis, of which one is blank, with a floor of 40."""
     scan = scan_of(smooth_head((40, 44, 60)))
-    scan.add_(10 * torch.rand(scan.shape, generator=torch.Generator().manual_seed(0)) + 40)
+    chance = torch.randn(scan.shape, generator=torch.Generator().manual_seed(0))
+    scan.as_tensor()[:] = (scan.as_tensor() + 20 * band_limited(chance, (1,), (1.8,))).clamp(min=0) + 40
     scan[0, :, :, 4] = 40
     slices = Slices.of(way.volume(in_place(scan)))
     plain, noise = slices.canonical, slices.canonical.noise
-    assert list(plain.missing) == [4] and plain.turn == ((0, 1, 2), ())
+    assert list(plain.missing) == [4] and plain.turn == ((0, 1, 2), ()) and max(noise.widths) > 1.5
     seen = [torch.tensor([*plain.scale, noise.deviation, *noise.widths]), plain.array, plain.head, plain.affine]
     return [slices.head], [*seen, torch.tensor([plain.acquisition.slice_axis, plain.acquisition.shift])]
 
