@@ -24,14 +24,12 @@ from scripts.rebuild.error_map import (
 from scripts.rebuild.guide import BORDER, PlacedGuide
 from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
-from scripts.rebuild.rebuilt import Rebuilt
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import IntensityRange
 from scripts.stack.interpolation import interpolate
 from scripts.stack.slices import Slices
 from tests.fixtures import random_network
 from tests.method.test_networks import perturb
-from tests.stack.test_orientation import stored
 from tests.volumes import scan_of, smooth_head
 
 CALIBRATION = Calibration([3.0, 5.0], [[list(LEVELS), list(LEVELS)]], (0.7, 0.1), (30.0, 0.4, 1.0))
@@ -80,13 +78,6 @@ def found(result, drift):
     return mapped(result, drift)
 
 
-@pytest.mark.parametrize(("axes", "flipped"), [((2, 0, 1), (0, 2)), ((1, 2, 0), (1,))])
-def test_how_a_scan_is_stored_does_not_matter(axes, flipped, scan, result, drift, found):
-    slices, volume = (stored(one, axes, flipped) for one in (scan, result.volume[None]))
-    again = mapped(Rebuilt(Slices.of(slices), volume[0], spread=result.spread.permute(axes).flip(flipped)), drift)
-    torch.testing.assert_close(again.as_tensor(), found.as_tensor().permute(axes).flip(flipped), rtol=1e-3, atol=0)
-
-
 def test_the_error_network_is_told_the_spread_and_the_lengths_of_slices_with_gaps(result):
     gapped = Slices.of(scan_of(smooth_head(SHAPE), 4.0, spacing=5.0))
     vars(gapped)["scale"] = IntensityRange(100.0, 600.0, 2e3)
@@ -116,16 +107,16 @@ def test_convolutions_in_bfloat16_change_it_by_few_percent(result, drift, found)
     torch.testing.assert_close(half, found.as_tensor(), rtol=0.05, atol=0)
 
 
-def test_the_noise_of_slices_is_a_share_of_their_range_whatever_their_unit_and_floor(scan):
+def test_the_noise_of_slices_is_a_share_of_their_range_wherever_its_floor_lies(scan):
     slices = Slices.of(scan)
     thick, scale = slices.array, slices.scale
     noise = 0.03 * (scale.high - scale.low) * torch.randn(thick.shape, generator=torch.Generator().manual_seed(0))
     noisy = replace(slices, array=thick + noise).noise_share
     assert slices.noise_share < 0.02 and noisy == pytest.approx(0.03, rel=0.25)
-    assert replace(slices, array=5 * (thick + noise)).noise_share == pytest.approx(noisy, rel=1e-4)
     raised = thick + 20 * torch.rand(thick.shape, generator=torch.Generator().manual_seed(0))
-    shares = [replace(slices, array=raised + floor).noise_share for floor in (0, -2000, 700)]
-    assert shares[1:] == pytest.approx([shares[0]] * 2, rel=0.05)
+    assert replace(slices, array=raised - 2000).noise_share == pytest.approx(
+        replace(slices, array=raised).noise_share, rel=0.05
+    )
 
 
 def test_a_scan_of_air_but_for_a_voxel_has_a_map(scan, drift, inferer):
@@ -134,16 +125,6 @@ def test_a_scan_of_air_but_for_a_voxel_has_a_map(scan, drift, inferer):
     empty.as_tensor()[0, 20, 20, 4] = 800
     found = mapped(Rebuilder(drift, inferer, "cpu")(Slices.of(empty)), drift)
     assert found.shape == SHAPE and found.isfinite().all()
-
-
-def test_the_error_network_sees_unit_intensities(scan, result, drift):
-    """A factor and an offset of a scan change what it says by the factor alone."""
-    slices, rebuilt = Slices.of(scan), result.volume.as_tensor()
-    raised = replace(slices, array=3 * slices.array + 500)
-    assert slices.scale.low == 0 and raised.scale.low == 500
-    a = expected_error(slices, rebuilt, None, drift, "cpu")
-    b = expected_error(raised, 3 * rebuilt + 500, None, drift, "cpu")
-    torch.testing.assert_close(b, 3 * a, rtol=1e-3, atol=0)
 
 
 def test_much_air_around_a_head_changes_nothing_in_it_and_is_as_sure_as_the_surest_voxel(scan, result, drift):
@@ -250,23 +231,6 @@ def test_intervals_are_no_narrower_than_the_card_says():
         for one in (None, plain.volume)
     )
     torch.testing.assert_close(beside, 0.5 * alone, rtol=DIGITS, atol=0)
-
-
-def test_what_a_guide_brings_does_not_depend_on_how_a_scan_of_oblong_voxels_is_stored(result, drift):
-    affine = torch.diag(torch.tensor([3.0, 1.0, 5.0, 1.0], dtype=torch.float64))
-    slices = MetaTensor(result.slices.array, affine=affine)
-    result.slices.acquisition.attach(slices)
-    volume = MetaTensor(result.volume.as_tensor(), affine=affine @ torch.diag(torch.tensor([1, 1, 0.2, 1.0])).double())
-    brought = torch.zeros(SHAPE)
-    brought[20:30, 20:30] = 3 * volume.std() * textures(5, shape=SHAPE)[0][20:30, 20:30]
-    plain = MetaTensor(volume.as_tensor() + brought, affine=volume.affine)
-    for one in (volume, plain):  # as results carry it
-        Acquisition.of(slices).attach(one)
-    axes, maps = (1, 2, 0), []
-    for turned in (lambda one: one, lambda one: stored(one[None], axes, ())[0]):
-        rebuilt = Rebuilt(Slices.of(turned(slices)), turned(volume))
-        maps.append(error_map(rebuilt, drift, "cpu", CALIBRATION, plain=turned(plain)).half_width(0.9).as_tensor())
-    torch.testing.assert_close(maps[1], maps[0].permute(axes), rtol=DIGITS, atol=0)
 
 
 def test_what_motion_changed_in_slices_adds_in_squares_to_the_errors_that_the_network_knows(result, drift, found):

@@ -16,7 +16,7 @@ from scripts.errors import InputError, input_error
 from scripts.inputs.transforms import LoadScand, SettleGuided
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
-from scripts.rebuild.guide import BORDER, PRECISE, GuideScan, NetworkGuide, on_grid
+from scripts.rebuild.guide import BORDER, PRECISE, GuideScan, NetworkGuide, PlacedGuide, on_grid
 from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.registration import angle_and_shift, placed
@@ -321,6 +321,21 @@ def test_a_guide_of_something_else_and_a_copy_of_the_scan_are_refused(tmp_path):
         placed = by.place(by.read_guide(written(tmp_path / f"{name}.nii.gz", shown)), measured)
         with pytest.raises(InputError, match=told):
             placed.check(measured)
+
+
+def test_a_copy_explains_95_percent_of_the_scan():
+    one = PlacedGuide(MetaTensor(torch.zeros(1, 2, 2, 2)), np.eye(4), 1.0, 0.94, 0.0, 0.0, "the guide")
+    assert not one.copies and replace(one, relation=0.96).copies
+
+
+@pytest.mark.parametrize(("mm", "still"), [(0.1, True), (0.2, False)])
+def test_a_guide_that_lies_less_than_registration_knows_away_stays_in_its_place(mm, still):
+    head, affine = person(), AFFINE.copy()
+    affine[0, 3] += mm
+    other = MetaTensor(torch.where(head > 60, 900 - head, head)[None], affine=torch.from_numpy(affine))
+    found = GuideScan(Slices.sharp(other)).beside(stack_of(head, 2, 4.0, noise=3.0).measured)
+    assert (found.millimetres == 0 and np.array_equal(found.motion, np.eye(4))) == still
+    assert still or found.millimetres == pytest.approx(mm, abs=0.03)
 
 
 THICK = centred(np.diag([0.3, 0.3, 6.0]), (24, 24, 12))

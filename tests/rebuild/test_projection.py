@@ -42,15 +42,6 @@ def test_projection_is_the_least_squares_solution(scan, regularisation, profile)
     np.testing.assert_allclose(result.numpy(), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("function", [difference, projected])
-@pytest.mark.parametrize("order", [(0, 2, 1), (1, 2, 0), (2, 1, 0)])
-def test_axis_permutation_commutes(function, order):
-    scan = SCANS[4]
-    x, y = fine_volume(scan), thick_volume(scan)
-    expected = function(x, Slices(y, of(scan))).permute(order)
-    torch.testing.assert_close(function(x.permute(order), Slices(y.permute(order), of(scan, order.index(2)))), expected)
-
-
 def test_slices_nearer_than_the_fine_grids_are_averaged():
     scan = (20, 1.0, 2.0, 0.8)  # more measured slices than unknowns
     x, y = fine_volume(scan), thick_volume(scan)

@@ -61,9 +61,8 @@ def test_the_noise_of_slices_is_found(sd, axis):
     assert found == pytest.approx(sd, rel=0.1)
 
 
-def test_noise_is_counted_in_the_scans_units_and_in_the_head_where_ramps_and_edges_are_none():
+def test_noise_is_counted_in_the_head_where_ramps_and_edges_are_none():
     y = acquired(head(), noise=20.0)
-    assert noise_of(0.01 * y) == pytest.approx(0.01 * noise_of(y), rel=1e-4)
     air = torch.where(tissue.head_mask(y.clamp(min=0)), y, 0.0)
     assert noise_of(air) == pytest.approx(noise_of(y), rel=0.1)
     rows, columns = torch.arange(120.0)[:, None, None], torch.arange(100.0)[:, None]
@@ -142,21 +141,6 @@ def test_gains_of_slices_do_not_become_bands(gains, floor):
     assert moved.abs().max() < 0.02 * projected_onto.abs().max()
 
 
-@pytest.mark.parametrize("floor", [500.0, -300.0])
-def test_nothing_depends_on_where_the_floor_of_a_scan_lies(floor):
-    truth = head((40, 44, 60))
-    x, y = smooth(truth), acquired(truth, LAYERED, noise=20.0).clamp(min=0)
-    y[..., 5] *= 1.1
-    torch.testing.assert_close(
-        reconcile(x + floor, Slices(y + floor, LAYERED)) - floor, reconcile(x, Slices(y, LAYERED)), atol=0.05, rtol=0
-    )
-    gap = difference(x, Slices(y, LAYERED))
-    assert relative_rmse(gap, Slices(y + floor, LAYERED)) == pytest.approx(
-        relative_rmse(gap, Slices(y, LAYERED)), rel=1e-4
-    )
-    assert noise_of(y + floor) == pytest.approx(noise_of(y), rel=1e-4)
-
-
 @pytest.mark.parametrize("target", [0.5, 0.7, 1.3])
 def test_lengths_count_by_their_ratios_alone(target):
     truth, gapped = head((40, 44, 60)), Acquisition.of_truth(2, 60, edge=1.0, thickness=4.0, spacing=5.0)
@@ -187,24 +171,6 @@ def test_little_noise_enters_the_result():
     moved, blind = reconcile(truth, Slices(y, HEAD)) - truth, project(truth, Slices(y, HEAD), 0, 0) - truth
     assert moved.square().mean().sqrt() < 0.2 * 50, "coarse noise is as good as an error of the result"
     assert moved.norm() < 0.15 * blind.norm()
-
-
-@pytest.mark.parametrize("unit", [1e-30, 1e-3, 1e19, 1e30])
-def test_reconciling_does_not_depend_on_the_unit(unit):
-    truth = head()
-    x, y = smooth(truth), acquired(truth, noise=10.0)
-    torch.testing.assert_close(
-        reconcile(unit * x, Slices(unit * y, HEAD)) / unit, reconcile(x, Slices(y, HEAD)), rtol=1e-3, atol=0.1
-    )
-
-
-@pytest.mark.parametrize("order", [(0, 2, 1), (2, 0, 1), (2, 1, 0)])
-def test_any_axis_can_be_the_slice_axis(order):
-    truth = head()
-    x, y = smooth(truth), acquired(truth, noise=10.0)
-    expected = reconcile(x, Slices(y, HEAD)).permute(order)
-    result = reconcile(x.permute(order), Slices(y.permute(order), HEAD.moved(order)))
-    torch.testing.assert_close(result, expected, rtol=1e-4, atol=0.05)
 
 
 @pytest.mark.parametrize("value", [0.0, 7.0, -3.0])

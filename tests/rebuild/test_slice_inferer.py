@@ -17,7 +17,6 @@ from scripts.stack.slices import Slices
 from tests.loops import weighed_by_loop
 from tests.method.test_networks import perturb
 from tests.rebuild.test_inferer import OWN, arrays, close, of_box
-from tests.stack.test_orientation import stored
 from tests.volumes import head, noise_stack, scan_of
 
 EDGES = torch.tensor([0.7, 1.2, 0.9, 1.0])  # mm, of the pixels of `stack`
@@ -130,13 +129,3 @@ def test_beyond_the_field_of_a_guide_the_result_is_that_without_one(drift):
     close(part[0, 0, 44:], alone[0, 0, 44:])
     assert (part - alone)[0, 0, :12].abs().max() > 1e-3
     assert (part - whole)[0, 0, 44:].abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("flipped", [(0,), (1, 2)])
-def test_storage_of_a_guided_scan_does_not_matter(drift, flipped):
-    image = stack((24, 20, 7))
-    inferer = DriftInferer(roi_size=64, both_planes=True, steps=0)
-    result = inferer(image, drift, guide_of(image)).as_tensor()
-    turned = stored(image[0], (0, 1, 2), flipped)[None]
-    guide = MetaTensor(guide_of(image).as_tensor().flip([1 + axis for axis in flipped]))
-    close(inferer(turned, drift, guide).as_tensor().flip([2 + axis for axis in flipped]), result)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy import ndimage
+from scipy import fft, ndimage
 
 from scripts.stack.noise import (
     Noise,
@@ -86,14 +86,6 @@ def test_deviation_and_widths_are_found(deviation, widths):
     assert found.widths == pytest.approx(widths, abs=0.1)
 
 
-@pytest.mark.parametrize(("gain", "floor"), [(0.01, 0.0), (3.0, -700.0)])
-def test_an_estimate_has_the_units_of_the_slices(gain, floor):
-    truth, head = tissue()
-    noisy = with_noise(truth, (0, 1), Noise(20.0), drawn(truth.shape))
-    one, other = noise_of(noisy, 2, head), noise_of(gain * noisy + floor, 2, head)
-    assert other.deviation == pytest.approx(gain * one.deviation, rel=1e-3) and other.widths == one.widths
-
-
 def test_slices_without_noise_and_slices_too_small_for_a_patch_show_none():
     truth, head = tissue()
     assert noise_of(truth, 2, head).deviation < 0.5
@@ -116,6 +108,27 @@ def test_a_spectrum_that_falls_is_texture_and_no_noise():
     both = noise_of(with_noise(textured, (0, 1), Noise(15.0), drawn(truth.shape)), 2, head).deviation
     assert alone < 0.15 * 30
     assert both == pytest.approx(15, rel=0.15)
+
+
+@pytest.mark.parametrize("exponent", [5, 6])
+def test_where_power_falls_all_the_way_half_of_the_least_may_be_noise(exponent):
+    """It is 100 at the Nyquist frequency of an axis, and at the highest of both axes `2^(exponent / 2)` times less."""
+    frequency = torch.hypot(*torch.meshgrid(*[torch.arange(160.0) / 320] * 2, indexing="ij")).clamp(min=0.05)
+    amplitude = 10 * (frequency / 0.5) ** (-exponent / 2)
+    grain = torch.randn(160, 160, 8, generator=torch.Generator().manual_seed(5)) * amplitude[..., None]
+    texture = torch.from_numpy(fft.idctn(grain.numpy(), axes=(0, 1), norm="ortho"))
+    found = noise_of(500 + texture, 2, torch.ones_like(texture, dtype=torch.bool))
+    assert found.deviation == pytest.approx(1.15 * (50 * 2 ** (-exponent / 2)) ** 0.5, rel=0.15), (
+        "patches leak a little"
+    )
+    assert found.widths == (1, 1), "no band ends"
+
+
+def test_a_tenth_of_noise_that_was_not_interpolated_hides_no_width():
+    truth, head = tissue()
+    noisy = with_noise(band_limited(truth, (0, 1), (2.2, 2.2)), (0, 1), Noise(40.0, (2.2, 2.2)), drawn(truth.shape))
+    found = noise_of(noisy + 4 * torch.randn(truth.shape, generator=torch.Generator().manual_seed(7)), 2, head)
+    assert found.deviation == pytest.approx(40, rel=0.1) and found.widths == pytest.approx((2.2, 2.2), abs=0.1)
 
 
 def test_dark_tissue_where_noise_is_weaker_is_left_out():

@@ -7,7 +7,7 @@ from scipy import ndimage
 
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import at_spacing, interpolate
-from scripts.stack.spectra import COARSE, interpolated, sharpness, spacing_is_lost
+from scripts.stack.spectra import interpolated, sharpness, spacing_is_lost
 from tests.volumes import head, scan_of
 
 EDGES = (1.0, 1.0, 1.0)
@@ -39,8 +39,19 @@ def test_what_counts_as_interpolated():
     assert interpolated([1.0, 1.0, 1.0], EDGES) is None
     assert interpolated([1.0, 1.4, 4.8], EDGES) == (2, 4.8)
     assert interpolated([1.0, 1.4, 4.8], EDGES, (0, 1)) is None, "axes that are not asked for"
-    assert interpolated([0.5, 0.9, 0.5], (0.5, 0.5, 0.5)) is None, "pixels that a scanner interpolated"
-    assert interpolated([1.0, 1.0, 3.4], (1.0, 1.0, 2.4)) is None and COARSE < 3.4
+    assert interpolated([0.5, 1.9, 0.5], (0.5, 0.5, 0.5)) is None, "pixels that a scanner interpolated"
+    assert interpolated([0.5, 2.1, 0.5], (0.5, 0.5, 0.5)) == (1, 2.1)
+    assert interpolated([1.0, 1.0, 3.4], (1.0, 1.0, 2.4)) is None
+
+
+@pytest.mark.parametrize(("inside", "sharp"), [(165, False), (130, True)])
+def test_the_middle_160_voxels_say_how_sharp_a_volume_is(inside, sharp):
+    """Slices that were interpolated there, and none beyond."""
+    chance = torch.Generator().manual_seed(0)
+    volume, thick = (torch.randn(240, 24, count, generator=chance) for count in (24, 6))
+    middle = slice((240 - inside) // 2, (240 + inside) // 2)
+    volume[middle] = torch.nn.functional.interpolate(thick[middle], size=24, mode="linear")
+    assert (sharpness(volume, EDGES)[2] == 1) == sharp
 
 
 def test_a_stack_in_cubes_has_lost_its_spacing_and_a_slab_has_not():
@@ -49,6 +60,13 @@ def test_a_stack_in_cubes_has_lost_its_spacing_and_a_slab_has_not():
     assert not spacing_is_lost(thick, (1.0, 1.0, 5.0))
     assert not spacing_is_lost(head((64, 64, 80))[..., 32:48], EDGES)
     assert not spacing_is_lost(head((64, 64, 40)), EDGES)
+
+
+@pytest.mark.parametrize(("power", "lost"), [(3.0, False), (6.0, True)])
+def test_slices_with_four_times_the_power_of_other_axes_have_lost_their_spacing(power, lost):
+    chance = torch.Generator().manual_seed(0)
+    volume = torch.randn(64, 64, 32, generator=chance) + (power - 1) ** 0.5 * torch.randn(32, generator=chance)
+    assert spacing_is_lost(volume, EDGES) == lost
 
 
 @pytest.mark.parametrize("factor", [3, 5])

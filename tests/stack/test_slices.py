@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from scripts.stack.grid import Turn
 from scripts.stack.intensity import intensity_range
 from scripts.stack.slices import Slices
 from scripts.stack.tissue import head_mask
-from tests.stack.test_orientation import stored
 from tests.volumes import scan_of, smooth_head
 
 
@@ -19,18 +17,6 @@ def scan():
     scan.add_(10 * torch.rand(scan.shape, generator=torch.Generator().manual_seed(0)) + 40)
     scan[0, :, :, 4] = 40
     return scan
-
-
-@pytest.mark.parametrize(("order", "flipped"), [((0, 1, 2), (2,)), ((2, 0, 1), (0,)), ((1, 2, 0), (0, 2))])
-def test_a_stored_stack_has_the_facts_of_the_canonical_one(order, flipped, scan):
-    plain, turned = Slices.of(scan), Slices.of(stored(scan, order, flipped))
-    same = turned.canonical
-    assert torch.equal(same.array, plain.array)
-    assert (same.scale, same.noise, same.missing) == (plain.scale, plain.noise, plain.missing)
-    assert torch.equal(same.head, plain.head) and same.acquisition == plain.acquisition
-    assert list(plain.missing) == [4]
-    np.testing.assert_allclose(same.affine, plain.affine, atol=1e-9)
-    assert same.turn == Turn((0, 1, 2), ())
 
 
 def test_facts_are_those_of_the_voxels(scan):

@@ -1,5 +1,6 @@
 """Laws of what a stock trainer lacks: the learning rate's course, clipping, the averaged network."""
 
+import re
 import time
 
 import numpy as np
@@ -19,10 +20,13 @@ from scripts.train.handlers import (
     ClipGradient,
     TimeBudget,
     check_minutes,
+    time_budget,
     warmup_cosine,
     warmup_stable_decay,
 )
+from scripts.train.logs import Log
 from tests import paper_values as paper
+from tests.config_files import raw
 from tests.nano import same
 from tests.train.test_batches import batch
 
@@ -142,6 +146,27 @@ def test_minutes_that_are_no_time_are_refused(minutes):
     with pytest.raises(InputError, match=r"minutes is .*: expected a number above 0\. Set --minutes, or leave it out"):
         check_minutes(minutes)
     assert (check_minutes(None), check_minutes(60), check_minutes(0.5)) == (None, 60.0, 0.5)
+
+
+def test_a_part_without_a_share_of_the_minutes_refuses_them():
+    """That of the error map is one."""
+    assert raw("error_map.yaml")["train::course::budget::share"] is None
+    with pytest.raises(InputError, match=r"^stage1 has no share of the minutes.* and set --stage1_epochs\.$"):
+        time_budget(9, None, "stage1")
+    assert time_budget(None, None, "stage1") is None and time_budget(9, 0.5, "stage1").seconds == 270
+
+
+# Lines
+
+
+def test_every_tenth_loss_is_logged_in_digits_that_count(log):
+    """Distillation's are small: with decimals alone they would read 0.0000."""
+    losses = [3.21987e-5 / (1 + n) for n in range(21)]
+    engine = Engine(lambda engine, loss: {"loss": torch.tensor(loss)})
+    Log().attach(engine)
+    engine.run(losses)
+    logged = [float(one) for one in re.findall(r"-- loss: (\S+)", log.text)]
+    assert len(logged) == 3 and logged == pytest.approx(losses[::10], rel=1e-3, abs=0)
 
 
 # Clipping

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.nano import NANO, write_yaml
+from tests.nano import NANO, load, write_yaml
 from tests.processes import assert_told_in_one_line, monai_bundle, stacked
 
 mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed: pip install '.[tracking]'")
@@ -38,14 +38,20 @@ def test_both_stages_are_logged(tmp_path, write_nifti, phantom):
 
 
 @pytest.mark.slow
-def test_a_part_that_fails_is_logged_so(tmp_path, dataset_dir):
-    nano = write_yaml(tmp_path / "nano.yaml", {**NANO, "stage1_learning_rate": 1e30})
+def test_a_part_that_diverges_is_logged_so_exports_nothing_and_keeps_its_last_finite_state(tmp_path, dataset_dir):
+    """At a rate that no network stands."""
+    diverges = {"stage1_learning_rate": 1e30, "stage1_epochs": 3, "patches_per_epoch": NANO["stage1_batch_size"]}
+    nano = write_yaml(tmp_path / "nano.yaml", {**NANO, **diverges})
     out = tmp_path / "eval"
     result = monai_bundle(
         *("run", "--config_file", stacked("configs/train.yaml", nano), "--dataset_dir", dataset_dir),
         *("--output_dir", out, "--tracking", "configs/mlflow.yaml"),
     )
-    assert_told_in_one_line(result, "stage1 diverges")
+    assert_told_in_one_line(result, "stage1 diverges: step 2, in epoch 2, has the loss")
+    assert [path.name for path in out.glob("*.pt")] == ["stage1_checkpoint.pt"]
+    checkpoint = load(out / "stage1_checkpoint.pt")
+    assert checkpoint["trainer"]["iteration"] == 1
+    assert all(value.isfinite().all() for name in ("network", "average") for value in checkpoint[name].values())
     client = mlflow.MlflowClient(f"sqlite:///{out}/mlruns.db")
     (experiment,) = (e for e in client.search_experiments() if e.name == "drift")
     assert [run.info.status for run in client.search_runs(experiment.experiment_id)] == ["FAILED"]
