@@ -17,7 +17,9 @@ OTHERS = (
     "tests/**/*.py tests/**/*.mjs configs/**/*.yaml configs/**/*.json bundle/**/*.js bundle/**/*.ts bundle/**/*.mjs"
 )
 TEXTS = (
-    [p for glob in OTHERS.split() for p in sorted(ROOT.glob(glob)) if "node_modules" not in p.parts] + PAGES + SOURCES
+    [p for glob in OTHERS.split() for p in sorted(ROOT.glob(glob)) if not {"node_modules", "dist"} & {*p.parts}]
+    + PAGES
+    + SOURCES
 )
 HISTORY = "CHANGELOG.md"
 COLUMNS = 100  # of a terminal in which a page is read
