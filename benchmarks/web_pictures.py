@@ -7,10 +7,12 @@ thickness corrected. It needs chromium.
 """
 
 import tempfile
+import time
 from pathlib import Path
 
 import nibabel as nib
 import numpy as np
+from PIL import Image
 
 from benchmarks import parser_of
 from scripts.inputs.sample import built_in_sample
@@ -19,6 +21,7 @@ from tests.bundle.test_web_page import Page, Server
 
 NOISE, THICKNESS = 0.008, 4.5  # of the brightest voxel; mm
 WIDE, NARROW = 1400, 400  # pixels of the window
+SETTLED = 2  # seconds until a window of another width is drawn
 
 
 def coarse(folder):
@@ -52,9 +55,12 @@ def main():
         ):
             page("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
             page("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
-            page.wait("document.readyState === 'complete'")
+            time.sleep(SETTLED)
             height = page.evaluate("document.documentElement.scrollHeight")
-            page.picture(folder / f"{file}.png", x=0, y=0, width=width, height=height)
+            picture = folder / f"{file}.png"
+            page.picture(picture, x=0, y=0, width=width, height=height)
+            colours = Image.open(picture).convert("RGB").quantize(256, kmeans=3, dither=Image.Dither.NONE)
+            colours.save(picture, optimize=True)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,11 @@ PAGES = [
     *sorted(ROOT.glob("bundle/*/README.md")),
 ]
 SOURCES = [p for top in ("scripts", "drift_mri", "bundle", "benchmarks") for p in sorted(ROOT.glob(f"{top}/**/*.py"))]
+BUILT = {"node_modules", "dist", "model"}  # of the page in the browser
 OTHERS = (
     "tests/**/*.py tests/**/*.mjs configs/**/*.yaml configs/**/*.json bundle/**/*.js bundle/**/*.ts bundle/**/*.mjs"
 )
-TEXTS = (
-    [p for glob in OTHERS.split() for p in sorted(ROOT.glob(glob)) if not {"node_modules", "dist"} & {*p.parts}]
-    + PAGES
-    + SOURCES
-)
+TEXTS = [p for glob in OTHERS.split() for p in sorted(ROOT.glob(glob)) if not BUILT & set(p.parts)] + PAGES + SOURCES
 HISTORY = "CHANGELOG.md"
 COLUMNS = 100  # of a terminal in which a page is read
 # a text's beginning, the end of another sentence, a list's mark, a cell of a table, bold words
