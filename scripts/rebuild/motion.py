@@ -33,7 +33,6 @@ from .registration import angle_and_shift, placed
 
 SMOOTHING = 2.0  # mm within the slices; finer detail of one slice is not in its neighbours
 FEWEST = 8  # slices; fewer leave a package without a spline
-EXPLAINED = 0.5  # of the variance of a package that the other one foretells; less is no head
 FARTHEST, MOST_TURN = 12.0, 9.0  # mm, and degrees; a fit that ends farther away went astray
 MOVED = 0.4  # mm of the head; from it and `SURE` on a head moved (docs/benchmarks.md)
 REACH = 1.5  # slice spacings; taking back slices of a head that moved farther makes results worse (docs/benchmarks.md)
@@ -132,8 +131,8 @@ def found(measured: Slices) -> Motion | None:
     the variances of their poses add.
 
     Returns:
-        None where nothing can be said: of few, missing or constant slices, of ones that are thin already, where the
-        packages do not foretell each other, and where the fit does not come to an end.
+        None where nothing can be said: of few, missing or constant slices, of ones that are thin already, and where the
+        fit does not come to an end.
     """
     a = measured.acquisition
     if a.at_target or a.slice_count < FEWEST or measured.constant or measured.missing:
@@ -153,7 +152,7 @@ def found(measured: Slices) -> Motion | None:
             moved = Package.cut(smooth, head, frame, np.flatnonzero(of == k))
             pairs[k] = still, moved
             pose = fitted(partial(foretold, still, moved, both), poses[k])
-            if pose is None or not pose.explained >= EXPLAINED or not pose.displacement(points)[0] < FARTHEST:
+            if pose is None or not pose.displacement(points)[0] < FARTHEST:
                 return None
             if np.degrees(Rotation.from_matrix(pose.turn).magnitude()) > MOST_TURN:
                 return None

@@ -31,7 +31,6 @@ class Pose(NamedTuple):
     turn: np.ndarray
     shift: np.ndarray
     covariance: np.ndarray  # (6, 6): rotation about each axis, in radians, and shift along each
-    explained: float = 1.0  # share of the slices' variance that the others foretell
 
     def displacement(self, points: np.ndarray) -> tuple[float, float]:
         """How far points `(3, n)` moved, root mean square, in mm, and its standard deviation."""
@@ -145,7 +144,7 @@ class Equations(NamedTuple):
 
     @property
     def explained(self) -> float:
-        """See `Pose`."""
+        """The share of the slices' variance that the others foretell."""
         return 1 - self.left / self.total if self.total > 0 else 0.0
 
 
@@ -176,7 +175,7 @@ def fitted(equations: Callable[[Pose], Equations], pose: Pose) -> Pose | None:
         slices = spread(*(np.stack([one[of == n].sum((0, 1)) for n in np.unique(of)]) for one in (normal, gradient)))
         if columns is None or slices is None:
             return None
-        pose = Pose(small @ pose.turn, small @ pose.shift + step[3:], columns + slices, said.explained)
+        pose = Pose(small @ pose.turn, small @ pose.shift + step[3:], columns + slices)
         if np.abs(step).max() < SMALL:
             return pose
     return None  # a valley without an end, which slices of long pixels have
