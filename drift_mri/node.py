@@ -64,7 +64,7 @@ class Node:
 
     def store(self, event: evt.Event) -> int:
         """Answers C-STORE: the status."""
-        from scripts.inputs.dicom.headers import read_dataset  # here: it takes seconds
+        from scripts.inputs.headers import read_dataset  # here: it takes seconds
 
         try:
             content, instance = event.encoded_dataset(), str(event.request.AffectedSOPInstanceUID)

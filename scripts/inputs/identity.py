@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..files import VOLUMES, ends_as, stem
 from ..stack.grid import slice_axis, voxel_spacing
 from . import bids, dicom
-from .dicom.headers import numbers, value
+from .headers import numbers, value
 from .readers import ScanReader
 from .weighting import BIDS_NAME, ENTITY, NUMBERED, agent, by_times, contrast_of, of_protocol, split, weighting
 

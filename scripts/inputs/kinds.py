@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..files import stem
-from .dicom.headers import Policies, dataset_of, first_reason, value
+from .headers import Policies, dataset_of, first_reason, value
 
 OVERRIDE = " (--include {} takes it nevertheless)"  # of a scan that is skipped for what it says that it shows
 DIFFUSION_SERIES = "a diffusion series"

@@ -16,8 +16,8 @@ from ...errors import InputError, few, logger
 from ...files import ends_as, walk
 from ...stack.acquisition import ALREADY_THIN
 from .. import kinds
+from ..headers import DISTINCTIVE, LABELS, Frame, classic_headers, is_dicom, quiet, read_dataset, reason
 from . import policies
-from .headers import DISTINCTIVE, LABELS, Frame, classic_headers, is_dicom, quiet, read_dataset, reason
 from .places import spacing
 from .stacks import acquisitions, stacks
 
