@@ -1,4 +1,4 @@
-"""Exclusion: what a volume of a folder is taken for, and why a scan guides no other."""
+"""Exclusion: which volumes of a folder are no scans, and why a scan guides no other."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ UNEVEN = "its slices lie unevenly, and dcm2niix interpolated them {}. Give the D
 
 
 def shown(path: Path, image: Any) -> kinds.Verdict:
-    """What a volume shows: standards settle, voxels decide, names mark doubt. Two doubts together are none."""
+    """The verdict on a volume: standards settle, voxels decide, names mark doubt. Two doubts together are none."""
     if path.with_name(f"{stem(path.name)}.bval").is_file():
         return kinds.Verdict("none", f"{kinds.DIFFUSION_SERIES}, whose b-values lie beside it")
     name = stem(path.name)
@@ -46,7 +46,7 @@ def shown(path: Path, image: Any) -> kinds.Verdict:
 
 
 def looked_at(path: Path, thin: float | None, asked: bool = False, name: str = "") -> kinds.Verdict:
-    """What a volume of a folder is taken for. Broken files are scans, and fail when they are read.
+    """The verdict on a volume of a folder. Broken files are scans, and fail when they are read.
 
     Args:
         thin: slices no thicker and no farther apart than this, in mm, need no rebuilding; None takes them.

@@ -1,4 +1,4 @@
-"""What an image shows: a scan, none, or a doubtful one. Standards settle, voxels decide, names mark doubt."""
+"""Kinds of images: a scan, none, or a doubtful one. Standards settle, voxels decide, names mark doubt."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -73,7 +73,7 @@ SHOWS = {
 
 
 class Verdict(NamedTuple):
-    """What an image shows, and the evidence that it may be no scan of a head."""
+    """Whether an image is a scan of a head, and the evidence that it may be none."""
 
     answer: Literal["a scan", "none", "doubtful"] = "a scan"
     why: str = ""
@@ -83,10 +83,10 @@ SCAN = Verdict()
 
 
 def of_voxels(voxels: Any) -> Verdict:
-    """What a volume shows, by its voxels.
+    """The verdict on a volume, by its voxels.
 
     The answer is the same for `a * x + b` with `a > 0`, another background, 16 grey values or more, a part, a mask.
-    Scans are far from what is none. They are nearer to what is doubtful: the scores of a masked scan lie as statistics.
+    Scans are far from what is none. They are nearer to doubtful ones: scores of a masked scan lie as statistics do.
 
     Args:
         voxels: `(X, Y, Z)`, an array, or what reads it in parts. NaN is background.
