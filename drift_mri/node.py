@@ -64,7 +64,7 @@ class Node:
 
     def store(self, event: evt.Event) -> int:
         """Answers C-STORE: the status."""
-        from scripts.inputs.dicom.headers import read_dataset  # here: it takes seconds
+        from scripts.inputs.headers import read_dataset  # here: it takes seconds
 
         try:
             content, instance = event.encoded_dataset(), str(event.request.AffectedSOPInstanceUID)
@@ -120,7 +120,9 @@ class Node:
         try:
             if (patients := self.spool.patients("working", name)) > 1:
                 raise InputError(f"its images are of {patients} patients. Send all of it again, with the right one.")
-            found = scans(folder, results, selection, **self.options)
+            every = scans(folder, results, selection, **self.options)
+            found = [scan for scan in every if not scan.mark]  # others' archives get no doubtful ones
+            why = [f"{scan.name}: {scan.mark}" for scan in every if scan.mark]
         except OSError:
             raise
         except Exception as error:  # noqa: BLE001  # no thick scan, or a broken one

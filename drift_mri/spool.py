@@ -33,7 +33,7 @@ def _same(one: Path, other: Path) -> bool:
     """Whether two files hold one image, in whatever transfer syntaxes: by its pixels, and by its values tag by tag."""
     if filecmp.cmp(one, other, shallow=False):
         return True
-    from scripts.inputs.dicom.headers import pixels_and_values  # here: it takes seconds
+    from scripts.inputs.headers import pixels_and_values  # here: it takes seconds
 
     try:
         (pixels, values), (others, theirs) = map(pixels_and_values, (one, other))
@@ -81,7 +81,7 @@ class Spool:
 
     def patients(self, state: str, name: str) -> int:
         """How many patients the images of a UID that can be read may be of: how many names, or IDs, they say."""
-        from scripts.inputs.dicom.headers import UNSAID, read_dataset, said  # here: it takes seconds
+        from scripts.inputs.headers import UNSAID, read_dataset, said  # here: it takes seconds
 
         found = []
         for image in self.images(state, name):

@@ -10,7 +10,7 @@ from pydicom import datadict
 from pydicom.tag import Tag
 
 from scripts.inputs import kinds
-from scripts.inputs.dicom.headers import ENHANCED_NAMES
+from scripts.inputs.headers import ENHANCED_NAMES
 from scripts.outputs.dicom.inherit import GUIDE, SOURCE, code
 
 MODULES = (  # whose constants the page shares
@@ -23,7 +23,7 @@ MODULES = (  # whose constants the page shares
         "inputs.identity",
         "inputs.roles",
         "inputs.kinds",
-        "inputs.dicom.headers",
+        "inputs.headers",
         "inputs.dicom.places",
         "inputs.dicom.policies",
     ),

@@ -88,8 +88,8 @@ def volumes(root: Path) -> list[tuple[Path, str | None]]:
                 found[path] = ELSEWHERE
             elif ignored(path.relative_to(root).as_posix()):
                 found[path] = "a line of the dataset's .bidsignore names it"
-            elif why := kinds.of_name(name):
-                found[path] = f"its name says that it is {why}"
+            elif kinds.NOT_MAGNITUDE & _parts(stem(name))[0]:
+                found[path] = "phase, real or imaginary images, not magnitude"
             elif (suffix := _parts(stem(name))[1]) not in kinds.WEIGHTED:
                 found[path] = f"{suffix} is none of the suffixes that are taken: {', '.join(sorted(kinds.WEIGHTED))}"
             else:
@@ -187,6 +187,14 @@ def sidecar(path: str | os.PathLike) -> dict[str, Any]:
     return {
         name: value for one in reversed(sidecars(path)) for name, value in _content(one).items() if value is not None
     }
+
+
+def readable_sidecar(path: str | os.PathLike) -> dict[str, Any]:
+    """As `sidecar`; empty for a broken one, which is said when the scan is read."""
+    try:
+        return sidecar(path)
+    except InputError:
+        return {}
 
 
 def kept(path: Path | None) -> tuple[dict[str, Any], bool]:

@@ -1,11 +1,13 @@
-"""Exclusion: why a volume of a folder is not rebuilt, and why a scan guides no other."""
+"""Exclusion: which volumes of a folder are no scans, and why a scan guides no other."""
 
 import re
 from pathlib import Path
+from typing import Any
 
+import nibabel as nib
 import numpy as np
 
-from ..errors import InputError, logger
+from ..errors import logger
 from ..files import ANALYZE, ends_as, stem
 from ..stack.acquisition import ALREADY_THIN, is_thin
 from ..stack.grid import voxel_spacing
@@ -16,45 +18,58 @@ from .readers import ScanReader, is_header, no_volume
 from .roles import THINNER
 from .scan import Scan
 
+UNEVEN = "its slices lie unevenly, and dcm2niix interpolated them {}. Give the DICOM series"
 
-def shows_no_head(path: Path) -> str | None:
-    """Why a volume is no MR scan of a head, by its name and the files beside it; None if it may be."""
-    if why := kinds.of_name(path.name):
-        return f"its name says that it shows {why}"
+
+def shown(path: Path, image: Any) -> kinds.Verdict:
+    """The verdict on a volume: standards settle, voxels decide, names mark doubt. Two doubts together are none."""
     if path.with_name(f"{stem(path.name)}.bval").is_file():
-        return "a diffusion series, whose b-values lie beside it"
-    twin = path.with_name(path.name.replace(stem(path.name), f"{stem(path.name)}_Eq_1"))
-    if twin.is_file():
-        return f"its slices lie unevenly, and dcm2niix interpolated them in {twin.name}. Give the DICOM series"
-    if re.search(r"_Eq_\d+$", stem(path.name)):
-        return "its slices were interpolated by dcm2niix, since they lie unevenly. Give the DICOM series"
-    try:
-        why = kinds.of_sidecar(bids.sidecar(path))
-    except InputError:  # which the preprocessing says
-        return None
-    return f"its sidecar says: {why}" if why else None
+        return kinds.Verdict("none", f"{kinds.DIFFUSION_SERIES}, whose b-values lie beside it")
+    name = stem(path.name)
+    if (twin := path.with_name(path.name.replace(name, f"{name}_Eq_1"))).is_file():
+        return kinds.Verdict("none", UNEVEN.format(f"in {twin.name}"))
+    if re.search(r"_Eq_\d+$", name):
+        return kinds.Verdict("none", UNEVEN.format("here"))
+    fields = bids.readable_sidecar(path)
+    seconds = fields.get("RepetitionTime")
+    repetition = 1000.0 * seconds if isinstance(seconds, int | float) else 0.0
+    code = int(image.header["intent_code"]) if isinstance(image, nib.Nifti1Pair) else 0
+    if why := kinds.of_sidecar(fields) or kinds.localizer(min(image.shape[:3]), repetition):
+        return kinds.Verdict("none", f"its sidecar says: {why}")
+    if why := kinds.of_intent(code):
+        return kinds.Verdict("none", why)
+    by_voxels, by_name = kinds.of_voxels(image.dataobj), kinds.doubt_of(name)
+    if by_voxels.answer == "none" or not by_name:
+        return by_voxels
+    both = by_voxels.answer == "doubtful"
+    return kinds.Verdict("none", f"{by_name}, and {by_voxels.why}") if both else kinds.Verdict("doubtful", by_name)
 
 
-def unfit(path: Path, thin: float | None) -> str | None:
-    """Why a volume of a folder is not rebuilt; None for scans, and for broken files, which fail when they are read.
+def looked_at(path: Path, thin: float | None, asked: bool = False, name: str = "") -> kinds.Verdict:
+    """The verdict on a volume of a folder. Broken files are scans, and fail when they are read.
 
-    Thin scans are taken where `thin` is None.
+    Args:
+        thin: slices no thicker and no farther apart than this, in mm, need no rebuilding; None takes them.
+        asked: whether the user asks for it by its name, whatever it shows.
+        name: by which the user may ask for it.
     """
     if ends_as(path, ANALYZE) and not is_header(path):
-        return "it is no header of a volume"
+        return kinds.Verdict("none", "it is no header of a volume")
+    verdict = kinds.SCAN
     try:
         _, image = ScanReader().read(path)
         if why := no_volume(image):
-            return f"it {why}"
-        if why := kinds.of_voxels(image.dataobj, path.name):
-            return f"{why}. Give it by name if it is a scan"
+            return kinds.Verdict("none", f"it {why}")
+        verdict = kinds.SCAN if asked else shown(path, image)
+        if verdict.answer == "none":
+            return kinds.Verdict("none", verdict.why + (kinds.OVERRIDE.format(name) if name else ""))
         thickness, _ = bids.sidecar_value(path, "SliceThickness")
         _, pixel, spacing = sorted(map(float, voxel_spacing(image.affine)))
         if thin is not None and is_thin(spacing, None if thickness is None else float(thickness), pixel, thin):
-            return f"{ALREADY_THIN}: slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm"
+            return kinds.Verdict("none", f"{ALREADY_THIN}: slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm")
     except Exception as error:  # noqa: BLE001  # what is wrong with the file is said when it is read
         logger.debug(f"{path}: {error}")
-    return None
+    return verdict
 
 
 def dull(scan: Scan) -> str:
@@ -74,7 +89,8 @@ def dull(scan: Scan) -> str:
 def guides_not(scan: Scan, thick: Identity) -> str | None:
     """Why a scan guides no thick one, by what it shows and how sharp it is across the thick slices; None if it may."""
     path, theirs = scan.path, scan.identity
-    if path is not None and (why := shows_no_head(path) or unfit(path, None)):
+    why = scan.doubt if path is None else looked_at(path, None).why
+    if why:
         return why
     try:
         sharp = scan.sharpness

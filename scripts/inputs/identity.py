@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import InputError
 from ..files import VOLUMES, ends_as, stem
 from ..stack.grid import slice_axis, voxel_spacing
 from . import bids, dicom
-from .dicom.headers import numbers, value
+from .headers import numbers, value
 from .readers import ScanReader
 from .weighting import BIDS_NAME, ENTITY, NUMBERED, agent, by_times, contrast_of, of_protocol, split, weighting
 
@@ -114,10 +113,7 @@ def _of_series(series: dicom.Series) -> Identity:
 
 
 def _of_file(path: Path) -> Identity:
-    try:
-        fields = bids.sidecar(path)
-    except InputError:  # which is said when the scan is read
-        fields = {}
+    fields = bids.readable_sidecar(path)
     times = np.array([1000 * _number(fields.get(key)) for key in TIMES])
     name = stem(path.name)
     person, perhaps, session, further = _whose(path, fields)

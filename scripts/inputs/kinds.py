@@ -1,25 +1,17 @@
-"""Images that show something else than slices of a head: tables of reasons and tests, on voxels, headers and names.
-
-Headers of DICOM, the sidecars of volumes and the names of both are looked at by the same words.
-"""
+"""Kinds of images: a scan, none, or a doubtful one. Standards settle, voxels decide, names mark doubt."""
 
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..files import stem
-from .dicom.headers import Policies, dataset_of, first_reason, value
+from .headers import Policies, dataset_of, first_reason, value
+from .weighting import WEIGHTINGS, of_protocol, split
 
 OVERRIDE = " (--include {} takes it nevertheless)"  # of a scan that is skipped for what it says that it shows
 DIFFUSION_SERIES = "a diffusion series"
-FEW_VALUES = 64  # whole numbers in a mask or a label map, at most; scans have more
-EQUAL = 0.6  # of the neighbours in a map of many labels have the same label; in scans 0.1 have
-LARGEST, SHOWN, SURE = 1.001, 0.02, 0.95  # probability, rounded; more than nothing; almost 1
-CERTAIN = 0.2  # of the voxels of a map of probabilities are almost 1
-SPARSE = 0.01  # of the voxels of a map of lesions are not 0
 GE_CREATOR, GE_COMPONENT = (0x0043, 0x0010), (0x0043, 0x102F)  # 0 magnitude, 1 phase, 2 real, 3 imaginary
 B_VALUES = {  # tag of a vendor's b-value -> tag of the element that names the vendor's block, and its name
     (0x0019, 0x100C): ((0x0019, 0x0010), "SIEMENS MR HEADER"),
@@ -42,69 +34,164 @@ HEAD = r"(?<![a-z])(brain|head|skull|cerebr|schaedel|schädel|kopf|cerveau|encep
 UNITS = ("rad", "hz", "s", "ms", "1/s", "mm^2/s", "mm2/s", "ppm", "t")  # of maps; a head has none
 WEIGHTED = {"T1w", "T2w", "PDw", "T2starw", "FLAIR", "inplaneT1", "inplaneT2", "PDT2", "PD", "T2star", "FLASH", "angio"}
 NOT_MAGNITUDE = {"part-phase", "part-real", "part-imag"}
-SUFFIXES = (  # the last part of a file's name
-    r"(deface)?mask|(.*\+)?[ad]?seg|probseg|labels?|.*map|phase(diff|[12])?|magnitude[12]?|epi|bold|cb[fv]|sbref|dwi|"
-    r"m0scan|ph|real|imag(inary)?|e?adc|m(in|ax|n)?ip|mp2rage"
+DOUBTED = (  # whole words of names, in small letters, that are seldom of a scan
+    r"(de)?facemask|mask|labels?|lesions?|[ad]?seg(mentation)?|synthseg|(wm)?parc(ellation)?|aparc\S*|atlas|\w*map\d*|"
+    r"prob(ability|abilities|seg)?|posteriors|pve(seg)?|ples|uncertainty|[gw]m|csf|bias|field|b[01]|phase(diff)?|"
+    r"magnitude|ph|real|imag(inary)?|m(in|ax|n)?ip|inv[12]?|subtract\w*|subtr|sub|fat|f|epi|bold|func|nodif|sbref|mean|"
+    r"std|t?snr|[zt]?stat|[zt]score|con|spm[ft]|beta|cope|qsm|chi|swp|fa|md|rd|ad|ra|e?adc|dwi|dti|dki|diff|diffusion|"
+    r"hardi|trace[wd]?|tensor|mtr|mtsat|mwf|r[12](star)?|tmax|ttp|mtt|r?cb[fv]|perfusion|([23]d)?(c|p|pc|v)?asl|"
+    r"m0(scan)?|ct|cbct|pet|suv|fdg|loc(ali[sz]er)?|scout|survey|plan(scan)?|3plane"
 )
-NAMES = {  # reason -> words of file names, series descriptions and protocols: whole ones, of small letters
-    "perfusion images, not anatomy": r"([23]d[ _-]?)?(c|p|pc|v)?asl|(?<!post[ _-])perfusion",
-    DIFFUSION_SERIES: r"dwi|dti|dki|diff|diffusion|hardi|trace[wd]?|tensor|e?adc",
-    "reference images of echo-planar series (SBRef)": r"sbref",
-    "projections, not slices": r"m(in|ax|n)?ip",
-    "a subtraction of two scans": r"subtract\w*|subtr|(?<=[ _-])sub(?=$|[ _](?!\d))",
-    "the fat image of a Dixon series": (r"fat[ _-]?(only|images?|fraction|percentage)|dixon.*[ _-](f|fat)(?=$)"),
-    "an inversion of MP2RAGE": r"inv[ _-]?[12]",
-    "a parametric map": r"[a-z\d*]*map",
-    "a map of probabilities": (
-        r"prob(ability)?(seg|map)?s?\d*|posteriors?\d*|pve(seg)?([ _]\d)?|ples|uncertainty|gm|wm|csf"
-    ),
-    "a bias field": r"bias([ _-]?field)?",
-    "a label map": r"\w*aparc\w*|(wm)?parc(ellation)?|a?seg|synthseg|atlas",
+OF_SCANS = (  # words before a doubted one, or behind it, by which it is of a scan
+    r"(pre|post|after|before|nach|vor|no|non|without|ohne|with|mit|vs)",
+    r"(corr(ected)?|removed|free|suppressed|sat|saturated|fossa)",
+)
+SPM = r"(m|s|w|r)*c[1-6](?=[a-z][a-z\d])"  # begins the names of SPM's tissue maps, in letters of either size
+STATISTIC, LABELS = (*range(2, 25),), (*range(1001, 1012),)  # intent codes of NIfTI
+INTENT = "its header says by intent_code {} that it holds {}"
+SECONDS, FEW_SLICES = 25.0, 20  # longest repetition time in ms, and most slices, of a localizer
+LOCALIZER = "a localizer: {} slices at a repetition time of {:.3g} ms take seconds"
+# Statistics of voxels, each between all scans and all maps of `python -m benchmarks.contents`
+MIDDLE = 128  # voxels along each edge of the middle of a volume, which is looked at
+FEW_VALUES = 6  # different ones; scans of 16 grey values have 9 and more
+SPARSE = 0.99  # of the voxels have one value
+EQUAL, NEXT = 0.7, 0.7  # of neighbours are equal, in scans of 16 values up to 0.80; of the others, next values
+SMOOTH = 0.07  # mean step between neighbours, by the deviation: fields 0.03, scans 0.16 and more
+BACKGROUND, ABRUPT = 0.2, 0.3  # of the voxels have one value; most neighbours of it with the next, in scans 0.6
+EVEN = 0.33  # reach of the others below it by that above: statistics 0.7, scans 0
+NARROW, GREYS, FAR = 0.03, 128, 0.15  # of the range: half of the middle; values; how far air and bone lie
+FOOT, TOP = 0.38, 0.03  # in the lowest fifth and the highest 20th of the range: probabilities 0.43, 0.04 and more
+SHOWS = {
+    "few": "a mask or a label map: it holds {} values",
+    "sparse": "a map of few voxels: almost all have one value",
+    "labels": "a label map: most of its neighbours are equal, and the others jump",
+    "field": "a field: it shows no detail",
+    "statistic": "its values lie on both sides of the background's, as those of a statistic",
+    "ct": "its tissues differ little beside air and bone, as in CT",
+    "probabilities": "its values lie at both ends of their range, as probabilities do",
 }
-BY_NAME = {why: re.compile(rf"(?<![a-z\d])({words})(?![a-z\d])") for why, words in NAMES.items()}
-SPM = r"(m|s|w|r)*c[1-6](?=[a-z])"  # begins the names of SPM's tissue maps, in letters of either size
-LABEL_MAP, PROBABILITIES = (
-    "a label map: it holds whole numbers, most of whose neighbours are equal",
-    "a map of probabilities: it holds 0 to 1",
-)
-FEW = "a mask or a label map: it holds {count} whole numbers"
 
 
-def of_voxels(voxels: Any, name: str = "") -> str | None:
-    """Why a volume is no scan, by its voxels; None for a scan, as its middle slice mostly says.
+class Verdict(NamedTuple):
+    """Whether an image is a scan of a head, and the evidence that it may be none."""
+
+    answer: Literal["a scan", "none", "doubtful"] = "a scan"
+    why: str = ""
+
+
+SCAN = Verdict()
+
+
+def of_voxels(voxels: Any) -> Verdict:
+    """The verdict on a volume, by its voxels.
+
+    The answer is the same for `a * x + b` with `a > 0`, another background, 16 grey values or more, a part, a mask.
+    Scans are far from what is none. They are nearer to doubtful ones: scores of a masked scan lie as statistics do.
 
     Args:
-        voxels: `(X, Y, Z)`, an array, or what reads it in parts.
-        name: of the file, where one is there.
+        voxels: `(X, Y, Z)`, an array, or what reads it in parts. NaN is background.
     """
-    middle = np.asanyarray(voxels[:, :, voxels.shape[2] // 2])
-    values = np.unique(middle)
-    if np.array_equal(values, np.rint(values)):
-        few = len(values) <= FEW_VALUES
-        if few and (count := len(np.unique(voxels))) <= FEW_VALUES:
-            return FEW.format(count=count)
-        if few or _equal_neighbours(middle) > EQUAL:
-            volume = np.asanyarray(voxels)
-            if np.array_equal(volume, np.rint(volume)) and _equal_neighbours(volume) > EQUAL:
-                return LABEL_MAP
-    elif values[0] >= 0 and values[-1] <= LARGEST:
-        volume = np.asanyarray(voxels)
-        shown = volume[volume > SHOWN]
-        certain = np.mean(shown > SURE) if len(shown) else 0
-        of_probabilities = certain > CERTAIN or len(shown) < SPARSE * volume.size or re.match(SPM, name, re.IGNORECASE)
-        if volume.min() >= 0 and volume.max() <= LARGEST and of_probabilities:
-            return PROBABILITIES
-    return None
+    volume = np.asanyarray(voxels)
+    if volume.dtype.kind == "f" and not (good := np.isfinite(volume)).all():
+        volume = np.where(good, volume, volume[good].min() if good.any() else 0)
+    starts = [max(0, count - MIDDLE) // 2 for count in volume.shape]
+    block = volume[tuple(slice(start, start + MIDDLE) for start in starts)].astype(np.float32)
+    values, ranks, counts = np.unique(block, return_inverse=True, return_counts=True)
+    if len(values) < FEW_VALUES and (count := len(np.unique(volume))) < FEW_VALUES:
+        return Verdict("none", SHOWS["few"].format(count))
+    common = int(counts.argmax())
+    if counts[common] > SPARSE * block.size:
+        sparse = np.mean(volume.astype(np.float32) == values[common]) > SPARSE
+        return Verdict("none", SHOWS["sparse"]) if sparse else SCAN
+    others = np.sort(block[block != values[common]])
+    equal, following, beside, step = _neighbours(ranks.reshape(block.shape), values, common)
+    if equal > EQUAL and following < NEXT:
+        return Verdict("none", SHOWS["labels"])
+    if step < SMOOTH * others.std():
+        return Verdict("none", SHOWS["field"])
+    low, high = _at(others, 0.01), _at(others, 0.99)
+    reach = sorted((high - values[common], values[common] - low))
+    if beside < ABRUPT and reach[0] > EVEN * reach[1]:
+        background = np.mean(volume.astype(np.float32) == values[common])
+        if background > BACKGROUND:
+            return Verdict("doubtful", SHOWS["statistic"])
+    inner = np.sort(block[tuple(slice(count // 3, count - count // 3) for count in block.shape)], None)
+    first, tissue, third = (_at(inner, share) for share in (0.25, 0.5, 0.75))
+    far = [np.mean(others < tissue - FAR * (high - low)), np.mean(others > tissue + FAR * (high - low))]
+    if len(values) < GREYS:
+        return SCAN
+    if third - first < NARROW * (high - low) and min(far) > 0.01:
+        return Verdict("doubtful", SHOWS["ct"])
+    unit = (others - others[0]) / max(others[-1] - others[0], np.finfo(np.float32).tiny)
+    both_ends = common == 0 and np.mean(unit < 0.2) > FOOT and np.mean(unit > 0.95) > TOP
+    return Verdict("doubtful", SHOWS["probabilities"]) if both_ends else SCAN
 
 
-def _equal_neighbours(labels: np.ndarray) -> float:
-    """The share of neighbours with one value, where not both are 0."""
-    equal = pairs = 0
-    for axis in (axis for axis, count in enumerate(labels.shape) if count > 1):
-        one, other = (labels.take(range(k, labels.shape[axis] - 1 + k), axis) for k in (0, 1))
-        shown = (one != 0) | (other != 0)
-        equal, pairs = equal + int((shown & (one == other)).sum()), pairs + int(shown.sum())
-    return equal / max(pairs, 1)
+def _at(ordered: np.ndarray, share: float) -> float:
+    return float(ordered[int(share * (len(ordered) - 1))])
+
+
+def _neighbours(ranks: np.ndarray, values: np.ndarray, common: int) -> tuple[float, float, float, float]:
+    """Shares of neighbours, and a step.
+
+    Returns:
+        Along the axis where most neighbours are equal: their share, without pairs of the commonest value, and that of
+        next values among the others. That of next values among unequal pairs with the commonest value. The mean step
+        of pairs without it, the largest of all axes.
+    """
+    found, steps, beside = [(0.0, 1.0)], [0.0], []
+    for axis in (axis for axis, count in enumerate(ranks.shape) if count > 1):
+        one, other = (ranks.take(range(k, ranks.shape[axis] - 1 + k), axis) for k in (0, 1))
+        within, without = (one != common) & (other != common), (one == common) & (other == common)
+        apart = abs(one - other)
+        found.append((_share(apart[~without] == 0), _share(apart[within & (apart > 0)] == 1)))
+        beside.append(apart[~within & ~without] == 1)
+        steps.append(float(abs(values[one[within]] - values[other[within]]).mean()) if within.any() else 0.0)
+    return *max(found), _share(np.concatenate(beside or [[]])), max(steps)
+
+
+def _share(found: np.ndarray) -> float:
+    return float(found.mean()) if found.size else 0.0
+
+
+def of_intent(code: int) -> str | None:
+    """Why a NIfTI file is no scan, by the intent code of its header."""
+    if code not in STATISTIC and code not in LABELS:
+        return None
+    return INTENT.format(code, "a statistic" if code in STATISTIC else "labels, vectors or estimates")
+
+
+def localizer(slices: int, repetition_time: float) -> str | None:
+    """Why a stack is a localizer, by its protocol; the repetition time in ms."""
+    seconds = 0 < repetition_time <= SECONDS and slices <= FEW_SLICES
+    return LOCALIZER.format(slices, repetition_time) if seconds else None
+
+
+def doubt_of(name: str) -> str:
+    """The doubt that a name marks, of a file without its ending or of a series; empty where it marks none.
+
+    Words behind the last one that names a contrast count, and all where none does. The suffixes of BIDS are contrasts.
+    A number of two digits and more behind a word is of a person or a series.
+
+    >>> names = ("posterior_fossa_T2", "T2_bias_corrected", "GM_1965_T2_ax", "T1_after_perfusion", "sub-01_FLASH")
+    >>> [doubt_of(name) for name in names], doubt_of("brain_mask"), doubt_of("T2_pve_1")
+    (['', '', '', '', ''], "its name says 'mask'", "its name says 'pve'")
+    """
+    if name.split("_")[-1] in WEIGHTED:
+        return ""
+    if found := re.match(SPM, name, re.IGNORECASE):
+        return f"its name begins with '{found[0]}', as those of tissue maps do"
+    words = ["", *split(name), ""]
+    contrast = re.compile("|".join(WEIGHTINGS.values()))
+    named = max((k for k, word in enumerate(words) if of_protocol(word) and contrast.search(word)), default=0)
+    for k in range(named + 1, len(words) - 1):
+        found = re.fullmatch(rf"({DOUBTED})(\d*)", words[k])
+        scan = re.fullmatch(OF_SCANS[0], words[k - 1]) or re.fullmatch(OF_SCANS[1], words[k + 1])
+        if found and not scan:
+            number = found[found.re.groups] or (words[k + 1] if words[k + 1].isdecimal() else "")
+            if not (named and len(number) > 1) and not (found[1] == "sub" and words[k + 1]):
+                return f"its name says '{found[1]}'"
+    return ""
 
 
 def _words(header: Any) -> list[str]:
@@ -126,12 +213,6 @@ def _map(header: Any) -> str:
     shown = [word for word in further if word in MEASURES or word.endswith("MAP")]
     shown += [word for word in further if kind == "DERIVED" and word in CONTRASTS]
     return ", ".join(shown)
-
-
-def _named(header: Any, kind: re.Pattern) -> bool:
-    """Whether the names that people gave a series speak of a kind of image."""
-    said = [str(value(header, keyword, "")).lower() for keyword in ("SeriesDescription", "ProtocolName")]
-    return any(map(kind.search, said))
 
 
 def _perfusion(header: Any) -> Any:
@@ -165,7 +246,8 @@ def _echo_planar(header: Any) -> Any:
 
 def _elsewhere(header: Any) -> str | None:
     part = str(value(header, "BodyPartExamined", "")).upper()
-    if _named(header, re.compile(HEAD)):  # technicians choose body parts from a list
+    names = (str(value(header, keyword, "")).lower() for keyword in ("SeriesDescription", "ProtocolName"))
+    if any(re.search(HEAD, name) for name in names):  # technicians choose body parts from a list
         return None
     words = re.findall("[A-Z]+", part)
     elsewhere = any(word in ELSEWHERE or word.endswith("SPINE") for word in words)
@@ -215,8 +297,7 @@ READ: list[str | tuple[int, int]] = [
 
 def of_header(header: Any) -> str | None:
     """Why an image shows something else than slices of a head, by a DICOM header; None if it does not say so."""
-    named = next((why for why, words in BY_NAME.items() if _named(header, words)), None)
-    return first_reason(header, CONTENTS) or named
+    return first_reason(header, CONTENTS)
 
 
 def of_sidecar(fields: Mapping[str, Any]) -> str | None:
@@ -233,20 +314,3 @@ def of_sidecar(fields: Mapping[str, Any]) -> str | None:
     if modality and modality != "MR":
         return f"not MR: the modality is {modality}"
     return of_header(dataset_of(said))
-
-
-def of_name(name: str) -> str | None:
-    """Why a file shows no anatomy, by its name; None where the name does not say so.
-
-    >>> [of_name(name) for name in ("sub-01_T2w.nii.gz", "head.mgz", "nasal.nii", "sub-01_desc-dwi_T2w.nii", "c1.nii")]
-    [None, None, None, None, None]
-    >>> [of_name(name) for name in ("sub-01_dseg.nii.gz", "brain_mask.nii", "8_swi_e1_ph.nii", "3DpCASL.nii")]
-    ['a mask, a map or a phase image', 'a mask, a map or a phase image', 'a mask, a map or a phase image', 'perfusion \
-images, not anatomy']
-    """
-    *entities, suffix = stem(name).split("_")
-    if re.fullmatch(SUFFIXES, suffix, re.IGNORECASE) or NOT_MAGNITUDE & set(entities):
-        return "a mask, a map or a phase image"
-    if suffix in WEIGHTED:
-        return None
-    return next((why for why, words in BY_NAME.items() if words.search(stem(name).lower())), None)

@@ -28,6 +28,7 @@ class Scan:
         stacks: where several make one volume, each of them, the reference first.
         guides: scans of another contrast of the same head, the best first; the first that fits guides.
         truth: the sharp volume that it was made from.
+        doubt: why it may be no scan of a head; empty where nothing says so.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Scan:
     stacks: tuple["Scan", ...] = ()
     guides: tuple["Candidate", ...] = ()
     truth: Path | None = None
+    doubt: str = ""
 
     @cached_property
     def identity(self) -> Identity:
@@ -59,6 +61,12 @@ class Scan:
     def each(self) -> tuple["Scan", ...]:
         """Its stacks; itself where it is one."""
         return self.stacks or (self,)
+
+    @property
+    def mark(self) -> str:
+        """The warning of a doubtful scan; empty for others."""
+        doubts = dict.fromkeys(one.doubt for one in self.each if one.doubt)
+        return f"it may be no scan of a head: {'; '.join(doubts)}" if doubts else ""
 
     @property
     def is_dicom(self) -> bool:

@@ -15,32 +15,32 @@ from ..files import ITK, VOLUMES, ends_as, stem, walk
 from ..stack.acquisition import ALREADY_THIN
 from . import bids, dicom, kinds
 from .examination import grouped, say_what_could_guide, with_candidates
-from .exclusion import dull, shows_no_head, unfit
+from .exclusion import dull, looked_at
+from .headers import value
 from .readers import data_file, header_file
 from .sample import built_in_sample
 from .scan import Candidate, Scan
 from .selection import Selection
 
 
-def _fit(paths: Sequence[Path], root: Path, selection: Selection) -> list[Path]:
-    """The volumes of a folder `root` that are rebuilt. The others are logged with the reason."""
-    fit = []
+def _fit(paths: Sequence[Path], root: Path, selection: Selection) -> dict[Path, str]:
+    """The volumes of a folder `root` that are rebuilt, with their doubt. The others are logged with the reason."""
+    fit = {}
     with logging_redirect_tqdm():
         for path in tqdm(paths, desc="looking", unit="volume", leave=False, delay=1, disable=None):
             name = path.relative_to(root).as_posix()
-            shown = None if selection.asks_for(name) else shows_no_head(path)
-            reason = shown + kinds.OVERRIDE.format(name) if shown else unfit(path, selection.thin)
-            if reason is None:
-                fit.append(path)
-            elif reason.startswith(ALREADY_THIN):
+            answer, why = looked_at(path, selection.thin, selection.asks_for(name), name)
+            if answer != "none":
+                fit[path] = why
+            elif why.startswith(ALREADY_THIN):
                 selection.candidates.append(_volume(path, path))
-                selection.skip(str(path), reason + dull(selection.candidates[-1]))
+                selection.skip(str(path), why + dull(selection.candidates[-1]))
             else:
-                selection.skip(str(path), reason)
+                selection.skip(str(path), why)
     return fit
 
 
-def _volume(path: Path, result: Path) -> Scan:
+def _volume(path: Path, result: Path, doubt: str = "") -> Scan:
     data: list[Path | None] = []
     if ends_as(path, (".hdr",)):
         data = [path.with_suffix(ending) for ending in (".img", ".IMG")]
@@ -48,11 +48,13 @@ def _volume(path: Path, result: Path) -> Scan:
         with suppress(InputError):  # which the reader says
             data = [data_file(path)]
     files = (path, *(one for one in (*data, *bids.sidecars(path)) if one and one.is_file()))
-    return Scan(printable(str(path)), path, files, result)
+    return Scan(printable(str(path)), path, files, result, doubt=doubt)
 
 
 def _series(series: dicom.Series, result: Path) -> Scan:
-    return Scan(series.name, series, tuple(sorted({path for path, _ in series.images}, key=str)), result)
+    files = tuple(sorted({path for path, _ in series.images}, key=str))
+    names = (str(value(series.frames[0].header, key, "")) for key in ("SeriesDescription", "ProtocolName"))
+    return Scan(series.name, series, files, result, doubt=kinds.doubt_of(next(filter(None, names), "")))
 
 
 def _result(output_dir: Path, path: Path) -> Path:
@@ -99,7 +101,8 @@ def _folder(root: Path, output_dir: Path, selection: Selection, longest_part: bo
                     wanted.append(path)
                 elif not selection.shuts_out(name):
                     selection.candidates.append(_volume(path, path))
-    found = [_volume(path, _result(output_dir, path.relative_to(root))) for path in _fit(wanted, root, selection)]
+    fit = _fit(wanted, root, selection)
+    found = [_volume(path, _result(output_dir, path.relative_to(root)), doubt) for path, doubt in fit.items()]
     return found + _dicom(root, output_dir, selection, longest_part)
 
 
@@ -125,12 +128,12 @@ def _dataset(root: Path, output_dir: Path, selection: Selection) -> list[Scan]:
     if elsewhere:
         logger.info(f"{len(elsewhere)} volumes such as {elsewhere[0]} are left out: {bids.ELSEWHERE}.")
     found: dict[Path, Scan] = {}
-    for path in _fit(wanted, root, selection):
+    for path, doubt in _fit(wanted, root, selection).items():
         result = output_dir / path.parent.relative_to(root) / bids.derivative_name(path.name)
         if result in found:
             selection.skip(str(path), f"it would have the result of {found[result].name}. Remove one of them")
         else:
-            found[result] = replace(_volume(path, result), dataset=root.absolute())
+            found[result] = replace(_volume(path, result, doubt), dataset=root.absolute())
     return list(found.values())
 
 

@@ -70,6 +70,8 @@ def _rebuild_and_write(
 ) -> tuple[Rebuilt, Record]:
     """The rebuilt scan, and its record; the result and its error map are written."""
     stem, maps = scan.result, rebuilder.error_maps
+    if scan.mark:
+        logger.warning(f"{scan.name}: {scan.mark}")
     guide, guides, warnings = _placed(scan, stacks, rebuilder)  # one that does not fit loses no old result
     for path in (file_of(stem, ".json"), file_of(stem, ".html")):  # from here on the old result does not count
         path.unlink(missing_ok=True)
@@ -87,7 +89,7 @@ def _rebuild_and_write(
     record = describe(
         *(scan, rebuilt, maps),
         stacks=facts,
-        warnings=[*warnings, *cut],
+        warnings=[*([scan.mark] if scan.mark else []), *warnings, *cut],
         used=guide,
         files=[path, *beside],
         seconds=round(time.perf_counter() - begin, 1),

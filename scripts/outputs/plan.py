@@ -53,6 +53,7 @@ def _row(scan: Scan, rebuilder: Rebuilder, output: Output, heads: Heads) -> dict
     page = file_of(scan.result, ".html").name
     kept = "will write page" if output.report and done and page not in done["Results"] else "is complete"
     why = [f"{name}: {a.sources[key]}" for name, key in SOURCES.items()]
+    why += [scan.mark] if scan.mark else []
     why += [f"guide: {one.scan.name}, if it fits" + f", for {one.why}" * bool(one.why) for one in scan.guides]
     return row | {
         "what": kept if done else "will copy" if idle else "will rebuild" if len(stacks) == 1 else "will join",

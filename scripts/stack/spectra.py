@@ -13,6 +13,7 @@ DULL = 0.1  # of the power along the other axes; slices that were interpolated h
 DULLER, COARSE = 1.5, 2.0  # times a voxel's edge, and mm; slices that show no more than such were interpolated
 SPACING_LOST = "its voxels are cubes of 1 mm by its header, and thick slices by what they show: the spacing was lost"
 LOWEST = 0.05  # cycles/mm; larger structures differ by direction
+REPEATED = 1.6  # times as many neighbours differ along the other axes; in scans of 16 values 1.2, in repeats 2 and more
 FEWEST = 16  # voxels along each axis of a volume whose spectra say something
 FLAT, FLAT_WIDTH = 0.5, 40  # see `spacing_is_lost`
 LOST = 4.0  # scans of cubes have up to 2.7 times the power of the other axes
@@ -102,7 +103,8 @@ def sharpness(volume: Tensor, edges: Sequence[float] | np.ndarray) -> list[float
 
     Interpolated slices have next to no power beyond the Nyquist frequency of the slices that they were made of, and the
     other axes have. So the frequency is looked for from which on the density falls below `DULL` of theirs, over half an
-    octave. Noise of the scanner is in all directions, and does not hide it.
+    octave. Noise of the scanner is in all directions, and does not hide it. Slices that were repeated, as nearest
+    neighbours are, are sharp to the spectrum: most neighbours along one axis alone are equal.
 
     Args:
         volume: `(X, Y, Z)`.
@@ -118,7 +120,20 @@ def sharpness(volume: Tensor, edges: Sequence[float] | np.ndarray) -> list[float
         bands = {start: (frequencies >= start) & (frequencies <= 1.5 * start) & np.isfinite(theirs) for start in starts}
         dull = [one for one, band in bands.items() if band.sum() > 2 and power[band].sum() < DULL * theirs[band].sum()]
         found.append(max(float(edge), 1 / (2 * dull[0]) if dull else 0.0))
+    changes = [_changes(volume, axis) for axis in range(3)]
+    axis = int(np.argmin(changes))
+    if (repeats := sorted(changes)[1] / changes[axis]) > REPEATED:
+        found[axis] = max(found[axis], repeats * float(edges[axis]))
     return found
+
+
+def _changes(volume: Tensor, axis: int) -> float:
+    """The share of neighbours with two values, without plateaus at the least and largest, as of background."""
+    count = volume.shape[axis]
+    one, other = volume.narrow(axis, 0, count - 1), volume.narrow(axis, 1, count - 1)
+    equal = (one == other) & (one > volume.min()) & (one < volume.max())
+    pairs = ((one != other) | equal).sum().clamp(min=1)
+    return max(1 - float(equal.sum() / pairs), 1 / count)
 
 
 def interpolated(

@@ -17,7 +17,8 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ..errors import InputError, logger
 from ..files import NIFTI, ends_as, stem, walk
-from ..inputs.kinds import WEIGHTED, of_name
+from ..inputs.exclusion import looked_at
+from ..inputs.kinds import WEIGHTED
 from .truth import check_label_map, check_truth
 
 VALIDATION_SHARE = 0.15  # of subjects, where no datalist says
@@ -130,13 +131,10 @@ def _fit(root: Path, items: Sequence[dict], check: Callable[[dict], None]) -> li
 
 
 def _check(item: dict, by_name: bool) -> None:
-    """Refuses what is no truth; `by_name` also a volume whose name says that it shows no anatomy."""
-    if by_name and of_name(Path(item["label"]).name):
-        raise InputError(
-            f"{item['label']} is named as a mask, a map, or a functional, diffusion or perfusion series: expected a "
-            "scan. Name it in a datalist if it is one."
-        )
+    """Refuses what is no truth; of a folder also a volume that is doubtful by its name or its header."""
     check_truth(item["label"], item["sharp_axes"])
+    if by_name and (why := looked_at(Path(item["label"]), None).why):
+        raise InputError(f"{item['label']} is no sure scan: {why}. Name it in a datalist if it is one.")
 
 
 def sharp_volumes(

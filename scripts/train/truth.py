@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from monai.data import MetaTensor
@@ -21,8 +20,8 @@ SAMPLE = 1_000_000  # voxels that are looked at
 def check_truth(path: str, sharp_axes: Sequence[int]) -> None:
     """Refuses what nothing sharp can be learnt from."""
     volume = _loaded(path)
-    if why := kinds.of_voxels(volume.as_tensor()[0].numpy(), Path(path).name):
-        raise InputError(f"{path} is {why}: expected a scan. Leave it out.")
+    if why := kinds.of_voxels(volume.as_tensor()[0].numpy()).why:
+        raise InputError(f"{path} is no sure scan: {why}. Leave it out.")
     edges = voxel_spacing(volume.affine.numpy())
     spacings = edges[list(sharp_axes)]
     *finer, spacing = sorted(map(float, spacings))

@@ -231,7 +231,7 @@ def test_what_cannot_be_rebuilt_is_left_out_of_a_study_and_named(tmp_path):
     assert done.returncode == 1 and all(why in done.stderr for why in left_out), "each reason, and not the first alone"
     (tmp_path / "maps").mkdir()
     for name in ("a_T1map.nii", "b_T1map.nii"):
-        nib.save(nib.Nifti1Image(HEAD, axial()), tmp_path / "maps" / name)
+        nib.save(nib.Nifti1Image(np.float32(HEAD > 300), axial()), tmp_path / "maps" / name)
     done = in_node(tmp_path / "maps", tmp_path / "nothing.nii.gz")
     assert done.returncode == 1 and all(f"{name}_T1map.nii is skipped: " in done.stderr for name in "ab")
 

@@ -10,6 +10,7 @@ import pytest
 from scripts.inputs import kinds
 from tests.bundle.test_web import HEAD, axial, exported, in_node, javascript, pytestmark, series
 from tests.corpus.dicom import dicom, without
+from tests.inputs.test_kinds import OTHERS, SCANS, VARIANTS
 
 __all__ = ["exported", "pytestmark"]
 SHOWN = [  # fields of sidecars
@@ -42,69 +43,58 @@ SHOWN = [  # fields of sidecars
 NAMED = (  # of series, and of files
     "3DpCASL post_perfusion AX_DWI_b1000 t2_tse_different_readmissions ADC cmrr_mbep2d_SBRef mIP_Images(SW) "
     "t1_subtraction sub-01_T2w sub t1_dixon_F fat_only inv1 mp2rage_INV-2 T2Map wm csf c1 pve_1 bias_field aparc+aseg "
-    "brain_mask sub-01_dseg 8_swi_e1_ph sub-01_part-phase_T2w sub-01_desc-dwi_T2w t2_tse nasal head epi T1w FLAIR"
+    "brain_mask sub-01_dseg GM_1965_T2 T2_GM_1965 T2_pve_1 T1_sub T1_sub-2 posterior_fossa_T2 C3N-1 T1_bias_corrected "
+    "8_swi_e1_ph sub-01_part-phase_T2w sub-01_desc-dwi_T2w t2_tse nasal head epi T1w FLAIR"
 ).split()
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of pydicom
 def test_an_image_shows_what_python_says_that_it_shows():
     code = """
-        const [{ ofName, ofSidecar }] = await get("inputs/kinds.js");
+        const [{ doubtOf, ofSidecar }] = await get("inputs/kinds.js");
         const [fields, names] = JSON.parse(given[0]);
         say(fields.map((one) => ofSidecar(one) ?? null));
-        say(names.map((one) => ofName(one) ?? null));"""
-    fields = [*SHOWN, *({"SeriesDescription": name} for name in NAMED)]
-    by_sidecar, by_name = javascript(code, json.dumps([fields, NAMED]))
-    assert dict(zip(map(str, fields), by_sidecar)) == {str(one): kinds.of_sidecar(one) for one in fields}
-    assert dict(zip(NAMED, by_name)) == {name: kinds.of_name(name) for name in NAMED}
+        say(names.map(doubtOf));"""
+    by_sidecar, by_name = javascript(code, json.dumps([SHOWN, NAMED]))
+    assert dict(zip(map(str, SHOWN), by_sidecar)) == {str(one): kinds.of_sidecar(one) for one in SHOWN}
+    assert dict(zip(NAMED, by_name)) == {name: kinds.doubt_of(name) for name in NAMED}
 
 
 def test_what_shows_no_head_is_left_out_of_a_folder_of_volumes(tmp_path):
     """As in the command; a volume that is given alone is taken."""
     (tmp_path / "all").mkdir()
     for name in ("t2", "dwi", "ct", "brain_mask"):
-        nib.save(nib.Nifti1Image(HEAD, axial()), tmp_path / "all" / f"{name}.nii.gz")
+        nib.save(
+            nib.Nifti1Image(np.float32(HEAD > 300) if "mask" in name else HEAD, axial()),
+            tmp_path / "all" / f"{name}.nii.gz",
+        )
+    (tmp_path / "all" / "dwi.bval").touch()
     (tmp_path / "all" / "ct.json").write_text('{"Modality": "CT"}')
     done = in_node(tmp_path / "all", tmp_path / "scan_sr.nii.gz")
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "scan_sr.json").read_text())
     assert list(record["Sources"]) == ["all/t2.nii.gz"]
     assert sorted(line for line in record["Warnings"] if "skipped" in line) == [
-        "brain_mask.nii.gz is skipped: its name says that it shows a mask, a map or a phase image.",
+        "brain_mask.nii.gz is skipped: a mask or a label map: it holds 2 values.",
         "ct.nii.gz is skipped: its sidecar says: not MR: the modality is CT.",
-        "dwi.nii.gz is skipped: its name says that it shows a mask, a map or a phase image.",
+        "dwi.nii.gz is skipped: a diffusion series, whose b-values lie beside it.",
     ]
 
 
-NOISE = np.random.default_rng(0).random(HEAD.shape)
-LABELS = np.rint(HEAD / 300)
-VOXELS = {  # by the name of a file
-    "scan": HEAD,
-    "whole_numbers": np.rint(HEAD),
-    "brain": LABELS > 1,
-    "few_labels": LABELS,
-    "many_labels": sum((np.indices(HEAD.shape)[axis] // 3 + 1) * step for axis, step in ((0, 20), (1, 1))),
-    "noise_of_200_numbers": np.rint(200 * NOISE),
-    "certain": np.where(NOISE > 0.5, 0.99, 0.3),
-    "scaled": HEAD / HEAD.max(),
-    "c1t2": HEAD / HEAD.max(),
-    "lesions": np.where(NOISE > 0.995, 0.6, 0),
-    "below_zero": np.where(NOISE > 0.5, 0.99, -0.3),
-}
-
-
-def test_voxels_that_are_no_scan_are_those_of_the_command(tmp_path):
-    for name, voxels in VOXELS.items():
+def test_voxels_show_what_they_show_in_the_command(tmp_path):
+    volumes = {**SCANS, **{name: voxels for name, (voxels, *_) in OTHERS.items()}}
+    volumes |= {name: change(SCANS["in noise"], SCANS["phantom"] > 0) for name, change in VARIANTS.items()}
+    for name, voxels in volumes.items():
         np.ascontiguousarray(voxels, dtype=np.float32).tofile(tmp_path / name)
-    code = f"""
-        const [{{ ofVoxels }}] = await get("inputs/kinds.js");
-        for (const path of given) {{
-          const data = new Float32Array((await readFile(path)).buffer.slice(0));
-          say(ofVoxels({{ data, shape: {list(HEAD.shape)} }}, path.split("/").at(-1)));
-        }}"""
-    own = dict(zip(VOXELS, javascript(code, *(tmp_path / name for name in VOXELS))))
-    assert own == {name: kinds.of_voxels(np.float32(voxels), name) for name, voxels in VOXELS.items()}
-    assert sum(why is None for why in own.values()) == 5
+    code = """
+        const [{ ofVoxels }] = await get("inputs/kinds.js");
+        for (const one of given) {
+          const [path, ...shape] = one.split(":");
+          say(ofVoxels({ data: new Float32Array((await readFile(path)).buffer.slice(0)), shape: shape.map(Number) }));
+        }"""
+    given = [":".join(map(str, (tmp_path / name, *voxels.shape))) for name, voxels in volumes.items()]
+    own = dict(zip(volumes, javascript(code, *given)))
+    assert own == {name: kinds.of_voxels(np.float32(voxels))._asdict() for name, voxels in volumes.items()}
 
 
 def test_a_zip_file_that_says_it_unpacks_to_too_much_is_refused(tmp_path):

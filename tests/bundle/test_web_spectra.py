@@ -28,6 +28,7 @@ VOLUMES = {  # a volume, the edges of its voxels, an axis that is asked for
         (1.0, 1.0, 1.0),
         [0, 1, 2],
     ),
+    "repeated slices": (scan_of(TRUTH, 5.0)[0].as_tensor().repeat_interleave(5, 2), (1.0, 1.0, 1.0), [0, 1, 2]),
     "a stack in cubes": (scan_of(TRUTH, 5.0)[0].as_tensor(), (1.0, 1.0, 1.0), [2]),
     "noise of long voxels, dense beside that of short ones": (
         torch.randn(150, 16, 16, generator=torch.Generator().manual_seed(0)),

@@ -114,6 +114,27 @@ def lesion():
     return (1.4 - np.linalg.norm(place - np.array([14, 16, 6])[:, None, None, None], axis=0) / 2).clip(0, 1)
 
 
+def tissue():
+    """A soft map of a shell."""
+    inside = head() > 0
+    return ndimage.gaussian_filter(np.float32(inside ^ ndimage.binary_erosion(inside, iterations=3)), 0.7)
+
+
+def statistic():
+    """Smooth scores on both sides of 0, where the head is."""
+    scores = ndimage.gaussian_filter(np.random.default_rng(1).normal(size=SHAPE), 1)
+    return np.where(head() > 0, np.float32(scores / abs(scores).max()), 0)
+
+
+def intent(code):
+    def make(folder):
+        image = nib.load(nifti(folder, "T2"))
+        image.header["intent_code"] = code
+        nib.save(nib.Nifti1Image(np.asarray(image.dataobj), image.affine, image.header), folder / "T2.nii.gz")
+
+    return make
+
+
 def two_contrasts(order):
     values = head()
     values[..., [k for k in range(12) if order(k)]] = (600 - head())[..., [k for k in range(12) if order(k)]].clip(0)
@@ -200,6 +221,7 @@ def real_world(folder):
 
 T2, MAP = "thick T2w", "no: .*"
 MAPS = "T2_pve_1 T2_prob_2 ples_lpa_mT2 T2_posteriors T2_bias T2_uncertainty T1_GM T1map T1_map_MP2RAGE wmparc "
+SCANS = "posterior_fossa_T2 T2_bias_corrected prob01_t2_tse GM_1965_T2_ax T1_after_perfusion C3N-00662_T1".split()
 MAPS = (MAPS + "T2_synthseg T1_SUB t2_dixon_F t1_mp2rage_INV1").split()
 AGENT = "T1_CE T1_Kontrast T1c+ T1_Gd T1_Dotarem t1_contrast T1_post T1_KM".split()
 NO_AGENT = "T1_post_op T1_pre T1_nativ T1_without_contrast T1_postop".split()
@@ -294,22 +316,34 @@ SITUATIONS = {
         {"x_t2_tra_5": f"{T2} by x_t1_mprage_7", "x_t1_mprage_7": MAP},
     ),
     # what kind
-    "maps by their names": (files("T2", *MAPS), {"T2": T2, **dict.fromkeys(MAPS, MAP)}),
+    "maps by their names": (files("T2", *MAPS), {"T2": T2, **dict.fromkeys(MAPS, "doubtful")}),
+    "scans by their names": (files(*SCANS), dict.fromkeys(SCANS, "thick")),
+    "a localizer by its protocol": (beside("x", RepetitionTime=0.008), {"T2": T2, "x": "no: its sidecar.*a localizer"}),
+    "DICOM: a localizer by its protocol": (
+        study(("t1 tra", series, {"RepetitionTime": 8})),
+        {"t2_tse_tra": T2, "t1_tra": "no: a localizer"},
+    ),
+    "a statistic by its header": (intent(5), "no: its header says by intent_code 5"),
+    "a statistic by its voxels": (beside("result", statistic()), {"T2": T2, "result": "doubtful"}),
+    "a statistic by name and voxels": (
+        beside("zstat1", statistic()),
+        {"T2": T2, "zstat1": "no: its name says"},
+    ),
     **{
-        f"SPM's {name}": (beside(name, probability()), {"T2": T2, name: "no: a map of probabilities"})
+        f"SPM's {name}": (beside(name, probability()), {"T2": T2, name: "doubtful"})
         for name in ("c1T2", "rc2T2", "mwc1T2")
     },
     "a person called c1": (files("c1_T2"), T2),
     "a scan of 0 to 1": (beside("T1", head() / head().max()), {"T2": T2, "T1": "thick T1w"}),
     "a parcellation of any name": (beside("result", labels()), {"T2": T2, "result": "no: a label map"}),
     "a tissue map of any name": (
-        beside("result", ((head() - 450) / 100 + 0.5).clip(0, 1) * (head() > 0)),
-        {"T2": T2, "result": "no: a map of probabilities"},
+        beside("result", tissue()),
+        {"T2": T2, "result": "doubtful"},
     ),
-    "a lesion map of any name": (beside("result", lesion()), {"T2": T2, "result": "no: a map of probabilities"}),
+    "a lesion map of any name": (beside("result", lesion()), {"T2": T2, "result": "no: a map of few voxels"}),
     "DICOM: a subtraction": (
         study(("t1 sub", series, {}), ("t1 x", series, {"ImageType": ["DERIVED", "PRIMARY", "SUBTRACTION"]})),
-        {"t2_tse_tra": T2, "t1_sub": "no: a subtraction", "t1_x": "no: a subtraction"},
+        {"t2_tse_tra": T2, "t1_sub": "doubtful", "t1_x": "no: a subtraction"},
     ),
     "DICOM: Dixon's images": (
         study(
@@ -320,7 +354,7 @@ SITUATIONS = {
         ),
         {
             "t2_tse_tra": T2,
-            "t1_dixon_tra_F": "no: the fat image",
+            "t1_dixon_tra_F": "doubtful",
             "t1_dixon_tra_W": "thick T1w",
             "t1_tse_fat_sat": "thick T1w",
             "t1_dixon": "no: the fat image",
@@ -330,7 +364,7 @@ SITUATIONS = {
         study(("t1_mp2rage_sag_INV2", cube, {}), ("t1_mp2rage_sag_UNI", cube, {})),
         {
             "t2_tse_tra": f"{T2} by t1_mp2rage_sag_UNI",
-            "t1_mp2rage_sag_INV2": "no: an inversion",
+            "t1_mp2rage_sag_INV2": "no: thin",
             "t1_mp2rage_sag_UNI": MAP,
         },
     ),
@@ -364,7 +398,7 @@ SITUATIONS = {
     "a sheared sform of a standard space": (lambda f: sform(f, 4, 0.7), f"{T2}.*the qform is used"),
     "twins of dcm2niix": (
         files("T2", "T2_Eq_1"),
-        {"T2": "no: its slices lie unevenly", "T2_Eq_1": "no: its slices were interpolated by dcm2niix"},
+        {"T2": "no: its slices lie unevenly", "T2_Eq_1": "no: its slices lie unevenly"},
     ),
     "a slope for each slice": (real_world, T2),
     "a sidecar that was not fetched": (link_to_nothing, "fails: .*T2.json cannot be read.*datalad get"),

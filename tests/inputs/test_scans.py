@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from scripts.errors import InputError
+from scripts.inputs.kinds import doubt_of
 from scripts.inputs.scan import Scan
 from scripts.inputs.scans import scan_named, scans
 from scripts.inputs.selection import Selection
 from tests.bids_files import write
 from tests.cohort_files import VOXELS, add
 from tests.dicom_files import THIN
+from tests.inputs.names import names as of_people
 
 
 def names(source, out="nowhere", thin=THIN):
@@ -211,18 +213,22 @@ NOT_SCANS = (
     "mask brain_mask T2w_seg sub-1_dseg x_labels sub-1_label-GM_probseg sub-1_T1map sub-1_task-rest_bold a_aseg "
 )
 NOT_SCANS += (
-    "sub-1_dwi sub-1_phasediff sub-1_part-phase_T2w sub-1_mod-T2w_defacemask aparc+aseg sub-1_magnitude1 x_MASK "
+    "sub-1_dwi sub-1_phasediff sub-1_mod-T2w_defacemask aparc+aseg sub-1_magnitude1 x_MASK "
     "8_swi_e1_ph 8_swi_real 8_swi_e2_imaginary 9_ep2d_diff_3scan_trace_p2_ADC 9_AX_DWI_b1000 bold_SBRef 11_mIP_Images"
 )
 
 
-def test_masks_maps_and_series_by_their_names_are_skipped_with_a_line(tmp_path, log):
-    add(tmp_path / "scan_T2w.nii.gz")
-    paths = [add(tmp_path / f"{name}.nii.gz") for name in NOT_SCANS.split()]
-    assert names(tmp_path) == ["scan_T2w.nii.gz"]
+def test_names_of_masks_maps_and_series_mark_doubt_and_leave_none_out(tmp_path):
+    paths = [add(tmp_path / f"{name}.nii.gz") for name in ("sub-1_scan_T2w", *NOT_SCANS.split())]
+    found = {item.source: item for item in scans(tmp_path, tmp_path / "out", Selection(THIN))}
+    assert found.keys() == set(paths)
     for path in paths:
-        assert [m for m in log.messages if m.startswith(f"{path.name} is skipped: its name says")]
-        assert names(path) == [path.name]
+        assert bool(found[path].mark) == (path != paths[0])
+        assert not scans(path, tmp_path / "out", Selection(THIN))[0].mark  # what is given by name is sure
+
+
+def test_no_name_of_a_generator_marks_doubt():
+    assert [name for name, _ in of_people(300) if doubt_of(name)] == []
 
 
 @pytest.mark.parametrize(
@@ -246,11 +252,11 @@ def test_what_its_sidecar_says_is_no_head_is_skipped_unless_it_is_asked_for(fiel
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-@pytest.mark.parametrize(("divisor", "taken"), [(1, False), (40, False), (1000, True)])
+@pytest.mark.parametrize(("divisor", "taken"), [(1, False), (3, False), (40, True), (1000, True)])
 def test_volumes_of_few_whole_numbers_are_label_maps(divisor, taken, dtype, tmp_path, log):
     path = add(tmp_path / "a.nii.gz", voxels=(VOXELS % divisor).astype(dtype))
     add(tmp_path / "scan.nii.gz")
-    add(tmp_path / "steps.nii.gz", voxels=(VOXELS % 7 / 4).astype(np.float32))  # few numbers, not whole
+    add(tmp_path / "steps.nii.gz", voxels=(VOXELS % 9 / 4).astype(np.float32))  # few numbers, not whole
     assert names(tmp_path) == ["a.nii.gz"] * taken + ["scan.nii.gz", "steps.nii.gz"]
     assert any(f"{path.name} is skipped: a mask or a label map: it holds" in m for m in log.messages) != taken
     assert names(path) == ["a.nii.gz"]

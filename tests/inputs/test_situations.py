@@ -43,7 +43,8 @@ def roles(root):
             continue
         guide = f" by {short(scan.guides[0].scan.name, root).split('/')[-1]}" if scan.guides else ""
         facts = f"{a.slice_count} slices, {a.slice_thickness:g} mm; {' '.join(a.warnings)}"
-        said[short(scan.name, root)] = f"thick {scan.identity.contrast}{guide}: {facts}"
+        kind = "doubtful" if scan.mark else "thick"
+        said[short(scan.name, root)] = f"{kind} {scan.identity.contrast}{guide}: {facts}"
     return said
 
 

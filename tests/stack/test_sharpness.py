@@ -35,6 +35,16 @@ def test_interpolated_slices_are_as_sharp_as_those_they_were_made_of(method, thi
     assert turned[0] > least and turned[1:] == [1.0, 1.0]
 
 
+@pytest.mark.parametrize("factor", [2, 5])
+def test_repeated_slices_are_as_sharp_as_those_they_repeat(factor):
+    volume = head((64, 64, 80))
+    for one in (volume, (volume / volume.max() * 15).round(), volume.clamp(max=float(volume.quantile(0.9)))):
+        assert sharpness(one, EDGES) == [1.0, 1.0, 1.0]
+        repeated = one[..., ::factor].repeat_interleave(factor, 2).permute(2, 0, 1)
+        across, *within = sharpness(repeated, EDGES)
+        assert within == [1.0, 1.0] and 0.6 * factor < across < 1.1 * factor
+
+
 def test_what_counts_as_interpolated():
     assert interpolated([1.0, 1.0, 1.0], EDGES) is None
     assert interpolated([1.0, 1.4, 4.8], EDGES) == (2, 4.8)

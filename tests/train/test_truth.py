@@ -32,7 +32,7 @@ def constant(path):
 
 
 def labels(path):
-    scan(path, (10 * SHARP).astype(np.int16))
+    scan(path, (4 * SHARP).astype(np.int16))
 
 
 def nan(path):
@@ -53,7 +53,7 @@ BAD = {
     overlapping: "1 mm apart and 5 mm thick",
     series: "expected a 3-D volume",
     constant: "is constant, 7.3 everywhere",
-    labels: "holds 10 whole numbers",
+    labels: "holds 4 values",
     nan: "NaN or infinite voxels",
     empty: "cannot be read",
     truncated: "cannot be read",
@@ -97,7 +97,7 @@ def test_a_missing_file_of_a_datalist_is_refused_by_name(folder, refusal):
 def test_masks_and_maps_of_a_folder_are_known_by_their_names(folder, log):
     scan(folder / "sub-a_desc-brain_mask.nii.gz", SHARP)
     assert len(sharp_volumes(folder, "all")) == 4
-    assert "sub-a_desc-brain_mask.nii.gz is named as a mask" in log.text
+    assert "sub-a_desc-brain_mask.nii.gz is no sure scan: its name says 'mask'" in log.text
 
 
 def test_planes_of_thick_slices_are_learnt_from_where_a_datalist_says_that_they_alone_are_sharp(tmp_path):

@@ -8,7 +8,7 @@ import { voxelSpacing } from "../stack/grid.js";
 import { withoutSignal } from "../stack/intensity.js";
 import { map } from "../stack/volume.js";
 import { ofSeries } from "./identity.js";
-import { ofHeader, reasonWith, sidecar } from "./kinds.js";
+import { doubtOf, localizer, ofHeader, reasonWith, sidecar } from "./kinds.js";
 import { readNifti } from "./nifti.js";
 
 /** @typedef {import("./kinds.js").Said} Said */
@@ -120,7 +120,10 @@ export async function readDicom(images, wasm) {
 function stackOf(scan, facts, headers) {
   const [{ name, volume }, [header]] = [scan, headers];
   const why = unfit(facts, headers);
-  refuse(why !== undefined, `${name} is skipped: ${why}.`);
+  const asLocalizer = why ?? localizer(volume.shape[2], 1000 * (facts.RepetitionTime ?? 0));
+  refuse(asLocalizer !== undefined, `${name} is skipped: ${asLocalizer}.`);
+  const doubt = doubtOf(facts.SeriesDescription || facts.ProtocolName || "");
+  if (doubt) scan.warnings.push(`it may be no scan of a head: ${doubt}`);
   const slices = new Set(headers.flatMap(framesOf).map((one) => sliceOf(one, scan)));
   refuse(
     slices.has(NaN) || (slices.size > 0 && slices.size !== volume.shape[2]),

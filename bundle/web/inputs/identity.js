@@ -4,6 +4,7 @@ import { g } from "../errors.js";
 import { largestAxis, voxelSpacing } from "../stack/grid.js";
 import { AXES } from "../stack/volume.js";
 import { sidecar } from "./kinds.js";
+import { ofProtocol, split, whole } from "./weighting.js";
 
 /** @typedef {import("./kinds.js").Said} Said */
 /** @typedef {import("./readers.js").Found} Found */
@@ -14,7 +15,7 @@ import { sidecar } from "./kinds.js";
 /** @type {any} */
 const { BEST, ISOTROPIC, PARALLEL, SAME_REPETITION, SAME_TIME, THINNER, TIMES } = { ...constants.identity, ...constants.roles };
 /** @type {any} */
-const { AGENT, BIDS_NAME, ENTITY, NO_AGENT, NUMBERED, PREFIX, PROTOCOL, SEQUENCES, SHORT, WEIGHTINGS } = constants.weighting;
+const { AGENT, BIDS_NAME, ENTITY, NO_AGENT, NUMBERED, PREFIX, SEQUENCES, SHORT, WEIGHTINGS } = constants.weighting;
 const DECIMAL = /^\p{Nd}+$/u;
 
 /** By what a DICOM series says. @type {(said: Said) => Identity} */
@@ -97,12 +98,6 @@ function apart(name) {
   return isNumber(0) ? { number: rest.shift() ?? "", rest } : { number: "", rest };
 }
 
-/** @type {(pattern: string, word: string) => RegExpExecArray | null} */
-const whole = (pattern, word) => new RegExp(`^(?:${pattern})$`).exec(word);
-/** @type {(name: string) => string[]} */
-const split = (name) => name.toLowerCase().split(/[^\p{L}\p{N}_*+]+|_+/u).filter(Boolean);
-/** @type {(word: string) => boolean} */
-const ofProtocol = (word) => word.length < 40 && whole(PROTOCOL, word) !== null;
 /** @type {(fields: Record<string, any>) => string[]} */
 const described = (fields) => ["SeriesDescription", "ProtocolName"].map((key) => String(fields[key] || ""));
 

@@ -1,44 +1,141 @@
 /** What an image shows, by its voxels, header, sidecar or name: the tables of scripts/inputs/kinds.py, and tests for its reasons. */
 import constants from "../model/constants.js";
-import { filled } from "../errors.js";
+import { g } from "../errors.js";
 import { crop, indexAlong, strides } from "../stack/volume.js";
+import { ofProtocol, split, whole } from "./weighting.js";
 
 /** @typedef {(key: string) => string[]} Said values of an attribute, by its keyword or tag; none where it is missing */
 
-/** @type {any} */
-const { ALSO, BY_NAME, B_VALUES, CONTENTS, CONTRASTS, DESCRIBED, DIFFUSION_SERIES, ELSEWHERE, HEAD, MEASURES, OFFSET, SAYS } = constants.kinds;
-const { GE_COMPONENT, GE_CREATOR, NOT_MAGNITUDE, SUFFIXES, UNITS, WEIGHTED } = constants.kinds;
-const { CERTAIN, EQUAL, FEW, FEW_VALUES, LABEL_MAP, LARGEST, PROBABILITIES, SHOWN, SPARSE, SPM, SURE } = constants.kinds;
+/** @typedef {{ answer: "a scan" | "none" | "doubtful", why: string }} Verdict what an image shows, and the evidence that it may be no scan of a head */
 
-/** Why a volume is no scan, by its voxels; undefined for a scan, as its middle slice mostly says. @type {(volume: Volume, name: string) => string | undefined} */
-export function ofVoxels(volume, name) {
-  const { data, shape: [X, Y, Z] } = volume;
-  const middle = crop(volume, [[0, X], [0, Y], [Z >> 1, (Z >> 1) + 1]]);
-  if (middle.data.every(Number.isInteger)) {
-    const isFew = new Set(middle.data).size <= FEW_VALUES;
-    const count = isFew ? new Set(data).size : Infinity;
-    if (count <= FEW_VALUES) return filled(FEW, { count });
-    const isLabels = (isFew || equalNeighbours(middle) > EQUAL) && data.every(Number.isInteger) && equalNeighbours(volume) > EQUAL;
-    return isLabels ? LABEL_MAP : undefined;
+/** @type {any} */
+const { ALSO, B_VALUES, CONTENTS, CONTRASTS, DESCRIBED, DIFFUSION_SERIES, ELSEWHERE, HEAD, MEASURES, OFFSET, SAYS } = constants.kinds;
+const { DOUBTED, GE_COMPONENT, GE_CREATOR, INTENT, LABELS, LOCALIZER, OF_SCANS, SPM, STATISTIC, UNITS, WEIGHTED } = constants.kinds;
+const { ABRUPT, BACKGROUND, EQUAL, EVEN, FAR, FEW_SLICES, FEW_VALUES, FOOT, GREYS, MIDDLE, NARROW, NEXT } = constants.kinds;
+const { SECONDS, SHOWS, SMOOTH, SPARSE, TOP } = constants.kinds;
+const CONTRAST = new RegExp(Object.values(constants.weighting.WEIGHTINGS).join("|"));
+
+/** @type {Verdict} */
+const SCAN = { answer: "a scan", why: "" };
+/** @type {(why: string) => Verdict} */
+export const none = (why) => ({ answer: "none", why });
+/** @type {(why: string) => Verdict} */
+export const doubtful = (why) => ({ answer: "doubtful", why });
+
+/** What a volume shows, by its voxels. @type {(volume: Volume) => Verdict} */
+export function ofVoxels(volume) {
+  const finite = volume.data.some((x) => !Number.isFinite(x)) ? volume.data.filter(Number.isFinite) : volume.data;
+  const least = finite.length < volume.data.length ? finite.reduce((a, x) => Math.min(a, x), Infinity) : 0;
+  const whole = finite === volume.data ? volume : { ...volume, data: volume.data.map((x) => (Number.isFinite(x) ? x : Number.isFinite(least) ? least : 0)) };
+  const block = middle(whole, (count) => [Math.floor(Math.max(0, count - MIDDLE) / 2), Math.min(count, MIDDLE)]);
+  const sorted = block.data.slice().sort();
+  const starts = Array.from(sorted.keys()).filter((k) => k === 0 || sorted[k] !== sorted[k - 1]);
+  const values = Float32Array.from(starts, (k) => sorted[k]);
+  if (values.length < FEW_VALUES) {
+    const count = new Set(whole.data).size;
+    if (count < FEW_VALUES) return none(SHOWS.few.replace("{}", String(count)));
   }
-  if (![middle, volume].every((one) => one.data.every((x) => x >= 0 && x <= LARGEST))) return undefined;
-  const shown = data.filter((x) => x > SHOWN);
-  const certain = shown.filter((x) => x > SURE).length / (shown.length || 1);
-  return certain > CERTAIN || shown.length < SPARSE * data.length || new RegExp(`^${SPM}`, "i").test(name) ? PROBABILITIES : undefined;
+  const counts = starts.map((start, k) => (starts[k + 1] ?? sorted.length) - start);
+  const common = counts.reduce((best, count, k) => (count > counts[best] ? k : best), 0);
+  const share = () => whole.data.reduce((count, x) => count + +(x === values[common]), 0) / whole.data.length;
+  if (counts[common] > SPARSE * sorted.length) return share() > SPARSE ? none(SHOWS.sparse) : SCAN;
+  const others = sorted.filter((x) => x !== values[common]);
+  const { equal, following, beside, step } = neighbours(block, values, common);
+  if (equal > EQUAL && following < NEXT) return none(SHOWS.labels);
+  const mean = others.reduce((sum, x) => sum + x, 0) / others.length;
+  if (step < SMOOTH * Math.sqrt(others.reduce((sum, x) => sum + (x - mean) ** 2, 0) / others.length)) return none(SHOWS.field);
+  const [low, high] = [0.01, 0.99].map((part) => at(others, part));
+  const [short, long] = [high - values[common], values[common] - low].sort((a, b) => a - b);
+  if (beside < ABRUPT && short > EVEN * long && share() > BACKGROUND) return doubtful(SHOWS.statistic);
+  if (values.length < GREYS) return SCAN;
+  const inner = middle(block, (count) => [Math.floor(count / 3), count - 2 * Math.floor(count / 3)]).data.sort();
+  const [first, tissue, third] = [0.25, 0.5, 0.75].map((part) => at(inner, part));
+  const of = (/** @type {(x: number) => boolean} */ test) => others.reduce((count, x) => count + +test(x), 0) / others.length;
+  const reach = FAR * (high - low);
+  const isCT = third - first < NARROW * (high - low) && Math.min(of((x) => x < tissue - reach), of((x) => x > tissue + reach)) > 0.01;
+  if (isCT) return doubtful(SHOWS.ct);
+  const unit = (/** @type {number} */ x) => (x - others[0]) / (others[others.length - 1] - others[0]);
+  const isBothEnds = common === 0 && of((x) => unit(x) < 0.2) > FOOT && of((x) => unit(x) > 0.95) > TOP;
+  return isBothEnds ? doubtful(SHOWS.probabilities) : SCAN;
 }
 
-/** The share of neighbours with one value, where not both are 0. @type {(volume: Volume) => number} */
-function equalNeighbours({ data, shape }) {
-  let [equal, pairs] = [0, 0];
-  for (const [axis, step] of strides(shape).entries()) {
+/** A part of a volume, by the start and the count along each axis. @type {(volume: Volume, part: (count: number) => number[]) => Volume} */
+const middle = (volume, part) => crop(volume, /** @type {any} */ (volume.shape.map(part).map(([start, count]) => [start, start + count])));
+
+/** Of sorted numbers. @type {(sorted: ArrayLike<number>, part: number) => number} */
+const at = (sorted, part) => sorted[Math.floor(part * (sorted.length - 1))];
+
+/** Along the axis where most neighbours are equal: their share, and that of next values among the others; that of next values beside the commonest; the largest mean step.
+ * @type {(volume: Volume, values: Float32Array, common: number) => { equal: number, following: number, beside: number, step: number }} */
+function neighbours({ data, shape }, values, common) {
+  const ranks = Int32Array.from(data, (x) => place(values, x));
+  let [equal, following, step, edges, near] = [0, 1, 0, 0, 0];
+  for (const [axis, stride] of strides(shape).entries()) {
+    if (shape[axis] < 2) continue;
     const index = indexAlong(shape, axis);
+    let [pairs, same, unequal, next, within, steps] = [0, 0, 0, 0, 0, 0];
     for (let k = 0; k < data.length; k++) {
-      if (index(k) + 1 === shape[axis] || !(data[k] || data[k + step])) continue;
-      equal += +(data[k] === data[k + step]);
+      const [one, other] = [ranks[k], ranks[k + stride]];
+      if (index(k) + 1 === shape[axis] || (one === common && other === common)) continue;
+      const apart = Math.abs(one - other);
       pairs++;
+      same += +(apart === 0);
+      if (one === common || other === common) {
+        edges++;
+        near += +(apart === 1);
+        continue;
+      }
+      within++;
+      steps += Math.abs(data[k] - data[k + stride]);
+      unequal += +(apart > 0);
+      next += +(apart === 1);
     }
+    const [share, further] = [same / (pairs || 1), next / (unequal || 1)];
+    if (share > equal || (share === equal && further > following)) [equal, following] = [share, further];
+    step = Math.max(step, steps / (within || 1));
   }
-  return equal / Math.max(pairs, 1);
+  return { equal, following, beside: near / (edges || 1), step };
+}
+
+/** The place of a number among sorted ones. @type {(sorted: Float32Array, x: number) => number} */
+function place(sorted, x) {
+  let [low, high] = [0, sorted.length - 1];
+  while (low < high) {
+    const k = (low + high) >> 1;
+    if (sorted[k] < x) low = k + 1;
+    else high = k;
+  }
+  return low;
+}
+
+/** Why a NIfTI file is no scan, by the intent code of its header. @type {(code: number) => string | undefined} */
+export function ofIntent(code) {
+  const [isStatistic, isLabel] = [STATISTIC, LABELS].map((codes) => codes.includes(code));
+  if (!isStatistic && !isLabel) return undefined;
+  return INTENT.replace("{}", String(code)).replace("{}", isStatistic ? "a statistic" : "labels, vectors or estimates");
+}
+
+/** Why a stack is a localizer, by its protocol; the repetition time in ms. @type {(slices: number, repetition: number) => string | undefined} */
+export const localizer = (slices, repetition) =>
+  repetition > 0 && repetition <= SECONDS && slices <= FEW_SLICES
+    ? LOCALIZER.replace("{}", String(slices)).replace(/\{.*?\}/, g(repetition, 3))
+    : undefined;
+
+/** The doubt that a name marks, of a file without its ending or of a series; empty where it marks none. @type {(name: string) => string} */
+export function doubtOf(name) {
+  if (WEIGHTED.includes(name.split("_").at(-1))) return "";
+  const tissue = new RegExp(`^(?:${SPM})`, "i").exec(name);
+  if (tissue) return `its name begins with '${tissue[0]}', as those of tissue maps do`;
+  const words = ["", ...split(name), ""];
+  const named = words.findLastIndex((word) => ofProtocol(word) && CONTRAST.test(word));
+  for (let k = Math.max(named, 0) + 1; k < words.length - 1; k++) {
+    const found = whole(`(${DOUBTED})(\\d*)`, words[k]);
+    const isOfScan = whole(OF_SCANS[0], words[k - 1]) ?? whole(OF_SCANS[1], words[k + 1]);
+    if (!found || isOfScan) continue;
+    const number = found.at(-1) || (/^\d+$/.test(words[k + 1]) ? words[k + 1] : "");
+    if (!(named > 0 && number.length > 1) && !(found[1] === "sub" && words[k + 1])) return `its name says '${found[1]}'`;
+  }
+  return "";
 }
 
 /** A tag as dicom-parser writes it. @type {(tag: number[]) => string} */
@@ -99,7 +196,7 @@ export function ofHeader(said) {
     const found = TESTS[why](said);
     if (found) return why.replace("{}", String(found));
   }
-  return Object.keys(BY_NAME).find((why) => named(said, BY_NAME[why]));
+  return undefined;
 }
 
 /** One of Python's reasons why an image is no slice of MR. @type {(word: string) => string} */
@@ -116,12 +213,4 @@ export const sidecar = (fields) => (key) => {
 export function ofSidecar(fields) {
   if (Object.entries(fields).some(([name, value]) => value && /^(NumberOf)?Diffusion/.test(name))) return DIFFUSION_SERIES;
   return fields.Modality && fields.Modality !== "MR" ? reasonWith("modality").replace("{}", fields.Modality) : ofHeader(sidecar(fields));
-}
-
-/** Why a file shows no anatomy, by its name without the ending; undefined where that does not say so. @type {(stem: string) => string | undefined} */
-export function ofName(stem) {
-  const entities = stem.split("_");
-  const suffix = entities.pop() ?? "";
-  if (new RegExp(`^(${SUFFIXES})$`, "i").test(suffix) || entities.some((one) => NOT_MAGNITUDE.includes(one))) return "a mask, a map or a phase image";
-  return WEIGHTED.includes(suffix) ? undefined : Object.keys(BY_NAME).find((why) => new RegExp(BY_NAME[why]).test(stem.toLowerCase()));
 }

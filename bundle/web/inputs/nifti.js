@@ -89,6 +89,7 @@ export async function readNifti(file) {
     ...{ name, volume: reorder({ data: stored, shape: [Z, Y, X] }, [2, 1, 0]), affine: placeOf(header, shape) },
     stated: axis ? { slice_axis: [axis - 1, "the NIfTI header (dim_info)"] } : {},
     header: keptFields(header),
+    intent: header.intent_code,
     warnings: odd ? [constants.readers.NO_SFORM] : [],
   };
 }

@@ -9,7 +9,7 @@ import { fromBorder } from "../stack/tissue.js";
 import { readDicom } from "./dicom.js";
 import { seen } from "./examination.js";
 import { besideOf, ofFile } from "./identity.js";
-import { ofName, ofSidecar, ofVoxels } from "./kinds.js";
+import { doubtOf, doubtful, localizer, none, ofIntent, ofSidecar, ofVoxels } from "./kinds.js";
 import { MOST_UNPACKED, readNifti } from "./nifti.js";
 
 const NIFTI = /\.nii(\.gz)?$/i;
@@ -33,12 +33,12 @@ export async function findScans(given, wasm) {
   const roots = files.flatMap((one) => (one.name === "dataset_description.json" ? [folderOf(one)] : []));
   for (const file of volumes) {
     const beside = files.filter((one) => folderOf(one) === folderOf(file));
-    const named = isAlone ? undefined : showsNoHead(file.name, beside);
     const root = roots.find((one) => `${folderOf(file)}/`.startsWith(`${one}/`) || !one);
-    const found = named ? undefined : await volumeOf(file, beside, root);
-    const why = found && !isAlone ? ofVoxels(found.scan.volume, file.name) : named;
-    if (found && !why) scans.push(found);
-    else skipped.push(`${file.name} is skipped: ${why}.`);
+    const found = await volumeOf(file, beside, root);
+    const { answer, why } = isAlone ? { answer: "a scan", why: "" } : shown(found.scan, beside);
+    if (answer === "doubtful") found.scan.warnings.push(`it may be no scan of a head: ${why}`);
+    if (answer === "none") skipped.push(`${file.name} is skipped: ${why}.`);
+    else scans.push(found);
   }
   refuse(!scans.length, `no thick-slice scan was found. ${skipped.join(" ")} Give a scan alone.`);
   scans.forEach(({ scan }) => scan.warnings.push(...skipped));
@@ -111,14 +111,21 @@ function unzip({ name, path: whole = name, bytes }) {
   }
 }
 
-/** Why a volume is no MR scan of a head, by its name and the files beside it. @type {(name: string, files: NamedBytes[]) => string | undefined} */
-function showsNoHead(name, files) {
-  const stem = name.replace(NIFTI, "");
-  const named = ofName(stem);
-  if (named) return `its name says that it shows ${named}`;
-  if (files.some((one) => one.name === `${stem}.bval`)) return "a diffusion series, whose b-values lie beside it";
-  const why = ofSidecar(fieldsOf(stem, files));
-  return why && `its sidecar says: ${why}`;
+/** What a volume shows: standards settle, voxels decide, names mark doubt. Two doubts together are none.
+ * @type {(scan: ReadScan, files: NamedBytes[]) => import("./kinds.js").Verdict} */
+function shown({ name, volume, intent }, files) {
+  const [stem, names] = [name.replace(NIFTI, ""), files.map((one) => one.name)];
+  if (names.includes(`${stem}.bval`)) return none("a diffusion series, whose b-values lie beside it");
+  const twin = names.find((one) => one.replace(NIFTI, "") === `${stem}_Eq_1`) ?? (/_Eq_\d+$/.test(stem) && "here");
+  const place = twin === "here" ? twin : `in ${twin}`;
+  if (twin) return none(`its slices lie unevenly, and dcm2niix interpolated them ${place}. Give the DICOM series`);
+  const fields = fieldsOf(stem, files);
+  const said = ofSidecar(fields) ?? localizer(Math.min(...volume.shape), typeof fields.RepetitionTime === "number" ? 1000 * fields.RepetitionTime : 0);
+  const settled = said ? `its sidecar says: ${said}` : ofIntent(intent);
+  if (settled) return none(settled);
+  const [byVoxels, byName] = [ofVoxels(volume), doubtOf(stem)];
+  if (byVoxels.answer === "none" || !byName) return byVoxels;
+  return byVoxels.answer === "doubtful" ? none(`${byName}, and ${byVoxels.why}`) : doubtful(byName);
 }
 
 /** The fields of the JSON file of a name. @type {(stem: string, files: NamedBytes[]) => Record<string, any>} */

@@ -1,8 +1,8 @@
 /** Power along an axis by frequency, and so how far apart the samples lie that a volume was made of, see scripts/stack/spectra.py. */
 import constants from "../model/constants.js";
-import { AXES, along, clamp, crop, map, reorder, strides } from "./volume.js";
+import { AXES, along, clamp, crop, extremes, indexAlong, map, reorder, strides } from "./volume.js";
 
-const { BLOCK, COARSE, DULL, DULLER, FEWEST, FLAT, FLAT_WIDTH, LOST, LOWEST } = constants.spectra;
+const { BLOCK, COARSE, DULL, DULLER, FEWEST, FLAT, FLAT_WIDTH, LOST, LOWEST, REPEATED } = constants.spectra;
 /** @typedef {{frequencies: number[], power: number[]}} Curve cycles/mm, from 0 to Nyquist, and the density of power there */
 
 /** @type {(values: number[]) => number} */
@@ -65,6 +65,9 @@ function beside(curves, axis) {
 export function sharpness(volume, edges) {
   if (Math.min(...volume.shape) < FEWEST) return edges;
   const curves = densities(volume, edges);
+  const changes = changing(volume);
+  const [least, second] = changes.toSorted((a, b) => a - b);
+  const repeats = second / least > REPEATED ? second / least : 0;
   return edges.map((edge, axis) => {
     const { frequencies, power, theirs } = beside(curves, axis);
     const dull = frequencies.find((start) => {
@@ -72,7 +75,24 @@ export function sharpness(volume, edges) {
       const within = start >= LOWEST && 1.5 * start <= frequencies[frequencies.length - 1] && band.length > 2;
       return within && sum(band.map((k) => power[k])) < DULL * sum(band.map((k) => theirs[k]));
     });
-    return Math.max(edge, dull ? 1 / (2 * dull) : 0);
+    return Math.max(edge, dull ? 1 / (2 * dull) : 0, axis === changes.indexOf(least) ? repeats * edge : 0);
+  });
+}
+
+/** Along each axis, the share of neighbours with two values, without plateaus at the least and largest, as of background. @type {(volume: Volume) => number[]} */
+function changing(volume) {
+  const { data, shape } = volume;
+  const { least, largest } = extremes(volume);
+  return strides(shape).map((step, axis) => {
+    const index = indexAlong(shape, axis);
+    let [equal, pairs] = [0, 0];
+    for (let k = 0; k < data.length; k++) {
+      const isSame = data[k] === data[k + step];
+      if (index(k) + 1 === shape[axis] || (isSame && (data[k] === least || data[k] === largest))) continue;
+      pairs++;
+      equal += +isSame;
+    }
+    return Math.max(1 - equal / (pairs || 1), 1 / shape[axis]);
   });
 }
 

@@ -8,7 +8,7 @@ Positions and orientations of DICOM are LPS, affines here are RAS as in NIfTI. L
 lie along its last array axis, even where they are nearer to each other than pixels are.
 """
 
-from .headers import is_dicom
+from ..headers import is_dicom
 from .read import Volume, read_headers, read_series
 from .select import Series, find_series
 

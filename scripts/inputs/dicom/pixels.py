@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...stack.tissue import TISSUE
-from .headers import Frame, intensities, read_dataset
+from ..headers import Frame, intensities, read_dataset
 from .places import places
 
 ALIKE = 1.25  # times the difference of next but one slices: neighbours of one contrast differ by no more

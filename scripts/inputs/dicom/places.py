@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...stack import grid
-from .headers import Frame
+from ..headers import Frame
 
 SAME_PLACE = 0.05  # mm between positions that count as rounding of the header
 SPACING_TOLERANCE = 0.01  # of the spacing: how far a slice may lie off the even grid

@@ -6,7 +6,7 @@ import numpy as np
 from pydicom import Dataset, uid
 from pydicom.pixels import get_decoder
 
-from .headers import Policies, first_reason, numbers, value
+from ..headers import Policies, first_reason, numbers, value
 
 FLOATS = ("FloatPixelData", "DoubleFloatPixelData")
 MR_IMAGES = (uid.MRImageStorage, uid.EnhancedMRImageStorage, uid.LegacyConvertedEnhancedMRImageStorage)

@@ -13,7 +13,7 @@ from ...errors import InputError, logger
 from ...stack import grid
 from ...stack.intensity import intensity_range
 from ...stack.packages import by_times
-from .headers import Frame, classic_headers, intensities, numbers, quiet, read_dataset, reason, value
+from ..headers import Frame, classic_headers, intensities, numbers, quiet, read_dataset, reason, value
 from .places import EVEN, SAME_PLACE, SPACING_TOLERANCE, along, multiples, pitch, places, tolerance
 from .policies import unfit
 from .select import Series

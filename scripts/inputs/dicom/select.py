@@ -16,8 +16,8 @@ from ...errors import InputError, few, logger
 from ...files import ends_as, walk
 from ...stack.acquisition import ALREADY_THIN
 from .. import kinds
+from ..headers import DISTINCTIVE, LABELS, Frame, classic_headers, is_dicom, numbers, quiet, read_dataset, reason
 from . import policies
-from .headers import DISTINCTIVE, LABELS, Frame, classic_headers, is_dicom, quiet, read_dataset, reason
 from .places import spacing
 from .stacks import acquisitions, stacks
 
@@ -147,6 +147,9 @@ def find_series(
             mark = "-objects" * beside + (f"-{part}" if len(parts) > 1 else "")
             if skipped and any(frame.shows and not frame.unfit for frame in members):
                 skipped += kinds.OVERRIDE.format(name)
+            repetition = numbers(members[0].header, "RepetitionTime", 1)[0]
+            if not (skipped or asked_for(name)) and (why := kinds.localizer(len(members), repetition)):
+                skipped = why + kinds.OVERRIDE.format(name)
             images = tuple(frame.image for frame in members)
             series.append(Series(name + mark, images, skipped, part, note, tuple(members)))
     if archives := [path for path in strangers if ends_as(path, ARCHIVES)]:

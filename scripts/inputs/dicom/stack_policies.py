@@ -8,7 +8,7 @@ import numpy as np
 from ...errors import few
 from ...stack import grid
 from ...stack.acquisition import ALREADY_THIN, is_thin
-from .headers import CONTRAST, LABELS, Frame
+from ..headers import CONTRAST, LABELS, Frame
 from .pixels import alike_across, copies
 from .places import gaps, multiples, places, spacing
 

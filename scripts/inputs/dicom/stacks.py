@@ -8,7 +8,7 @@ import numpy as np
 
 from ...stack import grid
 from .. import kinds
-from .headers import CONTRAST, DISTINCTIVE, UNSAID, Frame
+from ..headers import CONTRAST, DISTINCTIVE, UNSAID, Frame
 from .places import SAME_PLACE, gaps, multiples, places, spacing
 from .stack_policies import described, different
 

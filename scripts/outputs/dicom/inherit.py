@@ -7,7 +7,7 @@ import numpy as np
 from pydicom import Dataset
 from pydicom.valuerep import format_number_as_ds
 
-from ...inputs.dicom.headers import element, numbers, said, value
+from ...inputs.headers import element, numbers, said, value
 
 INHERITED = " ".join(  # attributes that still hold for a rebuilt series, by module (PS3.3, A.4.3)
     [

@@ -16,7 +16,7 @@ from pydicom.pixels import set_pixel_data
 from ...errors import InputError, logger
 from ...files import check_ours
 from ...inputs.dicom import Series, read_headers
-from ...inputs.dicom.headers import quiet
+from ...inputs.headers import quiet
 from ...stack import grid
 from .inherit import GUIDE, code, decimal, inherited, references
 

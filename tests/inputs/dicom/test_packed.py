@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from pydicom import uid
 
-from scripts.inputs.dicom import headers
-from scripts.inputs.dicom.headers import read_dataset
+from scripts.inputs import headers
+from scripts.inputs.headers import read_dataset
 from tests.dicom_files import enhanced, mr_slice, mr_slices, save
 
 DEFLATED = uid.DeflatedExplicitVRLittleEndian
