@@ -29,6 +29,7 @@ FAINT = 0.01  # of the power at low frequencies; what is less is as good as none
 ROUNDING = 1e-7  # of float32
 MANY = 256  # pixels along an axis of a common slice
 NOISY = 0.5  # of the least power inside the band is noise, however much texture explains
+HEEDED = 0.6  # of the noise, by networks: beside all of it they take faint lesions for noise (docs/benchmarks.md)
 HELD = 0.3  # of the power; a band that lets less through says nothing of levels
 
 

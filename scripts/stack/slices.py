@@ -13,7 +13,7 @@ from . import brightness, grid
 from .acquisition import Acquisition
 from .intensity import IntensityRange, intensity_range
 from .missing import filled, missing_slices
-from .noise import Noise, noise_of
+from .noise import HEEDED, Noise, noise_of
 from .tissue import head_mask
 
 
@@ -127,9 +127,12 @@ class Slices:
         return self.noise.deviation / (self.scale.high - self.scale.low)
 
     def lengths(self, axis: int) -> Tensor:
-        """The `lengths` of planes along an in-plane axis, `(1, 5)`, see `SliceProjectionNetwork.forward`."""
-        a = self.acquisition
-        facts = [a.slice_thickness, a.target_spacing, a.slice_spacing, float(self.edges[axis]), self.noise_share]
+        """The `lengths` of planes along an in-plane axis, `(1, 5)`, see `SliceProjectionNetwork.forward`.
+
+        The last one is `HEEDED` of the noise's share of the range.
+        """
+        a, edge = self.acquisition, float(self.edges[axis])
+        facts = [a.slice_thickness, a.target_spacing, a.slice_spacing, edge, HEEDED * self.noise_share]
         return torch.tensor([facts], dtype=torch.float32)
 
     @property

@@ -12,6 +12,7 @@ from scripts.rebuild import windows
 from scripts.rebuild.inferer import DriftInferer
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
+from scripts.stack.noise import HEEDED
 from scripts.stack.profile import acquire
 from scripts.stack.slices import Slices
 from tests.loops import weighed_by_loop
@@ -53,7 +54,13 @@ def by_loop(image, drift, others, steps=0, guide=None):
     families = []
     for other in others:
         normal, sharp = 3 - a.slice_axis - other, []
-        told = [a.slice_thickness, a.target_spacing, a.slice_spacing, EDGES[other], Slices.of(image).noise_share]
+        told = [
+            a.slice_thickness,
+            a.target_spacing,
+            a.slice_spacing,
+            EDGES[other],
+            HEEDED * Slices.of(image).noise_share,
+        ]
         lengths = torch.tensor([told])
         for parts in zip(*(volume.unbind(normal) for volume in (unit, *volumes))):
             plane, *beside = ((part if a.slice_axis < other else part.T)[None, None] for part in parts)

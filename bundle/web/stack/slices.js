@@ -1,4 +1,5 @@
 /** Measured slices with the facts that they show, see scripts/stack/slices.py. */
+import constants from "../model/constants.js";
 import { canonical, voxelSpacing } from "./grid.js";
 import { intensityRange, tissueOf, toUnit } from "./intensity.js";
 import { noiseOf } from "./noise.js";
@@ -42,5 +43,5 @@ export function unitOf(tissue, { scale: { low, high, ceiling }, noise: { deviati
   return { ...tissue, volume: toUnit(tissue.volume, tissue.scale), scale, noise: { deviation: deviation * gain, widths } };
 }
 
-/** Standard deviation of their noise, as a share of the range of their tissue. @type {(slices: Slices) => number} */
-export const noiseShare = ({ noise, scale }) => noise.deviation / (scale.high - scale.low);
+/** The noise that networks are given, as a share of the range of tissue. @type {(slices: Slices) => number} */
+export const heededNoise = ({ noise, scale }) => (constants.noise.HEEDED * noise.deviation) / (scale.high - scale.low);
