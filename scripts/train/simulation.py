@@ -141,8 +141,9 @@ class RandAcquired(RandomizableTransform, MapTransform):
         max_shift: the stack lies off its centred place. The offset is uniform up to this share of `T_hr`, either way.
         max_gain: the slices of half of the stacks differ in gain. The standard deviation is uniform up to this share.
             In half of those the gain alternates between odd and even slices, as in interleaved acquisitions.
-        max_noise: two in three stacks have Rician noise (`stack.noise`). The logarithm of its standard deviation is
-            uniform from `LEAST_NOISE` to this share of the intensity range.
+        max_noise: stacks have Rician noise (`stack.noise`). The logarithm of its standard deviation is uniform from
+            `LEAST_NOISE` to this share of the intensity range.
+        quiet_share: of the stacks, without noise.
         max_width: half of the stacks are interpolated in plane, each axis by a factor uniform up to this one. The sharp
             plane is then as band-limited as its noise.
         common_thickness: half of the stacks have `T_i` uniform in this range, in mm, as far as it lies within the
@@ -158,6 +159,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
     max_shift: float = 0.0
     max_gain: float = 0.0
     max_noise: float = 0.0
+    quiet_share: float = 1 / 3
     max_width: float = 1.0
     common_thickness: tuple[float, float] | None = None
 
@@ -195,7 +197,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
         self._shift = float(self.R.uniform(-1, 1)) * self.max_shift * target
         self._gain = self._half_of_the_time(self.max_gain)
         self._interleaved = bool(self.R.random_sample() < 0.5)
-        none = self.R.random_sample() < 1 / 3
+        none = self.R.random_sample() < self.quiet_share
         share = float(np.exp(self.R.uniform(*np.log([LEAST_NOISE, max(self.max_noise, LEAST_NOISE)]))))
         widths = self.R.uniform(1, self.max_width, size=2) if self.R.random_sample() < 0.5 else np.ones(2)
         self.noise = Noise(0.0 if none or not self.max_noise else share, (float(widths[0]), float(widths[1])))
