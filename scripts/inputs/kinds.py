@@ -135,11 +135,11 @@ def _neighbours(ranks: np.ndarray, values: np.ndarray, common: int) -> tuple[flo
     """Shares of neighbours, and a step.
 
     Returns:
-        Along the axis where most neighbours are equal: their share, without pairs of the commonest value, and that of
-        next values among the others. That of next values among unequal pairs with the commonest value. The mean step
-        of pairs without it, the largest of all axes.
+        Along the axis where second most neighbours are equal, since slices may be repeated: their share, without pairs
+        of the commonest value, and that of next values among the others. That of next values among unequal pairs with
+        the commonest value. The mean step of pairs without it, the largest of all axes.
     """
-    found, steps, beside = [(0.0, 1.0)], [0.0], []
+    found, steps, beside = [(0.0, 1.0)] * 2, [0.0], []
     for axis in (axis for axis, count in enumerate(ranks.shape) if count > 1):
         one, other = (ranks.take(range(k, ranks.shape[axis] - 1 + k), axis) for k in (0, 1))
         within, without = (one != common) & (other != common), (one == common) & (other == common)
@@ -147,7 +147,7 @@ def _neighbours(ranks: np.ndarray, values: np.ndarray, common: int) -> tuple[flo
         found.append((_share(apart[~without] == 0), _share(apart[within & (apart > 0)] == 1)))
         beside.append(apart[~within & ~without] == 1)
         steps.append(float(abs(values[one[within]] - values[other[within]]).mean()) if within.any() else 0.0)
-    return *max(found), _share(np.concatenate(beside or [[]])), max(steps)
+    return *sorted(found)[-2], _share(np.concatenate(beside or [[]])), max(steps)
 
 
 def _share(found: np.ndarray) -> float:

@@ -389,6 +389,10 @@ SITUATIONS = {
         lambda f: (nifti(f, "T2"), nifti(f, "T1", CUBE, interpolated())),
         {"T2": f"{T2}(?! by)", "T1": "no: thin.*interpolated along axis 2: it shows no more than"},
     ),
+    "a T1w of repeated slices guides nothing": (
+        lambda f: (nifti(f, "T2"), nifti(f, "T1", CUBE, head((32, 32, 8)).repeat(4, 2))),
+        {"T2": f"{T2}(?! by)", "T1": "no: thin.*interpolated along axis 2: it shows no more than [34]"},
+    ),
     "an interpolated scan": (
         lambda f: nifti(f, "T2", (1.0, 1.0, 1.4), interpolated()),
         f"{T2}.*its slices were interpolated along axis 2.*--slice_spacing",

@@ -65,11 +65,12 @@ const middle = (volume, part) => crop(volume, /** @type {any} */ (volume.shape.m
 /** Of sorted numbers. @type {(sorted: ArrayLike<number>, part: number) => number} */
 const at = (sorted, part) => sorted[Math.floor(part * (sorted.length - 1))];
 
-/** Along the axis where most neighbours are equal: their share, and that of next values among the others; that of next values beside the commonest; the largest mean step.
+/** Along the axis where second most neighbours are equal: their share, and that of next values among the others; that of next values beside the commonest; the largest mean step.
  * @type {(volume: Volume, values: Float32Array, common: number) => { equal: number, following: number, beside: number, step: number }} */
 function neighbours({ data, shape }, values, common) {
   const ranks = Int32Array.from(data, (x) => place(values, x));
-  let [equal, following, step, edges, near] = [0, 1, 0, 0, 0];
+  let [step, edges, near] = [0, 0, 0];
+  const found = [[0, 1], [0, 1]];
   for (const [axis, stride] of strides(shape).entries()) {
     if (shape[axis] < 2) continue;
     const index = indexAlong(shape, axis);
@@ -90,10 +91,10 @@ function neighbours({ data, shape }, values, common) {
       unequal += +(apart > 0);
       next += +(apart === 1);
     }
-    const [share, further] = [same / (pairs || 1), next / (unequal || 1)];
-    if (share > equal || (share === equal && further > following)) [equal, following] = [share, further];
+    found.push([same / (pairs || 1), next / (unequal || 1)]);
     step = Math.max(step, steps / (within || 1));
   }
+  const [equal, following] = found.sort(([a, b], [c, d]) => c - a || d - b)[1];
   return { equal, following, beside: near / (edges || 1), step };
 }
 
