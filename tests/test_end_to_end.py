@@ -10,7 +10,7 @@ import torch
 
 from drift_mri.command import main, parser
 from scripts.errors import InputError
-from tests.cohort_files import add, files
+from tests.cohort_files import VOXELS, add, files
 from tests.nano import NANO, NETWORK, random_weights, write_yaml
 from tests.processes import BUNDLE, DRIFT_MRI, ROOT, fresh, monai_bundle, run, stacked
 from tests.volumes import oblique
@@ -55,7 +55,7 @@ def test_a_dry_run_for_programs_is_all_of_standard_output_and_a_console_gets_wha
     """The table and the log spell out what a console without UTF-8 cannot show, and what it must not obey."""
     for name in ("M\u00fcller \u8133.nii.gz", "a\x1b[2J\x07.nii.gz"):
         add(tmp_path / name)
-    add(tmp_path / "b\x1b[2J_mask.nii.gz")
+    add(tmp_path / "b\x1b[2J_mask.nii.gz", voxels=(VOXELS > VOXELS.mean()).astype(np.uint8))
     done = run(*DRIFT_MRI, ".", "-o", "out", "--dry_run", cwd=tmp_path, PYTHONPATH=ROOT, PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert r"M\xfcller \u8133.nii.gz" in done.stdout and r"a\x1b[2J\x07.nii.gz" in done.stdout
