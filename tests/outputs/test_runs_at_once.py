@@ -94,7 +94,7 @@ def test_two_runs_at_once_on_one_folder_do_every_scan_once(many, expected, bundl
         process.join(120)
     assert [process.exitcode for process in runs] == [0, 0]
     said = "".join(path.read_text() for path in logs)
-    assert said.count(" rebuilt, ") == said.count(" complete already, ") == 6 and "another run is at it" in said
+    assert said.count(" rebuilt, ") == said.count(" complete already: ") == 6 and "another run is at it" in said
     found = voxels(bundle.out)
     assert found.keys() == expected.keys() and hidden(bundle.out) == []
     assert_same(found, expected)

@@ -124,7 +124,7 @@ export const localizer = (slices, repetition) =>
 
 /** The doubt that a name marks, of a file without its ending or of a series; empty where it marks none. @type {(name: string) => string} */
 export function doubtOf(name) {
-  if (WEIGHTED.includes(name.split("_").at(-1))) return "";
+  if (WEIGHTED.includes(name.split("_").at(-1) ?? "")) return "";
   const tissue = new RegExp(`^(?:${SPM})`, "i").exec(name);
   if (tissue) return `its name begins with '${tissue[0]}', as those of tissue maps do`;
   const words = ["", ...split(name), ""];

@@ -121,7 +121,7 @@ function shown({ name, volume, intent }, files) {
   if (twin) return none(`its slices lie unevenly, and dcm2niix interpolated them ${place}. Give the DICOM series`);
   const fields = fieldsOf(stem, files);
   const said = ofSidecar(fields) ?? localizer(Math.min(...volume.shape), typeof fields.RepetitionTime === "number" ? 1000 * fields.RepetitionTime : 0);
-  const settled = said ? `its sidecar says: ${said}` : ofIntent(intent);
+  const settled = said ? `its sidecar says: ${said}` : ofIntent(intent ?? 0);
   if (settled) return none(settled);
   const [byVoxels, byName] = [ofVoxels(volume), doubtOf(stem)];
   if (byVoxels.answer === "none" || !byName) return byVoxels;
