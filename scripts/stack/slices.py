@@ -115,10 +115,10 @@ class Slices:
 
     @cached_property
     def noise(self) -> Noise:
-        """The noise of the slices, which are not constant, in their units: as given, or as they show it."""
+        """The noise of the slices, which are not constant, in their units: as given, or as their tissue shows it."""
         turn, given = self.turn, self.acquisition.noise  # looked for in RAS+: storage changes nothing
         axis = self.acquisition.moved(*turn).slice_axis
-        found = noise_of(turn.into(self.array), axis, turn.into(self.head)).swapped(self._swapped)
+        found = noise_of(turn.into(self.scale.tissue(self.array)), axis, turn.into(self.head)).swapped(self._swapped)
         return found if given is None else replace(found, deviation=given * (self.scale.high - self.scale.low))
 
     @property
@@ -154,7 +154,7 @@ class Slices:
     def tissue(self) -> Self:
         """The slices with tissue alone (`IntensityRange.tissue`); themselves where all is.
 
-        The range and the missing slices stay. A mask may leave the head, and hot spots the noise.
+        The range and the missing slices stay. A mask may leave the head.
         """
         tissue = self.scale.tissue(self.array)
         if torch.equal(tissue, self.array):

@@ -23,7 +23,7 @@ export function noiseIn(volume, affine, a) {
 /** @type {(volume: Volume, a: Acquisition, edges: number[], scale: IntensityRange) => Slices} */
 function slicesOf(volume, a, edges, scale) {
   const head = headMask(volume, scale);
-  const noise = noiseOf(volume, a.sliceAxis, head);
+  const noise = noiseOf(tissueOf(volume, scale), a.sliceAxis, head);
   const given = a.noise === undefined ? noise : { ...noise, deviation: a.noise * (scale.high - scale.low) };
   return { volume, a, edges, scale, head, noise: given };
 }
