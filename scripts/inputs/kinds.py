@@ -51,7 +51,7 @@ STATISTIC, LABELS = (*range(2, 25),), (*range(1001, 1012),)  # intent codes of N
 INTENT = "its header says by intent_code {} that it holds {}"
 SECONDS, FEW_SLICES = 25.0, 20  # longest repetition time in ms, and most slices, of a localizer
 LOCALIZER = "a localizer: {} slices at a repetition time of {:.3g} ms take seconds"
-# Statistics of voxels, each between all scans and all maps of `python -m benchmarks.contents`
+# Statistics of voxels, each between real scans in other units, backgrounds and grey values, and maps
 MIDDLE = 128  # voxels along each edge of the middle of a volume, which is looked at
 FEW_VALUES = 6  # different ones; scans of 16 grey values have 9 and more
 SPARSE = 0.99  # of the voxels have one value

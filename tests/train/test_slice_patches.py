@@ -240,6 +240,12 @@ def test_noiseless_slices_are_the_slices_less_their_noise():
     torch.testing.assert_close(off[stated > 0], stated[stated > 0], rtol=0.4, atol=0)  # 60 pixels
 
 
+@pytest.mark.parametrize(("share", "quiet"), [(0.0, False), (1.0, True)])
+def test_the_quiet_share_of_the_stacks_has_no_noise(share, quiet):
+    pairs = [drawn(plane(), seed, max_noise=0.1, quiet_share=share) for seed in range(8)]
+    assert all((pair["lengths"][4] == 0) == quiet for pair in pairs)
+
+
 @pytest.mark.parametrize("share", [0.0, 0.7, 1.0])
 def test_a_teacher_answers_for_slices_without_noise_and_has_its_share_of_the_target(share):
     """Stage 1 leads to the teacher's stage 1, one Euler step from the student's estimate to the teacher's result."""
