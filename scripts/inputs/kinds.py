@@ -89,11 +89,14 @@ def of_voxels(voxels: Any) -> Verdict:
     Scans are far from what is none. They are nearer to doubtful ones: scores of a masked scan lie as statistics do.
 
     Args:
-        voxels: `(X, Y, Z)`, an array, or what reads it in parts. NaN is background.
+        voxels: `(X, Y, Z)`, an array, or what reads it in parts. NaN is background; a volume of NaN alone is a broken
+            scan.
     """
     volume = np.asanyarray(voxels)
     if volume.dtype.kind == "f" and not (good := np.isfinite(volume)).all():
-        volume = np.where(good, volume, volume[good].min() if good.any() else 0)
+        if not good.any():
+            return SCAN
+        volume = np.where(good, volume, volume[good].min())
     starts = [max(0, count - MIDDLE) // 2 for count in volume.shape]
     block = volume[tuple(slice(start, start + MIDDLE) for start in starts)].astype(np.float32)
     values, ranks, counts = np.unique(block, return_inverse=True, return_counts=True)

@@ -65,3 +65,8 @@ def test_units_and_storage_change_no_verdict(name):
 @pytest.mark.parametrize(("code", "settles"), [(0, False), (5, True), (1002, True), (2016, False)])
 def test_the_intent_of_nifti_settles_what_a_volume_shows(code, settles):
     assert bool(kinds.of_intent(code)) == settles
+
+
+def test_a_volume_without_any_number_is_a_broken_scan_and_no_mask():
+    assert kinds.of_voxels(np.full(SHAPE, np.nan)) == kinds.SCAN
+    assert kinds.of_voxels(np.zeros(SHAPE)).answer == "none"

@@ -25,8 +25,9 @@ export const doubtful = (why) => ({ answer: "doubtful", why });
 /** What a volume shows, by its voxels. @type {(volume: Volume) => Verdict} */
 export function ofVoxels(volume) {
   const finite = volume.data.some((x) => !Number.isFinite(x)) ? volume.data.filter(Number.isFinite) : volume.data;
+  if (finite.length === 0) return SCAN;
   const least = finite.length < volume.data.length ? finite.reduce((a, x) => Math.min(a, x), Infinity) : 0;
-  const whole = finite === volume.data ? volume : { ...volume, data: volume.data.map((x) => (Number.isFinite(x) ? x : Number.isFinite(least) ? least : 0)) };
+  const whole = finite === volume.data ? volume : { ...volume, data: volume.data.map((x) => (Number.isFinite(x) ? x : least)) };
   const block = middle(whole, (count) => [Math.floor(Math.max(0, count - MIDDLE) / 2), Math.min(count, MIDDLE)]);
   const sorted = block.data.slice().sort();
   const starts = Array.from(sorted.keys()).filter((k) => k === 0 || sorted[k] !== sorted[k - 1]);
