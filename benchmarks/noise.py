@@ -1,9 +1,10 @@
 """PSNR, streaks and lesions by contrast, noise and in-plane interpolation, for docs/benchmarks.md.
 
-python -m benchmarks.noise DATALIST [--slab 48] [--folder FOLDER]
+python -m benchmarks.noise DATALIST [--slab 48] [--contrasts FLAIR] [--heeded 0.6] [--folder FOLDER]
 
 The first held-out volume of each contrast becomes slices with Rician noise, white in the acquired matrix, whose pixels
 are 1 or 1.6 times as wide as the image's. Gains count over the cubic spline, beside the raw truth and the denoised one.
+Networks get a share of the noise; --heeded sets another one than that of scripts/stack/noise.py.
 With FOLDER the slices are saved in FOLDER/slices; results of other versions or methods, FOLDER/NAME/..._sr.nii.gz, are
 measured as well:
 
@@ -20,6 +21,7 @@ from benchmarks import deployed, parser_of_volumes, shipped_network
 from scripts.evaluate.paired import Truth, by_networks, read_lesion_sizes, volume_of
 from scripts.evaluate.tables import markdown
 from scripts.rebuild.device import default_device
+from scripts.stack import slices as stack_slices
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
 from scripts.stack.interpolation import interpolate
@@ -60,14 +62,18 @@ def main():
     parser = parser_of_volumes(__doc__)
     parser.add_argument("--slab", type=int, default=48, help="planes of a volume (default: 48)")
     parser.add_argument("--thickness", type=float, default=5.0, help="voxels that a slice spans (default: 5)")
+    parser.add_argument("--contrasts", nargs="+", help="those alone (default: all)")
+    parser.add_argument("--heeded", type=float, default=stack_slices.HEEDED, help="default: %(default)s")
     parser.add_argument("--folder", type=Path, help="slices are saved there, and results of others are read")
     options = parser.parse_args()
+    stack_slices.HEEDED = options.heeded
     network, device = shipped_network(options.ckpt_path), default_device()
     card = {"both_planes": True, "n_max": 1, "roi_size": 512}
     methods = {"stage 1": deployed(**card, steps=0), "DRIFT": deployed(**card)}
     items = {item["contrast"]: item for item in reversed(sharp_volumes(options.datalist, "validation"))}
     rows = []
-    for contrast, item in sorted(items.items()):
+    for contrast in sorted(options.contrasts or items):
+        item = items[contrast]
         for width in WIDTHS:
             truth, acquisition = simulated(item, width, options.thickness, options.slab)
             for noise in NOISE:

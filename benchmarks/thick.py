@@ -1,6 +1,6 @@
-"""Real thick-slice scans, for which no truth exists: through-plane sharpness, traces of the slices, and a picture.
+"""Real thick-slice scans, for which no truth exists: sharpness, steps and streaks through the slices, and a picture.
 
-python -m benchmarks.thick SCANS PICTURE [--slab 24] [--stepped]
+python -m benchmarks.thick SCANS PICTURE [--slab 24] [--stepped] [--noise 0]
 
 SCANS is a folder of axial scans. The coronal slab behind the middle of each is rebuilt by configs/inference.yaml: it
 shows the brain without the face, and what the whole scan would show there.
@@ -24,9 +24,10 @@ from scripts.stack.interpolation import interpolate
 from scripts.stack.slices import Slices
 from scripts.stack.spectra import power_density
 from scripts.stack.tissue import flat_tissue
-from scripts.stack.trace import step_ratio
+from scripts.stack.trace import step_ratio, streak
 
-HEADINGS = ("scan", "slices (mm)", "cubic spline (dB)", "DRIFT (dB)", "cubic spline's step ratio", "DRIFT's")
+FIGURES = ("power (dB)", "step ratio", "streak", "steps within slices (%)")
+HEADINGS = ("scan", "slices (mm)", *(f"{figure}: cubic spline, DRIFT" for figure in FIGURES))
 LEFT_RIGHT, FRONT_BACK, SLICE = range(3)  # axes of an axial scan in RAS+ order
 
 
@@ -40,12 +41,12 @@ def directional_power_ratio(volume, axis, reference, spacings, band):
     return 10 * (densities[0] / densities[1]).log10().item()
 
 
-def coronal_slab(path, count, folder):
+def coronal_slab(path, count, folder, **options):
     """The slab behind the middle, as preprocessing gives it."""
     scan = nib.as_closest_canonical(nib.load(path))
     start = int(0.42 * scan.shape[FRONT_BACK]) - count // 2
     nib.save(scan.slicer[:, start : start + count], Path(folder) / path.name)
-    return Slices.of(preprocessing()({"image": str(Path(folder) / path.name)})["image"])
+    return Slices.of(preprocessing(**options)({"image": str(Path(folder) / path.name)})["image"])
 
 
 def main():
@@ -55,6 +56,7 @@ def main():
     parser.add_argument("picture", type=Path)
     parser.add_argument("--slab", type=int, default=24)
     parser.add_argument("--stepped", action="store_true", help="leave the steps between slices: no deblocking")
+    parser.add_argument("--noise", type=float, help="of the slices, in %% of the range (default: as they show it)")
     options = parser.parse_args()
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
@@ -63,7 +65,9 @@ def main():
     table = []
     for path in sorted(options.scans.glob("*.nii*")):
         with tempfile.TemporaryDirectory() as folder:
-            measured = coronal_slab(path, options.slab, folder)
+            measured = coronal_slab(
+                path, options.slab, folder, noise="auto" if options.noise is None else options.noise
+            )
         a, name = measured.acquisition, path.name.removesuffix(".gz").removesuffix(".nii")
         rebuilt = Rebuilder(network, inferer, default_device())(measured).volume
         spacing, result = voxel_spacing(rebuilt.affine), rebuilt.as_tensor()
@@ -72,7 +76,10 @@ def main():
         ratios = [directional_power_ratio(v, SLICE, LEFT_RIGHT, spacing, band) for v in (cubic, result)]
         flat = flat_tissue(cubic.clamp(min=measured.array.min()))
         steps = [step_ratio(v, a, flat) for v in (cubic, result)]
-        numbers = [f"{ratio:.1f}" for ratio in ratios] + [f"{ratio:.2f}" for ratio in steps]
+        streaks, within = zip(*(streak(v, SLICE, flat) for v in (cubic, result)))
+        shares = [100 * one / (measured.scale.high - measured.scale.low) for one in within]
+        columns = zip((ratios, steps, streaks, shares), (1, 2, 2, 2))
+        numbers = [", ".join(f"{one:.{digits}f}" for one in pair) for pair, digits in columns]
         table.append((name, f"{a.slice_spacing:.2g}", *numbers))
         rows.append((name, spacing, (nearest, cubic, result)))
     print(markdown(dict(zip(HEADINGS, zip(*table)))))

@@ -19,13 +19,22 @@ def step_ratio(volume: Tensor, acquisition: Acquisition, flat: Tensor) -> float:
         Mean absolute difference of neighbouring planes on either side of a border of measured slices, over that of
         planes in one slice. 1 shows no trace; infinite for stair steps; NaN where there is nothing to compare.
     """
-    a = acquisition
-    border = torch.from_numpy(np.diff(a.nearest_slices) != 0)
-    differences = volume.movedim(a.slice_axis, -1).diff(dim=-1).abs()
-    inside = flat.movedim(a.slice_axis, -1)
-    both = inside[..., 1:] & inside[..., :-1]
-    across, within = (differences[..., there][both[..., there]].double().mean() for there in (border, ~border))
+    across, within = (one.abs().double().mean() for one in steps(volume, acquisition, flat))
     return (across / within).item()
+
+
+def steps(volume: Tensor, acquisition: Acquisition, flat: Tensor) -> tuple[Tensor, Tensor]:
+    """Differences of neighbouring planes in flat tissue: across borders of measured slices, and within slices."""
+    axis, border = acquisition.slice_axis, torch.from_numpy(borders(acquisition))
+    differences, inside = volume.movedim(axis, -1).diff(dim=-1), flat.movedim(axis, -1)
+    both = inside[..., 1:] & inside[..., :-1]
+    across, within = (differences[..., there][both[..., there]] for there in (border, ~border))
+    return across, within
+
+
+def borders(acquisition: Acquisition) -> np.ndarray:
+    """`(fine_count - 1,)` bool: between which neighbouring planes of the fine grid one slice ends."""
+    return np.diff(acquisition.nearest_slices) != 0
 
 
 def streak(volume: Tensor, slice_axis: int, flat: Tensor) -> tuple[float, float]:

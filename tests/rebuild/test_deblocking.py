@@ -1,4 +1,4 @@
-"""Laws of deblocking: steps in flat tissue become ramps, edges stay, and nothing is invented."""
+"""Laws of deblocking: as much of each step becomes a ramp as shows as one, edges stay, and nothing is invented."""
 
 import math
 from dataclasses import replace
@@ -24,51 +24,39 @@ def steps(axis=2, spacing=5.0, gain=0.02):
     acquisition = Acquisition.of_truth(axis, FINE, edge=1.0, thickness=spacing)
     slices = acquire(truth, acquisition).movedim(axis, 2)
     gains = 1 + gain * torch.randn(slices.shape[2], generator=torch.Generator().manual_seed(0))
-    shown, generator = (slices * gains).movedim(2, axis), torch.Generator().manual_seed(1)
-    noise = 15 * torch.randn(shown.shape, generator=generator) * (shown > 0)
-    return interpolate(shown, acquisition, "nearest"), Slices(shown + noise, acquisition)
+    shown = (slices * gains).movedim(2, axis)
+    return interpolate(shown, acquisition, "nearest"), Slices(shown, acquisition)
 
 
 @pytest.mark.parametrize(("axis", "spacing"), PLACES)
-def test_steps_of_flat_tissue_become_ramps(axis, spacing):
+def test_planes_differ_across_borders_as_within_slices(axis, spacing):
     result, slices = steps(axis, spacing)
     flat = tissue.flat_tissue(interpolate(slices.array, slices.acquisition, "cubic"))
     assert trace.step_ratio(result, slices.acquisition, flat) == math.inf
-    assert trace.step_ratio(deblock(result, slices), slices.acquisition, flat) < 2
+    assert trace.step_ratio(deblock(result, slices), slices.acquisition, flat) == pytest.approx(1, abs=0.1)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_result_without_steps_keeps_its_texture(seed):
-    """Averages over three voxels of a course from centre to centre differ more across borders than within slices."""
     _, slices = steps(spacing=3.0, gain=0.0)
     disturbance = 5 * torch.randn(slices.shape, generator=torch.Generator().manual_seed(seed))
     noisy = replace(slices, array=slices.array + disturbance)
     course = interpolate(noisy.array, noisy.acquisition, "linear")
     assert trace.step_ratio(course, noisy.acquisition, tissue.flat_tissue(course)) == pytest.approx(1, abs=0.02)
-    assert torch.equal(deblock(course, noisy), course)
+    assert (deblock(course, noisy) - course).abs().max() < 0.01 * 5
+    smooth = interpolate(noisy.array, noisy.acquisition, "nearest").mean(2, keepdim=True).expand(course.shape)
+    assert torch.equal(deblock(smooth, noisy), smooth)
 
 
-def slab(step, noise):
-    """Two halves of a block of tissue in air, apart by a step, as nearest slices show it; and its noisy slices."""
+def test_a_step_becomes_a_ramp_over_both_slices():
     acquisition = Acquisition.stack(2, 12, spacing=5.0, thickness=5.0, target=1.0)
-    tissue = torch.zeros(40, 40, 12)
-    tissue[8:32, 8:32] = torch.where(torch.arange(12) < 6, 500.0, 500.0 + step)
-    disturbance = noise * torch.randn(tissue.shape, generator=torch.Generator().manual_seed(0))
-    return interpolate(tissue, acquisition, "nearest"), Slices(tissue + disturbance, acquisition)
-
-
-def test_a_step_becomes_a_ramp_as_long_as_a_slice():
-    middle = deblock(*slab(5.0, noise=4.0))[20, 20]
-    expected = torch.tensor([500.0, 501.0, 502.0, 503.0, 504.0, 505.0])
-    torch.testing.assert_close(middle[27:33], expected, rtol=0, atol=0.05)
-
-
-def test_a_change_is_at_most_what_noise_explains():
-    result, slices = slab(5.0, noise=0.5)
-    moved = (deblock(result, slices) - result).abs().max()
-    above = replace(slices, array=slices.array - slices.array.min())
-    assert moved == pytest.approx(3.5 * above.noise.deviation, rel=1e-4) and moved < 2
-    assert torch.equal(deblock(*slab(5.0, noise=0)), result)
+    block = torch.zeros(40, 40, 12)
+    block[8:32, 8:32] = torch.where(torch.arange(12) < 6, 500.0, 505.0)
+    changed = deblock(interpolate(block, acquisition, "nearest"), Slices(block, acquisition))[20, 20]
+    ramp = changed[25:30] - 500
+    torch.testing.assert_close(ramp / ramp[-1], torch.tensor([1, 3, 5, 7, 9]) / 9, rtol=1e-4, atol=0)
+    torch.testing.assert_close(505 - changed[30:35], ramp.flip(0), rtol=1e-4, atol=0)
+    assert 2 < ramp[-1] < 2.5 and torch.equal(changed[:25], torch.full((25,), 500.0))
 
 
 def test_a_mask_around_the_head_switches_nothing_off():

@@ -1,25 +1,52 @@
-/** In flat tissue, steps from slice to slice become ramps, see scripts/rebuild/deblocking.py. */
+/** In flat tissue, a part of each step from slice to slice becomes a ramp, see scripts/rebuild/deblocking.py. */
 import constants from "../model/constants.js";
+import { fineRows, nearestIndex } from "../stack/grid.js";
 import { cubic, nearest } from "../stack/interpolation.js";
-import { correlate } from "../stack/profile.js";
 import { edgeStrength } from "../stack/tissue.js";
-import { stepRatio } from "../stack/trace.js";
-import { clamp, map } from "../stack/volume.js";
+import { steps } from "../stack/trace.js";
+import { clamp, indexAlong, map, strides } from "../stack/volume.js";
 
-const { FLATTEST, ROLL_OFF, LARGEST } = constants.deblocking;
+const { FLATTEST, ROLL_OFF, HALVINGS } = constants.deblocking;
 
-/** Averages flat tissue along the slice axis over the width of a slice, where that lowers the step ratio.
+/** Spreads as much of each step as planes differ more across borders of slices than within them.
  * @type {(result: Volume, slices: Slices) => Volume} */
 export function deblock(result, slices) {
   const { a, scale } = slices;
   const head = nearest(slices.head, a);
   const strength = edgeStrength(cubic(map(slices.volume, (x) => x - scale.low), a), head);
-  const width = Math.ceil(a.sliceSpacing / a.targetSpacing - 1e-6); // voxels; no slice has more
-  const kernel = width % 2 ? Array(width).fill(1) : [0.5, ...Array(width - 1).fill(1), 0.5];
-  const mean = correlate(result, a.sliceAxis, kernel.map((w) => w / width), "repeat");
-  const bound = LARGEST * slices.noise.deviation;
-  const share = (/** @type {number} */ k) => 1 / (1 + (strength.data[k] / FLATTEST) ** ROLL_OFF);
-  const ramped = map(result, (x, k) => x + share(k) * clamp(mean.data[k] - x, -bound, bound));
-  const flat = map(strength, (x, k) => +(x <= 1 && head.data[k] > 0.5));
-  return stepRatio(ramped, a, flat) < stepRatio(result, a, flat) ? ramped : result;
+  const tissue = map(strength, (x, k) => +(x <= 1 && head.data[k] > 0.5));
+  const ramps = rampsOf(result, map(strength, (x) => 1 / (1 + (x / FLATTEST) ** ROLL_OFF)), a);
+  const [own, ramp] = [result, ramps].map((volume) => steps(volume, a, tissue));
+  const steeper = (/** @type {number} */ share) => mean(own.across, ramp.across, share) > mean(own.within, ramp.within, share);
+  let [low, high] = [0, 1];
+  if (!steeper(0)) return result;
+  for (let k = 0; k < HALVINGS; k++) {
+    const share = (low + high) / 2;
+    if (steeper(share)) low = share;
+    else high = share;
+  }
+  return map(result, (x, k) => x + ((low + high) / 2) * ramps.data[k]);
+}
+
+/** What takes all steps away: at a border half of the step, 0 at the slice's other one. @type {(volume: Volume, flat: Volume, a: Acquisition) => Volume} */
+function rampsOf({ data, shape }, flat, a) {
+  const [slice, rows, step, plane] = [nearestIndex(a), fineRows(a), strides(shape)[a.sliceAxis], indexAlong(shape, a.sliceAxis)];
+  const first = slice.map((one) => slice.indexOf(one));
+  const last = slice.map((one) => slice.lastIndexOf(one));
+  const jump = (/** @type {number} */ at) => Math.fround((data[at + step] - data[at]) * Math.min(flat.data[at], flat.data[at + step]));
+  return map({ data, shape }, (_, place) => {
+    const k = plane(place);
+    const behind = clamp(rows[k] - slice[k] + 0.5, 0, 1);
+    const at = place - k * step;
+    const before = first[k] === 0 ? 0 : jump(at + (first[k] - 1) * step);
+    const after = last[k] === a.fineCount - 1 ? 0 : jump(at + last[k] * step);
+    return (behind * after - (1 - behind) * before) / 2;
+  });
+}
+
+/** Mean size of steps with a share of the ramps. @type {(own: Float32Array, ramp: Float32Array, share: number) => number} */
+function mean(own, ramp, share) {
+  let sum = 0;
+  for (let k = 0; k < own.length; k++) sum += Math.abs(own[k] + share * ramp[k]);
+  return sum / own.length;
 }

@@ -4,15 +4,23 @@ import { indexAlong, strides } from "./volume.js";
 
 /** Mean difference of neighbouring planes across borders of slices, over the mean within slices; where both are flat.
  * @type {(volume: Volume, a: Acquisition, flat: Volume) => number} */
-export function stepRatio({ data, shape }, a, flat) {
+export function stepRatio(volume, a, flat) {
+  const { across, within } = steps(volume, a, flat);
+  const mean = (/** @type {Float32Array} */ values) => values.reduce((sum, x) => sum + Math.abs(x), 0) / values.length;
+  return mean(across) / mean(within);
+}
+
+/** Differences of neighbouring planes in flat tissue: across borders of slices, and within slices.
+ * @type {(volume: Volume, a: Acquisition, flat: Volume) => {across: Float32Array, within: Float32Array}} */
+export function steps({ data, shape }, a, flat) {
   const [slice, step, plane] = [nearestIndex(a), strides(shape)[a.sliceAxis], indexAlong(shape, a.sliceAxis)];
-  const [sum, count] = [[0, 0], [0, 0]]; // across, within
+  const [found, count] = [[new Float32Array(data.length), new Float32Array(data.length)], [0, 0]]; // across, within
   for (let place = 0; place < data.length; place++) {
     const k = plane(place);
     if (k + 1 === a.fineCount || !flat.data[place] || !flat.data[place + step]) continue;
     const within = +(slice[k] === slice[k + 1]);
-    sum[within] += Math.abs(data[place + step] - data[place]);
-    count[within]++;
+    found[within][count[within]++] = data[place + step] - data[place];
   }
-  return sum[0] / count[0] / (sum[1] / count[1]);
+  const [across, inside] = found.map((values, which) => values.slice(0, count[which]));
+  return { across, within: inside };
 }
