@@ -1,10 +1,10 @@
 """PSNR, streaks and lesions by contrast, noise and in-plane interpolation, for docs/benchmarks.md.
 
-python -m benchmarks.noise DATALIST [--slab 48] [--contrasts FLAIR] [--heeded 0.6] [--folder FOLDER]
+python -m benchmarks.noise DATALIST [--slab 48] [--contrasts FLAIR] [--heeded 1] [--folder FOLDER]
 
 The first held-out volume of each contrast becomes slices with Rician noise, white in the acquired matrix, whose pixels
 are 1 or 1.6 times as wide as the image's. Gains count over the cubic spline, beside the raw truth and the denoised one.
-Networks get a share of the noise; --heeded sets another one than that of scripts/stack/noise.py.
+Networks get a share of the noise; --heeded sets another one than `scripts.stack.noise.heeded`.
 With FOLDER the slices are saved in FOLDER/slices; results of other versions or methods, FOLDER/NAME/..._sr.nii.gz, are
 measured as well:
 
@@ -63,10 +63,11 @@ def main():
     parser.add_argument("--slab", type=int, default=48, help="planes of a volume (default: 48)")
     parser.add_argument("--thickness", type=float, default=5.0, help="voxels that a slice spans (default: 5)")
     parser.add_argument("--contrasts", nargs="+", help="those alone (default: all)")
-    parser.add_argument("--heeded", type=float, default=stack_slices.HEEDED, help="default: %(default)s")
+    parser.add_argument("--heeded", type=float, help="share of the noise (default: as deployed)")
     parser.add_argument("--folder", type=Path, help="slices are saved there, and results of others are read")
     options = parser.parse_args()
-    stack_slices.HEEDED = options.heeded
+    if options.heeded is not None:
+        stack_slices.heeded = lambda noise: options.heeded * noise
     network, device = shipped_network(options.ckpt_path), default_device()
     card = {"both_planes": True, "n_max": 1, "roi_size": 512}
     methods = {"stage 1": deployed(**card, steps=0), "DRIFT": deployed(**card)}

@@ -1,5 +1,6 @@
 """Training pairs: random planes of sharp volumes, and simulated acquisitions of them (Secs. 3.1, S1)."""
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, replace
 from typing import Any, NamedTuple
@@ -144,6 +145,9 @@ class RandAcquired(RandomizableTransform, MapTransform):
         max_noise: stacks have Rician noise (`stack.noise`). The logarithm of its standard deviation is uniform from
             `LEAST_NOISE` to this share of the intensity range.
         quiet_share: of the stacks, without noise.
+        noise_error: standard deviation of the logarithm of the noise as an estimate finds it (`stated`), over the
+            true one.
+        false_noise: an estimate finds up to this share of the range in half of the stacks without noise.
         max_width: half of the stacks are interpolated in plane, each axis by a factor uniform up to this one. The sharp
             plane is then as band-limited as its noise.
         common_thickness: half of the stacks have `T_i` uniform in this range, in mm, as far as it lies within the
@@ -160,6 +164,8 @@ class RandAcquired(RandomizableTransform, MapTransform):
     max_gain: float = 0.0
     max_noise: float = 0.0
     quiet_share: float = 1 / 3
+    noise_error: float = 0.0
+    false_noise: float = 0.0
     max_width: float = 1.0
     common_thickness: tuple[float, float] | None = None
 
@@ -201,11 +207,19 @@ class RandAcquired(RandomizableTransform, MapTransform):
         share = float(np.exp(self.R.uniform(*np.log([LEAST_NOISE, max(self.max_noise, LEAST_NOISE)]))))
         widths = self.R.uniform(1, self.max_width, size=2) if self.R.random_sample() < 0.5 else np.ones(2)
         self.noise = Noise(0.0 if none or not self.max_noise else share, (float(widths[0]), float(widths[1])))
+        self.stated = self._stated()
         self._seed = int(self.R.randint(2**31))  # of gains and noise: how many are drawn depends on the slices
         if self.ceta_gap == "random":
             self._proximal = self._drawn_thickness(target)
         elif self._thickness - float(self.ceta_gap) > target:
             self._proximal = self._thickness - float(self.ceta_gap)
+
+    def _stated(self) -> float:
+        """The noise as an estimate finds it, which takes some texture for noise."""
+        if not self.noise.deviation:
+            return self._half_of_the_time(self.false_noise) if self.false_noise else 0.0
+        error = self.noise_error * self.R.normal() if self.noise_error else 0.0
+        return self.noise.deviation * math.exp(error)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         (key,) = self.keys

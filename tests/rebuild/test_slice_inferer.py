@@ -12,7 +12,7 @@ from scripts.rebuild import windows
 from scripts.rebuild.inferer import DriftInferer
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
-from scripts.stack.noise import HEEDED
+from scripts.stack.noise import heeded
 from scripts.stack.profile import acquire
 from scripts.stack.slices import Slices
 from tests.loops import weighed_by_loop
@@ -59,7 +59,7 @@ def by_loop(image, drift, others, steps=0, guide=None):
             a.target_spacing,
             a.slice_spacing,
             EDGES[other],
-            HEEDED * Slices.of(image).noise_share,
+            heeded(Slices.of(image).noise_share),
         ]
         lengths = torch.tensor([told])
         for parts in zip(*(volume.unbind(normal) for volume in (unit, *volumes))):

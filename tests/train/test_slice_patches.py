@@ -246,6 +246,15 @@ def test_the_quiet_share_of_the_stacks_has_no_noise(share, quiet):
     assert all((pair["lengths"][4] == 0) == quiet for pair in pairs)
 
 
+def test_networks_get_the_noise_as_an_estimate_finds_it():
+    pairs = [drawn(plane(), seed, max_noise=0.1, noise_error=0.3, false_noise=0.03) for seed in range(60)]
+    quiet = torch.tensor([torch.equal(pair["image"], pair["noiseless"]) for pair in pairs])
+    stated = torch.stack([pair["lengths"][4] for pair in pairs])
+    true = torch.stack([drawn(plane(), seed, max_noise=0.1)["lengths"][4] for seed in range(60)])
+    assert torch.equal(true == 0, quiet) and 0.01 < stated[quiet].max() < 0.03 and (stated[quiet] == 0).any()
+    assert 0.2 < (stated[~quiet] / true[~quiet]).log().std() < 0.4
+
+
 @pytest.mark.parametrize("share", [0.0, 0.7, 1.0])
 def test_a_teacher_answers_for_slices_without_noise_and_has_its_share_of_the_target(share):
     """Stage 1 leads to the teacher's stage 1, one Euler step from the student's estimate to the teacher's result."""
