@@ -4,7 +4,7 @@ python -m benchmarks.pictures FOLDER
 
 FOLDER becomes one in which somebody worked: scans, the whole sample and slabs of it under several slices, one of them
 noisy and one broken; and out, what drift-mri made of them. Beside them stand terminal.png, dry_run.png,
-page.png and overview.png, and moving.gif: the run in a tenth of its time, then the page.
+page.png and overview.png, and moving.gif: the run in a twentieth of its time, then the page.
 It needs chromium, pillow, and pyte, a terminal's emulator; pip installs the last two.
 """
 
@@ -37,9 +37,10 @@ ROOT = Path(__file__).parents[1]
 COMMAND = ["scans", "-o", "out", "--report"]
 SLAB = 16  # mm
 SHOWN = 3  # scans that are done in the picture of the terminal
-PAUSE = 3.0  # seconds between two pictures of the run that moves; shown for a tenth of it
-CUTS = range(50, 170, 15)  # coronal planes that the page shows when it moves
-SMALL = 900  # pixels of the width of what moves
+PAUSE = 6.0  # seconds between two pictures of the run that moves; shown for a twentieth of it
+CUTS = range(60, 160, 20)  # coronal planes that the page shows when it moves
+SMALL = 800  # pixels of the width of what moves
+GREYS = 16  # of it: a megabyte less than 32 and 900 pixels
 COLUMNS, ROWS = 190, 24  # of the terminal
 WIDTH = 1400  # pixels of the browser; an index is a table from 1351 on
 SLICES = {  # of the slabs: slice axis, thickness and spacing in mm, noise
@@ -150,7 +151,7 @@ def moving(path, frames, times):
     for image in images:
         ground = Image.new("L", size, 27)  # the terminal's
         ground.paste(image.resize((SMALL, image.height * SMALL // image.width), Image.Resampling.LANCZOS))
-        grounds.append(ground.quantize(32))
+        grounds.append(ground.quantize(GREYS))
     first, *others = grounds
     first.save(
         path, save_all=True, append_images=others, duration=[int(1000 * t) for t in times], loop=0, optimize=True
@@ -194,7 +195,7 @@ def main():
             browser.evaluate(slide % (cut, 4))
             browser.picture(picture, x=0, y=0, width=WIDTH, height=bottom + 8)
     said = [page.with_suffix(".png") for page in pages[2:]]
-    moving(folder / "moving.gif", [*said, *cuts], [PAUSE / 10] * (len(said) - 1) + [2.0] + [0.4] * len(cuts))
+    moving(folder / "moving.gif", [*said, *cuts], [PAUSE / 20] * (len(said) - 1) + [2.0] + [0.6] * len(cuts))
 
 
 if __name__ == "__main__":

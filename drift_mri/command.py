@@ -15,7 +15,7 @@ from . import BUNDLE, __version__
 sys.path.insert(0, str(BUNDLE))  # where `scripts` is, of which the configs speak
 
 from scripts.command_line import check_options
-from scripts.errors import mistakes_alone, printable, report_input_errors
+from scripts.errors import InputError, mistakes_alone, printable, report_input_errors
 from scripts.options import GRANTED, GROUPS, MEANINGS, OPTIONS, PATHS, PATTERNS
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def workflow(options: argparse.Namespace, given: Mapping[str, Any]) -> "ConfigWo
     files = [str(configs / "inference.yaml")]
     for path in map(Path, options.config or []):
         if not path.is_file():
-            parser().error(f"--config {path} is not there")
+            raise InputError(f"config {path} is not there: expected a file, YAML or JSON. Set --config.")
         files.append(str(path.absolute()))
     if options.config:
         check_options(["--config_file", str(files)])

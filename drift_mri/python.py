@@ -50,7 +50,7 @@ def _config(config: str | None, ckpt_path: str | None, **given: Any) -> "ConfigP
             return __package__ if name.startswith("scripts.") else super().get_component_module_name(name)
 
     if config is not None and not Path(config).is_file():
-        raise InputError(f"config is {config}, which is not there: expected a file, YAML or JSON. Check the path.")
+        raise InputError(f"config {config} is not there: expected a file, YAML or JSON. Set config.")
     files = [str(BUNDLE / "configs" / "inference.yaml"), *([] if config is None else [config])]
     sys.path += {str(Path(path).absolute().parent) for path in files[1:]} - {*sys.path}  # for its modules
     given |= {} if ckpt_path is None else {"ckpt_path": ckpt_path}

@@ -6,7 +6,8 @@ new option is a row here, a name in configs/inference.yaml, and where it is of o
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,6 +22,19 @@ GROUPS = {  # of --help, and of docs/usage.md
     "output": "what is written",
     "run": "how the work is done",
 }
+NUMBERS = {float: "a number", int: "a whole number"}
+
+
+def number(kind: type[float], *words: str) -> Callable[[Any], Any]:
+    """A reader of numbers, float or int, and of `words` beside them, for argparse. Its error names all that it takes."""
+
+    def read(value: Any) -> Any:
+        try:
+            return str(value) if str(value) in words else kind(str(value))
+        except ValueError:
+            raise ArgumentTypeError(f"{value!r} is given: expected {' or '.join((NUMBERS[kind], *words))}") from None
+
+    return read
 
 
 @dataclass(frozen=True)
@@ -53,10 +67,9 @@ class Option:
         told = self.help.replace("%", "%%")  # argparse formats it
         if self.kind == "switch":
             return {"action": "store_true", "help": told}
-        number: Any = {"number": float, "whole": int}.get(self.kind)
         return {
             "help": told,
-            **({"type": self._number if self.words else number} if number else {}),
+            **({"type": number(self._number, *self.words)} if self.kind in ("number", "whole") else {}),
             **({"metavar": self.value} if self.value else {}),
             **({"choices": self.choices} if self.choices else {}),
             **({"nargs": "?", "const": self.bare} if self.bare else {}),
@@ -64,8 +77,9 @@ class Option:
             **({"action": "append"} if self.kind == "paths" else {}),
         }
 
-    def _number(self, text: Any) -> Any:
-        return str(text) if str(text) in self.words else {"number": float, "whole": int}[self.kind](str(text))
+    @property
+    def _number(self) -> type[float]:
+        return int if self.kind == "whole" else float
 
     def read(self, name: str, value: Any) -> Any:
         """A value that a host sends, a text or of JSON, as a config takes it.
@@ -76,12 +90,12 @@ class Option:
         if self.kind == "switch":
             return flag(name, value)
         try:
-            given = self._number(value) if self.kind in ("number", "whole") else value
+            given = number(self._number, *self.words)(value) if self.kind in ("number", "whole") else value
             if not self.choices or given in self.choices:
                 return given
-        except ValueError:
+        except ArgumentTypeError:
             pass
-        taken = " or ".join(map(str, self.choices or ("a number", *self.words)))
+        taken = " or ".join(map(str, self.choices or (NUMBERS[self._number], *self.words)))
         raise InputError(f"{name} is {value!r}: expected {taken}, or nothing for the default.")
 
 

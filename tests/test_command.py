@@ -36,6 +36,8 @@ def test_no_option_takes_a_text_that_monai_would_evaluate():
         (["scan.nii", "-o", "out", "--qqq"], "--qqq is no option. See drift-mri --help."),
         (["scan.nii", "-o", "out", "--report", "true"], "true is one too many"),
         (["scan.nii", "-o", "out", "--slice_axis", "3"], "--slice_axis"),
+        (["scan.nii", "-o", "out", "--slice_axis", "1.5"], "--slice_axis: '1.5' is given: expected a whole number"),
+        (["scan.nii", "-o", "out", "--noise", "high"], "--noise: 'high' is given: expected a number or auto"),
         (["", "-o", "out"], "input is empty"),
         (["scan.nii", "-o", ""], "output_dir is empty"),
         (["scan.nii"], "-o"),

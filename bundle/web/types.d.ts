@@ -85,7 +85,11 @@ interface Scan {
 }
 
 /** A scan whose files are not known yet. */
-type ReadScan = Omit<Scan, "sources" | "sha256"> & { intent?: number };
+type ReadScan = Omit<Scan, "sources" | "sha256"> & {
+  intent?: number;
+  /** Why it may be no scan of a head. */
+  doubt?: string;
+};
 
 /** Whose head a scan shows and by which contrast, see scripts/inputs/identity.py. */
 interface Identity {

@@ -83,3 +83,14 @@ def test_a_guide_whose_slices_were_interpolated_is_left_alone_as_by_the_command(
     with caplog.at_level("INFO", "drift"):
         (scan,) = scans(tmp_path, tmp_path / "out", Selection(1.5), guide="auto")
     assert not scan.guides and f"anna_T1w.nii: {why}" in caplog.text
+
+
+def test_a_doubtful_scan_guides_none_as_by_the_command(tmp_path, caplog):
+    score = np.where(TRUTH > 0, TRUTH - TRUTH[TRUTH > 0].median(), 0)  # both signs around the background's
+    for name, voxels, edge in (("anna_FLAIR", scan_of(TRUTH, 5.0)[0], 5), ("anna_T1w", score, 1)):
+        nib.save(nib.Nifti1Image(np.asarray(voxels, np.float32), np.diag([1, 1, edge, 1])), tmp_path / f"{name}.nii")
+    (((other, left, why),),) = javascript(BESIDE, tmp_path)
+    assert (other, left) == ("anna_T1w.nii", "is left alone")
+    with caplog.at_level("INFO", "drift"):
+        (scan,) = scans(tmp_path, tmp_path / "out", Selection(1.5), guide="auto")
+    assert not scan.guides and f"anna_T1w.nii: {why}" in caplog.text

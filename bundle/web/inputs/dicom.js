@@ -8,7 +8,7 @@ import { voxelSpacing } from "../stack/grid.js";
 import { withoutSignal } from "../stack/intensity.js";
 import { map } from "../stack/volume.js";
 import { ofSeries } from "./identity.js";
-import { doubtOf, localizer, ofHeader, reasonWith, sidecar } from "./kinds.js";
+import { doubtOf, localizer, marked, ofHeader, reasonWith, sidecar } from "./kinds.js";
 import { readNifti } from "./nifti.js";
 
 /** @typedef {import("./kinds.js").Said} Said */
@@ -116,14 +116,14 @@ export async function readDicom(images, wasm) {
   return scans;
 }
 
-/** A series as a stack of MR slices. @type {(scan: ReadScan, facts: any, headers: dicomParser.DataSet[]) => ReadScan} */
-function stackOf(scan, facts, headers) {
-  const [{ name, volume }, [header]] = [scan, headers];
+/** A series as a stack of MR slices. @type {(read: ReadScan, facts: any, headers: dicomParser.DataSet[]) => ReadScan} */
+function stackOf(read, facts, headers) {
+  const [{ name, volume }, [header]] = [read, headers];
   const why = unfit(facts, headers);
   const asLocalizer = why ?? localizer(volume.shape[2], 1000 * (facts.RepetitionTime ?? 0));
   refuse(asLocalizer !== undefined, `${name} is skipped: ${asLocalizer}.`);
   const doubt = doubtOf(facts.SeriesDescription || facts.ProtocolName || "");
-  if (doubt) scan.warnings.push(`it may be no scan of a head: ${doubt}`);
+  const scan = doubt ? marked(read, doubt) : read;
   const slices = new Set(headers.flatMap(framesOf).map((one) => sliceOf(one, scan)));
   refuse(
     slices.has(NaN) || (slices.size > 0 && slices.size !== volume.shape[2]),

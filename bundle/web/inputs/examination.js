@@ -19,7 +19,7 @@ export function roles(own, others) {
   return found.sort((a, b) => order(a.role) - order(b.role));
 }
 
-/** The same by what they show, too: those whose slices were interpolated guide none. @type {(own: Found, others: Found[]) => {other: Found, role: Role}[]} */
+/** The same by what they show, too: doubtful ones and those whose slices were interpolated guide none. @type {(own: Found, others: Found[]) => {other: Found, role: Role}[]} */
 export function seen(own, others) {
   const shown = roles(own, others).map(({ other, role }) => {
     const why = role.what === "guides" && guidesNot(own, other);
@@ -28,8 +28,9 @@ export function seen(own, others) {
   return shown.sort((a, b) => Number(b.role.what === "guides") - Number(a.role.what === "guides"));
 }
 
-/** Why a scan guides no other, by how sharp it is across the thick slices; undefined if it may. @type {(own: Found, other: Found) => string | undefined} */
+/** Why a scan guides no other, by what it shows and how sharp it is across the thick slices; undefined if it may. @type {(own: Found, other: Found) => string | undefined} */
 function guidesNot({ scan: thick }, { scan }) {
+  if (scan.doubt) return scan.doubt;
   const [spacing, edges] = [voxelSpacing(thick.affine), voxelSpacing(scan.affine)];
   const axis = largestAxis(spacing);
   const near = AXES.map((k) => Math.abs(AXES.reduce((sum, row) => sum + thick.affine[row][axis] * scan.affine[row][k], 0)) / edges[k]);

@@ -22,6 +22,9 @@ export const none = (why) => ({ answer: "none", why });
 /** @type {(why: string) => Verdict} */
 export const doubtful = (why) => ({ answer: "doubtful", why });
 
+/** A doubtful scan, with its warning. @type {(scan: ReadScan, doubt: string) => ReadScan} */
+export const marked = (scan, doubt) => ({ ...scan, doubt, warnings: [...scan.warnings, `it may be no scan of a head: ${doubt}`] });
+
 /** What a volume shows, by its voxels. @type {(volume: Volume) => Verdict} */
 export function ofVoxels(volume) {
   const finite = volume.data.some((x) => !Number.isFinite(x)) ? volume.data.filter(Number.isFinite) : volume.data;

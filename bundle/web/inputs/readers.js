@@ -9,7 +9,7 @@ import { fromBorder } from "../stack/tissue.js";
 import { readDicom } from "./dicom.js";
 import { seen } from "./examination.js";
 import { besideOf, ofFile } from "./identity.js";
-import { doubtOf, doubtful, localizer, none, ofIntent, ofSidecar, ofVoxels } from "./kinds.js";
+import { doubtOf, doubtful, localizer, marked, none, ofIntent, ofSidecar, ofVoxels } from "./kinds.js";
 import { MOST_UNPACKED, readNifti } from "./nifti.js";
 
 const NIFTI = /\.nii(\.gz)?$/i;
@@ -36,7 +36,7 @@ export async function findScans(given, wasm) {
     const root = roots.find((one) => `${folderOf(file)}/`.startsWith(`${one}/`) || !one);
     const found = await volumeOf(file, beside, root);
     const { answer, why } = isAlone ? { answer: "a scan", why: "" } : shown(found.scan, beside);
-    if (answer === "doubtful") found.scan.warnings.push(`it may be no scan of a head: ${why}`);
+    if (answer === "doubtful") found.scan = marked(found.scan, why);
     if (answer === "none") skipped.push(`${file.name} is skipped: ${why}.`);
     else scans.push(found);
   }
