@@ -227,8 +227,12 @@ def parser() -> Parser:
     result.add_argument("--folder", required=True, metavar="SPOOL", help="folder of all that is received and made")
     result.add_argument("--send_to", required=True, metavar="TITLE@HOST:PORT", help="peer that gets the results")
     result.add_argument("--allow", required=True, nargs="+", metavar="TITLE", help="titles that may send to this node")
-    result.add_argument("--settle", type=number(float), default=30, metavar="SECONDS", help="of silence end a series (30)")
-    result.add_argument("--keep", type=number(float), default=7, metavar="DAYS", help="for which what was sent stays (7)")
+    result.add_argument(
+        "--settle", type=number(float), default=30, metavar="SECONDS", help="of silence end a series (30)"
+    )
+    result.add_argument(
+        "--keep", type=number(float), default=7, metavar="DAYS", help="for which what was sent stays (7)"
+    )
     result.add_argument("--tls", nargs=3, metavar=("CERT", "KEY", "CA"), help="PEM files; both directions are secured")
     result.add_argument("--echo", action="store_true", help="ask the peer whether it is there, by C-ECHO, and end")
     for name, how in COMMANDS.items():

@@ -79,7 +79,7 @@ def glance(slices: Slices, result: MetaTensor) -> dict[str, Any]:
 
 
 def outliers(values: Sequence[float | None]) -> tuple[float, list[bool]]:
-    """The median of numbers, NaN without any, and which of them are outliers: none among fewer than five.
+    """The median of numbers, NaN without any, and which of them are far above it: none among fewer than five.
 
     The standard deviation is estimated as 1.4826 times the median absolute deviation. Iglewicz and Hoaglin, How to
     Detect and Handle Outliers (1993).
@@ -90,7 +90,7 @@ def outliers(values: Sequence[float | None]) -> tuple[float, list[bool]]:
     median = float(np.median(numbers))
     limit = FAR * float(median_abs_deviation(numbers, scale="normal"))
     enough = len(numbers) >= MIN_COHORT
-    return median, [enough and value is not None and abs(value - median) > limit for value in values]
+    return median, [enough and value is not None and value - median > limit for value in values]
 
 
 def check_foreign_index(folder: str | os.PathLike) -> None:
@@ -150,7 +150,7 @@ def _row(row: Mapping, folder: Path, common: str) -> dict[str, Any]:
     beside = None if result is None else result.with_name(stem(result.name))
     record = _record(folder / beside.with_name(beside.name + ".json")) if beside else {}
     share = record.get("guide_share", 1.0)
-    names = "slice_thickness slice_spacing target_thickness steps seconds agreement step_ratio error_bar".split()
+    names = "slice_thickness slice_spacing target_thickness steps seconds agreement step_ratio streak_steps error_bar".split()
     return {
         "name": row["input"].replace(os.path.join(common, ""), "") if common.strip(os.sep) else row["input"],
         "outcome": row["outcome"],
@@ -161,6 +161,14 @@ def _row(row: Mapping, folder: Path, common: str) -> dict[str, Any]:
         "marks": {"guide": f"the guide saw {share:.0%} of the head"} if share < ENOUGH else {},
         **{name: _number(row.get(name)) for name in names},
     }
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.2f} %"
 
 
 def _methods(rows: Sequence[Mapping]) -> dict[str, Any]:
@@ -204,8 +212,8 @@ def write_index(folder: str | os.PathLike, scans: Sequence[Mapping]) -> None:
     common = {begin: os.path.commonpath(found) for begin, found in parents.items()}
     rows = [_row(row, folder, common[_begin(row["input"])]) for row in scans]
     medians = {}
-    for name, form in (("agreement", lambda v: f"{100 * v:.2f} %"), ("step_ratio", lambda v: f"{v:.2f}")):
-        label, (limit, words) = name.replace("_", " "), LIMITS[name]
+    for name, (limit, words) in LIMITS.items():
+        label, form = name.replace("_", " "), _ratio if name == "step_ratio" else _share
         median, far = outliers([row[name] for row in rows])
         if not math.isnan(median):
             medians[label] = form(median)
