@@ -26,7 +26,7 @@ NUMBERS = {float: "a number", int: "a whole number"}
 
 
 def number(kind: type[float], *words: str) -> Callable[[Any], Any]:
-    """A reader of numbers, float or int, and of `words` beside them, for argparse. Its error names all that it takes."""
+    """A reader of numbers, float or int, and of `words` beside them, for argparse. Its error says which it takes."""
 
     def read(value: Any) -> Any:
         try:

@@ -150,7 +150,7 @@ def _row(row: Mapping, folder: Path, common: str) -> dict[str, Any]:
     beside = None if result is None else result.with_name(stem(result.name))
     record = _record(folder / beside.with_name(beside.name + ".json")) if beside else {}
     share = record.get("guide_share", 1.0)
-    names = "slice_thickness slice_spacing target_thickness steps seconds agreement step_ratio streak_steps error_bar".split()
+    names = [*"slice_thickness slice_spacing target_thickness steps seconds error_bar".split(), *LIMITS]
     return {
         "name": row["input"].replace(os.path.join(common, ""), "") if common.strip(os.sep) else row["input"],
         "outcome": row["outcome"],
