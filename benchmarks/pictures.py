@@ -39,8 +39,8 @@ SLAB = 16  # mm
 SHOWN = 3  # scans that are done in the picture of the terminal
 PAUSE = 6.0  # seconds between two pictures of the run that moves; shown for a twentieth of it
 CUTS = range(60, 160, 20)  # coronal planes that the page shows when it moves
-SMALL = 800  # pixels of the width of what moves
-GREYS = 16  # of it: a megabyte less than 32 and 900 pixels
+SMALL = 720  # pixels of the width of what moves
+GREYS = 16  # of it
 COLUMNS, ROWS = 190, 24  # of the terminal
 WIDTH = 1400  # pixels of the browser; an index is a table from 1351 on
 SLICES = {  # of the slabs: slice axis, thickness and spacing in mm, noise
@@ -151,7 +151,7 @@ def moving(path, frames, times):
     for image in images:
         ground = Image.new("L", size, 27)  # the terminal's
         ground.paste(image.resize((SMALL, image.height * SMALL // image.width), Image.Resampling.LANCZOS))
-        grounds.append(ground.quantize(GREYS))
+        grounds.append(ground.quantize(GREYS, dither=Image.Dither.NONE))  # dithered ones are twice as large
     first, *others = grounds
     first.save(
         path, save_all=True, append_images=others, duration=[int(1000 * t) for t in times], loop=0, optimize=True

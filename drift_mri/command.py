@@ -14,8 +14,8 @@ from . import BUNDLE, __version__
 
 sys.path.insert(0, str(BUNDLE))  # where `scripts` is, of which the configs speak
 
-from scripts.command_line import check_options
-from scripts.errors import InputError, mistakes_alone, printable, report_input_errors
+from scripts.command_line import check_config, check_options
+from scripts.errors import mistakes_alone, printable, report_input_errors
 from scripts.options import GRANTED, GROUPS, MEANINGS, OPTIONS, PATHS, PATTERNS
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
     """Reports a mistake in one line."""
 
     def parse_args(self, args=None, namespace=None):  # type: ignore[override, no-untyped-def]
-        """As argparse does, but names what was probably meant. A word after `--dry_run` may be a scan."""
+        """As argparse does, but names the option that was probably meant. A word after `--dry_run` may be a scan."""
         words = [HYPHENS.sub(lambda name: name[0].replace("-", "_"), word) for word in args]
         for k, word in enumerate(words):
             if word == "--dry_run" and words[k + 1 : k + 2] != ["json"]:
@@ -115,7 +115,7 @@ def overrides(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def workflow(options: argparse.Namespace, given: Mapping[str, Any]) -> "ConfigWorkflow":
-    """configs/inference.yaml, initialized: the files of `options.config` are stacked on it, on all what is given."""
+    """configs/inference.yaml, initialized: with the files of `options.config` and then the options stacked on it."""
     warnings.filterwarnings("ignore", module="monai|torch")  # of their own machinery, not of the scan
     hidden = UNNEEDED - sys.modules.keys()
     sys.modules.update(dict.fromkeys(hidden))  # None says: not installed
@@ -127,8 +127,7 @@ def workflow(options: argparse.Namespace, given: Mapping[str, Any]) -> "ConfigWo
     logging.getLogger("monai.bundle.workflows").setLevel(logging.ERROR)  # it says where files are
     files = [str(configs / "inference.yaml")]
     for path in map(Path, options.config or []):
-        if not path.is_file():
-            raise InputError(f"config {path} is not there: expected a file, YAML or JSON. Set --config.")
+        check_config(path)
         files.append(str(path.absolute()))
     if options.config:
         check_options(["--config_file", str(files)])

@@ -17,6 +17,7 @@ import numpy as np
 from nibabel.spatialimages import SpatialImage
 
 from . import BUNDLE
+from .scripts.command_line import check_config  # type: ignore[import-not-found]
 from .scripts.errors import InputError, mistakes_alone  # type: ignore[import-not-found]
 from .scripts.options import as_arguments, check_texts  # type: ignore[import-not-found]
 
@@ -49,8 +50,8 @@ def _config(config: str | None, ckpt_path: str | None, **given: Any) -> "ConfigP
         def get_component_module_name(self, name: str) -> list[str] | str | None:
             return __package__ if name.startswith("scripts.") else super().get_component_module_name(name)
 
-    if config is not None and not Path(config).is_file():
-        raise InputError(f"config {config} is not there: expected a file, YAML or JSON. Set config.")
+    if config is not None:
+        check_config(config)
     files = [str(BUNDLE / "configs" / "inference.yaml"), *([] if config is None else [config])]
     sys.path += {str(Path(path).absolute().parent) for path in files[1:]} - {*sys.path}  # for its modules
     given |= {} if ckpt_path is None else {"ckpt_path": ckpt_path}

@@ -152,7 +152,7 @@ class Spool:
                         shutil.rmtree(self.path / state / name, ignore_errors=True)
 
     def write_page(self) -> None:
-        """Writes `index.html`: what is waiting, rebuilt, sent and put aside."""
+        """Writes `index.html`: the series that wait, are rebuilt, sent and put aside."""
         from scripts.outputs.summary import read_rows  # here: it takes seconds
         from scripts.pages.index import write_index
 

@@ -7,5 +7,5 @@
     stack  method          numpy and torch; MONAI's blocks in method
     errors  files  options  command_line
 
-Each folder's own docstring says what it is for and where to begin.
+Each folder's docstring names its purpose and where to begin.
 """

@@ -1,4 +1,4 @@
-"""The command line of MONAI's runner: what was typed is looked at before work starts.
+"""The command line of MONAI's runner: its words are checked before work starts.
 
 `python -m monai.bundle run` takes any option. A misspelt one changes nothing, one with the name of a component replaces
 that component, and a text may be code. `check_options` refuses these.
@@ -76,8 +76,21 @@ def _root(name: Any) -> str:
     return re.split("::|#", str(name))[0]
 
 
+def check_config(path: str | Path) -> None:
+    """Refuses a file of settings that cannot be read, or that holds something else."""
+    from monai.bundle import ConfigParser
+
+    wanted = "expected settings of the method in a file that ends in .yaml or .json. Set --config"
+    try:
+        content = ConfigParser.load_config_file(str(path))
+    except Exception as error:  # noqa: BLE001  # of YAML, JSON, MONAI and the disk
+        raise InputError(f"config {path} cannot be read ({str(error).partition(chr(10))[0]}): {wanted}.") from None
+    if not isinstance(content, dict):
+        raise InputError(f"config {path} holds a {type(content).__name__}: {wanted}.")
+
+
 def _config(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Top-level content of the config files, with what experiment tracking adds."""
+    """Top-level content of the config files, with the additions of experiment tracking."""
     from monai.bundle import ConfigParser
     from monai.bundle.utils import DEFAULT_EXP_MGMT_SETTINGS
 
@@ -174,7 +187,7 @@ def _missing(module: str) -> str | None:
 
 
 def _check_targets(content: Any) -> None:
-    """Refuses a config that names what this bundle does not have, or what needs a package that is not installed."""
+    """Refuses a config that names things unknown to this bundle, or things of a package that is not installed."""
     for named in re.findall(r"\bscripts(?:\.\w+)+", " ".join(texts(content))):
         try:
             resolve_name(named)

@@ -43,7 +43,7 @@ class InputError(ValueError):
 
 
 class _Shown(logging.Filter):
-    """Escapes what terminals obey, and takes off the paths of a line the folder that `name_below` has named."""
+    """Escapes the codes that terminals obey, and cuts the folder of `name_below` off the paths of a line."""
 
     begins = re.compile("(?!)")  # no folder yet
 
@@ -58,7 +58,7 @@ logger.addFilter(_shown)
 
 
 def name_below(sources: Sequence[str | os.PathLike]) -> None:
-    """Names the folder of what was given once in the log. From then on paths in its lines begin below that folder.
+    """Names the folder of the input once in the log. From then on paths in its lines begin below that folder.
 
     A single file is named as it was given. The next call takes the place of this one.
     """

@@ -30,7 +30,7 @@ def stem(name: str) -> str:
 def walk(
     root: str | os.PathLike, onerror: Callable[[OSError], object] | None = None
 ) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """Folders as `os.walk` yields them, in the order of names, without what is hidden.
+    """Folders as `os.walk` yields them, in the order of names, without hidden ones.
 
     Links to folders are followed, after the folders themselves. A folder that several ways lead to comes once. A link
     to a folder that holds the link is not followed.
@@ -72,7 +72,7 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
 
 
 def remove_partials(stem: Path) -> None:
-    """Removes what killed processes had begun to write of the result `stem`. No process may be writing it."""
+    """Removes partial files of the result `stem`, which killed processes left. No process may be writing it."""
     begun = re.compile(rf"\.\d+-{re.escape(stem.name)}(_regions)?\.(nii\.gz|json|html|csv)")
     for path in list(stem.parent.iterdir()):
         if begun.fullmatch(path.name):

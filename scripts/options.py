@@ -1,6 +1,6 @@
 """Options: one table, by which every door is made, and the check that no value is code to MONAI.
 
-The command, its page in docs/usage.md, the Python door, MONAI Label, 3D Slicer and Boutiques take what a row says. A
+The command, its page in docs/usage.md, the Python door, MONAI Label, 3D Slicer and Boutiques are made of its rows. A
 new option is a row here, a name in configs/inference.yaml, and where it is of one scan, an argument of
 `drift_mri.rebuild`.
 """

@@ -1,13 +1,15 @@
 """`drift-mri`: what it takes, what it refuses, and that the configs know every option."""
 
+import os
 import re
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import nibabel as nib
 import pytest
 from monai.bundle import ConfigParser
 
 from drift_mri.command import GROUPS, OPTIONS, PATHS, PATTERNS, UNNEEDED, main, overrides, parser, table
+from scripts.errors import InputError
 from tests.cohort_files import add
 from tests.processes import DRIFT_MRI, ROOT, fresh
 
@@ -77,6 +79,20 @@ def test_a_bids_app_takes_dataset_results_and_level(option, monkeypatch, tmp_pat
     assert overrides(granted) == given, "no dataset is validated"
     named = overrides(parser().parse_args(["bids", "out", "participant", "-o", "results"]))
     assert len(named["input"]) == 3, "with -o these are three scans"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [("a.nii", "", "cannot be read"), ("a.yaml", "a: [", "cannot be read"), ("a.json", "[1]", "holds a list")],
+)
+def test_a_config_that_is_none_is_refused_and_nothing_is_written(name, text, told, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(text)
+    for config in (name, "gone.yaml"):
+        with pytest.raises(InputError) as stop:
+            main(["scan.nii", "-o", "out", "--config", config])
+        assert (told if config == name else "cannot be read") in str(stop.value) and "\n" not in str(stop.value)
+        assert "expected settings" in str(stop.value) and os.listdir() == [name]
 
 
 def test_a_guide_without_a_name_is_no_path(monkeypatch, tmp_path):

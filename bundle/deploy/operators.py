@@ -37,7 +37,7 @@ class Rebuilding(Operator):
     """Rebuilds the thick 2-D MR series of a folder, one each time. The condition `more` lets this operator run.
 
     Args:
-        failures: gets what could not be done.
+        failures: gets the series that failed.
         folders: of the study, and of the results: a derived MR series each, in a folder of its name.
         made_with: version of the bundle, and a text that names settings and weights (`write_series`).
     """

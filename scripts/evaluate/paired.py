@@ -69,7 +69,7 @@ def by_networks(
 
 
 def volume_of(result: Tensor | Rebuilt) -> Tensor:
-    """`(1, X', Y', Z')` on the CPU, without meta data, of what a method gives."""
+    """The volume of a method's result: `(1, X', Y', Z')` on the CPU, without meta data."""
     volume = result.volume[None] if isinstance(result, Rebuilt) else result
     return convert_to_tensor(volume, device="cpu", track_meta=False)
 

@@ -77,7 +77,7 @@ class Calibration:
             )
 
     def factor(self, thickness: float, confidence: float) -> float:
-        """The factor of scaled errors with which the interval holds what `confidence` says, in `SURE` of people.
+        """The factor of scaled errors whose interval holds the share `confidence` of voxels, in `SURE` of people.
 
         Args:
             thickness: of the slices, in mm. Between thicknesses the factor's logarithm is linear in the thickness's,

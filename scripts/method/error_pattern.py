@@ -1,6 +1,6 @@
 """The third network, not of the paper: where in a rebuilt volume errors are large, and where they are small.
 
-It sees the result, what of it was measured, and how far its two families of planes are apart. Its convolutions are
+It sees the result, its measured part, and how far its two families of planes are apart. Its convolutions are
 dilated and have no norms: a voxel's number does not depend on how much air is around the head. The module compiles with
 `torch.jit.script`.
 """

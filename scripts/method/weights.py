@@ -33,7 +33,7 @@ class Card:
         n_max: Euler steps at most, of AIS; 1 to 100.
         guide_share: of the training pairs that had a guide, 0 to 1.
         sha256: of the weights file. `write_card` fills it in.
-        error_map: what makes error maps of the third network's numbers; None where no map can be made.
+        error_map: turns the third network's numbers into error maps; None where no map can be made.
     """
 
     version: str

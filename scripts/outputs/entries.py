@@ -147,7 +147,7 @@ class Record(Frozen):
 
     @classmethod
     def from_json(cls, text: str) -> "Record":
-        """The record of a file's text; a `ValueError` for what is none."""
+        """The record of a file's text; a `ValueError` for another text."""
         content = json.loads(text)
         if not isinstance(content, dict):
             raise ValueError(f"a {type(content).__name__} is no record: expected an object")
@@ -155,7 +155,7 @@ class Record(Frozen):
 
     @classmethod
     def read(cls, path: Path) -> "Record":
-        """The record in a file; a `ValueError` for what is none."""
+        """The record in a file; a `ValueError` for another content."""
         return cls.from_json(path.read_text(encoding="utf-8"))
 
     @classmethod

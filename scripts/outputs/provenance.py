@@ -68,7 +68,7 @@ def complete(stem: Path, made: Mapping[str, Any], error_map: Mapping[str, Any] |
 
     Args:
         stem: path of the result without its ending.
-        made: what the record must say.
+        made: entries that the record must have.
         error_map: of `error_maps.asked`; an error map that is not asked for does not matter.
     """
     try:
@@ -94,7 +94,7 @@ def other_source(scan: Scan) -> Path | None:
 
 
 def check_place(scan: Scan, as_dicom: bool) -> None:
-    """Refuses a result that would replace that of another scan which is still there, or a folder of other files."""
+    """Refuses a result in the place of another scan's result, if that scan is still there, or of other files."""
     if as_dicom:
         check_series_folder(scan.result)
     if (earlier := other_source(scan)) is not None:

@@ -53,7 +53,7 @@ def describe(
         used: the guide among those of the scan that was used.
         files: that were written, the result first.
         seconds: that it took.
-        made: entries on what made it, as they are.
+        made: entries on weights and settings, as they are.
     """
     guide, motion, error, (kept, guess) = _guide(scan, rebuilt, used), _motion(rebuilt), {}, bids.kept(scan.path)
     if maps.wanted:

@@ -33,7 +33,7 @@ class Output:
         format: `"nifti"`; `"dicom"`, by which scans that did not come as DICOM are skipped; or `"auto"`, by which each
             result is what its scan was.
         dtype: of NIfTI voxels: `"float32"`, or `"int16"`, which is scaled and takes half the space.
-        config: of the run, by which `made_with` knows what makes its results.
+        config: of the run, of which `made_with` makes the settings of its results.
         settings, method: options and settings of the inferer that change results.
         made: `provenance.made_with` for this run.
     """

@@ -1,4 +1,4 @@
-"""Several stacks of one head: the volume that they make, and what its record and its page say of each stack."""
+"""Several stacks of one head: the volume that they make, and the facts on each in its record and its page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """`summary.csv`: a row for each scan of this and earlier runs.
 
-Its paths are relative to its folder, so that results may be moved, and passed on, with what they were made of.
+Its paths are relative to its folder, so that results may be moved, and passed on, with their sources.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The paper's tables and figures, each by its name: what it trains, evaluates and writes."""
+"""The paper's tables and figures, each by its name: its trainings, evaluations and files."""
 
 import json
 import math
@@ -34,7 +34,7 @@ def reproduce(
     together (`configs/multi_gpu.yaml`); the first one evaluates.
 
     Args:
-        experiment: a name, several, or `"all"`; null to list what there is.
+        experiment: a name, several, or `"all"`; null to list them.
         experiments: name -> entry, see `configs/paper/reproduce.yaml`.
         trained: makes what they share.
     """

@@ -1,4 +1,4 @@
-"""Several stacks of one head: simulated with motion, gains and noise, and what they make together."""
+"""Several stacks of one head: simulated with motion, gains and noise, and made one volume."""
 
 import os
 import time

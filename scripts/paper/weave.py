@@ -1,4 +1,4 @@
-"""A woven texture: what a mean of stacks along different axes may leave, of threads along both."""
+"""A woven texture: threads along both axes, which a mean of stacks along different axes may leave."""
 
 from collections.abc import Sequence
 

@@ -22,7 +22,7 @@ QUIET = 0.003  # of the range; slices have at least this noise, since no model o
 
 
 def difference(result: Tensor, slices: Slices) -> Tensor:
-    """The map `A x - y`: what the scanner would measure of the result, minus what it did measure.
+    """The map `A x - y`: the slices that the scanner would measure of the result, minus the measured ones.
 
     The result, `(X, Y, Z)`, lies on the fine grid; the map lies on that of the measured slices, `(X, Y, Z)`. All three
     have one unit.
@@ -125,8 +125,8 @@ def noise_over_error(slices: Slices) -> Tensor:
     """Lambda of `project` for each in-plane frequency: the variance of the noise over that of the result's errors.
 
     Coarse differences from the slices are measured well: a blob of 20 pixels has a quarter of a pixel's noise, and the
-    errors of results are largest there. At fine frequencies noise outweighs errors. So what is a lesion goes back, and
-    what is noise does not (Wiener's filter).
+    errors of results are largest there. At fine frequencies noise outweighs errors. So a lesion goes back, and
+    noise does not (Wiener's filter).
     """
     acquisition = slices.acquisition
     in_plane = [axis for axis in range(3) if axis != acquisition.slice_axis]
@@ -146,7 +146,7 @@ def reconcile(result: Tensor, slices: Slices) -> Tensor:
     Interleaved slices differ in gain by a few percent, which would show as bands. So each measured slice is first
     scaled to fit the result best. The change is smooth from slice to slice.
 
-    The scanner would measure the result with noise, whose magnitude raises what is dark. In air nothing is compared.
+    The scanner would measure the result with noise, whose magnitude raises dark voxels. In air nothing is compared.
 
     Args:
         result, slices: as in `difference`. No signal is the floor of the slices. Constant ones give the result itself.

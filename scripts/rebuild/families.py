@@ -1,4 +1,4 @@
-"""The two families of planes of a volume become one volume: each gives most of what varies along its planes.
+"""The two families of planes of a volume become one volume: each gives most of the detail along its planes.
 
 A plane shows how tissue varies along its in-plane axis, and nothing of how it varies across. So the planes along x
 rebuild an edge across x well, one across y as if each plane stood alone. Zhao et al., *SMORE* (IEEE Trans. Med.

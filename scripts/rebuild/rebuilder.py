@@ -65,7 +65,7 @@ class Rebuilder:
             )
 
     def read_guide(self, source: Any) -> GuideScan:
-        """A scan of another contrast that is to guide, of what `measure` takes."""
+        """A scan of another contrast that is to guide, from any source of `measure`."""
         self.check_guides()
         return self.guide_scan(replace(self, preprocessing=self.guide_preprocessing).measure(source))
 

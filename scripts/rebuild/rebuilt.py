@@ -56,7 +56,7 @@ class Rebuilt:
         guide: that took part; None for none.
         motion: between the packages of the stack; None where nothing can be said.
         taken_back: whether slices of the package that moved were taken back to their places.
-        scores: what else a method measures of the scan, for tables.
+        scores: further numbers of a method on the scan, for tables.
     """
 
     slices: Slices

@@ -42,7 +42,7 @@ class StackInferer(Inferer, ABC):
         progress: show which part is at work, and how far it is (`progress.part`).
 
     Attributes:
-        settings: what changes a result, but for the precision: name -> plain value.
+        settings: all that changes a result but the precision: name -> plain value.
         both_planes: whether two families of planes are rebuilt.
     """
 

@@ -33,7 +33,7 @@ class IntensityRange(NamedTuple):
     Attributes:
         low: becomes -1.
         high: becomes 1; vessels and fat may be brighter.
-        ceiling: what is brighter is no tissue.
+        ceiling: brighter voxels are no tissue.
     """
 
     low: float
@@ -77,7 +77,7 @@ def intensity_range(volume: Tensor) -> IntensityRange:
 
     - The range begins at the scan's floor, which is 0 in most scans (`_floor`).
     - The head's typical intensity is measured from there (`_typical`).
-    - The head is what lies between a third and five times the typical intensity. Darker is air; brighter is a hot spot.
+    - The head lies between a third and five times the typical intensity. Darker is air; brighter is a hot spot.
     - The range ends at the 99.7th percentile of the head. A hot spot's skirt is left out, see `_skirt`.
 
     Args:
@@ -115,7 +115,7 @@ def intensity_range(volume: Tensor) -> IntensityRange:
 
 
 def _skirt(values: np.ndarray, low: float, typical: float) -> np.ndarray:
-    """Mask of what is near hot spots and fades from them: bright voxels that a few steps join to brighter ones."""
+    """Mask of the fading rims of hot spots: bright voxels that a few steps join to brighter ones."""
     hot, bright = values > low + BRIGHTEST * typical, values > low + FADED * typical
     return ndimage.binary_dilation(ndimage.binary_dilation(hot, iterations=SKIRT, mask=bright), iterations=HEM)
 

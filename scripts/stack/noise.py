@@ -85,7 +85,7 @@ def kept_variance(count: int, width: float) -> float:
 
 
 def band_limited(image: Tensor, axes: Sequence[int], widths: Sequence[float]) -> Tensor:
-    """An image as a coarser matrix shows it: along `axes` without what lies beyond the `band`; mirrored at its ends."""
+    """An image as a coarser matrix shows it: along `axes` without frequencies above `band`; mirrored at its ends."""
     for axis, width in zip(axes, widths):
         if width > 1:
             spectrum = fft.dct(image.numpy(), axis=axis, norm="ortho")
@@ -112,7 +112,7 @@ def with_noise(slices: Tensor, axes: Sequence[int], noise: Noise, drawn: Tensor)
 
 
 def magnitude(signal: Tensor, deviation: float) -> Tensor:
-    """The mean of magnitudes with Rician noise, which raises what is dark: Rice, Bell Syst. Tech. J. 24:46 (1945).
+    """The mean of magnitudes with Rician noise, which raises dark voxels: Rice, Bell Syst. Tech. J. 24:46 (1945).
 
     No signal becomes 1.25 standard deviations; a signal of ten of them is raised by a twentieth of one.
     """

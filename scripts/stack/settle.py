@@ -46,7 +46,7 @@ def settle(
         slice_axis: given by the user.
         profile: of the slices.
         isotropic: whether the pixels will be resampled to the target.
-        card: what the weights were trained for, a `weights.Card`.
+        card: the ranges of the weights' training, a `weights.Card`.
     """
     spacing = grid.voxel_spacing(affine)
     warnings: list[str] = []

@@ -25,7 +25,7 @@ class Slices:
         array: `(X, Y, Z)` float32 on the CPU, finite.
         acquisition: of the slices.
         affine: `(4, 4)`, voxel -> mm.
-        meta: what their reader says of them, such as their name.
+        meta: facts of their reader, such as their name.
     """
 
     array: Tensor
@@ -110,7 +110,7 @@ class Slices:
 
     @cached_property
     def missing(self) -> dict[int, str]:
-        """Slices that were not measured: index -> what they are."""
+        """Slices that were not measured: index -> their fault."""
         return missing_slices(self.array, self.acquisition.slice_axis, self.scale)
 
     @cached_property

@@ -20,7 +20,7 @@ LOST = 4.0  # scans of cubes have up to 2.7 times the power of the other axes
 
 
 def through_plane_bands(slice_thickness: float, spacing: float) -> list[tuple[float, float]]:
-    """The three frequency bands above what thick slices hold, from the easiest to rebuild to the hardest.
+    """The three frequency bands above the thick slices' own, from the easiest to rebuild to the hardest.
 
     1. `1/(2T)` to `1/T`: from the Nyquist frequency of contiguous slices to the first zero of a box as thick as they.
     2. From there to half the fine grid's Nyquist frequency.

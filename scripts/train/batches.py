@@ -44,7 +44,7 @@ class ProjectionBatch(PrepareBatch):
 
 @dataclass(eq=False)
 class TaughtBatch(PrepareBatch):
-    """Stage 1 beside a teacher: what another stage 1 makes of the slices without noise is a part of the target.
+    """Stage 1 beside a teacher: another stage 1's answer to the slices without noise is a part of the target.
 
     The best answer to noisy slices is the mean of the truths that they may come from. It is as well the mean of the
     best answers to the noiseless slices. Such a target varies less than truths do, so that a training of fewer patches
@@ -77,7 +77,7 @@ class TaughtBatch(PrepareBatch):
 
 
 class PrecisionInferer(SimpleInferer):
-    """Calls the network, in bfloat16 where autocasting allows it; its weights and what it returns stay in float32.
+    """Calls the network, in bfloat16 where autocasting allows it; its weights and results stay in float32.
 
     MONAI's engines autocast on CUDA alone.
     """

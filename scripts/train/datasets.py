@@ -131,7 +131,7 @@ def _fit(root: Path, items: Sequence[dict], check: Callable[[dict], None]) -> li
 
 
 def _check(item: dict, by_name: bool) -> None:
-    """Refuses what is no truth; of a folder also a volume that is doubtful by its name or its header."""
+    """Refuses a volume that is no truth; in a folder also one that is doubtful by its name or its header."""
     check_truth(item["label"], item["sharp_axes"])
     if by_name and (why := looked_at(Path(item["label"]), None).why):
         raise InputError(f"{item['label']} is no sure scan: {why}. Name it in a datalist if it is one.")

@@ -1,4 +1,4 @@
-"""Truths without noise: what a training scan's own noise would teach.
+"""Truths without noise: a training scan's own noise would be learnt.
 
 The simulated slices of a sharp scan measure its noise, too. Least squares then rewards a network that draws the noise
 of a slice's pixel over the whole thickness of the slice: streaks along the slice axis, and steps between slices.

@@ -58,7 +58,7 @@ def time_budget(minutes: object, share: float | None, name: str) -> "TimeBudget 
 
     Args:
         minutes: for the whole training, by the wall clock, or None.
-        share: of them, what this part gets; None for a part that counts epochs alone.
+        share: of them, for this part; None for a part that counts epochs alone.
         name: of the part.
     """
     if (minutes := check_minutes(minutes)) is None:
@@ -179,7 +179,7 @@ class ClipGradient:
 
 
 class Average(EMAHandler):
-    """Exponential moving average of a network's weights, in `ema_model`. It is what validates and ships.
+    """Exponential moving average of a network's weights, in `ema_model`. It validates and ships.
 
     The first updates forget faster, so that the initial weights do not linger: update `n` keeps `(1 + n) / (10 + n)`,
     until that reaches `decay`. The trainer counts `n`, so that a resumed training goes on as it was.

@@ -22,7 +22,7 @@ POINTS = 12  # of a vessel's centre line
 class RandLesiond(RandomizableTransform, MapTransform):
     """Draws lesions into a plane, single and in groups, and a vessel now and then, before the plane is degraded.
 
-    A lesion is a blob with an irregular edge, brighter or darker than what it replaces, in part or in whole. A vessel
+    A lesion is a blob with an irregular edge, brighter or darker than the tissue there, in part or in whole. A vessel
     is a thin bent tube, bright or dark. A plane shows the section of a solid, so that what is drawn in the plane serves
     for solids: slices cut it everywhere. `KEY_lesions` in the data is the share of each pixel that lesions cover.
 

@@ -81,7 +81,7 @@ def digest(*content: object) -> str:
 
 
 def data_digest(volumes: Sequence[Mapping], label_maps: Sequence[Mapping]) -> str:
-    """A hash of the data: of each file's content, wherever it lies, and of what is said of it."""
+    """A hash of the data: of each file's content, wherever it lies, and of its entry."""
 
     def known(item: Mapping) -> dict:
         return {**item, **{name: sha256([item[name]]) for name in ("label", "lesions", "guide") if name in item}}
@@ -93,7 +93,7 @@ def data_digest(volumes: Sequence[Mapping], label_maps: Sequence[Mapping]) -> st
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Names what differs between two recipes, the first few in full; empty if nothing does."""
+    """Names the differences of two recipes, the first few in full; empty if there are none."""
     names = sorted(name for name in {*old, *new} if old.get(name, ABSENT) != new.get(name, ABSENT))
     named = [f"{name} was {old.get(name, ABSENT)}, is {new.get(name, ABSENT)}" for name in names[:SHOWN]]
     return "; ".join([*named, *([f"and {len(names) - SHOWN} more"] if len(names) > SHOWN else [])])

@@ -21,7 +21,7 @@ LEAST = 0.05  # of tissue; patches of air alone are drawn as if they held as muc
 
 
 def first_in_tissue(chance: np.random.RandomState, tissue: Tensor, size: int) -> int:
-    """The first of `size` neighbours, drawn by what they hold of `tissue`, `(n,)`; 0 if there are fewer."""
+    """The first of `size` neighbours, drawn by their share of `tissue`, `(n,)`; 0 if there are fewer."""
     share = (tissue.double().unfold(0, min(size, len(tissue)), 1).mean(1) + LEAST).numpy()
     return int(chance.choice(len(share), p=share / share.sum()))
 

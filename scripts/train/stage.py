@@ -1,4 +1,4 @@
-"""A part of a training, as a handler of its trainer: where it begins, what it keeps, what it exports."""
+"""A part of a training, as a handler of its trainer: its start, checkpoints and export."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +76,7 @@ class Stage:
         self.average.ema_model = self.averaged.get_submodule(part).eval().requires_grad_(False)
 
     def attach(self, engine: Engine) -> None:
-        """Adds what the part does to its trainer."""
+        """Attaches the part's handlers to its trainer."""
         engine.add_event_handler(Events.STARTED, self.begin)
         if self.budget:
             self.budget.attach(engine)  # before the rate, which goes by it
@@ -155,7 +155,7 @@ class Stage:
         )
 
     def recipe(self) -> dict[str, Any]:
-        """All that the part's weights depend on: its config, and what the files that it names hold."""
+        """All that the part's weights depend on: its config, and the content of the files that it names."""
         return recipe(self.config, self.trainer) | {
             "data": self.data,
             "start weights": "random" if self.start is None else sha256([self.start])[:12],

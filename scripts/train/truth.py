@@ -18,7 +18,7 @@ SAMPLE = 1_000_000  # voxels that are looked at
 
 
 def check_truth(path: str, sharp_axes: Sequence[int]) -> None:
-    """Refuses what nothing sharp can be learnt from."""
+    """Refuses a volume from which nothing sharp can be learnt."""
     volume = _loaded(path)
     if why := kinds.of_voxels(volume.as_tensor()[0].numpy()).why:
         raise InputError(f"{path} is no sure scan: {why}. Leave it out.")
@@ -45,7 +45,7 @@ def check_truth(path: str, sharp_axes: Sequence[int]) -> None:
 
 
 def check_label_map(path: str) -> None:
-    """Refuses what no contrast can be synthesised from."""
+    """Refuses a volume from which no contrast can be synthesised."""
     volume = _loaded(path)
     values = torch.unique(volume.as_tensor().flatten()[:: max(1, volume.numel() // SAMPLE)])
     if not torch.equal(values, values.round()):

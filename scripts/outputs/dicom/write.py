@@ -169,7 +169,7 @@ def _of_other_images(folder: Path, header: Dataset) -> Dataset | None:
 
 
 def _clear(folder: Path) -> None:
-    """Clears what writing a series left beside its folder. An earlier result comes back where there is no newer."""
+    """Clears remains of writing a series beside its folder. An earlier result comes back where there is no newer."""
     hidden = re.compile(rf"\.\d+-(earlier-)?{re.escape(folder.name)}")
     for path in list(folder.parent.iterdir()) if folder.parent.is_dir() else []:
         left = hidden.fullmatch(path.name)
