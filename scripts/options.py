@@ -22,10 +22,10 @@ GROUPS = {  # of --help, and of docs/usage.md
     "output": "what is written",
     "run": "how the work is done",
 }
-NUMBERS = {float: "a number", int: "a whole number"}
+NUMBERS: dict[Any, str] = {float: "a number", int: "a whole number"}
 
 
-def number(kind: type[float], *words: str) -> Callable[[Any], Any]:
+def number(kind: Callable[[str], Any], *words: str) -> Callable[[Any], Any]:
     """A reader of numbers, float or int, and of `words` beside them, for argparse. Its error says which it takes."""
 
     def read(value: Any) -> Any:
@@ -78,7 +78,7 @@ class Option:
         }
 
     @property
-    def _number(self) -> type[float]:
+    def _number(self) -> Any:
         return int if self.kind == "whole" else float
 
     def read(self, name: str, value: Any) -> Any:
