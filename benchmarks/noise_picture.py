@@ -18,7 +18,8 @@ from drift_mri import rebuild
 from scripts.stack.interpolation import interpolate
 from scripts.stack.slices import Slices
 
-EDGE = 3.2  # inches of a panel
+EDGE = 3.2  # inches of a panel's width
+PANEL = 0.9  # of the picture's height; names take the rest
 BRIGHTEST = 99.7  # percentile of the window
 
 
@@ -45,9 +46,11 @@ def main():
     }
     planes = {name: coronal(image, options.place) for name, image in results.items()}
     brightest = np.percentile(planes["DRIFT"][0], BRIGHTEST)
-    figure = Figure(figsize=(EDGE * len(planes), EDGE), facecolor="black")
+    plane, edges = planes["DRIFT"]
+    height = EDGE * plane.shape[0] * edges[2] / (plane.shape[1] * edges[0]) / PANEL
+    figure = Figure(figsize=(EDGE * len(planes), height), facecolor="black")
     for place, (name, (plane, edges)) in enumerate(planes.items()):
-        panel = figure.add_axes((place / len(planes), 0, 1 / len(planes), 0.92))
+        panel = figure.add_axes((place / len(planes), 0, 1 / len(planes), PANEL))
         panel.imshow(plane, cmap="gray", vmin=0, vmax=brightest, aspect=edges[2] / edges[0], interpolation="bilinear")
         panel.set_title(name, color="white", fontsize=10, pad=3)
         panel.axis("off")
