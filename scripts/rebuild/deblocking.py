@@ -55,7 +55,7 @@ def deblock(result: Tensor, slices: Slices) -> Tensor:
 
 
 def _ramps(volume: Tensor, flat: Tensor, slices: Slices) -> Tensor:
-    """What takes all steps away, `(..., Z)`: half of a step at either side of its border, 0 at the slice's other."""
+    """Ramps against all steps, `(..., Z)`: half of a step at either side of its border, 0 at the slice's other."""
     a = slices.acquisition
     border, place = torch.from_numpy(borders(a)), a.nearest_slices
     jumps = pad((volume.diff(dim=-1) * torch.minimum(flat[..., 1:], flat[..., :-1]))[..., border], (1, 1))
