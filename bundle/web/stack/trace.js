@@ -29,13 +29,13 @@ export function steps({ data, shape }, a, flat) {
  * @type {(volume: Volume, axis: number, flat: Volume) => [number, number]} */
 export function streak({ data, shape }, axis, flat) {
   const [step, index] = [strides(shape), AXES.map((k) => indexAlong(shape, k))];
-  const [squares, steps] = [[0, 0, 0], (/** @type {number} */ k) => Math.sqrt(squares[k] / count)];
+  const [squares, size] = [[0, 0, 0], (/** @type {number} */ k) => Math.sqrt(squares[k] / count)];
   let count = 0;
   for (let place = 0; place < data.length; place++) {
     if (!flat.data[place] || AXES.some((k) => index[k](place) === shape[k] - 1)) continue;
     for (const k of AXES) squares[k] += (data[place + step[k]] - data[place]) ** 2;
     count++;
   }
-  const [first, second] = otherAxes(axis).map(steps);
-  return [(first + second) / 2 / steps(axis), (first + second) / 2];
+  const [first, second] = otherAxes(axis).map(size);
+  return [(first + second) / 2 / size(axis), (first + second) / 2];
 }
