@@ -1,16 +1,18 @@
 """A head that moves between the packages of its stack: a table of docs/benchmarks.md.
 
 python -m benchmarks.motion DATALIST [--people ljubljana-19] [--contrasts T2w FLAIR] [--thickness 3 5]
-    [--motion 0 0.3 0.5 1 2 4] [--guide no yes] [--packages 2] [--coverage] [--two_stacks] [--device cuda:0]
+    [--motion 0 0.3 0.5 1 2 4] [--guide no yes] [--packages 2] [--coverage] [--two_stacks] [--single]
+    [--device cuda:0]
 python -m benchmarks.motion DATALIST --alarms [--thickness 3 5] [--packages 2] [--noise 0.01 0.03]
 
 Before the second package the head turns by (m, -m, 0.7 m) degrees about the array's axes and moves by (m, -m, 0.7 m) mm
 along them; before a third and fourth one by -0.6 and 0.5 times as much. Slices have 1 % noise. The pose error is the
 largest of all packages. PSNR is of the head where it lay for the first one. A guide is the first that the datalist
 names. Each line is printed when it is done. With `--two_stacks` a still stack along another sharp axis comes first, and
-both become one volume; poses are those of the stack alone, and beside the still one. With `--alarms` heads lie still,
-nothing is rebuilt, and the table counts the stacks that are taken for moved: whole ones, few slices of the middle, and
-crops of it, of which the second package is shaded or not.
+both become one volume; poses are those of the stack alone, and beside the still one. With `--single` the head jerks for
+a quarter of the slices, drawn by chance, and lies still for the others, which no times tell. With `--alarms` heads lie
+still, nothing is rebuilt, and the table counts the stacks that are taken for moved: whole ones, few slices of the
+middle, and crops of it, of which the second package is shaded or not.
 """
 
 import argparse
@@ -59,12 +61,18 @@ def moved_by(truth, amount):
     return matrix
 
 
-def slices(truth, axis, thickness, matrices, seed=1, noise=NOISE):
-    """Slices of a volume `(X, Y, Z)`, each package of the head as it then lay, with Rician noise."""
+def slices(truth, axis, thickness, matrices, seed=1, noise=NOISE, single=False):
+    """Slices of a volume `(X, Y, Z)`, each package of the head as it then lay, with Rician noise.
+
+    Where they are `single`, a quarter of the slices, drawn by chance, makes the second package, which has no times.
+    """
     edge = float(voxel_spacing(truth.affine)[axis])
     acquisition = Acquisition.of_truth(axis, truth.shape[axis], edge=edge, thickness=thickness)
     of = torch.arange(acquisition.slice_count) % len(matrices)
-    acquisition = replace(acquisition, packages=by_times((of + 1e-3 * torch.arange(len(of))).tolist()))
+    if single:
+        of = torch.from_numpy(np.random.default_rng(seed).permutation(len(of)) % 4 == 0).long()
+    else:
+        acquisition = replace(acquisition, packages=by_times((of + 1e-3 * torch.arange(len(of))).tolist()))
     measured = simulate(truth[None], acquisition)
     for k, matrix in enumerate(matrices):
         there = MetaTensor(placed(truth, truth, np.linalg.inv(matrix))[0], affine=truth.affine)
@@ -132,6 +140,23 @@ def row(name, truth, measured, matrices, rebuilder, guide):
         "step ratio": " to ".join(f"{one:.2f}" for one in steps),
         **covered,
         "time (s)": f"{middle - begin:.1f} to {end - middle:.1f}",
+    }
+
+
+def single(name, truth, axis, thickness, matrices, rebuilder, guide):
+    """Decibels of a still head and of one that jerks, and what is said of the jerks."""
+    head, mending = head_mask(truth.as_tensor()), replace(rebuilder, motion=True)
+    results = [
+        mending(measured, beside(mending, guide, measured))
+        for measured in (slices(truth, axis, thickness, poses, single=True) for poses in ([np.eye(4)] * 2, matrices))
+    ]
+    still, jerks = (psnr(one.volume.as_tensor(), truth.as_tensor(), head) for one in results)
+    motion = results[1].motion
+    return name | {
+        "still (dB)": f"{still:.2f}",
+        "a quarter of the slices moved (dB)": f"{jerks:.2f}",
+        "said (mm)": "not judged" if motion is None else f"{motion.displacement:.2f} ± {motion.uncertainty:.2f}",
+        "taken for": "" if motion is None else motion.doubt or ("moved" if motion.moved else "still"),
     }
 
 
@@ -238,6 +263,7 @@ def main():
     parser.add_argument("--packages", type=int, choices=(2, 3, 4), default=2)
     parser.add_argument("--coverage", action="store_true", help="with error maps; times are then of these, too")
     parser.add_argument("--two_stacks", action="store_true")
+    parser.add_argument("--single", action="store_true")
     parser.add_argument("--alarms", action="store_true")
     parser.add_argument("--noise", type=float, nargs="+", default=[NOISE], help="with --alarms; others have 0.01")
     parser.add_argument("--device", default=default_device())
@@ -283,6 +309,11 @@ def main():
                             continue
                         guide = read_volume(item["guides"][0])
                     named = name | {"guide": guided, "motion": f"{amount:g}"}
+                    if options.single:
+                        axis = item["sharp_axes"][-1]
+                        said(single(named, truth, axis, thickness, matrices, rebuilder, guide), first)
+                        first = False
+                        continue
                     said(row(named, truth, measured, matrices, rebuilder, guide), first)
                     first = False
 

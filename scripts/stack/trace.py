@@ -42,7 +42,7 @@ def streak(volume: Tensor, slice_axis: int, flat: Tensor) -> tuple[float, float]
 
     Args:
         volume: `(X, Y, Z)` of cubes, or nearly.
-        flat: `(X, Y, Z)` bool, of `flat_tissue`; a difference counts where all its voxels lie there.
+        flat: `(X, Y, Z)` bool, of `flat_tissue`; the steps from a voxel count where it lies there.
 
     Returns:
         The root mean square of steps between neighbours within the slices over that of steps across them, which is 0.8

@@ -13,6 +13,7 @@ from monai.config import KeysCollection
 from monai.data import MetaTensor
 from monai.transforms import MapTransform
 
+from ..stack.grid import meta_without_affine
 from ..stack.intensity import intensity_range
 from ..stack.noise import noise_of
 from ..stack.tissue import head_mask
@@ -39,7 +40,7 @@ def denoised(volume: MetaTensor, sharp_axes: tuple[int, ...]) -> MetaTensor:
         array.numpy(), patch_size=3, patch_distance=2, h=STRENGTH * deviation, sigma=deviation, fast_mode=True
     )
     clean = np.where(array.numpy() == 0, 0, clean).astype(np.float32)
-    return MetaTensor(torch.from_numpy(clean)[None], affine=volume.affine, meta=volume.meta)
+    return MetaTensor(torch.from_numpy(clean)[None], affine=volume.affine, meta=meta_without_affine(volume))
 
 
 class Denoised(MapTransform):

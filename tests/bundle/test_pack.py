@@ -13,6 +13,7 @@ import zipfile
 import nibabel as nib
 import numpy as np
 import pytest
+import torch
 import yaml
 from monai.apps.utils import HashCheckError
 from monai.bundle import download_large_files
@@ -20,6 +21,7 @@ from monai.bundle import download_large_files
 from bundle.pack import NAME, WEIGHTS, content, pack
 from scripts.errors import InputError
 from tests.cohort_files import files
+from tests.config_files import SCHEMA
 from tests.nano import NANO, random_weights
 from tests.processes import ROOT, assert_told_in_one_line, monai_bundle, run, stacked
 
@@ -192,33 +194,68 @@ def test_a_downloaded_package_rebuilds_a_scan_and_refuses_weights_that_changed(
     assert not (tmp_path / "again").exists()
 
 
-def test_a_downloaded_package_trains_and_evaluates(installed, tmp_path, phantom):
-    """With the network that ships: one epoch of each part, then the evaluation of what came of it."""
+def test_monais_checks_and_export_pass_in_the_package(installed, tmp_path):
+    """By the commands that docs/hosts.md names, in the folder of the package."""
+    files = ("--meta_file", "configs/metadata.json", "--config_file", "configs/inference.json")
+    for words in (
+        ("verify_metadata", *files[:2], "--filepath", shutil.copy(SCHEMA, tmp_path)),
+        ("verify_net_in_out", "network_def", *files, "--device", "cpu", "--n", 5),
+        ("ckpt_export", "network_def", *files, "--ckpt_file", WEIGHTS, "--filepath", tmp_path / "model.ts"),
+    ):
+        result = monai_bundle(*words, cwd=installed)
+        assert result.returncode == 0, f"{words[0]}: {result.stderr[-2000:]}"
+    network = torch.jit.load(tmp_path / "model.ts")
+    assert network(torch.zeros(1, 1, 6, 16)).shape == (1, 1, 6, 16)
+
+
+@pytest.fixture
+def sharp(tmp_path, phantom):
+    """A folder of 16 sharp volumes."""
     for k in range(16):
         (tmp_path / "data" / f"sub-{k:02}").mkdir(parents=True)
         volume = np.ascontiguousarray(phantom[k : k + 24, k : k + 20, k : k + 16])
         nib.save(nib.Nifti1Image(volume, np.eye(4)), tmp_path / "data" / f"sub-{k:02}" / "T1w.nii.gz")
-    short = "num_workers stage1_batch_size stage2_batch_size patches_per_epoch stage1_epochs stage2_epochs val_interval"
-    options = ["--distil_epochs", 1, *(text for name in short.split() for text in (f"--{name}", NANO[name]))]
-    data = ("--dataset_dir", tmp_path / "data")
-    result = monai_bundle(
-        *(
-            "run",
-            "--config_file",
-            installed / "configs" / "train.json",
-            "--output_dir",
-            tmp_path / "eval",
-            *data,
-            *options,
-        ),
-        cwd=tmp_path,
-    )
+    return tmp_path / "data"
+
+
+LENGTHS = "num_workers stage1_batch_size stage2_batch_size patches_per_epoch stage1_epochs stage2_epochs val_interval"
+SHORT = {"distil_epochs": 1, **{name: NANO[name] for name in LENGTHS.split()}}  # one epoch of each part
+WORKFLOW = """
+import json, sys
+from monai.bundle import create_workflow
+workflow = create_workflow(config_file=sys.argv[1], workflow_type="train", **json.loads(sys.argv[2]))
+if sys.argv[3] == "trainer":
+    workflow.trainer.run()
+else:
+    workflow.run()
+    workflow.finalize()
+assert workflow.check_properties() == []
+"""
+
+
+def test_a_downloaded_package_trains_and_evaluates(installed, tmp_path, sharp):
+    """With the network that ships, by the plain call; then the evaluation of what came of it."""
+    options = [text for name, value in SHORT.items() for text in (f"--{name}", value)]
+    plain = ("run", "--config_file", "configs/train.yaml", "--dataset_dir", sharp)
+    result = monai_bundle(*plain, *options, cwd=installed)
     assert result.returncode == 0, result.stderr[-3000:]
     result = monai_bundle(
-        *("run", "--config_file", stacked("configs/inference.yaml", "configs/evaluate.yaml"), *data),
+        *("run", "--config_file", stacked("configs/inference.yaml", "configs/evaluate.yaml"), "--dataset_dir", sharp),
         *("--output_dir", tmp_path / "measured"),
-        *("--ckpt_path", tmp_path / "eval" / "one_step.pt", "--thicknesses", "[4.0]"),
+        *("--ckpt_path", "eval/one_step.pt", "--thicknesses", "[4.0]"),
         cwd=installed,
     )
     assert result.returncode == 0, result.stderr[-3000:]
     assert files(tmp_path / "measured") == {"evaluation.csv", "evaluation.json", "evaluation.md"}
+
+
+def test_workflows_and_their_trainers_train_from_any_folder(installed, tmp_path, sharp):
+    """`run` all three parts, `trainer.run` stage 1, validated and exported by the handlers that the config lists."""
+    (tmp_path / "workflow.py").write_text(WORKFLOW)
+    for what, made in (("trainer", {"stage1.pt"}), ("workflow", {"stage1.pt", "model.pt", "one_step.pt"})):
+        given = {**SHORT, "dataset_dir": str(sharp), "output_dir": str(tmp_path / what)}
+        words = (tmp_path / "workflow.py", installed / "configs" / "train.json", json.dumps(given), what)
+        result = run(*words, cwd=tmp_path)
+        assert result.returncode == 0, result.stderr[-3000:]
+        assert {path.name for path in (tmp_path / what).glob("*.pt") if "checkpoint" not in path.name} == made
+        assert "psnr" in result.stdout + result.stderr, "validated"

@@ -147,6 +147,8 @@ def test_node_makes_the_volume_and_the_record_that_python_makes(tmp_path, case):
         name: one if one is None or name in ("Widths", "Source") else pytest.approx(one, rel=2e-3)
         for name, one in noise.items()
     }
+    for name, one in theirs["Streak"].items():
+        assert record["Streak"][name] == (one if one is None else pytest.approx(one, rel=2e-3, abs=1e-4)), name
     agreement = theirs["Agreement"]  # None of a constant scan
     assert record["Agreement"] == (agreement if agreement is None else pytest.approx(agreement, rel=1e-3, abs=2e-5))
     assert record["WeightsSHA256"] == json.loads((ROOT / "models" / "model.json").read_text())["sha256"]

@@ -7,11 +7,12 @@ import sys
 import tomllib
 import zipfile
 from importlib.metadata import distributions
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.processes import ROOT, run
+
+HOSTS = ROOT / "docs" / "hosts.md"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 WITHOUT = """
 import importlib, sys
@@ -56,7 +57,7 @@ def test_all_but_the_paper_works_without_it_and_without_its_libraries():
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Paths in the wheel that pip builds of a copy."""
+    """The wheel that pip builds of a copy."""
     folder = tmp_path_factory.mktemp("wheel")
     stray = shutil.ignore_patterns("__pycache__", ".*", "eval", "build", "*.egg-info", "tests", "docs")
     shutil.copytree(ROOT, folder / "copy", ignore=stray)
@@ -65,8 +66,7 @@ def wheel(tmp_path_factory):
     result = subprocess.run(command, cwd=folder / "copy", capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-2000:]
     (path,) = folder.glob("*.whl")
-    with zipfile.ZipFile(path) as archive:
-        return {name for name in archive.namelist() if ".dist-info/" not in name}
+    return path
 
 
 def test_the_wheel_holds_the_bundle_without_the_paper(wheel):
@@ -80,4 +80,25 @@ def test_the_wheel_holds_the_bundle_without_the_paper(wheel):
     }
     expected |= {f"drift_mri/{path.name}" for path in (ROOT / "drift_mri").glob("*.py")}
     expected |= {"drift_mri/py.typed"}
-    assert wheel == expected | {"drift_mri/bundle/LICENSE", "drift_mri/bundle/README.md"}
+    with zipfile.ZipFile(wheel) as archive:
+        found = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert found == expected | {"drift_mri/bundle/LICENSE", "drift_mri/bundle/README.md"}
+    assert wheel.stat().st_size < 6e6
+
+
+SAME = """
+import torch
+weights = torch.load(BUNDLE / "models" / "model.pt", weights_only=True)
+print(BUNDLE, all(torch.equal(value, weights[name].float()) for name, value in network.state_dict().items()))
+"""
+
+
+@pytest.mark.slow
+def test_monais_workflow_gives_the_network_of_the_wheel_from_any_folder(wheel, tmp_path):
+    """The lines that docs/hosts.md has."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    (lines,) = re.findall(r"^```python\n(from drift_mri import BUNDLE\n.*?)^```", HOSTS.read_text(), re.M | re.S)
+    (tmp_path / "network.py").write_text(lines + SAME)
+    result = run(tmp_path / "network.py", cwd=tmp_path, PYTHONPATH=tmp_path / "installed")
+    assert result.stdout.split("\n")[-2] == f"{tmp_path / 'installed' / 'drift_mri' / 'bundle'} True", result.stderr

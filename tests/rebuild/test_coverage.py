@@ -41,6 +41,11 @@ def test_a_guide_that_saw_all_of_the_head_has_no_border_and_no_warning():
     assert nothing == Coverage(0.0) and "0%" in nothing.warning("a guide")
 
 
+@pytest.mark.parametrize(("share", "said"), [(0.89, True), (0.91, False)])
+def test_a_guide_that_saw_less_than_nine_tenths_of_the_head_is_told(share, said):
+    assert bool(Coverage(share).warning("a guide")) == said
+
+
 def test_half_a_head_has_one_border_whatever_lies_across_it():
     """A cut along one axis leaves half of each plane along the others."""
     head, places = ball()

@@ -6,9 +6,11 @@ import { warning } from "../rebuild/coverage.js";
 import { atTarget } from "../stack/acquisition.js";
 import { planeName } from "../stack/grid.js";
 import { intensityRange } from "../stack/intensity.js";
+import { cubic } from "../stack/interpolation.js";
 import { noiseIn } from "../stack/slices.js";
-import { headMask } from "../stack/tissue.js";
-import { extremes } from "../stack/volume.js";
+import { flatTissue, headMask } from "../stack/tissue.js";
+import { streak } from "../stack/trace.js";
+import { crop, extremes, map } from "../stack/volume.js";
 
 /** @type {(x: number, digits: number) => number} */
 const rounded = (x, digits) => Number(f(x, digits));
@@ -56,6 +58,7 @@ export function describe(scan, a, { volume, steps, stepsSource }, device, guide)
     },
     ...(placed && { Guide: placed }),
     ...(atTarget(a) || constant ? {} : { Noise: noiseOf(scan, a, gap) }),
+    Streak: streakOf(scan, a, volume),
     Warnings: [...a.warnings, ...(guide ? warning(guide.coverage, guide.name) : [])],
     Agreement: constant ? null : rounded(relativeRmse(gap, scan.volume), 5),
     InputSHA256: scan.sha256,
@@ -75,6 +78,21 @@ function noiseOf({ volume, affine }, a, gap) {
     Source: a.noise === undefined ? "the slices" : "the option noise",
     Left: deviation ? Number(g(rms(gap, headMask(volume, range)) / deviation, 3)) : null,
   };
+}
+
+/** How far flat tissue of the middle third is drawn out along the slice axis. @type {(scan: Scan, a: Acquisition, result: Volume) => object} */
+function streakOf({ volume }, a, result) {
+  const across = (a.sliceAxis + 1) % 3;
+  const first = Math.floor(result.shape[across] / 3);
+  const box = (/** @type {Volume} */ { shape }) =>
+    shape.map((n, axis) => (axis === across ? [first, first + Math.ceil(n / 3)] : [0, n]));
+  const [slices, fine] = [volume, result].map((one) => crop(one, box(one)));
+  const { least, largest } = extremes(slices);
+  if (least === largest) return { Ratio: null, Steps: null };
+  const flat = flatTissue(map(cubic(slices, a), (x) => Math.max(x, least))); // its undershoot is no floor
+  const [[ratio, steps], { low, high }] = [streak(fine, a.sliceAxis, flat), intensityRange(volume)];
+  const [Ratio, Steps] = [ratio, steps / (high - low)].map((x) => (isNaN(x) ? null : rounded(Math.min(x, constants.record.LARGEST_RATIO), 4)));
+  return { Ratio, Steps };
 }
 
 /** A text by which results of one input differ. @type {(record: ReturnType<typeof describe>) => string} */

@@ -107,3 +107,10 @@ export function edgeStrength(volume, head) {
   const typical = Math.max(inHead[(inHead.length - 1) >> 1], 1.2e-38); // torch's median: the lower of two
   return map(gradient, (x) => x / typical);
 }
+
+/** The half of the head where intensity changes least, 1 there. @type {(reference: Volume) => Volume} */
+export function flatTissue(reference) {
+  const head = headMask(reference);
+  const strength = edgeStrength(reference, head);
+  return map(head, (inside, k) => +(inside && strength.data[k] <= 1));
+}

@@ -1,6 +1,6 @@
 /** The trace that measured slices leave in a rebuilt volume, see scripts/stack/trace.py. */
 import { nearestIndex } from "./grid.js";
-import { indexAlong, strides } from "./volume.js";
+import { AXES, indexAlong, otherAxes, strides } from "./volume.js";
 
 /** Mean difference of neighbouring planes across borders of slices, over the mean within slices; where both are flat.
  * @type {(volume: Volume, a: Acquisition, flat: Volume) => number} */
@@ -23,4 +23,19 @@ export function steps({ data, shape }, a, flat) {
   }
   const [across, inside] = found.map((values, which) => values.slice(0, count[which]));
   return { across, within: inside };
+}
+
+/** Root mean square of steps within the slices over that of steps across them, and the steps within, where all is flat.
+ * @type {(volume: Volume, axis: number, flat: Volume) => [number, number]} */
+export function streak({ data, shape }, axis, flat) {
+  const [step, index] = [strides(shape), AXES.map((k) => indexAlong(shape, k))];
+  const [squares, size] = [[0, 0, 0], (/** @type {number} */ k) => Math.sqrt(squares[k] / count)];
+  let count = 0;
+  for (let place = 0; place < data.length; place++) {
+    if (!flat.data[place] || AXES.some((k) => index[k](place) === shape[k] - 1)) continue;
+    for (const k of AXES) squares[k] += (data[place + step[k]] - data[place]) ** 2;
+    count++;
+  }
+  const [first, second] = otherAxes(axis).map(size);
+  return [(first + second) / 2 / size(axis), (first + second) / 2];
 }
