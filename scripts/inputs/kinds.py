@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from .headers import Policies, dataset_of, first_reason, value
-from .weighting import WEIGHTINGS, of_protocol, split
+from .weighting import WEIGHTINGS, of_protocol, split, weighting
 
 OVERRIDE = " (--include {} takes it nevertheless)"  # of a scan that is skipped for what it says that it shows
 DIFFUSION_SERIES = "a diffusion series"
@@ -36,16 +36,13 @@ WEIGHTED = {"T1w", "T2w", "PDw", "T2starw", "FLAIR", "inplaneT1", "inplaneT2", "
 NOT_MAGNITUDE = {"part-phase", "part-real", "part-imag"}
 DOUBTED = (  # whole words of names, in small letters, that are seldom of a scan
     r"(de)?facemask|mask|labels?|lesions?|[ad]?seg(mentation)?|synthseg|(wm)?parc(ellation)?|aparc\S*|atlas|\w*map\d*|"
-    r"prob(ability|abilities|seg)?|posteriors|pve(seg)?|ples|uncertainty|[gw]m|csf|bias|field|b[01]|phase(diff)?|"
-    r"magnitude|ph|real|imag(inary)?|m(in|ax|n)?ip|inv[12]?|subtract\w*|subtr|sub|fat|f|epi|bold|func|nodif|sbref|mean|"
+    r"prob(ability|abilities|seg)?|posteriors|pve(seg)?|ples|uncertainty|[gw]m|csf|b[01]|phase(diff)?|"
+    r"magnitude|ph|real|imag(inary)?|m(in|ax|n)?ip|inv[12]?|subtract\w*|subtr|sub|f|epi|bold|func|nodif|sbref|mean|"
     r"std|t?snr|[zt]?stat|[zt]score|con|spm[ft]|beta|cope|qsm|chi|swp|fa|md|rd|ad|ra|e?adc|dwi|dti|dki|diff|diffusion|"
     r"hardi|trace[wd]?|tensor|mtr|mtsat|mwf|r[12](star)?|tmax|ttp|mtt|r?cb[fv]|perfusion|([23]d)?(c|p|pc|v)?asl|"
     r"m0(scan)?|ct|cbct|pet|suv|fdg|loc(ali[sz]er)?|scout|survey|plan(scan)?|3plane"
 )
-OF_SCANS = (  # words before a doubted one, or behind it, by which it is of a scan
-    r"(pre|post|after|before|nach|vor|no|non|without|ohne|with|mit|vs)",
-    r"(corr(ected)?|removed|free|suppressed|sat|saturated|fossa)",
-)
+OF_SCANS = "pre|post|after|before|nach|vor|no|non|without|ohne|with|mit|vs"  # before a doubted word of a scan's name
 SPM = r"(m|s|w|r)*c[1-6](?=[a-z][a-z\d])"  # begins the names of SPM's tissue maps, in letters of either size
 STATISTIC, LABELS = (*range(2, 25),), (*range(1001, 1012),)  # intent codes of NIfTI
 INTENT = "its header says by intent_code {} that it holds {}"
@@ -173,10 +170,10 @@ def localizer(slices: int, repetition_time: float) -> str | None:
 def doubt_of(name: str) -> str:
     """The doubt that a name marks, of a file without its ending or of a series; empty where it marks none.
 
-    Words behind the last one that names a contrast count, and all where none does. The suffixes of BIDS are contrasts.
-    A number of two digits and more behind a word is of a person or a series.
+    Where words name a contrast, the last word behind them counts, protocol and numbers aside; else all do. The suffixes
+    of BIDS are contrasts. A number of two digits and more behind a word is of a person or a series.
 
-    >>> names = ("posterior_fossa_T2", "T2_bias_corrected", "GM_1965_T2_ax", "T1_after_perfusion", "sub-01_FLASH")
+    >>> names = ("posterior_fossa_T2", "T2_mask_applied", "GM_1965_T2_ax", "T1_after_perfusion", "sub-01_FLASH")
     >>> [doubt_of(name) for name in names], doubt_of("brain_mask"), doubt_of("T2_pve_1")
     (['', '', '', '', ''], "its name says 'mask'", "its name says 'pve'")
     """
@@ -184,15 +181,16 @@ def doubt_of(name: str) -> str:
         return ""
     if found := re.match(SPM, name, re.IGNORECASE):
         return f"its name begins with '{found[0]}', as those of tissue maps do"
-    words = ["", *split(name), ""]
-    contrast = re.compile("|".join(WEIGHTINGS.values()))
+    words, contrast = ["", *split(name), ""], re.compile("|".join(WEIGHTINGS.values()))
     named = max((k for k, word in enumerate(words) if of_protocol(word) and contrast.search(word)), default=0)
-    for k in range(named + 1, len(words) - 1):
+    behind = [k for k in range(named + 1, len(words) - 1) if not words[k].isdecimal()]
+    if named:
+        behind = [k for k in behind if not of_protocol(words[k])][-1:]
+    for k in behind:
         found = re.fullmatch(rf"({DOUBTED})(\d*)", words[k])
-        scan = re.fullmatch(OF_SCANS[0], words[k - 1]) or re.fullmatch(OF_SCANS[1], words[k + 1])
-        if found and not scan:
+        if found and not re.fullmatch(OF_SCANS, words[k - 1]):
             number = found[found.re.groups] or (words[k + 1] if words[k + 1].isdecimal() else "")
-            if not (named and len(number) > 1) and not (found[1] == "sub" and words[k + 1]):
+            if not (weighting(name) and len(number) > 1) and not (found[1] == "sub" and words[k + 1]):
                 return f"its name says '{found[1]}'"
     return ""
 

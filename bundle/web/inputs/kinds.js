@@ -2,7 +2,7 @@
 import constants from "../model/constants.js";
 import { g } from "../errors.js";
 import { crop, indexAlong, strides } from "../stack/volume.js";
-import { ofProtocol, split, whole } from "./weighting.js";
+import { ofProtocol, split, weighting, whole } from "./weighting.js";
 
 /** @typedef {(key: string) => string[]} Said values of an attribute, by its keyword or tag; none where it is missing */
 
@@ -132,13 +132,13 @@ export function doubtOf(name) {
   const tissue = new RegExp(`^(?:${SPM})`, "i").exec(name);
   if (tissue) return `its name begins with '${tissue[0]}', as those of tissue maps do`;
   const words = ["", ...split(name), ""];
-  const named = words.findLastIndex((word) => ofProtocol(word) && CONTRAST.test(word));
-  for (let k = Math.max(named, 0) + 1; k < words.length - 1; k++) {
+  const named = Math.max(words.findLastIndex((word) => ofProtocol(word) && CONTRAST.test(word)), 0);
+  const behind = [...words.keys()].slice(named + 1, -1).filter((k) => !/^\p{Nd}+$/u.test(words[k]));
+  for (const k of named ? behind.filter((one) => !ofProtocol(words[one])).slice(-1) : behind) {
     const found = whole(`(${DOUBTED})(\\d*)`, words[k]);
-    const isOfScan = whole(OF_SCANS[0], words[k - 1]) ?? whole(OF_SCANS[1], words[k + 1]);
-    if (!found || isOfScan) continue;
+    if (!found || whole(OF_SCANS, words[k - 1])) continue;
     const number = found.at(-1) || (/^\d+$/.test(words[k + 1]) ? words[k + 1] : "");
-    if (!(named > 0 && number.length > 1) && !(found[1] === "sub" && words[k + 1])) return `its name says '${found[1]}'`;
+    if (!(weighting(name) && number.length > 1) && !(found[1] === "sub" && words[k + 1])) return `its name says '${found[1]}'`;
   }
   return "";
 }
