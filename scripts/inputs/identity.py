@@ -158,10 +158,10 @@ def _whose(path: Path, fields: Mapping[str, Any]) -> tuple[tuple[str, ...], tupl
     words, (rest, numbers) = _person(name, fields), _apart(name)
     if further:  # a folder for each contrast: people have one name in all of them
         return (own := (str(folder.parent), known, *words)), own, session, further
-    own, open_ = ((str(folder), known, *filter(beside.tells, one)) for one in (words, _person(rest, fields)))
+    own, without = ((str(folder), known, *filter(beside.tells, one)) for one in (words, _person(rest, fields)))
     if beside.channels & {rest} and not named:
-        return open_, open_, session, f"channel {int(numbers[-1])}"
-    return own, own if _person(rest) in beside.people else open_, session, ""
+        return without, without, session, f"channel {int(numbers[-1])}"
+    return own, own if _person(rest) in beside.people else without, session, ""
 
 
 def _person(name: str, fields: Mapping[str, Any] | None = None) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import { ofProtocol, split, weighting, whole } from "./weighting.js";
 /** @type {any} */
 const { ALSO, B_VALUES, CONTENTS, CONTRASTS, DESCRIBED, DIFFUSION_SERIES, ELSEWHERE, HEAD, MEASURES, OFFSET, SAYS } = constants.kinds;
 const { DOUBTED, GE_COMPONENT, GE_CREATOR, INTENT, LABELS, LOCALIZER, OF_SCANS, SPM, STATISTIC, UNITS, WEIGHTED } = constants.kinds;
-const { ABRUPT, BACKGROUND, EQUAL, EVEN, FAR, FEW_SLICES, FEW_VALUES, FOOT, GREYS, MIDDLE, NARROW, NEXT } = constants.kinds;
+const { ABRUPT, ASIDE, BACKGROUND, EQUAL, EVEN, FAR, FEW_SLICES, FEW_VALUES, FOOT, GREYS, MIDDLE, NARROW, NEXT } = constants.kinds;
 const { SECONDS, SHOWS, SMOOTH, SPARSE, TOP } = constants.kinds;
 const CONTRAST = new RegExp(Object.values(constants.weighting.WEIGHTINGS).join("|"));
 
@@ -56,7 +56,7 @@ export function ofVoxels(volume) {
   const [first, tissue, third] = [0.25, 0.5, 0.75].map((part) => at(inner, part));
   const of = (/** @type {(x: number) => boolean} */ test) => others.reduce((count, x) => count + +test(x), 0) / others.length;
   const reach = FAR * (high - low);
-  const isCT = third - first < NARROW * (high - low) && Math.min(of((x) => x < tissue - reach), of((x) => x > tissue + reach)) > 0.01;
+  const isCT = third - first < NARROW * (high - low) && Math.min(of((x) => x < tissue - reach), of((x) => x > tissue + reach)) > ASIDE;
   if (isCT) return doubtful(SHOWS.ct);
   const unit = (/** @type {number} */ x) => (x - others[0]) / (others[others.length - 1] - others[0]);
   const isBothEnds = common === 0 && of((x) => unit(x) < 0.2) > FOOT && of((x) => unit(x) > 0.95) > TOP;

@@ -125,7 +125,8 @@ function shown({ name, volume, intent }, files) {
   if (settled) return none(settled);
   const [byVoxels, byName] = [ofVoxels(volume), doubtOf(stem)];
   if (byVoxels.answer === "none" || !byName) return byVoxels;
-  return byVoxels.answer === "doubtful" ? none(`${byName}, and ${byVoxels.why}`) : doubtful(byName);
+  const why = withoutNan(volume).data.some(Number.isNaN) ? "it has NaN voxels within" : byVoxels.why;
+  return why ? none(`${byName}, and ${why}`) : doubtful(byName);
 }
 
 /** The fields of the JSON file of a name. @type {(stem: string, files: NamedBytes[]) => Record<string, any>} */
