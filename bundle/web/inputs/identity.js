@@ -17,13 +17,16 @@ const { BEST, ISOTROPIC, PARALLEL, SAME_REPETITION, SAME_TIME, THINNER, TIMES } 
 /** @type {any} */
 const { BIDS_NAME, ENTITY, NUMBERED } = constants.weighting;
 
+/** A patient's name and ID; empty where they are none. @type {(said: Said) => string[]} */
+export const namesOf = (said) =>
+  ["PatientName", "PatientID"].map((key) => (said(key)[0] ?? "").toUpperCase().split(/[\s^=]+/).join(" ").trim()).map((name) => (name === "NONE" ? "" : name));
+
 /** By what a DICOM series says. @type {(said: Said) => Identity} */
 export function ofSeries(said) {
   const one = (/** @type {string} */ key) => said(key)[0] ?? "";
-  const whose = ["PatientName", "PatientID"].map((key) => one(key).toUpperCase().split(/[\s^=]+/).join(" ").trim());
   const [first, ...names] = ["SeriesDescription", "ProtocolName", "SequenceName"].map(one);
   const times = TIMES.map((/** @type {string} */ key) => (one(key) === "" ? NaN : Number(one(key))));
-  const person = [whose.find((name) => !["", "NONE"].includes(name)) ?? ""];
+  const person = [namesOf(said).find(Boolean) ?? ""];
   const kind = weighting(first, names.join(" ")) || byTimes(times, said("ScanningSequence").join().includes("GR"));
   return { person, perhaps: person, session: one("StudyInstanceUID"), times, weighting: kind, agent: agent(one("ContrastBolusAgent"), first, ...names) };
 }

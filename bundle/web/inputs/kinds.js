@@ -1,6 +1,8 @@
 /** What an image shows, by its voxels, header, sidecar or name: the tables of scripts/inputs/kinds.py, and tests for its reasons. */
 import constants from "../model/constants.js";
 import { g } from "../errors.js";
+import { withoutSignal } from "../stack/intensity.js";
+import { fromBorder } from "../stack/tissue.js";
 import { crop, indexAlong, strides } from "../stack/volume.js";
 import { ofProtocol, split, weighting, whole } from "./weighting.js";
 
@@ -20,7 +22,7 @@ const SCAN = { answer: "a scan", why: "" };
 /** @type {(why: string) => Verdict} */
 export const none = (why) => ({ answer: "none", why });
 /** @type {(why: string) => Verdict} */
-export const doubtful = (why) => ({ answer: "doubtful", why });
+const doubtful = (why) => ({ answer: "doubtful", why });
 
 /** A doubtful scan, with its warning. @type {(scan: ReadScan, doubt: string) => ReadScan} */
 export const marked = (scan, doubt) => ({ ...scan, doubt, warnings: [...scan.warnings, `it may be no scan of a head: ${doubt}`] });
@@ -141,6 +143,23 @@ export function doubtOf(name) {
     if (!(weighting(name) && number.length > 1) && !(found[1] === "sub" && words[k + 1])) return `its name says '${found[1]}'`;
   }
   return "";
+}
+
+/** What voxels and a name show, where no standard settles it. Two doubts together are none. @type {(volume: Volume, name: string) => Verdict} */
+export function byContents(volume, name) {
+  const [byVoxels, byName] = [ofVoxels(volume), doubtOf(name)];
+  if (byVoxels.answer === "none" || !byName) return byVoxels;
+  const why = withoutNan(volume).data.some(Number.isNaN) ? "it has NaN voxels within" : byVoxels.why;
+  return why ? none(`${byName}, and ${why}`) : doubtful(byName);
+}
+
+/** A volume whose background is no signal where it was NaN. More NaN than a few pockets within the head stay. @type {(volume: Volume) => Volume} */
+export function withoutNan(volume) {
+  const nan = volume.data.reduce((count, x) => count + +Number.isNaN(x), 0);
+  if (nan === 0 || nan === volume.data.length) return volume;
+  const outside = fromBorder((place) => Number.isNaN(volume.data[place]), volume.shape, [0, 1, 2]);
+  const background = outside.reduce((count, mark) => count + mark, 0);
+  return nan - background > constants.transforms.POCKETS * background ? volume : withoutSignal(volume);
 }
 
 /** A tag as dicom-parser writes it. @type {(tag: number[]) => string} */
