@@ -33,7 +33,7 @@ def nifti(folder, name, edges=THICK, values=None, **sidecar):
     path.parent.mkdir(parents=True, exist_ok=True)
     if values is None:
         values = head((32, 32, 32) if edges == CUBE else SHAPE if edges == THICK else SHAPE[::-1])
-    values = values if values.dtype.kind == "f" and values.max() <= 1.1 else values.astype(np.int16)
+    values = values if values.dtype.kind == "f" and np.nanmax(values) <= 1.1 else values.astype(np.int16)
     nib.save(nib.Nifti1Image(values, np.diag([*edges, 1.0])), path)
     if sidecar:
         path.with_name(f"{name}.json").write_text(json.dumps(sidecar))
