@@ -84,7 +84,7 @@ def variants(v):
 
 
 def statistics_of(folder, every=1, changed=lambda volume: {"": volume}):
-    """Of every so many volume of a folder, and what it is changed to: path, name of the change, statistics."""
+    """Statistics of every so many volume of a folder, changed: path, name of the change, and they."""
     paths = sorted(root / name for root, _, names in walk(Path(folder)) for name in names if ends_as(name, VOLUMES))
     for path in paths[::every]:
         voxels = np.squeeze(np.asanyarray(ScanReader().read(path)[1].dataobj).astype(np.float32))
