@@ -1,11 +1,17 @@
 """The voxels of scans as witnesses: how sharp they are, and which guides are copies.
 
 python -m benchmarks.contents DATALIST
+python -m benchmarks.contents --thresholds SCANS --maps MAPS [--every 5]
 
 Two tables of docs/benchmarks_appendix.md. First the distance of the samples that a volume shows along an axis, as it is
 and interpolated from slices of the simulation. Then how far a rising curve explains a scan of 5 mm slices by each guide
 of its person, and by the cubic spline of its own slices.
+
+With `--thresholds`, each number by which `inputs.kinds` tells scans from others, and how near to it they come: the
+scans of a folder, in twenty variants, that the rule's other numbers let through, and the maps of another that it finds.
 """
+
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,6 +19,9 @@ from monai.data import MetaTensor
 
 from benchmarks import parser_of
 from scripts.evaluate.tables import markdown
+from scripts.files import VOLUMES, ends_as, walk
+from scripts.inputs import kinds
+from scripts.inputs.readers import ScanReader
 from scripts.rebuild.guide import GuideScan
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
@@ -42,11 +51,85 @@ def sharp_along(volume, axis):
     return found
 
 
+RULES = {  # of `kinds.of_voxels`: statistic -> its threshold, and 1 where scans lie below it, -1 where above
+    "few": {"values": ("FEW_VALUES", -1)},
+    "sparse": {"sparse": ("SPARSE", 1)},
+    "labels": {"equal": ("EQUAL", 1), "following": ("NEXT", -1)},
+    "field": {"step": ("SMOOTH", -1)},
+    "statistic": {"beside": ("ABRUPT", -1), "even": ("EVEN", 1), "background": ("BACKGROUND", 1)},
+    "ct": {"greys": ("GREYS", -1), "narrow": ("NARROW", -1), "far": ("ASIDE", 1)},
+    "probabilities": {"foot": ("FOOT", 1), "top": ("TOP", 1)},
+}
+
+
+def levels(v, count):
+    """A volume in so many grey values."""
+    return np.rint((v - v.min()) / max(np.ptp(v), 1e-30) * (count - 1))
+
+
+def variants(v):
+    """Twenty variants of a scan that show the same: name -> voxels."""
+    inside = v > 0.3 * np.percentile(v, 95)
+    clipped, masked = {p: np.minimum(v, np.percentile(v, p)) for p in (90, 95, 98)}, np.where(inside, v, 0)
+    half = v[tuple(slice(n // 4, n - n // 4) for n in v.shape)]
+    return {
+        **{"as it is": v, "of 1e-4": v / max(v.max(), 1e-30) * 1e-4, "standardised": (v - v.mean()) / v.std()},
+        **{f"{count} values": levels(v, count) for count in (16, 32, 64, 256)},
+        **{f"clipped at {p} %": one for p, one in clipped.items()},
+        **{"clipped, 16 values": levels(clipped[90], 16), "masked": masked, "masked, 16 values": levels(masked, 16)},
+        **{"masked and clipped": np.where(inside, clipped[90], 0)},
+        **{f"background {b}": np.where(inside, v, b) for b in (-1, -1000, 32768, np.nan)},
+        **{"its middle": half, "its middle, 16 values": levels(half, 16)},
+    }
+
+
+def statistics_of(folder, every=1, changed=lambda volume: {"": volume}):
+    """Statistics of every so many volume of a folder, changed: path, name of the change, and they."""
+    paths = sorted(root / name for root, _, names in walk(Path(folder)) for name in names if ends_as(name, VOLUMES))
+    for path in paths[::every]:
+        voxels = np.squeeze(np.asanyarray(ScanReader().read(path)[1].dataobj).astype(np.float32))
+        for name, one in changed(voxels).items():
+            yield path.name, name, kinds.statistics(one)
+
+
+def passed(s, numbers):
+    """Whether statistics meet thresholds."""
+    return all(side * getattr(s, key) > side * getattr(kinds, name) for key, (name, side) in numbers.items())
+
+
+def print_thresholds(scans, maps, every):
+    """A table of the thresholds of `kinds`, and a line for each volume on the wrong side."""
+    found = {True: list[kinds.Statistics](), False: list[kinds.Statistics]()}
+    for is_scan, each in ((True, statistics_of(scans, every, variants)), (False, statistics_of(maps))):
+        for path, name, s in each:
+            found[is_scan].append(s)
+            verdict = kinds.of_statistics(s)
+            if is_scan != (verdict == kinds.SCAN):
+                print(f"{path} {name}: {verdict.answer} by its voxels. {verdict.why}", flush=True)
+    table = {name: list[str]() for name in ("rule", "number", "value", "nearest scan", "nearest map")}
+    for rule, numbers in RULES.items():
+        for key, (name, side) in numbers.items():
+            others = {one: limit for one, limit in numbers.items() if one != key}
+            near = [side * getattr(s, key) for s in found[True] if passed(s, others)]
+            far = [side * getattr(s, key) for s in found[False] if passed(s, numbers)]
+            nearest = [max(filter(np.isfinite, near), default=None), min(filter(np.isfinite, far), default=None)]
+            cells = ["" if one is None else f"{side * one:.3g}" for one in nearest]
+            for column, cell in zip(table.values(), (rule, name, f"{getattr(kinds, name):g}", *cells)):
+                column.append(cell)
+    print(f"{len(found[True])} variants of scans, {len(found[False])} maps\n\n{markdown(table)}")
+
+
 def main():
-    """Prints both tables."""
+    """Prints the tables."""
     parser = parser_of(__doc__)
-    parser.add_argument("datalist")
-    volumes = sharp_volumes(parser.parse_args().datalist, "validation")
+    parser.add_argument("datalist", nargs="?")
+    parser.add_argument("--thresholds", metavar="SCANS")
+    parser.add_argument("--maps")
+    parser.add_argument("--every", type=int, default=1, help="take every such scan")
+    given = parser.parse_args()
+    if given.thresholds:
+        return print_thresholds(given.thresholds, given.maps, given.every)
+    volumes = sharp_volumes(given.datalist, "validation")
     methods = [f"{thickness:g} mm, {method}" for thickness in THICKNESSES for method in ("linear", "cubic")]
     sharp = {name: list[str]() for name in ("scan", "axis", "as it is", *methods)}
     relations = {name: list[str]() for name in ("scan", "guide", "likeness", "relation")}

@@ -12,11 +12,13 @@ from ..files import ANALYZE, ends_as, stem
 from ..stack.acquisition import ALREADY_THIN, is_thin
 from ..stack.grid import voxel_spacing
 from ..stack.spectra import interpolated
-from . import bids, kinds
+from . import bids, dicom, kinds
+from .headers import value
 from .identity import Identity
 from .readers import ScanReader, is_header, no_volume
 from .roles import THINNER
 from .scan import Scan
+from .transforms import is_background
 
 UNEVEN = "its slices lie unevenly, and dcm2niix interpolated them {}. Give the DICOM series"
 
@@ -38,11 +40,29 @@ def shown(path: Path, image: Any) -> kinds.Verdict:
         return kinds.Verdict("none", f"its sidecar says: {why}")
     if why := kinds.of_intent(code):
         return kinds.Verdict("none", why)
-    by_voxels, by_name = kinds.of_voxels(image.dataobj), kinds.doubt_of(name)
-    if by_voxels.answer == "none" or not by_name:
-        return by_voxels
-    both = by_voxels.answer == "doubtful"
-    return kinds.Verdict("none", f"{by_name}, and {by_voxels.why}") if both else kinds.Verdict("doubtful", by_name)
+    return by_contents(image.dataobj, name)
+
+
+def by_contents(voxels: Any, name: str) -> kinds.Verdict:
+    """The verdict on voxels, `(X, Y, Z)`, and a name, where no standard settles it. Two doubts together are none."""
+    voxels, doubt = np.asanyarray(voxels), kinds.doubt_of(name)
+    found = kinds.of_voxels(voxels)
+    if found.answer == "none" or not doubt:
+        return found
+    why = found.why
+    if voxels.dtype.kind == "f" and (nan := np.isnan(voxels)).any() and not is_background(nan):
+        why = "it has NaN voxels within"
+    return kinds.Verdict("none", f"{doubt}, and {why}") if why else kinds.Verdict("doubtful", doubt)
+
+
+def of_series(series: dicom.Series) -> kinds.Verdict:
+    """The verdict on a series whose headers leave it open. A broken one is a scan, and fails when it is read."""
+    names = (str(value(series.frames[0].header, key, "")) for key in ("SeriesDescription", "ProtocolName"))
+    try:
+        return by_contents(dicom.read_series(series).array, next(filter(None, names), ""))
+    except Exception as error:  # noqa: BLE001  # what is wrong with it is said when it is read
+        logger.debug(f"{series.name}: {error}")
+        return kinds.SCAN
 
 
 def looked_at(path: Path, thin: float | None, asked: bool = False, name: str = "") -> kinds.Verdict:
@@ -88,9 +108,8 @@ def dull(scan: Scan) -> str:
 
 def guides_not(scan: Scan, thick: Identity) -> str | None:
     """Why a scan guides no thick one, by what it shows and how sharp it is across the thick slices; None if it may."""
-    path, theirs = scan.path, scan.identity
-    why = scan.doubt if path is None else looked_at(path, None).why
-    if why:
+    theirs, source = scan.identity, scan.source
+    if why := (looked_at(source, None) if isinstance(source, Path) else of_series(source)).why:
         return why
     try:
         sharp = scan.sharpness

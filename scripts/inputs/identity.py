@@ -149,21 +149,19 @@ def _whose(path: Path, fields: Mapping[str, Any]) -> tuple[tuple[str, ...], tupl
     known, study = (str(fields.get(key) or "") for key in ("PatientID", "StudyInstanceUID"))
     known = known or str(fields.get("PatientName") or "")
     session = study or next(iter(re.findall(r"(?<![a-z\d])ses-[a-z0-9]+", name.lower())), "")
-    named, further = weighting(name), "" if _person(folder.name) else weighting(folder.name)
+    beside, named = _beside(folder), weighting(name)
+    further = "" if _person(folder.name) else weighting(folder.name)
+    if not beside.contrasts <= {further}:  # a folder T1 that holds a T2, too, is a time point
+        further = ""
     if known and study:
         return (known,), (known,), session, further
-    words = _person(name, fields)
-    if further and named in ("", further):  # a folder for each contrast: people have one name in all of them
+    words, (rest, numbers) = _person(name, fields), _apart(name)
+    if further:  # a folder for each contrast: people have one name in all of them
         return (own := (str(folder.parent), known, *words)), own, session, further
-    beside, (rest, number) = _beside(folder), _apart(name)
-    kept = [one for one in words if not (found := NUMBERED.fullmatch(one)) or found[1] in beside.differing]
-    own = perhaps = (str(folder), known, *kept)
-    if number in kept:
-        kept.pop(-1 if kept[-1] == number else kept.index(number))
-        if rest in beside.channels and not named:
-            return (own := (str(folder), known, *kept)), own, session, f"channel {int(number)}"
-        perhaps = own if _person(" ".join(rest)) in beside.people else (str(folder), known, *kept)
-    return own, perhaps, session, ""
+    own, without = ((str(folder), known, *filter(beside.tells, one)) for one in (words, _person(rest, fields)))
+    if beside.channels & {rest} and not named:
+        return without, without, session, f"channel {int(numbers[-1])}"
+    return own, own if _person(rest) in beside.people else without, session, ""
 
 
 def _person(name: str, fields: Mapping[str, Any] | None = None) -> tuple[str, ...]:
@@ -190,46 +188,64 @@ class Beside(NamedTuple):
         differing: words of `NUMBERED` with several numbers: these are people's, or tell nothing.
         people: words of persons whose further number is of a person, since two contrasts share one, or one contrast
             has several.
-        channels: words of names that name no contrast, of which files are numbered from 0000 on, as for nnU-Net.
+        channels: names that name no contrast, of which files are numbered from 0000 on, as for nnU-Net.
+        contrasts: those that names say.
     """
 
     differing: frozenset[str]
     people: frozenset[tuple[str, ...]]
-    channels: frozenset[tuple[str, ...]]
+    channels: frozenset[str]
+    contrasts: frozenset[str]
 
     @classmethod
     def of(cls, names: Iterable[str]) -> "Beside":
         """Compares names without their endings."""
-        numbers, numbered = defaultdict(set), defaultdict(set)
-        people, channels = set(), set()
+        told, numbered = defaultdict(set), defaultdict(set)
+        people, channels, contrasts = set(), set(), set()
         for name in names:
             for word in split(name):
                 if one := NUMBERED.fullmatch(word):
                     numbered[one[1]].add(word)
-            rest, number = _apart(name)
-            if number and (contrast := weighting(name)):
-                whose = _person(" ".join(rest))
-                for key, found in (((whose, number), contrast), (rest, number)):
-                    numbers[key].add(found)
-                    if len(numbers[key]) > 1:
+            rest, numbers = _apart(name)
+            if contrast := weighting(name):
+                contrasts.add(contrast)
+                whose = _person(rest)
+                for key, found in (((whose, *numbers), contrast), (rest, numbers)):
+                    told[key].add(found)
+                    if numbers and len(told[key]) > 1:
                         people.add(whose)
-            elif number == "0000" and any(word[-1].isdigit() for word in rest):
+            elif numbers[-1:] == ("0000",) and re.search(r"\d\b", rest):
                 channels.add(rest)
         differing = frozenset(letters for letters, words in numbered.items() if len(words) > 1)
-        return cls(differing, frozenset(people), frozenset(channels))
+        return cls(differing, frozenset(people), frozenset(channels), frozenset(contrasts))
+
+    def tells(self, word: str) -> bool:
+        """Whether a word tells people apart: no word of a protocol that the folder has with one number alone."""
+        found = NUMBERED.fullmatch(word)
+        return not found or found[1] in self.differing
 
 
-def _apart(name: str) -> tuple[tuple[str, ...], str]:
-    """The words of a name without the number at its end, else at its beginning, and this number; empty for none.
+def _apart(name: str) -> tuple[str, tuple[str, ...]]:
+    """A name without the numbers that may be of a series, and these numbers, as converters write them.
 
-    A number behind a word that is none of a protocol, as in `T2_patient_7`, is a person's.
+    They stand at either end, or are short and follow an ID or a date. A number behind any other word is of a person.
+
+    >>> [_apart(name)[1] for name in ("7_t2_tse_1", "PD01_3_T2", "PD_01_T2", "T2_patient_7", "TCGA-06-0125_T2")]
+    [('7', '1'), ('3',), (), (), ()]
     """
-    words = split(name)
-    place = next((k for k in (-1, 0) if words and words[k].isdecimal()), None)
-    if place == -1 and len(words) > 1 and not (words[-2].isdecimal() or of_protocol(words[-2])):
-        place = None
-    number = "" if place is None else words.pop(place)
-    return tuple(words), number
+    subject = re.match(r"(sub-[a-z0-9]+)?", name.lower())[0]  # type: ignore[index]
+    words = [*filter(None, [subject]), *split(name[len(subject) :])]
+    numbers, rest, at_end = list[str](), list[str](), True
+    for k in reversed(range(len(words))):
+        word, before = words[k], words[k - 1] if k else "0"
+        own = not of_protocol(before)
+        behind = bool(re.search(r"\d", before)) if own else at_end
+        if behind and re.fullmatch(r"\d+[a-z]?" if at_end or not k else r"[1-9]\d{0,2}", word):
+            numbers.insert(0, word)
+        else:
+            rest.insert(0, word)
+            at_end = at_end and NUMBERED.fullmatch(word) is not None
+    return " ".join(rest), tuple(numbers)
 
 
 def _beside(folder: Path) -> Beside:

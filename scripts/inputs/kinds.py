@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from .headers import Policies, dataset_of, first_reason, value
-from .weighting import WEIGHTINGS, of_protocol, split
+from .weighting import WEIGHTINGS, of_protocol, split, weighting
 
 OVERRIDE = " (--include {} takes it nevertheless)"  # of a scan that is skipped for what it says that it shows
 DIFFUSION_SERIES = "a diffusion series"
@@ -32,21 +32,18 @@ ELSEWHERE = set(  # body parts (PS3.16, annex L) that are no head; those that en
 )
 HEAD = r"(?<![a-z])(brain|head|skull|cerebr|schaedel|schädel|kopf|cerveau|encephale)"
 UNITS = ("rad", "hz", "s", "ms", "1/s", "mm^2/s", "mm2/s", "ppm", "t")  # of maps; a head has none
-WEIGHTED = {"T1w", "T2w", "PDw", "T2starw", "FLAIR", "inplaneT1", "inplaneT2", "PDT2", "PD", "T2star", "FLASH", "angio"}
+WEIGHTED = set("T1w T2w PDw T2starw FLAIR inplaneT1 inplaneT2 PDT2 PD T2star FLASH angio UNIT1".split())
 NOT_MAGNITUDE = {"part-phase", "part-real", "part-imag"}
 DOUBTED = (  # whole words of names, in small letters, that are seldom of a scan
-    r"(de)?facemask|mask|labels?|lesions?|[ad]?seg(mentation)?|synthseg|(wm)?parc(ellation)?|aparc\S*|atlas|\w*map\d*|"
-    r"prob(ability|abilities|seg)?|posteriors|pve(seg)?|ples|uncertainty|[gw]m|csf|bias|field|b[01]|phase(diff)?|"
-    r"magnitude|ph|real|imag(inary)?|m(in|ax|n)?ip|inv[12]?|subtract\w*|subtr|sub|fat|f|epi|bold|func|nodif|sbref|mean|"
-    r"std|t?snr|[zt]?stat|[zt]score|con|spm[ft]|beta|cope|qsm|chi|swp|fa|md|rd|ad|ra|e?adc|dwi|dti|dki|diff|diffusion|"
-    r"hardi|trace[wd]?|tensor|mtr|mtsat|mwf|r[12](star)?|tmax|ttp|mtt|r?cb[fv]|perfusion|([23]d)?(c|p|pc|v)?asl|"
-    r"m0(scan)?|ct|cbct|pet|suv|fdg|loc(ali[sz]er)?|scout|survey|plan(scan)?|3plane"
+    r"(de)?facemask|mask|labels?|lesions?|wmhs?|[ad]?seg(mentation)?|synthseg|(wm)?parc(ellation)?|aparc\S*|atlas|\w*map\d*|"
+    r"prob(ability|abilities|seg)?|posteriors|pve(seg)?|ples|uncertainty|[gw]m|csf|b[01]|pha(se(diff)?)?|magnitude|ph|"
+    r"real|imag(inary)?|m(in|ax|n)?ip|inv[12]?|subtract\w*|subtr|sub|f|epi|bold|func|nodif|sbref|mean|"
+    r"std|t?snr|[zt]?stat|[zt]score|con|spm[ft]|beta|(var)?cope|qsm|chi|swp|fa|md|rd|ad|ra|[ed]?adc|dwi|dti|dki|"
+    r"diff(usion)?|hardi|trace[wd]?|tensor|mtr|mtsat|mwf|r[12](star)?|tmax|ttp|mtt|r?cb[fv]|perfusion|([23]d)?(c|p|pc|v)?asl|"
+    r"m0(scan)?|cta?|cbct|pet|suv|fdg|loc(ali[sz]er)?|scout|survey|plan(scan)?|3plane"
 )
-OF_SCANS = (  # words before a doubted one, or behind it, by which it is of a scan
-    r"(pre|post|after|before|nach|vor|no|non|without|ohne|with|mit|vs)",
-    r"(corr(ected)?|removed|free|suppressed|sat|saturated|fossa)",
-)
-SPM = r"(m|s|w|r)*c[1-6](?=[a-z][a-z\d])"  # begins the names of SPM's tissue maps, in letters of either size
+OF_SCANS = "pre|post|after|before|nach|vor|no|non|without|ohne|with|mit|vs"  # before a doubted word of a scan's name
+SPM = r"([mswr]*c|[mswr]+p)[1-6](?=[a-z][a-z\d])"  # begins the names of SPM's tissue maps, in letters of either size
 STATISTIC, LABELS = (*range(2, 25),), (*range(1001, 1012),)  # intent codes of NIfTI
 INTENT = "its header says by intent_code {} that it holds {}"
 SECONDS, FEW_SLICES = 25.0, 20  # longest repetition time in ms, and most slices, of a localizer
@@ -60,6 +57,7 @@ SMOOTH = 0.07  # mean step between neighbours, by the deviation: fields 0.03, sc
 BACKGROUND, ABRUPT = 0.2, 0.3  # of the voxels have one value; most neighbours of it with the next, in scans 0.6
 EVEN = 0.33  # reach of the others below it by that above: statistics 0.7, scans 0
 NARROW, GREYS, FAR = 0.03, 128, 0.15  # of the range: half of the middle; values; how far air and bone lie
+ASIDE = 0.01  # of the voxels are as far below, and above
 FOOT, TOP = 0.38, 0.03  # in the lowest fifth and the highest 20th of the range: probabilities 0.43, 0.04 and more
 SHOWS = {
     "few": "a mask or a label map: it holds {} values",
@@ -70,6 +68,8 @@ SHOWS = {
     "ct": "its tissues differ little beside air and bone, as in CT",
     "probabilities": "its values lie at both ends of their range, as probabilities do",
 }
+
+DOUBTFUL = ("statistic", "ct", "probabilities")  # scans come near them
 
 
 class Verdict(NamedTuple):
@@ -82,6 +82,37 @@ class Verdict(NamedTuple):
 SCAN = Verdict()
 
 
+class Statistics(NamedTuple):
+    """The statistics of voxels that decide what a volume shows; NaN where nearly all have one value.
+
+    Attributes:
+        values: count of different ones, of all voxels where the middle has few.
+        greys: the same, of the middle.
+        sparse: share of the commonest value, in the middle and in all voxels.
+        equal, following, beside: of `_neighbours`.
+        step: mean step between neighbours, by the deviation.
+        even: reach of the other values below the commonest by that above it, or the other way round.
+        background: share of the commonest value in all voxels.
+        narrow: range of half of the innermost voxels, by that of all.
+        far: share of voxels that lie far below the innermost, or far above, the lesser.
+        foot, top: shares in the lowest fifth and the highest 20th of the range.
+    """
+
+    values: int
+    greys: int
+    sparse: float
+    equal: float = np.nan
+    following: float = np.nan
+    beside: float = np.nan
+    step: float = np.nan
+    even: float = np.nan
+    background: float = np.nan
+    narrow: float = np.nan
+    far: float = np.nan
+    foot: float = np.nan
+    top: float = np.nan
+
+
 def of_voxels(voxels: Any) -> Verdict:
     """The verdict on a volume, by its voxels.
 
@@ -92,42 +123,58 @@ def of_voxels(voxels: Any) -> Verdict:
         voxels: `(X, Y, Z)`, an array, or what reads it in parts. NaN is background; a volume of NaN alone is a broken
             scan.
     """
+    return of_statistics(statistics(voxels))
+
+
+def of_statistics(s: Statistics | None) -> Verdict:
+    """The verdict by the statistics of a volume; a broken one, without any, is a scan."""
+    if s is None:
+        return SCAN
+    shown = {
+        "few": s.values < FEW_VALUES,
+        "sparse": s.sparse > SPARSE,
+        "labels": s.equal > EQUAL and s.following < NEXT,
+        "field": s.step < SMOOTH,
+        "statistic": s.beside < ABRUPT and s.even > EVEN and s.background > BACKGROUND,
+        "ct": s.greys >= GREYS and s.narrow < NARROW and s.far > ASIDE,
+        "probabilities": s.greys >= GREYS and s.foot > FOOT and s.top > TOP,
+    }
+    found = next((what for what, shows in shown.items() if shows), None)
+    if found is None:
+        return SCAN
+    return Verdict("doubtful" if found in DOUBTFUL else "none", SHOWS[found].format(s.values))
+
+
+def statistics(voxels: Any) -> Statistics | None:
+    """The statistics of a volume, `(X, Y, Z)`; None if it holds no number."""
     volume = np.asanyarray(voxels)
     if volume.dtype.kind == "f" and not (good := np.isfinite(volume)).all():
         if not good.any():
-            return SCAN
+            return None
         volume = np.where(good, volume, volume[good].min())
     starts = [max(0, count - MIDDLE) // 2 for count in volume.shape]
     block = volume[tuple(slice(start, start + MIDDLE) for start in starts)].astype(np.float32)
     values, ranks, counts = np.unique(block, return_inverse=True, return_counts=True)
-    if len(values) < FEW_VALUES and (count := len(np.unique(volume))) < FEW_VALUES:
-        return Verdict("none", SHOWS["few"].format(count))
-    common = int(counts.argmax())
+    count, common = len(values), int(counts.argmax())
+    background = float(np.mean(volume.astype(np.float32) == values[common]))
+    first = len(np.unique(volume)) if count < FEW_VALUES else count, count, min(background, counts[common] / block.size)
     if counts[common] > SPARSE * block.size:
-        sparse = np.mean(volume.astype(np.float32) == values[common]) > SPARSE
-        return Verdict("none", SHOWS["sparse"]) if sparse else SCAN
+        return Statistics(*first)
     others = np.sort(block[block != values[common]])
     equal, following, beside, step = _neighbours(ranks.reshape(block.shape), values, common)
-    if equal > EQUAL and following < NEXT:
-        return Verdict("none", SHOWS["labels"])
-    if step < SMOOTH * others.std():
-        return Verdict("none", SHOWS["field"])
     low, high = _at(others, 0.01), _at(others, 0.99)
-    reach = sorted((high - values[common], values[common] - low))
-    if beside < ABRUPT and reach[0] > EVEN * reach[1]:
-        background = np.mean(volume.astype(np.float32) == values[common])
-        if background > BACKGROUND:
-            return Verdict("doubtful", SHOWS["statistic"])
+    shorter, longer = sorted((high - values[common], values[common] - low))
     inner = np.sort(block[tuple(slice(count // 3, count - count // 3) for count in block.shape)], None)
-    first, tissue, third = (_at(inner, share) for share in (0.25, 0.5, 0.75))
-    far = [np.mean(others < tissue - FAR * (high - low)), np.mean(others > tissue + FAR * (high - low))]
-    if len(values) < GREYS:
-        return SCAN
-    if third - first < NARROW * (high - low) and min(far) > 0.01:
-        return Verdict("doubtful", SHOWS["ct"])
-    unit = (others - others[0]) / max(others[-1] - others[0], np.finfo(np.float32).tiny)
-    both_ends = common == 0 and np.mean(unit < 0.2) > FOOT and np.mean(unit > 0.95) > TOP
-    return Verdict("doubtful", SHOWS["probabilities"]) if both_ends else SCAN
+    lower, tissue, upper = (_at(inner, share) for share in (0.25, 0.5, 0.75))
+    span, tiny = high - low, np.finfo(np.float32).tiny
+    unit = (others - others[0]) / max(others[-1] - others[0], tiny)
+    return Statistics(
+        *first,
+        *(equal, following, beside, step / max(float(others.std()), tiny)),
+        *(float(shorter / max(longer, tiny)), background, (upper - lower) / max(span, tiny)),
+        float(min(np.mean(others < tissue - FAR * span), np.mean(others > tissue + FAR * span))),
+        *((float(np.mean(unit < 0.2)), float(np.mean(unit > 0.95))) if common == 0 else (0.0, 0.0)),
+    )
 
 
 def _at(ordered: np.ndarray, share: float) -> float:
@@ -173,10 +220,10 @@ def localizer(slices: int, repetition_time: float) -> str | None:
 def doubt_of(name: str) -> str:
     """The doubt that a name marks, of a file without its ending or of a series; empty where it marks none.
 
-    Words behind the last one that names a contrast count, and all where none does. The suffixes of BIDS are contrasts.
-    A number of two digits and more behind a word is of a person or a series.
+    Where words name a contrast, the last word behind them counts, protocol and numbers aside; else all do. The suffixes
+    of BIDS are contrasts. A number of two digits and more behind a word is of a person or a series.
 
-    >>> names = ("posterior_fossa_T2", "T2_bias_corrected", "GM_1965_T2_ax", "T1_after_perfusion", "sub-01_FLASH")
+    >>> names = ("posterior_fossa_T2", "T2_mask_applied", "GM_1965_T2_ax", "T1_after_perfusion", "sub-01_FLASH")
     >>> [doubt_of(name) for name in names], doubt_of("brain_mask"), doubt_of("T2_pve_1")
     (['', '', '', '', ''], "its name says 'mask'", "its name says 'pve'")
     """
@@ -184,15 +231,16 @@ def doubt_of(name: str) -> str:
         return ""
     if found := re.match(SPM, name, re.IGNORECASE):
         return f"its name begins with '{found[0]}', as those of tissue maps do"
-    words = ["", *split(name), ""]
-    contrast = re.compile("|".join(WEIGHTINGS.values()))
+    words, contrast = ["", *split(name), ""], re.compile("|".join(WEIGHTINGS.values()))
     named = max((k for k, word in enumerate(words) if of_protocol(word) and contrast.search(word)), default=0)
-    for k in range(named + 1, len(words) - 1):
+    behind = [k for k in range(named + 1, len(words) - 1) if not words[k].isdecimal()]
+    if named:
+        behind = [k for k in behind if not of_protocol(words[k])][-1:]
+    for k in behind:
         found = re.fullmatch(rf"({DOUBTED})(\d*)", words[k])
-        scan = re.fullmatch(OF_SCANS[0], words[k - 1]) or re.fullmatch(OF_SCANS[1], words[k + 1])
-        if found and not scan:
+        if found and not re.fullmatch(OF_SCANS, words[k - 1]):
             number = found[found.re.groups] or (words[k + 1] if words[k + 1].isdecimal() else "")
-            if not (named and len(number) > 1) and not (found[1] == "sub" and words[k + 1]):
+            if not (weighting(name) and len(number) > 1) and not (found[1] == "sub" and words[k + 1]):
                 return f"its name says '{found[1]}'"
     return ""
 

@@ -32,6 +32,7 @@ NO_SPACE = (
     "convert the scan to NIfTI."
 )
 NO_SFORM = "the sform of the header is no grid: the qform is used."
+TWO_GRIDS = "the header denies itself: its voxels are {} mm by the sform, which is used, and {} mm by the qform."
 OTHER_SPACE = "the sform of the header shears or scales the head, as into a standard space: the qform is used."
 SCANNER, STANDARD = (1, 2), 3  # codes of a qform of the scanner or of an aligned scan; least code of a standard space
 
@@ -194,8 +195,11 @@ def _on_a_grid(image: Any) -> Any:
     if flat and not (stated or not sform[:3].any()):
         return image
     sheared = not flat and shear_angle(sform) > MAX_SHEAR
-    scaled = not flat and code >= STANDARD and not np.allclose(voxel_spacing(sform), voxel_spacing(qform), rtol=0.01)
-    if not flat and not (stated in SCANNER and (sheared or scaled)):
+    edges = (voxel_spacing(sform), voxel_spacing(qform))
+    scaled = not flat and not np.allclose(edges[0], edges[1], rtol=0.01)
+    if not flat and not (stated in SCANNER and (sheared or (scaled and code >= STANDARD))):
+        if scaled and stated in SCANNER:
+            image.extra["warning"] = TWO_GRIDS.format(*(" x ".join(f"{one:.3g}" for one in each) for each in edges))
         return image
     header = image.header.copy()
     header.set_sform(None, code=0)

@@ -15,8 +15,7 @@ from ..files import ITK, VOLUMES, ends_as, stem, walk
 from ..stack.acquisition import ALREADY_THIN
 from . import bids, dicom, kinds
 from .examination import grouped, say_what_could_guide, with_candidates
-from .exclusion import dull, looked_at
-from .headers import value
+from .exclusion import dull, looked_at, of_series
 from .readers import data_file, header_file
 from .sample import built_in_sample
 from .scan import Candidate, Scan
@@ -51,10 +50,8 @@ def _volume(path: Path, result: Path, doubt: str = "") -> Scan:
     return Scan(printable(str(path)), path, files, result, doubt=doubt)
 
 
-def _series(series: dicom.Series, result: Path) -> Scan:
-    files = tuple(sorted({path for path, _ in series.images}, key=str))
-    names = (str(value(series.frames[0].header, key, "")) for key in ("SeriesDescription", "ProtocolName"))
-    return Scan(series.name, series, files, result, doubt=kinds.doubt_of(next(filter(None, names), "")))
+def _series(series: dicom.Series, result: Path, doubt: str = "") -> Scan:
+    return Scan(series.name, series, tuple(sorted({path for path, _ in series.images}, key=str)), result, doubt=doubt)
 
 
 def _result(output_dir: Path, path: Path) -> Path:
@@ -66,7 +63,11 @@ def _dicom(source: Path | Sequence[Path], output_dir: Path, selection: Selection
     found = []
     for one in dicom.find_series(source, selection.thin, longest_part, selection.asks_for):
         result, wanted = output_dir / f"{one.name}_sr", selection.takes(one.name)
-        scan = _series(replace(one, skipped=None) if one.thin else one, result)  # a thin one may guide
+        looked = wanted and not one.skipped and not selection.asks_for(one.name)
+        answer, doubt = of_series(one) if looked else kinds.SCAN
+        if answer == "none":
+            one = replace(one, skipped=doubt + kinds.OVERRIDE.format(one.name))
+        scan = _series(replace(one, skipped=None) if one.thin else one, result, doubt)  # a thin one may guide
         if one.skipped and wanted:
             selection.skip(one.name, one.skipped + (dull(scan) if one.thin else ""))
         if wanted and not one.skipped:

@@ -79,15 +79,18 @@ def _without_nan(volume: MetaTensor, name: str) -> MetaTensor:
     within the head stays, and is refused.
     """
     nan = torch.isnan(volume.as_tensor()[0])
-    if not nan.any() or nan.all():
-        return volume
-    head = torch.from_numpy(ndimage.binary_fill_holes(~nan.cpu().numpy())).to(nan.device)
-    if (nan & head).sum() > POCKETS * (~head).sum():
+    if not nan.any() or not is_background(nan.cpu().numpy()):
         return volume
     floor = intensity_range(volume.as_tensor()[0][~nan]).low
     logger.info(f"{name}: {int(nan.sum())} NaN voxels of the background become {floor:g}, no signal.")
     meta = grid.meta_without_affine(volume)
     return MetaTensor(volume.as_tensor().where(~nan, floor), affine=volume.affine, meta=meta)
+
+
+def is_background(nan: np.ndarray) -> bool:
+    """Whether voxels, `(X, Y, Z)`, surround a head, but for few pockets."""
+    head = ndimage.binary_fill_holes(~nan)
+    return not nan.all() and bool((nan & head).sum() <= POCKETS * (~head).sum())
 
 
 class UnitIntensityd(MapTransform):

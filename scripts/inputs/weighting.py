@@ -15,7 +15,7 @@ AGENTS = r"gd|gad(o[a-z]*um|ovist)?|km|kontrast(mittel)?|contrast|ce|c\+|\+c|dot
 PROTOCOL = re.compile(  # words that say how a scan was made, and not whose it is: made of these parts alone
     rf"({PLANE}|{AGENTS}|[sev]?t[12]w?|t1[cn]|t2f(?![a-z])|t2?\*|starw?|pdw?|proton|density|weighted|flair|tirm|stir|dir|dark|"
     r"fluid|tse|fse|se|gre|ge|tfe|ffe|ir|fl(?=[23]d)|me(?=[23]d)|mp2?rage|mpr?|rage|space|vibe|bravo|f?spgr|swi|swan|"
-    r"medic|ha?emo|cube|vista|blade|propeller|inplane|uni|[23]d|\d+mm|\d+x\d+(x\d+)?(mm)?|iso(tropic)?|pre|post|nativ|"
+    r"medic|ha?emo|cube|vista|blade|propeller|inplane|uni|sense|longtr|[23]d|\d+mm|\d+x\d+(x\d+)?(mm)?|iso(tropic)?|pre|post|nativ|"
     r"native|none|no|non|without|ohne|fs|fat|sat|spair|spir|dixon|water|(?<![a-z\d])w(?![a-z\d])|(?<=t1w)c|brain|bet|head|skull|stripped|n4|"
     r"defaced?|anon|orig|raw|vol|scan|image|img|mri?|thick|thin|hires|high|low|res|resampled|registered|reg|acpc|"
     r"norm(alized)?|denoised|corrected|preproc(essed)?|crop(ped)?|reorient(ed)?)+"

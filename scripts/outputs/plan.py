@@ -23,7 +23,7 @@ from .results import Output
 COLUMNS = "what head contrast slices spacing thickness target steps scan".split()  # the last: of any length
 LENGTHS = {"spacing": "slice_spacing", "thickness": "slice_thickness", "target": "target_spacing"}  # mm
 SOURCES = {"slices": "slice_axis", "thickness": "slice_thickness", "target": "target_spacing"}
-KEYS = "scan what head contrast result slices spacing thickness target steps guide why".split()  # of a row
+KEYS = "scan what head contrast result slices slice_count spacing thickness target steps guide why".split()  # of a row
 WIDTH = 100  # columns of the table
 
 
@@ -59,6 +59,7 @@ def _row(scan: Scan, rebuilder: Rebuilder, output: Output, heads: Heads) -> dict
         "what": kept if done else "will copy" if idle else "will rebuild" if len(stacks) == 1 else "will join",
         "result": str(scan.result if output.as_dicom(scan) else file_of(scan.result, ".nii.gz")),
         "slices": plane_name(measured.affine, a.slice_axis),
+        "slice_count": a.slice_count,
         **{name: round(getattr(a, attribute), 4) for name, attribute in LENGTHS.items()},
         "steps": 0 if idle else rebuilder.inferer.step_count(a),
         "guide": scan.guides[0].scan.name if scan.guides else None,

@@ -18,6 +18,7 @@ OF_NAMES = """
     }"""
 FURTHER = [
     "7_t2_tse_tra 9_t1_mprage_sag",
+    "7_t2_tse_20190102 9_T1W_SENSE_3a PD01_3_T2_e1 PD_03_T2 TCGA-06-0125_T2 sub-T1_x_FLAIR_3 T1/T1 T1/T2",
     "case_001_0000 case_001_0001 case_002_0000",
     "T1/anna T2/anna visit_T2/MPRAGE",
     "anna_t2_tse_p2 anna_t1_p3 P1_T1_post P2_T1_post_op",

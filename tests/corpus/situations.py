@@ -33,7 +33,7 @@ def nifti(folder, name, edges=THICK, values=None, **sidecar):
     path.parent.mkdir(parents=True, exist_ok=True)
     if values is None:
         values = head((32, 32, 32) if edges == CUBE else SHAPE if edges == THICK else SHAPE[::-1])
-    values = values if values.dtype.kind == "f" and values.max() <= 1.1 else values.astype(np.int16)
+    values = values if values.dtype.kind == "f" and np.nanmax(values) <= 1.1 else values.astype(np.int16)
     nib.save(nib.Nifti1Image(values, np.diag([*edges, 1.0])), path)
     if sidecar:
         path.with_name(f"{name}.json").write_text(json.dumps(sidecar))
@@ -220,8 +220,9 @@ def real_world(folder):
 
 
 T2, MAP = "thick T2w", "no: .*"
-MAPS = "T2_pve_1 T2_prob_2 ples_lpa_mT2 T2_posteriors T2_bias T2_uncertainty T1_GM T1map T1_map_MP2RAGE wmparc "
+MAPS = "T2_pve_1 T2_prob_2 ples_lpa_mT2 T2_posteriors T2_uncertainty T1_GM T1map T1_map_MP2RAGE wmparc "
 SCANS = "posterior_fossa_T2 T2_bias_corrected prob01_t2_tse GM_1965_T2_ax T1_after_perfusion C3N-00662_T1".split()
+SCANS += "T2_mask_applied FA03_MPRAGE T1_con_contraste".split()
 MAPS = (MAPS + "T2_synthseg T1_SUB t2_dixon_F t1_mp2rage_INV1").split()
 AGENT = "T1_CE T1_Kontrast T1c+ T1_Gd T1_Dotarem t1_contrast T1_post T1_KM".split()
 NO_AGENT = "T1_post_op T1_pre T1_nativ T1_without_contrast T1_postop".split()

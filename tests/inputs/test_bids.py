@@ -122,12 +122,12 @@ def test_what_a_bidsignore_names_is_skipped_with_a_line(lines, left_out, tmp_pat
 
 def test_what_is_no_anatomical_scan_of_a_dataset_is_told(tmp_path, log):
     root = write(tmp_path)
-    for name in ("sub-01_T2w", "sub-01_T1map", "sub-01_part-phase_T2w", "sub-01_UNIT1", "../func/a_bold", "../dwi/x"):
+    for name in ("sub-01_T2w", "sub-01_T1map", "sub-01_part-phase_T2w", "sub-01_MP2RAGE", "../func/a_bold", "../dwi/x"):
         add_scan(root, f"sub-01/anat/{name}.nii.gz")
     assert len(scans(root, tmp_path / "out", Selection(THIN))) == 1
     assert "sub-01_part-phase_T2w.nii.gz is skipped: phase, real or imaginary images, not magnitude." in log.text
     assert "sub-01_T1map.nii.gz is skipped: T1map is none of the suffixes that are taken" in log.text
-    assert "sub-01_UNIT1.nii.gz is skipped: UNIT1 is none of the suffixes that are taken: FLAIR, " in log.text
+    assert "sub-01_MP2RAGE.nii.gz is skipped: MP2RAGE is none of the suffixes that are taken: FLAIR, " in log.text
     assert "2 volumes such as sub-01/dwi/x.nii.gz are left out: of a dataset the scans in" in log.text
 
 

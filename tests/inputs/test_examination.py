@@ -206,12 +206,18 @@ def test_a_name_says_its_contrast_whoever_is_scanned():
         ("anna_T2_p2 anna_T1_iso", 1, True),
         ("7_t2_tse_tra 9_t1_mprage_sag", 2, True),
         ("anna_t2_3 anna_t1_9", 2, True),
+        ("7_t2_tse_20190102 9_FLAIR_longTR_20190102", 2, True),
+        ("PD01_3_T2_1 PD01_12_T1_1", 2, True),
+        ("PD01_3_T2_e1 PD02_12_T1_e1", 2, False),
+        ("PD_03_T2 PD_12_T1", 2, False),
+        ("TCGA-06-0125_T2 TCGA-06-0126_T1", 2, False),
         ("case_001_0000 case_001_0001", 1, True),
         ("case_001_0000 case_002_0001", 2, False),
         ("01_T1 01_FLAIR 02_T2", 2, False),  # a number of two contrasts is a person's
         ("T1_01 T1_02 FLAIR_03", 3, False),  # and a contrast of two numbers
         ("T2/anna T1/anna", 1, True),
         ("T1/anna_FLAIR T2/anna_MPRAGE", 2, False),  # of two time points
+        ("T1/T1 T1/T2", 1, True),  # of one
         ("sub-T1_FLAIR sub-T2_T1w", 2, False),
         ("sub-1_ses-T1_FLAIR sub-1_ses-T1_T2w", 1, True),
     ],

@@ -38,24 +38,24 @@ def test_a_thick_series_comes_back_once_and_is_the_commands(make, bundle, tmp_pa
 def test_what_cannot_be_rebuilt_is_put_aside_with_the_reason_and_stays_there(make, log):
     thin = thick(1, SliceThickness=1, ImagePositionPatient=lambda k: [0, 0, float(k)], PixelSpacing=[1, 1])
     foreign = thick(2, Modality="CT", SOPClassUID=uid.CTImageStorage)
-    gap = [image for k, image in enumerate(thick(3)) if k != 2]
+    gap, doubtful = [image for k, image in enumerate(thick(3)) if k != 2], thick(4, SeriesDescription="t1 sub")
     with Archive() as archive:
         node = make(archive.port, settle=3)
         with running(node) as port:
-            for images in (thin, foreign, gap):
+            for images in (thin, foreign, gap, doubtful):
                 send(images, port)
-            until(lambda: len(there(node, "aside")) == 3)
-            reasons = [(node.spool.path / "aside" / f"1.2.3.{k}" / "reason.txt").read_text() for k in (1, 2, 3)]
+            until(lambda: len(there(node, "aside")) == 4)
+            reasons = [(node.spool.path / "aside" / f"1.2.3.{k}" / "reason.txt").read_text() for k in (1, 2, 3, 4)]
             assert "thin or isotropic already" in reasons[0] and "the modality is CT" in reasons[1]
-            assert "1 of 6 slices missing" in reasons[2]
+            assert "1 of 6 slices missing" in reasons[2] and "it may be no scan of a head" in reasons[3]
             send(thin, port)
             until(lambda: "all its 6 images came earlier" in log.text)
-            assert len(there(node, "aside")) == 3 and not archive.images
+            assert len(there(node, "aside")) == 4 and not archive.images
             send(thick(3)[2:3], port)  # what was missing
             until(lambda: there(node, "done") == ["1.2.3.3"])
-        assert there(node, "aside") == ["1.2.3.1", "1.2.3.2"] and len(archive.series) == 1
+        assert there(node, "aside") == ["1.2.3.1", "1.2.3.2", "1.2.3.4"] and len(archive.series) == 1
         page = (node.spool.path / "index.html").read_text()
-        assert "the modality is CT" in page and "1 sent" in page and "2 put aside" in page
+        assert "the modality is CT" in page and "1 sent" in page and "3 put aside" in page
 
 
 def test_images_that_come_late_make_a_new_series_of_all(make):

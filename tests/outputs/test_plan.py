@@ -46,6 +46,7 @@ def test_each_scan_has_its_facts_and_where_they_came_from(dry_run, mixed):
     assert (a["what"], a["slices"], a["spacing"], a["thickness"], a["target"], a["steps"]) == (
         *("will rebuild", "axial", 4, 3, 1, 1),
     )
+    assert (a["slice_count"], b["slice_count"], c["slice_count"]) == (6, 6, None)
     assert a["scan"] == str(mixed / "a.nii.gz")
     assert "thickness: the sidecar a.json; target: the finer in-plane spacing" in a["why"]
     assert (b["slices"], b["spacing"], b["thickness"], b["steps"]) == ("sagittal", 5, 5, 2)

@@ -7,8 +7,8 @@ import { length } from "../stack/acquisition.js";
 import { voxelSpacing } from "../stack/grid.js";
 import { withoutSignal } from "../stack/intensity.js";
 import { map } from "../stack/volume.js";
-import { ofSeries } from "./identity.js";
-import { doubtOf, localizer, marked, ofHeader, reasonWith, sidecar } from "./kinds.js";
+import { namesOf, ofSeries } from "./identity.js";
+import { byContents, localizer, marked, ofHeader, reasonWith, sidecar } from "./kinds.js";
 import { readNifti } from "./nifti.js";
 
 /** @typedef {import("./kinds.js").Said} Said */
@@ -116,14 +116,13 @@ export async function readDicom(images, wasm) {
   return scans;
 }
 
-/** A series as a stack of MR slices. @type {(read: ReadScan, facts: any, headers: dicomParser.DataSet[]) => ReadScan} */
-function stackOf(read, facts, headers) {
-  const [{ name, volume }, [header]] = [read, headers];
+/** A series as a stack of MR slices. @type {(scan: ReadScan, facts: any, headers: dicomParser.DataSet[]) => ReadScan} */
+function stackOf(scan, facts, headers) {
+  const [{ name, volume }, [header]] = [scan, headers];
   const why = unfit(facts, headers);
   const asLocalizer = why ?? localizer(volume.shape[2], 1000 * (facts.RepetitionTime ?? 0));
   refuse(asLocalizer !== undefined, `${name} is skipped: ${asLocalizer}.`);
-  const doubt = doubtOf(facts.SeriesDescription || facts.ProtocolName || "");
-  const scan = doubt ? marked(read, doubt) : read;
+  refuse(isOfTwo(headers), `${name}: slices of two persons, by PatientName and PatientID. Export the series of each person again.`);
   const slices = new Set(headers.flatMap(framesOf).map((one) => sliceOf(one, scan)));
   refuse(
     slices.has(NaN) || (slices.size > 0 && slices.size !== volume.shape[2]),
@@ -133,12 +132,29 @@ function stackOf(read, facts, headers) {
   const thickness = facts.SliceThickness && length(`${name}: SliceThickness`, facts.SliceThickness, "Mend it.");
   const stated = { slice_axis: [2, "the DICOM header"], ...(thickness && { slice_thickness: [thickness, "the DICOM header"] }) };
   const [padding, limit] = ["x00280120", "x00280121"].map((tag) => (header.uint16("x00280103") ? header.int16(tag) : header.uint16(tag)));
-  if (padding === undefined) return { ...scan, stated };
+  if (padding === undefined) return looked({ ...scan, stated }, facts);
   const [slope, intercept] = [header.floatString("x00281053") ?? 1, header.floatString("x00281052") ?? 0];
   const [first, last] = [padding, limit ?? padding].map((stored) => stored * slope + intercept).sort((a, b) => a - b);
   const isPadding = (/** @type {number} */ x) => x > first - Math.abs(slope) / 2 && x < last + Math.abs(slope) / 2;
   refuse(volume.data.every(isPadding), `${name}: all voxels are padding (PixelPaddingValue). Export the series again.`);
-  return { ...scan, stated, volume: withoutSignal(map(volume, (x) => (isPadding(x) ? NaN : x))) };
+  return looked({ ...scan, stated, volume: withoutSignal(map(volume, (x) => (isPadding(x) ? NaN : x))) }, facts);
+}
+
+/** A series whose voxels and description show a scan, or a doubtful one, which is marked. @type {(scan: ReadScan, facts: any) => ReadScan} */
+function looked(scan, facts) {
+  const { answer, why } = byContents(scan.volume, facts.SeriesDescription || facts.ProtocolName || "");
+  refuse(answer === "none", `${scan.name} is skipped: ${why}.`);
+  return answer === "a scan" ? scan : marked(scan, why);
+}
+
+/** Whether images are of two persons: neither name nor ID is the same, as far as there are any. @type {(headers: dicomParser.DataSet[]) => boolean} */
+function isOfTwo(headers) {
+  const people = [...new Map(headers.map((one) => namesOf((key) => valuesOf(one, key))).map((names) => [names.join("\\"), names])).values()];
+  const isOther = (/** @type {string[]} */ one, /** @type {string[]} */ other) => {
+    const known = one.map((name, k) => [name, other[k]]).filter((pair) => pair.every(Boolean));
+    return known.length > 0 && known.every(([a, b]) => a !== b);
+  };
+  return people.some((one, k) => people.slice(k + 1).some((other) => isOther(one, other)));
 }
 
 /** What states the place of each frame of an image: the image itself, or items of an enhanced one.

@@ -4,27 +4,29 @@ import { g } from "../errors.js";
 import { largestAxis, voxelSpacing } from "../stack/grid.js";
 import { AXES } from "../stack/volume.js";
 import { sidecar } from "./kinds.js";
-import { ofProtocol, split, whole } from "./weighting.js";
+import { agent, byTimes, ofProtocol, split, weighting, whole } from "./weighting.js";
 
 /** @typedef {import("./kinds.js").Said} Said */
 /** @typedef {import("./readers.js").Found} Found */
 /** @typedef {{what: "guides" | "joins" | "is left alone", why: string, rank: number[]}} Role a scan's part beside another; of the least rank is the best guide */
 
-/** @typedef {{differing: Set<string>, people: Set<string>, channels: Set<string>}} Beside what the names of a folder's volumes say together */
+/** @typedef {Record<"differing" | "people" | "channels" | "contrasts", Set<string>>} Beside what the names of a folder's volumes say together */
 
 /** @type {any} */
 const { BEST, ISOTROPIC, PARALLEL, SAME_REPETITION, SAME_TIME, THINNER, TIMES } = { ...constants.identity, ...constants.roles };
 /** @type {any} */
-const { AGENT, BIDS_NAME, ENTITY, NO_AGENT, NUMBERED, PREFIX, SEQUENCES, SHORT, WEIGHTINGS } = constants.weighting;
-const DECIMAL = /^\p{Nd}+$/u;
+const { BIDS_NAME, ENTITY, NUMBERED } = constants.weighting;
+
+/** A patient's name and ID; empty where they are none. @type {(said: Said) => string[]} */
+export const namesOf = (said) =>
+  ["PatientName", "PatientID"].map((key) => (said(key)[0] ?? "").toUpperCase().split(/[\s^=]+/).join(" ").trim()).map((name) => (name === "NONE" ? "" : name));
 
 /** By what a DICOM series says. @type {(said: Said) => Identity} */
 export function ofSeries(said) {
   const one = (/** @type {string} */ key) => said(key)[0] ?? "";
-  const whose = ["PatientName", "PatientID"].map((key) => one(key).toUpperCase().split(/[\s^=]+/).join(" ").trim());
   const [first, ...names] = ["SeriesDescription", "ProtocolName", "SequenceName"].map(one);
   const times = TIMES.map((/** @type {string} */ key) => (one(key) === "" ? NaN : Number(one(key))));
-  const person = [whose.find((name) => !["", "NONE"].includes(name)) ?? ""];
+  const person = [namesOf(said).find(Boolean) ?? ""];
   const kind = weighting(first, names.join(" ")) || byTimes(times, said("ScanningSequence").join().includes("GR"));
   return { person, perhaps: person, session: one("StudyInstanceUID"), times, weighting: kind, agent: agent(one("ContrastBolusAgent"), first, ...names) };
 }
@@ -40,27 +42,22 @@ export function ofFile(folder, name, fields, beside, root) {
 }
 
 /** Person, session, and the weighting that folder or number say where the name says none. @type {(...given: Parameters<typeof ofFile>) => {person: string[], perhaps: string[], session: string, further: string}} */
-function whoseOf(folder, name, fields, { differing, people, channels }, root) {
+function whoseOf(folder, name, fields, { differing, people, channels, contrasts }, root) {
   const is = (/** @type {string[]} */ person, perhaps = person, further = "") => ({ person, perhaps, session, further });
   const [above, ...within] = root === undefined ? [""] : ["", ...folder.slice(root.length).split("/")];
   const [subject, visit] = ["sub-", "ses-"].map((key) => within.find((part) => part.startsWith(key)) ?? above);
   const known = String(fields.PatientID || fields.PatientName || "");
   const session = subject ? visit : String(fields.StudyInstanceUID || "") || (/(?<![a-z\d])ses-[a-z0-9]+/.exec(name.toLowerCase())?.[0] ?? "");
   if (subject) return is([root ?? "", subject]);
-  const [last, words, named] = [folder.split("/").at(-1) ?? "", personOf(name, fields), weighting(name)];
-  const further = personOf(last, {}).length ? "" : weighting(last);
+  const [last, words, { rest, numbers }] = [folder.split("/").at(-1) ?? "", personOf(name, fields), apart(name)];
+  const said = personOf(last, {}).length ? "" : weighting(last);
+  const further = [...contrasts].every((one) => one === said) ? said : ""; // a folder T1 that holds a T2, too, is a time point
   if (known && fields.StudyInstanceUID) return is([known], [known], further);
-  if (further && ["", further].includes(named)) {
-    const own = [folder.split("/").slice(0, -1).join("/"), known, ...words]; // a folder for each contrast
-    return is(own, own, further);
-  }
-  const kept = words.filter((one) => (whole(NUMBERED, one) ? differing.has(whole(NUMBERED, one)?.[1] ?? "") : true));
-  const [own, { rest, number }] = [[folder, known, ...kept], apart(name)];
-  if (!kept.includes(number)) return is(own);
-  kept.splice(kept.at(-1) === number ? kept.length - 1 : kept.indexOf(number), 1);
-  const without = [folder, known, ...kept];
-  if (channels.has(rest.join(" ")) && !named) return is(without, without, `channel ${Number(number)}`);
-  return is(own, people.has(personOf(rest.join(" "), {}).join(" ")) ? own : without);
+  if (further) return is([folder.split("/").slice(0, -1).join("/"), known, ...words], undefined, further); // a folder for each contrast
+  const tells = (/** @type {string} */ word) => (whole(NUMBERED, word) ? differing.has(whole(NUMBERED, word)?.[1] ?? "") : true);
+  const [own, open] = [words, personOf(rest, fields)].map((one) => [folder, known, ...one.filter(tells)]);
+  if (channels.has(rest) && !weighting(name)) return is(open, open, `channel ${Number(numbers.at(-1))}`);
+  return is(own, people.has(personOf(rest, {}).join(" ")) ? own : open);
 }
 
 /** The words of a name that say whose head it is. @type {(name: string, fields: Record<string, any>) => string[]} */
@@ -75,67 +72,42 @@ function personOf(name, fields) {
 
 /** Compares the names of a folder's volumes without their endings. @type {(names: string[]) => Beside} */
 export function besideOf(names) {
-  const [numbers, numbered] = [/** @type {Map<string, Set<string>>} */ (new Map()), /** @type {Map<string, Set<string>>} */ (new Map())];
-  const [people, channels] = [/** @type {Set<string>} */ (new Set()), /** @type {Set<string>} */ (new Set())];
+  const [told, numbered] = [/** @type {Map<string, Set<string>>} */ (new Map()), /** @type {Map<string, Set<string>>} */ (new Map())];
+  const [people, channels, contrasts] = [0, 0, 0].map(() => /** @type {Set<string>} */ (new Set()));
   const add = (/** @type {Map<string, Set<string>>} */ to, /** @type {string} */ key, /** @type {string} */ found) => to.set(key, (to.get(key) ?? new Set()).add(found));
   for (const name of names) {
     for (const one of split(name).map((word) => whole(NUMBERED, word))) if (one) add(numbered, one[1], one[0]);
-    const [{ rest, number }, contrast] = [apart(name), weighting(name)];
-    const person = personOf(rest.join(" "), {}).join(" ");
-    for (const [key, found] of number && contrast ? [[`${person}/${number}`, contrast], [rest.join(" "), number]] : []) {
-      if ((add(numbers, key, found).get(key)?.size ?? 0) > 1) people.add(person);
+    const [{ rest, numbers }, contrast] = [apart(name), weighting(name)];
+    if (contrast) contrasts.add(contrast);
+    else if (numbers.at(-1) === "0000" && /\d(?![\p{L}\p{N}_])/u.test(rest)) channels.add(rest);
+    const person = personOf(rest, {}).join(" ");
+    for (const [key, found] of contrast && numbers.length ? [[[person, ...numbers].join("/"), contrast], [rest, numbers.join("/")]] : []) {
+      if ((add(told, key, found).get(key)?.size ?? 0) > 1) people.add(person);
     }
-    if (number === "0000" && !contrast && rest.some((word) => /\p{Nd}$/u.test(word))) channels.add(rest.join(" "));
   }
-  return { differing: new Set([...numbered].flatMap(([letters, words]) => (words.size > 1 ? [letters] : []))), people, channels };
+  return { differing: new Set([...numbered].flatMap(([letters, words]) => (words.size > 1 ? [letters] : []))), people, channels, contrasts };
 }
 
-/** The words of a name without the number at its end, else at its beginning, and this number. @type {(name: string) => {rest: string[], number: string}} */
+/** A name without the numbers that may be of a series, and these. @type {(name: string) => {rest: string, numbers: string[]}} */
 function apart(name) {
-  const rest = split(name);
-  const isNumber = (/** @type {number} */ k) => DECIMAL.test(rest.at(k) ?? "");
-  if (isNumber(-1)) return rest.length === 1 || isNumber(-2) || ofProtocol(rest.at(-2) ?? "") ? { number: rest.pop() ?? "", rest } : { number: "", rest };
-  return isNumber(0) ? { number: rest.shift() ?? "", rest } : { number: "", rest };
+  const subject = /^(?:sub-[a-z0-9]+)?/.exec(name.toLowerCase())?.[0] ?? "";
+  const words = [...(subject ? [subject] : []), ...split(name.slice(subject.length))];
+  let [numbers, rest, isAtEnd] = [/** @type {string[]} */ ([]), /** @type {string[]} */ ([]), true];
+  for (let k = words.length - 1; k >= 0; k--) {
+    const [word, before] = [words[k], k ? words[k - 1] : "0"];
+    const isBehind = ofProtocol(before) ? isAtEnd : /\p{Nd}/u.test(before);
+    if (isBehind && (isAtEnd || !k ? /^\p{Nd}+[a-z]?$/u : /^[1-9]\p{Nd}{0,2}$/u).test(word)) {
+      numbers = [word, ...numbers];
+    } else {
+      rest = [word, ...rest];
+      isAtEnd &&= whole(NUMBERED, word) !== null;
+    }
+  }
+  return { rest: rest.join(" "), numbers };
 }
 
 /** @type {(fields: Record<string, any>) => string[]} */
 const described = (fields) => ["SeriesDescription", "ProtocolName"].map((key) => String(fields[key] || ""));
-
-/** The words of a name that speak of its contrast; `?` stands for any other. @type {(name: string) => string} */
-function told(name) {
-  const low = name.toLowerCase().replaceAll("w/o", "without");
-  const bids = whole(BIDS_NAME, low);
-  const said = bids ? [...(low.match(/(?<=_)ce-[a-z0-9+]+/g) ?? []), bids[3]].join(" ") : low;
-  const named = said.replace(new RegExp(ENTITY, "g"), (_, key, label) => (key === "acq" ? label : ""));
-  const words = split(split(named).join(" ").replace(new RegExp(PREFIX), ""));
-  const end = words.findIndex((word, k) => k > 0 && ["to", "in"].includes(word));
-  const own = words.slice(0, end < 0 ? words.length : end).filter((word) => !DECIMAL.test(word));
-  const plain = own.map((word) => whole(NUMBERED, word)?.[1] ?? word).filter((word) => !SHORT.includes(word));
-  return plain.map((word) => (ofProtocol(word) ? word : "?")).join(" ");
-}
-
-/** The weighting that names say, the first of them first; empty where none does. @type {(...names: string[]) => string} */
-function weighting(...names) {
-  const said = names.map(told);
-  const find = (/** @type {Record<string, string>} */ table) => said.flatMap((words) => Object.keys(table).filter((kind) => new RegExp(table[kind]).test(words)));
-  return [WEIGHTINGS, SEQUENCES].flatMap(find)[0] ?? "";
-}
-
-/** Whether a contrast agent was given, by its name in a header, else by the words of names. @type {(named: string, ...names: string[]) => boolean | undefined} */
-function agent(named, ...names) {
-  if (!["", "none", "no"].includes(named.trim().toLowerCase())) return true;
-  const said = names.map(told).join(" ");
-  return new RegExp(NO_AGENT).test(said) ? false : new RegExp(AGENT).test(said) ? true : undefined;
-}
-
-/** The weighting by echo, inversion and repetition time in ms, where they leave no doubt. @type {(times: number[], isGradient: boolean) => string} */
-function byTimes([echo, inversion, repetition], isGradient) {
-  if (inversion > 1500 && echo > 60) return "FLAIR";
-  if (echo < 15 && inversion > 300 && inversion < 1500) return "T1w";
-  if (isGradient || inversion > 0) return "";
-  if (echo < 30 && repetition < 1000) return "T1w";
-  return echo > 70 && repetition > 2000 ? "T2w" : "";
-}
 
 /** Why two scans are not of one contrast; undefined where headers and names leave it open. @type {(one: Identity, other: Identity) => string | undefined} */
 function otherContrast(one, other) {

@@ -1,8 +1,10 @@
 /** What an image shows, by its voxels, header, sidecar or name: the tables of scripts/inputs/kinds.py, and tests for its reasons. */
 import constants from "../model/constants.js";
 import { g } from "../errors.js";
+import { withoutSignal } from "../stack/intensity.js";
+import { fromBorder } from "../stack/tissue.js";
 import { crop, indexAlong, strides } from "../stack/volume.js";
-import { ofProtocol, split, whole } from "./weighting.js";
+import { ofProtocol, split, weighting, whole } from "./weighting.js";
 
 /** @typedef {(key: string) => string[]} Said values of an attribute, by its keyword or tag; none where it is missing */
 
@@ -11,7 +13,7 @@ import { ofProtocol, split, whole } from "./weighting.js";
 /** @type {any} */
 const { ALSO, B_VALUES, CONTENTS, CONTRASTS, DESCRIBED, DIFFUSION_SERIES, ELSEWHERE, HEAD, MEASURES, OFFSET, SAYS } = constants.kinds;
 const { DOUBTED, GE_COMPONENT, GE_CREATOR, INTENT, LABELS, LOCALIZER, OF_SCANS, SPM, STATISTIC, UNITS, WEIGHTED } = constants.kinds;
-const { ABRUPT, BACKGROUND, EQUAL, EVEN, FAR, FEW_SLICES, FEW_VALUES, FOOT, GREYS, MIDDLE, NARROW, NEXT } = constants.kinds;
+const { ABRUPT, ASIDE, BACKGROUND, EQUAL, EVEN, FAR, FEW_SLICES, FEW_VALUES, FOOT, GREYS, MIDDLE, NARROW, NEXT } = constants.kinds;
 const { SECONDS, SHOWS, SMOOTH, SPARSE, TOP } = constants.kinds;
 const CONTRAST = new RegExp(Object.values(constants.weighting.WEIGHTINGS).join("|"));
 
@@ -20,7 +22,7 @@ const SCAN = { answer: "a scan", why: "" };
 /** @type {(why: string) => Verdict} */
 export const none = (why) => ({ answer: "none", why });
 /** @type {(why: string) => Verdict} */
-export const doubtful = (why) => ({ answer: "doubtful", why });
+const doubtful = (why) => ({ answer: "doubtful", why });
 
 /** A doubtful scan, with its warning. @type {(scan: ReadScan, doubt: string) => ReadScan} */
 export const marked = (scan, doubt) => ({ ...scan, doubt, warnings: [...scan.warnings, `it may be no scan of a head: ${doubt}`] });
@@ -56,7 +58,7 @@ export function ofVoxels(volume) {
   const [first, tissue, third] = [0.25, 0.5, 0.75].map((part) => at(inner, part));
   const of = (/** @type {(x: number) => boolean} */ test) => others.reduce((count, x) => count + +test(x), 0) / others.length;
   const reach = FAR * (high - low);
-  const isCT = third - first < NARROW * (high - low) && Math.min(of((x) => x < tissue - reach), of((x) => x > tissue + reach)) > 0.01;
+  const isCT = third - first < NARROW * (high - low) && Math.min(of((x) => x < tissue - reach), of((x) => x > tissue + reach)) > ASIDE;
   if (isCT) return doubtful(SHOWS.ct);
   const unit = (/** @type {number} */ x) => (x - others[0]) / (others[others.length - 1] - others[0]);
   const isBothEnds = common === 0 && of((x) => unit(x) < 0.2) > FOOT && of((x) => unit(x) > 0.95) > TOP;
@@ -132,15 +134,32 @@ export function doubtOf(name) {
   const tissue = new RegExp(`^(?:${SPM})`, "i").exec(name);
   if (tissue) return `its name begins with '${tissue[0]}', as those of tissue maps do`;
   const words = ["", ...split(name), ""];
-  const named = words.findLastIndex((word) => ofProtocol(word) && CONTRAST.test(word));
-  for (let k = Math.max(named, 0) + 1; k < words.length - 1; k++) {
+  const named = Math.max(words.findLastIndex((word) => ofProtocol(word) && CONTRAST.test(word)), 0);
+  const behind = [...words.keys()].slice(named + 1, -1).filter((k) => !/^\p{Nd}+$/u.test(words[k]));
+  for (const k of named ? behind.filter((one) => !ofProtocol(words[one])).slice(-1) : behind) {
     const found = whole(`(${DOUBTED})(\\d*)`, words[k]);
-    const isOfScan = whole(OF_SCANS[0], words[k - 1]) ?? whole(OF_SCANS[1], words[k + 1]);
-    if (!found || isOfScan) continue;
+    if (!found || whole(OF_SCANS, words[k - 1])) continue;
     const number = found.at(-1) || (/^\d+$/.test(words[k + 1]) ? words[k + 1] : "");
-    if (!(named > 0 && number.length > 1) && !(found[1] === "sub" && words[k + 1])) return `its name says '${found[1]}'`;
+    if (!(weighting(name) && number.length > 1) && !(found[1] === "sub" && words[k + 1])) return `its name says '${found[1]}'`;
   }
   return "";
+}
+
+/** What voxels and a name show, where no standard settles it. Two doubts together are none. @type {(volume: Volume, name: string) => Verdict} */
+export function byContents(volume, name) {
+  const [byVoxels, byName] = [ofVoxels(volume), doubtOf(name)];
+  if (byVoxels.answer === "none" || !byName) return byVoxels;
+  const why = withoutNan(volume).data.some(Number.isNaN) ? "it has NaN voxels within" : byVoxels.why;
+  return why ? none(`${byName}, and ${why}`) : doubtful(byName);
+}
+
+/** A volume whose background is no signal where it was NaN. More NaN than a few pockets within the head stay. @type {(volume: Volume) => Volume} */
+export function withoutNan(volume) {
+  const nan = volume.data.reduce((count, x) => count + +Number.isNaN(x), 0);
+  if (nan === 0 || nan === volume.data.length) return volume;
+  const outside = fromBorder((place) => Number.isNaN(volume.data[place]), volume.shape, [0, 1, 2]);
+  const background = outside.reduce((count, mark) => count + mark, 0);
+  return nan - background > constants.transforms.POCKETS * background ? volume : withoutSignal(volume);
 }
 
 /** A tag as dicom-parser writes it. @type {(tag: number[]) => string} */

@@ -2,8 +2,8 @@
 import { mat3, quat } from "gl-matrix";
 import * as nifti from "nifti-reader-js";
 import constants from "../model/constants.js";
-import { InputError, reason, refuse } from "../errors.js";
-import { voxelSpacing } from "../stack/grid.js";
+import { InputError, g, reason, refuse } from "../errors.js";
+import { shearAngle, voxelSpacing } from "../stack/grid.js";
 import { reorder } from "../stack/volume.js";
 
 /** @type {Record<number, string>} by NIfTI's code: what a DataView calls a voxel */
@@ -82,15 +82,13 @@ export async function readNifti(file) {
   const value = /** @type {any} */ (view)[`get${kind}`].bind(view);
   for (let k = 0; k < count; k++) stored[k] = Number(value(k * size, littleEndian)) * slope + inter;
   const axis = (dim_info >> 4) & 3;
-  const stated = header.qform_code > 0 || !header.affine.slice(0, 3).flat().some(Boolean);
-  const odd = header.sform_code > 0 && isFlat(header.affine) && !isFlat(header.getQformMat()) && stated;
-  if (odd) [header.sform_code, header.qform_code] = [0, header.qform_code || header.sform_code]; // as some programs leave it
+  const warnings = onAGrid(header);
   return {
     ...{ name, volume: reorder({ data: stored, shape: [Z, Y, X] }, [2, 1, 0]), affine: placeOf(header, shape) },
     stated: axis ? { slice_axis: [axis - 1, "the NIfTI header (dim_info)"] } : {},
     header: keptFields(header),
     intent: header.intent_code,
-    warnings: odd ? [constants.readers.NO_SFORM] : [],
+    warnings,
   };
 }
 
@@ -99,6 +97,25 @@ const determinant = (affine) => mat3.determinant(/** @type {any} */ (affine.slic
 
 /** Whether an affine brings voxels onto a plane, or nowhere. @type {(affine: Affine) => boolean} */
 const isFlat = (affine) => !(Math.abs(determinant(affine)) >= 1e-9);
+
+/** Gives a header its qform where its sform is none of the scanner's, and says so. @type {(h: nifti.NIFTI1 | nifti.NIFTI2) => string[]} */
+function onAGrid(header) {
+  const [sform, qform] = [header.affine, header.getQformMat()].map((affine) => /** @type {Affine} */ (affine.slice(0, 3)));
+  if (header.sform_code <= 0 || isFlat(qform)) return [];
+  const { MAX_SHEAR } = constants.grid;
+  const { NO_SFORM, OTHER_SPACE, SCANNER, STANDARD, TWO_GRIDS } = constants.readers;
+  const edges = [sform, qform].map(voxelSpacing);
+  const isScaled = edges[0].some((edge, k) => Math.abs(edge - edges[1][k]) > 0.01 * edges[1][k]);
+  const isScanners = SCANNER.includes(header.qform_code);
+  const isOther = isScanners && (shearAngle(sform) > MAX_SHEAR || (isScaled && header.sform_code >= STANDARD));
+  const isFree = header.qform_code > 0 || !sform.flat().some(Boolean);
+  if (isFlat(sform) ? !isFree : !isOther) {
+    const said = edges.map((each) => each.map((edge) => g(edge, 3)).join(" x "));
+    return isScaled && isScanners && !isFlat(sform) ? [said.reduce((text, one) => text.replace("{}", one), TWO_GRIDS)] : [];
+  }
+  [header.sform_code, header.qform_code] = [0, header.qform_code || header.sform_code];
+  return [isFlat(sform) ? NO_SFORM : OTHER_SPACE];
+}
 
 /** Where voxels lie: by the sform, else by the qform, else centred. @type {(h: nifti.NIFTI1 | nifti.NIFTI2, shape: number[]) => Affine} */
 function placeOf(header, shape) {

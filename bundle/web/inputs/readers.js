@@ -4,12 +4,10 @@ import constants from "../model/constants.js";
 import { InputError, f, g, reason, refuse } from "../errors.js";
 import { isThin, length } from "../stack/acquisition.js";
 import { shearAngle, voxelSpacing } from "../stack/grid.js";
-import { withoutSignal } from "../stack/intensity.js";
-import { fromBorder } from "../stack/tissue.js";
 import { readDicom } from "./dicom.js";
 import { seen } from "./examination.js";
 import { besideOf, ofFile } from "./identity.js";
-import { doubtOf, doubtful, localizer, marked, none, ofIntent, ofSidecar, ofVoxels } from "./kinds.js";
+import { byContents, localizer, marked, none, ofIntent, ofSidecar, withoutNan } from "./kinds.js";
 import { MOST_UNPACKED, readNifti } from "./nifti.js";
 
 const NIFTI = /\.nii(\.gz)?$/i;
@@ -123,15 +121,19 @@ function shown({ name, volume, intent }, files) {
   const said = ofSidecar(fields) ?? localizer(Math.min(...volume.shape), typeof fields.RepetitionTime === "number" ? 1000 * fields.RepetitionTime : 0);
   const settled = said ? `its sidecar says: ${said}` : ofIntent(intent ?? 0);
   if (settled) return none(settled);
-  const [byVoxels, byName] = [ofVoxels(volume), doubtOf(stem)];
-  if (byVoxels.answer === "none" || !byName) return byVoxels;
-  return byVoxels.answer === "doubtful" ? none(`${byName}, and ${byVoxels.why}`) : doubtful(byName);
+  return byContents(volume, stem);
 }
+
+/** A sidecar's fields. Lists of one number, as of one for each slice, become that number. @type {(file: NamedBytes | undefined) => any} */
+const contentOf = (file) =>
+  JSON.parse(new TextDecoder().decode(file?.bytes), (_, value) =>
+    Array.isArray(value) && typeof value[0] === "number" && value.every((one) => one === value[0]) ? value[0] : value,
+  );
 
 /** The fields of the JSON file of a name. @type {(stem: string, files: NamedBytes[]) => Record<string, any>} */
 function fieldsOf(stem, files) {
   try {
-    return JSON.parse(new TextDecoder().decode(files.find((one) => one.name === `${stem}.json`)?.bytes)) ?? {};
+    return contentOf(files.find((one) => one.name === `${stem}.json`)) ?? {};
   } catch {
     return {}; // what is wrong with it is said when its thickness is read
   }
@@ -142,7 +144,7 @@ function withSidecar(scan, files) {
   const sidecar = files.find(({ name }) => name === scan.name.replace(NIFTI, ".json"));
   let value;
   try {
-    value = sidecar && JSON.parse(new TextDecoder().decode(sidecar.bytes)).SliceThickness;
+    value = sidecar && contentOf(sidecar).SliceThickness;
   } catch (error) {
     throw new InputError(`${sidecar?.name}: SliceThickness cannot be read (${reason(error)}). Mend it, or remove it.`);
   }
@@ -155,15 +157,6 @@ function withSidecar(scan, files) {
 function isThick({ affine, volume, stated }) {
   const [, pixel, spacing] = voxelSpacing(affine).sort((a, b) => a - b);
   return Math.min(...volume.shape) > 2 && !isThin(spacing, stated.slice_thickness?.[0], pixel);
-}
-
-/** A volume whose background is no signal where it was NaN. More NaN than a few pockets within the head stay. @type {(volume: Volume) => Volume} */
-function withoutNan(volume) {
-  const nan = volume.data.reduce((count, x) => count + +Number.isNaN(x), 0);
-  if (nan === 0 || nan === volume.data.length) return volume;
-  const outside = fromBorder((place) => Number.isNaN(volume.data[place]), volume.shape, [0, 1, 2]);
-  const background = outside.reduce((count, mark) => count + mark, 0);
-  return nan - background > constants.transforms.POCKETS * background ? volume : withoutSignal(volume);
 }
 
 /** Refuses what is no volume of finite numbers on an orthogonal grid. @type {(scan: ReadScan) => void} */

@@ -1,0 +1,57 @@
+"""The table of situations on the page: what the command takes for a scan, for none and for a doubtful one."""
+
+import re
+
+from tests.bundle.test_web import exported, javascript, pytestmark
+from tests.corpus.situations import SITUATIONS, make
+
+__all__ = ["exported", "pytestmark"]
+FOUND = """
+    const [{ findScans, thickOf }] = await get("inputs/readers.js");
+    for (const root of given) {
+      const entries = (await readdir(root, { recursive: true, withFileTypes: true })).filter((one) => one.isFile());
+      const read = async ({ name, parentPath }) =>
+        ({ name, path: `${parentPath}/${name}`, bytes: new Uint8Array(await readFile(`${parentPath}/${name}`)) });
+      try {
+        const found = await findScans(await Promise.all(entries.map(read)));
+        const thick = thickOf(found);
+        const of = ({ scan, files, identity, part }) => [
+          part ? scan.name : files[0].path.slice(root.length + 1).replace(".nii.gz", ""),
+          scan.warnings.some((one) => one.startsWith("it may be no scan of a head")) ? "doubtful" : "thick",
+          `${identity.weighting}${identity.agent ? " with agent" : ""}`,
+        ];
+        say([thick.map(of), found.filter((one) => !thick.includes(one)).map((one) => of(one)[0])]);
+      } catch (error) {
+        say(String(error.message));
+      }
+    }"""
+OTHERWISE = {  # where the page, which dcm2niix reads DICOM for, is stricter than the command, or has no folder to ask
+    *("half with another ImageType", "a triggered scan", "odd and even slices under two UIDs", "a UID for each image"),
+    *("odd slices under another UID and of another contrast", "lost spacing", "a sidecar that was not fetched"),
+    "a statistic by its header",
+}
+
+
+def answers(roles):
+    """What the command takes each file for: none, a doubtful scan, or a scan and its contrast."""
+    parts = {
+        name: re.match(r"(thick|doubtful|no|fails)(?: ([\w\\*]+(?: with agent)?))?", role)
+        for name, role in roles.items()
+    }
+    kept = {name: found for name, found in parts.items() if found[1] in ("thick", "doubtful")}
+    return {name: (found[1], (found[2] or "").replace("\\", "")) for name, found in kept.items()}
+
+
+def test_the_page_takes_for_scans_what_the_command_takes(tmp_path):
+    expected = {name: tmp_path / str(k) for k, name in enumerate(SITUATIONS) if name not in OTHERWISE}
+    for folder in expected.values():
+        folder.mkdir()
+    roles = {name: make(name, folder) for name, folder in expected.items()}
+    for (name, role), said in zip(roles.items(), javascript(FOUND, *expected.values()), strict=True):
+        found = (
+            {} if isinstance(said, str) else {re.sub(r"^\d+_|^(sub|set).*/", "", one): rest for one, *rest in said[0]}
+        )
+        wanted = answers({next(iter(found), ""): role} if isinstance(role, str) else role)
+        assert found.keys() == wanted.keys(), (name, said)
+        for one, (kind, contrast) in wanted.items():
+            assert found[one][0] == kind and contrast in (found[one][1], ""), (name, one, found[one])
