@@ -166,7 +166,7 @@ def statistics(voxels: Any) -> Statistics | None:
     shorter, longer = sorted((high - values[common], values[common] - low))
     inner = np.sort(block[tuple(slice(count // 3, count - count // 3) for count in block.shape)], None)
     lower, tissue, upper = (_at(inner, share) for share in (0.25, 0.5, 0.75))
-    span, tiny = high - low, np.finfo(np.float32).tiny
+    span, tiny = high - low, float(np.finfo(np.float32).tiny)
     unit = (others - others[0]) / max(others[-1] - others[0], tiny)
     return Statistics(
         *first,

@@ -71,7 +71,7 @@ def heeded(noise: float) -> float:
 
     Beside all of the noise, networks take faint lesions for noise (docs/benchmarks.md). In much of it no lesion shows.
     """
-    return noise * float(np.interp(noise, *zip(*HEEDED)))
+    return noise * float(np.interp(noise, [place for place, _ in HEEDED], [share for _, share in HEEDED]))
 
 
 def cosine_frequencies(count: int) -> np.ndarray:
