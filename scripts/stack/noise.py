@@ -29,7 +29,7 @@ FAINT = 0.01  # of the power at low frequencies; what is less is as good as none
 ROUNDING = 1e-7  # of float32
 MANY = 256  # pixels along an axis of a common slice
 NOISY = 0.5  # of the least power inside the band is noise, however much texture explains
-HEEDED = ((0.04, 0.5), (0.08, 1.0))  # noise as a share of the range, and the share of it that networks get
+HEEDED = ((0.04, 0.5), (0.08, 0.8))  # noise as a share of the range, and the share of it that networks get
 HELD = 0.3  # of the power; a band that lets less through says nothing of levels
 
 
@@ -67,7 +67,7 @@ def band(frequency: np.ndarray, width: float) -> np.ndarray:
 
 
 def heeded(noise: float) -> float:
-    """The noise that networks get, both as shares of the range: half of it up to 4 %, all of it from 8 % on.
+    """The noise that networks get, both as shares of the range: half of it up to 4 %, four fifths from 8 % on.
 
     Beside all of the noise, networks take faint lesions for noise (docs/benchmarks.md). In much of it no lesion shows.
     """
