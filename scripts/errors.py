@@ -57,6 +57,17 @@ _shown = _Shown()
 logger.addFilter(_shown)
 
 
+@contextmanager
+def only(level: int) -> Iterator[None]:
+    """Lines of this level of `logging` and above alone are logged meanwhile."""
+    before = logger.level
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
 def name_below(sources: Sequence[str | os.PathLike]) -> None:
     """Names the folder of the input once in the log. From then on paths in its lines begin below that folder.
 

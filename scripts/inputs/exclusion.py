@@ -1,5 +1,6 @@
 """Exclusion: which volumes of a folder are no scans, and why a scan guides no other."""
 
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 
-from ..errors import logger
+from ..errors import logger, only
 from ..files import ANALYZE, ends_as, stem
 from ..stack.acquisition import ALREADY_THIN, is_thin
 from ..stack.grid import voxel_spacing
@@ -59,7 +60,9 @@ def of_series(series: dicom.Series) -> kinds.Verdict:
     """The verdict on a series whose headers leave it open. A broken one is a scan, and fails when it is read."""
     names = (str(value(series.frames[0].header, key, "")) for key in ("SeriesDescription", "ProtocolName"))
     try:
-        return by_contents(dicom.read_series(series).array, next(filter(None, names), ""))
+        with only(logging.ERROR):  # its warnings are said when it is rebuilt
+            voxels = dicom.read_series(series).array
+        return by_contents(voxels, next(filter(None, names), ""))
     except Exception as error:  # noqa: BLE001  # what is wrong with it is said when it is read
         logger.debug(f"{series.name}: {error}")
         return kinds.SCAN

@@ -10,7 +10,7 @@ from typing import Any
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from ..errors import few, flag, input_error, logger, printable
+from ..errors import few, flag, input_error, only, printable
 from ..inputs.scan import Scan
 from ..rebuild.rebuilder import Rebuilder
 from ..stack.grid import plane_name
@@ -123,14 +123,10 @@ def list_scans(
     as_json = dry_run == "json"
     if not (as_json or flag("dry_run", dry_run)):
         return
-    level, heads, rows = logger.level, Heads(), list[dict[str, Any]]()
-    logger.setLevel(logging.WARNING)  # the table says what the lines of the preprocessing do
-    try:
-        with logging_redirect_tqdm():
-            for scan in tqdm(scans, desc="scans", unit="scan", leave=False, disable=None):
-                rows.append(_row(scan, rebuilder, output, heads))
-    finally:
-        logger.setLevel(level)
+    heads, rows = Heads(), list[dict[str, Any]]()
+    with only(logging.WARNING), logging_redirect_tqdm():  # the table says what the lines of the preprocessing do
+        for scan in tqdm(scans, desc="scans", unit="scan", leave=False, disable=None):
+            rows.append(_row(scan, rebuilder, output, heads))
     others = _others(scans, skipped, candidates, heads)
     if as_json:
         sys.stdout.write(json.dumps([*rows, *others], indent=1) + "\n")
