@@ -13,6 +13,7 @@ from .acquisition import ROUNDING, SLR, Acquisition, Profile
 PLAUSIBLE = 0.5  # of the largest spacing; slices that overlap more do not occur
 CUBES = 0.8  # of the slice spacing; where slices overlap and a pixel is larger, any axis may be theirs
 CUBE = 0.9  # of the largest spacing; so near to a cube a header knows the axis better
+FLAT, TALL = 60.0, 260.0  # mm; a field of view flatter within its slices and taller across them holds no head
 GUESSED = "the largest spacing"
 GUESS = "the slice spacing, for want of better"  # where a slice thickness came from that nobody stated
 
@@ -58,6 +59,12 @@ def settle(
             "Set --slice_axis if the slices lie along another axis."
         )
     slice_spacing, pixels = float(spacing[axis]), np.delete(spacing, axis)
+    view = spacing * shape
+    if view[axis] > TALL and view.min() < FLAT:
+        warnings.append(
+            f"the field of view is {' x '.join(f'{edge:.0f}' for edge in view)} mm, which is none of a head: axis "
+            f"{view.argmin()} of the array may be that of the slices. Give the array in the order of its affine."
+        )
     target, target_source = target_thickness, "given"
     low, high = card.target_range
     if target is None:

@@ -68,6 +68,12 @@ def test_the_last_bit_of_a_header_decides_nothing(source, spacing, door, write_n
         assert found.slice_thickness >= found.target_spacing or copied
 
 
+@pytest.mark.parametrize(("shape", "warns"), [((19, 82, 56), True), ((70, 82, 56), False), ((19, 82, 50), False)])
+def test_slices_that_stand_first_in_an_array_are_named(shape, warns, door, write_nifti):
+    found = Acquisition.of(door(write_nifti(texture(shape), np.diag([1.0, 1.0, 5.0, 1.0]))))
+    assert any("axis 0 of the array may be that of the slices" in text for text in found.warnings) == warns
+
+
 # --- bad input ---
 
 

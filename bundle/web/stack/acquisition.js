@@ -8,7 +8,7 @@ import { interpolated, sharpness, spacingIsLost } from "./spectra.js";
 import { AXES, extremes, otherAxes } from "./volume.js";
 
 const { SHORTEST, LONGEST, ROUNDING } = constants.acquisition;
-const { PLAUSIBLE, CUBES, CUBE, GUESSED, GUESS } = constants.settle;
+const { PLAUSIBLE, CUBES, CUBE, FLAT, TALL, GUESSED, GUESS } = constants.settle;
 const { target_range, pixel_range, max_thickness, spacing_ratio } = constants.card;
 const { MIN_SLICES } = constants.grid;
 const { MOST_NOISE } = constants.transforms;
@@ -48,6 +48,13 @@ export function settle(scan, options) {
       "Set --slice_axis if the slices lie along another axis.",
   );
   const [sliceSpacing, pixels, largest] = [spacing[axis], otherAxes(axis).map((k) => spacing[k]), Math.max(...spacing)];
+  const view = spacing.map((edge, k) => edge * shape[k]);
+  if (view[axis] > TALL && Math.min(...view) < FLAT) {
+    warnings.push(
+      `the field of view is ${view.map((edge) => edge.toFixed(0)).join(" x ")} mm, which is none of a head: axis ` +
+        `${view.indexOf(Math.min(...view))} of the array may be that of the slices. Give the array in the order of its affine.`,
+    );
+  }
   const [[low, high], finest] = [target_range, Math.min(...pixels)];
   const brought = low <= finest && finest <= high ? "" : `, ${g(finest, 3)} mm, brought into the trained ${g(low)} to ${g(high)} mm`;
   let [target, targetSource] = [given.target_thickness ?? Math.min(Math.max(finest, low), high), "given"];
