@@ -27,7 +27,7 @@ from tests.nano import content, load, random_weights
 
 SETTINGS = {
     "network_def": on_planes(8, 16, error=ERROR),
-    "error_epochs": 2,
+    "error_epochs": 4,
     "patches_per_epoch": 6,
     "planes": 4,
     "slab_size": [40, 24],
