@@ -12,6 +12,7 @@ from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
+from scripts.stack.settle import settle
 from scripts.stack.slices import Slices
 from tests.fixtures import CARD
 from tests.volumes import indices, place, random_affine, texture
@@ -66,6 +67,21 @@ def test_the_last_bit_of_a_header_decides_nothing(source, spacing, door, write_n
         found = Acquisition.of(door(path, slice_thickness=spacing if source == "given" else None))
         assert found.at_target is copied and ("it is taken as it is" in log.messages[-1]) is copied
         assert found.slice_thickness >= found.target_spacing or copied
+
+
+@pytest.mark.parametrize(
+    ("edges", "thickness", "axis"),
+    [
+        ((4.6, 1.0, 5.0), None, 0),  # nearly the largest: the header knows better
+        ((4.4, 1.0, 5.0), None, 2),
+        ((2.6, 1.0, 5.0), 6.0, 0),  # slices that overlap
+        ((2.0, 1.0, 5.0), 6.0, 2),
+    ],
+)
+def test_a_header_knows_the_axis_where_its_spacing_may_be_that_of_slices(edges, thickness, axis):
+    stated = {"slice_axis": (0, "the header"), **({} if thickness is None else {"slice_thickness": (thickness, "it")})}
+    found = settle(np.diag([*edges, 1.0]), (20, 100, 20), stated, card=CARD)
+    assert found.slice_axis == axis and any("names axis 0" in text for text in found.warnings) == (axis != 0)
 
 
 @pytest.mark.parametrize(("shape", "warns"), [((19, 82, 56), True), ((70, 82, 56), False), ((19, 82, 50), False)])

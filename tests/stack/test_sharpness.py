@@ -45,6 +45,33 @@ def test_repeated_slices_are_as_sharp_as_those_they_repeat(factor):
         assert within == [1.0, 1.0] and 0.6 * factor < across < 1.1 * factor
 
 
+@pytest.mark.parametrize(("equal", "sharp"), [(0.31, True), (0.45, False)])
+def test_more_equal_neighbours_along_one_axis_than_scans_have_are_repeats(equal, sharp):
+    """Of 16 grey values; 1 / (1 - share) as many neighbours differ along the other axes."""
+    generator = torch.Generator().manual_seed(0)
+    volume = torch.randn(32, 32, 32, generator=generator)
+    for k in range(1, 32):
+        same = torch.rand(32, 32, generator=generator) < equal
+        volume[k] = torch.where(same, volume[k - 1], volume[k])
+    assert (sharpness(volume, EDGES)[0] == 1.0) == sharp
+
+
+@pytest.mark.parametrize(("count", "sharp"), [(15, True), (16, False)])
+def test_too_few_voxels_say_nothing(count, sharp):
+    volume = torch.randn(20, 20, count, generator=torch.Generator().manual_seed(0))
+    assert (sharpness(volume[::4].repeat_interleave(4, 0), EDGES)[0] == 1.0) == sharp
+
+
+@pytest.mark.parametrize(("power", "sharp"), [(0.07, True), (0.04, False)])
+def test_power_below_a_tenth_of_the_other_axes_is_none(power, sharp):
+    """The other axes lose half of what the filter takes: their power is `(1 + power) / 2`."""
+    volume = np.random.default_rng(0).normal(size=(64, 64, 64))
+    spectrum = np.fft.rfft(volume, axis=0)
+    spectrum[np.fft.rfftfreq(64) >= 0.25] *= power**0.5
+    weak = torch.from_numpy(np.fft.irfft(spectrum, n=64, axis=0))
+    assert (sharpness(weak, EDGES)[0] == 1.0) == sharp
+
+
 def test_what_counts_as_interpolated():
     assert interpolated([1.0, 1.0, 1.0], EDGES) is None
     assert interpolated([1.0, 1.4, 4.8], EDGES) == (2, 4.8)
