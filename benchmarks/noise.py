@@ -4,7 +4,7 @@ python -m benchmarks.noise DATALIST [--slab 48] [--contrasts FLAIR] [--heeded 1]
 
 The first held-out volume of each contrast becomes slices with Rician noise, white in the acquired matrix, whose pixels
 are 1 or 1.6 times as wide as the image's. Gains count over the cubic spline, beside the raw truth and the denoised one.
-Networks get a share of the noise; --heeded sets another one than `scripts.stack.noise.heeded`.
+Networks get a share of the noise; --heeded sets another one than `scripts.stack.slices.HEEDED`.
 With FOLDER the slices are saved in FOLDER/slices; results of other versions or methods, FOLDER/NAME/..._sr.nii.gz, are
 measured as well:
 
@@ -67,7 +67,7 @@ def main():
     parser.add_argument("--folder", type=Path, help="slices are saved there, and results of others are read")
     options = parser.parse_args()
     if options.heeded is not None:
-        stack_slices.heeded = lambda noise: options.heeded * noise
+        stack_slices.HEEDED = options.heeded
     network, device = shipped_network(options.ckpt_path), default_device()
     card = {"both_planes": True, "n_max": 1, "roi_size": 512}
     methods = {"stage 1": deployed(**card, steps=0), "DRIFT": deployed(**card)}

@@ -78,7 +78,7 @@ def weighed_by_loop(families, axes, spacing, slice_spacing):
     for i in range(apart.shape[axes[0]]):
         for j in range(apart.shape[axes[1]]):
             f, g, h = squares[0][i], squares[1][j], 1 / (2 * slice_spacing) ** 2
-            apart.select(axes[0], i).select(axes[1] - (axes[1] > axes[0]), j).mul_(0.4 * (f - g) / (f + g + h))
+            apart.select(axes[0], i).select(axes[1] - (axes[1] > axes[0]), j).mul_((f - g) / 2 / (f + g + h))
     for axis, basis in zip(axes, bases):
         apart = torch.tensordot(basis.T, apart, ([1], [axis])).movedim(0, axis)
     return ((families[0] + families[1]) / 2 + apart).float()

@@ -41,7 +41,6 @@ from scripts.inputs.sample import built_in_sample
 from scripts.method.networks import Drift, stage2_lengths
 from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.method.weights import Card, check_card
-from scripts.rebuild.families import LARGEST
 from scripts.stack.noise import magnitude
 from scripts.stack.profile import slice_profile
 
@@ -104,7 +103,7 @@ class Families(nn.Module):
         """`first` and `second` are `(P, N, M)`, their own planes along N and along M; `spacing` is `(2,)`, in mm."""
         one, other = (cosines(n) for n in first.shape[1:])
         f, g = ((torch.arange(n) / (2 * n * edge)) ** 2 for n, edge in zip(first.shape[1:], spacing))
-        share = LARGEST * (f[:, None] - g) / (f[:, None] + g + 1 / (2 * slice_spacing) ** 2)
+        share = (f[:, None] - g) / 2 / (f[:, None] + g + 1 / (2 * slice_spacing) ** 2)
         apart = one.T @ (share * (one @ (first - second) @ other.T)) @ other
         return (first + second) / 2 + apart
 

@@ -29,7 +29,6 @@ FAINT = 0.01  # of the power at low frequencies; what is less is as good as none
 ROUNDING = 1e-7  # of float32
 MANY = 256  # pixels along an axis of a common slice
 NOISY = 0.5  # of the least power inside the band is noise, however much texture explains
-HEEDED = ((0.04, 0.5), (0.08, 0.8))  # noise as a share of the range, and the share of it that networks get
 HELD = 0.3  # of the power; a band that lets less through says nothing of levels
 
 
@@ -64,14 +63,6 @@ def band(frequency: np.ndarray, width: float) -> np.ndarray:
         return np.ones(len(frequency))
     place = 2 * width * frequency  # 1 at the end of the band
     return np.cos(np.pi / 2 * ((place - TAPER) / (1 - TAPER)).clip(0, 1)) * (place < 1)
-
-
-def heeded(noise: float) -> float:
-    """The noise that networks get, both as shares of the range: half of it up to 4 %, four fifths from 8 % on.
-
-    Beside all of the noise, networks take faint lesions for noise (docs/benchmarks.md). In much of it no lesion shows.
-    """
-    return noise * float(np.interp(noise, [place for place, _ in HEEDED], [share for _, share in HEEDED]))
 
 
 def cosine_frequencies(count: int) -> np.ndarray:

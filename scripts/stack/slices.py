@@ -13,8 +13,10 @@ from . import brightness, grid
 from .acquisition import Acquisition
 from .intensity import IntensityRange, intensity_range
 from .missing import filled, missing_slices
-from .noise import Noise, heeded, noise_of
+from .noise import Noise, noise_of
 from .tissue import head_mask
+
+HEEDED = 0.8  # of the noise; beside all of it, networks take faint lesions for noise (docs/benchmarks.md)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,10 +131,10 @@ class Slices:
     def lengths(self, axis: int) -> Tensor:
         """The `lengths` of planes along an in-plane axis, `(1, 5)`, see `SliceProjectionNetwork.forward`.
 
-        The last one is as much of the noise as networks heed (`noise.heeded`).
+        The last one is as much of the noise as networks heed (`HEEDED`).
         """
         a, edge = self.acquisition, float(self.edges[axis])
-        facts = [a.slice_thickness, a.target_spacing, a.slice_spacing, edge, heeded(self.noise_share)]
+        facts = [a.slice_thickness, a.target_spacing, a.slice_spacing, edge, HEEDED * self.noise_share]
         return torch.tensor([facts], dtype=torch.float32)
 
     @property

@@ -12,9 +12,8 @@ from scripts.rebuild import windows
 from scripts.rebuild.inferer import DriftInferer
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
-from scripts.stack.noise import heeded
 from scripts.stack.profile import acquire
-from scripts.stack.slices import Slices
+from scripts.stack.slices import HEEDED, Slices
 from tests.loops import weighed_by_loop
 from tests.method.test_networks import perturb
 from tests.rebuild.test_inferer import OWN, arrays, close, of_box
@@ -59,7 +58,7 @@ def by_loop(image, drift, others, steps=0, guide=None):
             a.target_spacing,
             a.slice_spacing,
             EDGES[other],
-            heeded(Slices.of(image).noise_share),
+            HEEDED * Slices.of(image).noise_share,
         ]
         lengths = torch.tensor([told])
         for parts in zip(*(volume.unbind(normal) for volume in (unit, *volumes))):

@@ -12,7 +12,6 @@ from scripts.stack.noise import (
     band,
     band_limited,
     cosine_frequencies,
-    heeded,
     kept_variance,
     magnitude,
     noise_of,
@@ -138,8 +137,3 @@ def test_dark_tissue_where_noise_is_weaker_is_left_out():
     truth[:110] *= 0.02
     found = noise_of(with_noise(truth, (0, 1), Noise(20.0), drawn(truth.shape)), 2, head)
     assert found.deviation == pytest.approx(20, rel=0.1)
-
-
-@pytest.mark.parametrize(("noise", "share"), [(0.02, 0.5), (0.04, 0.5), (0.06, 0.65), (0.08, 0.8), (0.2, 0.8)])
-def test_networks_heed_half_of_faint_noise_and_four_fifths_of_strong_noise(noise, share):
-    assert heeded(noise) == pytest.approx(share * noise)

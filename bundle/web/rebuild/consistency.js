@@ -8,7 +8,7 @@ import { headMask } from "../stack/tissue.js";
 import { AXES, along, indexAlong, map, otherAxes, reorder, zeros } from "../stack/volume.js";
 import { inTurns } from "./windows.js";
 
-const { SMOOTHNESS, ERROR, FINE, BEND, QUIET } = constants.consistency;
+const { SMOOTHNESS, ERROR, COARSE, STEEP, QUIET } = constants.consistency;
 
 /** What the scanner would measure of the result, minus what it did measure: `A x - y`.
  * @type {(result: Volume, measured: Volume, a: Acquisition, matrix?: ArrayLike<number>[]) => Volume} */
@@ -48,11 +48,11 @@ function spreadOf(a, rows) {
 function noiseOverError({ volume: { shape }, a, edges, scale: { low, high }, noise }, seen) {
   const others = otherAxes(a.sliceAxis);
   const perPixel = others.map((axis) => cosineFrequencies(shape[axis]));
-  const [first, second] = others.map((axis, k) => perPixel[k].map((f) => (f * a.sliceThickness) / edges[axis]));
+  const [first, second] = others.map((axis, k) => perPixel[k].map((f) => (f * a.targetSpacing) / edges[axis]));
   const [level, power] = [(noise.deviation / (high - low)) ** 2, powerOf(noise, perPixel[0], perPixel[1])];
-  const largest = ERROR * (a.sliceThickness / a.targetSpacing / FINE) ** 1.5;
+  const error = (/** @type {number} */ f) => ERROR / (1 + (f / COARSE) ** STEEP);
   return first.flatMap((f, i) =>
-    second.map((g, j) => ((level * power[i * second.length + j] + QUIET ** 2) / (largest / (Math.hypot(f, g) + BEND)) ** 2) * seen),
+    second.map((g, j) => ((level * power[i * second.length + j] + QUIET ** 2) / error(Math.hypot(f, g)) ** 2) * seen),
   );
 }
 

@@ -4,7 +4,7 @@ import { canonical, voxelSpacing } from "./grid.js";
 import { intensityRange, tissueOf, toUnit } from "./intensity.js";
 import { noiseOf } from "./noise.js";
 import { headMask } from "./tissue.js";
-import { clamp, reorder } from "./volume.js";
+import { reorder } from "./volume.js";
 
 /** A volume in RAS+ order, which is not constant: storage changes nothing. @type {(volume: Volume, affine: Affine, a: Acquisition) => Slices} */
 export function turned(volume, affine, a) {
@@ -45,7 +45,5 @@ export function unitOf(tissue, { scale: { low, high, ceiling }, noise: { deviati
 
 /** The noise that networks are given, as a share of the range of tissue. @type {(slices: Slices) => number} */
 export function heededNoise({ noise, scale }) {
-  const [[low, least], [high, most]] = constants.noise.HEEDED;
-  const share = noise.deviation / (scale.high - scale.low);
-  return share * (least + (most - least) * clamp((share - low) / (high - low), 0, 1));
+  return (constants.slices.HEEDED * noise.deviation) / (scale.high - scale.low);
 }
