@@ -33,10 +33,11 @@ def _same(one: Path, other: Path) -> bool:
     """Whether two files hold one image, in whatever transfer syntaxes: by its pixels, and by its values tag by tag."""
     if filecmp.cmp(one, other, shallow=False):
         return True
-    from scripts.inputs.headers import pixels_and_values  # here: it takes seconds
+    from scripts.inputs.headers import pixels_and_values, quiet  # here: it takes seconds
 
     try:
-        (pixels, values), (others, theirs) = map(pixels_and_values, (one, other))
+        with quiet():  # its remarks hold values of headers
+            (pixels, values), (others, theirs) = map(pixels_and_values, (one, other))
         return values == theirs and np.array_equal(pixels, others)
     except Exception:  # noqa: BLE001  # pydicom raises many types for broken objects
         return False
@@ -81,11 +82,11 @@ class Spool:
 
     def patients(self, state: str, name: str) -> int:
         """How many patients the images of a UID that can be read may be of: how many names, or IDs, they say."""
-        from scripts.inputs.headers import UNSAID, read_dataset, said  # here: it takes seconds
+        from scripts.inputs.headers import UNSAID, quiet, read_dataset, said  # here: it takes seconds
 
         found = []
         for image in self.images(state, name):
-            with suppress(Exception):  # a broken one is named when the series is read
+            with suppress(Exception), quiet():  # a broken one is named when the series is read
                 header = read_dataset(image, stop_before_pixels=True, specific_tags=PATIENT)
                 found.append([said(header, keyword) for keyword in PATIENT])
         return max((len({*values} - UNSAID) for values in zip(*found)), default=0)

@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 from scipy.ndimage import gaussian_filter
 
 import drift_mri
+from scripts.files import sha256
 from scripts.options import as_arguments
 from scripts.outputs.entries import schema
 from scripts.stack.intensity import intensity_range
@@ -246,6 +247,12 @@ def test_sources_are_told_apart_by_their_paths(tmp_path):
     for given, source in (("scan.nii", "../scan.nii"), ("packed.zip", "../packed.zip/a/scan.nii")):
         assert in_node(tmp_path / given, tmp_path / "out" / "scan_sr.nii.gz").returncode == 0
         assert json.loads((tmp_path / "out" / "scan_sr.json").read_text())["Sources"] == [source]
+    (tmp_path / "scan.json").write_text('{"SliceThickness": 4}')
+    (tmp_path / "other.json").write_text("{}")
+    assert in_node(tmp_path / "scan.nii", tmp_path / "out" / "scan_sr.nii.gz").returncode == 0
+    record = json.loads((tmp_path / "out" / "scan_sr.json").read_text())
+    assert record["Sources"] == ["../scan.nii", "../scan.json"], "with its sidecar"
+    assert record["InputSHA256"] == sha256([tmp_path / "scan.nii", tmp_path / "scan.json"])
 
 
 REFUSED = {

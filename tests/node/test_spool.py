@@ -85,6 +85,14 @@ def test_an_image_in_another_syntax_is_the_same_with_all_that_its_maker_adds(syn
     assert not comes_again(tmp_path, written(private(), other), written(private(), syntax))
 
 
+def test_values_that_stray_from_the_standard_are_not_told_to_the_log(tmp_path, caplog, recwarn):
+    """A text where a maker has numbers, say: the log has no patient in it."""
+    image = private()
+    image.private_block(0x0019, "SIEMENS MR HEADER", create=True).add_new(0x0C, "OB", b"Doe^Jane")  # a number, type IS
+    assert not comes_again(tmp_path, *(written(image, syntax) for syntax in SYNTAXES[:2]))
+    assert "Doe" not in caplog.text and not [one for one in recwarn if "Doe" in str(one.message)]
+
+
 @pytest.mark.parametrize("changed", [{"maker": "fast 4"}, {"within": "other"}, {"PatientID": "18"}, {"number": 2}])
 def test_another_value_or_another_pixel_is_another_image(changed, tmp_path):
     assert comes_again(tmp_path, written(private(), SYNTAXES[1]), written(private(**changed), SYNTAXES[0]))

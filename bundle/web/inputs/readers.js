@@ -52,7 +52,8 @@ async function volumeOf(file, files, root) {
   const names = files.filter(({ name }) => NIFTI.test(name)).map(({ name }) => name.replace(NIFTI, ""));
   const stem = file.name.replace(NIFTI, "");
   const identity = ofFile(folderOf(file), stem, fieldsOf(stem, files), besideOf(names), root);
-  return { scan: withSidecar(await readNifti(file), files), files: [file], identity, part: 0 };
+  const own = [file, ...files.filter(({ name }) => name === `${stem}.json`)];
+  return { scan: withSidecar(await readNifti(file), files), files: own, identity, part: 0 };
 }
 
 /** Those that are rebuilt: thin ones where no other is found. @type {(found: Found[]) => Found[]} */
