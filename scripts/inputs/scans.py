@@ -255,6 +255,9 @@ def scans(
     found = [scan for group in groups for scan in group]
     selection.check()
     if not found:
+        if selection.listed:  # there is no table
+            for name, reason in selection.skipped:
+                logger.info(f"{name} is skipped: {reason}.")
         expected = f"no thick-slice scan was found. Expected files ending in {', '.join(VOLUMES)}, or DICOM series."
         why = [f"{name} is skipped: {reason}." for name, reason in selection.skipped[:1]]
         raise InputError(" ".join([f"{', '.join(map(str, given))}: {expected}", *why]))

@@ -75,6 +75,13 @@ def test_what_is_skipped_is_listed_too(dry_run, write_nifti, mixed):
     assert (skipped["what"], skipped["scan"]) == ("will skip", str(thin)) and "isotropic already" in skipped["why"]
 
 
+def test_where_all_is_skipped_a_line_says_why_of_each(bundle, refusal, write_nifti, log):
+    for name in "ab":
+        thin = write_nifti(texture((12, 12, 12)), np.eye(4), f"thin/{name}.nii.gz")
+    assert "no thick-slice scan was found" in refusal(bundle, thin.parent, dry_run=True)
+    assert all(f"{name}.nii.gz is skipped: thin or isotropic already" in log.text for name in "ab")
+
+
 def test_a_run_does_what_the_dry_run_says(dry_run, mixed, bundle):
     said = dry_run(mixed)
     with pytest.raises(SystemExit):
