@@ -11,6 +11,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from pathspec import GitIgnoreSpec
 
 from scripts.errors import InputError
 from scripts.inputs.bids import by_drift, description
@@ -186,20 +187,25 @@ def test_a_dataset_becomes_a_derivative_that_a_validator_accepts(dataset, bundle
     assert validator_errors(out) == []
 
 
-def validator_errors(folder):
-    result = subprocess.run(
-        [VALIDATOR, str(folder), "--format", "json"], capture_output=True, text=True, timeout=TIMEOUT, check=False
-    )
-    issues = json.loads(result.stdout)["issues"]["issues"]
+def validator_errors(folder, *options):
+    command = [VALIDATOR, str(folder), "--format", "json", *options]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    said = json.loads(result.stdout)
+    issues = [i for one in (said, *said.get("derivativesSummary", {}).values()) for i in one["issues"]["issues"]]
     return [(i["code"], i.get("subCode"), i.get("location")) for i in issues if i["severity"] == "error"]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(VALIDATOR is None, reason="the BIDS validator is not installed: pip install bids-validator-deno")
 def test_a_derivative_within_its_dataset_leaves_that_valid(dataset, bundle):
-    bundle(dataset, output_dir=str(dataset / "derivatives" / "drift"))
+    """The validator, --recursive, reads no `.bidsignore` but that of the root."""
+    inside = dataset / "derivatives" / "drift"
+    bundle(dataset, output_dir=str(inside), report=True)
     assert validator_errors(dataset) == []
-    assert validator_errors(dataset / "derivatives" / "drift") == []
+    assert validator_errors(inside) == []
+    within = GitIgnoreSpec.from_lines((inside / ".bidsignore").read_text().splitlines())
+    named = [path[1:] for _, _, path in validator_errors(dataset, "--recursive")]
+    assert list(within.match_files(named)) == named
     (dataset / "sub-01" / "anat" / "stray.nii.gz").write_bytes(b"")
     assert validator_errors(dataset), "the validator does look"
 
