@@ -81,6 +81,18 @@ def test_what_shows_no_head_is_left_out_of_a_folder_of_volumes(tmp_path):
     ]
 
 
+def test_the_page_opens_a_scan_before_doubtful_ones(tmp_path):
+    for name in ("b1.nii", "t2.nii", "tsnr.nii"):
+        nib.save(nib.Nifti1Image(HEAD, axial()), tmp_path / name)
+    code = """
+        const [{ findScans, thickOf }] = await get("inputs/readers.js");
+        const read = async (path) => ({ name: path.split("/").pop(), path, bytes: new Uint8Array(await readFile(path)) });
+        const found = await findScans(await Promise.all(given.map(read)));
+        say(thickOf(found).map(({ scan }) => scan.name));"""
+    (names,) = javascript(code, *sorted(tmp_path.iterdir()))
+    assert names == ["t2.nii", "b1.nii", "tsnr.nii"]
+
+
 def test_voxels_show_what_they_show_in_the_command(tmp_path):
     volumes = {**SCANS, **{name: voxels for name, (voxels, *_) in OTHERS.items()}}
     volumes |= {name: change(SCANS["in noise"], SCANS["phantom"] > 0) for name, change in VARIANTS.items()}

@@ -56,10 +56,10 @@ async function volumeOf(file, files, root) {
   return { scan: withSidecar(await readNifti(file), files), files: own, identity, part: 0 };
 }
 
-/** Those that are rebuilt: thin ones where no other is found. @type {(found: Found[]) => Found[]} */
+/** Those that are rebuilt, doubtful ones last: thin ones where no other is found. @type {(found: Found[]) => Found[]} */
 export function thickOf(found) {
   const thick = found.filter(({ scan }) => isThick(scan));
-  return thick.length ? thick : found;
+  return [...(thick.length ? thick : found)].sort((a, b) => Number(!!a.scan.doubt) - Number(!!b.scan.doubt));
 }
 
 /** What guides a scan, of files that were given for that: of several, the best. @type {(own: Found, found: Found[]) => Found} */
