@@ -79,6 +79,7 @@ def test_what_counts_as_interpolated():
     assert interpolated([0.5, 1.9, 0.5], (0.5, 0.5, 0.5)) is None, "pixels that a scanner interpolated"
     assert interpolated([0.5, 2.1, 0.5], (0.5, 0.5, 0.5)) == (1, 2.1)
     assert interpolated([1.0, 1.0, 3.4], (1.0, 1.0, 2.4)) is None
+    assert interpolated([1.0, 1.0, 3.8], (1.0, 1.0, 2.4)) == (2, 3.8)
 
 
 @pytest.mark.parametrize(("inside", "sharp"), [(165, False), (130, True)])
@@ -99,10 +100,19 @@ def test_a_stack_in_cubes_has_lost_its_spacing_and_a_slab_has_not():
     assert not spacing_is_lost(head((64, 64, 40)), EDGES)
 
 
-@pytest.mark.parametrize(("power", "lost"), [(3.0, False), (6.0, True)])
-def test_slices_with_four_times_the_power_of_other_axes_have_lost_their_spacing(power, lost):
+@pytest.mark.parametrize(
+    ("power", "shape", "lost"),
+    [
+        (3.0, (64, 64, 32), False),
+        (6.0, (64, 64, 32), True),
+        (12.0, (64, 64, 36), False),  # more than half as high as wide
+        (12.0, (64, 42, 16), True),
+        (12.0, (64, 38, 16), False),  # too narrow for a head
+    ],
+)
+def test_slices_with_four_times_the_power_of_other_axes_have_lost_their_spacing(power, shape, lost):
     chance = torch.Generator().manual_seed(0)
-    volume = torch.randn(64, 64, 32, generator=chance) + (power - 1) ** 0.5 * torch.randn(32, generator=chance)
+    volume = torch.randn(shape, generator=chance) + (power - 1) ** 0.5 * torch.randn(shape[-1], generator=chance)
     assert spacing_is_lost(volume, EDGES) == lost
 
 
