@@ -1,12 +1,12 @@
 #!/usr/bin/env node
 /** Rebuilds a scan in a terminal, by the modules of the page: node rebuild.mjs SCAN OUT [--slice_thickness MM] */
-import { mkdir, readdir, readFile, stat, writeFile } from "node:fs/promises";
+import { access, constants, mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { basename, dirname, join, relative, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { isMainThread, parentPort, Worker } from "node:worker_threads";
 import { expose, wrap } from "comlink";
 import endpoint from "comlink/dist/esm/node-adapter.mjs";
-import { InputError, refuse } from "./errors.js";
+import { InputError, reason, refuse } from "./errors.js";
 import { writeNifti } from "./inputs/nifti.js";
 import { findScans, guideOf, only, taken, thickOf } from "./inputs/readers.js";
 import { writeDicom } from "./outputs/dicom.js";
@@ -36,6 +36,23 @@ async function filesOf(path, out) {
 /** The scans of a path. @type {(path: string, out: string) => Promise<import("./inputs/readers.js").Found[]>} */
 const read = async (path, out) => findScans(await filesOf(path, out));
 
+/** Refuses a place that cannot be written. @type {(out: string, act: () => Promise<unknown>) => Promise<unknown>} */
+const writing = (out, act) =>
+  act().catch((error) => {
+    throw new InputError(`${out} cannot be written (${reason(error)}). Choose another place.`);
+  });
+
+/** Writes files whole, or none of them. @type {(files: Record<string, string | Uint8Array>) => Promise<void>} */
+async function writeWhole(files) {
+  const partial = (/** @type {string} */ path) => join(dirname(path), `.${basename(path)}.partial`);
+  try {
+    for (const [path, content] of Object.entries(files)) await writeFile(partial(path), content);
+    for (const path of Object.keys(files)) await rename(partial(path), path);
+  } finally {
+    for (const path of Object.keys(files)) await rm(partial(path), { force: true });
+  }
+}
+
 /** A number of threads. @type {(text: string) => number} */
 function threads(text) {
   refuse(!/^[1-9]\d*$/.test(text), `threads is ${text}: expected 1 or more. Set it as in --threads 2.`);
@@ -60,6 +77,10 @@ async function main() {
   const acquisition = settle(scan, given);
   for (const [name, [fact, from]] of Object.entries(facts(acquisition, scan.affine))) console.error(`${name}: ${fact} (${from})`);
   for (const warning of acquisition.warnings) console.error(`warning: ${scan.name}: ${warning}`);
+  await writing(out, async () => {
+    await mkdir(dirname(out), { recursive: true });
+    await access(dirname(out), constants.W_OK);
+  });
   const workers = Array.from({ length: threads(values.threads ?? "1") }, () => new Worker(new URL(import.meta.url)));
   const networks = workers.map((one) => /** @type {any} */ (wrap(endpoint(one))));
   try {
@@ -67,10 +88,8 @@ async function main() {
     const guide = beside && (await place(await taken(beside), scan, acquisition, networks));
     const result = await rebuild(scan, acquisition, networks, undefined, guide);
     const record = describe(scan, acquisition, result, `Node ${process.version}, onnxruntime-web`, guide);
-    await mkdir(dirname(out), { recursive: true });
-    const made = /zip$/i.test(out) ? writeDicom(result, found.files, keyOf(record), found.part, beside) : writeNifti(result.volume, result.affine, scan.header);
-    await writeFile(out, await made);
-    await writeFile(out.replace(ENDING, ".json"), `${JSON.stringify(record, null, 1)}\n`);
+    const made = await (/zip$/i.test(out) ? writeDicom(result, found.files, keyOf(record), found.part, beside) : writeNifti(result.volume, result.affine, scan.header));
+    await writing(out, () => writeWhole({ [out]: made, [out.replace(ENDING, ".json")]: `${JSON.stringify(record, null, 1)}\n` }));
   } finally {
     await Promise.all(workers.map((one) => one.terminate()));
   }

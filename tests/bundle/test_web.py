@@ -1,6 +1,7 @@
 """The page that rebuilds a scan: its modules in Node beside the Python door, and the page itself in Chromium."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -237,6 +238,18 @@ def test_what_cannot_be_rebuilt_is_left_out_of_a_study_and_named(tmp_path):
         nib.save(nib.Nifti1Image(np.float32(HEAD > 300), axial()), tmp_path / "maps" / name)
     done = in_node(tmp_path / "maps", tmp_path / "nothing.nii.gz")
     assert done.returncode == 1 and all(f"{name}_T1map.nii is skipped: " in done.stderr for name in "ab")
+
+
+def test_a_result_is_written_whole_or_not_at_all(tmp_path):
+    """On a disk that is full, and in a place that is none."""
+    nib.save(nib.Nifti1Image(HEAD, axial()), tmp_path / "scan.nii")
+    full = ["bash", "-c", 'ulimit -f 8; exec "$@"', "full", NODE, WEB / "rebuild.mjs", tmp_path / "scan.nii"]
+    (tmp_path / "file").touch()
+    for out, why in (("out/scan_sr.nii.gz", "EFBIG"), ("file/scan_sr.nii.gz", "ENOTDIR|EEXIST")):
+        done = subprocess.run([*full, tmp_path / out], capture_output=True, text=True)
+        said = done.stderr.splitlines()[-1]
+        assert done.returncode == 1 and re.match(rf"error: {tmp_path / out} cannot be written \(({why})", said), said
+    assert not [*(tmp_path / "out").iterdir()]
 
 
 def test_sources_are_told_apart_by_their_paths(tmp_path):
