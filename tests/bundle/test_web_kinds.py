@@ -86,9 +86,9 @@ def test_the_page_opens_a_scan_before_doubtful_ones(tmp_path):
         nib.save(nib.Nifti1Image(HEAD, axial()), tmp_path / name)
     code = """
         const [{ findScans, thickOf }] = await get("inputs/readers.js");
-        const read = async (path) => ({ name: path.split("/").pop(), path, bytes: new Uint8Array(await readFile(path)) });
+        const read = async (name) => ({ name, path: name, bytes: new Uint8Array(await readFile(name)) });
         const found = await findScans(await Promise.all(given.map(read)));
-        say(thickOf(found).map(({ scan }) => scan.name));"""
+        say(thickOf(found).map(({ scan }) => scan.name.split("/").pop()));"""
     (names,) = javascript(code, *sorted(tmp_path.iterdir()))
     assert names == ["t2.nii", "b1.nii", "tsnr.nii"]
 
