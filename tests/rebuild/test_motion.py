@@ -185,6 +185,17 @@ def test_slices_that_are_taken_back_are_those_of_the_still_head(axis):
     assert not again[::2].any()
 
 
+def test_slices_of_a_head_that_moved_far_come_back_by_their_spline_in_two_rounds():
+    """One round leaves a quarter of the error."""
+    pose = (2.0, -2.0, 1.4), (2.0, -2.0, 2.4)
+    measured, still, _ = restless(0, pose, noise=0.0)
+    frame = motion.Frame.of(measured)
+    poses = [motion.STILL, frame.pose(stacks.motion(*pose))]
+    true = motion.Motion.of("01" * (still.shape[0] // 2), poses, frame, np.zeros((3, 1)))
+    back = motion.taken_back(measured, true)
+    assert rms(back.array - still.array) < 0.15 * rms(measured.array - still.array)
+
+
 def test_a_head_moves_from_sure_and_far_enough_on():
     def moved(displacement, uncertainty):
         return motion.Motion("01", np.stack([np.eye(4)] * 2), 0.0, 0.0, displacement, uncertainty).moved
@@ -199,6 +210,15 @@ def test_nothing_is_said_of_few_missing_or_constant_slices():
     few = Slices.of(scan_of(head((40, 40, 35))))
     constant = replace(measured, array=0 * measured.array)
     assert [motion.found(one) for one in (blank, few, constant)] == [None] * 3
+
+
+@pytest.mark.parametrize(("count", "said"), [(7, False), (8, True)])
+def test_seven_slices_say_nothing_and_eight_do(count, said):
+    measured, _, _ = restless(2, MOTIONS[2])
+    few = replace(measured.acquisition, slice_count=count)
+    assert (
+        motion.found(replace(measured, array=measured.array[..., 6 : 6 + count], acquisition=few)) is not None
+    ) == said
 
 
 class Spline(StackInferer):
