@@ -89,19 +89,19 @@ def looked_at(path: Path, thin: float | None, asked: bool = False, name: str = "
         thickness, _ = bids.sidecar_value(path, "SliceThickness")
         _, pixel, spacing = sorted(map(float, voxel_spacing(image.affine)))
         if thin is not None and is_thin(spacing, None if thickness is None else float(thickness), pixel, thin):
-            return kinds.Verdict("none", f"{ALREADY_THIN}: slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm")
+            doubt = f"; {kinds.MARK.format(verdict.why)}" if verdict.why else ""
+            return kinds.Verdict("none", f"{ALREADY_THIN}: slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm{doubt}")
     except Exception as error:  # noqa: BLE001  # what is wrong with the file is said when it is read
         logger.debug(f"{path}: {error}")
     return verdict
 
 
 def dull(scan: Scan) -> str:
-    """The reason why a thin scan is skipped, as far as its slices were interpolated; empty for a sharp one."""
+    """The reason why a thin scan is skipped, as far as its slices were interpolated or lost their spacing; else empty."""
     try:
         found = interpolated(scan.sharpness, scan.identity.edges)
-    except Exception as error:  # noqa: BLE001  # what is wrong with it is said where it is to guide
-        logger.debug(f"{scan.name}: {error}")
-        return ""
+    except Exception as error:  # noqa: BLE001  # a broken scan is no part of a run
+        return f". But {error}"
     if found is None:
         return ""
     axis, spacing = found
@@ -117,7 +117,7 @@ def guides_not(scan: Scan, thick: Identity) -> str | None:
     try:
         sharp = scan.sharpness
     except Exception as error:  # noqa: BLE001  # a broken scan guides nothing, and says so when it is rebuilt
-        return f"it cannot be read ({error})"
+        return str(error)
     across = sharp[int(np.abs(thick.normal @ theirs.axes).argmax())]
     if across > THINNER * thick.edges[thick.slice_axis]:
         return (

@@ -11,6 +11,7 @@ from .headers import Policies, dataset_of, first_reason, value
 from .weighting import WEIGHTINGS, of_protocol, split, weighting
 
 OVERRIDE = " (--include {} takes it nevertheless)"  # of a scan that is skipped for what it says that it shows
+MARK = "it may be no scan of a head: {}"  # of a doubtful one
 DIFFUSION_SERIES = "a diffusion series"
 GE_CREATOR, GE_COMPONENT = (0x0043, 0x0010), (0x0043, 0x102F)  # 0 magnitude, 1 phase, 2 real, 3 imaginary
 B_VALUES = {  # tag of a vendor's b-value -> tag of the element that names the vendor's block, and its name

@@ -26,8 +26,8 @@ FOUND = """
       }
     }"""
 OTHERWISE = {  # where the page, which dcm2niix reads DICOM for, is stricter than the command, or has no folder to ask
-    *("half with another ImageType", "a triggered scan", "odd and even slices under two UIDs", "a UID for each image"),
-    *("odd slices under another UID and of another contrast", "lost spacing", "a sidecar that was not fetched"),
+    *("DICOM: half with another ImageType", "DICOM: a triggered scan", "DICOM: odd and even slices under two UIDs", "DICOM: a UID for each image"),
+    *("DICOM: odd slices under another UID and of another contrast", "lost spacing", "a sidecar that was not fetched"),
     "a statistic by its header",
 }
 

@@ -25,7 +25,7 @@ export const none = (why) => ({ answer: "none", why });
 const doubtful = (why) => ({ answer: "doubtful", why });
 
 /** A doubtful scan, with its warning. @type {(scan: ReadScan, doubt: string) => ReadScan} */
-export const marked = (scan, doubt) => ({ ...scan, doubt, warnings: [...scan.warnings, `it may be no scan of a head: ${doubt}`] });
+export const marked = (scan, doubt) => ({ ...scan, doubt, warnings: [...scan.warnings, constants.kinds.MARK.replace("{}", doubt)] });
 
 /** What a volume shows, by its voxels. @type {(volume: Volume) => Verdict} */
 export function ofVoxels(volume) {
