@@ -90,14 +90,16 @@ def looked_at(path: Path, thin: float | None, asked: bool = False, name: str = "
         _, pixel, spacing = sorted(map(float, voxel_spacing(image.affine)))
         if thin is not None and is_thin(spacing, None if thickness is None else float(thickness), pixel, thin):
             doubt = f"; {kinds.MARK.format(verdict.why)}" if verdict.why else ""
-            return kinds.Verdict("none", f"{ALREADY_THIN}: slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm{doubt}")
+            return kinds.Verdict(
+                "none", f"{ALREADY_THIN}: slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm{doubt}"
+            )
     except Exception as error:  # noqa: BLE001  # what is wrong with the file is said when it is read
         logger.debug(f"{path}: {error}")
     return verdict
 
 
 def dull(scan: Scan) -> str:
-    """The reason why a thin scan is skipped, as far as its slices were interpolated or lost their spacing; else empty."""
+    """What to say of a thin scan that is skipped: its slices were interpolated or lost their spacing; else empty."""
     try:
         found = interpolated(scan.sharpness, scan.identity.edges)
     except Exception as error:  # noqa: BLE001  # a broken scan is no part of a run

@@ -15,8 +15,10 @@ FOUND = """
       try {
         const found = await findScans(await Promise.all(entries.map(read)));
         const thick = thickOf(found);
-        const nameOf = ({ scan, files, part }) => (part ? scan.name : files[0].path.slice(root.length + 1).replace(".nii.gz", ""));
-        const guideOf = (own) => seen(own, found).filter(({ role }) => role.what === "guides").map(({ other }) => nameOf(other))[0];
+        const nameOf = ({ scan, files: [{ path }], part }) =>
+          part ? scan.name : path.slice(root.length + 1).replace(".nii.gz", "");
+        const guideOf = (own) =>
+          seen(own, found).flatMap(({ other, role }) => (role.what === "guides" ? [nameOf(other)] : []))[0];
         const of = (own, { scan, identity } = own) => [
           nameOf(own),
           scan.warnings.some((one) => one.startsWith("it may be no scan of a head")) ? "doubtful" : "thick",

@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -156,7 +157,7 @@ def test_the_node_rebuilds_the_sure_scans_and_says_of_others_why(tmp_path, guide
             working.mkdir(exist_ok=True)
             path.rename(working / f"{image.SOPInstanceUID}.dcm")
         studies = node.spool.names("working")
-        taken, aside = (sum(each, []) for each in zip(*map(node.scans, studies)))
+        taken, aside = (list(chain(*each)) for each in zip(*map(node.scans, studies)))
         found = {short(scan.name, folder): scan for scan in taken}
         roles = {next(iter(found), ""): roles} if isinstance(roles, str) else roles
         sure = {one: role for one, role in roles.items() if role.startswith("thick") and name not in ASIDE}
