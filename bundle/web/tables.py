@@ -15,7 +15,7 @@ from scripts.outputs.dicom.inherit import GUIDE, SOURCE, code
 
 MODULES = (  # whose constants the page shares
     *("stack.acquisition", "stack.settle", "stack.grid", "stack.intensity", "stack.tissue", "stack.missing"),
-    *("stack.spectra", "stack.brightness", "stack.noise", "stack.slices"),
+    *("stack.spectra", "stack.brightness", "stack.noise", "stack.slices", "stack.contents"),
     *(
         "inputs.readers",
         "inputs.transforms",

@@ -7,9 +7,10 @@ import torch
 from monai.data import MetaTensor
 
 from ..errors import InputError
-from ..inputs import bids, kinds
+from ..inputs import bids
 from ..inputs.transforms import LoadScand
 from ..stack.acquisition import is_thin
+from ..stack.contents import verdict
 from ..stack.grid import voxel_spacing
 from ..stack.spectra import SPACING_LOST, interpolated, sharpness, spacing_is_lost
 
@@ -20,7 +21,7 @@ SAMPLE = 1_000_000  # voxels that are looked at
 def check_truth(path: str, sharp_axes: Sequence[int]) -> str:
     """Refuses a volume from which nothing sharp can be learnt; why it is doubtful by its voxels, empty if it is not."""
     volume = _loaded(path)
-    answer, why = kinds.of_voxels(volume.as_tensor()[0].numpy())
+    answer, why = verdict(volume.as_tensor()[0].numpy())
     if answer == "none":
         raise InputError(f"{path} is no scan: {why}. Leave it out.")
     edges = voxel_spacing(volume.affine.numpy())

@@ -115,9 +115,9 @@ def lesion():
 
 
 def tissue():
-    """A soft map of a shell."""
-    inside = head() > 0
-    return ndimage.gaussian_filter(np.float32(inside ^ ndimage.binary_erosion(inside, iterations=3)), 0.7)
+    """A soft map of a ball in air."""
+    inside = ndimage.binary_erosion(head() > 0, iterations=3)
+    return ndimage.gaussian_filter(np.float32(inside), 0.7)
 
 
 def statistic(shape=SHAPE):
