@@ -122,14 +122,12 @@ def statistics(voxels: Any) -> Statistics | None:
     crowd = np.searchsorted(within, within + BAND * span, side="right") - np.arange(len(within))
     lowest = others[0] + (float(others[-1]) - others[0]) / 20
     return Statistics(
-        *first,
-        *(equal, following, beside, step / max(float(others.std()), tiny)),
-        *(
-            float(shorter / max(longer, tiny)),
-            background,
-            float(crowd.max(initial=0) / max(len(within), len(others) / 4)),
-        ),
-        float(np.mean(others < lowest)) if common == 0 else 0.0,
+        *(*first, equal, following, beside),
+        step=step / max(float(others.std()), tiny),
+        even=float(shorter / max(longer, tiny)),
+        background=background,
+        crowd=float(crowd.max(initial=0) / max(len(within), len(others) / 4)),
+        foot=float(np.mean(others < lowest)) if common == 0 else 0.0,
     )
 
 
