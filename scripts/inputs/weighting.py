@@ -11,7 +11,7 @@ ORIENTATION = re.compile(  # words of names that say how the slices lie, or whic
 ENTITY = re.compile(r"(?<![a-z\d])(acq|desc|space|task|ses)-([a-z][a-z0-9]*)|(?<=_)(run|ses)-[a-z0-9]+")  # in any name
 BIDS_NAME = re.compile(r"(sub-[a-z0-9]+)(_ses-[a-z0-9]+)?(?:_[a-z]+-[a-z0-9+]+)*_([a-z0-9]+)")  # ends in the weighting
 PREFIX = re.compile(r"^\w+ \d+ (?=.*(t1|t2|pd|flair))")  # and number of a person, before a contrast
-AGENTS = r"gd|gad(o[a-z]*)?|km|kontrast(mittel)?|contraste?|ce|c\+|\+c|dotarem|magnevist|[a-z]+hance"
+AGENTS = r"gd|gad(o[a-z]*)?|km|kontrast(mittel)?|contrast|ce|c\+|\+c|dotarem|magnevist|[a-z]+hance"
 PROTOCOL = re.compile(  # words that say how a scan was made, and not whose it is: made of these parts alone
     rf"({PLANE}|{AGENTS}|[sev]?t[12]w?|t1[cn]|t2f(?![a-z])|t2?\*|starw?|pdw?|proton|density|weighted|flair|tirm|stir|dir|dark|"
     r"fluid|tse|fse|se|gre|ge|tfe|ffe|ir|fl(?=[23]d)|me(?=[23]d)|mp2?rage|mpr?|rage|space|vibe|bravo|f?spgr|swi|swan|"
