@@ -98,7 +98,7 @@ def looked_at(path: Path, thin: float | None, asked: bool = False, name: str = "
 
 
 def dull(scan: Scan) -> str:
-    """What to say of a thin scan that is skipped: its slices were interpolated or lost their spacing; else empty."""
+    """A note on a thin scan that is skipped: its slices were interpolated or lost their spacing; else empty."""
     try:
         found = interpolated(scan.sharpness, scan.identity.edges)
     except Exception as error:  # noqa: BLE001  # a broken scan is no part of a run

@@ -1,4 +1,4 @@
-"""What headers, sidecars and names say that an image shows. Standards settle; names mark doubt."""
+"""Kinds of images by what headers, sidecars and names say. Standards settle, names mark doubt."""
 
 import re
 from collections.abc import Callable, Mapping

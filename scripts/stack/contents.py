@@ -1,4 +1,4 @@
-"""What the voxels of a volume show: a scan, none, or a doubtful one, whatever its units, background and grey values."""
+"""The verdict of voxels: a scan, none, or a doubtful one, whatever their units, background and grey values."""
 
 from typing import Any, Literal, NamedTuple
 

@@ -62,6 +62,24 @@ def test_units_and_storage_change_no_verdict(name):
         assert (found.answer, found.why[:20]) == (answer, contents.SHOWS[why].format(len(np.unique(voxels)))[:20])
 
 
+PLAIN = contents.Statistics(500, 500, 0.1, 0.1, 0.5, 0.1, 0.4, 0.0, 0.7, 0.2, 0.1)  # of a masked scan
+NEAREST = {  # statistic -> others that its rule asks for; its value in the nearest real scan, and in the nearest map
+    "crowd": ({}, 0.43, 0.55),
+    "foot": ({}, 0.21, 0.3),
+    "background": ({"foot": 0.4}, 0.42, 0.68),
+    "even": ({"beside": 0.0}, 0.2, 0.6),
+    "greys": ({"crowd": 0.6}, 100, 200),
+}
+
+
+@pytest.mark.parametrize("name", NEAREST)
+def test_each_limit_lies_between_the_nearest_scan_and_the_nearest_map(name):
+    others, scan, map_ = NEAREST[name]
+    assert contents.verdict_of(PLAIN) == contents.SCAN
+    assert contents.verdict_of(PLAIN._replace(**others, **{name: scan})) == contents.SCAN
+    assert contents.verdict_of(PLAIN._replace(**others, **{name: map_})).answer == "doubtful"
+
+
 def test_a_volume_without_any_number_is_a_broken_scan_and_no_mask():
     assert contents.verdict(np.full(SHAPE, np.nan)) == contents.SCAN
     assert contents.verdict(np.zeros(SHAPE)).answer == "none"
