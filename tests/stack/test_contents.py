@@ -63,21 +63,22 @@ def test_units_and_storage_change_no_verdict(name):
 
 
 PLAIN = contents.Statistics(500, 500, 0.1, 0.1, 0.5, 0.1, 0.4, 0.0, 0.7, 0.2, 0.1)  # of a masked scan
-NEAREST = {  # statistic -> others that its rule asks for; its value in the nearest real scan, and in the nearest map
-    "crowd": ({}, 0.43, 0.55),
-    "foot": ({}, 0.21, 0.3),
-    "background": ({"foot": 0.4}, 0.42, 0.68),
-    "even": ({"beside": 0.0}, 0.2, 0.6),
-    "greys": ({"crowd": 0.6}, 100, 200),
-}
+NEAREST = [  # statistic, others that its rule asks for; its value on the side of scans, and on the side of maps
+    ("crowd", {}, 0.43, 0.55),
+    ("greys", {"crowd": 0.6}, 100, 200),
+    ("foot", {}, 0.21, 0.3),
+    ("background", {"foot": 0.4}, 0.42, 0.68),
+    ("even", {"beside": 0.0}, 0.2, 0.6),
+    ("beside", {"even": 0.6}, 0.5, 0.2),
+    ("background", {"beside": 0.0, "even": 0.6}, 0.15, 0.3),
+]
 
 
-@pytest.mark.parametrize("name", NEAREST)
-def test_each_limit_lies_between_the_nearest_scan_and_the_nearest_map(name):
-    others, scan, map_ = NEAREST[name]
+@pytest.mark.parametrize(("name", "others", "scan", "other"), NEAREST)
+def test_each_limit_lies_between_scans_and_maps(name, others, scan, other):
     assert contents.verdict_of(PLAIN) == contents.SCAN
     assert contents.verdict_of(PLAIN._replace(**others, **{name: scan})) == contents.SCAN
-    assert contents.verdict_of(PLAIN._replace(**others, **{name: map_})).answer == "doubtful"
+    assert contents.verdict_of(PLAIN._replace(**{**others, name: other})).answer == "doubtful"
 
 
 def test_a_volume_without_any_number_is_a_broken_scan_and_no_mask():
