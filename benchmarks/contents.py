@@ -7,7 +7,7 @@ Two tables of docs/benchmarks_appendix.md. First the distance of the samples tha
 and interpolated from slices of the simulation. Then how far a rising curve explains a scan of 5 mm slices by each guide
 of its person, and by the cubic spline of its own slices.
 
-With `--thresholds`, each number by which `inputs.kinds` tells scans from others, and how near to it they come: the
+With `--thresholds`, each number by which `stack.contents` tells scans from others, and how near to it they come: the
 scans of a folder, in twenty variants, that the rule's other numbers let through, and the maps of another that it finds.
 """
 
@@ -20,9 +20,9 @@ from monai.data import MetaTensor
 from benchmarks import parser_of
 from scripts.evaluate.tables import markdown
 from scripts.files import VOLUMES, ends_as, walk
-from scripts.inputs import kinds
 from scripts.inputs.readers import ScanReader
 from scripts.rebuild.guide import GuideScan
+from scripts.stack import contents
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
 from scripts.stack.interpolation import interpolate
@@ -51,7 +51,7 @@ def sharp_along(volume, axis):
     return found
 
 
-RULES = {  # of `kinds.of_voxels`: statistic -> its threshold, and 1 where scans lie below it, -1 where above
+RULES = {  # of `contents.verdict`: statistic -> its threshold, and 1 where scans lie below it, -1 where above
     "few": {"values": ("FEW_VALUES", -1)},
     "sparse": {"sparse": ("SPARSE", 1)},
     "labels": {"equal": ("EQUAL", 1), "following": ("NEXT", -1)},
@@ -89,22 +89,22 @@ def statistics_of(folder, every=1, changed=lambda volume: {"": volume}):
     for path in paths[::every]:
         voxels = np.squeeze(np.asanyarray(ScanReader().read(path)[1].dataobj).astype(np.float32))
         for name, one in changed(voxels).items():
-            yield path.name, name, kinds.statistics(one)
+            yield path.name, name, contents.statistics(one)
 
 
 def passed(s, numbers):
     """Whether statistics meet thresholds."""
-    return all(side * getattr(s, key) > side * getattr(kinds, name) for key, (name, side) in numbers.items())
+    return all(side * getattr(s, key) > side * getattr(contents, name) for key, (name, side) in numbers.items())
 
 
 def print_thresholds(scans, maps, every):
-    """A table of the thresholds of `kinds`, and a line for each volume on the wrong side."""
-    found = {True: list[kinds.Statistics](), False: list[kinds.Statistics]()}
+    """A table of the thresholds of `stack.contents`, and a line for each volume on the wrong side."""
+    found = {True: list[contents.Statistics](), False: list[contents.Statistics]()}
     for is_scan, each in ((True, statistics_of(scans, every, variants)), (False, statistics_of(maps))):
         for path, name, s in each:
             found[is_scan].append(s)
-            verdict = kinds.of_statistics(s)
-            if is_scan != (verdict == kinds.SCAN):
+            verdict = contents.verdict_of(s)
+            if is_scan != (verdict == contents.SCAN):
                 print(f"{path} {name}: {verdict.answer} by its voxels. {verdict.why}", flush=True)
     table = {name: list[str]() for name in ("rule", "number", "value", "nearest scan", "nearest map")}
     for rule, numbers in RULES.items():
@@ -114,7 +114,7 @@ def print_thresholds(scans, maps, every):
             far = [side * getattr(s, key) for s in found[False] if passed(s, numbers)]
             nearest = [max(filter(np.isfinite, near), default=None), min(filter(np.isfinite, far), default=None)]
             cells = ["" if one is None else f"{side * one:.3g}" for one in nearest]
-            for column, cell in zip(table.values(), (rule, name, f"{getattr(kinds, name):g}", *cells)):
+            for column, cell in zip(table.values(), (rule, name, f"{getattr(contents, name):g}", *cells)):
                 column.append(cell)
     print(f"{len(found[True])} variants of scans, {len(found[False])} maps\n\n{markdown(table)}")
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import Timeout
 from pydicom import dcmread
@@ -30,6 +30,9 @@ from scripts.errors import InputError, flag, logger, report_input_errors
 from scripts.files import whole_file
 from scripts.options import number
 from scripts.outputs.lock import alone
+
+if TYPE_CHECKING:
+    from scripts.inputs.scan import Scan
 
 LONGER = 3  # times that a stack which seems to be cut settles
 LEFT_OUT = (  # options of the command that a node has no use for: what it reads and writes is settled
@@ -102,13 +105,27 @@ class Node:
             self.growing.pop(name, None)
             self.spool.take(name)
 
+    def scans(self, name: str) -> tuple[list["Scan"], list[str]]:
+        """The scans of a UID in `working` that are rebuilt, and why others are not. Archives get no doubtful ones."""
+        from scripts.inputs.scans import scans  # here: they take seconds
+        from scripts.inputs.selection import Selection
+
+        selection, results = Selection(self.thin), self.spool.path / "results" / name
+        try:
+            if (patients := self.spool.patients("working", name)) > 1:
+                raise InputError(f"its images are of {patients} patients. Send all of it again, with the right one.")
+            every = scans(self.spool.path / "working" / name, results, selection, **self.options)
+        except OSError:
+            raise
+        except Exception as error:  # noqa: BLE001  # no thick scan, or a broken one
+            return [], [f"{one}: {reason}" for one, reason in selection.skipped] or [str(error)]
+        return [one for one in every if not one.mark], [f"{one.name}: {one.mark}" for one in every if one.mark]
+
     def work(self, name: str) -> None:
         """Rebuilds a series in `working`, and moves it on: to `sending`, or to `aside`.
 
         A rebuilt scan is sent even if another scan of the same UID failed; that scan's reason comes with it.
         """
-        from scripts.inputs.scans import scans  # here: they take seconds
-        from scripts.inputs.selection import Selection
         from scripts.outputs.one_scan import rebuild_scan
         from scripts.outputs.summary import add_rows
 
@@ -117,17 +134,7 @@ class Node:
         if not self.spool.join_earlier(name):
             return
         (folder / REASON).unlink(missing_ok=True)
-        selection, found, why, rows = Selection(self.thin), [], [], []
-        try:
-            if (patients := self.spool.patients("working", name)) > 1:
-                raise InputError(f"its images are of {patients} patients. Send all of it again, with the right one.")
-            every = scans(folder, results, selection, **self.options)
-            found = [scan for scan in every if not scan.mark]  # others' archives get no doubtful ones
-            why = [f"{scan.name}: {scan.mark}" for scan in every if scan.mark]
-        except OSError:
-            raise
-        except Exception as error:  # noqa: BLE001  # no thick scan, or a broken one
-            why = [f"{one}: {reason}" for one, reason in selection.skipped] or [str(error)]
+        (found, why), rows = self.scans(name), []
         for scan in found:
             if self.stop.is_set():
                 return

@@ -61,7 +61,9 @@ class Rebuilding(Operator):
         """Searches the folder."""
         with noted(self.failures, str(self.source)):
             found = scans(self.source, self.target, Selection(self.thin))
-            self.left = [one.source for one in found if one.is_dicom]
+            self.left = [one.source for one in found if one.is_dicom and not one.mark]
+            for one in (one for one in found if one.mark):  # others' archives get none of them
+                logger.warning(f"{one.name} is left alone: {one.mark}.")
         if not self.left:
             self.more.disable_tick()
 

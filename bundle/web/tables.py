@@ -15,7 +15,7 @@ from scripts.outputs.dicom.inherit import GUIDE, SOURCE, code
 
 MODULES = (  # whose constants the page shares
     *("stack.acquisition", "stack.settle", "stack.grid", "stack.intensity", "stack.tissue", "stack.missing"),
-    *("stack.spectra", "stack.brightness", "stack.noise", "stack.slices"),
+    *("stack.spectra", "stack.brightness", "stack.noise", "stack.slices", "stack.contents"),
     *(
         "inputs.readers",
         "inputs.transforms",
@@ -24,8 +24,10 @@ MODULES = (  # whose constants the page shares
         "inputs.roles",
         "inputs.kinds",
         "inputs.headers",
+        "inputs.dicom.pixels",
         "inputs.dicom.places",
         "inputs.dicom.policies",
+        "inputs.dicom.stack_policies",
     ),
     *("rebuild.consistency", "rebuild.deblocking", "rebuild.windows", "outputs.record"),
     *("outputs.dicom.inherit", "outputs.dicom.write"),
@@ -34,7 +36,7 @@ MODULES = (  # whose constants the page shares
 
 
 IDENTITY = (  # attributes that say whose head an image shows, and by which contrast
-    "PatientName PatientID StudyInstanceUID EchoTime InversionTime RepetitionTime ContrastBolusAgent"
+    "PatientName PatientID StudyInstanceUID SeriesInstanceUID EchoTime InversionTime RepetitionTime ContrastBolusAgent"
 ).split()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import logger, only
 from ..files import ANALYZE, ends_as, stem
 from ..stack.acquisition import ALREADY_THIN, is_thin
+from ..stack.contents import SCAN, Verdict, verdict
 from ..stack.grid import voxel_spacing
 from ..stack.spectra import interpolated
 from . import bids, dicom, kinds
@@ -24,39 +25,39 @@ from .transforms import is_background
 UNEVEN = "its slices lie unevenly, and dcm2niix interpolated them {}. Give the DICOM series"
 
 
-def shown(path: Path, image: Any) -> kinds.Verdict:
+def shown(path: Path, image: Any) -> Verdict:
     """The verdict on a volume: standards settle, voxels decide, names mark doubt. Two doubts together are none."""
     if path.with_name(f"{stem(path.name)}.bval").is_file():
-        return kinds.Verdict("none", f"{kinds.DIFFUSION_SERIES}, whose b-values lie beside it")
+        return Verdict("none", f"{kinds.DIFFUSION_SERIES}, whose b-values lie beside it")
     name = stem(path.name)
     if (twin := path.with_name(path.name.replace(name, f"{name}_Eq_1"))).is_file():
-        return kinds.Verdict("none", UNEVEN.format(f"in {twin.name}"))
+        return Verdict("none", UNEVEN.format(f"in {twin.name}"))
     if re.search(r"_Eq_\d+$", name):
-        return kinds.Verdict("none", UNEVEN.format("here"))
+        return Verdict("none", UNEVEN.format("here"))
     fields = bids.readable_sidecar(path)
     seconds = fields.get("RepetitionTime")
     repetition = 1000.0 * seconds if isinstance(seconds, int | float) else 0.0
     code = int(image.header["intent_code"]) if isinstance(image, nib.Nifti1Pair) else 0
     if why := kinds.of_sidecar(fields) or kinds.localizer(min(image.shape[:3]), repetition):
-        return kinds.Verdict("none", f"its sidecar says: {why}")
+        return Verdict("none", f"its sidecar says: {why}")
     if why := kinds.of_intent(code):
-        return kinds.Verdict("none", why)
+        return Verdict("none", why)
     return by_contents(image.dataobj, name)
 
 
-def by_contents(voxels: Any, name: str) -> kinds.Verdict:
+def by_contents(voxels: Any, name: str) -> Verdict:
     """The verdict on voxels, `(X, Y, Z)`, and a name, where no standard settles it. Two doubts together are none."""
     voxels, doubt = np.asanyarray(voxels), kinds.doubt_of(name)
-    found = kinds.of_voxels(voxels)
+    found = verdict(voxels)
     if found.answer == "none" or not doubt:
         return found
     why = found.why
     if voxels.dtype.kind == "f" and (nan := np.isnan(voxels)).any() and not is_background(nan):
         why = "it has NaN voxels within"
-    return kinds.Verdict("none", f"{doubt}, and {why}") if why else kinds.Verdict("doubtful", doubt)
+    return Verdict("none", f"{doubt}, and {why}") if why else Verdict("doubtful", doubt)
 
 
-def of_series(series: dicom.Series) -> kinds.Verdict:
+def of_series(series: dicom.Series) -> Verdict:
     """The verdict on a series whose headers leave it open. A broken one is a scan, and fails when it is read."""
     names = (str(value(series.frames[0].header, key, "")) for key in ("SeriesDescription", "ProtocolName"))
     try:
@@ -65,10 +66,10 @@ def of_series(series: dicom.Series) -> kinds.Verdict:
         return by_contents(voxels, next(filter(None, names), ""))
     except Exception as error:  # noqa: BLE001  # what is wrong with it is said when it is read
         logger.debug(f"{series.name}: {error}")
-        return kinds.SCAN
+        return SCAN
 
 
-def looked_at(path: Path, thin: float | None, asked: bool = False, name: str = "") -> kinds.Verdict:
+def looked_at(path: Path, thin: float | None, asked: bool = False, name: str = "") -> Verdict:
     """The verdict on a volume of a folder. Broken files are scans, and fail when they are read.
 
     Args:
@@ -77,31 +78,31 @@ def looked_at(path: Path, thin: float | None, asked: bool = False, name: str = "
         name: by which the user may ask for it.
     """
     if ends_as(path, ANALYZE) and not is_header(path):
-        return kinds.Verdict("none", "it is no header of a volume")
-    verdict = kinds.SCAN
+        return Verdict("none", "it is no header of a volume")
+    found = SCAN
     try:
         _, image = ScanReader().read(path)
         if why := no_volume(image):
-            return kinds.Verdict("none", f"it {why}")
-        verdict = kinds.SCAN if asked else shown(path, image)
-        if verdict.answer == "none":
-            return kinds.Verdict("none", verdict.why + (kinds.OVERRIDE.format(name) if name else ""))
+            return Verdict("none", f"it {why}")
+        found = SCAN if asked else shown(path, image)
+        if found.answer == "none":
+            return Verdict("none", found.why + (kinds.OVERRIDE.format(name) if name else ""))
         thickness, _ = bids.sidecar_value(path, "SliceThickness")
         _, pixel, spacing = sorted(map(float, voxel_spacing(image.affine)))
         if thin is not None and is_thin(spacing, None if thickness is None else float(thickness), pixel, thin):
-            return kinds.Verdict("none", f"{ALREADY_THIN}: slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm")
+            doubt = f"; {kinds.MARK.format(found.why)}" if found.why else ""
+            return Verdict("none", f"{ALREADY_THIN}: slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm{doubt}")
     except Exception as error:  # noqa: BLE001  # what is wrong with the file is said when it is read
         logger.debug(f"{path}: {error}")
-    return verdict
+    return found
 
 
 def dull(scan: Scan) -> str:
-    """The reason why a thin scan is skipped, as far as its slices were interpolated; empty for a sharp one."""
+    """A note on a thin scan that is skipped: its slices were interpolated or lost their spacing; else empty."""
     try:
         found = interpolated(scan.sharpness, scan.identity.edges)
-    except Exception as error:  # noqa: BLE001  # what is wrong with it is said where it is to guide
-        logger.debug(f"{scan.name}: {error}")
-        return ""
+    except Exception as error:  # noqa: BLE001  # a broken scan is no part of a run
+        return f". But {error}"
     if found is None:
         return ""
     axis, spacing = found
@@ -117,7 +118,7 @@ def guides_not(scan: Scan, thick: Identity) -> str | None:
     try:
         sharp = scan.sharpness
     except Exception as error:  # noqa: BLE001  # a broken scan guides nothing, and says so when it is rebuilt
-        return f"it cannot be read ({error})"
+        return str(error)
     across = sharp[int(np.abs(thick.normal @ theirs.axes).argmax())]
     if across > THINNER * thick.edges[thick.slice_axis]:
         return (

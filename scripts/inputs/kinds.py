@@ -1,9 +1,9 @@
-"""Kinds of images: a scan, none, or a doubtful one. Standards settle, voxels decide, names mark doubt."""
+"""Kinds of images by what headers, sidecars and names say. Standards settle, names mark doubt."""
 
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from .headers import Policies, dataset_of, first_reason, value
 from .weighting import WEIGHTINGS, of_protocol, split, weighting
 
 OVERRIDE = " (--include {} takes it nevertheless)"  # of a scan that is skipped for what it says that it shows
+MARK = "it may be no scan of a head: {}"  # of a doubtful one
 DIFFUSION_SERIES = "a diffusion series"
 GE_CREATOR, GE_COMPONENT = (0x0043, 0x0010), (0x0043, 0x102F)  # 0 magnitude, 1 phase, 2 real, 3 imaginary
 B_VALUES = {  # tag of a vendor's b-value -> tag of the element that names the vendor's block, and its name
@@ -48,160 +49,6 @@ STATISTIC, LABELS = (*range(2, 25),), (*range(1001, 1012),)  # intent codes of N
 INTENT = "its header says by intent_code {} that it holds {}"
 SECONDS, FEW_SLICES = 25.0, 20  # longest repetition time in ms, and most slices, of a localizer
 LOCALIZER = "a localizer: {} slices at a repetition time of {:.3g} ms take seconds"
-# Statistics of voxels, each between real scans in other units, backgrounds and grey values, and maps
-MIDDLE = 128  # voxels along each edge of the middle of a volume, which is looked at
-FEW_VALUES = 6  # different ones; scans of 16 grey values have 9 and more
-SPARSE = 0.99  # of the voxels have one value
-EQUAL, NEXT = 0.7, 0.7  # of neighbours are equal, in scans of 16 values up to 0.80; of the others, next values
-SMOOTH = 0.07  # mean step between neighbours, by the deviation: fields 0.03, scans 0.16 and more
-BACKGROUND, ABRUPT = 0.2, 0.3  # of the voxels have one value; most neighbours of it with the next, in scans 0.6
-EVEN = 0.33  # reach of the others below it by that above: statistics 0.7, scans 0
-NARROW, GREYS, FAR = 0.03, 128, 0.15  # of the range: half of the middle; values; how far air and bone lie
-ASIDE = 0.01  # of the voxels are as far below, and above
-FOOT, TOP = 0.38, 0.03  # in the lowest fifth and the highest 20th of the range: probabilities 0.43, 0.04 and more
-SHOWS = {
-    "few": "a mask or a label map: it holds {} values",
-    "sparse": "a map of few voxels: almost all have one value",
-    "labels": "a label map: most of its neighbours are equal, and the others jump",
-    "field": "a field: it shows no detail",
-    "statistic": "its values lie on both sides of the background's, as those of a statistic",
-    "ct": "its tissues differ little beside air and bone, as in CT",
-    "probabilities": "its values lie at both ends of their range, as probabilities do",
-}
-
-DOUBTFUL = ("statistic", "ct", "probabilities")  # scans come near them
-
-
-class Verdict(NamedTuple):
-    """Whether an image is a scan of a head, and the evidence that it may be none."""
-
-    answer: Literal["a scan", "none", "doubtful"] = "a scan"
-    why: str = ""
-
-
-SCAN = Verdict()
-
-
-class Statistics(NamedTuple):
-    """The statistics of voxels that decide what a volume shows; NaN where nearly all have one value.
-
-    Attributes:
-        values: count of different ones, of all voxels where the middle has few.
-        greys: the same, of the middle.
-        sparse: share of the commonest value, in the middle and in all voxels.
-        equal, following, beside: of `_neighbours`.
-        step: mean step between neighbours, by the deviation.
-        even: reach of the other values below the commonest by that above it, or the other way round.
-        background: share of the commonest value in all voxels.
-        narrow: range of half of the innermost voxels, by that of all.
-        far: share of voxels that lie far below the innermost, or far above, the lesser.
-        foot, top: shares in the lowest fifth and the highest 20th of the range.
-    """
-
-    values: int
-    greys: int
-    sparse: float
-    equal: float = np.nan
-    following: float = np.nan
-    beside: float = np.nan
-    step: float = np.nan
-    even: float = np.nan
-    background: float = np.nan
-    narrow: float = np.nan
-    far: float = np.nan
-    foot: float = np.nan
-    top: float = np.nan
-
-
-def of_voxels(voxels: Any) -> Verdict:
-    """The verdict on a volume, by its voxels.
-
-    The answer is the same for `a * x + b` with `a > 0`, another background, 16 grey values or more, a part, a mask.
-    Scans are far from what is none. They are nearer to doubtful ones: scores of a masked scan lie as statistics do.
-
-    Args:
-        voxels: `(X, Y, Z)`, an array, or what reads it in parts. NaN is background; a volume of NaN alone is a broken
-            scan.
-    """
-    return of_statistics(statistics(voxels))
-
-
-def of_statistics(s: Statistics | None) -> Verdict:
-    """The verdict by the statistics of a volume; a broken one, without any, is a scan."""
-    if s is None:
-        return SCAN
-    shown = {
-        "few": s.values < FEW_VALUES,
-        "sparse": s.sparse > SPARSE,
-        "labels": s.equal > EQUAL and s.following < NEXT,
-        "field": s.step < SMOOTH,
-        "statistic": s.beside < ABRUPT and s.even > EVEN and s.background > BACKGROUND,
-        "ct": s.greys >= GREYS and s.narrow < NARROW and s.far > ASIDE,
-        "probabilities": s.greys >= GREYS and s.foot > FOOT and s.top > TOP,
-    }
-    found = next((what for what, shows in shown.items() if shows), None)
-    if found is None:
-        return SCAN
-    return Verdict("doubtful" if found in DOUBTFUL else "none", SHOWS[found].format(s.values))
-
-
-def statistics(voxels: Any) -> Statistics | None:
-    """The statistics of a volume, `(X, Y, Z)`; None if it holds no number."""
-    volume = np.asanyarray(voxels)
-    if volume.dtype.kind == "f" and not (good := np.isfinite(volume)).all():
-        if not good.any():
-            return None
-        volume = np.where(good, volume, volume[good].min())
-    starts = [max(0, count - MIDDLE) // 2 for count in volume.shape]
-    block = volume[tuple(slice(start, start + MIDDLE) for start in starts)].astype(np.float32)
-    values, ranks, counts = np.unique(block, return_inverse=True, return_counts=True)
-    count, common = len(values), int(counts.argmax())
-    background = float(np.mean(volume.astype(np.float32) == values[common]))
-    first = len(np.unique(volume)) if count < FEW_VALUES else count, count, min(background, counts[common] / block.size)
-    if counts[common] > SPARSE * block.size:
-        return Statistics(*first)
-    others = np.sort(block[block != values[common]])
-    equal, following, beside, step = _neighbours(ranks.reshape(block.shape), values, common)
-    low, high = _at(others, 0.01), _at(others, 0.99)
-    shorter, longer = sorted((high - values[common], values[common] - low))
-    inner = np.sort(block[tuple(slice(count // 3, count - count // 3) for count in block.shape)], None)
-    lower, tissue, upper = (_at(inner, share) for share in (0.25, 0.5, 0.75))
-    span, tiny = high - low, float(np.finfo(np.float32).tiny)
-    unit = (others - others[0]) / max(others[-1] - others[0], tiny)
-    return Statistics(
-        *first,
-        *(equal, following, beside, step / max(float(others.std()), tiny)),
-        *(float(shorter / max(longer, tiny)), background, (upper - lower) / max(span, tiny)),
-        float(min(np.mean(others < tissue - FAR * span), np.mean(others > tissue + FAR * span))),
-        *((float(np.mean(unit < 0.2)), float(np.mean(unit > 0.95))) if common == 0 else (0.0, 0.0)),
-    )
-
-
-def _at(ordered: np.ndarray, share: float) -> float:
-    return float(ordered[int(share * (len(ordered) - 1))])
-
-
-def _neighbours(ranks: np.ndarray, values: np.ndarray, common: int) -> tuple[float, float, float, float]:
-    """Shares of neighbours, and a step.
-
-    Returns:
-        Along the axis where second most neighbours are equal, since slices may be repeated: their share, without pairs
-        of the commonest value, and that of next values among the others. That of next values among unequal pairs with
-        the commonest value. The mean step of pairs without it, the largest of all axes.
-    """
-    found, steps, beside = [(0.0, 1.0)] * 2, [0.0], []
-    for axis in (axis for axis, count in enumerate(ranks.shape) if count > 1):
-        one, other = (ranks.take(range(k, ranks.shape[axis] - 1 + k), axis) for k in (0, 1))
-        within, without = (one != common) & (other != common), (one == common) & (other == common)
-        apart = abs(one - other)
-        found.append((_share(apart[~without] == 0), _share(apart[within & (apart > 0)] == 1)))
-        beside.append(apart[~within & ~without] == 1)
-        steps.append(float(abs(values[one[within]] - values[other[within]]).mean()) if within.any() else 0.0)
-    return *sorted(found)[-2], _share(np.concatenate(beside or [[]])), max(steps)
-
-
-def _share(found: np.ndarray) -> float:
-    return float(found.mean()) if found.size else 0.0
 
 
 def of_intent(code: int) -> str | None:

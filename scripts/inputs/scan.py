@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from ..errors import InputError
 from ..stack.grid import voxel_spacing
-from ..stack.spectra import sharpness
-from . import dicom
+from ..stack.spectra import SPACING_LOST, sharpness, spacing_is_lost
+from . import dicom, kinds
 from .identity import Identity
 from .readers import ScanReader
 
@@ -48,9 +49,16 @@ class Scan:
 
     @cached_property
     def sharpness(self) -> list[float]:
-        """The distance of the samples that it shows along each axis of its array, in mm (`spectra.sharpness`)."""
+        """The distance of the samples that it shows along each axis of its array, in mm (`spectra.sharpness`).
+
+        Raises:
+            InputError: for a scan that cannot be read, or whose header lost the spacing of its slices.
+        """
         array, meta = (reader := ScanReader()).get_data(reader.read(self.source))
-        return sharpness(torch.from_numpy(np.nan_to_num(array)), voxel_spacing(meta["affine"]))
+        volume, edges = torch.from_numpy(np.nan_to_num(array)), voxel_spacing(meta["affine"])
+        if spacing_is_lost(volume, edges):
+            raise InputError(f"{SPACING_LOST}. Mend its header.")
+        return sharpness(volume, edges)
 
     @property
     def path(self) -> Path | None:
@@ -66,7 +74,7 @@ class Scan:
     def mark(self) -> str:
         """The warning of a doubtful scan; empty for others."""
         doubts = dict.fromkeys(one.doubt for one in self.each if one.doubt)
-        return f"it may be no scan of a head: {'; '.join(doubts)}" if doubts else ""
+        return kinds.MARK.format("; ".join(doubts)) if doubts else ""
 
     @property
     def is_dicom(self) -> bool:

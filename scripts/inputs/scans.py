@@ -13,6 +13,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from ..errors import InputError, flag, logger, name_below, printable
 from ..files import ITK, VOLUMES, ends_as, stem, walk
 from ..stack.acquisition import ALREADY_THIN
+from ..stack.contents import SCAN
 from . import bids, dicom, kinds
 from .examination import grouped, say_what_could_guide, with_candidates
 from .exclusion import dull, looked_at, of_series
@@ -64,7 +65,7 @@ def _dicom(source: Path | Sequence[Path], output_dir: Path, selection: Selection
     for one in dicom.find_series(source, selection.thin, longest_part, selection.asks_for):
         result, wanted = output_dir / f"{one.name}_sr", selection.takes(one.name)
         looked = wanted and not one.skipped and not selection.asks_for(one.name)
-        answer, doubt = of_series(one) if looked else kinds.SCAN
+        answer, doubt = of_series(one) if looked else SCAN
         if answer == "none":
             one = replace(one, skipped=doubt + kinds.OVERRIDE.format(one.name))
         scan = _series(replace(one, skipped=None) if one.thin else one, result, doubt)  # a thin one may guide

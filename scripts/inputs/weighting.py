@@ -11,12 +11,12 @@ ORIENTATION = re.compile(  # words of names that say how the slices lie, or whic
 ENTITY = re.compile(r"(?<![a-z\d])(acq|desc|space|task|ses)-([a-z][a-z0-9]*)|(?<=_)(run|ses)-[a-z0-9]+")  # in any name
 BIDS_NAME = re.compile(r"(sub-[a-z0-9]+)(_ses-[a-z0-9]+)?(?:_[a-z]+-[a-z0-9+]+)*_([a-z0-9]+)")  # ends in the weighting
 PREFIX = re.compile(r"^\w+ \d+ (?=.*(t1|t2|pd|flair))")  # and number of a person, before a contrast
-AGENTS = r"gd|gad(o[a-z]*um|ovist)?|km|kontrast(mittel)?|contrast|ce|c\+|\+c|dotarem|magnevist|[a-z]+hance"
+AGENTS = r"gd|gad(o[a-z]*)?|km|kontrast(mittel)?|contrast|ce|c\+|\+c|dotarem|magnevist|[a-z]+hance"
 PROTOCOL = re.compile(  # words that say how a scan was made, and not whose it is: made of these parts alone
     rf"({PLANE}|{AGENTS}|[sev]?t[12]w?|t1[cn]|t2f(?![a-z])|t2?\*|starw?|pdw?|proton|density|weighted|flair|tirm|stir|dir|dark|"
     r"fluid|tse|fse|se|gre|ge|tfe|ffe|ir|fl(?=[23]d)|me(?=[23]d)|mp2?rage|mpr?|rage|space|vibe|bravo|f?spgr|swi|swan|"
     r"medic|ha?emo|cube|vista|blade|propeller|inplane|uni|sense|longtr|[23]d|\d+mm|\d+x\d+(x\d+)?(mm)?|iso(tropic)?|pre|post|nativ|"
-    r"native|none|no|non|without|ohne|fs|fat|sat|spair|spir|dixon|water|(?<![a-z\d])w(?![a-z\d])|(?<=t1w)c|brain|bet|head|skull|stripped|n4|"
+    r"native|none|no|non|without|ohne|vor|sans|sin|senza|fs|fat|sat|spair|spir|dixon|water|(?<![a-z\d])w(?![a-z\d])|(?<=t1w)c|brain|bet|head|skull|stripped|n4|"
     r"defaced?|anon|orig|raw|vol|scan|image|img|mri?|thick|thin|hires|high|low|res|resampled|registered|reg|acpc|"
     r"norm(alized)?|denoised|corrected|preproc(essed)?|crop(ped)?|reorient(ed)?)+"
 )
@@ -37,12 +37,15 @@ SEQUENCES = {  # names of sequences that say it where no weighting is named
     "T2w": r"space",
 }
 AGENT = re.compile(r"gd|gad|km|kontrast|contrast|hance|(?<!spa)ce|dotarem|magnevist|t1w?c|c ?\+|\+ ?c|post(?! \?)")
-NO_AGENT = re.compile(r"pre(?!proc)(?! \?)|nativ|ce none|(no|non|without|ohne) ?(gd|contrast|ce|km|kontrast)")
+NO_AGENT = re.compile(
+    r"pre(?!proc)(?! \?)|nativ|ce none|(no|non|without|ohne|vor|sans|sin|senza) ?(gd|gad|contrast|ce|km|kontrast)"
+)
 
 
 def split(name: str) -> list[str]:
     """The words of a name, in small letters."""
-    return [word for word in re.split(r"[^\w*+]+|_+", name.lower()) if word]
+    name = re.sub(r"(?<![a-z])da[-_ ]fl(?![a-z])", "dark-fluid", name.lower().replace("w/o", "without"))
+    return [word for word in re.split(r"[^\w*+]+|_+", name) if word]
 
 
 def of_protocol(word: str) -> bool:
@@ -70,7 +73,7 @@ def told(name: str) -> str:
     >>> [told(name) for name in ("PD01_FLAIR", "T1 post RT", "FLAIR_to_T1", "sub-km01_ses-T1_ce-gd_T2w", "fl12_t1_3")]
     ['? flair', 't1 post ?', 'flair', 'ce gd t2w', '? t1']
     """
-    name = name.lower().replace("w/o", "without")
+    name = name.lower()
     if whole := BIDS_NAME.fullmatch(name):
         name = " ".join([*re.findall(r"_(ce-[a-z0-9+]+)", name), whole[3]])
     words = split(PREFIX.sub("", " ".join(split(ENTITY.sub(lambda one: one[2] if one[1] == "acq" else "", name)))))

@@ -12,6 +12,7 @@ HOLE = 1 / 9  # of the typical intensity; tissue is brighter
 SHOWN = 3.0  # times as bright as a hole is what shows tissue for certain
 HOLES = 0.5  # of the pixels where both neighbours show tissue
 ALIKE, UNLIKE = 0.5, 0.6  # correlation of the neighbours from which a slice is judged; a slice's own, as a share of it
+ALIKE_ACROSS = 0.7  # that of the neighbours of a run of slices: halves of a brain are alike, and its middle differs
 FEW = 600  # pixels of tissue; the correlation of fewer says little
 LONGEST = 3  # slices in a row that are missing
 ODD = 0.25  # of the slices; where more are odd, the stack differs as a whole
@@ -58,7 +59,8 @@ def _faults(slices: Tensor, kept: list[int], hole: float, least: float) -> list[
         found = []
         for start in range(1, len(kept) - length):
             before, run, after = kept[start - 1], kept[start : start + length], kept[start + length]
-            faults = [_fault(slices[before], slices[here], slices[after], hole, least) for here in run]
+            alike = ALIKE if length == 1 else ALIKE_ACROSS
+            faults = [_fault(slices[before], slices[here], slices[after], hole, least, alike) for here in run]
             if all(faults):
                 reasons = {here: fault[1] for here, fault in zip(run, faults) if fault}
                 found.append((max(fault[0] for fault in faults if fault), reasons))
@@ -67,7 +69,9 @@ def _faults(slices: Tensor, kept: list[int], hole: float, least: float) -> list[
     return []
 
 
-def _fault(before: Tensor, here: Tensor, after: Tensor, hole: float, least: float) -> tuple[float, str] | None:
+def _fault(
+    before: Tensor, here: Tensor, after: Tensor, hole: float, least: float, alike: float
+) -> tuple[float, str] | None:
     """How odd a slice is, and in what way; None for one like its neighbours, or whose neighbours show little tissue."""
     tissue = (before > SHOWN * hole) & (after > SHOWN * hole)
     if tissue.sum() <= least:
@@ -79,7 +83,7 @@ def _fault(before: Tensor, here: Tensor, after: Tensor, hole: float, least: floa
     if gain > BRIGHT:
         return gain, f"{gain:.1f} times as bright as its neighbours"
     expected, own = _correlation(before, after), _correlation(here, mean)
-    if tissue.sum() > FEW and expected > ALIKE and own < UNLIKE * expected:
+    if tissue.sum() > FEW and expected > alike and own < UNLIKE * expected:
         return 1.0, "unlike its neighbours"
     return None
 

@@ -17,8 +17,8 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ..errors import InputError, logger
 from ..files import NIFTI, ends_as, stem, walk
+from ..inputs import kinds
 from ..inputs.exclusion import looked_at
-from ..inputs.kinds import WEIGHTED
 from .truth import check_label_map, check_truth
 
 VALIDATION_SHARE = 0.15  # of subjects, where no datalist says
@@ -105,7 +105,7 @@ def _from_tree(root: Path, section: str) -> list[dict]:
     paths = _nifti_files(root)
     items = [
         {**UNSAID, "label": str(p), "subject": s}
-        | ({"contrast": kind} if (kind := stem(p.name).split("_")[-1]) in WEIGHTED else {})
+        | ({"contrast": kind} if (kind := stem(p.name).split("_")[-1]) in kinds.WEIGHTED else {})
         for p, s in zip(paths, _subjects(root, paths))
     ]
     held_out = _held_out({item["subject"] for item in items})
@@ -131,10 +131,12 @@ def _fit(root: Path, items: Sequence[dict], check: Callable[[dict], None]) -> li
 
 
 def _check(item: dict, by_name: bool) -> None:
-    """Refuses a volume that is no truth; in a folder also one that is doubtful by its name or its header."""
-    check_truth(item["label"], item["sharp_axes"])
-    if by_name and (why := looked_at(Path(item["label"]), None).why):
-        raise InputError(f"{item['label']} is no sure scan: {why}. Name it in a datalist if it is one.")
+    """Refuses a volume that is no truth; in a folder, where nobody named it, also a doubtful one."""
+    doubt = check_truth(path := item["label"], item["sharp_axes"])
+    if by_name and (why := doubt or looked_at(Path(path), None).why):
+        raise InputError(f"{path} is no sure scan: {why}. Name it in a datalist if it is one.")
+    if doubt:
+        logger.warning(f"{path}: {kinds.MARK.format(doubt)}. It is taken, since the datalist names it.")
 
 
 def sharp_volumes(

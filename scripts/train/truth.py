@@ -7,9 +7,10 @@ import torch
 from monai.data import MetaTensor
 
 from ..errors import InputError
-from ..inputs import bids, kinds
+from ..inputs import bids
 from ..inputs.transforms import LoadScand
 from ..stack.acquisition import is_thin
+from ..stack.contents import verdict
 from ..stack.grid import voxel_spacing
 from ..stack.spectra import SPACING_LOST, interpolated, sharpness, spacing_is_lost
 
@@ -17,11 +18,12 @@ THIN = 1.5  # mm; slices no farther apart are sharp, as those of 3-D scans are
 SAMPLE = 1_000_000  # voxels that are looked at
 
 
-def check_truth(path: str, sharp_axes: Sequence[int]) -> None:
-    """Refuses a volume from which nothing sharp can be learnt."""
+def check_truth(path: str, sharp_axes: Sequence[int]) -> str:
+    """Refuses a volume from which nothing sharp can be learnt; why it is doubtful by its voxels, empty if it is not."""
     volume = _loaded(path)
-    if why := kinds.of_voxels(volume.as_tensor()[0].numpy()).why:
-        raise InputError(f"{path} is no sure scan: {why}. Leave it out.")
+    answer, why = verdict(volume.as_tensor()[0].numpy())
+    if answer == "none":
+        raise InputError(f"{path} is no scan: {why}. Leave it out.")
     edges = voxel_spacing(volume.affine.numpy())
     spacings = edges[list(sharp_axes)]
     *finer, spacing = sorted(map(float, spacings))
@@ -42,6 +44,7 @@ def check_truth(path: str, sharp_axes: Sequence[int]) -> None:
             f"{path} was interpolated along axis {axis}: it shows no more than {spacing:.2g} mm slices do, and its "
             f'voxels are of {edges[axis]:.3g} mm. Leave it out, or name its "sharp_axes" without it in a datalist.'
         )
+    return why
 
 
 def check_label_map(path: str) -> None:

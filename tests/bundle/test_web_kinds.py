@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from scripts.inputs import kinds
+from scripts.stack import contents
 from tests.bundle.test_web import HEAD, axial, exported, in_node, javascript, pytestmark, series
 from tests.corpus.dicom import dicom, without
-from tests.inputs.test_kinds import OTHERS, SCANS, VARIANTS
+from tests.stack.test_contents import OTHERS, SCANS, VARIANTS
 
 __all__ = ["exported", "pytestmark"]
 SHOWN = [  # fields of sidecars
@@ -99,14 +100,14 @@ def test_voxels_show_what_they_show_in_the_command(tmp_path):
     for name, voxels in volumes.items():
         np.ascontiguousarray(voxels, dtype=np.float32).tofile(tmp_path / name)
     code = """
-        const [{ ofVoxels }] = await get("inputs/kinds.js");
+        const [{ ofVoxels }] = await get("stack/contents.js");
         for (const one of given) {
           const [path, ...shape] = one.split(":");
           say(ofVoxels({ data: new Float32Array((await readFile(path)).buffer.slice(0)), shape: shape.map(Number) }));
         }"""
     given = [":".join(map(str, (tmp_path / name, *voxels.shape))) for name, voxels in volumes.items()]
     own = dict(zip(volumes, javascript(code, *given)))
-    assert own == {name: kinds.of_voxels(np.float32(voxels))._asdict() for name, voxels in volumes.items()}
+    assert own == {name: contents.verdict(np.float32(voxels))._asdict() for name, voxels in volumes.items()}
 
 
 def test_a_zip_file_that_says_it_unpacks_to_too_much_is_refused(tmp_path):

@@ -115,22 +115,23 @@ def lesion():
 
 
 def tissue():
-    """A soft map of a shell."""
-    inside = head() > 0
-    return ndimage.gaussian_filter(np.float32(inside ^ ndimage.binary_erosion(inside, iterations=3)), 0.7)
+    """A soft map of a ball in air."""
+    inside = ndimage.binary_erosion(head() > 0, iterations=3)
+    return ndimage.gaussian_filter(np.float32(inside), 0.7)
 
 
-def statistic():
+def statistic(shape=SHAPE):
     """Smooth scores on both sides of 0, where the head is."""
-    scores = ndimage.gaussian_filter(np.random.default_rng(1).normal(size=SHAPE), 1)
-    return np.where(head() > 0, np.float32(scores / abs(scores).max()), 0)
+    scores = ndimage.gaussian_filter(np.random.default_rng(1).normal(size=shape), 1)
+    return np.where(head(shape) > 0, np.float32(scores / abs(scores).max()), 0)
 
 
 def intent(code):
     def make(folder):
-        image = nib.load(nifti(folder, "T2"))
+        nifti(folder, "T2")
+        image = nib.load(path := nifti(folder, "x"))
         image.header["intent_code"] = code
-        nib.save(nib.Nifti1Image(np.asarray(image.dataobj), image.affine, image.header), folder / "T2.nii.gz")
+        nib.save(nib.Nifti1Image(np.asarray(image.dataobj), image.affine, image.header), path)
 
     return make
 
@@ -220,6 +221,7 @@ def real_world(folder):
 
 
 T2, MAP = "thick T2w", "no: .*"
+BY_NAME, BY_VOXELS = "doubtful.*its name", "doubtful.*its (values|tissues)"
 MAPS = "T2_pve_1 T2_prob_2 ples_lpa_mT2 T2_posteriors T2_uncertainty T1_GM T1map T1_map_MP2RAGE wmparc "
 SCANS = "posterior_fossa_T2 T2_bias_corrected prob01_t2_tse GM_1965_T2_ax T1_after_perfusion C3N-00662_T1".split()
 SCANS += "T2_mask_applied FA03_MPRAGE T1_con_contraste".split()
@@ -259,34 +261,34 @@ SITUATIONS = {
         {"T2": f"{T2} by FLAIR", "T1": "no: thin.*interpolated along axis 2", "FLAIR": "no: thin"},
     ),
     # one stack, whatever differs
-    "a caret at the end of half of the names": (half("PatientName", "Doe^Jane^"), T2),
-    "half with another PatientID": (half("PatientID", "0017"), f"{T2}.*2 patient IDs: they are joined"),
-    "half with another study": (half("StudyInstanceUID", "1.2.4"), f"{T2}.*2 study UIDs"),
-    "half with another ImageType": (half("ImageType", ["DERIVED", "PRIMARY", "M"]), f"{T2}.*2 image types"),
-    "odd slices of another ImageType and contrast": (
+    "DICOM: a caret at the end of half of the names": (half("PatientName", "Doe^Jane^"), T2),
+    "DICOM: half with another PatientID": (half("PatientID", "0017"), f"{T2}.*2 patient IDs: they are joined"),
+    "DICOM: half with another study": (half("StudyInstanceUID", "1.2.4"), f"{T2}.*2 study UIDs"),
+    "DICOM: half with another ImageType": (half("ImageType", ["DERIVED", "PRIMARY", "M"]), f"{T2}.*2 image types"),
+    "DICOM: odd slices of another ImageType and contrast": (
         half("ImageType", ["DERIVED", "PRIMARY", "M"], ODD, two_contrasts(ODD)),
         "no: slices have 2 image types, and their pixels are of several contrasts",
     ),
-    "half is secondary": (
+    "DICOM: half is secondary": (
         half("ImageType", ["DERIVED", "SECONDARY", "M"]),
         "no: 6 of 12 slices of one stack are secondary",
     ),
-    "a triggered scan": (
+    "DICOM: a triggered scan": (
         lambda f: series(f, 1, "t2 tse tra", RepetitionTime=lambda k: 4000 + 137 * (k * 5 % 7)),
         f"{T2}.*7 repetition times",
     ),
-    "odd and even slices under two UIDs": (half("SeriesInstanceUID", "1.2.3.9", ODD), f"{T2}.*12 slices"),
-    "odd slices under another UID and of another contrast": (
+    "DICOM: odd and even slices under two UIDs": (half("SeriesInstanceUID", "1.2.3.9", ODD), f"{T2}.*12 slices"),
+    "DICOM: odd slices under another UID and of another contrast": (
         half("SeriesInstanceUID", "1.2.3.9", ODD, two_contrasts(ODD)),
         "no: slices have 2 series UIDs, and their pixels are of several contrasts",
     ),
-    "a UID for each image": (
+    "DICOM: a UID for each image": (
         lambda f: series(f, 1, "t2 tse tra", SeriesInstanceUID=lambda k: f"1.2.3.{100 + k}"),
         f"{T2}.*12 series UIDs: they are joined",
     ),
-    "two persons in one series": (strangers, "no: slices of two persons"),
-    "two parallel stacks": (slabs, "no: 2 parallel stacks of 6 and 6 slices, 68 mm apart"),
-    "two stacks side by side": (side_by_side, "no: two parallel stacks beside each other, 70 mm apart"),
+    "DICOM: two persons in one series": (strangers, "no: slices of two persons"),
+    "DICOM: two parallel stacks": (slabs, "no: 2 parallel stacks of 6 and 6 slices, 68 mm apart"),
+    "DICOM: two stacks side by side": (side_by_side, "no: two parallel stacks beside each other, 70 mm apart"),
     # whose head
     "persons by hyphens": (
         files("IXI002-Guys-0828-FLAIR", "IXI012-HH-1211-FLAIR", **{"IXI002-Guys-0828-T1": CUBE}),
@@ -317,21 +319,21 @@ SITUATIONS = {
         {"x_t2_tra_5": f"{T2} by x_t1_mprage_7", "x_t1_mprage_7": MAP},
     ),
     # what kind
-    "maps by their names": (files("T2", *MAPS), {"T2": T2, **dict.fromkeys(MAPS, "doubtful")}),
+    "maps by their names": (files("T2", *MAPS), {"T2": T2, **dict.fromkeys(MAPS, BY_NAME)}),
     "scans by their names": (files(*SCANS), dict.fromkeys(SCANS, "thick")),
     "a localizer by its protocol": (beside("x", RepetitionTime=0.008), {"T2": T2, "x": "no: its sidecar.*a localizer"}),
     "DICOM: a localizer by its protocol": (
         study(("t1 tra", series, {"RepetitionTime": 8})),
         {"t2_tse_tra": T2, "t1_tra": "no: a localizer"},
     ),
-    "a statistic by its header": (intent(5), "no: its header says by intent_code 5"),
-    "a statistic by its voxels": (beside("result", statistic()), {"T2": T2, "result": "doubtful"}),
+    "a statistic by its header": (intent(5), {"T2": T2, "x": "no: its header says by intent_code 5"}),
+    "a statistic by its voxels": (beside("result", statistic()), {"T2": T2, "result": BY_VOXELS}),
     "a statistic by name and voxels": (
         beside("zstat1", statistic()),
         {"T2": T2, "zstat1": "no: its name says"},
     ),
     **{
-        f"SPM's {name}": (beside(name, probability()), {"T2": T2, name: "doubtful"})
+        f"SPM's {name}": (beside(name, probability()), {"T2": T2, name: BY_NAME})
         for name in ("c1T2", "rc2T2", "mwc1T2")
     },
     "a person called c1": (files("c1_T2"), T2),
@@ -339,12 +341,30 @@ SITUATIONS = {
     "a parcellation of any name": (beside("result", labels()), {"T2": T2, "result": "no: a label map"}),
     "a tissue map of any name": (
         beside("result", tissue()),
-        {"T2": T2, "result": "doubtful"},
+        {"T2": T2, "result": BY_VOXELS},
+    ),
+    "thin ones that are doubtful or none": (
+        lambda f: (
+            nifti(f, "sub-1_T1w", CUBE),
+            nifti(f, "sub-2_T1w_mask", CUBE),
+            nifti(f, "sub-3_result", CUBE, statistic((32, 32, 32))),
+            nifti(f, "sub-4_seg", CUBE, np.kron(labels(9)[::4, ::4, ::4], np.ones((5, 4, 10)))),
+            nifti(f, "sub-5_T1w", CUBE, Units="Hz"),
+            nifti(f, "sub-6_T2w"),
+        ),
+        {
+            "sub-1_T1w": "no: thin(?!.*may be)",
+            "sub-2_T1w_mask": "no: thin.*it may be no scan of a head: its name says 'mask'",
+            "sub-3_result": "no: thin.*it may be no scan of a head: its values",
+            "sub-4_seg": "no: a label map",
+            "sub-5_T1w": "no: its sidecar says",
+            "sub-6_T2w": T2,
+        },
     ),
     "a lesion map of any name": (beside("result", lesion()), {"T2": T2, "result": "no: a map of few voxels"}),
     "DICOM: a subtraction": (
         study(("t1 sub", series, {}), ("t1 x", series, {"ImageType": ["DERIVED", "PRIMARY", "SUBTRACTION"]})),
-        {"t2_tse_tra": T2, "t1_sub": "doubtful", "t1_x": "no: a subtraction"},
+        {"t2_tse_tra": T2, "t1_sub": BY_NAME, "t1_x": "no: a subtraction"},
     ),
     "DICOM: Dixon's images": (
         study(
@@ -355,7 +375,7 @@ SITUATIONS = {
         ),
         {
             "t2_tse_tra": T2,
-            "t1_dixon_tra_F": "doubtful",
+            "t1_dixon_tra_F": BY_NAME,
             "t1_dixon_tra_W": "thick T1w",
             "t1_tse_fat_sat": "thick T1w",
             "t1_dixon": "no: the fat image",
@@ -399,13 +419,16 @@ SITUATIONS = {
         f"{T2}.*its slices were interpolated along axis 2.*--slice_spacing",
     ),
     # headers that deny themselves
-    "lost spacing": (lambda f: nifti(f, "T2", CUBE, head()), "no: thin"),
+    "lost spacing": (
+        beside("T1", ndimage.gaussian_filter(head((44, 48, 60)), 1.5)[..., ::5], CUBE),
+        {"T2": f"{T2}(?! by)", "T1": "no: thin.*the spacing was lost"},
+    ),
     "a sheared sform of a standard space": (lambda f: sform(f, 4, 0.7), f"{T2}.*the qform is used"),
     "twins of dcm2niix": (
         files("T2", "T2_Eq_1"),
         {"T2": "no: its slices lie unevenly", "T2_Eq_1": "no: its slices lie unevenly"},
     ),
-    "a slope for each slice": (real_world, T2),
+    "DICOM: a slope for each slice": (real_world, T2),
     "a sidecar that was not fetched": (link_to_nothing, "fails: .*T2.json cannot be read.*datalad get"),
     "a scan that was not fetched": (pointer, "fails: .*cannot be read.*datalad get"),
     "lists in a sidecar": (

@@ -1,6 +1,7 @@
 """A doubtful scan: the command rebuilds and marks it; guides and training leave it alone, as does the node."""
 
 import html
+import json
 
 import pytest
 
@@ -36,7 +37,13 @@ def test_a_statistic_with_nan_within_is_none(tmp_path):
     assert why.startswith("its name says 'con', and it has NaN voxels within")
 
 
-def test_training_takes_no_doubtful_volume_of_a_folder(tmp_path):
-    nifti(tmp_path / "scans", "sub-1_T1w_mask", CUBE)
+def test_training_takes_a_doubtful_volume_where_a_datalist_names_it(tmp_path, log):
+    folder = nifti(tmp_path / "scans", "sub-1_T1w_mask", CUBE).parent
+    nifti(folder, "sub-2_result", CUBE, statistic((32, 32, 32)))
     with pytest.raises(InputError, match="is no sure scan: its name says 'mask'"):
-        sharp_volumes(tmp_path / "scans", None)
+        sharp_volumes(folder, None)
+    assert "sub-2_result.nii.gz is no sure scan: its values lie on both sides" in log.text
+    names = [path.name for path in folder.iterdir()]
+    (folder / "list.json").write_text(json.dumps({"training": [], "validation": names}))
+    assert len(sharp_volumes(folder / "list.json", "validation")) == 2
+    assert "sub-2_result.nii.gz: it may be no scan of a head: its values" in log.text

@@ -40,9 +40,10 @@ def guided_bundle(bundle):
     save_weights(network, bundle.weights, replace(CARD, guide_share=0.7, error_map=CALIBRATION), torch.float32)
 
     def run(source, **given):
-        bundle(source, network_def=on_slices([6, 8], 4, [4, 8]) | {"error": ERROR}, **given)
+        bundle(source, **run.network, **given)
 
     run.out, run.weights = bundle.out, bundle.weights
+    run.network = {"network_def": on_slices([6, 8], 4, [4, 8]) | {"error": ERROR}}
     return run
 
 

@@ -73,6 +73,16 @@ def test_a_blank_slice_at_the_end_is_found_where_the_head_is_cut_there(slices):
     assert missing(slices) == {}, "the head ends within the stack"
 
 
+@pytest.mark.parametrize(("alike", "run", "found"), [(0.6, 1, True), (0.6, 2, False), (0.8, 2, True), (0.45, 1, False)])
+def test_a_run_of_slices_is_odd_between_neighbours_that_are_more_alike_than_those_of_one(alike, run, found):
+    """A midline between two halves of a brain that are half alike is none."""
+    random = np.random.default_rng(0).normal(size=(16, 64, 64))
+    fields = np.sqrt(alike) * random[0] + np.sqrt(1 - alike) * random[1:13]
+    fields[5 : 5 + run] = random[13 : 13 + run]
+    volume = torch.from_numpy(500 + 40 * fields).float().movedim(0, 2)
+    assert tuple(missing(volume)) == tuple(range(5, 5 + run)) * found
+
+
 @pytest.mark.parametrize("gain", [0.6, 1.6])
 def test_interleaved_slices_that_differ_in_gain_are_no_faults(slices, gain):
     slices = slices.clone()

@@ -9,10 +9,13 @@ import { withoutSignal } from "../stack/intensity.js";
 import { map } from "../stack/volume.js";
 import { namesOf, ofSeries } from "./identity.js";
 import { byContents, localizer, marked, ofHeader, reasonWith, sidecar } from "./kinds.js";
+import { alikeAcross, stacksOf } from "./labels.js";
 import { readNifti } from "./nifti.js";
 
 /** @typedef {import("./kinds.js").Said} Said */
 
+const SERIES = "x0020000e";
+const LABELLED = [SERIES, "x00080008", "x00180080"]; // labels by which dcm2niix splits a stack
 const UNDEFINED = 0xffffffff; // length of compressed pixels
 const ATTRIBUTES = /** @type {Record<string, string[]>} */ (constants.attributes);
 const ENHANCED = Object.entries(constants.headers.ENHANCED_NAMES);
@@ -94,12 +97,13 @@ export async function readDicom(images, wasm) {
   const quiet = { print: () => {}, printErr: () => {}, noInitialRun: true };
   const { FS, callMain } = await dcm2niix({ ...quiet, ...(wasm && { wasmBinary: await wasm() }) });
   for (const folder of ["/in", "/out"]) FS.mkdir(folder);
-  all.forEach(({ image: { bytes } }, k) => FS.writeFile(`/in/${String(k).padStart(6, "0")}`, bytes));
+  const joined = joinedOf(all.filter(({ header }) => ofHeader(saidOf({}, [header])) === undefined));
+  all.forEach(({ image }, k) => FS.writeFile(`/in/${String(k).padStart(6, "0")}`, joined.get(image)?.bytes ?? image.bytes));
   callMain([..."-b y -ba n -p n -z n -i n -x i -w 2 -f %s_%d -o /out".split(" "), "/in"]);
   for (const json of FS.readdir("/out").filter((one) => one.endsWith(".json")).sort()) {
     const name = json.slice(0, -5); // what dcm2niix interpolates has none
     const facts = JSON.parse(FS.readFile(`/out/${name}.json`, { encoding: "utf8" }));
-    const series = all.filter(({ header }) => header.string("x0020000e") === facts.SeriesInstanceUID);
+    const series = all.filter(({ image, header }) => (joined.get(image)?.series ?? header.string(SERIES)) === facts.SeriesInstanceUID);
     const own = series.length ? series : all;
     try {
       const scan = await readNifti({ name, bytes: FS.readFile(`/out/${name}.nii`) });
@@ -116,6 +120,27 @@ export async function readDicom(images, wasm) {
   return scans;
 }
 
+/** Images of one stack whose labels differ: their bytes under one series UID, image type and repetition time, by which
+ * dcm2niix takes them for one. @type {(all: {image: NamedBytes, header: dicomParser.DataSet}[]) => Map<NamedBytes, {bytes: Uint8Array, series: string}>} */
+function joinedOf(all) {
+  const joined = new Map();
+  for (const stack of stacksOf(all)) {
+    const shortest = LABELLED.map((tag) => {
+      const said = stack.map(({ header }) => header.string(tag) ?? "");
+      return said.reduce((least, one) => (one.length < least.length ? one : least));
+    });
+    for (const { image, header } of stack) {
+      const bytes = image.bytes.slice();
+      LABELLED.forEach((tag, k) => {
+        const { dataOffset, length } = header.elements[tag] ?? { dataOffset: 0, length: 0 };
+        bytes.set(new TextEncoder().encode(shortest[k].padEnd(length, tag === SERIES ? "\0" : " ").slice(0, length)), dataOffset);
+      });
+      joined.set(image, { bytes, series: shortest[LABELLED.indexOf(SERIES)] });
+    }
+  }
+  return joined;
+}
+
 /** A series as a stack of MR slices. @type {(scan: ReadScan, facts: any, headers: dicomParser.DataSet[]) => ReadScan} */
 function stackOf(scan, facts, headers) {
   const [{ name, volume }, [header]] = [scan, headers];
@@ -123,21 +148,24 @@ function stackOf(scan, facts, headers) {
   const asLocalizer = why ?? localizer(volume.shape[2], 1000 * (facts.RepetitionTime ?? 0));
   refuse(asLocalizer !== undefined, `${name} is skipped: ${asLocalizer}.`);
   refuse(isOfTwo(headers), `${name}: slices of two persons, by PatientName and PatientID. Export the series of each person again.`);
-  const slices = new Set(headers.flatMap(framesOf).map((one) => sliceOf(one, scan)));
+  const places = headers.flatMap(framesOf).map((one) => sliceOf(one, scan));
+  const slices = new Set(places);
   refuse(
     slices.has(NaN) || (slices.size > 0 && slices.size !== volume.shape[2]),
     `${name}: slices lie unevenly, tilted or sheared, or some are missing or repeated. Nothing is filled in: export the ` +
       "whole series again.",
   );
+  const note = places.length === headers.length ? alikeAcross(volume, places, headers, (header, key) => valuesOf(header, key).join("\\")) : "";
+  const warnings = [...scan.warnings, ...(note ? [note] : [])];
   const thickness = facts.SliceThickness && length(`${name}: SliceThickness`, facts.SliceThickness, "Mend it.");
   const stated = { slice_axis: [2, "the DICOM header"], ...(thickness && { slice_thickness: [thickness, "the DICOM header"] }) };
   const [padding, limit] = ["x00280120", "x00280121"].map((tag) => (header.uint16("x00280103") ? header.int16(tag) : header.uint16(tag)));
-  if (padding === undefined) return looked({ ...scan, stated }, facts);
+  if (padding === undefined) return looked({ ...scan, stated, warnings }, facts);
   const [slope, intercept] = [header.floatString("x00281053") ?? 1, header.floatString("x00281052") ?? 0];
   const [first, last] = [padding, limit ?? padding].map((stored) => stored * slope + intercept).sort((a, b) => a - b);
   const isPadding = (/** @type {number} */ x) => x > first - Math.abs(slope) / 2 && x < last + Math.abs(slope) / 2;
   refuse(volume.data.every(isPadding), `${name}: all voxels are padding (PixelPaddingValue). Export the series again.`);
-  return looked({ ...scan, stated, volume: withoutSignal(map(volume, (x) => (isPadding(x) ? NaN : x))) }, facts);
+  return looked({ ...scan, stated, warnings, volume: withoutSignal(map(volume, (x) => (isPadding(x) ? NaN : x))) }, facts);
 }
 
 /** A series whose voxels and description show a scan, or a doubtful one, which is marked. @type {(scan: ReadScan, facts: any) => ReadScan} */

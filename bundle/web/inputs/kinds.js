@@ -1,119 +1,21 @@
-/** What an image shows, by its voxels, header, sidecar or name: the tables of scripts/inputs/kinds.py, and tests for its reasons. */
+/** What an image shows, by its header, sidecar or name: the tables of scripts/inputs/kinds.py, and tests for its reasons. */
 import constants from "../model/constants.js";
 import { g } from "../errors.js";
 import { withoutSignal } from "../stack/intensity.js";
 import { fromBorder } from "../stack/tissue.js";
-import { crop, indexAlong, strides } from "../stack/volume.js";
+import { doubtful, none, ofVoxels } from "../stack/contents.js";
 import { ofProtocol, split, weighting, whole } from "./weighting.js";
 
 /** @typedef {(key: string) => string[]} Said values of an attribute, by its keyword or tag; none where it is missing */
 
-/** @typedef {{ answer: "a scan" | "none" | "doubtful", why: string }} Verdict what an image shows, and the evidence that it may be no scan of a head */
-
 /** @type {any} */
 const { ALSO, B_VALUES, CONTENTS, CONTRASTS, DESCRIBED, DIFFUSION_SERIES, ELSEWHERE, HEAD, MEASURES, OFFSET, SAYS } = constants.kinds;
 const { DOUBTED, GE_COMPONENT, GE_CREATOR, INTENT, LABELS, LOCALIZER, OF_SCANS, SPM, STATISTIC, UNITS, WEIGHTED } = constants.kinds;
-const { ABRUPT, ASIDE, BACKGROUND, EQUAL, EVEN, FAR, FEW_SLICES, FEW_VALUES, FOOT, GREYS, MIDDLE, NARROW, NEXT } = constants.kinds;
-const { SECONDS, SHOWS, SMOOTH, SPARSE, TOP } = constants.kinds;
+const { FEW_SLICES, SECONDS } = constants.kinds;
 const CONTRAST = new RegExp(Object.values(constants.weighting.WEIGHTINGS).join("|"));
 
-/** @type {Verdict} */
-const SCAN = { answer: "a scan", why: "" };
-/** @type {(why: string) => Verdict} */
-export const none = (why) => ({ answer: "none", why });
-/** @type {(why: string) => Verdict} */
-const doubtful = (why) => ({ answer: "doubtful", why });
-
 /** A doubtful scan, with its warning. @type {(scan: ReadScan, doubt: string) => ReadScan} */
-export const marked = (scan, doubt) => ({ ...scan, doubt, warnings: [...scan.warnings, `it may be no scan of a head: ${doubt}`] });
-
-/** What a volume shows, by its voxels. @type {(volume: Volume) => Verdict} */
-export function ofVoxels(volume) {
-  const finite = volume.data.some((x) => !Number.isFinite(x)) ? volume.data.filter(Number.isFinite) : volume.data;
-  if (finite.length === 0) return SCAN;
-  const least = finite.length < volume.data.length ? finite.reduce((a, x) => Math.min(a, x), Infinity) : 0;
-  const whole = finite === volume.data ? volume : { ...volume, data: volume.data.map((x) => (Number.isFinite(x) ? x : least)) };
-  const block = middle(whole, (count) => [Math.floor(Math.max(0, count - MIDDLE) / 2), Math.min(count, MIDDLE)]);
-  const sorted = block.data.slice().sort();
-  const starts = Array.from(sorted.keys()).filter((k) => k === 0 || sorted[k] !== sorted[k - 1]);
-  const values = Float32Array.from(starts, (k) => sorted[k]);
-  if (values.length < FEW_VALUES) {
-    const count = new Set(whole.data).size;
-    if (count < FEW_VALUES) return none(SHOWS.few.replace("{}", String(count)));
-  }
-  const counts = starts.map((start, k) => (starts[k + 1] ?? sorted.length) - start);
-  const common = counts.reduce((best, count, k) => (count > counts[best] ? k : best), 0);
-  const share = () => whole.data.reduce((count, x) => count + +(x === values[common]), 0) / whole.data.length;
-  if (counts[common] > SPARSE * sorted.length) return share() > SPARSE ? none(SHOWS.sparse) : SCAN;
-  const others = sorted.filter((x) => x !== values[common]);
-  const { equal, following, beside, step } = neighbours(block, values, common);
-  if (equal > EQUAL && following < NEXT) return none(SHOWS.labels);
-  const mean = others.reduce((sum, x) => sum + x, 0) / others.length;
-  if (step < SMOOTH * Math.sqrt(others.reduce((sum, x) => sum + (x - mean) ** 2, 0) / others.length)) return none(SHOWS.field);
-  const [low, high] = [0.01, 0.99].map((part) => at(others, part));
-  const [short, long] = [high - values[common], values[common] - low].sort((a, b) => a - b);
-  if (beside < ABRUPT && short > EVEN * long && share() > BACKGROUND) return doubtful(SHOWS.statistic);
-  if (values.length < GREYS) return SCAN;
-  const inner = middle(block, (count) => [Math.floor(count / 3), count - 2 * Math.floor(count / 3)]).data.sort();
-  const [first, tissue, third] = [0.25, 0.5, 0.75].map((part) => at(inner, part));
-  const of = (/** @type {(x: number) => boolean} */ test) => others.reduce((count, x) => count + +test(x), 0) / others.length;
-  const reach = FAR * (high - low);
-  const isCT = third - first < NARROW * (high - low) && Math.min(of((x) => x < tissue - reach), of((x) => x > tissue + reach)) > ASIDE;
-  if (isCT) return doubtful(SHOWS.ct);
-  const unit = (/** @type {number} */ x) => (x - others[0]) / (others[others.length - 1] - others[0]);
-  const isBothEnds = common === 0 && of((x) => unit(x) < 0.2) > FOOT && of((x) => unit(x) > 0.95) > TOP;
-  return isBothEnds ? doubtful(SHOWS.probabilities) : SCAN;
-}
-
-/** A part of a volume, by the start and the count along each axis. @type {(volume: Volume, part: (count: number) => number[]) => Volume} */
-const middle = (volume, part) => crop(volume, /** @type {any} */ (volume.shape.map(part).map(([start, count]) => [start, start + count])));
-
-/** Of sorted numbers. @type {(sorted: ArrayLike<number>, part: number) => number} */
-const at = (sorted, part) => sorted[Math.floor(part * (sorted.length - 1))];
-
-/** Along the axis where second most neighbours are equal: their share, and that of next values among the others; that of next values beside the commonest; the largest mean step.
- * @type {(volume: Volume, values: Float32Array, common: number) => { equal: number, following: number, beside: number, step: number }} */
-function neighbours({ data, shape }, values, common) {
-  const ranks = Int32Array.from(data, (x) => place(values, x));
-  let [step, edges, near] = [0, 0, 0];
-  const found = [[0, 1], [0, 1]];
-  for (const [axis, stride] of strides(shape).entries()) {
-    if (shape[axis] < 2) continue;
-    const index = indexAlong(shape, axis);
-    let [pairs, same, unequal, next, within, steps] = [0, 0, 0, 0, 0, 0];
-    for (let k = 0; k < data.length; k++) {
-      const [one, other] = [ranks[k], ranks[k + stride]];
-      if (index(k) + 1 === shape[axis] || (one === common && other === common)) continue;
-      const apart = Math.abs(one - other);
-      pairs++;
-      same += +(apart === 0);
-      if (one === common || other === common) {
-        edges++;
-        near += +(apart === 1);
-        continue;
-      }
-      within++;
-      steps += Math.abs(data[k] - data[k + stride]);
-      unequal += +(apart > 0);
-      next += +(apart === 1);
-    }
-    found.push([same / (pairs || 1), next / (unequal || 1)]);
-    step = Math.max(step, steps / (within || 1));
-  }
-  const [equal, following] = found.sort(([a, b], [c, d]) => c - a || d - b)[1];
-  return { equal, following, beside: near / (edges || 1), step };
-}
-
-/** The place of a number among sorted ones. @type {(sorted: Float32Array, x: number) => number} */
-function place(sorted, x) {
-  let [low, high] = [0, sorted.length - 1];
-  while (low < high) {
-    const k = (low + high) >> 1;
-    if (sorted[k] < x) low = k + 1;
-    else high = k;
-  }
-  return low;
-}
+export const marked = (scan, doubt) => ({ ...scan, doubt, warnings: [...scan.warnings, constants.kinds.MARK.replace("{}", doubt)] });
 
 /** Why a NIfTI file is no scan, by the intent code of its header. @type {(code: number) => string | undefined} */
 export function ofIntent(code) {
@@ -145,7 +47,7 @@ export function doubtOf(name) {
   return "";
 }
 
-/** What voxels and a name show, where no standard settles it. Two doubts together are none. @type {(volume: Volume, name: string) => Verdict} */
+/** What voxels and a name show, where no standard settles it. Two doubts together are none. @type {(volume: Volume, name: string) => import("../stack/contents.js").Verdict} */
 export function byContents(volume, name) {
   const [byVoxels, byName] = [ofVoxels(volume), doubtOf(name)];
   if (byVoxels.answer === "none" || !byName) return byVoxels;

@@ -3,11 +3,12 @@ import { unzipSync } from "fflate";
 import constants from "../model/constants.js";
 import { InputError, f, g, reason, refuse } from "../errors.js";
 import { isThin, length } from "../stack/acquisition.js";
+import { none } from "../stack/contents.js";
 import { shearAngle, voxelSpacing } from "../stack/grid.js";
 import { readDicom } from "./dicom.js";
 import { seen } from "./examination.js";
 import { besideOf, ofFile } from "./identity.js";
-import { byContents, localizer, marked, none, ofIntent, ofSidecar, withoutNan } from "./kinds.js";
+import { byContents, localizer, marked, ofIntent, ofSidecar, withoutNan } from "./kinds.js";
 import { MOST_UNPACKED, readNifti } from "./nifti.js";
 
 const NIFTI = /\.nii(\.gz)?$/i;
@@ -111,7 +112,7 @@ function unzip({ name, path: whole = name, bytes }) {
 }
 
 /** What a volume shows: standards settle, voxels decide, names mark doubt. Two doubts together are none.
- * @type {(scan: ReadScan, files: NamedBytes[]) => import("./kinds.js").Verdict} */
+ * @type {(scan: ReadScan, files: NamedBytes[]) => import("../stack/contents.js").Verdict} */
 function shown({ name, volume, intent }, files) {
   const [stem, names] = [name.replace(NIFTI, ""), files.map((one) => one.name)];
   if (names.includes(`${stem}.bval`)) return none("a diffusion series, whose b-values lie beside it");

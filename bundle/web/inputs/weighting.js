@@ -8,13 +8,16 @@ const DECIMAL = /^\p{Nd}+$/u;
 /** @type {(pattern: string, word: string) => RegExpExecArray | null} */
 export const whole = (pattern, word) => new RegExp(`^(?:${pattern})$`).exec(word);
 /** @type {(name: string) => string[]} */
-export const split = (name) => name.toLowerCase().split(/[^\p{L}\p{N}_*+]+|_+/u).filter(Boolean);
+export const split = (name) => {
+  const said = name.toLowerCase().replaceAll("w/o", "without").replace(/(?<![a-z])da[-_ ]fl(?![a-z])/g, "dark-fluid");
+  return said.split(/[^\p{L}\p{N}_*+]+|_+/u).filter(Boolean);
+};
 /** @type {(word: string) => boolean} */
 export const ofProtocol = (word) => word.length < 40 && whole(constants.weighting.PROTOCOL, word) !== null;
 
 /** The words of a name that speak of its contrast; `?` stands for any other. @type {(name: string) => string} */
 function told(name) {
-  const low = name.toLowerCase().replaceAll("w/o", "without");
+  const low = name.toLowerCase();
   const bids = whole(BIDS_NAME, low);
   const said = bids ? [...(low.match(/(?<=_)ce-[a-z0-9+]+/g) ?? []), bids[3]].join(" ") : low;
   const named = said.replace(new RegExp(ENTITY, "g"), (_, key, label) => (key === "acq" ? label : ""));

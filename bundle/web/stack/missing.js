@@ -4,7 +4,7 @@ import { f } from "../errors.js";
 import { correlation, intensityRange, tissueOf } from "./intensity.js";
 import { along, map, otherAxes, reorder } from "./volume.js";
 
-const { DARK, BRIGHT, HOLE, HOLES, ALIKE, UNLIKE, FEW, LONGEST, MUCH, MOST, ODD, SHOWN } = constants.missing;
+const { DARK, BRIGHT, HOLE, HOLES, ALIKE, ALIKE_ACROSS, UNLIKE, FEW, LONGEST, MUCH, MOST, ODD, SHOWN } = constants.missing;
 const { BRIGHTEST } = constants.intensity;
 
 /** @typedef {{how: number, what: string}} Fault how odd a slice is, and in what way */
@@ -52,7 +52,7 @@ function oddestRun(slices, kept, hole, least) {
       const [before, after] = [slices[kept[start - 1]], slices[kept[start + length]]];
       const run = new Map();
       for (const here of kept.slice(start, start + length)) {
-        const odd = fault(before, slices[here], after, hole, least);
+        const odd = fault(before, slices[here], after, hole, least, length === 1 ? ALIKE : ALIKE_ACROSS);
         if (odd) run.set(here, odd);
       }
       const how = Math.max(...[...run.values()].map((one) => one.how));
@@ -64,8 +64,8 @@ function oddestRun(slices, kept, hole, least) {
 }
 
 /** A slice's fault; undefined for one like its neighbours, or where these show little tissue.
- * @type {(before: Float32Array, here: Float32Array, after: Float32Array, hole: number, least: number) => Fault | undefined} */
-function fault(before, here, after, hole, least) {
+ * @type {(before: Float32Array, here: Float32Array, after: Float32Array, hole: number, least: number, alike: number) => Fault | undefined} */
+function fault(before, here, after, hole, least, alike) {
   const mean = before.map((x, k) => (x + after[k]) / 2);
   let [tissue, holes, product, square] = [0, 0, 0, 0];
   for (let k = 0; k < here.length; k++) {
@@ -77,7 +77,7 @@ function fault(before, here, after, hole, least) {
   if (gain < DARK || holes / tissue > HOLES) return { how: 1 / Math.max(gain, 1e-6), what: "blank" };
   if (gain > BRIGHT) return { how: gain, what: `${f(gain, 1)} times as bright as its neighbours` };
   const expected = tissue > FEW ? correlation(before, after) : 0;
-  const unlike = expected > ALIKE && correlation(here, mean) < UNLIKE * expected;
+  const unlike = expected > alike && correlation(here, mean) < UNLIKE * expected;
   return unlike ? { how: 1, what: "unlike its neighbours" } : undefined;
 }
 

@@ -1,0 +1,93 @@
+/** Labels that programs change within a stack: images that are one whatever these say, and pixels that show one contrast, see scripts/inputs/dicom/{stacks,pixels}.py. */
+import constants from "../model/constants.js";
+import { refuse } from "../errors.js";
+import { indexAlong } from "../stack/volume.js";
+
+/** @typedef {import("dicom-parser").DataSet} DataSet */
+
+const { ALIKE, BLOCKS, SAME_VALUE } = { ...constants.pixels, ...constants.stack_policies };
+const { MIN_SLICES } = constants.grid;
+const { EVEN, SPACING_TOLERANCE } = constants.places;
+/** @type {Record<string, string>} */
+const LABELS = constants.headers.LABELS;
+const PLACED = ["x00200032", "x00200037"]; // position and orientation
+// study, description, number, matrix, pixels, echo, inversion, flip angle
+const ONE = "x0020000d x0008103e x00200011 x00280010 x00280011 x00280030 x00180081 x00180082 x00181314".split(" ");
+
+/** @type {(header: DataSet, tag: string, count: number) => number[]} */
+const numbers = (header, tag, count) => Array.from({ length: count }, (_, k) => header.floatString(tag, k) ?? NaN);
+
+/** @typedef {{image: NamedBytes, header: DataSet}} Image */
+
+/** Groups of images of one series by its number, description and contrast, which make one even stack. @type {(images: Image[]) => Image[][]} */
+export function stacksOf(images) {
+  const single = images.filter(({ header }) => PLACED.every((tag) => header.elements[tag]) && !header.elements.x52009230);
+  const key = (/** @type {Image} */ { header }) => [...ONE.map((tag) => header.string(tag) ?? ""), numbers(header, PLACED[1], 6).map((x) => x.toFixed(3))].join();
+  /** @type {Map<string, Image[]>} */
+  const groups = new Map();
+  for (const one of single) groups.set(key(one), [...(groups.get(key(one)) ?? []), one]);
+  return [...groups.values()].filter((stack) => {
+    const [a, b, c, d, e, f] = numbers(stack[0].header, PLACED[1], 6);
+    const normal = [b * f - c * e, c * d - a * f, a * e - b * d];
+    const along = stack.map(({ header }) => numbers(header, PLACED[0], 3).reduce((sum, x, k) => sum + x * normal[k], 0)).sort((x, y) => x - y);
+    const gaps = along.slice(1).map((x, k) => x - along[k]);
+    const pitch = gaps.toSorted((x, y) => x - y)[gaps.length >> 1];
+    return stack.length >= MIN_SLICES && gaps.every((gap) => Math.abs(gap - pitch) <= Math.max(SPACING_TOLERANCE * pitch, EVEN));
+  });
+}
+
+/** What is said of labels that differ within a stack; empty for none. A stack whose pixels are of several contrasts is refused.
+ * @type {(volume: Volume, places: number[], headers: DataSet[], said: (header: DataSet, key: string) => string) => string} */
+export function alikeAcross(volume, places, headers, said) {
+  const differ = Object.keys(LABELS).flatMap((key) => {
+    const labels = places.map((_, k) => said(headers[places.indexOf(k)], key));
+    const values = key === "RepetitionTime" ? several(labels) : [...new Set(labels)].filter(Boolean);
+    return values.length > 1 ? [{ labels, text: `${values.length} ${LABELS[key]}` }] : [];
+  });
+  const text = `slices have ${differ.map((one) => one.text).join(" and ")}`;
+  const blocks = differ.length ? blocksOf(volume) : [];
+  const isOne = differ.every(({ labels }) => isAlike(blocks, labels));
+  refuse(!isOne, `${text}, and their pixels are of several contrasts. Export the series again.`);
+  return differ.length ? `${text}: they are joined, since their pixels are of one contrast.` : "";
+}
+
+/** Values that are different contrasts: times that hardly differ are one. @type {(labels: string[]) => number[]} */
+function several(labels) {
+  const values = [...new Set(labels.map(Number))].sort((a, b) => a - b);
+  return values.filter((one, k) => k === 0 || one > SAME_VALUE * values[k - 1]);
+}
+
+/** Whether slices on both sides of a change of labels differ no more than others do. @type {(blocks: Float64Array[], labels: string[]) => boolean} */
+function isAlike(blocks, labels) {
+  const apart = (/** @type {number} */ i, /** @type {number} */ j) => {
+    let [difference, sum] = [0, 0];
+    blocks[i].forEach((x, k) => {
+      difference += Math.abs(x - blocks[j][k]);
+      sum += Math.abs(x) + Math.abs(blocks[j][k]);
+    });
+    return difference / Math.max(sum, 1e-9);
+  };
+  const across = [...labels.keys()].slice(1).filter((k) => labels[k - 1] !== labels[k]).map((k) => k - 1);
+  const near = [...labels.keys()].slice(1, -1).filter((k) => [k - 2, k - 1, k, k + 1].some((one) => across.includes(one)));
+  const own = near.filter((k) => labels[k - 1] === labels[k + 1]);
+  const mean = (/** @type {number[]} */ all) => all.reduce((sum, x) => sum + x, 0) / all.length;
+  const others = (own.length ? own : near).map((k) => apart(k - 1, k + 1));
+  return mean(across.map((k) => apart(k, k + 1))) <= ALIKE * mean(others);
+}
+
+/** Mean intensities of each slice, along the last axis, in blocks. @type {(volume: Volume) => Float64Array[]} */
+function blocksOf({ data, shape }) {
+  const counts = shape.slice(0, 2).map((count) => Math.min(count, BLOCKS));
+  const [sums, size] = [0, 1].map(() => Array.from({ length: shape[2] }, () => new Float64Array(counts[0] * counts[1])));
+  const [x, y, z] = [0, 1, 2].map((axis) => indexAlong(shape, axis));
+  const [rows, columns] = counts.map((count, axis) => {
+    const starts = Array.from({ length: count }, (_, block) => Math.floor((block * shape[axis]) / count));
+    return Array.from({ length: shape[axis] }, (_, at) => starts.findLastIndex((start) => start <= at));
+  });
+  for (let k = 0; k < data.length; k++) {
+    const block = rows[x(k)] * counts[1] + columns[y(k)];
+    sums[z(k)][block] += data[k];
+    size[z(k)][block] += 1;
+  }
+  return sums.map((slice, k) => slice.map((sum, j) => sum / size[k][j]));
+}
