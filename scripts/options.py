@@ -25,7 +25,7 @@ GROUPS = {  # of --help, and of docs/usage.md
 NUMBERS: dict[Any, str] = {float: "a number", int: "a whole number"}
 
 
-def number(kind: Callable[[str], Any], *words: str) -> Callable[[Any], Any]:
+def number(kind: type, *words: str) -> Callable[[Any], Any]:
     """A reader of numbers, float or int, and of `words` beside them, for argparse. Its error says which it takes."""
 
     def read(value: Any) -> Any:

@@ -61,7 +61,7 @@ def _row(scan: Scan, rebuilder: Rebuilder, output: Output, heads: Heads) -> dict
         "slices": plane_name(measured.affine, a.slice_axis),
         "slice_count": a.slice_count,
         **{name: round(getattr(a, attribute), 4) for name, attribute in LENGTHS.items()},
-        "steps": 0 if idle else rebuilder.inferer.step_count(a),
+        "steps": 0 if idle else rebuilder.inferer.steps_for(a)[0],
         "guide": scan.guides[0].scan.name if scan.guides else None,
         "why": "; ".join(why),
     }

@@ -78,9 +78,9 @@ def _fault(before: Tensor, here: Tensor, after: Tensor, hole: float, least: floa
         return 1 / max(gain, 1e-6), "blank"
     if gain > BRIGHT:
         return gain, f"{gain:.1f} times as bright as its neighbours"
-    expected, own = _correlation(before, after), _correlation(here, mean)
-    if tissue.sum() > FEW and expected > ALIKE and own < UNLIKE * expected:
-        return 1.0, "unlike its neighbours"
+    if tissue.sum() > FEW and (expected := _correlation(before, after)) > ALIKE:
+        if _correlation(here, mean) < UNLIKE * expected:
+            return 1.0, "unlike its neighbours"
     return None
 
 

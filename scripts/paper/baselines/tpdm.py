@@ -161,9 +161,9 @@ class TpdmInferer(HeadInferer):
         self.seed = seed
         self.settings |= {"steps": steps, "strength": strength, "measurement": profile, "seed": seed}
 
-    def step_count(self, acquisition: Acquisition) -> int:
+    def steps_for(self, acquisition: Acquisition) -> tuple[int, str]:
         """Steps of the diffusion, each with two evaluations of a prior."""
-        return 0 if acquisition.at_target else self.steps
+        return self.steps, "the method"
 
     def head(self, stack: Tensor, acquisition: Acquisition, network: Tpdm) -> Tensor:
         """See `HeadInferer.head`; the primary's planes lie along the longer side."""
