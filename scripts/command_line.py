@@ -14,11 +14,15 @@ from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import InputError, few
 from .options import EVALUATED, MEANINGS, PATHS, PATTERNS, check_texts, texts
 
+if TYPE_CHECKING:
+    from monai.bundle import ConfigParser
+
+NEAR = 0.85  # of the letters of two names; names of one config are less alike, and slips more
 PROGRAM = ("monai", "bundle", "__main__.py")
 # module -> what installs it, and what it is used with
 NEEDS = {"ignite": "pytorch-ignite tensorboard", "skimage": "scikit-image"}
@@ -49,6 +53,19 @@ def check_options(typed: Sequence[str] | None = None) -> None:
     for name, value in values.items():
         if name not in _runner():
             _check_name(name, value, config)
+
+
+def check_names(config: "ConfigParser") -> None:
+    """Refuses a value whose name is nearly that of another one, and that nothing refers to.
+
+    MONAI passes over a misspelt override of a workflow, or a misspelt line of a stacked file, in silence.
+    """
+    content = config.get()
+    used = {_root(name) for text in texts(content) for name in re.findall(r"@(\w+)", text)}
+    for name in [name for name, value in content.items() if name not in used and not _is_component(name, value)]:
+        near = get_close_matches(name, used, 2, NEAR)
+        if near := [one for one in near if re.sub(r"\d", "", one) != re.sub(r"\d", "", name)]:  # stage1, stage2
+            raise InputError(f"{name} is no name of this config, and nothing refers to it. Did you mean {near[0]}?")
 
 
 def _runner() -> list[str]:

@@ -277,7 +277,7 @@ MEANINGS = {
 GRANTED = ("skip_bids_validator", "skip_bids_validation")  # taken: no dataset is validated
 
 PATHS = (  # segmenter is a command, which begins with one
-    *("input", "dataset_dir", "label_dir", "output_dir", "guide", "regions"),
+    *("bundle_root", "input", "dataset_dir", "label_dir", "output_dir", "guide", "regions"),
     *("ckpt_path", "error_start", "shipped", "teacher", "segmenter"),
 )
 PATTERNS = tuple(name for name, one in OPTIONS.items() if one.kind in ("pattern", "patterns"))
