@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NEAR = 0.85  # of the letters of two names; names of one config are less alike, and slips more
 PROGRAM = ("monai", "bundle", "__main__.py")
-# module -> what installs it, and what it is used with
+# module -> the packages to install for it
 NEEDS = {"ignite": "pytorch-ignite tensorboard", "skimage": "scikit-image"}
 
 
@@ -85,7 +85,7 @@ def _values(typed: Sequence[str]) -> dict[str, Any]:
     def keep(*positional: Any, **others: Any) -> None:
         values.update({name: value for name, value in zip(_runner(), positional) if value is not None}, **others)
 
-    fire.Fire(keep, list(typed[: typed.index("--")] if "--" in typed else typed))  # what follows is for fire itself
+    fire.Fire(keep, list(typed[: typed.index("--")] if "--" in typed else typed))  # Fire has the words after it
     return values
 
 

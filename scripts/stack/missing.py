@@ -9,7 +9,7 @@ from .intensity import BRIGHTEST, IntensityRange
 
 DARK, BRIGHT = 1 / 3, 2.0  # of the neighbours' intensity; interleaved slices differ by less
 HOLE = 1 / 9  # of the typical intensity; tissue is brighter
-SHOWN = 3.0  # times as bright as a hole is what shows tissue for certain
+SHOWN = 3.0  # times as bright as a hole; brighter pixels show tissue for certain
 HOLES = 0.5  # of the pixels where both neighbours show tissue
 ALIKE, UNLIKE = 0.5, 0.6  # correlation of the neighbours from which a slice is judged; a slice's own, as a share of it
 FEW = 600  # pixels of tissue; the correlation of fewer says little
@@ -22,7 +22,7 @@ def missing_slices(volume: Tensor, axis: int, scale: IntensityRange) -> dict[int
     """Slices within the head that are nothing like their two neighbours.
 
     Slices are judged by both neighbours: the head may end from slice to slice. The worst slice is set apart
-    first, so that it speaks no longer of its neighbours. The outermost slices are blank if they hold one dark value
+    first, so that its neighbours are not judged by it. The outermost slices are blank if they hold one dark value
     beside a slice of most tissue.
 
     Args:
@@ -31,7 +31,7 @@ def missing_slices(volume: Tensor, axis: int, scale: IntensityRange) -> dict[int
         scale: of the volume.
 
     Returns:
-        Index of a slice -> what it is. Empty if more than a quarter of the slices are odd: the stack then differs as a
+        Index of a slice -> its fault. Empty if more than a quarter of the slices are odd: the stack then differs as a
         whole.
     """
     low, _, ceiling = scale

@@ -94,7 +94,7 @@ class ResShift(nn.Module):
 
         Args:
             y: `(B, 1, H, W)` degraded images.
-            noise: `(T, B or 1, 1, H, W)`, standard normal; the first is that of `x_T`.
+            noise: `(T, B or 1, 1, H, W)`, standard normal; the first belongs to `x_T`.
         """
         x = y + self.kappa * self.eta[-1].sqrt() * noise[0]
         for step in range(self.steps, 0, -1):
