@@ -61,7 +61,7 @@ def check_names(config: "ConfigParser") -> None:
     MONAI passes over a misspelt override of a workflow, or a misspelt line of a stacked file, in silence.
     """
     content = config.get()
-    used = {_root(name) for text in texts(content) for name in re.findall(r"@(\w+)", text)}
+    used = set(re.findall(r"@(\w+)", json.dumps(content, default=str)))
     for name in [name for name, value in content.items() if name not in used and not _is_component(name, value)]:
         near = get_close_matches(name, used, 2, NEAR)
         if near := [one for one in near if re.sub(r"\d", "", one) != re.sub(r"\d", "", name)]:  # stage1, stage2
