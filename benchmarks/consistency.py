@@ -1,4 +1,4 @@
-"""Measures what reconciling the result with the measured slices does to it (docs/benchmarks.md).
+"""Measures the effect of reconciling a result with the measured slices (docs/benchmarks.md).
 
 python -m benchmarks.consistency DATALIST [SLAB] [--ckpt_path models/model.pt] [--volumes 7]
 
@@ -82,7 +82,7 @@ def rows(truth, axis, spacing, network, inferer):
 
 
 def main():
-    """Prints, volume by volume and on average, quality of the result and what becomes of it."""
+    """Prints, volume by volume and on average, quality of the result before and after."""
     parser = parser_of_volumes(__doc__)
     parser.add_argument("slab", nargs="?", type=int, help="central slices of each volume; all without it")
     parser.add_argument("--volumes", type=int)

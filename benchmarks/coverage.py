@@ -1,8 +1,8 @@
-"""Coverage of error maps against what they say: a line for each volume and the mean of each contrast.
+"""Coverage of error maps against their confidence: a line for each volume and the mean of each contrast.
 
 python -m benchmarks.coverage EVALUATION.csv PICTURE.png
 
-The table is that of `configs/evaluate.yaml --error_map true`.
+The table is made by `configs/evaluate.yaml --error_map true`.
 """
 
 import pandas as pd

@@ -18,7 +18,7 @@ LENGTHS = torch.tensor([[5.0, 1.0, 5.0, 1.0, 0.02]])  # mm; noise
 
 
 def runners(options):
-    """By name, what takes the same image, lengths, times and rows."""
+    """Runners by name, which take the same image, lengths, times and rows."""
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(options.onnx, settings, providers=["CPUExecutionProvider"])

@@ -2,7 +2,7 @@
 
 python -m benchmarks.gallery DATALIST FOLDER [--only NAME ...]
 
-DATALIST is that of docs/benchmarks.md: its entries name subject and contrast, the FLAIR a mask of lesions. Whole
+DATALIST is made as docs/benchmarks.md says: its entries name subject and contrast, the FLAIR a mask of lesions. Whole
 volumes are rebuilt; a picture shows one plane that contains the slice axis and no face. It prints a row for each.
 """
 

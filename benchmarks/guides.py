@@ -76,7 +76,7 @@ def odd(guide, stranger):
 
 
 class Head:
-    """A volume in thick slices, and what a guide of it brings."""
+    """A volume in thick slices, and the gain by a guide."""
 
     def __init__(self, item, rebuilder, thickness, slab):
         self.volume, self.axis, self.slab = read_volume(item["label"]), item["sharp_axes"][0], slab

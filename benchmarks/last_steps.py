@@ -45,7 +45,7 @@ def measured(truth, axis, thickness, noise, rebuilder):
 
 
 def row(scan, thickness, noise, numbers):
-    """A line of the table: PSNR without the steps and what each changes; the other numbers in the order of `STEPS`."""
+    """A line of the table: PSNR without the steps and the change by each; the other numbers in the order of `STEPS`."""
     quality, steps, apart = np.asarray(numbers).T
     changes = [f"{one - quality[0]:+.2f}" for one in quality[1:]]
     others = [", ".join(f"{one:.2f}" for one in column) for column in (steps, apart)]

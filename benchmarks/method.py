@@ -31,7 +31,7 @@ GAP = 0.42  # inches between panels, which hold an arrow
 
 @dataclass(eq=False)
 class Watched(DriftInferer):
-    """The shipped inferer, which keeps what each of its steps makes."""
+    """The shipped inferer, which keeps the result of each of its steps."""
 
     def stage1(self, slices, box, others, network, guide):
         """Keeps the planes of both families."""

@@ -49,7 +49,7 @@ def simulated(item, width, thickness, slab):
 
 
 def saved_results(folder, name, thick):
-    """Slices are saved below a folder; what other methods made of them is read: name -> volume."""
+    """Saves slices below a folder, and reads the results of other methods on them: name -> volume."""
     place = folder / "slices" / f"{name}.nii.gz"
     place.parent.mkdir(parents=True, exist_ok=True)
     nib.save(nib.Nifti1Image(thick.as_tensor()[0].numpy(), thick.affine.numpy()), place)

@@ -1,4 +1,4 @@
-"""Whether two stacks of one head are registered, and two of different heads told apart: tables of docs/benchmarks.md.
+"""Whether two stacks of one head are registered, and two of different heads kept apart: tables of docs/benchmarks.md.
 
 python -m benchmarks.registration DATALIST [--section training] [--pairs 20] [--motion 15 15] [--region SCAN ...]
 python -m benchmarks.registration DATALIST --contrasts [--others DATALIST] ...
@@ -236,7 +236,7 @@ def print_contrasts(items, others, options):
 
 
 def print_apart(other, pairs):
-    """Prints a table of pairs that do not belong together, and how many are told apart."""
+    """Prints a table of pairs that do not belong together, and how many are kept apart."""
     lines, alike = zip(*pairs)
     print(markdown(dict(zip(("head", other, "likeness"), zip(*lines)))))
     print(f"\n{sum(one < ALIKE for one in alike)} of {len(alike)} pairs are told apart: likeness below {ALIKE}.\n")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from scripts.inputs.scan import Scan
 
 LONGER = 3  # times that a stack which seems to be cut settles
-LEFT_OUT = (  # options of the command that a node has no use for: what it reads and writes is settled
+LEFT_OUT = (  # options of the command that a node has no use for: its input and output are settled
     "dtype output_format include exclude participant_label session_label reference regions allow_failures jobs dry_run"
 ).split()
 COMMANDS = {name: one.argparse for name, one in OPTIONS.items() if name not in LEFT_OUT}
@@ -62,7 +62,7 @@ class Node:
         self.by_study = guided or flag("together", self.options["together"])
         if guided:
             self.rebuilder.check_guides()
-        self.turns: dict[tuple[str, str], tuple[int, float]] = {}  # what failed -> how often, when it is its turn
+        self.turns: dict[tuple[str, str], tuple[int, float]] = {}  # failed series -> how often, and when its turn comes
         self.growing: dict[str, int] = {}  # series that seem to be cut -> images that had come
         self.stop = threading.Event()
 

@@ -115,8 +115,8 @@ def rebuild(
         guide: a sharp scan of another contrast of the same head, as `scan`. It is registered.
         slice_thickness: of the measured slices, in mm. None takes the header's, else the slice spacing.
         slice_spacing: of slices that were interpolated to a finer spacing, in mm: they are taken back to it first.
-        target_thickness: to reach, in mm. None takes the finer in-plane spacing, within what the weights know.
-        slice_axis: array axis of the slices, 0 to 2. None takes the header's, else that of the largest spacing.
+        target_thickness: to reach, in mm. None takes the finer in-plane spacing, within the trained range.
+        slice_axis: array axis of the slices, 0 to 2. None takes the header's, else the axis of the largest spacing.
         noise: standard deviation of the slices' noise, in % of the range of tissue; `"auto"` to estimate it.
         isotropic: resample the pixels to the target too.
         motion: take the slices of a head that moved between the packages of its stack back to their places; False

@@ -123,7 +123,7 @@ class Spool:
     def join_earlier(self, name: str) -> bool:
         """Moves the images that came earlier into `working`. If all in it did, they are removed: False.
 
-        An image that came with another content is another one: what came last counts.
+        An image that came with another content is another one: the last one counts.
         """
         folder, came = self.path / "working" / name, self.images("working", name)
         earlier = {path.name: path for state in LATER for path in self.images(state, name)}

@@ -134,7 +134,7 @@ def answering(
 
 
 class _ServerContext(ssl.SSLContext):
-    """TLS whose handshake is that of each association: a silent caller holds up no other."""
+    """TLS with a handshake for each association: a silent caller holds up no other."""
 
     def wrap_socket(self, sock, server_side=False, **given):  # type: ignore[no-untyped-def, override]
         return super().wrap_socket(sock, server_side=server_side, do_handshake_on_connect=False)

@@ -14,13 +14,17 @@ from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import InputError, few
 from .options import EVALUATED, MEANINGS, PATHS, PATTERNS, check_texts, texts
 
+if TYPE_CHECKING:
+    from monai.bundle import ConfigParser
+
+NEAR = 0.85  # of the letters of two names; names of one config are less alike, and slips more
 PROGRAM = ("monai", "bundle", "__main__.py")
-# module -> what installs it, and what it is used with
+# module -> the packages to install for it
 NEEDS = {"ignite": "pytorch-ignite tensorboard", "skimage": "scikit-image"}
 
 
@@ -51,6 +55,19 @@ def check_options(typed: Sequence[str] | None = None) -> None:
             _check_name(name, value, config)
 
 
+def check_names(config: "ConfigParser") -> None:
+    """Refuses a value whose name is nearly that of another one, and that nothing refers to.
+
+    MONAI passes over a misspelt override of a workflow, or a misspelt line of a stacked file, in silence.
+    """
+    content = config.get()
+    used = set(re.findall(r"@(\w+)", json.dumps(content, default=str)))
+    for name in [name for name, value in content.items() if name not in used and not _is_component(name, value)]:
+        near = get_close_matches(name, used, 2, NEAR)
+        if near := [one for one in near if re.sub(r"\d", "", one) != re.sub(r"\d", "", name)]:  # stage1, stage2
+            raise InputError(f"{name} is no name of this config, and nothing refers to it. Did you mean {near[0]}?")
+
+
 def _runner() -> list[str]:
     from monai.bundle import run
 
@@ -68,7 +85,7 @@ def _values(typed: Sequence[str]) -> dict[str, Any]:
     def keep(*positional: Any, **others: Any) -> None:
         values.update({name: value for name, value in zip(_runner(), positional) if value is not None}, **others)
 
-    fire.Fire(keep, list(typed[: typed.index("--")] if "--" in typed else typed))  # what follows is for fire itself
+    fire.Fire(keep, list(typed[: typed.index("--")] if "--" in typed else typed))  # Fire has the words after it
     return values
 
 

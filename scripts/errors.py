@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 SHOWN = 5  # names in a message
-logger = logging.getLogger("drift")  # of all that people are told
+logger = logging.getLogger("drift")  # of all lines for people
 INTERRUPTED = "interrupted: what is complete stays; the same command goes on from there."
 
 

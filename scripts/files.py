@@ -23,8 +23,8 @@ def ends_as(name: str | os.PathLike, endings: tuple[str, ...]) -> bool:
 
 def stem(name: str) -> str:
     """A volume file's name without its ending: `a.b.NII.GZ` becomes `a.b`."""
-    lengths = [len(ending) for ending in VOLUMES if ends_as(name, (ending,))]
-    return name[: len(name) - max(lengths, default=0)]
+    ending = max((one for one in VOLUMES if name.lower().endswith(one)), key=len, default="")
+    return name[: len(name) - len(ending)]
 
 
 def walk(

@@ -25,7 +25,7 @@ GROUPS = {  # of --help, and of docs/usage.md
 NUMBERS: dict[Any, str] = {float: "a number", int: "a whole number"}
 
 
-def number(kind: Callable[[str], Any], *words: str) -> Callable[[Any], Any]:
+def number(kind: type, *words: str) -> Callable[[Any], Any]:
     """A reader of numbers, float or int, and of `words` beside them, for argparse. Its error says which it takes."""
 
     def read(value: Any) -> Any:
@@ -99,7 +99,7 @@ class Option:
         raise InputError(f"{name} is {value!r}: expected {taken}, or nothing for the default.")
 
 
-# Option of configs/inference.yaml, or `config` -> what it is
+# Option of configs/inference.yaml, or `config` -> its row
 OPTIONS: dict[str, Option] = {
     "missing_slices": Option(
         *("input", "choice"),
@@ -258,7 +258,7 @@ CARD = (
 NO_WORK = "nothing is kept but results, and a run that is repeated goes on by itself. Leave it out"
 LINES = "the same lines are in drift.log. Add > /dev/null to the command for silence"
 AGAIN = "what is changed is done again by itself, and the rest is complete. Set another -o, or remove the result"
-# What people type who know other programs -> what to do here
+# Words of other programs -> the way to the same here
 MEANINGS = {
     **dict.fromkeys(("device", "gpu", "gpus", "gpu_id", "cuda", "cpu", "use_gpu", "no_gpu"), CARD),
     **dict.fromkeys(("threads", "nthreads", "n_threads", "num_threads", "omp_nthreads", "ncpus", "n_cpus"), CORES),
@@ -277,7 +277,7 @@ MEANINGS = {
 GRANTED = ("skip_bids_validator", "skip_bids_validation")  # taken: no dataset is validated
 
 PATHS = (  # segmenter is a command, which begins with one
-    *("input", "dataset_dir", "label_dir", "output_dir", "guide", "regions"),
+    *("bundle_root", "input", "dataset_dir", "label_dir", "output_dir", "guide", "regions"),
     *("ckpt_path", "error_start", "shipped", "teacher", "segmenter"),
 )
 PATTERNS = tuple(name for name, one in OPTIONS.items() if one.kind in ("pattern", "patterns"))
@@ -300,7 +300,7 @@ def sent(request: Mapping[str, Any], others: Iterable[str]) -> dict[str, Any]:
 
 
 def as_arguments(text: str) -> str:
-    """A message of the command for those who call a function: an option's name is that of an argument."""
+    """A message of the command for those who call a function: options are named as arguments."""
     return re.sub(r"--(\w+)", lambda found: found[1] if found[1] in OPTIONS else found[0], text)
 
 

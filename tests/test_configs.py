@@ -7,6 +7,7 @@ import pytest
 import torch
 from monai.bundle import ConfigParser
 
+from scripts.command_line import check_names
 from tests import paper_values as paper
 from tests.config_files import (
     COMPLETE,
@@ -80,6 +81,11 @@ def test_a_file_defines_what_is_used_or_replaces_what_stands_below_it(file):
     whole = {key for key in found if not re.search("#|::", key)}
     assert whole - below - used - entry - hosts == set()
     assert {re.split("#|::", key)[0] for key in set(found) - whole} <= below | whole, "parts of something"
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_name_is_taken_for_a_slip(file):
+    check_names(parser(*stack(file)))
 
 
 @pytest.mark.parametrize("file", COMPLETE)

@@ -5,8 +5,10 @@ import shlex
 import sys
 
 import pytest
+from monai.bundle import ConfigParser
 
-from scripts.command_line import check_options
+from bundle.pack import twin
+from scripts.command_line import check_names, check_options
 from scripts.errors import InputError
 from scripts.options import GRANTED, MEANINGS, OPTIONS, PATTERNS, Option, as_arguments, sent
 from tests.processes import ROOT
@@ -50,6 +52,28 @@ def test_the_folder_of_a_config_is_searched_for_modules(tmp_path, monkeypatch):
 )
 def test_what_is_no_option_is_refused_with_the_nearest_one(typed, told):
     assert told in refusal(*typed)
+
+
+@pytest.mark.parametrize("name", ["slice_thicknes", "infererr", "both_plane"])
+def test_a_workflow_and_a_stacked_file_misspell_nothing_in_silence(name, tmp_path):
+    (tmp_path / "mine.yaml").write_text(f"{name}: 3")
+    config = ConfigParser()
+    config.read_config([str(ROOT / "configs" / "inference.yaml"), str(tmp_path / "mine.yaml")])
+    with pytest.raises(InputError, match=f"{name} is no name of this config"):
+        check_names(config)
+
+
+def test_a_name_of_ones_own_is_taken():
+    config = ConfigParser()
+    config.read_config(CONFIG[1])
+    config.update({"my_share": 0.4, "my_sharpener": {"_target_": "mine.Sharpener", "share": "@my_share"}})
+    check_names(config)
+
+
+def test_the_bundles_root_is_set_beside_a_twin_whose_root_is_code(tmp_path):
+    place = tmp_path / "inference.json"
+    place.write_bytes(twin((ROOT / "configs" / "inference.yaml").read_bytes()))
+    check("--bundle_root", str(ROOT), config=("--config_file", str(place)))
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def as_json(value: Any) -> Any:
 
 
 def attributes() -> dict[str, list[str]]:
-    """Attributes that say what an image shows: keyword, or tag of a private one -> tag, and kind of its values."""
+    """Attributes on the content of an image: keyword, or tag of a private one -> tag, and kind of its values."""
     words = [*kinds.DESCRIBED, *ENHANCED_NAMES, "EchoPulseSequence", *IDENTITY]
     found = {word: [_written(word), datadict.dictionary_VR(word)] for word in words if datadict.tag_for_keyword(word)}
     for tag, (block, creator) in {kinds.GE_COMPONENT: (kinds.GE_CREATOR, "GEMS_PARM_01"), **kinds.B_VALUES}.items():

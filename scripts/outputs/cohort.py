@@ -43,7 +43,7 @@ class _LogFile(logging.FileHandler):
 
 @contextmanager
 def _kept_log(folder: Path, version: str) -> Iterator[None]:
-    """Adds the command, and what the logger says within the block, to `drift.log` of a folder."""
+    """Adds the command, and the lines that are logged within the block, to `drift.log` of a folder."""
     handler = _LogFile(folder / LOG, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     handler.handleError = lambda record: None  # type: ignore[method-assign]  # a full disk is reported by what needs it
@@ -57,7 +57,7 @@ def _kept_log(folder: Path, version: str) -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
-        with suppress(OSError):  # again: what could not be written is still in its buffer
+        with suppress(OSError):  # again: lines that could not be written are still in its buffer
             handler.close()
 
 

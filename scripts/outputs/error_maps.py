@@ -33,7 +33,6 @@ WHOLE_NUMBERS = 2**24  # which float32 tells apart
 SEEN = 0.5  # of a region; of one that lies less in the field of view, its mean is not known
 WHOLE = 0.9  # of a region; one that lies less in the field of view is cut
 FITTED = 0.9  # confidence of the voxels' half-widths that regions' were fitted with
-CALIBRATED = "calibrated on people that no network has seen"  # source of an error map's numbers
 
 
 def error_stem(stem: Path) -> Path:
@@ -72,13 +71,6 @@ def describe_error_map(rebuilt: Rebuilt, maps: ErrorMaps) -> dict[str, Any]:
 
 def _said(maps: ErrorMaps) -> str:
     return f"Half-width of the interval that holds the truth in {maps.confidence:.0%} of voxels."
-
-
-def error_fact(ErrorMap: Mapping[str, Any] | None = None) -> dict[str, tuple[str, str]]:
-    """The fact of a record that has this entry; none without an error map."""
-    if ErrorMap is None or "Median" not in ErrorMap:
-        return {}
-    return {"error map": (f"median ±{ErrorMap['Median']:.4g} in the head", CALIBRATED)}
 
 
 def write_error_map(

@@ -61,7 +61,7 @@ def _row(scan: Scan, rebuilder: Rebuilder, output: Output, heads: Heads) -> dict
         "slices": plane_name(measured.affine, a.slice_axis),
         "slice_count": a.slice_count,
         **{name: round(getattr(a, attribute), 4) for name, attribute in LENGTHS.items()},
-        "steps": 0 if idle else rebuilder.inferer.step_count(a),
+        "steps": 0 if idle else rebuilder.inferer.steps_for(a)[0],
         "guide": scan.guides[0].scan.name if scan.guides else None,
         "why": "; ".join(why),
     }
@@ -113,7 +113,7 @@ def list_scans(
     candidates: Sequence[Scan] = (),
     allow_failures: bool = False,
 ) -> None:
-    """Lists on stdout what a run would do, and ends the program with its exit code, if a dry run is asked for.
+    """Lists the work of a run on stdout, and ends the program with its exit code, if a dry run is asked for.
 
     Args:
         dry_run: true for a table, "json" for a list of objects. If false, nothing happens.
@@ -124,7 +124,7 @@ def list_scans(
     if not (as_json or flag("dry_run", dry_run)):
         return
     heads, rows = Heads(), list[dict[str, Any]]()
-    with only(logging.WARNING), logging_redirect_tqdm():  # the table says what the lines of the preprocessing do
+    with only(logging.WARNING), logging_redirect_tqdm():  # the table has the facts that the preprocessing logs
         for scan in tqdm(scans, desc="scans", unit="scan", leave=False, disable=None):
             rows.append(_row(scan, rebuilder, output, heads))
     others = _others(scans, skipped, candidates, heads)

@@ -21,11 +21,12 @@ from ..stack.slices import Slices
 from ..stack.tissue import flat_tissue
 from ..stack.trace import step_ratio, streak
 from .entries import Record
-from .error_maps import describe_error_map, error_fact
+from .error_maps import describe_error_map
 from .provenance import source_of, state
 from .stack_facts import motion_said
 
 LARGEST_RATIO = 1000.0  # stands for infinity, which JSON does not know
+CALIBRATED = "calibrated on people that no network has seen"  # source of an error map's numbers
 SKULL = ("there (SkullStripped false)", "a guess for want of better: the dataset is raw")
 GUIDE_PLACED = (
     "registered: the head had turned by {Degrees:.1f} degrees and moved by {Millimetres:.1f} mm; likeness "
@@ -55,15 +56,22 @@ def describe(
         seconds: that it took.
         made: entries on weights and settings, as they are.
     """
-    guide, motion, error, (kept, guess) = _guide(scan, rebuilt, used), _motion(rebuilt), {}, bids.kept(scan.path)
-    if maps.wanted:
-        error = {"ErrorMap": describe_error_map(rebuilt, maps)}
-    target = round(rebuilt.slices.acquisition.target_spacing, 6)
-    noise, (steps, *streaked) = _noise(rebuilt), _texture(rebuilt.slices, rebuilt.volume)
+    guide, (kept, guess) = _guide(scan, rebuilt, used), bids.kept(scan.path)
+    error = describe_error_map(rebuilt, maps) if maps.wanted else {}
+    noise, (steps, ratio, within) = _noise(rebuilt), _texture(rebuilt.slices, rebuilt.volume)
     said = _warnings(scan, rebuilt, warnings, stacks, guide)
+    target = round(rebuilt.slices.acquisition.target_spacing, 6)
+    parts = {
+        "Guide": guide,
+        "Motion": _motion(rebuilt),
+        "Noise": noise,
+        "Streak": {"Ratio": ratio, "Steps": within},
+        "Stacks": [_stack(scan, stack) for stack in stacks],
+        "ErrorMap": error,
+    }
     return Record.made(
         Description=_description(rebuilt, stacks),
-        Sources=_sources(scan, used),
+        Sources=[source_of(scan, file) for file in (*scan.files, *(used.scan.files if used is not None else ()))],
         SliceThickness=target,
         SpacingBetweenSlices=target,
         **kept,
@@ -72,20 +80,15 @@ def describe(
             **({"guide": (guide["Name"], GUIDE_PLACED.format(**guide))} if guide else {}),
             **({"skull": SKULL} if guess else {}),
             **(rounding(files[0]) if files else {}),
-            **error_fact(**error),
+            **({"error map": (f"median ±{error['Median']:.4g} in the head", CALIBRATED)} if "Median" in error else {}),
         },
-        **({"Guide": guide} if guide else {}),
-        **({"Motion": motion} if motion else {}),
-        **({"Noise": noise} if noise else {}),
-        Streak={"Ratio": streaked[0], "Steps": streaked[1]},
-        **({"Stacks": [_stack(scan, stack) for stack in stacks]} if stacks else {}),
-        **error,
+        **{name: entry for name, entry in parts.items() if entry},
         Warnings=said,
         Agreement=rebuilt.agreement,
         Overview=glance(rebuilt.slices, rebuilt.volume),
         Summary={
             **_summary(rebuilt, guide, error, said),
-            **{"step_ratio": steps, "streak": streaked[0], "streak_steps": streaked[1], "noise": noise.get("Share")},
+            **{"step_ratio": steps, "streak": ratio, "streak_steps": within, "noise": noise.get("Share")},
             **({} if seconds is None else {"seconds": seconds}),
         },
         **made,
@@ -100,10 +103,6 @@ def _description(rebuilt: Rebuilt, stacks: Sequence[Mapping[str, Any]]) -> str:
     elif rebuilt.slices.constant:
         what = "Not rebuilt: the scan is constant."
     return f"Made of {sum(stack['Share'] > 0 for stack in stacks)} stacks. {what}" if stacks else what
-
-
-def _sources(scan: Scan, used: Candidate | None) -> list[str]:
-    return [source_of(scan, file) for file in (*scan.files, *(used.scan.files if used is not None else ()))]
 
 
 def _warnings(
@@ -127,7 +126,7 @@ def _summary(
 ) -> dict[str, Any]:
     """The scan's row of summary.csv."""
     a = rebuilt.slices.acquisition
-    bar = error.get("ErrorMap", {}).get("MedianOfRange")
+    bar = error.get("MedianOfRange")
     return {
         "slice_axis": a.slice_axis,
         "slice_thickness": round(a.slice_thickness, 6),

@@ -31,7 +31,7 @@ class Output:
     Attributes:
         folder: where `summary.csv` goes. Results go where the scans say.
         format: `"nifti"`; `"dicom"`, by which scans that did not come as DICOM are skipped; or `"auto"`, by which each
-            result is what its scan was.
+            result has the format of its scan.
         dtype: of NIfTI voxels: `"float32"`, or `"int16"`, which is scaled and takes half the space.
         config: of the run, of which `made_with` makes the settings of its results.
         settings, method: options and settings of the inferer that change results.

@@ -33,7 +33,7 @@ def make_together(names: Sequence[str], rebuilt: Sequence[Rebuilt]) -> tuple[Reb
     facts = [_facts(name, stack, part, volume) for name, stack, part in zip(names, stacks, parts)]
     best = min(fact["Agreement"] for fact in facts if fact["Agreement"] is not None)
     for index, fact in enumerate(facts):
-        said = motion_said(rebuilt[index]) if index else ""  # of the first one the record has an entry
+        said = motion_said(rebuilt[index]) if index else ""  # the record has an entry on the first one
         doubts = (f"{fact['Name']}: {said}" if said else None, _doubt(fact, parts[index], best))
         fact["Warnings"] += [one for one in doubts if one]
         for warning in fact["Warnings"]:

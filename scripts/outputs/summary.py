@@ -37,19 +37,18 @@ def _names(row: Mapping) -> set[str]:
     return {row[column] for column in ("input", "result") if row.get(column)}
 
 
-def _relative(name: str, folder: Path) -> str:
-    """Paths, of several stacks each, as they lead from a folder; a DICOM series' name as it is."""
-    for path in (one for one in name.split(" + ") if os.path.isabs(one) or os.path.exists(one)):
-        name = name.replace(path, Path(os.path.relpath(path, folder)).as_posix())
-    return name
-
-
 def _from(folder: Path, row: Mapping) -> dict:
-    """A row whose paths lead from a folder, and whose warnings name files without their folders."""
-    paths = {column: row[column] for column in ("input", "result", "guide") if row.get(column)}
-    folders = [os.path.dirname(path) for one in paths.values() for path in one.split(" + ")]
-    warnings = without_folders(str(row.get("warnings") or ""), [*folders, str(folder.absolute())])
-    return {**row, **{column: _relative(one, folder) for column, one in paths.items()}, "warnings": warnings}
+    """A row whose paths lead from a folder, and whose warnings name files without their folders.
+
+    A DICOM series keeps its name. The paths of several stacks stand in one text.
+    """
+    moved, folders = dict(row), list[str]()
+    for column in ("input", "result", "guide"):
+        for path in (row.get(column) or "").split(" + "):
+            folders.append(os.path.dirname(path))
+            if os.path.isabs(path) or os.path.exists(path):
+                moved[column] = moved[column].replace(path, Path(os.path.relpath(path, folder)).as_posix())
+    return {**moved, "warnings": without_folders(str(row.get("warnings") or ""), [*folders, str(folder.absolute())])}
 
 
 def add_rows(path: Path, rows: Sequence[Mapping], index: bool) -> None:

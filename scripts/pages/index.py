@@ -163,12 +163,9 @@ def _row(row: Mapping, folder: Path, common: str) -> dict[str, Any]:
     }
 
 
-def _ratio(value: float) -> str:
-    return f"{value:.2f}"
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.2f} %"
+def _shown(column: str, value: float) -> str:
+    """A number of a column for people: the step ratio, or a share."""
+    return f"{value:.2f}" if column == "step_ratio" else f"{100 * value:.2f} %"
 
 
 def _methods(rows: Sequence[Mapping]) -> dict[str, Any]:
@@ -213,15 +210,17 @@ def write_index(folder: str | os.PathLike, scans: Sequence[Mapping]) -> None:
     rows = [_row(row, folder, common[_begin(row["input"])]) for row in scans]
     medians = {}
     for name, (limit, words) in LIMITS.items():
-        label, form = name.replace("_", " "), _ratio if name == "step_ratio" else _share
+        label = name.replace("_", " ")
         median, far = outliers([row[name] for row in rows])
         if not math.isnan(median):
-            medians[label] = form(median)
+            medians[label] = _shown(name, median)
         for row, away in zip(rows, far):
             above = row[name] is not None and row[name] > limit
-            text = f"{words}: {label} {form(row[name])}, above {form(limit)}" if above else ""
+            text = f"{words}: {label} {_shown(name, row[name])}, above {_shown(name, limit)}" if above else ""
             if away:
-                text = f"outlier: {label} {form(row[name])}, median {form(median)}" + f"; {text}" * above
+                text = (
+                    f"outlier: {label} {_shown(name, row[name])}, median {_shown(name, median)}" + f"; {text}" * above
+                )
             row["marks"] |= {name: text} if text else {}
     content = TEMPLATES.get_template("index.html").render(
         mark=MARK,

@@ -107,7 +107,7 @@ def scheduling(
 
     Args:
         rows: of a sweep over `steps`, `N = ...`, and of `scored`, called `image scores`.
-        columns: the quality; what the rows do not have is left out.
+        columns: the quality; columns that the rows lack are left out.
         n_max: most steps.
 
     Returns:

@@ -12,7 +12,7 @@ from ..evaluate.tables import CASE, EN_DASH, METRICS, markdown
 
 PAIR = ["subject", "volume", "slice_axis"]  # two rows that agree in these make a pair
 OF_LABEL = ("label", "value", "coverage", "sees")  # columns of the label: all of its rows agree in them
-COSTS = ("seconds", "minutes", "parameters", "multiply_adds")  # no quality: their differences are not told
+COSTS = ("seconds", "minutes", "parameters", "multiply_adds")  # no quality: their differences stay out of the tables
 HEADINGS = {**CASE, "label": "variant", "value": "weight"}
 
 

@@ -2,8 +2,8 @@
 
     python -m scripts.paper.convert drift_hcp_stage1.ckpt drift_hcp_stage2.ckpt --output models/drift_hcp.pt
 
-The authors license their weights for academic research only. They are not part of this bundle, and neither is what this
-command makes of them: keep it to yourself.
+The authors license their weights for academic research only. They are not part of this bundle. Neither are
+the files that this command makes of them: keep these to yourself.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def read_checkpoint(path: Path) -> tuple[str, dict[str, Tensor]]:
 def convert(stage1: Path, stage2: Path) -> tuple[str, dict[str, Tensor]]:
     """The authors' checkpoints of both stages as the size and the state of a `Drift`, in float32.
 
-    A stage 1 inside the stage 2 file must be that of `stage1`.
+    A stage 1 inside the stage 2 file must equal `stage1`.
     """
     (size, first), (other, second) = read_checkpoint(stage1), read_checkpoint(stage2)
     if size != other:

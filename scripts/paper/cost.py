@@ -37,8 +37,9 @@ def plane_calls(network: Drift, edge: int = EDGE) -> tuple[Callable, Callable]:
 class CpuTime:
     """The CPU time of each epoch as a curve for TensorBoard, `cpu_minutes`; an entry of `tracking`.
 
-    It is of this process and of those that it has waited for. A wall clock counts what else a machine does. Loading and
-    validation are left out. So is a worker's last epoch, which has not ended by then: `--num_workers 0` counts all.
+    It counts this process and the ended ones that it started. A wall clock counts other programs of the machine, too.
+    Loading and validation are left out. So is a worker's last epoch, which has not ended by then: `--num_workers 0`
+    counts all.
 
     Args:
         run_name: folder of the curves.
@@ -67,7 +68,7 @@ class CpuTime:
 
 
 def training_minutes(trained: TrainedVariants, stage: Stage) -> float:
-    """CPU time of a training and what it builds on, by the curves for TensorBoard; an epoch done again counts once."""
+    """CPU time of a training and its earlier parts, by the curves for TensorBoard; an epoch done again counts once."""
     epochs: dict[int, float] = {}
     for file in sorted(trained.folder(stage).glob("*/events.*")):
         curves = EventAccumulator(str(file), {"scalars": 0})
@@ -78,7 +79,7 @@ def training_minutes(trained: TrainedVariants, stage: Stage) -> float:
 
 
 def parameters(config: ConfigParser, run_id: str) -> float:
-    """In 1e6, of what makes a result in an evaluation; where stage 1 alone was trained, its own."""
+    """Parameters of the networks that make a result in an evaluation, in 1e6; of stage 1 where it alone was trained."""
     with torch.device("meta"):
         network = config.get_parsed_content("network_def")
     named = (network.apn if run_id == "stage1" else network).named_parameters()
@@ -86,7 +87,7 @@ def parameters(config: ConfigParser, run_id: str) -> float:
 
 
 def _resident(name: str) -> float:
-    """Memory of this process in MiB, as Linux says it: `VmRSS`, now, or `VmHWM`, at most; NaN on other systems."""
+    """Memory of this process in MiB, by Linux: the present `VmRSS`, or the largest, `VmHWM`; NaN on other systems."""
     if not (PROCESS / "clear_refs").exists():
         return math.nan
     lines = dict(line.split(":", 1) for line in (PROCESS / "status").read_text().splitlines())
@@ -100,7 +101,7 @@ def _measured(trained: TrainedVariants, size: str) -> tuple[float, float, float,
     cuda = torch.device(device).type == "cuda"
     before = _resident("VmRSS")
     if not cuda and not math.isnan(before):
-        (PROCESS / "clear_refs").write_text("5")  # the peak counts from here on, without that of the imports
+        (PROCESS / "clear_refs").write_text("5")  # the peak counts from here on, without the imports
     network = config.get_parsed_content("network_def").to(device).eval()
     seconds = []
     for call in plane_calls(network):
@@ -117,9 +118,9 @@ def _measured(trained: TrainedVariants, size: str) -> tuple[float, float, float,
 
 
 def costs(trained: TrainedVariants) -> pd.DataFrame:
-    """A row for each size of `configs/models/`: what one plane of 128 x 128 pixels takes, with random weights.
+    """A row for each size of `configs/models/`: time and memory of one plane of 128 x 128 pixels, with random weights.
 
-    Memory is a GPU's, weights included; on a CPU what the process grows by, on Linux alone.
+    Memory is a GPU's, weights included; on a CPU the growth of the process, on Linux alone.
     """
     rows = []
     for size in trained.sizes:

@@ -36,7 +36,7 @@ def reproduce(
     Args:
         experiment: a name, several, or `"all"`; null to list them.
         experiments: name -> entry, see `configs/paper/reproduce.yaml`.
-        trained: makes what they share.
+        trained: makes the weights that they share.
     """
     shared = trained()
     if experiment is None:
@@ -59,7 +59,7 @@ def reproduce(
 
 
 def entries(experiments: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Entries of `configs/paper/reproduce.yaml`, with what several share."""
+    """Entries of `configs/paper/reproduce.yaml`, each with the lines that several share."""
     return {name: {**entry.get("sweep", {}), **entry} for name, entry in experiments.items()}
 
 
@@ -87,7 +87,7 @@ def choose(experiment: str | Sequence[str], experiments: Mapping[str, Entry]) ->
 
 
 def trainings(chosen: Iterable[Entry], trained: TrainedVariants) -> list[Stage]:
-    """All stages that experiments need, what they build on first, each once."""
+    """All stages that experiments need, each once and after the stages that it builds on."""
     stages = [stage for entry in chosen for *_, last in trained.variants(entry) for stage in stages_to(last)]
     return list({json.dumps(asdict(stage)): stage for stage in stages}.values())
 
@@ -98,7 +98,7 @@ def _seen(stages: Sequence[Stage], trained: TrainedVariants) -> str:
 
 
 def _listed(experiments: Mapping[str, Entry], trained: TrainedVariants) -> str:
-    """A table of the experiments: the paper's section, what they show, what they train and evaluate."""
+    """A table of the experiments: the paper's section, purpose, trainings and evaluations."""
     lines = [
         {
             "experiment": name,
@@ -144,7 +144,7 @@ def _rows(entry: Entry, trained: TrainedVariants) -> pd.DataFrame:
     for name, variant, seed, stage in trained.variants(entry):
         weights = trained.weights if stage is None else trained.exported(stage)
         rows = trained.evaluate(weights, variant, entry)
-        rows = rows[rows["method"] != TRUTH]  # what measures without a truth say of the truth
+        rows = rows[rows["method"] != TRUTH]  # scores of the truth by measures that need none
         own = rows["method"].eq(methods_of(variant, entry)[-1]) & ("variants" in entry)
         sees = pd.Series(variant.get("sees", EN_DASH), rows.index).where(own, EN_DASH)
         rows = rows.assign(
@@ -199,7 +199,7 @@ def _report(name: str, entry: Entry, trained: TrainedVariants) -> None:
 
 
 def fill(page: str | os.PathLike, output_dir: str | os.PathLike) -> None:
-    """Puts results into a page: what stands between `<!-- NAME -->` and `<!-- end -->` becomes NAME's table and figure.
+    """Puts results into a page: the text between `<!-- NAME -->` and `<!-- end -->` becomes NAME's table and figure.
 
     Blocks of experiments that were not done stay as they are.
 

@@ -1,6 +1,6 @@
 """Guides, evaluated: each contrast of a head is degraded and rebuilt beside another contrast, as a patient would move.
 
-Two methods without a network stand beside DRIFT, so that one sees what its network adds.
+Two methods without a network stand beside DRIFT, and show the gain of its network.
 """
 
 import os
@@ -61,7 +61,7 @@ def guided_filter(slices: Slices, placed: PlacedGuide) -> Tensor:
 
 
 def local_regression(slices: Slices, placed: PlacedGuide) -> Tensor:
-    """The spline's volume, and what the guide's slices lost of the guide, by the slope between both scans' slices."""
+    """The spline's volume, and the guide's detail that its slices lost, by the slope between both scans' slices."""
     acquisition, guide = slices.acquisition, placed.volume.as_tensor()[0].nan_to_num(-1.0).float()
     of_guide = acquire(guide, acquisition)
     slope, _ = _relation(slices.array, of_guide, slices.edges)

@@ -26,7 +26,7 @@ class ImageQuality:
         brisque: see `no_reference`.
         niqe: see `no_reference`.
         st_lpips: see `st_lpips`.
-        lpips: that of the package lpips.
+        lpips: the metric of the package lpips.
     """
 
     brisque: no_reference.Brisque | None = None

@@ -24,7 +24,7 @@ from torch import Tensor
 BRISQUE_MODEL = ("brisque", "brisque/models/svm.txt")
 NIQE_MODEL = ("iqa-torch", "iqa/niqe/niqe_pris_params.npz")
 
-BLOCK = 96  # pixels; what NIQE's parameters were fitted with
+BLOCK = 96  # pixels; NIQE's parameters were fitted with them
 # fmt: off
 LOW = np.array([  # smallest features of BRISQUE's training, of the image and of its half; the model was fitted to -1
     0.336999, 0.019667, 0.23, -0.125959, 0.000167, 0.000616, 0.231, -0.125873, 0.000165,

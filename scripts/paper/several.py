@@ -67,7 +67,7 @@ def seen_again(
     """A head in another scan of the same field of view: it has moved, and another coil shades it.
 
     Anatomy beyond the field of view is taken to go on as it is at its border. `motion` is the most degrees and mm,
-    `shading` that of `random_gain`.
+    `shading` is an argument of `random_gain`.
 
     Returns:
         `(X, Y, Z)`, and the motion `(4, 4)` from the world before to the world after.

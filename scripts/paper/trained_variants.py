@@ -65,7 +65,7 @@ class Stage:
         files: config files stacked on it.
         start: the stage that it builds on; null for random weights.
         length: in budgets.
-        size: of the networks, see `TrainedVariants.of_size`; null for that of all variants.
+        size: of the networks, see `TrainedVariants.of_size`; null for the size of all variants.
     """
 
     run_id: str
@@ -137,7 +137,7 @@ class TrainedVariants:
         self.training, self.evaluation = dict(training), dict(evaluation)
         self.files = tuple(str(Path(file).absolute()) for file in files)
         self._loaded: dict[str, tuple[list[dict], CacheDataset]] = {}
-        self._read: dict[tuple[str, ...], dict] = {}  # stacked files -> what they say: each is asked for many times
+        self._read: dict[tuple[str, ...], dict] = {}  # stacked files -> their content: each is asked for many times
 
     def _data(self) -> Path:
         if self.data is None:
@@ -261,7 +261,7 @@ class TrainedVariants:
         return parser
 
     def train(self, stage: Stage) -> Path:
-        """Trains a stage and what it builds on, where they are not complete; returns the weights."""
+        """Trains a stage and the stages that it builds on, where they are not complete; returns the weights."""
         if stage.start is not None:
             self.train(stage.start)
         weights = self.exported(stage)

@@ -1,4 +1,4 @@
-"""Real thick scans by methods, measured by what needs no truth (Sec. S13, Tab. S6)."""
+"""Real thick scans by methods, measured without a truth (Sec. S13, Tab. S6)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -113,8 +113,8 @@ def error_deviation(frequency: np.ndarray) -> np.ndarray:
 
         E = 0.15 / (1 + (f / 0.17)^4)
 
-    Patterns of six voxels and more may be wrong by 15 % of the range: a lesion may be lost. Of finer ones networks lose
-    little but noise. The numbers balance PSNR and lesions in noise (docs/benchmarks.md).
+    Patterns of six voxels and more may be wrong by 15 % of the range: a lesion may be lost. Where patterns are finer,
+    networks lose little but noise. The numbers balance PSNR and lesions in noise (docs/benchmarks.md).
 
     Args:
         frequency: in cycles per voxel of the target.

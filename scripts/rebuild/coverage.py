@@ -8,9 +8,9 @@ from torch import Tensor
 
 from ..stack import grid
 
-ENOUGH = 0.9  # of the head; of a guide that saw less people should know
+ENOUGH = 0.9  # of the head; people should know of a guide that saw less
 FEW = 0.02  # of the head; where no more lies beyond a border, there is none
-LITTLE = 0.2  # of what lies beyond a border; where a guide saw more, its field of view ends askew
+LITTLE = 0.2  # of the head beyond a border; where a guide saw more, its field of view ends askew
 COVERED = "the guide {name} saw {share:.0%} of the head{ends}. The rest is as sharp as without a guide."
 BORDER_AT = "it ends at {side} {place:.1f} mm"
 BORDER_BEYOND = "toward {end} it ends at {side} {place:.1f} mm"

@@ -25,7 +25,7 @@ from .rebuilt import ErrorMap, Rebuilt
 from .windows import in_calls, signal_box
 
 CUBE = 20.0  # mm; edge of the cubes over which the power of detail is averaged
-FAINT = 0.1  # of its mean; what is added to a power, so that noise in air says nothing
+FAINT = 0.1  # of its mean; added to a power, so that noise in air says nothing
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """How the intensities of one stack relate to those of another of the same head: gain, shading, one contrast or two.
 
-Both volumes are smoothed first, to what both stacks measured.
+Both volumes are smoothed first, to the detail that both stacks measured.
 """
 
 import math
@@ -18,9 +18,9 @@ from ..stack.tissue import depth
 from .registration import WHOLE
 
 DEGREE = 3  # of the polynomial that a gain is: a coil's shading varies over the head, not within it
-SMOOTH, COARSE = 0.6, 5.0  # of the slice spacing, and least slice spacing in mm; what is left both stacks measured
+SMOOTH, COARSE = 0.6, 5.0  # of the slice spacing, and least slice spacing in mm: both stacks have what is left
 FEWEST = 100  # places that two volumes share; fewer say nothing
-ONE_CONTRAST = 0.88  # see `relation`; docs/benchmarks.md has what pairs of one contrast and of two reach
+ONE_CONTRAST = 0.88  # see `relation`; docs/benchmarks.md has the values of pairs of one contrast and of two
 
 
 def relation(first: MetaTensor, head: Tensor, other: Tensor, seen: Tensor, scale: float) -> float:
@@ -49,7 +49,7 @@ def relation(first: MetaTensor, head: Tensor, other: Tensor, seen: Tensor, scale
 
 
 def smoothing(scale: float, edges: np.ndarray) -> np.ndarray:
-    """Width of the Gaussian along each axis, in voxels, that leaves what stacks of slices `scale` mm apart measured."""
+    """Width of the Gaussian along each axis, in voxels, that leaves the detail of slices `scale` mm apart."""
     return SMOOTH * max(scale, COARSE) / edges
 
 
@@ -86,7 +86,7 @@ def gain_field(first: MetaTensor, head: Tensor, other: Tensor, seen: Tensor, sca
     inside = both[every] & (b > 0)
     columns = [np.broadcast_to(math.prod(term), first.shape)[every][inside] for term in terms]
     a, b, weights = a[inside], b[inside], np.ones(inside.sum())
-    for _ in range(3):  # what differs otherwise than by a gain counts less
+    for _ in range(3):  # places that differ otherwise than by a gain count less
         solution, *_ = np.linalg.lstsq(np.stack(columns, 1) * (weights * b)[:, None], weights * a, rcond=1e-3)
         found = solution @ columns
         error = np.abs(found * b - a)

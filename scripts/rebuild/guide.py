@@ -67,7 +67,7 @@ class PlacedGuide:
 
     Attributes:
         volume: `(1, X', Y', Z')`, of `on_grid`.
-        motion: `(4, 4)`, from the world of the scan to that of the guide, in mm.
+        motion: `(4, 4)`, from the scan's world to the guide's, in mm.
         likeness: of `registration.likeness`.
         relation: of `gain.relation`.
         degrees, millimetres: how far the head turned between the two, and how far its middle moved.
@@ -144,7 +144,7 @@ def on_grid(guide: Slices, slices: Slices, motion: np.ndarray) -> MetaTensor:
 
     Args:
         guide: in its own units.
-        motion: `(4, 4)`, from the world of the scan to that of the guide (`registration.register`).
+        motion: `(4, 4)`, from the scan's world to the guide's (`registration.register`).
 
     Returns:
         `(1, X'', Y'', Z'')` on the fine grid, its tissue in [-1, 1]; NaN beyond its field of view.

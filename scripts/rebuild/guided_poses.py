@@ -86,7 +86,7 @@ def _equations(
         left = (of_y * measured - of_g * guide - of_one)[known]
         slope = -pose.turn @ shown.gradient(places)
         jacobian = np.einsum("akn,kn->an", small_moves(points), slope).reshape(6, *shape)
-        # a and b follow the pose: what they take up of a change leaves no trace (variable projection)
+        # a and b follow the pose: the part of a change that they take up leaves no trace (variable projection)
         ones, twos = (np.stack([_windows(one * known, widths) for one in jacobian * by]) for by in (1.0, guide))
         mean = a * ones / np.sqrt(weight)
         along = a * (twos - means[0] * ones) / np.sqrt(weight * (variance + FAINT * variance[known].mean()))

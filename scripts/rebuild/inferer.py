@@ -172,21 +172,14 @@ class DriftInferer(PlaneInferer):
         """Stage 1 alone, in about half the time: the texture of stage 2 says nothing of places."""
         return replace(self, steps=0)
 
-    def step_count(self, acquisition: Acquisition) -> int:
-        """Euler steps for a stack."""
-        if acquisition.at_target or self.steps is not None:
-            return self.steps or 0
-        if self.n_max == 1:  # the flow in one step, which serves every thickness
-            return 1
-        return ais_steps(acquisition.slice_thickness, acquisition.target_spacing, self.n_max)
-
-    def steps_source(self, acquisition: Acquisition) -> str:
-        """The option, one step for every thickness, or AIS."""
+    def steps_for(self, acquisition: Acquisition) -> tuple[int, str]:
+        """Euler steps for a stack thicker than its target: of the option, one for every thickness, or AIS."""
         if self.steps is not None:
-            return "the option inferer::steps"
+            return self.steps, "the option inferer::steps"
         if self.n_max == 1:
-            return "N_max = 1"
-        return f"AIS, PAD = {pad(acquisition.slice_thickness, acquisition.target_spacing):.3f}"
+            return 1, "N_max = 1"
+        thickness, target = acquisition.slice_thickness, acquisition.target_spacing
+        return ais_steps(thickness, target, self.n_max), f"AIS, PAD = {pad(thickness, target):.3f}"
 
     def stage1(  # type: ignore[override]  # of one network alone
         self,
@@ -225,7 +218,7 @@ class DriftInferer(PlaneInferer):
     ) -> list[Tensor]:
         """Both stages of the paper's network; after stage 1 on the measured slices `Drift.refine`."""
         a, device = slices.acquisition, families[0].device
-        times = euler_times(self.step_count(a)).to(device, torch.float32)
+        times = euler_times(self.steps_for(a)[0]).to(device, torch.float32)
         lengths = slices.lengths((a.slice_axis + 1) % 3).to(device)  # no pixel counts
         sharpen = partial(network, thickness=lengths[:, :2], times=times)
         if isinstance(network.apn, SliceProjectionNetwork):

@@ -225,7 +225,7 @@ def taken_back(measured: Slices, motion: Motion, volume: MetaTensor | None = Non
     """The slices as they would be had the head not moved: those of moved packages come back to their nominal places.
 
     The part of the moved slices that the volume does not explain, `y - A (x o M^-1)`, is interpolated within their
-    planes, and added to what the volume shows in the nominal place: `A x`. Slices of package 0 stay as they are.
+    planes, and added to the volume's slices in the nominal place: `A x`. Slices of package 0 stay as they are.
 
     Args:
         volume: `(X', Y', Z')`, the still head as far as it is known, on the fine grid. None takes the spline through

@@ -159,7 +159,7 @@ def fitted(equations: Callable[[Pose], Equations], pose: Pose) -> Pose | None:
 
     Errors of pixels near each other go together, along the slices and within them. So the covariance is a sum of two:
     of steps that leave out a column of the head each, and of ones that leave out a slice (`spread`; Cameron, Gelbach
-    and Miller, J. Bus. Econ. Stat. 29:238-249, 2011, subtract what both hold). The search begins at `pose`.
+    and Miller, J. Bus. Econ. Stat. 29:238-249, 2011, subtract the part that both hold). The search begins at `pose`.
     """
     for _ in range(ROUNDS):
         said = equations(pose)
@@ -191,7 +191,7 @@ def spread(normal: np.ndarray, gradient: np.ndarray) -> np.ndarray | None:
         normal, gradient: `(P, 6, 6)` and `(P, 6)`, of each part.
 
     Returns:
-        `(6, 6)`; None where a part alone says what the step is.
+        `(6, 6)`; None where a part alone decides the step.
     """
     some = normal.any((1, 2))
     rest = normal.sum(0) - normal[some]

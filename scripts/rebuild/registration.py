@@ -22,8 +22,8 @@ EDGE = 1.0  # mm; voxels of the grid that volumes are registered on, unless thei
 BINS = 32  # of the joint histogram
 CUBE = 2.0  # mm; of the grid that `likeness` looks at
 WINDOW, ASIDE, FINE, DEEP = 4.0, 4.0, 2.0, 5.0  # mm; see `likeness`
-WHOLE = 0.99  # of what `placed` saw: from here on a voxel lies within the field of view as a whole
-ALIKE = 0.11  # see `likeness`; docs/benchmarks.md has what pairs of one head and of two reach
+WHOLE = 0.99  # of a voxel that `placed` saw: from here on it lies within the field of view as a whole
+ALIKE = 0.11  # see `likeness`; docs/benchmarks.md has the values of pairs of one head and of two
 SHARED = 0.1  # of the fixed volume's head; volumes that share less are not compared
 # levels of a search: how many times coarser than its grid -> smoothing in mm, share of the voxels
 FROM_AFAR, NEARBY = {4: (6.0, 1.0), 2: (2.5, 1.0), 1: (0.0, 0.25)}, {1: (0.0, 0.05)}

@@ -58,13 +58,12 @@ class StackInferer(Inferer, ABC):
             raise InputError(f"consistency is {self.consistency!r}: expected measure or project. Set one of them.")
         self.settings: dict[str, Any] = {"consistency": self.consistency}
 
-    def step_count(self, acquisition: Acquisition) -> int:
-        """Steps from one state to the next for a stack; 0 for a method that computes its result at once."""
-        return 0
+    def steps_for(self, acquisition: Acquisition) -> tuple[int, str]:
+        """Steps from one state to the next for a stack, and where their number comes from, for the record.
 
-    def steps_source(self, acquisition: Acquisition) -> str:
-        """Where the number of steps comes from, for the record."""
-        return "the method"
+        A method that computes its result at once has 0.
+        """
+        return 0, "the method"
 
     @property
     def draft(self) -> "StackInferer":
@@ -126,7 +125,7 @@ class StackInferer(Inferer, ABC):
         if spread is not None:
             spread = turn.back(spread * (whole.scale.high - whole.scale.low) / 2)
         volume, a = MetaTensor(result, affine=slices.fine_affine, meta=meta), turned.acquisition
-        return Rebuilt(slices, volume, self.step_count(a), self.steps_source(a), spread)
+        return Rebuilt(slices, volume, *self.steps_for(a), spread)
 
     def _in_units(self, fine: Tensor, slices: Slices) -> Tensor:
         """A method's volume in the units of the scan, reconciled; voxels beyond tissue and missing slices as they were.

@@ -28,8 +28,8 @@ from .gain import gain_field, relation
 from .registration import ALIKE, WHOLE, likeness, placed, register, resolution
 from .stacks import Part, Stack
 
-FLOOR = 0.02  # of the power of detail; what noise and networks leave wrong of what is measured
-LITTLE = 1e-3  # how much the filled place of a missing slice counts beside what another stack measured there
+FLOOR = 0.02  # of the power of detail; the error that noise and networks leave in measured detail
+LITTLE = 1e-3  # how much the filled place of a missing slice counts beside another stack that measured it
 KNOWN = 0.1  # signal over error of detail that a stack did not measure: the networks' guess of it is much alike in all
 OUTLIER = 3.0  # times the median of a stack's slices; a slice that disagrees more has moved
 WORSE, TIMES = 0.05, 2.0  # see `_spoilt`; of the signal, and times the reference's own disagreement and noise
@@ -234,6 +234,6 @@ def _moved_slices(gap: Tensor, stack: Stack) -> tuple[int, ...]:
     head = stack.measured.head.movedim(axis, 0).flatten(1)
     error = (gap.movedim(axis, 0).flatten(1).square() * head).sum(1) / head.sum(1).clamp(min=1)
     much = head.sum(1) > 0.25 * head.sum(1).max()
-    much[[0, -1, *stack.missing]] = False  # what lies beyond the outermost slices is not known
+    much[[0, -1, *stack.missing]] = False  # tissue beyond the outermost slices is not known
     limit = OUTLIER * error[much].sqrt().median()
     return tuple(torch.nonzero(much & (error.sqrt() > limit)).flatten().tolist())

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import InputError
 from . import grid
 
-# Of slices: the time-bandwidth product of an SLR pulse, or a shape by its name (`profile.slice_profile`)
+# A slice profile: the time-bandwidth product of an SLR pulse, or a shape by its name (`profile.slice_profile`)
 Profile = float | Literal["gaussian", "rectangular", "point"]
 SLR = 4.0  # dimensionless; a common clinical 2-D excitation
 

@@ -24,7 +24,7 @@ HOT, BROAD = 1e-3, 0.1  # of the head is brighter than five times its typical in
 SKIRT, FADED = 10, 2.0  # voxels around a hot spot, and typical intensities down to which they are of it
 HEM = 2  # voxels more, in which it fades to the intensity of tissue
 TAIL = 97.0  # percentile of the voxels that may be noise, to which they are clipped
-MINORITY = 0.15  # of the voxels with a signal; what fills more is no hot spot
+MINORITY = 0.15  # of the voxels with a signal; more are no hot spot
 
 
 class IntensityRange(NamedTuple):

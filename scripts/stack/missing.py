@@ -9,7 +9,7 @@ from .intensity import BRIGHTEST, IntensityRange
 
 DARK, BRIGHT = 1 / 3, 2.0  # of the neighbours' intensity; interleaved slices differ by less
 HOLE = 1 / 9  # of the typical intensity; tissue is brighter
-SHOWN = 3.0  # times as bright as a hole is what shows tissue for certain
+SHOWN = 3.0  # times as bright as a hole; brighter pixels show tissue for certain
 HOLES = 0.5  # of the pixels where both neighbours show tissue
 ALIKE, UNLIKE = 0.5, 0.6  # correlation of the neighbours from which a slice is judged; a slice's own, as a share of it
 ALIKE_ACROSS = 0.7  # that of the neighbours of a run of slices: halves of a brain are alike, and its middle differs
@@ -23,7 +23,7 @@ def missing_slices(volume: Tensor, axis: int, scale: IntensityRange) -> dict[int
     """Slices within the head that are nothing like their two neighbours.
 
     Slices are judged by both neighbours: the head may end from slice to slice. The worst slice is set apart
-    first, so that it speaks no longer of its neighbours. The outermost slices are blank if they hold one dark value
+    first, so that its neighbours are not judged by it. The outermost slices are blank if they hold one dark value
     beside a slice of most tissue.
 
     Args:
@@ -32,7 +32,7 @@ def missing_slices(volume: Tensor, axis: int, scale: IntensityRange) -> dict[int
         scale: of the volume.
 
     Returns:
-        Index of a slice -> what it is. Empty if more than a quarter of the slices are odd: the stack then differs as a
+        Index of a slice -> its fault. Empty if more than a quarter of the slices are odd: the stack then differs as a
         whole.
     """
     low, _, ceiling = scale
@@ -82,9 +82,9 @@ def _fault(
         return 1 / max(gain, 1e-6), "blank"
     if gain > BRIGHT:
         return gain, f"{gain:.1f} times as bright as its neighbours"
-    expected, own = _correlation(before, after), _correlation(here, mean)
-    if tissue.sum() > FEW and expected > alike and own < UNLIKE * expected:
-        return 1.0, "unlike its neighbours"
+    if tissue.sum() > FEW and (expected := _correlation(before, after)) > alike:
+        if _correlation(here, mean) < UNLIKE * expected:
+            return 1.0, "unlike its neighbours"
     return None
 
 

@@ -33,7 +33,7 @@ def settle(
 ) -> Acquisition:
     """Settles the facts of an acquisition and says where each came from.
 
-    The user's values win, then what the file states, unless its grid denies it, then what the grid suggests: the
+    The user's values win, then the file's, unless its grid denies them, then those that the grid suggests: the
     slice axis is the one with the largest spacing, the thickness the slice spacing, the target the finer in-plane
     spacing, within the trained range.
 

@@ -120,7 +120,7 @@ class Slices:
         """The noise of the slices, which are not constant, in their units: as given, or as their tissue shows it."""
         turn, given = self.turn, self.acquisition.noise  # looked for in RAS+: storage changes nothing
         axis = self.acquisition.moved(*turn).slice_axis
-        found = noise_of(turn.into(self.scale.tissue(self.array)), axis, turn.into(self.head)).swapped(self._swapped)
+        found = noise_of(turn.into(self.tissue.array), axis, turn.into(self.head)).swapped(self._swapped)
         return found if given is None else replace(found, deviation=given * (self.scale.high - self.scale.low))
 
     @property

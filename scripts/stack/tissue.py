@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .intensity import IntensityRange, data_range, intensity_range
 
-TISSUE = 0.1  # of the range of intensities of tissue; what is darker is air
+TISSUE = 0.1  # of the range of intensities of tissue; darker voxels are air
 FLAT_SCALE = 2.0  # voxels; standard deviation of the Gaussian that gradients are taken with
 
 

@@ -16,7 +16,7 @@ def step_ratio(volume: Tensor, acquisition: Acquisition, flat: Tensor) -> float:
         flat: `(X, Y, Z)` bool, of `flat_tissue`; a difference counts where both its voxels lie there.
 
     Returns:
-        Mean absolute difference of neighbouring planes on either side of a border of measured slices, over that of
+        Mean absolute difference of neighbouring planes on either side of a border of measured slices, over the one of
         planes in one slice. 1 shows no trace; infinite for stair steps; NaN where there is nothing to compare.
     """
     across, within = (one.abs().double().mean() for one in steps(volume, acquisition, flat))

@@ -118,4 +118,4 @@ def test_a_missing_slice_leaves_its_neighbours_alone_and_stays_in_its_place(iden
     change = (result - clean)[..., ~place].abs()
     assert change.square().mean().sqrt() < 0.01 * clean.max() and change.max() < 0.15 * clean.max()
     far = np.abs(np.arange(60) - 27.5) > 12
-    assert change.square().mean((0, 1)).sqrt()[far[~place.numpy()]].max() < 0.002 * clean.max()
+    assert change.square().mean((0, 1)).sqrt()[far[~place.numpy()]].max() < 0.003 * clean.max()

@@ -20,7 +20,7 @@ INHERITED = " ".join(  # attributes that still hold for a rebuilt series, by mod
         # General Series, Frame of Reference
         "SeriesNumber SeriesDescription BodyPartExamined Laterality PatientPosition ProtocolName",
         "RequestAttributesSequence FrameOfReferenceUID PositionReferenceIndicator",
-        # General Equipment: the scanner; what rebuilt the series is added as contributing equipment
+        # General Equipment: the scanner; this software is added as contributing equipment
         "Manufacturer ManufacturerModelName DeviceSerialNumber SoftwareVersions InstitutionName InstitutionAddress",
         "InstitutionalDepartmentName StationName ContributingEquipmentSequence",
         # General Acquisition, General Image, Contrast/Bolus, SOP Common

@@ -20,7 +20,7 @@ from ...inputs.headers import quiet
 from ...stack import grid
 from .inherit import GUIDE, code, decimal, inherited, references
 
-ERROR_SERIES = 500  # added to the number of the rebuilt series for that of its error map
+ERROR_SERIES = 500  # added to the number of the rebuilt series: the number of its error map
 DIGITS = 60_000  # values that an error map is spread over, of 65,536
 TOGETHER_SERIES = 250  # added to the number of the first series' own for that of several
 UIDS = ("SeriesInstanceUID", "StudyInstanceUID", "FrameOfReferenceUID")
@@ -28,7 +28,7 @@ FIXED = {  # attributes of a derived series, whatever its source says
     "SOPClassUID": uid.MRImageStorage,
     "Modality": "MR",
     "ImageType": ["DERIVED", "SECONDARY", "OTHER"],
-    # Rebuilt slices have no times of their own. Of a 2D series, converters would take them for acquired at once.
+    # Rebuilt slices have no times of their own. Converters would take those of a 2D series for acquired at once.
     "MRAcquisitionType": "3D",
 }
 REQUIRED = {"ScanningSequence": "RM", "SequenceVariant": "NONE", "PhotometricInterpretation": "MONOCHROME2"}

@@ -2,7 +2,7 @@
 
 Song et al., IEEE Trans. Med. Imaging 2023; the layers are in `alias_free`. The generator's style is made of a random
 code and of the image, as in Zhao et al., ICLR 2021. Left out: the blur of early training, and the projection by which
-the discriminator is told the position, which is a channel of its input here; the discriminator is MONAI's.
+the discriminator gets the position as a channel of its input; the discriminator is MONAI's.
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ class Generator(nn.Module):
 
     Args:
         channels: of the levels, from the finest; each has two layers in the encoder and two in the decoder.
-        latent: length of the random code and of what the mapping makes of it and the position; 512 in the paper.
-        image_code: length of what the encoder's end adds to the style; 1024 in the paper.
+        latent: length of the random code and of the mapped code; 512 in the paper.
+        image_code: length of the style's part from the encoder's end; 1024 in the paper.
         mapping: layers, 8 in the paper.
     """
 

@@ -94,7 +94,7 @@ class ResShift(nn.Module):
 
         Args:
             y: `(B, 1, H, W)` degraded images.
-            noise: `(T, B or 1, 1, H, W)`, standard normal; the first is that of `x_T`.
+            noise: `(T, B or 1, 1, H, W)`, standard normal; the first belongs to `x_T`.
         """
         x = y + self.kappa * self.eta[-1].sqrt() * noise[0]
         for step in range(self.steps, 0, -1):
@@ -135,9 +135,9 @@ class ResShiftInferer(PlaneInferer):
         self.seed = seed
         self.settings |= {"seed": seed}
 
-    def step_count(self, acquisition: Acquisition) -> int:
-        """Those of the chain."""
-        return 0 if acquisition.at_target else self.steps
+    def steps_for(self, acquisition: Acquisition) -> tuple[int, str]:
+        """Steps of the chain."""
+        return self.steps, "the method"
 
     def stage2(  # type: ignore[override]  # of one network alone
         self, families: list[Tensor], slices: Slices, network: ResShift

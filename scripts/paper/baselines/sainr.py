@@ -14,7 +14,7 @@ from .edsr import EDSR
 
 
 class Code(NamedTuple):
-    """Thick slices, each `(B, N, S, W, C)`, as features, and what attention makes of them."""
+    """Thick slices, each `(B, N, S, W, C)`, as features before and after attention."""
 
     features: Tensor
     keys: Tensor

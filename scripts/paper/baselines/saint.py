@@ -123,7 +123,7 @@ def slabs(thick: Tensor) -> Tensor:
 
 
 def places(position: Tensor, slice_count: int, slice_spacing: Tensor) -> tuple[Tensor, Tensor]:
-    """Where new slices lie, as the network is told.
+    """Places of the new slices, as the network takes them.
 
     Args:
         position: `(B, K)`, in slice spacings from the first measured slice.

@@ -59,7 +59,7 @@ class HeadInferer(StackInferer):
 
 
 def augmented(draw: MapTransform) -> Compose:
-    """Planes at random mirrored, what a method draws of them, and its intensities in [-1, 1].
+    """Planes that are mirrored at random and varied by a method, with intensities in [-1, 1].
 
     Args:
         draw: makes `image` and `label` of planes called `label`, as `RandStackd` does.

@@ -31,7 +31,7 @@ def noise_level(t: Tensor) -> Tensor:
 
 
 class Prior(nn.Module):
-    """An unconditional 2-D prior: the noise of a noisy plane, as the best linear guess and what a U-Net adds to it.
+    """An unconditional 2-D prior: the noise of a noisy plane, as the best linear guess and the correction of a U-Net.
 
     The guess is that for independent pixels of a standard deviation of 0.5. A network that has to learn it from nothing
     is wrong by a few percent for long, and a few percent of the largest noise, 378, is no image.
@@ -134,13 +134,13 @@ class TpdmInferer(HeadInferer):
 
     Steps alternate between the priors; each is a Langevin corrector and a reverse-diffusion predictor. The primary's
     are guided, `x - lambda d|r|/dx`, where `r = sqrt(f) (A x0 - y)` less noise of the present level, and `x0` is the
-    prior's estimate of the sharp plane. The paper's norm is that of six planes together, which makes lambda a matter of
-    the batch; here each plane has its own, and lambda grows with its size, so that pixels move as far as the paper's.
+    prior's estimate of the sharp plane. The paper's norm is taken over six planes together: lambda depends on the
+    batch. Here each plane has its own, and lambda grows with its size, so that pixels move as far as the paper's.
 
     Args:
         steps: `N`, 2000 in the paper; fewer are to be called reduced steps.
         strength: lambda; null for the paper's `f - 1`, `f` fine slices for each measured one.
-        profile: of the slices that `A` stands for; null for what the scan's are taken to be. The paper's are
+        profile: of the slices that `A` stands for; null for the profile of the scan's acquisition. The paper's are
             rectangular: means of adjacent slices.
         seed: of the noise.
         others: see `StackInferer`.
@@ -161,9 +161,9 @@ class TpdmInferer(HeadInferer):
         self.seed = seed
         self.settings |= {"steps": steps, "strength": strength, "measurement": profile, "seed": seed}
 
-    def step_count(self, acquisition: Acquisition) -> int:
+    def steps_for(self, acquisition: Acquisition) -> tuple[int, str]:
         """Steps of the diffusion, each with two evaluations of a prior."""
-        return 0 if acquisition.at_target else self.steps
+        return self.steps, "the method"
 
     def head(self, stack: Tensor, acquisition: Acquisition, network: Tpdm) -> Tensor:
         """See `HeadInferer.head`; the primary's planes lie along the longer side."""
@@ -198,7 +198,7 @@ class TpdmInferer(HeadInferer):
         levels = [*noise_level(times).tolist(), 0.0]
         inverse = torch.linalg.pinv(matrix)
         x = levels[0] * noise(y @ inverse.T)
-        x = x + (y - x @ matrix.T) @ inverse.T  # what is measured stands from the start on
+        x = x + (y - x @ matrix.T) @ inverse.T  # the measured slices stand from the start on
         for step in tqdm(range(self.steps), desc="steps", leave=False, disable=None if self.progress else True):
             t, level, after = times[step].to(y), levels[step], levels[step + 1]
             primary = step % 2 == 0
