@@ -17,7 +17,7 @@ from ..stack.profile import acquire, along_slices, slice_matrix
 from ..stack.slices import Slices
 
 SMOOTHNESS = 0.6  # slice spacings; the correlation length of the result's errors, see `project`
-ERROR, COARSE, STEEP = 0.15, 0.17, 4  # of `error_deviation`: share of the range, cycles per voxel, exponent
+ERROR, COARSE, STEEP = 0.07, 0.23, 4  # of `error_deviation`: share of the range, cycles per voxel, exponent
 QUIET = 0.003  # of the range; slices have at least this noise, since no model of them is exact
 
 
@@ -111,9 +111,9 @@ def _transformed(slices: Tensor, back: bool = False) -> Tensor:
 def error_deviation(frequency: np.ndarray) -> np.ndarray:
     """How far a result may differ from clean slices at an in-plane frequency, as a share of the range.
 
-        E = 0.15 / (1 + (f / 0.17)^4)
+        E = 0.07 / (1 + (f / 0.23)^4)
 
-    Patterns of six voxels and more may be wrong by 15 % of the range: a lesion may be lost. Where patterns are finer,
+    Patterns of five voxels and more may be wrong by 7 % of the range: a lesion may be lost. Where patterns are finer,
     networks lose little but noise. The numbers balance PSNR and lesions in noise (docs/benchmarks.md).
 
     Args:
