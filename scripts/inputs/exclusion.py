@@ -102,7 +102,7 @@ def dull(scan: Scan) -> str:
     try:
         found = interpolated(scan.sharpness, scan.identity.edges)
     except Exception as error:  # noqa: BLE001  # a broken scan is no part of a run
-        return f". But {error}"
+        return f". But {str(error).rstrip('.')}"
     if found is None:
         return ""
     axis, spacing = found
@@ -118,7 +118,7 @@ def guides_not(scan: Scan, thick: Identity) -> str | None:
     try:
         sharp = scan.sharpness
     except Exception as error:  # noqa: BLE001  # a broken scan guides nothing, and says so when it is rebuilt
-        return str(error)
+        return str(error).rstrip(".")
     across = sharp[int(np.abs(thick.normal @ theirs.axes).argmax())]
     if across > THINNER * thick.edges[thick.slice_axis]:
         return (

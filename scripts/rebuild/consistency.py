@@ -127,7 +127,7 @@ def noise_over_error(slices: Slices) -> Tensor:
 
     Coarse differences from the slices are measured well: a blob of 20 pixels has a quarter of a pixel's noise, and the
     errors of results are largest there. At fine frequencies noise outweighs errors. So a lesion goes back, and
-    noise does not (Wiener's filter).
+    fine noise does not (Wiener's filter).
     """
     acquisition = slices.acquisition
     in_plane = [axis for axis in range(3) if axis != acquisition.slice_axis]
