@@ -111,7 +111,7 @@ def dull(scan: Scan) -> str:
 
 
 def guides_not(scan: Scan, thick: Identity) -> str | None:
-    """Why a scan guides no thick one, by what it shows and how sharp it is across the thick slices; None if it may."""
+    """Why a scan guides no thick one, by its kind and its sharpness across the thick slices; None if it may."""
     theirs, source = scan.identity, scan.source
     if why := (looked_at(source, None) if isinstance(source, Path) else of_series(source)).why:
         return why
