@@ -39,7 +39,7 @@ SCAN = Verdict()
 
 
 class Statistics(NamedTuple):
-    """The statistics of voxels that decide what a volume shows; NaN where nearly all have one value.
+    """The statistics of voxels that decide on a volume; NaN where nearly all have one value.
 
     Attributes:
         values: count of different ones, of all voxels where the middle has few.
