@@ -57,8 +57,8 @@ RULES = {  # of `contents.verdict`: statistic -> its threshold, and 1 where scan
     "labels": {"equal": ("EQUAL", 1), "following": ("NEXT", -1)},
     "field": {"step": ("SMOOTH", -1)},
     "statistic": {"beside": ("ABRUPT", -1), "even": ("EVEN", 1), "background": ("BACKGROUND", 1)},
-    "ct": {"greys": ("GREYS", -1), "narrow": ("NARROW", -1), "far": ("ASIDE", 1)},
-    "probabilities": {"foot": ("FOOT", 1), "top": ("TOP", 1)},
+    "ct": {"greys": ("GREYS", 1), "crowd": ("CROWD", 1)},
+    "probabilities": {"greys": ("GREYS", 1), "foot": ("FOOT", 1), "background": ("EMPTY", 1)},
 }
 
 

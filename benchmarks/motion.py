@@ -144,7 +144,7 @@ def row(name, truth, measured, matrices, rebuilder, guide):
 
 
 def single(name, truth, axis, thickness, matrices, rebuilder, guide):
-    """Decibels of a still head and of one that jerks, and what is said of the jerks."""
+    """Decibels of a still head and of one that jerks, and the words on the jerks."""
     head, mending = head_mask(truth.as_tensor()), replace(rebuilder, motion=True)
     results = [
         mending(measured, beside(mending, guide, measured))

@@ -67,7 +67,7 @@ def slab(truth, axis, thickness, spacing, noise):
 
 
 def make_scans(folder):
-    """The sample, and the slabs with what a sidecar says of them, which the fifth is without."""
+    """The sample, and the slabs with the facts of a sidecar, which the fifth is without."""
     folder.mkdir(parents=True)
     sample = built_in_sample(folder.with_name("sample"))
     for source in sample.files:
@@ -108,7 +108,7 @@ def run(folder):
 
 
 def make_study(folder):
-    """An examination as folders hold it: a thick FLAIR and T2w, a sharp T1w, and what was made of them."""
+    """An examination as folders hold it: a thick FLAIR and T2w, a sharp T1w, and their results."""
     folder.mkdir(parents=True)
     (sample,) = built_in_sample(folder.with_name("sample")).files[:1]
     truth = nib.load(built_in_sample(folder.with_name("sample")).truth)

@@ -153,7 +153,7 @@ def middle(volume):
 
 
 def guided(scan, guide, number, options, recentred):
-    """A thick scan and a guide that moved, the motion, and what they are."""
+    """A scan, a guide that moved, its motion, the registration of their slices, and the cells of a line."""
     rng = np.random.default_rng(number)
     here, there = sharp(scan), sharp(guide)
     if recentred:
@@ -213,7 +213,7 @@ def head_and_region_two_contrasts(items, options):
 
 
 def print_lines(headings, lines):
-    """Prints a table line by line, as its lines come, and returns what else is known of each."""
+    """Prints a table line by line, as its lines come, and returns the other facts of each."""
     known = []
     print("| " + " | ".join(headings) + " |\n|" + "---|" * len(headings))
     for line, one in lines:

@@ -10,8 +10,11 @@ import torch
 from monai.data import MetaTensor
 from scipy import ndimage
 
+from benchmarks import contents as thresholds
 from benchmarks import gains as gains_picture
 from benchmarks import gallery
+from scripts.stack import contents
+from tests.stack.test_contents import PLAIN
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared" / "data"
@@ -34,6 +37,21 @@ def test_the_picture_of_gains_has_the_figures_of_the_tables():
     gains, guided = (gains_picture.table(*one) for one in (gains_picture.GAINS, gains_picture.GUIDED))
     assert (gains_picture.gain(gains, "3", "T2w"), gains_picture.least(gains, "3", "T2w")) == (3.46, 3.35)
     assert gains_picture.brought(guided, "5", "T1w\nby\nT2w") == pytest.approx(35.74 - 33.55)
+
+
+@pytest.mark.parametrize("rule", contents.SHOWS)
+def test_the_table_of_thresholds_has_the_rules_of_the_verdict(rule):
+    """Past all numbers of a rule it decides; short of any of them it does not."""
+    numbers = thresholds.RULES[rule]
+    past, short = (
+        {key: getattr(contents, name) * (1 + sign * side / 100) for key, (name, side) in numbers.items()}
+        for sign in (1, -1)
+    )
+    found = PLAIN._replace(**past)
+    assert thresholds.passed(found, numbers) and contents.verdict_of(found).why[:20] == contents.SHOWS[rule][:20]
+    for key, value in short.items():
+        one = found._replace(**{key: value})
+        assert not thresholds.passed(one, numbers) and contents.verdict_of(one) == contents.SCAN
 
 
 def test_a_head_of_the_gallery_nods_about_its_middle_and_goes_down():

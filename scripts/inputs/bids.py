@@ -1,4 +1,4 @@
-"""BIDS as a source: which files of a dataset are anatomical scans, and what their sidecars say.
+"""BIDS as a source: which files of a dataset are anatomical scans, and the facts of their sidecars.
 
 Gorgolewski et al., Sci. Data 3:160044 (2016).
 """
@@ -130,8 +130,8 @@ def derivative_name(name: str) -> str:
 def sidecars(path: str | os.PathLike) -> list[Path]:
     """JSON sidecars of a scan, the nearest first.
 
-    In a BIDS dataset it inherits those of upper folders that have its suffix and no entity that it lacks: `T2w.json` at
-    the root speaks of `sub-01/anat/sub-01_acq-tse_T2w.nii.gz`.
+    In a BIDS dataset it inherits sidecars of upper folders that have its suffix and no entity that it lacks: `T2w.json`
+    at the root speaks of `sub-01/anat/sub-01_acq-tse_T2w.nii.gz`.
     """
     path = Path(path)
     own = path.with_name(stem(path.name) + ".json")

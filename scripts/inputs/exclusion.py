@@ -102,7 +102,7 @@ def dull(scan: Scan) -> str:
     try:
         found = interpolated(scan.sharpness, scan.identity.edges)
     except Exception as error:  # noqa: BLE001  # a broken scan is no part of a run
-        return f". But {error}"
+        return f". But {str(error).rstrip('.')}"
     if found is None:
         return ""
     axis, spacing = found
@@ -111,14 +111,14 @@ def dull(scan: Scan) -> str:
 
 
 def guides_not(scan: Scan, thick: Identity) -> str | None:
-    """Why a scan guides no thick one, by what it shows and how sharp it is across the thick slices; None if it may."""
+    """Why a scan guides no thick one, by its kind and its sharpness across the thick slices; None if it may."""
     theirs, source = scan.identity, scan.source
     if why := (looked_at(source, None) if isinstance(source, Path) else of_series(source)).why:
         return why
     try:
         sharp = scan.sharpness
     except Exception as error:  # noqa: BLE001  # a broken scan guides nothing, and says so when it is rebuilt
-        return str(error)
+        return str(error).rstrip(".")
     across = sharp[int(np.abs(thick.normal @ theirs.axes).argmax())]
     if across > THINNER * thick.edges[thick.slice_axis]:
         return (

@@ -1,4 +1,4 @@
-"""The header of one image: its legal attributes, its place in space, and what tells it from other images."""
+"""The header of one image: its legal attributes, its place in space, and its differences from other images."""
 
 import gzip
 import hashlib
@@ -25,7 +25,7 @@ from pydicom.pixels import apply_modality_lut
 from pydicom.tag import Tag
 
 GZIP = b"\x1f\x8b"  # first bytes of a gzipped file
-MOST_BYTES = 2**28  # that a packed file is unpacked to; what is more is no image, but would fill the memory
+MOST_BYTES = 2**28  # that a packed file is unpacked to; more is no image, but would fill the memory
 MOST_HEADER = 2**24  # bytes; of its header, which may speak of thousands of frames
 TRAILING = Tag("DataSetTrailingPadding")
 SIZE = ["Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "BitsAllocated"]  # whose product is bits of pixels
@@ -97,7 +97,7 @@ class Frame:
 
     @classmethod
     def of(cls, header: Dataset, image: tuple[Path, int], unfit: str | None = None, shows: str | None = None) -> Self:
-        """Takes what a classic header says."""
+        """The frame of a classic header."""
         identity = ("PatientID", "PatientName", "StudyInstanceUID", "SeriesInstanceUID")
         whose = "\n".join(str(value(header, k, "")) for k in identity)
         number = int(np.nan_to_num(numbers(header, "SeriesNumber", 1)[0]))
@@ -189,7 +189,7 @@ def quiet() -> Iterator[None]:
 
 
 def is_dicom(path: str | os.PathLike) -> bool:
-    """Whether a file, or what is gzipped in it, has `DICM` at byte 128. False for what cannot be opened."""
+    """Whether a file, unpacked where it is gzipped, has `DICM` at byte 128. False where it cannot be opened."""
     try:
         if not Path(path).is_file():  # opening a pipe would block
             return False
@@ -227,7 +227,7 @@ def _opened(source: str | os.PathLike | bytes) -> BinaryIO:
 
 
 def _unpacked(source: str | os.PathLike | bytes, most: int) -> bytes | None:
-    """So many bytes of what is gzipped or deflated in a file, from its beginning; None where neither is."""
+    """So many bytes of a gzipped or deflated file, unpacked, from its beginning; None where it is neither."""
     with _opened(source) as file:
         begin = file.read(132)
         if begin[:2] == GZIP:
@@ -238,7 +238,7 @@ def _unpacked(source: str | os.PathLike | bytes, most: int) -> bytes | None:
         meta = filereader.read_dataset(file, False, True, stop_when=lambda tag, *_: tag.group != 2)
         if meta.get("TransferSyntaxUID") != uid.DeflatedExplicitVRLittleEndian:
             return None
-        packed = file.read(2 * most)  # what cannot be packed grows by a thousandth
+        packed = file.read(2 * most)  # bytes that cannot be packed grow by a thousandth
     meta.TransferSyntaxUID, plain = uid.ExplicitVRLittleEndian, DicomBytesIO()
     filewriter.write_file_meta_info(plain, FileMetaDataset(meta), enforce_standard=False)
     return begin + plain.getvalue() + zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, most)
@@ -274,7 +274,7 @@ def numbers(header: Dataset, keyword: str, count: int) -> np.ndarray:
     return found if good else np.full(count, np.nan)
 
 
-# A reason to skip an image -> the test for it. What the test found stands for {} in the reason.
+# A reason to skip an image -> the test for it. Its finding stands for {} in the reason.
 Policies = dict[str, Callable[[Any], Any]]
 
 

@@ -40,8 +40,8 @@ class Identity:
         agent: whether a contrast agent was given; None where nothing says so.
         times: `(3,)`, echo, inversion and repetition time in ms; NaN where they are missing.
         frame: of reference; empty outside of DICOM.
-        axes: `(3, 3)`, directions of the voxels' axes in columns, RAS+; identity of what cannot be read.
-        edges: `(3,)`, of the voxels, in mm; NaN of what cannot be read.
+        axes: `(3, 3)`, directions of the voxels' axes in columns, RAS+; identity where it cannot be read.
+        edges: `(3,)`, of the voxels, in mm; NaN where it cannot be read.
         slice_axis: array axis of the slices.
         broken: why the scan cannot be read; empty where it can.
     """
@@ -165,7 +165,7 @@ def _whose(path: Path, fields: Mapping[str, Any]) -> tuple[tuple[str, ...], tupl
 
 
 def _person(name: str, fields: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """The words of a name that say whose head it is: all but those of the protocol.
+    """The words of a name that say whose head it is: all but words of the protocol.
 
     >>> [_person(name) for name in ("IXI002-Guys-0828-T1", "T1_bob", "anna_T2_ax", "sub-01_acq-ax_T2w", "PD01")]
     [('ixi002', 'guys', '0828'), ('bob',), ('anna',), ('sub-01',), ('pd01',)]

@@ -10,7 +10,7 @@ import numpy as np
 from .headers import Policies, dataset_of, first_reason, value
 from .weighting import WEIGHTINGS, of_protocol, split, weighting
 
-OVERRIDE = " (--include {} takes it nevertheless)"  # of a scan that is skipped for what it says that it shows
+OVERRIDE = " (--include {} takes it nevertheless)"  # of a scan that is skipped for its kind
 MARK = "it may be no scan of a head: {}"  # of a doubtful one
 DIFFUSION_SERIES = "a diffusion series"
 GE_CREATOR, GE_COMPONENT = (0x0043, 0x0010), (0x0043, 0x102F)  # 0 magnitude, 1 phase, 2 real, 3 imaginary
@@ -20,7 +20,7 @@ B_VALUES = {  # tag of a vendor's b-value -> tag of the element that names the v
     (0x2001, 0x1003): ((0x2001, 0x0010), "Philips Imaging DD 001"),
 }
 OFFSET = 10**9  # that GE adds to a b-value
-MEASURES = {  # what maps show, as words of ImageType
+MEASURES = {  # quantities of maps, as words of ImageType
     *"ADC EADC FA RA MD TENSOR VELOCITY V".split(),
     *"CBF CBV MTT TTP TMAX RCBF RCBV RELCBF RELCBV RELMTT".split(),
 }
@@ -169,7 +169,7 @@ SAYS = {  # words of ImageType and of the like
     "the fat image of a Dixon series": "FAT F",
     "an inversion of MP2RAGE": "INV1 INV2",
 }
-# A reason to skip an image -> the test for it. The first test that finds something decides; what it found stands for {}
+# A reason to skip an image -> the test for it. The first test that finds something decides; its finding stands for {}
 # in the reason.
 CONTENTS: Policies = {
     **{why: _says(words) for why, words in SAYS.items()},

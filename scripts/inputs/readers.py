@@ -38,10 +38,10 @@ SCANNER, STANDARD = (1, 2), 3  # codes of a qform of the scanner or of an aligne
 
 
 class ScanReader(ImageReader):
-    """Reads one complete 3-D volume of real numbers, and what its file says of it."""
+    """Reads one complete 3-D volume of real numbers, and the facts of its file."""
 
     def verify_suffix(self, filename: Sequence[str | os.PathLike] | str | os.PathLike) -> bool:
-        """Whether all names end as those of volumes do. A `dicom.Series` needs no ending."""
+        """Whether all names have the ending of a volume. A `dicom.Series` needs none."""
         return all(isinstance(one, dicom.Series) or ends_as(str(one), VOLUMES) for one in ensure_tuple(filename))
 
     def read(self, data: Any, **kwargs: Any) -> tuple[str, Any]:
@@ -55,14 +55,14 @@ class ScanReader(ImageReader):
         return str(path), _by_itk(path) if ends_as(path, ITK) else _by_nibabel(path)
 
     def get_data(self, img: tuple[str, Any]) -> tuple[np.ndarray, dict]:
-        """Voxels `(X, Y, Z)`, float32, of what `read` opened, and meta data.
+        """Voxels `(X, Y, Z)`, float32, of an image that `read` opened, and meta data.
 
         - `affine`: voxel -> mm, RAS;
         - `filename_or_obj`: the scan's name;
-        - `stated`: what the file says of the acquisition, each with its source: `slice_axis`, of the array,
+        - `stated`: facts of the acquisition in the file, each with its source: `slice_axis`, of the array,
           `slice_thickness`, in mm, and `packages`, of `packages.by_times`, where they are known;
         - `header`, of NIfTI: fields that hold for a result as well;
-        - `warning`: what people should know of how the file was read;
+        - `warning`: for people, on the way in which the file was read;
         - `series`, of DICOM: its description and date.
         """
         name, image = img

@@ -9,7 +9,7 @@ from .identity import Identity
 PARALLEL = 0.9  # cosine of the angle between slices; series of one direction are repeats, or of another contrast
 ISOTROPIC = 1.3  # the longest edge of a voxel over the shortest
 THINNER = 0.6  # most of the spacing of the slices that a scan along them guides
-BEST = ("T1w", "T2w", "FLAIR", "PDw", "T2*w")  # guides, by what they bring (docs/benchmarks.md)
+BEST = ("T1w", "T2w", "FLAIR", "PDw", "T2*w")  # guides, by their gain (docs/benchmarks.md)
 
 
 class Role(NamedTuple):

@@ -1,4 +1,4 @@
-"""A scan: what is rebuilt, and where its result goes."""
+"""A scan: its files, its facts, and where its result goes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Scan:
     """A scan to rebuild.
 
     Attributes:
-        source: what `readers.ScanReader` reads.
+        source: of `readers.ScanReader.read`.
         files: all that it is made of.
         result: path of its result, without the ending.
         dataset: root of the BIDS dataset that it is from.

@@ -151,8 +151,8 @@ def _shared(results: Sequence[Path]) -> list[Path]:
 def _set_apart(scans: Sequence[Scan], roots: Sequence[Path], output_dir: Path) -> list[Scan]:
     """Gives each scan a result path of its own.
 
-    The results then keep the names of the scans' folders, below the folder that all have in common: those of
-    `a/T2.nii` and `b/T2.nii` become `a/T2_sr` and `b/T2_sr`. Those of one folder keep the endings: `T2.nii_sr` and
+    The results then keep the names of the scans' folders, below the folder that all have in common: results of
+    `a/T2.nii` and `b/T2.nii` become `a/T2_sr` and `b/T2_sr`. Results of one folder keep the endings: `T2.nii_sr` and
     `T2.mgz_sr`. DICOM series and scans of datasets keep theirs. The volumes were found in `roots`.
     """
     paths = [scan.path if scan.dataset is None else None for scan in scans]
@@ -200,7 +200,7 @@ def scans(
     and label maps are skipped with a line that says why.
 
     Args:
-        source: what to rebuild:
+        source: the scans to rebuild:
 
             - a scan: NIfTI, MGZ, NRRD or MetaImage;
             - a folder of scans and DICOM series, searched at any depth, without results of earlier runs (`*_sr`,
@@ -208,7 +208,7 @@ def scans(
             - a BIDS dataset, of which the anatomical scans are taken;
             - a list of these and of DICOM files;
             - null for the built-in sample, which is written to `output_dir` first.
-        selection: which of them are wanted; it remembers what is skipped.
+        selection: which of them are wanted; it remembers the skipped ones.
         missing_slices: `"refuse"`, by which a DICOM series that lacks slices fails when it is read; or `"longest"`, by
             which its longest unbroken part is taken.
         dry_run: unless it is false, nothing may be written, the sample neither.

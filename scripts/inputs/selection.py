@@ -33,9 +33,9 @@ def _labels(option: str, value: Any, prefix: str) -> list[str]:
 class Selection:
     """The scans that a user wants.
 
-    It is asked for every scan, with `takes`, and remembers them all. `check` then says what matched nothing. `skipped`
-    has the name of each scan that is wanted but not rebuilt, and why. `candidates` has those that may guide others: the
-    sharp ones, and those that `include` leaves out.
+    It is asked for every scan, with `takes`, and remembers them all. `check` then names patterns that matched nothing.
+    `skipped` has the name of each scan that is wanted but not rebuilt, and why. `candidates` has the scans that may
+    guide others: the sharp ones, and the ones that `include` leaves out.
 
     Args:
         thin: slices no thicker and no farther apart than this, in mm, need no rebuilding: the largest trained target.
@@ -67,7 +67,7 @@ class Selection:
         self.taken = 0
         self.skipped: list[tuple[str, str]] = []
         self.candidates: list[Scan] = []
-        self.listed = False  # whether a dry run lists what is skipped
+        self.listed = False  # whether a dry run lists skipped scans
 
     def takes(self, name: str, labels: Sequence[str] = ()) -> bool:
         """Whether a scan is wanted.

@@ -33,7 +33,7 @@ POCKETS = 0.01  # of the background: NaN within the head that is no signal, as w
 
 
 class LoadScand(MapTransform):
-    """Reads scans and refuses what is no complete 3-D volume of finite numbers on an orthogonal grid.
+    """Reads scans, and refuses all but complete 3-D volumes of finite numbers on an orthogonal grid.
 
     A scan that `readers.ScanReader` reads becomes a `(1, X, Y, Z)` float32 volume with affine and meta data.
     An image that a host has loaded already is checked and stays.
@@ -110,14 +110,14 @@ class SettleAcquisitiond(MapTransform):
 
     Args:
         keys: of `(1, X, Y, Z)` volumes with an affine.
-        card: of the weights; it names what they were trained for.
-        slice_thickness: in mm; null for that of the DICOM header or the BIDS sidecar, else the slice spacing.
+        card: of the weights, with the range that they were trained for.
+        slice_thickness: in mm; null for the value of the DICOM header or the BIDS sidecar, else the slice spacing.
         slice_spacing: in mm, of slices that were interpolated to a finer spacing: the volume is taken back to it first.
             Null takes the header's.
         target_thickness: in mm; null for the finer in-plane spacing, within the trained range.
-        slice_axis: array axis, 0 to 2; null for the one that the header names, else that of the largest spacing.
+        slice_axis: array axis, 0 to 2; null for the axis that the header names, else the one with the largest spacing.
         isotropic: resamples the pixels to the target, so that the result has cubes for voxels.
-        noise: standard deviation of the slices' noise, in % of the range of their tissue; auto for what they show.
+        noise: standard deviation of the slices' noise, in % of the range of their tissue; auto to estimate it.
     """
 
     cubes = " (--isotropic makes cubes of them)"  # after voxels that are none
@@ -189,7 +189,7 @@ class SettleAcquisitiond(MapTransform):
         return replace(acquisition, noise=self.noise, packages=packages, sources=sources, warnings=tuple(warnings))
 
     def _packages(self, volume: MetaTensor, path: Path, a: Acquisition) -> tuple[str, str]:
-        """Packages of the slices by what the file or its sidecars say of times, and the source; empty for neither."""
+        """Packages of the slices by the times in the file or its sidecars, and the source; empty for none."""
         found, source = volume.meta.get("stated", {}).get("packages", ("", ""))
         if not found and self.slice_spacing is None and path.exists():
             try:
@@ -265,7 +265,7 @@ def _given(option: str, value: Any, example: int) -> float | None:
 
 
 def _doubts(volume: MetaTensor, acquisition: Acquisition) -> list[str]:
-    """Why slices are not as thin as the header says, by what they show."""
+    """Why slices are not as thin as the header says, by their voxels."""
     array, edges = volume.as_tensor()[0], grid.voxel_spacing(volume.affine)
     if array.min() == array.max():
         return []

@@ -1,4 +1,4 @@
-"""A weights file holds a network's state dictionary. The card beside it says what the network was trained for."""
+"""A weights file holds a network's state dictionary. The card beside it names the scans that it was trained for."""
 
 from __future__ import annotations
 

@@ -19,10 +19,10 @@ def disputes(stacks: Sequence[Stack], parts: Sequence[Part]) -> list[tuple[Dispu
     """The places where stacks disagree: the result has a mean of both.
 
     Volumes are smoothed to the detail that all stacks measured (`gain.coarse`). A stack's gap is its difference from
-    the median of three or more, or from the other one of two. It is divided by its spread in
-    the head and by the change that a shift by `AMISS` makes there. A dispute is a connected place of `CLUSTER` or more,
-    deeper in the head than a slice spacing, where the gap is more than `ODD` such standard deviations. Between two
-    stacks it is the second's.
+    the median of three or more, or from the other one of two. Its standard deviation at a place is the root of two
+    squares' sum: of its spread in the head, and of the change that a shift by `AMISS` makes there. A dispute is a
+    connected place of `CLUSTER` or more, deeper in the head than a slice spacing, where the gap is more than `ODD`
+    standard deviations. Between two stacks it is the second's.
 
     The stacks are two or more, above their floors, the reference first; each has its own disputes.
     """

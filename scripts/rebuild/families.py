@@ -22,8 +22,8 @@ def weigh_families(
 
         1/2 + (f^2 - g^2) / (f^2 + g^2 + h^2) / 2
 
-    and the second one's is what is left to 1. `h` is half of the slices' frequency: both see alike what is coarser in
-    the plane than slices are. The cosine transform mirrors the volume at its borders.
+    and both weights sum to 1. `h` is half of the slices' frequency: both families see alike the patterns that are
+    coarser in the plane than slices are. The cosine transform mirrors the volume at its borders.
 
     Example: slices 5 mm apart, so h = 0.1 per mm. A pattern along the first axis alone, 0.2 times per mm, gets the
     weights 0.9 and 0.1; 0.02 times per mm, 0.52 and 0.48. A pattern that varies alike along both gets 0.5 and 0.5.

@@ -77,7 +77,7 @@ class Frame(NamedTuple):
         return ndimage.gaussian_filter(array, [*(width / self.edges[:2]), 0])
 
     def head(self, measured: Slices) -> np.ndarray:
-        """Where slices show the head and what is next to it."""
+        """Where slices show the head and its neighbourhood."""
         inside = measured.head.permute(self.order).numpy()
         return ndimage.binary_dilation(inside, np.ones((3, 3, 1)), iterations=2)
 

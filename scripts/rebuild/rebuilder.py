@@ -48,7 +48,7 @@ class Rebuilder:
         object.__setattr__(self, "motion", flag("motion", self.motion))  # the text true, of a command line, is True
 
     def measure(self, source: Any) -> Slices:
-        """The slices of a scan, of what `readers.ScanReader` reads, or of a volume in memory."""
+        """The slices of a scan that `readers.ScanReader` reads, or of a volume in memory."""
         if self.preprocessing is None:
             raise ValueError("this rebuilder has no preprocessing: give it slices that are measured already.")
         slices = Slices.of(self.preprocessing({"image": source})["image"])

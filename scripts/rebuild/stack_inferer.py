@@ -124,8 +124,8 @@ class StackInferer(Inferer, ABC):
         result = turn.back(self._in_units(fine, turned))
         if spread is not None:
             spread = turn.back(spread * (whole.scale.high - whole.scale.low) / 2)
-        volume, a = MetaTensor(result, affine=slices.fine_affine, meta=meta), turned.acquisition
-        return Rebuilt(slices, volume, *self.steps_for(a), spread)
+        volume = MetaTensor(result, affine=slices.fine_affine, meta=meta)
+        return Rebuilt(slices, volume, *self.steps_for(turned.acquisition), spread)
 
     def _in_units(self, fine: Tensor, slices: Slices) -> Tensor:
         """A method's volume in the units of the scan, reconciled; voxels beyond tissue and missing slices as they were.

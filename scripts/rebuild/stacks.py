@@ -61,7 +61,7 @@ class Stack:
 
     @cached_property
     def above_floor(self) -> "Stack":
-        """The stack with its floor at 0. A gain multiplies what is above a floor."""
+        """The stack with its floor at 0. A gain multiplies intensities above a floor."""
         if not self.floor:
             return self
         slices, (low, high, ceiling) = self.measured, self.measured.scale

@@ -126,7 +126,7 @@ class Acquisition:
 
     @classmethod
     def of(cls, volume: Any) -> Self:
-        """Reads what `attach` has written, from a volume or from a batch of one."""
+        """Reads the facts that `attach` has written, from a volume or from a batch of one."""
         facts = getattr(volume, "meta", {}).get("acquisition")
         if facts is None:
             raise ValueError("the image carries no acquisition: run the bundle's preprocessing, or attach one.")

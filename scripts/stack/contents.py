@@ -11,7 +11,7 @@ SPARSE = 0.99  # of the voxels have one value
 EQUAL, NEXT = 0.7, 0.7  # of neighbours are equal, in scans of 16 values up to 0.80; of the others, next values
 SMOOTH = 0.07  # mean step between neighbours, by the deviation: fields 0.03, scans 0.16 and more
 BACKGROUND, ABRUPT = 0.2, 0.3  # of the voxels have one value; most neighbours of it with the next, in scans 0.6
-EVEN = 0.33  # reach of the others below it by that above: statistics 0.7, scans 0
+EVEN = 0.33  # reach of the others below it by their reach above: statistics 0.7, scans 0
 ENDS, BAND, CROWD = 0.15, 0.05, 0.49  # of the range: either end, a band; of the voxels between both ends, in the band
 FOOT, EMPTY = 0.25, 0.6  # in the lowest 20th of the range: scans 0.21, probabilities 0.31; of the commonest value
 GREYS = 128  # values; scans of fewer crowd at them
@@ -39,7 +39,7 @@ SCAN = Verdict()
 
 
 class Statistics(NamedTuple):
-    """The statistics of voxels that decide what a volume shows; NaN where nearly all have one value.
+    """The statistics of voxels that decide on a volume; NaN where nearly all have one value.
 
     Attributes:
         values: count of different ones, of all voxels where the middle has few.
@@ -47,7 +47,7 @@ class Statistics(NamedTuple):
         sparse: share of the commonest value, in the middle and in all voxels.
         equal, following, beside: of `_neighbours`.
         step: mean step between neighbours, by the deviation.
-        even: reach of the other values below the commonest by that above it, or the other way round.
+        even: reach of the other values below the commonest by their reach above it, or the other way round.
         background: share of the commonest value in all voxels.
         crowd: share of the values between both ends of the range, or of a quarter of all, that lie in its fullest band.
         foot: share of the other values in the lowest 20th of the range; 0 where the commonest is not the lowest.
@@ -70,10 +70,11 @@ def verdict(voxels: Any) -> Verdict:
     """The verdict on a volume, by its voxels.
 
     The answer is the same for `a * x + b` with `a > 0`, another background, 16 grey values or more, a part, a mask.
-    Scans are far from what is none. They are nearer to doubtful ones: scores of a masked scan lie as statistics do.
+    Scans are far from images that are none. They are nearer to doubtful ones: scores of a masked scan lie as
+    statistics do.
 
     Args:
-        voxels: `(X, Y, Z)`, an array, or what reads it in parts. NaN is background; a volume of NaN alone is a broken
+        voxels: `(X, Y, Z)`, an array or a reader of its parts. NaN is background; a volume of NaN alone is a broken
             scan.
     """
     return verdict_of(statistics(voxels))
@@ -120,7 +121,7 @@ def statistics(voxels: Any) -> Statistics | None:
     span, tiny = high - low, float(np.finfo(np.float32).tiny)
     within = others[slice(*np.searchsorted(others, (low + ENDS * span, high - ENDS * span)))].astype(np.float64)
     crowd = np.searchsorted(within, within + BAND * span, side="right") - np.arange(len(within))
-    lowest = others[0] + (float(others[-1]) - others[0]) / 20
+    lowest = float(others[0]) + (float(others[-1]) - float(others[0])) / 20
     return Statistics(
         *(*first, equal, following, beside),
         step=step / max(float(others.std()), tiny),
@@ -140,8 +141,8 @@ def _neighbours(ranks: np.ndarray, values: np.ndarray, common: int) -> tuple[flo
 
     Returns:
         Along the axis where second most neighbours are equal, since slices may be repeated: their share, without pairs
-        of the commonest value, and that of next values among the others. That of next values among unequal pairs with
-        the commonest value. The mean step of pairs without it, the largest of all axes.
+        of the commonest value, and the share of next values among the others. The share of next values among unequal
+        pairs with the commonest value. The mean step of pairs without it, the largest of all axes.
     """
     found, steps, beside = [(0.0, 1.0)] * 2, [0.0], []
     for axis in (axis for axis, count in enumerate(ranks.shape) if count > 1):

@@ -165,7 +165,7 @@ class Slices:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Which slices are missing and which brightness is odd, for people; none of what is not rebuilt."""
+        """Which slices are missing and which brightness is odd, for people; none of slices that are not rebuilt."""
         if self.acquisition.at_target or self.constant:
             return ()
         return brightness.doubts(self.array, self.scale, self.head) + tuple(

@@ -133,7 +133,7 @@ class FlowBatch(PrepareBatch):
 
 @dataclass(eq=False)
 class DistilBatch(PrepareBatch):
-    """Distillation: where the flow of both stages lands is where one Euler step is to land (Liu et al., ICLR 2023).
+    """Distillation: one Euler step is to land where the flow of both stages lands (Liu et al., ICLR 2023).
 
     Attributes:
         teacher: both stages; put in evaluation mode and frozen.

@@ -96,7 +96,7 @@ def from_datalist(path: Path, section: str) -> list[dict]:
 
 
 def _nifti_files(root: Path) -> list[Path]:
-    """Files below a folder, but for hidden ones and those in hidden folders, such as those of git-annex."""
+    """Files below a folder, but for hidden ones and files in hidden folders, such as those of git-annex."""
     found = (folder / name for folder, _, names in walk(root) for name in names if ends_as(name, NIFTI))
     return sorted(path for path in found if path.is_file())
 
@@ -219,7 +219,7 @@ def with_guides(volumes: Sequence[dict]) -> list[dict]:
 def label_maps(label_dir: str | os.PathLike | None) -> list[dict]:
     """Label maps that contrasts are synthesised from, at any depth of a folder (`contrast.RandTissueContrastd`).
 
-    Other files are skipped with a line that says why. Items are as those of `sharp_volumes`, their contrast
+    Other files are skipped with a line that says why. Items are as in `sharp_volumes`, their contrast
     `"synthetic"`.
     """
     if label_dir is None:

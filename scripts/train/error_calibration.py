@@ -51,7 +51,7 @@ class Case(NamedTuple):
         guided: the same with each guide.
         boxes: edge in voxels -> of each box mean error over the root mean square of expected ones.
         trained: whether the networks were trained on the person. Such a case says only how much narrower guided
-            intervals are: of a ratio, what training takes off the errors nearly cancels.
+            intervals are: in a ratio, the smaller errors of training nearly cancel.
     """
 
     person: str
@@ -212,7 +212,7 @@ def in_place(guide: MetaTensor, truth: MetaTensor) -> PlacedGuide:
 
 
 def _narrower(cases: Sequence[Case], count: int) -> list[float]:
-    """`Calibration.guided`: the mean ratio, in logarithms, of what guided and unguided scans need at 90 %.
+    """`Calibration.guided`: the mean ratio, in logarithms, of the intervals of guided and unguided scans at 90 %.
 
     Each person counts the same.
     """

@@ -73,8 +73,9 @@ def error_network(network: Drift) -> ErrorPatternNetwork:
 
 
 class ErrorBatch(PrepareBatch):
-    """Rebuilds a slab by the deployed inferer, or in one family of planes; what the error network sees of that, and how
-    far the result is off. Both stages are frozen.
+    """Rebuilds a slab by the deployed inferer, or in one family of planes, and measures how far the result is off.
+
+    The batch holds the inputs of the error network, and the errors. Both stages are frozen.
     """
 
     def __init__(self, network: Drift, inferer: DriftInferer):

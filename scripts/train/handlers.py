@@ -153,7 +153,7 @@ class ClipGradient:
 
     Args:
         max_norm: of the gradient.
-        name: of what is trained, for the message.
+        name: of the training, for the message.
 
     Raises:
         InputError: in a training that diverges.

@@ -23,8 +23,8 @@ class RandLesiond(RandomizableTransform, MapTransform):
     """Draws lesions into a plane, single and in groups, and a vessel now and then, before the plane is degraded.
 
     A lesion is a blob with an irregular edge, brighter or darker than the tissue there, in part or in whole. A vessel
-    is a thin bent tube, bright or dark. A plane shows the section of a solid, so that what is drawn in the plane serves
-    for solids: slices cut it everywhere. `KEY_lesions` in the data is the share of each pixel that lesions cover.
+    is a thin bent tube, bright or dark. A plane shows the section of a solid, so that drawings in the plane serve for
+    solids: slices cut them everywhere. `KEY_lesions` in the data is the share of each pixel that lesions cover.
 
     Args:
         keys: one key, a `(1, H, W)` plane in [0, 1]; `spacing` in the data, in mm.
@@ -82,7 +82,7 @@ class RandLesiond(RandomizableTransform, MapTransform):
             held = plane[box][weight > 0]
             if held.size and np.median(held) > TISSUE:  # a group may reach into the air
                 level = np.clip(np.median(held) + contrast, 0, 1)
-                weight *= self.R.uniform(0.5, 1)  # what it replaces shines through
+                weight *= self.R.uniform(0.5, 1)  # the tissue behind shines through
                 plane[box] += weight * (level - plane[box])
                 covered[box] = np.maximum(covered[box], weight)
 

@@ -22,7 +22,7 @@ WITHOUT_EFFECT = PLACES | LOGS | {"device"}
 RELEASE = "_meta_::version"
 SHOWN = 3  # differences in a message
 ABSENT = "absent"
-SPELT = {"true": True, "false": False}  # what a command line gives as a text
+SPELT = {"true": True, "false": False}  # texts of a command line
 
 
 def parser_at_work() -> ConfigParser:
@@ -49,7 +49,7 @@ def recipe(parser: ConfigParser, name: str, without: Container[str] = WITHOUT_EF
 
     Returns:
         Id of each value -> the value, as in `{"network_def::apn::residual": True, "seed": 0}`. References stay as they
-        are written, since what they refer to stands beside them.
+        are written, since their values stand beside them.
     """
     values: dict[str, Any] = {}
     reached, waiting = set(), [name, *([RELEASE] if RELEASE in parser else [])]
@@ -71,7 +71,7 @@ def recipe(parser: ConfigParser, name: str, without: Container[str] = WITHOUT_EF
 
 
 def options_of(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a recipe, for logs: name -> value, of what is part of nothing and no reference or expression."""
+    """The options of a recipe, for logs: name -> value. Parts of something, references and expressions are none."""
     return {name: item for name, item in recipe.items() if "::" not in name and not str(item).startswith(("$", "@"))}
 
 

@@ -42,7 +42,7 @@ class Stage:
         export: file name for the averaged network's weights.
         network: a `Drift`, or a baseline, on the device.
         averaged: copy of the network, which becomes the average that validates and ships.
-        average: of what the part trains, which is the network or a part of it.
+        average: of the weights that the part trains: the network, or a part of it.
         config: the training's, of which the recipe is made.
         trainer: id of the part's trainer in the config.
         data: hash of the data, of `recipe.data_digest`.
@@ -117,7 +117,7 @@ class Stage:
             logger.warning(f"Part {self.name}: an earlier run ended within its first epoch. It begins anew.")
 
     def seed_epoch(self, engine: Engine) -> None:
-        """Seeds every generator for the epoch that begins, so that a resumed training draws what it would have drawn.
+        """Seeds every generator for the epoch that begins, so that a resumed training draws as one without a break.
 
         The workers of the trainer's `DataLoader` take their seeds from this process.
         """
@@ -143,7 +143,7 @@ class Stage:
             logger.info(f"Part {self.name} has made {path}.")
             if self.usable:
                 try_it(path)
-        idist.barrier()  # the next part reads what the first process has written
+        idist.barrier()  # the next part reads files of the first process
 
     def _too_few(self, steps: int, whole: str) -> str:
         told = f"{self.name} has done {steps} steps in its {whole}: expected {FEWEST} or more. No weights are exported."

@@ -14,7 +14,7 @@ from ..stack.contents import verdict
 from ..stack.grid import voxel_spacing
 from ..stack.spectra import SPACING_LOST, interpolated, sharpness, spacing_is_lost
 
-THIN = 1.5  # mm; slices no farther apart are sharp, as those of 3-D scans are
+THIN = 1.5  # mm; slices no farther apart are sharp, as slices of 3-D scans are
 SAMPLE = 1_000_000  # voxels that are looked at
 
 

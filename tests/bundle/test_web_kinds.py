@@ -82,6 +82,21 @@ def test_what_shows_no_head_is_left_out_of_a_folder_of_volumes(tmp_path):
     ]
 
 
+def test_a_time_that_headers_lack_and_directions_that_hardly_differ_split_no_stack():
+    code = """
+        const [{ alikeAcross, stacksOf }] = await get("inputs/labels.js");
+        const volume = { data: new Float32Array(96).fill(1), shape: [4, 4, 6] };
+        for (const times of given) {
+          const headers = times.split(",").map((RepetitionTime) => ({ RepetitionTime }));
+          say(alikeAcross(volume, [...headers.keys()], headers, (header, key) => header[key] ?? ""));
+        }
+        const plane = (k) => ({ x00200032: [0, 0, 5 * k], x00200037: [1, k % 2 ? 1e-5 : -1e-5, 0, 0, 1, 0] });
+        const header = (elements) => ({ elements, string: () => "", floatString: (tag, k) => elements[tag][k] });
+        say(stacksOf(Array.from({ length: 6 }, (_, k) => ({ header: header(plane(k)) }))).length);"""
+    lacking, two, stacks = javascript(code, "4000,,4000,,4000,", "4000,4000,4000,5000,5000,5000")
+    assert lacking == "" and two.startswith("slices have 2 repetition times") and stacks == 1
+
+
 def test_the_page_opens_a_scan_before_doubtful_ones(tmp_path):
     for name in ("b1.nii", "t2.nii", "tsnr.nii"):
         nib.save(nib.Nifti1Image(HEAD, axial()), tmp_path / name)

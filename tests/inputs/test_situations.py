@@ -103,6 +103,7 @@ def test_each_scan_of_an_examination_is_what_it_shows(name, tmp_path, guided_bun
     expected = situations.make(name, root)
     found = roles(root)
     agree(found, expected, root)
+    assert not [one for one in found.values() if re.match(r"no: .*\.$", one)], "the line that says it ends in a stop"
     said = dry_run(guided_bundle, capsys, root, guide="auto")
     if isinstance(said, str):  # no scan at all
         assert all(role.startswith("no: ") for role in found.values())

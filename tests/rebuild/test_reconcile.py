@@ -165,7 +165,7 @@ def test_a_blob_goes_back_and_a_pixels_noise_does_not():
 
 
 def test_a_part_of_the_noise_enters_the_result():
-    """White noise of 5 % of the head's range: reconciling moves a perfect result by two fifths of it."""
+    """White noise of 5 % of the head's range: reconciling moves a perfect result by less than two fifths of it."""
     truth = head()
     y = acquired(truth, noise=50.0)
     moved, blind = reconcile(truth, Slices(y, HEAD)) - truth, project(truth, Slices(y, HEAD), 0, 0) - truth

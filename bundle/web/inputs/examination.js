@@ -35,7 +35,7 @@ function guidesNot({ scan: thick }, { scan }) {
   const axis = largestAxis(spacing);
   const near = AXES.map((k) => Math.abs(AXES.reduce((sum, row) => sum + thick.affine[row][axis] * scan.affine[row][k], 0)) / edges[k]);
   const volume = scan.volume.data.some(Number.isNaN) ? map(scan.volume, (x) => x || 0) : scan.volume;
-  if (spacingIsLost(volume, edges)) return `${constants.spectra.SPACING_LOST}. Mend its header.`;
+  if (spacingIsLost(volume, edges)) return `${constants.spectra.SPACING_LOST}. Mend its header`;
   const across = sharpness(volume, edges)[near.indexOf(Math.max(...near))];
   if (across <= THINNER * spacing[axis]) return undefined;
   return `its slices were interpolated: across the thick slices it shows no more than samples ${g(across, 2)} mm apart`;

@@ -5,7 +5,8 @@ import { indexAlong } from "../stack/volume.js";
 
 /** @typedef {import("dicom-parser").DataSet} DataSet */
 
-const { ALIKE, BLOCKS, SAME_VALUE } = { ...constants.pixels, ...constants.stack_policies };
+const { ALIKE, BLOCKS } = constants.pixels;
+const { SAME_VALUE } = constants.stack_policies;
 const { MIN_SLICES } = constants.grid;
 const { EVEN, SPACING_TOLERANCE } = constants.places;
 /** @type {Record<string, string>} */
@@ -22,7 +23,7 @@ const numbers = (header, tag, count) => Array.from({ length: count }, (_, k) => 
 /** Groups of images of one series by its number, description and contrast, which make one even stack. @type {(images: Image[]) => Image[][]} */
 export function stacksOf(images) {
   const single = images.filter(({ header }) => PLACED.every((tag) => header.elements[tag]) && !header.elements.x52009230);
-  const key = (/** @type {Image} */ { header }) => [...ONE.map((tag) => header.string(tag) ?? ""), numbers(header, PLACED[1], 6).map((x) => x.toFixed(3))].join();
+  const key = (/** @type {Image} */ { header }) => [...ONE.map((tag) => header.string(tag) ?? ""), numbers(header, PLACED[1], 6).map((x) => Math.round(1000 * x))].join();
   /** @type {Map<string, Image[]>} */
   const groups = new Map();
   for (const one of single) groups.set(key(one), [...(groups.get(key(one)) ?? []), one]);
@@ -53,7 +54,7 @@ export function alikeAcross(volume, places, headers, said) {
 
 /** Values that are different contrasts: times that hardly differ are one. @type {(labels: string[]) => number[]} */
 function several(labels) {
-  const values = [...new Set(labels.map(Number))].sort((a, b) => a - b);
+  const values = [...new Set(labels.filter(Boolean).map(Number))].sort((a, b) => a - b);
   return values.filter((one, k) => k === 0 || one > SAME_VALUE * values[k - 1]);
 }
 

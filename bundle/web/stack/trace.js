@@ -2,14 +2,6 @@
 import { nearestIndex } from "./grid.js";
 import { AXES, indexAlong, otherAxes, strides } from "./volume.js";
 
-/** Mean difference of neighbouring planes across borders of slices, over the mean within slices; where both are flat.
- * @type {(volume: Volume, a: Acquisition, flat: Volume) => number} */
-export function stepRatio(volume, a, flat) {
-  const { across, within } = steps(volume, a, flat);
-  const mean = (/** @type {Float32Array} */ values) => values.reduce((sum, x) => sum + Math.abs(x), 0) / values.length;
-  return mean(across) / mean(within);
-}
-
 /** Differences of neighbouring planes in flat tissue: across borders of slices, and within slices.
  * @type {(volume: Volume, a: Acquisition, flat: Volume) => {across: Float32Array, within: Float32Array}} */
 export function steps({ data, shape }, a, flat) {

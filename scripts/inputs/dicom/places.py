@@ -41,7 +41,7 @@ def tolerance(pitch: float) -> float:
 
 
 def multiples(gaps: np.ndarray, pitch: float) -> tuple[np.ndarray, np.ndarray]:
-    """How many times a spacing each gap is, and whether it is so many times, but for what headers round."""
+    """How many times a spacing each gap is, and whether it is so many times, but for rounding of headers."""
     count = np.round(gaps / pitch)
     return count, abs(gaps - count * pitch) <= count * tolerance(pitch)
 

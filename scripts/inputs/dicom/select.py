@@ -39,7 +39,7 @@ class Series:
         images: (path, index of the frame in the file) of each image, in the order found.
         skipped: why they are not rebuilt; None if they are taken.
         part: number among the volumes of one acquisition, from 1.
-        note: what the record says of the choice of images; empty for all of them.
+        note: on the choice of images, for the record; empty for all of them.
         frames: their headers, in the order found; none of a file that cannot be read.
     """
 
@@ -102,7 +102,7 @@ def find_series(
     1. Images that cannot be part of a stack (`policies`), or show no head (`kinds`), are set apart, by reason. Objects
        that are no images count as no part of their series.
     2. The rest is split by orientation and matrix.
-    3. Where images share a place, they are split by what tells them apart (`headers.DISTINCTIVE`).
+    3. Where images share a place, they are split by the attributes that differ (`headers.DISTINCTIVE`).
 
     Args:
         source: a folder, searched at any depth; a file; or a list of them. Gzipped files are read as they are.
@@ -112,7 +112,7 @@ def find_series(
         asked_for: whether the user asks for a series by its name, whatever its header says that it shows.
     """
     strangers, unread, series = list[Path](), list[Path](), list[Series]()
-    # attributes that are read of a file to find out what it is
+    # attributes that decide on a file
     searched = [Tag(one) for one in (*policies.READ, *kinds.READ, *DISTINCTIVE, *LABELS, *DESCRIBED, *GROUPS)]
     by_series: dict[str, list[Frame]] = {}
     objects: dict[str, list[Frame]] = {}  # which are no images; a series may hold both

@@ -106,7 +106,7 @@ def _needless(frames: list[Frame], thin: float | None) -> str | None:
 
 
 def _unbroken(frames: list[Frame]) -> tuple[list[Frame], str]:
-    """The longest part of a stack that lacks no slice, the first of equals, and what is said of it; empty for all."""
+    """The longest part of a stack that lacks no slice, the first of equals, and a note; empty for all."""
     together, steps = places(frames), gaps(frames) / spacing(frames)
     (breaks,) = np.nonzero(steps > 1.5)
     parts = np.split(np.arange(len(together)), breaks + 1)

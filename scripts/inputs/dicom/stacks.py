@@ -200,7 +200,7 @@ def _within_each_other(frames: list[Frame]) -> list[list[Frame]]:
 
 
 def _overlap(part: Sequence[Frame], other: Sequence[Frame]) -> bool:
-    """Whether slices of one part lie between those of another."""
+    """Whether slices of one part lie between slices of another."""
     order = [frame in part for frame, *_ in places([*part, *other])]
     return sum(a != b for a, b in pairwise(order)) > 1
 
