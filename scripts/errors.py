@@ -6,6 +6,7 @@ import math
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,13 +60,17 @@ logger.addFilter(_shown)
 
 @contextmanager
 def only(level: int) -> Iterator[None]:
-    """Lines of this level of `logging` and above alone are logged meanwhile."""
-    before = logger.level
-    logger.setLevel(level)
+    """Lines of this level of `logging` and above alone are logged meanwhile; other threads log as before."""
+    own = threading.get_ident()
+
+    def heard(line: logging.LogRecord) -> bool:
+        return line.thread != own or line.levelno >= level
+
+    logger.addFilter(heard)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        logger.removeFilter(heard)
 
 
 def name_below(sources: Sequence[str | os.PathLike]) -> None:
