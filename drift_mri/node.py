@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import importlib
 import json
 import os
 import re
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from scripts.inputs.scan import Scan
 
 LONGER = 3  # times that a stack which seems to be cut settles
+EARLY = ("inputs.scans", "outputs.one_scan", "pages.index")  # two threads that import them at once see halves of them
 LEFT_OUT = (  # options of the command that a node has no use for: its input and output are settled
     "dtype output_format include exclude participant_label session_label reference regions allow_failures jobs dry_run"
 ).split()
@@ -53,6 +55,8 @@ class Node:
     """Receives, rebuilds and sends, by a `ConfigParser` of configs/inference.yaml."""
 
     def __init__(self, config: Any, spool: Spool, peer: Peer, settle: float, keep: float):
+        for module in EARLY:
+            importlib.import_module(f"scripts.{module}")
         self.spool, self.peer, self.settle, self.days = spool, peer, settle, keep
         self.rebuilder, self.output = map(config.get_parsed_content, ("rebuilder", "output"))
         own = ("_target_", "source", "output_dir", "selection", "dry_run")
