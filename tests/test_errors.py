@@ -3,12 +3,13 @@
 import logging
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from monai.transforms import Compose
 
-from scripts.errors import InputError, input_error, printable
+from scripts.errors import InputError, input_error, logger, only, printable
 from tests.processes import TIMEOUT
 
 ROOT = Path(__file__).parents[1]
@@ -94,3 +95,14 @@ def test_what_terminals_would_obey_is_escaped(text, shown, log):
     assert printable(text) == str(InputError(text)) == shown
     logging.getLogger("drift").warning(f"%s:\n| a | {text[:1]} |", text.replace("\n", ""))
     assert log.messages == [f"{shown.replace(chr(92) + 'n', '')}:\n| a | {text[:1]} |"], "a table keeps its lines"
+
+
+def test_a_thread_that_mutes_the_log_mutes_no_other_one(log):
+    """A node receives and sends while it looks at a series."""
+    with only(logging.WARNING):
+        other = threading.Thread(target=logger.info, args=("an image came",))
+        other.start()
+        other.join()
+        logger.info("a fact"), logger.warning("a doubt")
+    logger.info("rebuilt")
+    assert [line.message for line in log.records] == ["an image came", "a doubt", "rebuilt"]
