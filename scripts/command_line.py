@@ -58,14 +58,22 @@ def check_options(typed: Sequence[str] | None = None) -> None:
 def check_names(config: "ConfigParser") -> None:
     """Refuses a value whose name is nearly that of another one, and that nothing refers to.
 
-    MONAI passes over a misspelt override of a workflow, or a misspelt line of a stacked file, in silence.
+    MONAI passes over a misspelt override of a workflow, or a misspelt line of a stacked file, in silence. A name of
+    another config of the bundle is none: a file of a method may hold `profiles` for its training, and rebuild.
     """
     content = config.get()
     used = set(re.findall(r"@(\w+)", json.dumps(content, default=str)))
     for name in [name for name, value in content.items() if name not in used and not _is_component(name, value)]:
         near = get_close_matches(name, used, 2, NEAR)
-        if near := [one for one in near if re.sub(r"\d", "", one) != re.sub(r"\d", "", name)]:  # stage1, stage2
+        near = [one for one in near if re.sub(r"\d", "", one) != re.sub(r"\d", "", name)]  # stage1, stage2
+        if near and name not in _names_of_the_bundle():
             raise InputError(f"{name} is no name of this config, and nothing refers to it. Did you mean {near[0]}?")
+
+
+def _names_of_the_bundle() -> set[str]:
+    """Top-level names of the bundle's own configs."""
+    files = Path(__file__).parents[1].glob("configs/*.yaml")
+    return {name for file in files for name in re.findall(r"(?m)^(\w+):", file.read_text(encoding="utf-8"))}
 
 
 def _runner() -> list[str]:

@@ -63,10 +63,11 @@ def test_a_workflow_and_a_stacked_file_misspell_nothing_in_silence(name, tmp_pat
         check_names(config)
 
 
-def test_a_name_of_ones_own_is_taken():
+def test_a_name_of_ones_own_or_of_another_config_is_taken():
     config = ConfigParser()
     config.read_config(CONFIG[1])
-    config.update({"my_share": 0.4, "my_sharpener": {"_target_": "mine.Sharpener", "share": "@my_share"}})
+    mine = {"_target_": "mine.Sharpener", "share": "@my_share"}
+    config.update({"profiles": ["point"], "my_share": 0.4, "my_sharpener": mine})
     check_names(config)
 
 

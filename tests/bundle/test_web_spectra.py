@@ -66,7 +66,7 @@ BESIDE = """
 
 
 def test_a_guide_whose_slices_were_interpolated_is_left_alone_as_by_the_command(tmp_path, caplog):
-    blurred = as_slices(5.0).numpy().astype(np.float32)
+    blurred = as_slices(5.0).clamp(min=0).numpy().astype(np.float32)
     blurred[:2] = np.nan  # a background that is no number
     for name, voxels, edge in (
         ("anna_FLAIR", scan_of(TRUTH, 5.0)[0].numpy(), 5),
