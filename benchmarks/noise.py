@@ -48,13 +48,18 @@ def simulated(item, width, thickness, slab):
     return truth, Acquisition.of_truth(axis, sharp.shape[1 + axis], edge=edge, thickness=thickness * edge)
 
 
-def saved_results(folder, name, thick):
-    """Saves slices below a folder, and reads the results of other methods on them: name -> volume."""
+def saved_results(folder, name, thick, sharp):
+    """Saves slices below a folder, and reads others' results on them: name -> volume on the grid of the truth."""
     place = folder / "slices" / f"{name}.nii.gz"
     place.parent.mkdir(parents=True, exist_ok=True)
     nib.save(nib.Nifti1Image(thick.as_tensor()[0].numpy(), thick.affine.numpy()), place)
-    files = {path.parent.name: path for path in sorted(folder.glob(f"*/{name}_sr.nii.gz"))}
-    return {method: torch.from_numpy(nib.load(path).get_fdata(dtype=np.float32)) for method, path in files.items()}
+    found = {}
+    for path in sorted(folder.glob(f"*/{name}_sr.nii.gz")):
+        result = nib.load(path)  # as long as its slices, of which the outermost reach beyond the truth
+        first = np.linalg.solve(result.affine, sharp.affine.numpy())[:3, 3].round().astype(int)
+        part = tuple(slice(start, start + size) for start, size in zip(first, sharp.shape[1:]))
+        found[path.parent.name] = torch.from_numpy(np.asarray(result.dataobj[part], np.float32))
+    return found
 
 
 def main():
@@ -87,7 +92,7 @@ def main():
                     volumes[name] = volume_of(made)[0]
                 if options.folder is not None:
                     name = f"{contrast}_{width:g}_{noise:g}".replace(".", "p")
-                    volumes |= saved_results(options.folder, name, thick)
+                    volumes |= saved_results(options.folder, name, thick, truth.sharp)
                 found = {name: truth.measure(volume, slices.acquisition) for name, volume in volumes.items()}
                 spline = found["spline"]
                 for name, row in found.items():
