@@ -25,13 +25,15 @@ STRENGTH = 0.7  # of the noise; how much alike patches are to be
 def denoised(volume: MetaTensor, sharp_axes: tuple[int, ...]) -> MetaTensor:
     """A sharp volume `(1, X, Y, Z)` without its noise, by non-local means (Buades et al., CVPR 2005), of scikit-image.
 
-    The noise is the one that planes of two sharp axes show. Voxels of 0 stay: a mask made them.
+    The noise is the one that planes of two sharp axes show, or of a single one and another. Voxels of 0 stay: a mask
+    made them.
     """
     array = volume.as_tensor()[0].float().cpu()
     if array.min() == array.max():
         return volume
     scale = intensity_range(array)
-    deviation = noise_of(array, 3 - sum(sharp_axes[:2]), head_mask(array, scale)).deviation
+    across = max({0, 1, 2} - {*sharp_axes[:2]})
+    deviation = noise_of(array, across, head_mask(array, scale)).deviation
     if deviation < LEAST * (scale.high - scale.low):
         return volume
     from skimage.restoration import denoise_nl_means  # of the extra [train], which an evaluation seldom needs

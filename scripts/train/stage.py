@@ -1,6 +1,6 @@
 """A part of a training, as a handler of its trainer: its start, checkpoints and export."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,7 @@ class Stage:
             return
         logger.info(f"Part {self.name}: {done} of {whole} are done.")
         if not epoch and (self.folder / self.name).is_dir():
-            logger.warning(f"Part {self.name}: an earlier run ended within its first epoch. It begins anew.")
+            logger.warning(f"Part {self.name}: a run has begun it and left no checkpoint. It begins anew.")
 
     def seed_epoch(self, engine: Engine) -> None:
         """Seeds every generator for the epoch that begins, so that a resumed training draws as one without a break.
@@ -139,7 +139,8 @@ class Stage:
         if self.budget:
             self.checkpoint.save()
         if self.first and self.complete(engine):
-            save_weights(self.averaged, path, self.card, torch.float32)
+            card = replace(self.card, error_map=None)  # a calibration holds for the weights that it was made with
+            save_weights(self.averaged, path, card, torch.float32)
             logger.info(f"Part {self.name} has made {path}.")
             if self.usable:
                 try_it(path)

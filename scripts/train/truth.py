@@ -16,6 +16,7 @@ from ..stack.spectra import SPACING_LOST, interpolated, sharpness, spacing_is_lo
 
 THIN = 1.5  # mm; slices no farther apart are sharp, as slices of 3-D scans are
 SAMPLE = 1_000_000  # voxels that are looked at
+LARGEST_LABEL = 2**15 - 1  # of int16, in which maps are kept
 
 
 def check_truth(path: str, sharp_axes: Sequence[int]) -> str:
@@ -53,6 +54,9 @@ def check_label_map(path: str) -> None:
     values = torch.unique(volume.as_tensor().flatten()[:: max(1, volume.numel() // SAMPLE)])
     if not torch.equal(values, values.round()):
         raise InputError(f"{path} holds other than whole numbers: expected a label map. Leave it out.")
+    low, high = int(volume.min()), int(volume.max())
+    if low < 0 or high > LARGEST_LABEL:
+        raise InputError(f"{path} has labels from {low} to {high}: expected 0 to {LARGEST_LABEL}. Leave it out.")
 
 
 def read_volume(path: str | os.PathLike) -> MetaTensor:

@@ -78,7 +78,7 @@ def test_the_folder_above_the_tree_does_not_name_subjects(tmp_path):
         assert len(subjects(here, section)) > 1
 
 
-@pytest.mark.parametrize("axes", [None, [], [3], [0, 0]])
+@pytest.mark.parametrize("axes", [None, [], [3], [0, 0], [0.0, 1.0], [False, True]])
 def test_sharp_axes_that_are_none_are_refused(axes, tmp_path):
     content = {"training": [{"image": "a.nii.gz", "sharp_axes": axes}], "validation": ["b.nii.gz"]}
     with pytest.raises(InputError, match=r"has no sharp axes: expected some of 0, 1 and 2"):

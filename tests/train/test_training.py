@@ -10,6 +10,7 @@ import torch
 from ignite.engine import Engine
 
 from scripts.files import sha256
+from scripts.method.calibration import LEVELS, Calibration
 from scripts.method.weights import read_card
 from tests import nano
 from tests.nano import content, load, planes_seen, same
@@ -115,6 +116,25 @@ def test_minutes_for_fewer_than_ten_steps_export_nothing(dataset_dir, tmp_path, 
         said = refusal(stage.finish, engine)
         assert said.startswith(told) and "expected 10 or more" in said and way in said
     assert list((tmp_path / "eval").iterdir()) == [start]
+
+
+def test_a_part_that_was_begun_and_has_no_checkpoint_begins_anew_and_says_so(dataset_dir, tmp_path, log):
+    """Whether it was killed in its first epoch, or somebody has deleted the checkpoint."""
+    stage = content(nano.workflow(tmp_path / "eval", dataset_dir, "stage1"), "train#stage")
+    stage.begin(Engine(lambda *_: None))
+    assert "begins anew" not in log.text
+    (tmp_path / "eval" / "stage1").mkdir(parents=True)
+    stage.begin(Engine(lambda *_: None))
+    assert "Part stage1: a run has begun it and left no checkpoint. It begins anew." in log.messages
+
+
+def test_new_weights_have_no_calibration_of_the_weights_that_they_started_from(dataset_dir, tmp_path):
+    calibration = Calibration([3.0], [[[float(k) for k in range(len(LEVELS))]]], (0.5, 0.1), (10.0, 0.5, 1.0))
+    stage = content(nano.workflow(tmp_path / "eval", dataset_dir, "stage1"), "train#stage")
+    stage.card, engine = replace(stage.card, error_map=calibration), Engine(lambda *_: None)
+    engine.state.epoch = stage.course.epochs
+    stage.finish(engine)
+    assert read_card(tmp_path / "eval" / "stage1.pt").error_map is None
 
 
 def test_a_finished_training_says_so_and_changes_nothing(trained, dataset_dir, tmp_path, log):

@@ -127,8 +127,11 @@ def test_label_maps_hold_whole_numbers(tmp_path, log, refusal):
     labels(tmp_path / "good.nii.gz")
     scan(tmp_path / "scan.nii.gz", SHARP)
     truncated(tmp_path / "broken.nii.gz")
+    for name, label in (("unknown", -1), ("atlas", 40_000)):
+        scan(tmp_path / f"{name}.nii.gz", np.where(SHARP > 0.9, label, 2).astype(np.int32))
     (item,) = label_maps(tmp_path)
     assert item["subject"] == "good.nii.gz"
     assert "scan.nii.gz holds other than whole numbers" in log.text and "broken.nii.gz cannot be read" in log.text
+    assert "unknown.nii.gz has labels from -1 to 2" in log.text and "atlas.nii.gz has labels from 2 to 40000" in log.text
     (tmp_path / "good.nii.gz").unlink()
-    assert "none of 2 volumes is fit" in refusal(label_maps, tmp_path)
+    assert "none of 4 volumes is fit" in refusal(label_maps, tmp_path)
