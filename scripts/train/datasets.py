@@ -78,7 +78,8 @@ def from_datalist(path: Path, section: str) -> list[dict]:
         if not isinstance(guides, list) or not all(isinstance(guide, str) for guide in guides):
             raise InputError(f"{path}: entry {entry!r} has guides that are no list of paths. Mend it.")
         axes = entry.get("sharp_axes", [0])
-        if not isinstance(axes, list) or not axes or any(type(a) is not int or a not in range(3) or axes.count(a) > 1 for a in axes):
+        known = isinstance(axes, list) and all(type(axis) is int and axis in range(3) for axis in axes)
+        if not known or not 0 < len({*axes}) == len(axes):
             raise InputError(
                 f"{path}: entry {entry!r} has no sharp axes: expected some of 0, 1 and 2, each once. Mend it, or leave "
                 "them out for all three."

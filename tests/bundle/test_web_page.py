@@ -346,6 +346,36 @@ def test_a_study_lets_one_choose_among_its_scans(page, tmp_path):
     assert page.evaluate(f"{series_field}.closest('#which').hidden")
 
 
+def test_the_last_of_two_choices_is_rebuilt_and_a_broken_one_leaves_the_former(page, tmp_path):
+    """Whoever asks while a scan is read gets that scan."""
+    folder = tmp_path / "study"
+    folder.mkdir()
+    sheared = np.array([[1, 0.1, 0, 0], [0, 1, 0, 0], [0, 0, 4, 0], [0, 0, 0, 1.0]])
+    for name, affine in (("a", None), ("b", None), ("c", None), ("d", sheared)):
+        written(folder, HEAD, affine, name=f"{name}.nii")
+    assert page.drop(folder) is None
+    page.evaluate(
+        "window.choose = (name) => { const field = document.querySelector('[name=series]');"
+        "field.selectedIndex = [...field.options].findIndex(({text}) => text === name);"
+        "field.dispatchEvent(new Event('change', {bubbles: true})); }"
+    )
+    page.evaluate("choose('b.nii'), choose('c.nii'), document.querySelector('[type=submit]').click()")
+    page.done()
+    assert said(page, "#made") == "Result of c.nii" and said(page, "h2").startswith("c.nii")
+    assert page.save("c")[1]["Sources"] == ["study/c.nii"]
+    page.evaluate("choose('d.nii')")
+    page.wait("!document.querySelector('#mistake').hidden")
+    assert page.mistake().startswith("d.nii: affine is sheared")
+    assert page.evaluate("document.querySelector('[name=series]').selectedOptions[0].text") == "c.nii"
+
+
+def test_an_address_with_a_question_is_the_page(page, server):
+    """As links in messages have them; nothing is asked of the server."""
+    page("Page.navigate", url=f"{server.address}?from=mail")
+    page.wait("document.documentElement.dataset.ready", 30)
+    page.load()
+
+
 def test_a_scan_that_is_too_large_is_refused_before_it_fills_the_memory(page, tmp_path):
     large = np.zeros((1024, 1024, 20), np.uint8)
     large[300:700, 300:700] = 100

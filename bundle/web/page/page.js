@@ -13,7 +13,7 @@ const MOST_THREADS = 4; // each takes 0.2 GB
 const OWN = "own"; // guide, not of the same files
 const GIVEN = ["slice_thickness", "target_thickness", "slice_axis", "noise"];
 
-/** @typedef {{worker: Worker, tasks: any, names: string[], scan: any, others: any[]}} Read files, read by a worker of their own; the scan that was chosen among them, and the others */
+/** @typedef {{worker: Worker, tasks: any, names: string[], number: number, scan: any, others: any[]}} Read files, read by a worker of their own; the scan that was chosen among them, and the others */
 
 /** @type {File[]} what was chosen last and could be read */
 let files = [];
@@ -31,7 +31,7 @@ async function read(given, k) {
   const failed = new Promise((_, reject) => (worker.onerror = () => reject(new Error("the page's own files were not loaded: is its server there?"))));
   try {
     const names = /** @type {string[]} */ (await Promise.race([failed, tasks.read(located(given))]));
-    return { worker, tasks, names, scan: await tasks.take(k), others: await tasks.beside() };
+    return { worker, tasks, names, number: k, scan: await tasks.take(k), others: await tasks.beside() };
   } catch (error) {
     worker.terminate();
     throw error;
@@ -125,13 +125,22 @@ async function open(given) {
   });
 }
 
-/** Another scan of the same files. */
+/** Another scan of the same files, once those that were chosen before are read; a broken one leaves the former. */
 function choose() {
-  return attempt("Reading ...", undefined, async () => {
-    const own = await current();
-    own.scan = await own.tasks.take(Number(fields.series.value));
-    own.others = await own.tasks.beside();
-    present(own, await own.tasks.settle({}));
+  return attempt("Reading ...", undefined, async (isLatest) => {
+    const [number, former] = [Number(fields.series.value), current()];
+    const chosen = former.then(async (own) => {
+      try {
+        own.scan = await own.tasks.take(number);
+      } catch (error) {
+        if (isLatest()) fields.series.value = String(own.number);
+        throw error;
+      }
+      [own.number, own.others] = [number, await own.tasks.beside()];
+      present(own, await own.tasks.settle({}));
+    });
+    reading = chosen.then(() => former, () => former);
+    await chosen;
   });
 }
 

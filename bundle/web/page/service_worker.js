@@ -16,7 +16,7 @@ own.addEventListener("activate", (/** @type {any} */ event) => {
 
 /** A file of the page, from the cache; nothing else leaves the browser. @type {(request: Request) => Promise<Response | undefined>} */
 async function answer(request) {
-  const path = request.url.slice(own.registration.scope.length).split("#")[0] || "index.html";
+  const path = request.url.slice(own.registration.scope.length).split(/[?#]/)[0] || "index.html";
   if (request.method !== "GET" || ![...files, ...later].includes(path)) return Response.error();
   const cache = await caches.open(version);
   return (await cache.match(path)) ?? (await cache.add(path), cache.match(path));

@@ -79,8 +79,8 @@ const tasks = {
 
   /** One of them, which is then settled and rebuilt. @param {number} k */
   async take(k) {
-    own = thickOf(found)[k];
-    scan = await taken(own);
+    const chosen = thickOf(found)[k];
+    [scan, own] = [await taken(chosen), chosen]; // both, or where it is broken neither
     const { low, high } = intensityRange(scan.volume);
     const facts = { name: scan.name, shape: scan.volume.shape, guided: constants.card.guide_share > 0 };
     return { ...facts, low, high, measured: await writeNifti(scan.volume, scan.affine, scan.header) };
