@@ -44,10 +44,10 @@ def shipped_network(ckpt_path=CKPT_PATH, size=None):
     return network.eval().to(default_device(), memory_format=torch.channels_last)
 
 
-def deployed(**settings):
-    """The inferer of configs/inference.yaml, quiet, with other settings; `_target_` for another class."""
+def deployed(ckpt_path=CKPT_PATH, **settings):
+    """The inferer of configs/inference.yaml for weights, quiet, with other settings; `_target_` for another class."""
     settings = {f"inferer::{name}": value for name, value in {"progress": False, **settings}.items()}
-    return shipped_config(**settings).get_parsed_content("inferer")
+    return shipped_config(ckpt_path=str(ckpt_path), **settings).get_parsed_content("inferer")
 
 
 def preprocessing(**options):

@@ -65,7 +65,7 @@ def main():
     parser.add_argument("--volumes", type=int, nargs="+", help="which of the held-out volumes; all without it")
     options = parser.parse_args()
     volumes = sharp_volumes(options.datalist, "validation")
-    network, inferer = shipped_network(options.ckpt_path), deployed()
+    network, inferer = shipped_network(options.ckpt_path), deployed(options.ckpt_path)
     table = {"volume": [], "share of the field": [], "PSNR (dB)": [], "step ratio": []}
     for index in options.volumes or range(len(volumes)):
         item = volumes[index]

@@ -102,7 +102,7 @@ def main():
     parser.add_argument("--noise", type=float, default=0.005, help="share of the range (default: %(default)s)")
     options = parser.parse_args()
     maps = ErrorMaps(True, calibration=read_card(options.ckpt_path).error_map)
-    network, inferer = shipped_network(options.ckpt_path), deployed(spread=True)
+    network, inferer = shipped_network(options.ckpt_path), deployed(options.ckpt_path, spread=True)
     rebuilder = Rebuilder(network, inferer, default_device(), error_maps=maps, guide_share=1.0)
     table = [row for item in sharp_volumes(options.datalist, "validation") for row in rows(item, rebuilder, options)]
     print(markdown({name: list(column) for name, column in zip(HEADINGS, zip(*table))}))

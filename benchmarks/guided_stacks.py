@@ -34,7 +34,9 @@ def main():
     parser.add_argument("--thickness", type=float, default=5.0)
     parser.add_argument("--by", help="contrast of the guides")
     options = parser.parse_args()
-    rebuilder = Rebuilder(shipped_network(options.ckpt_path), deployed(), default_device(), guide_share=1.0)
+    rebuilder = Rebuilder(
+        shipped_network(options.ckpt_path), deployed(options.ckpt_path), default_device(), guide_share=1.0
+    )
     volumes = sharp_volumes(options.datalist, "validation")
     contrasts, rows = {item["label"]: item["contrast"] for item in volumes}, []
     for number, item in enumerate(one for one in volumes if one.get("guides")):

@@ -129,7 +129,9 @@ def main():
     parser.add_argument("--thickness", type=float, default=5.0)
     parser.add_argument("--slab", type=int, default=32)
     options = parser.parse_args()
-    rebuilder = Rebuilder(shipped_network(options.ckpt_path), deployed(), default_device(), guide_share=1.0)
+    rebuilder = Rebuilder(
+        shipped_network(options.ckpt_path), deployed(options.ckpt_path), default_device(), guide_share=1.0
+    )
     volumes = sharp_volumes(options.datalist, "validation")
     contrasts = {item["label"]: item["contrast"] for item in volumes}
     rows = {"blobs": [], "odd": []}

@@ -42,7 +42,7 @@ def main():
     parser = parser_of_volumes(__doc__)
     parser.add_argument("--slab", type=int, default=24)
     options = parser.parse_args()
-    network, inferer = shipped_network(options.ckpt_path), deployed()
+    network, inferer = shipped_network(options.ckpt_path), deployed(options.ckpt_path)
     columns = {"volume": [], "pixels kept (dB)": [], "--isotropic (dB)": [], "difference": []}
     for item in sharp_volumes(options.datalist, "validation"):
         axis = item["sharp_axes"][0]

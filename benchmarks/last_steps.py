@@ -59,7 +59,7 @@ def main():
     parser.add_argument("--thicknesses", type=float, nargs="+", default=[3.0, 5.0])
     parser.add_argument("--noises", type=float, nargs="+", default=[0.0, 0.01, 0.02])
     options = parser.parse_args()
-    inferer = deployed(consistency="measure", deblocked=False)
+    inferer = deployed(options.ckpt_path, consistency="measure", deblocked=False)
     rebuilder = Rebuilder(shipped_network(options.ckpt_path), inferer, default_device())
     found = {}
     for item in sharp_volumes(options.datalist, "validation"):

@@ -74,8 +74,7 @@ def main():
     if options.heeded is not None:
         stack_slices.HEEDED = options.heeded
     network, device = shipped_network(options.ckpt_path), default_device()
-    card = {"both_planes": True, "n_max": 1, "roi_size": 512}
-    methods = {"stage 1": deployed(**card, steps=0), "DRIFT": deployed(**card)}
+    methods = {"stage 1": deployed(options.ckpt_path, steps=0), "DRIFT": deployed(options.ckpt_path)}
     items = {item["contrast"]: item for item in reversed(sharp_volumes(options.datalist, "validation"))}
     rows = []
     for contrast in sorted(options.contrasts or items):

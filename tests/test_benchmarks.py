@@ -10,10 +10,13 @@ import torch
 from monai.data import MetaTensor
 from scipy import ndimage
 
+from benchmarks import CKPT_PATH, deployed, gallery
 from benchmarks import contents as thresholds
 from benchmarks import gains as gains_picture
-from benchmarks import gallery
+from scripts.method.weights import read_card
 from scripts.stack import contents
+from tests.fixtures import CARD
+from tests.nano import random_weights
 from tests.stack.test_contents import PLAIN
 
 ROOT = Path(__file__).parents[1]
@@ -31,6 +34,11 @@ def test_each_says_how_it_is_called(name, capsys, monkeypatch):
         module.main()
     told = capsys.readouterr().out
     assert f"python -m benchmarks.{name} " in told and "usage:" in told
+
+
+def test_weights_are_measured_with_the_steps_of_their_own_card(tmp_path):
+    path = random_weights(tmp_path / "other.pt")
+    assert deployed(path).n_max == CARD.n_max != deployed().n_max == read_card(CKPT_PATH).n_max
 
 
 def test_the_picture_of_gains_has_the_figures_of_the_tables():

@@ -25,7 +25,9 @@ from scripts.stack.acquisition import SLR, Acquisition
 from scripts.stack.interpolation import interpolate
 from scripts.stack.profile import acquire
 from scripts.stack.slices import Slices
+from scripts.train.denoising import denoised
 from scripts.train.simulation import central_slab
+from scripts.train.truth import read_volume
 from tests.config_files import on_planes
 from tests.fixtures import CARD
 
@@ -119,6 +121,19 @@ def test_all_sharp_axes_gaps_and_noise(volumes, measured):
     assert set(gaps["slice_spacing"]) == {5.0} and set(gaps["slice_thickness"]) == {4.0}
     assert (noisy["psnr"] < plain["psnr"]).all() and (gaps["psnr"] < plain["psnr"]).all()
     assert noisy.equals(run(simulated_noise=0.05, seed=1)) and not noisy.equals(run(simulated_noise=0.05, seed=2))
+
+
+@pytest.mark.parametrize("axes", [(0,), (1, 2)])
+def test_results_are_compared_with_the_truth_without_its_own_noise_where_that_is_asked_for(volumes, measured, axes):
+    item = volumes[0] | {"sharp_axes": axes}
+    image = nib.load(item["label"])
+    array = image.get_fdata(dtype=np.float32)
+    noise = 40 * np.random.default_rng(0).standard_normal(array.shape) * (array > 0)
+    nib.save(nib.Nifti1Image((array + noise).astype(np.float32), image.affine), item["label"])
+    clean = denoised(read_volume(item["label"]), axes).as_tensor()
+    (row,) = measured([item], {"clean": lambda *_: clean}, denoised=True).to_dict("records")
+    assert row["psnr_denoised"] == math.inf and row["psnr_head"] < 40
+    assert measured([item], CUBIC)["psnr_denoised"].isna().all()
 
 
 def test_a_slab_is_central_and_across_the_slice_axis():

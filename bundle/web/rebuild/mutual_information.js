@@ -64,7 +64,7 @@ export function samplesOf({ volume, affine }, middle, isInside, count) {
  * @param {Volume} moving
  * @param {{least: number, largest: number}} range of its intensities.
  * @param {Affine} index from a sample's place to indices of the moving volume.
- * @returns {number[][]} rows of three and one: by the matrix and the shift of `index`; undefined where too few samples meet the volume.
+ * @returns {number[][]} rows of three and one: by the matrix and the shift of `index`; 0 where no sample meets the volume.
  */
 export function slopeOf({ places, bins }, moving, { least, largest }, index) {
   const [among, perUnit] = [binned(least, largest), (BINS - 2 * PADDING) / (largest - least || 1)];

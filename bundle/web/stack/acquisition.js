@@ -51,7 +51,7 @@ export function settle(scan, options) {
   const view = spacing.map((edge, k) => edge * shape[k]);
   if (view[axis] > TALL && Math.min(...view) < FLAT) {
     warnings.push(
-      `the field of view is ${view.map((edge) => edge.toFixed(0)).join(" x ")} mm, which is none of a head: axis ` +
+      `the field of view is ${view.map((edge) => f(edge, 0)).join(" x ")} mm, which is none of a head: axis ` +
         `${view.indexOf(Math.min(...view))} of the array may be that of the slices. Give the array in the order of its affine.`,
     );
   }

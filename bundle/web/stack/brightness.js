@@ -1,6 +1,7 @@
 /** Brightness that makes a result less sure, see scripts/stack/brightness.py. */
 import { inverse, Matrix } from "ml-matrix";
 import constants from "../model/constants.js";
+import { f } from "../errors.js";
 import { intensityRange, tissueOf } from "./intensity.js";
 import { headMask } from "./tissue.js";
 import { AXES, extremes, indexAlong } from "./volume.js";
@@ -21,9 +22,9 @@ export function doubts(volume) {
   });
   const slope = slopeOf(tissueOf(volume, range), head, range);
   return [
-    ...(hot > HOT * inside ? [SPOTS.replace("{:.1f}", ((100 * hot) / inside).toFixed(1))] : []),
-    ...(dark > DARK * inside ? [FAINT.replace("{:.0f}", ((100 * dark) / inside).toFixed(0))] : []),
-    ...(slope > SLOPE ? [SLOPES.replace("{:.1f}", slope.toFixed(1))] : []),
+    ...(hot > HOT * inside ? [SPOTS.replace("{:.1f}", f((100 * hot) / inside, 1))] : []),
+    ...(dark > DARK * inside ? [FAINT.replace("{:.0f}", f((100 * dark) / inside, 0))] : []),
+    ...(slope > SLOPE ? [SLOPES.replace("{:.1f}", f(slope, 1))] : []),
   ];
 }
 
