@@ -72,8 +72,9 @@ def from_datalist(path: Path, section: str) -> list[dict]:
     for entry in entries:
         if not isinstance(entry, dict) or not isinstance(entry.get("image"), str):
             raise InputError(f'{path}: entry {entry!r} names no image: expected a path in its "image". Mend it.')
-        if not isinstance(entry.get("lesions", ""), str):
-            raise InputError(f"{path}: entry {entry!r} has lesions that are no path. Mend it.")
+        for name in ("lesions", "contrast"):
+            if not isinstance(entry.get(name, ""), str):
+                raise InputError(f"{path}: entry {entry!r} has a {name} that is no text. Mend it, or leave it out.")
         guides = entry.get("guides", [])
         if not isinstance(guides, list) or not all(isinstance(guide, str) for guide in guides):
             raise InputError(f"{path}: entry {entry!r} has guides that are no list of paths. Mend it.")

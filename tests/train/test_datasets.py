@@ -85,6 +85,14 @@ def test_sharp_axes_that_are_none_are_refused(axes, tmp_path):
         sharp_volumes(datalist(tmp_path, content), "training")
 
 
+@pytest.mark.parametrize(("name", "value"), [("lesions", 3), ("contrast", None), ("guides", "b.nii"), ("guides", [1])])
+def test_what_an_entry_says_in_other_than_text_is_refused_by_name(name, value, tmp_path):
+    """Tables would leave out the rows of a contrast that is null."""
+    content = {"training": [{"image": "a.nii.gz", name: value}], "validation": ["b.nii.gz"]}
+    with pytest.raises(InputError, match=rf"list.json: entry .*'a.nii.gz'.* {name} that (is|are) no .*Mend it"):
+        sharp_volumes(datalist(tmp_path, content), "training")
+
+
 def test_one_sharp_axis_serves_evaluation_and_not_training(tmp_path):
     entry = {"image": "a.nii.gz", "sharp_axes": [2]}
     path = datalist(tmp_path, {"training": [entry], "validation": [{**entry, "image": "b.nii.gz"}]})
