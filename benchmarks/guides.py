@@ -89,7 +89,7 @@ class Head:
         return central_slab(volume, self.axis, self.slab)
 
     def slices(self, volume):
-        """Those of the slab."""
+        """The thick slices of a volume's slab."""
         return Slices.of(slices_of(self.cut(volume), self.axis, self.thickness))
 
     def beside(self, guide):

@@ -8,7 +8,7 @@ export function refuse(mistake, message) {
   if (mistake) throw new InputError(message);
 }
 
-/** What an exception says. @type {(error: unknown) => string} */
+/** The message of an exception. @type {(error: unknown) => string} */
 export const reason = (error) => (error instanceof Error ? error.message : String(error));
 
 /** A number in so many digits; halves are rounded to even digits, as Python rounds them. @type {(x: number, digits: object) => string} */

@@ -7,7 +7,7 @@ interface Volume {
 /** Rows of a matrix from voxels to mm. The fourth row is left out. */
 type Affine = number[][];
 
-/** Of a volume: first voxel and end along each axis. */
+/** First voxel and end along each axis of a volume. */
 type Box = number[][];
 
 /** In a scan's own units: `low` becomes -1, `high` becomes 1; what is brighter than the ceiling is no tissue. */
@@ -50,7 +50,7 @@ interface Acquisition {
   warnings: string[];
 }
 
-/** What the user gives: it wins over what a file says. */
+/** The user's values, which win over a file's. */
 interface Options {
   slice_thickness?: number;
   target_thickness?: number;
@@ -72,15 +72,15 @@ interface Scan {
   name: string;
   volume: Volume;
   affine: Affine;
-  /** What its files say of the acquisition: value and source. */
+  /** Its files' facts of the acquisition: value and source. */
   stated: Record<string, [number, string]>;
   /** Fields of a NIfTI header that hold for the result as they stand. */
   header: { sform_code: number; qform_code: number; dim_info: number; xyzt_units: number };
   /** Paths of its files. */
   sources: string[];
-  /** Of the files, one after the other; null where the browser computes none. */
+  /** Hash of the files, one after the other; null where the browser computes none. */
   sha256: string | null;
-  /** Of the reader. */
+  /** Warnings of the reader. */
   warnings: string[];
 }
 
@@ -94,14 +94,14 @@ type ReadScan = Omit<Scan, "sources" | "sha256"> & {
 /** Whose head a scan shows and by which contrast, see scripts/inputs/identity.py. */
 interface Identity {
   person: string[];
-  /** The same without a number that a converter may have written. */
+  /** The person without a number that a converter may have written. */
   perhaps: string[];
   /** Study of DICOM and sidecars, session of BIDS; empty where there is none. */
   session: string;
   /** Empty where nothing says it. */
   weighting: string;
   agent: boolean | undefined;
-  /** Of echo, inversion and repetition, in ms; NaN where they are missing. */
+  /** Times of echo, inversion and repetition, in ms; NaN where they are missing. */
   times: number[];
 }
 
@@ -119,7 +119,7 @@ interface Guide {
   name: string;
   sources: string[];
   likeness: number;
-  /** From the world of the scan to that of the guide, and how far it turns, and moves the middle of the scan in mm. */
+  /** From the scan's world to the guide's; its turn in degrees, and its shift of the scan's middle in mm. */
   motion: Affine;
   degrees: number;
   millimetres: number;
@@ -132,13 +132,13 @@ interface Coverage {
   borders: Record<string, number[]>;
 }
 
-/** What a graph takes. */
+/** An input of a graph. */
 interface Tensor {
   data: Float32Array | number[];
   shape: number[];
 }
 
-/** What bundle/web/export.py writes, ready to run. Planes are `(B, 1, H, W)`, their sizes in `dims`. */
+/** The graphs that bundle/web/export.py writes, ready to run. Planes are `(B, 1, H, W)`, their sizes in `dims`. */
 interface Networks {
   /** Planes; with a guide its planes, and those of its slices. */
   stage1(given: Volume[], lengths: number[], rows: number[]): Promise<Float32Array>;

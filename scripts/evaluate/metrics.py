@@ -157,7 +157,7 @@ def width_and_rank(error: Tensor, width: Tensor, head: Tensor) -> dict[str, floa
     """The gain of an error map over a constant bound, and how far its order agrees with the errors'.
 
     Args:
-        error, width, head: as in `covered`; the half-widths are those of 90 %.
+        error, width, head: as in `covered`, with half-widths of 90 %.
 
     Returns:
         `error_width`, the mean half-width over the constant that holds as many of the head's errors; and `error_rank`,

@@ -228,8 +228,8 @@ def evaluate(
 
     Args:
         volumes: items of `datasets.sharp_volumes`; `lesions` may name a mask of lesions.
-        methods: name -> how thick slices become a volume. A `Rebuilt` may tell its number of steps, which the tables
-            have, and scores, which are columns of the rows.
+        methods: name -> how thick slices become a volume. A `Rebuilt` adds its number of steps and its
+            scores, which are columns of the rows.
         thicknesses: of the simulated slices, in mm; none below a volume's own spacing.
         axes: `"first"` degrades along the first of a volume's `sharp_axes`, `"all"` along each in turn.
         spacing_ratio: slice spacing / slice thickness; above 1 for gaps, below for overlap.
@@ -238,7 +238,7 @@ def evaluate(
         slab: number of central slices kept along the last axis that is not degraded; null for all.
         metrics: more metrics; with them, the truth itself is one more method.
         segmenter: segments the truth and every result, or their slabs; the labels are compared.
-        denoised: compare with the truth without its own noise, too (`training.denoising`).
+        denoised: compare with the truth without its own noise, too (`train.denoising`).
         about: more lines for the tables, such as how the methods are set.
 
     Returns:

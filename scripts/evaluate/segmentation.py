@@ -1,4 +1,4 @@
-"""Does a rebuilt volume segment as its truth does? By any segmenter that has a command line."""
+"""How far a rebuilt volume segments as its truth does, by any segmenter with a command line."""
 
 import math
 import shlex

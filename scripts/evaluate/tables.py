@@ -164,7 +164,7 @@ def _json(options: Mapping, rows: pd.DataFrame, means: pd.DataFrame) -> str:
 def write_tables(output_dir: str | os.PathLike, options: Mapping, rows: Sequence[Mapping]) -> pd.DataFrame:
     """Writes `evaluation.csv`, `evaluation.json` and `evaluation.md`: options, cases, and mean ± SD.
 
-    The options are those of the evaluation, and how its methods are set. Returns the rows, of `CASE` and `METRICS`, as
+    The options say how the evaluation and its methods are set. Returns the rows, of `CASE` and `METRICS`, as
     a table.
     """
     table = pd.DataFrame(rows).astype({"slice_axis": "Int64", "steps": "Int64"})

@@ -22,11 +22,11 @@ from ..errors import InputError
 
 LEVELS = (0.25, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.985, 0.995)  # of the quantiles that are kept
 LEAST, MOST = 0.5, 0.99  # confidence
-NEAR = 0.1  # of a thickness; so far beyond the calibrated ones the factor is theirs
+NEAR = 0.1  # of a thickness; as far beyond the calibrated ones their factor holds
 SURE = 0.9  # share of people in whom intervals hold as much as the confidence says
 BOXES = (2, 4, 8, 16)  # voxels along an edge; regions whose mean errors are looked at
 FULL = 0.99  # share of a box that lies in the head
-QUIET, TYPICAL = 5e-3, 5e-3  # noise of slices, as a share of their range: the least that counts, and that of scale 1
+QUIET, TYPICAL = 5e-3, 5e-3  # noise of slices, as a share of their range: the least that counts, and the one of scale 1
 
 
 def confidence_level(value: object) -> float:
@@ -81,7 +81,7 @@ class Calibration:
 
         Args:
             thickness: of the slices, in mm. Between thicknesses the factor's logarithm is linear in the thickness's,
-                beyond them it is that of the nearest.
+                beyond them the factor is the nearest one's.
             confidence: share of voxels.
         """
         needed = [[float(np.interp(confidence, LEVELS, one)) for one in rows] for rows in self.people]
@@ -134,7 +134,7 @@ def scan_scale(exponents: tuple[float, float], spacing_ratio: float, noise: floa
 
 
 def decay(volume: np.ndarray | float, together: float, exponent: float) -> Any:
-    """Variance of the mean error of a region over that of a voxel's error, by the region's volume in mm3."""
+    """Variance of a region's mean error over the variance of a voxel's error, by the region's volume in mm3."""
     return (1 + volume / together) ** -exponent
 
 

@@ -88,8 +88,8 @@ class LesionLoss(nn.Module):
 class ErrorLoss(nn.Module):
     """The error network: the negative log-likelihood of errors, Laplace distributed, of the size that it expects.
 
-    A batch is one scan, and the factor on all its errors is left to calibration: the likelihood is that of the best
-    factor. A weak pull keeps that factor near 1. Without a floor under errors the expected size would shrink without
+    A batch is one scan. Calibration finds the factor on all its errors later, so the likelihood counts at its best
+    factor. A weak pull keeps this factor near 1. Without a floor under errors the expected size would shrink without
     end in air, where errors are 0.
     """
 

@@ -64,7 +64,7 @@ class TimeThicknessEmbedding(nn.Module):
         self.register_buffer("frequencies", frequencies, persistent=False)
 
     def forward(self, thickness: Tensor, t: Tensor) -> Tensor:
-        """`thickness` as of `ThicknessEmbedding`, `t` is `(B,)` in [0, 1]; returns `(B, dim)`."""
+        """`thickness` as in `ThicknessEmbedding`, `t` is `(B,)` in [0, 1]; returns `(B, dim)`."""
         angles = t[:, None] * self.frequencies[None, :]
         time = self.embed_time(torch.cat([angles.sin(), angles.cos()], dim=1))
         return self.combine(torch.cat([time, self.embed_thickness(thickness)], dim=1))

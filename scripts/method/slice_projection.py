@@ -55,7 +55,7 @@ class Level(nn.Module):
         self.blocks = nn.ModuleList([GeometryBlock(channels) for _ in range(count)])
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
-        """`x` is `(B, C', S, W')`, `condition` as of `GeometryBlock`; returns `(B, C, S, W)`."""
+        """`x` is `(B, C', S, W')`, `condition` as in `GeometryBlock`; returns `(B, C, S, W)`."""
         x = self.enter(x)
         for block in self.blocks:
             x = block(x, condition)

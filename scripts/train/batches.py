@@ -186,7 +186,7 @@ class TaughtDistilBatch(DistilBatch):
         self.apn.eval().requires_grad_(False)
 
     def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
-        """As of `DistilBatch`; the target is NaN where the truth is not known."""
+        """Returns what `DistilBatch` does; the target is NaN where the truth is not known."""
         names = ("image", "label", "noiseless", *self.told)
         image, label, noiseless, *conditions = _on(device, batchdata, names, non_blocking)
         with torch.no_grad():

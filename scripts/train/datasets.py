@@ -22,7 +22,10 @@ from ..inputs.exclusion import looked_at
 from .truth import check_label_map, check_truth
 
 VALIDATION_SHARE = 0.15  # of subjects, where no datalist says
-UNSAID: dict[str, Any] = {"sharp_axes": (0, 1, 2), "contrast": "unknown"}  # of a volume of which nothing else is said
+UNSAID: dict[str, Any] = {
+    "sharp_axes": (0, 1, 2),
+    "contrast": "unknown",
+}  # facts of a volume whose entry says no others
 
 
 def _subjects(root: Path, paths: Sequence[Path]) -> list[str]:
@@ -98,7 +101,7 @@ def from_datalist(path: Path, section: str) -> list[dict]:
 
 
 def _nifti_files(root: Path) -> list[Path]:
-    """Files below a folder, but for hidden ones and files in hidden folders, such as those of git-annex."""
+    """NIfTI files below a folder. Hidden files and folders, such as git-annex has them, are left out."""
     found = (folder / name for folder, _, names in walk(root) for name in names if ends_as(name, NIFTI))
     return sorted(path for path in found if path.is_file())
 
@@ -115,7 +118,7 @@ def _from_tree(root: Path, section: str) -> list[dict]:
 
 
 def _fit(root: Path, items: Sequence[dict], check: Callable[[dict], None]) -> list[dict]:
-    """Those items that pass a check. The others of a folder are skipped with a line that says why."""
+    """The items that pass a check. In a folder the others are skipped with a line that says why."""
     fit, mistakes = [], []
     with logging_redirect_tqdm():
         for item in tqdm(items, desc="looking", unit="volume", leave=False, delay=1, disable=None):
@@ -269,8 +272,8 @@ class CachedVolumes(CacheDataset):
     the first random one are applied once.
     """
 
-    def __init__(self, data: Sequence, transform: Callable, num_workers: int = 1):
-        super().__init__(data, transform, num_workers=num_workers, copy_cache=False)  # copies would lose the affine
+    def __init__(self, data: Sequence, transform: Callable):
+        super().__init__(data, transform, copy_cache=False)  # copies would lose the affine
 
     def _transform(self, index: int) -> Any:
         tracked = get_track_meta()

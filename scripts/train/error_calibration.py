@@ -114,7 +114,7 @@ def calibrate(
         network: with its error network, as `path` holds it.
         path: of the weights; their card lies beside them.
         volumes: items of `datasets.sharp_volumes` that no network was trained on.
-        trained: such items that networks were trained on. Those are taken that have guides and are sharp, see `Case`.
+        trained: items that networks were trained on. The sharp ones with guides are taken, see `Case`.
         thicknesses: of the slices that are simulated, in mm.
     """
     rebuilder = Rebuilder(network.to(device).eval(), inferer, device)

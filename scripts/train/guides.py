@@ -16,7 +16,7 @@ from ..stack.interpolation import interpolate
 from ..stack.profile import acquire
 from .contrast import RandIntensityCurved
 
-OWN = 0.35  # of the pairs made of one scan: the new contrast is the plane's, and the guide keeps the scan's
+OWN = 0.35  # of the pairs from one scan: the plane gets the new contrast, and the guide keeps the scan's
 
 
 class RandGuided(RandomizableTransform, MapTransform):

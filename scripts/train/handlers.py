@@ -139,7 +139,7 @@ class Course:
         return self.schedule(step, epochs * self.steps)
 
     def planned(self, step: int) -> float:
-        """The same in this one, as far as its length is known."""
+        """The share of the peak rate at a step of this training, as far as its length is known."""
         if self.budget and self.budget.steps:
             return self.schedule(step, round(self.budget.steps))
         return self.share(self.epochs, step)

@@ -13,7 +13,7 @@ from ..errors import logger
 from .recipe import options_of
 from .stage import Stage
 
-LOSS: dict[str, Any] = {"tag_name": "loss", "output_transform": itemgetter("loss")}  # what handlers tell of a step
+LOSS: dict[str, Any] = {"tag_name": "loss", "output_transform": itemgetter("loss")}  # a step's number in handlers
 EVERY = 10  # steps from one line to the next
 quiet = logging.getLogger("drift.engine")  # ignite's own lines say the same once more, and an error twice
 quiet.setLevel(logging.CRITICAL)

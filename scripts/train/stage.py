@@ -147,11 +147,11 @@ class Stage:
         idist.barrier()  # the next part reads files of the first process
 
     def _too_few(self, steps: int, whole: str) -> str:
-        told = f"{self.name} has done {steps} steps in its {whole}: expected {FEWEST} or more. No weights are exported."
+        few = f"{self.name} has done {steps} steps in its {whole}: expected {FEWEST} or more. No weights are exported."
         if self.start is None or Path(self.start).parent != self.folder:
-            return f"{told} Set more --minutes, and another --output_dir."
+            return f"{few} Set more --minutes, and another --output_dir."
         return (
-            f"{told} {self.start} stays, and the run id {self.name} goes on from it: give it, leave out --minutes, and "
+            f"{few} {self.start} stays, and the run id {self.name} goes on from it: give it, leave out --minutes, and "
             f"set --{self.name}_epochs."
         )
 

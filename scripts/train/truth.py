@@ -20,7 +20,7 @@ LARGEST_LABEL = 2**15 - 1  # of int16, in which maps are kept
 
 
 def check_truth(path: str, sharp_axes: Sequence[int]) -> str:
-    """Refuses a volume from which nothing sharp can be learnt; why it is doubtful by its voxels, empty if it is not."""
+    """Refuses a volume from which nothing sharp can be learnt. Returns why its voxels are doubtful, else nothing."""
     volume = _loaded(path)
     answer, why = verdict(volume.as_tensor()[0].numpy())
     if answer == "none":

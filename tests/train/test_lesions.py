@@ -52,6 +52,16 @@ def test_what_lesions_cover_is_said_from_draw_to_draw_and_vessels_are_none():
     assert alone["label_lesions"].sum() < 1 < ((alone["label"] - plane).abs() > 0.1).sum()
 
 
+def test_tissue_shines_through_a_lesion_by_half_at_most():
+    peaks = []
+    for seed in range(40):
+        transform = RandLesiond("label", prob=1.0, most=1, diameters=(12.0, 12.0), spread=0.0)
+        transform.set_random_state(seed)
+        data = transform({"label": torch.full((1, 60, 60), GREY), "spacing": (1.0, 1.0)})
+        peaks.append(data["label_lesions"].max().item())
+    assert 0.5 <= min(peaks) < 0.6 and 0.9 < max(peaks) < 1
+
+
 def test_some_are_brighter_and_some_darker():
     changes = [after - before for before, after in (drawn(seed) for seed in range(30))]
     assert any(change.max() > 0.2 for change in changes)

@@ -63,7 +63,7 @@ function framesOf(bytes) {
   });
 }
 
-/** Of a slice, its directions of rows and columns, and where it lies along its normal, in LPS. @type {(header: Attributes) => {row: number[], column: number[], normal: number[], at: number}} */
+/** The directions of rows and columns of a slice, and its place along its normal, in LPS. @type {(header: Attributes) => {row: number[], column: number[], normal: number[], at: number}} */
 function placeOf(header) {
   const [a, b, c, d, e, f] = valuesOf(header, "ImageOrientationPatient").map(Number);
   const normal = cross([a, b, c], [d, e, f]);
@@ -75,7 +75,7 @@ const cross = ([a, b, c], [d, e, f]) => [b * f - c * e, c * d - a * f, a * e - b
 /** @type {(a: number[], b: number[]) => number} */
 const dot = (a, b) => a.reduce((sum, x, k) => sum + x * b[k], 0);
 
-/** What a series takes over from the slices that it is made of: listed attributes of one value.
+/** The attributes that a series takes over from its slices: listed ones of one value.
  * @type {(headers: {header: Attributes, frame: number}[]) => Attributes} */
 function inherited(headers) {
   /** @type {Attributes} */

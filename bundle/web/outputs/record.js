@@ -15,7 +15,7 @@ import { crop, extremes, map } from "../stack/volume.js";
 /** @type {(x: number, digits: number) => number} */
 const rounded = (x, digits) => Number(f(x, digits));
 
-/** What was taken for the acquisition: name -> value, and where it came from. @type {(a: Acquisition, affine: Affine) => Record<string, [string, string]>} */
+/** The facts of the acquisition: name -> value, and where it came from. @type {(a: Acquisition, affine: Affine) => Record<string, [string, string]>} */
 export const facts = (a, affine) => ({
   "slice axis": [`${a.sliceAxis}, ${planeName(affine, a.sliceAxis)} slices`, a.sources.slice_axis],
   "slice spacing": [`${g(a.sliceSpacing, 4)} mm`, a.sources.slice_spacing],

@@ -1,4 +1,4 @@
-/** The page: takes a scan, shows what was understood, has it rebuilt by the worker. What fails or is stopped changes nothing. */
+/** The page: takes a scan, shows what was understood, has it rebuilt by the worker. A failure or a stop changes nothing. */
 import { proxy, wrap } from "comlink";
 import { fromEvent } from "file-selector";
 import { reason, refuse } from "../errors.js";
@@ -41,7 +41,7 @@ async function read(given, k) {
 /** The scan and its worker; read again after Stop. */
 const current = () => (reading ??= read(files, Number(fields.series.value)));
 
-/** Ends the work at once; scan and result stay. What the worker was asked never ends. */
+/** Ends the work at once; scan and result stay. The worker answers no more. */
 function stop() {
   attempts++;
   reading?.then(({ worker }) => worker.terminate());
@@ -51,7 +51,7 @@ function stop() {
   work("");
 }
 
-/** What is being done, nothing if empty; its share, where it takes long. @type {(status: string, share?: number) => void} */
+/** Shows the work that is done, nothing if empty, and its share where it takes long. @type {(status: string, share?: number) => void} */
 function work(status, share) {
   isAtWork = share !== undefined;
   $("#status").ariaLive = share ? "off" : "polite"; // a screen reader would say each percent
@@ -87,7 +87,7 @@ function complain(error) {
   $("#mistake").scrollIntoView({ block: "nearest" });
 }
 
-/** The guides to choose among: none, those of the same files, and files that were given for it. @type {(others: any[]) => void} */
+/** The guides to choose among: none, scans of the same files, and files that were given for it. @type {(others: any[]) => void} */
 function offer(others) {
   const guides = others.filter(({ what }) => what === "guides");
   fields.guided_by.replaceChildren(new Option("none", ""), ...guides.map(({ name, number }) => new Option(name, String(number))));
@@ -105,7 +105,7 @@ function folderOf(given) {
   return folder ? `the folder ${folder}` : `${given[0].name} and ${given.length - 1} more`;
 }
 
-/** What was chosen to guide: a number among the files' scans, files of its own, or nothing. @type {() => {file: File, path: string}[] | number | undefined} */
+/** The chosen guide: a number among the files' scans, files of its own, or nothing. @type {() => {file: File, path: string}[] | number | undefined} */
 const chosenGuide = () => (fields.guided_by.value === OWN ? located(guide) : fields.guided_by.value === "" ? undefined : Number(fields.guided_by.value));
 
 /** Takes files in the place of those that are open, if there is a scan in them. @type {(given: File[]) => Promise<void>} */

@@ -69,7 +69,7 @@ async function rebuilt(networks, gpu, guide, progress, preview) {
   };
 }
 
-/** What the page may ask for. */
+/** The tasks that the page may ask for. */
 const tasks = {
   /** Names of the scans among files. @param {Given} files */
   async read(files) {
@@ -77,7 +77,7 @@ const tasks = {
     return thickOf(found).map(({ scan }) => scan.name);
   },
 
-  /** One of them, which is then settled and rebuilt. @param {number} k */
+  /** Takes one of these scans, which is then settled and rebuilt. @param {number} k */
   async take(k) {
     const chosen = thickOf(found)[k];
     [scan, own] = [await taken(chosen), chosen]; // both, or where it is broken neither

@@ -10,7 +10,7 @@ import { inTurns } from "./windows.js";
 
 const { SMOOTHNESS, ERROR, COARSE, STEEP, QUIET } = constants.consistency;
 
-/** What the scanner would measure of the result, minus what it did measure: `A x - y`.
+/** The slices that the scanner would measure of the result, less the measured ones: `A x - y`.
  * @type {(result: Volume, measured: Volume, a: Acquisition, matrix?: ArrayLike<number>[]) => Volume} */
 export function difference(result, measured, a, matrix = sliceMatrix(a)) {
   return map(along(matrix, result, a.sliceAxis), (x, k) => x - measured.data[k]);

@@ -28,7 +28,7 @@ export function deblock(result, slices) {
   return map(result, (x, k) => x + ((low + high) / 2) * ramps.data[k]);
 }
 
-/** What takes all steps away: at a border half of the step, 0 at the slice's other one. @type {(volume: Volume, flat: Volume, a: Acquisition) => Volume} */
+/** Ramps against all steps: half of a step at its border, 0 at the slice's other one. @type {(volume: Volume, flat: Volume, a: Acquisition) => Volume} */
 function rampsOf({ data, shape }, flat, a) {
   const [slice, rows, step, plane] = [nearestIndex(a), fineRows(a), strides(shape)[a.sliceAxis], indexAlong(shape, a.sliceAxis)];
   const first = slice.map((one) => slice.indexOf(one));

@@ -108,7 +108,7 @@ export function slopeOf({ places, bins }, moving, { least, largest }, index) {
   return slope;
 }
 
-/** Of a joint histogram, what a pair of intensities adds to the information. @type {(joint: Float64Array, count: number) => Float64Array} */
+/** The information that each pair of intensities of a joint histogram adds. @type {(joint: Float64Array, count: number) => Float64Array} */
 function logarithms(joint, count) {
   const marginal = new Float64Array(BINS);
   joint.forEach((x, k) => (marginal[k % BINS] += x));

@@ -29,7 +29,7 @@ export function resolution(affine, stacks) {
 /** @type {(rows: Affine) => Matrix} */
 const square = (rows) => new Matrix([...rows, [0, 0, 0, 1]]);
 
-/** One affine after another. @type {(one: Affine, other: Affine) => Affine} */
+/** The product of two affines, the other one first. @type {(one: Affine, other: Affine) => Affine} */
 export const after = (one, other) => square(one).mmul(square(other)).to2DArray().slice(0, 3);
 
 /** @type {(affine: Affine) => Affine} */
@@ -77,7 +77,7 @@ export function angleAndShift(motion, point) {
 export const centre = ({ volume: { shape }, affine }) =>
   affine.map((row) => row[3] + AXES.reduce((sum, k) => sum + (row[k] * (shape[k] - 1)) / 2, 0));
 
-/** Of Euler's angles as ITK counts them, z after x after y. @type {(angles: number[]) => number[][]} */
+/** The rotation by Euler's angles as ITK counts them, z after x after y. @type {(angles: number[]) => number[][]} */
 function rotation([a, b, c]) {
   const turn = (/** @type {number} */ angle, /** @type {number} */ one, /** @type {number} */ other) => {
     const made = Matrix.eye(3);

@@ -124,7 +124,7 @@ function settleAxis(spacing, stated, given, warnings) {
   return [largestAxis(spacing), GUESSED];
 }
 
-/** The thickness; what is stated of another axis is not taken.
+/** The thickness; another axis's is not taken.
  * @type {(axis: number, spacing: number[], stated: Scan["stated"], given: number | undefined, warnings: string[]) => [number, string]} */
 function settleThickness(axis, spacing, stated, given, warnings) {
   const [thickness, source] = stated.slice_thickness ?? [undefined, ""];

@@ -1,4 +1,4 @@
-/** What the voxels of a volume show, see scripts/stack/contents.py. */
+/** The content that the voxels of a volume show, see scripts/stack/contents.py. */
 import constants from "../model/constants.js";
 import { crop, indexAlong, strides } from "./volume.js";
 
@@ -14,7 +14,7 @@ export const none = (why) => ({ answer: "none", why });
 /** @type {(why: string) => Verdict} */
 export const doubtful = (why) => ({ answer: "doubtful", why });
 
-/** What a volume shows, by its voxels. @type {(volume: Volume) => Verdict} */
+/** The content of a volume, by its voxels. @type {(volume: Volume) => Verdict} */
 export function ofVoxels(volume) {
   const finite = volume.data.some((x) => !Number.isFinite(x)) ? volume.data.filter(Number.isFinite) : volume.data;
   if (finite.length === 0) return SCAN;
@@ -57,7 +57,7 @@ export function ofVoxels(volume) {
 /** A part of a volume, by the start and the count along each axis. @type {(volume: Volume, part: (count: number) => number[]) => Volume} */
 const middle = (volume, part) => crop(volume, /** @type {any} */ (volume.shape.map(part).map(([start, count]) => [start, start + count])));
 
-/** Of sorted numbers. @type {(sorted: ArrayLike<number>, part: number) => number} */
+/** The number at a share of sorted ones. @type {(sorted: ArrayLike<number>, part: number) => number} */
 const at = (sorted, part) => sorted[Math.floor(part * (sorted.length - 1))];
 
 /** Along the axis where second most neighbours are equal: their share, and that of next values among the others; that of next values beside the commonest; the largest mean step.

@@ -32,7 +32,7 @@ export function canonical(affine) {
   return { axes, flipped: AXES.filter((row) => unit[row][axes[row]] < 0) };
 }
 
-/** What slices along an array axis are called. @type {(affine: Affine, axis: number) => string} */
+/** The name of slices along an array axis. @type {(affine: Affine, axis: number) => string} */
 export const planeName = (affine, axis) => constants.grid.PLANES[canonical(affine).axes.indexOf(axis)];
 
 /** The axis of the largest spacing, the last of equals. @type {(spacing: number[]) => number} */

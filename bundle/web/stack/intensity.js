@@ -17,14 +17,14 @@ export function below(ordered, x, equals = false) {
   return first;
 }
 
-/** Of ordered values, the number below which `percent` of them lie. @type {(o: ArrayLike<number>, percent: number) => number} */
+/** The number below which `percent` of ordered values lie. @type {(o: ArrayLike<number>, percent: number) => number} */
 export function percentile(ordered, percent) {
   const place = ((ordered.length - 1) * percent) / 100;
   const k = Math.floor(place);
   return ordered[k] + (place - k) * ((ordered[k + 1] ?? ordered[k]) - ordered[k]);
 }
 
-/** The volume without what is no tissue. @type {(volume: Volume, range: IntensityRange) => Volume} */
+/** The tissue of a volume. @type {(volume: Volume, range: IntensityRange) => Volume} */
 export function tissueOf(volume, { low, ceiling }) {
   const [typical, masked] = [low + (ceiling - low) / BRIGHTEST, isMasked(volume, low)];
   return map(volume, (x) => (masked && x === 0 ? low : x <= ceiling ? Math.max(x, low) : typical));

@@ -113,7 +113,7 @@ function spectrum(volume, axis, head) {
   return half.map((f) => half.map((g) => mean(flat.map(({ power }) => power[f][g]))));
 }
 
-/** Of as many numbers as the first ones. @type {(one: number[], other: number[], start: number) => number} */
+/** The product of numbers with as many others, from `start` on. @type {(one: number[], other: number[], start: number) => number} */
 function product(one, other, start) {
   let all = 0;
   for (let k = 0; k < one.length; k++) all += one[k] * other[start + k];

@@ -28,7 +28,7 @@ function slicesOf(volume, a, edges, scale) {
   return { volume, a, edges, scale, head, noise: given };
 }
 
-/** The slices without what is no tissue, whose head and noise may be others; themselves where all is. @type {(slices: Slices) => Slices} */
+/** The tissue of slices, whose head and noise may be others; the slices themselves where all is tissue. @type {(slices: Slices) => Slices} */
 export function withoutRest(slices) {
   const { volume, a, edges, scale } = slices;
   const tissue = tissueOf(volume, scale);

@@ -34,7 +34,7 @@ function flood(seeds, marks, mark, open, shape, axes) {
   return size;
 }
 
-/** What is open and connected along axes with an open voxel on their borders, 1 there.
+/** The open voxels that are connected along axes with one on their borders, 1 there.
  * @type {(open: (place: number) => boolean, shape: number[], axes: number[]) => Int32Array} */
 export function fromBorder(open, shape, axes) {
   const [marks, seeds] = [new Int32Array(shape[0] * shape[1] * shape[2]), /** @type {number[]} */ ([])];

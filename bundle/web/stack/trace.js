@@ -17,7 +17,7 @@ export function steps({ data, shape }, a, flat) {
   return { across, within: inside };
 }
 
-/** Root mean square of steps within the slices over that of steps across them, and the steps within, where all is flat.
+/** Root mean squares in flat tissue: steps within the slices over steps across them, and the steps within.
  * @type {(volume: Volume, axis: number, flat: Volume) => [number, number]} */
 export function streak({ data, shape }, axis, flat) {
   const [step, index] = [strides(shape), AXES.map((k) => indexAlong(shape, k))];

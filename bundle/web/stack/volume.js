@@ -11,7 +11,7 @@ export const copy = ({ data, shape }) => ({ data: data.slice(), shape });
 /** Distances in memory between neighbours along each axis. @type {(shape: number[]) => number[]} */
 export const strides = (shape) => [shape[1] * shape[2], shape[2], 1];
 
-/** Of a voxel's place in memory, its index along an axis. @type {(shape: number[], axis: number) => (place: number) => number} */
+/** The index of a voxel along an axis, by its place in memory. @type {(shape: number[], axis: number) => (place: number) => number} */
 export function indexAlong(shape, axis) {
   const [step, n] = [strides(shape)[axis], shape[axis]];
   return (place) => Math.floor(place / step) % n;
