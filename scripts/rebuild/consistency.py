@@ -7,11 +7,14 @@ The model must know how the slices were acquired. With a wrong profile or gap, t
 too, and the projection carries that error into the result.
 """
 
+from functools import lru_cache
+
 import numpy as np
 import torch
 from scipy import fft
 from torch import Tensor
 
+from ..stack.acquisition import Acquisition
 from ..stack.noise import cosine_frequencies, magnitude
 from ..stack.profile import acquire, along_slices, slice_matrix
 from ..stack.slices import Slices
@@ -72,7 +75,7 @@ def project(result: Tensor, slices: Slices, regularisation: float | Tensor, smoo
     Returns:
         `(X, Y, Z)` on the fine grid.
     """
-    acquisition, spread, normal = slices.acquisition, *_spread(slices, smoothness)
+    acquisition, spread, normal = slices.acquisition, *_spread(slices.acquisition, smoothness)
     values, patterns = torch.linalg.eigh(normal)
     surplus = difference(result, slices).double().cpu()  # where the transform is
     seen = along_slices(patterns.T, surplus, acquisition).movedim(acquisition.slice_axis, -1)
@@ -89,9 +92,9 @@ def project(result: Tensor, slices: Slices, regularisation: float | Tensor, smoo
     return result - change.to(result)
 
 
-def _spread(slices: Slices, smoothness: float) -> tuple[Tensor, Tensor]:
+@lru_cache(maxsize=64)
+def _spread(acquisition: Acquisition, smoothness: float) -> tuple[Tensor, Tensor]:
     """`C A^T` and `A C A^T`, see `project`."""
-    acquisition = slices.acquisition
     matrix = slice_matrix(acquisition).double()
     spread = matrix.T
     if smoothness:
@@ -140,7 +143,7 @@ def noise_over_error(slices: Slices) -> Tensor:
     low, high, _ = slices.scale
     power = np.square(slices.noise.deviation / (high - low)) * slices.noise.power(*per_pixel)
     error = np.square(error_deviation(per_voxel))
-    _, normal = _spread(slices, SMOOTHNESS)
+    _, normal = _spread(acquisition, SMOOTHNESS)
     return torch.from_numpy((power + QUIET**2) / error) * normal.diagonal().mean()
 
 

@@ -123,10 +123,10 @@ class Shown(NamedTuple):
 
     def gradient(self, points: np.ndarray) -> np.ndarray:
         """The gradient, `(3, n)` per mm."""
-        steps = np.diag(self.frame.edges * [1, 1, 0.5])
-        return np.stack(
-            [(self.at(points + s[:, None])[0] - self.at(points - s[:, None])[0]) / (2 * s.sum()) for s in steps]
-        )
+        steps = self.frame.edges * [1, 1, 0.5]
+        beside = points[:, None] + np.hstack([np.diag(steps), -np.diag(steps)])[..., None]  # (3, 6, n)
+        ahead, behind = self.at(beside.reshape(3, -1))[0].reshape(2, 3, -1)
+        return (ahead - behind) / (2 * steps[:, None])
 
 
 class Equations(NamedTuple):
@@ -146,12 +146,6 @@ class Equations(NamedTuple):
     def explained(self) -> float:
         """The share of the slices' variance that the others foretell."""
         return 1 - self.left / self.total if self.total > 0 else 0.0
-
-
-def by_columns(columns: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Products `one @ other.T` of pixels `(..., n)`, for each column `(n,)` of the head."""
-    places = [np.flatnonzero(columns == column) for column in range(COLUMNS**2)]
-    return np.stack([one[:, k] @ other[..., k].T for k in places])
 
 
 def fitted(equations: Callable[[Pose], Equations], pose: Pose) -> Pose | None:
@@ -206,8 +200,9 @@ def spread(normal: np.ndarray, gradient: np.ndarray) -> np.ndarray | None:
 
 def small_moves(points: np.ndarray) -> np.ndarray:
     """How points `(3, n)` move with a rotation about each axis, in radians, and a shift along each: `(6, 3, n)`."""
-    turns = [np.cross(axis, points.T).T for axis in np.eye(3)]
-    return np.stack([*turns, *(np.broadcast_to(axis[:, None], points.shape) for axis in np.eye(3))])
+    axes = np.eye(3)
+    turns = np.cross(axes[:, None], points.T).swapaxes(1, 2)
+    return np.concatenate([turns, np.broadcast_to(axes[..., None], turns.shape)])
 
 
 class Package(NamedTuple):
@@ -275,8 +270,10 @@ def foretold(still: Package, moved: Package, both: bool, pose: Pose) -> Equation
             gain = np.linalg.lstsq(triangle, factors)[0] @ here.gains[:, k]
             j = gain * jacobian[:, k]
             j, residual = j - (j @ basis) @ basis.T, here.measured[k] - basis @ factors
-            said.normal.append(by_columns(here.columns[k], j, j))
-            said.gradient.append(by_columns(here.columns[k], j, residual))
+            columns = map(np.flatnonzero, np.arange(COLUMNS**2)[:, None] == here.columns[k])
+            products = [(j[:, n] @ j[:, n].T, j[:, n] @ residual[n]) for n in columns]
+            for every, own in zip((said.normal, said.gradient), zip(*products)):
+                every.append(np.stack(own))
             said.of.append(int(index))
             left, total = left + residual @ residual, total + k.sum() * here.measured[k].var()
     return said._replace(left=left, total=total)

@@ -77,7 +77,7 @@ class Slices:
         """`(X, Y, Z)`."""
         return self.array.shape
 
-    @property
+    @cached_property
     def edges(self) -> np.ndarray:
         """Edges of a voxel, `(3,)` in mm."""
         return grid.voxel_spacing(self.affine)
@@ -119,8 +119,8 @@ class Slices:
     def noise(self) -> Noise:
         """The noise of the slices, which are not constant, in their units: as given, or as their tissue shows it."""
         turn, given = self.turn, self.acquisition.noise  # looked for in RAS+: storage changes nothing
-        axis = self.acquisition.moved(*turn).slice_axis
-        found = noise_of(turn.into(self.tissue.array), axis, turn.into(self.head)).swapped(self._swapped)
+        axis = turn.axes.index(self.acquisition.slice_axis)
+        found = self._turned(noise_of(turn.into(self.tissue.array), axis, turn.into(self.head)))
         return found if given is None else replace(found, deviation=given * (self.scale.high - self.scale.low))
 
     @property
@@ -163,7 +163,7 @@ class Slices:
             return self
         return self.like(tissue, scale=self.scale, missing=self.missing)
 
-    @property
+    @cached_property
     def warnings(self) -> tuple[str, ...]:
         """Which slices are missing and which brightness is odd, for people; none of slices that are not rebuilt."""
         if self.acquisition.at_target or self.constant:
@@ -203,11 +203,10 @@ class Slices:
             return self.like(array, acquisition, affine)
         flipped = acquisition.slice_axis in turn.flipped
         missing = dict(sorted((last - index if flipped else index, what) for index, what in self.missing.items()))
-        noise, head = self.noise.swapped(self._swapped), turn.into(self.head)
+        noise, head = self._turned(self.noise), turn.into(self.head)
         return self.like(array, acquisition, affine, scale=self.scale, head=head, missing=missing, noise=noise)
 
-    @property
-    def _swapped(self) -> bool:
-        """Whether the two in-plane axes stand in another order in RAS+."""
+    def _turned(self, noise: Noise) -> Noise:
+        """Noise of these slices in RAS+ order, or back: the two in-plane axes may stand in the other order there."""
         first, second = (axis for axis in self.turn.axes if axis != self.acquisition.slice_axis)
-        return first > second
+        return replace(noise, widths=noise.widths[::-1]) if first > second else noise
