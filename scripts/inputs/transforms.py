@@ -100,8 +100,8 @@ class UnitIntensityd(MapTransform):
         result = dict(data)
         for key in self.key_iterator(result):
             check_finite(result[key], grid.name_of(result[key], "the volume"))
-            scale = intensity_range(result[key])
-            result[key] = (scale.to_unit(scale.tissue(result[key])) + 1) / 2
+            tissue_range = intensity_range(result[key])
+            result[key] = (tissue_range.to_unit(tissue_range.tissue(result[key])) + 1) / 2
         return result
 
 

@@ -75,7 +75,7 @@ def project(result: Tensor, slices: Slices, regularisation: float | Tensor, smoo
     Returns:
         `(X, Y, Z)` on the fine grid.
     """
-    acquisition, spread, normal = slices.acquisition, *_spread(slices.acquisition, smoothness)
+    acquisition, cross, normal = slices.acquisition, *_covariances(slices.acquisition, smoothness)
     values, patterns = torch.linalg.eigh(normal)
     surplus = difference(result, slices).double().cpu()  # where the transform is
     seen = along_slices(patterns.T, surplus, acquisition).movedim(acquisition.slice_axis, -1)
@@ -88,21 +88,21 @@ def project(result: Tensor, slices: Slices, regularisation: float | Tensor, smoo
         moved = seen * torch.where(damped > 1e-9 * damped.max(), 1 / damped, 0)
     else:
         raise ValueError(f"regularisation is {regularisation}: expected 0 or more.")
-    change = along_slices(spread @ patterns, moved.movedim(-1, acquisition.slice_axis), acquisition)
+    change = along_slices(cross @ patterns, moved.movedim(-1, acquisition.slice_axis), acquisition)
     return result - change.to(result)
 
 
 @lru_cache(maxsize=64)
-def _spread(acquisition: Acquisition, smoothness: float) -> tuple[Tensor, Tensor]:
+def _covariances(acquisition: Acquisition, smoothness: float) -> tuple[Tensor, Tensor]:
     """`C A^T` and `A C A^T`, see `project`."""
     matrix = slice_matrix(acquisition).double()
-    spread = matrix.T
+    cross = matrix.T
     if smoothness:
         place = torch.arange(matrix.shape[1]) * acquisition.target_spacing / (smoothness * acquisition.slice_spacing)
-        spread = torch.exp(-((place[:, None] - place).double() ** 2) / 2) @ matrix.T
-        spread *= (matrix @ matrix.T).trace() / (matrix @ spread).trace()
-    normal = matrix @ spread
-    return spread, (normal + normal.T) / 2
+        cross = torch.exp(-((place[:, None] - place).double() ** 2) / 2) @ matrix.T
+        cross *= (matrix @ matrix.T).trace() / (matrix @ cross).trace()
+    normal = matrix @ cross
+    return cross, (normal + normal.T) / 2
 
 
 def _transformed(slices: Tensor, back: bool = False) -> Tensor:
@@ -140,10 +140,9 @@ def noise_over_error(slices: Slices) -> Tensor:
     per_pixel = [cosine_frequencies(slices.shape[axis]) for axis in in_plane]
     target = acquisition.target_spacing
     per_voxel = np.hypot(*np.ix_(*(f * target / slices.edges[axis] for f, axis in zip(per_pixel, in_plane))))
-    low, high, _ = slices.scale
-    power = np.square(slices.noise.deviation / (high - low)) * slices.noise.power(*per_pixel)
+    power = np.square(slices.noise_share) * slices.noise.power(*per_pixel)
     error = np.square(error_deviation(per_voxel))
-    _, normal = _spread(acquisition, SMOOTHNESS)
+    _, normal = _covariances(acquisition, SMOOTHNESS)
     return torch.from_numpy((power + QUIET**2) / error) * normal.diagonal().mean()
 
 
@@ -162,7 +161,7 @@ def reconcile(result: Tensor, slices: Slices) -> Tensor:
     if slices.constant:
         return result
     in_slice = [a for a in range(3) if a != slices.acquisition.slice_axis]
-    low, head = slices.scale.low, slices.head.to(result)
+    low, head = slices.tissue_range.low, slices.head.to(result)
     signal = slices.array.to(result).double() - low  # whose squares neither overflow nor vanish
     again = (surplus + signal).clamp(min=0)
     surplus = (magnitude(again, slices.noise.deviation) - signal) * head

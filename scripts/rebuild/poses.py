@@ -152,7 +152,7 @@ def fitted(equations: Callable[[Pose], Equations], pose: Pose) -> Pose | None:
     """A pose by steps of Gauss and Newton; None where the slices say nothing, or the steps come to no end.
 
     Errors of pixels near each other go together, along the slices and within them. So the covariance is a sum of two:
-    of steps that leave out a column of the head each, and of ones that leave out a slice (`spread`; Cameron, Gelbach
+    of steps that leave out a column of the head each, and of ones that leave out a slice (`jackknife`; Cameron, Gelbach
     and Miller, J. Bus. Econ. Stat. 29:238-249, 2011, subtract the part that both hold). The search begins at `pose`.
     """
     for _ in range(ROUNDS):
@@ -165,8 +165,8 @@ def fitted(equations: Callable[[Pose], Equations], pose: Pose) -> Pose | None:
             return None
         step = np.linalg.solve(whole, gradient.sum((0, 1)))
         small = Rotation.from_rotvec(step[:3]).as_matrix()
-        columns = spread(normal.sum(0), gradient.sum(0)) if normal.shape[1] > 1 else np.zeros((6, 6))
-        slices = spread(*(np.stack([one[of == n].sum((0, 1)) for n in np.unique(of)]) for one in (normal, gradient)))
+        columns = jackknife(normal.sum(0), gradient.sum(0)) if normal.shape[1] > 1 else np.zeros((6, 6))
+        slices = jackknife(*(np.stack([one[of == n].sum((0, 1)) for n in np.unique(of)]) for one in (normal, gradient)))
         if columns is None or slices is None:
             return None
         pose = Pose(small @ pose.turn, small @ pose.shift + step[3:], columns + slices)
@@ -175,7 +175,7 @@ def fitted(equations: Callable[[Pose], Equations], pose: Pose) -> Pose | None:
     return None  # a valley without an end, which slices of long pixels have
 
 
-def spread(normal: np.ndarray, gradient: np.ndarray) -> np.ndarray | None:
+def jackknife(normal: np.ndarray, gradient: np.ndarray) -> np.ndarray | None:
     """The covariance of a step, by the jackknife: parts are left out by turns (Quenouille, Biometrika 43:353, 1956).
 
     Few parts know their own spread little. It is wider by Student's distribution: `SURE` standard deviations hold as
