@@ -80,8 +80,9 @@ def project(result: Tensor, slices: Slices, regularisation: float | Tensor, smoo
     surplus = difference(result, slices).double().cpu()  # where the transform is
     seen = along_slices(patterns.T, surplus, acquisition).movedim(acquisition.slice_axis, -1)
     if isinstance(regularisation, Tensor):
-        weighed = _transformed(seen) / (values.clamp(min=0) + regularisation[..., None])
-        moved = _transformed(weighed, back=True)
+        damped = (values.clamp(min=0) + regularisation[..., None]).numpy()
+        weighed = fft.dctn(seen.numpy(), axes=(0, 1), norm="ortho") / damped  # slices are mirrored at their ends
+        moved = torch.from_numpy(fft.idctn(weighed, axes=(0, 1), norm="ortho"))
     elif regularisation >= 0:
         # overlapping slices can be linearly dependent, and lambda may be 0: what no slice sees stays
         damped = values + regularisation
@@ -103,12 +104,6 @@ def _covariances(acquisition: Acquisition, smoothness: float) -> tuple[Tensor, T
         cross *= (matrix @ matrix.T).trace() / (matrix @ cross).trace()
     normal = matrix @ cross
     return cross, (normal + normal.T) / 2
-
-
-def _transformed(slices: Tensor, back: bool = False) -> Tensor:
-    """The cosine transform of slices `(X, Y, S)` within each slice, or its inverse. It mirrors them at their ends."""
-    transform = fft.idctn if back else fft.dctn
-    return torch.from_numpy(transform(slices.cpu().numpy(), axes=(0, 1), norm="ortho"))
 
 
 def error_deviation(frequency: np.ndarray) -> np.ndarray:

@@ -144,7 +144,7 @@ def planes_of(volume: Tensor, slice_axis: int, other: int) -> Tensor:
 
 def longer_first(shape: tuple[int, ...], slice_axis: int) -> list[int]:
     """The in-plane axes of a volume `(X, Y, Z)`, the longer one first."""
-    return sorted((a for a in range(3) if a != slice_axis), key=lambda a: -shape[a])
+    return sorted((a for a in range(3) if a != slice_axis), key=shape.__getitem__, reverse=True)
 
 
 @dataclass(eq=False)

@@ -107,7 +107,7 @@ def guided(way):
     fine = torch.rand(24, 20, 35, generator=torch.Generator().manual_seed(3)) * 2 - 1
     inferer = DriftInferer(64, both_planes=True, steps=0)
     guide, slices = MetaTensor(way.array(fine)[None]), way.volume(scan)[None]
-    return [inferer(slices, perturb(network, tissue_range=0.03), guide).as_tensor()[0, 0]], []
+    return [inferer(slices, perturb(network, scale=0.03), guide).as_tensor()[0, 0]], []
 
 
 def intervals(way):
